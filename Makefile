@@ -1,0 +1,40 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench docs golden
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/.done ## build .venv with everything for use and tests
+
+.venv/.done: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]'
+	touch $@
+
+demo: setup ## simulate the paper's parallelism study and print it
+	$(BIN)/charllm sweep charllm-ppt-parallelism
+
+test: setup check ## check, then run the tests
+	$(BIN)/pytest -n 2
+
+check: setup ## format, lint, types, rooms
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: setup ## print rates and accuracies (minutes)
+	$(BIN)/python benchmarks/specs.py
+	$(BIN)/python benchmarks/memory.py
+
+docs: setup ## build the documentation into site/
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(BIN)/python docs/reference.py
+	$(BIN)/mkdocs build --strict --quiet
+
+golden: setup ## rewrite the golden results and show what changed
+	$(BIN)/python tests/golden/record.py
+	git diff --stat tests/golden

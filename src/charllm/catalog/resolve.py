@@ -1,0 +1,184 @@
+"""From a request to a RunSpec: names looked up, defaults filled in, everything checked."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from charllm.catalog.tables import Entry, entries, find, read_entry
+from charllm.errors import SpecError, unknown_name
+from charllm.spec.fields import read, read_field
+from charllm.spec.framework import Framework
+from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node
+from charllm.spec.model import Model, fill_model
+from charllm.spec.parallelism import Parallelism
+from charllm.spec.readers.huggingface import read_hf_config
+from charllm.spec.request import Table, merge, read_json, read_toml
+from charllm.spec.run import Conditions, RunSpec, check_run
+from charllm.spec.training import Training
+
+PARTS = ("model", "cluster", "framework", "parallelism", "training", "conditions")
+DEFAULT_BATCH = 128
+
+
+def resolve_run(request: Mapping[str, Any]) -> RunSpec:
+    """Build the run a request describes, or raise SpecError naming what is wrong."""
+    for key in request:
+        if key not in PARTS:
+            raise unknown_name(key, key, PARTS)
+    for key in ("model", "cluster"):
+        if request.get(key) is None:
+            raise SpecError(key, None, f"required: a name from `charllm catalog {key}s`, or a file")
+    model = resolve_model(request["model"])
+    cluster = resolve_cluster(request["cluster"])
+    framework = resolve_framework(request.get("framework", "megatron"))
+    parallelism = _fill_parallelism(_table(request, "parallelism"), model, cluster, framework)
+    training = _fill_training(_table(request, "training"), model, parallelism)
+    run = RunSpec(
+        model=model,
+        training=training,
+        parallelism=parallelism,
+        cluster=cluster,
+        framework=framework,
+        conditions=read(Conditions, _table(request, "conditions"), "conditions"),
+    )
+    check_run(run)
+    return run
+
+
+def resolve_model(asked: Any) -> Model:
+    """Build a model from its name, its file or a table over one of these."""
+    return _named_model(asked) if isinstance(asked, str) else _build_model(_values("models", asked, "model"))
+
+
+def resolve_cluster(asked: Any) -> Cluster:
+    """Build a cluster from its name, its file or a table over one of these."""
+    return _named_cluster(asked) if isinstance(asked, str) else _build_cluster(_values("clusters", asked, "cluster"))
+
+
+def resolve_framework(asked: Any) -> Framework:
+    """Build a framework profile from its name or a table over it."""
+    if isinstance(asked, str):
+        return _named_framework(asked)
+    return read(Framework, _values("frameworks", asked, "framework"), "framework")
+
+
+@lru_cache(maxsize=512)
+def _named_model(name: str) -> Model:
+    return _build_model(_values("models", name, "model"))
+
+
+@lru_cache(maxsize=512)
+def _named_cluster(name: str) -> Cluster:
+    return _build_cluster(_values("clusters", name, "cluster"))
+
+
+@lru_cache(maxsize=64)
+def _named_framework(name: str) -> Framework:
+    return read(Framework, _values("frameworks", name, "framework"), "framework")
+
+
+def _build_model(values: Table) -> Model:
+    return read(Model, fill_model(values), "model")
+
+
+def _build_cluster(values: Table) -> Cluster:
+    node_values = _values("nodes", values.pop("node", None), "cluster.node")
+    gpu_values = _values("gpus", node_values.pop("gpu", None), "cluster.node.gpu")
+    fabric_values = _values("fabrics", values.pop("fabric", None), "cluster.fabric")
+    cooling = read(Cooling, _as_table(values.pop("cooling", {}), "cluster.cooling"), "cluster.cooling")
+    gpu = read(Gpu, gpu_values, "cluster.node.gpu")
+    node = read(Node, node_values, "cluster.node", gpu=gpu)
+    fabric = read(Fabric, fabric_values, "cluster.fabric")
+    return read(Cluster, values, "cluster", node=node, fabric=fabric, cooling=cooling)
+
+
+def _values(kind: str, asked: Any, field: str) -> Table:
+    """Return the plain table behind a name, a file, or a table with a base and changes over it."""
+    return dict(find_entry(kind, asked, field).values)
+
+
+def find_entry(kind: str, asked: Any, field: str) -> Entry:
+    """Return values and sources behind a name, a file, or a table with a base and changes over it."""
+    if isinstance(asked, str):
+        return _read_file(kind, asked, field) if _is_file(asked) else find(kind, asked, field)
+    if not isinstance(asked, Mapping):
+        raise SpecError(field, asked, f"a name from the catalog's {kind}, a file, or a table")
+    changes = dict(asked)
+    base = changes.pop("base", None)
+    under = find_entry(kind, base, field) if base is not None else Entry("custom", {"name": "custom"})
+    values = merge(under.values, changes)
+    sources = {key: text for key, text in under.sources.items() if key not in changes}
+    sources.update(dict.fromkeys(changes, "given"))
+    return Entry(values["name"], values, sources)
+
+
+def _is_file(asked: str) -> bool:
+    return asked.endswith((".toml", ".json")) or "/" in asked
+
+
+def _read_file(kind: str, path: str, field: str) -> Entry:
+    if path.endswith(".json") and kind == "models":
+        return Entry(Path(path).stem, read_hf_config(read_json(path, field), path), {})
+    table = read_toml(path, field)
+    citations = table.pop("sources", {})
+    name = str(table.pop("name", Path(path).stem))
+    base = table.get("base")
+    if base is not None:
+        find(kind, str(base), f"{field}.base")
+    entry = read_entry(name, table, citations if isinstance(citations, Mapping) else {}, entries(kind))
+    return Entry(name, entry.values, entry.sources or dict.fromkeys(entry.values, f"given: {path}"))
+
+
+def _table(request: Mapping[str, Any], key: str) -> Table:
+    return _as_table(request.get(key, {}), key)
+
+
+def _as_table(value: Any, field: str) -> Table:
+    if not isinstance(value, Mapping):
+        raise SpecError(field, value, "a table of settings")
+    return dict(value)
+
+
+def _fill_parallelism(table: Table, model: Model, cluster: Cluster, framework: Framework) -> Parallelism:
+    """Fill the degrees that were left open: dp takes the GPUs that are left, the rest follows the framework."""
+    tp, cp, pp, vpp = (
+        read_field(Parallelism, axis, table.get(axis, 1), "parallelism") for axis in ("tp", "cp", "pp", "vpp")
+    )
+    filled = dict(table)
+    if "dp" not in filled:
+        if cluster.gpus % (tp * cp * pp):
+            product = f"tp {tp} x cp {cp} x pp {pp} = {tp * cp * pp}"
+            raise SpecError("parallelism", product, f"a divisor of the {cluster.gpus} GPUs of {cluster.name}")
+        filled["dp"] = cluster.gpus // (tp * cp * pp)
+    data_ranks = read_field(Parallelism, "dp", filled["dp"], "parallelism") * cp
+    filled.setdefault("sp", framework.default_sp and tp > 1)
+    filled.setdefault("zero", framework.default_zero if data_ranks > 1 else 0)
+    if model.experts:
+        filled.setdefault("etp", tp if framework.default_etp == "tp" else 1)
+    if vpp > 1:
+        filled.setdefault("schedule", "interleaved")
+    if not filled.get("layers_per_stage"):
+        filled["layers_per_stage"] = _even_split(model, pp, vpp)
+    return read(Parallelism, filled, "parallelism")
+
+
+def _even_split(model: Model, pp: int, vpp: int) -> tuple[int, ...]:
+    chunks = pp * vpp
+    if model.layers % chunks == 0:
+        return (model.layers // chunks,) * chunks
+    low, more = divmod(model.layers, chunks)
+    split = ",".join(f"{layers}x{repeat}" for layers, repeat in ((low + 1, more), (low, chunks - more)))
+    possible = f"a divisor of the {model.layers} layers of {model.name}, or --layers-per-stage {split}"
+    raise SpecError("parallelism.pp", f"pp {pp} x vpp {vpp} = {chunks} chunks", possible)
+
+
+def _fill_training(table: Table, model: Model, parallelism: Parallelism) -> Training:
+    """Fill the sequence length from the model, and a batch of 128 rounded up to whole microbatches."""
+    filled = dict(table)
+    filled.setdefault("seq_length", model.seq_length)
+    if "global_batch_size" not in filled:
+        micro = read_field(Training, "micro_batch_size", filled.get("micro_batch_size", 1), "training")
+        per_round = parallelism.dp * micro
+        filled["global_batch_size"] = -(-DEFAULT_BATCH // per_round) * per_round
+    return read(Training, filled, "training")

@@ -1,0 +1,151 @@
+"""The flags that describe a run, shared by every command that takes one, and how they become a request."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from charllm.catalog.resolve import PARTS
+from charllm.errors import SpecError
+from charllm.result.store import load_run
+from charllm.spec.fields import rules
+from charllm.spec.hardware import Cooling
+from charllm.spec.parallelism import Parallelism
+from charllm.spec.readers import read_foreign
+from charllm.spec.request import (
+    Table,
+    merge,
+    parse_layer_split,
+    parse_recompute,
+    parse_settings,
+    parse_value,
+    read_toml,
+)
+from charllm.spec.run import Conditions
+from charllm.spec.training import Training
+
+NAMED = {
+    "model": "NAME|FILE.toml|config.json: the model (charllm catalog models)",
+    "cluster": "NAME|FILE.toml: the cluster (charllm catalog clusters)",
+    "framework": "NAME: the software profile (charllm catalog frameworks; default megatron)",
+}
+SETTINGS: dict[str, tuple[str, type]] = {
+    "--tp": ("parallelism.tp", Parallelism),
+    "--pp": ("parallelism.pp", Parallelism),
+    "--vpp": ("parallelism.vpp", Parallelism),
+    "--cp": ("parallelism.cp", Parallelism),
+    "--ep": ("parallelism.ep", Parallelism),
+    "--etp": ("parallelism.etp", Parallelism),
+    "--dp": ("parallelism.dp", Parallelism),
+    "--zero": ("parallelism.zero", Parallelism),
+    "--shard-size": ("parallelism.shard_size", Parallelism),
+    "--schedule": ("parallelism.schedule", Parallelism),
+    "--seq-length,--seq": ("training.seq_length", Training),
+    "--global-batch-size,--gbs": ("training.global_batch_size", Training),
+    "--micro-batch-size,--mbs": ("training.micro_batch_size", Training),
+    "--precision": ("training.precision", Training),
+    "--lora": ("training.lora_rank", Training),
+    "--placement": ("conditions.placement", Conditions),
+    "--power-cap": ("conditions.power_cap_w", Conditions),
+    "--clock-cap": ("conditions.clock_cap_mhz", Conditions),
+    "--inlet": ("cluster.cooling.inlet_c", Cooling),
+    "--seed": ("conditions.seed", Conditions),
+}
+"""Flag: (field it sets, settings class that declares it)."""
+
+
+def add_spec_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that describe a run."""
+    group = parser.add_argument_group("the run")
+    group.add_argument("spec", nargs="?", metavar="SPEC", help="a TOML spec, or a stored run whose spec to take")
+    group.add_argument("--from", dest="foreign", metavar="FILE", help="Megatron-LM script, NeMo yaml or HF config.json")
+    for name, text in NAMED.items():
+        group.add_argument(f"--{name}", metavar=text.split(":")[0], help=text.split(": ", 1)[1])
+    for flags, (path, cls) in SETTINGS.items():
+        spellings = flags.split(",")
+        rule = next(
+            rule for name, rule in rules(cls).items() if name.split("_")[0] == path.split(".")[-1].split("_")[0]
+        )
+        metavar = "MHZ" if path.endswith("_mhz") else "|".join(rule.options) or rule.kind[0].upper()
+        group.add_argument(*spellings, dest=path, metavar=metavar, help=rule.doc)
+    group.add_argument(
+        "--fsdp", action="store_true", default=None, help="Shard weights, gradients and optimizer (--zero 3)."
+    )
+    group.add_argument(
+        "--sp", action=argparse.BooleanOptionalAction, default=None, help="Sequence parallelism beside tp."
+    )
+    group.add_argument(
+        "--recompute", metavar="none|selective[:module,...]|full[:layers]", help="Activation recomputation."
+    )
+    group.add_argument("--overlap", metavar="none|tp,dp,pp,ep,cp", help="Axes whose communication hides under compute.")
+    group.add_argument("--layers-per-stage", metavar="7,8x14,7", help="Uneven stages.")
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="Set any field, e.g. cluster.nodes=8.",
+    )
+
+
+def request_from(arguments: argparse.Namespace) -> Table:
+    """Merge foreign file, spec file, flags and --set, each over the one before."""
+    request: Table = {}
+    if arguments.foreign:
+        request = merge(request, read_foreign(arguments.foreign))
+    if arguments.spec:
+        request = merge(request, read_spec(arguments.spec))
+    request = merge(request, _flag_request(arguments))
+    return merge_settings(request, arguments.set)
+
+
+def merge_settings(request: Table, settings: list[str]) -> Table:
+    """Lay ``--set`` entries over a request."""
+    merged: Table = merge(request, parse_settings(settings))
+    return merged
+
+
+def read_spec(path: str) -> Table:
+    """Read a spec file; a stored run gives the spec it ran."""
+    if Path(path).is_dir() or path.endswith(".json"):
+        spec = load_run(Path(path)).spec
+        return {part: spec[part] for part in PARTS if part in spec}
+    return read_toml(path, "SPEC")
+
+
+def _flag_request(arguments: argparse.Namespace) -> Table:
+    request: Table = {}
+    given = vars(arguments)
+    for name in NAMED:
+        if given[name] is not None:
+            request = merge(request, {name: given[name]})
+    for path, _cls in SETTINGS.values():
+        if given[path] is not None:
+            request = merge(request, _nest(path, _flag_value(path, given[path])))
+    if arguments.fsdp:
+        if given["parallelism.zero"] not in (None, "3"):
+            raise SpecError("--fsdp", f"with --zero {given['parallelism.zero']}", "--fsdp alone, or --zero 3")
+        request = merge(request, _nest("parallelism.zero", 3))
+    if arguments.sp is not None:
+        request = merge(request, _nest("parallelism.sp", arguments.sp))
+    if arguments.recompute is not None:
+        # A flag replaces all of a file's recomputation, not a part of it.
+        training = {key: value for key, value in request.get("training", {}).items() if not key.startswith("recompute")}
+        request["training"] = {**training, **parse_recompute(arguments.recompute)}
+    if arguments.overlap is not None:
+        axes = [] if arguments.overlap == "none" else arguments.overlap.split(",")
+        request = merge(request, _nest("parallelism.overlap", axes))
+    if arguments.layers_per_stage is not None:
+        request = merge(request, _nest("parallelism.layers_per_stage", parse_layer_split(arguments.layers_per_stage)))
+    return request
+
+
+def _flag_value(path: str, raw: str) -> Any:
+    """A number where the flag wants one; a placement or schedule stays a word."""
+    return raw if path in ("conditions.placement", "parallelism.schedule", "training.precision") else parse_value(raw)
+
+
+def _nest(path: str, value: Any) -> Table:
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    nested: Table = value
+    return nested

@@ -1,0 +1,149 @@
+"""A simulated run as text: what it is, its weights, memory, arithmetic and traffic."""
+
+from charllm.layout.links import group_links
+from charllm.report.tables import render_table
+from charllm.result.result import RunResult
+from charllm.spec.run import RunSpec
+from charllm.units import format_bytes, format_params, format_si
+from charllm.workload.liveness import in_flight
+from charllm.workload.memory import KINDS, first_rank, stage_memories
+from charllm.workload.parameters import parameter_table
+from charllm.workload.step import Step
+from charllm.workload.totals import count_traffic
+
+MAX_STAGES = 12
+AXIS_GROUPS = {"tp": "tp", "cp": "cp", "ep": "ep", "dp": "data", "pp": "pp"}
+
+
+def render_run(step: Step, result: RunResult) -> str:
+    """Return the whole report of a simulated run."""
+    run = step.run
+    return "\n\n".join(
+        [
+            describe(run),
+            render_parameters(run),
+            render_memory(step),
+            render_arithmetic(run, result),
+            render_traffic(step),
+        ]
+    )
+
+
+def describe(run: RunSpec) -> str:
+    """Say in two lines what runs where, and how it is cut."""
+    degrees, training = run.parallelism, run.training
+    axes = ("tp", "cp", "pp", "dp", "ep")
+    cut = " x ".join(
+        f"{axis} {getattr(degrees, axis)}" for axis in axes if axis in ("tp", "pp", "dp") or getattr(degrees, axis) > 1
+    )
+    details = [f"zero {degrees.zero}"] if degrees.zero else []
+    details += ["sp"] if degrees.sp else []
+    details += [f"vpp {degrees.vpp}"] if degrees.vpp > 1 else []
+    details += [f"overlap {','.join(degrees.overlap)}"] if degrees.overlap else []
+    details += [f"recompute {training.recompute}"] if training.recompute != "none" else []
+    details += [f"lora {training.lora_rank}"] if training.lora_rank else []
+    return (
+        f"{run.model.name} on {run.cluster.name} ({run.cluster.gpus} x {run.cluster.gpu.name}), {run.framework.name}, "
+        f"{training.precision}\n"
+        f"{', '.join([cut, *details])}; {degrees.schedule}; batch {training.global_batch_size} = "
+        f"{run.microbatches} microbatches of {training.micro_batch_size} x {training.seq_length} tokens on each replica"
+    )
+
+
+def render_parameters(run: RunSpec) -> str:
+    """Return the parameter table of the model."""
+    rows = parameter_table(run.model)
+    cells = [
+        [row.name, f"{row.each:,.0f}", str(row.copies), format_params(row.total), format_params(row.active)]
+        for row in rows
+    ]
+    total, active = sum(row.total for row in rows), sum(row.active for row in rows)
+    cells.append(["all", "", "", format_params(total), format_params(active)])
+    return render_table("Parameters", ["weights", "each", "count", "total", "active"], cells)
+
+
+def render_memory(step: Step) -> str:
+    """Return the memory of one rank of each stage, by kind, in GiB."""
+    run = step.run
+    memories = stage_memories(step)
+    worst = max(memories, key=lambda memory: memory.total_bytes)
+    shown = memories if len(memories) <= MAX_STAGES else [*memories[: MAX_STAGES // 2], *memories[-MAX_STAGES // 2 :]]
+    cells = []
+    for memory in shown:
+        kinds = [f"{memory.by_kind()[kind] / 2**30:.2f}" for kind in KINDS]
+        mark = " <- worst" if memory is worst else ""
+        flights = "+".join(str(count) for count in dict.fromkeys(in_flight(run, memory.stage)))
+        cells.append(
+            [
+                f"{memory.stage} (rank {first_rank(run, memory.stage)})",
+                flights,
+                *kinds,
+                f"{memory.total_bytes / 2**30:.2f}{mark}",
+            ]
+        )
+    hidden = f" ({len(memories) - len(shown)} stages between not shown)" if len(shown) < len(memories) else ""
+    title = (
+        f"Memory of each stage, GiB; a {run.cluster.gpu.name} has {run.cluster.gpu.memory_bytes / 2**30:.1f}{hidden}"
+    )
+    return render_table(title, ["stage", "in flight", *KINDS, "total"], cells)
+
+
+def render_arithmetic(run: RunSpec, result: RunResult) -> str:
+    """Return the matrix arithmetic of a step."""
+    model, executed = result.metrics["model_flop"], result.metrics["executed_flop"]
+    cells = [
+        [
+            "model",
+            format_si(model, "FLOP"),
+            format_si(model / run.cluster.gpus, "FLOP"),
+            format_si(model / run.tokens_per_step, "FLOP"),
+        ],
+        [
+            "executed",
+            format_si(executed, "FLOP"),
+            format_si(executed / run.cluster.gpus, "FLOP"),
+            format_si(executed / run.tokens_per_step, "FLOP"),
+        ],
+    ]
+    return render_table("Matrix arithmetic of a step", ["", "all GPUs", "one GPU", "one token"], cells)
+
+
+def render_traffic(step: Step) -> str:
+    """Return what is sent in a step: by axis, over which links, in which messages, with whom the NIC is shared."""
+    traffic, run = count_traffic(step), step.run
+    cells = []
+    for axis, group in AXIS_GROUPS.items():
+        size_bytes = traffic.axis_bytes[axis]
+        if not size_bytes:
+            continue
+        links = group_links(run, group)
+        hops = ", ".join(f"{count} {name}" for name, count in links.ring_hops.items())
+        median = traffic.message_bytes_median[axis]
+        by_link = traffic.axis_link_bytes[axis]
+        cells.append(
+            [
+                axis,
+                str(links.degree),
+                format_bytes(size_bytes),
+                format_bytes(by_link["nvlink"] + by_link["pcie"]),
+                format_bytes(by_link["nic"]),
+                f"{traffic.messages[axis]:,.0f}",
+                format_bytes(median) if median else "-",
+                hops,
+                str(links.ring_flows_per_nic or "-"),
+            ]
+        )
+    if not cells:
+        return "Traffic of a step: none, one GPU works alone"
+    columns = [
+        "axis",
+        "ranks",
+        "sent",
+        "inside",
+        "over NICs",
+        "messages",
+        "median",
+        "hops of all groups",
+        "flows/NIC",
+    ]
+    return render_table("Traffic of a step, all GPUs", columns, cells)

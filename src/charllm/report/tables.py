@@ -1,0 +1,18 @@
+"""Plain tables that read well in any terminal, in a log and without colour."""
+
+from collections.abc import Sequence
+
+
+def render_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lay rows out under a heading: the first column to the left, numbers to the right."""
+    cells = [list(columns), *[list(row) for row in rows]]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(columns))]
+    lines = [_line(row, widths) for row in cells]
+    rule = "  ".join("-" * width for width in widths)
+    return "\n".join([title, lines[0], rule, *lines[1:]])
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    first = row[0].ljust(widths[0])
+    rest = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+    return "  ".join([first, *rest]).rstrip()

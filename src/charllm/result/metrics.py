@@ -1,0 +1,89 @@
+"""The metrics of a run: every name a result may carry, its unit and its meaning."""
+
+from typing import Any
+
+AXES = ("tp", "pp", "dp", "ep", "cp")
+CAUSES = ("power", "thermal", "brake")
+LINKS = ("nvlink", "pcie", "nic")
+BREAKDOWN = (
+    "compute",
+    "recompute",
+    "optimizer",
+    "tp_exposed",
+    "pp_exposed",
+    "dp_exposed",
+    "ep_exposed",
+    "cp_exposed",
+    "straggler_wait",
+    "bubble",
+    "overhead",
+)
+
+METRICS: dict[str, str] = {
+    "step_time_s": "Time of one step.",
+    "tokens_per_s": "Tokens of a step over its time.",
+    "tokens_per_s_per_gpu": "The same for one GPU.",
+    "mfu": "Model FLOPs (causal attention halved, no recomputation) over the dense peak of the run's precision.",
+    "parameters": "Weights of the model, multi-token-prediction layers included.",
+    "active_parameters": "Weights that one token meets.",
+    "model_flop": "Matrix arithmetic of a step without recomputation, all GPUs.",
+    "executed_flop": "Matrix arithmetic of a step as executed, all GPUs.",
+    "microbatches": "Microbatches a replica works through in a step.",
+    "fits": "Whether every rank fits in its GPU's memory.",
+    "memory_peak_bytes": "Device memory of the worst rank: reserved, context and communication buffers.",
+    "memory_breakdown_bytes": "The same by kind.",
+    "memory_rank": "The worst rank.",
+    "power_mean_w": "Board power, mean over a step and over GPUs.",
+    "power_peak_w": "Largest 1 ms mean of any GPU.",
+    "power_peak_sensor_w": "Largest 25 ms box of any GPU, as its sensor shows.",
+    "energy_per_step_j": "Energy of all GPUs in a step.",
+    "tokens_per_j": "Tokens of a step over that energy.",
+    "node_power_mean_w": "GPUs, CPUs, NICs and fans of a node.",
+    "cluster_power_peak_w": "Largest power of all nodes together.",
+    "cluster_power_ramp_w_per_s": "Fastest change of it.",
+    "temperature_mean_c": "Mean over a step and over GPUs.",
+    "temperature_peak_c": "Highest of any GPU.",
+    "temperature_spread_node_k": "Hottest minus coolest GPU of a node, worst node.",
+    "temperature_swing_k": "Highest minus lowest within a step, worst GPU.",
+    "margin_to_slowdown_k": "Slowdown threshold minus the peak.",
+    "clock_mean_hz": "Mean over a step and over GPUs.",
+    "clock_std_fraction": "Its standard deviation over its mean.",
+    "throttled_time_fraction": "Share of time each cause holds the clock below the requested one.",
+    "clock_loss_fraction": "Mean lost clock over the requested one, by cause.",
+    "breakdown_s": "Where each instant of a step goes, mean over GPUs; adds up to step_time_s.",
+    "hidden_communication_s": "Communication under compute, by axis.",
+    "link_bytes": "Sent per step, all GPUs, counted once at the sender.",
+    "axis_bytes": "The same by axis.",
+    "link_utilization_fraction": "Mean use of each kind of link.",
+    "message_bytes_median": "Median message of each axis.",
+    "messages": "Messages of each axis in a step, all GPUs.",
+}
+"""Name: meaning. Keyed metrics (by axis, link, cause, kind) hold a table."""
+
+GPU_METRICS = (
+    "rank",
+    "node",
+    "slot",
+    "stage",
+    "memory_peak_bytes",
+    "power_mean_w",
+    "power_peak_w",
+    "temperature_mean_c",
+    "temperature_peak_c",
+    "clock_mean_hz",
+    "throttled_time_fraction",
+    "clock_loss_fraction",
+)
+
+
+def fill_metrics(known: dict[str, Any]) -> dict[str, Any]:
+    """Return every metric in order, None where it is not known."""
+    unknown = set(known) - set(METRICS)
+    if unknown:
+        raise KeyError(f"not metrics: {sorted(unknown)}")
+    return {name: known.get(name) for name in METRICS}
+
+
+def missing(metrics: dict[str, Any]) -> list[str]:
+    """List the metrics that are not known."""
+    return [name for name, value in metrics.items() if value is None]

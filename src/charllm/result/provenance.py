@@ -1,0 +1,68 @@
+"""Where a result's numbers come from: versions, the catalog's fingerprint, and the standing of each figure."""
+
+import platform
+from typing import Any
+
+from charllm import __version__
+from charllm.catalog.tables import SOURCE_KINDS, catalog_hash, entries
+from charllm.spec.fields import rules
+from charllm.spec.run import RunSpec
+
+STANDINGS = (
+    "measured",
+    "published",
+    "datasheet",
+    "derived",
+    "interpolated",
+    "extrapolated",
+    "assumed",
+    "given",
+)
+
+
+def describe_provenance(run: RunSpec) -> dict[str, Any]:
+    """Return versions, seed and, by standing, the figures that a run rests on."""
+    by_standing: dict[str, list[str]] = {}
+    for field, source in figure_sources(run).items():
+        by_standing.setdefault(standing(source), []).append(field)
+    return {
+        "charllm": __version__,
+        "python": platform.python_version(),
+        "catalog": catalog_hash(),
+        "seed": run.conditions.seed,
+        "figures": {name: sorted(by_standing[name]) for name in STANDINGS if name in by_standing},
+    }
+
+
+def standing(source: str) -> str:
+    """Return what kind of knowledge a source is: the word before its colon."""
+    word = source.split(":", 1)[0].strip()
+    return word if word in SOURCE_KINDS else "given"
+
+
+def figure_sources(run: RunSpec) -> dict[str, str]:
+    """Return the source of every figure behind a run, by dotted field; what differs from the catalog was given."""
+    node = run.cluster.node
+    found: dict[str, str] = {}
+    for kind, path, part in (
+        ("models", "model", run.model),
+        ("frameworks", "framework", run.framework),
+        ("clusters", "cluster", run.cluster),
+        ("fabrics", "cluster.fabric", run.cluster.fabric),
+        ("nodes", "cluster.node", node),
+        ("gpus", "cluster.node.gpu", node.gpu),
+    ):
+        entry = entries(kind).get(part.name)
+        for name, rule in rules(type(part)).items():
+            value = getattr(part, name)
+            if rule.kind in ("text", "bool") or value is None:
+                continue
+            if entry is not None and name in entry.sources and _same(entry.values.get(name), value):
+                found[f"{path}.{name}"] = entry.sources[name]
+            elif entry is None or (name in entry.values and not _same(entry.values[name], value)):
+                found[f"{path}.{name}"] = "given"
+    return found
+
+
+def _same(written: Any, value: Any) -> bool:
+    return bool((tuple(written) if isinstance(written, list) else written) == value)

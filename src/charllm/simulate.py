@@ -1,0 +1,77 @@
+"""Predict a run without a GPU."""
+
+from typing import Any
+
+import numpy as np
+
+from charllm.fit import explain_misfit, fits
+from charllm.layout.grid import Grid
+from charllm.layout.placement import place_ranks
+from charllm.result.metrics import fill_metrics, missing
+from charllm.result.provenance import describe_provenance
+from charllm.result.result import RunResult
+from charllm.spec.run import RunSpec, idle_requests
+from charllm.workload.memory import StageMemory, first_rank, stage_memories
+from charllm.workload.model_flop import model_flop
+from charllm.workload.parameters import count_active_parameters, count_parameters
+from charllm.workload.step import build_step
+from charllm.workload.totals import count_traffic, executed_flop
+
+NOT_YET = "not predicted yet: this version knows what a step executes, sends and keeps, not how long it takes"
+
+
+def simulate(run: RunSpec) -> RunResult:
+    """Return what a run needs: memory, arithmetic and traffic, for every rank and in all."""
+    step = build_step(run)
+    memories = stage_memories(step)
+    worst = max(memories, key=lambda memory: memory.total_bytes)
+    traffic = count_traffic(step)
+    metrics = fill_metrics(
+        {
+            "parameters": count_parameters(run.model, with_mtp=True),
+            "active_parameters": count_active_parameters(run.model),
+            "model_flop": model_flop(run),
+            "executed_flop": executed_flop(step),
+            "microbatches": run.microbatches,
+            "fits": fits(run, worst),
+            "memory_peak_bytes": worst.total_bytes,
+            "memory_breakdown_bytes": worst.by_kind(),
+            "memory_rank": first_rank(run, worst.stage),
+            "link_bytes": traffic.link_bytes,
+            "axis_bytes": traffic.axis_bytes,
+            "message_bytes_median": traffic.message_bytes_median,
+            "messages": traffic.messages,
+        }
+    )
+    warnings = idle_requests(run)
+    if not metrics["fits"]:
+        warnings.append(explain_misfit(run, worst))
+    warnings.append(f"{', '.join(missing(metrics))}: {NOT_YET}")
+    return RunResult(
+        origin="simulated",
+        spec=run.as_table(),
+        metrics=metrics,
+        gpus=_gpu_rows(run, memories),
+        nodes=[{"node": node} for node in range(run.cluster.nodes)],
+        provenance=describe_provenance(run),
+        warnings=warnings,
+    )
+
+
+def _gpu_rows(run: RunSpec, memories: list[StageMemory]) -> list[dict[str, Any]]:
+    """Describe every GPU: where it is, which stage it works on, what it needs."""
+    ranks = np.arange(run.parallelism.world)
+    stages = Grid(run.parallelism).stage(ranks)
+    gpus = place_ranks(run)
+    needs = [memory.total_bytes for memory in memories]
+    per_node = run.cluster.node.gpus
+    return [
+        {
+            "rank": int(rank),
+            "node": int(gpu // per_node),
+            "slot": int(gpu % per_node),
+            "stage": int(stage),
+            "memory_peak_bytes": needs[stage],
+        }
+        for rank, gpu, stage in zip(ranks, gpus, stages, strict=True)
+    ]

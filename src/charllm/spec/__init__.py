@@ -1,0 +1,1 @@
+"""What the user asked for: frozen, checked settings, and readers for foreign formats."""

@@ -1,0 +1,223 @@
+"""Declare the fields of a settings class once, with bounds and meaning; read and check them everywhere."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from charllm.errors import SpecError, unknown_name
+from charllm.units import si_key
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What one field may hold."""
+
+    kind: str
+    doc: str
+    low: float = -math.inf
+    high: float = math.inf
+    options: tuple[str, ...] = ()
+    optional: bool = False
+
+    def possible(self) -> str:
+        """Say in words what the field may hold."""
+        if self.options:
+            words = ", ".join(self.options)
+            return f"any of {words}, separated by commas" if self.kind == "words" else words
+        words = {
+            "int": "a whole number",
+            "float": "a number",
+            "bool": "true or false",
+            "text": "a text of up to 200 characters",
+            "ints": "whole numbers separated by commas",
+            "words": "words separated by commas",
+        }[self.kind]
+        if self.kind in ("int", "float", "ints"):
+            words += f" from {_plain(self.low)} to {_plain(self.high)}"
+        return words
+
+
+def _declare(rule: Rule, default: Any) -> Any:
+    if default is MISSING:
+        return field(metadata={"rule": rule})
+    return field(default=default, metadata={"rule": rule})
+
+
+def count(doc: str, low: int, high: int, default: Any = MISSING) -> Any:
+    """Declare a whole number; a default of None makes it optional."""
+    return _declare(Rule("int", doc, low, high, optional=default is None), default)
+
+
+def number(doc: str, low: float, high: float, default: Any = MISSING) -> Any:
+    """Declare a real number; a default of None makes it optional."""
+    return _declare(Rule("float", doc, low, high, optional=default is None), default)
+
+
+def flag(doc: str, default: Any = MISSING) -> Any:
+    """Declare a yes or no; a default of None makes it optional."""
+    return _declare(Rule("bool", doc, optional=default is None), default)
+
+
+def text(doc: str, default: Any = MISSING) -> Any:
+    """Declare a free text."""
+    return _declare(Rule("text", doc, optional=default is None), default)
+
+
+def choice(doc: str, options: tuple[str, ...], default: Any = MISSING) -> Any:
+    """Declare one word out of a list."""
+    return _declare(Rule("text", doc, options=options, optional=default is None), default)
+
+
+def counts(doc: str, low: int, high: int, default: tuple[int, ...] = ()) -> Any:
+    """Declare a row of whole numbers."""
+    return _declare(Rule("ints", doc, low, high), default)
+
+
+def words(doc: str, options: tuple[str, ...], default: tuple[str, ...] = ()) -> Any:
+    """Declare a set of words out of a list."""
+    return _declare(Rule("words", doc, options=options), default)
+
+
+def rules(cls: Any) -> dict[str, Rule]:
+    """Return the rule of each declared field of a settings class, in order."""
+    return _rules(cls)
+
+
+@lru_cache(maxsize=64)
+def _rules(cls: Any) -> dict[str, Rule]:
+    return {entry.name: entry.metadata["rule"] for entry in fields(cls) if "rule" in entry.metadata}
+
+
+def _required(cls: Any) -> tuple[str, ...]:
+    return _required_names(cls)
+
+
+@lru_cache(maxsize=64)
+def _required_names(cls: Any) -> tuple[str, ...]:
+    return tuple(entry.name for entry in fields(cls) if entry.default is MISSING and entry.default_factory is MISSING)
+
+
+def read(cls: type[T], table: Mapping[str, Any], where: str, **parts: Any) -> T:
+    """Build a settings object from a plain table, in any unit; `parts` are already built members."""
+    values = dict(parts)
+    known = rules(cls)
+    for key, raw in table.items():
+        si_name, factor = si_key(key)
+        name = si_name if si_name in known else key
+        if name not in known:
+            raise unknown_name(f"{where}.{key}", key, (*known, *parts))
+        if name in values:
+            raise SpecError(f"{where}.{key}", raw, f"{name} once, not in two units")
+        values[name] = _convert(raw, known[name], f"{where}.{key}", factor)
+    for name in _required(cls):
+        if name not in values:
+            raise SpecError(f"{where}.{name}", None, f"required: {known[name].possible()} ({known[name].doc})")
+    try:
+        return cls(**values)
+    except SpecError as error:
+        raise SpecError(f"{where}.{error.field}", error.asked, error.possible) from None
+
+
+def normalise(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Spell the keys of a plain table in SI, so that two tables in different units can be merged."""
+    result: dict[str, Any] = {}
+    for key, raw in table.items():
+        si_name, factor = si_key(key)
+        convertible = factor != 1.0 and isinstance(raw, int | float) and not isinstance(raw, bool)
+        result[si_name if convertible else key] = raw * factor if convertible else raw
+    return result
+
+
+def check_fields(settings: object) -> None:
+    """Check every declared field of a settings object against its rule; call it from ``__post_init__``."""
+    for name, rule in rules(type(settings)).items():
+        _check(name, getattr(settings, name), rule)
+
+
+def read_field(cls: type, name: str, raw: Any, where: str) -> Any:
+    """Read and check one field alone, for defaults that depend on it."""
+    rule = rules(cls)[name]
+    value = _convert(raw, rule, f"{where}.{name}", 1.0)
+    _check(f"{where}.{name}", value, rule)
+    return value
+
+
+def _check(name: str, value: Any, rule: Rule) -> None:
+    if value is None:
+        if not rule.optional:
+            raise SpecError(name, None, rule.possible())
+    elif rule.kind in ("int", "float"):
+        if not rule.low <= value <= rule.high:
+            raise SpecError(name, value, rule.possible())
+    elif rule.kind == "ints":
+        if value and not rule.low <= min(value) <= max(value) <= rule.high:
+            raise SpecError(name, value, rule.possible())
+    elif rule.options:
+        for word in value if rule.kind == "words" else (value,):
+            if word not in rule.options:
+                raise unknown_name(name, str(word), rule.options)
+
+
+def _convert(raw: Any, rule: Rule, where: str, factor: float) -> Any:
+    """Turn what a file, flag or JSON gave into the type of the field."""
+    if raw is None and rule.optional:
+        return None
+    try:
+        return _CONVERTERS[rule.kind](raw, factor)
+    except (TypeError, ValueError, OverflowError):
+        raise SpecError(where, raw, rule.possible()) from None
+
+
+def _to_float(raw: Any, factor: float) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not math.isfinite(raw):
+        raise ValueError
+    return float(raw) * factor
+
+
+def _to_int(raw: Any, factor: float) -> int:
+    value = _to_float(raw, factor)
+    if value != int(value):
+        raise ValueError
+    return raw if isinstance(raw, int) and factor == 1.0 else int(value)
+
+
+def _to_bool(raw: Any, _factor: float) -> bool:
+    if not isinstance(raw, bool):
+        raise ValueError
+    return raw
+
+
+def _to_text(raw: Any, _factor: float) -> str:
+    if not isinstance(raw, str) or len(raw) > 200:
+        raise ValueError
+    return raw
+
+
+def _to_ints(raw: Any, _factor: float) -> tuple[int, ...]:
+    items = [raw] if isinstance(raw, int) else raw
+    if isinstance(items, str) or len(items) > 100_000:
+        raise ValueError
+    return tuple(_to_int(item, 1.0) for item in items)
+
+
+def _to_words(raw: Any, _factor: float) -> tuple[str, ...]:
+    items = [word for word in raw.split(",") if word] if isinstance(raw, str) else raw
+    return tuple(dict.fromkeys(_to_text(item, 1.0) for item in items))
+
+
+_CONVERTERS = {
+    "int": _to_int,
+    "float": _to_float,
+    "bool": _to_bool,
+    "text": _to_text,
+    "ints": _to_ints,
+    "words": _to_words,
+}
+
+
+def _plain(bound: float) -> str:
+    return f"{bound:,.0f}" if abs(bound) >= 1 and bound == int(bound) and abs(bound) < 1e9 else f"{bound:g}"

@@ -1,0 +1,54 @@
+"""The software that runs the step: what it fuses, keeps and rounds, and what it costs."""
+
+from dataclasses import dataclass
+
+from charllm.spec.fields import check_fields, choice, count, flag, number, text
+
+SELECTIVE_POLICIES = ("modules", "alternate_matmuls")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framework:
+    """A software profile: choices a framework makes, and at most eight physical constants."""
+
+    name: str = text("What people call it.")
+    # Choices.
+    attention: str = choice("Whether softmax(QK)V is one kernel.", ("flash", "unfused"), "flash")
+    cross_entropy: str = choice(
+        "How the loss treats logits (workload/vocabulary.py).", ("fused", "vocab-parallel", "fp32"), "fused"
+    )
+    fused_activation: bool = flag("Whether bias, activation and gate are one kernel.", True)
+    norm: str = choice(
+        "Whether a norm is one kernel or a chain in fp32 whose steps are kept.", ("fused", "chain"), "fused"
+    )
+    packed_qkv: bool = flag(
+        "Whether values stay views of one qkv tensor, which is then kept beside rotated copies.", False
+    )
+    fused_gradients: bool = flag("Whether weight gradients are added in place; a placeholder per shape remains.", True)
+    default_sp: bool = flag("Whether tp ranks share the sequence when nothing is asked for.", True)
+    default_zero: int = count("ZeRO stage when dp > 1 and none is asked for.", 0, 3, 1)
+    default_etp: str = choice("Expert TP when none is asked for.", ("tp", "1"), "tp")
+    selective: str = choice("What --recompute selective recomputes.", SELECTIVE_POLICIES, "modules")
+    grouped_gemm: bool = flag("Whether experts run in one grouped GEMM.", True)
+    in_switch_reduction: bool = flag("Whether collectives use the switch's reduction where it exists.", True)
+    weight_precision: str = choice("Format weights are stored in.", ("fp32", "16bit"), "16bit")
+    cast_weights: str = choice(
+        "In fp8 and fp4: weights cast for each use, cached beside the 16-bit ones, or stored so.",
+        ("each-use", "cached", "stored"),
+        "cached",
+    )
+    master_weights: bool = flag("Whether the optimizer keeps fp32 copies of 16-bit weights.", True)
+    gradient_precision: str = choice("Format gradients are accumulated in.", ("fp32", "16bit"), "fp32")
+    gradient_copies: bool = flag("Whether 16-bit gradients stay beside fp32 accumulators.", False)
+    moment_precision: str = choice("Format of the optimizer's moments.", ("fp32", "16bit"), "fp32")
+    reduce_precision: str = choice("Format gradients are reduced in.", ("fp32", "bf16"), "fp32")
+    persistent_gradients: bool = flag("Whether gradient buffers stay allocated between steps.", True)
+    copied_buckets: bool = flag("Whether gradients are copied into two buckets to be reduced.", False)
+    vocab_multiple: int = count("The vocabulary is padded to a multiple of this times tp.", 1, 65_536, 1)
+    # Constants.
+    reserve_fraction: float = number("Memory the caching allocator holds beyond its peak use, over that peak.", 0, 1)
+    kernel_bytes: float = number("Memory of kernels loaded at start, beside the driver's context.", 0, 1e11, 0.0)
+    bucket_bytes: float = number("Size of a gradient bucket.", 0, 1e11)
+
+    def __post_init__(self) -> None:
+        check_fields(self)

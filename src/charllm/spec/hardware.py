@@ -1,0 +1,134 @@
+"""The machine: GPU, node, fabric, cooling, cluster."""
+
+from dataclasses import dataclass
+
+from charllm.errors import SpecError
+from charllm.spec.fields import check_fields, choice, count, counts, flag, number, text
+
+COOLINGS = ("air", "liquid", "immersion")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One device that holds one rank (an MI250 package holds two)."""
+
+    name: str = text("What people call it.")
+    vendor: str = choice("Who makes it.", ("nvidia", "amd"))
+    memory_bytes: float = number("Memory the driver shows.", 1e6, 1e14)
+    memory_bandwidth_bytes_per_s: float = number("Peak memory bandwidth.", 1e9, 1e15)
+    peak_bf16_flop_per_s: float = number("Dense bf16 peak.", 0, 1e18)
+    peak_fp16_flop_per_s: float = number("Dense fp16 peak.", 0, 1e18)
+    peak_fp8_flop_per_s: float = number("Dense fp8 peak; 0: none.", 0, 1e18, 0.0)
+    peak_fp4_flop_per_s: float = number("Dense fp4 peak; 0: none.", 0, 1e18, 0.0)
+    peak_fp32_flop_per_s: float = number("Dense fp32 peak outside the matrix units.", 0, 1e18)
+    multiprocessors: int = count("Streaming multiprocessors or compute units.", 1, 4096)
+    l2_bytes: float = number("Last-level cache.", 0, 1e12)
+    clock_max_hz: float = number("Highest multiprocessor clock.", 1e6, 1e11)
+    clock_idle_hz: float = number("Clock when idle.", 0, 1e11)
+    power_cap_w: float = number("Board power limit as delivered; of the package when it holds several GPUs.", 1, 1e5)
+    power_cap_min_w: float = number("Lowest power limit that can be set.", 0, 1e5)
+    slowdown_temperature_c: float = number("Temperature at which the hardware halves the clock.", 0, 200)
+    max_operating_temperature_c: float = number("Temperature above which software lowers the clock.", 0, 200)
+    package_gpus: int = count("GPUs in one package that share its power limit.", 1, 16, 1)
+    context_bytes: float = number("Memory a process takes before its first tensor.", 0, 1e11)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def peak_flop_per_s(self, precision: str) -> float:
+        """Return the dense datasheet peak for a training precision; 0 when the GPU cannot do it."""
+        return {
+            "bf16": self.peak_bf16_flop_per_s,
+            "fp16": self.peak_fp16_flop_per_s,
+            "fp8": self.peak_fp8_flop_per_s,
+            "mxfp8": self.peak_fp8_flop_per_s,
+            "nvfp4": self.peak_fp4_flop_per_s,
+            "fp32": self.peak_fp32_flop_per_s,
+        }[precision]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """What joins nodes: NICs of a node, and the switches behind them."""
+
+    name: str = text("What people call it.")
+    nics_per_node: int = count("Network adapters of a node; 0: a single machine.", 0, 1024)
+    nic_bandwidth_bytes_per_s: float = number("Bandwidth of one adapter, each way.", 0, 1e13)
+    rail: bool = flag("Whether the adapters of one slot meet in their own switch.", True)
+    nodes_per_pod: int = count("Nodes under one switch level; 0: all.", 0, 1_048_576, 0)
+    oversubscription: float = number("Bandwidth below over above the pod's switches.", 1.0, 64.0, 1.0)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One chassis: its slots, the links between them, and the order in which air passes them."""
+
+    name: str = text("What people call it.")
+    gpu: Gpu
+    gpus: int = count("GPUs in the chassis.", 1, 1024)
+    link_bandwidth_bytes_per_s: float = number("Scale-up bandwidth of one GPU, each way; 0: none.", 0, 1e14)
+    package_bandwidth_bytes_per_s: float = number(
+        "Bandwidth inside a package, each way; 0: as the links.", 0, 1e14, 0.0
+    )
+    pcie_bandwidth_bytes_per_s: float = number("Host bandwidth of one GPU, each way.", 1e8, 1e13)
+    in_switch_reduction: bool = flag("Whether the scale-up switch can reduce (NVLS).", False)
+    upstream: tuple[int, ...] = counts("For each slot the slot the air passes before it, or -1.", -1, 1023)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.upstream and len(self.upstream) != self.gpus:
+            raise SpecError("upstream", self.upstream, f"one entry for each of the {self.gpus} slots")
+        if any(entry >= self.gpus or entry == slot for slot, entry in enumerate(self.upstream)):
+            raise SpecError("upstream", self.upstream, f"other slots, 0 to {self.gpus - 1}, or -1")
+        if self.gpus % self.gpu.package_gpus:
+            raise SpecError("gpus", self.gpus, f"a multiple of the {self.gpu.package_gpus} GPUs in a package")
+
+    def upstream_slots(self, slot: int) -> tuple[int, ...]:
+        """List the slots whose heat reaches this one, nearest first."""
+        chain: list[int] = []
+        ahead = self.upstream[slot] if self.upstream else -1
+        while ahead >= 0 and ahead not in chain:
+            chain.append(ahead)
+            ahead = self.upstream[ahead]
+        return tuple(chain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cooling:
+    """What carries the heat away."""
+
+    kind: str = choice("Air, cold plates or immersion.", COOLINGS, "air")
+    inlet_c: float = number("Temperature of the air or coolant that enters a node.", -20.0, 80.0, 25.0)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Equal nodes under one fabric."""
+
+    name: str = text("What people call it.")
+    node: Node
+    fabric: Fabric
+    cooling: Cooling
+    nodes: int = count("Nodes in all.", 1, 1_048_576)
+    domain_nodes: int = count("Nodes that share one scale-up domain (18 in an NVL72).", 1, 4096, 1)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.nodes > self.domain_nodes and self.fabric.nics_per_node == 0:
+            raise SpecError("fabric", self.fabric.name, f"a fabric with NICs, to join {self.nodes} nodes")
+
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU every node holds."""
+        return self.node.gpu
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return self.nodes * self.node.gpus

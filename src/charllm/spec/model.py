@@ -1,0 +1,99 @@
+"""The network that is trained: its dimensions and which blocks it is made of."""
+
+from dataclasses import dataclass
+
+from charllm.errors import SpecError
+from charllm.spec.fields import check_fields, choice, count, flag, number, text
+
+GATED_ACTIVATIONS = ("swiglu", "geglu")
+ACTIVATIONS = (*GATED_ACTIVATIONS, "gelu", "relu", "squared-relu", "silu")
+NORMS = ("rmsnorm", "layernorm")
+POSITIONS = ("rope", "learned", "alibi", "none")
+BIASES = ("none", "qkv", "attention", "all")
+ATTENTIONS = ("gqa", "mla")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A decoder (or encoder) transformer, dense or sparse."""
+
+    name: str = text("What people call it.")
+    layers: int = count("Transformer layers.", 1, 4096)
+    hidden: int = count("Width of the residual stream.", 1, 1_048_576)
+    ffn: int = count("Width of the feed-forward block; with experts and no expert_ffn, of one expert.", 1, 4_194_304)
+    heads: int = count("Query heads.", 1, 4096)
+    kv_heads: int = count("Key and value heads (equal to heads: MHA; fewer: GQA).", 1, 4096)
+    head_dim: int = count("Width of a head's query and key (MLA: of the part without position).", 1, 4096)
+    vocab: int = count("Tokens in the vocabulary; 0: no embedding and no loss.", 0, 16_777_216)
+    seq_length: int = count("Sequence length it is trained with unless the run says otherwise.", 1, 16_777_216, 2048)
+    activation: str = choice("Non-linearity of the feed-forward block.", ACTIVATIONS, "swiglu")
+    norm: str = choice("Kind of normalisation.", NORMS, "rmsnorm")
+    norms_per_layer: int = count("Normalisations of the residual stream in a layer.", 1, 4, 2)
+    qk_norm: bool = flag("Whether queries and keys are normalised per head.", False)
+    position: str = choice("How positions enter.", POSITIONS, "rope")
+    bias: str = choice("Which linear layers have a bias.", BIASES, "none")
+    tied_embeddings: bool = flag("Whether the LM head shares the embedding's weight.", False)
+    dropout_fraction: float = number("Dropout after attention and feed-forward, 0 when off.", 0.0, 0.9, 0.0)
+    causal: bool = flag("Whether attention sees only earlier tokens.", True)
+    window: int = count("Tokens a windowed layer attends to; 0: all layers attend to all.", 0, 16_777_216, 0)
+    full_attention_every: int = count("With a window: one layer in this many still attends to all.", 1, 4096, 1)
+    attention_sinks: bool = flag("Whether each head has a learned sink logit.", False)
+    attention: str = choice("Grouped queries, or DeepSeek's latent attention.", ATTENTIONS, "gqa")
+    q_lora_rank: int = count("MLA: rank of the query compression; 0: queries are not compressed.", 0, 65_536, 0)
+    kv_lora_rank: int = count("MLA: rank of the key-value compression.", 0, 65_536, 0)
+    rope_head_dim: int = count("MLA: width of the part of a head that carries position.", 0, 4096, 0)
+    v_head_dim: int = count("MLA: width of a head's value.", 0, 4096, 0)
+    experts: int = count("Routed experts of a sparse layer; 0: dense.", 0, 65_536, 0)
+    topk: int = count("Experts that each token visits.", 0, 4096, 0)
+    expert_ffn: int = count("Width of one routed expert.", 0, 4_194_304, 0)
+    shared_ffn: int = count("Width of all shared experts together; 0: none.", 0, 4_194_304, 0)
+    dense_layers: int = count("How many of the first layers stay dense in a sparse model.", 0, 4096, 0)
+    mtp_layers: int = count("Multi-token-prediction layers after the last one.", 0, 16, 0)
+    stated_params: float | None = number("Parameters its makers state.", 0, 1e15, None)
+    stated_active_params: float | None = number("Parameters active per token its makers state.", 0, 1e15, None)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.heads % self.kv_heads:
+            raise SpecError("kv_heads", self.kv_heads, f"a divisor of heads ({self.heads})")
+        if self.experts and not 1 <= self.topk <= self.experts:
+            raise SpecError("topk", self.topk, f"1 to experts ({self.experts})")
+        if self.experts and not self.expert_ffn:
+            raise SpecError("expert_ffn", self.expert_ffn, "the width of one expert")
+        if not self.experts and (self.topk or self.expert_ffn or self.shared_ffn or self.dense_layers):
+            raise SpecError("experts", 0, "at least 1 when topk, expert_ffn, shared_ffn or dense_layers is given")
+        if self.dense_layers > self.layers:
+            raise SpecError("dense_layers", self.dense_layers, f"0 to layers ({self.layers})")
+        if self.attention == "mla" and not (self.kv_lora_rank and self.rope_head_dim and self.v_head_dim):
+            raise SpecError(
+                "kv_lora_rank", self.kv_lora_rank, "with mla: kv_lora_rank, rope_head_dim and v_head_dim >= 1"
+            )
+
+    @property
+    def gated(self) -> bool:
+        """Whether the feed-forward block multiplies two projections."""
+        return self.activation in GATED_ACTIVATIONS
+
+    @property
+    def query_head_dim(self) -> int:
+        """Width of one query or key head, position part included."""
+        return self.head_dim + self.rope_head_dim if self.attention == "mla" else self.head_dim
+
+    @property
+    def value_head_dim(self) -> int:
+        """Width of one value head."""
+        return self.v_head_dim if self.attention == "mla" else self.head_dim
+
+
+def fill_model(table: dict[str, object]) -> dict[str, object]:
+    """Fill what a model table may leave out: head counts and widths that follow from the others."""
+    filled = dict(table)
+    heads, hidden = filled.get("heads"), filled.get("hidden")
+    filled.setdefault("kv_heads", heads)
+    if "head_dim" not in filled and isinstance(heads, int) and isinstance(hidden, int) and heads > 0:
+        if hidden % heads:
+            raise SpecError("model.head_dim", None, f"give it: hidden {hidden} is not a multiple of heads {heads}")
+        filled["head_dim"] = hidden // heads
+    if filled.get("experts"):
+        filled.setdefault("expert_ffn", filled.get("ffn"))
+    return {key: value for key, value in filled.items() if value is not None}

@@ -1,0 +1,75 @@
+"""How one step is cut over ranks: the degrees of each axis, the schedule and what overlaps."""
+
+from dataclasses import dataclass
+
+from charllm.errors import SpecError
+from charllm.spec.fields import check_fields, choice, count, counts, flag, words
+
+AXES = ("tp", "cp", "ep", "dp", "pp")
+OVERLAPS = ("tp", "dp", "pp", "ep", "cp")
+SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble")
+CP_KINDS = ("ring", "all-to-all")
+MAX_DEGREE = 1_048_576
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallelism:
+    """Degrees of every axis; tp x cp x dp x pp ranks in all, experts spread over etp x ep of tp x cp x dp."""
+
+    tp: int = count("Ranks that share every matrix multiplication.", 1, MAX_DEGREE, 1)
+    cp: int = count("Ranks that share a sequence.", 1, MAX_DEGREE, 1)
+    dp: int = count("Replicas that share the batch.", 1, MAX_DEGREE, 1)
+    pp: int = count("Stages the layers are cut into.", 1, MAX_DEGREE, 1)
+    vpp: int = count("Chunks of layers each stage holds.", 1, 4096, 1)
+    ep: int = count("Ranks the experts are spread over.", 1, MAX_DEGREE, 1)
+    etp: int = count("Ranks that share one expert's matrix multiplications.", 1, MAX_DEGREE, 1)
+    zero: int = count("What replicas shard: 1 optimizer, 2 and gradients, 3 and weights (FSDP).", 0, 3, 0)
+    shard_size: int = count("Ranks a copy is sharded over; 0: all of dp x cp.", 0, MAX_DEGREE, 0)
+    sp: bool = flag("Whether tp ranks also share the sequence outside the matrix multiplications.", False)
+    cp_kind: str = choice("How cp ranks exchange keys and values.", CP_KINDS, "ring")
+    schedule: str = choice("Order of microbatches on the stages.", SCHEDULES, "1f1b")
+    layers_per_stage: tuple[int, ...] = counts("Layers of each stage (or of each chunk); empty: even.", 0, 4096)
+    overlap: tuple[str, ...] = words("Axes whose communication hides under compute.", OVERLAPS)
+    order: str = choice(
+        "Axes from neighbouring ranks outwards.",
+        ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "tp-cp-pp-ep-dp", "tp-pp-cp-ep-dp", "pp-tp-cp-ep-dp"),
+        "tp-cp-ep-dp-pp",
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.sp and self.tp == 1:
+            raise SpecError("sp", True, "only with tp > 1")
+        if self.vpp > 1 and self.pp == 1:
+            raise SpecError("vpp", self.vpp, "1 unless pp > 1")
+        if self.schedule == "interleaved" and self.vpp == 1:
+            raise SpecError("schedule", self.schedule, "interleaved needs vpp > 1")
+        if self.vpp > 1 and self.schedule != "interleaved":
+            raise SpecError("schedule", self.schedule, f"interleaved with vpp {self.vpp}")
+
+    @property
+    def world(self) -> int:
+        """Ranks in all."""
+        return self.tp * self.cp * self.dp * self.pp
+
+    @property
+    def data_ranks(self) -> int:
+        """Ranks that hold a copy of the same dense weights: gradients are reduced over them."""
+        return self.dp * self.cp
+
+    @property
+    def expert_data_ranks(self) -> int:
+        """Ranks that hold a copy of the same experts."""
+        return self.tp * self.cp * self.dp // (self.etp * self.ep)
+
+    @property
+    def shard_ranks(self) -> int:
+        """Ranks one copy of the dense state is sharded over; 1 when nothing is sharded."""
+        return (self.shard_size or self.data_ranks) if self.zero else 1
+
+    @property
+    def expert_shard_ranks(self) -> int:
+        """Ranks one copy of the expert state is sharded over."""
+        if not self.zero:
+            return 1
+        return min(self.expert_data_ranks, self.shard_size) if self.shard_size else self.expert_data_ranks

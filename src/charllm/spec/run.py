@@ -1,0 +1,210 @@
+"""The whole request in one frozen object, and the checks that need more than one part of it."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from charllm.errors import SpecError
+from charllm.spec.fields import check_fields, count, number, text
+from charllm.spec.framework import Framework
+from charllm.spec.hardware import Cluster
+from charllm.spec.model import Model
+from charllm.spec.parallelism import Parallelism
+from charllm.spec.training import Training
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What the run is subjected to: limits, placement, spread between dies, length."""
+
+    power_cap_w: float | None = number(
+        "Power limit set on every GPU (package); as delivered unless given.", 1, 1e5, None
+    )
+    clock_cap_hz: float | None = number("Highest clock allowed; the GPU's own unless given.", 1e6, 1e11, None)
+    placement: str = text("default, thermal, or a file that lists the GPU of each rank.", "default")
+    silicon_spread_fraction: float = number("Standard deviation of leakage between dies.", 0.0, 0.5, 0.0)
+    seed: int = count("Seed of everything random.", 0, 2**63 - 1, 0)
+    steps: int | None = count("Steps from a cold start; thermal steady state unless given.", 1, 100_000_000, None)
+    seconds_s: float | None = number("Seconds from a cold start; thermal steady state unless given.", 1e-6, 1e9, None)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.steps is not None and self.seconds_s is not None:
+            raise SpecError("steps", self.steps, "steps or seconds, not both")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """A run: model x training x parallelism x cluster x framework x conditions."""
+
+    model: Model
+    training: Training
+    parallelism: Parallelism
+    cluster: Cluster
+    framework: Framework
+    conditions: Conditions
+
+    @property
+    def microbatches(self) -> int:
+        """Microbatches that each replica works through in a step."""
+        training = self.training
+        return training.global_batch_size // (training.micro_batch_size * self.parallelism.dp)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens in a step, over all replicas."""
+        return self.training.global_batch_size * self.training.seq_length
+
+    def as_table(self) -> dict[str, Any]:
+        """Return the spec as a plain table that builds the same spec again."""
+        table: dict[str, Any] = _plain(asdict(self))
+        return table
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items() if item is not None}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def check_run(run: RunSpec) -> None:
+    """Raise SpecError when the parts of a run contradict each other."""
+    _check_degrees(run)
+    _check_layers(run)
+    _check_widths(run)
+    _check_experts(run)
+    _check_batch(run)
+    _check_recompute(run)
+    _check_conditions(run)
+
+
+def _check_degrees(run: RunSpec) -> None:
+    degrees, gpus = run.parallelism, run.cluster.gpus
+    if degrees.world != gpus:
+        product = f"tp {degrees.tp} x cp {degrees.cp} x dp {degrees.dp} x pp {degrees.pp} = {degrees.world} ranks"
+        rest = degrees.tp * degrees.cp * degrees.pp
+        hint = f", e.g. dp {gpus // rest}" if gpus % rest == 0 else ""
+        raise SpecError("parallelism", product, f"{gpus} ranks, one for each GPU of {run.cluster.name}{hint}")
+    if degrees.shard_size and degrees.data_ranks % degrees.shard_size:
+        raise SpecError("parallelism.shard_size", degrees.shard_size, f"a divisor of dp x cp = {degrees.data_ranks}")
+    if degrees.shard_size and not degrees.zero:
+        raise SpecError("parallelism.shard_size", degrees.shard_size, "0 unless zero is 1, 2 or 3")
+
+
+def _check_layers(run: RunSpec) -> None:
+    degrees, layers = run.parallelism, run.model.layers
+    chunks = degrees.pp * degrees.vpp
+    split = degrees.layers_per_stage
+    if len(split) != chunks:
+        raise SpecError(
+            "parallelism.layers_per_stage", f"{len(split)} entries", f"{chunks}, one for each stage (chunk)"
+        )
+    if sum(split) != layers:
+        raise SpecError(
+            "parallelism.layers_per_stage",
+            f"{sum(split)} layers",
+            f"{layers}, the layers of {run.model.name}",
+        )
+
+
+def _check_widths(run: RunSpec) -> None:
+    model, degrees, training = run.model, run.parallelism, run.training
+    tp, cp = degrees.tp, degrees.cp
+    if model.heads % tp:
+        raise SpecError("parallelism.tp", tp, f"a divisor of the {model.heads} heads")
+    if model.kv_heads % tp and tp % model.kv_heads:
+        raise SpecError("parallelism.tp", tp, f"a divisor or multiple of the {model.kv_heads} key-value heads")
+    for name, width in (("ffn", model.ffn), ("shared_ffn", model.shared_ffn), ("hidden", model.hidden)):
+        if width % tp:
+            raise SpecError("parallelism.tp", tp, f"a divisor of {name} {width}")
+    pieces = 2 * cp if cp > 1 and degrees.cp_kind == "ring" else cp
+    if training.seq_length % pieces:
+        raise SpecError("training.seq_length", training.seq_length, f"a multiple of {pieces} with cp {cp}")
+    if degrees.sp and (training.seq_length // cp) % tp:
+        raise SpecError(
+            "training.seq_length",
+            training.seq_length,
+            f"a multiple of cp x tp = {cp * tp} with sequence parallelism",
+        )
+    if degrees.cp_kind == "all-to-all" and cp > 1 and (model.heads // tp) % cp:
+        raise SpecError("parallelism.cp", cp, f"a divisor of heads / tp = {model.heads // tp} with all-to-all")
+    gpu = run.cluster.gpu
+    if not gpu.peak_flop_per_s(training.precision):
+        able = [name for name in ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32") if gpu.peak_flop_per_s(name)]
+        raise SpecError("training.precision", training.precision, f"{', '.join(able)} on {gpu.name}")
+
+
+def _check_experts(run: RunSpec) -> None:
+    model, degrees, training = run.model, run.parallelism, run.training
+    if not model.experts:
+        for name, value, neutral in (
+            ("parallelism.ep", degrees.ep, 1),
+            ("training.capacity_factor", training.capacity_factor, None),
+            ("training.routing_skew", training.routing_skew, 1.0),
+            ("training.grouped_gemm", training.grouped_gemm, None),
+        ):
+            if value != neutral:
+                raise SpecError(name, value, f"{neutral}: {model.name} has no experts")
+        return
+    if model.experts % degrees.ep:
+        raise SpecError("parallelism.ep", degrees.ep, f"a divisor of the {model.experts} experts")
+    if model.expert_ffn % degrees.etp:
+        raise SpecError("parallelism.etp", degrees.etp, f"a divisor of expert_ffn {model.expert_ffn}")
+    ranks = degrees.tp * degrees.cp * degrees.dp
+    if ranks % (degrees.ep * degrees.etp):
+        asked = f"ep {degrees.ep} x etp {degrees.etp} = {degrees.ep * degrees.etp}"
+        raise SpecError("parallelism.ep", asked, f"a divisor of tp x cp x dp = {ranks} ranks")
+    if training.capacity_factor is not None and training.routing_skew != 1.0:
+        raise SpecError(
+            "training.routing_skew", training.routing_skew, "1 with a capacity_factor, which evens the load"
+        )
+
+
+def _check_batch(run: RunSpec) -> None:
+    training, degrees = run.training, run.parallelism
+    per_round = training.micro_batch_size * degrees.dp
+    if training.global_batch_size % per_round:
+        low = training.global_batch_size // per_round * per_round
+        near = f"{low} or {low + per_round}" if low else str(per_round)
+        possible = f"a multiple of micro_batch_size x dp = {training.micro_batch_size} x {degrees.dp}, e.g. {near}"
+        raise SpecError("training.global_batch_size", training.global_batch_size, possible)
+    if degrees.schedule == "interleaved" and run.microbatches % degrees.pp:
+        asked = f"{run.microbatches} microbatches"
+        raise SpecError("parallelism.schedule", asked, f"a multiple of pp = {degrees.pp} microbatches with interleaved")
+
+
+def _check_recompute(run: RunSpec) -> None:
+    training = run.training
+    if training.recompute_layers is not None and training.recompute != "full":
+        raise SpecError("training.recompute_layers", training.recompute_layers, "only with recompute full")
+    if training.recompute_modules and training.recompute != "selective":
+        raise SpecError("training.recompute_modules", training.recompute_modules, "only with recompute selective")
+
+
+def _check_conditions(run: RunSpec) -> None:
+    gpu, conditions = run.cluster.gpu, run.conditions
+    cap_w = conditions.power_cap_w
+    if cap_w is not None and not gpu.power_cap_min_w <= cap_w <= gpu.power_cap_w:
+        raise SpecError(
+            "conditions.power_cap_w", cap_w, f"{gpu.power_cap_min_w:g} to {gpu.power_cap_w:g} W on {gpu.name}"
+        )
+    clock_hz = conditions.clock_cap_hz
+    if clock_hz is not None and not gpu.clock_idle_hz <= clock_hz <= gpu.clock_max_hz:
+        possible = f"{gpu.clock_idle_hz / 1e6:g} to {gpu.clock_max_hz / 1e6:g} MHz on {gpu.name}"
+        raise SpecError("conditions.clock_cap_mhz", clock_hz / 1e6, possible)
+
+
+def idle_requests(run: RunSpec) -> list[str]:
+    """List what was asked for but can do nothing, as warnings."""
+    degrees, found = run.parallelism, []
+    for axis in degrees.overlap:
+        degree = degrees.data_ranks if axis == "dp" else getattr(degrees, axis)
+        if degree == 1:
+            found.append(f"parallelism.overlap: {axis} can do nothing, {axis} is 1")
+        elif axis == "tp" and not degrees.sp:
+            found.append("parallelism.overlap: tp can do nothing without sequence parallelism (sp)")
+    if degrees.zero and degrees.data_ranks == 1:
+        found.append(f"parallelism.zero: {degrees.zero} shards nothing, dp x cp is 1")
+    training = run.training
+    if training.recompute == "full" and training.recompute_layers == 0:
+        found.append("training.recompute: full over 0 layers recomputes nothing")
+    return found

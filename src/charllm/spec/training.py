@@ -1,0 +1,49 @@
+"""How the network is trained: batch, sequence, precision, recomputation, optimizer, adapters."""
+
+from dataclasses import dataclass
+
+from charllm.spec.fields import check_fields, choice, count, flag, number, words
+
+PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")
+RECOMPUTES = ("none", "selective", "full")
+OPTIMIZERS = ("adam", "sgd", "none")
+LORA_TARGETS = ("qkv", "proj", "fc1", "fc2")
+RECOMPUTE_MODULES = (
+    "core_attn",
+    "layernorm",
+    "mlp_act",
+    "moe_act",
+    "mla_up_proj",
+    "mlp",
+    "moe",
+    "shared_experts",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """One step of training, before it is spread over GPUs."""
+
+    seq_length: int = count("Tokens in a sequence.", 1, 16_777_216)
+    global_batch_size: int = count("Sequences in a step, over all replicas.", 1, 16_777_216)
+    micro_batch_size: int = count("Sequences a replica works on at once.", 1, 65_536, 1)
+    precision: str = choice("Format of the matrix multiplications.", PRECISIONS, "bf16")
+    recompute: str = choice("Which activations are thrown away and computed again.", RECOMPUTES, "none")
+    recompute_layers: int | None = count(
+        "With full: layers of each stage chunk recomputed; all unless given.", 0, 4096, None
+    )
+    recompute_modules: tuple[str, ...] = words("With selective: the modules recomputed.", RECOMPUTE_MODULES)
+    optimizer: str = choice("Update rule; none skips the update.", OPTIMIZERS, "adam")
+    lora_rank: int = count("Rank of the adapters; 0: all weights are trained.", 0, 65_536, 0)
+    lora_targets: tuple[str, ...] = words("Linear layers that carry an adapter.", LORA_TARGETS, ("qkv", "proj"))
+    reduce_precision: str | None = choice(
+        "Format gradients are reduced in, unless the framework's.", ("fp32", "bf16"), None
+    )
+    grouped_gemm: bool | None = flag("Experts in one grouped GEMM, or in a loop, unless the framework's.", None)
+    capacity_factor: float | None = number(
+        "Tokens an expert takes over its even share; none: dropless.", 0.1, 1000, None
+    )
+    routing_skew: float = number("Load of the busiest expert rank over the mean, dropless.", 1.0, 1000.0, 1.0)
+
+    def __post_init__(self) -> None:
+        check_fields(self)

@@ -1,0 +1,97 @@
+"""The only constants and conversions: SI inside, human units at the edge.
+
+Every quantity's name ends in its unit. Inside the package that unit is SI (``_s _w _j _hz _bytes _flop ...``);
+files and flags may use any suffix listed here (``memory_gib``, ``clock_mhz``, ``nic_gbit_per_s``).
+"""
+
+from functools import lru_cache
+
+KIB, MIB, GIB, TIB = 2.0**10, 2.0**20, 2.0**30, 2.0**40
+KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
+
+SUFFIXES: dict[str, tuple[str, float]] = {
+    "bytes": ("bytes", 1.0),
+    "kib": ("bytes", KIB),
+    "mib": ("bytes", MIB),
+    "gib": ("bytes", GIB),
+    "tib": ("bytes", TIB),
+    "kb": ("bytes", KILO),
+    "mb": ("bytes", MEGA),
+    "gb": ("bytes", GIGA),
+    "tb": ("bytes", TERA),
+    "bytes_per_s": ("bytes_per_s", 1.0),
+    "mb_per_s": ("bytes_per_s", MEGA),
+    "gb_per_s": ("bytes_per_s", GIGA),
+    "tb_per_s": ("bytes_per_s", TERA),
+    "gbit_per_s": ("bytes_per_s", GIGA / 8),
+    "flop": ("flop", 1.0),
+    "tflop": ("flop", TERA),
+    "flop_per_s": ("flop_per_s", 1.0),
+    "tflop_per_s": ("flop_per_s", TERA),
+    "pflop_per_s": ("flop_per_s", PETA),
+    "s": ("s", 1.0),
+    "ms": ("s", 1e-3),
+    "us": ("s", 1e-6),
+    "hz": ("hz", 1.0),
+    "mhz": ("hz", MEGA),
+    "ghz": ("hz", GIGA),
+    "w": ("w", 1.0),
+    "kw": ("w", KILO),
+    "j": ("j", 1.0),
+    "kj": ("j", KILO),
+    "c": ("c", 1.0),
+    "k": ("k", 1.0),
+    "fraction": ("fraction", 1.0),
+    "percent": ("fraction", 1e-2),
+}
+"""Written suffix: (SI suffix, factor)."""
+
+
+@lru_cache(maxsize=4096)
+def split_suffix(key: str) -> tuple[str, str] | None:
+    """Split ``memory_gib`` into ``("memory", "gib")``; None when the key ends in no known unit."""
+    parts = key.split("_")
+    for start in range(1, len(parts)):
+        suffix = "_".join(parts[start:])
+        if suffix in SUFFIXES:
+            return "_".join(parts[:start]), suffix
+    return None
+
+
+@lru_cache(maxsize=4096)
+def si_key(key: str) -> tuple[str, float]:
+    """Return the SI spelling of a key and the factor to it: ``memory_gib`` -> ``("memory_bytes", 2**30)``."""
+    split = split_suffix(key)
+    if split is None:
+        return key, 1.0
+    stem, suffix = split
+    si_suffix, factor = SUFFIXES[suffix]
+    return f"{stem}_{si_suffix}", factor
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Write a memory size as people compare it with a GPU's: in GiB, or smaller units below one."""
+    for unit, factor in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if abs(size_bytes) >= (factor if unit != "TiB" else 10 * factor):
+            return f"{size_bytes / factor:,.{_decimals(size_bytes / factor)}f} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def format_si(value: float, unit: str = "") -> str:
+    """Write a number with three significant digits and an SI prefix: ``1.23e15, "FLOP"`` -> ``1.23 PFLOP``."""
+    for prefix, factor in (("E", 1e18), ("P", PETA), ("T", TERA), ("G", GIGA), ("M", MEGA), ("k", KILO)):
+        if abs(value) >= factor:
+            return f"{value / factor:.{_decimals(value / factor)}f} {prefix}{unit}"
+    return f"{value:.{_decimals(value)}f} {unit}".rstrip()
+
+
+def format_params(count: float) -> str:
+    """Write a parameter count as the field does: ``70.6 B``."""
+    for prefix, factor in (("T", TERA), ("B", GIGA), ("M", MEGA), ("k", KILO)):
+        if abs(count) >= factor:
+            return f"{count / factor:.{_decimals(count / factor)}f} {prefix}"
+    return f"{count:.0f}"
+
+
+def _decimals(value: float) -> int:
+    return 0 if abs(value) >= 100 or value == int(value) else 1 if abs(value) >= 10 else 2

@@ -1,0 +1,219 @@
+"""A row of published training results as a request: names through the alias tables, blanks as a user leaves them."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from charllm.catalog.tables import aliases, entries, find_name, spell
+from charllm.errors import CharllmError
+from charllm.spec.request import Table
+from charllm.spec.training import PRECISIONS, RECOMPUTE_MODULES
+
+Row = Mapping[str, str]
+
+DIMENSIONS = ("layers", "hidden", "heads", "kv_heads", "vocab", "experts", "topk")
+DEGREES = ("tp", "pp", "cp", "ep", "dp")
+OVERLAP_WORDS = {
+    "tp comm": ("tp",),
+    "tp-comm-overlap": ("tp",),
+    "asynctp": ("tp",),
+    "overlap-grad-reduce": ("dp",),
+    "overlap-param-gather": ("dp",),
+    "overlap_comm=true": ("dp",),
+    "grad/param comm overlapped": ("dp",),
+    "overlap_grad_reduce on": ("dp",),
+    "param-gather overlapped": ("dp",),
+    "pp p2p": ("pp",),
+    "ep overlap on": ("ep",),
+    "ep comm overlap": ("ep",),
+    "a2a_overlap=1": ("ep",),
+}
+"""Words of the `overlap` column: the axes they mean."""
+
+DEFAULT_FABRICS = {
+    "v100": "ib-8x100g",
+    "a100": "ib-8x200g",
+    "gb300": "ib-4x800g",
+    "gb200": "ib-4x400g",
+    "gh200": "slingshot-4x200g",
+}
+"""GPU family: the fabric its makers' reference machines have, where a row names none."""
+
+
+class Unresolved(CharllmError):
+    """A row that cannot be read: its message is the reason it is skipped."""
+
+
+def read_row(row: Row) -> Table:
+    """Turn one row into a request, or raise Unresolved with the reason; measured columns and notes are not read."""
+    gpu = _resolve("gpus", row, "gpu")
+    framework = _resolve("frameworks", row, "framework")
+    return {
+        "model": _model(row),
+        "cluster": _cluster(row, gpu),
+        "framework": framework,
+        "parallelism": _parallelism(row),
+        "training": _training(row),
+    }
+
+
+def _resolve(kind: str, row: Row, column: str) -> str:
+    asked = row.get(column, "")
+    name = find_name(kind, asked) if asked else None
+    if name is None:
+        raise Unresolved(f"{column} {asked!r} is not known" if asked else f"no {column} given")
+    return name
+
+
+def _number(row: Row, column: str) -> int | None:
+    text = row.get(column, "").strip()
+    if not text:
+        return None
+    try:
+        return int(float(text))
+    except ValueError:
+        return None
+
+
+def _needed(row: Row, column: str) -> int:
+    value = _number(row, column)
+    if value is None:
+        raise Unresolved(f"no {column} given")
+    return value
+
+
+def _model(row: Row) -> Table:
+    """Lay the row's dimensions over the catalog's model; a sparse row's ffn is one expert's width."""
+    name = _resolve("models", row, "model")
+    _needed(row, "layers")
+    base = entries("models")[name].values
+    changes: Table = {column: value for column in DIMENSIONS if (value := _number(row, column)) is not None}
+    ffn = _number(row, "ffn")
+    if ffn is not None:
+        changes["expert_ffn" if base.get("experts") else "ffn"] = ffn
+    changes = {key: value for key, value in changes.items() if base.get(key) != value}
+    if {"hidden", "heads"} & set(changes) and base.get("attention") != "mla":
+        changes["head_dim"] = changes.get("hidden", base["hidden"]) // changes.get("heads", base["heads"])
+    if "heads" in changes and "kv_heads" not in changes and "kv_heads" not in base:
+        changes["kv_heads"] = changes["heads"]
+    if base.get("position") == "learned":
+        changes["seq_length"] = _needed(row, "seq")
+    layers = changes.get("layers", base["layers"])
+    if base.get("dense_layers", 0) > layers:
+        changes["dense_layers"] = 0
+    return {"base": name, **changes}
+
+
+def _cluster(row: Row, gpu: str) -> Table:
+    gpus = _needed(row, "n_gpus")
+    node = _node_of(gpu, _number(row, "gpus_per_node"))
+    per_node = int(entries("nodes")[node].values["gpus"])
+    if gpus < per_node:
+        shape: Any = {"base": node, "gpus": gpus, "upstream": []}
+        nodes = 1
+    elif gpus % per_node:
+        raise Unresolved(f"n_gpus {gpus} is not a multiple of the {per_node} GPUs of {node}")
+    else:
+        shape, nodes = node, gpus // per_node
+    fabric = _fabric(row, gpu) if nodes > 1 else "none"
+    domain = 18 if gpu in ("gb200", "gb300") else 1
+    return {
+        "name": f"{gpu}x{gpus}",
+        "node": shape,
+        "nodes": nodes,
+        "fabric": fabric,
+        "domain_nodes": min(domain, nodes),
+    }
+
+
+def _node_of(gpu: str, gpus_per_node: int | None) -> str:
+    """Return the catalog's node with this GPU: of the asked size, else its usual one (the largest)."""
+    fitting = {name: entry.values for name, entry in entries("nodes").items() if entry.values.get("gpu") == gpu}
+    if not fitting:
+        raise Unresolved(f"no node with {gpu} is known")
+    asked = [name for name, values in fitting.items() if values["gpus"] == gpus_per_node]
+    return asked[0] if asked else max(fitting, key=lambda name: fitting[name]["gpus"])
+
+
+def _fabric(row: Row, gpu: str) -> str:
+    asked = row.get("interconnect", "")
+    if not asked:
+        family = next((name for name in DEFAULT_FABRICS if gpu.startswith(name)), "")
+        return DEFAULT_FABRICS.get(family, "ib-8x400g")
+    name = _resolve("fabrics", row, "interconnect")
+    if name == "none":
+        return "ib-8x400g"
+    # One spelling is used for both generations of the rack; the newer one has twice the NIC.
+    return "ib-4x800g" if gpu == "gb300" and name == "ib-4x400g" else name
+
+
+def _parallelism(row: Row) -> Table:
+    table: Table = {axis: value for axis in DEGREES if (value := _number(row, axis)) is not None}
+    vpp = _number(row, "vpp")
+    if vpp and vpp > 1 and table.get("pp", 1) > 1:
+        table["vpp"] = vpp
+    if table.get("tp", 1) > 1 and row.get("sp", ""):
+        table["sp"] = row["sp"].startswith("yes")
+    table.update(_sharding(row))
+    table.update(_layer_split(row, table))
+    overlap = row.get("overlap", "").lower()
+    axes = {axis for word, meant in OVERLAP_WORDS.items() if word in overlap for axis in meant}
+    if axes:
+        table["overlap"] = sorted(axes)
+    return table
+
+
+def _layer_split(row: Row, table: Table) -> Table:
+    """Cut layers that do not divide: embedding and head count as a layer each where that comes out even."""
+    layers, chunks = _needed(row, "layers"), table.get("pp", 1) * table.get("vpp", 1)
+    if layers % chunks == 0 or chunks == 1:
+        return {}
+    if (layers + 2) % chunks == 0:
+        even = (layers + 2) // chunks
+        return {"layers_per_stage": [even - 1, *[even] * (chunks - 2), even - 1]}
+    low, more = divmod(layers, chunks)
+    return {"layers_per_stage": [low + 1] * more + [low] * (chunks - more)}
+
+
+def _sharding(row: Row) -> Table:
+    asked = row.get("fsdp_or_zero", "")
+    if not asked:
+        return {}
+    meant = find_name("sharding", asked)
+    if meant is None:
+        raise Unresolved(f"fsdp_or_zero {asked!r} is not known")
+    words = dict(word.split("=") for word in meant.split())
+    return {"zero": int(words["zero"]), **({"shard_size": int(words["shard"])} if "shard" in words else {})}
+
+
+def _training(row: Row) -> Table:
+    table: Table = {
+        "seq_length": _needed(row, "seq"),
+        "global_batch_size": _needed(row, "gbs"),
+        "micro_batch_size": _number(row, "mbs") or 1,
+        "precision": _precision(row),
+        **_recompute(row),
+    }
+    lora = aliases()["lora"]
+    rank = lora.get(spell(row.get("model", ""))) or lora.get(spell(row.get("framework", "")))
+    return {**table, "lora_rank": int(rank)} if rank else table
+
+
+def _precision(row: Row) -> str:
+    words = re.findall(r"[a-z0-9]+", row.get("precision", "").lower())
+    if "fp8" in words:
+        return "fp8"
+    return next((word for word in words if word in PRECISIONS), "bf16")
+
+
+def _recompute(row: Row) -> Table:
+    """Read ``none ...``, ``full``, ``full (21 of 80 layers)``, ``selective``, ``selective: layernorm moe_act``."""
+    text = row.get("recompute", "").lower().strip()
+    if not text or text.startswith("none"):
+        return {"recompute": "none"}
+    if text.startswith("full"):
+        some = re.search(r"(\d+) of (\d+) layers", text)
+        chunks = (_number(row, "pp") or 1) * (_number(row, "vpp") or 1)
+        return {"recompute": "full", **({"recompute_layers": round(int(some[1]) / chunks)} if some else {})}
+    modules = [module for module in RECOMPUTE_MODULES if re.search(rf"\b{module}\b", text)]
+    return {"recompute": "selective", **({"recompute_modules": modules} if modules else {})}

@@ -1,0 +1,254 @@
+"""Attention: grouped queries or DeepSeek's latent form, in one kernel or unfused, over tp and cp ranks."""
+
+from charllm.workload.cut import Cut
+from charllm.workload.linear import linear
+from charllm.workload.norm import norm
+from charllm.workload.op import Kept, Module, Op, collective, elementwise
+
+
+def attention_pairs(queries: int, causal: bool, window: int) -> float:
+    """Count the query-key pairs of one sequence and head that a kernel works on.
+
+    All ``s^2``; ``s^2 / 2`` when causal; ``s w - w^2 / 2`` when a token sees only the last w < s.
+    Ignores: the diagonal blocks a tiled kernel computes whole.
+    """
+    if window and window < queries:
+        return float(queries * window) - window * window / 2
+    return queries * queries / 2 if causal else float(queries * queries)
+
+
+def attention(cut: Cut, window: int) -> tuple[Module, ...]:
+    """Describe the attention block between two residual additions."""
+    projections = _latent_projections(cut) if cut.model.attention == "mla" else _grouped_projections(cut)
+    return (*projections, _core(cut, window), _output(cut))
+
+
+def _grouped_projections(cut: Cut) -> tuple[Module, ...]:
+    model = cut.model
+    width = model.heads * model.head_dim
+    kv_width = max(model.kv_heads, cut.tp) * model.head_dim
+    norm_output = Kept("attention input", cut.shard_tokens * model.hidden * cut.operand_bytes, ("layernorm",))
+    modules = [
+        linear(
+            cut,
+            "qkv",
+            model.hidden,
+            width + 2 * kv_width,
+            split="column",
+            bias=model.bias != "none",
+            input_kept=(norm_output,),
+            target="qkv",
+        )
+    ]
+    heads = cut.tokens * (cut.heads + cut.kv_heads) * model.head_dim
+    if model.qk_norm:
+        modules.append(norm(cut, "qk norm", heads, model.head_dim, copies=2))
+    if model.position == "rope":
+        unrotated = (Kept("unrotated query and key", heads * cut.element_bytes),) if cut.framework.packed_qkv else ()
+        modules.append(_rope(cut, heads, kept=unrotated))
+    return tuple(modules)
+
+
+def _latent_projections(cut: Cut) -> tuple[Module, ...]:
+    """DeepSeek-V2, section 2.1: queries and keys-values pass through a narrow layer first."""
+    model, size = cut.model, cut.operand_bytes
+    query_width = model.heads * model.query_head_dim
+    norm_output = Kept("attention input", cut.shard_tokens * model.hidden * size, ("layernorm",))
+    modules = []
+    if model.q_lora_rank:
+        compressed = Kept("q compressed", cut.shard_tokens * model.q_lora_rank * size)
+        modules += [
+            linear(cut, "q_down", model.hidden, model.q_lora_rank, input_kept=(norm_output,)),
+            norm(cut, "q norm", cut.shard_tokens * model.q_lora_rank, model.q_lora_rank),
+            linear(
+                cut,
+                "q_up",
+                model.q_lora_rank,
+                query_width,
+                split="column",
+                input_kept=(compressed,),
+                recomputed_by=("mla_up_proj",),
+                target="qkv",
+            ),
+        ]
+    else:
+        modules.append(
+            linear(cut, "q", model.hidden, query_width, split="column", input_kept=(norm_output,), target="qkv")
+        )
+    compressed = Kept("kv compressed", cut.shard_tokens * model.kv_lora_rank * size)
+    modules += [
+        # Its input is the one that the query projection keeps.
+        linear(cut, "kv_down", model.hidden, model.kv_lora_rank + model.rope_head_dim),
+        norm(cut, "kv norm", cut.shard_tokens * model.kv_lora_rank, model.kv_lora_rank),
+        linear(
+            cut,
+            "kv_up",
+            model.kv_lora_rank,
+            model.heads * (model.head_dim + model.v_head_dim),
+            split="column",
+            input_kept=(compressed,),
+            recomputed_by=("mla_up_proj",),
+            target="qkv",
+        ),
+        _rope(cut, cut.tokens * 2 * cut.heads * model.rope_head_dim, ("mla_up_proj",)),
+    ]
+    return tuple(modules)
+
+
+def _rope(cut: Cut, elements: int, recomputed_by: tuple[str, ...] = (), kept: tuple[Kept, ...] = ()) -> Module:
+    moved = elements * cut.element_bytes
+    op = elementwise("rope", moved, moved)
+    return Module(
+        "rope",
+        (op,),
+        (op,),
+        kept,
+        recomputed_by=recomputed_by,
+        forward_scratch_bytes=moved,
+        backward_scratch_bytes=moved,
+    )
+
+
+def _core(cut: Cut, window: int) -> Module:
+    """Softmax(QK)V: as one flash kernel, or as two products around a materialised score matrix."""
+    return _flash(cut, window) if cut.framework.attention == "flash" else _unfused(cut)
+
+
+def _widths(cut: Cut) -> tuple[float, float, float]:
+    """Elements of query, of key and value, and of output on this rank."""
+    model = cut.model
+    kv_heads = cut.heads if model.attention == "mla" else cut.kv_heads
+    query = cut.tokens * cut.heads * model.query_head_dim
+    key_value = cut.tokens * kv_heads * (model.query_head_dim + model.value_head_dim)
+    return float(query), float(key_value), float(cut.tokens * cut.heads * model.value_head_dim)
+
+
+def _flash(cut: Cut, window: int) -> Module:
+    """Attention that never writes the score matrix (Dao 2023): backward computes it again, 5 products for 2.
+
+    Ignores: the softmax's own arithmetic.
+    """
+    model, size = cut.model, cut.element_bytes
+    query, key_value, output = _widths(cut)
+    pairs = attention_pairs(cut.seq * cut.cp, model.causal, window) / cut.cp
+    products = cut.batch * cut.heads * pairs
+    qk, pv = model.query_head_dim, model.value_head_dim
+    shape = (cut.batch, cut.heads, cut.kv_heads, cut.seq, cut.seq * cut.cp, qk, pv)
+    log_sum = cut.tokens * cut.heads * 4.0
+    forward = Op(
+        "flash attention",
+        "attention",
+        2.0 * products * (qk + pv),
+        (query + key_value) * size,
+        output * size + log_sum,
+        shape=shape,
+    )
+    backward = Op(
+        "flash attention backward",
+        "attention",
+        2.0 * products * (3 * qk + 2 * pv),
+        (query + key_value + 2 * output) * size + log_sum,
+        (query + key_value) * size,
+        shape=shape,
+    )
+    up_projected = ("mla_up_proj",) if model.attention == "mla" else ()
+    kept = (
+        Kept("query", query * size, up_projected),
+        Kept("key and value", key_value * size, up_projected),
+        Kept("attention output", output * size),
+        Kept("log-sum-exp", log_sum, ("core_attn",)),
+    )
+    exchange_forward, exchange_backward = _exchange(cut, query, key_value, output)
+    return Module(
+        "core attention",
+        (*exchange_forward, forward),
+        (*exchange_backward, backward),
+        kept,
+        recomputed_by=("core_attn",),
+        weights=float(cut.heads) if model.attention_sinks else 0.0,
+        backward_scratch_bytes=(query + key_value + output) * size,
+    )
+
+
+def _exchange(cut: Cut, query: float, key_value: float, output: float) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+    """What cp ranks send each other: keys and values round a ring, or heads for sequence in an all-to-all."""
+    size = cut.element_bytes
+    if cut.cp_kind == "ring":
+        forward = collective("ring_exchange", "cp", key_value * size, cut.cp)
+        return forward, collective("ring_exchange", "cp", 2 * key_value * size, cut.cp)
+    everything = collective("all_to_all", "cp", (query + key_value + output) * size, cut.cp)
+    return everything, everything
+
+
+def _unfused(cut: Cut) -> Module:
+    """Attention through a written score matrix: product, masked softmax, dropout, product.
+
+    Keeps softmax output (2 bytes), dropout mask (1) and its output (2) for each score (Korthikanti 2022).
+    """
+    model, size = cut.model, cut.element_bytes
+    query, key_value, output = _widths(cut)
+    keys = cut.seq * cut.cp
+    scores = float(cut.batch * cut.heads * cut.seq) * keys
+    batches, qk, pv = cut.batch * cut.heads, model.query_head_dim, model.value_head_dim
+    key, value = key_value * qk / (qk + pv), key_value * pv / (qk + pv)
+
+    def product(name: str, m: int, n: int, k: int, read: float, written: float) -> Op:
+        flop = 2.0 * batches * m * n * k
+        return Op(name, "gemm", flop, read * size, written * size, shape=(batches, m, n, k))
+
+    softmax = elementwise("softmax", scores * size, scores * size, "norm")
+    dropped = model.dropout_fraction > 0
+    dropout = (elementwise("attention dropout", scores * size, scores * (size + 1)),) if dropped else ()
+    forward = (
+        product("scores", cut.seq, keys, qk, query + key, scores),
+        softmax,
+        *dropout,
+        product("context", cut.seq, pv, keys, scores + value, output),
+    )
+    backward = (
+        product("context dgrad", cut.seq, keys, pv, output + value, scores),
+        product("value grad", keys, pv, cut.seq, scores + output, value),
+        *((elementwise("attention dropout backward", scores * (size + 1), scores * size),) if dropped else ()),
+        elementwise("softmax backward", 2 * scores * size, scores * size, "norm"),
+        product("query grad", cut.seq, qk, keys, scores + key, query),
+        product("key grad", keys, qk, cut.seq, scores + query, key),
+    )
+    kept = [
+        Kept("query", query * size),
+        Kept("key and value", key_value * size),
+        Kept("softmax", scores * size, ("core_attn",)),
+        Kept("attention output", output * size),
+    ]
+    if dropped:
+        kept += [
+            Kept("attention dropout", scores * size, ("core_attn",)),
+            Kept("attention dropout mask", scores, ("core_attn",)),
+        ]
+    exchange_forward, exchange_backward = _exchange(cut, query, key_value, output)
+    return Module(
+        "core attention",
+        exchange_forward + forward,
+        exchange_backward + backward,
+        tuple(kept),
+        recomputed_by=("core_attn",),
+        weights=float(cut.heads) if model.attention_sinks else 0.0,
+        forward_scratch_bytes=scores * size,
+        backward_scratch_bytes=2 * scores * size,
+    )
+
+
+def _output(cut: Cut) -> Module:
+    model = cut.model
+    width = model.heads * model.value_head_dim
+    cast_copy = Kept("proj input", cut.tokens * width // cut.tp * cut.operand_bytes)
+    return linear(
+        cut,
+        "proj",
+        width,
+        model.hidden,
+        split="row",
+        bias=model.bias in ("attention", "all"),
+        # In bf16 the input is the attention output, which the core keeps already.
+        input_kept=(cast_copy,) if cut.cast else (),
+        target="proj",
+    )

@@ -1,0 +1,101 @@
+"""What one rank sees of a microbatch: its share of tokens, heads and widths, and the formats it works in."""
+
+from dataclasses import dataclass
+
+from charllm.spec.framework import Framework
+from charllm.spec.model import Model
+from charllm.spec.parallelism import Parallelism
+from charllm.spec.run import RunSpec
+from charllm.spec.training import Training
+
+OPERAND_BYTES = {
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "mxfp8": 1.0 + 1 / 32,
+    "nvfp4": 0.5 + 1 / 16,
+    "fp32": 4.0,
+}
+"""Bytes of a matrix operand, block scales included (one byte for 32 values in mxfp8, for 16 in nvfp4)."""
+
+
+PLAIN = Framework(name="plain", reserve_fraction=0.0, bucket_bytes=0.0)
+"""No framework in particular, for what does not depend on one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One rank's share of one microbatch."""
+
+    model: Model
+    training: Training
+    framework: Framework
+    batch: int
+    seq: int
+    """Tokens of each sequence on this rank."""
+    tp: int
+    cp: int
+    ep: int
+    etp: int
+    sp: bool
+    cp_kind: str
+    element_bytes: float
+    """Of an activation."""
+    operand_bytes: float
+    """Of a matrix operand."""
+    cast: bool
+    """Whether operands are cast from activations, so that the cast copy is kept beside them."""
+
+    tokens: int
+    """Tokens a rank multiplies."""
+    shard_tokens: int
+    """Tokens a rank holds outside the matrix multiplications."""
+    heads: int
+    """Query heads on this rank."""
+    kv_heads: int
+    """Key-value heads on this rank; a head is copied when there are fewer than ranks."""
+    vocab: int
+    """Vocabulary entries on this rank, padding included."""
+    precision: str
+    """Format of the matrix multiplications."""
+
+
+def cut_run(run: RunSpec) -> Cut:
+    """Take one rank's share of a microbatch out of a run."""
+    return cut_model(run.model, run.training, run.framework, run.parallelism)
+
+
+def whole_cut(model: Model) -> Cut:
+    """Return one token on one rank that holds the whole model, for counting weights."""
+    training = Training(seq_length=1, global_batch_size=1)
+    return cut_model(model, training, PLAIN, Parallelism())
+
+
+def cut_model(model: Model, training: Training, framework: Framework, degrees: Parallelism) -> Cut:
+    """Take one rank's share of a microbatch."""
+    precision, tp = training.precision, degrees.tp
+    seq = training.seq_length // degrees.cp
+    tokens = training.micro_batch_size * seq
+    vocab_step = framework.vocab_multiple * tp
+    return Cut(
+        model=model,
+        training=training,
+        framework=framework,
+        batch=training.micro_batch_size,
+        seq=seq,
+        tp=tp,
+        cp=degrees.cp,
+        ep=degrees.ep,
+        etp=degrees.etp,
+        sp=degrees.sp,
+        cp_kind=degrees.cp_kind,
+        element_bytes=4.0 if precision == "fp32" else 2.0,
+        operand_bytes=OPERAND_BYTES[precision],
+        cast=precision in ("fp8", "mxfp8", "nvfp4"),
+        tokens=tokens,
+        shard_tokens=tokens // tp if degrees.sp else tokens,
+        heads=model.heads // tp,
+        kv_heads=max(1, model.kv_heads // tp),
+        vocab=-(-model.vocab // vocab_step) * vocab_step // tp,
+        precision=precision,
+    )

@@ -1,0 +1,59 @@
+"""The dense feed-forward block: two linear layers around a non-linearity."""
+
+from charllm.workload.cut import Cut
+from charllm.workload.linear import linear
+from charllm.workload.op import Kept, Module, elementwise
+
+
+def feedforward(
+    cut: Cut, width: int, prefix: str = "", tags: tuple[str, ...] = ("mlp",), *, input_kept: bool = True
+) -> tuple[Module, ...]:
+    """Describe fc1, activation, fc2; `tags` are the recompute modules that cover the block."""
+    model, size = cut.model, cut.operand_bytes
+    norm_output = Kept(f"{prefix}mlp input", cut.shard_tokens * model.hidden * size, ("layernorm",))
+    inner = cut.tokens * (width // cut.tp)
+    fc1 = linear(
+        cut,
+        f"{prefix}fc1",
+        model.hidden,
+        width * (2 if model.gated else 1),
+        split="column",
+        bias=model.bias == "all",
+        input_kept=(norm_output,) if input_kept else (),
+        recomputed_by=tags,
+        target="fc1",
+    )
+    fc2 = linear(
+        cut,
+        f"{prefix}fc2",
+        width,
+        model.hidden,
+        split="row",
+        bias=model.bias == "all",
+        input_kept=(Kept(f"{prefix}fc2 input", inner * size, (*tags, "mlp_act")),),
+        recomputed_by=tags,
+        target="fc2",
+    )
+    return fc1, activation(cut, f"{prefix}activation", inner, tags, (*tags, "mlp_act")), fc2
+
+
+def activation(
+    cut: Cut, name: str, outputs: float, dropped_by: tuple[str, ...], recomputed_by: tuple[str, ...]
+) -> Module:
+    """Describe the non-linearity: backward needs its input; unfused and gated, also the inner product's factor."""
+    size = cut.element_bytes
+    inputs = outputs * (2 if cut.model.gated else 1)
+    kept = [Kept(f"{name} input", inputs * size, dropped_by)]
+    extra = 0.0
+    if cut.model.gated and not cut.framework.fused_activation:
+        kept.append(Kept(f"{name} gate", outputs * size, recomputed_by))
+        extra = outputs * size
+    return Module(
+        name,
+        (elementwise(name, inputs * size + extra, outputs * size + extra),),
+        (elementwise(f"{name} backward", (inputs + outputs) * size + extra, inputs * size + extra),),
+        tuple(kept),
+        recomputed_by=recomputed_by,
+        forward_scratch_bytes=outputs * size,
+        backward_scratch_bytes=(inputs + outputs) * size,
+    )

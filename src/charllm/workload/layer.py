@@ -1,0 +1,48 @@
+"""One transformer layer, of each kind a model has."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from charllm.spec.model import Model
+from charllm.workload.attention import attention
+from charllm.workload.cut import Cut
+from charllm.workload.feedforward import feedforward
+from charllm.workload.moe import moe
+from charllm.workload.norm import norm, residual
+from charllm.workload.op import Module
+
+
+class LayerKind(NamedTuple):
+    """What makes one layer of a model differ from another."""
+
+    sparse: bool
+    window: int
+
+
+@lru_cache(maxsize=256)
+def layer_kinds(model: Model) -> tuple[LayerKind, ...]:
+    """List the kind of each layer: the first ones may be dense, and one in n may attend to everything."""
+    return tuple(
+        LayerKind(
+            sparse=model.experts > 0 and index >= model.dense_layers,
+            window=model.window if (index + 1) % model.full_attention_every or model.full_attention_every == 1 else 0,
+        )
+        for index in range(model.layers)
+    )
+
+
+def layer(cut: Cut, kind: LayerKind) -> tuple[Module, ...]:
+    """Describe one layer: norm, attention, residual, norm, feed-forward, residual."""
+    model = cut.model
+    stream = cut.shard_tokens * model.hidden
+    parallel_blocks = model.norms_per_layer == 1
+    modules = [norm(cut, "attention norm", stream, model.hidden), *attention(cut, kind.window)]
+    if model.norms_per_layer == 4:
+        modules.append(norm(cut, "attention post norm", stream, model.hidden))
+    if not parallel_blocks:
+        modules += [residual(cut, "attention residual"), norm(cut, "mlp norm", stream, model.hidden)]
+    modules += moe(cut) if kind.sparse else feedforward(cut, model.ffn)
+    if model.norms_per_layer >= 3:
+        modules.append(norm(cut, "mlp post norm", stream, model.hidden))
+    modules.append(residual(cut, "mlp residual"))
+    return tuple(modules)

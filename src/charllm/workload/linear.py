@@ -1,0 +1,107 @@
+"""A linear layer, whole or cut over tp ranks, frozen or trained, with or without an adapter."""
+
+from charllm.workload.cut import Cut
+from charllm.workload.op import Kept, Module, Op, collective, elementwise, gemm
+
+
+def linear(
+    cut: Cut,
+    name: str,
+    inputs: int,
+    outputs: int,
+    *,
+    split: str = "none",
+    bias: bool = False,
+    input_kept: tuple[Kept, ...] = (),
+    recomputed_by: tuple[str, ...] = (),
+    target: str = "",
+) -> Module:
+    """Describe ``y = x W`` for this rank's tokens.
+
+    split: "column" cuts outputs over tp (the input is gathered when the sequence is shared), "row" cuts inputs
+    (the output is reduced), "none" works on this rank's own tokens. `input_kept` is what its weight gradient
+    needs from forward, when no other module keeps it already. `target` is its name among adapter targets.
+    """
+    trained = cut.training.lora_rank == 0
+    tokens = cut.shard_tokens if split == "none" else cut.tokens
+    k = inputs // cut.tp if split == "row" else inputs
+    n = outputs // cut.tp if split == "column" else outputs
+    width = {"column": inputs, "row": outputs, "none": 0}[split]
+    message_bytes = cut.tokens * width * cut.element_bytes
+
+    forward = quantise(cut, f"{name} cast", tokens * k)
+    backward = quantise(cut, f"{name} grad cast", tokens * n)
+    if split == "column" and cut.sp:
+        forward = collective("all_gather", "tp", message_bytes, cut.tp) + forward
+    forward += (_gemm(cut, name, tokens, n, k),)
+    if split == "row":
+        forward += collective("reduce_scatter" if cut.sp else "all_reduce", "tp", message_bytes, cut.tp)
+        if cut.sp:
+            backward = collective("all_gather", "tp", message_bytes, cut.tp) + backward
+    backward += (_gemm(cut, f"{name} dgrad", tokens, k, n),)
+    if split == "column":
+        # The gathered input is not kept but gathered again for the weight gradient.
+        regather = collective("all_gather", "tp", message_bytes, cut.tp) if cut.sp and trained else ()
+        backward = (
+            regather + backward + collective("reduce_scatter" if cut.sp else "all_reduce", "tp", message_bytes, cut.tp)
+        )
+    if trained:
+        backward += (_gemm(cut, f"{name} wgrad", n, k, tokens, output_bytes=_gradient_bytes(cut)),)
+    elements = float(k * n + (n if bias else 0))
+    gathered = tokens * k if split == "column" and cut.sp else 0
+    module = Module(
+        name,
+        forward,
+        backward,
+        kept=input_kept if trained else (),
+        weights=elements if trained else 0.0,
+        frozen_weights=0.0 if trained else elements,
+        recomputed_by=recomputed_by,
+        forward_scratch_bytes=(gathered + tokens * n) * cut.element_bytes,
+        backward_scratch_bytes=(gathered + tokens * (n + k)) * cut.element_bytes,
+    )
+    return _adapt(cut, module, tokens, k, n, split, input_kept) if target in _targets(cut) else module
+
+
+def quantise(cut: Cut, name: str, elements: int) -> tuple[Op, ...]:
+    """Describe quantising an operand: read once, written row-wise for one product and column-wise for the other."""
+    if not cut.cast:
+        return ()
+    return (elementwise(name, elements * cut.element_bytes, 2 * elements * cut.operand_bytes, "cast"),)
+
+
+def _targets(cut: Cut) -> tuple[str, ...]:
+    return cut.training.lora_targets if cut.training.lora_rank else ()
+
+
+def _gemm(cut: Cut, name: str, m: int, n: int, k: int, output_bytes: float | None = None) -> Op:
+    written = cut.element_bytes if output_bytes is None else output_bytes
+    return gemm(name, m, n, k, cut.operand_bytes, written, cut.precision)
+
+
+def _gradient_bytes(cut: Cut) -> float:
+    return 4.0 if cut.framework.gradient_precision == "fp32" else cut.element_bytes
+
+
+def _adapt(cut: Cut, base: Module, tokens: int, k: int, n: int, split: str, input_kept: tuple[Kept, ...]) -> Module:
+    """Add a trained low-rank path ``x A B`` beside frozen weights.
+
+    Ignores: that some frameworks cut A over tp too; here A or B is whole on each rank.
+    """
+    rank, size = cut.training.lora_rank, cut.element_bytes
+    reduced = collective("all_reduce", "tp", tokens * rank * size, cut.tp) if split == "row" else ()
+    down = gemm(f"{base.name} lora down", tokens, rank, k, size, size, "bf16")
+    up = gemm(f"{base.name} lora up", tokens, n, rank, size, size, "bf16")
+    gradients = (
+        gemm(f"{base.name} lora up dgrad", tokens, rank, n, size, size, "bf16"),
+        gemm(f"{base.name} lora up wgrad", n, rank, tokens, size, 4.0, "bf16"),
+        gemm(f"{base.name} lora down dgrad", tokens, k, rank, size, size, "bf16"),
+        gemm(f"{base.name} lora down wgrad", rank, k, tokens, size, 4.0, "bf16"),
+    )
+    kept = (*input_kept, Kept(f"{base.name} lora middle", tokens * rank * size))
+    return base._replace(
+        forward=(*base.forward, down, *reduced, up),
+        backward=(*base.backward, *gradients),
+        kept=kept,
+        weights=float(rank * (k + n)),
+    )

@@ -1,0 +1,164 @@
+"""Memory of one rank of each stage, by kind, at its worst moment.
+
+States (weights, gradients, optimizer) stay; activations follow the schedule: a stage holds what its microbatches in
+flight keep, plus what the block that is running needs on top. The caching allocator reserves more than it uses, and
+the driver's context and the communicators' buffers lie outside it.
+"""
+
+from typing import NamedTuple
+
+from charllm.layout.grid import Grid
+from charllm.spec.run import RunSpec
+from charllm.workload.liveness import Passage, gathers_once, in_flight, live_bytes, pass_through
+from charllm.workload.op import Module
+from charllm.workload.step import Step, Weights
+from charllm.workload.sync import (
+    cast_weight_bytes,
+    gradient_bytes,
+    optimizer_bytes,
+    reduce_bytes,
+    stored_bytes,
+)
+
+KINDS = ("weights", "gradients", "optimizer", "activations", "scratch", "reserve", "communication", "context")
+
+FRAGMENTATION = 0.03
+"""Assumed: share of its use that the allocator cannot avoid to waste."""
+
+COMMUNICATOR_BYTES = 400 * 2.0**20
+"""Assumed: 24 channels x two directions x 8 MiB, NCCL's buffers of all three protocols for one communicator."""
+
+
+class StageMemory(NamedTuple):
+    """Bytes on one rank of a stage at its worst moment."""
+
+    stage: int
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    """Kept from forward to backward by all microbatches in flight."""
+    scratch: float
+    """On top, while a block runs: recomputed activations, gradients of activations, gathered weights."""
+    reserve: float
+    communication: float
+    context: float
+
+    @property
+    def allocated_bytes(self) -> float:
+        """What the framework's allocator reports as its peak use."""
+        return self.weights + self.gradients + self.optimizer + self.activations + self.scratch
+
+    @property
+    def reserved_bytes(self) -> float:
+        """What the allocator holds from the driver."""
+        return self.allocated_bytes + self.reserve
+
+    @property
+    def total_bytes(self) -> float:
+        """What the device has in use."""
+        return self.reserved_bytes + self.communication + self.context
+
+    def by_kind(self) -> dict[str, float]:
+        """Return the bytes of each kind."""
+        return {kind: getattr(self, kind) for kind in KINDS}
+
+
+def stage_memories(step: Step) -> list[StageMemory]:
+    """Return the memory of one rank of every stage."""
+    passages: dict[int, Passage] = {}
+    for chunk in step.chunks:
+        if id(chunk.blocks) not in passages:
+            passages[id(chunk.blocks)] = pass_through(step, chunk, lambda weights: _fresh_gradient(step, weights))
+    communication = communication_bytes(step.run)
+    return [
+        _stage_memory(step, stage, [passages[id(chunk.blocks)] for chunk in step.stage_chunks(stage)], communication)
+        for stage in range(step.run.parallelism.pp)
+    ]
+
+
+def worst_memory(step: Step) -> StageMemory:
+    """Return the memory of the stage that needs most."""
+    return max(stage_memories(step), key=lambda memory: memory.total_bytes)
+
+
+def first_rank(run: RunSpec, stage: int) -> int:
+    """Return the lowest rank of a stage."""
+    return int(Grid(run.parallelism).rank(0, stage))
+
+
+def communication_bytes(run: RunSpec) -> float:
+    """Return the buffers of the communicators a rank belongs to, and of gradient buckets where these are copies."""
+    degrees = run.parallelism
+    groups = sum(degree > 1 for degree in (degrees.tp, degrees.cp, degrees.data_ranks, degrees.pp, degrees.ep))
+    # One more spans all ranks, for the norm of the gradients.
+    communicators = groups + 1 if groups else 0
+    buckets = 2 * run.framework.bucket_bytes if run.framework.copied_buckets and degrees.data_ranks > 1 else 0.0
+    return COMMUNICATOR_BYTES * communicators + buckets
+
+
+def _stage_memory(step: Step, stage: int, passages: list[Passage], communication: float) -> StageMemory:
+    run = step.run
+    weights = Weights()
+    for passage in passages:
+        weights = weights.plus(passage.weights)
+    frozen_shard = run.parallelism.shard_ranks if run.parallelism.zero == 3 else 1
+    held = _sharded(run, weights, 3) + weights.frozen / frozen_shard
+    weight_bytes = held * stored_bytes(step)
+    if step.cut.cast and weights.total:
+        narrow_fraction = sum(passage.narrow_weights for passage in passages) / weights.total
+        weight_bytes += held * narrow_fraction * cast_weight_bytes(step)
+    gradients = _sharded(run, weights, 2) * gradient_bytes(step) if run.framework.persistent_gradients else 0.0
+    optimizer = _sharded(run, weights, 1) * optimizer_bytes(step)
+    activations, scratch = live_bytes(passages, in_flight(run, stage))
+    scratch += _placeholders(step, stage) + _resident(step, weights)
+    # The update runs when activations are gone; it then needs an fp32 copy of 16-bit gradients.
+    scratch = max(scratch, _sharded(run, weights, 1) * _update_bytes(step) - activations)
+    allocated = weight_bytes + gradients + optimizer + activations + scratch
+    context = run.cluster.gpu.context_bytes + run.framework.kernel_bytes
+    free = run.cluster.gpu.memory_bytes - allocated - communication - context
+    # Freed blocks stay cached only while there is room; what fragmentation costs cannot be given back.
+    reserve = max(FRAGMENTATION * allocated, min(run.framework.reserve_fraction * allocated, free))
+    return StageMemory(stage, weight_bytes, gradients, optimizer, activations, scratch, reserve, communication, context)
+
+
+def _sharded(run: RunSpec, weights: Weights, zero: int) -> float:
+    """Trained elements on this rank when ZeRO stages from `zero` on shard them."""
+    degrees = run.parallelism
+    if degrees.zero < zero:
+        return weights.trained
+    return weights.dense / degrees.shard_ranks + weights.expert / degrees.expert_shard_ranks
+
+
+def _fresh_gradient(step: Step, weights: Weights) -> float:
+    """Gradient that is allocated during backward, where the framework keeps no buffers for it."""
+    if step.run.framework.persistent_gradients:
+        return 0.0
+    return _sharded(step.run, weights, 2) * gradient_bytes(step)
+
+
+def _update_bytes(step: Step) -> float:
+    """Bytes of temporary fp32 gradient for each element of a rank's shard."""
+    copied = step.run.framework.master_weights and gradient_bytes(step) < 4.0
+    return 4.0 if copied and step.run.training.optimizer != "none" else 0.0
+
+
+def _resident(step: Step, weights: Weights) -> float:
+    """Weights that stay gathered for a whole step, and their gradients, whole until the last microbatch."""
+    if not gathers_once(step.run):
+        return 0.0
+    return weights.total * step.cut.element_bytes + weights.trained * reduce_bytes(step)
+
+
+def _placeholders(step: Step, stage: int) -> float:
+    """One empty gradient for each shape of weight, where gradients are really added elsewhere in place."""
+    if not step.run.framework.fused_gradients:
+        return 0.0
+    each = {block.name: block for block in step.stage_blocks(stage) if block.name != "embedding"}
+    elements = sum(module.weights / _copies(step.run, module) for block in each.values() for module in block.modules)
+    return elements * step.cut.element_bytes
+
+
+def _copies(run: RunSpec, module: Module) -> int:
+    """Weights of one shape in a module: its experts."""
+    return max(1, run.model.experts // run.parallelism.ep) if module.expert else 1

@@ -1,0 +1,52 @@
+"""The matrix arithmetic a model needs, however it is run: what MFU divides by."""
+
+from dataclasses import replace
+
+from charllm.spec.parallelism import Parallelism
+from charllm.spec.run import RunSpec
+from charllm.workload.cut import PLAIN, Cut, cut_model
+from charllm.workload.layer import layer, layer_kinds
+from charllm.workload.op import Module, Op
+from charllm.workload.vocabulary import embedding, head, mtp_entry
+
+
+def model_flop(run: RunSpec) -> float:
+    """Return the FLOPs of a step by the model's own definition.
+
+    Forward and backward of every weight and of causal-half attention, nothing recomputed, nothing padded; a frozen
+    weight has no gradient of its own. Attention's backward counts as twice its forward.
+    """
+    training = replace(
+        run.training,
+        micro_batch_size=1,
+        global_batch_size=1,
+        precision="bf16",
+        capacity_factor=None,
+        routing_skew=1.0,
+    )
+    cut = cut_model(run.model, training, PLAIN, Parallelism())
+    return run.training.global_batch_size * sum(_module_flop(module) * count for module, count in _modules(cut))
+
+
+def _modules(cut: Cut) -> list[tuple[Module, int]]:
+    model = cut.model
+    kinds = layer_kinds(model)
+    counted = [(module, kinds.count(kind)) for kind in dict.fromkeys(kinds) for module in layer(cut, kind)]
+    counted += [(module, 1) for module in (*embedding(cut), *head(cut, owns_weight=True))]
+    if model.mtp_layers:
+        extra = (*mtp_entry(cut), *layer(cut, kinds[-1]), *head(cut, owns_weight=True))
+        counted += [(module, model.mtp_layers) for module in extra]
+    return counted
+
+
+def _module_flop(module: Module) -> float:
+    forward = sum(op.flop for op in module.forward)
+    return forward + sum(op.flop * _needed_share(op) for op in module.backward)
+
+
+def _needed_share(op: Op) -> float:
+    """Share of an op's arithmetic that is gradient: flash attention's backward runs the scores again."""
+    if op.kind != "attention":
+        return 1.0
+    *_, qk, pv = op.shape
+    return (2 * qk + 2 * pv) / (3 * qk + 2 * pv)

@@ -1,0 +1,158 @@
+"""The sparse feed-forward block: router, dispatch, experts, combine, and shared experts beside them."""
+
+from charllm.workload.cut import Cut
+from charllm.workload.feedforward import activation, feedforward
+from charllm.workload.linear import quantise
+from charllm.workload.op import Kept, Module, Op, collective, elementwise
+
+ROUTER_BYTES = 4.0
+"""Routers work in fp32."""
+
+
+def moe(cut: Cut) -> tuple[Module, ...]:
+    """Describe a sparse block: every token visits `topk` of the experts, which are spread over ep ranks."""
+    shared: tuple[Module, ...] = ()
+    if cut.model.shared_ffn:
+        # Without a cast copy, its input is the one that the router keeps.
+        shared = feedforward(cut, cut.model.shared_ffn, "shared ", ("shared_experts", "moe"), input_kept=cut.cast)
+    return (*shared, _router(cut), _dispatch(cut), *_experts(cut), _combine(cut))
+
+
+def expert_tokens(cut: Cut) -> int:
+    """Count the token copies this rank's experts work on, on the busiest rank.
+
+    Dropless: its share of tokens x topk, times the routing skew. With a capacity factor: the padded capacity.
+    """
+    copies = cut.shard_tokens * cut.model.topk * cut.etp
+    factor = cut.training.capacity_factor
+    return round(copies * (factor if factor is not None else cut.training.routing_skew))
+
+
+def _router(cut: Cut) -> Module:
+    model, size = cut.model, cut.element_bytes
+    tokens, experts = cut.shard_tokens, model.experts
+    logits = tokens * experts * ROUTER_BYTES
+
+    def product(name: str, m: int, n: int, k: int) -> Op:
+        read, written = (m * k + k * n) * ROUTER_BYTES, m * n * ROUTER_BYTES
+        return Op(name, "gemm", 2.0 * m * n * k, read, written, shape=(1, m, n, k), precision="fp32")
+
+    trained = cut.training.lora_rank == 0
+    weights = float(model.hidden * experts)
+    wgrad = (product("router wgrad", experts, model.hidden, tokens),) if trained else ()
+    input_kept = Kept("router input", tokens * model.hidden * size, ("layernorm",))
+    return Module(
+        "router",
+        (product("router", tokens, experts, model.hidden), elementwise("top-k", logits, logits)),
+        (
+            elementwise("top-k backward", logits, logits),
+            product("router dgrad", tokens, model.hidden, experts),
+            *wgrad,
+        ),
+        (input_kept, Kept("router probabilities", 2 * logits, ("moe",))),
+        weights=weights if trained else 0.0,
+        frozen_weights=0.0 if trained else weights,
+        recomputed_by=("moe",),
+    )
+
+
+def _copies(cut: Cut) -> float:
+    """Token copies this rank sends out to experts."""
+    factor = cut.training.capacity_factor
+    return cut.shard_tokens * cut.model.topk * (factor if factor is not None else 1.0)
+
+
+def _dispatch(cut: Cut) -> Module:
+    """Sort tokens by expert, send them to their ranks, gather them over etp."""
+    width = cut.model.hidden * cut.element_bytes
+    sent, received = _copies(cut) * width, expert_tokens(cut) * width
+    permute = elementwise("permute", cut.shard_tokens * width + sent, sent + received, "permute")
+    forward = (
+        permute,
+        *collective("all_to_all", "ep", sent, cut.ep),
+        *collective("all_gather", "etp", received, cut.etp),
+    )
+    backward = (
+        *collective("reduce_scatter", "etp", received, cut.etp),
+        *collective("all_to_all", "ep", sent, cut.ep),
+        elementwise("permute backward", sent + received, cut.shard_tokens * width + sent, "permute"),
+    )
+    return Module(
+        "dispatch",
+        forward,
+        backward,
+        recomputed_by=("moe",),
+        forward_scratch_bytes=sent + received,
+        backward_scratch_bytes=sent + received,
+    )
+
+
+def _combine(cut: Cut) -> Module:
+    """Bring expert outputs home, weigh them by the router's probabilities and add them up."""
+    width = cut.model.hidden * cut.element_bytes
+    sent, received = _copies(cut) * width, expert_tokens(cut) * width
+    forward = (
+        *collective("reduce_scatter", "etp", received, cut.etp),
+        *collective("all_to_all", "ep", sent, cut.ep),
+        elementwise("unpermute", sent + received, received + cut.shard_tokens * width, "permute"),
+    )
+    backward = (
+        elementwise("unpermute backward", received + cut.shard_tokens * width, sent + received, "permute"),
+        *collective("all_to_all", "ep", sent, cut.ep),
+        *collective("all_gather", "etp", received, cut.etp),
+    )
+    return Module(
+        "combine",
+        forward,
+        backward,
+        recomputed_by=("moe",),
+        forward_scratch_bytes=sent + received,
+        backward_scratch_bytes=sent + received,
+    )
+
+
+def _experts(cut: Cut) -> tuple[Module, ...]:
+    """The experts of this rank: one grouped GEMM, or a loop of small ones."""
+    model = cut.model
+    width = model.expert_ffn // cut.etp
+    tokens = expert_tokens(cut)
+    fc1 = _expert_linear(cut, "expert fc1", model.hidden, width * (2 if model.gated else 1), ("moe",))
+    fc2 = _expert_linear(cut, "expert fc2", width, model.hidden, ("moe", "moe_act"))
+    act = activation(cut, "expert activation", tokens * width, ("moe",), ("moe", "moe_act"))
+    return fc1, act, fc2
+
+
+def _expert_linear(cut: Cut, name: str, inputs: int, outputs: int, dropped_by: tuple[str, ...]) -> Module:
+    model, size = cut.model, cut.element_bytes
+    local = max(1, model.experts // cut.ep)
+    tokens = expert_tokens(cut)
+    rows = tokens / local
+    grouped = cut.framework.grouped_gemm if cut.training.grouped_gemm is None else cut.training.grouped_gemm
+
+    def product(label: str, m: float, n: float, k: float, written_bytes: float) -> Op:
+        flop = 2.0 * local * m * n * k
+        read = local * (m * k + k * n) * cut.operand_bytes
+        shape = (local, round(m), round(n), round(k))
+        kind = "grouped_gemm" if grouped else "gemm"
+        return Op(label, kind, flop, read, local * m * n * written_bytes, shape=shape, precision=cut.precision)
+
+    trained = cut.training.lora_rank == 0
+    weights = float(local * (inputs * outputs + (outputs if model.bias == "all" else 0)))
+    gradient_bytes = 4.0 if cut.framework.gradient_precision == "fp32" else size
+    wgrad = (product(f"{name} wgrad", outputs, inputs, rows, gradient_bytes),) if trained else ()
+    return Module(
+        name,
+        (*quantise(cut, f"{name} cast", tokens * inputs), product(name, rows, outputs, inputs, size)),
+        (
+            *quantise(cut, f"{name} grad cast", tokens * outputs),
+            product(f"{name} dgrad", rows, inputs, outputs, size),
+            *wgrad,
+        ),
+        (Kept(f"{name} input", tokens * inputs * cut.operand_bytes, dropped_by),) if trained else (),
+        weights=weights if trained else 0.0,
+        frozen_weights=0.0 if trained else weights,
+        expert=True,
+        recomputed_by=("moe",),
+        forward_scratch_bytes=tokens * outputs * size,
+        backward_scratch_bytes=tokens * (inputs + outputs) * size,
+    )

@@ -1,0 +1,47 @@
+"""Normalisations and the residual stream between blocks."""
+
+from charllm.workload.cut import Cut
+from charllm.workload.op import Kept, Module, elementwise
+
+
+def norm(cut: Cut, name: str, elements: int, width: int, *, copies: int = 1) -> Module:
+    """Describe an RMSNorm or LayerNorm over `elements` values in rows of `width`, with `copies` of its weight.
+
+    Backward reads the input, the gradient and the statistics. A LayerNorm has a shift beside its scale.
+    """
+    size = cut.element_bytes
+    per_channel = 2 if cut.model.norm == "layernorm" else 1
+    statistics = per_channel * 4.0 * elements / width
+    trained = cut.training.lora_rank == 0
+    weights = float(copies * width * per_channel)
+    kept = [Kept(f"{name} input", elements * size + statistics)]
+    if cut.framework.norm == "chain":
+        # The fp32 copy of the input and the normalised values before their weight.
+        kept.append(Kept(f"{name} chain", elements * (4.0 + size)))
+    return Module(
+        name,
+        (elementwise(name, elements * size, elements * size, "norm"),),
+        (elementwise(f"{name} backward", 2 * elements * size, elements * size, "norm"),),
+        kept=tuple(kept),
+        weights=weights if trained else 0.0,
+        frozen_weights=0.0 if trained else weights,
+        recomputed_by=("layernorm",),
+        forward_scratch_bytes=elements * size,
+        backward_scratch_bytes=2 * elements * size,
+    )
+
+
+def residual(cut: Cut, name: str) -> Module:
+    """Describe dropout and addition to the residual stream, one kernel."""
+    elements, size = cut.shard_tokens * cut.model.hidden, cut.element_bytes
+    dropped = cut.model.dropout_fraction > 0
+    mask = (Kept(f"{name} dropout mask", float(elements)),) if dropped else ()
+    backward = (elementwise(f"{name} dropout backward", elements * (size + 1), elements * size),) if dropped else ()
+    return Module(
+        name,
+        (elementwise(name, 2 * elements * size, elements * (size + (1 if dropped else 0))),),
+        backward,
+        mask,
+        forward_scratch_bytes=elements * size,
+        backward_scratch_bytes=elements * size,
+    )

@@ -1,0 +1,170 @@
+"""A whole step: the layers of each stage, both ends of the model, and what happens once per step."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import NamedTuple
+
+from charllm.spec.run import RunSpec
+from charllm.workload.cut import Cut, cut_run
+from charllm.workload.layer import LayerKind, layer, layer_kinds
+from charllm.workload.op import Module, Op, collective
+from charllm.workload.recompute import Replay, policy_of, replay
+from charllm.workload.vocabulary import embedding, head, mtp_entry
+
+
+class Weights(NamedTuple):
+    """Weight elements on one rank."""
+
+    dense: float = 0.0
+    expert: float = 0.0
+    frozen: float = 0.0
+
+    @property
+    def trained(self) -> float:
+        """Elements that have a gradient."""
+        return self.dense + self.expert
+
+    @property
+    def total(self) -> float:
+        """All elements."""
+        return self.dense + self.expert + self.frozen
+
+    def plus(self, other: "Weights", times: float = 1.0) -> "Weights":
+        """Add another count, `times` over."""
+        return Weights(
+            self.dense + times * other.dense,
+            self.expert + times * other.expert,
+            self.frozen + times * other.frozen,
+        )
+
+
+class Block(NamedTuple):
+    """Equal parts of a chunk in a row: a layer several times, or one end of the model once."""
+
+    name: str
+    modules: tuple[Module, ...]
+    repeats: int
+    replay: Replay
+    weights: Weights
+    """Of one repeat."""
+    narrow: bool
+    """Whether its products run in the run's precision; embedding and head stay in 16 bits."""
+    forward_high: float
+    """Most bytes one pass through its modules holds; recomputation frees most of them at the end."""
+    backward_high: float
+    """Most bytes it holds going backward, after recomputation has brought back what it needs."""
+
+
+def make_block(name: str, modules: tuple[Module, ...], repeats: int, replayed: Replay, *, narrow: bool) -> Block:
+    """Count a block's weights and find its high-water marks, once for all that ask."""
+    dense = expert = frozen = level = forward_high = backward_high = 0.0
+    for module in modules:
+        if module.expert:
+            expert += module.weights
+        else:
+            dense += module.weights
+        frozen += module.frozen_weights
+        for tensor in module.kept:
+            level += tensor.size_bytes
+        forward_high = max(forward_high, level + module.forward_scratch_bytes)
+        backward_high = max(backward_high, level + module.backward_scratch_bytes)
+    return Block(name, modules, repeats, replayed, Weights(dense, expert, frozen), narrow, forward_high, backward_high)
+
+
+class Chunk(NamedTuple):
+    """The blocks of one virtual stage, in forward order."""
+
+    stage: int
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the ranks of each stage execute in one step."""
+
+    run: RunSpec
+    cut: Cut
+    chunks: tuple[Chunk, ...]
+    """In model order: chunk i belongs to stage i modulo pp."""
+
+    @cached_property
+    def boundary_ops(self) -> tuple[Op, ...]:
+        """Sending one microbatch's activations (or their gradients) to the neighbouring stage."""
+        size_bytes = self.cut.shard_tokens * self.run.model.hidden * self.cut.element_bytes
+        return collective("send", "pp", size_bytes, self.run.parallelism.pp)
+
+    def stage_chunks(self, stage: int) -> tuple[Chunk, ...]:
+        """List the chunks of one stage, in model order."""
+        return self.chunks[stage :: self.run.parallelism.pp]
+
+    def stage_blocks(self, stage: int) -> tuple[Block, ...]:
+        """List the blocks of one stage."""
+        return tuple(block for chunk in self.stage_chunks(stage) for block in chunk.blocks)
+
+
+def build_step(run: RunSpec) -> Step:
+    """Describe what every stage of a run executes."""
+    cut = cut_run(run)
+    kinds = layer_kinds(run.model)
+    layers = {kind: _layer_pair(cut, kind) for kind in dict.fromkeys(kinds)}
+    opening, closing = _ends(run, cut, layers)
+    chunks: list[Chunk] = []
+    seen: dict[object, tuple[Block, ...]] = {}
+    split = run.parallelism.layers_per_stage
+    start = 0
+    for index, count in enumerate(split):
+        first, last = index == 0, index == len(split) - 1
+        owned = kinds[start : start + count]
+        start += count
+        key = (owned, first, last)
+        if key not in seen:
+            middle = _layer_blocks(run, owned, layers)
+            seen[key] = (*(opening if first else ()), *middle, *(closing if last else ()))
+        chunks.append(Chunk(index % run.parallelism.pp, seen[key]))
+    return Step(run, cut, tuple(chunks))
+
+
+class _LayerPair(NamedTuple):
+    """One layer as it is, and as recomputation makes it."""
+
+    plain: Block
+    recomputed: Block
+
+
+def _layer_pair(cut: Cut, kind: LayerKind) -> _LayerPair:
+    name = ("sparse layer" if kind.sparse else "dense layer") + (" windowed" if kind.window else "")
+    modules = layer(cut, kind)
+    plain = make_block(name, modules, 1, replay(cut, modules, "none"), narrow=True)
+    policy = policy_of(cut)
+    return _LayerPair(plain, plain if policy == "none" else plain._replace(replay=replay(cut, modules, policy)))
+
+
+def _layer_blocks(run: RunSpec, kinds: tuple[LayerKind, ...], layers: dict[LayerKind, _LayerPair]) -> tuple[Block, ...]:
+    """Fold equal neighbouring layers; with full recomputation of only some, the first ones of the chunk."""
+    limit = run.training.recompute_layers
+    limit = len(kinds) if limit is None else min(limit, len(kinds))
+    marked = ((kind, index < limit) for index, kind in enumerate(kinds))
+    return tuple(
+        (layers[kind].recomputed if again else layers[kind].plain)._replace(repeats=sum(1 for _ in same))
+        for (kind, again), same in groupby(marked)
+    )
+
+
+def _ends(run: RunSpec, cut: Cut, layers: dict[LayerKind, _LayerPair]) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+    """Describe both ends of the model; a tied weight is held by first and last stage when these differ."""
+    lent = run.model.tied_embeddings and run.parallelism.pp == 1
+    opening = embedding(cut)
+    closing = [_end(cut, "head", head(cut, owns_weight=not lent))]
+    if run.model.mtp_layers:
+        repeats = run.model.mtp_layers
+        closing += [
+            _end(cut, "mtp entry", mtp_entry(cut), repeats),
+            layers[layer_kinds(run.model)[-1]].recomputed._replace(name="mtp layer", repeats=repeats),
+            _end(cut, "mtp head", head(cut, owns_weight=False), repeats),
+        ]
+    return ((_end(cut, "embedding", opening),) if opening else ()), tuple(closing)
+
+
+def _end(cut: Cut, name: str, modules: tuple[Module, ...], repeats: int = 1) -> Block:
+    return make_block(name, modules, repeats, replay(cut, modules, "none"), narrow=False)

@@ -1,0 +1,110 @@
+"""The two ends of the model: embedding before the first layer; last norm, LM head and loss after the last."""
+
+from dataclasses import replace
+
+from charllm.workload.cut import Cut
+from charllm.workload.linear import linear
+from charllm.workload.norm import norm
+from charllm.workload.op import Kept, Module, collective, elementwise
+
+LOSS_BYTES = {
+    "fused": (2.0, 0.0, 0.0, 2.0),
+    "vocab-parallel": (0.0, 4.0, 2.0, 2.0),
+    "fp32": (0.0, 4.0, 6.0, 8.0),
+}
+"""Bytes of a logit: kept by the head and by the loss, and on top while the loss runs forward and backward.
+
+fused: 16-bit logits whose gradient overwrites them, then its scaled copy (Transformer Engine). vocab-parallel: an
+fp32 softmax kept, 16-bit logits beside it (Megatron). fp32: the log-softmax kept, 16-bit logits and their fp32 copy
+beside it, then two fp32 gradients (F.cross_entropy on float logits)."""
+
+
+def embedding(cut: Cut) -> tuple[Module, ...]:
+    """Describe looking tokens up: rows of this rank's share, added over tp ranks."""
+    model, size = cut.model, cut.element_bytes
+    if not model.vocab:
+        return ()
+    looked_up = cut.tokens * model.hidden * size
+    combine = collective("reduce_scatter" if cut.sp else "all_reduce", "tp", looked_up, cut.tp)
+    spread = collective("all_gather", "tp", looked_up, cut.tp) if cut.sp else ()
+    trained = cut.training.lora_rank == 0
+    positions = model.seq_length * model.hidden if model.position == "learned" else 0
+    weights = float(cut.vocab * model.hidden + positions)
+    scatter = (elementwise("embedding grad", looked_up, 2 * looked_up, "embedding"),) if trained else ()
+    dropped = model.dropout_fraction > 0
+    mask = (Kept("embedding dropout mask", float(cut.shard_tokens * model.hidden)),) if dropped else ()
+    return (
+        Module(
+            "embedding",
+            (elementwise("embedding", looked_up, looked_up, "embedding"), *combine),
+            (*spread, *scatter),
+            mask,
+            weights=weights if trained else 0.0,
+            frozen_weights=0.0 if trained else weights,
+            forward_scratch_bytes=looked_up,
+            # Its gradient is dense before it is added to the others'.
+            backward_scratch_bytes=looked_up + (weights * size if trained else 0.0),
+        ),
+    )
+
+
+def head(cut: Cut, *, owns_weight: bool) -> tuple[Module, ...]:
+    """Describe last norm, LM head and loss; `owns_weight` when no embedding on this rank lends its weight."""
+    model, size = cut.model, cut.element_bytes
+    elements = cut.shard_tokens * model.hidden
+    modules = [norm(cut, "final norm", elements, model.hidden)]
+    if not model.vocab:
+        return tuple(modules)
+    # Heads stay in 16 bits when the layers run in fp8.
+    head_cut = cut if not cut.cast else _in_bf16(cut)
+    input_kept = (Kept("head input", elements * size),)
+    lm_head = linear(head_cut, "lm head", model.hidden, cut.vocab * cut.tp, split="column", input_kept=input_kept)
+    logits = Kept("logits", cut.tokens * cut.vocab * LOSS_BYTES[cut.framework.cross_entropy][0])
+    lm_head = lm_head._replace(kept=(*lm_head.kept, logits))
+    if not owns_weight:
+        lm_head = lm_head._replace(weights=0.0, frozen_weights=0.0)
+    return (*modules, lm_head, _loss(cut))
+
+
+def _in_bf16(cut: Cut) -> Cut:
+    training = replace(cut.training, precision="bf16")
+    return replace(cut, training=training, operand_bytes=2.0, cast=False)
+
+
+def _loss(cut: Cut) -> Module:
+    """Cross entropy over a vocabulary that tp ranks share: three small all-reduces, one pass over the logits."""
+    logits = float(cut.tokens * cut.vocab)
+    _, kept, forward_extra, backward_extra = LOSS_BYTES[cut.framework.cross_entropy]
+    if cut.framework.cross_entropy == "fp32" and cut.tp > 1:
+        # Over a cut vocabulary, shifted logits and their exponentials are written out too.
+        forward_extra += 8.0
+    reduce = collective("all_reduce", "tp", 3 * cut.tokens * 4.0, cut.tp)
+    return Module(
+        "loss",
+        (
+            elementwise("cross entropy", logits * cut.element_bytes, logits * max(kept, cut.element_bytes), "loss"),
+            *reduce,
+        ),
+        (
+            elementwise(
+                "cross entropy backward",
+                logits * max(kept, cut.element_bytes),
+                logits * cut.element_bytes,
+                "loss",
+            ),
+        ),
+        (Kept("softmax", logits * kept),),
+        forward_scratch_bytes=logits * forward_extra,
+        backward_scratch_bytes=logits * backward_extra,
+    )
+
+
+def mtp_entry(cut: Cut) -> tuple[Module, ...]:
+    """Describe how a multi-token-prediction layer begins: two norms and a projection of both inputs joined."""
+    model = cut.model
+    elements = cut.shard_tokens * model.hidden
+    joined = Kept("mtp input", 2 * elements * cut.operand_bytes)
+    return (
+        norm(cut, "mtp norm", 2 * elements, model.hidden, copies=2),
+        linear(cut, "mtp proj", 2 * model.hidden, model.hidden, input_kept=(joined,)),
+    )

@@ -1,0 +1,494 @@
+"""What a Hugging Face config.json becomes."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from charllm.errors import SpecError
+from charllm.spec.fields import read
+from charllm.spec.model import Model, fill_model
+from charllm.spec.readers.huggingface import read_hf_config
+from charllm.spec.readers.huggingface_families import FAMILIES, HYBRIDS
+
+Config = dict[str, Any]
+
+LLAMA3_70B: Config = {
+    "model_type": "llama",
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+}
+MIXTRAL_8X7B: Config = {
+    "model_type": "mixtral",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "sliding_window": None,
+    "vocab_size": 32000,
+    "max_position_embeddings": 32768,
+}
+DEEPSEEK_V3: Config = {
+    "model_type": "deepseek_v3",
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "moe_intermediate_size": 2048,
+    "num_hidden_layers": 61,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 128,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "first_k_dense_replace": 3,
+    "moe_layer_freq": 1,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "num_nextn_predict_layers": 1,
+    "vocab_size": 129280,
+    "max_position_embeddings": 163840,
+    "hidden_act": "silu",
+}
+GPT2: Config = {
+    "model_type": "gpt2",
+    "n_embd": 768,
+    "n_layer": 12,
+    "n_head": 12,
+    "n_positions": 1024,
+    "n_inner": None,
+    "vocab_size": 50257,
+    "activation_function": "gelu_new",
+    "resid_pdrop": 0.1,
+}
+GPT_OSS_120B: Config = {
+    "model_type": "gpt_oss",
+    "hidden_size": 2880,
+    "intermediate_size": 2880,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "num_local_experts": 128,
+    "num_experts_per_tok": 4,
+    "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 18,
+    "vocab_size": 201088,
+    "max_position_embeddings": 131072,
+}
+QWEN3_30B: Config = {
+    "model_type": "qwen3_moe",
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "moe_intermediate_size": 768,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "sliding_window": 4096,
+    "use_sliding_window": False,
+    "vocab_size": 151936,
+    "max_position_embeddings": 40960,
+}
+FALCON_7B: Config = {
+    "model_type": "falcon",
+    "hidden_size": 4544,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 71,
+    "num_kv_heads": 71,
+    "multi_query": True,
+    "parallel_attn": True,
+    "new_decoder_architecture": False,
+    "vocab_size": 65024,
+}
+MPT_7B: Config = {
+    "model_type": "mpt",
+    "d_model": 4096,
+    "n_heads": 32,
+    "n_layers": 32,
+    "expansion_ratio": 4,
+    "max_seq_len": 2048,
+    "no_bias": True,
+    "attn_config": {"alibi": True, "attn_type": "multihead_attention"},
+    "vocab_size": 50432,
+}
+BLOOM: Config = {
+    "model_type": "bloom",
+    "n_embed": 14336,
+    "n_layer": 70,
+    "num_attention_heads": 112,
+    "seq_length": 2048,
+    "vocab_size": 250880,
+}
+NEMOTRON_340B: Config = {
+    "model_type": "nemotron",
+    "hidden_size": 18432,
+    "intermediate_size": 73728,
+    "num_hidden_layers": 96,
+    "num_attention_heads": 96,
+    "num_key_value_heads": 8,
+    "hidden_act": "relu2",
+    "vocab_size": 256000,
+    "max_position_embeddings": 4096,
+}
+SMALL: Config = {
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "vocab_size": 32000,
+    "max_position_embeddings": 4096,
+}
+EXTRAS: dict[str, Config] = {
+    "deepseek_v2": DEEPSEEK_V3 | {"model_type": "deepseek_v2"},
+    "deepseek_v3": DEEPSEEK_V3,
+    "kimi_k2": DEEPSEEK_V3 | {"model_type": "kimi_k2"},
+    "gpt2": GPT2,
+    "mpt": MPT_7B,
+    "bloom": BLOOM,
+    "opt": SMALL | {"intermediate_size": None, "ffn_dim": 4096, "num_key_value_heads": None},
+}
+
+
+def model_of(config: Config) -> Model:
+    return read(Model, fill_model(read_hf_config(config, "some/model/config.json")), "model")
+
+
+def small(model_type: str, **changes: Any) -> Config:
+    return EXTRAS.get(model_type, SMALL) | {"model_type": model_type} | changes
+
+
+def parameters(model: Model) -> float:
+    """Count weights from the dimensions, token prediction left out."""
+    hidden, heads = model.hidden, model.heads
+    q_width, kv_width = heads * model.head_dim, model.kv_heads * model.head_dim
+    if model.attention == "mla":
+        queries = heads * (model.head_dim + model.rope_head_dim)
+        rank = model.q_lora_rank
+        attention = rank * (hidden + queries + 1) if rank else hidden * queries
+        attention += hidden * (model.kv_lora_rank + model.rope_head_dim) + model.kv_lora_rank
+        attention += model.kv_lora_rank * heads * (model.head_dim + model.v_head_dim)
+        attention += heads * model.v_head_dim * hidden
+    else:
+        attention = hidden * (2 * q_width + 2 * kv_width)
+    attention += (q_width + 2 * kv_width) * (model.bias in ("qkv", "attention", "all"))
+    attention += hidden * (model.bias in ("attention", "all")) + heads * model.attention_sinks
+    matrices, up = (3, 2) if model.gated else (2, 1)
+
+    def block(width: int) -> int:
+        return matrices * hidden * width + (up * width + hidden) * (model.bias == "all")
+
+    sparse = model.experts * block(model.expert_ffn) + model.experts * (hidden + (model.bias == "all"))
+    sparse += matrices * hidden * model.shared_ffn
+    sparse_layers = model.layers - model.dense_layers if model.experts else 0
+    norm = hidden * (2 if model.norm == "layernorm" else 1)
+    total = model.layers * (attention + model.norms_per_layer * norm) + norm
+    total += sparse_layers * sparse + (model.layers - sparse_layers) * block(model.ffn)
+    total += model.seq_length * hidden * (model.position == "learned")
+    return total + model.vocab * hidden * (1 if model.tied_embeddings else 2)
+
+
+@pytest.mark.parametrize(
+    ("config", "billions"),
+    [
+        (LLAMA3_70B, 70.55),
+        (MIXTRAL_8X7B, 46.70),
+        (DEEPSEEK_V3, 671.03),
+        (GPT2, 0.1244),
+        (GPT_OSS_120B, 116.83),
+        (QWEN3_30B, 30.53),
+        (FALCON_7B, 6.92),
+        (MPT_7B, 6.65),
+        (BLOOM, 176.25),
+        (NEMOTRON_340B, 341.0),
+    ],
+    ids=lambda value: value["model_type"] if isinstance(value, dict) else None,
+)
+def test_the_dimensions_add_up_to_the_published_size(config: Config, billions: float) -> None:
+    assert parameters(model_of(config)) / 1e9 == pytest.approx(billions, rel=2e-3)
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_every_family_builds_a_model(model_type: str) -> None:
+    assert model_of(small(model_type)).layers > 0
+
+
+def test_llama_config_gives_grouped_queries() -> None:
+    model = model_of(LLAMA3_70B)
+    assert (model.heads, model.kv_heads, model.head_dim) == (64, 8, 128)
+    assert (model.activation, model.norm, model.position, model.bias) == ("swiglu", "rmsnorm", "rope", "none")
+
+
+def test_deepseek_v3_has_latent_attention_and_shared_experts() -> None:
+    model = model_of(DEEPSEEK_V3)
+    assert (model.attention, model.q_lora_rank, model.kv_lora_rank) == ("mla", 1536, 512)
+    assert (model.head_dim, model.rope_head_dim, model.v_head_dim) == (128, 64, 128)
+    assert (model.experts, model.topk, model.expert_ffn, model.shared_ffn) == (256, 8, 2048, 2048)
+    assert (model.layers, model.dense_layers, model.mtp_layers) == (61, 3, 1)
+
+
+def test_an_uncompressed_query_has_rank_zero() -> None:
+    assert model_of(DEEPSEEK_V3 | {"q_lora_rank": None}).q_lora_rank == 0
+
+
+def test_gpt_oss_alternates_windows_and_has_sinks_and_biases() -> None:
+    model = model_of(GPT_OSS_120B)
+    assert (model.window, model.full_attention_every) == (128, 2)
+    assert model.attention_sinks
+    assert model.bias == "all"
+
+
+@pytest.mark.parametrize(
+    ("model_type", "tied"),
+    [
+        ("llama", False),
+        ("mistral", False),
+        ("qwen2", False),
+        ("gpt2", True),
+        ("gpt_neox", False),
+        ("bloom", True),
+        ("mpt", True),
+        ("opt", True),
+        ("falcon", True),
+        ("gemma", True),
+        ("starcoder2", True),
+        ("phi3", False),
+        ("nemotron", False),
+        ("granite", False),
+        ("gpt_oss", False),
+    ],
+)
+def test_tying_follows_the_default_of_the_family(model_type: str, tied: bool) -> None:
+    assert model_of(small(model_type)).tied_embeddings is tied
+    assert model_of(small(model_type, tie_word_embeddings=not tied)).tied_embeddings is not tied
+
+
+@pytest.mark.parametrize(
+    ("model_type", "expected"),
+    [
+        ("qwen2", {"bias": "qkv"}),
+        ("qwen3", {"qk_norm": True, "bias": "none"}),
+        ("olmo2", {"qk_norm": True, "norms_per_layer": 2}),
+        ("gemma", {"activation": "geglu", "head_dim": 256}),
+        ("gemma2", {"norms_per_layer": 4, "window": 4096, "full_attention_every": 2}),
+        ("gemma3_text", {"qk_norm": True, "full_attention_every": 6}),
+        ("glm4", {"norms_per_layer": 4, "bias": "qkv", "head_dim": 128}),
+        ("nemotron", {"activation": "squared-relu", "norm": "layernorm"}),
+        ("gpt_neox", {"bias": "all", "activation": "gelu", "position": "rope"}),
+        ("bloom", {"position": "alibi", "ffn": 4 * 14336}),
+        ("mpt", {"position": "alibi", "ffn": 4 * 4096, "bias": "none"}),
+        ("opt", {"position": "learned", "activation": "relu", "dropout_fraction": 0.1}),
+        ("falcon", {"kv_heads": 1, "norms_per_layer": 1}),
+        ("starcoder2", {"bias": "all", "activation": "gelu"}),
+        ("cohere", {"norms_per_layer": 1, "norm": "layernorm"}),
+    ],
+)
+def test_families_differ_in_their_features(model_type: str, expected: Config) -> None:
+    model = model_of(small(model_type))
+    assert {field: getattr(model, field) for field in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"attention_bias": True}, {"bias": "attention"}),
+        ({"attention_bias": True, "mlp_bias": True}, {"bias": "all"}),
+        ({"head_dim": 96}, {"head_dim": 96}),
+        ({"head_dim": None}, {"head_dim": 64}),
+        ({"num_key_value_heads": None}, {"kv_heads": 16}),
+        ({"hidden_act": "gelu"}, {"activation": "geglu"}),
+    ],
+)
+def test_stated_keys_win_over_the_family(changes: Config, expected: Config) -> None:
+    model = model_of(small("llama", **changes))
+    assert {field: getattr(model, field) for field in expected} == expected
+
+
+def test_falcon_40b_groups_queries_and_normalises_twice() -> None:
+    model = model_of(small("falcon", new_decoder_architecture=True, num_key_value_heads=None, num_kv_heads=8))
+    assert (model.kv_heads, model.norms_per_layer) == (8, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "window", "every"),
+    [
+        ({"sliding_window": None}, 0, 1),
+        ({"sliding_window": 4096}, 4096, 1),
+        ({"sliding_window": 4096, "use_sliding_window": False}, 0, 1),
+        ({"sliding_window": 4096, "layer_types": ["full_attention"] * 12}, 0, 1),
+        (
+            {"sliding_window": 512, "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 3},
+            512,
+            4,
+        ),
+        (
+            {"sliding_window": 512, "layer_types": (["full_attention"] + ["sliding_attention"] * 2) * 4},
+            512,
+            3,
+        ),
+        ({"sliding_window": 512, "max_window_layers": 6}, 512, 2),
+    ],
+)
+def test_windows_apply_to_the_stated_layers(changes: Config, window: int, every: int) -> None:
+    model = model_of(small("mistral", **changes))
+    assert (model.window, model.full_attention_every) == (window, every)
+
+
+def test_qwen_windows_are_off_unless_switched_on() -> None:
+    assert model_of(small("qwen2", sliding_window=4096)).window == 0
+    assert model_of(small("qwen2", sliding_window=4096, use_sliding_window=True)).window == 4096
+
+
+def test_qwen2_moe_states_the_width_of_its_shared_expert() -> None:
+    sparse = {"num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408}
+    model = model_of(small("qwen2_moe", shared_expert_intermediate_size=5632, **sparse))
+    assert (model.experts, model.expert_ffn, model.shared_ffn) == (60, 1408, 5632)
+
+
+def test_dense_layers_before_sparse_ones_are_counted() -> None:
+    assert model_of(QWEN3_30B | {"mlp_only_layers": [1, 0]}).dense_layers == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mlp_only_layers": [3]},
+        {"decoder_sparse_step": 2},
+        {"mlp_only_layers": "all"},
+        {"moe_layer_freq": [0, 1]},
+    ],
+)
+def test_dense_layers_elsewhere_are_refused(changes: Config) -> None:
+    with pytest.raises(SpecError, match=f"model.{next(iter(changes))}"):
+        read_hf_config(QWEN3_30B | changes, "config.json")
+
+
+def test_the_sequence_is_capped_where_the_context_was_extended() -> None:
+    assert model_of(DEEPSEEK_V3).seq_length == 8192
+    assert model_of(small("llama", max_position_embeddings=2048)).seq_length == 2048
+    assert model_of(GPT2 | {"n_positions": 16384}).seq_length == 16384
+
+
+def test_a_multimodal_config_is_read_by_its_text_part() -> None:
+    config = {"model_type": "mistral3", "vision_config": {"hidden_size": 7}, "text_config": small("mistral")}
+    assert model_of(config).hidden == 1024
+
+
+def test_a_text_part_may_leave_out_the_defaults_of_its_family() -> None:
+    text = {
+        "model_type": "gemma3_text",
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "num_hidden_layers": 34,
+    }
+    model = model_of({"model_type": "gemma3", "text_config": text | {"sliding_window": 1024}})
+    assert (model.heads, model.kv_heads, model.head_dim, model.vocab) == (8, 4, 256, 262208)
+    assert (model.window, model.full_attention_every, model.tied_embeddings) == (1024, 6, True)
+
+
+@pytest.mark.parametrize(
+    ("config", "path", "name"),
+    [
+        ({"_name_or_path": "org/Some-7B"}, "config.json", "Some-7B"),
+        ({"_name_or_path": ""}, "models/my-model/config.json", "my-model"),
+        ({}, "other.json", "other"),
+        ({}, "config.json", "llama"),
+        ({"_name_or_path": "x" * 1000}, "config.json", "x" * 200),
+    ],
+)
+def test_the_name_comes_from_the_config_or_the_path(config: Config, path: str, name: str) -> None:
+    assert read_hf_config(small("llama", **config), path)["name"] == name
+
+
+def test_an_unknown_type_is_answered_with_the_nearest() -> None:
+    with pytest.raises(SpecError, match="did you mean mixtral") as caught:
+        read_hf_config(SMALL | {"model_type": "mixtrall"}, "config.json")
+    assert caught.value.field == "model.model_type"
+
+
+@pytest.mark.parametrize("model_type", HYBRIDS)
+def test_models_with_other_layers_than_attention_are_refused(model_type: str) -> None:
+    with pytest.raises(SpecError, match="not modelled"):
+        read_hf_config(SMALL | {"model_type": model_type}, "config.json")
+
+
+def test_linear_attention_among_the_layers_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"model\.layer_types"):
+        read_hf_config(small("mistral", sliding_window=8, layer_types=["linear_attention"] * 12), "config.json")
+
+
+@pytest.mark.parametrize("key", ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"])
+def test_a_missing_size_is_named(key: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        read_hf_config(small("llama") | {key: None}, "config.json")
+    assert caught.value.field == f"model.{key}"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hidden_size", "8192"),
+        ("hidden_size", True),
+        ("hidden_size", -1),
+        ("hidden_size", 1.5),
+        ("num_hidden_layers", 10**9),
+        ("num_hidden_layers", [32]),
+        ("vocab_size", 10**400),
+        ("hidden_act", "tanh"),
+        ("hidden_act", {"a": 1}),
+        ("attention_bias", 1),
+        ("tie_word_embeddings", "yes"),
+        ("hidden_dropout", "some"),
+        ("text_config", [1]),
+        ("model_type", 5),
+    ],
+)
+def test_an_absurd_value_is_named(key: str, value: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        read_hf_config(small("llama") | {key: value}, "config.json")
+    assert caught.value.field == f"model.{key}"
+
+
+def test_a_projected_embedding_is_refused() -> None:
+    with pytest.raises(SpecError, match="word_embed_proj_dim"):
+        read_hf_config(small("opt", word_embed_proj_dim=512), "config.json")
+
+
+KEYS = sorted({key for config in (DEEPSEEK_V3, GPT2, GPT_OSS_120B, QWEN3_30B, FALCON_7B, MPT_7B) for key in config})
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    changes=st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=8), JSON, max_size=5),
+    path=st.text(max_size=20),
+)
+def test_any_json_gives_a_table_or_a_spec_error(changes: Config, path: str) -> None:
+    for base in ({}, small("llama"), DEEPSEEK_V3, QWEN3_30B, MPT_7B, FALCON_7B):
+        try:
+            table = read_hf_config(base | changes, path)
+            read(Model, fill_model(table), "model")
+        except SpecError:
+            continue
+        assert set(table) <= set(Model.__dataclass_fields__)

@@ -20,7 +20,7 @@ class Change(NamedTuple):
 
 def fits(run: RunSpec, memory: StageMemory) -> bool:
     """Tell whether the worst rank fits in its GPU."""
-    return memory.total_bytes <= run.cluster.gpu.memory_bytes
+    return memory.least_bytes <= run.cluster.gpu.memory_bytes
 
 
 def explain_misfit(run: RunSpec, memory: StageMemory) -> str:
@@ -34,7 +34,7 @@ def explain_misfit(run: RunSpec, memory: StageMemory) -> str:
     )
     return (
         f"memory: rank {first_rank(run, memory.stage)} (stage {memory.stage}) needs "
-        f"{format_bytes(memory.total_bytes)} of {format_bytes(run.cluster.gpu.memory_bytes)}, "
+        f"{format_bytes(memory.least_bytes)} of {format_bytes(run.cluster.gpu.memory_bytes)}, "
         f"most of it {kind} ({format_bytes(size_bytes)}); {advice}"
     )
 
@@ -49,7 +49,7 @@ def nearest_change(run: RunSpec) -> Change | None:
             continue
         memory = worst_memory(build_step(changed))
         if fits(changed, memory):
-            return Change(flags, memory.total_bytes)
+            return Change(flags, memory.least_bytes)
     return None
 
 

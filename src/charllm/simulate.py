@@ -17,7 +17,7 @@ from charllm.workload.parameters import count_active_parameters, count_parameter
 from charllm.workload.step import build_step
 from charllm.workload.totals import count_traffic, executed_flop
 
-NOT_YET = "not predicted yet: this version knows what a step executes, sends and keeps, not how long it takes"
+NOT_YET = "not predicted yet (this version knows what a step executes, sends and keeps, not how long it takes)"
 
 
 def simulate(run: RunSpec) -> RunResult:
@@ -46,7 +46,7 @@ def simulate(run: RunSpec) -> RunResult:
     warnings = idle_requests(run)
     if not metrics["fits"]:
         warnings.append(explain_misfit(run, worst))
-    warnings.append(f"{', '.join(missing(metrics))}: {NOT_YET}")
+    warnings.append(f"{NOT_YET}: {', '.join(missing(metrics))}")
     return RunResult(
         origin="simulated",
         spec=run.as_table(),

@@ -13,11 +13,12 @@ from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node
 from charllm.spec.model import Model, fill_model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.readers.huggingface import read_hf_config
-from charllm.spec.request import Table, merge, read_json, read_toml
+from charllm.spec.request import Table, merge, parse_json, read_json, read_text, read_toml
 from charllm.spec.run import Conditions, RunSpec, check_run
 from charllm.spec.training import Training
 
 PARTS = ("model", "cluster", "framework", "parallelism", "training", "conditions")
+DEFAULT_FRAMEWORK = "megatron"
 DEFAULT_BATCH = 128
 
 
@@ -31,7 +32,7 @@ def resolve_run(request: Mapping[str, Any]) -> RunSpec:
             raise SpecError(key, None, f"required: a name from `charllm catalog {key}s`, or a file")
     model = resolve_model(request["model"])
     cluster = resolve_cluster(request["cluster"])
-    framework = resolve_framework(request.get("framework", "megatron"))
+    framework = resolve_framework(request.get("framework", DEFAULT_FRAMEWORK))
     parallelism = _fill_parallelism(_table(request, "parallelism"), model, cluster, framework)
     training = _fill_training(_table(request, "training"), model, parallelism)
     run = RunSpec(
@@ -40,7 +41,7 @@ def resolve_run(request: Mapping[str, Any]) -> RunSpec:
         parallelism=parallelism,
         cluster=cluster,
         framework=framework,
-        conditions=read(Conditions, _table(request, "conditions"), "conditions"),
+        conditions=_fill_conditions(_table(request, "conditions")),
     )
     check_run(run)
     return run
@@ -60,7 +61,8 @@ def resolve_framework(asked: Any) -> Framework:
     """Build a framework profile from its name or a table over it."""
     if isinstance(asked, str):
         return _named_framework(asked)
-    return read(Framework, _values("frameworks", asked, "framework"), "framework")
+    changes = {"base": DEFAULT_FRAMEWORK, **asked} if isinstance(asked, Mapping) else asked
+    return read(Framework, _values("frameworks", changes, "framework"), "framework")
 
 
 @lru_cache(maxsize=512)
@@ -155,7 +157,7 @@ def _fill_parallelism(table: Table, model: Model, cluster: Cluster, framework: F
     filled.setdefault("sp", framework.default_sp and tp > 1)
     filled.setdefault("zero", framework.default_zero if data_ranks > 1 else 0)
     if model.experts:
-        filled.setdefault("etp", tp if framework.default_etp == "tp" else 1)
+        filled.setdefault("etp", tp if framework.default_etp else 1)
     if vpp > 1:
         filled.setdefault("schedule", "interleaved")
     if not filled.get("layers_per_stage"):
@@ -182,3 +184,16 @@ def _fill_training(table: Table, model: Model, parallelism: Parallelism) -> Trai
         per_round = parallelism.dp * micro
         filled["global_batch_size"] = -(-DEFAULT_BATCH // per_round) * per_round
     return read(Training, filled, "training")
+
+
+def _fill_conditions(table: Table) -> Conditions:
+    """Read the placement file, so that the run holds all it needs."""
+    placement = table.get("placement", "default")
+    if isinstance(placement, str) and placement != "default" and not table.get("gpu_of_rank"):
+        if not placement.endswith(".json"):
+            raise SpecError(
+                "conditions.placement", placement, "default, or a JSON file that lists the GPU of each rank"
+            )
+        listed = parse_json(read_text(placement, "conditions.placement"), placement, "conditions.placement")
+        table = {**table, "gpu_of_rank": listed}
+    return read(Conditions, table, "conditions")

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
+from textwrap import shorten
 
 from charllm.catalog.resolve import resolve_run
 from charllm.cli.spec_flags import add_spec_flags, request_from
@@ -42,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(to_json(result) if arguments.json else render_run(step, result))
     sys.stdout.flush()
     for warning in result.warnings:
-        print(f"charllm: {warning}", file=sys.stderr)
+        print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)
     if not result.metrics["fits"] and not arguments.ignore_memory:
         return DoesNotFit.exit_code
     return 0

@@ -53,6 +53,16 @@ SETTINGS: dict[str, tuple[str, type]] = {
 """Flag: (field it sets, settings class that declares it)."""
 
 
+FOLLOWS = {
+    "dp": ("tp", "cp", "pp", "cluster"),
+    "sp": ("tp",),
+    "etp": ("tp",),
+    "schedule": ("vpp",),
+    "layers_per_stage": ("pp", "vpp", "model"),
+}
+"""Degree: the settings it follows from unless it is given."""
+
+
 def add_spec_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that describe a run."""
     group = parser.add_argument_group("the run")
@@ -89,27 +99,29 @@ def add_spec_flags(parser: argparse.ArgumentParser) -> None:
 
 def request_from(arguments: argparse.Namespace) -> Table:
     """Merge foreign file, spec file, flags and --set, each over the one before."""
-    request: Table = {}
-    if arguments.foreign:
-        request = merge(request, read_foreign(arguments.foreign))
+    changes: Table = merge(_flag_request(arguments), parse_settings(arguments.set))
+    request: Table = read_foreign(arguments.foreign) if arguments.foreign else {}
     if arguments.spec:
-        request = merge(request, read_spec(arguments.spec))
-    request = merge(request, _flag_request(arguments))
-    return merge_settings(request, arguments.set)
-
-
-def merge_settings(request: Table, settings: list[str]) -> Table:
-    """Lay ``--set`` entries over a request."""
-    merged: Table = merge(request, parse_settings(settings))
+        request = merge(request, _read_spec(arguments.spec, changes))
+    if arguments.recompute is not None:
+        # The flag replaces all of a file's recomputation, not a part of it.
+        training = request.get("training", {})
+        request["training"] = {key: value for key, value in training.items() if not key.startswith("recompute")}
+    merged: Table = merge(request, changes)
     return merged
 
 
-def read_spec(path: str) -> Table:
-    """Read a spec file; a stored run gives the spec it ran."""
-    if Path(path).is_dir() or path.endswith(".json"):
-        spec = load_run(Path(path)).spec
-        return {part: spec[part] for part in PARTS if part in spec}
-    return read_toml(path, "SPEC")
+def _read_spec(path: str, changes: Table) -> Table:
+    """Read a spec file; a stored run gives the spec it ran, less what followed from something that is now changed."""
+    if not (Path(path).is_dir() or path.endswith(".json")):
+        return read_toml(path, "SPEC")
+    stored = load_run(Path(path)).spec
+    spec = {part: stored[part] for part in PARTS if part in stored}
+    changed = {*changes.get("parallelism", {}), *changes}
+    for field, causes in FOLLOWS.items():
+        if not changed.isdisjoint(causes):
+            spec.get("parallelism", {}).pop(field, None)
+    return spec
 
 
 def _flag_request(arguments: argparse.Namespace) -> Table:
@@ -128,9 +140,7 @@ def _flag_request(arguments: argparse.Namespace) -> Table:
     if arguments.sp is not None:
         request = merge(request, _nest("parallelism.sp", arguments.sp))
     if arguments.recompute is not None:
-        # A flag replaces all of a file's recomputation, not a part of it.
-        training = {key: value for key, value in request.get("training", {}).items() if not key.startswith("recompute")}
-        request["training"] = {**training, **parse_recompute(arguments.recompute)}
+        request = merge(request, {"training": parse_recompute(arguments.recompute)})
     if arguments.overlap is not None:
         axes = [] if arguments.overlap == "none" else arguments.overlap.split(",")
         request = merge(request, _nest("parallelism.overlap", axes))

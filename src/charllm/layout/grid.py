@@ -1,7 +1,7 @@
 """Ranks on a grid: each group of ranks that communicate is a slice of it.
 
-Every rank has a stage (pp) and a position inside its stage. Positions are counted twice: the dense part of the
-model reads them as (dp, cp, tp), the experts as (edp, ep, etp), each with its last axis innermost.
+Every rank has a stage (pp) and a position inside its stage. The dense part of the model reads positions as
+(tp, cp, dp), the experts read the same positions as (etp, ep, edp), both in the run's order of axes.
 """
 
 from dataclasses import dataclass
@@ -14,8 +14,9 @@ from charllm.spec.parallelism import Parallelism
 
 Ranks = NDArray[np.int64]
 
-DENSE_AXES = ("dp", "cp", "tp")
-EXPERT_AXES = ("edp", "ep", "etp")
+DENSE_AXES = ("tp", "cp", "dp")
+EXPERT_AXES = {"tp": "etp", "ep": "ep", "dp": "edp"}
+"""An axis of the order: the axis the experts have in its place."""
 GROUPS = ("tp", "cp", "dp", "data", "shard", "replicate", "etp", "ep", "edp", "pp")
 """tp cp dp pp: one axis each. data: dp x cp, over which gradients are reduced, split into shard x replicate
 when a copy is sharded over only some of it. etp ep edp: the experts' axes."""
@@ -36,10 +37,9 @@ class Grid:
     @property
     def inner(self) -> int:
         """Neighbouring positions before the next stage begins in the numbering."""
-        degrees = self.parallelism
-        before_pp = degrees.order.split("-pp")[0].split("-") if not degrees.order.startswith("pp") else []
-        sizes = {"tp": degrees.tp, "cp": degrees.cp, "ep": 1, "dp": degrees.dp}
-        return int(np.prod([sizes[axis] for axis in before_pp], dtype=np.int64))
+        axes = self.parallelism.order.split("-")
+        before = axes[: axes.index("pp")]
+        return int(np.prod([self.degree(axis) for axis in before if axis in DENSE_AXES], dtype=np.int64))
 
     def rank(self, position: Ranks | int, stage: Ranks | int) -> Ranks:
         """Number the rank at a position of a stage."""
@@ -82,22 +82,27 @@ class Grid:
         return self.rank(rows[None], stages).reshape(-1, rows.shape[1])
 
     def _position_groups(self, group: str) -> Ranks:
-        degrees = self.parallelism
-        positions = np.arange(self.positions, dtype=np.int64)
-        if group in EXPERT_AXES:
-            cube = positions.reshape(degrees.expert_data_ranks, degrees.ep, degrees.etp)
-            axis = EXPERT_AXES.index(group)
-            return np.moveaxis(cube, axis, -1).reshape(-1, cube.shape[axis])
+        """List the groups of one stage by position."""
+        order = self.parallelism.order.split("-")
+        if group in EXPERT_AXES.values():
+            return self._slices([EXPERT_AXES[axis] for axis in order if axis in EXPERT_AXES], [group])
+        dense = [axis for axis in order if axis in DENSE_AXES]
         if group in DENSE_AXES:
-            cube = positions.reshape(degrees.dp, degrees.cp, degrees.tp)
-            axis = DENSE_AXES.index(group)
-            return np.moveaxis(cube, axis, -1).reshape(-1, cube.shape[axis])
-        data = positions.reshape(degrees.data_ranks, degrees.tp).T
-        if group == "data":
-            return data
-        shard = degrees.shard_ranks
-        split = data.reshape(degrees.tp, degrees.data_ranks // shard, shard)
-        return split.reshape(-1, shard) if group == "shard" else np.swapaxes(split, 1, 2).reshape(-1, split.shape[1])
+            return self._slices(dense, [group])
+        data = self._slices(dense, [axis for axis in dense if axis != "tp"])
+        shard = self.parallelism.shard_ranks
+        split = data.reshape(len(data), -1, shard)
+        if group == "shard":
+            return split.reshape(-1, shard)
+        return np.swapaxes(split, 1, 2).reshape(-1, split.shape[1]) if group == "replicate" else data
+
+    def _slices(self, axes: list[str], along: list[str]) -> Ranks:
+        """Cut the cube of positions, whose axes are listed innermost first, into rows along some of them."""
+        cube = np.arange(self.positions, dtype=np.int64).reshape([self.degree(axis) for axis in reversed(axes)])
+        fixed = [index for index, axis in enumerate(reversed(axes)) if axis not in along]
+        moving = [index for index, axis in enumerate(reversed(axes)) if axis in along]
+        size = int(np.prod([self.degree(axis) for axis in along], dtype=np.int64))
+        return cube.transpose(*fixed, *moving).reshape(-1, size)
 
 
 @lru_cache(maxsize=1024)

@@ -35,6 +35,8 @@ class GroupLinks:
     """Fraction of ordered pairs by link."""
     ring_flows_per_nic: int
     """Rings of this kind that leave through the busiest NIC; they share it when they run together."""
+    nics: frozenset[int]
+    """NICs its rings leave through, numbered over the cluster."""
 
 
 def hop_domains(cluster: Cluster, sender: Ranks, receiver: Ranks) -> Ranks:
@@ -71,7 +73,7 @@ def link_of(cluster: Cluster, domain: str) -> str:
 
 def group_links(run: RunSpec, group: str) -> GroupLinks:
     """Describe where the traffic of one kind of group goes in a run."""
-    if run.conditions.placement == "default":
+    if not run.conditions.gpu_of_rank:
         return _default_links(run.cluster, run.parallelism, group)
     return _links(run.cluster, group, place_ranks(run)[cached_groups(run.parallelism, group)])
 
@@ -91,9 +93,8 @@ def _links(cluster: Cluster, group: str, members: Ranks) -> GroupLinks:
         sender, receiver = ring.ravel(), np.roll(ring, -1, axis=1).ravel()
     ring_domains = hop_domains(cluster, sender, receiver) if degree > 1 else np.empty(0, dtype=np.int64)
     pair_domains = _pair_domains(cluster, members) if degree > 1 and group != "pp" else ring_domains
-    leaving = ring_domains >= DOMAINS.index("rail")
-    ports = sender[: len(ring_domains)] // cluster.node.gpus * 1024 + nic_of(cluster, sender[: len(ring_domains)])
-    flows = int(np.unique(ports[leaving], return_counts=True)[1].max()) if leaving.any() else 0
+    leaving = sender[: len(ring_domains)][ring_domains >= DOMAINS.index("rail")]
+    nics, flows = np.unique(_nic_numbers(cluster, leaving), return_counts=True)
     return GroupLinks(
         group=group,
         degree=degree,
@@ -102,8 +103,19 @@ def _links(cluster: Cluster, group: str, members: Ranks) -> GroupLinks:
         pair_hops=_count(pair_domains),
         ring_links=_link_fractions(cluster, ring_domains),
         pair_links=_link_fractions(cluster, pair_domains),
-        ring_flows_per_nic=flows,
+        ring_flows_per_nic=int(flows.max(initial=0)),
+        nics=frozenset(nics.tolist()),
     )
+
+
+def _nic_numbers(cluster: Cluster, gpu: Ranks) -> Ranks:
+    return np.asarray(gpu // cluster.node.gpus * max(1, cluster.fabric.nics_per_node) + nic_of(cluster, gpu))
+
+
+def nic_sharers(run: RunSpec, group: str, others: tuple[str, ...]) -> tuple[str, ...]:
+    """List the other kinds of groups whose traffic leaves through the same NICs as this one's."""
+    mine = group_links(run, group).nics
+    return tuple(other for other in others if other != group and mine & group_links(run, other).nics)
 
 
 def _pair_domains(cluster: Cluster, members: Ranks) -> Ranks:

@@ -1,10 +1,10 @@
 """A simulated run as text: what it is, its weights, memory, arithmetic and traffic."""
 
-from charllm.layout.links import group_links
+from charllm.layout.links import group_links, nic_sharers
 from charllm.report.tables import render_table
 from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec
-from charllm.units import format_bytes, format_params, format_si
+from charllm.units import GIB, format_bytes, format_params, format_si
 from charllm.workload.liveness import in_flight
 from charllm.workload.memory import KINDS, first_rank, stage_memories
 from charllm.workload.parameters import parameter_table
@@ -12,6 +12,18 @@ from charllm.workload.step import Step
 from charllm.workload.totals import count_traffic
 
 MAX_STAGES = 12
+TRAFFIC_COLUMNS = (
+    "axis",
+    "ranks",
+    "sent",
+    "inside",
+    "over NICs",
+    "messages",
+    "median",
+    "hops",
+    "flows/NIC",
+    "shared with",
+)
 AXIS_GROUPS = {"tp": "tp", "cp": "cp", "ep": "ep", "dp": "data", "pp": "pp"}
 
 
@@ -70,7 +82,7 @@ def render_memory(step: Step) -> str:
     shown = memories if len(memories) <= MAX_STAGES else [*memories[: MAX_STAGES // 2], *memories[-MAX_STAGES // 2 :]]
     cells = []
     for memory in shown:
-        kinds = [f"{memory.by_kind()[kind] / 2**30:.2f}" for kind in KINDS]
+        kinds = [f"{memory.by_kind()[kind] / GIB:.2f}" for kind in KINDS]
         mark = " <- worst" if memory is worst else ""
         flights = "+".join(str(count) for count in dict.fromkeys(in_flight(run, memory.stage)))
         cells.append(
@@ -78,13 +90,11 @@ def render_memory(step: Step) -> str:
                 f"{memory.stage} (rank {first_rank(run, memory.stage)})",
                 flights,
                 *kinds,
-                f"{memory.total_bytes / 2**30:.2f}{mark}",
+                f"{memory.total_bytes / GIB:.2f}{mark}",
             ]
         )
     hidden = f" ({len(memories) - len(shown)} stages between not shown)" if len(shown) < len(memories) else ""
-    title = (
-        f"Memory of each stage, GiB; a {run.cluster.gpu.name} has {run.cluster.gpu.memory_bytes / 2**30:.1f}{hidden}"
-    )
+    title = f"Memory of each stage, GiB; a {run.cluster.gpu.name} has {run.cluster.gpu.memory_bytes / GIB:.1f}{hidden}"
     return render_table(title, ["stage", "in flight", *KINDS, "total"], cells)
 
 
@@ -111,6 +121,7 @@ def render_arithmetic(run: RunSpec, result: RunResult) -> str:
 def render_traffic(step: Step) -> str:
     """Return what is sent in a step: by axis, over which links, in which messages, with whom the NIC is shared."""
     traffic, run = count_traffic(step), step.run
+    shared = {group: axis for axis, group in AXIS_GROUPS.items() if traffic.axis_bytes[axis]}
     cells = []
     for axis, group in AXIS_GROUPS.items():
         size_bytes = traffic.axis_bytes[axis]
@@ -131,19 +142,9 @@ def render_traffic(step: Step) -> str:
                 format_bytes(median) if median else "-",
                 hops,
                 str(links.ring_flows_per_nic or "-"),
+                ", ".join(shared[other] for other in nic_sharers(run, group, tuple(shared))) or "-",
             ]
         )
     if not cells:
         return "Traffic of a step: none, one GPU works alone"
-    columns = [
-        "axis",
-        "ranks",
-        "sent",
-        "inside",
-        "over NICs",
-        "messages",
-        "median",
-        "hops of all groups",
-        "flows/NIC",
-    ]
-    return render_table("Traffic of a step, all GPUs", columns, cells)
+    return render_table("Traffic of a step, all GPUs", TRAFFIC_COLUMNS, cells)

@@ -27,7 +27,7 @@ class Framework:
     fused_gradients: bool = flag("Whether weight gradients are added in place; a placeholder per shape remains.", True)
     default_sp: bool = flag("Whether tp ranks share the sequence when nothing is asked for.", True)
     default_zero: int = count("ZeRO stage when dp > 1 and none is asked for.", 0, 3, 1)
-    default_etp: str = choice("Expert TP when none is asked for.", ("tp", "1"), "tp")
+    default_etp: bool = flag("Whether experts are cut over tp ranks too when nothing is asked for.", True)
     selective: str = choice("What --recompute selective recomputes.", SELECTIVE_POLICIES, "modules")
     grouped_gemm: bool = flag("Whether experts run in one grouped GEMM.", True)
     in_switch_reduction: bool = flag("Whether collectives use the switch's reduction where it exists.", True)

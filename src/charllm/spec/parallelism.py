@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from charllm.errors import SpecError
-from charllm.spec.fields import check_fields, choice, count, counts, flag, words
+from charllm.spec.fields import check_fields, choice, count, counts, flag, text, words
 
 AXES = ("tp", "cp", "ep", "dp", "pp")
 OVERLAPS = ("tp", "dp", "pp", "ep", "cp")
@@ -30,14 +30,12 @@ class Parallelism:
     schedule: str = choice("Order of microbatches on the stages.", SCHEDULES, "1f1b")
     layers_per_stage: tuple[int, ...] = counts("Layers of each stage (or of each chunk); empty: even.", 0, 4096)
     overlap: tuple[str, ...] = words("Axes whose communication hides under compute.", OVERLAPS)
-    order: str = choice(
-        "Axes from neighbouring ranks outwards.",
-        ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "tp-cp-pp-ep-dp", "tp-pp-cp-ep-dp", "pp-tp-cp-ep-dp"),
-        "tp-cp-ep-dp-pp",
-    )
+    order: str = text("Axes from neighbouring ranks outwards.", "tp-cp-ep-dp-pp")
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if sorted(self.order.split("-")) != sorted(AXES):
+            raise SpecError("order", self.order, f"an order of {', '.join(AXES)}, e.g. {'-'.join(AXES)}")
         if self.sp and self.tp == 1:
             raise SpecError("sp", True, "only with tp > 1")
         if self.vpp > 1 and self.pp == 1:

@@ -8,10 +8,11 @@ from typing import Any
 
 from charllm.errors import SpecError
 from charllm.spec.fields import normalise
+from charllm.units import MIB, format_bytes
 
 Table = dict[str, Any]
 
-MAX_FILE_BYTES = 8 * 2**20
+MAX_FILE_BYTES = int(8 * MIB)
 MAX_SETTINGS = 10_000
 
 
@@ -20,7 +21,7 @@ def read_text(path: str | Path, field: str) -> str:
     file = Path(path)
     try:
         if file.stat().st_size > MAX_FILE_BYTES:
-            raise SpecError(field, str(path), f"a file of at most {MAX_FILE_BYTES // 2**20} MiB")
+            raise SpecError(field, str(path), f"a file of at most {format_bytes(MAX_FILE_BYTES)}")
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise SpecError(field, str(path), "a text file in UTF-8") from None
@@ -39,14 +40,18 @@ def read_toml(path: str | Path, field: str) -> Table:
 
 def read_json(path: str | Path, field: str) -> Table:
     """Read a JSON object into a plain table."""
-    text = read_text(path, field)
-    try:
-        table = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SpecError(field, str(path), f"valid JSON ({error or 'nested too deeply'})") from None
+    table = parse_json(read_text(path, field), str(path), field)
     if not isinstance(table, dict):
         raise SpecError(field, str(path), "a JSON object")
     return table
+
+
+def parse_json(text: str, path: str, field: str) -> Any:
+    """Read JSON text, or say where it is wrong."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SpecError(field, path, f"valid JSON ({error or 'nested too deeply'})") from None
 
 
 def merge(under: Any, over: Any) -> Any:

@@ -4,12 +4,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from charllm.errors import SpecError
-from charllm.spec.fields import check_fields, count, number, text
+from charllm.spec.fields import check_fields, count, counts, number, text
 from charllm.spec.framework import Framework
 from charllm.spec.hardware import Cluster
 from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.training import Training
+from charllm.units import MEGA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,10 @@ class Conditions:
         "Power limit set on every GPU (package); as delivered unless given.", 1, 1e5, None
     )
     clock_cap_hz: float | None = number("Highest clock allowed; the GPU's own unless given.", 1e6, 1e11, None)
-    placement: str = text("default, thermal, or a file that lists the GPU of each rank.", "default")
+    placement: str = text("default (rank i on GPU i), or a JSON file that lists the GPU of each rank.", "default")
+    gpu_of_rank: tuple[int, ...] = counts(
+        "The GPU of each rank, as the placement says; empty: rank i on GPU i.", 0, 2**31
+    )
     silicon_spread_fraction: float = number("Standard deviation of leakage between dies.", 0.0, 0.5, 0.0)
     seed: int = count("Seed of everything random.", 0, 2**63 - 1, 0)
     steps: int | None = count("Steps from a cold start; thermal steady state unless given.", 1, 100_000_000, None)
@@ -138,6 +142,7 @@ def _check_experts(run: RunSpec) -> None:
     if not model.experts:
         for name, value, neutral in (
             ("parallelism.ep", degrees.ep, 1),
+            ("parallelism.etp", degrees.etp, 1),
             ("training.capacity_factor", training.capacity_factor, None),
             ("training.routing_skew", training.routing_skew, 1.0),
             ("training.grouped_gemm", training.grouped_gemm, None),
@@ -189,8 +194,11 @@ def _check_conditions(run: RunSpec) -> None:
         )
     clock_hz = conditions.clock_cap_hz
     if clock_hz is not None and not gpu.clock_idle_hz <= clock_hz <= gpu.clock_max_hz:
-        possible = f"{gpu.clock_idle_hz / 1e6:g} to {gpu.clock_max_hz / 1e6:g} MHz on {gpu.name}"
-        raise SpecError("conditions.clock_cap_mhz", clock_hz / 1e6, possible)
+        possible = f"{gpu.clock_idle_hz / MEGA:g} to {gpu.clock_max_hz / MEGA:g} MHz on {gpu.name}"
+        raise SpecError("conditions.clock_cap_mhz", clock_hz / MEGA, possible)
+    placed, gpus = conditions.gpu_of_rank, run.cluster.gpus
+    if placed and (len(placed) != gpus or set(placed) != set(range(gpus))):
+        raise SpecError("conditions.placement", conditions.placement, f"the GPUs 0 to {gpus - 1}, each once")
 
 
 def idle_requests(run: RunSpec) -> list[str]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from charllm.spec.run import RunSpec
 from charllm.workload.step import Block, Chunk, Step, Weights
-from charllm.workload.sync import reduce_bytes
+from charllm.workload.sync import gathers_once, reduce_bytes
 
 
 class Passage(NamedTuple):
@@ -47,11 +47,6 @@ def pass_through(step: Step, chunk: Chunk, fresh_gradient_bytes: Callable[[Weigh
         backward_peak = max(backward_peak, level + block.replay.kept_bytes + working + fresh - gradient)
         stream_gradient = step.cut.shard_tokens * step.run.model.hidden * step.cut.element_bytes
     return Passage(kept, forward_peak, max(backward_peak, fresh), weights, narrow)
-
-
-def gathers_once(run: RunSpec) -> bool:
-    """Tell whether sharded weights are gathered once a step: in a pipeline, where each microbatch would pay again."""
-    return run.parallelism.zero == 3 and run.parallelism.pp > 1
 
 
 def _gathered(step: Step, block: Block) -> float:

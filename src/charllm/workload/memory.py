@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 from charllm.layout.grid import Grid
 from charllm.spec.run import RunSpec
-from charllm.workload.liveness import Passage, gathers_once, in_flight, live_bytes, pass_through
+from charllm.units import MIB
+from charllm.workload.liveness import Passage, in_flight, live_bytes, pass_through
 from charllm.workload.op import Module
 from charllm.workload.step import Step, Weights
 from charllm.workload.sync import (
     cast_weight_bytes,
+    gathers_once,
     gradient_bytes,
     optimizer_bytes,
     reduce_bytes,
@@ -25,7 +27,7 @@ KINDS = ("weights", "gradients", "optimizer", "activations", "scratch", "reserve
 FRAGMENTATION = 0.03
 """Assumed: share of its use that the allocator cannot avoid to waste."""
 
-COMMUNICATOR_BYTES = 400 * 2.0**20
+COMMUNICATOR_BYTES = 400 * MIB
 """Assumed: 24 channels x two directions x 8 MiB, NCCL's buffers of all three protocols for one communicator."""
 
 
@@ -59,22 +61,32 @@ class StageMemory(NamedTuple):
         """What the device has in use."""
         return self.reserved_bytes + self.communication + self.context
 
+    @property
+    def least_bytes(self) -> float:
+        """What the device must have: cached blocks can be given back, fragmentation cannot."""
+        return self.allocated_bytes * (1 + FRAGMENTATION) + self.communication + self.context
+
     def by_kind(self) -> dict[str, float]:
         """Return the bytes of each kind."""
         return {kind: getattr(self, kind) for kind in KINDS}
 
 
 def stage_memories(step: Step) -> list[StageMemory]:
-    """Return the memory of one rank of every stage."""
+    """Return the memory of one rank of every stage; stages with the same chunks differ in what is in flight."""
+    run = step.run
     passages: dict[int, Passage] = {}
     for chunk in step.chunks:
         if id(chunk.blocks) not in passages:
             passages[id(chunk.blocks)] = pass_through(step, chunk, lambda weights: _fresh_gradient(step, weights))
-    communication = communication_bytes(step.run)
-    return [
-        _stage_memory(step, stage, [passages[id(chunk.blocks)] for chunk in step.stage_chunks(stage)], communication)
-        for stage in range(step.run.parallelism.pp)
-    ]
+    states: dict[tuple[int, ...], _States] = {}
+    outside = communication_bytes(run), run.cluster.gpu.context_bytes + run.framework.kernel_bytes
+    memories = []
+    for stage in range(run.parallelism.pp):
+        key = tuple(id(chunk.blocks) for chunk in step.stage_chunks(stage))
+        if key not in states:
+            states[key] = _stage_states(step, stage, [passages[chunk] for chunk in key])
+        memories.append(_stage_memory(run, stage, states[key], *outside))
+    return memories
 
 
 def worst_memory(step: Step) -> StageMemory:
@@ -97,29 +109,58 @@ def communication_bytes(run: RunSpec) -> float:
     return COMMUNICATOR_BYTES * communicators + buckets
 
 
-def _stage_memory(step: Step, stage: int, passages: list[Passage], communication: float) -> StageMemory:
+class _States(NamedTuple):
+    """What a stage holds whatever is in flight, and the passages that tell what is."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    standing_scratch: float
+    update_scratch: float
+    passages: list[Passage]
+
+
+def _stage_states(step: Step, stage: int, passages: list[Passage]) -> _States:
     run = step.run
     weights = Weights()
     for passage in passages:
         weights = weights.plus(passage.weights)
+    shard = _sharded(run, weights, 1)
     frozen_shard = run.parallelism.shard_ranks if run.parallelism.zero == 3 else 1
     held = _sharded(run, weights, 3) + weights.frozen / frozen_shard
     weight_bytes = held * stored_bytes(step)
     if step.cut.cast and weights.total:
         narrow_fraction = sum(passage.narrow_weights for passage in passages) / weights.total
         weight_bytes += held * narrow_fraction * cast_weight_bytes(step)
-    gradients = _sharded(run, weights, 2) * gradient_bytes(step) if run.framework.persistent_gradients else 0.0
-    optimizer = _sharded(run, weights, 1) * optimizer_bytes(step)
-    activations, scratch = live_bytes(passages, in_flight(run, stage))
-    scratch += _placeholders(step, stage) + _resident(step, weights)
+    return _States(
+        weights=weight_bytes,
+        gradients=_sharded(run, weights, 2) * gradient_bytes(step) if run.framework.persistent_gradients else 0.0,
+        optimizer=shard * optimizer_bytes(step),
+        standing_scratch=_placeholders(step, stage) + _resident(step, weights),
+        update_scratch=shard * _update_bytes(step),
+        passages=passages,
+    )
+
+
+def _stage_memory(run: RunSpec, stage: int, states: _States, communication: float, context: float) -> StageMemory:
+    activations, scratch = live_bytes(states.passages, in_flight(run, stage))
     # The update runs when activations are gone; it then needs an fp32 copy of 16-bit gradients.
-    scratch = max(scratch, _sharded(run, weights, 1) * _update_bytes(step) - activations)
-    allocated = weight_bytes + gradients + optimizer + activations + scratch
-    context = run.cluster.gpu.context_bytes + run.framework.kernel_bytes
+    scratch = max(scratch + states.standing_scratch, states.update_scratch - activations)
+    allocated = states.weights + states.gradients + states.optimizer + activations + scratch
     free = run.cluster.gpu.memory_bytes - allocated - communication - context
     # Freed blocks stay cached only while there is room; what fragmentation costs cannot be given back.
     reserve = max(FRAGMENTATION * allocated, min(run.framework.reserve_fraction * allocated, free))
-    return StageMemory(stage, weight_bytes, gradients, optimizer, activations, scratch, reserve, communication, context)
+    return StageMemory(
+        stage,
+        states.weights,
+        states.gradients,
+        states.optimizer,
+        activations,
+        scratch,
+        reserve,
+        communication,
+        context,
+    )
 
 
 def _sharded(run: RunSpec, weights: Weights, zero: int) -> float:

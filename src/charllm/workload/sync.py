@@ -1,5 +1,6 @@
 """What happens once per step, or once per layer when weights are sharded: gradients, weights, optimizer."""
 
+from charllm.spec.run import RunSpec
 from charllm.workload.op import Op, collective, elementwise
 from charllm.workload.step import Block, Step, Weights
 
@@ -55,55 +56,55 @@ def optimizer_bytes(step: Step) -> float:
 
 def layer_gather(step: Step, block: Block) -> tuple[Op, ...]:
     """Describe gathering a block's weights before use, when they are sharded (ZeRO-3, FSDP)."""
-    if step.run.parallelism.zero < 3:
+    degrees, weights, size = step.run.parallelism, block.weights, step.cut.element_bytes
+    if degrees.zero < 3:
         return ()
-    return _exchange(step, "all_gather", block, step.cut.element_bytes, frozen=True)
+    return (
+        *collective("all_gather", "shard", (weights.dense + weights.frozen) * size, degrees.shard_ranks),
+        *collective("all_gather", "edp", weights.expert * size, degrees.expert_shard_ranks),
+    )
 
 
 def layer_reduce(step: Step, block: Block) -> tuple[Op, ...]:
     """Describe reducing a block's gradients as soon as they are known (ZeRO-2 and -3)."""
-    if step.run.parallelism.zero < 2:
-        return ()
-    return _exchange(step, "reduce_scatter", block, reduce_bytes(step), frozen=False) + _replicas(step, block)
+    return _shard_gradients(step, block.weights) if step.run.parallelism.zero >= 2 else ()
 
 
-def _exchange(step: Step, kind: str, block: Block, width_bytes: float, *, frozen: bool) -> tuple[Op, ...]:
-    degrees, weights = step.run.parallelism, block.weights
-    dense = weights.dense + (weights.frozen if frozen else 0.0)
-    return (
-        *collective(kind, "shard", dense * width_bytes, degrees.shard_ranks),
-        *collective(kind, "edp", weights.expert * width_bytes, degrees.expert_shard_ranks),
-    )
+def gather_times(step: Step) -> int:
+    """Count how often a step gathers sharded weights for one pass: each microbatch, or once in a pipeline."""
+    return 1 if gathers_once(step.run) else step.run.microbatches
 
 
-def _replicas(step: Step, block: Block) -> tuple[Op, ...]:
-    """Hybrid sharding: each shard is also reduced over the copies."""
-    degrees = step.run.parallelism
-    copies = degrees.data_ranks // degrees.shard_ranks
-    shard = block.weights.dense / degrees.shard_ranks
-    return collective("all_reduce", "replicate", shard * reduce_bytes(step), copies)
+def gathers_once(run: RunSpec) -> bool:
+    """Tell whether sharded weights stay gathered for a step: in a pipeline, where each microbatch would pay again."""
+    return run.parallelism.zero == 3 and run.parallelism.pp > 1
 
 
 def step_sync(step: Step, stage: int) -> tuple[Op, ...]:
     """Describe the gradient and weight exchange at the end of a step, for one rank of a stage."""
-    degrees = step.run.parallelism
-    weights = stage_weights(step, stage)
-    tied = _tied_embedding(step, stage)
-    if degrees.zero >= 2:
-        return tied
+    degrees, weights = step.run.parallelism, stage_weights(step, stage)
+    ops = _tied_embedding(step, stage)
+    if degrees.zero == 3:
+        return ops
     gradient, weight = reduce_bytes(step), step.cut.element_bytes
-    parts = (
-        ("data", weights.dense, degrees.data_ranks),
-        ("edp", weights.expert, degrees.expert_data_ranks),
+    if degrees.zero == 0:
+        ops += collective("all_reduce", "data", weights.dense * gradient, degrees.data_ranks)
+        return ops + collective("all_reduce", "edp", weights.expert * gradient, degrees.expert_data_ranks)
+    if degrees.zero == 1:
+        ops += _shard_gradients(step, weights)
+    ops += collective("all_gather", "shard", weights.dense * weight, degrees.shard_ranks)
+    return ops + collective("all_gather", "edp", weights.expert * weight, degrees.expert_shard_ranks)
+
+
+def _shard_gradients(step: Step, weights: Weights) -> tuple[Op, ...]:
+    """Reduce gradients to this rank's shard, then over the other copies when only some ranks share one."""
+    degrees, size = step.run.parallelism, reduce_bytes(step)
+    copies = degrees.data_ranks // degrees.shard_ranks
+    return (
+        *collective("reduce_scatter", "shard", weights.dense * size, degrees.shard_ranks),
+        *collective("all_reduce", "replicate", weights.dense / degrees.shard_ranks * size, copies),
+        *collective("reduce_scatter", "edp", weights.expert * size, degrees.expert_shard_ranks),
     )
-    ops: tuple[Op, ...] = tied
-    for group, elements, ranks in parts:
-        if degrees.zero == 0:
-            ops += collective("all_reduce", group, elements * gradient, ranks)
-        else:
-            ops += collective("reduce_scatter", group, elements * gradient, ranks)
-            ops += collective("all_gather", group, elements * weight, ranks)
-    return ops
 
 
 def _tied_embedding(step: Step, stage: int) -> tuple[Op, ...]:

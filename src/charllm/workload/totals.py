@@ -11,7 +11,7 @@ from charllm.layout.links import LINKS, group_links, hop_links
 from charllm.spec.parallelism import OVERLAPS
 from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Block, Step
-from charllm.workload.sync import layer_gather, layer_reduce, optimizer_ops, step_sync
+from charllm.workload.sync import gather_times, gathers_once, layer_gather, layer_reduce, optimizer_ops, step_sync
 
 AXIS_OF_GROUP = {
     "tp": "tp",
@@ -40,22 +40,26 @@ class Repeated(NamedTuple):
 def stage_ops(step: Step, stage: int) -> Iterator[Repeated]:
     """List every op one rank of a stage runs in a step, boundary sends apart."""
     for block in step.stage_blocks(stage):
-        times = float(block.repeats * step.run.microbatches)
-        for phase, ops in _block_phases(step, block):
-            for op in ops:
-                yield Repeated(op, times, phase)
+        yield from _block_ops(step, block)
     for op in (*step_sync(step, stage), *optimizer_ops(step, stage)):
         yield Repeated(op, 1.0, "step")
 
 
-def _block_phases(step: Step, block: Block) -> Iterator[tuple[str, tuple[Op, ...]]]:
-    gather = layer_gather(step, block)
-    yield "forward", gather
-    yield "backward", gather + layer_reduce(step, block)
-    yield "recompute", block.replay.ops
+def _block_ops(step: Step, block: Block) -> Iterator[Repeated]:
+    passes = float(block.repeats * step.run.microbatches)
+    gathers, gathered = float(block.repeats * gather_times(step)), layer_gather(step, block)
+    reduced = layer_reduce(step, block)
     for module in block.modules:
-        yield "forward", module.forward
-        yield "backward", module.backward
+        for op in module.forward:
+            yield Repeated(op, passes, "forward")
+        for op in module.backward:
+            yield Repeated(op, passes, "backward")
+    for op in block.replay.ops:
+        yield Repeated(op, passes, "recompute")
+    for op in gathered:
+        yield Repeated(op, gathers, "forward")
+    for op in (*(() if gathers_once(step.run) else gathered), *reduced):
+        yield Repeated(op, gathers, "backward")
 
 
 class Traffic(NamedTuple):

@@ -10,7 +10,7 @@ from charllm.errors import SpecError
 from charllm.spec.fields import read
 from charllm.spec.model import Model, fill_model
 from charllm.spec.readers.huggingface import read_hf_config
-from charllm.spec.readers.huggingface_families import FAMILIES, HYBRIDS
+from charllm.spec.readers.huggingface.families import FAMILIES, HYBRIDS
 
 Config = dict[str, Any]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.errors import SpecError
 from charllm.spec.readers.values import MAX_TEXT, shown
+from charllm.units import format_bytes
 
 if TYPE_CHECKING:
     import yaml
@@ -27,7 +28,7 @@ def load_document(text: str, path: str) -> Document:
     import yaml
 
     if len(text) > MAX_DOCUMENT:
-        raise SpecError("--from", path, f"a document of at most {MAX_DOCUMENT // 2**10} KiB")
+        raise SpecError("--from", path, f"a document of at most {format_bytes(MAX_DOCUMENT)}")
     if len(_ALIAS.findall(text)) > MAX_ALIASES:
         raise SpecError("--from", path, f"at most {MAX_ALIASES:,} anchors and aliases")
     try:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from charllm.spec.readers.huggingface_parts import (
+from charllm.spec.readers.huggingface.parts import (
     Config,
     Table,
     read_all_bias,

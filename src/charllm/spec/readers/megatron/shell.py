@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from charllm.errors import SpecError
-from charllm.spec.readers.branches import Branch, decide, follow
-from charllm.spec.readers.expression import evaluate_sum
+from charllm.spec.readers.megatron.branches import Branch, decide, follow
+from charllm.spec.readers.megatron.expression import evaluate_sum
+from charllm.units import format_bytes
 
 MAX_SCRIPT = 2**20
 MAX_TEST = 12
@@ -70,7 +71,7 @@ class Script:
 def read_script(text: str, path: str) -> Script:
     """Read a script's variables and the words of all its commands, variables filled in."""
     if len(text) > MAX_SCRIPT:
-        raise SpecError("--from", path, f"a script of at most {MAX_SCRIPT // 2**20} MiB")
+        raise SpecError("--from", path, f"a script of at most {format_bytes(MAX_SCRIPT)}")
     script = Script(path)
     branches: list[Branch] = []
     skipping = ""

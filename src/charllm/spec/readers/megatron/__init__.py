@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from charllm.errors import SpecError, unknown_name
-from charllm.spec.readers.megatron_core import (
+from charllm.spec.readers.megatron.derived import (
     CP_KINDS,
     DEFAULT_TOPK,
     RECOMPUTES,
@@ -15,7 +15,7 @@ from charllm.spec.readers.megatron_core import (
     read_layout,
     uneven_stages,
 )
-from charllm.spec.readers.megatron_flags import (
+from charllm.spec.readers.megatron.flags import (
     Flags,
     count_of,
     count_or,
@@ -24,7 +24,7 @@ from charllm.spec.readers.megatron_flags import (
     number_of,
     text_of,
 )
-from charllm.spec.readers.shell import Script, read_script
+from charllm.spec.readers.megatron.shell import Script, read_script
 from charllm.spec.readers.tokenizers import known_vocabulary
 from charllm.spec.readers.values import MAX_TEXT, name_from, read_choice
 from charllm.spec.training import RECOMPUTE_MODULES

@@ -3,9 +3,7 @@
 from typing import Any
 
 from charllm.errors import SpecError
-from charllm.spec.readers.document import Document, find_value, load_document, raw_value
-from charllm.spec.readers.expression import evaluate_list
-from charllm.spec.readers.megatron_core import (
+from charllm.spec.readers.megatron.derived import (
     CP_KINDS,
     DEFAULT_TOPK,
     RECOMPUTES,
@@ -15,7 +13,9 @@ from charllm.spec.readers.megatron_core import (
     read_layout,
     uneven_stages,
 )
-from charllm.spec.readers.nemo_words import (
+from charllm.spec.readers.megatron.expression import evaluate_list
+from charllm.spec.readers.nemo.document import Document, find_value, load_document, raw_value
+from charllm.spec.readers.nemo.words import (
     ACTIVATIONS,
     FP8,
     FSDP,

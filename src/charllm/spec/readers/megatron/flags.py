@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from itertools import takewhile
 
 from charllm.errors import SpecError
-from charllm.spec.readers.expression import evaluate_list
-from charllm.spec.readers.shell import Script, split_words
+from charllm.spec.readers.megatron.expression import evaluate_list
+from charllm.spec.readers.megatron.shell import Script, split_words
 from charllm.spec.readers.values import read_count
 
 Flags = Mapping[str, list[str]]

@@ -5,8 +5,8 @@ from pathlib import PurePath
 from typing import Any
 
 from charllm.errors import SpecError, unknown_name
-from charllm.spec.readers.huggingface_families import FAMILIES, GATED, HYBRIDS, PLAIN, Family
-from charllm.spec.readers.huggingface_parts import (
+from charllm.spec.readers.huggingface.families import FAMILIES, GATED, HYBRIDS, PLAIN, Family
+from charllm.spec.readers.huggingface.parts import (
     ACTIVATION,
     FFN,
     HEADS,

@@ -1,0 +1,116 @@
+"""Every entry of the catalog builds, says where its figures come from, and matches what its makers state."""
+
+import pytest
+
+from charllm.catalog.resolve import resolve_cluster, resolve_framework, resolve_model
+from charllm.catalog.tables import KINDS, SOURCE_KINDS, entries
+from charllm.spec.fields import rules
+from charllm.spec.framework import Framework
+from charllm.workload.parameters import count_active_parameters, count_parameters
+
+MODELS, CLUSTERS, FRAMEWORKS = (sorted(entries(kind)) for kind in ("models", "clusters", "frameworks"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_figure_has_a_source_of_a_known_kind(kind: str) -> None:
+    for entry in entries(kind).values():
+        for key, value in entry.values.items():
+            if kind == "studies" or isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            if kind == "frameworks" and key in ("default_zero", "vocab_multiple"):
+                continue
+            assert key in entry.sources, f"{kind} {entry.name}: {key} has no source"
+            assert entry.sources[key].split(":")[0] in SOURCE_KINDS, f"{entry.name}: {entry.sources[key]}"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_has_the_size_its_makers_state(name: str) -> None:
+    model = resolve_model(name)
+    if model.stated_params is not None:
+        assert count_parameters(model) == pytest.approx(model.stated_params, rel=0.005)
+    if model.stated_active_params is not None:
+        assert count_active_parameters(model) == pytest.approx(model.stated_active_params, rel=0.05)
+
+
+def test_most_models_have_a_stated_size() -> None:
+    stated = [name for name in MODELS if resolve_model(name).stated_params is not None]
+    assert len(stated) > 0.7 * len(MODELS)
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_a_cluster_builds(name: str) -> None:
+    cluster = resolve_cluster(name)
+    assert cluster.gpus >= 1
+    assert cluster.gpu.slowdown_temperature_c >= cluster.gpu.max_operating_temperature_c
+    assert cluster.gpu.power_cap_min_w < cluster.gpu.power_cap_w
+    assert cluster.gpu.clock_idle_hz < cluster.gpu.clock_max_hz
+
+
+@pytest.mark.parametrize("kind", ["gpus", "nodes", "fabrics"])
+def test_no_part_is_left_unused(kind: str) -> None:
+    clusters = [resolve_cluster(name) for name in CLUSTERS]
+    used = {
+        "gpus": {entry.values["gpu"] for entry in entries("nodes").values()},
+        "nodes": {entry.name for entry in entries("nodes").values()},
+        "fabrics": {entry.name for entry in entries("fabrics").values()},
+    }[kind]
+    assert used >= set(entries(kind))
+    assert clusters
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_framework_has_at_most_eight_constants(name: str) -> None:
+    framework = resolve_framework(name)
+    constants = [field for field, rule in rules(Framework).items() if rule.kind == "float"]
+    assert len(constants) <= 8
+    for field in constants:
+        rule = rules(Framework)[field]
+        assert rule.low <= getattr(framework, field) <= rule.high
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "h200x32", "h100x64", "mi250x32", "h200x1", "h200x8", "h100x8", "a100x8", "b200x8", "mi300x8",
+    ],
+)  # fmt: skip
+def test_the_promised_clusters_exist(name: str) -> None:
+    assert name in CLUSTERS
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpt3-175b", "gpt3-30b", "llama3-8b", "llama3-30b", "llama3-70b", "llama3-405b", "mixtral-8x7b",
+        "mixtral-8x22b", "qwen3-32b", "qwen3-235b-a22b", "deepseek-v3", "nemotron4-340b", "grok-1", "gpt-oss-120b",
+        "mpt-7b", "gpt2-xl", "bloom-176b",
+    ],
+)  # fmt: skip
+def test_the_promised_models_exist(name: str) -> None:
+    assert name in MODELS
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "v100-32gb", "a100-40gb", "a100-80gb", "h100", "h100-hbm2e-500w", "h100-nvl", "h200-nvl", "h200", "gh200",
+        "b200", "b300", "gb200", "gb300", "mi250", "mi300x", "mi325x",
+    ],
+)  # fmt: skip
+def test_the_promised_gpus_exist(name: str) -> None:
+    assert name in entries("gpus")
+
+
+@pytest.mark.parametrize("name", ["megatron", "nemo", "fsdp", "pytorch-eager"])
+def test_the_promised_frameworks_exist(name: str) -> None:
+    assert name in FRAMEWORKS
+
+
+def test_the_papers_clusters_are_as_described() -> None:
+    for name, nodes, watts in (("h200x32", 4, 700), ("h100x64", 8, 700), ("mi250x32", 4, 500)):
+        cluster = resolve_cluster(name)
+        fabric = cluster.fabric
+        assert (cluster.nodes, cluster.node.gpus, cluster.gpu.power_cap_w) == (nodes, 8, watts)
+        assert fabric.nics_per_node * fabric.nic_bandwidth_bytes_per_s == pytest.approx(12.5e9)
+        assert cluster.cooling.kind == "air"
+        assert any(slot >= 0 for slot in cluster.node.upstream)

@@ -1,0 +1,31 @@
+from charllm.catalog.resolve import resolve_run
+from charllm.result.compare import compare_runs, flatten, spec_differences
+from charllm.simulate import simulate
+
+FIRST, SECOND = (
+    simulate(resolve_run({"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"tp": tp, "pp": 32 // tp}}))
+    for tp in (8, 4)
+)
+
+
+def test_only_what_differs_is_listed_of_the_settings() -> None:
+    differences = spec_differences(FIRST, SECOND)
+    assert differences["parallelism.tp"] == (8, 4)
+    assert "model.layers" not in differences
+
+
+def test_metrics_come_with_their_ratio() -> None:
+    by_name = {difference.metric: difference for difference in compare_runs(FIRST, SECOND)}
+    assert by_name["parameters"].ratio == 1.0
+    assert by_name["message_bytes_median.pp"].ratio == 2.0
+    assert by_name["axis_bytes.ep"].ratio is None
+    assert "step_time_s" not in by_name
+
+
+def test_a_run_equals_itself() -> None:
+    assert all(difference.ratio in (None, 1.0) for difference in compare_runs(FIRST, FIRST))
+    assert spec_differences(FIRST, FIRST) == {}
+
+
+def test_nested_metrics_are_flattened() -> None:
+    assert flatten({"a": {"b": 1, "c": None}, "fits": True, "name": "x"}) == {"a.b": 1.0, "a.c": None, "fits": 1.0}

@@ -1,0 +1,59 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from charllm.catalog.resolve import resolve_run
+from charllm.errors import SpecError
+from charllm.result.store import load_run, read_parquet, save_run, write_parquet
+from charllm.simulate import simulate
+from charllm.workload.step import build_step
+from charllm.workload.table import tabulate_step
+
+RUN = resolve_run({"model": "llama3-8b", "cluster": "h200x8", "parallelism": {"tp": 2, "pp": 2}})
+
+
+def test_a_run_is_a_folder_that_gives_itself_back(tmp_path: Path) -> None:
+    result = simulate(RUN)
+    folder = save_run(result, tmp_path / "deep" / "run", tabulate_step(build_step(RUN)))
+    assert load_run(folder) == result
+    assert load_run(folder / "result.json") == result
+    ops = read_parquet(folder / "ops.parquet")
+    executed = sum(flop * times for flop, times in zip(ops["flop"], ops["times"], strict=True)) * 4
+    assert executed == pytest.approx(result.metrics["executed_flop"])
+    assert len(read_parquet(folder / "memory.parquet")["stage"]) == 2
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    save_run(simulate(RUN), folder, {})
+    with pytest.raises(SpecError, match="does not exist yet"):
+        save_run(simulate(RUN), folder, {})
+
+
+def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    assert load_run(save_run(simulate(RUN), tmp_path / "run", {})).origin == "simulated"
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="Unable to transform"):
+        save_run(simulate(RUN), tmp_path / "run", {"broken": {"a": [object()]}})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SpecError, match="--out"):
+        save_run(simulate(RUN), tmp_path / "file" / "run", {})
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="RUN"):
+        load_run(tmp_path)
+
+
+def test_columns_keep_their_values_and_missing_ones(tmp_path: Path) -> None:
+    columns: dict[str, list[Any]] = {"name": ["a", "b'c"], "value": [1.5, None], "count": [1, 2]}
+    write_parquet(columns, tmp_path / "it's.parquet")
+    assert read_parquet(tmp_path / "it's.parquet") == columns

@@ -1,0 +1,45 @@
+from dataclasses import replace
+
+import pytest
+
+from charllm.catalog.resolve import resolve_cluster
+from charllm.errors import SpecError
+
+CLUSTER = resolve_cluster("h200x32")
+
+
+def test_a_cluster_counts_its_gpus() -> None:
+    assert CLUSTER.gpus == 32
+    assert resolve_cluster("mi250x32").gpus == 32
+
+
+def test_heat_reaches_a_slot_from_those_the_air_passed_before() -> None:
+    node = replace(CLUSTER.node, gpus=4, upstream=(-1, 0, 1, -1))
+    assert node.upstream_slots(2) == (1, 0)
+    assert node.upstream_slots(3) == ()
+
+
+def test_a_ring_of_air_ends() -> None:
+    node = replace(CLUSTER.node, gpus=2, upstream=(1, 0))
+    assert node.upstream_slots(0) == (1, 0)
+
+
+def test_a_package_shares_its_cap() -> None:
+    gpu = resolve_cluster("mi250x32").gpu
+    assert (gpu.package_gpus, gpu.power_cap_w) == (2, 500)
+
+
+def test_precisions_without_hardware_have_no_peak() -> None:
+    assert resolve_cluster("a100x8").gpu.peak_flop_per_s("fp8") == 0
+    assert CLUSTER.gpu.peak_flop_per_s("mxfp8") == CLUSTER.gpu.peak_flop_per_s("fp8") > 0
+
+
+@pytest.mark.parametrize("upstream", [(0,), (0, 0), (9, -1)])
+def test_airflow_must_name_other_slots(upstream: tuple[int, ...]) -> None:
+    with pytest.raises(SpecError):
+        replace(CLUSTER.node, gpus=2, upstream=upstream)
+
+
+def test_several_nodes_need_a_network() -> None:
+    with pytest.raises(SpecError, match="NICs"):
+        replace(CLUSTER, fabric=replace(CLUSTER.fabric, nics_per_node=0))

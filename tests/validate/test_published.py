@@ -1,0 +1,90 @@
+from typing import Any
+
+import pytest
+
+from charllm.catalog.resolve import resolve_run
+from charllm.validate.published import Unresolved, read_row
+
+ROW: dict[str, str] = {
+    "id": "X-001", "gpu": "H100-SXM5-80GB", "n_gpus": "64", "gpus_per_node": "8",
+    "interconnect": "EOS: 8x400 Gb/s IB per node", "framework": "NeMo 24.09", "model": "LLAMA3_70B",
+    "layers": "80", "hidden": "8192", "ffn": "28672", "heads": "64", "kv_heads": "8", "vocab": "128256",
+    "seq": "8192", "gbs": "128", "mbs": "1", "precision": "fp8", "tp": "4", "pp": "4", "vpp": "5", "cp": "2",
+    "ep": "", "dp": "2", "fsdp_or_zero": "distributed optimizer", "sp": "yes", "recompute": "",
+    "overlap": "TP comm overlap (userbuffers)", "notes": "tp 999", "iter_time_s": "3.2",
+}  # fmt: skip
+
+
+def run(**changes: str) -> Any:
+    return resolve_run(read_row({**ROW, **changes}))
+
+
+def test_a_full_row_becomes_a_run() -> None:
+    spec = run()
+    degrees = spec.parallelism
+    assert (spec.model.name, spec.cluster.gpu.name, spec.framework.name) == ("llama3-70b", "h100", "nemo")
+    assert (degrees.tp, degrees.pp, degrees.vpp, degrees.cp, degrees.dp, degrees.zero) == (4, 4, 5, 2, 2, 1)
+    assert (degrees.overlap, spec.training.precision) == (("tp",), "fp8")
+    assert (spec.cluster.nodes, spec.cluster.fabric.nics_per_node) == (8, 8)
+
+
+def test_dimensions_override_the_catalog() -> None:
+    assert run(layers="40").model.layers == 40
+    sparse = run(
+        model="Qwen3_30B_a3B", layers="48", hidden="2048", ffn="512", heads="32", kv_heads="4", vocab="", vpp=""
+    )
+    assert (sparse.model.expert_ffn, sparse.model.head_dim) == (512, 128)
+
+
+def test_measured_columns_and_notes_change_nothing() -> None:
+    assert run(iter_time_s="", memory_gb="1", notes="x") == run()
+
+
+def test_layers_that_do_not_divide_are_split_as_engines_do() -> None:
+    assert run(layers="78", vpp="").parallelism.layers_per_stage == (19, 20, 20, 19)
+    assert run(layers="79", vpp="").parallelism.layers_per_stage == (20, 20, 20, 19)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("none in yaml", ("none", None, ())),
+        ("full (gradient_checkpointing)", ("full", None, ())),
+        ("full (20 of 80 layers)", ("full", 1, ())),
+        ("selective: layernorm moe_act", ("selective", None, ("layernorm", "moe_act"))),
+        ("selective AC", ("selective", None, ())),
+    ],
+)
+def test_recomputation_is_read_from_words(text: str, expected: tuple[Any, ...]) -> None:
+    training = run(recompute=text).training
+    assert (training.recompute, training.recompute_layers, training.recompute_modules) == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("model", "Nemotron_3_Super", "model 'Nemotron_3_Super' is not known"),
+        ("gpu", "TPU v5", "gpu 'TPU v5' is not known"),
+        ("framework", "Tutel", "framework 'Tutel' is not known"),
+        ("fsdp_or_zero", "ZeRO-9", "fsdp_or_zero 'ZeRO-9' is not known"),
+        ("interconnect", "carrier pigeons", "interconnect 'carrier pigeons' is not known"),
+        ("layers", "", "no layers given"),
+        ("gbs", "", "no gbs given"),
+        ("seq", "", "no seq given"),
+        ("n_gpus", "63", "not a multiple"),
+    ],
+)
+def test_what_does_not_resolve_is_a_reason(column: str, value: str, reason: str) -> None:
+    with pytest.raises(Unresolved, match=reason.replace("(", r"\(")):
+        read_row({**ROW, column: value})
+
+
+def test_lora_is_read_from_the_models_name() -> None:
+    assert run(model="Llama2-70B LoRA", vocab="32000", vpp="").training.lora_rank == 16
+
+
+def test_the_newer_rack_has_the_faster_nics() -> None:
+    racks = {gpu: run(gpu=gpu, gpus_per_node="4", interconnect="NVL72 NVLink5 domain") for gpu in ("GB200", "GB300")}
+    bandwidth = {gpu: spec.cluster.fabric.nic_bandwidth_bytes_per_s for gpu, spec in racks.items()}
+    assert bandwidth["GB300"] == 2 * bandwidth["GB200"]
+    assert racks["GB200"].cluster.domain_nodes == 16

@@ -1,0 +1,118 @@
+from typing import Any
+
+import pytest
+
+from charllm.catalog.resolve import resolve_run
+from charllm.spec.request import merge, parse_settings
+from charllm.workload.memory import KINDS, StageMemory, first_rank, stage_memories, worst_memory
+from charllm.workload.step import build_step
+from charllm.workload.sync import stage_weights
+
+REQUEST: dict[str, Any] = {
+    "model": "llama3-70b",
+    "cluster": "h200x32",
+    "parallelism": {"tp": 2, "pp": 4},
+    "training": {"global_batch_size": 128},
+}
+
+
+def memories(*settings: str) -> list[StageMemory]:
+    return stage_memories(build_step(resolve_run(merge(REQUEST, parse_settings(settings)))))
+
+
+def test_kinds_add_up_to_the_total() -> None:
+    for memory in memories():
+        assert sum(memory.by_kind().values()) == pytest.approx(memory.total_bytes)
+        assert set(memory.by_kind()) == set(KINDS)
+
+
+def test_megatron_keeps_18_bytes_a_weight_and_shards_12_of_them() -> None:
+    run = resolve_run(REQUEST)
+    step = build_step(run)
+    weights = stage_weights(step, 1).dense
+    memory = stage_memories(step)[1]
+    assert memory.weights == 2 * weights
+    assert memory.gradients == 4 * weights
+    assert memory.optimizer == pytest.approx(12 * weights / run.parallelism.dp)
+
+
+@pytest.mark.parametrize(
+    ("setting", "kind"),
+    [("parallelism.zero=1", "optimizer"), ("parallelism.zero=2", "gradients"), ("parallelism.zero=3", "weights")],
+)
+def test_each_stage_of_zero_shards_one_more_kind(setting: str, kind: str) -> None:
+    before = memories(f"parallelism.zero={int(setting[-1]) - 1}")[1]
+    after = memories(setting)[1]
+    assert getattr(after, kind) == pytest.approx(getattr(before, kind) / 4)
+
+
+def test_a_sharded_pipeline_keeps_its_weights_gathered() -> None:
+    assert memories("parallelism.zero=3")[1].scratch > memories("parallelism.zero=1")[1].weights
+
+
+def test_full_recomputation_keeps_one_input_a_layer() -> None:
+    run = resolve_run(merge(REQUEST, parse_settings(["training.recompute=full"])))
+    one_input = run.training.seq_length // 2 * run.model.hidden * 2
+    stage = stage_memories(build_step(run))[1]
+    assert stage.activations == pytest.approx(3 * 20 * one_input)
+
+
+def test_recomputing_some_layers_keeps_less_than_none_and_more_than_all() -> None:
+    none, some, full = (
+        memories(f"training.recompute={kind}", *extra)[0].activations
+        for kind, extra in (("none", ()), ("full", ("training.recompute_layers=5",)), ("full", ()))
+    )
+    assert full < some < none
+    assert some == pytest.approx(full + 0.75 * (none - full), rel=0.01)
+
+
+@pytest.mark.parametrize("module", ["layernorm", "mlp_act", "mlp"])
+def test_recomputing_a_module_drops_what_it_can_give_again(module: str) -> None:
+    selective = memories("training.recompute=selective", f"training.recompute_modules=['{module}']")
+    assert selective[0].activations < memories()[0].activations
+
+
+def test_unfused_attention_keeps_its_scores_unless_recomputed() -> None:
+    flash, unfused, selective = (
+        memories(*settings)[0].activations
+        for settings in (
+            (),
+            ("framework.attention=unfused",),
+            ("framework.attention=unfused", "training.recompute=selective"),
+        )
+    )
+    # Softmax output: two bytes for each of heads x s x s scores, on 20 layers and 4 microbatches.
+    assert unfused - flash == pytest.approx(20 * 4 * 32 * 8192**2 * 2, rel=0.01)
+    assert selective == pytest.approx(flash, rel=0.01)
+
+
+def test_frozen_weights_have_neither_gradient_nor_state() -> None:
+    full, lora = memories()[1], memories("training.lora_rank=16")[1]
+    assert lora.weights == pytest.approx(full.weights, rel=0.01)
+    assert lora.gradients < 0.01 * full.gradients
+    assert lora.activations < full.activations
+
+
+def test_no_optimizer_means_no_state() -> None:
+    assert memories("training.optimizer=none")[0].optimizer == 0
+    assert memories("training.optimizer=sgd")[0].optimizer == pytest.approx(memories()[0].optimizer / 3)
+
+
+def test_fp8_keeps_less_activation_and_more_weight() -> None:
+    bf16, fp8 = memories()[1], memories("training.precision=fp8")[1]
+    assert fp8.activations < bf16.activations
+    assert fp8.weights == pytest.approx(2 * bf16.weights)
+
+
+def test_the_cache_takes_only_what_is_free() -> None:
+    roomy = memories("cluster.node.gpu.memory_gib=500")[0]
+    assert roomy.reserve == pytest.approx(0.22 * roomy.allocated_bytes)
+    crowded = memories(f"cluster.node.gpu.memory_bytes={roomy.least_bytes * 1.01}")[0]
+    assert crowded.least_bytes < crowded.total_bytes <= roomy.least_bytes * 1.01
+    assert crowded.reserve < roomy.reserve
+
+
+def test_the_worst_stage_is_the_first_in_1f1b() -> None:
+    step = build_step(resolve_run(REQUEST))
+    assert worst_memory(step).stage == 0
+    assert first_rank(step.run, 3) == 24

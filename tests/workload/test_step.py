@@ -1,0 +1,55 @@
+from typing import Any
+
+from charllm.catalog.resolve import resolve_run
+from charllm.workload.layer import layer_kinds
+from charllm.workload.step import Step, build_step
+
+
+def step(model: str, **parallelism: Any) -> Step:
+    training = {"global_batch_size": 256}
+    return build_step(
+        resolve_run({"model": model, "cluster": "h200x32", "parallelism": parallelism, "training": training})
+    )
+
+
+def names(built: Step, stage: int) -> list[tuple[str, int]]:
+    return [(block.name, block.repeats) for block in built.stage_blocks(stage)]
+
+
+def test_the_ends_of_the_model_sit_on_the_first_and_last_stage() -> None:
+    built = step("gpt3-175b", tp=8, pp=4)
+    assert names(built, 0) == [("embedding", 1), ("dense layer", 24)]
+    assert names(built, 1) == [("dense layer", 24)]
+    assert names(built, 3) == [("dense layer", 24), ("head", 1)]
+
+
+def test_dense_layers_of_a_sparse_model_come_first() -> None:
+    built = step("deepseek-v3", pp=2, ep=8, layers_per_stage=[30, 31])
+    assert names(built, 0) == [("embedding", 1), ("dense layer", 3), ("sparse layer", 27)]
+    assert names(built, 1) == [("sparse layer", 31), ("head", 1), ("mtp entry", 1), ("mtp layer", 1), ("mtp head", 1)]
+
+
+def test_windowed_layers_alternate() -> None:
+    kinds = layer_kinds(resolve_run({"model": "gpt-oss-20b", "cluster": "h200x8"}).model)
+    assert [kind.window for kind in kinds[:4]] == [128, 0, 128, 0]
+
+
+def test_uneven_stages_hold_what_they_are_given() -> None:
+    built = step("llama3-70b", tp=8, pp=4, layers_per_stage=[19, 21, 21, 19])
+    assert [sum(repeats for name, repeats in names(built, stage) if "layer" in name) for stage in range(4)] == [
+        19,
+        21,
+        21,
+        19,
+    ]
+
+
+def test_chunks_of_a_stage_are_apart_in_the_model() -> None:
+    built = step("gpt3-175b", tp=8, pp=4, vpp=2)
+    assert names(built, 0) == [("embedding", 1), ("dense layer", 12), ("dense layer", 12)]
+    assert [chunk.stage for chunk in built.chunks] == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
+def test_equal_stages_share_their_blocks() -> None:
+    built = step("gpt3-175b", tp=1, pp=32)
+    assert built.chunks[5].blocks is built.chunks[20].blocks

@@ -141,7 +141,6 @@ def sensible_requests() -> st.SearchStrategy[Table]:
 
 def requests() -> st.SearchStrategy[Table]:
     """Draw a sensible request, half of the time spoiled once or twice."""
-    spoiled: st.SearchStrategy[list[str]] = st.one_of(
-        st.just([]), st.lists(st.sampled_from(SPOILERS), min_size=1, max_size=2, unique=True)
-    )
+    once_or_twice = st.lists(st.sampled_from(SPOILERS), min_size=1, max_size=2, unique=True)
+    spoiled: st.SearchStrategy[list[str]] = st.one_of(st.just([]), once_or_twice)
     return st.builds(lambda request, settings: merge(request, parse_settings(settings)), sensible_requests(), spoiled)

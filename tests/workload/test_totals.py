@@ -215,3 +215,11 @@ def test_more_tensor_ranks_than_key_value_heads_copy_them() -> None:
     )
     copied = 6 * LAYERS * HIDDEN * 2 * KV_HEADS * HEAD_DIM * BATCH * SEQ
     assert many - few == pytest.approx(copied)
+
+
+def test_overlapped_gradients_go_in_buckets_of_the_same_total() -> None:
+    large = {**MODEL, "hidden": 4096, "ffn": 16384, "heads": 32}
+    whole, bucketed = (traffic({"dp": 32, "overlap": overlap}, large) for overlap in ([], ["dp"]))
+    assert bucketed.axis_bytes["dp"] == pytest.approx(whole.axis_bytes["dp"])
+    assert bucketed.message_bytes_median["dp"] == pytest.approx(160e6, rel=0.05)
+    assert (whole.message_bytes_median["dp"] or 0) > 1e9

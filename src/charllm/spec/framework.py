@@ -43,6 +43,9 @@ class Framework:
     moment_precision: str = choice("Format of the optimizer's moments.", ("fp32", "16bit"), "fp32")
     reduce_precision: str = choice("Format gradients are reduced in.", ("fp32", "bf16"), "fp32")
     persistent_gradients: bool = flag("Whether gradient buffers stay allocated between steps.", True)
+    buckets: str = choice(
+        "Whether gradients are reduced in buckets always, or only to overlap.", ("always", "overlap"), "overlap"
+    )
     copied_buckets: bool = flag("Whether gradients are copied into two buckets to be reduced.", False)
     vocab_multiple: int = count("The vocabulary is padded to a multiple of this times tp.", 1, 65_536, 1)
     # Constants.

@@ -96,6 +96,15 @@ def step_sync(step: Step, stage: int) -> tuple[Op, ...]:
     return ops + collective("all_gather", "edp", weights.expert * weight, degrees.expert_shard_ranks)
 
 
+def count_buckets(step: Step, op: Op) -> int:
+    """Count the buckets a gradient or weight exchange is cut into, so that it can begin before all is known."""
+    run = step.run
+    bucketed = run.framework.buckets == "always" or "dp" in run.parallelism.overlap
+    if not bucketed or op.group == "pp" or not run.framework.bucket_bytes:
+        return 1
+    return max(1, round(op.message_bytes / run.framework.bucket_bytes))
+
+
 def _shard_gradients(step: Step, weights: Weights) -> tuple[Op, ...]:
     """Reduce gradients to this rank's shard, then over the other copies when only some ranks share one."""
     degrees, size = step.run.parallelism, reduce_bytes(step)

@@ -11,7 +11,15 @@ from charllm.layout.links import LINKS, group_links, hop_links
 from charllm.spec.parallelism import OVERLAPS
 from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Block, Step
-from charllm.workload.sync import gather_times, gathers_once, layer_gather, layer_reduce, optimizer_ops, step_sync
+from charllm.workload.sync import (
+    count_buckets,
+    gather_times,
+    gathers_once,
+    layer_gather,
+    layer_reduce,
+    optimizer_ops,
+    step_sync,
+)
 
 AXIS_OF_GROUP = {
     "tp": "tp",
@@ -41,8 +49,21 @@ def stage_ops(step: Step, stage: int) -> Iterator[Repeated]:
     """List every op one rank of a stage runs in a step, boundary sends apart."""
     for block in step.stage_blocks(stage):
         yield from _block_ops(step, block)
-    for op in (*step_sync(step, stage), *optimizer_ops(step, stage)):
+    for op in step_sync(step, stage):
+        buckets = count_buckets(step, op)
+        yield Repeated(_share(op, buckets), float(buckets), "step")
+    for op in optimizer_ops(step, stage):
         yield Repeated(op, 1.0, "step")
+
+
+def _share(op: Op, parts: int) -> Op:
+    """Cut a collective into equal parts."""
+    return op._replace(
+        read_bytes=op.read_bytes / parts,
+        written_bytes=op.written_bytes / parts,
+        message_bytes=op.message_bytes / parts,
+        sent_bytes=op.sent_bytes / parts,
+    )
 
 
 def _block_ops(step: Step, block: Block) -> Iterator[Repeated]:

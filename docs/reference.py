@@ -1,0 +1,61 @@
+"""Write the reference pages from the code: every field of a spec, every metric, every entry of the catalog."""
+
+from pathlib import Path
+
+from charllm.catalog.tables import KINDS, entries
+from charllm.result.metrics import METRICS
+from charllm.spec.fields import rules
+from charllm.spec.framework import Framework
+from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node
+from charllm.spec.model import Model
+from charllm.spec.parallelism import Parallelism
+from charllm.spec.run import Conditions
+from charllm.spec.training import Training
+
+HERE = Path(__file__).parent / "reference"
+TABLES = {
+    "model": Model,
+    "training": Training,
+    "parallelism": Parallelism,
+    "cluster": Cluster,
+    "cluster.node": Node,
+    "cluster.node.gpu": Gpu,
+    "cluster.fabric": Fabric,
+    "cluster.cooling": Cooling,
+    "framework": Framework,
+    "conditions": Conditions,
+}
+
+
+def spec_page() -> str:
+    """List every field of every table of a spec."""
+    parts = ["# Spec", "", "Every field, as it stands in a TOML file or after `--set`."]
+    for name, settings in TABLES.items():
+        parts += ["", f"## {name}", "", settings.__doc__ or "", "", "| field | meaning | possible |", "|---|---|---|"]
+        parts += [f"| `{field}` | {rule.doc} | {rule.possible()} |" for field, rule in rules(settings).items()]
+    return "\n".join(parts) + "\n"
+
+
+def metrics_page() -> str:
+    """List every metric of a result."""
+    rows = [f"| `{name}` | {meaning} |" for name, meaning in METRICS.items()]
+    return "\n".join(["# Metrics", "", "| metric | meaning |", "|---|---|", *rows]) + "\n"
+
+
+def catalog_page() -> str:
+    """List the names of every kind of entry."""
+    parts = ["# Catalog", "", "`charllm catalog KIND NAME` shows an entry with the source of each figure."]
+    for kind in KINDS:
+        parts += ["", f"## {kind}", "", ", ".join(f"`{name}`" for name in entries(kind))]
+    return "\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Write the pages."""
+    HERE.mkdir(exist_ok=True)
+    for name, page in (("spec", spec_page()), ("metrics", metrics_page()), ("catalog", catalog_page())):
+        (HERE / f"{name}.md").write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -29,6 +29,7 @@ check: setup ## format, lint, types, rooms
 bench: setup ## print rates and accuracies (minutes)
 	$(BIN)/python benchmarks/specs.py
 	$(BIN)/python benchmarks/memory.py
+	CHARLLM_RANDOM_SPECS=10000 $(BIN)/pytest tests/random_specs
 
 docs: setup ## build the documentation into site/
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'

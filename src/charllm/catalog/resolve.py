@@ -1,6 +1,7 @@
 """From a request to a RunSpec: names looked up, defaults filled in, everything checked."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from charllm.spec.training import Training
 PARTS = ("model", "cluster", "framework", "parallelism", "training", "conditions")
 DEFAULT_FRAMEWORK = "megatron"
 DEFAULT_BATCH = 128
+FILE_SIGNS = (".toml", ".json", "/")
+"""What tells a file from a name."""
 
 
 def resolve_run(request: Mapping[str, Any]) -> RunSpec:
@@ -49,39 +52,53 @@ def resolve_run(request: Mapping[str, Any]) -> RunSpec:
 
 def resolve_model(asked: Any) -> Model:
     """Build a model from its name, its file or a table over one of these."""
-    return _named_model(asked) if isinstance(asked, str) else _build_model(_values("models", asked, "model"))
+    model: Model = _resolve("models", asked)
+    return model
 
 
 def resolve_cluster(asked: Any) -> Cluster:
     """Build a cluster from its name, its file or a table over one of these."""
-    return _named_cluster(asked) if isinstance(asked, str) else _build_cluster(_values("clusters", asked, "cluster"))
+    cluster: Cluster = _resolve("clusters", asked)
+    return cluster
 
 
 def resolve_framework(asked: Any) -> Framework:
     """Build a framework profile from its name or a table over it."""
-    if isinstance(asked, str):
-        return _named_framework(asked)
     changes = {"base": DEFAULT_FRAMEWORK, **asked} if isinstance(asked, Mapping) else asked
-    return read(Framework, _values("frameworks", changes, "framework"), "framework")
+    framework: Framework = _resolve("frameworks", changes)
+    return framework
 
 
-@lru_cache(maxsize=512)
-def _named_model(name: str) -> Model:
-    return _build_model(_values("models", name, "model"))
+def _resolve(kind: str, asked: Any) -> Any:
+    """Build what was asked for; what rests on the catalog alone is remembered, what rests on files is not."""
+    key = _cache_key(asked)
+    return _build(kind, asked) if key is None else _build_once(kind, key)
 
 
-@lru_cache(maxsize=512)
-def _named_cluster(name: str) -> Cluster:
-    return _build_cluster(_values("clusters", name, "cluster"))
+def _cache_key(asked: Any) -> str | None:
+    try:
+        key = json.dumps(asked, sort_keys=True)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return None if any(sign in key for sign in FILE_SIGNS) else key
 
 
-@lru_cache(maxsize=64)
-def _named_framework(name: str) -> Framework:
-    return read(Framework, _values("frameworks", name, "framework"), "framework")
+@lru_cache(maxsize=4096)
+def _build_once(kind: str, key: str) -> Any:
+    return _build(kind, json.loads(key))
+
+
+def _build(kind: str, asked: Any) -> Any:
+    builder, field = BUILDERS[kind]
+    return builder(dict(find_entry(kind, asked, field).values))
 
 
 def _build_model(values: Table) -> Model:
     return read(Model, fill_model(values), "model")
+
+
+def _build_framework(values: Table) -> Framework:
+    return read(Framework, values, "framework")
 
 
 def _build_cluster(values: Table) -> Cluster:
@@ -93,6 +110,14 @@ def _build_cluster(values: Table) -> Cluster:
     node = read(Node, node_values, "cluster.node", gpu=gpu)
     fabric = read(Fabric, fabric_values, "cluster.fabric")
     return read(Cluster, values, "cluster", node=node, fabric=fabric, cooling=cooling)
+
+
+BUILDERS: dict[str, tuple[Callable[[Table], Any], str]] = {
+    "models": (_build_model, "model"),
+    "clusters": (_build_cluster, "cluster"),
+    "frameworks": (_build_framework, "framework"),
+}
+"""Kind of entry: what builds it, and the field it is asked for in."""
 
 
 def _values(kind: str, asked: Any, field: str) -> Table:
@@ -116,7 +141,7 @@ def find_entry(kind: str, asked: Any, field: str) -> Entry:
 
 
 def _is_file(asked: str) -> bool:
-    return asked.endswith((".toml", ".json")) or "/" in asked
+    return any(sign in asked for sign in FILE_SIGNS)
 
 
 def _read_file(kind: str, path: str, field: str) -> Entry:

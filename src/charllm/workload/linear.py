@@ -1,5 +1,7 @@
 """A linear layer, whole or cut over tp ranks, frozen or trained, with or without an adapter."""
 
+from typing import NamedTuple
+
 from charllm.workload.cut import Cut
 from charllm.workload.op import Kept, Module, Op, collective, elementwise, gemm
 
@@ -26,27 +28,21 @@ def linear(
     tokens = cut.shard_tokens if split == "none" else cut.tokens
     k = inputs // cut.tp if split == "row" else inputs
     n = outputs // cut.tp if split == "column" else outputs
-    width = {"column": inputs, "row": outputs, "none": 0}[split]
-    message_bytes = cut.tokens * width * cut.element_bytes
-
-    forward = quantise(cut, f"{name} cast", tokens * k)
-    backward = quantise(cut, f"{name} grad cast", tokens * n)
-    if split == "column" and cut.sp:
-        forward = collective("all_gather", "tp", message_bytes, cut.tp) + forward
-    forward += (_gemm(cut, name, tokens, n, k),)
-    if split == "row":
-        forward += collective("reduce_scatter" if cut.sp else "all_reduce", "tp", message_bytes, cut.tp)
-        if cut.sp:
-            backward = collective("all_gather", "tp", message_bytes, cut.tp) + backward
-    backward += (_gemm(cut, f"{name} dgrad", tokens, k, n),)
-    if split == "column":
-        # The gathered input is not kept but gathered again for the weight gradient.
-        regather = collective("all_gather", "tp", message_bytes, cut.tp) if cut.sp and trained else ()
-        backward = (
-            regather + backward + collective("reduce_scatter" if cut.sp else "all_reduce", "tp", message_bytes, cut.tp)
-        )
-    if trained:
-        backward += (_gemm(cut, f"{name} wgrad", n, k, tokens, output_bytes=_gradient_bytes(cut)),)
+    exchange = _exchange(cut, split, inputs if split == "column" else outputs, trained=trained)
+    wgrad = (_gemm(cut, f"{name} wgrad", n, k, tokens, output_bytes=_gradient_bytes(cut)),) if trained else ()
+    forward = (
+        *exchange.before_forward,
+        *quantise(cut, f"{name} cast", tokens * k),
+        _gemm(cut, name, tokens, n, k),
+        *exchange.after_forward,
+    )
+    backward = (
+        *exchange.before_backward,
+        *quantise(cut, f"{name} grad cast", tokens * n),
+        _gemm(cut, f"{name} dgrad", tokens, k, n),
+        *exchange.after_dgrad,
+        *wgrad,
+    )
     elements = float(k * n + (n if bias else 0))
     gathered = tokens * k if split == "column" and cut.sp else 0
     module = Module(
@@ -61,6 +57,30 @@ def linear(
         backward_scratch_bytes=(gathered + tokens * (n + k)) * cut.element_bytes,
     )
     return _adapt(cut, module, tokens, k, n, split, input_kept) if target in _targets(cut) else module
+
+
+class _Exchange(NamedTuple):
+    """What tp ranks exchange around a linear layer."""
+
+    before_forward: tuple[Op, ...] = ()
+    after_forward: tuple[Op, ...] = ()
+    before_backward: tuple[Op, ...] = ()
+    after_dgrad: tuple[Op, ...] = ()
+
+
+def _exchange(cut: Cut, split: str, width: int, *, trained: bool) -> _Exchange:
+    """Describe Megatron's exchanges (Korthikanti 2022): the stream is whole, or each rank holds some of its tokens.
+
+    A column's gathered input is not kept but gathered again for the weight gradient.
+    """
+    if split == "none" or cut.tp == 1:
+        return _Exchange()
+    message_bytes = cut.tokens * width * cut.element_bytes
+    gather = collective("all_gather", "tp", message_bytes, cut.tp) if cut.sp else ()
+    reduce = collective("reduce_scatter" if cut.sp else "all_reduce", "tp", message_bytes, cut.tp)
+    if split == "row":
+        return _Exchange(after_forward=reduce, before_backward=gather)
+    return _Exchange(before_forward=gather, before_backward=gather if trained else (), after_dgrad=reduce)
 
 
 def quantise(cut: Cut, name: str, elements: int) -> tuple[Op, ...]:

@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs golden
+.PHONY: help setup demo test check bench docs golden device-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ docs: setup ## build the documentation into site/
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
 	$(BIN)/python docs/reference.py
 	$(BIN)/mkdocs build --strict --quiet
+
+device-test: ## run the checks that need a real GPU (python3 with torch, numpy, pynvml)
+	PYTHONPATH=src python3 tests/device/run.py
 
 golden: setup ## rewrite the golden results and show what changed
 	$(BIN)/python tests/golden/record.py

@@ -11,7 +11,11 @@ from charllm.errors import CharllmError, unknown_name
 
 COMMANDS = {
     "simulate": "predict a run without a GPU",
+    "measure": "run a command and record power, clocks and temperature",
     "sweep": "simulate every case of a study",
+    "train": "train a model of the catalog on one GPU",
+    "emulate": "play one rank of a big job on one GPU",
+    "bench": "time the ops of a GPU with their watts, clocks and degrees",
     "compare": "put two runs side by side",
     "catalog": "show what is known about models, GPUs, nodes, clusters, studies",
     "validate": "score predictions against published measurements",

@@ -1,0 +1,65 @@
+"""Train with the reference trainer on this GPU: the spec's model on made-up tokens, or on a file of them."""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from charllm.catalog.resolve import resolve_run
+from charllm.catalog.tables import find_name
+from charllm.cli.spec_flags import add_spec_flags, request_from
+from charllm.mark import FOLDER_VARIABLE
+from charllm.spec.request import Table, merge
+from charllm.spec.run import RunSpec
+
+DEFAULT_STEPS = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of this command."""
+    add_spec_flags(parser)
+    parser.add_argument("--steps", type=int, metavar="N", help=f"steps to train (default {DEFAULT_STEPS})")
+    parser.add_argument("--seconds", type=float, metavar="S", help="seconds to train")
+    parser.add_argument("--data", type=Path, metavar="FILE", help="memory-mapped 16-bit tokens instead of made-up ones")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="where to train")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train, printing one JSON line a step."""
+    from charllm.measure.trainer.train import train
+
+    spec = resolve_run(with_gpu_at_hand(request_from(arguments), arguments.device))
+    _leave_spec(spec)
+    steps = arguments.steps if arguments.steps or arguments.seconds else DEFAULT_STEPS
+    for step in train(spec, arguments.device, steps, arguments.seconds, arguments.data):
+        print(json.dumps(step._asdict()), flush=True)
+    return 0
+
+
+def with_gpu_at_hand(request: Table, device: str) -> Table:
+    """Fill what one GPU here implies where nothing was asked: its cluster, and plain PyTorch as the framework."""
+    filled: Table = merge({"framework": "pytorch-eager"}, request)
+    if "cluster" not in filled:
+        filled["cluster"] = _cluster_at_hand(device)
+    return filled
+
+
+def _cluster_at_hand(device: str) -> Any:
+    if device == "cpu":
+        return "h200x1"
+    import torch
+
+    name = find_name("gpus", torch.cuda.get_device_name()) or "h200"
+    return {"base": "h200x1", "name": f"{name}x1", "node": {"gpu": name}}
+
+
+def _leave_spec(spec: RunSpec) -> None:
+    """Under `charllm measure`, leave the spec with the record."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder:
+        try:
+            (Path(folder) / "spec.json").write_text(json.dumps(spec.as_table()), encoding="utf-8")
+        except OSError as error:
+            print(f"charllm: the spec could not be left with the record ({error})", file=sys.stderr)

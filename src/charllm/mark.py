@@ -1,0 +1,69 @@
+"""Marks in a training script: steps, phases and tokens, in microseconds and without waiting for the device.
+
+    import charllm.mark as mark
+
+    for batch in data:
+        with mark.phase("forward"):
+            ...
+        mark.step(tokens=batch.numel())
+
+Under ``charllm measure -- COMMAND`` marks go to a file of the run; anywhere else they do nothing.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+FOLDER_VARIABLE = "CHARLLM_MARKS"
+_files: dict[int, int | None] = {}
+
+
+def record_to(folder: str) -> None:
+    """Send this process's marks to a folder, whatever started it."""
+    _files[os.getpid()] = _create(os.path.join(folder, f"marks-0-{os.getpid()}.csv"))
+
+
+def step(number: int | None = None, *, tokens: int | None = None) -> None:
+    """Mark the end of a step, with the tokens it worked on."""
+    _write("step", "" if number is None else str(number), "" if tokens is None else str(tokens))
+
+
+def point(name: str, value: float | None = None) -> None:
+    """Mark a moment, with a value if there is one (a loss, say)."""
+    _write("point", name, "" if value is None else repr(float(value)))
+
+
+@contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Mark the beginning and the end of a phase."""
+    _write("begin", name, "")
+    try:
+        yield
+    finally:
+        _write("end", name, "")
+
+
+def _write(kind: str, name: str, value: str) -> None:
+    file = _open()
+    if file is not None:
+        clean = name.replace(",", ";").replace("\n", " ")
+        os.write(file, f"{time.monotonic_ns()},{time.time_ns()},{kind},{clean},{value}\n".encode())
+
+
+def _open() -> int | None:
+    """Open this process's file of marks once; a fork gets its own."""
+    pid = os.getpid()
+    if pid not in _files:
+        folder = os.environ.get(FOLDER_VARIABLE)
+        rank = os.environ.get("RANK", "0")
+        _files[pid] = _create(os.path.join(folder, f"marks-{rank}-{pid}.csv")) if folder else None
+    return _files[pid]
+
+
+def _create(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError:
+        # A job must not fail because its marks cannot be kept.
+        return None

@@ -1,0 +1,93 @@
+"""Play a rank's timeline on a real GPU."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from charllm import mark
+from charllm.measure.kernels.device_code import make_limited_copy, make_spin
+from charllm.measure.kernels.shape import KernelShape
+from charllm.measure.kernels.torch_kernels import make_kernel
+from charllm.timeline.play import Item, PlayTimeline
+
+COPY_BYTES = 64 << 20
+QUEUED_ITEMS = 256
+"""Items launched ahead of the GPU: enough to keep it busy, few enough that a wait begins when it should."""
+
+
+class Player:
+    """Kernels of a timeline, allocated once, and the streams they run on."""
+
+    def __init__(self, timeline: PlayTimeline, device: str) -> None:
+        self._timeline, self._device = timeline, device
+        self._kernels = {
+            shape: make_kernel(KernelShape(*shape), device) for shape in sorted(timeline.shapes(), key=str)
+        }
+        self._transfers: dict[tuple[int, float, bool], Callable[[], Any]] = {}
+        names = {item.stream for segment in timeline.segments for item in segment.items} - {"compute"}
+        self._streams = {name: torch.cuda.Stream() for name in sorted(names)} if device != "cpu" else {}
+        self._queued = 0
+        self._events: list[Any] = []
+
+    def play(self, seconds_s: float) -> int:
+        """Play whole steps until the time is up, marking each; returns how many."""
+        steps = 0
+        began_s = time.monotonic()
+        mark.step(tokens=0)
+        while steps == 0 or time.monotonic() - began_s < seconds_s:
+            for segment in self._timeline.segments:
+                with mark.phase(segment.label):
+                    for _ in range(segment.repeat):
+                        for item in segment.items:
+                            self._launch(item)
+            self._synchronize()
+            steps += 1
+            mark.step(steps, tokens=self._timeline.tokens)
+        return steps
+
+    def _launch(self, item: Item) -> None:
+        for name in item.joins:
+            if name in self._streams:
+                torch.cuda.current_stream().wait_stream(self._streams[name])
+        if item.kind == "wait":
+            self._synchronize()
+            time.sleep(item.duration_s)
+        elif item.kind == "kernel":
+            self._kernels[item.shape]()
+        elif item.stream in self._streams:
+            stream = self._streams[item.stream]
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                self._transfer(item)()
+        else:
+            self._transfer(item)()
+        self._limit_queue()
+
+    def _transfer(self, item: Item) -> Callable[[], Any]:
+        """Return what stands for a transfer: a copy on as many blocks, or polling where nothing moves."""
+        key = (item.blocks, item.duration_s, item.moves)
+        if key not in self._transfers:
+            if self._device == "cpu":
+                self._transfers[key] = lambda: time.sleep(item.duration_s)
+            elif item.moves:
+                self._transfers[key] = make_limited_copy(item.blocks, COPY_BYTES, item.duration_s)
+            else:
+                self._transfers[key] = make_spin(item.blocks, item.duration_s)
+        return self._transfers[key]
+
+    def _limit_queue(self) -> None:
+        if self._device == "cpu":
+            return
+        self._queued += 1
+        if self._queued % (QUEUED_ITEMS // 4) == 0:
+            event = torch.cuda.Event()
+            event.record()
+            self._events.append(event)
+            if len(self._events) > 4:
+                self._events.pop(0).synchronize()
+
+    def _synchronize(self) -> None:
+        if self._device != "cpu":
+            torch.cuda.synchronize()

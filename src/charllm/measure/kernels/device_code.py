@@ -1,0 +1,68 @@
+"""Kernels that stand for communication: a spin of a given length, and a copy that uses only some multiprocessors.
+
+A collective occupies a few blocks (NCCL: up to 32) that move data or poll for a peer. A spin of that many blocks draws
+what waiting draws, a copy of that many blocks what moving draws. Both are compiled by the driver's run-time compiler
+through torch, so that no toolkit is needed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from charllm.errors import CharllmError
+from charllm.units import GIGA
+
+THREADS = 512
+
+SPIN = r"""
+extern "C" __global__ void spin(long long length_ns) {
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    do {
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    } while ((long long)(now - start) < length_ns);
+}
+"""
+
+COPY = r"""
+extern "C" __global__ void limited_copy(const float4* source, float4* target, long long vectors, long long length_ns) {
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    long long stride = (long long)gridDim.x * blockDim.x;
+    do {
+        for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < vectors; i += stride)
+            target[i] = source[i];
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    } while ((long long)(now - start) < length_ns);
+}
+"""
+
+
+def make_spin(blocks: int, length_s: float) -> Callable[[], Any]:
+    """Return a launch of a kernel that polls on some blocks for a time."""
+    kernel = _compile(SPIN, "spin")
+    length_ns = int(length_s * GIGA)
+    return lambda: kernel(grid=(blocks, 1, 1), block=(THREADS, 1, 1), args=[length_ns])
+
+
+def make_limited_copy(blocks: int, size_bytes: int, length_s: float) -> Callable[[], Any]:
+    """Return a launch of a kernel that copies on some blocks, over and over until a time is up."""
+    kernel = _compile(COPY, "limited_copy")
+    vectors = max(1, size_bytes // 16)
+    source = torch.randn(vectors * 4, device="cuda")
+    target = torch.empty_like(source)
+    length_ns = int(length_s * GIGA)
+    return lambda: kernel(grid=(blocks, 1, 1), block=(THREADS, 1, 1), args=[source, target, vectors, length_ns])
+
+
+_compiled: dict[str, Any] = {}
+
+
+def _compile(source: str, name: str) -> Any:
+    compiler = getattr(torch.cuda, "_compile_kernel", None)
+    if compiler is None:
+        raise CharllmError("playing communication needs a torch that can compile kernels (2.9 or newer)")
+    if name not in _compiled:
+        _compiled[name] = compiler(source, name)
+    return _compiled[name]

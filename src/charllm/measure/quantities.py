@@ -1,0 +1,53 @@
+"""What can be read of a GPU, in words that hold for every vendor."""
+
+from typing import NamedTuple
+
+
+class Quantity(NamedTuple):
+    """One thing a telemetry source may read."""
+
+    meaning: str
+    fast: bool = False
+    """Whether it is read on every beat; the others are read on a slower one."""
+
+
+QUANTITIES: dict[str, Quantity] = {
+    "power_instant_w": Quantity("Board power, mean over the sensor's box.", fast=True),
+    "power_average_w": Quantity("Board power, mean over the last second.", fast=True),
+    "energy_j": Quantity("Energy since the driver was loaded.", fast=True),
+    "temperature_c": Quantity("Temperature the vendor's tool shows.", fast=True),
+    "clock_hz": Quantity("Clock of the multiprocessors.", fast=True),
+    "limits": Quantity("What holds the clock down: bits of LIMITS.", fast=True),
+    "memory_temperature_c": Quantity("Temperature of the memory."),
+    "margin_k": Quantity("Kelvins to the nearest slowdown."),
+    "memory_clock_hz": Quantity("Clock of the memory."),
+    "memory_power_w": Quantity("Power of the memory."),
+    "utilization_fraction": Quantity("Share of time a kernel was resident."),
+    "memory_utilization_fraction": Quantity("Share of time the memory was busy."),
+    "memory_used_bytes": Quantity("Device memory in use."),
+    "power_limit_w": Quantity("Power limit in force."),
+    "power_limited_s": Quantity("Time the power limit has held the clock down, since the driver was loaded."),
+    "thermally_limited_s": Quantity("Time temperature has held the clock down."),
+    "board_limited_s": Quantity("Time a limit of the board (peak current, brake) has held the clock down."),
+    "pcie_sent_bytes": Quantity("Bytes sent over PCIe."),
+    "pcie_received_bytes": Quantity("Bytes received over PCIe."),
+    "link_sent_bytes": Quantity("Bytes sent over all scale-up links."),
+    "link_received_bytes": Quantity("Bytes received over all scale-up links."),
+    "sm_active_fraction": Quantity("Share of multiprocessor cycles with work."),
+    "tensor_active_fraction": Quantity("Share of cycles the matrix units were busy."),
+    "dram_active_fraction": Quantity("Share of cycles memory moved data."),
+    "ecc_errors": Quantity("Uncorrected memory errors since the driver was loaded."),
+}
+"""Name (with its unit): what it is."""
+
+FAST = tuple(name for name, quantity in QUANTITIES.items() if quantity.fast)
+SLOW = tuple(name for name, quantity in QUANTITIES.items() if not quantity.fast)
+COUNTERS = (
+    "energy_j", "power_limited_s", "thermally_limited_s", "board_limited_s", "pcie_sent_bytes", "pcie_received_bytes",
+    "link_sent_bytes", "link_received_bytes", "ecc_errors",
+)  # fmt: skip
+"""Quantities that only grow."""
+
+LIMITS = {"idle": 1, "power": 2, "thermal": 4, "brake": 8, "other": 16}
+"""Bits of `limits`. power: the power cap; thermal: temperature, soft or hard; brake: an outside signal or a hardware
+slowdown that is not thermal; other: application clocks, sync boost, board and reliability limits."""

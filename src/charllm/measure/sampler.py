@@ -1,0 +1,118 @@
+"""The process beside a job that reads every GPU and writes it down as it goes.
+
+    python -m charllm.measure.sampler FOLDER --telemetry nvml --rate 100 --gpus UUID,UUID
+
+It says ``ready`` on stdout when the first row is written and ends when its stdin closes, so that it never outlives the
+one who started it. It needs numpy and the driver's binding only.
+"""
+
+import argparse
+import json
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from charllm.measure.quantities import FAST, SLOW
+from charllm.measure.recording import RecordingWriter
+from charllm.measure.telemetry import open_source
+from charllm.measure.telemetry.source import Source
+from charllm.units import GIGA, NANO
+
+SLOW_PERIOD_S = 1.0
+SELF_FILE = "sampler.json"
+
+
+class Beats(NamedTuple):
+    """How regular the sampling was, and what it cost."""
+
+    rows: int
+    missed: int
+    """Beats skipped because the one before took too long."""
+    elapsed_s: float
+    cpu_s: float
+    read_s: float
+    """Time spent inside the driver."""
+    late_max_s: float
+
+    def as_table(self) -> dict[str, float]:
+        """Return what is worth keeping beside a recording."""
+        return {
+            **self._asdict(),
+            "rate_hz": self.rows / self.elapsed_s if self.elapsed_s else 0.0,
+            "cpu_fraction": self.cpu_s / self.elapsed_s if self.elapsed_s else 0.0,
+        }
+
+
+def sample(source: Source, gpus: tuple[int, ...], folder: Path, rate_hz: float, stop_fd: int) -> Beats:
+    """Read until the other end of `stop_fd` closes; fast quantities on every beat, slow ones in turn once a second."""
+    writer = RecordingWriter(folder, source.facts, {"rate_hz": str(rate_hz), "sampled": ",".join(map(str, gpus))})
+    period_ns = int(GIGA / rate_hz)
+    start_ns = next_ns = time.monotonic_ns()
+    slow_due_ns = start_ns
+    rows = missed = late_max_ns = read_ns = 0
+    cpu_start_s = time.process_time()
+    announced = False
+    while not _is_closed(stop_fd, max(0, next_ns - time.monotonic_ns())):
+        now_ns = time.monotonic_ns()
+        late_max_ns = max(late_max_ns, now_ns - next_ns)
+        for gpu in gpus:
+            read_ns += _write_row(source, writer, "fast", gpu, FAST)
+        rows += 1
+        if now_ns >= slow_due_ns:
+            for gpu in gpus:
+                read_ns += _write_row(source, writer, "slow", gpu, SLOW)
+            slow_due_ns = now_ns + int(SLOW_PERIOD_S * GIGA)
+        if not announced:
+            writer.flush(now_ns)
+            print("ready", flush=True)
+            announced = True
+        next_ns += period_ns
+        behind = (time.monotonic_ns() - next_ns) // period_ns
+        if behind > 0:
+            missed += behind
+            next_ns += behind * period_ns
+    writer.close()
+    elapsed_s = (time.monotonic_ns() - start_ns) * NANO
+    cpu_s = time.process_time() - cpu_start_s
+    return Beats(rows, missed, elapsed_s, cpu_s, read_ns * NANO, late_max_ns * NANO)
+
+
+def _write_row(source: Source, writer: RecordingWriter, beat: str, gpu: int, quantities: tuple[str, ...]) -> int:
+    start_ns, wall_ns = time.monotonic_ns(), time.time_ns()
+    readings = source.read(gpu, quantities)
+    duration_ns = time.monotonic_ns() - start_ns
+    writer.write(beat, gpu, (start_ns, wall_ns, duration_ns), readings)
+    return duration_ns
+
+
+def _is_closed(stop_fd: int, wait_ns: int) -> bool:
+    """Wait for the next beat; tell whether the one who started us has gone."""
+    ready, _, _ = select.select([stop_fd], [], [], wait_ns * NANO)
+    return bool(ready) and not os.read(stop_fd, 1)
+
+
+def main() -> int:
+    """Sample until stdin closes, then write what sampling cost."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--telemetry", default="auto")
+    parser.add_argument("--rate", type=float, default=100.0)
+    parser.add_argument("--gpus", default="")
+    arguments = parser.parse_args()
+    # An interrupt is for the job; the sampler ends when the one who started it closes the pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    source = open_source(arguments.telemetry)
+    wanted = [word for word in arguments.gpus.split(",") if word]
+    gpus = tuple(place for place, identity in enumerate(source.facts.gpus) if not wanted or identity.uuid in wanted)
+    beats = sample(source, gpus, arguments.folder, arguments.rate, sys.stdin.fileno())
+    source.close()
+    (arguments.folder / SELF_FILE).write_text(json.dumps(beats.as_table(), indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""When a run has settled, and how sure a mean over repeated values is."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from charllm.sensor import Floats
+
+STEADY_K_PER_S = 0.05
+"""A GPU whose temperature drifts slower than this counts as settled: 1 K in 20 s, the step of its sensor."""
+WINDOW_S = 10.0
+
+T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10,
+        2.09, 2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06, 2.05, 2.05, 2.05, 2.04)  # fmt: skip
+"""Student's t for 95 %, by degrees of freedom from 1."""
+
+
+class Interval(NamedTuple):
+    """A mean and its 95 % confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+    values: int
+
+    @property
+    def half_width_fraction(self) -> float:
+        """Half of the interval over the mean."""
+        return (self.high - self.low) / 2 / abs(self.mean) if self.mean else float("inf")
+
+
+def interval(values: Floats) -> Interval:
+    """Return the mean of independent values and its 95 % interval (Student's t)."""
+    count = len(values)
+    mean = float(np.mean(values))
+    if count < 2:
+        return Interval(mean, float("-inf"), float("inf"), count)
+    factor = T_95[count - 2] if count - 2 < len(T_95) else 1.96
+    half = factor * float(np.std(values, ddof=1)) / count**0.5
+    return Interval(mean, mean - half, mean + half, count)
+
+
+def settled_from(times_s: Floats, temperature_c: Floats) -> float | None:
+    """Return the first time from which temperature stays steady to the end; None when it never does.
+
+    Steady: the slope of a straight line through every later window of 10 s is below STEADY_K_PER_S.
+    """
+    if len(times_s) < 3 or times_s[-1] - times_s[0] < WINDOW_S:
+        return None
+    starts = np.arange(times_s[0], times_s[-1] - WINDOW_S + 1e-9, 1.0)
+    slopes = np.array([_slope(times_s, temperature_c, start) for start in starts])
+    moving = np.flatnonzero(np.abs(slopes) > STEADY_K_PER_S)
+    if len(moving) == 0:
+        return float(starts[0])
+    return None if moving[-1] == len(starts) - 1 else float(starts[moving[-1] + 1])
+
+
+def _slope(times_s: Floats, values: Floats, start_s: float) -> float:
+    inside = (times_s >= start_s) & (times_s <= start_s + WINDOW_S)
+    if np.count_nonzero(inside) < 3:
+        return 0.0
+    times = times_s[inside] - start_s
+    return float(np.polyfit(times, values[inside], 1)[0])
+
+
+def noise_floor_fraction(values: Floats) -> float:
+    """Return the A/A difference: the means of every other value against the rest, over their mean.
+
+    Two halves of one run that was not changed differ by noise alone; smaller effects cannot be told from it.
+    """
+    if len(values) < 4:
+        return float("nan")
+    first, second = float(np.mean(values[::2])), float(np.mean(values[1::2]))
+    return abs(first - second) / abs((first + second) / 2)

@@ -1,0 +1,50 @@
+"""Where readings come from. Adding a source: its own file, and one line in SOURCES."""
+
+from collections.abc import Callable
+
+from charllm.errors import SpecError, unknown_name
+from charllm.measure.telemetry.source import Source
+
+
+def _open_nvml(_detail: str) -> Source:
+    from charllm.measure.telemetry.nvml import open_nvml
+
+    return open_nvml()
+
+
+def _open_replay(detail: str) -> Source:
+    from charllm.measure.telemetry.replay import open_replay
+
+    return open_replay(detail)
+
+
+def _open_none(_detail: str) -> Source:
+    from charllm.measure.telemetry.none import open_none
+
+    return open_none()
+
+
+SOURCES: dict[str, Callable[[str], Source]] = {"nvml": _open_nvml, "replay": _open_replay, "none": _open_none}
+"""Name: what opens it, given the text after the colon in ``replay:FILE``."""
+
+
+def open_source(asked: str) -> Source:
+    """Open a telemetry source by name; ``auto`` takes the first that works, none at worst."""
+    name, _colon, detail = asked.partition(":")
+    if name == "auto":
+        return _open_auto()
+    if name not in SOURCES:
+        raise unknown_name("--telemetry", name, ("auto", *SOURCES))
+    if name == "replay" and not detail:
+        raise SpecError("--telemetry", asked, "replay:FOLDER, a recording to play again")
+    return SOURCES[name](detail)
+
+
+def _open_auto() -> Source:
+    from charllm.measure.telemetry.none import open_none
+    from charllm.measure.telemetry.source import TelemetryError
+
+    try:
+        return _open_nvml("")
+    except TelemetryError as error:
+        return open_none(f"nvml: {error}")

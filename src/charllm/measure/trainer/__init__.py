@@ -1,0 +1,1 @@
+"""The reference trainer: compact, readable PyTorch for the catalog's models, on one GPU."""

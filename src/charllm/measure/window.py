@@ -1,0 +1,109 @@
+"""What a recording says about one GPU in one window of time."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from charllm.measure.quantities import COUNTERS, LIMITS
+from charllm.measure.recording import Recording, Series
+from charllm.sensor import Estimate, Floats, find_steps, integrate_instant
+
+CAUSES = ("power", "thermal", "brake")
+
+
+class Window(NamedTuple):
+    """One GPU in one window; what was not read is None."""
+
+    duration_s: float
+    energy_j: Estimate | None
+    """From the counter, with its error."""
+    instant_energy_j: float | None
+    """The same from instant readings: their difference tells how far to trust both."""
+    power_mean_w: float | None
+    power_peak_sensor_w: float | None
+    """Largest box that was shown; a quarter of the time is seen."""
+    temperature_start_c: float | None
+    temperature_end_c: float | None
+    temperature_mean_c: float | None
+    temperature_peak_c: float | None
+    temperature_low_c: float | None
+    clock_mean_hz: float | None
+    clock_std_fraction: float | None
+    limited_fraction: dict[str, float] | None
+    """Share of readings in which each cause held the clock down."""
+    readings: int
+
+
+def look(recording: Recording, gpu: int, start_s: float, end_s: float) -> Window:
+    """Describe one GPU between two times of the monotonic clock."""
+    series = recording.fast(gpu)
+    energy = _energy(series, start_s, end_s)
+    instant_times, instant = _inside(series, "power_instant_w", start_s, end_s)
+    _, temperature = _inside(series, "temperature_c", start_s, end_s)
+    clock_times, clock = _inside(series, "clock_hz", start_s, end_s)
+    clock_mean = _time_mean(clock_times, clock, start_s, end_s)
+    return Window(
+        duration_s=end_s - start_s,
+        energy_j=energy,
+        instant_energy_j=integrate_instant(instant_times, instant, start_s, end_s) if len(instant) else None,
+        power_mean_w=energy.value / (end_s - start_s) if energy else _time_mean(instant_times, instant, start_s, end_s),
+        power_peak_sensor_w=_extreme(instant, np.max),
+        temperature_start_c=float(temperature[0]) if len(temperature) else None,
+        temperature_end_c=float(temperature[-1]) if len(temperature) else None,
+        temperature_mean_c=_extreme(temperature, np.mean),
+        temperature_peak_c=_extreme(temperature, np.max),
+        temperature_low_c=_extreme(temperature, np.min),
+        clock_mean_hz=clock_mean,
+        clock_std_fraction=float(np.std(clock) / clock_mean) if clock_mean else None,
+        limited_fraction=_limited(series, start_s, end_s),
+        readings=len(instant),
+    )
+
+
+def counted(recording: Recording, gpu: int, quantity: str, start_s: float, end_s: float) -> float | None:
+    """Return how much a counter grew in a window, between the readings nearest to its edges."""
+    if quantity not in COUNTERS:
+        raise KeyError(quantity)
+    times, values = recording.slow(gpu).known(quantity)
+    if len(times) < 2 or times[-1] <= start_s or times[0] >= end_s:
+        return None
+    grown = np.interp([start_s, end_s], times, np.maximum.accumulate(values))
+    return float(grown[1] - grown[0])
+
+
+def highest(recording: Recording, gpu: int, quantity: str, start_s: float, end_s: float) -> float | None:
+    """Return the largest reading of a slow quantity in a window."""
+    times, values = recording.slow(gpu).known(quantity)
+    return _extreme(values[(times >= start_s) & (times <= end_s)], np.max)
+
+
+def _energy(series: Series, start_s: float, end_s: float) -> Estimate | None:
+    steps = find_steps(*series.known("energy_j"))
+    return steps.between(start_s, end_s) if steps.covers(start_s, end_s) else None
+
+
+def _inside(series: Series, quantity: str, start_s: float, end_s: float) -> tuple[Floats, Floats]:
+    times, values = series.known(quantity)
+    inside = (times >= start_s) & (times <= end_s)
+    return times[inside], values[inside]
+
+
+def _time_mean(times_s: Floats, values: Floats, start_s: float, end_s: float) -> float | None:
+    """Return the mean over time: each reading holds until the next."""
+    if not len(values):
+        return None
+    edges = np.concatenate([[start_s], times_s[1:], [end_s]])
+    weights = np.diff(edges)
+    return float(np.sum(weights * values) / np.sum(weights))
+
+
+def _extreme(values: Floats, of: "np.ufunc | object") -> float | None:
+    return float(of(values)) if len(values) else None  # type: ignore[operator]
+
+
+def _limited(series: Series, start_s: float, end_s: float) -> dict[str, float] | None:
+    _, limits = _inside(series, "limits", start_s, end_s)
+    if not len(limits):
+        return None
+    bits = limits.astype(np.int64)
+    return {cause: float(np.mean(bits & LIMITS[cause] > 0)) for cause in CAUSES}

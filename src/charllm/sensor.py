@@ -1,0 +1,157 @@
+"""What a GPU's power sensors show of its true power, and what can be inferred back.
+
+On Hopper three readings exist (SC'24, "Accurate and Convenient Energy Measurements for GPUs"; read again on an H200):
+*instant* is the mean over a 25 ms box, shown anew every 100 ms; *average* is the mean over the last second; the
+*counter* adds up energy and advances every 100 ms. Simulation shows power through these, measurement reads them, and
+attribution inverts them: one model for all three.
+
+Ignores: calibration errors of the sensor (some per cent) and jitter of its refresh (about 2 ms).
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from charllm.units import KILO
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Sensor:
+    """How a board shows its power."""
+
+    refresh_s: float = 0.1
+    """Time between new readings."""
+    box_s: float = 0.025
+    """Length of the box the instant reading averages."""
+    average_s: float = 1.0
+    """Length of the average reading."""
+
+    @property
+    def coverage_fraction(self) -> float:
+        """Share of time that instant readings have seen."""
+        return min(1.0, self.box_s / self.refresh_s)
+
+
+HOPPER = Sensor()
+
+
+class PowerCurve(NamedTuple):
+    """True power as steps: `power_w[i]` from `edges_s[i]` to `edges_s[i + 1]`."""
+
+    edges_s: Floats
+    power_w: Floats
+
+    def energy_until_j(self, times_s: ArrayLike) -> Floats:
+        """Return the energy from the first edge until each time; before and after the curve power is held."""
+        times = np.asarray(times_s, dtype=np.float64)
+        total = np.concatenate([[0.0], np.cumsum(np.diff(self.edges_s) * self.power_w)])
+        inside = np.interp(times, self.edges_s, total)
+        before = np.minimum(times - self.edges_s[0], 0.0) * self.power_w[0]
+        after = np.maximum(times - self.edges_s[-1], 0.0) * self.power_w[-1]
+        return np.asarray(inside + before + after)
+
+    def mean_w(self, starts_s: ArrayLike, ends_s: ArrayLike) -> Floats:
+        """Return the mean power over each window."""
+        starts, ends = np.asarray(starts_s, dtype=np.float64), np.asarray(ends_s, dtype=np.float64)
+        return np.asarray((self.energy_until_j(ends) - self.energy_until_j(starts)) / (ends - starts))
+
+
+def refresh_times(start_s: float, end_s: float, sensor: Sensor = HOPPER, phase_s: float = 0.0) -> Floats:
+    """List the moments in a window at which the board shows new readings."""
+    first = np.ceil((start_s - phase_s) / sensor.refresh_s) * sensor.refresh_s + phase_s
+    return np.arange(first, end_s, sensor.refresh_s)
+
+
+def show_instant(curve: PowerCurve, times_s: ArrayLike, sensor: Sensor = HOPPER) -> Floats:
+    """Return the instant readings shown at refresh times: the mean of the box before each."""
+    times = np.asarray(times_s, dtype=np.float64)
+    return curve.mean_w(times - sensor.box_s, times)
+
+
+def show_average(curve: PowerCurve, times_s: ArrayLike, sensor: Sensor = HOPPER) -> Floats:
+    """Return the average readings shown at refresh times."""
+    times = np.asarray(times_s, dtype=np.float64)
+    return curve.mean_w(times - sensor.average_s, times)
+
+
+def show_counter(curve: PowerCurve, times_s: ArrayLike) -> Floats:
+    """Return the counter shown at refresh times, in joules, in steps of a millijoule."""
+    return np.asarray(np.floor(curve.energy_until_j(times_s) * KILO) / KILO)
+
+
+class Estimate(NamedTuple):
+    """A value and how far off it may be."""
+
+    value: float
+    error: float
+
+
+class CounterSteps(NamedTuple):
+    """The counter's changes as seen: when each new value was first read, and the value."""
+
+    times_s: Floats
+    energy_j: Floats
+
+    def between(self, start_s: float, end_s: float) -> Estimate:
+        """Infer the energy of a window.
+
+        Between two changes energy is taken to grow evenly; the error bound is the energy that the cut steps could
+        hide on the other side of the cut. Adjoining windows add up exactly.
+        """
+        edges = np.array([start_s, end_s])
+        energy = np.interp(edges, self.times_s, self.energy_j)
+        return Estimate(float(energy[1] - energy[0]), sum(self._hidden_j(edge) for edge in (start_s, end_s)))
+
+    def _hidden_j(self, edge_s: float) -> float:
+        """Bound what an even growth may get wrong at one edge: the smaller part of the step it cuts."""
+        after = int(np.searchsorted(self.times_s, edge_s))
+        if after == 0 or after == len(self.times_s):
+            return 0.0
+        start, end = self.times_s[after - 1], self.times_s[after]
+        step_j = self.energy_j[after] - self.energy_j[after - 1]
+        cut_fraction = (edge_s - start) / (end - start)
+        return float(step_j * min(cut_fraction, 1.0 - cut_fraction))
+
+    def covers(self, start_s: float, end_s: float) -> bool:
+        """Tell whether a window lies inside what was seen."""
+        return len(self.times_s) > 1 and bool(self.times_s[0] <= start_s and end_s <= self.times_s[-1])
+
+
+def find_steps(times_s: ArrayLike, energy_j: ArrayLike) -> CounterSteps:
+    """Reduce polled counter readings to its changes; a reset (a smaller value) begins a new count on top of the old.
+
+    A counter that was not read (NaN) leaves no step.
+    """
+    times, energy = np.asarray(times_s, dtype=np.float64), np.asarray(energy_j, dtype=np.float64)
+    known = np.isfinite(energy)
+    times, energy = times[known], energy[known]
+    if len(times) == 0:
+        return CounterSteps(times, energy)
+    changes = np.diff(energy, prepend=energy[0])
+    energy = energy + np.cumsum(np.where(changes < 0, energy - changes, 0.0))
+    changed = np.concatenate([[True], np.diff(energy) > 0])
+    return CounterSteps(times[changed], energy[changed])
+
+
+def mean_power(steps: CounterSteps, start_s: float, end_s: float) -> Estimate:
+    """Infer the mean power of a window from the counter, with its error."""
+    energy = steps.between(start_s, end_s)
+    duration_s = end_s - start_s
+    return Estimate(energy.value / duration_s, energy.error / duration_s)
+
+
+def integrate_instant(times_s: ArrayLike, instant_w: ArrayLike, start_s: float, end_s: float) -> float:
+    """Add instant readings up to an energy: each stands for the time until the next new one.
+
+    Of the time it stands for, a reading has seen only its box: for loads that repeat with the refresh period this
+    can be wrong by tens of per cent, for others it averages out.
+    """
+    times, power = np.asarray(times_s, dtype=np.float64), np.asarray(instant_w, dtype=np.float64)
+    known = np.isfinite(power)
+    times, power = times[known], power[known]
+    edges = np.clip(np.append(times, end_s), start_s, end_s)
+    return float(np.sum(np.diff(edges) * power))

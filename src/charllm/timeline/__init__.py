@@ -1,0 +1,1 @@
+"""When each op runs on which rank."""

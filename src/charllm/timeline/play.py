@@ -1,0 +1,126 @@
+"""The timeline of one rank as something that can be played: segments of items, in order, on streams.
+
+This is the intermediate format between whatever schedules a step and `charllm emulate`, which plays it on a real GPU:
+compute as real kernels, communication as kernels of the given length, waits as real waits.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from charllm.errors import SpecError
+from charllm.spec.request import parse_json, read_text
+
+FORMAT, VERSION = "charllm-timeline", 1
+KINDS = ("kernel", "communication", "wait")
+
+
+class Item(NamedTuple):
+    """One thing a rank does.
+
+    kernel: runs for as long as it takes; `shape` says which. communication: takes `duration_s` on `stream`, moving data
+    on some multiprocessors, or polling (`blocks` of them). wait: nothing is resident for `duration_s`.
+    """
+
+    kind: str
+    name: str
+    stream: str = "compute"
+    shape: tuple[Any, ...] = ()
+    """Kernel kind, dimensions, precision."""
+    duration_s: float = 0.0
+    blocks: int = 0
+    moves: bool = True
+    """Communication: whether data moves, or a peer is waited for."""
+    joins: tuple[str, ...] = ()
+    """Streams whose items so far must have ended before it begins."""
+
+
+class Segment(NamedTuple):
+    """Items in order, repeated."""
+
+    label: str
+    repeat: int
+    items: tuple[Item, ...]
+
+
+class PlayTimeline(NamedTuple):
+    """One step of one rank."""
+
+    rank: int
+    spec: dict[str, Any]
+    segments: tuple[Segment, ...]
+    tokens: int
+    """Tokens this rank's replica works through in the step."""
+
+    def items(self) -> Iterator[Item]:
+        """List every item of the step, repeats unfolded."""
+        for segment in self.segments:
+            for _ in range(segment.repeat):
+                yield from segment.items
+
+    def shapes(self) -> set[tuple[Any, ...]]:
+        """List the distinct kernels it needs."""
+        return {item.shape for segment in self.segments for item in segment.items if item.kind == "kernel"}
+
+    def total_s(self, kind: str) -> float:
+        """Add up the given lengths of one kind of item."""
+        return sum(
+            segment.repeat * item.duration_s for segment in self.segments for item in segment.items if item.kind == kind
+        )
+
+
+def to_text(timeline: PlayTimeline) -> str:
+    """Write a timeline as JSON: each distinct segment once, and the order they are played in."""
+    distinct = list(dict.fromkeys(segment._replace(repeat=1) for segment in timeline.segments))
+    places = {segment: place for place, segment in enumerate(distinct)}
+    table = {
+        "format": FORMAT,
+        "version": VERSION,
+        "rank": timeline.rank,
+        "tokens": timeline.tokens,
+        "spec": timeline.spec,
+        "segments": [
+            {"label": segment.label, "items": [_drop_defaults(item) for item in segment.items]} for segment in distinct
+        ],
+        "order": [[places[segment._replace(repeat=1)], segment.repeat] for segment in timeline.segments],
+    }
+    return json.dumps(table, allow_nan=False)
+
+
+def read_timeline(path: Path) -> PlayTimeline:
+    """Read a timeline, or say what is wrong with it."""
+    table = parse_json(read_text(path, "--timeline"), str(path), "--timeline")
+    if not isinstance(table, dict) or table.get("format") != FORMAT or table.get("version") != VERSION:
+        raise SpecError("--timeline", str(path), f"a file in the format {FORMAT}, version {VERSION}")
+    try:
+        distinct = [
+            Segment(str(segment["label"]), 1, tuple(_item(item) for item in segment["items"]))
+            for segment in table["segments"]
+        ]
+        segments = tuple(distinct[place]._replace(repeat=int(repeat)) for place, repeat in table["order"])
+        return PlayTimeline(int(table["rank"]), dict(table["spec"]), segments, int(table["tokens"]))
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise SpecError("--timeline", str(path), f"segments of items ({type(error).__name__}: {error})") from None
+
+
+def _item(table: dict[str, Any]) -> Item:
+    if table.get("kind") not in KINDS:
+        raise ValueError(f"kind {table.get('kind')!r}")
+    fields = dict(table)
+    for name in ("shape", "joins"):
+        if name in fields:
+            fields[name] = tuple(tuple(part) if isinstance(part, list) else part for part in fields[name])
+    item = Item(**fields)
+    if not 0 <= item.duration_s < 1e4 or item.blocks < 0:
+        raise ValueError(f"duration_s {item.duration_s}")
+    return item
+
+
+def _drop_defaults(item: Item) -> dict[str, Any]:
+    defaults = Item(item.kind, item.name)
+    return {
+        name: value
+        for name, value in item._asdict().items()
+        if name in ("kind", "name") or value != getattr(defaults, name)
+    }

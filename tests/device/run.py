@@ -82,7 +82,8 @@ def test_the_sampler_reads_a_hundred_times_a_second_and_agrees_with_the_counter(
     print(seen)
     assert cost["rate_hz"] > 95
     assert cost["cpu_fraction"] < 0.05
-    assert seen.energy_j is not None and seen.instant_energy_j is not None
+    assert seen.energy_j is not None
+    assert seen.instant_energy_j is not None
     assert abs(seen.instant_energy_j / seen.energy_j.value - 1) < 0.03
 
 

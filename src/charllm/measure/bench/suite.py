@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from charllm.measure.kernels.shape import KernelShape
 
-CAPPED_S, SHORT_S = 5.0, 2.5
+CAPPED_S, SHORT_S = 5.0, 2.0
 """Ops that meet the power cap run long enough for the counter's 100 ms steps to matter less than 1 %."""
 
 
@@ -66,12 +66,12 @@ def _large_gemms() -> list[OpCase]:
             "fc2": (GPT3, 4 * GPT3 // tp),
         }
         cases += [
-            _gemm("gemm", f"gpt3.{name}.tp{tp}", 2048, n, k, repeated=tp in (2, 8)) for name, (n, k) in shapes.items()
+            _gemm("gemm", f"gpt3.{name}.tp{tp}", 2048, n, k, repeated=tp == 8) for name, (n, k) in shapes.items()
         ]
     for tp in (2, 8):
         cases += [
             _gemm("gemm", f"llama70.gate-up.tp{tp}", 8192, 57344 // tp, LLAMA70, repeated=tp == 8),
-            _gemm("gemm", f"llama70.down.tp{tp}", 8192, LLAMA70, 28672 // tp, repeated=tp == 8),
+            _gemm("gemm", f"llama70.down.tp{tp}", 8192, LLAMA70, 28672 // tp),
             _gemm("gemm", f"llama70.qkv.tp{tp}", 8192, 10240 // tp, LLAMA70),
         ]
     cases += [
@@ -94,16 +94,16 @@ def _small_gemms() -> list[OpCase]:
     cases = []
     for rows in (64, 128, 256, 512, 1024):
         cases += [
-            _gemm("small gemm", f"mixtral.gate-up.m{rows}", rows, 28672, MIXTRAL, repeated=rows == 256, seconds_s=3.5),
-            _gemm("small gemm", f"mixtral.down.m{rows}", rows, MIXTRAL, 14336, repeated=rows == 256, seconds_s=3.5),
+            _gemm("small gemm", f"mixtral.gate-up.m{rows}", rows, 28672, MIXTRAL, repeated=rows == 256, seconds_s=2.5),
+            _gemm("small gemm", f"mixtral.down.m{rows}", rows, MIXTRAL, 14336, repeated=rows == 256, seconds_s=2.5),
         ]
     cases += [
         _gemm("small gemm", "skinny.n128", 8192, 128, 8192, seconds_s=SHORT_S, repeated=True),
         _gemm("small gemm", "skinny.k128", 8192, 8192, 128, seconds_s=SHORT_S),
-        _gemm("small gemm", "skinny.n1280", 2048, 1280, 8192, seconds_s=3.5),
-        _gemm("small gemm", "narrow.1024", 16384, 1024, 1024, seconds_s=3.5),
+        _gemm("small gemm", "skinny.n1280", 2048, 1280, 8192, seconds_s=2.5),
+        _gemm("small gemm", "narrow.1024", 16384, 1024, 1024, seconds_s=2.5),
         _gemm("small gemm", "moe.up.m256", 256, 1536, 4096, seconds_s=SHORT_S),
-        _gemm("small gemm", "square.2048", 2048, 2048, 2048, seconds_s=3.5, repeated=True),
+        _gemm("small gemm", "square.2048", 2048, 2048, 2048, seconds_s=2.5, repeated=True),
         _gemm("host-bound", "square.512", 512, 512, 512, seconds_s=SHORT_S, repeated=True),
         _gemm("host-bound", "square.1024", 1024, 1024, 1024, seconds_s=SHORT_S),
     ]
@@ -121,7 +121,7 @@ def _other_formats() -> list[OpCase]:
         )
     ]
     grouped = [
-        OpCase("grouped gemm", f"grouped.{experts}x{rows}", KernelShape("grouped_gemm", (experts, rows, n, k)), 3.5)
+        OpCase("grouped gemm", f"grouped.{experts}x{rows}", KernelShape("grouped_gemm", (experts, rows, n, k)), 3.0)
         for experts, rows, n, k in (
             (8, 128, 28672, 4096),
             (8, 1024, 28672, 4096),
@@ -147,8 +147,8 @@ def _attention() -> list[OpCase]:
         dims = (batch, heads, kv_heads, seq, 128)
         repeated = seq == 4096
         cases += [
-            OpCase("attention", f"{name}.forward", KernelShape("attention", dims), 4.0, repeated=repeated),
-            OpCase("attention", f"{name}.backward", KernelShape("attention_backward", dims), 4.0, repeated=repeated),
+            OpCase("attention", f"{name}.forward", KernelShape("attention", dims), 3.0, repeated=repeated),
+            OpCase("attention", f"{name}.backward", KernelShape("attention_backward", dims), 3.0, repeated=repeated),
         ]
     return cases
 
@@ -205,7 +205,7 @@ def _bursts() -> list[OpCase]:
     """Duty cycles give power at full clock and the clock the cap allows; long bursts give the cap's filter."""
     shape = KernelShape("gemm", (1, 4096, GPT3, GPT3))
     duty = [
-        OpCase("duty", f"duty.{percent}", shape, 4.0, "burst", on_s=0.005, period_s=0.5 / percent)
+        OpCase("duty", f"duty.{percent}", shape, 3.5, "burst", on_s=0.005, period_s=0.5 / percent)
         for percent in (10, 20, 30, 40, 50, 60, 70, 80, 90)
     ]
     square = [
@@ -213,7 +213,7 @@ def _bursts() -> list[OpCase]:
             "square wave",
             f"burst.{ms}ms",
             shape,
-            8.0 if ms < 500 else 12.0,
+            6.0 if ms < 500 else 10.0,
             "burst",
             on_s=ms * 1e-3,
             period_s=2 * ms * 1e-3 + 0.007,
@@ -221,9 +221,9 @@ def _bursts() -> list[OpCase]:
         for ms in (20, 50, 100, 250, 1000)
     ]
     soak = [
-        OpCase("soak", "soak", shape, 40.0),
-        OpCase("soak", "cool-down", None, 20.0),
-        OpCase("soak", "idle", None, 5.0),
+        OpCase("soak", "soak", shape, 35.0),
+        OpCase("soak", "cool-down", None, 18.0),
+        OpCase("soak", "idle", None, 4.0),
     ]
     return duty + square + soak
 
@@ -254,7 +254,7 @@ def _beside() -> list[OpCase]:
         )
     ]
     together = [
-        OpCase("overlap", f"gemm+{what}.{blocks}", gemm, 4.0, "beside", beside=what, blocks=blocks)
+        OpCase("overlap", f"gemm+{what}.{blocks}", gemm, 3.0, "beside", beside=what, blocks=blocks)
         for what, blocks in (("spin", 16), ("spin", 32), ("copy", 8), ("copy", 16), ("copy", 32))
     ]
-    return [*alone, *together, OpCase("overlap", "stream+copy.16", stream, 3.0, "beside", beside="copy", blocks=16)]
+    return [*alone, *together, OpCase("overlap", "stream+copy.16", stream, 2.5, "beside", beside="copy", blocks=16)]

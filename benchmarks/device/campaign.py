@@ -1,0 +1,193 @@
+"""A campaign on one real GPU: training configurations and emulated ranks, one after the other under one sampler.
+
+    PYTHONPATH=src python3 benchmarks/device/campaign.py OUT --part training|ranks|overhead [--take A]
+
+Needs Python, torch, numpy and pynvml. Each run leaves its window and its marks; `summarise.py` makes results of them.
+"""
+
+import argparse
+import gc
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from charllm import mark
+from charllm.catalog.resolve import resolve_run
+from charllm.measure.emulation.generate import generate_timeline
+from charllm.measure.emulation.player import Player
+from charllm.measure.launch import sampling
+from charllm.measure.trainer.train import train
+from charllm.spec.request import merge
+
+STEADY_S, SHORT_S, RANK_S = 25.0, 20.0, 8.0
+ONE_GPU = {"cluster": "h200x1", "framework": "pytorch-eager"}
+GPT = {
+    **ONE_GPU,
+    "model": {"base": "gpt3-1.3b", "dropout_fraction": 0.0},
+    "training": {"seq_length": 2048, "global_batch_size": 8},
+}
+LLAMA = {
+    **ONE_GPU,
+    "model": {"base": "llama3-8b", "layers": 8, "vocab": 32000},
+    "training": {"seq_length": 4096, "global_batch_size": 8},
+}
+MOE = {
+    **ONE_GPU,
+    "model": {"base": "mixtral-8x7b", "layers": 4},
+    "training": {"seq_length": 4096, "global_batch_size": 8},
+}
+LORA = {
+    **ONE_GPU,
+    "model": {"base": "llama3-8b", "layers": 16, "vocab": 32000},
+    "training": {"seq_length": 4096, "global_batch_size": 8, "lora_rank": 16},
+}
+
+
+def configured(base: dict[str, Any], mbs: int, recompute: str = "none") -> dict[str, Any]:
+    merged: dict[str, Any] = merge(base, {"training": {"micro_batch_size": mbs, "recompute": recompute}})
+    return merged
+
+
+TRAINING: dict[str, tuple[dict[str, Any], float]] = {
+    "gpt-mbs1": (configured(GPT, 1), STEADY_S),
+    "gpt-mbs4": (configured(GPT, 4), STEADY_S),
+    "gpt-mbs8": (configured(GPT, 8), STEADY_S),
+    "gpt-mbs8-full": (configured(GPT, 8, "full"), STEADY_S),
+    "llama-mbs1": (configured(LLAMA, 1), STEADY_S),
+    "llama-mbs4": (configured(LLAMA, 4), STEADY_S),
+    "moe-mbs2": (configured(MOE, 2), STEADY_S),
+    "lora-mbs2": (configured(LORA, 2), STEADY_S),
+    "gpt-mbs2": (configured(GPT, 2), SHORT_S),
+    "gpt-mbs4-selective": (configured(GPT, 4, "selective"), SHORT_S),
+    "gpt-mbs4-full": (configured(GPT, 4, "full"), SHORT_S),
+    "llama-mbs2": (configured(LLAMA, 2), SHORT_S),
+    "llama-mbs8": (configured(LLAMA, 8), SHORT_S),
+    "llama-mbs4-full": (configured(LLAMA, 4, "full"), SHORT_S),
+    "llama-mbs4-selective": (configured(LLAMA, 4, "selective"), SHORT_S),
+    "moe-mbs1": (configured(MOE, 1), SHORT_S),
+    "moe-mbs4": (configured(MOE, 4), SHORT_S),
+    "lora-mbs1": (configured(LORA, 1), SHORT_S),
+    "lora-mbs4": (configured(LORA, 4), SHORT_S),
+    "lora-mbs4-full": (configured(LORA, 4, "full"), SHORT_S),
+}
+
+PAPER = {"cluster": "h200x32", "framework": "nemo"}
+
+
+def paper_rank(model: str, mbs: int, **parallelism: Any) -> dict[str, Any]:
+    training = {"global_batch_size": 128, "micro_batch_size": mbs, "recompute": "full" if mbs > 1 else "none"}
+    return {**PAPER, "model": model, "parallelism": parallelism, "training": training}
+
+
+RANKS: dict[str, tuple[dict[str, Any], int]] = {
+    "gpt3-tp8-pp4-mbs1": (paper_rank("gpt3-175b", 1, tp=8, pp=4), 8),
+    "gpt3-tp8-pp4-mbs8": (paper_rank("gpt3-175b", 8, tp=8, pp=4), 8),
+    "gpt3-tp2-pp16-mbs1": (paper_rank("gpt3-175b", 1, tp=2, pp=16), 8),
+    "gpt3-tp2-pp16-mbs8": (paper_rank("gpt3-175b", 8, tp=2, pp=16), 8),
+    "llama3-tp4-pp4-mbs1": (paper_rank("llama3-70b", 1, tp=4, pp=4, overlap=["tp"]), 8),
+    "mixtral-ep8-mbs1": (paper_rank("mixtral-8x7b", 1, ep=8), 0),
+}
+
+
+def play_training(out: Path, take: str) -> None:
+    for name, (request, seconds_s) in TRAINING.items():
+        timed(out, take, name, request, lambda request=request, seconds_s=seconds_s: drain(request, seconds_s))
+
+
+def drain(request: dict[str, Any], seconds_s: float) -> list[float]:
+    return [step.loss for step in train(resolve_run(request), "cuda", None, seconds_s)]
+
+
+def play_ranks(out: Path, take: str) -> None:
+    for name, (request, rank) in RANKS.items():
+        timeline = generate_timeline(resolve_run(request), rank)
+        player = Player(timeline, "cuda")
+        timed(out, take, name, {**request, "rank": rank}, lambda player=player: player.play(RANK_S))
+
+
+def measure_overhead(out: Path, take: str) -> None:
+    """Train in turns with the sampler and without: its cost is their difference, and two turns alike are the noise."""
+    run = resolve_run(configured(GPT, 8))
+    turns = []
+    steps = train(run, "cuda", None, 1000.0)
+    for _ in range(8):
+        next(steps)
+    for turn in range(10):
+        sampled = turn % 2 == 1
+        if sampled:
+            with sampling(_new(out / f"overhead-{take}-{turn}"), "nvml", 100.0):
+                turns.append([sampled, _time_steps(steps)])
+        else:
+            turns.append([sampled, _time_steps(steps)])
+    (out / f"overhead-{take}.json").write_text(json.dumps(turns))
+
+
+def _time_steps(steps: Any, seconds_s: float = 4.0) -> list[float]:
+    start = time.monotonic()
+    times = []
+    while time.monotonic() - start < seconds_s:
+        times.append(next(steps).seconds_s)
+    return times
+
+
+def _new(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
+
+
+def timed(out: Path, take: str, name: str, request: dict[str, Any], play: Callable[[], Any]) -> None:
+    """Run one configuration and append its window to the record."""
+    start_s = time.monotonic()
+    error, told = "", None
+    try:
+        told = play()
+    except (RuntimeError, torch.cuda.OutOfMemoryError) as failure:
+        error = str(failure).splitlines()[0]
+    torch.cuda.synchronize()
+    window = {
+        "name": name,
+        "take": take,
+        "start_s": start_s,
+        "end_s": time.monotonic(),
+        "request": request,
+        "error": error,
+    }
+    if isinstance(told, list) and told:
+        window["loss_first"], window["loss_last"] = told[0], told[-1]
+    with (out / "windows.jsonl").open("a") as file:
+        file.write(json.dumps(window) + "\n")
+    print(
+        name, round(window["end_s"] - start_s, 1), error, window.get("loss_first"), window.get("loss_last"), flush=True
+    )
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+PARTS = {"training": play_training, "ranks": play_ranks}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--part", required=True)
+    parser.add_argument("--take", default="A")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for part in arguments.part.split(","):
+        if part == "overhead":
+            measure_overhead(arguments.out, arguments.take)
+            continue
+        folder = _new(arguments.out / f"{part}-{arguments.take}")
+        mark.record_to(str(folder))
+        with sampling(folder, "nvml", 100.0):
+            time.sleep(2.0)
+            PARTS[part](folder, arguments.take)
+            time.sleep(2.0)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,7 @@ import gc
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ RANKS: dict[str, tuple[dict[str, Any], int]] = {
 
 def play_training(out: Path, take: str) -> None:
     for name, (request, seconds_s) in TRAINING.items():
-        timed(out, take, name, request, lambda request=request, seconds_s=seconds_s: drain(request, seconds_s))
+        timed(out, take, name, request, partial(drain, request, seconds_s))
 
 
 def drain(request: dict[str, Any], seconds_s: float) -> list[float]:
@@ -106,7 +107,7 @@ def play_ranks(out: Path, take: str) -> None:
     for name, (request, rank) in RANKS.items():
         timeline = generate_timeline(resolve_run(request), rank)
         player = Player(timeline, "cuda")
-        timed(out, take, name, {**request, "rank": rank}, lambda player=player: player.play(RANK_S))
+        timed(out, take, name, {**request, "rank": rank}, partial(player.play, RANK_S))
 
 
 def measure_overhead(out: Path, take: str) -> None:
@@ -152,7 +153,7 @@ def timed(out: Path, take: str, name: str, request: dict[str, Any], play: Callab
         "name": name,
         "take": take,
         "start_s": start_s,
-        "end_s": time.monotonic(),
+        "end_s": end_s,
         "request": request,
         "error": error,
     }
@@ -160,9 +161,7 @@ def timed(out: Path, take: str, name: str, request: dict[str, Any], play: Callab
         window["loss_first"], window["loss_last"] = told[0], told[-1]
     with (out / "windows.jsonl").open("a") as file:
         file.write(json.dumps(window) + "\n")
-    print(
-        name, round(window["end_s"] - start_s, 1), error, window.get("loss_first"), window.get("loss_last"), flush=True
-    )
+    print(name, round(end_s - start_s, 1), error, window.get("loss_first"), window.get("loss_last"), flush=True)
     gc.collect()
     torch.cuda.empty_cache()
 

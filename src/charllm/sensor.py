@@ -137,6 +137,29 @@ def find_steps(times_s: ArrayLike, energy_j: ArrayLike) -> CounterSteps:
     return CounterSteps(times[changed], energy[changed])
 
 
+def shape_steps(steps: CounterSteps, times_s: ArrayLike, instant_w: ArrayLike) -> CounterSteps:
+    """Spread each step of the counter over time as instant readings inside it suggest; its energy stays the counter's.
+
+    Where the counter is read less often than instant power, this tells on which side of a window's edge energy went.
+    """
+    times, power = np.asarray(times_s, dtype=np.float64), np.asarray(instant_w, dtype=np.float64)
+    known = np.isfinite(power)
+    times, power = times[known], power[known]
+    if len(steps.times_s) < 2 or len(times) < 2:
+        return steps
+    inside = (times > steps.times_s[0]) & (times < steps.times_s[-1])
+    grid = np.unique(np.concatenate([steps.times_s, times[inside]]))
+    held = power[np.clip(np.searchsorted(times, grid[:-1], side="right") - 1, 0, len(power) - 1)]
+    seen = np.concatenate([[0.0], np.cumsum(np.diff(grid) * held)])
+    at_steps = np.interp(steps.times_s, grid, seen)
+    place = np.clip(np.searchsorted(steps.times_s, grid, side="right") - 1, 0, len(steps.times_s) - 2)
+    span = np.diff(at_steps)[place]
+    even = (grid - steps.times_s[place]) / np.diff(steps.times_s)[place]
+    fraction = np.where(span > 0, (seen - at_steps[place]) / np.where(span > 0, span, 1.0), even)
+    energy = steps.energy_j[place] + fraction * np.diff(steps.energy_j)[place]
+    return CounterSteps(grid, energy)
+
+
 def mean_power(steps: CounterSteps, start_s: float, end_s: float) -> Estimate:
     """Infer the mean power of a window from the counter, with its error."""
     energy = steps.between(start_s, end_s)

@@ -21,7 +21,7 @@ from charllm.measure.kernels.device_code import make_limited_copy, make_spin
 from charllm.measure.kernels.shape import KernelShape
 from charllm.measure.kernels.torch_kernels import KERNELS, make_kernel
 from charllm.measure.launch import sampling
-from charllm.measure.quantities import FAST, QUANTITIES
+from charllm.measure.quantities import BEATS, QUANTITIES
 from charllm.measure.recording import read_recording
 from charllm.measure.telemetry import open_source
 from charllm.measure.window import look
@@ -40,7 +40,7 @@ def test_every_fast_quantity_is_read() -> None:
     found = source.facts.capabilities[identity.uuid]
     print(json.dumps({name: [one.supported, one.reason, round(one.call_s * 1e6)] for name, one in found.items()}))
     print(json.dumps(source.facts.details), identity)
-    assert all(found[name].supported for name in FAST)
+    assert all(found[name].supported for name in BEATS["fast"])
     assert set(found) == set(QUANTITIES)
 
 
@@ -89,7 +89,7 @@ def test_the_sampler_reads_a_hundred_times_a_second_and_agrees_with_the_counter(
 
 def test_every_mode_of_the_bench_runs() -> None:
     place = folder()
-    chosen = {}
+    chosen: dict[tuple[str, str, bool], OpCase] = {}
     for case in full_suite():
         chosen.setdefault((case.mode, case.beside, case.shape is None), case._replace(seconds_s=0.5))
     cases: list[OpCase] = list(chosen.values())

@@ -7,17 +7,17 @@ class Quantity(NamedTuple):
     """One thing a telemetry source may read."""
 
     meaning: str
-    fast: bool = False
-    """Whether it is read on every beat; the others are read on a slower one."""
+    beat: str = "slow"
+    """How often it is read: a key of BEATS."""
 
 
 QUANTITIES: dict[str, Quantity] = {
-    "power_instant_w": Quantity("Board power, mean over the sensor's box.", fast=True),
-    "power_average_w": Quantity("Board power, mean over the last second.", fast=True),
-    "energy_j": Quantity("Energy since the driver was loaded.", fast=True),
-    "temperature_c": Quantity("Temperature the vendor's tool shows.", fast=True),
-    "clock_hz": Quantity("Clock of the multiprocessors.", fast=True),
-    "limits": Quantity("What holds the clock down: bits of LIMITS.", fast=True),
+    "power_instant_w": Quantity("Board power, mean over the sensor's box.", beat="fast"),
+    "power_average_w": Quantity("Board power, mean over the last second.", beat="fast"),
+    "energy_j": Quantity("Energy since the driver was loaded.", beat="energy"),
+    "temperature_c": Quantity("Temperature the vendor's tool shows.", beat="fast"),
+    "clock_hz": Quantity("Clock of the multiprocessors.", beat="fast"),
+    "limits": Quantity("What holds the clock down: bits of LIMITS.", beat="fast"),
     "memory_temperature_c": Quantity("Temperature of the memory."),
     "margin_k": Quantity("Kelvins to the nearest slowdown."),
     "memory_clock_hz": Quantity("Clock of the memory."),
@@ -40,8 +40,12 @@ QUANTITIES: dict[str, Quantity] = {
 }
 """Name (with its unit): what it is."""
 
-FAST = tuple(name for name, quantity in QUANTITIES.items() if quantity.fast)
-SLOW = tuple(name for name, quantity in QUANTITIES.items() if not quantity.fast)
+BEATS: dict[str, tuple[str, ...]] = {
+    beat: tuple(name for name, quantity in QUANTITIES.items() if quantity.beat == beat)
+    for beat in ("fast", "energy", "slow")
+}
+"""fast: on every beat. energy: when the board shows new readings, as often as the call's cost allows (milliseconds on
+an H200). slow: once a second."""
 COUNTERS = (
     "energy_j", "power_limited_s", "thermally_limited_s", "board_limited_s", "pcie_sent_bytes", "pcie_received_bytes",
     "link_sent_bytes", "link_received_bytes", "ecc_errors",

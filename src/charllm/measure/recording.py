@@ -17,14 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from charllm.errors import SpecError
-from charllm.measure.quantities import FAST, SLOW
+from charllm.measure.quantities import BEATS, QUANTITIES
 from charllm.measure.telemetry.source import Capability, GpuIdentity, Reading, SourceFacts
 from charllm.units import NANO
 
 FORMAT, VERSION = "charllm-recording", 1
 HEADER_FILE, SAMPLES_FILE = "recording.json", "samples.csv"
 FLUSH_S, FLUSH_BYTES = 0.25, 1 << 16
-BEATS: dict[str, tuple[str, ...]] = {"fast": FAST, "slow": SLOW}
 
 Floats = NDArray[np.float64]
 
@@ -102,13 +101,17 @@ class Recording:
     series: dict[int, dict[str, Series]]
     """GPU's place: beat: series."""
 
+    def known(self, gpu: int, quantity: str) -> tuple[Floats, Floats]:
+        """Return times and values of a quantity where it was read."""
+        return self.series_of(gpu, quantity).known(quantity)
+
+    def series_of(self, gpu: int, quantity: str) -> Series:
+        """Return the beat that a quantity is read on."""
+        return self.series[gpu][QUANTITIES[quantity].beat]
+
     def fast(self, gpu: int) -> Series:
         """Return what was read on every beat."""
         return self.series[gpu]["fast"]
-
-    def slow(self, gpu: int) -> Series:
-        """Return what was read on the slower beat."""
-        return self.series[gpu]["slow"]
 
 
 def read_recording(folder: Path) -> Recording:

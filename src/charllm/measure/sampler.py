@@ -16,13 +16,17 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from charllm.measure.quantities import FAST, SLOW
+from charllm.measure.quantities import BEATS
 from charllm.measure.recording import RecordingWriter
 from charllm.measure.telemetry import open_source
-from charllm.measure.telemetry.source import Source
+from charllm.measure.telemetry.source import Reading, Source
 from charllm.units import GIGA, NANO
 
 SLOW_PERIOD_S = 1.0
+ENERGY_PERIOD_S, ENERGY_SHARE = 0.09, 0.02
+"""The counter is read once for each of its steps, or less often where that would take more than 2 % of a core."""
+REFRESH_LATE_S = 0.15
+"""Power that stays the same for longer than this (an idle board) does not keep the counter from being read."""
 SELF_FILE = "sampler.json"
 
 
@@ -48,28 +52,22 @@ class Beats(NamedTuple):
 
 
 def sample(source: Source, gpus: tuple[int, ...], folder: Path, rate_hz: float, stop_fd: int) -> Beats:
-    """Read until the other end of `stop_fd` closes; fast quantities on every beat, slow ones in turn once a second."""
+    """Read until the other end of `stop_fd` closes."""
     writer = RecordingWriter(folder, source.facts, {"rate_hz": str(rate_hz), "sampled": ",".join(map(str, gpus))})
+    readers = [GpuReader(source, writer, gpu) for gpu in gpus]
     period_ns = int(GIGA / rate_hz)
     start_ns = next_ns = time.monotonic_ns()
-    slow_due_ns = start_ns
-    rows = missed = late_max_ns = read_ns = 0
+    rows = missed = late_max_ns = 0
     cpu_start_s = time.process_time()
-    announced = False
     while not _is_closed(stop_fd, max(0, next_ns - time.monotonic_ns())):
         now_ns = time.monotonic_ns()
         late_max_ns = max(late_max_ns, now_ns - next_ns)
-        for gpu in gpus:
-            read_ns += _write_row(source, writer, "fast", gpu, FAST)
+        for reader in readers:
+            reader.beat(now_ns)
         rows += 1
-        if now_ns >= slow_due_ns:
-            for gpu in gpus:
-                read_ns += _write_row(source, writer, "slow", gpu, SLOW)
-            slow_due_ns = now_ns + int(SLOW_PERIOD_S * GIGA)
-        if not announced:
+        if rows == 1:
             writer.flush(now_ns)
             print("ready", flush=True)
-            announced = True
         next_ns += period_ns
         behind = (time.monotonic_ns() - next_ns) // period_ns
         if behind > 0:
@@ -78,15 +76,42 @@ def sample(source: Source, gpus: tuple[int, ...], folder: Path, rate_hz: float, 
     writer.close()
     elapsed_s = (time.monotonic_ns() - start_ns) * NANO
     cpu_s = time.process_time() - cpu_start_s
+    read_ns = sum(reader.read_ns for reader in readers)
     return Beats(rows, missed, elapsed_s, cpu_s, read_ns * NANO, late_max_ns * NANO)
 
 
-def _write_row(source: Source, writer: RecordingWriter, beat: str, gpu: int, quantities: tuple[str, ...]) -> int:
-    start_ns, wall_ns = time.monotonic_ns(), time.time_ns()
-    readings = source.read(gpu, quantities)
-    duration_ns = time.monotonic_ns() - start_ns
-    writer.write(beat, gpu, (start_ns, wall_ns, duration_ns), readings)
-    return duration_ns
+class GpuReader:
+    """Reads one GPU: fast quantities on every beat, the counter when the board shows something new, the rest each second."""
+
+    def __init__(self, source: Source, writer: RecordingWriter, gpu: int) -> None:
+        self._source, self._writer, self._gpu = source, writer, gpu
+        self.read_ns = 0
+        self._shown: list[Reading] = []
+        self._slow_due_ns = self._energy_due_ns = 0
+        self._energy_period_ns = 0
+
+    def beat(self, now_ns: int) -> None:
+        """Read what is due."""
+        readings = self._read("fast")
+        power = readings[:2]
+        refreshed = power != self._shown
+        self._shown = power
+        if now_ns >= self._energy_due_ns and (refreshed or now_ns >= self._energy_due_ns + int(REFRESH_LATE_S * GIGA)):
+            before_ns = self.read_ns
+            self._read("energy")
+            self._energy_period_ns = max(int(ENERGY_PERIOD_S * GIGA), int((self.read_ns - before_ns) / ENERGY_SHARE))
+            self._energy_due_ns = now_ns + self._energy_period_ns
+        if now_ns >= self._slow_due_ns:
+            self._read("slow")
+            self._slow_due_ns = now_ns + int(SLOW_PERIOD_S * GIGA)
+
+    def _read(self, beat: str) -> list[Reading]:
+        start_ns, wall_ns = time.monotonic_ns(), time.time_ns()
+        readings = self._source.read(self._gpu, BEATS[beat])
+        duration_ns = time.monotonic_ns() - start_ns
+        self._writer.write(beat, self._gpu, (start_ns, wall_ns, duration_ns), readings)
+        self.read_ns += duration_ns
+        return readings
 
 
 def _is_closed(stop_fd: int, wait_ns: int) -> bool:

@@ -77,7 +77,7 @@ def _settled(measured: Measured, steps: list[Step], warnings: list[str]) -> tupl
     start_s, end_s = (steps[0].start_s, steps[-1].end_s) if steps else (measured.start_s, measured.end_s)
     starts = []
     for gpu in measured.recording.series:
-        times, temperature = measured.recording.fast(gpu).known("temperature_c")
+        times, temperature = measured.recording.known(gpu, "temperature_c")
         inside = (times >= start_s) & (times <= end_s)
         starts.append(settled_from(times[inside], temperature[inside]))
     if not starts:
@@ -231,7 +231,7 @@ def _swing(window: Window) -> float | None:
 def _smallest(recording: Recording, start_s: float, end_s: float) -> float | None:
     found = []
     for gpu in recording.series:
-        times, margin = recording.slow(gpu).known("margin_k")
+        times, margin = recording.known(gpu, "margin_k")
         found += list(margin[(times >= start_s) & (times <= end_s)])
     return float(min(found)) if found else None
 

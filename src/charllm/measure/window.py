@@ -6,7 +6,7 @@ import numpy as np
 
 from charllm.measure.quantities import COUNTERS, LIMITS
 from charllm.measure.recording import Recording, Series
-from charllm.sensor import Estimate, Floats, find_steps, integrate_instant
+from charllm.sensor import Estimate, Floats, find_steps, integrate_instant, shape_steps
 
 CAUSES = ("power", "thermal", "brake")
 
@@ -37,7 +37,7 @@ class Window(NamedTuple):
 def look(recording: Recording, gpu: int, start_s: float, end_s: float) -> Window:
     """Describe one GPU between two times of the monotonic clock."""
     series = recording.fast(gpu)
-    energy = _energy(series, start_s, end_s)
+    energy = _energy(recording, gpu, start_s, end_s)
     instant_times, instant = _inside(series, "power_instant_w", start_s, end_s)
     _, temperature = _inside(series, "temperature_c", start_s, end_s)
     clock_times, clock = _inside(series, "clock_hz", start_s, end_s)
@@ -64,7 +64,7 @@ def counted(recording: Recording, gpu: int, quantity: str, start_s: float, end_s
     """Return how much a counter grew in a window, between the readings nearest to its edges."""
     if quantity not in COUNTERS:
         raise KeyError(quantity)
-    times, values = recording.slow(gpu).known(quantity)
+    times, values = recording.known(gpu, quantity)
     if len(times) < 2 or times[-1] <= start_s or times[0] >= end_s:
         return None
     grown = np.interp([start_s, end_s], times, np.maximum.accumulate(values))
@@ -73,12 +73,12 @@ def counted(recording: Recording, gpu: int, quantity: str, start_s: float, end_s
 
 def highest(recording: Recording, gpu: int, quantity: str, start_s: float, end_s: float) -> float | None:
     """Return the largest reading of a slow quantity in a window."""
-    times, values = recording.slow(gpu).known(quantity)
+    times, values = recording.known(gpu, quantity)
     return _extreme(values[(times >= start_s) & (times <= end_s)], np.max)
 
 
-def _energy(series: Series, start_s: float, end_s: float) -> Estimate | None:
-    steps = find_steps(*series.known("energy_j"))
+def _energy(recording: Recording, gpu: int, start_s: float, end_s: float) -> Estimate | None:
+    steps = shape_steps(find_steps(*recording.known(gpu, "energy_j")), *recording.known(gpu, "power_instant_w"))
     return steps.between(start_s, end_s) if steps.covers(start_s, end_s) else None
 
 

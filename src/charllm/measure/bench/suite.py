@@ -65,9 +65,7 @@ def _large_gemms() -> list[OpCase]:
             "fc1": (4 * GPT3 // tp, GPT3),
             "fc2": (GPT3, 4 * GPT3 // tp),
         }
-        cases += [
-            _gemm("gemm", f"gpt3.{name}.tp{tp}", 2048, n, k, repeated=tp == 8) for name, (n, k) in shapes.items()
-        ]
+        cases += [_gemm("gemm", f"gpt3.{name}.tp{tp}", 2048, n, k, repeated=tp == 8) for name, (n, k) in shapes.items()]
     for tp in (2, 8):
         cases += [
             _gemm("gemm", f"llama70.gate-up.tp{tp}", 8192, 57344 // tp, LLAMA70, repeated=tp == 8),

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from charllm.measure.quantities import FAST
 from charllm.measure.recording import Recording, Series, read_recording
 from charllm.measure.telemetry.source import Reading, SourceFacts, TelemetryError
 
@@ -26,8 +25,7 @@ class Replay:
     def read(self, gpu: int, quantities: tuple[str, ...]) -> list[Reading]:
         """Return the last readings before the present place in the recording; at its end it stays."""
         now_s = self._first_s + time.monotonic() - self._opened_s
-        series = {name: self._recording.fast(gpu) if name in FAST else self._recording.slow(gpu) for name in quantities}
-        return [_reading_at(series[name], name, now_s) for name in quantities]
+        return [_reading_at(self._recording.series_of(gpu, name), name, now_s) for name in quantities]
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -149,6 +149,7 @@ def timed(out: Path, take: str, name: str, request: dict[str, Any], play: Callab
     except (RuntimeError, torch.cuda.OutOfMemoryError) as failure:
         error = str(failure).splitlines()[0]
     torch.cuda.synchronize()
+    end_s = time.monotonic()
     window = {
         "name": name,
         "take": take,

@@ -137,10 +137,11 @@ def find_steps(times_s: ArrayLike, energy_j: ArrayLike) -> CounterSteps:
     return CounterSteps(times[changed], energy[changed])
 
 
-def shape_steps(steps: CounterSteps, times_s: ArrayLike, instant_w: ArrayLike) -> CounterSteps:
+def shape_steps(steps: CounterSteps, times_s: ArrayLike, instant_w: ArrayLike, sensor: Sensor = HOPPER) -> CounterSteps:
     """Spread each step of the counter over time as instant readings inside it suggest; its energy stays the counter's.
 
     Where the counter is read less often than instant power, this tells on which side of a window's edge energy went.
+    A reading tells of the time before it was shown, so that it is taken to hold for the refresh period before.
     """
     times, power = np.asarray(times_s, dtype=np.float64), np.asarray(instant_w, dtype=np.float64)
     known = np.isfinite(power)
@@ -149,7 +150,8 @@ def shape_steps(steps: CounterSteps, times_s: ArrayLike, instant_w: ArrayLike) -
         return steps
     inside = (times > steps.times_s[0]) & (times < steps.times_s[-1])
     grid = np.unique(np.concatenate([steps.times_s, times[inside]]))
-    held = power[np.clip(np.searchsorted(times, grid[:-1], side="right") - 1, 0, len(power) - 1)]
+    shown = np.searchsorted(times, grid[:-1] + sensor.refresh_s, side="right") - 1
+    held = power[np.clip(shown, 0, len(power) - 1)]
     seen = np.concatenate([[0.0], np.cumsum(np.diff(grid) * held)])
     at_steps = np.interp(steps.times_s, grid, seen)
     place = np.clip(np.searchsorted(steps.times_s, grid, side="right") - 1, 0, len(steps.times_s) - 2)
@@ -167,14 +169,17 @@ def mean_power(steps: CounterSteps, start_s: float, end_s: float) -> Estimate:
     return Estimate(energy.value / duration_s, energy.error / duration_s)
 
 
-def integrate_instant(times_s: ArrayLike, instant_w: ArrayLike, start_s: float, end_s: float) -> float:
-    """Add instant readings up to an energy: each stands for the time until the next new one.
+def integrate_instant(
+    times_s: ArrayLike, instant_w: ArrayLike, start_s: float, end_s: float, sensor: Sensor = HOPPER
+) -> float:
+    """Add instant readings up to an energy: each stands for the refresh period before it was shown.
 
     Of the time it stands for, a reading has seen only its box: for loads that repeat with the refresh period this
     can be wrong by tens of per cent, for others it averages out.
     """
     times, power = np.asarray(times_s, dtype=np.float64), np.asarray(instant_w, dtype=np.float64)
     known = np.isfinite(power)
-    times, power = times[known], power[known]
+    times, power = times[known] - sensor.refresh_s, power[known]
     edges = np.clip(np.append(times, end_s), start_s, end_s)
+    edges[0] = start_s
     return float(np.sum(np.diff(edges) * power))

@@ -81,7 +81,7 @@ def sample(source: Source, gpus: tuple[int, ...], folder: Path, rate_hz: float, 
 
 
 class GpuReader:
-    """Reads one GPU: fast quantities on every beat, the counter when the board shows something new, the rest each second."""
+    """Reads one GPU: fast quantities on every beat, the counter when the board refreshes, the rest each second."""
 
     def __init__(self, source: Source, writer: RecordingWriter, gpu: int) -> None:
         self._source, self._writer, self._gpu = source, writer, gpu

@@ -38,6 +38,7 @@ def look(recording: Recording, gpu: int, start_s: float, end_s: float) -> Window
     """Describe one GPU between two times of the monotonic clock."""
     series = recording.fast(gpu)
     energy = _energy(recording, gpu, start_s, end_s)
+    known_instant = recording.known(gpu, "power_instant_w")
     instant_times, instant = _inside(series, "power_instant_w", start_s, end_s)
     _, temperature = _inside(series, "temperature_c", start_s, end_s)
     clock_times, clock = _inside(series, "clock_hz", start_s, end_s)
@@ -45,7 +46,7 @@ def look(recording: Recording, gpu: int, start_s: float, end_s: float) -> Window
     return Window(
         duration_s=end_s - start_s,
         energy_j=energy,
-        instant_energy_j=integrate_instant(instant_times, instant, start_s, end_s) if len(instant) else None,
+        instant_energy_j=integrate_instant(*known_instant, start_s, end_s) if len(instant) else None,
         power_mean_w=energy.value / (end_s - start_s) if energy else _time_mean(instant_times, instant, start_s, end_s),
         power_peak_sensor_w=_extreme(instant, np.max),
         temperature_start_c=float(temperature[0]) if len(temperature) else None,

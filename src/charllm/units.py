@@ -8,7 +8,7 @@ from functools import lru_cache
 
 KIB, MIB, GIB, TIB = 2.0**10, 2.0**20, 2.0**30, 2.0**40
 KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
-NANO = 1e-9
+MILLI, MICRO, NANO = 1e-3, 1e-6, 1e-9
 
 SUFFIXES: dict[str, tuple[str, float]] = {
     "bytes": ("bytes", 1.0),
@@ -31,8 +31,8 @@ SUFFIXES: dict[str, tuple[str, float]] = {
     "tflop_per_s": ("flop_per_s", TERA),
     "pflop_per_s": ("flop_per_s", PETA),
     "s": ("s", 1.0),
-    "ms": ("s", 1e-3),
-    "us": ("s", 1e-6),
+    "ms": ("s", MILLI),
+    "us": ("s", MICRO),
     "hz": ("hz", 1.0),
     "mhz": ("hz", MEGA),
     "ghz": ("hz", GIGA),

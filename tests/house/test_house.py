@@ -61,7 +61,8 @@ def test_conversions_live_in_one_file() -> None:
 
 def test_the_environment_is_read_by_nobody_below_the_command_line() -> None:
     for path in FILES:
-        if path.parent.name != "cli":
+        # Marks are called from inside someone else's job, where no command line of ours has run.
+        if path.parent.name != "cli" and path.name != "mark.py":
             assert "os.environ" not in path.read_text(), path
 
 

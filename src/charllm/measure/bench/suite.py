@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from charllm.measure.kernels.shape import KernelShape
+from charllm.units import MILLI
 
 CAPPED_S, SHORT_S = 5.0, 2.0
 """Ops that meet the power cap run long enough for the counter's 100 ms steps to matter less than 1 %."""
@@ -209,14 +210,14 @@ def _bursts() -> list[OpCase]:
     square = [
         OpCase(
             "square wave",
-            f"burst.{ms}ms",
+            f"burst.{on_s / MILLI:.0f}ms",
             shape,
-            6.0 if ms < 500 else 10.0,
+            6.0 if on_s < 0.5 else 10.0,
             "burst",
-            on_s=ms * 1e-3,
-            period_s=2 * ms * 1e-3 + 0.007,
+            on_s=on_s,
+            period_s=2 * on_s + 0.007,
         )
-        for ms in (20, 50, 100, 250, 1000)
+        for on_s in (0.02, 0.05, 0.1, 0.25, 1.0)
     ]
     soak = [
         OpCase("soak", "soak", shape, 35.0),

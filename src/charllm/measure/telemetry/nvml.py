@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable
+from importlib import metadata
 from typing import Any
 
 from charllm.measure.quantities import LIMITS, QUANTITIES
@@ -98,7 +99,7 @@ class Nvml:
         details = {
             "driver": str(self._attempt(self._nvml.nvmlSystemGetDriverVersion)),
             "nvml": str(self._attempt(self._nvml.nvmlSystemGetNVMLVersion)),
-            "binding": str(getattr(self._nvml, "__version__", "unknown")),
+            "binding": _binding_version(),
         }
         return SourceFacts("nvml", gpus, capabilities, details)
 
@@ -264,6 +265,13 @@ def _checked(value: Reading) -> Reading:
     if isinstance(value, str):
         return value
     return float(value) if math.isfinite(value) else "not_finite"
+
+
+def _binding_version() -> str:
+    try:
+        return metadata.version("nvidia-ml-py")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def _text(value: Any) -> str:

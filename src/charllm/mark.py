@@ -47,8 +47,13 @@ def phase(name: str) -> Iterator[None]:
 def _write(kind: str, name: str, value: str) -> None:
     file = _open()
     if file is not None:
-        clean = name.replace(",", ";").replace("\n", " ")
-        os.write(file, f"{time.monotonic_ns()},{time.time_ns()},{kind},{clean},{value}\n".encode())
+        clean = " ".join(name.replace(",", ";").split())
+        row = f"{time.monotonic_ns()},{time.time_ns()},{kind},{clean},{value}\n"
+        try:
+            os.write(file, row.encode(errors="replace"))
+        except OSError:
+            # A job must not fail because its marks cannot be kept.
+            return
 
 
 def _open() -> int | None:
@@ -65,5 +70,4 @@ def _create(path: str) -> int | None:
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     except OSError:
-        # A job must not fail because its marks cannot be kept.
         return None

@@ -61,9 +61,9 @@ class PowerCurve(NamedTuple):
 
 
 def refresh_times(start_s: float, end_s: float, sensor: Sensor = HOPPER, phase_s: float = 0.0) -> Floats:
-    """List the moments in a window at which the board shows new readings."""
-    first = np.ceil((start_s - phase_s) / sensor.refresh_s) * sensor.refresh_s + phase_s
-    return np.arange(first, end_s, sensor.refresh_s)
+    """List the moments in a window at which the board shows new readings; adjoining windows share none."""
+    first, end = (np.ceil((edge_s - phase_s) / sensor.refresh_s) for edge_s in (start_s, end_s))
+    return np.asarray(np.arange(first, end) * sensor.refresh_s + phase_s)
 
 
 def show_instant(curve: PowerCurve, times_s: ArrayLike, sensor: Sensor = HOPPER) -> Floats:
@@ -95,30 +95,44 @@ class CounterSteps(NamedTuple):
 
     times_s: Floats
     energy_j: Floats
+    peak_w: float = float("inf")
+    """No part of a step drew more than this."""
+    counter: "CounterSteps | None" = None
+    """The steps these were shaped from, where they are not the counter's own."""
 
     def between(self, start_s: float, end_s: float) -> Estimate:
         """Infer the energy of a window.
 
-        Between two changes energy is taken to grow evenly; the error bound is the energy that the cut steps could
-        hide on the other side of the cut. Adjoining windows add up exactly.
+        Between two points energy is taken to grow evenly; the error bound is the energy that the cut steps could hide
+        on the other side of the cut, for power between 0 and `peak_w`. Adjoining windows add up exactly.
+
+        Ignores: that a change is seen up to one poll late.
         """
         edges = np.array([start_s, end_s])
         energy = np.interp(edges, self.times_s, self.energy_j)
         return Estimate(float(energy[1] - energy[0]), sum(self._hidden_j(edge) for edge in (start_s, end_s)))
 
     def _hidden_j(self, edge_s: float) -> float:
-        """Bound what an even growth may get wrong at one edge: the smaller part of the step it cuts."""
-        after = int(np.searchsorted(self.times_s, edge_s))
-        if after == 0 or after == len(self.times_s):
+        """Bound what is wrong at one edge: how far the truth may lie from what is taken, inside the step it cuts."""
+        steps = self if self.counter is None else self.counter
+        after = int(np.searchsorted(steps.times_s, edge_s))
+        if after == 0 or after == len(steps.times_s) or steps.times_s[after] == edge_s:
             return 0.0
-        start, end = self.times_s[after - 1], self.times_s[after]
-        step_j = self.energy_j[after] - self.energy_j[after - 1]
-        cut_fraction = (edge_s - start) / (end - start)
-        return float(step_j * min(cut_fraction, 1.0 - cut_fraction))
+        (start_s, end_s), (start_j, end_j) = (column[after - 1 : after + 1] for column in steps[:2])
+        taken_j = float(np.interp(edge_s, self.times_s, self.energy_j))
+        least_j = max(start_j, end_j - self.peak_w * (end_s - edge_s))
+        most_j = min(end_j, start_j + self.peak_w * (edge_s - start_s))
+        return float(max(most_j - taken_j, taken_j - least_j))
 
     def covers(self, start_s: float, end_s: float) -> bool:
         """Tell whether a window lies inside what was seen."""
         return len(self.times_s) > 1 and bool(self.times_s[0] <= start_s and end_s <= self.times_s[-1])
+
+
+def without_resets(counts: Floats) -> Floats:
+    """Continue a counter over its resets: a smaller value begins a new count on top of the old."""
+    changes = np.diff(counts, prepend=counts[:1])
+    return np.asarray(counts + np.cumsum(np.where(changes < 0, counts - changes, 0.0)))
 
 
 def find_steps(times_s: ArrayLike, energy_j: ArrayLike) -> CounterSteps:
@@ -131,8 +145,7 @@ def find_steps(times_s: ArrayLike, energy_j: ArrayLike) -> CounterSteps:
     times, energy = times[known], energy[known]
     if len(times) == 0:
         return CounterSteps(times, energy)
-    changes = np.diff(energy, prepend=energy[0])
-    energy = energy + np.cumsum(np.where(changes < 0, energy - changes, 0.0))
+    energy = without_resets(energy)
     changed = np.concatenate([[True], np.diff(energy) > 0])
     return CounterSteps(times[changed], energy[changed])
 
@@ -141,7 +154,8 @@ def shape_steps(steps: CounterSteps, times_s: ArrayLike, instant_w: ArrayLike, s
     """Spread each step of the counter over time as instant readings inside it suggest; its energy stays the counter's.
 
     Where the counter is read less often than instant power, this tells on which side of a window's edge energy went.
-    A reading tells of the time before it was shown, so that it is taken to hold for the refresh period before.
+    A reading tells of the time before it was shown, so that it is taken to hold for the refresh period before. Errors
+    are bounded by the largest reading, or step where one is larger.
     """
     times, power = np.asarray(times_s, dtype=np.float64), np.asarray(instant_w, dtype=np.float64)
     known = np.isfinite(power)
@@ -159,7 +173,8 @@ def shape_steps(steps: CounterSteps, times_s: ArrayLike, instant_w: ArrayLike, s
     even = (grid - steps.times_s[place]) / np.diff(steps.times_s)[place]
     fraction = np.where(span > 0, (seen - at_steps[place]) / np.where(span > 0, span, 1.0), even)
     energy = steps.energy_j[place] + fraction * np.diff(steps.energy_j)[place]
-    return CounterSteps(grid, energy)
+    peak_w = max(np.max(power), np.max(np.diff(steps.energy_j) / np.diff(steps.times_s)))
+    return CounterSteps(grid, energy, float(peak_w), steps)
 
 
 def mean_power(steps: CounterSteps, start_s: float, end_s: float) -> Estimate:
@@ -172,13 +187,15 @@ def mean_power(steps: CounterSteps, start_s: float, end_s: float) -> Estimate:
 def integrate_instant(
     times_s: ArrayLike, instant_w: ArrayLike, start_s: float, end_s: float, sensor: Sensor = HOPPER
 ) -> float:
-    """Add instant readings up to an energy: each stands for the refresh period before it was shown.
+    """Add instant readings up to an energy: each stands for the refresh period before it was shown; NaN without any.
 
     Of the time it stands for, a reading has seen only its box: for loads that repeat with the refresh period this
     can be wrong by tens of per cent, for others it averages out.
     """
     times, power = np.asarray(times_s, dtype=np.float64), np.asarray(instant_w, dtype=np.float64)
     known = np.isfinite(power)
+    if not known.any():
+        return float("nan")
     times, power = times[known] - sensor.refresh_s, power[known]
     edges = np.clip(np.append(times, end_s), start_s, end_s)
     edges[0] = start_s

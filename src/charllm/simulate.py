@@ -7,21 +7,22 @@ import numpy as np
 from charllm.fit import explain_misfit, fits
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
-from charllm.result.metrics import fill_metrics, missing
+from charllm.result.metrics import AXES, fill_metrics, missing
 from charllm.result.provenance import describe_provenance
 from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec, idle_requests
+from charllm.timeline.step_time import StepTime, time_step
 from charllm.workload.memory import StageMemory, first_rank, stage_memories
 from charllm.workload.model_flop import model_flop
 from charllm.workload.parameters import count_active_parameters, count_parameters
-from charllm.workload.step import build_step
-from charllm.workload.totals import count_traffic, executed_flop
+from charllm.workload.step import Step, build_step
+from charllm.workload.totals import Traffic, count_traffic, executed_flop
 
-NOT_YET = "not predicted yet (this version knows what a step executes, sends and keeps, not how long it takes)"
+NOT_YET = "not predicted yet (this version knows seconds, not yet watts and degrees)"
 
 
-def simulate(run: RunSpec) -> RunResult:
-    """Return what a run needs: memory, arithmetic and traffic, for every rank and in all."""
+def simulate(run: RunSpec, *, ignore_memory: bool = False) -> RunResult:
+    """Return what a run needs and how long it takes; a run that does not fit has no times unless that is ignored."""
     step = build_step(run)
     memories = stage_memories(step)
     worst = max(memories, key=lambda memory: memory.total_bytes)
@@ -44,6 +45,8 @@ def simulate(run: RunSpec) -> RunResult:
         }
     )
     warnings = idle_requests(run)
+    if metrics["fits"] or ignore_memory:
+        metrics.update(time_metrics(step, time_step(step), traffic))
     if not metrics["fits"]:
         warnings.append(explain_misfit(run, worst))
     warnings.append(f"{NOT_YET}: {', '.join(missing(metrics))}")
@@ -56,6 +59,33 @@ def simulate(run: RunSpec) -> RunResult:
         provenance=describe_provenance(run),
         warnings=warnings,
     )
+
+
+def time_metrics(step: Step, timed: StepTime, traffic: Traffic) -> dict[str, Any]:
+    """Return the metrics that follow from a step's time."""
+    run = step.run
+    seconds, gpus = timed.step_time_s, run.parallelism.world
+    peak = run.cluster.gpu.peak_flop_per_s(run.training.precision)
+    return {
+        "step_time_s": seconds,
+        "tokens_per_s": run.tokens_per_step / seconds,
+        "tokens_per_s_per_gpu": run.tokens_per_step / seconds / gpus,
+        "mfu": model_flop(run) / seconds / (gpus * peak) if peak else None,
+        "breakdown_s": timed.breakdown_s,
+        "hidden_communication_s": {axis: timed.hidden_s.get(axis, 0.0) for axis in AXES},
+        "link_utilization_fraction": _link_use(run, traffic, seconds),
+    }
+
+
+def _link_use(run: RunSpec, traffic: Traffic, seconds: float) -> dict[str, float | None]:
+    """Return what is sent over each kind of link over what it could carry in the step, one way."""
+    node, fabric, nodes = run.cluster.node, run.cluster.fabric, run.cluster.nodes
+    can_carry = {
+        "nvlink": node.link_bandwidth_bytes_per_s * node.gpus * nodes,
+        "pcie": node.pcie_bandwidth_bytes_per_s * node.gpus * nodes,
+        "nic": fabric.nic_bandwidth_bytes_per_s * fabric.nics_per_node * nodes,
+    }
+    return {link: traffic.link_bytes[link] / (rate * seconds) if rate else None for link, rate in can_carry.items()}
 
 
 def _gpu_rows(run: RunSpec, memories: list[StageMemory]) -> list[dict[str, Any]]:

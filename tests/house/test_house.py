@@ -17,7 +17,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 420, 60
 UNITLESS = {
     # Ratios and counts of people's own choosing.
-    "oversubscription", "capacity_factor", "routing_skew", "stated_params", "stated_active_params",
+    "oversubscription", "capacity_factor", "routing_skew", "stated_params", "stated_active_params", "traffic_factor",
 }  # fmt: skip
 
 

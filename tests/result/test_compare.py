@@ -19,7 +19,7 @@ def test_metrics_come_with_their_ratio() -> None:
     assert by_name["parameters"].ratio == 1.0
     assert by_name["message_bytes_median.pp"].ratio == 2.0
     assert by_name["axis_bytes.ep"].ratio is None
-    assert "step_time_s" not in by_name
+    assert "power_mean_w" not in by_name
 
 
 def test_a_run_equals_itself() -> None:

@@ -2,13 +2,18 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
 
+from charllm.cli import INTERRUPTED
 from charllm.cli.progress import track
 from charllm.errors import SpecError
 from charllm.measure.bench.suite import OpCase, full_suite, short_suite
+from charllm.measure.device import require_device, telemetry_gpus
+
+LARGEST_SCALE, RATE_HZ = 100.0, 100.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,13 +38,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the suite under the sampler and write ops.csv."""
+    """Run the suite under the sampler and write ops.csv; an interrupt ends it with the ops so far."""
+    require_device(arguments.device)
     from charllm.measure.bench.run import run_suite
     from charllm.measure.bench.table import tabulate, to_csv
-    from charllm.measure.job import prepare_folder
-    from charllm.measure.launch import sampling
-    from charllm.measure.recording import read_recording
+    from charllm.measure.job import prepare_folder, read_sampled, until_last_reading
+    from charllm.measure.launch import AFTER_S, sampling, wait_idle
+    from charllm.measure.summary import Measured
 
+    cases = _chosen(arguments)
+    gpus = telemetry_gpus(arguments.telemetry, os.environ)[:1]
+    folder = arguments.out or Path("charllm-runs") / time.strftime("ops-%Y%m%d-%H%M%S")
+    prepare_folder(folder)
+    runs, code = [], 0
+    with sampling(folder, arguments.telemetry, RATE_HZ, gpus):
+        try:
+            for _, outcome in track(run_suite(cases, folder, arguments.device, arguments.seed), len(cases), "ops"):
+                runs.append(outcome)
+            wait_idle(AFTER_S)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+    recording = read_sampled(folder, gpus)
+    rows = tabulate(cases, runs, recording)
+    (folder / "ops.csv").write_text(to_csv(rows), encoding="utf-8")
+    failed = [outcome for outcome in runs if outcome.error]
+    for outcome in failed:
+        print(f"charllm: {outcome.name}: {outcome.error}", file=sys.stderr)
+    if runs:
+        measured = Measured(recording, {}, runs[0].start_s, runs[-1].end_s)
+        for warning in until_last_reading(measured, RATE_HZ)[1]:
+            print(f"charllm: {warning}", file=sys.stderr)
+    print(json.dumps({"ops": len(rows), "failed": len(failed), "folder": str(folder)}))
+    return code
+
+
+def _chosen(arguments: argparse.Namespace) -> list[OpCase]:
+    if not 0 < arguments.scale <= LARGEST_SCALE:
+        raise SpecError("--scale", arguments.scale, f"more than 0, at most {LARGEST_SCALE:g}")
     suite = full_suite() if arguments.suite == "full" else short_suite()
     cases = [
         case._replace(seconds_s=case.seconds_s * arguments.scale)
@@ -48,20 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     if not cases:
         raise SpecError("--only", arguments.only, "part of a group or name of the suite")
-    folder = arguments.out or Path("charllm-runs") / time.strftime("ops-%Y%m%d-%H%M%S")
-    prepare_folder(folder)
-    with sampling(folder, arguments.telemetry, 100.0):
-        runs = [
-            outcome
-            for _, outcome in track(run_suite(cases, folder, arguments.device, arguments.seed), len(cases), "ops")
-        ]
-    rows = tabulate(cases, runs, read_recording(folder))
-    (folder / "ops.csv").write_text(to_csv(rows), encoding="utf-8")
-    failed = [outcome for outcome in runs if outcome.error]
-    for outcome in failed:
-        print(f"charllm: {outcome.name}: {outcome.error}", file=sys.stderr)
-    print(json.dumps({"ops": len(rows), "failed": len(failed), "folder": str(folder)}))
-    return 0
+    return cases
 
 
 def _is_named(case: OpCase, words: str) -> bool:

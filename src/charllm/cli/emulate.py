@@ -2,12 +2,14 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
 
 from charllm.catalog.resolve import resolve_run
 from charllm.cli.spec_flags import add_spec_flags, request_from
+from charllm.measure.device import require_device, telemetry_gpus
 from charllm.timeline.play import PlayTimeline, read_timeline, to_text
 
 
@@ -33,10 +35,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.print_timeline:
         print(to_text(timeline))
         return 0
+    require_device(arguments.device)
     from charllm.measure.emulation.record import emulate
+    from charllm.measure.job import stopped_early
 
+    gpus = telemetry_gpus(arguments.telemetry, os.environ)[:1]
     folder = arguments.out or Path("charllm-runs") / time.strftime("rank-%Y%m%d-%H%M%S")
-    result = emulate(timeline, folder, arguments.telemetry, arguments.device, arguments.seconds)
+    result = emulate(timeline, folder, arguments.telemetry, arguments.device, arguments.seconds, gpus)
+    for warning in stopped_early(result.warnings):
+        print(f"charllm: {warning}", file=sys.stderr)
     print(json.dumps(result.metrics, indent=2, allow_nan=False))
     print(f"charllm: recorded in {folder}", file=sys.stderr)
     return 0

@@ -10,8 +10,11 @@ import time
 from pathlib import Path
 
 from charllm.errors import SpecError
-from charllm.measure.job import Job, measure_job
+from charllm.measure.job import Job, measure_job, stopped_early
+from charllm.measure.launch import AFTER_S
 from charllm.result.result import RunResult
+
+LONGEST_WAIT_S = 86_400.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sources = "auto|nvml|replay:FOLDER|none"
     parser.add_argument("--telemetry", default="auto", metavar=sources, help="where readings come from")
     parser.add_argument("--idle", type=float, default=2.0, metavar="S", help="idle seconds recorded before (default 2)")
-    parser.add_argument("--cooldown", type=float, default=0.0, metavar="S", help="seconds recorded after")
+    parser.add_argument(
+        "--cooldown", type=float, default=AFTER_S, metavar="S", help=f"seconds recorded after (default {AFTER_S:g})"
+    )
     parser.add_argument("--repeats", type=int, default=1, metavar="N", help="run the command this often")
     parser.add_argument("--watch", action="store_true", help="show power, clock and temperature while it runs")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
@@ -32,6 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise SpecError("COMMAND", "nothing", "charllm measure [flags] -- COMMAND ...")
+    for flag, seconds_s in (("--idle", arguments.idle), ("--cooldown", arguments.cooldown)):
+        if not 0 <= seconds_s <= LONGEST_WAIT_S:
+            raise SpecError(flag, seconds_s, f"0 to {LONGEST_WAIT_S:g} seconds")
     if not 0.1 <= arguments.rate <= 1000:
         raise SpecError("--rate", arguments.rate, "0.1 to 1000 readings a second")
     if not 1 <= arguments.repeats <= 1000:
@@ -48,6 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
         watch=arguments.watch,
     )
     result, code = measure_job(job, os.environ)
+    for warning in stopped_early(result.warnings):
+        print(f"charllm: {warning}", file=sys.stderr)
     print(_headline(result, folder), file=sys.stderr)
     return code
 

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     length = {"steps": arguments.steps, "seconds_s": arguments.seconds}
     given = {name: value for name, value in length.items() if value is not None}
     spec = resolve_run(merge(request, {"conditions": given}) if given else request)
-    result = simulate(spec)
+    result = simulate(spec, ignore_memory=arguments.ignore_memory)
     step = build_step(spec)
     if arguments.out:
         save_run(result, arguments.out, tabulate_step(step))

@@ -10,7 +10,9 @@ from typing import Any
 from charllm.catalog.resolve import resolve_run
 from charllm.catalog.tables import find_name
 from charllm.cli.spec_flags import add_spec_flags, request_from
+from charllm.errors import SpecError
 from charllm.mark import FOLDER_VARIABLE
+from charllm.measure.device import require_device
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 
@@ -28,8 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, printing one JSON line a step."""
+    require_device(arguments.device)
     from charllm.measure.trainer.train import train
 
+    for flag, limit in (("--steps", arguments.steps), ("--seconds", arguments.seconds)):
+        if limit is not None and not 0 < limit < float("inf"):
+            raise SpecError(flag, limit, "more than 0")
     spec = resolve_run(with_gpu_at_hand(request_from(arguments), arguments.device))
     _leave_spec(spec)
     steps = arguments.steps if arguments.steps or arguments.seconds else DEFAULT_STEPS

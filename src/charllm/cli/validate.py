@@ -1,7 +1,7 @@
 """Score predictions against published measurements.
 
-`results FILE.csv` reads a table of published training runs. Memory is scored in the measure each source prints; time
-is not predicted yet, and not scored.
+`results FILE.csv` reads a table of published training runs: step time is scored (tokens per second converted), and
+memory in the measure each source prints. Measured columns are read only after every row has been predicted.
 """
 
 import argparse
@@ -10,8 +10,8 @@ from typing import Any
 
 from charllm.report.tables import render_table
 from charllm.validate.memory import MemoryScore, Skipped, read_rows, score_memory, summarise
-
-TIME_KEYS = ("median_abs_error_fraction", "p90_abs_error_fraction", "mean_error_fraction", "pair_order_fraction")
+from charllm.validate.scores import TimeScore, baseline_errors, describe_by, describe_errors, order_pairs
+from charllm.validate.time import Prediction, predict_rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,20 +24,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Score and print."""
     rows = read_rows(arguments.file)
-    scores, skipped = score_memory(rows)
-    print(json.dumps(_as_table(len(rows), scores, skipped), indent=2) if arguments.json else _render(scores, skipped))
+    predictions, skipped = predict_rows(rows)
+    memory = score_memory(rows)
+    table = _as_table(len(rows), predictions, skipped, *memory)
+    print(json.dumps(table, indent=2) if arguments.json else _render(table))
     return 0
 
 
-def _as_table(rows: int, scores: list[MemoryScore], skipped: list[Skipped]) -> dict[str, Any]:
+def _as_table(
+    rows: int,
+    predictions: list[Prediction],
+    skipped: list[Skipped],
+    memory: list[MemoryScore],
+    memory_skipped: list[Skipped],
+) -> dict[str, Any]:
+    scores = [prediction.score for prediction in predictions if prediction.score is not None]
+    ordered, pairs = order_pairs(scores)
     return {
         "rows": rows,
-        "scored": 0,
-        **dict.fromkeys(TIME_KEYS),
-        "warnings": ["step time is not predicted yet, so no row's time is scored"],
+        **describe_errors([score.error_fraction for score in scores]),
+        "skipped": [row._asdict() for row in skipped],
+        "predicted_oom": sum(not prediction.fits for prediction in predictions),
+        "by_source": describe_by(scores, lambda score: score.source),
+        "by_gpu": describe_by(scores, lambda score: score.gpu),
+        "by_class": describe_by(scores, lambda score: score.kind),
+        "pair_order_fraction": ordered,
+        "pairs": pairs,
+        "baseline": describe_errors(baseline_errors(scores)),
         "memory": {
-            **summarise(scores),
-            "skipped": [row._asdict() for row in skipped],
+            **summarise(memory),
+            "skipped": [row._asdict() for row in memory_skipped],
             "predictions": [
                 {
                     "id": score.id,
@@ -46,20 +62,49 @@ def _as_table(rows: int, scores: list[MemoryScore], skipped: list[Skipped]) -> d
                     "measured": score.measured_bytes,
                     "error_fraction": score.error_fraction,
                 }
-                for score in scores
+                for score in memory
             ],
         },
+        "predictions": [_prediction(prediction) for prediction in predictions],
     }
 
 
-def _render(scores: list[MemoryScore], skipped: list[Skipped]) -> str:
-    summary = summarise(scores)
-    groups = {**summary["by_source"], "all": summary}
+def _prediction(prediction: Prediction) -> dict[str, Any]:
+    score: TimeScore | None = prediction.score
+    return {
+        "id": prediction.id,
+        "predicted": prediction.predicted_s,
+        "measured": score.measured_s if score else None,
+        "error_fraction": score.error_fraction if score else None,
+        "fits": prediction.fits,
+    }
+
+
+def _render(table: dict[str, Any]) -> str:
+    columns = ["", "rows", "median |error|", "90th percentile", "mean error"]
+    groups = {
+        "all": table,
+        **table["by_class"],
+        **table["by_gpu"],
+        **table["by_source"],
+        "constant FLOP/s": table["baseline"],
+    }
     cells = [[name, *_cells(group)] for name, group in groups.items()]
-    columns = ["source", "rows", "median |error|", "90th percentile", "mean error"]
-    table = render_table("Peak memory, predicted against published", columns, cells)
-    reasons = [[row.id, row.reason] for row in skipped]
-    return table + ("\n\n" + render_table("Not scored", ["row", "reason"], reasons) if reasons else "")
+    parts = [render_table("Step time, predicted against published", columns, cells)]
+    if table["pairs"]:
+        share = 100 * table["pair_order_fraction"]
+        parts.append(f"{share:.1f} % of {table['pairs']} pairs of one source, model and GPU are in the measured order")
+    memory = {**table["memory"]["by_source"], "all": table["memory"]}
+    if table["memory"]["scored"]:
+        cells = [[name, *_cells(group)] for name, group in memory.items()]
+        parts.append(render_table("Peak memory, predicted against published", columns, cells))
+    reasons: dict[str, int] = {}
+    for row in table["skipped"]:
+        reasons[row["reason"]] = reasons.get(row["reason"], 0) + 1
+    if reasons:
+        listed = [[str(count), reason] for reason, count in sorted(reasons.items(), key=lambda pair: -pair[1])]
+        parts.append(render_table("Not scored", ["rows", "reason"], listed))
+    return "\n\n".join(parts)
 
 
 def _cells(group: dict[str, Any]) -> list[str]:

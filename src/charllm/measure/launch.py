@@ -1,25 +1,45 @@
 """Start the sampler and a command beside each other, and end both as they should."""
 
 import contextlib
+import os
 import re
+import select
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from charllm.errors import CharllmError, SpecError
 from charllm.mark import FOLDER_VARIABLE
 from charllm.measure.telemetry.source import TelemetryError
 
 READY_S, STOP_S = 30.0, 10.0
+AFTER_S = 1.0
+"""Recorded after a job, so that the energy counter is seen past its end: an H200 is asked for it within 0.9 s."""
+NO_GPU = "none"
 COMMAND_NOT_FOUND, COMMAND_NOT_RUNNABLE = 127, 126
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PASSED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals a command gets from us; batch systems announce the end of a job by the last two."""
+
 KEPT_VARIABLES = re.compile(
     r"^(CUDA|NCCL|TORCH|OMP|GLOO|HIP|ROCR|NVTE|SLURM_JOB|SLURM_NNODES|(LOCAL_)?RANK|WORLD_SIZE)"
 )
-SECRET_WORDS = re.compile(r"(key|token|secret|password|passwd|credential|auth)", re.IGNORECASE)
+SECRET_WORDS = re.compile(r"(key|token(?!iz)|secret|passw|passphrase|pwd|credential|auth)", re.IGNORECASE)
+SECRET_TAIL = re.compile(rf"({SECRET_WORDS.pattern}[\w-]*[\"'\])]*\s*[=:\s]).*", re.IGNORECASE | re.DOTALL)
+"""The name of a secret, what divides it from its value, and all that follows."""
+SECRET_NAME = re.compile(
+    rf"^(-[^=]*|[\w-]*){SECRET_WORDS.pattern}[\w.-]*$|{SECRET_WORDS.pattern}[\w-]*\W*[=:]\W*$", re.IGNORECASE
+)
+"""A word of a command whose value is the next one: a flag, or a name that ends the word."""
+URL_LOGIN = re.compile(r"(://)[^/@\s]+@")
+SHORTEST_SECRET = 6
+"""Shorter values of secret variables are not searched for: they would blot out ordinary words."""
 
 
 class CommandError(CharllmError):
@@ -30,61 +50,115 @@ class CommandError(CharllmError):
         self.exit_code = exit_code
 
 
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    exit_code: int
+    interrupted: bool = False
+    """Whether we were asked to end while it ran."""
+
+
 @contextlib.contextmanager
-def sampling(folder: Path, telemetry: str, rate_hz: float, gpus: Sequence[str] = ()) -> Iterator[None]:
-    """Run the sampler beside what happens inside; it ends even when that fails."""
+def sampling(folder: Path, telemetry: str, rate_hz: float, gpus: Sequence[str] | None = None) -> Iterator[None]:
+    """Run the sampler beside what happens inside, on GPUs by UUID or on all; it ends even when that fails."""
     command = [sys.executable, "-m", "charllm.measure.sampler", str(folder), "--telemetry", telemetry]
-    command += ["--rate", str(rate_hz), "--gpus", ",".join(gpus)]
-    errors = (folder / "sampler.log").open("w+", encoding="utf-8")
-    sampler = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
-    try:
-        if sampler.stdout is None or sampler.stdout.readline().strip() != "ready":
-            sampler.wait(STOP_S)
-            errors.seek(0)
-            reason = errors.read().strip().splitlines() or ["it ended without a word"]
-            raise TelemetryError(f"the sampler did not start: {reason[-1]}")
-        yield
-    finally:
-        with contextlib.suppress(BrokenPipeError):
-            if sampler.stdin is not None:
-                sampler.stdin.close()
+    command += ["--rate", str(rate_hz), "--gpus", "" if gpus is None else ",".join(gpus) or NO_GPU]
+    with (folder / "sampler.log").open("w+", encoding="utf-8") as errors:
+        # In a session of its own: signals to the job's process group are not for the sampler.
+        sampler = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+        )
         try:
-            sampler.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            sampler.kill()
-        if sampler.stdout is not None:
-            sampler.stdout.close()
-        errors.close()
+            if not _is_ready(sampler):
+                _end(sampler)
+                errors.seek(0)
+                raise TelemetryError(f"the sampler did not start: {_last_words(errors.read())}")
+            yield
+        finally:
+            _end(sampler)
 
 
-def run_command(command: Sequence[str], marks_folder: Path, environment: Mapping[str, str]) -> int:
-    """Run a command with our own input and output, pass signals on, and return its exit code."""
+def _is_ready(sampler: "subprocess.Popen[str]") -> bool:
+    """Wait for the sampler's first row."""
+    if sampler.stdout is None:
+        return False
+    answered, _, _ = select.select([sampler.stdout], [], [], READY_S)
+    return bool(answered) and sampler.stdout.readline().strip() == "ready"
+
+
+def _end(sampler: "subprocess.Popen[str]") -> None:
+    """Close the sampler's input, which ends it, and see it gone."""
+    with contextlib.suppress(BrokenPipeError):
+        if sampler.stdin is not None:
+            sampler.stdin.close()
     try:
-        child = subprocess.Popen(list(command), env={**environment, FOLDER_VARIABLE: str(marks_folder)})
-    except FileNotFoundError:
-        raise CommandError(f"command not found: {command[0]}", COMMAND_NOT_FOUND) from None
-    except OSError as error:
-        raise CommandError(f"cannot run {command[0]}: {error.strerror or error}", COMMAND_NOT_RUNNABLE) from None
-    with _passing_signals(child):
+        sampler.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        sampler.kill()
+        sampler.wait()
+    if sampler.stdout is not None:
+        sampler.stdout.close()
+
+
+def _last_words(log: str) -> str:
+    """Return the last line of a log, without what only says who speaks."""
+    lines = log.strip().splitlines() or ["it ended without a word"]
+    return lines[-1].removeprefix("charllm: sampler: ")
+
+
+def run_command(command: Sequence[str], marks_folder: Path, environment: Mapping[str, str]) -> Ended:
+    """Run a command with our own input and output, pass signals on, and tell how it ended."""
+    passing = _Passing()
+    with _handling(PASSED, passing.receive):
+        try:
+            child = subprocess.Popen(list(command), env={**environment, FOLDER_VARIABLE: str(marks_folder)})
+        except FileNotFoundError:
+            raise CommandError(f"command not found: {command[0]}", COMMAND_NOT_FOUND) from None
+        except OSError as error:
+            raise CommandError(f"cannot run {command[0]}: {error.strerror or error}", COMMAND_NOT_RUNNABLE) from None
+        passing.attach(child)
         code = child.wait()
-    return 128 - code if code < 0 else code
+    return Ended(128 - code if code < 0 else code, not set(ENDING).isdisjoint(passing.received))
 
 
-@contextlib.contextmanager
-def _passing_signals(child: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Hand termination signals to the child and wait for it, so that nothing it prints or we record is lost."""
+class _Passing:
+    """Hands signals to a command, so that it ends as it likes and we can wait for it; early ones are kept for it."""
 
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        with contextlib.suppress(ProcessLookupError):
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def attach(self, child: "subprocess.Popen[bytes]") -> None:
+        self._child = child
+        for number in self.received:
             child.send_signal(number)
 
-    names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {name: signal.signal(name, pass_on) for name in names}
+    def receive(self, number: int, _frame: FrameType | None) -> None:
+        self.received.append(number)
+        if self._child is not None and not _sent_by_terminal(number):
+            self._child.send_signal(number)
+
+
+def _sent_by_terminal(number: int) -> bool:
+    """Tell whether an interrupt has reached the command already: Ctrl-C goes to the whole foreground group."""
+    if number != signal.SIGINT:
+        return False
+    try:
+        with open("/dev/tty", "rb", buffering=0) as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _handling(numbers: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle signals for a while."""
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def wait_idle(seconds_s: float) -> tuple[float, float]:
@@ -94,30 +168,44 @@ def wait_idle(seconds_s: float) -> tuple[float, float]:
     return start_s, time.monotonic()
 
 
+def cool_down(seconds_s: float) -> tuple[tuple[float, float], bool]:
+    """Wait after a command; a signal only cuts this short, for the command's own record is whole.
+
+    Returns the window, and whether it was cut short.
+    """
+    start_s = time.monotonic()
+    ended = threading.Event()
+    with _handling(ENDING, lambda _number, _frame: ended.set()):
+        cut_short = ended.wait(seconds_s)
+    return (start_s, time.monotonic()), cut_short
+
+
 def describe_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that shape a run; what might be a secret is never among them."""
     return {
-        name: value
+        name: _blot(value, environment)
         for name, value in sorted(environment.items())
         if KEPT_VARIABLES.match(name) and not SECRET_WORDS.search(name)
     }
 
 
-def describe_command(command: Sequence[str]) -> list[str]:
+def describe_command(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """Return a command for the record, with what might be a secret blotted out."""
     shown: list[str] = []
     hide_next = False
     for word in command:
-        name, equals, _value = word.partition("=")
-        if hide_next:
-            shown.append("***")
-            hide_next = False
-        elif equals and SECRET_WORDS.search(name):
-            shown.append(f"{name}=***")
-        else:
-            shown.append(word)
-            hide_next = word.startswith("-") and bool(SECRET_WORDS.search(word))
+        shown.append("***" if hide_next else _blot(word, environment))
+        hide_next = bool(SECRET_NAME.search(word))
     return shown
+
+
+def _blot(text: str, environment: Mapping[str, str]) -> str:
+    """Blot out what follows the name of a secret, logins in addresses, and values of secret variables."""
+    text = URL_LOGIN.sub(r"\1***@", SECRET_TAIL.sub(r"\1***", text))
+    for name, value in environment.items():
+        if len(value) >= SHORTEST_SECRET and SECRET_WORDS.search(name):
+            text = text.replace(value, "***")
+    return text
 
 
 def visible_gpus(environment: Mapping[str, str], uuids: Sequence[str]) -> list[str]:
@@ -127,14 +215,14 @@ def visible_gpus(environment: Mapping[str, str], uuids: Sequence[str]) -> list[s
         return list(uuids)
     chosen: list[str] = []
     for word in (part.strip() for part in asked.split(",")):
-        if word.isdigit() and int(word) < len(uuids):
-            chosen.append(uuids[int(word)])
-            continue
-        matches = [uuid for uuid in uuids if word and uuid.startswith(word)]
+        if word.startswith("MIG-"):
+            raise SpecError("CUDA_VISIBLE_DEVICES", asked, "whole GPUs: a MIG slice tells no power of its own")
+        if word.isdecimal():
+            matches = list(uuids[int(word) : int(word) + 1])
+        else:
+            matches = [uuid for uuid in uuids if word and uuid.startswith(word)]
         if len(matches) != 1:
-            if word.startswith("MIG-"):
-                raise SpecError("CUDA_VISIBLE_DEVICES", asked, "whole GPUs: a MIG slice tells no power of its own")
             # CUDA too stops at the first name it does not know.
             break
-        chosen.append(matches[0])
-    return chosen
+        chosen += matches
+    return list(dict.fromkeys(chosen))

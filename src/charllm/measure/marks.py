@@ -30,13 +30,14 @@ class Step(NamedTuple):
 def read_marks(folder: Path) -> dict[str, list[Mark]]:
     """Read every process's marks in order of time; a line cut short is ignored."""
     files = sorted(folder.glob("marks-*.csv"))
-    return {file.stem.removeprefix("marks-"): list(_read(file.read_text(encoding="utf-8"))) for file in files}
+    return {file.stem.removeprefix("marks-"): list(_read(file.read_bytes())) for file in files}
 
 
-def _read(text: str) -> Iterable[Mark]:
-    for line in text[: text.rfind("\n") + 1].splitlines():
+def _read(data: bytes) -> Iterable[Mark]:
+    complete = data[: data.rfind(b"\n") + 1].decode(errors="replace")
+    for line in complete.split("\n"):
         cells = line.split(",")
-        if len(cells) == 5 and cells[0].isdigit():
+        if len(cells) == 5 and cells[0].isdecimal():
             yield Mark(int(cells[0]) * NANO, cells[2], cells[3], cells[4])
 
 
@@ -44,7 +45,7 @@ def find_steps(marks: list[Mark]) -> list[Step]:
     """Return the steps between consecutive step marks; the first mark only says where the second one starts."""
     ends = [mark for mark in marks if mark.kind == "step"]
     return [
-        Step(before.time_s, after.time_s, int(after.value) if after.value.isdigit() else None)
+        Step(before.time_s, after.time_s, int(after.value) if after.value.isdecimal() else None)
         for before, after in pairwise(ends)
     ]
 

@@ -37,6 +37,7 @@ QUANTITIES: dict[str, Quantity] = {
     "tensor_active_fraction": Quantity("Share of cycles the matrix units were busy."),
     "dram_active_fraction": Quantity("Share of cycles memory moved data."),
     "ecc_errors": Quantity("Uncorrected memory errors since the driver was loaded."),
+    "faults": Quantity("Faults the driver has reported since sampling began (Xid)."),
 }
 """Name (with its unit): what it is."""
 
@@ -48,7 +49,7 @@ BEATS: dict[str, tuple[str, ...]] = {
 an H200). slow: once a second."""
 COUNTERS = (
     "energy_j", "power_limited_s", "thermally_limited_s", "board_limited_s", "pcie_sent_bytes", "pcie_received_bytes",
-    "link_sent_bytes", "link_received_bytes", "ecc_errors",
+    "link_sent_bytes", "link_received_bytes", "ecc_errors", "faults",
 )  # fmt: skip
 """Quantities that only grow."""
 

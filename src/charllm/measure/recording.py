@@ -2,23 +2,25 @@
 
 ``recording.json`` says which GPUs, which columns each beat has and what each GPU can tell; ``samples.csv`` holds a row
 per GPU and beat: ``beat,gpu,monotonic_ns,wall_ns,duration_ns,value,value,...``. A value that could not be read is a
-``!`` and the reason. A last row cut short is ignored.
+``!`` and the reason. A row that cannot be read (the last one, cut short) is left out.
 """
 
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.errors import SpecError
-from charllm.measure.quantities import BEATS, QUANTITIES
+from charllm.errors import CharllmError, SpecError
+from charllm.measure.quantities import BEATS
 from charllm.measure.telemetry.source import Capability, GpuIdentity, Reading, SourceFacts
+from charllm.spec.request import parse_json, read_text
 from charllm.units import NANO
 
 FORMAT, VERSION = "charllm-recording", 1
@@ -26,6 +28,13 @@ HEADER_FILE, SAMPLES_FILE = "recording.json", "samples.csv"
 FLUSH_S, FLUSH_BYTES = 0.25, 1 << 16
 
 Floats = NDArray[np.float64]
+
+
+class RecordingError(CharllmError):
+    """A recording that cannot be written on: a full disk, a folder that is gone."""
+
+    def __init__(self, folder: Path, error: OSError) -> None:
+        super().__init__(f"cannot write the recording in {folder}: {error.strerror or error}; what is written is kept")
 
 
 class RecordingWriter:
@@ -44,15 +53,19 @@ class RecordingWriter:
                 for uuid, found in facts.capabilities.items()
             },
         }
-        (folder / HEADER_FILE).write_text(json.dumps(header, indent=1), encoding="utf-8")
-        self._file = os.open(folder / SAMPLES_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._folder = folder
+        try:
+            (folder / HEADER_FILE).write_text(json.dumps(header, indent=1), encoding="utf-8")
+            self._file = os.open(folder / SAMPLES_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise RecordingError(folder, error) from None
         self._buffer: list[str] = []
         self._size = 0
         self._flushed_ns = 0
 
     def write(self, beat: str, gpu: int, times_ns: tuple[int, int, int], readings: Sequence[Reading]) -> None:
         """Add one row: monotonic and wall time of its first reading, how long all took, and the readings."""
-        cells = ",".join(f"!{reading}" if isinstance(reading, str) else f"{reading:.9g}" for reading in readings)
+        cells = ",".join(_cell(reading) for reading in readings)
         row = f"{beat},{gpu},{times_ns[0]},{times_ns[1]},{times_ns[2]},{cells}\n"
         self._buffer.append(row)
         self._size += len(row)
@@ -62,16 +75,35 @@ class RecordingWriter:
     def flush(self, now_ns: int) -> None:
         """Hand buffered rows to the operating system."""
         data = memoryview("".join(self._buffer).encode())
-        while data:
-            data = data[os.write(self._file, data) :]
         self._buffer.clear()
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+        except OSError as error:
+            raise RecordingError(self._folder, error) from None
         self._size = 0
         self._flushed_ns = now_ns
 
     def close(self) -> None:
         """Write what is left."""
-        self.flush(0)
-        os.close(self._file)
+        try:
+            self.flush(0)
+        finally:
+            os.close(self._file)
+
+
+def _cell(reading: Reading) -> str:
+    """Write a reading with every digit: a counter may be 10 digits before the point and still count millijoules."""
+    if isinstance(reading, str):
+        return f"!{reading}"
+    return repr(float(reading)).removesuffix(".0") if math.isfinite(reading) else "!not_finite"
+
+
+def _reading(cell: str) -> Reading:
+    if cell.startswith("!"):
+        return cell[1:]
+    value = float(cell)
+    return value if math.isfinite(value) else "not_finite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +115,13 @@ class Series:
     wall_s: Floats
     duration_s: Floats
     columns: dict[str, Floats]
-    missing: dict[str, Counter[str]] = field(default_factory=dict)
-    """Quantity: reason: readings."""
+    reasons: dict[str, dict[int, str]] = field(default_factory=dict)
+    """Quantity: row: why it was not read."""
+
+    @property
+    def missing(self) -> dict[str, Counter[str]]:
+        """Quantity: reason: readings."""
+        return {quantity: Counter(rows.values()) for quantity, rows in self.reasons.items()}
 
     def known(self, quantity: str) -> tuple[Floats, Floats]:
         """Return times and values of a quantity where it was read."""
@@ -101,13 +138,21 @@ class Recording:
     series: dict[int, dict[str, Series]]
     """GPU's place: beat: series."""
 
+    @property
+    def sampled(self) -> list[int]:
+        """Places of the GPUs that were read; a machine may have more than a job may use."""
+        return [gpu for gpu, beats in self.series.items() if any(len(series.times_s) for series in beats.values())]
+
     def known(self, gpu: int, quantity: str) -> tuple[Floats, Floats]:
         """Return times and values of a quantity where it was read."""
         return self.series_of(gpu, quantity).known(quantity)
 
     def series_of(self, gpu: int, quantity: str) -> Series:
-        """Return the beat that a quantity is read on."""
-        return self.series[gpu][QUANTITIES[quantity].beat]
+        """Return the beat that a quantity was read on."""
+        for series in self.series[gpu].values():
+            if quantity in series.columns:
+                return series
+        raise KeyError(quantity)
 
     def fast(self, gpu: int) -> Series:
         """Return what was read on every beat."""
@@ -115,27 +160,37 @@ class Recording:
 
 
 def read_recording(folder: Path) -> Recording:
-    """Read a recording back, whole or cut off."""
+    """Read a recording back, whole or cut off; a quantity it does not know is missing, not supported."""
+    header = _read_header(folder)
     try:
-        header = json.loads((folder / HEADER_FILE).read_text(encoding="utf-8"))
-        text = (folder / SAMPLES_FILE).read_text(encoding="utf-8") if (folder / SAMPLES_FILE).exists() else ""
-    except (OSError, ValueError) as error:
-        raise SpecError("recording", str(folder), f"a folder with {HEADER_FILE} and {SAMPLES_FILE} ({error})") from None
-    if header.get("format") != FORMAT or header.get("version") != VERSION:
-        raise SpecError("recording", header.get("format"), f"{FORMAT} version {VERSION}")
-    facts = _read_facts(header)
-    columns = {beat: tuple(names) for beat, names in header["beats"].items()}
-    rows: dict[tuple[str, int], list[list[str]]] = {}
-    complete = text[: text.rfind("\n") + 1]
-    for line in complete.splitlines():
-        cells = line.split(",")
-        if len(cells) > 5 and cells[0] in columns and len(cells) == 5 + len(columns[cells[0]]):
-            rows.setdefault((cells[0], int(cells[1])), []).append(cells)
+        facts = _read_facts(header)
+        columns = {beat: tuple(map(str, names)) for beat, names in header["beats"].items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        found = f"{type(error).__name__}: {error}"
+        raise SpecError(
+            "recording", str(folder), f"a header with source, gpus, beats, capabilities ({found})"
+        ) from None
+    rows = _read_rows(folder, columns)
+    known = {name for names in columns.values() for name in names}
+    absent = {beat: tuple(name for name in names if name not in known) for beat, names in BEATS.items()}
     series = {
-        gpu: {beat: _series(rows.get((beat, gpu), []), names) for beat, names in columns.items()}
+        gpu: {
+            beat: _series(rows.get((beat, gpu), []), columns.get(beat, ()), absent.get(beat, ()))
+            for beat in {**BEATS, **columns}
+        }
         for gpu in range(len(facts.gpus))
     }
     return Recording(facts, series)
+
+
+def _read_header(folder: Path) -> dict[str, Any]:
+    path = folder / HEADER_FILE
+    header = parse_json(read_text(path, "recording"), str(path), "recording")
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise SpecError("recording", str(path), f"a file in the format {FORMAT}")
+    if header.get("version") != VERSION:
+        raise SpecError("recording", f"{path}, version {header.get('version')}", f"version {VERSION}")
+    return header
 
 
 def _read_facts(header: Mapping[str, Any]) -> SourceFacts:
@@ -144,18 +199,44 @@ def _read_facts(header: Mapping[str, Any]) -> SourceFacts:
         uuid: {name: Capability(**found) for name, found in table.items()}
         for uuid, table in header["capabilities"].items()
     }
-    return SourceFacts(header["source"], gpus, capabilities, header["details"])
+    return SourceFacts(header["source"], gpus, capabilities, dict(header["details"]))
 
 
-def _series(rows: list[list[str]], names: tuple[str, ...]) -> Series:
-    clock_ns = np.array([[int(cell) for cell in row[2:5]] for row in rows], dtype=np.int64).reshape(-1, 3)
-    clock_s: Floats = clock_ns.astype(np.float64) * NANO
+class _Row(NamedTuple):
+    times_s: tuple[float, float, float]
+    readings: list[Reading]
+
+
+def _read_rows(folder: Path, columns: Mapping[str, tuple[str, ...]]) -> dict[tuple[str, int], list[_Row]]:
+    """Read the rows of each beat and GPU; one that cannot be read is left out."""
+    try:
+        data = (folder / SAMPLES_FILE).read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise SpecError("recording", str(folder), f"a readable {SAMPLES_FILE} ({error.strerror or error})") from None
+    rows: dict[tuple[str, int], list[_Row]] = {}
+    for line in data[: data.rfind(b"\n") + 1].decode(errors="replace").split("\n"):
+        cells = line.split(",")
+        if cells[0] not in columns or len(cells) != 5 + len(columns[cells[0]]):
+            continue
+        try:
+            monotonic_s, wall_s, duration_s = (int(cell) * NANO for cell in cells[2:5])
+            row = _Row((monotonic_s, wall_s, duration_s), [_reading(cell) for cell in cells[5:]])
+            rows.setdefault((cells[0], int(cells[1])), []).append(row)
+        except (ValueError, OverflowError):
+            continue
+    return rows
+
+
+def _series(rows: list[_Row], names: tuple[str, ...], absent: tuple[str, ...]) -> Series:
+    times = np.array([row.times_s for row in rows], dtype=np.float64).reshape(-1, 3)
     columns: dict[str, Floats] = {}
-    missing: dict[str, Counter[str]] = {}
-    for place, name in enumerate(names, start=5):
-        cells = [row[place] for row in rows]
-        columns[name] = np.array([np.nan if cell.startswith("!") else float(cell) for cell in cells], dtype=np.float64)
-        reasons = Counter(cell[1:] for cell in cells if cell.startswith("!"))
-        if reasons:
-            missing[name] = reasons
-    return Series(clock_s[:, 0], clock_s[:, 1], clock_s[:, 2], columns, missing)
+    reasons: dict[str, dict[int, str]] = {}
+    for place, name in enumerate((*names, *absent)):
+        readings = [row.readings[place] if name in names else "not_supported" for row in rows]
+        columns[name] = np.array([np.nan if isinstance(value, str) else value for value in readings], dtype=np.float64)
+        unread = {number: value for number, value in enumerate(readings) if isinstance(value, str)}
+        if unread:
+            reasons[name] = unread
+    return Series(times[:, 0], times[:, 1], times[:, 2], columns, reasons)

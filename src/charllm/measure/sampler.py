@@ -3,7 +3,8 @@
     python -m charllm.measure.sampler FOLDER --telemetry nvml --rate 100 --gpus UUID,UUID
 
 It says ``ready`` on stdout when the first row is written and ends when its stdin closes, so that it never outlives the
-one who started it. It needs numpy and the driver's binding only.
+one who started it. What stops it earlier (a full disk, no driver) is one line on stderr and a non-zero exit code. It
+needs numpy and the driver's binding only.
 """
 
 import argparse
@@ -16,8 +17,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from charllm.errors import CharllmError, SpecError
 from charllm.measure.quantities import BEATS
-from charllm.measure.recording import RecordingWriter
+from charllm.measure.recording import RecordingError, RecordingWriter
 from charllm.measure.telemetry import open_source
 from charllm.measure.telemetry.source import Reading, Source
 from charllm.units import GIGA, NANO
@@ -27,6 +29,7 @@ ENERGY_PERIOD_S, ENERGY_SHARE = 0.09, 0.02
 """The counter is read once for each of its steps, or less often where that would take more than 2 % of a core."""
 REFRESH_LATE_S = 0.15
 """Power that stays the same for longer than this (an idle board) does not keep the counter from being read."""
+RATE_MAX_HZ = 1000.0
 SELF_FILE = "sampler.json"
 
 
@@ -52,9 +55,15 @@ class Beats(NamedTuple):
 
 
 def sample(source: Source, gpus: tuple[int, ...], folder: Path, rate_hz: float, stop_fd: int) -> Beats:
-    """Read until the other end of `stop_fd` closes."""
+    """Read until the other end of `stop_fd` closes; whatever happens, what was read is written."""
     writer = RecordingWriter(folder, source.facts, {"rate_hz": str(rate_hz), "sampled": ",".join(map(str, gpus))})
-    readers = [GpuReader(source, writer, gpu) for gpu in gpus]
+    try:
+        return _sample(writer, [GpuReader(source, writer, gpu) for gpu in gpus], rate_hz, stop_fd)
+    finally:
+        writer.close()
+
+
+def _sample(writer: RecordingWriter, readers: list["GpuReader"], rate_hz: float, stop_fd: int) -> Beats:
     period_ns = int(GIGA / rate_hz)
     start_ns = next_ns = time.monotonic_ns()
     rows = missed = late_max_ns = 0
@@ -73,7 +82,6 @@ def sample(source: Source, gpus: tuple[int, ...], folder: Path, rate_hz: float, 
         if behind > 0:
             missed += behind
             next_ns += behind * period_ns
-    writer.close()
     elapsed_s = (time.monotonic_ns() - start_ns) * NANO
     cpu_s = time.process_time() - cpu_start_s
     read_ns = sum(reader.read_ns for reader in readers)
@@ -130,13 +138,27 @@ def main() -> int:
     arguments = parser.parse_args()
     # An interrupt is for the job; the sampler ends when the one who started it closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    source = open_source(arguments.telemetry)
-    wanted = [word for word in arguments.gpus.split(",") if word]
-    gpus = tuple(place for place, identity in enumerate(source.facts.gpus) if not wanted or identity.uuid in wanted)
-    beats = sample(source, gpus, arguments.folder, arguments.rate, sys.stdin.fileno())
-    source.close()
-    (arguments.folder / SELF_FILE).write_text(json.dumps(beats.as_table(), indent=1))
+    try:
+        _sample_as_asked(arguments.folder, arguments.telemetry, arguments.rate, arguments.gpus)
+    except CharllmError as error:
+        print(f"charllm: sampler: {error}", file=sys.stderr)
+        return error.exit_code
     return 0
+
+
+def _sample_as_asked(folder: Path, telemetry: str, rate_hz: float, uuids: str) -> None:
+    if not 0 < rate_hz <= RATE_MAX_HZ:
+        raise SpecError("--rate", rate_hz, f"more than 0, at most {RATE_MAX_HZ:.0f} readings a second")
+    source = open_source(telemetry)
+    wanted = [word for word in uuids.split(",") if word]
+    gpus = tuple(place for place, identity in enumerate(source.facts.gpus) if not wanted or identity.uuid in wanted)
+    try:
+        beats = sample(source, gpus, folder, rate_hz, sys.stdin.fileno())
+        (folder / SELF_FILE).write_text(json.dumps(beats.as_table(), indent=1), encoding="utf-8")
+    except OSError as error:
+        raise RecordingError(folder, error) from None
+    finally:
+        source.close()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,10 @@ from charllm.sensor import Floats
 STEADY_K_PER_S = 0.05
 """A GPU whose temperature drifts slower than this counts as settled: 1 K in 20 s, the step of its sensor."""
 WINDOW_S = 10.0
+READINGS_PER_S = 10.0
+"""Independent readings of temperature in a second: the board shows new ones every 100 ms, however often it is asked."""
+SURE_ERRORS = 2.0
+"""A window drifts only when its slope is above the limit by more than this many standard errors of the slope."""
 
 T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10,
         2.09, 2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06, 2.05, 2.05, 2.05, 2.04)  # fmt: skip
@@ -43,24 +47,30 @@ def interval(values: Floats) -> Interval:
 def settled_from(times_s: Floats, temperature_c: Floats) -> float | None:
     """Return the first time from which temperature stays steady to the end; None when it never does.
 
-    Steady: the slope of a straight line through every later window of 10 s is below STEADY_K_PER_S.
+    Steady: no straight line through a later window of 10 s is steeper than STEADY_K_PER_S by more than its noise may
+    make it (SURE_ERRORS).
     """
     if len(times_s) < 3 or times_s[-1] - times_s[0] < WINDOW_S:
         return None
     starts = np.arange(times_s[0], times_s[-1] - WINDOW_S + 1e-9, 1.0)
-    slopes = np.array([_slope(times_s, temperature_c, start) for start in starts])
-    moving = np.flatnonzero(np.abs(slopes) > STEADY_K_PER_S)
+    moving = np.flatnonzero([_drifts(times_s, temperature_c, start) for start in starts])
     if len(moving) == 0:
         return float(starts[0])
     return None if moving[-1] == len(starts) - 1 else float(starts[moving[-1] + 1])
 
 
-def _slope(times_s: Floats, values: Floats, start_s: float) -> float:
+def _drifts(times_s: Floats, temperature_c: Floats, start_s: float) -> bool:
+    """Tell whether temperature surely moves in the window from a time on."""
     inside = (times_s >= start_s) & (times_s <= start_s + WINDOW_S)
-    if np.count_nonzero(inside) < 3:
-        return 0.0
-    times = times_s[inside] - start_s
-    return float(np.polyfit(times, values[inside], 1)[0])
+    count = int(np.count_nonzero(inside))
+    if count < 3:
+        return False
+    times, values = times_s[inside] - start_s, temperature_c[inside]
+    slope, level = np.polyfit(times, values, 1)
+    noise_k = np.std(values - slope * times - level, ddof=2)
+    independent = min(count, READINGS_PER_S * WINDOW_S)
+    error = noise_k / (np.std(times) * independent**0.5)
+    return bool(abs(slope) > STEADY_K_PER_S + SURE_ERRORS * error)
 
 
 def noise_floor_fraction(values: Floats) -> float:

@@ -39,9 +39,10 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
     inside = [step for step in steps if step.start_s >= start_s and step.end_s <= end_s] or steps
     if inside:
         start_s, end_s = inside[0].start_s, inside[-1].end_s
-    windows = {gpu: look(measured.recording, gpu, start_s, end_s) for gpu in measured.recording.series}
-    known = _gpu_metrics(measured, windows, start_s, end_s, max(1, len(inside)))
-    metrics = fill_metrics({**_time_metrics(inside, len(windows)), **known})
+    windows = {gpu: look(measured.recording, gpu, start_s, end_s) for gpu in measured.recording.sampled}
+    times = _time_metrics(inside, len(windows))
+    known = _gpu_metrics(measured, windows, start_s, end_s, inside)
+    metrics = fill_metrics({**times, **known, **_tokens_per_j(times, known)})
     warnings += [f"{name}: {REASONS.get(name, 'not measured in this run')}" for name in missing(metrics)]
     warnings += _reading_warnings(measured.recording)
     return RunResult(
@@ -76,10 +77,11 @@ def _settled(measured: Measured, steps: list[Step], warnings: list[str]) -> tupl
     """Return the part of a run in which temperature has settled, judged on the GPU that takes longest."""
     start_s, end_s = (steps[0].start_s, steps[-1].end_s) if steps else (measured.start_s, measured.end_s)
     starts = []
-    for gpu in measured.recording.series:
+    for gpu in measured.recording.sampled:
         times, temperature = measured.recording.known(gpu, "temperature_c")
         inside = (times >= start_s) & (times <= end_s)
-        starts.append(settled_from(times[inside], temperature[inside]))
+        if inside.any():
+            starts.append(settled_from(times[inside], temperature[inside]))
     if not starts:
         return start_s, end_s
     found = [start for start in starts if start is not None]
@@ -101,31 +103,36 @@ def _time_metrics(steps: list[Step], gpus: int) -> dict[str, Any]:
 
 
 def _gpu_metrics(
-    measured: Measured, windows: dict[int, Window], start_s: float, end_s: float, steps: int
+    measured: Measured, windows: dict[int, Window], start_s: float, end_s: float, steps: list[Step]
 ) -> dict[str, Any]:
     if not windows:
         return {}
     seen = list(windows.values())
     recording = measured.recording
     powers = [window.power_mean_w for window in seen]
-    energy = None if None in powers else sum(power * (end_s - start_s) for power in powers if power is not None) / steps
-    rate = _time_metrics(_steps(measured.marks), len(windows)).get("tokens_per_s")
+    count = max(1, len(steps))
+    energy = None if None in powers else sum(power * (end_s - start_s) for power in powers if power is not None) / count
     return {
         "power_mean_w": _mean(powers),
         "power_peak_sensor_w": _largest(window.power_peak_sensor_w for window in seen),
         "energy_per_step_j": energy,
-        "tokens_per_j": rate / sum(power or 0.0 for power in powers) if rate and energy else None,
         "temperature_mean_c": _mean([window.temperature_mean_c for window in seen]),
         "temperature_peak_c": _largest(window.temperature_peak_c for window in seen),
         "temperature_spread_node_k": _spread([window.temperature_mean_c for window in seen]),
-        "temperature_swing_k": _largest(_swing(window) for window in seen),
+        "temperature_swing_k": _largest(_swing(recording, gpu, steps) for gpu in windows),
         "margin_to_slowdown_k": _smallest(recording, start_s, end_s),
         "clock_mean_hz": _mean([window.clock_mean_hz for window in seen]),
         "clock_std_fraction": _mean([window.clock_std_fraction for window in seen]),
         "throttled_time_fraction": _mean_by_cause([window.limited_fraction for window in seen]),
         "memory_peak_bytes": _largest(highest(recording, gpu, "memory_used_bytes", start_s, end_s) for gpu in windows),
-        "link_bytes": _link_bytes(recording, windows, start_s, end_s, steps),
+        "link_bytes": _link_bytes(recording, windows, start_s, end_s, count),
     }
+
+
+def _tokens_per_j(times: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """Return the tokens of a step over its energy, both of the same steps."""
+    rate, energy_j = times.get("tokens_per_s"), known.get("energy_per_step_j")
+    return {"tokens_per_j": rate * times["step_time_s"] / energy_j} if rate and energy_j else {}
 
 
 def _gpu_rows(measured: Measured, windows: dict[int, Window], start_s: float, end_s: float) -> list[dict[str, Any]]:
@@ -155,7 +162,7 @@ def _intervals(measured: Measured, steps: list[Step]) -> dict[str, Interval]:
     if len(blocks) < 2:
         return {}
     found = {"step_time_s": interval(np.array([(end - start) / count for start, end, count in blocks]))}
-    gpus = list(measured.recording.series)
+    gpus = measured.recording.sampled
     power = [[look(measured.recording, gpu, start, end).power_mean_w for gpu in gpus] for start, end, _ in blocks]
     means = [float(np.mean([value for value in block if value is not None])) for block in power if any(block)]
     if len(means) >= 2:
@@ -222,10 +229,11 @@ def _spread(values: list[float | None]) -> float | None:
     return max(known) - min(known) if known else None
 
 
-def _swing(window: Window) -> float | None:
-    if window.temperature_peak_c is None or window.temperature_low_c is None:
-        return None
-    return window.temperature_peak_c - window.temperature_low_c
+def _swing(recording: Recording, gpu: int, steps: list[Step]) -> float | None:
+    """Return the largest difference of temperature within one step."""
+    times, temperature = recording.known(gpu, "temperature_c")
+    edges = np.searchsorted(times, [(step.start_s, step.end_s) for step in steps]).reshape(-1, 2)
+    return _largest(float(np.ptp(temperature[start:end])) for start, end in edges if start < end)
 
 
 def _smallest(recording: Recording, start_s: float, end_s: float) -> float | None:

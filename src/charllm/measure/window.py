@@ -6,13 +6,15 @@ import numpy as np
 
 from charllm.measure.quantities import COUNTERS, LIMITS
 from charllm.measure.recording import Recording, Series
-from charllm.sensor import Estimate, Floats, find_steps, integrate_instant, shape_steps
+from charllm.sensor import Estimate, Floats, find_steps, integrate_instant, shape_steps, without_resets
 
 CAUSES = ("power", "thermal", "brake")
+GAP_S, GAP_FRACTION, GAP_BEATS = 1.0, 0.1, 2.0
+"""A mean is not known where readings leave out more than each of these: seconds, of the window, beats."""
 
 
 class Window(NamedTuple):
-    """One GPU in one window; what was not read is None."""
+    """One GPU in one window; what was not read is None, and so are means of what was read in a part of it only."""
 
     duration_s: float
     energy_j: Estimate | None
@@ -26,7 +28,6 @@ class Window(NamedTuple):
     temperature_end_c: float | None
     temperature_mean_c: float | None
     temperature_peak_c: float | None
-    temperature_low_c: float | None
     clock_mean_hz: float | None
     clock_std_fraction: float | None
     limited_fraction: dict[str, float] | None
@@ -40,20 +41,21 @@ def look(recording: Recording, gpu: int, start_s: float, end_s: float) -> Window
     energy = _energy(recording, gpu, start_s, end_s)
     known_instant = recording.known(gpu, "power_instant_w")
     instant_times, instant = _inside(series, "power_instant_w", start_s, end_s)
-    _, temperature = _inside(series, "temperature_c", start_s, end_s)
+    temperature_times, temperature = _inside(series, "temperature_c", start_s, end_s)
     clock_times, clock = _inside(series, "clock_hz", start_s, end_s)
-    clock_mean = _time_mean(clock_times, clock, start_s, end_s)
+    gap_s = _longest_gap_s(series, end_s - start_s)
+    clock_mean = _time_mean(clock_times, clock, start_s, end_s, gap_s)
+    instant_mean = _time_mean(instant_times, instant, start_s, end_s, gap_s)
     return Window(
         duration_s=end_s - start_s,
         energy_j=energy,
-        instant_energy_j=integrate_instant(*known_instant, start_s, end_s) if len(instant) else None,
-        power_mean_w=energy.value / (end_s - start_s) if energy else _time_mean(instant_times, instant, start_s, end_s),
+        instant_energy_j=None if instant_mean is None else integrate_instant(*known_instant, start_s, end_s),
+        power_mean_w=energy.value / (end_s - start_s) if energy else instant_mean,
         power_peak_sensor_w=_extreme(instant, np.max),
         temperature_start_c=float(temperature[0]) if len(temperature) else None,
         temperature_end_c=float(temperature[-1]) if len(temperature) else None,
-        temperature_mean_c=_extreme(temperature, np.mean),
+        temperature_mean_c=_time_mean(temperature_times, temperature, start_s, end_s, gap_s),
         temperature_peak_c=_extreme(temperature, np.max),
-        temperature_low_c=_extreme(temperature, np.min),
         clock_mean_hz=clock_mean,
         clock_std_fraction=float(np.std(clock) / clock_mean) if clock_mean else None,
         limited_fraction=_limited(series, start_s, end_s),
@@ -68,7 +70,7 @@ def counted(recording: Recording, gpu: int, quantity: str, start_s: float, end_s
     times, values = recording.known(gpu, quantity)
     if len(times) < 2 or times[-1] <= start_s or times[0] >= end_s:
         return None
-    grown = np.interp([start_s, end_s], times, np.maximum.accumulate(values))
+    grown = np.interp([start_s, end_s], times, without_resets(values))
     return float(grown[1] - grown[0])
 
 
@@ -89,9 +91,14 @@ def _inside(series: Series, quantity: str, start_s: float, end_s: float) -> tupl
     return times[inside], values[inside]
 
 
-def _time_mean(times_s: Floats, values: Floats, start_s: float, end_s: float) -> float | None:
-    """Return the mean over time: each reading holds until the next."""
-    if not len(values):
+def _longest_gap_s(series: Series, duration_s: float) -> float:
+    beats_s = np.diff(series.times_s)
+    return max(GAP_S, GAP_FRACTION * duration_s, GAP_BEATS * float(np.median(beats_s)) if len(beats_s) else 0.0)
+
+
+def _time_mean(times_s: Floats, values: Floats, start_s: float, end_s: float, gap_s: float) -> float | None:
+    """Return the mean over time, each reading holding until the next; None where one would hold too long."""
+    if not len(values) or np.max(np.diff(times_s, prepend=start_s, append=end_s)) > gap_s:
         return None
     edges = np.concatenate([[start_s], times_s[1:], [end_s]])
     weights = np.diff(edges)

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from charllm.spec.fields import check_fields, choice, count, flag, number, text
+from charllm.spec.fields import check_fields, choice, count, flag, number, text, words
+from charllm.spec.parallelism import OVERLAPS
+from charllm.spec.training import RECOMPUTES
 
 SELECTIVE_POLICIES = ("modules", "alternate_matmuls")
 
@@ -47,11 +49,30 @@ class Framework:
         "Whether gradients are reduced in buckets always, or only to overlap.", ("always", "overlap"), "overlap"
     )
     copied_buckets: bool = flag("Whether gradients are copied into two buckets to be reduced.", False)
+    dispatcher: str = choice(
+        "What is sent to experts: a copy for each of a token's experts, or one for each rank and node that has some.",
+        ("each-expert", "each-rank"),
+        "each-expert",
+    )
+    sparse_sync: bool = flag("Whether the host waits in every sparse layer to read how many tokens experts get.", True)
+    graphs: bool = flag("Whether a step's launches are captured in graphs, which cost the host nothing.", False)
+    default_recompute: str = choice(
+        "What a published run recomputes where nothing is said.", ("least that fits", *RECOMPUTES), "least that fits"
+    )
+    default_interleaving: bool = flag("Whether stages hold several chunks where nothing is said.", False)
+    narrow_gather: bool = flag("Whether tp ranks gather operands after casting them to 8 or 4 bits.", False)
+    async_tp_backward: bool = flag("Whether backward hides exchanges of column-cut products under products.", True)
+    default_overlap: tuple[str, ...] = words("Axes that overlap when nothing is said about it.", OVERLAPS)
     vocab_multiple: int = count("The vocabulary is padded to a multiple of this times tp.", 1, 65_536, 1)
     # Constants.
     reserve_fraction: float = number("Memory the caching allocator holds beyond its peak use, over that peak.", 0, 1)
     kernel_bytes: float = number("Memory of kernels loaded at start, beside the driver's context.", 0, 1e11, 0.0)
     bucket_bytes: float = number("Size of a gradient bucket.", 0, 1e11)
+    launch_s: float = number("Host time to launch one op.", 0, 1e-2, 10e-6)
+    step_host_s: float = number("Host time of a step beyond its launches: data, logging, clipping.", 0, 10, 0.01)
+    traffic_factor: float = number("Memory traffic of elementwise ops over the least that fusion allows.", 0.1, 10, 1.2)
+    matmul_fraction: float = number("Rate of its products over the GPU's best.", 0.3, 1.2, 1.0)
+    attention_fraction: float = number("Rate of its attention kernel over the GPU's best.", 0.05, 1.5, 1.0)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -14,6 +14,8 @@ from charllm.spec.request import parse_json, read_text
 
 FORMAT, VERSION = "charllm-timeline", 1
 KINDS = ("kernel", "communication", "wait")
+LONGEST_S = 1e4
+"""Longest item that is not taken for a mistake."""
 
 
 class Item(NamedTuple):
@@ -98,23 +100,36 @@ def read_timeline(path: Path) -> PlayTimeline:
             Segment(str(segment["label"]), 1, tuple(_item(item) for item in segment["items"]))
             for segment in table["segments"]
         ]
-        segments = tuple(distinct[place]._replace(repeat=int(repeat)) for place, repeat in table["order"])
+        segments = tuple(_placed(distinct, place, repeat) for place, repeat in table["order"])
         return PlayTimeline(int(table["rank"]), dict(table["spec"]), segments, int(table["tokens"]))
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
         raise SpecError("--timeline", str(path), f"segments of items ({type(error).__name__}: {error})") from None
 
 
-def _item(table: dict[str, Any]) -> Item:
-    if table.get("kind") not in KINDS:
-        raise ValueError(f"kind {table.get('kind')!r}")
-    fields = dict(table)
-    for name in ("shape", "joins"):
-        if name in fields:
-            fields[name] = tuple(tuple(part) if isinstance(part, list) else part for part in fields[name])
-    item = Item(**fields)
-    if not 0 <= item.duration_s < 1e4 or item.blocks < 0:
-        raise ValueError(f"duration_s {item.duration_s}")
+def _placed(distinct: list[Segment], place: int, repeat: int) -> Segment:
+    if not (isinstance(place, int) and isinstance(repeat, int) and place >= 0 and repeat >= 0):
+        raise ValueError(f"order [{place!r}, {repeat!r}]")
+    return distinct[place]._replace(repeat=repeat)
+
+
+def _item(table: Any) -> Item:
+    if not isinstance(table, dict) or table.get("kind") not in KINDS:
+        raise ValueError(f"kind {table.get('kind')!r}" if isinstance(table, dict) else f"item {table!r}")
+    item = Item(**{name: _frozen(value) for name, value in table.items()})
+    hash(item)
+    if not (isinstance(item.shape, tuple) and isinstance(item.joins, tuple) and isinstance(item.moves, bool)):
+        raise ValueError(f"shape {item.shape!r}, joins {item.joins!r}, moves {item.moves!r}")
+    if not all(isinstance(text, str) for text in (item.name, item.stream, *item.joins)):
+        raise ValueError(f"name {item.name!r}, stream {item.stream!r}, joins {item.joins!r}")
+    if not 0 <= item.duration_s < LONGEST_S or item.blocks < 0:
+        raise ValueError(f"duration_s {item.duration_s}, blocks {item.blocks}")
+    if item.kind == "kernel" and not item.shape:
+        raise ValueError(f"kernel {item.name!r} without a shape")
     return item
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(part) for part in value) if isinstance(value, list) else value
 
 
 def _drop_defaults(item: Item) -> dict[str, Any]:

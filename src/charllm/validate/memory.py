@@ -2,7 +2,6 @@
 
 import csv
 import io
-import statistics
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ from charllm.errors import CharllmError, SpecError
 from charllm.spec.request import read_text
 from charllm.units import GIB
 from charllm.validate.published import Row, read_row
+from charllm.validate.scores import describe_errors
 from charllm.workload.memory import StageMemory, stage_memories
 from charllm.workload.step import build_step
 
@@ -84,24 +84,8 @@ def measured_bytes(memory: StageMemory, measure: str) -> float:
 
 def summarise(scores: list[MemoryScore]) -> dict[str, Any]:
     """Return median, 90th percentile and bias of the errors, in all and by source."""
-    by_source: dict[str, list[MemoryScore]] = {}
+    by_source: dict[str, list[float]] = {}
     for score in scores:
-        by_source.setdefault(source_of(score.id), []).append(score)
-    return {**_statistics(scores), "by_source": {name: _statistics(group) for name, group in by_source.items()}}
-
-
-def _statistics(scores: list[MemoryScore]) -> dict[str, Any]:
-    if not scores:
-        return {
-            "scored": 0,
-            "median_abs_error_fraction": None,
-            "p90_abs_error_fraction": None,
-            "mean_error_fraction": None,
-        }
-    errors = sorted(abs(score.error_fraction) for score in scores)
-    return {
-        "scored": len(scores),
-        "median_abs_error_fraction": statistics.median(errors),
-        "p90_abs_error_fraction": errors[min(len(errors) - 1, int(0.9 * len(errors)))],
-        "mean_error_fraction": statistics.fmean(score.error_fraction for score in scores),
-    }
+        by_source.setdefault(source_of(score.id), []).append(score.error_fraction)
+    whole = describe_errors([score.error_fraction for score in scores])
+    return {**whole, "by_source": {name: describe_errors(group) for name, group in by_source.items()}}

@@ -51,10 +51,16 @@ def read_row(row: Row) -> Table:
     return {
         "model": _model(row),
         "cluster": _cluster(row, gpu),
-        "framework": framework,
+        "framework": _framework(row, framework),
         "parallelism": _parallelism(row),
         "training": _training(row),
     }
+
+
+def _framework(row: Row, name: str) -> Any:
+    """Lay over the framework what the row's `overlap` column says of its execution."""
+    captured = "full-iteration cuda graphs" in row.get("overlap", "").lower()
+    return {"base": name, "graphs": True} if captured else name
 
 
 def _resolve(kind: str, row: Row, column: str) -> str:
@@ -91,6 +97,9 @@ def _model(row: Row) -> Table:
     ffn = _number(row, "ffn")
     if ffn is not None:
         changes["expert_ffn" if base.get("experts") else "ffn"] = ffn
+    hidden, heads = changes.get("hidden", base["hidden"]), changes.get("heads", base["heads"])
+    if hidden % heads and base.get("attention") != "mla" and "head_dim" not in base:
+        changes["heads"] = changes["kv_heads"] = _possible_heads(hidden, heads, _number(row, "tp") or 1)
     changes = {key: value for key, value in changes.items() if base.get(key) != value}
     if {"hidden", "heads"} & set(changes) and base.get("attention") != "mla":
         changes["head_dim"] = changes.get("hidden", base["hidden"]) // changes.get("heads", base["heads"])
@@ -102,6 +111,12 @@ def _model(row: Row) -> Table:
     if base.get("dense_layers", 0) > layers:
         changes["dense_layers"] = 0
     return {"base": name, **changes}
+
+
+def _possible_heads(hidden: int, heads: int, tp: int) -> int:
+    """Printed heads that do not divide the width cannot be what ran: take the nearest that can."""
+    possible = [count for count in range(tp, hidden // 8 + 1, tp) if hidden % count == 0 and hidden // count % 8 == 0]
+    return min(possible, key=lambda count: abs(count - heads), default=heads)
 
 
 def _cluster(row: Row, gpu: str) -> Table:

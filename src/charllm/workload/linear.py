@@ -76,7 +76,9 @@ def _exchange(cut: Cut, split: str, width: int, *, trained: bool) -> _Exchange:
     if split == "none" or cut.tp == 1:
         return _Exchange()
     message_bytes = cut.tokens * width * cut.element_bytes
-    gather = collective("all_gather", "tp", message_bytes, cut.tp) if cut.sp else ()
+    # An operand that is cast anyway can be cast before it travels.
+    gathered_bytes = cut.operand_bytes if cut.cast and cut.framework.narrow_gather else cut.element_bytes
+    gather = collective("all_gather", "tp", cut.tokens * width * gathered_bytes, cut.tp) if cut.sp else ()
     reduce = collective("reduce_scatter" if cut.sp else "all_reduce", "tp", message_bytes, cut.tp)
     if split == "row":
         return _Exchange(after_forward=reduce, before_backward=gather)

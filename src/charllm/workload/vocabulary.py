@@ -68,7 +68,7 @@ def head(cut: Cut, *, owns_weight: bool) -> tuple[Module, ...]:
 
 def _in_bf16(cut: Cut) -> Cut:
     training = replace(cut.training, precision="bf16")
-    return replace(cut, training=training, operand_bytes=2.0, cast=False)
+    return replace(cut, training=training, precision="bf16", operand_bytes=2.0, cast=False)
 
 
 def _loss(cut: Cut) -> Module:

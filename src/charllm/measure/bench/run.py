@@ -39,13 +39,19 @@ def run_suite(cases: list[OpCase], folder: Path, device: str, seed: int) -> Iter
         for case in shuffled(cases, seed):
             try:
                 outcome = MODES[case.mode](case, device)
-            except (RuntimeError, CharllmError) as error:
+            except Exception as error:
+                # Whatever torch throws at one op must not end the others.
                 now_s = time.monotonic()
-                outcome = OpRun(case.name, now_s, now_s, 0, 0.0, str(error).splitlines()[0][:200])
+                outcome = OpRun(case.name, now_s, now_s, 0, 0.0, _first_line(error))
             file.write(json.dumps(outcome._asdict()) + "\n")
             file.flush()
             _free(device)
             yield case, outcome
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0][:200]
 
 
 def shuffled(cases: list[OpCase], seed: int) -> list[OpCase]:

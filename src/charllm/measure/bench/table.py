@@ -6,7 +6,7 @@ from typing import Any
 
 from charllm.measure.bench.run import OpRun
 from charllm.measure.bench.suite import OpCase
-from charllm.measure.kernels.shape import work
+from charllm.measure.kernels.shape import KernelShape, work
 from charllm.measure.recording import Recording
 from charllm.measure.window import Window, look
 from charllm.units import MEGA, TERA
@@ -19,14 +19,15 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def tabulate(cases: list[OpCase], runs: list[OpRun], recording: Recording, gpu: int = 0) -> list[dict[str, Any]]:
-    """Join each run with what the recording says of its window."""
+def tabulate(cases: list[OpCase], runs: list[OpRun], recording: Recording) -> list[dict[str, Any]]:
+    """Join each run with what the recording says of its first GPU in its window."""
     by_name = {case.name: case for case in cases}
+    gpu = next(iter(recording.series), None)
     return [_row(by_name[run.name], run, recording, gpu) for run in runs if run.name in by_name]
 
 
-def _row(case: OpCase, run: OpRun, recording: Recording, gpu: int) -> dict[str, Any]:
-    seen = look(recording, gpu, run.start_s, run.end_s) if not run.error and recording.series else None
+def _row(case: OpCase, run: OpRun, recording: Recording, gpu: int | None) -> dict[str, Any]:
+    seen = look(recording, gpu, run.start_s, run.end_s) if gpu is not None and not run.error else None
     row: dict[str, Any] = dict.fromkeys(COLUMNS, "")
     row.update(
         group=case.group, name=case.name, mode=case.mode, on_s=case.on_s, period_s=case.period_s, beside=case.beside,
@@ -34,16 +35,22 @@ def _row(case: OpCase, run: OpRun, recording: Recording, gpu: int) -> dict[str, 
         error=run.error,
     )  # fmt: skip
     if case.shape is not None:
-        row.update(_shape_cells(case, run))
+        row.update(_shape_cells(case.shape))
+        row.update(_rate_cells(case.shape, run) if run.calls else {})
     return {**row, **(_reading_cells(seen) if seen else {})}
 
 
-def _shape_cells(case: OpCase, run: OpRun) -> dict[str, Any]:
-    shape = case.shape
-    if shape is None or not run.calls:
-        return {}
+def _rate_cells(shape: KernelShape, run: OpRun) -> dict[str, Any]:
     s_per_call = run.on_s / run.calls
     flop, size_bytes = work(shape)
+    return {
+        "s_per_call": s_per_call,
+        "tflops_or_tbps": (flop or size_bytes) / s_per_call / TERA,
+        "busy_fraction": run.on_s / (run.end_s - run.start_s),
+    }
+
+
+def _shape_cells(shape: KernelShape) -> dict[str, Any]:
     a, b, c = _three(shape.kind, shape.dims)
     return {
         "kind": shape.kind,
@@ -53,9 +60,6 @@ def _shape_cells(case: OpCase, run: OpRun) -> dict[str, Any]:
         "dims": "x".join(map(str, shape.dims)),
         "dtype": shape.precision,
         "values": shape.values,
-        "s_per_call": s_per_call,
-        "tflops_or_tbps": (flop or size_bytes) / s_per_call / TERA,
-        "busy_fraction": run.on_s / (run.end_s - run.start_s),
     }
 
 

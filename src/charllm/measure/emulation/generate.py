@@ -17,7 +17,7 @@ from charllm.spec.run import RunSpec
 from charllm.timeline.play import Item, PlayTimeline, Segment
 from charllm.workload.op import MATRIX_KINDS, Op, is_communication
 from charllm.workload.step import Block, Step, build_step
-from charllm.workload.sync import layer_gather, layer_reduce, optimizer_ops, step_sync
+from charllm.workload.sync import gathers_once, layer_gather, layer_reduce, optimizer_ops, step_sync
 from charllm.workload.totals import AXIS_OF_GROUP
 
 MATRIX_FRACTION, ATTENTION_FRACTION, MEMORY_FRACTION, LINK_FRACTION = 0.68, 0.5, 0.85, 0.75
@@ -43,25 +43,24 @@ def generate_timeline(run: RunSpec, rank: int) -> PlayTimeline:
     step = build_step(run)
     stage = int(Grid(run.parallelism).stage(rank))
     forward, backward = _forward(step, stage), _backward(step, stage)
-    segments = (*_one_f_one_b(run, stage, forward, backward), *_finish(step, stage))
+    segments = (*_begin(step, stage), *_one_f_one_b(run, stage, forward, backward), *_finish(step, stage))
     tokens = run.tokens_per_step // run.parallelism.dp
     return PlayTimeline(rank, run.as_table(), tuple(_merged(segments)), tokens)
 
 
 def _one_f_one_b(run: RunSpec, stage: int, forward: _Pass, backward: _Pass) -> list[Segment]:
     """Order the passes of a stage; waits add up to (p - 1)(f + b), as the schedule's bubble must."""
-    pp, microbatches = run.parallelism.pp, run.microbatches
-    ahead = min(pp - stage - 1, microbatches)
+    later, microbatches = run.parallelism.pp - stage - 1, run.microbatches
+    ahead = min(later + 1, microbatches)
     segments = [_wait(stage * forward.estimated_s)]
     for _ in range(ahead):
         segments += forward.segments
-    if ahead < microbatches:
-        segments += forward.segments
-        segments.append(_wait((pp - stage - 1) * backward.estimated_s))
-        segments += backward.segments
-    for _ in range(microbatches - ahead - 1):
+    # With fewer microbatches than stages to come, the first one's way there is waited for too.
+    segments.append(_wait((later + 1 - ahead) * forward.estimated_s + later * backward.estimated_s))
+    segments += backward.segments
+    for _ in range(microbatches - ahead):
         segments += (*forward.segments, *backward.segments)
-    for _ in range(ahead):
+    for _ in range(ahead - 1):
         segments += (_wait(forward.estimated_s), *backward.segments)
     return [*segments, _wait(stage * backward.estimated_s)]
 
@@ -79,12 +78,17 @@ def _backward(step: Step, stage: int) -> _Pass:
 
 
 def _forward_ops(step: Step, block: Block) -> tuple[Op, ...]:
-    return (*layer_gather(step, block), *(op for module in block.modules for op in module.forward))
+    return (*_gathered(step, block), *(op for module in block.modules for op in module.forward))
 
 
 def _backward_ops(step: Step, block: Block) -> tuple[Op, ...]:
     backward = tuple(op for module in reversed(block.modules) for op in module.backward)
-    return (*layer_gather(step, block), *block.replay.ops, *backward, *layer_reduce(step, block))
+    reduced = () if gathers_once(step.run) else layer_reduce(step, block)
+    return (*_gathered(step, block), *block.replay.ops, *backward, *reduced)
+
+
+def _gathered(step: Step, block: Block) -> tuple[Op, ...]:
+    return () if gathers_once(step.run) else layer_gather(step, block)
 
 
 def _with_boundary(step: Step, segments: list[Segment], *, last: bool) -> _Pass:
@@ -146,11 +150,24 @@ def _estimate(step: Step, item: Item) -> float:
     return max(arithmetic, size_bytes / (MEMORY_FRACTION * gpu.memory_bandwidth_bytes_per_s))
 
 
+def _begin(step: Step, stage: int) -> list[Segment]:
+    """What begins a step: weights, where they are sharded and stay gathered."""
+    if not gathers_once(step.run):
+        return []
+    blocks = step.stage_blocks(stage)
+    return [_segment(step, block, "gather", layer_gather(step, block)) for block in blocks]
+
+
 def _finish(step: Step, stage: int) -> list[Segment]:
     """What ends a step: gradients, weights, update."""
+    reduced = [
+        _segment(step, block, "reduce", layer_reduce(step, block))
+        for block in reversed(step.stage_blocks(stage))
+        if gathers_once(step.run)
+    ]
     ops = (*step_sync(step, stage), *optimizer_ops(step, stage))
     items = tuple(item for op in ops for item in _items(step, op))
-    return [Segment("finish", 1, items)] if items else []
+    return [*reduced, Segment("finish", 1, items)]
 
 
 def _wait(length_s: float) -> Segment:
@@ -158,10 +175,10 @@ def _wait(length_s: float) -> Segment:
 
 
 def _merged(segments: Any) -> list[Segment]:
-    """Drop empty waits, and fold equal neighbours."""
+    """Drop empty segments and waits, and fold equal neighbours."""
     merged: list[Segment] = []
     for segment in segments:
-        if segment.label == "bubble" and segment.items[0].duration_s <= 0:
+        if not segment.items or (segment.label == "bubble" and segment.items[0].duration_s <= 0):
             continue
         if merged and merged[-1].items is segment.items:
             merged[-1] = merged[-1]._replace(repeat=merged[-1].repeat + segment.repeat)

@@ -1,11 +1,13 @@
 """Which real kernel stands for an op of the workload."""
 
+from charllm.measure.kernels.shape import BYTES_PER_ELEMENT
 from charllm.spec.run import RunSpec
 from charllm.timeline.play import Item
 from charllm.workload.op import Op
 
 MAX_OPTIMIZER_ELEMENTS = 1 << 28
 ELEMENT_BYTES = 2
+MAX_HEAD_DIM = 256
 
 
 def kernel_items(run: RunSpec, op: Op) -> list[Item]:
@@ -28,11 +30,17 @@ def _product(_run: RunSpec, op: Op) -> Shapes:
 
 
 def _attention(_run: RunSpec, op: Op) -> Shapes:
-    batch, heads, kv_heads, queries, keys, width, _ = op.shape
-    seq = queries if queries == keys else round((queries * keys) ** 0.5)
-    kind = "attention_backward" if "backward" in op.name else "attention"
+    """A causal kernel with as many query-key pairs; windows, full squares and context parallelism change its length.
+
+    Ignores: that latent attention's queries are wider than its values; both get the mean width.
+    """
+    batch, heads, kv_heads, _queries, _keys, qk, pv = op.shape
+    backward = "backward" in op.name
+    pairs = op.flop / (2 * batch * heads * (3 * qk + 2 * pv if backward else qk + pv))
     # Kernels exist for head widths up to 256 in steps of 8.
-    return [(kind, (batch, heads, kv_heads, seq, min(256, -(-width // 8) * 8)), "bf16")]
+    width = min(MAX_HEAD_DIM, -(-(qk + pv) // 16) * 8)
+    kind = "attention_backward" if backward else "attention"
+    return [(kind, (batch, heads, kv_heads, max(1, round((2 * pairs) ** 0.5)), width), "bf16")]
 
 
 def _norm(run: RunSpec, op: Op) -> Shapes:
@@ -74,7 +82,7 @@ def _embedding(run: RunSpec, op: Op) -> Shapes:
 
 def _loss(run: RunSpec, op: Op) -> Shapes:
     tokens = run.training.micro_batch_size * run.training.seq_length // run.parallelism.cp
-    vocab = max(1, round(op.read_bytes / ELEMENT_BYTES / tokens))
+    vocab = max(1, round((op.read_bytes + op.written_bytes) / BYTES_PER_ELEMENT["loss"] / tokens))
     return [("loss", (tokens, vocab), "bf16")]
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from charllm import mark
+from charllm.errors import DoesNotFit, SpecError
 from charllm.measure.kernels.device_code import make_limited_copy, make_spin
-from charllm.measure.kernels.shape import KernelShape
+from charllm.measure.kernels.shape import KernelShape, check_shape
 from charllm.measure.kernels.torch_kernels import make_kernel
 from charllm.timeline.play import Item, PlayTimeline
 
@@ -17,14 +18,25 @@ QUEUED_ITEMS = 256
 """Items launched ahead of the GPU: enough to keep it busy, few enough that a wait begins when it should."""
 
 
+def require_playable(timeline: PlayTimeline) -> None:
+    """Refuse a timeline whose kernels are not known here."""
+    for shape in timeline.shapes():
+        if not 2 <= len(shape) <= len(KernelShape._fields):
+            raise SpecError("--timeline", str(shape), "kernels as kind, dimensions, precision")
+        check_shape(KernelShape(*shape), "--timeline")
+
+
 class Player:
     """Kernels of a timeline, allocated once, and the streams they run on."""
 
     def __init__(self, timeline: PlayTimeline, device: str) -> None:
         self._timeline, self._device = timeline, device
-        self._kernels = {
-            shape: make_kernel(KernelShape(*shape), device) for shape in sorted(timeline.shapes(), key=str)
-        }
+        try:
+            self._kernels = {
+                shape: make_kernel(KernelShape(*shape), device) for shape in sorted(timeline.shapes(), key=str)
+            }
+        except torch.cuda.OutOfMemoryError:
+            raise DoesNotFit("the kernels' operands do not fit in this GPU's memory together") from None
         self._transfers: dict[tuple[int, float, bool], Callable[[], Any]] = {}
         names = {item.stream for segment in timeline.segments for item in segment.items} - {"compute"}
         self._streams = {name: torch.cuda.Stream() for name in sorted(names)} if device != "cpu" else {}

@@ -1,32 +1,39 @@
 """Play a rank under the sampler, and keep what was read as a result."""
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from charllm import mark
-from charllm.measure.emulation.player import Player
-from charllm.measure.job import prepare_folder
-from charllm.measure.launch import sampling
+from charllm.measure.emulation.player import Player, require_playable
+from charllm.measure.job import prepare_folder, read_sampled, until_last_reading
+from charllm.measure.launch import AFTER_S, sampling, wait_idle
 from charllm.measure.marks import read_marks
-from charllm.measure.recording import read_recording
 from charllm.measure.summary import Measured, summarise
 from charllm.result.result import RunResult, to_json
 from charllm.result.store import RESULT_FILE, write_text
 from charllm.timeline.play import PlayTimeline, to_text
 
+RATE_HZ = 100.0
 
-def emulate(timeline: PlayTimeline, folder: Path, telemetry: str, device: str, seconds_s: float) -> RunResult:
-    """Play a timeline for a time and return the readings as a result with origin `emulated`."""
+
+def emulate(
+    timeline: PlayTimeline, folder: Path, telemetry: str, device: str, seconds_s: float, gpus: Sequence[str]
+) -> RunResult:
+    """Play a timeline for a time and return the readings of `gpus` as a result with origin `emulated`."""
+    require_playable(timeline)
     prepare_folder(folder)
     write_text(to_text(timeline), folder / "timeline.json")
     player = Player(timeline, device)
-    with sampling(folder, telemetry, 100.0):
+    with sampling(folder, telemetry, RATE_HZ, gpus):
         mark.record_to(str(folder))
         start_s = time.monotonic()
         steps = player.play(seconds_s)
         end_s = time.monotonic()
-        time.sleep(0.2)
-    measured = Measured(read_recording(folder), read_marks(folder), start_s, end_s)
+        wait_idle(AFTER_S)
+    measured = Measured(read_sampled(folder, gpus), read_marks(folder), start_s, end_s)
+    measured, warnings = until_last_reading(measured, RATE_HZ)
     details = {
         "rank": timeline.rank,
         "steps_played": steps,
@@ -34,5 +41,6 @@ def emulate(timeline: PlayTimeline, folder: Path, telemetry: str, device: str, s
         "planned_wait_s": timeline.total_s("wait"),
     }
     result = summarise(measured, "emulated", timeline.spec, details)
+    result = replace(result, warnings=[*warnings, *result.warnings])
     write_text(to_json(result), folder / RESULT_FILE)
     return result

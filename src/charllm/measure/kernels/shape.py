@@ -2,6 +2,32 @@
 
 from typing import NamedTuple
 
+from charllm.errors import SpecError, unknown_name
+
+PRECISIONS = ("bf16", "fp16", "fp32", "fp8")
+DIMENSIONS = {
+    "gemm": (4,),
+    "grouped_gemm": (4,),
+    "attention": (5,),
+    "attention_backward": (5,),
+    "norm": (2,),
+    "rmsnorm": (2,),
+    "norm_backward": (2,),
+    "permute": (2,),
+    "embedding": (2,),
+    "loss": (2,),
+    "copy": (1, 2),
+    "add": (1, 2),
+    "gelu": (1, 2),
+    "gelu_backward": (1, 2),
+    "swiglu": (1, 2),
+    "dropout_add": (1, 2),
+    "softmax": (1, 2),
+    "cast": (1, 2),
+    "optimizer": (1, 2),
+}
+"""Kind of kernel: how many dimensions it may have."""
+
 
 class KernelShape(NamedTuple):
     """A kernel of a kind (a key of KERNELS) with its dimensions.
@@ -24,13 +50,30 @@ class KernelShape(NamedTuple):
         )
 
 
+def check_shape(shape: KernelShape, field: str) -> None:
+    """Refuse what is no kernel: an unknown kind or precision, dimensions that are missing or not counts."""
+    if shape.kind not in DIMENSIONS:
+        raise unknown_name(field, str(shape.kind), DIMENSIONS)
+    counts = DIMENSIONS[shape.kind]
+    whole = isinstance(shape.dims, tuple) and all(type(size) is int and size > 0 for size in shape.dims)
+    if not whole or len(shape.dims) not in counts:
+        raise SpecError(
+            field, f"{shape.kind} {shape.dims}", f"{' or '.join(map(str, counts))} dimensions of at least 1"
+        )
+    if shape.precision not in PRECISIONS:
+        raise unknown_name(field, str(shape.precision), PRECISIONS)
+
+
 def work(shape: KernelShape) -> tuple[float, float]:
-    """Return the FLOPs and the fewest bytes of one call: each input read once, each output written once."""
+    """Return the FLOPs and the fewest bytes of one call: each input read once, each output written once.
+
+    Attention is causal: half of the products that a full mask, and torch's counter, would have.
+    """
     size = {"fp8": 1.0, "fp32": 4.0}.get(shape.precision, 2.0)
     dims = shape.dims
     if shape.kind in ("gemm", "grouped_gemm"):
         batch, m, n, k = dims
-        return 2.0 * batch * m * n * k, batch * ((m * k + n * k) * size + m * n * 2.0)
+        return 2.0 * batch * m * n * k, batch * ((m * k + n * k) * size + m * n * max(size, 2.0))
     if shape.kind.startswith("attention"):
         batch, heads, kv_heads, seq, head_dim = dims
         forward = 2.0 * batch * heads * seq * seq * head_dim

@@ -34,15 +34,28 @@ FIELDS: dict[str, tuple[str, int, float]] = {
 VIOLATIONS = {"power_limited_s": 0, "thermally_limited_s": 1, "board_limited_s": 3}
 GPM_METRICS = {"sm_active_fraction": 2, "tensor_active_fraction": 5, "dram_active_fraction": 10}
 
+REASON_OF_ERROR = {
+    "NVML_ERROR_NOT_SUPPORTED": "not_supported",
+    "NVML_ERROR_INVALID_ARGUMENT": "not_supported",
+    "NVML_ERROR_FUNCTION_NOT_FOUND": "not_supported",
+    "NVML_ERROR_ARGUMENT_VERSION_MISMATCH": "not_supported",
+    "NVML_ERROR_NO_PERMISSION": "no_permission",
+    "NVML_ERROR_DRIVER_NOT_LOADED": "no_driver",
+    "NVML_ERROR_UNINITIALIZED": "no_driver",
+    "NVML_ERROR_GPU_IS_LOST": "lost",
+    "NVML_ERROR_RESET_REQUIRED": "lost",
+}
+"""NVML's errors in words that hold for every vendor; any other is an error."""
+
 
 def open_nvml(binding: Any = None) -> "Nvml":
     """Load the driver's library and look at every GPU; `binding` stands in for pynvml in tests."""
     nvml = _load_binding() if binding is None else binding
     try:
         nvml.nvmlInit()
+        return Nvml(nvml)
     except nvml.NVMLError as error:
         raise TelemetryError(f"no usable NVIDIA driver ({error})") from None
-    return Nvml(nvml)
 
 
 def _load_binding() -> Any:
@@ -58,9 +71,14 @@ class Nvml:
 
     def __init__(self, binding: Any) -> None:
         self._nvml = binding
-        self._handles = [binding.nvmlDeviceGetHandleByIndex(index) for index in range(binding.nvmlDeviceGetCount())]
+        self._reasons = {
+            getattr(binding, name): reason for name, reason in REASON_OF_ERROR.items() if hasattr(binding, name)
+        }
+        self._unreachable: dict[int, str] = {}
+        self._handles = [self._reach(index) for index in range(binding.nvmlDeviceGetCount())]
         self._field_ids = {name: getattr(binding, FIELDS[name][0], None) for name in FIELDS}
         self._gpm: dict[int, _Gpm] = {}
+        self._fault_counts: dict[int, _FaultCount] = {}
         self._readers: dict[str, Callable[[int], Reading]] = {
             "energy_j": self._energy,
             "temperature_c": self._temperature,
@@ -73,6 +91,7 @@ class Nvml:
             "memory_used_bytes": lambda gpu: float(self._call("nvmlDeviceGetMemoryInfo", gpu).used),
             "power_limit_w": lambda gpu: self._call("nvmlDeviceGetEnforcedPowerLimit", gpu) / KILO,
             "ecc_errors": self._ecc_errors,
+            "faults": self._faults,
             **{name: self._violation_reader(policy) for name, policy in VIOLATIONS.items()},
             **{name: self._gpm_reader(metric) for name, metric in GPM_METRICS.items()},
         }
@@ -80,6 +99,8 @@ class Nvml:
 
     def read(self, gpu: int, quantities: tuple[str, ...]) -> list[Reading]:
         """Read quantities of one GPU: fields in one call, the rest one by one."""
+        if gpu in self._unreachable:
+            return [self._unreachable[gpu]] * len(quantities)
         asked_fields = [name for name in quantities if name in FIELDS and self._field_ids[name] is not None]
         fields = self._read_fields(gpu, asked_fields)
         return [fields[name] if name in fields else self._read_one(gpu, name) for name in quantities]
@@ -97,17 +118,28 @@ class Nvml:
         gpus = tuple(self._identify(index) for index in range(len(self._handles)))
         capabilities = {identity.uuid: self._try_all(index) for index, identity in enumerate(gpus)}
         details = {
-            "driver": str(self._attempt(self._nvml.nvmlSystemGetDriverVersion)),
-            "nvml": str(self._attempt(self._nvml.nvmlSystemGetNVMLVersion)),
+            "driver": _text(self._attempt("nvmlSystemGetDriverVersion")) or "unknown",
+            "nvml": _text(self._attempt("nvmlSystemGetNVMLVersion")) or "unknown",
             "binding": _binding_version(),
         }
         return SourceFacts("nvml", gpus, capabilities, details)
 
+    def _reach(self, index: int) -> Any:
+        """Return a GPU's handle; one that is lost or forbidden is kept, with the reason."""
+        try:
+            return self._nvml.nvmlDeviceGetHandleByIndex(index)
+        except self._nvml.NVMLError as error:
+            self._unreachable[index] = self._reason(error)
+            return None
+
     def _identify(self, index: int) -> GpuIdentity:
+        """Name a GPU; where the driver does not, its number stands for it."""
+        if index in self._unreachable:
+            return GpuIdentity(f"gpu-{index}", "unknown", index)
         handle = self._handles[index]
-        uuid = _text(self._attempt(self._nvml.nvmlDeviceGetUUID, handle))
-        name = _text(self._attempt(self._nvml.nvmlDeviceGetName, handle))
-        pci = self._attempt(self._nvml.nvmlDeviceGetPciInfo, handle)
+        uuid = _text(self._attempt("nvmlDeviceGetUUID", handle)) or f"gpu-{index}"
+        name = _text(self._attempt("nvmlDeviceGetName", handle)) or "unknown"
+        pci = self._attempt("nvmlDeviceGetPciInfo", handle)
         return GpuIdentity(uuid, name, index, _text(getattr(pci, "busId", "")))
 
     def _try_all(self, gpu: int) -> dict[str, Capability]:
@@ -121,11 +153,12 @@ class Nvml:
             found[name] = Capability(not missing, str(reading) if missing else "", call_s)
         return found
 
-    def _attempt(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _attempt(self, name: str, *arguments: Any) -> Any:
+        """Call a function that may fail or that an old binding may lack: None then."""
         try:
-            return function(*arguments)
-        except self._nvml.NVMLError as error:
-            return self._reason(error)
+            return getattr(self._nvml, name)(*arguments)
+        except (self._nvml.NVMLError, AttributeError):
+            return None
 
     def _call(self, name: str, gpu: int, *arguments: Any) -> Any:
         return getattr(self._nvml, name)(self._handles[gpu], *arguments)
@@ -151,6 +184,8 @@ class Nvml:
             values = self._nvml.nvmlDeviceGetFieldValues(self._handles[gpu], asked)
         except self._nvml.NVMLError as error:
             return dict.fromkeys(names, self._reason(error))
+        except AttributeError:
+            return dict.fromkeys(names, "not_supported")
         return {name: self._field(value, FIELDS[name][2]) for name, value in zip(names, values, strict=True)}
 
     def _field(self, value: Any, factor: float) -> Reading:
@@ -161,17 +196,7 @@ class Nvml:
 
     def _reason(self, error: Any) -> str:
         """Name an NVML error in words that hold for every vendor."""
-        nvml = self._nvml
-        words = {
-            getattr(nvml, "NVML_ERROR_NOT_SUPPORTED", 3): "not_supported",
-            getattr(nvml, "NVML_ERROR_INVALID_ARGUMENT", 2): "not_supported",
-            getattr(nvml, "NVML_ERROR_FUNCTION_NOT_FOUND", 13): "not_supported",
-            getattr(nvml, "NVML_ERROR_NO_PERMISSION", 4): "no_permission",
-            getattr(nvml, "NVML_ERROR_DRIVER_NOT_LOADED", 9): "no_driver",
-            getattr(nvml, "NVML_ERROR_UNINITIALIZED", 1): "no_driver",
-            getattr(nvml, "NVML_ERROR_GPU_IS_LOST", 15): "lost",
-        }
-        return words.get(getattr(error, "value", None), "error")
+        return self._reasons.get(getattr(error, "value", None), "error")
 
     def _energy(self, gpu: int) -> Reading:
         return float(self._call("nvmlDeviceGetTotalEnergyConsumption", gpu) / KILO)
@@ -206,6 +231,11 @@ class Nvml:
             )
         )
 
+    def _faults(self, gpu: int) -> Reading:
+        if gpu not in self._fault_counts:
+            self._fault_counts[gpu] = _FaultCount(self._nvml, self._handles[gpu])
+        return self._fault_counts[gpu].count()
+
     def _violation_reader(self, policy: int) -> Callable[[int], Reading]:
         return lambda gpu: self._call("nvmlDeviceGetViolationStatus", gpu, policy).violationTime / GIGA
 
@@ -228,18 +258,24 @@ class _Gpm:
         if not nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
             raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
         self._samples = [nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()]
-        nvml.nvmlGpmSampleGet(handle, self._samples[0])
-        self._taken_s = time.monotonic()
-        self._fractions: dict[int, float] = {}
+        self._taken_s: float | None = None
+        self._percents: dict[int, tuple[int, float]] = {}
+        """Metric: its own return code, and its value."""
 
     def fraction(self, metric: int) -> Reading:
         """Return a metric over the time since the last sample, taking a new one when that is long enough ago."""
+        if self._taken_s is None:
+            self._nvml.nvmlGpmSampleGet(self._handle, self._samples[0])
+            self._taken_s = time.monotonic()
         age_s = time.monotonic() - self._taken_s
-        if not self._fractions:
+        if not self._percents:
             time.sleep(max(0.0, self.INTERVAL_S - age_s))
-        if not self._fractions or age_s >= self.INTERVAL_S:
+        if not self._percents or age_s >= self.INTERVAL_S:
             self._advance()
-        return self._fractions.get(metric, "not_supported")
+        code, percent = self._percents[metric]
+        if code != self._nvml.NVML_SUCCESS:
+            raise self._nvml.NVMLError(code)
+        return percent / 100
 
     def _advance(self) -> None:
         nvml = self._nvml
@@ -252,13 +288,40 @@ class _Gpm:
             request.metrics[place].metricId = metric
         nvml.nvmlGpmMetricsGet(request)
         filled = list(request.metrics)[: len(GPM_METRICS)]
-        self._fractions = {
-            metric: entry.value / 100
-            for metric, entry in zip(GPM_METRICS.values(), filled, strict=True)
-            if entry.nvmlReturn == nvml.NVML_SUCCESS
+        self._percents = {
+            metric: (entry.nvmlReturn, entry.value) for metric, entry in zip(GPM_METRICS.values(), filled, strict=True)
         }
         self._samples.reverse()
         self._taken_s = time.monotonic()
+
+
+class _FaultCount:
+    """Faults of one GPU (Xid events), counted since its events were first asked for."""
+
+    MOST_AT_ONCE = 100
+    """Events taken in one reading: a storm of them must not keep the sampler; the rest waits for the next."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml, self._handle = nvml, handle
+        self._events = nvml.nvmlEventSetCreate()
+        self._registered = False
+        self._faults = 0
+
+    def count(self) -> Reading:
+        """Take what the driver has reported since the last call, without waiting, and return how many in all."""
+        if not self._registered:
+            kind = self._nvml.nvmlEventTypeXidCriticalError
+            self._nvml.nvmlDeviceRegisterEvents(self._handle, kind, self._events)
+            self._registered = True
+        for _ in range(self.MOST_AT_ONCE):
+            try:
+                self._nvml.nvmlEventSetWait_v2(self._events, 0)
+            except self._nvml.NVMLError as error:
+                if getattr(error, "value", None) == self._nvml.NVML_ERROR_TIMEOUT:
+                    break
+                raise
+            self._faults += 1
+        return float(self._faults)
 
 
 def _checked(value: Reading) -> Reading:
@@ -275,4 +338,6 @@ def _binding_version() -> str:
 
 
 def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+    if value is None:
+        return ""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -16,7 +16,7 @@ class Replay:
         self._recording = recording
         starts = [float(recording.fast(gpu).times_s[0]) for gpu in recording.series if len(recording.fast(gpu).times_s)]
         if not starts:
-            raise TelemetryError("the recording holds no readings")
+            raise TelemetryError("the recording to replay holds no readings")
         self._first_s = min(starts)
         self._opened_s = time.monotonic()
         facts = recording.facts
@@ -38,8 +38,7 @@ def _reading_at(series: Series, quantity: str, now_s: float) -> Reading:
     value = float(series.columns[quantity][place])
     if np.isfinite(value):
         return value
-    reasons = series.missing.get(quantity)
-    return reasons.most_common(1)[0][0] if reasons else "not_supported"
+    return series.reasons[quantity][place]
 
 
 def open_replay(folder: str) -> Replay:

@@ -34,6 +34,11 @@ def require_trainable(model: Model) -> None:
         raise SpecError("model.mtp_layers", model.mtp_layers, "0: the trainer predicts one token")
     if model.vocab < 2:
         raise SpecError("model.vocab", model.vocab, "at least 2, to have a loss")
+    field = "rope_head_dim" if model.attention == "mla" else "head_dim"
+    if model.position == "rope" and getattr(model, field) % 2:
+        raise SpecError(f"model.{field}", getattr(model, field), "an even width, to turn in pairs")
+    if model.attention == "mla" and model.position != "rope":
+        raise SpecError("model.position", model.position, "rope with latent attention")
 
 
 def make_norm(model: Model, width: int) -> nn.Module:
@@ -132,9 +137,9 @@ class Attention(nn.Module):
 class LatentAttention(nn.Module):
     """DeepSeek's latent attention: queries, keys and values through narrow layers."""
 
-    def __init__(self, model: Model, training: Training) -> None:
+    def __init__(self, model: Model, training: Training, window: int) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.window = model, window
         make = {"bias": False, "training": training, "target": "qkv"}
         query = model.heads * model.query_head_dim
         self.q_down = Linear(model.hidden, model.q_lora_rank, **make) if model.q_lora_rank else nn.Identity()  # type: ignore[arg-type]
@@ -143,7 +148,8 @@ class LatentAttention(nn.Module):
         self.kv_down = Linear(model.hidden, model.kv_lora_rank + model.rope_head_dim, **make)  # type: ignore[arg-type]
         self.kv_norm = make_norm(model, model.kv_lora_rank)
         self.kv_up = Linear(model.kv_lora_rank, model.heads * (model.head_dim + model.v_head_dim), **make)  # type: ignore[arg-type]
-        self.proj = Linear(model.heads * model.v_head_dim, model.hidden, bias=False, training=training, target="proj")
+        bias = model.bias in ("attention", "all")
+        self.proj = Linear(model.heads * model.v_head_dim, model.hidden, bias=bias, training=training, target="proj")
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend within each sequence."""
@@ -156,7 +162,7 @@ class LatentAttention(nn.Module):
         key, value = kv.split([model.head_dim, model.v_head_dim], -1)
         position = rotate(position[:, None]).expand(-1, model.heads, -1, -1)
         query, key = torch.cat((plain, rotate(turned)), -1), torch.cat((key, position), -1)
-        out = functional.scaled_dot_product_attention(query, key, value, is_causal=model.causal)
+        out = attend(model, query, key, value, self.window)
         projected: Tensor = self.proj(out.transpose(1, 2).reshape(batch, seq, -1))
         return projected
 
@@ -214,7 +220,7 @@ class Layer(nn.Module):
         super().__init__()
         self.norms = nn.ModuleList(make_norm(model, model.hidden) for _ in range(model.norms_per_layer))
         self.attention: nn.Module = (
-            LatentAttention(model, training) if model.attention == "mla" else Attention(model, training, window)
+            LatentAttention(model, training, window) if model.attention == "mla" else Attention(model, training, window)
         )
         self.mlp: nn.Module = Moe(model, training) if sparse else FeedForward(model, training, model.ffn)
         self.dropout = nn.Dropout(model.dropout_fraction)
@@ -251,7 +257,8 @@ class Transformer(nn.Module):
         self.recomputed = training.recompute_layers if training.recompute_layers is not None else len(kinds)
         self.full = training.recompute == "full"
         self.embedding = nn.Embedding(model.vocab, model.hidden)
-        self.positions = nn.Embedding(training.seq_length, model.hidden) if model.position == "learned" else None
+        places = max(model.seq_length, training.seq_length)
+        self.positions = nn.Embedding(places, model.hidden) if model.position == "learned" else None
         self.layers = nn.ModuleList(Layer(model, training, sparse=sparse, window=window) for sparse, window in kinds)
         self.norm = make_norm(model, model.hidden)
         self.head = nn.Linear(model.hidden, model.vocab, bias=False)

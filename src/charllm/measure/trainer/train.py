@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from charllm import mark
-from charllm.errors import CharllmError, SpecError
+from charllm.errors import DoesNotFit, SpecError
 from charllm.measure.trainer.data import Batches, file_batches, synthetic_batches
 from charllm.measure.trainer.model import Transformer
 from charllm.spec.run import RunSpec
@@ -46,7 +46,10 @@ def train(
     mark.step(tokens=0)
     while (steps is None or number < steps) and (seconds_s is None or time.monotonic() - began_s < seconds_s):
         start_s = time.monotonic()
-        loss = _step(network, optimizer, batches, run.microbatches)
+        try:
+            loss = _step(network, optimizer, batches, run.microbatches)
+        except torch.cuda.OutOfMemoryError:
+            raise DoesNotFit(f"{run.model.name} does not fit on this GPU while it is trained") from None
         number += 1
         mark.step(number, tokens=run.tokens_per_step)
         yield TrainStep(number, loss, time.monotonic() - start_s, run.tokens_per_step)
@@ -62,7 +65,7 @@ def build_network(run: RunSpec, device: str) -> Transformer:
         with torch.device(device):
             network: Transformer = Transformer(run.model, run.training, kinds)
     except torch.cuda.OutOfMemoryError:
-        raise CharllmError(f"{run.model.name} does not fit on this GPU") from None
+        raise DoesNotFit(f"{run.model.name} does not fit on this GPU") from None
     finally:
         torch.set_default_dtype(torch.float32)
     return network

@@ -1,0 +1,77 @@
+"""Where the fit begins: priors of the constants, how sure they are (as a factor), and their bounds.
+
+GPU rates: the large-product rate of operator tables and measured ops over the datasheet's dense peak. Others: guesses
+of their size from what they mean.
+"""
+
+Prior = tuple[float, float, float, float]
+
+PRIORS: dict[str, dict[str, Prior]] = {
+    "gpu": {
+        "matmul_fraction": (0.65, 0.12, 0.2, 1.0),
+        "fp8_matmul_fraction": (0.58, 0.12, 0.2, 1.0),
+        "fp4_matmul_fraction": (0.45, 0.15, 0.1, 1.0),
+        "attention_fraction": (0.5, 0.2, 0.1, 1.0),
+        "collective_setup_s": (22e-6, 0.25, 5e-6, 200e-6),
+    },
+    "gpu:a100": {
+        "collective_setup_s": (60e-6, 0.25, 5e-6, 200e-6),
+        "matmul_fraction": (0.82, 0.05, 0.5, 1.0),
+        "attention_fraction": (0.5, 0.15, 0.2, 1.0),
+    },
+    "gpu:v100": {"matmul_fraction": (0.75, 0.1, 0.4, 1.0), "attention_fraction": (0.4, 0.3, 0.1, 1.0)},
+    "gpu:h100": {
+        "matmul_fraction": (0.69, 0.05, 0.4, 1.0),
+        "fp8_matmul_fraction": (0.61, 0.03, 0.3, 1.0),
+        "attention_fraction": (0.5, 0.15, 0.2, 1.0),
+    },
+    "gpu:h200": {
+        "matmul_fraction": (0.70, 0.02, 0.4, 1.0),
+        "fp8_matmul_fraction": (0.63, 0.05, 0.3, 1.0),
+        "attention_fraction": (0.6, 0.05, 0.2, 1.0),
+    },
+    "gpu:h100-hbm2e-500w": {"matmul_fraction": (0.55, 0.1, 0.3, 1.0)},
+    "gpu:b200": {
+        "matmul_fraction": (0.55, 0.1, 0.3, 1.0),
+        "fp8_matmul_fraction": (0.58, 0.1, 0.3, 1.0),
+        "fp4_matmul_fraction": (0.45, 0.15, 0.2, 1.0),
+    },
+    "gpu:gb200": {"matmul_fraction": (0.52, 0.1, 0.3, 1.0), "fp8_matmul_fraction": (0.57, 0.1, 0.3, 1.0)},
+    "gpu:b300": {
+        "matmul_fraction": (0.52, 0.1, 0.3, 1.0),
+        "fp8_matmul_fraction": (0.65, 0.1, 0.3, 1.0),
+        "fp4_matmul_fraction": (0.4, 0.2, 0.1, 1.0),
+    },
+    "gpu:gb300": {
+        "matmul_fraction": (0.56, 0.1, 0.3, 1.0),
+        "fp8_matmul_fraction": (0.67, 0.1, 0.3, 1.0),
+        "fp4_matmul_fraction": (0.4, 0.2, 0.1, 1.0),
+    },
+    "framework": {
+        "launch_s": (10e-6, 0.4, 1e-6, 80e-6),
+        "step_host_s": (0.02, 0.7, 0.001, 0.5),
+        "traffic_factor": (1.2, 0.3, 0.5, 4.0),
+        "attention_fraction": (0.9, 0.15, 0.2, 1.2),
+        "matmul_fraction": (1.0, 0.04, 0.7, 1.15),
+    },
+    "framework:megatron-bridge": {"step_host_s": (0.02, 0.3, 0.001, 0.5)},
+    "framework:jax": {"launch_s": (2e-6, 0.5, 2e-7, 20e-6)},
+    "framework:megatron-deepspeed": {"launch_s": (25e-6, 0.4, 3e-6, 100e-6)},
+    "all": {
+        "gemm_ramp": (180.0, 0.15, 50, 500),
+        "fill_power": (0.6, 0.3, 0.05, 1.0),
+        "grouped_fraction": (0.75, 0.15, 0.3, 1.0),
+        "attention_ramp": (600.0, 0.25, 100, 2000),
+        "attention_backward_fraction": (0.82, 0.08, 0.5, 1.0),
+        "link_fraction": (0.8, 0.08, 0.5, 0.95),
+        "nic_fraction": (0.82, 0.1, 0.4, 1.0),
+        "nic_hop_s": (6e-6, 0.4, 1e-6, 30e-6),
+        "contention_fraction": (0.15, 0.3, 0.02, 0.5),
+        "overlap_chunks": (4.0, 0.3, 1.5, 16),
+        "jitter_fraction": (0.006, 0.5, 0.0005, 0.03),
+        "sparse_host_s": (1.8e-3, 0.5, 1e-5, 8e-3),
+        "expert_host_s": (10e-6, 0.5, 1e-7, 1e-4),
+        "narrow_cast_factor": (1.1, 0.3, 0.3, 4),
+        "kernel_gap_s": (3.5e-6, 0.2, 1e-6, 8e-6),
+    },
+}

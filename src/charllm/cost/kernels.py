@@ -1,0 +1,121 @@
+"""Seconds of one kernel on a GPU at a clock.
+
+Equation: products t = (tc^p + tm^p)^(1/p) + gap, with tc = FLOP (1 + ramp/k) / (rate at the clock x fill^q), tm = bytes
+/ bandwidth; fill is the share of multiprocessors that whole waves of tiles keep busy, q < 1 because a capped GPU clocks
+higher when some are idle. Attention t = FLOP (1 + ramp/s) / rate + gap. Streams t = bytes x traffic / bandwidth + gap.
+The arithmetic part scales with 1/clock, the memory part does not.
+
+Source: ops of an H200 at known clocks (benchmarks/device/h200); operator tables of NVIDIA's aiconfigurator for shapes.
+Ignores: choice among kernels by shape beyond waves and depth; cache residency; clocks that change within an op.
+"""
+
+from functools import lru_cache
+from math import ceil
+
+from charllm.cost.calibration import Calibration
+from charllm.cost.clocks import time_factor
+from charllm.spec.framework import Framework
+from charllm.spec.hardware import Gpu
+from charllm.spec.run import RunSpec
+from charllm.workload.op import Op
+
+TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.92), (128, 64, 0.75), (64, 64, 0.5), (64, 32, 0.3))
+"""Tile of a product: rows, columns, rate over the largest one's. Operator tables: small tiles read more again."""
+ALIGNED = 8
+"""Elements of 16 bits in the 16 bytes that matrix units load at once."""
+NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
+
+
+def product_rate(gpu: Gpu, precision: str) -> float:
+    """Return the FLOP/s that large products sustain in a precision, at the clock the power cap leaves them."""
+    kind = NARROW.get(precision, "16bit")
+    fraction = {
+        "fp8": gpu.fp8_matmul_fraction,
+        "fp4": gpu.fp4_matmul_fraction,
+        "16bit": gpu.matmul_fraction,
+    }[kind]
+    if precision == "fp32":
+        # Products asked for in fp32 run on the matrix units as TF32: half the 16-bit rate.
+        return gpu.matmul_fraction * gpu.peak_bf16_flop_per_s / 2
+    return fraction * gpu.peak_flop_per_s(precision)
+
+
+@lru_cache(maxsize=65536)
+def fill_fraction(batch: int, m: int, n: int, multiprocessors: int) -> float:
+    """Return the share of multiprocessors that whole waves of tiles keep busy, with the best size of tile."""
+    best = 0.0
+    for high, wide, rate in TILES:
+        waves = ceil(batch * ceil(m / high) * ceil(n / wide) / multiprocessors)
+        best = max(best, rate * batch * m * n / (waves * multiprocessors * high * wide))
+    return best
+
+
+def price_product(op: Op, gpu: Gpu, framework: Framework, calibration: Calibration, slower: float = 1.0) -> float:
+    """Return the seconds of a product, plain, batched or grouped."""
+    batch, m, n, k = op.shape
+    rate = product_rate(gpu, op.precision)
+    if rate <= 0 or not op.flop:
+        return 0.0
+    filled = fill_fraction(max(1, batch), m, n, gpu.multiprocessors) ** calibration.fill_power
+    ramp = 1 + calibration.gemm_ramp / max(1, k)
+    arithmetic = slower * op.flop * ramp / (rate * framework.matmul_fraction * filled)
+    if op.kind == "grouped_gemm":
+        arithmetic /= calibration.grouped_fraction
+    if n % ALIGNED or k % ALIGNED:
+        arithmetic /= calibration.misaligned_fraction
+    memory = (op.read_bytes + op.written_bytes) / (gpu.stream_fraction * gpu.memory_bandwidth_bytes_per_s)
+    power = calibration.roof_power
+    seconds = float((arithmetic**power + memory**power) ** (1 / power)) + calibration.kernel_gap_s
+    if op.name.endswith("wgrad") and not framework.fused_gradients:
+        seconds += price_accumulation(op, gpu, framework, calibration)
+    return seconds
+
+
+def price_accumulation(op: Op, gpu: Gpu, framework: Framework, calibration: Calibration) -> float:
+    """Return the seconds of adding a weight's gradient to what earlier microbatches left, as a kernel of its own."""
+    batch, m, n, _k = op.shape
+    total_bytes = 4.0 if framework.gradient_precision == "fp32" else 2.0
+    size_bytes = max(1, batch) * m * n * (2.0 + 2 * total_bytes)
+    return size_bytes / (gpu.stream_fraction * gpu.memory_bandwidth_bytes_per_s) + calibration.kernel_gap_s
+
+
+def price_attention(op: Op, gpu: Gpu, framework: Framework, calibration: Calibration, slower: float = 1.0) -> float:
+    """Return the seconds of one fused attention kernel, forward or backward."""
+    batch, heads, _kv_heads, queries, keys, _width, _value_width = op.shape
+    fraction = gpu.attention_fraction * framework.attention_fraction
+    backward = "backward" in op.name
+    if backward:
+        fraction *= calibration.attention_backward_fraction
+    length = (queries * keys) ** 0.5
+    tiles = batch * heads * queries / 128
+    unfilled = max(1.0, gpu.multiprocessors / max(1.0, tiles)) ** 0.5
+    peak = gpu.peak_flop_per_s(op.precision) if op.precision in ("bf16", "fp16") else gpu.peak_bf16_flop_per_s
+    arithmetic = slower * op.flop / (fraction * peak) * (1 + calibration.attention_ramp / length) * unfilled
+    memory = (op.read_bytes + op.written_bytes) / (gpu.stream_fraction * gpu.memory_bandwidth_bytes_per_s)
+    return float(max(arithmetic, memory)) + calibration.kernel_gap_s
+
+
+def price_stream(op: Op, gpu: Gpu, framework: Framework, calibration: Calibration) -> float:
+    """Return the seconds of a kernel that only moves memory."""
+    size_bytes = op.read_bytes + op.written_bytes
+    factor = framework.traffic_factor
+    if op.kind == "optimizer":
+        factor = 1.0
+    elif op.kind == "permute":
+        # One copy for each rank needs sorting once, after it has arrived.
+        factor = 0.5 if framework.dispatcher == "each-rank" else 1.0
+    elif op.kind == "cast":
+        factor = calibration.narrow_cast_factor
+    return size_bytes * factor / (gpu.stream_fraction * gpu.memory_bandwidth_bytes_per_s) + calibration.kernel_gap_s
+
+
+def price_kernel(op: Op, run: RunSpec, calibration: Calibration) -> float:
+    """Return the seconds of one kernel of a run."""
+    gpu, framework, conditions = run.cluster.gpu, run.framework, run.conditions
+    if op.kind in ("gemm", "grouped_gemm"):
+        slower = time_factor(gpu, conditions, gpu.matmul_clock_fraction)
+        return price_product(op, gpu, framework, calibration, slower)
+    if op.kind == "attention":
+        slower = time_factor(gpu, conditions, gpu.attention_clock_fraction)
+        return price_attention(op, gpu, framework, calibration, slower)
+    return price_stream(op, gpu, framework, calibration)

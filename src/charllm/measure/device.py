@@ -1,0 +1,26 @@
+"""Whether torch is here, and which GPU it works on."""
+
+from collections.abc import Mapping
+
+from charllm.errors import CharllmError, SpecError
+from charllm.measure.launch import visible_gpus
+from charllm.measure.telemetry import open_source
+
+
+def require_device(device: str) -> None:
+    """Refuse a device that torch cannot use."""
+    try:
+        import torch
+    except ImportError:
+        raise CharllmError("running kernels needs torch: pip install 'charllm[torch]'") from None
+    if device == "cuda" and not torch.cuda.is_available():
+        raise SpecError("--device", device, "cpu: torch finds no GPU here")
+
+
+def telemetry_gpus(telemetry: str, environment: Mapping[str, str]) -> list[str]:
+    """Return the GPUs, by UUID, that a source reads and a job may see."""
+    source = open_source(telemetry)
+    try:
+        return visible_gpus(environment, [identity.uuid for identity in source.facts.gpus])
+    finally:
+        source.close()

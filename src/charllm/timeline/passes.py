@@ -1,0 +1,233 @@
+"""One microbatch through one chunk in one direction: what it takes, and under which label."""
+
+from typing import NamedTuple
+
+from charllm.cost.calibration import Calibration
+from charllm.cost.price import Price, make_price
+from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only, kernel
+from charllm.workload.op import Op, is_communication
+from charllm.workload.step import Block, Chunk, Step
+from charllm.workload.sync import gathers_once, layer_gather, layer_reduce
+from charllm.workload.totals import AXIS_OF_GROUP
+
+HIDING_KINDS = ("gemm", "grouped_gemm", "attention")
+SPARSE_SYNC_MODULE = "dispatch"
+
+
+class Timed(NamedTuple):
+    """One op as it is seen on the compute stream: what stays exposed of it, and what is hidden."""
+
+    op: Op
+    label: str
+    seconds: float
+    hidden_s: float = 0.0
+
+
+class Pass(NamedTuple):
+    """A pass of one microbatch through a chunk."""
+
+    race: Race
+    labels: dict[str, float]
+    """Label of the breakdown: seconds on the compute stream."""
+    hidden: dict[str, float]
+    """Axis: seconds of communication under compute."""
+    ops: int
+
+    @property
+    def seconds(self) -> float:
+        """Time on the GPU when the host never holds it up."""
+        return self.race.gg
+
+
+class ChunkPasses(NamedTuple):
+    """The passes of one chunk: forward, backward, and the backward's part that only weights need."""
+
+    forward: Pass
+    backward: Pass
+    weight: Pass
+    """With a zero-bubble schedule; empty otherwise, its ops being in `backward`."""
+
+
+def chunk_passes(step: Step, calibration: Calibration) -> list[ChunkPasses]:
+    """Price every chunk of a step; equal chunks once."""
+    pricer = _Pricer(step, calibration)
+    known: dict[int, ChunkPasses] = {}
+    found = []
+    for chunk in step.chunks:
+        key = id(chunk.blocks)
+        if key not in known:
+            known[key] = pricer.chunk(chunk)
+        found.append(known[key])
+    return found
+
+
+class _Pricer:
+    """Prices blocks of one step, each distinct one once."""
+
+    def __init__(self, step: Step, calibration: Calibration) -> None:
+        self.step, self.calibration = step, calibration
+        self.price: Price = make_price(step.run, calibration)
+        self.overlap = frozenset(step.run.parallelism.overlap)
+        self.launch_s = 0.0 if step.run.framework.graphs else step.run.framework.launch_s
+        self.split = step.run.parallelism.schedule == "zero-bubble"
+        self.known: dict[tuple[int, int, str], Pass] = {}
+
+    def chunk(self, chunk: Chunk) -> ChunkPasses:
+        """Price the passes of one chunk."""
+        forward = _joined([self.block(block, "forward") for block in chunk.blocks])
+        backward = _joined([self.block(block, "backward") for block in reversed(chunk.blocks)])
+        weight = _joined([self.block(block, "weight") for block in reversed(chunk.blocks)]) if self.split else EMPTY
+        return ChunkPasses(forward, backward, weight)
+
+    def block(self, block: Block, direction: str) -> Pass:
+        """Price all repeats of a block in one direction."""
+        key = (id(block.modules), id(block.replay), direction)
+        if key not in self.known:
+            self.known[key] = self._one(block, direction)
+        one = self.known[key]
+        return _times(one, block.repeats)
+
+    def _one(self, block: Block, direction: str) -> Pass:
+        timed = [
+            item
+            for ops, label in self._parts(block, direction)
+            for item in self._expose(ops, label, backward=direction != "forward")
+        ]
+        timed += self._sharding(block, direction, sum(item.seconds for item in timed))
+        sparse = any(module.name == SPARSE_SYNC_MODULE for module in block.modules) and direction != "weight"
+        race = NOTHING
+        for item in timed:
+            race = race.then(kernel(item.seconds, self.launch_s * _launches(item.op)))
+        if sparse:
+            race = host_only(self._sparse_host_s()).then(race)
+        if sparse and self.step.run.framework.sparse_sync and not self.step.run.framework.graphs:
+            # Token counts are read back before the experts can be launched.
+            race = race.then(SYNC)
+        labels: dict[str, float] = {}
+        hidden: dict[str, float] = {}
+        for item in timed:
+            labels[item.label] = labels.get(item.label, 0.0) + item.seconds
+            if item.hidden_s:
+                axis = AXIS_OF_GROUP[item.op.group]
+                hidden[axis] = hidden.get(axis, 0.0) + item.hidden_s
+        return Pass(race, labels, hidden, len(timed))
+
+    def _sparse_host_s(self) -> float:
+        """Return the host's time for a sparse layer in one direction, beyond its launches."""
+        run = self.step.run
+        if run.framework.graphs:
+            return 0.0
+        local = run.model.experts / run.parallelism.ep
+        return self.calibration.sparse_host_s + local * self.calibration.expert_host_s
+
+    def _parts(self, block: Block, direction: str) -> list[tuple[list[Op], str]]:
+        if direction == "forward":
+            return [([op for module in block.modules for op in module.forward], "compute")]
+        backward = [op for module in reversed(block.modules) for op in module.backward]
+        if direction == "weight":
+            return [([op for op in backward if op.name.endswith("wgrad")], "compute")]
+        if self.split:
+            backward = [op for op in backward if not op.name.endswith("wgrad")]
+        return [(list(block.replay.ops), "recompute"), (backward, "compute")]
+
+    def _expose(self, ops: list[Op], label: str, *, backward: bool) -> list[Timed]:
+        """Decide for each op what stays on the compute stream."""
+        timed = []
+        for place, op in enumerate(ops):
+            seconds = self.price(op)
+            if not is_communication(op):
+                timed.append(Timed(op, label, seconds))
+                continue
+            axis = AXIS_OF_GROUP[op.group]
+            exposed = self._exposed(ops, place, axis, seconds, backward=backward)
+            hidden = seconds - exposed
+            timed.append(Timed(op, f"{axis}_exposed", exposed + hidden * self.calibration.contention_fraction, hidden))
+        return timed
+
+    def _exposed(self, ops: list[Op], place: int, axis: str, seconds: float, *, backward: bool) -> float:
+        """Return how much of a collective nothing covers."""
+        op = ops[place]
+        if axis == "tp":
+            cover = self._cover(ops, place)
+            if "tp" in self.overlap:
+                return max(seconds / self.calibration.overlap_chunks, seconds - cover)
+            if backward and self.step.run.framework.async_tp_backward and _is_column(ops, place):
+                return max(0.0, seconds - cover)
+            return seconds
+        if op.kind == "ring_exchange":
+            covers = [self.price(other) for other in ops if other.kind == "attention"]
+            return max(seconds / max(2, self.step.run.parallelism.cp), seconds - sum(covers))
+        if axis in self.overlap and axis == "ep":
+            total = sum(self.price(other) for other in ops if not is_communication(other))
+            exchanged = sum(self.price(other) for other in ops if is_communication(other) and other.group == op.group)
+            return max(seconds / self.calibration.overlap_chunks, seconds * (1 - min(1.0, total / exchanged)))
+        return seconds
+
+    def _cover(self, ops: list[Op], place: int) -> float:
+        """Return the product beside a tensor-parallel exchange: the one after it, or else before it."""
+        after = ops[place + 1] if place + 1 < len(ops) else None
+        before = ops[place - 1] if place else None
+        for neighbour in (after, before):
+            if neighbour is not None and neighbour.kind in HIDING_KINDS:
+                return self.price(neighbour)
+        return 0.0
+
+    def _sharding(self, block: Block, direction: str, compute_s: float) -> list[Timed]:
+        """Gather sharded weights while the layer before computes, and reduce gradients while the next one does."""
+        if direction == "weight" or gathers_once(self.step.run):
+            return []
+        gathered = layer_gather(self.step, block)
+        ops = list(gathered) + (list(layer_reduce(self.step, block)) if direction == "backward" else [])
+        timed = []
+        room = compute_s
+        for op in ops:
+            seconds = self.price(op)
+            exposed = max(0.0, seconds - room)
+            room = max(0.0, room - seconds)
+            hidden = seconds - exposed
+            timed.append(Timed(op, "dp_exposed", exposed + hidden * self.calibration.contention_fraction, hidden))
+        return timed
+
+
+def _is_column(ops: list[Op], place: int) -> bool:
+    """Tell whether an exchange belongs to a product cut by columns, whose backward hides it under a product."""
+    after = ops[place + 1] if place + 1 < len(ops) else None
+    if after is None or after.kind not in ("gemm", "grouped_gemm"):
+        return False
+    if ops[place].kind == "all_gather":
+        follows = ops[place + 2] if place + 2 < len(ops) else None
+        return follows is not None and is_communication(follows)
+    return after.name.endswith("wgrad")
+
+
+def _launches(op: Op) -> float:
+    if op.kind == "gemm" and "expert" in op.name:
+        return float(max(1, op.shape[0]))
+    return 1.0
+
+
+EMPTY = Pass(NOTHING, {}, {}, 0)
+
+
+def _times(one: Pass, times: int) -> Pass:
+    if times == 1:
+        return one
+    return Pass(
+        one.race.repeated(times),
+        {label: times * seconds for label, seconds in one.labels.items()},
+        {axis: times * seconds for axis, seconds in one.hidden.items()},
+        one.ops * times,
+    )
+
+
+def _joined(parts: list[Pass]) -> Pass:
+    race = NOTHING
+    labels: dict[str, float] = {}
+    hidden: dict[str, float] = {}
+    for part in parts:
+        race = race.then(part.race)
+        for label, seconds in part.labels.items():
+            labels[label] = labels.get(label, 0.0) + seconds
+        for axis, seconds in part.hidden.items():
+            hidden[axis] = hidden.get(axis, 0.0) + seconds
+    return Pass(race, labels, hidden, sum(part.ops for part in parts))

@@ -1,0 +1,74 @@
+"""In which order each stage works: lists of (pass, chunk, microbatch). A new one: a function, a line in SCHEDULES."""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+FORWARD, BACKWARD, WEIGHT = 0, 1, 2
+Order = list[tuple[int, int, int]]
+"""Pass, virtual stage on this stage (0 to vpp - 1), microbatch."""
+
+
+def gpipe(_pp: int, _stage: int, _vpp: int, microbatches: int) -> Order:
+    """All forward, then all backward (Huang 2019)."""
+    return [(FORWARD, 0, mb) for mb in range(microbatches)] + [(BACKWARD, 0, mb) for mb in range(microbatches)]
+
+
+def one_f_one_b(pp: int, stage: int, _vpp: int, microbatches: int) -> Order:
+    """As many forwards as stages follow, then one forward, one backward in turn (PipeDream-flush, Narayanan 2021)."""
+    ahead = min(pp - stage - 1, microbatches)
+    order = [(FORWARD, 0, mb) for mb in range(ahead)]
+    for mb in range(microbatches - ahead):
+        order += [(FORWARD, 0, ahead + mb), (BACKWARD, 0, mb)]
+    return order + [(BACKWARD, 0, mb) for mb in range(microbatches - ahead, microbatches)]
+
+
+def interleaved(pp: int, stage: int, vpp: int, microbatches: int) -> Order:
+    """One forward, one backward over several chunks a stage, microbatches in groups of pp (Narayanan 2021)."""
+    groups = [range(start, min(start + pp, microbatches)) for start in range(0, microbatches, pp)]
+    forwards = [(FORWARD, chunk, mb) for group in groups for chunk in range(vpp) for mb in group]
+    backwards = [(BACKWARD, chunk, mb) for group in groups for chunk in reversed(range(vpp)) for mb in group]
+    ahead = min(len(forwards), 2 * (pp - stage - 1) + (vpp - 1) * min(pp, microbatches))
+    order: Order = forwards[:ahead]
+    for forward, backward in zip(forwards[ahead:], backwards, strict=False):
+        order += [forward, backward]
+    return order + backwards[len(forwards) - ahead :]
+
+
+def zero_bubble(pp: int, stage: int, _vpp: int, microbatches: int) -> Order:
+    """1F1B whose weight gradients wait: later stages put off more and fill the end with them (ZB-H1, Qi 2024)."""
+    ahead = min(pp - stage - 1, microbatches)
+    order = [(FORWARD, 0, mb) for mb in range(ahead)]
+    weighed = 0
+    for mb in range(microbatches - ahead):
+        order += [(FORWARD, 0, ahead + mb), (BACKWARD, 0, mb)]
+        if mb >= stage:
+            order.append((WEIGHT, 0, weighed))
+            weighed += 1
+    for mb in range(microbatches - ahead, microbatches):
+        order.append((BACKWARD, 0, mb))
+        if weighed < mb:
+            order.append((WEIGHT, 0, weighed))
+            weighed += 1
+    return order + [(WEIGHT, 0, mb) for mb in range(weighed, microbatches)]
+
+
+SCHEDULES: dict[str, Callable[[int, int, int, int], Order]] = {
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "interleaved": interleaved,
+    "zero-bubble": zero_bubble,
+}
+"""Name: the order of one stage, given pp, the stage, vpp and the microbatches."""
+
+
+@lru_cache(maxsize=256)
+def order_arrays(schedule: str, pp: int, vpp: int, microbatches: int) -> NDArray[np.int64]:
+    """Return the orders of all stages as one array [stage, item, (pass, global chunk, microbatch)]."""
+    orders = [SCHEDULES[schedule](pp, stage, vpp, microbatches) for stage in range(pp)]
+    table = np.array(orders, dtype=np.int64)
+    table[:, :, 1] = table[:, :, 1] * pp + np.arange(pp)[:, None]
+    table.setflags(write=False)
+    return table

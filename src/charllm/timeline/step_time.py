@@ -1,0 +1,212 @@
+"""A whole step in time: passes on a schedule, gradient and weight exchange, update; and where each second went."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from charllm.cost.calibration import CALIBRATION, Calibration
+from charllm.cost.collectives import price_collective
+from charllm.cost.kernels import price_kernel
+from charllm.layout.links import group_links
+from charllm.spec.parallelism import OVERLAPS
+from charllm.timeline.engine import Events, play
+from charllm.timeline.passes import ChunkPasses, chunk_passes
+from charllm.timeline.schedules import order_arrays
+from charllm.workload.op import Op
+from charllm.workload.step import Step
+from charllm.workload.sync import (
+    count_buckets,
+    gathers_once,
+    layer_gather,
+    layer_reduce,
+    optimizer_ops,
+    step_sync,
+)
+
+LABELS = ("compute", "recompute", "optimizer", "tp_exposed", "pp_exposed", "dp_exposed", "ep_exposed", "cp_exposed",
+          "straggler_wait", "bubble", "overhead")  # fmt: skip
+NODE_RANKS = 8
+
+
+class StepTime(NamedTuple):
+    """When a step ends, and what each stage did until then."""
+
+    step_time_s: float
+    breakdown_s: dict[str, float]
+    """Mean over stages; adds up to step_time_s."""
+    stages: list[dict[str, float]]
+    """The same for each stage."""
+    hidden_s: dict[str, float]
+    """Axis: communication under compute, mean over stages."""
+    events: Events
+    passes: list[ChunkPasses]
+    op_events: int
+    """Ops and collectives of one layer on one GPU that the step consists of, all GPUs."""
+
+
+class _Ending(NamedTuple):
+    """What follows the last pass of a stage."""
+
+    gradients_s: float
+    weights_s: float
+    optimizer_s: float
+    gradient_buckets: int
+    weight_buckets: int
+
+
+def time_step(step: Step, calibration: Calibration = CALIBRATION) -> StepTime:
+    """Price and schedule one step."""
+    run = step.run
+    degrees = run.parallelism
+    passes = chunk_passes(step, calibration)
+    order = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
+    races = np.array([[one.forward.race, one.backward.race, one.weight.race] for one in passes]).transpose(1, 0, 2)
+    send_s = _send_s(step, calibration)
+    events = play(
+        order,
+        np.ascontiguousarray(races),
+        send_s,
+        blocking="pp" not in degrees.overlap,
+        chunks=len(passes),
+        microbatches=run.microbatches,
+    )
+    endings = [_ending(step, stage, calibration) for stage in range(degrees.pp)]
+    return _finish(step, passes, events, endings, calibration)
+
+
+def _send_s(step: Step, calibration: Calibration) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    """Return the time of the hop from each stage to the next (the last one to the first, for chunks)."""
+    pp = step.run.parallelism.pp
+    if pp == 1 or not step.boundary_ops:
+        return np.zeros(max(1, pp))
+    return np.full(pp, sum(price_collective(op, step.run, calibration) for op in step.boundary_ops))
+
+
+def _ending(step: Step, stage: int, calibration: Calibration) -> _Ending:
+    run = step.run
+    gradients = weights = 0.0
+    buckets = {"gradients": 1, "weights": 1}
+    for op in (*step_sync(step, stage), *_sharded_once(step, stage)):
+        parts = count_buckets(step, op)
+        part = op._replace(message_bytes=op.message_bytes / parts, sent_bytes=op.sent_bytes / parts)
+        seconds = parts * _sync_price(step, part, calibration)
+        if op.kind == "all_gather":
+            weights += seconds
+            buckets["weights"] = max(parts, buckets["weights"])
+        else:
+            gradients += seconds
+            buckets["gradients"] = max(parts, buckets["gradients"])
+    optimizer = sum(price_kernel(op, run, calibration) for op in optimizer_ops(step, stage))
+    return _Ending(gradients, weights, optimizer, buckets["gradients"], buckets["weights"])
+
+
+def _sharded_once(step: Step, stage: int) -> list[Op]:
+    """In a pipeline sharded weights are gathered, and their gradients reduced, once a step."""
+    if not gathers_once(step.run):
+        return []
+    return [
+        op._replace(message_bytes=op.message_bytes * block.repeats, sent_bytes=op.sent_bytes * block.repeats)
+        for block in step.stage_blocks(stage)
+        for op in (*layer_gather(step, block), *layer_reduce(step, block))
+    ]
+
+
+def _sync_price(step: Step, op: Op, calibration: Calibration) -> float:
+    if op.group == "pp" and group_links(step.run, "pp").degree > 1:
+        # First and last stage add up a tied embedding: one hop each way.
+        return price_collective(op._replace(kind="send"), step.run, calibration)
+    return price_collective(op, step.run, calibration)
+
+
+class _StageEnd(NamedTuple):
+    """One stage: its labels so far, what it hides, when its gradients are exchanged, and how long its update takes."""
+
+    labels: dict[str, float]
+    hidden: dict[str, float]
+    gradients_at_s: float
+    update_s: float
+
+
+def _finish(
+    step: Step, passes: list[ChunkPasses], events: Events, endings: list[_Ending], calibration: Calibration
+) -> StepTime:
+    """Add gradient exchange, update and weight exchange; charge every second of every stage to a label."""
+    run = step.run
+    degrees = run.parallelism
+    ends = [_end_stage(step, stage, passes, events, endings[stage], calibration) for stage in range(degrees.pp)]
+    jitter = 1 + calibration.jitter_fraction * max(0.0, float(np.log(degrees.world / NODE_RANKS)))
+    last_gradients_s, longest_update_s = max(end.gradients_at_s for end in ends), max(end.update_s for end in ends)
+    step_time_s = (last_gradients_s + longest_update_s + run.framework.step_host_s) * jitter
+    stages = [end.labels for end in ends]
+    for labels in stages:
+        labels["overhead"] += run.framework.step_host_s
+        # What is left is waiting for others; rounding may leave a little less than nothing.
+        labels["straggler_wait"] += max(0.0, step_time_s - sum(labels.values()))
+    _split_bubble(step, passes, stages)
+    breakdown = {label: float(np.mean([labels[label] for labels in stages])) for label in LABELS}
+    hidden = {axis: float(np.mean([end.hidden.get(axis, 0.0) for end in ends])) for axis in OVERLAPS}
+    ranks = degrees.tp * degrees.cp * degrees.dp
+    op_events = sum(sum(part.ops for part in one) for one in passes) * run.microbatches * ranks
+    return StepTime(step_time_s, breakdown, stages, hidden, events, passes, op_events)
+
+
+def _end_stage(
+    step: Step, stage: int, passes: list[ChunkPasses], events: Events, ending: _Ending, calibration: Calibration
+) -> _StageEnd:
+    """Add up what one stage did, and what of its exchange of gradients and weights stays exposed."""
+    degrees, own = step.run.parallelism, passes[stage :: step.run.parallelism.pp]
+    labels, hidden = _busy(own, step.run.microbatches)
+    spent_s = float(np.sum(events.end_s[stage] - events.start_s[stage]))
+    labels["overhead"] += max(0.0, spent_s - sum(labels.values()))
+    moving_s, empty_s = _waits(events, stage)
+    free_s = float(events.free_s[stage])
+    labels["pp_exposed"] += moving_s + free_s - float(events.end_s[stage, -1])
+    labels["bubble"] += empty_s
+    gradients_s, weights_s = ending.gradients_s, ending.weights_s
+    if "dp" in degrees.overlap:
+        gradients_s = _exposed(gradients_s, own[0].backward.seconds + own[0].weight.seconds, ending.gradient_buckets)
+        weights_s = _exposed(weights_s, own[0].forward.seconds, ending.weight_buckets)
+    under_compute_s = ending.gradients_s + ending.weights_s - gradients_s - weights_s
+    hidden["dp"] = hidden.get("dp", 0.0) + under_compute_s
+    gradients_s += calibration.contention_fraction * under_compute_s
+    labels["dp_exposed"] += gradients_s + weights_s
+    labels["optimizer"] += ending.optimizer_s
+    return _StageEnd(labels, hidden, free_s + gradients_s, ending.optimizer_s + weights_s)
+
+
+def _busy(own: list[ChunkPasses], microbatches: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Add up the passes of a stage: seconds by label, and hidden communication by axis."""
+    labels = dict.fromkeys(LABELS, 0.0)
+    hidden: dict[str, float] = {}
+    for one in own:
+        for part in one:
+            for label, seconds in part.labels.items():
+                labels[label] += microbatches * seconds
+            for axis, seconds in part.hidden.items():
+                hidden[axis] = hidden.get(axis, 0.0) + microbatches * seconds
+    return labels, hidden
+
+
+def _exposed(seconds: float, room_s: float, buckets: int) -> float:
+    """Return what stays of an exchange that hides under compute: its last bucket at least."""
+    return max(seconds / buckets, seconds - room_s) if seconds else 0.0
+
+
+def _waits(events: Events, stage: int) -> tuple[float, float]:
+    """Split a stage's waits between passes into transfers under way and an empty schedule."""
+    free = np.concatenate([[0.0], events.end_s[stage, :-1]])
+    waited = np.maximum(0.0, events.start_s[stage] - free)
+    moving = np.minimum(waited, events.transfer_s[stage])
+    return float(np.sum(moving)), float(np.sum(waited - moving))
+
+
+def _split_bubble(step: Step, passes: list[ChunkPasses], stages: list[dict[str, float]]) -> None:
+    """Charge to stragglers what equal stages would not wait: the schedule's own bubble is (p - 1)(f + b) / v."""
+    degrees = step.run.parallelism
+    total = sum(part.seconds for one in passes for part in one) / degrees.pp
+    weight = sum(one.weight.seconds for one in passes) / degrees.pp
+    due = (degrees.pp - 1) * (total / degrees.vpp - 2 * weight) / degrees.vpp if degrees.pp > 1 else 0.0
+    for labels in stages:
+        waited = labels["bubble"] + labels["straggler_wait"]
+        labels["bubble"] = min(waited, due)
+        labels["straggler_wait"] = waited - labels["bubble"]

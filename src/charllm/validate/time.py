@@ -1,0 +1,152 @@
+"""Predicted step time against published step time."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from charllm.catalog.resolve import resolve_run
+from charllm.catalog.tables import entries
+from charllm.errors import CharllmError
+from charllm.fit import fits
+from charllm.spec.request import Table, merge
+from charllm.spec.run import RunSpec
+from charllm.spec.training import RECOMPUTES
+from charllm.timeline.step_time import time_step
+from charllm.validate.memory import Skipped, source_of
+from charllm.validate.published import Row, read_row
+from charllm.validate.scores import TimeScore
+from charllm.workload.memory import stage_memories
+from charllm.workload.model_flop import model_flop
+from charllm.workload.step import build_step
+
+CHUNKS = 6
+
+
+def measured_step_s(row: Row) -> float | None:
+    """Return the measured step time of a row: printed, or from its tokens per second."""
+    printed = _float(row, "iter_time_s")
+    if printed:
+        return printed
+    rate, gbs, seq, gpus = (_float(row, name) for name in ("tokens_per_s_per_gpu", "gbs", "seq", "n_gpus"))
+    return gbs * seq / (rate * gpus) if rate and gbs and seq and gpus else None
+
+
+def _float(row: Row, column: str) -> float | None:
+    try:
+        return float(row.get(column, "") or "nan") if row.get(column) else None
+    except ValueError:
+        return None
+
+
+def resolve_row(row: Row) -> RunSpec:
+    """Return the run a row describes; what it leaves blank is the framework's default, else the least that fits."""
+    request = read_row(row)
+    asked = request["framework"]
+    framework = entries("frameworks")[asked["base"] if isinstance(asked, dict) else asked].values
+    request = _with_overlap(row, request, tuple(framework.get("default_overlap", ())))
+    request = _with_chunks(row, request, interleaved=bool(framework.get("default_interleaving", False)))
+    if not row.get("mbs", "").strip():
+        request = _largest_microbatch(request)
+    if row.get("recompute", "").strip():
+        return resolve_run(request)
+    default = framework.get("default_recompute", "")
+    if default in RECOMPUTES:
+        return resolve_run(merge(request, {"training": {"recompute": default}}))
+    return _least_recompute(request)
+
+
+def _with_overlap(row: Row, request: Table, default: tuple[str, ...]) -> Table:
+    """A row that says what overlaps may leave out what its framework overlaps anyway, unless it says none."""
+    if row.get("overlap", "").strip().lower().startswith(("none", "no")):
+        return request
+    axes = {*request["parallelism"].get("overlap", ()), *default}
+    overlapped: Table = merge(request, {"parallelism": {"overlap": sorted(axes)}})
+    return overlapped
+
+
+def _with_chunks(row: Row, request: Table, *, interleaved: bool) -> Table:
+    """Cut stages into chunks where the framework's recipes do and the row is silent: at most CHUNKS of equal size."""
+    degrees = request["parallelism"]
+    pp, layers = degrees.get("pp", 1), int(request["model"].get("layers") or float(row["layers"]))
+    if not interleaved or row.get("vpp", "").strip() or pp < 2 or layers % pp or "layers_per_stage" in degrees:
+        return request
+    vpp = max(count for count in range(1, CHUNKS + 1) if layers // pp % count == 0)
+    return merge(request, {"parallelism": {"vpp": vpp}}) if vpp > 1 else request
+
+
+def _largest_microbatch(request: Table) -> Table:
+    """Where a row is silent, a replica without stages takes its batch at once if that fits, else halves it."""
+    degrees, batch = request["parallelism"], request["training"]["global_batch_size"]
+    if degrees.get("pp", 1) > 1 or batch % degrees.get("dp", 1):
+        return request
+    size = batch // degrees.get("dp", 1)
+    while size > 1:
+        asked: Table = merge(request, {"training": {"micro_batch_size": size}})
+        run = resolve_run(asked)
+        if all(fits(run, memory) for memory in stage_memories(build_step(run))):
+            return asked
+        if size % 2:
+            break
+        size //= 2
+    return request
+
+
+def _least_recompute(request: Table) -> RunSpec:
+    run = resolve_run(request)
+    for recompute in RECOMPUTES:
+        run = resolve_run(merge(request, {"training": {"recompute": recompute}}))
+        if all(fits(run, memory) for memory in stage_memories(build_step(run))):
+            return run
+    return run
+
+
+def row_class(run: RunSpec) -> str:
+    """Return the class a row is scored in."""
+    return "lora" if run.training.lora_rank else "moe" if run.model.experts else "dense"
+
+
+class Prediction(NamedTuple):
+    """What was predicted for one row, measured or not."""
+
+    id: str
+    predicted_s: float
+    fits: bool
+    score: TimeScore | None
+    """Present where the row has a time."""
+
+
+def predict_rows(rows: Iterable[Row]) -> tuple[list[Prediction], list[Skipped]]:
+    """Predict every row that can be described; what is measured is looked at afterwards only."""
+    predictions, skipped = [], []
+    for row in rows:
+        try:
+            prediction = _predict(row)
+        except (CharllmError, ValueError) as error:
+            skipped.append(Skipped(row["id"], str(error)))
+            continue
+        predictions.append(prediction)
+        if prediction.score is None:
+            skipped.append(Skipped(row["id"], "no time given"))
+    return predictions, skipped
+
+
+def _predict(row: Row) -> Prediction:
+    run = resolve_row(row)
+    step = build_step(run)
+    fitting = all(fits(run, memory) for memory in stage_memories(step))
+    predicted_s = time_step(step).step_time_s
+    measured_s = measured_step_s(row)
+    if not measured_s:
+        return Prediction(row["id"], predicted_s, fitting, None)
+    gpu, source = run.cluster.gpu.name, source_of(row["id"])
+    score = TimeScore(
+        row["id"],
+        source,
+        gpu,
+        run.training.precision,
+        row_class(run),
+        f"{source} {run.model.name} {gpu}",
+        measured_s,
+        predicted_s,
+        model_flop(run) / run.parallelism.world,
+    )
+    return Prediction(row["id"], predicted_s, fitting, score)

@@ -1,0 +1,114 @@
+"""Timelines played on the CPU: every kernel once per place, lengths as planned, marks at every step."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from charllm import mark
+from charllm.errors import DoesNotFit, SpecError
+from charllm.measure.emulation import player as player_module
+from charllm.measure.emulation.generate import generate_timeline
+from charllm.measure.emulation.player import Player, require_playable
+from charllm.measure.kernels.shape import KernelShape
+from charllm.measure.marks import find_phases, find_steps, read_marks
+from charllm.timeline.play import Item, PlayTimeline, Segment
+from tests.measure.emulation.test_generate import GRIDS, small
+
+# Tensors this small only wait for each other on more threads.
+torch.set_num_threads(1)
+
+GEMM, COPY = ("gemm", (1, 4, 4, 4), "bf16"), ("copy", (8,), "bf16")
+KERNELS = (Item("kernel", "a", shape=GEMM), Item("kernel", "b", shape=COPY))
+
+
+def timeline_of(*segments: Segment) -> PlayTimeline:
+    return PlayTimeline(3, {}, segments, 77)
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """List the kinds of kernels as they are launched, instead of launching them."""
+    found: list[str] = []
+
+    def make(shape: KernelShape, _device: str) -> Any:
+        return lambda: found.append(shape.kind)
+
+    monkeypatch.setattr(player_module, "make_kernel", make)
+    return found
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_every_rank_of_a_small_grid_can_be_played(name: str) -> None:
+    run = small(name)
+    timelines = [generate_timeline(run, rank) for rank in range(run.parallelism.world)]
+    # Ranks of one stage do the same, so that each stage is played once.
+    different = {timeline.segments: timeline for timeline in timelines}
+    assert len(different) <= run.parallelism.pp
+    for timeline in different.values():
+        require_playable(timeline)
+        assert Player(timeline, "cpu").play(0.0) == 1
+
+
+def test_segments_repeat_in_order(launched: list[str]) -> None:
+    player = Player(timeline_of(Segment("x", 2, KERNELS), Segment("y", 1, KERNELS[:1])), "cpu")
+    assert player.play(0.0) == 1
+    assert launched == ["gemm", "copy", "gemm", "copy", "gemm"]
+
+
+def test_kernels_are_allocated_once_and_played_for_the_asked_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[KernelShape] = []
+
+    def make(shape: KernelShape, _device: str) -> Any:
+        made.append(shape)
+        return lambda: time.sleep(0.01)
+
+    monkeypatch.setattr(player_module, "make_kernel", make)
+    player = Player(timeline_of(Segment("x", 3, KERNELS)), "cpu")
+    began_s = time.monotonic()
+    steps = player.play(0.2)
+    assert 1 < steps <= 4
+    assert time.monotonic() - began_s >= 0.2
+    assert sorted(shape.kind for shape in made) == ["copy", "gemm"]
+
+
+def test_waits_and_transfers_last_as_long_as_planned(launched: list[str]) -> None:
+    items = (
+        Item("wait", "bubble", duration_s=0.05, joins=("tp",)),
+        Item("communication", "all_reduce", duration_s=0.03, blocks=24),
+        Item("communication", "hidden", stream="dp", duration_s=0.02, blocks=24, moves=False),
+    )
+    timeline = timeline_of(Segment("x", 2, items))
+    began_s = time.monotonic()
+    Player(timeline, "cpu").play(0.0)
+    assert time.monotonic() - began_s >= 0.2
+    assert timeline.total_s("communication") == pytest.approx(0.1)
+    assert timeline.total_s("wait") == pytest.approx(0.1)
+
+
+def test_steps_and_segments_are_marked(launched: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mark, "_files", {})
+    mark.record_to(str(tmp_path))
+    steps = Player(timeline_of(Segment("one", 1, KERNELS), Segment("two", 1, KERNELS)), "cpu").play(0.01)
+    (marks,) = read_marks(tmp_path).values()
+    assert [step.tokens for step in find_steps(marks)] == [77] * steps
+    assert {name: len(spans) for name, spans in find_phases(marks).items()} == {"one": steps, "two": steps}
+
+
+@pytest.mark.parametrize(
+    "shape", [("conv", (1, 2), "bf16"), ("gemm", (1, 2), "bf16"), ("gemm", (1, 2, 3, 4), "int3"), ("gemm",), (1,) * 5]
+)
+def test_kernels_that_are_not_known_are_refused(shape: tuple[Any, ...]) -> None:
+    with pytest.raises(SpecError, match="--timeline"):
+        require_playable(timeline_of(Segment("x", 1, (Item("kernel", "a", shape=shape),))))
+
+
+def test_operands_that_do_not_fit_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def overflow(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(player_module, "make_kernel", overflow)
+    with pytest.raises(DoesNotFit, match="do not fit in this GPU's memory"):
+        Player(timeline_of(Segment("x", 1, KERNELS)), "cpu")

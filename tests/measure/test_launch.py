@@ -1,0 +1,267 @@
+"""The sampler and a command beside each other: exit codes, signals, secrets, visible GPUs."""
+
+import os
+import signal
+import string
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from charllm.errors import SpecError
+from charllm.mark import FOLDER_VARIABLE
+from charllm.measure import launch
+from charllm.measure.launch import (
+    PASSED,
+    CommandError,
+    Ended,
+    cool_down,
+    describe_command,
+    describe_environment,
+    run_command,
+    sampling,
+    visible_gpus,
+    wait_idle,
+)
+from charllm.measure.recording import read_recording
+from charllm.measure.telemetry.source import TelemetryError
+from tests.measure.replays import REPLAY, find_sampler, hide_driver, make_replay, uuid
+
+PATH = {"PATH": os.environ["PATH"]}
+UUIDS = ["GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3"]
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 128 + 9), ("kill -TERM $$", 128 + 15), ("kill -INT $$", 128 + 2)],
+)
+def test_a_command_ends_with_its_own_code_or_128_and_its_signal(script: str, code: int, tmp_path: Path) -> None:
+    assert run_command(["sh", "-c", script], tmp_path, PATH) == Ended(code, interrupted=False)
+
+
+def test_a_command_that_is_not_there_is_127(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="command not found: no-such-thing") as caught:
+        run_command(["no-such-thing"], tmp_path, PATH)
+    assert caught.value.exit_code == 127
+
+
+@pytest.mark.parametrize("what", ["a text", "a folder", "no program"])
+def test_a_command_that_cannot_be_run_is_126(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "thing"
+    if what == "a folder":
+        path.mkdir()
+    else:
+        path.write_text("nothing to run")
+        path.chmod(0o755 if what == "no program" else 0o644)
+    with pytest.raises(CommandError, match="cannot run") as caught:
+        run_command([str(path)], tmp_path, PATH)
+    assert caught.value.exit_code == 126
+
+
+def test_a_command_is_told_where_marks_go(tmp_path: Path) -> None:
+    script = f'test "$MINE" = 1 && test "${FOLDER_VARIABLE}" = "{tmp_path}"'
+    assert run_command(["sh", "-c", script], tmp_path, {**PATH, "MINE": "1"}).exit_code == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_that_comes_before_the_command_has_started_is_kept_for_it(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = subprocess.Popen
+
+    def interrupted_start(*words: Any, **settings: Any) -> Any:
+        signal.raise_signal(number)
+        return start(*words, **settings)
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted_start)
+    ended = run_command(["sleep", "20"], tmp_path, PATH)
+    assert ended == Ended(128 + number, interrupted=number != signal.SIGUSR1)
+
+
+def test_handlers_are_put_back(tmp_path: Path) -> None:
+    before = [signal.getsignal(number) for number in PASSED]
+    run_command(["true"], tmp_path, PATH)
+    with pytest.raises(CommandError):
+        run_command(["no-such-thing"], tmp_path, PATH)
+    cool_down(0.0)
+    assert [signal.getsignal(number) for number in PASSED] == before
+
+
+def test_idle_and_cool_down_are_windows_of_the_monotonic_clock() -> None:
+    before_s = time.monotonic()
+    idle, (cooldown, cut_short) = wait_idle(0.05), cool_down(0.05)
+    assert before_s <= idle[0] < idle[1] <= cooldown[0] < cooldown[1] <= time.monotonic()
+    assert all(end_s - start_s >= 0.05 for start_s, end_s in (idle, cooldown))
+    assert not cut_short
+
+
+def test_a_signal_cuts_the_cool_down_short() -> None:
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.start()
+    (start_s, end_s), cut_short = cool_down(30.0)
+    assert end_s - start_s < 10.0
+    assert cut_short
+
+
+def test_the_sampler_has_its_own_session_and_ends_with_what_it_is_beside(tmp_path: Path) -> None:
+    with sampling(tmp_path, REPLAY, 100.0):
+        found = find_sampler(tmp_path)
+        assert found is not None
+        assert os.getsid(found) == found
+    assert find_sampler(tmp_path) is None
+    with pytest.raises(ZeroDivisionError), sampling(tmp_path, REPLAY, 100.0):
+        1 / 0  # noqa: B018
+    assert find_sampler(tmp_path) is None
+    assert len(read_recording(tmp_path).fast(0).times_s) >= 1
+
+
+def test_the_sampler_reads_only_the_gpus_it_is_told_to(tmp_path: Path) -> None:
+    telemetry = make_replay(tmp_path / "three", gpus=3)
+    asked: dict[str, list[str] | None] = {"all": None, "one": [uuid(1)], "none": []}
+    read = {}
+    for name, gpus in asked.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        with sampling(folder, telemetry, 100.0, gpus):
+            pass
+        recording = read_recording(folder)
+        read[name] = [gpu for gpu in recording.series if len(recording.fast(gpu).times_s)]
+    assert read == {"all": [0, 1, 2], "one": [1], "none": []}
+
+
+def test_a_sampler_that_cannot_start_says_why_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_driver(tmp_path, monkeypatch)
+    with (
+        pytest.raises(TelemetryError, match="the sampler did not start: no usable NVIDIA driver") as caught,
+        sampling(tmp_path, "nvml", 100.0),
+    ):
+        pass
+    assert "\n" not in str(caught.value)
+
+
+def stand_in(tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a shell script stand for the sampler."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+
+def test_a_sampler_that_says_nothing_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, "exec sleep 60", monkeypatch)
+    monkeypatch.setattr(launch, "READY_S", 0.1)
+    monkeypatch.setattr(launch, "STOP_S", 0.1)
+    with pytest.raises(TelemetryError, match="it ended without a word"), sampling(tmp_path, "none", 100.0):
+        pass
+
+
+def test_a_sampler_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, f"echo $$ > {tmp_path}/pid; echo ready; exec sleep 60", monkeypatch)
+    monkeypatch.setattr(launch, "STOP_S", 0.1)
+    with sampling(tmp_path, "none", 100.0):
+        pass
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (["run", "--api-key=abc"], ["run", "--api-key=***"]),
+        (["run", "--api-key", "abc", "--lr", "3"], ["run", "--api-key", "***", "--lr", "3"]),
+        (["env", "HF_TOKEN=abc", "python"], ["env", "HF_TOKEN=***", "python"]),
+        (["bash", "-c", "export HF_TOKEN=abc; run"], ["bash", "-c", "export HF_TOKEN=***"]),
+        (["bash", "-c", "run --a=b --password abc"], ["bash", "-c", "run --a=b --password ***"]),
+        (["curl", "-H", "Authorization: Bearer abc"], ["curl", "-H", "Authorization:***"]),
+        (["run", '{"client_secret": "abc"}'], ["run", '{"client_secret":***']),
+        (["git", "clone", "https://me:abc@host/x"], ["git", "clone", "https://***@host/x"]),
+        (["get", "https://host/x?token=abc"], ["get", "https://host/x?token=***"]),
+        (["run", "--db-passwd", "abc"], ["run", "--db-passwd", "***"]),
+        (["run", "password:", "abc", "--lr", "3"], ["run", "password:***", "***", "--lr", "3"]),
+        (["login", "password", "abc"], ["login", "password", "***"]),
+        (["run", "data/keys/train.py", "3"], ["run", "data/keys/train.py", "3"]),
+        (["run", "--tokenizer", "gpt2"], ["run", "--tokenizer", "gpt2"]),
+        (["python", "train.py", "--lr=0.1"], ["python", "train.py", "--lr=0.1"]),
+    ],
+)
+def test_secrets_in_a_command_are_blotted_out(command: list[str], shown: list[str]) -> None:
+    assert describe_command(command, {}) == shown
+
+
+FORMS = (
+    "--{name}={secret}",
+    "--{name} {secret}",
+    "{name}={secret}",
+    "x {name}: {secret} y",
+    "{{'{name}': '{secret}'}}",
+)
+
+
+@given(
+    name=st.sampled_from(["api-key", "HF_TOKEN", "password", "client_secret", "AUTH", "wandb_api_key", "DB_PWD"]),
+    form=st.sampled_from(FORMS),
+    secret=st.text(string.ascii_letters + string.digits + "+/=_-.", min_size=8, max_size=40).map(lambda t: f"Q7{t}"),
+    spoken=st.booleans(),
+)
+def test_no_form_of_a_secret_is_shown(name: str, form: str, secret: str, spoken: bool) -> None:
+    text = form.format(name=name, secret=secret)
+    command = ["bash", "-c", text] if spoken else text.split(" ")
+    assert secret not in " ".join(describe_command(["run", *command, "--steps", "3"], {}))
+
+
+def test_the_value_of_a_secret_variable_is_blotted_out_wherever_it_stands() -> None:
+    environment = {"HF_TOKEN": "hf_abcdef", "NCCL_NET": "x-hf_abcdef-y", "MY_KEY": "1", "CUDA_X": "1"}
+    assert describe_command(["run", "hf_abcdef", "a/hf_abcdef/b"], environment) == ["run", "***", "a/***/b"]
+    assert describe_environment(environment) == {"CUDA_X": "1", "NCCL_NET": "x-***-y"}
+
+
+def test_only_variables_that_shape_a_run_are_kept() -> None:
+    environment = {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_NET_KEY": "abc",
+        "TORCH_HUB_TOKEN": "abc",
+        "CUDA_SECRET_PATH": "abc",
+        "SLURM_JOB_ID": "12",
+        "RANK": "3",
+        "HOME": "/home/me",
+        "WANDB_API_KEY": "abc",
+        "NCCL_PROXY": "http://me:abc@host",
+    }
+    kept = {"NCCL_DEBUG": "INFO", "SLURM_JOB_ID": "12", "RANK": "3", "NCCL_PROXY": "http://***@host"}
+    assert describe_environment(environment) == kept
+
+
+@pytest.mark.parametrize(
+    ("asked", "places"),
+    [
+        (None, [0, 1, 2]),
+        ("0,2", [0, 2]),
+        (" 2 , 0 ", [2, 0]),
+        ("GPU-cccc-3", [2]),
+        ("GPU-cc", [2]),
+        ("1,GPU-aaaa", [1, 0]),
+        ("0,0", [0]),
+        ("", []),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("7", []),
+        ("1,7,0", [1]),
+        ("GPU-aa", []),
+        ("GPU-dddd", []),
+    ],
+)
+def test_gpus_are_visible_as_cuda_sees_them(asked: str | None, places: list[int]) -> None:
+    environment = {} if asked is None else {"CUDA_VISIBLE_DEVICES": asked}
+    assert visible_gpus(environment, UUIDS) == [UUIDS[place] for place in places]
+
+
+def test_a_slice_of_a_gpu_is_refused() -> None:
+    with pytest.raises(SpecError, match="a MIG slice tells no power of its own"):
+        visible_gpus({"CUDA_VISIBLE_DEVICES": "MIG-aaaa-1"}, UUIDS)

@@ -1,0 +1,278 @@
+"""A recording gives back what was read, whatever ends it."""
+
+import errno
+import json
+import math
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from charllm.errors import SpecError
+from charllm.measure.quantities import BEATS, COUNTERS, QUANTITIES
+from charllm.measure.recording import (
+    FLUSH_S,
+    HEADER_FILE,
+    SAMPLES_FILE,
+    RecordingError,
+    RecordingWriter,
+    read_recording,
+)
+from charllm.measure.telemetry.source import REASONS, Capability, GpuIdentity, Reading, SourceFacts
+from charllm.units import GIGA, NANO
+from tests.measure.replayed import header, recording, samples, write_copy
+
+FACTS = SourceFacts(
+    "nvml",
+    (GpuIdentity("GPU-a", "NVIDIA H200", 0, "00:06.0"), GpuIdentity("GPU-b", "NVIDIA H200", 3)),
+    {"GPU-a": {"energy_j": Capability(True, "", 0.003), "margin_k": Capability(False, "not_supported", 1e-5)}},
+    {"driver": "580.1"},
+)
+ROW_NS = (5_000_000_000, 1_794_786_270_876_632_882, 120_000)
+
+readings = st.one_of(st.floats(allow_nan=False, allow_infinity=False, width=64), st.sampled_from(REASONS))
+
+
+def write_rows(folder: Path, rows: list[tuple[str, int, list[Reading]]]) -> None:
+    writer = RecordingWriter(folder, FACTS, {"rate_hz": "100"})
+    for beat, gpu, values in rows:
+        writer.write(beat, gpu, ROW_NS, values)
+    writer.close()
+
+
+@given(st.lists(st.tuples(st.sampled_from(list(BEATS)), st.integers(0, 1), st.data()), max_size=6))
+def test_what_is_written_comes_back(tmp_path_factory: pytest.TempPathFactory, drawn: list[Any]) -> None:
+    folder = tmp_path_factory.mktemp("written")
+    rows: list[tuple[str, int, list[Reading]]] = [
+        (beat, gpu, [data.draw(readings) for _ in BEATS[beat]]) for beat, gpu, data in drawn
+    ]
+    write_rows(folder, rows)
+    found = read_recording(folder)
+    for gpu in (0, 1):
+        for beat, names in BEATS.items():
+            own = [values for of_beat, of_gpu, values in rows if (of_beat, of_gpu) == (beat, gpu)]
+            series = found.series[gpu][beat]
+            for place, name in enumerate(names):
+                written = [values[place] for values in own]
+                numbers = [math.nan if isinstance(value, str) else value for value in written]
+                assert np.array_equal(series.columns[name], numbers, equal_nan=True)
+                assert series.missing.get(name, Counter()) == Counter(v for v in written if isinstance(v, str))
+
+
+def test_times_and_facts_come_back(tmp_path: Path) -> None:
+    write_rows(tmp_path, [("energy", 1, [2.5])])
+    found = read_recording(tmp_path)
+    series = found.series[1]["energy"]
+    assert [series.times_s[0], series.wall_s[0], series.duration_s[0]] == pytest.approx(
+        [time * NANO for time in ROW_NS]
+    )
+    assert found.facts.gpus == FACTS.gpus
+    assert found.facts.capabilities == FACTS.capabilities
+    assert found.facts.details == {"driver": "580.1", "rate_hz": "100"}
+    assert found.sampled == [1]
+
+
+def test_a_counter_of_months_still_counts_millijoules(tmp_path: Path) -> None:
+    months_j = 700.0 * 86_400 * 365
+    write_rows(tmp_path, [("energy", 0, [months_j + 0.123]), ("energy", 0, [months_j + 0.124])])
+    energy = read_recording(tmp_path).known(0, "energy_j")[1]
+    assert energy[1] - energy[0] == pytest.approx(0.001, rel=0.01)
+
+
+def test_a_missing_value_is_nan_with_its_reason_and_never_nought(tmp_path: Path) -> None:
+    write_rows(tmp_path, [("energy", 0, ["lost"]), ("energy", 0, [math.nan]), ("energy", 0, [math.inf])])
+    series = read_recording(tmp_path).series[0]["energy"]
+    assert np.all(np.isnan(series.columns["energy_j"]))
+    assert series.missing == {"energy_j": Counter(not_finite=2, lost=1)}
+    assert series.reasons == {"energy_j": {0: "lost", 1: "not_finite", 2: "not_finite"}}
+    assert [len(part) for part in series.known("energy_j")] == [0, 0]
+
+
+def test_the_capture_tells_why_it_has_no_links() -> None:
+    slow = recording().series[0]["slow"]
+    assert slow.missing["link_sent_bytes"] == Counter(not_supported=23)
+    assert np.all(np.isnan(slow.columns["link_sent_bytes"]))
+    assert {name for name, found in slow.missing.items() if found} == {
+        "link_sent_bytes", "link_received_bytes", "faults",
+    }  # fmt: skip
+
+
+def test_a_quantity_newer_than_the_recording_is_missing_not_supported() -> None:
+    assert "faults" not in header()["beats"]["slow"]
+    slow = recording().series_of(0, "faults")
+    assert slow is recording().series[0]["slow"]
+    assert slow.missing["faults"] == Counter(not_supported=len(slow.times_s))
+    assert len(recording().known(0, "faults")[0]) == 0
+
+
+def test_a_recording_says_itself_on_which_beat_a_quantity_was_read(tmp_path: Path) -> None:
+    beats = {"fast": ["energy_j"], "slow": [name for name in QUANTITIES if name != "energy_j"]}
+    folder = write_copy(tmp_path, b"fast,0,1000000000,1,1,42\n", beats=beats)
+    found = read_recording(folder)
+    assert found.series_of(0, "energy_j") is found.series[0]["fast"]
+    assert found.known(0, "energy_j")[1].tolist() == [42.0]
+    assert set(found.series[0]) == set(BEATS)
+    with pytest.raises(KeyError):
+        found.series_of(0, "no such quantity")
+
+
+def rows_of(data: bytes) -> list[bytes]:
+    return data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]
+
+
+@given(st.integers(0, len(samples())))
+def test_cut_at_any_byte_it_loses_at_most_the_last_row(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
+    folder = write_copy(tmp_path_factory.mktemp("cut"), samples()[:size])
+    found, whole = read_recording(folder).series[0], recording().series[0]
+    kept = rows_of(samples()[:size])
+    for beat, series in found.items():
+        count = sum(row.startswith(f"{beat},".encode()) for row in kept)
+        assert len(series.times_s) == count
+        for name, values in series.columns.items():
+            assert np.array_equal(values, whole[beat].columns[name][:count], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "fast,0,1,2",
+        "fast,zero,1000000000,1,1,1,1,1,1,1",
+        "fast,0,soon,1,1,1,1,1,1,1",
+        "fast,0,1000000000,1,1,1,1,x,1,1",
+        "fast,0,1000000000,1,1,1,1,,1,1",
+        "fast,0,1000000000,1,1,1,1,1,1,1,1",
+        f"fast,0,1{'0' * 400},1,1,1,1,1,1,1",
+        "quick,0,1000000000,1,1,1,1,1,1,1",
+        "fast,7,1000000000,1,1,1,1,1,1,1",
+        "\ufffd\ufffd",
+        "\0\0\0\0",
+    ],
+)
+def test_a_row_that_cannot_be_read_spoils_no_other(tmp_path: Path, row: str) -> None:
+    good = "fast,0,2000000000,1,1,100,100,40,1e9,0"
+    folder = write_copy(tmp_path, f"{good}\n{row}\n{good}\n".encode())
+    assert recording_times(folder) == [2.0, 2.0]
+
+
+def recording_times(folder: Path) -> list[float]:
+    return [float(time_s) for time_s in read_recording(folder).fast(0).times_s]
+
+
+def test_bytes_that_are_no_text_spoil_no_row(tmp_path: Path) -> None:
+    good = b"fast,0,2000000000,1,1,100,100,40,1e9,0\n"
+    assert recording_times(write_copy(tmp_path, good + b"\xff\xfe\x00\n" + good)) == [2.0, 2.0]
+
+
+def test_a_recording_without_rows_has_empty_series(tmp_path: Path) -> None:
+    (write_copy(tmp_path, b"") / SAMPLES_FILE).unlink()
+    found = read_recording(tmp_path)
+    assert [len(series.times_s) for series in found.series[0].values()] == [0, 0, 0]
+    assert found.sampled == []
+    assert [len(part) for part in found.known(0, "faults")] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "valid JSON"),
+        ('{"format": "charllm-rec', "valid JSON"),
+        ("[]", "charllm-recording"),
+        ('"text"', "charllm-recording"),
+        ('{"format": "other", "version": 1}', "charllm-recording"),
+        ('{"format": "charllm-recording", "version": 2}', "version 2.*possible: version 1"),
+        ('{"format": "charllm-recording", "version": 1}', "KeyError: 'gpus'"),
+        (json.dumps({**header(), "gpus": [{"name": "x"}]}), "header with"),
+        (json.dumps({**header(), "gpus": 3}), "header with"),
+        (json.dumps({**header(), "beats": ["fast"]}), "header with"),
+        (json.dumps({**header(), "beats": {"fast": None}}), "header with"),
+        (json.dumps({**header(), "capabilities": {"GPU": {"energy_j": {"new": 1}}}}), "header with"),
+        (json.dumps({**header(), "details": None}), "header with"),
+    ],
+)
+def test_a_wrong_header_is_explained(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / HEADER_FILE).write_text(text)
+    with pytest.raises(SpecError, match=said) as caught:
+        read_recording(tmp_path)
+    assert caught.value.field == "recording"
+
+
+def test_a_folder_that_is_no_recording_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="No such file"):
+        read_recording(tmp_path)
+    folder = write_copy(tmp_path / "run", b"")
+    (folder / SAMPLES_FILE).unlink()
+    (folder / SAMPLES_FILE).mkdir()
+    with pytest.raises(SpecError, match=f"readable {SAMPLES_FILE}"):
+        read_recording(folder)
+
+
+def test_rows_are_with_the_operating_system_after_a_quarter_of_a_second(tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path, FACTS, {})
+    start_ns = int(5 * GIGA)
+    writer.write("energy", 0, (start_ns, 0, 0), [1.0])
+    assert len(recording_energy(tmp_path)) == 1
+    writer.write("energy", 0, (start_ns + int(0.1 * GIGA), 0, 0), [2.0])
+    assert len(recording_energy(tmp_path)) == 1
+    writer.write("energy", 0, (start_ns + int(FLUSH_S * GIGA), 0, 0), [3.0])
+    assert len(recording_energy(tmp_path)) == 3
+    writer.close()
+
+
+def recording_energy(folder: Path) -> list[float]:
+    return [float(value) for value in read_recording(folder).known(0, "energy_j")[1]]
+
+
+class SmallDisk:
+    """os.write on a disk with so much room: writes what fits, then ENOSPC."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self._write = os.write
+
+    def __call__(self, file: int, data: memoryview) -> int:
+        if self.room == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        size = min(self.room, len(data), 1000)
+        self.room -= size
+        return self._write(file, data[:size])
+
+
+def write_numbers(writer: RecordingWriter, count: int) -> None:
+    for number in range(count):
+        writer.write("energy", 0, (int((number + 1) * FLUSH_S * GIGA), 0, 0), [float(number)])
+
+
+@given(st.integers(0, 3000))
+def test_a_full_disk_is_said_and_everything_before_stays_readable(
+    tmp_path_factory: pytest.TempPathFactory, room: int
+) -> None:
+    folder = tmp_path_factory.mktemp("full")
+    writer = RecordingWriter(folder, FACTS, {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "write", SmallDisk(room))
+        with pytest.raises(RecordingError, match="No space left on device"):
+            write_numbers(writer, 200)
+    writer.close()
+    energy = recording_energy(folder)
+    assert energy == [float(number) for number in range(len(energy))]
+    data = (folder / SAMPLES_FILE).read_bytes()
+    assert len(data) == room
+    assert len(energy) == data.count(b"\n")
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="No such file") as caught:
+        RecordingWriter(tmp_path / "nowhere", FACTS, {})
+    assert caught.value.exit_code == 1
+
+
+def test_every_quantity_is_read_on_one_beat_and_says_what_it_is() -> None:
+    assert sorted(name for names in BEATS.values() for name in names) == sorted(QUANTITIES)
+    assert set(COUNTERS) <= set(QUANTITIES)
+    assert all(quantity.meaning.endswith(".") for quantity in QUANTITIES.values())
+    assert (QUANTITIES["faults"].beat, "faults" in COUNTERS) == ("slow", True)

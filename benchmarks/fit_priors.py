@@ -30,7 +30,7 @@ PRIORS: dict[str, dict[str, Prior]] = {
         "fp8_matmul_fraction": (0.63, 0.05, 0.3, 1.0),
         "attention_fraction": (0.6, 0.05, 0.2, 1.0),
     },
-    "gpu:h100-hbm2e-500w": {"matmul_fraction": (0.55, 0.1, 0.3, 1.0)},
+    "gpu:h100-hbm2e-500w": {"matmul_fraction": (0.58, 0.08, 0.3, 1.0), "fp8_matmul_fraction": (0.52, 0.08, 0.3, 1.0)},
     "gpu:b200": {
         "matmul_fraction": (0.55, 0.1, 0.3, 1.0),
         "fp8_matmul_fraction": (0.58, 0.1, 0.3, 1.0),
@@ -47,14 +47,17 @@ PRIORS: dict[str, dict[str, Prior]] = {
         "fp8_matmul_fraction": (0.67, 0.1, 0.3, 1.0),
         "fp4_matmul_fraction": (0.4, 0.2, 0.1, 1.0),
     },
+    # hipBLASLt and Transformer Engine on CDNA 3: published fp8 rates are about 1.15 and 1.6 PFLOP/s.
+    "gpu:mi300x": {"fp8_matmul_fraction": (0.45, 0.1, 0.2, 1.0)},
+    "gpu:mi325x": {"fp8_matmul_fraction": (0.6, 0.1, 0.2, 1.0)},
     "framework": {
         "launch_s": (10e-6, 0.4, 1e-6, 80e-6),
-        "step_host_s": (0.02, 0.7, 0.001, 0.5),
+        "step_host_s": (0.02, 0.7, 0.001, 0.15),
         "traffic_factor": (1.2, 0.3, 0.5, 4.0),
         "attention_fraction": (0.9, 0.15, 0.2, 1.2),
         "matmul_fraction": (1.0, 0.04, 0.7, 1.15),
     },
-    "framework:megatron-bridge": {"step_host_s": (0.02, 0.3, 0.001, 0.5)},
+    "framework:megatron-bridge": {"step_host_s": (0.02, 0.3, 0.001, 0.1)},
     "framework:jax": {"launch_s": (2e-6, 0.5, 2e-7, 20e-6)},
     "framework:megatron-deepspeed": {"launch_s": (25e-6, 0.4, 3e-6, 100e-6)},
     "all": {

@@ -160,14 +160,38 @@ def jacobian(timer: Timer, cases: Sequence[Case], values: Floats, at: Floats) ->
     return found
 
 
+SIBLING_SPREAD = 0.25
 SCALE = 0.06
 """Errors much larger than this count linearly, not squared."""
 
 
-def solve(errors: Floats, slope: Floats, values: Floats, constants: Sequence[Constant], weights: Floats) -> Floats:
+def pooled_priors(values: Floats, constants: Sequence[Constant], owned: set[str]) -> Floats:
+    """Centre the priors of siblings (frameworks, GPUs without figures of their own) on what those with rows show."""
+    log_values, log_priors = np.log(values), np.log([constant.prior for constant in constants])
+    kinds = [(constant.owner.partition(":")[0], constant.field, constant.prior) for constant in constants]
+    pooled = log_priors.copy()
+    for kind in set(kinds):
+        members = [place for place, found in enumerate(kinds) if found == kind]
+        shown = [place for place in members if constants[place].owner in owned]
+        if kind[0] == "all" or len(members) < 3:
+            continue
+        spread = constants[members[0]].spread
+        weight = 1 / spread**2 + len(shown) / SIBLING_SPREAD**2
+        pooled[members] = (log_priors[members[0]] / spread**2 + np.sum(log_values[shown]) / SIBLING_SPREAD**2) / weight
+    return np.asarray(pooled)
+
+
+def solve(
+    errors: Floats,
+    slope: Floats,
+    values: Floats,
+    constants: Sequence[Constant],
+    weights: Floats,
+    owned: set[str],
+) -> Floats:
     """Take one robust Gauss-Newton step, pulled towards the priors, inside the bounds."""
     robust = weights / np.sqrt(1 + (errors / SCALE) ** 2)
-    prior = np.log([constant.prior for constant in constants])
+    prior = pooled_priors(values, constants, owned)
     spread = np.array([constant.spread for constant in constants])
     now = np.log(values)
     left = (slope * robust[:, None]).T @ slope / SCALE**2 + np.diag(1 / spread**2)
@@ -180,9 +204,10 @@ def solve(errors: Floats, slope: Floats, values: Floats, constants: Sequence[Con
 def fit(timer: Timer, cases: Sequence[Case], start: Floats, rounds: int = 4) -> Floats:
     values = start
     weights = np.array([case.weight for case in cases])
+    owned = {owner for case in cases for owner in owners(case)}
     for _ in range(rounds):
         errors = errors_of(timer, cases, values)
-        values = solve(errors, jacobian(timer, cases, values, errors), values, timer.constants, weights)
+        values = solve(errors, jacobian(timer, cases, values, errors), values, timer.constants, weights, owned)
     return values
 
 
@@ -253,7 +278,7 @@ def main() -> None:
     )
     for fold in range(arguments.folds):
         train = [case for case in cases if fold_of[case.group] != fold]
-        fold_values = fit(timer, train, prior, arguments.rounds)
+        fold_values = fit(timer, train, values, arguments.rounds)
         for index, case in enumerate(cases):
             if fold_of[case.group] == fold:
                 held[index] = np.log(timer.time(case, fold_values) / case.measured_s)
@@ -268,8 +293,9 @@ def main() -> None:
         for source in sorted({case.source for case in published}):
             keep = np.array([case.source != source for case in cases])
             now, now_errors = values, at_fit
-            for _ in range(3):
-                now = solve(now_errors[keep], slope[keep], now, constants, weights[keep])
+            owned = {owner for case, kept in zip(cases, keep, strict=True) if kept for owner in owners(case)}
+            for _ in range(6):
+                now = solve(now_errors[keep], slope[keep], now, constants, weights[keep], owned)
                 now_errors = at_fit + slope @ (np.log(now) - np.log(values))
             for index, case in enumerate(published):
                 if case.source == source:

@@ -50,6 +50,18 @@ def price_collective(op: Op, run: RunSpec, calibration: Calibration) -> float:
     return seconds + op.sent_bytes / min(link, nic)
 
 
+def price_send(size_bytes: float, leaving: int, run: RunSpec, calibration: Calibration) -> float:
+    """Return the seconds of handing a microbatch on; `leaving` sends share a node's NICs, 0: the hop stays inside."""
+    node, fabric = run.cluster.node, run.cluster.fabric
+    if not leaving:
+        scale_up = node.link_bandwidth_bytes_per_s or node.pcie_bandwidth_bytes_per_s
+        return run.cluster.gpu.collective_setup_s + size_bytes / (scale_up * calibration.link_fraction)
+    total = fabric.nics_per_node * fabric.nic_bandwidth_bytes_per_s * calibration.nic_fraction
+    # One sender alone cannot use more than its own NIC.
+    share = min(total / leaving, fabric.nic_bandwidth_bytes_per_s * calibration.nic_fraction)
+    return run.cluster.gpu.collective_setup_s + calibration.nic_hop_s + size_bytes / share
+
+
 def _exchanged(op: Op, run: RunSpec, local: int, nodes: int, inside: float, across: float) -> tuple[float, float]:
     """Return the bytes a rank sends inside its node and over its NIC.
 

@@ -61,7 +61,8 @@ def price_product(op: Op, gpu: Gpu, framework: Framework, calibration: Calibrati
     arithmetic = slower * op.flop * ramp / (rate * framework.matmul_fraction * filled)
     if op.kind == "grouped_gemm":
         arithmetic /= calibration.grouped_fraction
-    if n % ALIGNED or k % ALIGNED:
+    # Rows in memory are features: of the output and the depth, or of both sides of a weight gradient.
+    if n % ALIGNED or (m if op.name.endswith("wgrad") else k) % ALIGNED:
         arithmetic /= calibration.misaligned_fraction
     memory = (op.read_bytes + op.written_bytes) / (gpu.stream_fraction * gpu.memory_bandwidth_bytes_per_s)
     power = calibration.roof_power

@@ -5,8 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.cost.calibration import CALIBRATION, Calibration
-from charllm.cost.collectives import price_collective
+from charllm.cost.collectives import price_collective, price_send
 from charllm.cost.kernels import price_kernel
+from charllm.layout.hops import stage_hops
 from charllm.layout.links import group_links
 from charllm.spec.parallelism import OVERLAPS
 from charllm.timeline.engine import Events, play
@@ -79,7 +80,8 @@ def _send_s(step: Step, calibration: Calibration) -> "np.ndarray[tuple[int], np.
     pp = step.run.parallelism.pp
     if pp == 1 or not step.boundary_ops:
         return np.zeros(max(1, pp))
-    return np.full(pp, sum(price_collective(op, step.run, calibration) for op in step.boundary_ops))
+    size_bytes = sum(op.sent_bytes for op in step.boundary_ops)
+    return np.array([price_send(size_bytes, leaving, step.run, calibration) for leaving in stage_hops(step.run)])
 
 
 def _ending(step: Step, stage: int, calibration: Calibration) -> _Ending:
@@ -166,7 +168,7 @@ def _end_stage(
     if "dp" in degrees.overlap:
         gradients_s = _exposed(gradients_s, own[0].backward.seconds + own[0].weight.seconds, ending.gradient_buckets)
         weights_s = _exposed(weights_s, own[0].forward.seconds, ending.weight_buckets)
-    under_compute_s = ending.gradients_s + ending.weights_s - gradients_s - weights_s
+    under_compute_s = (ending.gradients_s - gradients_s) + (ending.weights_s - weights_s)
     hidden["dp"] = hidden.get("dp", 0.0) + under_compute_s
     gradients_s += calibration.contention_fraction * under_compute_s
     labels["dp_exposed"] += gradients_s + weights_s

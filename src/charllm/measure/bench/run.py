@@ -18,7 +18,7 @@ RUNS_FILE = "ops.jsonl"
 CHUNK_S = 0.02
 IN_FLIGHT = 4
 BESIDE_CHUNK_S = 0.01
-COPY_BYTES = 256 << 20
+COPY_BYTES = 64 << 20
 
 
 class OpRun(NamedTuple):
@@ -120,8 +120,9 @@ def _beside(case: OpCase, device: str) -> OpRun:
     if device == "cpu":
         raise CharllmError(f"{case.name}: needs a GPU")
     other = _companion(case)
+    companion_s = _warm_up(other, device)
     if case.shape is None:
-        return _loop(case.name, other, BESIDE_CHUNK_S, case.seconds_s, device)
+        return _loop(case.name, other, companion_s, case.seconds_s, device)
     launch = make_kernel(case.shape, device)
     call_s = _warm_up(launch, device)
     stream = torch.cuda.Stream()
@@ -132,8 +133,9 @@ def _beside(case: OpCase, device: str) -> OpRun:
         for _ in range(per_companion):
             launch()
 
-    per_companion = max(1, round(BESIDE_CHUNK_S / call_s))
-    run = _loop(case.name, launch_both, BESIDE_CHUNK_S, case.seconds_s, device)
+    # A copy on few blocks overshoots its length: as much of the op beside it keeps both streams busy to the end.
+    per_companion = max(1, round(companion_s / call_s))
+    run = _loop(case.name, launch_both, companion_s, case.seconds_s, device)
     return run._replace(calls=run.calls * per_companion)
 
 

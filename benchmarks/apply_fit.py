@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent / "src" / "charllm"
 SOURCE = "derived: fitted on published step times, held near operator tables and measured ops (benchmarks/fit_time.py)"
 HEADS = {"a100": "a100-80gb", "v100": "v100-32gb"}
 """Family of GPUs: the entry its members are based on."""
-NO_NARROW = {"a100", "v100", "mi250"}
+NO_FP8, NO_FP4 = ("a100", "v100", "mi250"), ("h1", "h2", "mi30", "mi32")
 
 
 def set_figure(path: Path, entry: str, field: str, value: float) -> None:
@@ -46,13 +46,17 @@ def set_default(field: str, value: float) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+def _cannot(gpu: str, field: str) -> bool:
+    return (gpu in NO_FP8 and field.startswith("fp")) or (gpu.startswith(NO_FP4) and field.startswith("fp4"))
+
+
 def main() -> None:
     for key, value in json.loads(Path(sys.argv[1]).read_text()).items():
         owner, field = key.split(" ")
         kind, _, name = owner.partition(":")
         if kind == "all":
             set_default(field, value)
-        elif not (kind == "gpu" and name in NO_NARROW and field.startswith("fp")):
+        elif not (kind == "gpu" and _cannot(name, field)):
             entry = HEADS.get(name, name)
             set_figure(find_entry(f"{kind}s", entry), entry, field, value)
 

@@ -7,44 +7,44 @@ from dataclasses import dataclass
 class Calibration:
     """Fitted or derived constants; `benchmarks/fit_time.py` refits and scores them on held-out rows."""
 
-    gemm_ramp: float = 180.0
+    gemm_ramp: float = 173
     """Depth at which a product spends as long filling its pipeline as multiplying: time x (1 + ramp / k). Derived from
     98 products on an H200 at known clocks (178 +- 12)."""
-    fill_power: float = 0.6
+    fill_power: float = 0.7654
     """How much idle multiprocessors of a partial wave cost: 1 all, 0 nothing, others using the power they leave."""
     roof_power: float = 2.3
     """How sharply arithmetic and memory limits meet: t = (a^p + m^p)^(1/p). Derived on an H200 (2.26 +- 0.09)."""
-    grouped_fraction: float = 0.8
+    grouped_fraction: float = 0.7758
     """Rate of a grouped product over a plain one of the same rows. H200: 0.95 at 1024 rows, 0.82 at 256."""
-    attention_ramp: float = 600.0
+    attention_ramp: float = 649.5
     """Sequence at which attention reaches half of its rate. H200: 503 +- 42 forward, 1219 +- 84 with backward."""
-    attention_backward_fraction: float = 0.82
+    attention_backward_fraction: float = 0.7396
     """Rate of the backward kernel over the forward one. H200: 0.80 to 0.91."""
-    kernel_gap_s: float = 3.5e-6
+    kernel_gap_s: float = 3.474e-06
     """Time between two kernels that the GPU itself needs. H200: 3.9 +- 0.3 us for products, 3.2 us for streams."""
-    link_fraction: float = 0.8
+    link_fraction: float = 0.8793
     """Share of a scale-up link that a large ring uses at many ranks. NCCL tables: 0.74 to 0.79 at 8 ranks."""
-    nic_fraction: float = 0.82
+    nic_fraction: float = 0.737
     """Share of a NIC that a large ring uses."""
     hop_s: float = 1.6e-6
     """Time each further rank of a ring adds. NCCL tables, 2 to 8 ranks."""
-    nic_hop_s: float = 6e-6
+    nic_hop_s: float = 4.282e-06
     """Time each further node of a ring adds."""
     misaligned_fraction: float = 0.35
     """Rate of a 16-bit product one of whose rows is no multiple of 16 bytes, over an aligned one. Published: NVIDIA's
     guide to matrix multiplication performance."""
-    contention_fraction: float = 0.15
+    contention_fraction: float = 0.1848
     """Compute time added for each second of communication hidden under it: multiprocessors and memory are shared.
     H200: 0.07 beside a spin, 0.11 to 0.15 beside a copy on 16 to 32 blocks."""
-    overlap_chunks: float = 4.0
+    overlap_chunks: float = 5.073
     """Pieces a tensor-parallel exchange is cut into to hide under its product: the first stays exposed."""
-    jitter_fraction: float = 0.006
+    jitter_fraction: float = 0.006759
     """Step time added for each e-fold of ranks beyond a node: the slowest of many paces all."""
-    sparse_host_s: float = 1.2e-3
+    sparse_host_s: float = 0.001872
     """Host time of a sparse layer beyond its launches, in each direction: routing, counts, permutation maps."""
-    expert_host_s: float = 10e-6
+    expert_host_s: float = 1.146e-05
     """The same for each expert a rank holds: splitting, casting, launching."""
-    narrow_cast_factor: float = 1.1
+    narrow_cast_factor: float = 0.7387
     """Traffic of casting operands to 8 or 4 bits over the least (read 16 bits, write both layouts)."""
 
 

@@ -23,6 +23,25 @@ class Timed(NamedTuple):
     hidden_s: float = 0.0
 
 
+class Item(NamedTuple):
+    """One thing that happens in a pass: a kernel or collective (a group), host work, or a host that waits."""
+
+    kind: str
+    """kernel, collective, host or sync."""
+    seconds: float
+    """On the compute stream."""
+    launch_s: float
+    """On the host, before it can begin."""
+    group: str = ""
+
+
+class Span(NamedTuple):
+    """Items in order, several times over."""
+
+    items: tuple[Item, ...]
+    repeats: int
+
+
 class Pass(NamedTuple):
     """A pass of one microbatch through a chunk."""
 
@@ -32,6 +51,8 @@ class Pass(NamedTuple):
     hidden: dict[str, float]
     """Axis: seconds of communication under compute."""
     ops: int
+    spans: tuple[Span, ...] = ()
+    """What `race` is the product of."""
 
     @property
     def seconds(self) -> float:
@@ -95,14 +116,7 @@ class _Pricer:
         ]
         timed += self._sharding(block, direction, sum(item.seconds for item in timed))
         sparse = any(module.name == SPARSE_SYNC_MODULE for module in block.modules) and direction != "weight"
-        race = NOTHING
-        for item in timed:
-            race = race.then(kernel(item.seconds, self.launch_s * _launches(item.op)))
-        if sparse:
-            race = host_only(self._sparse_host_s()).then(race)
-        if sparse and self.step.run.framework.sparse_sync and not self.step.run.framework.graphs:
-            # Token counts are read back before the experts can be launched.
-            race = race.then(SYNC)
+        items = self._items(timed, sparse=sparse)
         labels: dict[str, float] = {}
         hidden: dict[str, float] = {}
         for item in timed:
@@ -110,7 +124,18 @@ class _Pricer:
             if item.hidden_s:
                 axis = AXIS_OF_GROUP[item.op.group]
                 hidden[axis] = hidden.get(axis, 0.0) + item.hidden_s
-        return Pass(race, labels, hidden, len(timed))
+        return Pass(_race(items), labels, hidden, len(timed), (Span(items, 1),))
+
+    def _items(self, timed: list[Timed], *, sparse: bool) -> tuple[Item, ...]:
+        """List what happens in one block in one direction, in order."""
+        items = [Item("host", 0.0, self._sparse_host_s())] if sparse else []
+        for one in timed:
+            kind = "collective" if one.op.group else "kernel"
+            items.append(Item(kind, one.seconds, self.launch_s * _launches(one.op), one.op.group))
+        if sparse and self.step.run.framework.sparse_sync and not self.step.run.framework.graphs:
+            # Token counts are read back before the experts can be launched.
+            items.append(Item("sync", 0.0, 0.0))
+        return tuple(items)
 
     def _sparse_host_s(self) -> float:
         """Return the host's time for a sparse layer in one direction, beyond its launches."""
@@ -206,6 +231,19 @@ def _launches(op: Op) -> float:
     return 1.0
 
 
+def _race(items: tuple[Item, ...]) -> Race:
+    """Multiply what happens out."""
+    race = NOTHING
+    for item in items:
+        if item.kind == "host":
+            race = race.then(host_only(item.launch_s))
+        elif item.kind == "sync":
+            race = race.then(SYNC)
+        else:
+            race = race.then(kernel(item.seconds, item.launch_s))
+    return race
+
+
 EMPTY = Pass(NOTHING, {}, {}, 0)
 
 
@@ -217,6 +255,7 @@ def _times(one: Pass, times: int) -> Pass:
         {label: times * seconds for label, seconds in one.labels.items()},
         {axis: times * seconds for axis, seconds in one.hidden.items()},
         one.ops * times,
+        tuple(span._replace(repeats=span.repeats * times) for span in one.spans),
     )
 
 
@@ -230,4 +269,5 @@ def _joined(parts: list[Pass]) -> Pass:
             labels[label] = labels.get(label, 0.0) + seconds
         for axis, seconds in part.hidden.items():
             hidden[axis] = hidden.get(axis, 0.0) + seconds
-    return Pass(race, labels, hidden, sum(part.ops for part in parts))
+    spans = tuple(span for part in parts for span in part.spans)
+    return Pass(race, labels, hidden, sum(part.ops for part in parts), spans)

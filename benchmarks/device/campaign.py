@@ -18,11 +18,11 @@ import torch
 
 from charllm import mark
 from charllm.catalog.resolve import resolve_run
-from charllm.measure.emulation.generate import generate_timeline
 from charllm.measure.emulation.player import Player
 from charllm.measure.launch import sampling
 from charllm.measure.trainer.train import train
 from charllm.spec.request import merge
+from charllm.timeline.generate import generate_timeline
 
 STEADY_S, SHORT_S, RANK_S = 25.0, 20.0, 8.0
 ONE_GPU = {"cluster": "h200x1", "framework": "pytorch-eager"}

@@ -515,8 +515,6 @@ def test_a_printed_timeline_plays_as_the_spec_does(tmp_path: Path) -> None:
     [
         (["--rank", "8"], "--rank: asked 8; possible: 0 to 7"),
         (["--rank", "-1"], "--rank: asked -1"),
-        (["--set", "model.layers=4", "--vpp", "2"], "parallelism.schedule: asked 'interleaved'"),
-        (["--schedule", "gpipe"], "parallelism.schedule: asked 'gpipe'"),
         (["--device", "cuda"], "torch finds no GPU here"),
         (["--timeline", "/nowhere"], "No such file"),
         (["--telemetry", "nvml"], "no usable NVIDIA driver"),

@@ -52,6 +52,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _timeline(arguments: argparse.Namespace) -> PlayTimeline:
     if arguments.timeline is not None:
         return read_timeline(arguments.timeline)
-    from charllm.measure.emulation.generate import generate_timeline
+    from charllm.timeline.generate import generate_timeline
 
     return generate_timeline(resolve_run(request_from(arguments)), arguments.rank)

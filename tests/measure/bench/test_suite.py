@@ -2,7 +2,7 @@
 
 from charllm.measure.bench.run import MODES
 from charllm.measure.bench.suite import CAPPED_S, full_suite, short_suite
-from charllm.measure.kernels.shape import BYTES_PER_ELEMENT, check_shape
+from charllm.timeline.shape import BYTES_PER_ELEMENT, check_shape
 from charllm.units import MILLI
 
 GROUPS = {

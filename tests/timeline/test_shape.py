@@ -7,8 +7,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from charllm.errors import SpecError
-from charllm.measure.kernels.shape import BYTES_PER_ELEMENT, DIMENSIONS, PRECISIONS, KernelShape, check_shape, work
 from charllm.measure.kernels.torch_kernels import DTYPES, KERNELS, make_kernel
+from charllm.timeline.shape import BYTES_PER_ELEMENT, DIMENSIONS, PRECISIONS, KernelShape, check_shape, work
 from tests.workload.test_flop_against_torch import CPU_FLASH
 
 MATRIX_KINDS = {"gemm", "grouped_gemm", "attention", "attention_backward"}

@@ -1,25 +1,24 @@
 """A rank's timeline out of a spec: the arithmetic and the traffic are the workload's, the waits are the schedule's."""
 
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.layout.grid import Grid
-from charllm.measure.emulation import generate
-from charllm.measure.emulation.generate import generate_timeline, transfer_s
-from charllm.measure.kernels.shape import KernelShape, check_shape, work
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.sweep.study import load_study
-from charllm.timeline.play import PlayTimeline, Segment
+from charllm.timeline.generate import generate_timeline, transfer_s
+from charllm.timeline.play import PlayTimeline
+from charllm.timeline.shape import KernelShape, check_shape, work
+from charllm.timeline.step_time import time_step
 from charllm.workload.op import MATRIX_KINDS, is_communication
 from charllm.workload.step import build_step
+from charllm.workload.sync import count_buckets
 from charllm.workload.totals import stage_ops
 
 STUDIES = {
@@ -48,6 +47,8 @@ GRIDS: dict[str, dict[str, Any]] = {
     "lora": {"parallelism": {"tp": 2, "pp": 2}, "training": {"lora_rank": 8}},
     "fp8": {"parallelism": {"tp": 2}, "training": {"precision": "fp8"}},
     "zero bubble": {"parallelism": {"pp": 2, "schedule": "zero-bubble"}},
+    "gpipe": {"parallelism": {"pp": 2, "schedule": "gpipe"}},
+    "interleaved": {"parallelism": {"pp": 2, "vpp": 2}},
 }
 
 
@@ -100,61 +101,47 @@ def test_every_rank_of_a_small_grid_has_known_kernels_and_the_workloads_flop(nam
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_planned_communication_is_the_workloads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generate, "LATENCY_S", 0.0)
+def test_planned_communication_is_the_workloads(name: str) -> None:
     run = small(name)
     step = build_step(run)
     for stage, rank in first_ranks(run).items():
-        planned_s = sum(times * transfer_s(run, op) for op, times, _ in stage_ops(step, stage) if is_communication(op))
-        neighbours = (stage > 0) + (stage < run.parallelism.pp - 1)
-        planned_s += run.microbatches * neighbours * sum(transfer_s(run, op) for op in step.boundary_ops)
-        assert generate_timeline(run, rank).total_s("communication") == pytest.approx(planned_s, rel=1e-9)
+        timeline = generate_timeline(run, rank)
+        collectives_s = sum(
+            times * transfer_s(run, op) / count_buckets(step, op)
+            for op, times, _ in stage_ops(step, stage)
+            if is_communication(op)
+        )
+        played_s = sum(item.duration_s for item in timeline.items() if item.kind == "communication")
+        sends_s = sum(item.duration_s for item in timeline.items() if item.name == "send")
+        assert played_s - sends_s == pytest.approx(collectives_s, rel=0.02)
+        # Every chunk sends forward but the last, and back but the first.
+        chunks = range(stage, len(step.chunks), run.parallelism.pp)
+        leaving = sum((chunk > 0) + (chunk < len(step.chunks) - 1) for chunk in chunks if run.parallelism.pp > 1)
+        sends = [item for item in timeline.items() if item.name == "send"]
+        assert len(sends) == leaving * run.microbatches
 
 
-@pytest.mark.parametrize("microbatches", [1, 2, 3, 4, 9])
-def test_waits_add_up_to_the_bubble(microbatches: int) -> None:
-    settings = {"parallelism": {"pp": 4}, "training": {"global_batch_size": 2 * microbatches}}
-    run = resolve_run(merge(SMALL, settings))
-    step = build_step(run)
-    for stage in range(4):
-        forward_s, backward_s = generate._forward(step, stage).estimated_s, generate._backward(step, stage).estimated_s
+SCHEDULED = ("pp4-dp2", "recompute", "zero bubble", "gpipe", "interleaved")
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_waits_are_those_of_the_simulated_step(name: str) -> None:
+    run = small(name)
+    timed = time_step(build_step(run))
+    for stage in range(run.parallelism.pp):
         timeline = generate_timeline(run, int(Grid(run.parallelism).rank(0, stage)))
-        assert timeline.total_s("wait") == pytest.approx(3 * (forward_s + backward_s), rel=1e-9)
+        busy_s = float(np.sum(timed.events.end_s[stage] - timed.events.start_s[stage]))
+        sent_s = sum(item.duration_s for item in timeline.items() if item.name == "send")
+        whole_s = float(max(timed.events.free_s))
+        assert busy_s + sent_s + timeline.total_s("wait") == pytest.approx(whole_s, rel=1e-9)
 
 
-def walk(run: RunSpec, stage: int, forward_s: float, backward_s: float) -> dict[str, list[tuple[float, float]]]:
-    """Return when each microbatch passes a stage in each direction, and the end."""
-    forward = generate._Pass((Segment("F", 1, ()),), forward_s)
-    backward = generate._Pass((Segment("B", 1, ()),), backward_s)
-    lengths = {"F": forward_s, "B": backward_s}
-    now_s = 0.0
-    passes: dict[str, list[tuple[float, float]]] = {"F": [], "B": []}
-    for segment in generate._one_f_one_b(run, stage, forward, backward):
-        length_s = lengths.get(segment.label) or sum(item.duration_s for item in segment.items)
-        if segment.label in passes:
-            passes[segment.label].append((now_s, now_s + length_s))
-        now_s += length_s
-    return {**passes, "end": [(now_s, now_s)]}
-
-
-@given(
-    pp=st.sampled_from([1, 2, 4, 8]),
-    microbatches=st.integers(1, 12),
-    backward_s=st.floats(0.5, 3.0),
-)
-def test_no_stage_works_on_a_microbatch_that_has_not_arrived(pp: int, microbatches: int, backward_s: float) -> None:
-    settings = {"parallelism": {"pp": pp}, "training": {"global_batch_size": 8 // pp * microbatches}}
-    run = resolve_run(merge(SMALL, {**settings, "model": {"layers": 8}}))
-    assert run.microbatches == microbatches
-    stages = [walk(run, stage, 1.0, backward_s) for stage in range(pp)]
-    for before, after in pairwise(stages):
-        for (_, sent_s), (begun_s, _) in zip(before["F"], after["F"], strict=True):
-            assert begun_s >= sent_s - 1e-9
-        for (_, sent_s), (begun_s, _) in zip(after["B"], before["B"], strict=True):
-            assert begun_s >= sent_s - 1e-9
-    for stage in stages:
-        assert len(stage["F"]) == len(stage["B"]) == microbatches
-        assert stage["end"][0][0] == pytest.approx((microbatches + pp - 1) * (1.0 + backward_s))
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_every_pass_of_every_schedule_is_played(name: str) -> None:
+    run = small(name)
+    for stage in range(run.parallelism.pp):
+        timeline = generate_timeline(run, int(Grid(run.parallelism).rank(0, stage)))
+        assert played_flop(timeline) == pytest.approx(workload_flop(run, stage), rel=1e-9)
 
 
 def test_overlapped_communication_has_its_own_stream() -> None:
@@ -174,9 +161,3 @@ def test_sends_occupy_few_blocks_and_collectives_many() -> None:
 def test_a_rank_that_is_not_there_is_refused(rank: int) -> None:
     with pytest.raises(SpecError, match="0 to 7"):
         generate_timeline(small("pp4-dp2"), rank)
-
-
-@pytest.mark.parametrize("change", [{"parallelism": {"pp": 2, "vpp": 2}}, {"parallelism": {"schedule": "gpipe"}}])
-def test_schedules_it_does_not_know_are_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(SpecError, match="for others give --timeline FILE"):
-        generate_timeline(resolve_run(merge(SMALL, change)), 0)

@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs golden device-test
+.PHONY: help setup demo test check bench fit docs golden device-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +29,9 @@ check: setup ## format, lint, types, rooms
 bench: setup ## print rates and accuracies (minutes)
 	$(BIN)/python benchmarks/specs.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/time_speed.py
 	CHARLLM_RANDOM_SPECS=10000 $(BIN)/pytest tests/random_specs
+	CHARLLM_KILLS=100 $(BIN)/pytest tests/measure/test_sampler.py -k kill -s
 
 docs: setup ## build the documentation into site/
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
@@ -38,6 +40,9 @@ docs: setup ## build the documentation into site/
 
 device-test: ## run the checks that need a real GPU (python3 with torch, numpy, pynvml)
 	PYTHONPATH=src python3 tests/device/run.py
+
+fit: setup ## refit the time model: make fit PUBLISHED=results.csv [VTRAIN=single_node.csv] (half an hour)
+	$(BIN)/python -m benchmarks.fit_time $(PUBLISHED) $(VTRAIN) --sources --write fit.json
 
 golden: setup ## rewrite the golden results and show what changed
 	$(BIN)/python tests/golden/record.py

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from charllm.cost.kernels import peak_16bit
 from charllm.fit import explain_misfit, fits
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
@@ -65,7 +66,9 @@ def time_metrics(step: Step, timed: StepTime, traffic: Traffic) -> dict[str, Any
     """Return the metrics that follow from a step's time."""
     run = step.run
     seconds, gpus = timed.step_time_s, run.parallelism.world
-    peak = run.cluster.gpu.peak_flop_per_s(run.training.precision)
+    gpu, precision = run.cluster.gpu, run.training.precision
+    # Products asked for in fp32 run as TF32, at half the 16-bit peak.
+    peak = peak_16bit(gpu) / 2 if precision == "fp32" else gpu.peak_flop_per_s(precision) or peak_16bit(gpu)
     return {
         "step_time_s": seconds,
         "tokens_per_s": run.tokens_per_step / seconds,

@@ -1,6 +1,22 @@
+import re
+from dataclasses import replace
+
+import pytest
+
+from charllm.advice import Gain, best_changes
 from charllm.catalog.resolve import resolve_run
 from charllm.report.run import describe, render_memory, render_run
+from charllm.report.time import (
+    BAR_WIDTH,
+    render_gains,
+    render_headline,
+    render_links,
+    render_stages,
+    render_waterfall,
+    seconds_format,
+)
 from charllm.simulate import simulate
+from charllm.timeline.step_time import time_step
 from charllm.workload.step import build_step
 
 RUN = resolve_run(
@@ -38,3 +54,88 @@ def test_long_pipelines_show_their_ends() -> None:
     text = render_memory(build_step(deep))
     assert "20 stages between not shown" in text
     assert len(text.splitlines()) == 3 + 12
+
+
+# time
+
+
+def test_a_report_with_times_ends_in_what_they_are_and_what_would_help() -> None:
+    step, result = build_step(RUN), simulate(RUN)
+    timed = time_step(step)
+    text = render_run(step, result, timed, best_changes(RUN, timed.step_time_s))
+    parts = [
+        "Traffic of a step",
+        "Step time",
+        "Where a step's seconds go",
+        "Seconds of each stage",
+        "Messages and links",
+    ]
+    places = [text.index(part) for part in [*parts, "What one change buys most"]]
+    assert places == sorted(places)
+
+
+def test_a_report_without_times_shows_none() -> None:
+    tight = resolve_run({"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"pp": 32}})
+    text = render_run(build_step(tight), simulate(tight))
+    assert "Memory of each stage" in text
+    assert not any(word in text for word in ("Step time", "seconds", "buys"))
+
+
+def test_the_headline_has_the_rates() -> None:
+    result = simulate(RUN)
+    line = render_headline(result)
+    assert re.fullmatch(r"Step time [\d.]+ s, [\d,]+ tokens/s, [\d,]+ tokens/s/GPU, MFU [\d.]+ %", line)
+    unknown = replace(result, metrics={**result.metrics, "mfu": None})
+    assert "MFU" not in render_headline(unknown)
+
+
+def test_the_waterfall_has_a_bar_for_each_label_that_takes_time() -> None:
+    text = render_waterfall({"compute": 6.0, "recompute": 0.0, "tp_exposed": 3.0, "bubble": 0.999, "overhead": 0.001})
+    rows = text.splitlines()[3:]
+    assert [row.split("  ")[0].strip() for row in rows] == ["compute", "tp exposed", "bubble", "overhead", "step"]
+    bars = [row.count("#") for row in rows]
+    assert bars == [24, 12, 4, 1, 0]
+    ends = [row.rfind("#") for row in rows[:-1]]
+    assert rows[1].index("#") == ends[0] + 1
+    assert max(ends) - rows[0].index("#") < BAR_WIDTH
+    assert "60.0 %" in rows[0]
+    assert "100.0 %" in rows[-1]
+
+
+def test_the_table_of_stages_adds_up_to_the_step() -> None:
+    timed = time_step(build_step(RUN))
+    rows = render_stages(RUN, timed).splitlines()[3:]
+    assert len(rows) == RUN.parallelism.pp
+    for row in rows:
+        shares = [float(share) for share in re.findall(r"([\d.]+) %", row)]
+        assert sum(shares) == pytest.approx(100, abs=0.5)
+
+
+def test_links_are_told_by_axis_with_their_messages() -> None:
+    result = simulate(RUN)
+    text = render_links(build_step(RUN), result)
+    axes = [row.split()[0] for row in text.splitlines()[3:]]
+    assert axes == ["tp", "pp", "dp", "ep"]
+    by_link = dict.fromkeys(("nvlink", "nic"), 0.0)
+    for row in text.splitlines()[3:]:
+        nvlink, _pcie, nic = (cell.strip() for cell in re.split(r"\s{2,}", row)[-3:])
+        for link, cell in (("nvlink", nvlink), ("nic", nic)):
+            by_link[link] += 0.0 if cell == "-" else float(cell.rstrip(" %"))
+    for link, percent in by_link.items():
+        assert percent == pytest.approx(100 * result.metrics["link_utilization_fraction"][link], abs=0.21)
+
+
+def test_a_gpu_alone_uses_no_links() -> None:
+    alone = resolve_run({"model": "llama3-8b", "cluster": "h200x1", "training": {"lora_rank": 8}})
+    assert "one GPU works alone" in render_links(build_step(alone), simulate(alone, ignore_memory=True))
+
+
+def test_gains_are_listed_or_said_to_be_none() -> None:
+    text = render_gains([Gain("--mbs 2", 9.0, 0.111), Gain("--sp", 10.0, 0.001)])
+    assert text.splitlines()[3:] == ["--mbs 2    9.00   +11.1 %", "--sp      10.00    +0.1 %"]
+    assert "none of those tried" in render_gains([])
+
+
+@pytest.mark.parametrize(("scale_s", "written"), [(123.4, "1.23"), (2.5, "1.234"), (0.3, "1.2340"), (0.01, "1.234000")])
+def test_short_steps_are_written_with_more_places(scale_s: float, written: str) -> None:
+    assert seconds_format(scale_s)(1.234) == written

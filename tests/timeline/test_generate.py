@@ -13,7 +13,7 @@ from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.sweep.study import load_study
 from charllm.timeline.generate import generate_timeline, transfer_s
-from charllm.timeline.play import PlayTimeline
+from charllm.timeline.play import Item, PlayTimeline, Segment
 from charllm.timeline.shape import KernelShape, check_shape, work
 from charllm.timeline.step_time import time_step
 from charllm.workload.op import MATRIX_KINDS, is_communication
@@ -144,11 +144,40 @@ def test_every_pass_of_every_schedule_is_played(name: str) -> None:
         assert played_flop(timeline) == pytest.approx(workload_flop(run, stage), rel=1e-9)
 
 
-def test_overlapped_communication_has_its_own_stream() -> None:
-    items = [item for item in generate_timeline(small("overlap"), 0).items() if item.kind == "communication"]
-    assert {item.stream for item in items} == {"tp", "dp"}
-    plain = [item for item in generate_timeline(small("tp2-pp2-dp2"), 0).items() if item.kind == "communication"]
-    assert {item.stream for item in plain} == {"compute"}
+def communication(name: str) -> list[Item]:
+    return [item for item in generate_timeline(small(name), 0).items() if item.kind == "communication"]
+
+
+def test_what_the_simulated_step_hides_has_its_own_stream() -> None:
+    assert {item.stream for item in communication("overlap")} == {"compute", "tp", "dp"}
+    assert {item.stream for item in communication("fsdp8")} == {"compute", "dp"}
+    # Megatron hides some of a backward pass's exchanges without being asked.
+    assert {item.stream for item in communication("tp2-pp2-dp2")} == {"compute", "tp"}
+
+
+@pytest.mark.parametrize("name", ["overlap", "tp2-pp2-dp2", "fsdp8", "cp2-tp2-dp2", "experts"])
+def test_exposed_and_hidden_parts_are_as_long_as_the_passes_say(name: str) -> None:
+    run = small(name)
+    own = time_step(build_step(run)).passes[0]
+    played = generate_timeline(run, 0)
+    in_passes = [item for segment in played.segments if _is_pass(segment) for item in segment.repeat * segment.items]
+    for axis in ("tp", "dp", "ep", "cp"):
+        hidden_s = run.microbatches * sum(part.hidden.get(axis, 0.0) for part in own)
+        assert sum(item.duration_s for item in in_passes if item.stream == axis) == pytest.approx(hidden_s, abs=1e-8)
+
+
+def _is_pass(segment: Segment) -> bool:
+    return segment.label.endswith(("forward", "backward", "weight"))
+
+
+def test_gradients_hide_under_the_last_backward_pass_and_weights_under_the_first_forward_one() -> None:
+    labels = [segment.label for segment in generate_timeline(small("overlap"), 0).segments]
+    assert labels[0] == "weights"
+    last_forward = max(place for place, label in enumerate(labels) if label.endswith("forward"))
+    assert last_forward < labels.index("gradients") < len(labels) - 2
+    assert labels[-1] == "update"
+    plain = [segment.label for segment in generate_timeline(small("tp2-pp2-dp2"), 0).segments]
+    assert plain[-3:] == ["gradients", "update", "weights"]
 
 
 def test_sends_occupy_few_blocks_and_collectives_many() -> None:

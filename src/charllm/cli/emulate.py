@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     add_spec_flags(parser)
     parser.add_argument("--rank", type=int, default=0, metavar="N", help="the rank to play (default 0)")
-    parser.add_argument("--timeline", type=Path, metavar="FILE", help="play this timeline instead of a simple 1F1B")
+    parser.add_argument("--timeline", type=Path, metavar="FILE", help="play this timeline, not the simulated one")
     parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="play whole steps for this long")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder for the record (default charllm-runs/rank-TIME)"

@@ -1,19 +1,24 @@
-"""Predict a run without a GPU: what it needs, sends and computes."""
+"""Predict a run without a GPU: what it needs, sends and computes, how long it takes and what would help."""
 
 import argparse
 import sys
 from pathlib import Path
 from textwrap import shorten
 
+from charllm.advice import best_changes
 from charllm.catalog.resolve import resolve_run
 from charllm.cli.spec_flags import add_spec_flags, request_from
-from charllm.errors import DoesNotFit
+from charllm.errors import DoesNotFit, SpecError
+from charllm.report.perfetto import trace_step
 from charllm.report.run import render_run
 from charllm.result.result import to_json
-from charllm.result.store import save_run
+from charllm.result.store import save_run, write_text
 from charllm.simulate import simulate
 from charllm.spec.request import merge
-from charllm.workload.step import build_step
+from charllm.timeline.generate import generate_timeline
+from charllm.timeline.play import to_text
+from charllm.timeline.step_time import StepTime, time_step
+from charllm.workload.step import Step, build_step
 from charllm.workload.table import tabulate_step
 
 
@@ -28,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ignore-memory", action="store_true", help="go on when the run does not fit")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--out", type=Path, metavar="DIR", help="store the run in a new folder")
+    parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write the step as a trace for ui.perfetto.dev")
+    parser.add_argument("--timeline", type=Path, metavar="FILE", help="write one rank's step for `charllm emulate`")
+    parser.add_argument("--rank", type=int, default=0, metavar="N", help="the rank of --timeline (default 0)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,12 +46,44 @@ def run(arguments: argparse.Namespace) -> int:
     spec = resolve_run(merge(request, {"conditions": given}) if given else request)
     result = simulate(spec, ignore_memory=arguments.ignore_memory)
     step = build_step(spec)
+    timed = time_step(step) if result.metrics["step_time_s"] is not None else None
+    talk = _write_files(arguments, step, timed)
     if arguments.out:
         save_run(result, arguments.out, tabulate_step(step))
-    print(to_json(result) if arguments.json else render_run(step, result))
+    if arguments.json:
+        print(to_json(result))
+    else:
+        gains = best_changes(spec, timed.step_time_s) if timed is not None else []
+        print(render_run(step, result, timed, gains))
     sys.stdout.flush()
-    for warning in result.warnings:
+    for warning in (*talk, *result.warnings):
         print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)
     if not result.metrics["fits"] and not arguments.ignore_memory:
         return DoesNotFit.exit_code
     return 0
+
+
+def _write_files(arguments: argparse.Namespace, step: Step, timed: StepTime | None) -> list[str]:
+    """Write the files that were asked for; returns what to say about them."""
+    asked = {
+        flag: path for flag, path in (("--perfetto", arguments.perfetto), ("--timeline", arguments.timeline)) if path
+    }
+    if timed is None:
+        return [f"{flag}: not written, a run that does not fit has no times (--ignore-memory)" for flag in asked]
+    talk = []
+    for flag, path in asked.items():
+        if flag == "--perfetto":
+            trace = trace_step(step, timed)
+            text = trace.to_text()
+            talk += [f"{flag}: {trace.left_out}"] if trace.left_out else []
+        else:
+            text = to_text(generate_timeline(step.run, arguments.rank))
+        _write(flag, path, text)
+    return talk
+
+
+def _write(flag: str, path: Path, text: str) -> None:
+    try:
+        write_text(text, path)
+    except OSError as error:
+        raise SpecError(flag, str(path), f"a file that can be written ({error.strerror or error})") from None

@@ -42,6 +42,8 @@ def price_collective(op: Op, run: RunSpec, calibration: Calibration) -> float:
         sent = _exchanged(op, run, local, nodes, 1.0, 0.0)[0] if op.kind == "all_to_all" else op.sent_bytes
         return seconds + steps * calibration.hop_s + sent / link
     nic = nic_bandwidth(run, op, local, calibration)
+    if "core" in (links.pair_hops if op.kind == "all_to_all" else links.ring_hops):
+        nic /= run.cluster.fabric.oversubscription
     hops = steps if op.kind in ("send", "all_to_all") else steps * nodes / degree
     seconds += hops * calibration.nic_hop_s + (steps - hops) * calibration.hop_s
     if op.kind == "all_to_all":

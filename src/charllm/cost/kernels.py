@@ -36,8 +36,15 @@ def product_rate(gpu: Gpu, precision: str) -> float:
     }[kind]
     if precision == "fp32":
         # Products asked for in fp32 run on the matrix units as TF32: half the 16-bit rate.
-        return gpu.matmul_fraction * gpu.peak_bf16_flop_per_s / 2
-    return fraction * gpu.peak_flop_per_s(precision)
+        return gpu.matmul_fraction * peak_16bit(gpu) / 2
+    peak = gpu.peak_flop_per_s(precision)
+    # What a GPU has no units for runs in the 16-bit format it has.
+    return fraction * peak if peak else gpu.matmul_fraction * peak_16bit(gpu)
+
+
+def peak_16bit(gpu: Gpu) -> float:
+    """Return the dense peak in 16 bits, in whichever of the two formats the GPU has."""
+    return gpu.peak_bf16_flop_per_s or gpu.peak_fp16_flop_per_s
 
 
 @lru_cache(maxsize=65536)
@@ -56,6 +63,15 @@ def price_product(op: Op, gpu: Gpu, framework: Framework, calibration: Calibrati
     rate = product_rate(gpu, op.precision)
     if rate <= 0 or not op.flop:
         return 0.0
+    if op.kind == "gemm" and batch > 1 and "expert" in op.name:
+        # A loop over experts is as many products, each on its own.
+        one = op._replace(
+            flop=op.flop / batch,
+            read_bytes=op.read_bytes / batch,
+            written_bytes=op.written_bytes / batch,
+            shape=(1, m, n, k),
+        )
+        return batch * price_product(one, gpu, framework, calibration, slower)
     filled = fill_fraction(max(1, batch), m, n, gpu.multiprocessors) ** calibration.fill_power
     ramp = 1 + calibration.gemm_ramp / max(1, k)
     arithmetic = slower * op.flop * ramp / (rate * framework.matmul_fraction * filled)
@@ -90,7 +106,7 @@ def price_attention(op: Op, gpu: Gpu, framework: Framework, calibration: Calibra
     length = (queries * keys) ** 0.5
     tiles = batch * heads * queries / 128
     unfilled = max(1.0, gpu.multiprocessors / max(1.0, tiles)) ** 0.5
-    peak = gpu.peak_flop_per_s(op.precision) if op.precision in ("bf16", "fp16") else gpu.peak_bf16_flop_per_s
+    peak = peak_16bit(gpu)
     arithmetic = slower * op.flop / (fraction * peak) * (1 + calibration.attention_ramp / length) * unfilled
     memory = (op.read_bytes + op.written_bytes) / (gpu.stream_fraction * gpu.memory_bandwidth_bytes_per_s)
     return float(max(arithmetic, memory)) + calibration.kernel_gap_s

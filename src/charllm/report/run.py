@@ -1,9 +1,13 @@
-"""A simulated run as text: what it is, its weights, memory, arithmetic and traffic."""
+"""A simulated run as text: what it is, its weights, memory, arithmetic, traffic and time."""
+
+from collections.abc import Sequence
 
 from charllm.layout.links import group_links, nic_sharers
-from charllm.report.tables import render_table
+from charllm.report.tables import render_table, shown_ends
+from charllm.report.time import PredictedGain, render_time
 from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec
+from charllm.timeline.step_time import StepTime
 from charllm.units import GIB, format_bytes, format_params, format_si
 from charllm.workload.liveness import in_flight
 from charllm.workload.memory import KINDS, first_rank, stage_memories
@@ -11,7 +15,6 @@ from charllm.workload.parameters import parameter_table
 from charllm.workload.step import Step
 from charllm.workload.totals import count_traffic
 
-MAX_STAGES = 12
 TRAFFIC_COLUMNS = (
     "axis",
     "ranks",
@@ -27,18 +30,21 @@ TRAFFIC_COLUMNS = (
 AXIS_GROUPS = {"tp": "tp", "cp": "cp", "ep": "ep", "dp": "data", "pp": "pp"}
 
 
-def render_run(step: Step, result: RunResult) -> str:
-    """Return the whole report of a simulated run."""
+def render_run(
+    step: Step, result: RunResult, timed: StepTime | None = None, gains: Sequence[PredictedGain] = ()
+) -> str:
+    """Return the whole report of a simulated run; a run without times has no part on time."""
     run = step.run
-    return "\n\n".join(
-        [
-            describe(run),
-            render_parameters(run),
-            render_memory(step),
-            render_arithmetic(run, result),
-            render_traffic(step),
-        ]
-    )
+    parts = [
+        describe(run),
+        render_parameters(run),
+        render_memory(step),
+        render_arithmetic(run, result),
+        render_traffic(step),
+    ]
+    if timed is not None:
+        parts += render_time(step, result, timed, gains)
+    return "\n\n".join(parts)
 
 
 def describe(run: RunSpec) -> str:
@@ -79,7 +85,7 @@ def render_memory(step: Step) -> str:
     run = step.run
     memories = stage_memories(step)
     worst = max(memories, key=lambda memory: memory.total_bytes)
-    shown = memories if len(memories) <= MAX_STAGES else [*memories[: MAX_STAGES // 2], *memories[-MAX_STAGES // 2 :]]
+    shown, left_out = shown_ends(memories)
     cells = []
     for memory in shown:
         kinds = [f"{memory.by_kind()[kind] / GIB:.2f}" for kind in KINDS]
@@ -93,8 +99,8 @@ def render_memory(step: Step) -> str:
                 f"{memory.total_bytes / GIB:.2f}{mark}",
             ]
         )
-    hidden = f" ({len(memories) - len(shown)} stages between not shown)" if len(shown) < len(memories) else ""
-    title = f"Memory of each stage, GiB; a {run.cluster.gpu.name} has {run.cluster.gpu.memory_bytes / GIB:.1f}{hidden}"
+    has_gib = run.cluster.gpu.memory_bytes / GIB
+    title = f"Memory of each stage, GiB; a {run.cluster.gpu.name} has {has_gib:.1f}{left_out}"
     return render_table(title, ["stage", "in flight", *KINDS, "total"], cells)
 
 

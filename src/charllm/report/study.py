@@ -1,10 +1,25 @@
 """The cases of a study as one table, and why some were refused."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from charllm.report.tables import render_table
+from charllm.report.tables import format_percent, render_table
 from charllm.units import format_bytes, format_si
+
+COLUMNS = (
+    "case",
+    "microbatches",
+    "memory",
+    "FLOP",
+    "NVLink",
+    "NICs",
+    "tp message",
+    "pp message",
+    "step s",
+    "tokens/s/GPU",
+    "MFU",
+    "",
+)
 
 
 class CaseOutcome(Protocol):
@@ -46,8 +61,7 @@ class NamedStudy(Protocol):
 def render_study(study: NamedStudy, outcomes: Sequence[CaseOutcome]) -> str:
     """Return the table of cases, then what was refused and corrected."""
     cells = [_cells(outcome) for outcome in outcomes]
-    columns = ["case", "microbatches", "memory", "FLOP", "NVLink", "NICs", "tp message", "pp message", ""]
-    parts = [render_table(f"{study.name}: {study.about}", columns, cells)]
+    parts = [render_table(f"{study.name}: {study.about}", COLUMNS, cells)]
     refused = [[outcome.case, outcome.message] for outcome in outcomes if outcome.exit_code]
     if refused:
         parts.append("Refused\n" + "\n".join(f"  {case}: {message}" for case, message in refused))
@@ -59,7 +73,7 @@ def render_study(study: NamedStudy, outcomes: Sequence[CaseOutcome]) -> str:
 def _cells(outcome: CaseOutcome) -> list[str]:
     summary = outcome.summary
     if not summary:
-        return [outcome.case, *["-"] * 7, "wrong"]
+        return [outcome.case, *["-"] * (len(COLUMNS) - 2), "wrong"]
     verdict = {0: "", 3: "does not fit"}.get(outcome.exit_code, "wrong")
     return [
         outcome.case,
@@ -68,11 +82,15 @@ def _cells(outcome: CaseOutcome) -> list[str]:
         format_si(summary["executed_flop"]),
         format_bytes(summary["nvlink_bytes"]),
         format_bytes(summary["nic_bytes"]),
-        _or_dash(summary["tp_message_bytes"]),
-        _or_dash(summary["pp_message_bytes"]),
+        _or_dash(summary["tp_message_bytes"], format_bytes),
+        _or_dash(summary["pp_message_bytes"], format_bytes),
+        # Outcomes stored before seconds were predicted have none.
+        _or_dash(summary.get("step_time_s"), lambda seconds: f"{seconds:.3f}"),
+        _or_dash(summary.get("tokens_per_s_per_gpu"), lambda tokens: f"{tokens:,.0f}"),
+        _or_dash(summary.get("mfu"), format_percent),
         verdict,
     ]
 
 
-def _or_dash(size_bytes: float | None) -> str:
-    return "-" if size_bytes is None else format_bytes(size_bytes)
+def _or_dash(value: float | None, write: Callable[[float], str]) -> str:
+    return "-" if value is None else write(value)

@@ -1,6 +1,10 @@
 """Plain tables that read well in any terminal, in a log and without colour."""
 
 from collections.abc import Sequence
+from typing import TypeVar
+
+MAX_STAGES = 12
+Shown = TypeVar("Shown")
 
 
 def render_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -16,3 +20,16 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     first = row[0].ljust(widths[0])
     rest = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
     return "  ".join([first, *rest]).rstrip()
+
+
+def shown_ends(stages: Sequence[Shown]) -> tuple[list[Shown], str]:
+    """Return the stages a table has room for, both ends of a long pipeline, and how to say what is left out."""
+    half = MAX_STAGES // 2
+    if len(stages) <= MAX_STAGES:
+        return list(stages), ""
+    return [*stages[:half], *stages[-half:]], f" ({len(stages) - 2 * half} stages between not shown)"
+
+
+def format_percent(fraction: float) -> str:
+    """Write a share with one place."""
+    return f"{100 * fraction:.1f} %"

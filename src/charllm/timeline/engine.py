@@ -5,6 +5,7 @@ passes in order. Written for numba where it is installed, and the same without i
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,24 +28,28 @@ class Events(NamedTuple):
     """How much of the time before that was the input's transfer."""
     free_s: Floats
     """When each stage is free at the end."""
+    held_s: Floats
+    """How long each item's own send, where it blocks, kept the stage from the next."""
 
 
-def _jit(function: Callable[..., Any]) -> Callable[..., Any]:
+@cache
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of arrays as machine code where numba is installed, and as it is otherwise."""
     try:
         from numba import njit
     except ImportError:
         return function
-    compiled: Callable[..., Any] = njit(cache=True)(function)
-    return compiled
+    fast: Callable[..., Any] = njit(cache=True)(function)
+    return fast
 
 
 def _play(
     order: NDArray[np.int64], races: Floats, send_s: Floats, blocking: bool, chunks: int, microbatches: int
-) -> tuple[Floats, Floats, Floats, Floats, Floats, int]:
+) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats, int]:
     stages, items, _ = order.shape
     done = np.full((3, chunks, microbatches), -1.0)
     start, end = np.zeros((stages, items)), np.zeros((stages, items))
-    arrival, transfer = np.zeros((stages, items)), np.zeros((stages, items))
+    arrival, transfer, held = np.zeros((stages, items)), np.zeros((stages, items)), np.zeros((stages, items))
     free, host = np.zeros(stages), np.zeros(stages)
     place = np.zeros(stages, dtype=np.int64)
     left = stages * items
@@ -79,24 +84,20 @@ def _play(
                 free[stage] = finish
                 if blocking and sends and stages > 1:
                     link = chunk % stages if kind == FORWARD else (chunk - 1) % stages
+                    held[stage, item] = send_s[link]
                     free[stage] = finish + send_s[link]
                 place[stage] += 1
                 left -= 1
         if left == before:
             break
-    return start, end, arrival, transfer, free, left
-
-
-_compiled: list[Callable[..., Any]] = []
+    return start, end, arrival, transfer, free, held, left
 
 
 def play(
     order: NDArray[np.int64], races: Floats, send_s: Floats, *, blocking: bool, chunks: int, microbatches: int
 ) -> Events:
     """Run a schedule: `races[pass, chunk]` holds a Race, `send_s[stage]` is the hop to the next stage."""
-    if not _compiled:
-        _compiled.append(_jit(_play))
-    start, end, arrival, transfer, free, left = _compiled[0](order, races, send_s, blocking, chunks, microbatches)
+    *found, left = compiled(_play)(order, races, send_s, blocking, chunks, microbatches)
     if left:
         raise ValueError(f"the schedule waits for itself: {left} passes can never start")
-    return Events(start, end, arrival, transfer, free)
+    return Events(*found)

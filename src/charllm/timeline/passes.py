@@ -130,7 +130,7 @@ class _Pricer:
         """List what happens in one block in one direction, in order."""
         items = [Item("host", 0.0, self._sparse_host_s())] if sparse else []
         for one in timed:
-            kind = "collective" if one.op.group else "kernel"
+            kind = "collective" if is_communication(one.op) else "kernel"
             items.append(Item(kind, one.seconds, self.launch_s * _launches(one.op), one.op.group))
         if sparse and self.step.run.framework.sparse_sync and not self.step.run.framework.graphs:
             # Token counts are read back before the experts can be launched.

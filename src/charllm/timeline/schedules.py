@@ -26,11 +26,15 @@ def one_f_one_b(pp: int, stage: int, _vpp: int, microbatches: int) -> Order:
 
 
 def interleaved(pp: int, stage: int, vpp: int, microbatches: int) -> Order:
-    """One forward, one backward over several chunks a stage, microbatches in groups of pp (Narayanan 2021)."""
-    groups = [range(start, min(start + pp, microbatches)) for start in range(0, microbatches, pp)]
+    """One forward, one backward over several chunks a stage, microbatches in groups of pp (Narayanan 2021).
+
+    What does not divide joins the last group: a group smaller than pp would make stages wait for each other.
+    """
+    starts = [pp * group for group in range(max(1, microbatches // pp))]
+    groups = [range(start, end) for start, end in zip(starts, [*starts[1:], microbatches], strict=True)]
     forwards = [(FORWARD, chunk, mb) for group in groups for chunk in range(vpp) for mb in group]
     backwards = [(BACKWARD, chunk, mb) for group in groups for chunk in reversed(range(vpp)) for mb in group]
-    ahead = min(len(forwards), 2 * (pp - stage - 1) + (vpp - 1) * min(pp, microbatches))
+    ahead = min(len(forwards), 2 * (pp - stage - 1) + (vpp - 1) * len(groups[-1]))
     order: Order = forwards[:ahead]
     for forward, backward in zip(forwards[ahead:], backwards, strict=False):
         order += [forward, backward]
@@ -48,10 +52,8 @@ def zero_bubble(pp: int, stage: int, _vpp: int, microbatches: int) -> Order:
             order.append((WEIGHT, 0, weighed))
             weighed += 1
     for mb in range(microbatches - ahead, microbatches):
-        order.append((BACKWARD, 0, mb))
-        if weighed < mb:
-            order.append((WEIGHT, 0, weighed))
-            weighed += 1
+        order += [(BACKWARD, 0, mb), (WEIGHT, 0, weighed)]
+        weighed += 1
     return order + [(WEIGHT, 0, mb) for mb in range(weighed, microbatches)]
 
 

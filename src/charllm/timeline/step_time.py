@@ -62,7 +62,7 @@ def time_step(step: Step, calibration: Calibration = CALIBRATION) -> StepTime:
     passes = chunk_passes(step, calibration)
     order = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
     races = np.array([[one.forward.race, one.backward.race, one.weight.race] for one in passes]).transpose(1, 0, 2)
-    send_s = _send_s(step, calibration)
+    send_s = hop_seconds(step, calibration)
     events = play(
         order,
         np.ascontiguousarray(races),
@@ -71,11 +71,16 @@ def time_step(step: Step, calibration: Calibration = CALIBRATION) -> StepTime:
         chunks=len(passes),
         microbatches=run.microbatches,
     )
-    endings = [_ending(step, stage, calibration) for stage in range(degrees.pp)]
+    return finish_step(step, passes, events, calibration)
+
+
+def finish_step(step: Step, passes: list[ChunkPasses], events: Events, calibration: Calibration) -> StepTime:
+    """Follow the last passes with what every stage does once a step."""
+    endings = [_ending(step, stage, calibration) for stage in range(step.run.parallelism.pp)]
     return _finish(step, passes, events, endings, calibration)
 
 
-def _send_s(step: Step, calibration: Calibration) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+def hop_seconds(step: Step, calibration: Calibration) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
     """Return the time of the hop from each stage to the next (the last one to the first, for chunks)."""
     pp = step.run.parallelism.pp
     if pp == 1 or not step.boundary_ops:
@@ -195,10 +200,11 @@ def _exposed(seconds: float, room_s: float, buckets: int) -> float:
 
 
 def _waits(events: Events, stage: int) -> tuple[float, float]:
-    """Split a stage's waits between passes into transfers under way and an empty schedule."""
+    """Split a stage's waits between passes into transfers, its own sends first, and an empty schedule."""
     free = np.concatenate([[0.0], events.end_s[stage, :-1]])
     waited = np.maximum(0.0, events.start_s[stage] - free)
-    moving = np.minimum(waited, events.transfer_s[stage])
+    sending = np.minimum(waited, np.concatenate([[0.0], events.held_s[stage, :-1]]))
+    moving = sending + np.minimum(waited - sending, events.transfer_s[stage])
     return float(np.sum(moving)), float(np.sum(waited - moving))
 
 
@@ -207,7 +213,7 @@ def _split_bubble(step: Step, passes: list[ChunkPasses], stages: list[dict[str, 
     degrees = step.run.parallelism
     total = sum(part.seconds for one in passes for part in one) / degrees.pp
     weight = sum(one.weight.seconds for one in passes) / degrees.pp
-    due = (degrees.pp - 1) * (total / degrees.vpp - 2 * weight) / degrees.vpp if degrees.pp > 1 else 0.0
+    due = max(0.0, (degrees.pp - 1) * (total - 2 * weight) / degrees.vpp)
     for labels in stages:
         waited = labels["bubble"] + labels["straggler_wait"]
         labels["bubble"] = min(waited, due)

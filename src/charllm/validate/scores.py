@@ -66,9 +66,10 @@ def order_pairs(scores: Iterable[TimeScore]) -> tuple[float | None, int]:
     right = pairs = 0
     for members in families.values():
         for one, other in combinations(members, 2):
-            if abs(one.measured_s / other.measured_s - 1) > PAIR_DIFFERENCE:
+            fast, slow = sorted((one, other), key=lambda score: score.measured_s)
+            if slow.measured_s / fast.measured_s - 1 > PAIR_DIFFERENCE:
                 pairs += 1
-                right += (one.measured_s < other.measured_s) == (one.predicted_s < other.predicted_s)
+                right += fast.predicted_s < slow.predicted_s
     return (right / pairs if pairs else None), pairs
 
 

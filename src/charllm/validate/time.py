@@ -1,5 +1,6 @@
 """Predicted step time against published step time."""
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -24,17 +25,19 @@ CHUNKS = 6
 def measured_step_s(row: Row) -> float | None:
     """Return the measured step time of a row: printed, or from its tokens per second."""
     printed = _float(row, "iter_time_s")
-    if printed:
+    if printed is not None:
         return printed
     rate, gbs, seq, gpus = (_float(row, name) for name in ("tokens_per_s_per_gpu", "gbs", "seq", "n_gpus"))
     return gbs * seq / (rate * gpus) if rate and gbs and seq and gpus else None
 
 
 def _float(row: Row, column: str) -> float | None:
+    """Return a column's number; what is blank, no number, or no size (nan, zero, negative) is not given."""
     try:
-        return float(row.get(column, "") or "nan") if row.get(column) else None
+        value = float(row.get(column) or "nan")
     except ValueError:
         return None
+    return value if 0 < value < float("inf") else None
 
 
 def resolve_row(row: Row) -> RunSpec:
@@ -56,7 +59,7 @@ def resolve_row(row: Row) -> RunSpec:
 
 def _with_overlap(row: Row, request: Table, default: tuple[str, ...]) -> Table:
     """A row that says what overlaps may leave out what its framework overlaps anyway, unless it says none."""
-    if row.get("overlap", "").strip().lower().startswith(("none", "no")):
+    if re.match(r"(none|no)\b", row.get("overlap", "").strip().lower()):
         return request
     axes = {*request["parallelism"].get("overlap", ()), *default}
     overlapped: Table = merge(request, {"parallelism": {"overlap": sorted(axes)}})

@@ -1,0 +1,142 @@
+"""The time of a simulated step as text: how long, where it goes, on which stage, on which links, what would help."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from charllm.report.tables import format_percent, render_table, shown_ends
+from charllm.result.metrics import AXES, LINKS
+from charllm.result.result import RunResult
+from charllm.spec.run import RunSpec
+from charllm.timeline.step_time import StepTime
+from charllm.units import format_bytes
+from charllm.workload.memory import first_rank
+from charllm.workload.step import Step
+from charllm.workload.totals import Traffic, count_traffic
+
+BAR_WIDTH = 40
+STAGE_COLUMNS: dict[str, tuple[str, ...]] = {
+    "compute": ("compute",),
+    "recompute": ("recompute",),
+    "exposed comm": tuple(f"{axis}_exposed" for axis in AXES),
+    "wait": ("bubble", "straggler_wait"),
+    "update": ("optimizer",),
+    "overhead": ("overhead",),
+}
+"""Column of the table of stages: the labels it adds up."""
+
+
+class PredictedGain(Protocol):
+    """What a table needs of a change that was tried."""
+
+    @property
+    def asked(self) -> str:
+        """How to ask for it."""
+
+    @property
+    def step_time_s(self) -> float:
+        """Step time with it."""
+
+    @property
+    def gain_fraction(self) -> float:
+        """Tokens a second gained."""
+
+
+def render_time(step: Step, result: RunResult, timed: StepTime, gains: Sequence[PredictedGain]) -> list[str]:
+    """Return the parts of a report that tell of time."""
+    return [
+        render_headline(result),
+        render_waterfall(result.metrics["breakdown_s"]),
+        render_stages(step.run, timed),
+        render_links(step, result),
+        render_gains(gains),
+    ]
+
+
+def render_headline(result: RunResult) -> str:
+    """Say in one line how fast a run is."""
+    metrics = result.metrics
+    mfu = "" if metrics["mfu"] is None else f", MFU {format_percent(metrics['mfu'])}"
+    return (
+        f"Step time {seconds_format(metrics['step_time_s'])(metrics['step_time_s'])} s, "
+        f"{metrics['tokens_per_s']:,.0f} tokens/s, {metrics['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU{mfu}"
+    )
+
+
+def render_waterfall(breakdown_s: Mapping[str, float]) -> str:
+    """Return the labels that a step's seconds are charged to, each bar where the one before it ends."""
+    total_s = sum(breakdown_s.values())
+    write = seconds_format(total_s)
+    cells, before_s = [], 0.0
+    for label, seconds in breakdown_s.items():
+        if seconds > 0:
+            bar = _bar(before_s / total_s, (before_s + seconds) / total_s)
+            cells.append([label.replace("_", " "), write(seconds), format_percent(seconds / total_s), bar])
+        before_s += seconds
+    cells.append(["step", write(total_s), format_percent(1.0), ""])
+    return render_table("Where a step's seconds go, mean over GPUs", ["label", "s", "share", ""], cells)
+
+
+def _bar(begin: float, end: float) -> str:
+    """Draw a stretch of a line; what is too short to see is one mark wide."""
+    first = min(BAR_WIDTH - 1, round(BAR_WIDTH * begin))
+    last = min(BAR_WIDTH, max(first + 1, round(BAR_WIDTH * end)))
+    return (" " * first + "#" * (last - first)).ljust(BAR_WIDTH)
+
+
+def render_stages(run: RunSpec, timed: StepTime) -> str:
+    """Return where each stage's seconds go."""
+    write = seconds_format(timed.step_time_s)
+    shown, left_out = shown_ends(range(len(timed.stages)))
+    cells = [
+        [f"{stage} (rank {first_rank(run, stage)})"]
+        + [
+            _with_share(write, sum(timed.stages[stage][label] for label in labels), timed.step_time_s)
+            for labels in STAGE_COLUMNS.values()
+        ]
+        for stage in shown
+    ]
+    return render_table(f"Seconds of each stage, and share of the step{left_out}", ["stage", *STAGE_COLUMNS], cells)
+
+
+def _with_share(write: Callable[[float], str], seconds: float, total_s: float) -> str:
+    return f"{write(seconds)} {format_percent(seconds / total_s):>7}" if seconds > 0 else "-"
+
+
+def render_links(step: Step, result: RunResult) -> str:
+    """Return for each axis its median message, exposed and hidden seconds, and its share of what links can carry."""
+    metrics, traffic = result.metrics, count_traffic(step)
+    write = seconds_format(metrics["step_time_s"])
+    cells = []
+    for axis in AXES:
+        median = traffic.message_bytes_median[axis]
+        if median is None:
+            continue
+        exposed_s, hidden_s = metrics["breakdown_s"][f"{axis}_exposed"], metrics["hidden_communication_s"][axis]
+        use = [_use(traffic, metrics["link_utilization_fraction"], axis, link) for link in LINKS]
+        cells.append([axis, format_bytes(median), write(exposed_s), write(hidden_s), *use])
+    if not cells:
+        return "Links: none used, one GPU works alone"
+    columns = ["axis", "message", "exposed s", "hidden s", *(f"of {link}" for link in LINKS)]
+    return render_table("Messages and links; shares are of what the links can carry in a step", columns, cells)
+
+
+def _use(traffic: Traffic, used_fraction: Mapping[str, float | None], axis: str, link: str) -> str:
+    """Give an axis its part of a link's use."""
+    used, all_bytes = used_fraction[link], traffic.link_bytes[link]
+    own_bytes = traffic.axis_link_bytes[axis][link]
+    return format_percent(used * own_bytes / all_bytes) if used is not None and own_bytes else "-"
+
+
+def render_gains(gains: Sequence[PredictedGain]) -> str:
+    """Return the changes that buy most."""
+    if not gains:
+        return "What one change buys: none of those tried is faster and fits"
+    write = seconds_format(max(gain.step_time_s for gain in gains))
+    cells = [[gain.asked, write(gain.step_time_s), f"+{format_percent(gain.gain_fraction)}"] for gain in gains]
+    return render_table("What one change buys most (predicted, and fits)", ["change", "step s", "tokens/s"], cells)
+
+
+def seconds_format(scale_s: float) -> Callable[[float], str]:
+    """Return how to write seconds of one table: as many places as its largest needs for four digits."""
+    places = 2 if scale_s >= 10 else 3 if scale_s >= 1 else 4 if scale_s >= 0.1 else 6
+    return lambda seconds: f"{seconds:.{places}f}"

@@ -1,0 +1,143 @@
+"""What one rank of a stage does in a step, and when: passes with their ops, waits, and what ends the step.
+
+Everything is taken from a simulated step (`step_time`); nothing is priced again. An op's place inside its pass is its
+share of the pass's seconds, so that time lost to the host is spread over the pass.
+"""
+
+from typing import NamedTuple
+
+from charllm.timeline.engine import Events
+from charllm.timeline.passes import Pass
+from charllm.timeline.schedules import FORWARD, WEIGHT, order_arrays
+from charllm.timeline.step_time import StepTime
+from charllm.workload.op import Op
+from charllm.workload.step import Block, Step
+from charllm.workload.sync import gathers_once, layer_gather, layer_reduce
+
+DIRECTIONS = ("forward", "backward", "weight")
+"""Names of the passes, by their number in a schedule."""
+
+
+class PlacedPass(NamedTuple):
+    """One pass of one microbatch where it ran."""
+
+    kind: int
+    """FORWARD, BACKWARD or WEIGHT."""
+    chunk: int
+    """In model order."""
+    microbatch: int
+    start_s: float
+    end_s: float
+
+
+class PlacedPart(NamedTuple):
+    """A stretch of a stage's time under one label: a wait, or what ends a step."""
+
+    label: str
+    start_s: float
+    end_s: float
+
+
+class BlockOps(NamedTuple):
+    """The ops of one block in one direction, and how often they come in a pass."""
+
+    name: str
+    repeats: int
+    ops: tuple[tuple[Op, float], ...]
+    """In order, each with its seconds on the compute stream."""
+
+    @property
+    def seconds(self) -> float:
+        """Time of one repeat."""
+        return sum(seconds for _op, seconds in self.ops)
+
+
+class StagePlan(NamedTuple):
+    """One step of one stage, from its first wait to the end of the step."""
+
+    stage: int
+    passes: list[PlacedPass]
+    waits: list[PlacedPart]
+    """In order, between passes and after them."""
+    ending: list[PlacedPart]
+    """Exchange of gradients and weights, update, host."""
+
+
+def plan_stage(step: Step, timed: StepTime, stage: int) -> StagePlan:
+    """Place what a stage does."""
+    degrees, events = step.run.parallelism, timed.events
+    order = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, step.run.microbatches)[stage]
+    passes = [
+        PlacedPass(kind, chunk, microbatch, start_s, end_s)
+        for (kind, chunk, microbatch), start_s, end_s in zip(
+            order.tolist(), events.start_s[stage].tolist(), events.end_s[stage].tolist(), strict=True
+        )
+    ]
+    waits = _waits(passes, events, stage)
+    ending, waited = _ending(step, timed, stage)
+    return StagePlan(stage, passes, [wait for wait in (*waits, waited) if wait.end_s > wait.start_s], ending)
+
+
+def _waits(passes: list[PlacedPass], events: Events, stage: int) -> list[PlacedPart]:
+    """Split what lies between passes: a blocking send, nothing to do, and the next input on its way."""
+    waits, ended_s, sent_s = [], 0.0, 0.0
+    transfers, sends = events.transfer_s[stage].tolist(), events.held_s[stage].tolist()
+    for one, transfer_s, send_s in zip(passes, transfers, sends, strict=True):
+        arriving_s = max(sent_s, one.start_s - transfer_s)
+        waits += [
+            PlacedPart("pp_exposed", ended_s, sent_s),
+            PlacedPart("bubble", sent_s, arriving_s),
+            PlacedPart("pp_exposed", arriving_s, one.start_s),
+        ]
+        ended_s, sent_s = one.end_s, one.end_s + send_s
+    return [*waits, PlacedPart("pp_exposed", ended_s, float(events.free_s[stage]))]
+
+
+def _ending(step: Step, timed: StepTime, stage: int) -> tuple[list[PlacedPart], PlacedPart]:
+    """Place the exchange after the last pass, update and host before the end, and the wait for others between them."""
+    labels, free_s, end_s = timed.stages[stage], float(timed.events.free_s[stage]), timed.step_time_s
+    exchanged_s = free_s + labels["dp_exposed"] - _in_passes(step, timed, stage, "dp_exposed")
+    host_s = end_s - step.run.framework.step_host_s
+    update_s = max(exchanged_s, host_s - labels["optimizer"])
+    ending = [
+        PlacedPart("dp_exposed", free_s, exchanged_s),
+        PlacedPart("optimizer", update_s, max(update_s, host_s)),
+        PlacedPart("overhead", max(update_s, host_s), end_s),
+    ]
+    return [part for part in ending if part.end_s > part.start_s], PlacedPart("straggler_wait", exchanged_s, update_s)
+
+
+def _in_passes(step: Step, timed: StepTime, stage: int, label: str) -> float:
+    own = timed.passes[stage :: step.run.parallelism.pp]
+    return step.run.microbatches * sum(part.labels.get(label, 0.0) for one in own for part in one)
+
+
+def pass_of(timed: StepTime, kind: int, chunk: int) -> Pass:
+    """Return the priced pass of a chunk."""
+    return timed.passes[chunk][kind]
+
+
+def pass_ops(step: Step, timed: StepTime, kind: int, chunk: int) -> list[BlockOps]:
+    """List the ops of a pass in the order in which they run."""
+    blocks = step.chunks[chunk].blocks
+    spans = pass_of(timed, kind, chunk).spans
+    found = []
+    for block, span in zip(blocks if kind == FORWARD else reversed(blocks), spans, strict=True):
+        seconds = [item.seconds for item in span.items if item.kind in ("kernel", "collective")]
+        ops = zip(block_ops(step, block, kind), seconds, strict=True)
+        found.append(BlockOps(block.name, span.repeats, tuple(ops)))
+    return found
+
+
+def block_ops(step: Step, block: Block, kind: int) -> list[Op]:
+    """List a block's ops in one direction, as `passes` prices them."""
+    split = step.run.parallelism.schedule == "zero-bubble"
+    backward = [op for module in reversed(block.modules) for op in module.backward]
+    if kind == WEIGHT:
+        return [op for op in backward if op.name.endswith("wgrad")]
+    gathered = () if gathers_once(step.run) else layer_gather(step, block)
+    if kind == FORWARD:
+        return [*(op for module in block.modules for op in module.forward), *gathered]
+    reduced = () if gathers_once(step.run) else layer_reduce(step, block)
+    rest = [op for op in backward if not (split and op.name.endswith("wgrad"))]
+    return [*block.replay.ops, *rest, *gathered, *reduced]

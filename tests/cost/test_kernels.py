@@ -1,0 +1,143 @@
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from charllm.catalog.resolve import resolve_cluster, resolve_framework, resolve_run
+from charllm.catalog.tables import entries
+from charllm.cost.calibration import CALIBRATION
+from charllm.cost.kernels import fill_fraction, price_kernel, price_product, product_rate
+from charllm.spec.hardware import Gpu
+from charllm.spec.request import merge
+from charllm.spec.run import RunSpec
+from charllm.workload.op import MATRIX_KINDS, Op, elementwise, gemm, is_communication
+from charllm.workload.step import build_step
+
+H100 = resolve_cluster("h100x64").gpu
+PLAIN = resolve_framework("megatron")
+NAMES = sorted(entries("gpus"))
+REQUESTS: dict[str, dict[str, Any]] = {
+    "dense": {"model": "llama3-8b", "parallelism": {"tp": 2}},
+    "sparse": {"model": "mixtral-8x7b", "parallelism": {"ep": 2}},
+    "recomputed": {"model": "gpt3-13b", "training": {"recompute": "full", "micro_batch_size": 2}},
+    "split": {"model": "llama3-70b", "parallelism": {"tp": 2, "pp": 4, "schedule": "zero-bubble"}},
+}
+
+
+def node_of(gpu: str) -> dict[str, Any]:
+    """A machine of eight GPUs of any kind: only the kernels of one of them are looked at."""
+    base = resolve_cluster("h100x64").node
+    shape = {"base": "hgx-h100", "gpu": gpu, "gpus": 8, "upstream": list(base.upstream)}
+    return {"name": gpu, "node": shape, "nodes": 1, "fabric": "none"}
+
+
+def ops_of(run: RunSpec) -> Iterator[Op]:
+    blocks = {id(block.modules): block for chunk in build_step(run).chunks for block in chunk.blocks}
+    for block in blocks.values():
+        for module in block.modules:
+            yield from module.forward
+            yield from module.backward
+        yield from block.replay.ops
+
+
+@cache
+def resolve(name: str, gpu: str) -> RunSpec:
+    precision = "bf16" if entries("gpus")[gpu].values["peak_bf16_flop_per_s"] else "fp16"
+    return resolve_run(merge({**REQUESTS[name], "cluster": node_of(gpu)}, {"training": {"precision": precision}}))
+
+
+@given(st.integers(1, 64), st.integers(1, 50_000), st.integers(1, 50_000), st.integers(1, 304))
+def test_some_share_of_the_multiprocessors_is_busy(batch: int, m: int, n: int, multiprocessors: int) -> None:
+    assert 0 < fill_fraction(batch, m, n, multiprocessors) <= 1
+
+
+@pytest.mark.parametrize("multiprocessors", [80, 104, 132, 304])
+def test_huge_products_keep_all_multiprocessors_busy(multiprocessors: int) -> None:
+    assert fill_fraction(1, 2**18, 2**18, multiprocessors) == pytest.approx(1, abs=1e-3)
+
+
+def test_a_product_of_one_tile_keeps_one_multiprocessor_busy() -> None:
+    assert fill_fraction(1, 64, 32, 100) == pytest.approx(0.3 / 100)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(4096, 4095, 4096), (4096, 4096, 4095), (8192, 51_203, 2048)])
+def test_products_whose_rows_are_misaligned_are_slower(m: int, n: int, k: int) -> None:
+    misaligned, aligned = (
+        price_product(gemm("x", m, wide, deep, 2, 2, "bf16"), H100, PLAIN, CALIBRATION)
+        for wide, deep in ((n, k), (-(-n // 8) * 8, -(-k // 8) * 8))
+    )
+    assert misaligned > 1.5 * aligned
+
+
+def test_the_rows_of_a_weight_gradient_are_its_own() -> None:
+    def seconds(name: str, m: int, k: int) -> float:
+        return price_product(gemm(name, m, 4096, k, 2, 2, "bf16"), H100, PLAIN, CALIBRATION)
+
+    assert seconds("fc1 wgrad", 4096, 4095) < 1.1 * seconds("fc1 wgrad", 4096, 4096)
+    assert seconds("fc1 wgrad", 4095, 4096) > 1.5 * seconds("fc1 wgrad", 4096, 4096)
+    assert seconds("fc1", 4095, 4096) < 1.1 * seconds("fc1", 4096, 4096)
+
+
+@given(st.integers(1, 4096), st.integers(1, 512), st.integers(1, 512))
+def test_a_deeper_product_is_never_faster(m: int, n: int, k: int) -> None:
+    seconds = [
+        price_product(gemm("x", m, 8 * n, 8 * deep, 2, 2, "bf16"), H100, PLAIN, CALIBRATION) for deep in (k, k + 1)
+    ]
+    assert seconds[0] <= seconds[1]
+
+
+def least_s(op: Op, gpu: Gpu) -> tuple[float, float]:
+    """No kernel beats the datasheet: neither in arithmetic nor in traffic."""
+    # Products asked for in fp32 may use the matrix units (TF32), those in a format the GPU lacks its 16-bit ones.
+    own = 0.0 if op.precision == "fp32" else gpu.peak_flop_per_s(op.precision)
+    peak = own or max(gpu.peak_bf16_flop_per_s, gpu.peak_fp16_flop_per_s)
+    return op.flop / peak, (op.read_bytes + op.written_bytes) / gpu.memory_bandwidth_bytes_per_s
+
+
+@pytest.mark.parametrize("gpu", NAMES)
+@pytest.mark.parametrize("name", sorted(REQUESTS))
+def test_no_product_and_no_attention_beats_the_datasheet(name: str, gpu: str) -> None:
+    run = resolve(name, gpu)
+    ops = [op for op in ops_of(run) if op.kind in MATRIX_KINDS]
+    assert ops
+    for op in ops:
+        arithmetic, memory = least_s(op, run.cluster.gpu)
+        assert price_kernel(op, run, CALIBRATION) > max(arithmetic, memory), (op.name, op.shape)
+
+
+@pytest.mark.parametrize("gpu", NAMES)
+def test_every_kernel_takes_longer_than_the_gap_to_the_next(gpu: str) -> None:
+    run = resolve("sparse", gpu)
+    for op in ops_of(run):
+        if not is_communication(op) and (op.flop or op.read_bytes or op.written_bytes):
+            assert price_kernel(op, run, CALIBRATION) > CALIBRATION.kernel_gap_s
+
+
+def test_a_stream_takes_its_bytes_times_the_frameworks_traffic() -> None:
+    run = resolve("dense", "h100")
+    gpu, framework = run.cluster.gpu, run.framework
+    bandwidth = gpu.stream_fraction * gpu.memory_bandwidth_bytes_per_s
+    norm, update = (elementwise("x", 3e9, 1e9, kind) for kind in ("norm", "optimizer"))
+    expected = 4e9 * framework.traffic_factor / bandwidth + CALIBRATION.kernel_gap_s
+    assert price_kernel(norm, run, CALIBRATION) == pytest.approx(expected)
+    assert price_kernel(update, run, CALIBRATION) == pytest.approx(4e9 / bandwidth + CALIBRATION.kernel_gap_s)
+
+
+def test_adding_gradients_up_in_a_kernel_of_its_own_takes_longer() -> None:
+    op = gemm("fc1 wgrad", 4096, 4096, 8192, 2, 2, "bf16")
+    fused, apart = (
+        price_product(op, H100, replace(PLAIN, fused_gradients=fused), CALIBRATION) for fused in (True, False)
+    )
+    assert apart > fused + 4096 * 4096 * 10 / H100.memory_bandwidth_bytes_per_s
+
+
+def test_narrower_products_are_never_slower_where_the_gpu_has_them() -> None:
+    for name in NAMES:
+        gpu = resolve_cluster(node_of(name)).gpu
+        rates = [product_rate(gpu, precision) for precision in ("fp32", "bf16", "fp8", "nvfp4")]
+        rates = [rate for rate in rates if rate]
+        assert rates == sorted(rates), name

@@ -1,0 +1,41 @@
+from charllm.report.study import render_study
+from charllm.sweep.local import run_study
+from charllm.sweep.outcome import Outcome
+from charllm.sweep.study import unfold
+
+STUDY = unfold(
+    "small",
+    {
+        "about": "What does tp cost?",
+        "corrections": ["one label was wrong"],
+        "request": {"cluster": "h200x8", "model": "llama3-8b"},
+        "groups": [{"axes": {"tp": {"field": "parallelism.tp", "values": [2, 3]}}}],
+    },
+)
+
+
+def cells(text: str, case: str) -> list[str]:
+    """Return a case's columns, which two spaces divide."""
+    (line,) = [line for line in text.splitlines() if line.startswith(f"{case}  ")]
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
+def test_a_table_of_cases_has_their_time() -> None:
+    outcomes = list(run_study(STUDY, 1, None, resume=False))
+    text = render_study(STUDY, outcomes)
+    assert cells(text, "case")[-3:] == ["step s", "tokens/s/GPU", "MFU"]
+    step_s, tokens, mfu = cells(text, "tp 2")[-3:]
+    assert float(step_s) > 0
+    assert int(tokens.replace(",", "")) > 0
+    assert mfu.endswith(" %")
+    assert cells(text, "tp 3")[-1] == "wrong"
+    assert "Refused" in text
+    assert "one label was wrong" in text
+
+
+def test_what_has_no_time_has_a_dash() -> None:
+    (fitting, _) = run_study(STUDY, 1, None, resume=False)
+    timeless = {name: value for name, value in fitting.summary.items() if name not in ("step_time_s", "mfu")}
+    timeless["tokens_per_s_per_gpu"] = None
+    text = render_study(STUDY, [Outcome("tp 2", 3, "memory", timeless)])
+    assert cells(text, "tp 2")[-4:] == ["-", "-", "-", "does not fit"]

@@ -1,0 +1,148 @@
+from typing import Any
+
+import pytest
+
+from charllm.catalog.resolve import resolve_run
+from charllm.cost.calibration import CALIBRATION
+from charllm.spec.request import merge
+from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only, kernel
+from charllm.timeline.passes import ChunkPasses, Pass, chunk_passes
+from charllm.workload.op import is_communication
+from charllm.workload.step import build_step
+
+REQUEST: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x64", "parallelism": {"tp": 2, "pp": 4, "cp": 2}}
+SPARSE: dict[str, Any] = {"model": "mixtral-8x7b", "cluster": "h100x64", "parallelism": {"pp": 4, "ep": 8}}
+REQUESTS = {
+    "dense": REQUEST,
+    "sharded": merge(REQUEST, {"framework": "fsdp", "parallelism": {"pp": 1}}),
+    "sparse": SPARSE,
+    "recomputed": merge(SPARSE, {"training": {"recompute": "full"}}),
+    "split": merge(REQUEST, {"parallelism": {"schedule": "zero-bubble"}}),
+    "overlapped": merge(SPARSE, {"parallelism": {"tp": 2, "overlap": ["tp", "ep", "dp", "pp"]}}),
+}
+
+
+def passes(request: dict[str, Any], changes: dict[str, Any] | None = None) -> list[ChunkPasses]:
+    return chunk_passes(build_step(resolve_run(merge(request, changes or {}))), CALIBRATION)
+
+
+def parts(request: dict[str, Any], changes: dict[str, Any] | None = None) -> list[Pass]:
+    return [part for one in passes(request, changes) for part in one]
+
+
+@pytest.mark.parametrize("name", sorted(REQUESTS))
+def test_labels_add_up_to_the_time_on_the_gpu(name: str) -> None:
+    for part in parts(REQUESTS[name]):
+        waits = any(item.kind == "sync" for span in part.spans for item in span.items)
+        busy_s = sum(part.labels.values())
+        # A host that waits for the GPU makes the GPU wait for its next launch.
+        assert busy_s < part.seconds if waits else busy_s == pytest.approx(part.seconds, rel=1e-9)
+        assert min([*part.labels.values(), *part.hidden.values()], default=0.0) >= 0
+
+
+@pytest.mark.parametrize("name", sorted(REQUESTS))
+def test_a_race_is_the_product_of_its_items(name: str) -> None:
+    for part in parts(REQUESTS[name]):
+        race = NOTHING
+        for span in part.spans:
+            one: Race = NOTHING
+            for item in span.items:
+                if item.kind == "sync":
+                    one = one.then(SYNC)
+                elif item.kind == "host":
+                    one = one.then(host_only(item.launch_s))
+                else:
+                    one = one.then(kernel(item.seconds, item.launch_s))
+            race = race.then(one.repeated(span.repeats))
+        assert race == pytest.approx(part.race)
+
+
+@pytest.mark.parametrize("name", sorted(REQUESTS))
+def test_every_op_of_a_chunk_is_in_one_of_its_passes(name: str) -> None:
+    step = build_step(resolve_run(REQUESTS[name]))
+    for chunk, one in zip(step.chunks, chunk_passes(step, CALIBRATION), strict=True):
+        forward = sum(block.repeats * sum(len(module.forward) for module in block.modules) for block in chunk.blocks)
+        backward = sum(
+            block.repeats * (len(block.replay.ops) + sum(len(module.backward) for module in block.modules))
+            for block in chunk.blocks
+        )
+        # Sharded weights are gathered and reduced beside them.
+        assert one.forward.ops >= forward
+        assert one.backward.ops + one.weight.ops >= backward
+        if step.run.parallelism.zero < 2:
+            assert (one.forward.ops, one.backward.ops + one.weight.ops) == (forward, backward)
+
+
+def test_splitting_the_backward_pass_keeps_its_compute() -> None:
+    whole, split = (passes(REQUEST, {"parallelism": {"schedule": name}}) for name in ("1f1b", "zero-bubble"))
+    for one, other in zip(whole, split, strict=True):
+        apart = other.backward.labels["compute"] + other.weight.labels["compute"]
+        assert apart == pytest.approx(one.backward.labels["compute"])
+        assert not one.weight.labels
+        assert other.weight.seconds > 0
+
+
+def test_equal_chunks_are_priced_once() -> None:
+    found = passes(REQUEST)
+    assert found[1] is found[2]
+    assert found[0] is not found[1]
+
+
+def test_overlap_hides_communication_and_exposes_no_more() -> None:
+    axes = ("tp", "ep")
+    plain, overlapped = (
+        passes(merge(SPARSE, {"parallelism": {"tp": 2, "overlap": overlap}}))[0].forward for overlap in ([], [*axes])
+    )
+    for axis in axes:
+        assert overlapped.labels[f"{axis}_exposed"] < plain.labels[f"{axis}_exposed"]
+        assert overlapped.hidden[axis] > 0
+        # What is hidden slows compute by a part of its length, and is exposed no more.
+        shown = overlapped.labels[f"{axis}_exposed"] - CALIBRATION.contention_fraction * overlapped.hidden[axis]
+        assert shown + overlapped.hidden[axis] == pytest.approx(plain.labels[f"{axis}_exposed"])
+
+
+def test_recomputed_time_has_its_own_label() -> None:
+    plain, again = (passes(SPARSE, {"training": {"recompute": name}})[1].backward for name in ("none", "full"))
+    assert "recompute" not in plain.labels
+    assert again.labels["recompute"] > 0
+    assert again.labels["compute"] == pytest.approx(plain.labels["compute"])
+
+
+def test_captured_graphs_cost_the_host_nothing() -> None:
+    for part in parts(SPARSE, {"framework": {"base": "megatron", "graphs": True}}):
+        assert part.race.hh == 0.0
+        assert not part.ops or part.race.gh == pytest.approx(part.race.gg)
+
+
+def test_a_sparse_layer_makes_the_host_wait_where_the_framework_reads_counts() -> None:
+    waits, goes = (
+        parts(SPARSE, {"framework": {"base": "megatron", "sparse_sync": sync}})[0].race for sync in (True, False)
+    )
+    assert waits.hg > 0
+    assert goes.hg == float("-inf")
+    assert waits.gh >= goes.gh
+
+
+def test_each_expert_in_a_loop_is_launched_on_its_own() -> None:
+    def host_s(grouped: bool) -> float:
+        changes = {
+            "framework": {"base": "megatron", "sparse_sync": False},
+            "training": {"grouped_gemm": grouped},
+            "parallelism": {"ep": 1},
+        }
+        return parts(SPARSE, changes)[0].race.hh
+
+    assert host_s(False) > host_s(True)
+
+
+def test_pricing_takes_no_op_for_communication_that_is_not() -> None:
+    step = build_step(resolve_run(REQUEST))
+    for chunk, one in zip(step.chunks, chunk_passes(step, CALIBRATION), strict=True):
+        exchanged = sum(
+            block.repeats * is_communication(op)
+            for block in chunk.blocks
+            for module in block.modules
+            for op in module.forward
+        )
+        listed = sum(span.repeats * sum(item.kind == "collective" for item in span.items) for span in one.forward.spans)
+        assert listed == exchanged

@@ -1,0 +1,83 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from charllm.spec import parallelism
+from charllm.timeline.engine import play
+from charllm.timeline.schedules import BACKWARD, FORWARD, SCHEDULES, WEIGHT, Order, order_arrays
+
+DEGREES = (st.sampled_from(sorted(SCHEDULES)), st.integers(1, 9), st.integers(1, 5), st.integers(1, 30))
+
+
+def chunks_of(schedule: str, vpp: int) -> int:
+    """Only interleaved stages hold several chunks."""
+    return vpp if schedule == "interleaved" else 1
+
+
+def passes_of(schedule: str) -> tuple[int, ...]:
+    return (FORWARD, BACKWARD, WEIGHT) if schedule == "zero-bubble" else (FORWARD, BACKWARD)
+
+
+def orders(schedule: str, pp: int, vpp: int, microbatches: int) -> list[Order]:
+    return [SCHEDULES[schedule](pp, stage, vpp, microbatches) for stage in range(pp)]
+
+
+def test_every_schedule_a_spec_may_name_has_an_order() -> None:
+    assert set(SCHEDULES) == set(parallelism.SCHEDULES)
+
+
+@given(*DEGREES)
+def test_every_pass_of_every_chunk_and_microbatch_is_done_once(
+    schedule: str, pp: int, vpp: int, microbatches: int
+) -> None:
+    vpp = chunks_of(schedule, vpp)
+    expected = {(kind, chunk, mb) for kind in passes_of(schedule) for chunk in range(vpp) for mb in range(microbatches)}
+    for order in orders(schedule, pp, vpp, microbatches):
+        assert set(order) == expected
+        assert max(Counter(order).values()) == 1
+
+
+@given(*DEGREES)
+def test_backward_follows_forward_and_weights_follow_backward(
+    schedule: str, pp: int, vpp: int, microbatches: int
+) -> None:
+    vpp = chunks_of(schedule, vpp)
+    for order in orders(schedule, pp, vpp, microbatches):
+        place = {item: index for index, item in enumerate(order)}
+        for kind, chunk, mb in order:
+            if kind != FORWARD:
+                assert place[kind, chunk, mb] > place[kind - 1, chunk, mb]
+
+
+@settings(max_examples=300)
+@given(*DEGREES)
+def test_no_schedule_waits_for_itself(schedule: str, pp: int, vpp: int, microbatches: int) -> None:
+    vpp = chunks_of(schedule, vpp)
+    order = order_arrays(schedule, pp, vpp, microbatches)
+    races = np.ones((3, pp * vpp, 4))
+    events = play(order, races, np.ones(pp), blocking=True, chunks=pp * vpp, microbatches=microbatches)
+    assert np.isfinite(events.end_s).all()
+    assert (events.end_s > 0).all()
+
+
+@pytest.mark.parametrize(("pp", "vpp", "microbatches"), [(4, 3, 5), (5, 2, 7), (5, 3, 12), (6, 3, 13), (8, 2, 3)])
+def test_microbatches_that_do_not_divide_still_end(pp: int, vpp: int, microbatches: int) -> None:
+    order = order_arrays("interleaved", pp, vpp, microbatches)
+    races = np.ones((3, pp * vpp, 4))
+    play(order, races, np.zeros(pp), blocking=False, chunks=pp * vpp, microbatches=microbatches)
+
+
+def test_a_stage_holds_no_more_microbatches_than_stages_follow_it() -> None:
+    for schedule in ("1f1b", "zero-bubble"):
+        for stage, order in enumerate(orders(schedule, 4, 1, 12)):
+            held = np.cumsum([{FORWARD: 1, BACKWARD: -1}.get(kind, 0) for kind, _, _ in order])
+            assert held.max() == 4 - stage
+
+
+def test_global_chunks_go_round_the_stages() -> None:
+    table = order_arrays("interleaved", 2, 2, 2)
+    assert [sorted(set(stage[:, 1].tolist())) for stage in table] == [[0, 2], [1, 3]]
+    assert not table.flags.writeable

@@ -1,0 +1,144 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from charllm.catalog.resolve import resolve_run
+from charllm.simulate import simulate
+from charllm.spec.request import merge
+from charllm.timeline.step_time import LABELS, StepTime, time_step
+from charllm.workload.step import build_step
+
+DENSE: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x64", "training": {"global_batch_size": 256}}
+SPARSE: dict[str, Any] = {"model": "mixtral-8x7b", "cluster": "h100x64", "training": {"global_batch_size": 256}}
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "1f1b": (DENSE, {"parallelism": {"tp": 2, "pp": 4}}),
+    "1f1b overlapped": (DENSE, {"parallelism": {"tp": 2, "pp": 4, "overlap": ["tp", "dp", "pp"]}}),
+    "gpipe": (DENSE, {"parallelism": {"tp": 2, "pp": 4, "schedule": "gpipe"}}),
+    "interleaved": (DENSE, {"parallelism": {"tp": 2, "pp": 4, "vpp": 4}}),
+    "zero-bubble": (DENSE, {"parallelism": {"tp": 2, "pp": 4, "schedule": "zero-bubble"}}),
+    "zero-bubble lora": (
+        DENSE,
+        {"parallelism": {"tp": 2, "pp": 4, "schedule": "zero-bubble"}, "training": {"lora_rank": 16}},
+    ),
+    "uneven": (DENSE, {"parallelism": {"pp": 4, "layers_per_stage": [5, 9, 9, 9]}}),
+    "few microbatches": (DENSE, {"parallelism": {"pp": 8}, "training": {"global_batch_size": 16}}),
+    "tied": (DENSE, {"model": "llama3.2-1b", "parallelism": {"pp": 4}}),
+    "zero 0": (DENSE, {"parallelism": {"zero": 0}}),
+    "zero 1": (DENSE, {"parallelism": {"zero": 1, "overlap": ["dp"]}}),
+    "zero 2": (DENSE, {"parallelism": {"zero": 2}}),
+    "zero 3": (DENSE, {"framework": "fsdp", "parallelism": {"zero": 3}}),
+    "zero 3 in a pipeline": (DENSE, {"framework": "fsdp", "parallelism": {"zero": 3, "pp": 4}}),
+    "hybrid shards": (DENSE, {"framework": "fsdp", "parallelism": {"zero": 3, "shard_size": 8}}),
+    "ring": (DENSE, {"parallelism": {"cp": 4}}),
+    "head exchange": (DENSE, {"parallelism": {"cp": 4, "cp_kind": "all-to-all"}}),
+    "full recompute": (DENSE, {"training": {"recompute": "full"}}),
+    "lora": (DENSE, {"training": {"lora_rank": 16}}),
+    "sparse": (SPARSE, {"parallelism": {"ep": 8}}),
+    "sparse in a pipeline": (SPARSE, {"parallelism": {"ep": 8, "pp": 4, "vpp": 2, "overlap": ["ep", "pp"]}}),
+    "sparse zero-bubble": (SPARSE, {"parallelism": {"ep": 4, "pp": 2, "tp": 2, "schedule": "zero-bubble"}}),
+    "sparse lora": (SPARSE, {"parallelism": {"ep": 8}, "training": {"lora_rank": 8}}),
+    "fp8": (DENSE, {"parallelism": {"tp": 4}, "training": {"precision": "fp8"}}),
+    "one gpu": (DENSE, {"cluster": "h200x1", "training": {"global_batch_size": 4}}),
+    "amd": (DENSE, {"cluster": "mi250x32", "parallelism": {"tp": 2, "pp": 4}}),
+}
+
+
+def timed(request: dict[str, Any], changes: dict[str, Any] | None = None) -> StepTime:
+    return time_step(build_step(resolve_run(merge(request, changes or {}))))
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_every_second_has_a_label(name: str) -> None:
+    found = timed(*CASES[name])
+    assert set(found.breakdown_s) == set(LABELS)
+    assert sum(found.breakdown_s.values()) == pytest.approx(found.step_time_s, rel=1e-9)
+    for labels in found.stages:
+        assert sum(labels.values()) == pytest.approx(found.step_time_s, rel=1e-9)
+        assert min(labels.values()) >= 0
+    assert min(found.hidden_s.values()) >= 0
+
+
+def test_compute_is_never_less_than_the_passes() -> None:
+    found = timed(*CASES["1f1b"])
+    microbatches = 256 // 8
+    compute = np.mean(
+        [microbatches * (one.forward.labels["compute"] + one.backward.labels["compute"]) for one in found.passes]
+    )
+    assert found.breakdown_s["compute"] == pytest.approx(float(compute))
+
+
+def test_axes_that_are_not_cut_cost_nothing() -> None:
+    labels = timed(*CASES["one gpu"]).breakdown_s
+    assert not any(labels[name] for name in LABELS if name.endswith("_exposed"))
+    assert not labels["bubble"]
+
+
+@pytest.mark.parametrize(("name", "chunks"), [("1f1b", 1), ("gpipe", 1), ("interleaved", 4)])
+def test_the_bubble_is_at_most_the_schedules_own(name: str, chunks: int) -> None:
+    found = timed(*CASES[name])
+    a_stage = sum(part.seconds for one in found.passes for part in one) / 4
+    assert 0 < found.breakdown_s["bubble"] <= 3 * a_stage / chunks * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("vpp", [2, 4, 8])
+def test_interleaved_stages_wait_as_many_times_less(vpp: int) -> None:
+    whole = timed(DENSE, {"parallelism": {"pp": 4}}).breakdown_s["bubble"]
+    cut = timed(DENSE, {"parallelism": {"pp": 4, "vpp": vpp}}).breakdown_s["bubble"]
+    assert cut == pytest.approx(whole / vpp, rel=0.1)
+
+
+def test_sends_that_block_are_exposed_on_every_stage() -> None:
+    request = merge(DENSE, {"parallelism": {"pp": 4}})
+    blocking, overlapped = (timed(request, {"parallelism": {"overlap": axes}}) for axes in ([], ["pp"]))
+    sent = 256 // 16
+    for stage in range(4):
+        # Forward and backward of every microbatch are sent, except from the last and to the first stage.
+        hops = sent * ((stage < 3) + (stage > 0))
+        shortest_s = 1e-5
+        assert blocking.stages[stage]["pp_exposed"] > hops * shortest_s
+    assert blocking.step_time_s >= overlapped.step_time_s
+
+
+def test_a_slow_link_is_charged_to_the_pipeline_not_to_stragglers() -> None:
+    request = merge(DENSE, {"parallelism": {"pp": 4}})
+    slow = {"cluster": {"base": "h100x64", "fabric": {"nic_bandwidth_gbit_per_s": 10}}}
+    fast, late = timed(request), timed(request, slow)
+    more = {label: late.breakdown_s[label] - fast.breakdown_s[label] for label in LABELS}
+    assert more["pp_exposed"] > 0.6 * sum(seconds for label, seconds in more.items() if label != "dp_exposed")
+
+
+def test_a_longer_stage_makes_the_others_wait() -> None:
+    even, uneven = (
+        timed(DENSE, {"parallelism": {"pp": 4, "layers_per_stage": split}}) for split in ([8, 8, 8, 8], [5, 11, 8, 8])
+    )
+    assert uneven.breakdown_s["straggler_wait"] > even.breakdown_s["straggler_wait"]
+    assert uneven.step_time_s > even.step_time_s
+    assert uneven.stages[1]["straggler_wait"] < uneven.stages[0]["straggler_wait"]
+
+
+def test_gradients_hide_under_the_last_backward() -> None:
+    plain, overlapped = (timed(DENSE, {"parallelism": {"zero": 1, "overlap": axes}}) for axes in ([], ["dp"]))
+    assert overlapped.breakdown_s["dp_exposed"] < plain.breakdown_s["dp_exposed"]
+    assert overlapped.hidden_s["dp"] > 0
+    assert plain.hidden_s["dp"] == 0
+
+
+def test_the_step_time_of_a_result_is_that_of_the_step() -> None:
+    run = resolve_run(merge(*CASES["1f1b"]))
+    metrics = simulate(run).metrics
+    assert metrics["step_time_s"] == time_step(build_step(run)).step_time_s
+    assert metrics["tokens_per_s"] == pytest.approx(run.tokens_per_step / metrics["step_time_s"])
+    assert metrics["tokens_per_s_per_gpu"] == pytest.approx(metrics["tokens_per_s"] / 64)
+    peak = run.cluster.gpu.peak_bf16_flop_per_s
+    assert metrics["mfu"] == pytest.approx(metrics["model_flop"] / metrics["step_time_s"] / 64 / peak)
+    assert all(value is None or 0 <= value <= 1 for value in metrics["link_utilization_fraction"].values())
+
+
+def test_a_run_that_does_not_fit_has_times_only_on_request() -> None:
+    run = resolve_run({"model": "gpt3-175b", "cluster": "h200x1", "training": {"global_batch_size": 1}})
+    refused, asked = simulate(run), simulate(run, ignore_memory=True)
+    timings = ("step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu", "breakdown_s")
+    assert refused.metrics["fits"] is asked.metrics["fits"] is False
+    assert all(refused.metrics[name] is None for name in timings)
+    assert all(asked.metrics[name] for name in timings)

@@ -174,10 +174,10 @@ class _Pricer:
         op = ops[place]
         if axis == "tp":
             cover = self._cover(ops, place)
-            if "tp" in self.overlap:
-                return max(seconds / self.calibration.overlap_chunks, seconds - cover)
             if backward and self.step.run.framework.async_tp_backward and _is_column(ops, place):
                 return max(0.0, seconds - cover)
+            if "tp" in self.overlap:
+                return max(seconds / self.calibration.overlap_chunks, seconds - cover)
             return seconds
         if op.kind == "ring_exchange":
             covers = [self.price(other) for other in ops if other.kind == "attention"]
@@ -190,7 +190,7 @@ class _Pricer:
 
     def _cover(self, ops: list[Op], place: int) -> float:
         """Return the product beside a tensor-parallel exchange: the one after it, or else before it."""
-        after = ops[place + 1] if place + 1 < len(ops) else None
+        after = _uncast(ops, place)[0]
         before = ops[place - 1] if place else None
         for neighbour in (after, before):
             if neighbour is not None and neighbour.kind in HIDING_KINDS:
@@ -216,13 +216,18 @@ class _Pricer:
 
 def _is_column(ops: list[Op], place: int) -> bool:
     """Tell whether an exchange belongs to a product cut by columns, whose backward hides it under a product."""
-    after = ops[place + 1] if place + 1 < len(ops) else None
+    after, follows = _uncast(ops, place)
     if after is None or after.kind not in ("gemm", "grouped_gemm"):
         return False
     if ops[place].kind == "all_gather":
-        follows = ops[place + 2] if place + 2 < len(ops) else None
         return follows is not None and is_communication(follows)
     return after.name.endswith("wgrad")
+
+
+def _uncast(ops: list[Op], place: int) -> tuple[Op | None, Op | None]:
+    """Return the two ops that follow; casting what was gathered, or is to be gathered, comes between no two."""
+    ahead = (op for op in ops[place + 1 : place + 4] if op.kind != "cast")
+    return next(ahead, None), next(ahead, None)
 
 
 def _launches(op: Op) -> float:

@@ -12,7 +12,7 @@ from charllm.layout.links import group_links
 from charllm.spec.parallelism import OVERLAPS
 from charllm.timeline.engine import Events, play
 from charllm.timeline.passes import ChunkPasses, chunk_passes
-from charllm.timeline.schedules import order_arrays
+from charllm.timeline.schedules import BACKWARD, WEIGHT, order_arrays
 from charllm.workload.op import Op
 from charllm.workload.step import Step
 from charllm.workload.sync import (
@@ -171,8 +171,9 @@ def _end_stage(
     labels["bubble"] += empty_s
     gradients_s, weights_s = ending.gradients_s, ending.weights_s
     if "dp" in degrees.overlap:
-        gradients_s = _exposed(gradients_s, own[0].backward.seconds + own[0].weight.seconds, ending.gradient_buckets)
-        weights_s = _exposed(weights_s, own[0].forward.seconds, ending.weight_buckets)
+        first_s, last_s = _rooms(step, events, stage)
+        gradients_s = _exposed(gradients_s, last_s, ending.gradient_buckets)
+        weights_s = _exposed(weights_s, first_s, ending.weight_buckets)
     under_compute_s = (ending.gradients_s - gradients_s) + (ending.weights_s - weights_s)
     hidden["dp"] = hidden.get("dp", 0.0) + under_compute_s
     gradients_s += calibration.contention_fraction * under_compute_s
@@ -192,6 +193,15 @@ def _busy(own: list[ChunkPasses], microbatches: int) -> tuple[dict[str, float], 
             for axis, seconds in part.hidden.items():
                 hidden[axis] = hidden.get(axis, 0.0) + microbatches * seconds
     return labels, hidden
+
+
+def _rooms(step: Step, events: Events, stage: int) -> tuple[float, float]:
+    """Return how long the first forward and the last backward take, launches that hold them up included."""
+    degrees = step.run.parallelism
+    kinds = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, step.run.microbatches)[stage, :, 0]
+    took_s = events.end_s[stage] - events.start_s[stage]
+    last_s = sum(float(np.sum(took_s[kinds == kind][-1:])) for kind in (BACKWARD, WEIGHT))
+    return float(took_s[0]), last_s
 
 
 def _exposed(seconds: float, room_s: float, buckets: int) -> float:

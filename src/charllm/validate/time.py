@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from charllm.catalog.resolve import resolve_run
 from charllm.catalog.tables import entries
-from charllm.errors import CharllmError
+from charllm.errors import CharllmError, SpecError
 from charllm.fit import fits
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
@@ -59,7 +59,7 @@ def resolve_row(row: Row) -> RunSpec:
 
 def _with_overlap(row: Row, request: Table, default: tuple[str, ...]) -> Table:
     """A row that says what overlaps may leave out what its framework overlaps anyway, unless it says none."""
-    if re.match(r"(none|no)\b", row.get("overlap", "").strip().lower()):
+    if re.match(r"none\b|no$", row.get("overlap", "").strip().lower()):
         return request
     axes = {*request["parallelism"].get("overlap", ()), *default}
     overlapped: Table = merge(request, {"parallelism": {"overlap": sorted(axes)}})
@@ -73,15 +73,25 @@ def _with_chunks(row: Row, request: Table, *, interleaved: bool) -> Table:
     if not interleaved or row.get("vpp", "").strip() or pp < 2 or layers % pp or "layers_per_stage" in degrees:
         return request
     vpp = max(count for count in range(1, CHUNKS + 1) if layers // pp % count == 0)
-    return merge(request, {"parallelism": {"vpp": vpp}}) if vpp > 1 else request
+    chunked: Table = merge(request, {"parallelism": {"vpp": vpp}})
+    return chunked if vpp > 1 and _possible(chunked) else request
+
+
+def _possible(request: Table) -> bool:
+    """Tell whether a default can be what ran: chunks need whole rounds of microbatches."""
+    try:
+        resolve_run(request)
+    except SpecError:
+        return False
+    return True
 
 
 def _largest_microbatch(request: Table) -> Table:
     """Where a row is silent, a replica without stages takes its batch at once if that fits, else halves it."""
-    degrees, batch = request["parallelism"], request["training"]["global_batch_size"]
-    if degrees.get("pp", 1) > 1 or batch % degrees.get("dp", 1):
+    if request["parallelism"].get("pp", 1) > 1:
         return request
-    size = batch // degrees.get("dp", 1)
+    # A blank dp takes the GPUs that are left.
+    size = request["training"]["global_batch_size"] // resolve_run(request).parallelism.dp
     while size > 1:
         asked: Table = merge(request, {"training": {"micro_batch_size": size}})
         run = resolve_run(asked)

@@ -110,6 +110,16 @@ def test_no_product_and_no_attention_beats_the_datasheet(name: str, gpu: str) ->
 
 
 @pytest.mark.parametrize("gpu", NAMES)
+@pytest.mark.parametrize("name", sorted(REQUESTS))
+def test_no_stream_beats_the_memory(name: str, gpu: str) -> None:
+    run = resolve(name, gpu)
+    streams = [op for op in ops_of(run) if op.kind not in MATRIX_KINDS and not is_communication(op)]
+    assert streams
+    for op in streams:
+        assert price_kernel(op, run, CALIBRATION) > least_s(op, run.cluster.gpu)[1], op.name
+
+
+@pytest.mark.parametrize("gpu", NAMES)
 def test_every_kernel_takes_longer_than_the_gap_to_the_next(gpu: str) -> None:
     run = resolve("sparse", gpu)
     for op in ops_of(run):

@@ -61,6 +61,18 @@ def test_the_bubble_of_zero_bubble_is_p_minus_one_times_f_plus_b_minus_w(pp: int
     assert ended == pytest.approx(microbatches * 3 * each + (pp - 1) * (each + each - each))
 
 
+@given(st.integers(1, 8), st.integers(1, 16), SHORT, st.floats(0, 3), st.floats(0, 3))
+def test_the_bubble_of_zero_bubble_for_unequal_parts(
+    pp: int, microbatches: int, weight: float, forward_more: float, backward_more: float
+) -> None:
+    # While no weight gradient takes longer than the forward and backward it fills in for; with fewer microbatches than
+    # stages there are fewer to put off.
+    forward, backward = weight + forward_more, weight + backward_more
+    ended = length(run("zero-bubble", pp, microbatches, (forward, backward, weight)))
+    busy = microbatches * (forward + backward + weight)
+    assert ended == pytest.approx(busy + (pp - 1) * (forward + backward) - (min(pp, microbatches) - 1) * weight)
+
+
 @given(st.integers(2, 8), st.integers(0, 12), SHORT)
 def test_zero_bubble_is_faster_than_1f1b(pp: int, more: int, each: float) -> None:
     split = length(run("zero-bubble", pp, pp + more, (each, each, each)))
@@ -104,6 +116,24 @@ def test_one_slower_stage_paces_all_microbatches(stage: int) -> None:
     # first one's way through the other three, down and up, is the bubble. Equal stages would need 6 x 3 + 3 x 3.
     ended = length(run("gpipe", 4, 6, (1.0, 2.0, 0.0), slower={stage: 0.5}))
     assert ended == pytest.approx(6 * 4.0 + 3 * 3.0)
+
+
+def test_a_slower_stage_makes_its_neighbours_wait_by_hand() -> None:
+    # Three stages, three microbatches, 1F1B with forward and backward of 1 s; the middle one takes 2 s for each.
+    events = run("1f1b", 3, 3, (1.0, 1.0, 0.0), slower={1: 1.0})
+    # Stage 1: F0 1-3, F1 3-5, B0 5-7 (its gradient is there at 5), F2 7-9, B1 9-11, B2 11-13.
+    assert events.start_s[1].tolist() == [1.0, 3.0, 5.0, 7.0, 9.0, 11.0]
+    assert events.end_s[1].tolist() == [3.0, 5.0, 7.0, 9.0, 11.0, 13.0]
+    # Stage 0: F0 0-1, F1 1-2, F2 2-3, then B0, B1 and B2 each when stage 1 has done its own: at 7, 11 and 13.
+    assert events.start_s[0].tolist() == [0.0, 1.0, 2.0, 7.0, 11.0, 13.0]
+    # Stage 2: F0 3-4, B0 4-5, F1 5-6, B1 6-7, F2 9-10, B2 10-11.
+    assert events.start_s[2].tolist() == [3.0, 4.0, 5.0, 6.0, 9.0, 10.0]
+    # The step lengthens by 4 s to 14 s, not by the 6 s that stage 1 works longer: its bubble shrinks.
+    assert length(events) == 14.0
+    assert length(run("1f1b", 3, 3, (1.0, 1.0, 0.0))) == 10.0
+    # Between its first and last pass stage 0 is idle for 8 s, stage 2 for 2 s, and stage 1 never.
+    idle = [float((events.start_s[at, 1:] - events.end_s[at, :-1]).sum()) for at in range(3)]
+    assert idle == [8.0, 0.0, 2.0]
 
 
 def test_a_send_is_waited_for_by_hand() -> None:

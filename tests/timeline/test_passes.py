@@ -101,6 +101,63 @@ def test_overlap_hides_communication_and_exposes_no_more() -> None:
         assert shown + overlapped.hidden[axis] == pytest.approx(plain.labels[f"{axis}_exposed"])
 
 
+TENSOR: dict[str, Any] = {"model": "llama3-70b", "cluster": "h100x64", "parallelism": {"tp": 8}}
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@pytest.mark.parametrize("framework", ["megatron", "fsdp"])
+@pytest.mark.parametrize("direction", [0, 1])
+def test_overlap_exposes_less_in_each_direction(precision: str, framework: str, direction: int) -> None:
+    request = merge(TENSOR, {"framework": framework, "training": {"precision": precision}})
+    plain, overlapped = (
+        passes(request, {"parallelism": {"overlap": overlap, "zero": 1}})[0][direction] for overlap in ([], ["tp"])
+    )
+    assert overlapped.labels["tp_exposed"] < plain.labels["tp_exposed"]
+    assert overlapped.labels["compute"] == plain.labels["compute"]
+
+
+def test_backward_hides_a_columns_exchange_under_products_unless_the_framework_does_not() -> None:
+    hides, waits = (
+        passes(TENSOR, {"framework": {"base": "megatron", "async_tp_backward": able}})[0] for able in (True, False)
+    )
+    assert hides.backward.hidden["tp"] > 0
+    assert not waits.backward.hidden
+    assert hides.backward.labels["tp_exposed"] < waits.backward.labels["tp_exposed"]
+    assert hides.forward.labels == waits.forward.labels
+
+
+def test_casting_what_is_gathered_does_not_uncover_it() -> None:
+    wide, narrow = (
+        passes(TENSOR, {"parallelism": {"overlap": ["tp"]}, "training": {"precision": precision}})[0]
+        for precision in ("bf16", "fp8")
+    )
+    for one, other in zip(wide[:2], narrow[:2], strict=True):
+        exposed, hidden = other.labels["tp_exposed"], other.hidden["tp"]
+        # Products are shorter in 8 bits and so is what travels: about as large a share of it hides.
+        shown = one.labels["tp_exposed"] / (one.labels["tp_exposed"] + one.hidden["tp"])
+        assert exposed / (exposed + hidden) < 1.5 * shown
+
+
+def test_attention_hides_the_ring_but_for_its_first_step() -> None:
+    request = {"model": "llama3-8b", "cluster": "h100x64", "parallelism": {"cp": 8}, "training": {"seq_length": 131072}}
+    forward = passes(request)[0].forward
+    # All but one of eight: attention over 16384 x 131072 takes longer than sending keys and values round.
+    shown = forward.labels["cp_exposed"] - CALIBRATION.contention_fraction * forward.hidden["cp"]
+    assert shown == pytest.approx((shown + forward.hidden["cp"]) / 8)
+
+
+def test_sharded_weights_hide_under_the_compute_of_their_layer() -> None:
+    fast, slow = (
+        passes(REQUESTS["sharded"], {"cluster": {"base": "h100x64", "fabric": {"nics_per_node": nics}}})[0].forward
+        for nics in (8, 1)
+    )
+    for one in (fast, slow):
+        shown = one.labels["dp_exposed"] - CALIBRATION.contention_fraction * one.hidden["dp"]
+        assert one.hidden["dp"] <= (sum(one.labels.values()) - one.labels["dp_exposed"]) * (1 + 1e-9)
+        assert shown >= -1e-12
+    assert slow.labels["dp_exposed"] > fast.labels["dp_exposed"]
+
+
 def test_recomputed_time_has_its_own_label() -> None:
     plain, again = (passes(SPARSE, {"training": {"recompute": name}})[1].backward for name in ("none", "full"))
     assert "recompute" not in plain.labels

@@ -2,12 +2,14 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from charllm.catalog.resolve import resolve_run
 from charllm.spec import parallelism
 from charllm.timeline.engine import play
 from charllm.timeline.schedules import BACKWARD, FORWARD, SCHEDULES, WEIGHT, Order, order_arrays
+from charllm.workload.liveness import in_flight
 
 DEGREES = (st.sampled_from(sorted(SCHEDULES)), st.integers(1, 9), st.integers(1, 5), st.integers(1, 30))
 
@@ -68,6 +70,41 @@ def test_microbatches_that_do_not_divide_still_end(pp: int, vpp: int, microbatch
     order = order_arrays("interleaved", pp, vpp, microbatches)
     races = np.ones((3, pp * vpp, 4))
     play(order, races, np.zeros(pp), blocking=False, chunks=pp * vpp, microbatches=microbatches)
+
+
+def most_held(order: Order, until: int) -> int:
+    """Most forwards of a stage's chunks, all together, that wait for a later pass of theirs."""
+    return int(np.cumsum([{FORWARD: 1, until: -1}.get(kind, 0) for kind, _, _ in order]).max())
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(sorted(SCHEDULES)),
+    st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from([2, 3, 6]),
+    st.integers(1, 24),
+)
+def test_every_stage_holds_what_memory_was_counted_for(schedule: str, pp: int, vpp: int, microbatches: int) -> None:
+    vpp = chunks_of(schedule, vpp if pp > 1 else 1)
+    if schedule == "interleaved":
+        assume(pp > 1)
+        microbatches *= pp
+    dp = 32 // pp
+    request = {
+        "model": {"base": "gpt3-175b", "layers": 144},
+        "cluster": "h200x32",
+        "parallelism": {"pp": pp, "vpp": vpp, "schedule": schedule},
+        "training": {"global_batch_size": microbatches * dp},
+    }
+    run = resolve_run(request)
+    for stage, order in enumerate(orders(schedule, pp, vpp, microbatches)):
+        assert most_held(order, BACKWARD) == sum(in_flight(run, stage))
+
+
+@given(st.integers(1, 9), st.integers(1, 30))
+def test_weight_gradients_put_off_hold_no_more_than_1f1bs_first_stage(pp: int, microbatches: int) -> None:
+    for order in orders("zero-bubble", pp, 1, microbatches):
+        assert most_held(order, WEIGHT) <= min(pp, microbatches)
 
 
 def test_a_stage_holds_no_more_microbatches_than_stages_follow_it() -> None:

@@ -134,6 +134,15 @@ def test_a_blank_microbatch_is_the_largest_that_fits() -> None:
     assert chosen == batch or not fits["2"]
 
 
+def test_a_blank_microbatch_is_found_where_dp_is_blank_too() -> None:
+    given_dp, blank_dp = (resolve_row(changed(mbs="", dp=dp)) for dp in ("4", ""))
+    assert blank_dp == given_dp
+
+
+def test_a_microbatch_that_fits_whole_is_taken_at_once() -> None:
+    assert resolve_row(changed(mbs="", gbs="8", seq="1024")).training.micro_batch_size == 2
+
+
 def test_a_blank_microbatch_in_a_pipeline_is_one() -> None:
     assert resolve_row(changed(PIPELINE, mbs="")).training.micro_batch_size == 1
 
@@ -147,7 +156,7 @@ def test_an_overlap_of_none_is_none(text: str) -> None:
     assert resolve_row(changed(overlap=text)).parallelism.overlap == ()
 
 
-@pytest.mark.parametrize("text", ["not stated", "noted in the log"])
+@pytest.mark.parametrize("text", ["not stated", "noted in the log", "no EP A2A overlap; step: CUDA Graphs"])
 def test_words_that_begin_like_none_are_not_none(text: str) -> None:
     assert resolve_row(changed(overlap=text)).parallelism.overlap == resolve_row(DENSE).parallelism.overlap
 
@@ -163,6 +172,12 @@ def test_blank_chunks_follow_the_framework() -> None:
     assert resolve_row(changed(PIPELINE, vpp="2")).parallelism.vpp == 2
     assert resolve_row(changed(PIPELINE, vpp="1")).parallelism.vpp == 1
     assert resolve_row(changed(PIPELINE, vpp="", framework="Megatron-LM")).parallelism.vpp == 1
+
+
+def test_blank_chunks_are_none_where_microbatches_do_not_go_round() -> None:
+    # 9 microbatches on 4 stages cannot be interleaved, so they were not.
+    assert resolve_row(changed(PIPELINE, vpp="", gbs="18")).parallelism.vpp == 1
+    assert resolve_row(changed(PIPELINE, vpp="", gbs="16")).parallelism.vpp == 5
 
 
 def test_every_row_has_a_class() -> None:

@@ -225,7 +225,7 @@ def _is_column(ops: list[Op], place: int) -> bool:
 
 
 def _uncast(ops: list[Op], place: int) -> tuple[Op | None, Op | None]:
-    """Return the two ops that follow; casting what was gathered, or is to be gathered, comes between no two."""
+    """Return the two ops that follow an exchange; casting what it moves is part of it, and covers nothing."""
     ahead = (op for op in ops[place + 1 : place + 4] if op.kind != "cast")
     return next(ahead, None), next(ahead, None)
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from charllm.cost.kernels import peak_16bit
 from charllm.fit import explain_misfit, fits
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
@@ -14,7 +13,7 @@ from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec, idle_requests
 from charllm.timeline.step_time import StepTime, time_step
 from charllm.workload.memory import StageMemory, first_rank, stage_memories
-from charllm.workload.model_flop import model_flop
+from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
 from charllm.workload.step import Step, build_step
 from charllm.workload.totals import Traffic, count_traffic, executed_flop
@@ -66,14 +65,11 @@ def time_metrics(step: Step, timed: StepTime, traffic: Traffic) -> dict[str, Any
     """Return the metrics that follow from a step's time."""
     run = step.run
     seconds, gpus = timed.step_time_s, run.parallelism.world
-    gpu, precision = run.cluster.gpu, run.training.precision
-    # Products asked for in fp32 run as TF32, at half the 16-bit peak.
-    peak = peak_16bit(gpu) / 2 if precision == "fp32" else gpu.peak_flop_per_s(precision) or peak_16bit(gpu)
     return {
         "step_time_s": seconds,
         "tokens_per_s": run.tokens_per_step / seconds,
         "tokens_per_s_per_gpu": run.tokens_per_step / seconds / gpus,
-        "mfu": model_flop(run) / seconds / (gpus * peak) if peak else None,
+        "mfu": model_flop_utilization(run, seconds),
         "breakdown_s": timed.breakdown_s,
         "hidden_communication_s": {axis: timed.hidden_s.get(axis, 0.0) for axis in AXES},
         "link_utilization_fraction": _link_use(run, traffic, seconds),

@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 
 from charllm.catalog.resolve import resolve_run
+from charllm.cost.calibration import CALIBRATION
 from charllm.errors import SpecError
 from charllm.layout.grid import Grid
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.sweep.study import load_study
-from charllm.timeline.generate import generate_timeline, transfer_s
+from charllm.timeline.generate import generate_timeline
 from charllm.timeline.play import Item, PlayTimeline, Segment
 from charllm.timeline.shape import KernelShape, check_shape, work
-from charllm.timeline.step_time import time_step
+from charllm.timeline.step_time import sync_seconds, time_step
 from charllm.workload.op import MATRIX_KINDS, is_communication
 from charllm.workload.step import build_step
 from charllm.workload.sync import count_buckets
@@ -107,7 +108,7 @@ def test_planned_communication_is_the_workloads(name: str) -> None:
     for stage, rank in first_ranks(run).items():
         timeline = generate_timeline(run, rank)
         collectives_s = sum(
-            times * transfer_s(run, op) / count_buckets(step, op)
+            times * sync_seconds(run, op, CALIBRATION) / count_buckets(step, op)
             for op, times, _ in stage_ops(step, stage)
             if is_communication(op)
         )

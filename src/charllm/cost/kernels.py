@@ -36,15 +36,15 @@ def product_rate(gpu: Gpu, precision: str) -> float:
     }[kind]
     if precision == "fp32":
         # Products asked for in fp32 run on the matrix units as TF32: half the 16-bit rate.
-        return gpu.matmul_fraction * peak_16bit(gpu) / 2
+        return gpu.matmul_fraction * gpu.peak_16bit_flop_per_s / 2
     peak = gpu.peak_flop_per_s(precision)
     # What a GPU has no units for runs in the 16-bit format it has.
-    return fraction * peak if peak else gpu.matmul_fraction * peak_16bit(gpu)
+    return fraction * peak if peak else gpu.matmul_fraction * gpu.peak_16bit_flop_per_s
 
 
-def peak_16bit(gpu: Gpu) -> float:
-    """Return the dense peak in 16 bits, in whichever of the two formats the GPU has."""
-    return gpu.peak_bf16_flop_per_s or gpu.peak_fp16_flop_per_s
+def stream_rate(gpu: Gpu) -> float:
+    """Return the bytes a second that large streams reach."""
+    return gpu.stream_fraction * gpu.memory_bandwidth_bytes_per_s
 
 
 @lru_cache(maxsize=65536)
@@ -80,7 +80,7 @@ def price_product(op: Op, gpu: Gpu, framework: Framework, calibration: Calibrati
     # Rows in memory are features: of the output and the depth, or of both sides of a weight gradient.
     if n % ALIGNED or (m if op.name.endswith("wgrad") else k) % ALIGNED:
         arithmetic /= calibration.misaligned_fraction
-    memory = (op.read_bytes + op.written_bytes) / (gpu.stream_fraction * gpu.memory_bandwidth_bytes_per_s)
+    memory = (op.read_bytes + op.written_bytes) / stream_rate(gpu)
     power = calibration.roof_power
     seconds = float((arithmetic**power + memory**power) ** (1 / power)) + calibration.kernel_gap_s
     if op.name.endswith("wgrad") and not framework.fused_gradients:
@@ -93,7 +93,7 @@ def price_accumulation(op: Op, gpu: Gpu, framework: Framework, calibration: Cali
     batch, m, n, _k = op.shape
     total_bytes = 4.0 if framework.gradient_precision == "fp32" else 2.0
     size_bytes = max(1, batch) * m * n * (2.0 + 2 * total_bytes)
-    return size_bytes / (gpu.stream_fraction * gpu.memory_bandwidth_bytes_per_s) + calibration.kernel_gap_s
+    return size_bytes / stream_rate(gpu) + calibration.kernel_gap_s
 
 
 def price_attention(op: Op, gpu: Gpu, framework: Framework, calibration: Calibration, slower: float = 1.0) -> float:
@@ -106,9 +106,9 @@ def price_attention(op: Op, gpu: Gpu, framework: Framework, calibration: Calibra
     length = (queries * keys) ** 0.5
     tiles = batch * heads * queries / 128
     unfilled = max(1.0, gpu.multiprocessors / max(1.0, tiles)) ** 0.5
-    peak = peak_16bit(gpu)
+    peak = gpu.peak_16bit_flop_per_s
     arithmetic = slower * op.flop / (fraction * peak) * (1 + calibration.attention_ramp / length) * unfilled
-    memory = (op.read_bytes + op.written_bytes) / (gpu.stream_fraction * gpu.memory_bandwidth_bytes_per_s)
+    memory = (op.read_bytes + op.written_bytes) / stream_rate(gpu)
     return float(max(arithmetic, memory)) + calibration.kernel_gap_s
 
 
@@ -123,7 +123,7 @@ def price_stream(op: Op, gpu: Gpu, framework: Framework, calibration: Calibratio
         factor = 0.5 if framework.dispatcher == "each-rank" else 1.0
     elif op.kind == "cast":
         factor = calibration.narrow_cast_factor
-    return size_bytes * factor / (gpu.stream_fraction * gpu.memory_bandwidth_bytes_per_s) + calibration.kernel_gap_s
+    return size_bytes * factor / stream_rate(gpu) + calibration.kernel_gap_s
 
 
 def price_kernel(op: Op, run: RunSpec, calibration: Calibration) -> float:

@@ -39,7 +39,7 @@ from charllm.measure.window import look
 from charllm.result.result import RunResult, all_finite, to_json
 from charllm.result.store import RESULT_FILE, write_text
 from charllm.units import MEGA
-from charllm.workload.model_flop import model_flop
+from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
 
 WATCH_S, WATCH_BYTES = 1.0, 1 << 14
@@ -190,13 +190,12 @@ def _with_model_metrics(result: RunResult) -> RunResult:
         run = resolve_run(result.spec)
     except CharllmError:
         return result
-    flop, step_time_s = model_flop(run), result.metrics["step_time_s"]
-    peak = run.parallelism.world * run.cluster.gpu.peak_flop_per_s(run.training.precision)
+    step_time_s = result.metrics["step_time_s"]
     known = {
-        "mfu": flop / (step_time_s * peak) if step_time_s else None,
+        "mfu": model_flop_utilization(run, step_time_s) if step_time_s else None,
         "parameters": count_parameters(run.model, with_mtp=True),
         "active_parameters": count_active_parameters(run.model),
-        "model_flop": flop,
+        "model_flop": model_flop(run),
         "microbatches": run.microbatches,
     }
     warnings = [warning for warning in result.warnings if warning.split(":")[0] not in known]

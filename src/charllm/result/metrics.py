@@ -5,19 +5,6 @@ from typing import Any
 AXES = ("tp", "pp", "dp", "ep", "cp")
 CAUSES = ("power", "thermal", "brake")
 LINKS = ("nvlink", "pcie", "nic")
-BREAKDOWN = (
-    "compute",
-    "recompute",
-    "optimizer",
-    "tp_exposed",
-    "pp_exposed",
-    "dp_exposed",
-    "ep_exposed",
-    "cp_exposed",
-    "straggler_wait",
-    "bubble",
-    "overhead",
-)
 
 METRICS: dict[str, str] = {
     "step_time_s": "Time of one step.",
@@ -59,21 +46,6 @@ METRICS: dict[str, str] = {
     "messages": "Messages of each axis in a step, all GPUs.",
 }
 """Name: meaning. Keyed metrics (by axis, link, cause, kind) hold a table."""
-
-GPU_METRICS = (
-    "rank",
-    "node",
-    "slot",
-    "stage",
-    "memory_peak_bytes",
-    "power_mean_w",
-    "power_peak_w",
-    "temperature_mean_c",
-    "temperature_peak_c",
-    "clock_mean_hz",
-    "throttled_time_fraction",
-    "clock_loss_fraction",
-)
 
 
 def fill_metrics(known: dict[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,11 @@ class Gpu:
     def __post_init__(self) -> None:
         check_fields(self)
 
+    @property
+    def peak_16bit_flop_per_s(self) -> float:
+        """The dense peak in 16 bits, in whichever of the two formats the GPU has."""
+        return self.peak_bf16_flop_per_s or self.peak_fp16_flop_per_s
+
     def peak_flop_per_s(self, precision: str) -> float:
         """Return the dense datasheet peak for a training precision; 0 when the GPU cannot do it."""
         return {

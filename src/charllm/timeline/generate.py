@@ -10,16 +10,14 @@ the host holds up inside a pass, because the host that plays has a race of its o
 from typing import Any
 
 from charllm.cost.calibration import CALIBRATION
-from charllm.cost.collectives import price_collective, price_send
 from charllm.errors import SpecError
 from charllm.layout.grid import Grid
-from charllm.layout.hops import stage_hops
 from charllm.spec.run import RunSpec
 from charllm.timeline.kernels import kernel_items
 from charllm.timeline.play import Item, PlayTimeline, Segment
 from charllm.timeline.schedules import BACKWARD, FORWARD, WEIGHT, order_arrays
 from charllm.timeline.stage_plan import DIRECTIONS, pass_ops
-from charllm.timeline.step_time import StepTime, time_step
+from charllm.timeline.step_time import StepTime, hop_seconds, sync_seconds, time_step
 from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Step, build_step
 from charllm.workload.sync import gathers_once, layer_gather, layer_reduce, optimizer_ops, step_sync
@@ -63,7 +61,7 @@ def _passes(step: Step, stage: int, timed: StepTime, hidden: list[Segment]) -> l
         segments += played[kind, chunk]
         last = place == len(order) - 1
         # Blocking sends are played as items, so that the stage is free when the next pass could begin.
-        free_s = float(events.free_s[stage] if last else events.end_s[stage, place] + _sent_s(step, stage, kind, chunk))
+        free_s = float(events.free_s[stage] if last else events.end_s[stage, place] + events.held_s[stage, place])
     return [*segments, _wait(float(max(events.free_s)) - free_s)]
 
 
@@ -77,25 +75,16 @@ def _pass(step: Step, stage: int, timed: StepTime, kind: int, chunk: int) -> lis
         )
         for block in pass_ops(step, timed, kind, chunk)
     ]
-    length_s = 0.0 if kind == WEIGHT else _hop_s(step, stage, kind, chunk)
+    length_s = _hop_s(step, stage, kind, chunk)
     return [*segments, Segment("boundary", 1, (_send(step, length_s),))] if length_s else segments
 
 
 def _hop_s(step: Step, stage: int, kind: int, chunk: int) -> float:
     """Return how long a pass's output takes to the neighbouring stage; 0 where there is none."""
     pp, last = step.run.parallelism.pp, len(step.chunks) - 1
-    if pp == 1 or not step.boundary_ops or chunk == (last if kind == FORWARD else 0):
+    if kind == WEIGHT or pp == 1 or chunk == (last if kind == FORWARD else 0):
         return 0.0
-    hop = stage if kind == FORWARD else (stage - 1) % pp
-    size_bytes = sum(op.sent_bytes for op in step.boundary_ops)
-    return price_send(size_bytes, stage_hops(step.run)[hop], step.run, CALIBRATION)
-
-
-def _sent_s(step: Step, stage: int, kind: int, chunk: int) -> float:
-    """Return how long a pass's send keeps the stage: nothing where sends overlap."""
-    if kind == WEIGHT or "pp" in step.run.parallelism.overlap:
-        return 0.0
-    return _hop_s(step, stage, kind, chunk)
+    return float(hop_seconds(step, CALIBRATION)[stage if kind == FORWARD else (stage - 1) % pp])
 
 
 def _send(step: Step, length_s: float) -> Item:
@@ -108,7 +97,7 @@ def _items(run: RunSpec, op: Op, seconds: float) -> list[Item]:
     if not is_communication(op):
         return kernel_items(run, op)
     # Of those seconds a part is compute slowed by what is hidden; playing beside it slows compute as well.
-    whole_s = transfer_s(run, op)
+    whole_s = sync_seconds(run, op, CALIBRATION)
     hidden_s = min(whole_s, max(0.0, (whole_s - seconds) / (1 - CALIBRATION.contention_fraction)))
     return _communication(op, whole_s - hidden_s, hidden_s)
 
@@ -119,12 +108,6 @@ def _communication(op: Op, exposed_s: float, hidden_s: float) -> list[Item]:
     exposed = Item("communication", op.name, duration_s=exposed_s, blocks=CHANNELS, joins=(axis,))
     hidden = Item("communication", op.name, stream=axis, duration_s=hidden_s, blocks=CHANNELS)
     return [item for item in (exposed, hidden) if item.duration_s > SHORTEST_S]
-
-
-def transfer_s(run: RunSpec, op: Op) -> float:
-    """Return the length of a collective; a tied embedding's exchange is one hop between the ends."""
-    kind = "send" if op.group == "pp" else op.kind
-    return price_collective(op._replace(kind=kind), run, CALIBRATION)
 
 
 def _hides(run: RunSpec) -> bool:
@@ -146,7 +129,7 @@ def _exchange(step: Step, stage: int) -> tuple[list[Segment], list[Segment]]:
 def _exchanged(step: Step, label: str, repeats: int, ops: tuple[Op, ...]) -> Segment:
     items = []
     for op in ops:
-        whole_s = transfer_s(step.run, op)
+        whole_s = sync_seconds(step.run, op, CALIBRATION)
         items += _communication(op, 0.0, whole_s) if _hides(step.run) else _communication(op, whole_s, 0.0)
     return Segment(label, repeats, tuple(items))
 

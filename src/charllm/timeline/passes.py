@@ -32,7 +32,12 @@ class Item(NamedTuple):
     """On the compute stream."""
     launch_s: float
     """On the host, before it can begin."""
-    group: str = ""
+    op: Op | None = None
+
+    @property
+    def group(self) -> str:
+        """The group of a collective."""
+        return self.op.group if self.op else ""
 
 
 class Span(NamedTuple):
@@ -131,7 +136,7 @@ class _Pricer:
         items = [Item("host", 0.0, self._sparse_host_s())] if sparse else []
         for one in timed:
             kind = "collective" if is_communication(one.op) else "kernel"
-            items.append(Item(kind, one.seconds, self.launch_s * _launches(one.op), one.op.group))
+            items.append(Item(kind, one.seconds, self.launch_s * _launches(one.op), one.op))
         if sparse and self.step.run.framework.sparse_sync and not self.step.run.framework.graphs:
             # Token counts are read back before the experts can be launched.
             items.append(Item("sync", 0.0, 0.0))

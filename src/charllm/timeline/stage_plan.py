@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from charllm.timeline.engine import Events
 from charllm.timeline.passes import Pass
-from charllm.timeline.schedules import FORWARD, WEIGHT, order_arrays
+from charllm.timeline.schedules import FORWARD, order_arrays
 from charllm.timeline.step_time import StepTime
 from charllm.workload.op import Op
-from charllm.workload.step import Block, Step
-from charllm.workload.sync import gathers_once, layer_gather, layer_reduce
+from charllm.workload.step import Step
 
 DIRECTIONS = ("forward", "backward", "weight")
 """Names of the passes, by their number in a schedule."""
@@ -123,21 +122,6 @@ def pass_ops(step: Step, timed: StepTime, kind: int, chunk: int) -> list[BlockOp
     spans = pass_of(timed, kind, chunk).spans
     found = []
     for block, span in zip(blocks if kind == FORWARD else reversed(blocks), spans, strict=True):
-        seconds = [item.seconds for item in span.items if item.kind in ("kernel", "collective")]
-        ops = zip(block_ops(step, block, kind), seconds, strict=True)
-        found.append(BlockOps(block.name, span.repeats, tuple(ops)))
+        ops = tuple((item.op, item.seconds) for item in span.items if item.op is not None)
+        found.append(BlockOps(block.name, span.repeats, ops))
     return found
-
-
-def block_ops(step: Step, block: Block, kind: int) -> list[Op]:
-    """List a block's ops in one direction, as `passes` prices them."""
-    split = step.run.parallelism.schedule == "zero-bubble"
-    backward = [op for module in reversed(block.modules) for op in module.backward]
-    if kind == WEIGHT:
-        return [op for op in backward if op.name.endswith("wgrad")]
-    gathered = () if gathers_once(step.run) else layer_gather(step, block)
-    if kind == FORWARD:
-        return [*(op for module in block.modules for op in module.forward), *gathered]
-    reduced = () if gathers_once(step.run) else layer_reduce(step, block)
-    rest = [op for op in backward if not (split and op.name.endswith("wgrad"))]
-    return [*block.replay.ops, *rest, *gathered, *reduced]

@@ -8,8 +8,8 @@ from charllm.cost.calibration import CALIBRATION, Calibration
 from charllm.cost.collectives import price_collective, price_send
 from charllm.cost.kernels import price_kernel
 from charllm.layout.hops import stage_hops
-from charllm.layout.links import group_links
 from charllm.spec.parallelism import OVERLAPS
+from charllm.spec.run import RunSpec
 from charllm.timeline.engine import Events, play
 from charllm.timeline.passes import ChunkPasses, chunk_passes
 from charllm.timeline.schedules import BACKWARD, WEIGHT, order_arrays
@@ -96,7 +96,7 @@ def _ending(step: Step, stage: int, calibration: Calibration) -> _Ending:
     for op in (*step_sync(step, stage), *_sharded_once(step, stage)):
         parts = count_buckets(step, op)
         part = op._replace(message_bytes=op.message_bytes / parts, sent_bytes=op.sent_bytes / parts)
-        seconds = parts * _sync_price(step, part, calibration)
+        seconds = parts * sync_seconds(run, part, calibration)
         if op.kind == "all_gather":
             weights += seconds
             buckets["weights"] = max(parts, buckets["weights"])
@@ -118,11 +118,9 @@ def _sharded_once(step: Step, stage: int) -> list[Op]:
     ]
 
 
-def _sync_price(step: Step, op: Op, calibration: Calibration) -> float:
-    if op.group == "pp" and group_links(step.run, "pp").degree > 1:
-        # First and last stage add up a tied embedding: one hop each way.
-        return price_collective(op._replace(kind="send"), step.run, calibration)
-    return price_collective(op, step.run, calibration)
+def sync_seconds(run: RunSpec, op: Op, calibration: Calibration) -> float:
+    """Return the length of a collective; first and last stage add up a tied embedding in one hop each way."""
+    return price_collective(op._replace(kind="send") if op.group == "pp" else op, run, calibration)
 
 
 class _StageEnd(NamedTuple):

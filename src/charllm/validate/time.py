@@ -17,7 +17,7 @@ from charllm.validate.published import Row, read_row
 from charllm.validate.scores import TimeScore
 from charllm.workload.memory import stage_memories
 from charllm.workload.model_flop import model_flop
-from charllm.workload.step import build_step
+from charllm.workload.step import Step, build_step
 
 CHUNKS = 6
 
@@ -95,7 +95,7 @@ def _largest_microbatch(request: Table) -> Table:
     while size > 1:
         asked: Table = merge(request, {"training": {"micro_batch_size": size}})
         run = resolve_run(asked)
-        if all(fits(run, memory) for memory in stage_memories(build_step(run))):
+        if _fits(build_step(run)):
             return asked
         if size % 2:
             break
@@ -107,9 +107,13 @@ def _least_recompute(request: Table) -> RunSpec:
     run = resolve_run(request)
     for recompute in RECOMPUTES:
         run = resolve_run(merge(request, {"training": {"recompute": recompute}}))
-        if all(fits(run, memory) for memory in stage_memories(build_step(run))):
+        if _fits(build_step(run)):
             return run
     return run
+
+
+def _fits(step: Step) -> bool:
+    return all(fits(step.run, memory) for memory in stage_memories(step))
 
 
 def row_class(run: RunSpec) -> str:
@@ -145,7 +149,7 @@ def predict_rows(rows: Iterable[Row]) -> tuple[list[Prediction], list[Skipped]]:
 def _predict(row: Row) -> Prediction:
     run = resolve_row(row)
     step = build_step(run)
-    fitting = all(fits(run, memory) for memory in stage_memories(step))
+    fitting = _fits(step)
     predicted_s = time_step(step).step_time_s
     measured_s = measured_step_s(row)
     if not measured_s:

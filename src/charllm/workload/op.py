@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 MATRIX_KINDS = ("gemm", "grouped_gemm", "attention")
-MEMORY_KINDS = ("norm", "elementwise", "embedding", "loss", "cast", "permute", "optimizer")
 COLLECTIVES: dict[str, Callable[[int], float]] = {
     "all_gather": lambda degree: (degree - 1) / degree,
     "reduce_scatter": lambda degree: (degree - 1) / degree,

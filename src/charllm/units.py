@@ -8,7 +8,7 @@ from functools import lru_cache
 
 KIB, MIB, GIB, TIB = 2.0**10, 2.0**20, 2.0**30, 2.0**40
 KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
-MILLI, MICRO, NANO = 1e-3, 1e-6, 1e-9
+MILLI, MICRO, NANO, PICO = 1e-3, 1e-6, 1e-9, 1e-12
 
 SUFFIXES: dict[str, tuple[str, float]] = {
     "bytes": ("bytes", 1.0),
@@ -36,10 +36,15 @@ SUFFIXES: dict[str, tuple[str, float]] = {
     "hz": ("hz", 1.0),
     "mhz": ("hz", MEGA),
     "ghz": ("hz", GIGA),
+    "per_hz": ("per_hz", 1.0),
+    "per_ghz": ("per_hz", 1 / GIGA),
     "w": ("w", 1.0),
     "kw": ("w", KILO),
     "j": ("j", 1.0),
     "kj": ("j", KILO),
+    "pj": ("j", PICO),
+    "w_per_k": ("w_per_k", 1.0),
+    "k_per_w": ("k_per_w", 1.0),
     "c": ("c", 1.0),
     "k": ("k", 1.0),
     "fraction": ("fraction", 1.0),

@@ -8,6 +8,8 @@ from typing import Any
 
 from charllm.catalog.tables import Entry, entries, find, read_entry
 from charllm.errors import SpecError, unknown_name
+from charllm.catalog.scale import fill_board
+from charllm.spec.board import Governor, Heat, Power
 from charllm.spec.fields import read, read_field
 from charllm.spec.framework import Framework
 from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node
@@ -18,6 +20,7 @@ from charllm.spec.request import Table, merge, parse_json, read_json, read_text,
 from charllm.spec.run import Conditions, RunSpec, check_run
 from charllm.spec.training import Training
 
+BOARD_PARTS: dict[str, Any] = {"power": Power, "governor": Governor, "heat": Heat}
 PARTS = ("model", "cluster", "framework", "parallelism", "training", "conditions")
 DEFAULT_FRAMEWORK = "megatron"
 DEFAULT_BATCH = 128
@@ -106,10 +109,17 @@ def _build_cluster(values: Table) -> Cluster:
     gpu_values = _values("gpus", node_values.pop("gpu", None), "cluster.node.gpu")
     fabric_values = _values("fabrics", values.pop("fabric", None), "cluster.fabric")
     cooling = read(Cooling, _as_table(values.pop("cooling", {}), "cluster.cooling"), "cluster.cooling")
-    gpu = read(Gpu, gpu_values, "cluster.node.gpu")
+    gpu = read(Gpu, gpu_values, "cluster.node.gpu", **_board_parts(gpu_values))
     node = read(Node, node_values, "cluster.node", gpu=gpu)
     fabric = read(Fabric, fabric_values, "cluster.fabric")
     return read(Cluster, values, "cluster", node=node, fabric=fabric, cooling=cooling)
+
+
+def _board_parts(gpu_values: Table) -> dict[str, Any]:
+    """Take the tables inside a GPU's table out of it, built; what they leave open is scaled from an H200's."""
+    given = {part: _as_table(gpu_values.pop(part, {}), f"cluster.node.gpu.{part}") for part in BOARD_PARTS}
+    filled = fill_board(gpu_values, given)
+    return {part: read(cls, filled[part], f"cluster.node.gpu.{part}") for part, cls in BOARD_PARTS.items()}
 
 
 BUILDERS: dict[str, tuple[Callable[[Table], Any], str]] = {

@@ -3,7 +3,8 @@
 A file holds a `[sources]` table and one table per entry. A figure is written ``key = [value, "source"]`` where
 the source is a key of `[sources]` or a text; its first word says what kind of knowledge it is
 (``datasheet: ...``, ``published: ...``, ``measured: ...``, ``derived: ...``, ``assumed: ...``).
-An entry may start from another with ``base = "name"``.
+An entry may start from another with ``base = "name"``; a table inside an entry (``[h200.power]``) is read alike, over the
+same table of the base.
 """
 
 import hashlib
@@ -22,6 +23,8 @@ from charllm.units import si_key
 
 HERE = Path(__file__).parent
 KINDS = ("gpus", "nodes", "fabrics", "clusters", "models", "frameworks", "studies")
+PARTS = ("power", "governor", "heat")
+"""Tables inside an entry."""
 SOURCE_KINDS = ("datasheet", "published", "measured", "derived", "assumed")
 
 
@@ -54,6 +57,10 @@ def read_entry(name: str, table: Mapping[str, Any], citations: Mapping[str, str]
     sources: dict[str, str] = dict(base.sources) if base else {}
     shared_source = citations.get(own.pop("source", ""), "")
     for key, written in own.items():
+        if isinstance(written, Mapping) and key in PARTS:
+            values[key], found = _read_part(key, written, citations, values.get(key, {}))
+            sources.update(found)
+            continue
         value, source = written, shared_source
         if isinstance(written, list) and len(written) == 2 and isinstance(written[1], str) and _is_figure(written[0]):
             value, source = written[0], citations.get(written[1], written[1])
@@ -62,6 +69,15 @@ def read_entry(name: str, table: Mapping[str, Any], citations: Mapping[str, str]
             sources[si_key(key)[0]] = source
     values["name"] = name
     return Entry(name, MappingProxyType(values), MappingProxyType(sources))
+
+
+def _read_part(
+    part: str, table: Mapping[str, Any], citations: Mapping[str, str], under: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read a table inside an entry, over that of its base; sources are named ``part.field``."""
+    read = read_entry(part, table, citations, {})
+    values = {**under, **{key: value for key, value in read.values.items() if key != "name"}}
+    return values, {f"{part}.{key}": source for key, source in read.sources.items()}
 
 
 def _is_figure(value: object) -> bool:

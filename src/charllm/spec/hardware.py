@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from charllm.errors import SpecError
+from charllm.spec.board import Governor, Heat, Power
 from charllm.spec.fields import check_fields, choice, count, counts, flag, number, text
 
 COOLINGS = ("air", "liquid", "immersion")
@@ -13,6 +14,9 @@ class Gpu:
     """One device that holds one rank (an MI250 package holds two)."""
 
     name: str = text("What people call it.")
+    power: Power
+    governor: Governor
+    heat: Heat
     vendor: str = choice("Who makes it.", ("nvidia", "amd"))
     memory_bytes: float = number("Memory the driver shows.", 1e6, 1e14)
     memory_bandwidth_bytes_per_s: float = number("Peak memory bandwidth.", 1e9, 1e15)

@@ -1,0 +1,73 @@
+"""Fill in what is not known of a GPU's power and heat, scaled from the H200 that was measured.
+
+Equation: watts scale with the power cap, voltage with the clock over the highest, resistances with 1 / cap (a sink is
+chosen for a temperature). The energy of a matrix operation is what the cap leaves at the clock and rate at which large
+products are known to run: flop_j = ((hold cap - static - memory) / v^2 - context f / f_max) / rate.
+
+Source: benchmarks/device/h200 for the H200; the scaling itself is assumed.
+Ignores: process nodes, packaging, memory generations.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+CAP_W = 700.0
+CLOCK_HZ = 1.98e9
+WATTS = {"idle_w": 76.0, "static_w": 76.0, "context_w": 45.0, "leakage_w_per_k": 0.64, "polling_w": 132.0}
+"""Of an H200; scale with the cap."""
+VOLTAGE = {"voltage_slope_per_hz": 0.38e-9, "voltage_reference_hz": 1.5e9}
+ENERGIES = {
+    "softmax_flop_fraction": 0.08,
+    "softmax_backward_flop_fraction": 0.23,
+    "instruction_j": 12.4e-12,
+    "cache_byte_j": 49e-12,
+    "memory_byte_j": 27e-12,
+    "link_byte_j": 10e-12,
+    "voltage_floor_fraction": 0.95,
+}
+"""Of an H200; taken over as they are."""
+RESISTANCES = {
+    "die_resistance_k_per_w": 0.0315,
+    "base_resistance_k_per_w": 0.0082,
+    "sink_resistance_k_per_w": 0.021,
+}
+"""Of an H200; scale with 1 / cap."""
+TIMES = {"die_time_s": 0.127, "base_time_s": 1.3, "sink_time_s": 25.0, "memory_byte_heat_j": 40e-12}
+PRODUCT_BYTES_PER_FLOP = 1.1e-3
+"""Memory traffic of large products over their arithmetic, on an H200."""
+NARROW_ENERGY = {"fp8_flop_j": 0.5, "fp4_flop_j": 0.25}
+"""Energy of a narrow matrix operation over a 16-bit one, when its own rate is not known."""
+
+
+def fill_board(gpu: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the tables of a GPU's power, governor and heat, complete."""
+    cap_w = gpu["power_cap_w"] / gpu.get("package_gpus", 1) if "power_cap_w" in gpu else CAP_W
+    watts, clock = cap_w / CAP_W, gpu.get("clock_max_hz", CLOCK_HZ) / CLOCK_HZ
+    power: dict[str, Any] = {
+        **{name: value * watts for name, value in WATTS.items()},
+        "voltage_slope_per_hz": VOLTAGE["voltage_slope_per_hz"] / clock,
+        "voltage_reference_hz": VOLTAGE["voltage_reference_hz"] * clock,
+        **ENERGIES,
+        **given["power"],
+    }
+    heat = {**{name: value / watts for name, value in RESISTANCES.items()}, **TIMES, **given["heat"]}
+    governor = dict(given["governor"])
+    if "flop_j" not in power:
+        power["flop_j"] = _product_energy_j(gpu, power, cap_w * governor.get("hold_fraction", 0.987))
+    for name, factor in NARROW_ENERGY.items():
+        power.setdefault(name, power["flop_j"] * factor)
+    return {"power": power, "governor": governor, "heat": heat}
+
+
+def _product_energy_j(gpu: Mapping[str, Any], power: Mapping[str, Any], held_w: float) -> float:
+    """Return the energy of a matrix operation with which large products draw the cap at their known clock."""
+    clock_fraction = gpu.get("matmul_clock_fraction", 0.75)
+    clock_max = gpu.get("clock_max_hz", CLOCK_HZ)
+    peak = gpu.get("peak_bf16_flop_per_s") or gpu.get("peak_fp16_flop_per_s") or 1e15
+    rate = gpu.get("matmul_fraction", 0.7) * peak
+    slope, reference = power["voltage_slope_per_hz"], power["voltage_reference_hz"]
+    voltage = max(power["voltage_floor_fraction"], 1 + slope * (clock_fraction * clock_max - reference))
+    traffic = PRODUCT_BYTES_PER_FLOP * rate
+    left_w = held_w - power["static_w"] - power["memory_byte_j"] * traffic
+    on_die_w = left_w / voltage**2 - power["context_w"] * clock_fraction - power["cache_byte_j"] * traffic
+    return float(max(1e-14, on_die_w / rate))

@@ -13,15 +13,22 @@ from typing import Any
 
 CAP_W = 700.0
 CLOCK_HZ = 1.98e9
-WATTS = {"idle_w": 76.0, "static_w": 76.0, "context_w": 45.0, "leakage_w_per_k": 0.64, "polling_w": 132.0}
+WATTS = {
+    "idle_w": 76.0,
+    "static_w": 76.0,
+    "context_w": 45.0,
+    "active_w": 26.0,
+    "leakage_w_per_k": 0.51,
+    "polling_w": 130.0,
+}
 """Of an H200; scale with the cap."""
-VOLTAGE = {"voltage_slope_per_hz": 0.38e-9, "voltage_reference_hz": 1.5e9}
+VOLTAGE = {"voltage_slope_per_hz": 0.43e-9, "voltage_reference_hz": 1.5e9}
 ENERGIES = {
-    "softmax_flop_fraction": 0.08,
-    "softmax_backward_flop_fraction": 0.23,
-    "instruction_j": 12.4e-12,
-    "cache_byte_j": 49e-12,
-    "memory_byte_j": 27e-12,
+    "softmax_flop_fraction": 0.068,
+    "softmax_backward_flop_fraction": 0.27,
+    "instruction_j": 12.8e-12,
+    "cache_byte_j": 37.5e-12,
+    "memory_byte_j": 48e-12,
     "link_byte_j": 10e-12,
     "voltage_floor_fraction": 0.95,
 }
@@ -68,6 +75,6 @@ def _product_energy_j(gpu: Mapping[str, Any], power: Mapping[str, Any], held_w: 
     slope, reference = power["voltage_slope_per_hz"], power["voltage_reference_hz"]
     voltage = max(power["voltage_floor_fraction"], 1 + slope * (clock_fraction * clock_max - reference))
     traffic = PRODUCT_BYTES_PER_FLOP * rate
-    left_w = held_w - power["static_w"] - power["memory_byte_j"] * traffic
+    left_w = held_w - power["static_w"] - power["active_w"] - power["memory_byte_j"] * traffic
     on_die_w = left_w / voltage**2 - power["context_w"] * clock_fraction - power["cache_byte_j"] * traffic
     return float(max(1e-14, on_die_w / rate))

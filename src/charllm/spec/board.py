@@ -15,6 +15,7 @@ class Power:
     idle_w: float = number("Drawn without a context, at the reference temperature.", 0, 1e4)
     static_w: float = number("Drawn with a context, whatever the clock.", 0, 1e4)
     context_w: float = number("Drawn on top of it by an idle context at the highest clock.", 0, 1e4)
+    active_w: float = number("Drawn on top while kernels follow each other.", 0, 1e4)
     leakage_w_per_k: float = number("Further power for each degree above the reference temperature.", 0, 100)
     reference_c: float = number("Temperature at which the other figures hold.", -50, 150, 41.0)
     voltage_slope_per_hz: float = number("Relative voltage gained with the clock.", 0, 1e-6)
@@ -41,9 +42,9 @@ class Governor:
 
     hold_fraction: float = number("What the mean over a second is held at, over the cap.", 0.5, 1.2, 0.987)
     mean_s: float = number("Length of that mean.", 1e-3, 100, 1.0)
-    burst_fraction: float = number("What a burst is held at until that mean catches up, over the cap.", 0.5, 2, 1.025)
-    burst_delay_s: float = number("Time until the clock follows a burst.", 0, 10, 0.06)
-    clock_step_hz: float = number("Steps in which the clock moves.", 1e3, 1e10, 15e6)
+    burst_fraction: float = number("What a burst is held at until that mean catches up, over the cap.", 0.5, 2, 1.04)
+    tick_s: float = number("Time between two looks at power.", 1e-3, 10, 0.05)
+    burst_clock_fraction: float = number("Highest clock of full matrix units, over the highest.", 0.1, 1, 0.886)
     thermal_step_fraction: float = number("Clock given up for each degree above the operating limit.", 0, 1, 0.02)
     slowdown_fraction: float = number("Clock left above the slowdown threshold.", 0.01, 1, 0.5)
 

@@ -48,7 +48,7 @@ class UnfoldedStep(NamedTuple):
     """Ops and collectives, each counted on each GPU that takes part."""
 
 
-class _Turns(NamedTuple):
+class Turns(NamedTuple):
     """The passes of all stages, each after what it needs: arrays of one entry a pass."""
 
     stage: Ints
@@ -81,7 +81,7 @@ def play_unfolded(step: Step, calibration: Calibration = CALIBRATION, slower: Ar
     if factors.shape != (degrees.world,) or not np.all(factors > 0):
         raise ValueError(f"slower: one factor above 0 for each of {degrees.world} ranks")
     folded = time_step(step, calibration)
-    turns = _turns(degrees.schedule, degrees.pp, degrees.vpp, step.run.microbatches)
+    turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, step.run.microbatches)
     # NOWHERE is the last entry, which takes no time.
     hop_s = np.append(hop_seconds(step, calibration), 0.0)
     blocking = "pp" not in degrees.overlap
@@ -130,7 +130,7 @@ def _groups(degrees: Parallelism) -> tuple[Ints, Ints]:
 
 
 @lru_cache(maxsize=256)
-def _turns(schedule: str, pp: int, vpp: int, microbatches: int) -> _Turns:
+def order_turns(schedule: str, pp: int, vpp: int, microbatches: int) -> Turns:
     """Put the passes of all stages in an order in which each comes after what it needs."""
     orders, chunks = order_arrays(schedule, pp, vpp, microbatches).tolist(), pp * vpp
     turns: list[tuple[int, int, int, int, int]] = []
@@ -152,7 +152,7 @@ def _turns(schedule: str, pp: int, vpp: int, microbatches: int) -> _Turns:
                 places[stage] += 1
         if len(turns) == before:
             raise ValueError(f"the schedule waits for itself after {before} passes")
-    return _Turns(*np.array(turns, dtype=np.int64).T.copy())
+    return Turns(*np.array(turns, dtype=np.int64).T.copy())
 
 
 def _needs(kind: int, chunk: int, chunks: int) -> tuple[int, int] | None:

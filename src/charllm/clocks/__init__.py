@@ -1,0 +1,1 @@
+"""Watts and degrees to hertz."""

@@ -1,0 +1,109 @@
+"""What holds a GPU's clock down: the power cap, heat, a brake.
+
+Rules, at every tick (50 ms), from the mean power of the box before it (25 ms): above its target the clock falls at once
+to where dynamic power, which grows as f v^2, meets it; below, it climbs three quarters of the way back. The target
+is `burst` times the cap while the mean over a second is below `hold` times the cap, and `hold` from then on; full matrix
+units never clock above `burst_clock`. Above the operating temperature each degree takes a share of the clock; above the
+slowdown threshold half of it is left.
+
+Source: read on H200 boards (benchmarks/device/h200): a burst after idle reads 820 to 980 W for one box, 722 to 735 W at
+1485 MHz until 1 s has passed, then 660 to 712 W around 692 W; the clock is back at 1965 MHz within two readings; zeros as
+operands run at 1754 MHz with power named as the reason. Thermal gain: assumed, no board was that hot.
+Ignores: 15 MHz steps, limits on peak current below a millisecond, HBM temperature.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from charllm.jit import jit
+from charllm.spec.hardware import Gpu
+from charllm.spec.run import Conditions
+
+Floats = NDArray[np.float64]
+
+BOXES_PER_TICK = 2
+CLIMB_FRACTION = 0.75
+"""Derived: share of the way back that the clock climbs in one tick, from 1485 to 1845 MHz of 1965."""
+BAND_FRACTION = 0.02
+"""Assumed: how far below its hold the mean over a second still lowers the target, over the cap."""
+POWER, THERMAL, BRAKE = 1, 2, 3
+"""Why the clock is below what was asked for; 0: it is not."""
+
+
+class Limits(NamedTuple):
+    """One GPU's limits, as the governor knows them."""
+
+    hold_w: float
+    burst_w: float
+    band_w: float
+    clock_max_hz: float
+    """Asked for: the board's highest, or a lower cap."""
+    clock_min_hz: float
+    matrix_clock_hz: float
+    tick_s: float
+    mean_s: float
+    slope_per_hz: float
+    reference_hz: float
+    floor: float
+    operating_c: float
+    slowdown_c: float
+    thermal_step: float
+    slowdown: float
+    brake_hz: float
+    """Clock a power brake leaves; the highest when there is none."""
+
+
+def limits_of(gpu: Gpu, conditions: Conditions) -> Limits:
+    """Return what holds one GPU of a run."""
+    governor, power = gpu.governor, gpu.power
+    cap_w = (conditions.power_cap_w or gpu.power_cap_w) / gpu.package_gpus
+    asked_hz = min(gpu.clock_max_hz, conditions.clock_cap_hz or gpu.clock_max_hz)
+    return Limits(
+        hold_w=governor.hold_fraction * cap_w,
+        burst_w=governor.burst_fraction * cap_w,
+        band_w=BAND_FRACTION * cap_w,
+        clock_max_hz=asked_hz,
+        clock_min_hz=min(gpu.clock_idle_hz, asked_hz),
+        matrix_clock_hz=governor.burst_clock_fraction * gpu.clock_max_hz,
+        tick_s=governor.tick_s,
+        mean_s=governor.mean_s / 2,
+        slope_per_hz=power.voltage_slope_per_hz,
+        reference_hz=power.voltage_reference_hz,
+        floor=power.voltage_floor_fraction,
+        operating_c=gpu.max_operating_temperature_c,
+        slowdown_c=gpu.slowdown_temperature_c,
+        thermal_step=governor.thermal_step_fraction,
+        slowdown=governor.slowdown_fraction,
+        brake_hz=asked_hz,
+    )
+
+
+@jit
+def next_clock(
+    limits: Limits, clock_hz: float, box_w: float, mean_w: float, standing_w: float, temperature_c: float
+) -> tuple[float, int]:
+    """Return the clock after a tick, and what holds it below the one asked for."""
+    room = min(1.0, max(0.0, (limits.hold_w - mean_w) / limits.band_w))
+    target_w = limits.hold_w + (limits.burst_w - limits.hold_w) * room
+    volts = max(limits.floor, 1 + limits.slope_per_hz * (clock_hz - limits.reference_hz))
+    # Dynamic power grows as f v(f)^2: this is its slope on logarithmic axes.
+    exponent = 1 + 2 * (limits.slope_per_hz * clock_hz / volts if volts > limits.floor else 0.0)
+    dynamic_w = max(1.0, box_w - standing_w)
+    wanted = clock_hz * (max(1.0, target_w - standing_w) / dynamic_w) ** (1 / exponent)
+    if wanted < clock_hz:
+        allowed = wanted
+    else:
+        allowed = clock_hz + CLIMB_FRACTION * (min(wanted, limits.clock_max_hz) - clock_hz)
+    allowed = max(limits.clock_min_hz, min(allowed, limits.clock_max_hz))
+    cause = POWER if allowed < 0.998 * limits.clock_max_hz and wanted < limits.clock_max_hz else 0
+    over_k = temperature_c - limits.operating_c
+    if over_k > 0:
+        cool_hz = limits.clock_max_hz * (limits.slowdown if temperature_c >= limits.slowdown_c
+                                         else max(limits.slowdown, 1 - limits.thermal_step * over_k))  # fmt: skip
+        if cool_hz < allowed:
+            allowed, cause = max(limits.clock_min_hz, cool_hz), THERMAL
+    if limits.brake_hz < allowed:
+        allowed, cause = limits.brake_hz, BRAKE
+    return allowed, cause

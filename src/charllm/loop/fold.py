@@ -1,0 +1,114 @@
+"""Which GPUs have to be played: replicas whose ranks sit in equal slots do the same, and are played once.
+
+A replica is one position of every data-parallel rank in all stages. Two are equal when each of their ranks has the same
+slot of a node and the same stages work in the slots upstream of it. With silicon spread, or with caps that differ, none are.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from charllm.layout.grid import GROUPS, Grid, cached_groups
+from charllm.layout.placement import place_ranks
+from charllm.spec.run import RunSpec
+
+Ints = NDArray[np.int64]
+
+
+class Fold(NamedTuple):
+    """The positions that are played, and whom each stands for."""
+
+    positions: Ints
+    """Played positions of a stage."""
+    weights: NDArray[np.float64]
+    """How many positions each stands for."""
+    stand_in: Ints
+    """[position] which of the played ones stands for it."""
+    members: Ints
+    """[group, place] played positions, group after group, for each of GROUPS."""
+    offsets: Ints
+    """[group, row] where each group begins in `members`."""
+
+
+def fold_run(run: RunSpec) -> Fold:
+    """Choose one replica of each kind."""
+    grid = Grid(run.parallelism)
+    data = _data_index(grid)
+    chosen, of_replica = _kinds_of_replica(run, grid, data)
+    kept = np.flatnonzero(np.isin(data, chosen))
+    counts = np.bincount(of_replica, minlength=len(chosen)).astype(np.float64)
+    place_of = {int(position): place for place, position in enumerate(kept)}
+    within = _within_replica(data)
+    stand_in = np.empty(grid.positions, dtype=np.int64)
+    key_of = {(int(data[position]), int(within[position])): place for position, place in place_of.items()}
+    for position in range(grid.positions):
+        stand_in[position] = key_of[int(chosen[of_replica[data[position]]]), int(within[position])]
+    kind_of = {int(replica): kind for kind, replica in enumerate(chosen)}
+    weights = np.array([counts[kind_of[int(data[position])]] for position in kept])
+    return Fold(kept, weights, stand_in, *_kept_groups(run, grid, place_of))
+
+
+def _data_index(grid: Grid) -> Ints:
+    """Return the data-parallel index of each position."""
+    rows = cached_groups(grid.parallelism, "dp")
+    index = np.empty(grid.positions, dtype=np.int64)
+    for row in rows[: len(rows) // grid.parallelism.pp]:
+        index[grid.position(row)] = np.arange(len(row))
+    return index
+
+
+def _within_replica(data: Ints) -> Ints:
+    """Return the place of each position among those of its replica."""
+    within = np.empty(len(data), dtype=np.int64)
+    for replica in range(int(data.max()) + 1):
+        own = np.flatnonzero(data == replica)
+        within[own] = np.arange(len(own))
+    return within
+
+
+def _kinds_of_replica(run: RunSpec, grid: Grid, data: Ints) -> tuple[Ints, Ints]:
+    """Return a replica of each kind, and which kind each replica is."""
+    replicas = int(data.max()) + 1
+    if run.conditions.silicon_spread_fraction > 0 or replicas == 1:
+        return np.arange(replicas), np.arange(replicas)
+    surroundings = _surroundings(run, grid)
+    by_replica = np.array([surroundings[:, data == replica].ravel() for replica in range(replicas)])
+    _, chosen, kind = np.unique(by_replica, axis=0, return_index=True, return_inverse=True)
+    return chosen, np.asarray(kind).ravel()
+
+
+def _surroundings(run: RunSpec, grid: Grid) -> Ints:
+    """Return a number for [stage, position] that tells slots, and who works upstream of them, apart."""
+    node, degrees = run.cluster.node, run.parallelism
+    stages, positions = np.arange(degrees.pp)[:, None], np.arange(grid.positions)[None, :]
+    gpus = place_ranks(run)[grid.rank(positions, stages)]
+    stage_on = np.empty(run.cluster.gpus, dtype=np.int64)
+    stage_on[gpus] = np.broadcast_to(stages, gpus.shape)
+    code = gpus % node.gpus
+    for depth in range(max((len(node.upstream_slots(slot)) for slot in range(node.gpus)), default=0)):
+        ahead = np.array([(*node.upstream_slots(slot), *([-1] * node.gpus))[depth] for slot in range(node.gpus)])
+        upstream = ahead[gpus % node.gpus]
+        seen = np.where(upstream >= 0, stage_on[gpus // node.gpus * node.gpus + np.maximum(upstream, 0)], degrees.pp)
+        code = code * (degrees.pp + 1) + seen
+    return code
+
+
+def _kept_groups(run: RunSpec, grid: Grid, place_of: dict[int, int]) -> tuple[Ints, Ints]:
+    """List the groups of a stage by played positions only; those who are not played do as their stand-ins."""
+    members = np.zeros((len(GROUPS), len(place_of)), dtype=np.int64)
+    offsets = np.zeros((len(GROUPS), len(place_of) + 1), dtype=np.int64)
+    for place, group in enumerate(GROUPS):
+        if group == "pp":
+            continue
+        rows = cached_groups(run.parallelism, group)
+        at = row_number = 0
+        for row in grid.position(rows[: len(rows) // run.parallelism.pp]):
+            played = [place_of[position] for position in row.tolist() if position in place_of]
+            if played:
+                members[place, at : at + len(played)] = played
+                at += len(played)
+                row_number += 1
+                offsets[place, row_number] = at
+        offsets[place, row_number + 1 :] = at
+    return members, offsets

@@ -1,0 +1,188 @@
+"""One step on every GPU, each at its clock of the moment: the inner part of the loop, as machine code.
+
+A GPU works through slices; every 25 ms a box of its power ends, warms its die and, every second box, moves its clock.
+Where a collective ends a slice the members of its group wait for the last of them, polling. A pass waits for its input.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from charllm.clocks.governor import BOXES_PER_TICK, Limits, next_clock
+from charllm.jit import jit
+from charllm.loop.slices import BOARD_J, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, OTHER, POLL
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, BOXES, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, POLES = range(12)
+"""State of a GPU: clock, mean power over a second, its time, what is left of the box and what it took, boxes ended, what
+holds the clock, die temperature, what lies under its fast poles, its power over the typical,
+joules of the box that warm the die; then the poles."""
+(ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS, THERMAL_LOSS,
+ BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY) = range(17)  # fmt: skip
+"""Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest degrees,
+degrees x time, seconds under each cause, clock lost to each x time, waits in groups and for input, seconds of work."""
+SUMS = 17
+TOTALS = (ENERGY, CLOCK_S, CLOCK2_S, *range(HEAT_S, SUMS))
+"""Sums that grow with time; the others are extremes."""
+(STATIC_W, CONTEXT_W, ACTIVE_W, LEAK, REFERENCE_C, SLOPE, REFERENCE_HZ, FLOOR, MAX_HZ, POLLING_W, OFF_DIE) = range(11)
+"""Constants of a board's power, as power/board.py has them, and which share of memory's power the die never feels."""
+SHORTEST_S = 1e-12
+
+
+@jit
+def spend(
+    gpu: int, row: Floats, least_s: float, state: Floats, sums: Floats, board: Floats, limits: Limits,
+    resistance: Floats, decay: Floats, series: Floats, cluster: Floats, weight: float,
+) -> None:  # fmt: skip
+    """Let one GPU do one slice, however often its clock moves meanwhile; `least_s` bounds its length from below."""
+    mine, total = state[gpu], sums[gpu]
+    box_s = limits.tick_s / BOXES_PER_TICK
+    working = row[MATRIX] + row[OTHER] + row[BOARD_J] + row[CORE_J] + row[MATRIX_J] > 0
+    left = 1.0
+    while left > SHORTEST_S:
+        clock = mine[CLOCK]
+        matrix_clock = min(clock, limits.matrix_clock_hz)
+        length_s = max(row[MATRIX] / matrix_clock + row[OTHER] / clock + row[FIXED], row[HOST], least_s)
+        if length_s <= SHORTEST_S:
+            break
+        volts = max(board[FLOOR], 1 + board[SLOPE] * (clock - board[REFERENCE_HZ]))
+        matrix_volts = max(board[FLOOR], 1 + board[SLOPE] * (matrix_clock - board[REFERENCE_HZ]))
+        top_volts = max(board[FLOOR], 1 + board[SLOPE] * (board[MAX_HZ] - board[REFERENCE_HZ]))
+        level = clock / board[MAX_HZ] * (volts / top_volts) ** 2
+        standing = board[STATIC_W] + mine[SILICON] * board[LEAK] * (mine[TEMPERATURE] - board[REFERENCE_C])
+        standing += level * (board[CONTEXT_W] + row[POLL] * board[POLLING_W]) + (board[ACTIVE_W] if working else 0.0)
+        core = mine[SILICON] * (row[MATRIX_J] * matrix_volts**2 + row[CORE_J] * volts**2)
+        watts = standing + (core + row[BOARD_J]) / length_s
+        step_s = min(left * length_s, mine[BOX_LEFT])
+        left -= step_s / length_s
+        mine[TIME] += step_s
+        mine[BOX_LEFT] -= step_s
+        mine[BOX_J] += watts * step_s
+        mine[BOX_HEAT_J] += (watts - board[OFF_DIE] * row[BOARD_J] / length_s) * step_s
+        total[ENERGY] += watts * step_s
+        total[CLOCK_S] += clock * step_s
+        total[CLOCK2_S] += clock * clock * step_s
+        total[HEAT_S] += mine[TEMPERATURE] * step_s
+        total[PEAK_W] = max(total[PEAK_W], watts)
+        if working:
+            total[BUSY] += step_s
+        cause = int(mine[CAUSE])
+        if cause > 0:
+            total[POWER_S + cause - 1] += step_s
+            total[POWER_LOSS + cause - 1] += max(0.0, limits.clock_max_hz - clock) * step_s
+        if mine[BOX_LEFT] <= SHORTEST_S:
+            end_box(mine, total, limits, box_s, standing, resistance, decay)
+            place = int(mine[TIME] / box_s + 0.5) - 1
+            if 0 <= place < len(cluster):
+                cluster[place] += weight * mine[BOX_J] / box_s
+                if gpu < series.shape[0]:
+                    series[gpu, place, 0] = mine[BOX_J] / box_s
+                    series[gpu, place, 1] = mine[TEMPERATURE]
+                    series[gpu, place, 2] = mine[CLOCK]
+            mine[BOX_J] = 0.0
+
+
+@jit
+def end_box(
+    mine: Floats, total: Floats, limits: Limits, box_s: float, standing_w: float, resistance: Floats, decay: Floats
+) -> None:
+    """Close a box of power: warm the die, and at a tick move the clock."""
+    box_w = mine[BOX_J] / box_s
+    heat_w = mine[BOX_HEAT_J] / box_s
+    mine[BOX_HEAT_J] = 0.0
+    temperature = mine[AIR_C]
+    for pole in range(len(resistance)):
+        target = heat_w * resistance[pole]
+        mine[POLES + pole] = target + (mine[POLES + pole] - target) * decay[pole]
+        temperature += mine[POLES + pole]
+    mine[TEMPERATURE] = temperature
+    total[HOT_C] = max(total[HOT_C], temperature)
+    total[COLD_C] = min(total[COLD_C], temperature)
+    total[SENSOR_W] = max(total[SENSOR_W], box_w)
+    mine[MEAN_W] += (box_w - mine[MEAN_W]) * (1 - np.exp(-box_s / limits.mean_s))
+    mine[BOXES] += 1
+    if mine[BOXES] % BOXES_PER_TICK == 0:
+        mine[CLOCK], cause = next_clock(limits, mine[CLOCK], box_w, mine[MEAN_W], standing_w, temperature)
+        mine[CAUSE] = cause
+    mine[BOX_LEFT] = box_s
+
+
+@jit
+def play_step(
+    turns: Ints, moved_s: Floats, sent_s: Floats, first: Ints, spans: Ints, table: Floats, meets: Ints,
+    members: Ints, offsets: Ints, positions: int, tail: Floats, state: Floats, sums: Floats, board: Floats,
+    limits: Limits, resistance: Floats, decay: Floats, series: Floats, cluster: Floats, weights: Floats,
+) -> float:  # fmt: skip
+    """Play one step from time 0 of every GPU; returns when it ends. GPU g is position g % positions of a stage."""
+    end = np.full((len(turns) + 1, positions), state[0, TIME])
+    idle = np.zeros(table.shape[1])
+    sending = idle.copy()
+    sending[POLL] = tail[0, 0, POLL]
+    for turn in range(len(turns)):
+        base = turns[turn, 0] * positions
+        for at in range(positions):
+            gpu = base + at
+            wait = end[turns[turn, 2], at] + moved_s[turn] - state[gpu, TIME]
+            if wait > 0:
+                sums[gpu, INPUT_WAIT] += wait
+                spend(gpu, sending, wait, state, sums, board, limits, resistance, decay, series, cluster, weights[at])
+        for span in range(first[turns[turn, 1]], first[turns[turn, 1] + 1]):
+            for _ in range(spans[span, 2]):
+                for item in range(spans[span, 0], spans[span, 1]):
+                    for at in range(positions):
+                        spend(base + at, table[item], 0.0, state, sums, board, limits, resistance, decay, series,
+                              cluster, weights[at])  # fmt: skip
+                    if meets[item]:
+                        meet(meets[item], members, offsets, base, sending, state, sums, board, limits, resistance, decay,
+                             series, cluster, weights)  # fmt: skip
+        for at in range(positions):
+            end[turn, at] = state[base + at, TIME]
+            if sent_s[turn] > 0:
+                spend(base + at, sending, sent_s[turn], state, sums, board, limits, resistance, decay, series, cluster,
+                      weights[at])  # fmt: skip
+    return finish(tail, positions, sending, state, sums, board, limits, resistance, decay, series, cluster, weights)
+
+
+@jit
+def meet(
+    mask: int, members: Ints, offsets: Ints, base: int, waiting: Floats, state: Floats, sums: Floats, board: Floats,
+    limits: Limits, resistance: Floats, decay: Floats, series: Floats, cluster: Floats, weights: Floats,
+) -> None:  # fmt: skip
+    """Let the members of each group that a slice's collectives join wait for the last of them."""
+    for group in range(len(offsets)):
+        if not mask >> group & 1:
+            continue
+        for row in range(offsets.shape[1] - 1):
+            begin, finish_ = offsets[group, row], offsets[group, row + 1]
+            if finish_ - begin < 2:
+                continue
+            latest = 0.0
+            for place in range(begin, finish_):
+                latest = max(latest, state[base + members[group, place], TIME])
+            for place in range(begin, finish_):
+                gpu = base + members[group, place]
+                wait = latest - state[gpu, TIME]
+                if wait > 0:
+                    sums[gpu, GROUP_WAIT] += wait
+                    spend(gpu, waiting, wait, state, sums, board, limits, resistance, decay, series, cluster,
+                          weights[gpu - base])  # fmt: skip
+
+
+@jit
+def finish(
+    tail: Floats, positions: int, waiting: Floats, state: Floats, sums: Floats, board: Floats, limits: Limits,
+    resistance: Floats, decay: Floats, series: Floats, cluster: Floats, weights: Floats,
+) -> float:  # fmt: skip
+    """Wait for the last GPU, then exchange, update and end the step together: `tail[stage, part]` are slices."""
+    latest = 0.0
+    for gpu in range(len(state)):
+        latest = max(latest, state[gpu, TIME])
+    for gpu in range(len(state)):
+        wait = latest - state[gpu, TIME]
+        sums[gpu, INPUT_WAIT] += wait
+        spend(gpu, waiting, wait, state, sums, board, limits, resistance, decay, series, cluster, weights[gpu % positions])
+        for part in range(tail.shape[1]):
+            spend(gpu, tail[gpu // positions, part], 0.0, state, sums, board, limits, resistance, decay, series, cluster,
+                  weights[gpu % positions])  # fmt: skip
+    return state[0, TIME]

@@ -1,0 +1,234 @@
+"""Two time scales in one loop: a step is played with its sinks held, then sinks are carried on at the power it drew.
+
+A step lasts seconds and its sinks move in tens of seconds, so that a step is played again only when they have moved.
+The steady state is where played power and the sinks it warms agree; a run from cold is played at moments in between.
+
+Ignores: how the sinks of one step move within it (a step is taken to be short beside their time constant).
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from charllm.clocks.governor import BOXES_PER_TICK, Limits, limits_of
+from charllm.cost.calibration import CALIBRATION
+from charllm.heat.network import SINK, network, steady_state_k
+from charllm.layout.grid import Grid
+from charllm.layout.placement import place_ranks
+from charllm.loop import play
+from charllm.loop.fold import Fold, fold_run
+from charllm.loop.slices import BOARD_J, CHANNELS, COLUMNS, CORE_J, FIXED, MATRIX_J, POLL, Slices, cut_passes
+from charllm.power.board import Energy
+from charllm.power.ops import op_energy
+from charllm.spec.hardware import Gpu
+from charllm.spec.run import RunSpec
+from charllm.timeline.engine import Floats
+from charllm.timeline.step_time import StepTime, hop_seconds
+from charllm.timeline.unfolded import order_turns
+from charllm.workload.step import Step
+from charllm.workload.sync import optimizer_ops, step_sync
+
+Ints = NDArray[np.int64]
+
+SETTLED_K = 0.05
+"""Sinks that move less between two plays are steady."""
+MOST_PLAYS = 24
+MOST_SERIES = 64
+"""GPUs whose signals are kept."""
+LEAST_PLAY_S = 2.0
+"""Short steps are played several times over, for the governor looks back over a second."""
+LONGEST_SERIES = 20_000
+SETTLED_FRACTION, DAMPING = 5e-4, 0.7
+START_W = 500.0
+"""Power from which poles and means begin; the loop ends the same from any."""
+
+
+class Played(NamedTuple):
+    """What a step did to every played GPU, [stage x position] in play order, once it repeats itself."""
+
+    step_time_s: float
+    sums: Floats
+    """[gpu, sum] of one step: see loop/play.py."""
+    sink_k: Floats
+    """[gpu] rise of its sink."""
+    series: Floats
+    """[gpu, box, (watts, degrees, hertz)] of the first GPUs."""
+    cluster_w: Floats
+    """[box] all GPUs together."""
+    box_s: float
+    plays: int
+
+
+class Machine(NamedTuple):
+    """What stays the same from play to play."""
+
+    run: RunSpec
+    open_s: float
+    """Length of the step at the clocks its prices hold at."""
+    slices: Slices
+    fold: Fold
+    turns: Ints
+    moved_s: Floats
+    sent_s: Floats
+    tail: Floats
+    board: Floats
+    limits: Limits
+    resistance: Floats
+    decay: Floats
+    weights: Floats
+    gpus: Ints
+    """[played] its GPU in the cluster."""
+    stand_ins: Ints
+    """[GPU of the cluster] who is played for it."""
+    silicon: Floats
+    """[played] its power over the typical, at equal work."""
+
+
+def build_machine(step: Step, timed: StepTime) -> Machine:
+    """Lay out everything a play needs."""
+    run, degrees = step.run, step.run.parallelism
+    gpu, fold = run.cluster.gpu, fold_run(run)
+    turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
+    hop_s = np.append(hop_seconds(step, CALIBRATION), 0.0)
+    limits, net = limits_of(gpu, run.conditions), network(run.cluster.node, run.cluster.cooling)
+    box_s = limits.tick_s / BOXES_PER_TICK
+    played, stand_ins = _places(run, fold)
+    return Machine(
+        run=run,
+        open_s=timed.step_time_s,
+        slices=cut_passes(run, timed),
+        fold=fold,
+        turns=np.stack([turns.stage, turns.program, turns.source], axis=1),
+        moved_s=hop_s[turns.hop_in],
+        sent_s=hop_s[turns.hop_out] * ("pp" not in degrees.overlap),
+        tail=np.array([_tail(step, timed, stage) for stage in range(degrees.pp)]),
+        board=board_constants(gpu),
+        limits=limits,
+        resistance=np.ascontiguousarray(net.resistance_k_per_w[0, :SINK]),
+        decay=np.exp(-box_s / net.time_s[0, :SINK]),
+        weights=fold.weights,
+        gpus=played,
+        stand_ins=stand_ins,
+        silicon=_silicon(run, played),
+    )
+
+
+def board_constants(gpu: Gpu) -> Floats:
+    """Return a board's constants in the order that loop/play.py reads them."""
+    power = gpu.power
+    return np.array([
+        power.static_w, power.context_w, power.active_w, power.leakage_w_per_k, power.reference_c,
+        power.voltage_slope_per_hz, power.voltage_reference_hz, power.voltage_floor_fraction, gpu.clock_max_hz,
+        power.polling_w, gpu.heat.memory_byte_heat_j / max(power.memory_byte_j, 1e-15),
+    ])  # fmt: skip
+
+
+def _places(run: RunSpec, fold: Fold) -> tuple[Ints, Ints]:
+    """Return the GPU of each played one, and who is played for each GPU of the cluster."""
+    grid = Grid(run.parallelism)
+    stages = np.arange(run.parallelism.pp)[:, None]
+    placed = place_ranks(run)
+    played = placed[grid.rank(fold.positions[None, :], stages)].ravel()
+    everyone = placed[grid.rank(np.arange(grid.positions)[None, :], stages)]
+    stand_ins = np.empty(run.cluster.gpus, dtype=np.int64)
+    stand_ins[everyone] = stages * len(fold.positions) + fold.stand_in[None, :]
+    return played, stand_ins
+
+
+def _silicon(run: RunSpec, played: Ints) -> Floats:
+    """Draw each die's power over the typical; a GPU has the same die however many are played."""
+    spread = run.conditions.silicon_spread_fraction
+    drawn = np.random.default_rng(run.conditions.seed).standard_normal(run.cluster.gpus) if spread else None
+    return np.exp(spread * drawn[played]) if drawn is not None else np.ones(len(played))
+
+
+def _tail(step: Step, timed: StepTime, stage: int) -> Floats:
+    """Return what ends a step on one stage: exchange of gradients and weights, update, and the rest, as slices."""
+    run, gpu = step.run, step.run.cluster.gpu
+    labels, own = timed.stages[stage], timed.passes[stage :: run.parallelism.pp]
+    in_passes = run.microbatches * sum(part.labels.get("dp_exposed", 0.0) for one in own for part in one)
+    whole_s = timed.step_time_s - float(max(timed.events.free_s))
+    exchange_s = min(whole_s, max(0.0, labels["dp_exposed"] - in_passes))
+    update_s = min(whole_s - exchange_s, labels["optimizer"])
+    ops = (step_sync(step, stage), optimizer_ops(step, stage))
+    energies = [_total(op_energy(op, gpu, run.framework) for op in part) for part in ops]
+    rows = np.zeros((3, COLUMNS))
+    rows[:, FIXED] = exchange_s, update_s, whole_s - exchange_s - update_s
+    rows[0, POLL] = CHANNELS / gpu.multiprocessors
+    for row, energy in zip(rows, energies, strict=False):
+        # What is hidden under compute has no time of its own here, nor its energy.
+        if row[FIXED] > 0:
+            row[MATRIX_J], row[CORE_J], row[BOARD_J] = energy
+    return rows
+
+
+def _total(energies: Iterable[Energy]) -> Energy:
+    total = Energy()
+    for energy in energies:
+        total = total.plus(energy)
+    return total
+
+
+def start_state(machine: Machine, power_w: float = START_W, clock_fraction: float = 1.0) -> Floats:
+    """Return GPUs that have drawn some power for long."""
+    state = np.zeros((len(machine.gpus), play.POLES + len(machine.resistance)))
+    state[:, play.CLOCK] = clock_fraction * machine.limits.clock_max_hz
+    state[:, play.MEAN_W] = power_w
+    state[:, play.BOX_LEFT] = machine.limits.tick_s / BOXES_PER_TICK
+    state[:, play.SILICON] = machine.silicon
+    state[:, play.POLES :] = power_w * machine.resistance
+    return state
+
+
+def sink_target_k(machine: Machine, power_w: Floats) -> Floats:
+    """Return the rise of each played GPU's sink that the power of its whole node leads to."""
+    cluster = machine.run.cluster
+    by_node = power_w[machine.stand_ins].reshape(cluster.nodes, cluster.node.gpus)
+    rises = steady_state_k(by_node, network(cluster.node, cluster.cooling))[..., SINK]
+    return np.asarray(rises.ravel()[machine.gpus])
+
+
+def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
+    """Play a step with sinks held, several times over when it is short; `state` moves on."""
+    repeats = max(1, int(np.ceil(LEAST_PLAY_S / machine.open_s)))
+    box_s = machine.limits.tick_s / BOXES_PER_TICK
+    boxes = min(LONGEST_SERIES, int(2 * repeats * machine.open_s / box_s) + 8)
+    series = np.zeros((min(MOST_SERIES, len(state)), boxes, 3))
+    cluster_w = np.zeros(boxes)
+    sums = np.zeros((len(state), play.SUMS))
+    sums[:, play.COLD_C] = np.inf
+    sums[:, play.HOT_C] = -np.inf
+    state[:, play.AIR_C] = machine.run.cluster.cooling.inlet_c + sink_k
+    state[:, play.TEMPERATURE] = state[:, play.AIR_C] + state[:, play.POLES :].sum(axis=1)
+    state[:, play.TIME] = 0.0
+    slices, fold = machine.slices, machine.fold
+    ended_s = 0.0
+    for _ in range(repeats):
+        ended_s = play.play_step(
+            machine.turns, machine.moved_s, machine.sent_s, slices.first, slices.spans, slices.table, slices.meets,
+            fold.members, fold.offsets, len(fold.positions), machine.tail, state, sums, machine.board, machine.limits,
+            machine.resistance, machine.decay, series, cluster_w, machine.weights,
+        )  # fmt: skip
+    sums[:, list(play.TOTALS)] /= repeats
+    full = int(ended_s / box_s)
+    return Played(ended_s / repeats, sums, sink_k, series[:, :full], cluster_w[:full], box_s, repeats)
+
+
+def play_to_steady(machine: Machine, state: Floats | None = None) -> Played:
+    """Play until sinks and power agree."""
+    state = start_state(machine) if state is None else state
+    sink_k = sink_target_k(machine, np.full(len(state), START_W))
+    before_s, plays = 0.0, 0
+    while True:
+        played = play_once(machine, state, sink_k)
+        plays += 1
+        target_k = sink_target_k(machine, played.sums[:, play.ENERGY] / played.step_time_s)
+        moved_k = float(np.max(np.abs(target_k - sink_k)))
+        settled = moved_k < SETTLED_K and abs(played.step_time_s / max(before_s, 1e-12) - 1) < SETTLED_FRACTION
+        if settled or plays == MOST_PLAYS:
+            return played._replace(plays=plays)
+        # From the third play on in smaller moves, for a throttled GPU cools when it is warmed.
+        sink_k = sink_k + (target_k - sink_k) * (1.0 if plays < 3 else DAMPING)
+        before_s = played.step_time_s

@@ -1,0 +1,1 @@
+"""Activity to watts."""

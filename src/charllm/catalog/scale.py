@@ -27,14 +27,14 @@ ENERGIES = {
 }
 """Of an H200; taken over as they are."""
 RESISTANCES = {
-    "die_resistance_k_per_w": 0.0289,
-    "base_resistance_k_per_w": 0.0158,
-    "sink_resistance_k_per_w": 0.0104,
+    "die_resistance_k_per_w": 0.0299,
+    "base_resistance_k_per_w": 0.0171,
+    "sink_resistance_k_per_w": 0.0091,
     "memory_board_resistance_k_per_w": 0.025,
-    "memory_resistance_k_per_w": 0.09,
+    "memory_resistance_k_per_w": 0.094,
 }
 """Of a GPU of 700 W in an air-cooled node of eight (benchmarks/fit_heat.py); scale with 1 / cap."""
-TIMES = {"die_time_s": 0.3, "base_time_s": 9.8, "sink_time_s": 44.0, "memory_byte_heat_j": 49e-12}
+TIMES = {"die_time_s": 0.31, "base_time_s": 10.6, "sink_time_s": 46.3, "memory_byte_heat_j": 47e-12}
 PRODUCT_BYTES_PER_FLOP = 1.1e-3
 """Memory traffic of large products over their arithmetic, on an H200."""
 NARROW_ENERGY = {"fp8_flop_j": 0.5, "fp4_flop_j": 0.25}

@@ -1,12 +1,12 @@
 """Predict temperature from recorded power alone, and score it against the recorded temperature.
 
-Measured temperature is read only in the first second, and there only while power stays what it first was: it gives each
-GPU's ambient and how warm base and sink already are. Equation, over GPUs i of a node that start alike:
+Measured temperature is read only in the first second, and there only while power stays what it first was: it gives
+each GPU's ambient and how long it has been at that power. Equation, over GPUs i that rested and then started alike:
 
-    T_i = ambient + a_i + R_die P_i + w (base and sink at steady state under P_i)
+    T_i = ambient_i + sum over poles of steady_k(P_i) - (steady_k(P_i) - steady_k(idle)) (1 - w)^(time_sink / time_k)
 
-One `w` is shared (1: steady; prior 1 +- 0.5), a_i is what is left. Slots whose sinks differ tell `w` from the ambient;
-with one GPU, or GPUs alike, the start counts as steady.
+One warmth `w` is shared (1: steady; prior 1 +- 0.5) and chosen so that ambients agree best: slots whose sinks differ
+tell it. With one GPU, or GPUs alike, the start counts as steady.
 
 Traffic is not recorded, so memory heat is assumed: in proportion to power, as in training; and that of a full-speed
 copy while the clock is the highest, power is steady and near the cap, because matrix work there would meet the cap.
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from charllm.catalog.resolve import resolve_cluster
 from charllm.catalog.tables import entries, find
 from charllm.errors import SpecError
-from charllm.heat.network import Network, advance, network, steady_state_k, temperature_c
+from charllm.heat.network import SINK, Network, advance, network, steady_state_k, temperature_c
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.validate.heat_trace import Trace
 
@@ -36,7 +36,7 @@ TRAFFIC_BYTES_PER_J = 1.6e9
 STREAM_W_FRACTION = (0.74, 0.80)
 STREAM_STEADY_FRACTION = 0.15
 """At the highest clock, power between these shares of the cap and as steady as this over a second is memory's."""
-STEADY_S = 5.0
+STEADY_S = 3.0
 STEADY_FRACTION = 0.05
 
 
@@ -103,11 +103,13 @@ def describe(error: Floats, times_s: Floats, steady: NDArray[np.bool_]) -> dict[
     }
 
 
-def predict(trace: Trace, net: Network, gpu: Gpu) -> tuple[Floats, Start]:
-    """Return the temperature of each GPU at each reading, from power alone and the first second."""
-    power = _centred(trace)
-    traffic = assumed_traffic_bytes_per_s(trace, power, gpu)
-    start = find_start(trace, power, traffic, net)
+def predict(trace: Trace, net: Network, gpu: Gpu, traffic_bytes_per_s: Floats | None = None) -> tuple[Floats, Start]:
+    """Return the temperature of each GPU at each reading, from power and the first second; traffic if it is known."""
+    power = centred_power_w(trace)
+    traffic = traffic_bytes_per_s
+    if traffic is None:
+        traffic = assumed_traffic_bytes_per_s(trace, power, gpu)
+    start = find_start(trace, power, traffic, net, gpu.power.idle_w)
     state, shown = start.state_k, np.empty_like(power)
     shown[0] = temperature_c(state, start.ambient_c)
     steps = np.diff(trace.times_s)
@@ -117,33 +119,33 @@ def predict(trace: Trace, net: Network, gpu: Gpu) -> tuple[Floats, Start]:
     return shown, start
 
 
-def find_start(trace: Trace, power: Floats, traffic: Floats, net: Network) -> Start:
+def find_start(trace: Trace, power: Floats, traffic: Floats, net: Network, idle_w: float) -> Start:
     """Return ambient and rises at the first reading."""
-    first = _first_readings(trace)
+    first = first_readings(trace)
     shown = trace.temperature_c[first].mean(axis=0)
-    now = steady_state_k(power[first].mean(axis=0), net, traffic[first].mean(axis=0))
-    past = now if trace.past_power_w is None else steady_state_k(trace.past_power_w, net)
-    slow = past[:, 1:].sum(axis=1)
-    warmth = _warmth(shown - past.sum(axis=1), slow) if trace.past_power_w is None else 1.0
-    state = past.copy()
-    state[:, 1:] *= warmth
-    return Start(shown - state.sum(axis=1), state, warmth)
+    if trace.past_power_w is not None:
+        state = steady_state_k(trace.past_power_w, net)
+        return Start(shown - state.sum(axis=1), state, 1.0)
+    idle = steady_state_k(np.full(net.slots, idle_w), net)
+    steady = steady_state_k(power[first].mean(axis=0), net, traffic[first].mean(axis=0))
+    best = min(
+        np.linspace(0.0, 1.0, 101), key=lambda warmth: _oddness(shown, _warmed(idle, steady, warmth, net), warmth)
+    )
+    state = _warmed(idle, steady, float(best), net)
+    return Start(shown - state.sum(axis=1), state, float(best))
 
 
-def _warmth(left: Floats, slow: Floats) -> float:
-    """Fit ambient and warmth to the GPUs of a node; one that is odd counts little."""
-    weight = np.ones_like(left)
-    rows = np.stack([np.ones_like(slow), slow], axis=1)
-    warmth = 1.0
-    left = left - np.median(left)
-    for _ in range(20):
-        scale = np.sqrt(weight)[:, None] / AMBIENT_SPREAD_K
-        table = np.concatenate([rows * scale, [[0.0, 1 / WARMTH_SPREAD]]])
-        aim = np.concatenate([left * scale[:, 0], [0.0]])
-        fit = np.linalg.lstsq(table, aim, rcond=None)[0]
-        weight = 1 / (1 + ((left - rows @ fit) / (2 * AMBIENT_SPREAD_K)) ** 2)
-        warmth = float(np.clip(1 + fit[1], 0.0, 1.5))
-    return warmth
+def _warmed(idle: Floats, steady: Floats, warmth: float, net: Network) -> Floats:
+    """Return the rises of GPUs that rested and then ran until their sinks came so far; faster poles came further."""
+    left = (1 - warmth) ** (net.time_s[:, SINK, None] / net.time_s)
+    return np.asarray(steady + (idle - steady) * left)
+
+
+def _oddness(shown: Floats, state: Floats, warmth: float) -> float:
+    """Return how unlikely a warmth is: ambients of one node should agree, and an odd one counts little."""
+    ambient = shown - state.sum(axis=1)
+    apart = (ambient - np.median(ambient)) / AMBIENT_SPREAD_K
+    return float(2 * np.log1p(apart**2 / 2).sum() + ((1 - warmth) / WARMTH_SPREAD) ** 2)
 
 
 def assumed_traffic_bytes_per_s(trace: Trace, power: Floats, gpu: Gpu) -> Floats:
@@ -163,13 +165,13 @@ def assumed_traffic_bytes_per_s(trace: Trace, power: Floats, gpu: Gpu) -> Floats
 
 
 def steady_readings(trace: Trace) -> NDArray[np.bool_]:
-    """Mark the readings before which power has stayed within 5 % of its mean for 5 s."""
+    """Mark the readings before which power has stayed within 5 % of its mean for 3 s."""
     low, high, mean = _over_last(trace.times_s, trace.power_w, STEADY_S)
     begun = (trace.times_s - trace.times_s[0] >= STEADY_S)[:, None]
     return np.asarray(begun & (high - low <= 2 * STEADY_FRACTION * mean))
 
 
-def _first_readings(trace: Trace) -> slice:
+def first_readings(trace: Trace) -> slice:
     """Return the readings of the first second before any GPU's power changes."""
     early = int(np.searchsorted(trace.times_s, trace.times_s[0] + START_S, side="right"))
     power = trace.power_w[:early]
@@ -177,7 +179,7 @@ def _first_readings(trace: Trace) -> slice:
     return slice(0, int(np.argmax(changed)) if changed.any() else early)
 
 
-def _centred(trace: Trace) -> Floats:
+def centred_power_w(trace: Trace) -> Floats:
     """Move readings that are means of the past to the middle of what they are means of."""
     if trace.average_s == 0.0:
         return trace.power_w
@@ -201,7 +203,7 @@ def _over_last(times_s: Floats, values: Floats, length_s: float) -> tuple[Floats
 
 def _baseline(trace: Trace, net: Network, steady: NDArray[np.bool_]) -> dict[str, float | None]:
     """Score one resistance without lags: what a table of steady temperatures would say."""
-    first = _first_readings(trace)
+    first = first_readings(trace)
     rise = steady_state_k(trace.power_w, net).sum(axis=-1)
     ambient = (trace.temperature_c[first] - rise[first]).mean(axis=0)
     return describe(ambient + rise - trace.temperature_c, trace.times_s, steady)

@@ -34,12 +34,14 @@ ENERGIES = {
 }
 """Of an H200; taken over as they are."""
 RESISTANCES = {
-    "die_resistance_k_per_w": 0.0315,
-    "base_resistance_k_per_w": 0.0082,
-    "sink_resistance_k_per_w": 0.021,
+    "die_resistance_k_per_w": 0.0299,
+    "base_resistance_k_per_w": 0.0171,
+    "sink_resistance_k_per_w": 0.0091,
+    "memory_board_resistance_k_per_w": 0.025,
+    "memory_resistance_k_per_w": 0.094,
 }
-"""Of an H200; scale with 1 / cap."""
-TIMES = {"die_time_s": 0.127, "base_time_s": 1.3, "sink_time_s": 25.0, "memory_byte_heat_j": 40e-12}
+"""Of a GPU of 700 W in an air-cooled node of eight (benchmarks/fit_heat.py); scale with 1 / cap."""
+TIMES = {"die_time_s": 0.31, "base_time_s": 10.6, "sink_time_s": 46.3, "memory_byte_heat_j": 47e-12}
 PRODUCT_BYTES_PER_FLOP = 1.1e-3
 """Memory traffic of large products over their arithmetic, on an H200."""
 NARROW_ENERGY = {"fp8_flop_j": 0.5, "fp4_flop_j": 0.25}
@@ -57,7 +59,10 @@ def fill_board(gpu: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]]) -
         **ENERGIES,
         **given["power"],
     }
-    heat = {**{name: value / watts for name, value in RESISTANCES.items()}, **TIMES, **given["heat"]}
+    resistances = {name: value / watts for name, value in RESISTANCES.items()}
+    # A package has one sink, chosen for the watts of all its GPUs.
+    resistances["sink_resistance_k_per_w"] /= gpu.get("package_gpus", 1)
+    heat = {**resistances, **TIMES, **given["heat"]}
     governor = dict(given["governor"])
     if "flop_j" not in power:
         power["flop_j"] = _product_energy_j(gpu, power, cap_w * governor.get("hold_fraction", 0.987))

@@ -18,7 +18,7 @@ COMMANDS = {
     "bench": "time the ops of a GPU with their watts, clocks and degrees",
     "compare": "put two runs side by side",
     "catalog": "show what is known about models, GPUs, nodes, clusters, studies",
-    "validate": "score predictions against published measurements",
+    "validate": "score predictions against measurements",
 }
 """Name: what it does. The command itself is the module of the same name in this folder."""
 

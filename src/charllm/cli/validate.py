@@ -1,34 +1,58 @@
-"""Score predictions against published measurements.
+"""Score predictions against measurements.
 
 `results FILE.csv` reads a table of published training runs: step time is scored (tokens per second converted), and
 memory in the measure each source prints. Measured columns are read only after every row has been predicted.
+`heat FILE.csv --gpu NAME` reads recorded power and temperature, and predicts the temperature from the power alone.
 """
 
 import argparse
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+from charllm.errors import SpecError
 from charllm.report.tables import render_table
+from charllm.validate.heat import score_heat
+from charllm.validate.heat_trace import read_trace
 from charllm.validate.memory import MemoryScore, Skipped, read_rows, score_memory, summarise
 from charllm.validate.scores import TimeScore, baseline_errors, describe_by, describe_errors, order_pairs
 from charllm.validate.time import Prediction, predict_rows
 
 
+class Scoring(NamedTuple):
+    """How one kind of file is scored and shown."""
+
+    score: Callable[[str, str], dict[str, Any]]
+    render: Callable[[dict[str, Any]], str]
+    needs_gpu: bool
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    parser.add_argument("what", choices=["results"], help="what the file holds")
+    parser.add_argument("what", choices=list(SCORINGS), help="what the file holds")
     parser.add_argument("file", metavar="FILE.csv", help="the measurements")
+    parser.add_argument("--gpu", metavar="NAME", help="the GPU that was read, as in `charllm catalog gpus`")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Score and print."""
-    rows = read_rows(arguments.file)
-    predictions, skipped = predict_rows(rows)
-    memory = score_memory(rows)
-    table = _as_table(len(rows), predictions, skipped, *memory)
-    print(json.dumps(table, indent=2) if arguments.json else _render(table))
+    scoring = SCORINGS[arguments.what]
+    if scoring.needs_gpu and not arguments.gpu:
+        raise SpecError("--gpu", arguments.gpu, "required: a name from `charllm catalog gpus`, such as h200")
+    table = scoring.score(arguments.file, arguments.gpu or "")
+    print(json.dumps(table, indent=2, allow_nan=False) if arguments.json else scoring.render(table))
     return 0
+
+
+def _score_results(path: str, _gpu: str) -> dict[str, Any]:
+    rows = read_rows(path)
+    predictions, skipped = predict_rows(rows)
+    return _as_table(len(rows), predictions, skipped, *score_memory(rows))
+
+
+def _score_heat(path: str, gpu: str) -> dict[str, Any]:
+    return score_heat(read_trace(path), gpu)
 
 
 def _as_table(
@@ -80,7 +104,7 @@ def _prediction(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-def _render(table: dict[str, Any]) -> str:
+def _render_results(table: dict[str, Any]) -> str:
     columns = ["", "rows", "median |error|", "90th percentile", "mean error"]
     groups = {
         "all": table,
@@ -110,3 +134,29 @@ def _render(table: dict[str, Any]) -> str:
 def _cells(group: dict[str, Any]) -> list[str]:
     names = ("median_abs_error_fraction", "p90_abs_error_fraction", "mean_error_fraction")
     return [str(group["scored"]), *("-" if group[name] is None else f"{100 * group[name]:.1f} %" for name in names)]
+
+
+def _render_heat(table: dict[str, Any]) -> str:
+    names = ("rmse_k", "rmse_with_offset_k", "rmse_1s_k", "mean_error_k", "max_error_k", "steady_error_k")
+    columns = ["", "ambient C", "RMSE K", "with offset", "of 1 s means", "mean error", "largest", "steady |error|"]
+    groups = [(f"GPU {row['gpu']}", f"{row['ambient_c']:.1f}", row) for row in table["gpus"]]
+    groups += [("all", "", table)] if len(groups) > 1 else []
+    groups += [("one resistance, no lag", "", table["baseline"])]
+    cells = [
+        [name, ambient, *("-" if row[key] is None else f"{row[key]:.2f}" for key in names)]
+        for name, ambient, row in groups
+    ]
+    title = f"Temperature from power alone, {table['gpu']} in {table['node']}, {table['seconds']:.0f} s"
+    parts = [render_table(title, columns, cells)]
+    if table["gap_error_k"] is not None:
+        parts.append(f"rear slots less front slots: {table['gap_error_k']:+.2f} K against the recorded difference")
+    offsets = ", ".join(f"{row['offset_k']:+.2f}" for row in table["gpus"])
+    parts.append(f"offset of each GPU that would remove its mean error: {offsets} K")
+    return "\n".join(parts)
+
+
+SCORINGS = {
+    "results": Scoring(_score_results, _render_results, needs_gpu=False),
+    "heat": Scoring(_score_heat, _render_heat, needs_gpu=True),
+}
+"""What a file may hold."""

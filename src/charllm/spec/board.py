@@ -56,13 +56,15 @@ class Governor:
 class Heat:
     """Constants of heat/network.py, where the equation stands."""
 
-    die_resistance_k_per_w: float = number("From die to base, the part that follows within a second.", 0, 10)
+    die_resistance_k_per_w: float = number("From die to base, the part that follows at once.", 0, 10)
     die_time_s: float = number("Its time constant.", 1e-3, 1e3)
     base_resistance_k_per_w: float = number("From base to sink.", 0, 10)
     base_time_s: float = number("Its time constant.", 1e-3, 1e4)
-    sink_resistance_k_per_w: float = number("From sink to the air or coolant of its own slot.", 0, 10)
+    sink_resistance_k_per_w: float = number("From the sink, a package's own, to the air or coolant.", 1e-6, 10)
     sink_time_s: float = number("Its time constant.", 1e-2, 1e5)
     memory_byte_heat_j: float = number("Heat of a byte of memory traffic that never reaches the die.", 0, 1e-8)
+    memory_board_resistance_k_per_w: float = number("Warming of memory by the board's power.", 0, 10)
+    memory_resistance_k_per_w: float = number("Warming of memory by the heat of its own traffic.", 0, 10)
 
     def __post_init__(self) -> None:
         check_fields(self)

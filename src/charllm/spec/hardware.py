@@ -7,6 +7,7 @@ from charllm.spec.board import Governor, Heat, Power
 from charllm.spec.fields import check_fields, choice, count, counts, flag, number, text
 
 COOLINGS = ("air", "liquid", "immersion")
+READ_AT = ("dc", "wall")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,22 @@ class Node:
     pcie_bandwidth_bytes_per_s: float = number("Host bandwidth of one GPU, each way.", 1e8, 1e13)
     in_switch_reduction: bool = flag("Whether the scale-up switch can reduce (NVLS).", False)
     upstream: tuple[int, ...] = counts("For each slot the slot the air passes before it, or -1.", -1, 1023)
+    preheat_k_per_w: float = number("Warming of a slot's air by each watt of each slot upstream.", 0, 1, 0.0)
+    rear_sink_fraction: float = number(
+        "Sink resistance of a slot with others upstream, over one without.", 0.1, 10, 1.0
+    )
+    package_skew_fraction: float = number(
+        "Sink resistance of a package's last GPU less its first's, over their mean.", 0, 1, 0.0
+    )
+    base_resistance_k_per_w: float | None = number("From base to sink here; none: the GPU's own figure.", 0, 10, None)
+    base_time_s: float | None = number("Its time constant; none: the GPU's own figure.", 1e-3, 1e4, None)
+    sink_resistance_k_per_w: float | None = number(
+        "From a front slot's sink to its air; none: the GPU's own figure.", 1e-6, 10, None
+    )
+    sink_time_s: float | None = number("Its time constant; none: the GPU's own figure.", 1e-2, 1e5, None)
+    overhead_w: float = number("Drawn by processors, adapters, drives and boards beside the GPUs.", 0, 1e5, 0.0)
+    fan_w: float = number("Drawn by the fans at their usual speed, where air cools.", 0, 1e5, 0.0)
+    supply_fraction: float = number("Efficiency of the power supplies.", 0.5, 1, 0.94)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -119,6 +136,8 @@ class Cooling:
 
     kind: str = choice("Air, cold plates or immersion.", COOLINGS, "air")
     inlet_c: float = number("Temperature of the air or coolant that enters a node.", -20.0, 80.0, 25.0)
+    flow_fraction: float = number("Air or coolant that passes, over the usual.", 0.1, 4.0, 1.0)
+    read_at: str = choice("Side of the power supplies on which node power is read.", READ_AT, "dc")
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -1,0 +1,215 @@
+"""How warm the GPUs of a node become: a sum of first-order poles per GPU, slots joined by air and by shared sinks.
+
+Equation: the sensor shows inlet + x_die + x_base + x_sink, and each rise follows what drives it,
+
+    time_k dx_k/dt = target_k - x_k
+    target_die, target_base = R_die, R_base  (P - memory_byte_heat B)
+    target_sink = R_sink (sum of P over the package) + sum over upstream slots of preheat P
+
+with P the board's power and B its memory traffic in bytes per second: heat of memory stacks reaches the sink, not the
+die's sensor. Power that is constant over a step is carried exactly, so the result does not depend on the step. Air
+passes a chassis in well under a second: what a GPU gives to it reaches those downstream at once and warms their sinks
+with the sinks' own time.
+
+Flow: a sink's resistance falls with flow^-0.8 (forced convection over fins and in channels, Dittus and Boelter 1930),
+the air's warming with 1 / flow (its heat capacity); conduction through die and base does not care.
+
+Source: poles of one H200 and of a public 8-GPU node (benchmarks/fit_heat.py); catalog/nodes for slots and preheat.
+Ignores: hot spots within a die, heat stored upstream before it is given to the air, recirculation from outlet to inlet,
+radiation, fans that follow temperature (flow is a setting), warming of coolant along cold plates in series.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from charllm.spec.board import Heat
+from charllm.spec.hardware import Cooling, Node
+
+Floats = NDArray[np.float64]
+
+POLE_NAMES = ("die", "base", "sink")
+SINK = 2
+"""The pole that hands heat over to air or coolant."""
+FLOW_EXPONENT = -0.8
+
+
+class Medium(NamedTuple):
+    """What a cooling does to the resistances of an air-cooled node."""
+
+    base_fraction: float
+    sink_fraction: float
+    preheat_fraction: float
+
+
+MEDIA = {
+    "air": Medium(1.0, 1.0, 1.0),
+    # 8 H100 under cold plates at 600-690 W: 41-50 C with coolant near 25 C (arXiv:2507.16781), 0.035 K/W in all.
+    "liquid": Medium(0.25, 0.25, 0.0),
+    # Assumed: a bath takes heat from the same fins better than air does, and warms all slots alike.
+    "immersion": Medium(1.0, 0.7, 0.0),
+}
+
+
+class Poles(NamedTuple):
+    """Resistance and time constant of each pole of each slot, both [slots, poles]."""
+
+    resistance_k_per_w: Floats
+    time_s: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """A node's heat as plain arrays; `neighbour_k_per_w[i, j]`: how far a watt in slot j warms the sink of slot i."""
+
+    resistance_k_per_w: Floats
+    time_s: Floats
+    neighbour_k_per_w: Floats
+    air_k_per_w: Floats
+    memory_byte_heat_j: float
+    package_gpus: int
+
+    @property
+    def slots(self) -> int:
+        """GPUs of the node."""
+        return len(self.resistance_k_per_w)
+
+
+def poles(node: Node, cooling: Cooling) -> Poles:
+    """Return the poles of each slot of a node under a cooling."""
+    heat, medium = node.gpu.heat, MEDIA[cooling.kind]
+    base, base_time = _given(node.base_resistance_k_per_w, heat.base_resistance_k_per_w), node.base_time_s
+    sink, sink_time = _given(node.sink_resistance_k_per_w, heat.sink_resistance_k_per_w), node.sink_time_s
+    base_fraction, sink_fraction = medium.base_fraction, medium.sink_fraction * cooling.flow_fraction**FLOW_EXPONENT
+    slots = np.ones(node.gpus)
+    resistance = np.stack(
+        [
+            slots * heat.die_resistance_k_per_w,
+            slots * base * base_fraction,
+            _slot_fractions(node) * sink * sink_fraction,
+        ],
+        axis=1,
+    )
+    # A metal's heat capacity stays when its resistance changes: the time constant is their product.
+    time_s = np.stack(
+        [
+            slots * heat.die_time_s,
+            slots * _given(base_time, heat.base_time_s) * base_fraction,
+            slots * _given(sink_time, heat.sink_time_s) * sink_fraction,
+        ],
+        axis=1,
+    )
+    return Poles(resistance, time_s)
+
+
+def preheat_matrix(node: Node, cooling: Cooling) -> Floats:
+    """Return how far a watt in slot j warms the air of slot i, in K/W [slots, slots]."""
+    each = node.preheat_k_per_w * MEDIA[cooling.kind].preheat_fraction / cooling.flow_fraction
+    matrix = np.zeros((node.gpus, node.gpus))
+    for slot in range(node.gpus):
+        for ahead in node.upstream_slots(slot):
+            if ahead != slot:
+                matrix[slot, ahead] = each
+    return matrix
+
+
+@lru_cache(maxsize=256)
+def network(node: Node, cooling: Cooling) -> Network:
+    """Return all that is needed to step a node's temperatures; built once for equal nodes."""
+    resistance, time_s = poles(node, cooling)
+    air = preheat_matrix(node, cooling)
+    package = np.arange(node.gpus) // node.gpu.package_gpus
+    mates = (package[:, None] == package[None, :]) & ~np.eye(node.gpus, dtype=bool)
+    neighbour = air + np.where(mates, resistance[:, SINK, None], 0.0)
+    for array in (resistance, time_s, air, neighbour):
+        array.flags.writeable = False
+    heat = node.gpu.heat
+    return Network(resistance, time_s, neighbour, air, heat.memory_byte_heat_j, node.gpu.package_gpus)
+
+
+def steady_state_k(power_w: ArrayLike, net: Network, memory_bytes_per_s: ArrayLike = 0.0) -> Floats:
+    """Return the rises [..., slots, poles] at which heat out equals heat in, to which constant power drives them."""
+    power = np.asarray(power_w, dtype=np.float64)
+    on_die = np.maximum(power - net.memory_byte_heat_j * np.asarray(memory_bytes_per_s, dtype=np.float64), 0.0)
+    target = net.resistance_k_per_w * on_die[..., None]
+    target[..., SINK] = net.resistance_k_per_w[:, SINK] * power + power @ net.neighbour_k_per_w.T
+    return target
+
+
+def decay(dt_s: float, net: Network) -> Floats:
+    """Return the share of a difference that is left after a time, [slots, poles]."""
+    return np.asarray(np.exp(-dt_s / net.time_s))
+
+
+def advance(
+    state_k: Floats, power_w: ArrayLike, dt_s: float, net: Network, memory_bytes_per_s: ArrayLike = 0.0
+) -> Floats:
+    """Return the rises after a time of constant power."""
+    target = steady_state_k(power_w, net, memory_bytes_per_s)
+    return np.asarray(target + (state_k - target) * decay(dt_s, net))
+
+
+def mean_state_k(
+    state_k: Floats, power_w: ArrayLike, dt_s: float, net: Network, memory_bytes_per_s: ArrayLike = 0.0
+) -> Floats:
+    """Return the mean rises over a time of constant power that begins with this state."""
+    target = steady_state_k(power_w, net, memory_bytes_per_s)
+    share = -np.expm1(-dt_s / net.time_s) * net.time_s / dt_s
+    return np.asarray(target + (state_k - target) * share)
+
+
+def temperature_c(state_k: Floats, inlet_c: ArrayLike) -> Floats:
+    """Return what the sensor of each GPU shows, [..., slots]."""
+    return np.asarray(np.asarray(inlet_c, dtype=np.float64) + state_k.sum(axis=-1))
+
+
+def steady_temperature_c(
+    power_w: ArrayLike, net: Network, inlet_c: ArrayLike, memory_bytes_per_s: ArrayLike = 0.0
+) -> Floats:
+    """Return what the sensors show once heat out equals heat in."""
+    return temperature_c(steady_state_k(power_w, net, memory_bytes_per_s), inlet_c)
+
+
+def air_temperature_c(power_w: ArrayLike, net: Network, inlet_c: ArrayLike) -> Floats:
+    """Return the temperature of the air that reaches each slot."""
+    return np.asarray(np.asarray(inlet_c, dtype=np.float64) + np.asarray(power_w) @ net.air_k_per_w.T)
+
+
+def heat_to_air_w(state_k: Floats, power_w: ArrayLike, net: Network) -> Floats:
+    """Return the heat each slot's sink gives to the air just now; GPUs of a package give an equal share of theirs."""
+    above_air = state_k[..., SINK] - np.asarray(power_w, dtype=np.float64) @ net.air_k_per_w.T
+    return np.asarray(above_air / net.resistance_k_per_w[:, SINK] / net.package_gpus)
+
+
+def heat_capacity_j_per_k(net: Network) -> Floats:
+    """Return the heat capacity of each slot's sink; GPUs of a package have an equal share of theirs."""
+    return np.asarray(net.time_s[:, SINK] / net.resistance_k_per_w[:, SINK] / net.package_gpus)
+
+
+def memory_temperature_c(power_w: ArrayLike, memory_bytes_per_s: ArrayLike, heat: Heat, air_c: ArrayLike) -> Floats:
+    """Return the steady temperature of the memory stacks: warmed by the board, and by their own traffic.
+
+    Equation: air + R_board P + R_stack memory_byte_heat B.
+    Source: sensor of an H200's stacks, 0.025 K/W and 4.4 K per TB/s (RMSE 0.9 K). Ignores: lags of 0.2 to 25 s.
+    """
+    own_w = heat.memory_byte_heat_j * np.asarray(memory_bytes_per_s, dtype=np.float64)
+    board_k = heat.memory_board_resistance_k_per_w * np.asarray(power_w, dtype=np.float64)
+    return np.asarray(np.asarray(air_c, dtype=np.float64) + board_k + heat.memory_resistance_k_per_w * own_w)
+
+
+def _slot_fractions(node: Node) -> Floats:
+    """Return each slot's sink resistance over that of a front slot: rear rows differ, and the ends of a package."""
+    rear = np.array([bool(node.upstream_slots(slot)) for slot in range(node.gpus)])
+    fractions = np.where(rear, node.rear_sink_fraction, 1.0)
+    size = node.gpu.package_gpus
+    if size > 1:
+        place = np.arange(node.gpus) % size / (size - 1)
+        fractions = fractions * (1 + node.package_skew_fraction * (place - 0.5))
+    return np.asarray(fractions)
+
+
+def _given(own: float | None, otherwise: float) -> float:
+    return otherwise if own is None else own

@@ -1,0 +1,164 @@
+"""Read what was recorded of power and temperature, in any of three layouts; refuse what cannot be scored."""
+
+import csv
+import gzip
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from charllm.errors import SpecError
+from charllm.units import MEGA, MIB, MILLI, format_bytes
+
+Floats = NDArray[np.float64]
+Columns = Mapping[str, Sequence[str]]
+
+MAX_FILE_BYTES = int(256 * MIB)
+MIN_LENGTH_S = 5.0
+MIN_READINGS = 10
+PLAUSIBLE = {"power": (0.0, 1e5), "temperature": (-50.0, 200.0), "clock": (0.0, 1e11)}
+GAP_S = 60.0
+"""Longest time without a reading: power is not known in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Readings of the GPUs of one node: times [n], the rest [n, GPUs]."""
+
+    times_s: Floats
+    power_w: Floats
+    temperature_c: Floats
+    clock_hz: Floats | None
+    gpus: tuple[int, ...]
+    past_power_w: Floats | None
+    """Mean power before the first reading, where the file tells."""
+    average_s: float
+    """Length over which a power reading is a mean."""
+
+
+def read_trace(path: str) -> Trace:
+    """Read a recording, plain or gzipped."""
+    columns = _read_columns(path)
+    for needed, reader in LAYOUTS.items():
+        if set(needed) <= set(columns):
+            return _checked(reader(columns))
+    layouts = " or ".join(",".join(needed) for needed in LAYOUTS)
+    raise SpecError("file", ",".join(columns), f"columns {layouts}")
+
+
+def _read_columns(path: str) -> Columns:
+    """Read a CSV file as columns of texts."""
+    try:
+        size = Path(path).stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise SpecError("file", path, f"a file of at most {format_bytes(MAX_FILE_BYTES)}")
+        opened = gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")  # noqa: SIM115
+        with opened as file:
+            raw = file.read(MAX_FILE_BYTES + 1)
+        text = raw.decode("utf-8")
+        rows = list(csv.reader(io.StringIO(text)))
+    except UnicodeDecodeError:
+        raise SpecError("file", path, "a CSV file in UTF-8") from None
+    except csv.Error as error:
+        raise SpecError("file", path, f"a CSV file ({error})") from None
+    except (OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SpecError("file", path, f"a readable CSV file ({reason})") from None
+    rows = [row for row in rows if row]
+    if len(raw) > MAX_FILE_BYTES:
+        raise SpecError("file", path, f"at most {format_bytes(MAX_FILE_BYTES)} unpacked")
+    if len(rows) < 2:
+        raise SpecError("file", path, "a header and readings below it")
+    header = [name.strip() for name in rows[0]]
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != len(header):
+            raise SpecError(f"row {number}", ",".join(row), f"{len(header)} values, as the header names")
+    return {name: [row[index] for row in rows[1:]] for index, name in enumerate(header)}
+
+
+def _numbers(columns: Columns, name: str) -> Floats:
+    values = np.empty(len(columns[name]))
+    for index, text in enumerate(columns[name]):
+        try:
+            values[index] = float(text)
+        except ValueError:
+            raise SpecError(f"{name}, reading {index + 1}", text, "a number") from None
+        if not math.isfinite(values[index]):
+            raise SpecError(f"{name}, reading {index + 1}", text, "a finite number")
+    return values
+
+
+def _read_plain(columns: Columns) -> Trace:
+    """Read one GPU: t_s, power_w, temperature_c and, where given, sm_mhz."""
+    clock = _numbers(columns, "sm_mhz")[:, None] * MEGA if "sm_mhz" in columns else None
+    power, temperature = _numbers(columns, "power_w")[:, None], _numbers(columns, "temperature_c")[:, None]
+    return Trace(_numbers(columns, "t_s"), power, temperature, clock, (0,), None, 0.0)
+
+
+def _read_counters(columns: Columns) -> Trace:
+    """Read one GPU's NVML counters; the mean over the second before the first reading tells its past."""
+    past = _numbers(columns, "p_average_mw")[:1] * MILLI if "p_average_mw" in columns else None
+    clock = _numbers(columns, "sm_mhz")[:, None] * MEGA if "sm_mhz" in columns else None
+    power, temperature = _numbers(columns, "p_instant_mw")[:, None] * MILLI, _numbers(columns, "temp_c")[:, None]
+    return Trace(_numbers(columns, "t"), power, temperature, clock, (0,), past, 0.0)
+
+
+def _read_node(columns: Columns) -> Trace:
+    """Read the GPUs of a node below each other; moments at which one of them is missing are left out."""
+    moments = [_moment(text, index) for index, text in enumerate(columns["timestamp"])]
+    gpus = _numbers(columns, "gpu_index")
+    power, temperature = _numbers(columns, "power_W"), _numbers(columns, "temperature_C")
+    if (gpus != np.floor(gpus)).any() or gpus.min() < 0:
+        raise SpecError("gpu_index", str(gpus.min()), "whole numbers from 0")
+    names = tuple(int(gpu) for gpu in np.unique(gpus))
+    found: dict[float, dict[int, tuple[float, float]]] = {}
+    for moment, gpu, watts, degrees in zip(moments, gpus, power, temperature, strict=True):
+        found.setdefault(moment, {})[int(gpu)] = (watts, degrees)
+    whole = {moment: row for moment, row in found.items() if len(row) == len(names)}
+    if not whole:
+        raise SpecError("gpu_index", len(names), "moments at which every GPU was read")
+    table = np.array([[row[gpu] for gpu in names] for row in whole.values()])
+    # Without `.instant`, NVML's power is the mean over the last second.
+    return Trace(np.array(list(whole)), table[:, :, 0], table[:, :, 1], None, names, None, 1.0)
+
+
+def _moment(text: str, index: int) -> float:
+    try:
+        return datetime.fromisoformat(text.strip().replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        raise SpecError(f"timestamp, reading {index + 1}", text, "a moment such as 2025-09-24T03:41:43.487Z") from None
+
+
+LAYOUTS: dict[tuple[str, ...], Callable[[Columns], Trace]] = {
+    ("t_s", "power_w", "temperature_c"): _read_plain,
+    ("t", "p_instant_mw", "temp_c"): _read_counters,
+    ("timestamp", "gpu_index", "temperature_C", "power_W"): _read_node,
+}
+"""Columns a layout needs: what reads it."""
+
+
+def _checked(trace: Trace) -> Trace:
+    """Refuse what cannot be scored."""
+    times = trace.times_s
+    steps = np.diff(times)
+    if (steps <= 0).any():
+        at = int(np.argmax(steps <= 0))
+        raise SpecError("time", f"{times[at + 1]:g} after {times[at]:g}", "times that grow from reading to reading")
+    if len(times) < MIN_READINGS or times[-1] - times[0] < MIN_LENGTH_S:
+        asked = f"{len(times)} readings over {times[-1] - times[0]:.3g} s"
+        raise SpecError("time", asked, f"at least {MIN_READINGS} readings over {MIN_LENGTH_S:g} s")
+    if steps.max() > GAP_S:
+        at = int(np.argmax(steps))
+        raise SpecError("time", f"{steps.max():.3g} s without a reading after {times[at]:g}", f"at most {GAP_S:g} s")
+    clock = np.zeros(1) if trace.clock_hz is None else trace.clock_hz
+    for name, values in (("power", trace.power_w), ("temperature", trace.temperature_c), ("clock", clock)):
+        low, high = PLAUSIBLE[name]
+        if values.min() < low or values.max() > high:
+            wrong = values.min() if values.min() < low else values.max()
+            raise SpecError(name, float(wrong), f"from {low:g} to {high:g}, in the unit its column names")
+    return trace

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from charllm.spec import framework, hardware, model, parallelism, run, training
+from charllm.spec import board, framework, hardware, model, parallelism, run, training
 from charllm.units import SUFFIXES
 
 ROOT = Path(__file__).parent.parent.parent
@@ -18,6 +18,8 @@ MAX_FILE_LINES, MAX_FUNCTION_LINES = 420, 60
 UNITLESS = {
     # Ratios and counts of people's own choosing.
     "oversubscription", "capacity_factor", "routing_skew", "stated_params", "stated_active_params", "traffic_factor",
+    # Exponents, depths and lengths of shapes.
+    "ramp", "roof_power", "reread_factor", "attention_ramp", "attention_backward_ramp", "tile_ramp", "softmax_ramp",
 }  # fmt: skip
 
 
@@ -39,7 +41,7 @@ def test_no_file_is_named_after_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [framework, hardware, model, parallelism, run, training], ids=lambda module: module.__name__
+    "module", [board, framework, hardware, model, parallelism, run, training], ids=lambda module: module.__name__
 )
 def test_every_real_number_in_a_spec_says_its_unit(module: object) -> None:
     for settings in vars(module).values():

@@ -9,7 +9,7 @@ from typing import Any
 from charllm.catalog.tables import Entry, entries, find, read_entry
 from charllm.errors import SpecError, unknown_name
 from charllm.catalog.scale import fill_board
-from charllm.spec.board import Governor, Heat, Power
+from charllm.spec.board import Governor, Heat, Kernels, Power
 from charllm.spec.fields import read, read_field
 from charllm.spec.framework import Framework
 from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node
@@ -20,7 +20,7 @@ from charllm.spec.request import Table, merge, parse_json, read_json, read_text,
 from charllm.spec.run import Conditions, RunSpec, check_run
 from charllm.spec.training import Training
 
-BOARD_PARTS: dict[str, Any] = {"power": Power, "governor": Governor, "heat": Heat}
+BOARD_PARTS: dict[str, Any] = {"power": Power, "governor": Governor, "kernels": Kernels, "heat": Heat}
 PARTS = ("model", "cluster", "framework", "parallelism", "training", "conditions")
 DEFAULT_FRAMEWORK = "megatron"
 DEFAULT_BATCH = 128

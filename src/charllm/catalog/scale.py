@@ -48,8 +48,8 @@ NARROW_ENERGY = {"fp8_flop_j": 0.5, "fp4_flop_j": 0.25}
 """Energy of a narrow matrix operation over a 16-bit one, when its own rate is not known."""
 
 
-def fill_board(gpu: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the tables of a GPU's power, governor and heat, complete."""
+def fill_board(gpu: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return the tables inside a GPU's table, complete."""
     cap_w = gpu["power_cap_w"] / gpu.get("package_gpus", 1) if "power_cap_w" in gpu else CAP_W
     watts, clock = cap_w / CAP_W, gpu.get("clock_max_hz", CLOCK_HZ) / CLOCK_HZ
     power: dict[str, Any] = {
@@ -68,7 +68,7 @@ def fill_board(gpu: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]]) -
         power["flop_j"] = _product_energy_j(gpu, power, cap_w * governor.get("hold_fraction", 0.987))
     for name, factor in NARROW_ENERGY.items():
         power.setdefault(name, power["flop_j"] * factor)
-    return {"power": power, "governor": governor, "heat": heat}
+    return {**given, "power": power, "governor": governor, "heat": heat}
 
 
 def _product_energy_j(gpu: Mapping[str, Any], power: Mapping[str, Any], held_w: float) -> float:

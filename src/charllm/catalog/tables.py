@@ -23,7 +23,7 @@ from charllm.units import si_key
 
 HERE = Path(__file__).parent
 KINDS = ("gpus", "nodes", "fabrics", "clusters", "models", "frameworks", "studies")
-PARTS = ("power", "governor", "heat")
+PARTS = ("power", "governor", "kernels", "heat")
 """Tables inside an entry."""
 SOURCE_KINDS = ("datasheet", "published", "measured", "derived", "assumed")
 

@@ -37,6 +37,35 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """Constants of power/kernels.py, where the equations stand: how fast single kernels run at a clock."""
+
+    matrix_fraction: float = number("Rate of deep products over what matrix units could do at the clock.", 0.1, 1, 0.9)
+    fp8_fraction: float = number("The same in 8 bits.", 0.1, 1, 0.865)
+    grouped_fraction: float = number("Rate of a grouped product over a plain one.", 0.1, 1, 0.974)
+    ramp: float = number("Depth at which a product's tiles spend as long starting as multiplying.", 0, 1e4, 117.0)
+    gap_s: float = number("Time between two kernels.", 0, 1e-3, 3.6e-6)
+    roof_power: float = number("How sharply arithmetic and memory limits meet.", 1, 10, 2.45)
+    wave_fraction: float = number("What of a last, partial wave of tiles is lost.", 0, 1, 0.45)
+    fill_fraction: float = number("Rate gained where only some multiprocessors are busy, at most.", 0, 1, 0.097)
+    padding_fraction: float = number("Energy of padding in tiles over that of values.", 0, 1, 0.37)
+    reread_factor: float = number("Traffic again over that of waves of tiles.", 0, 10, 1.46)
+    split_s: float = number("Time to add up a product that is cut in depth.", 0, 1e-3, 2e-6)
+    memory_fraction: float = number("Share of the memory's peak bandwidth that copies reach.", 0.1, 1, 0.9)
+    cache_fraction: float = number("Bandwidth gained by streams that stay in cache.", 0, 5, 0.39)
+    attention_fraction: float = number("Rate of long attention over matrix units at the clock.", 0.05, 1, 0.668)
+    attention_backward_fraction: float = number("The same backward.", 0.05, 1, 0.605)
+    attention_ramp: float = number("Length at which attention runs at half its rate.", 0, 1e5, 445.0)
+    attention_backward_ramp: float = number("The same backward.", 0, 1e5, 872.0)
+    tile_ramp: float = number("Blocks of 128 queries at which attention runs at half its rate.", 0, 1e5, 169.0)
+    softmax_ramp: float = number("Length at which attention takes twice its energy.", 0, 1e5, 186.0)
+    launch_s: float = number("Host time to launch a product in eager PyTorch.", 0, 1e-2, 14.2e-6)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Governor:
     """Constants of clocks/governor.py, where the rules stand."""
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from charllm.errors import SpecError
-from charllm.spec.board import Governor, Heat, Power
+from charllm.spec.board import Governor, Heat, Kernels, Power
 from charllm.spec.fields import check_fields, choice, count, counts, flag, number, text
 
 COOLINGS = ("air", "liquid", "immersion")
@@ -17,6 +17,7 @@ class Gpu:
     name: str = text("What people call it.")
     power: Power
     governor: Governor
+    kernels: Kernels
     heat: Heat
     vendor: str = choice("Who makes it.", ("nvidia", "amd"))
     memory_bytes: float = number("Memory the driver shows.", 1e6, 1e14)

@@ -10,6 +10,7 @@ DIMENSIONS = {
     "grouped_gemm": (4,),
     "attention": (5,),
     "attention_backward": (5,),
+    "attention_both": (5,),
     "norm": (2,),
     "rmsnorm": (2,),
     "norm_backward": (2,),
@@ -32,7 +33,7 @@ DIMENSIONS = {
 class KernelShape(NamedTuple):
     """A kernel of a kind (a key of KERNELS) with its dimensions.
 
-    gemm, grouped_gemm: batch, m, n, k. attention, attention_backward: batch, heads, kv_heads, queries, head_dim.
+    gemm, grouped_gemm: batch, m, n, k. attention, attention_backward, attention_both: batch, heads, kv_heads, queries, head_dim.
     norm, norm_backward: rows, width. embedding, loss: tokens, vocab or width. Streams: elements.
     """
 
@@ -40,7 +41,7 @@ class KernelShape(NamedTuple):
     dims: tuple[int, ...]
     precision: str = "bf16"
     values: str = "random"
-    """random (normal), trained (small weights, activations with outliers) or zeros."""
+    """random (normal), trained (small weights, activations with outliers), zeros, or unknown."""
 
     @property
     def label(self) -> str:
@@ -78,8 +79,8 @@ def work(shape: KernelShape) -> tuple[float, float]:
         batch, heads, kv_heads, seq, head_dim = dims
         forward = 2.0 * batch * heads * seq * seq * head_dim
         tokens = batch * seq * head_dim * size
-        backward = shape.kind == "attention_backward"
-        return forward * (2.5 if backward else 1.0), tokens * (2 * heads + 2 * kv_heads) * (2.0 if backward else 1.0)
+        times = {"attention_backward": (2.5, 2.0), "attention_both": (3.5, 3.0)}.get(shape.kind, (1.0, 1.0))
+        return forward * times[0], tokens * (2 * heads + 2 * kv_heads) * times[1]
     rows_width = float(dims[0] * (dims[1] if len(dims) > 1 else 1))
     return 0.0, rows_width * BYTES_PER_ELEMENT[shape.kind]
 

@@ -59,11 +59,12 @@ def test_only_the_first_second_of_temperature_is_read() -> None:
 
 def test_two_layouts_of_one_recording_agree(tmp_path: Path) -> None:
     plain = read_trace(str(DEVICE / "trace_ranks-A.csv.gz"))
+    assert plain.clock_hz is not None
     rows = [
         f"{1794764215 + t:.2f},{1000 * p:.0f},{c:.0f},{f / 1e6:.0f}"
         for t, p, c, f in zip(
             plain.times_s, plain.power_w[:, 0], plain.temperature_c[:, 0], plain.clock_hz[:, 0], strict=True
-        )  # type: ignore[index]
+        )
     ]
     path = write(tmp_path / "counters.csv", rows, "t,p_instant_mw,temp_c,sm_mhz")
     assert score_heat(read_trace(path), "h200")["rmse_k"] == pytest.approx(take("ranks-A")["rmse_k"], abs=1e-6)

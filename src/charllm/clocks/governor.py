@@ -1,31 +1,23 @@
 """What holds a GPU's clock down: the power cap, heat, a brake.
 
-Rules, at every tick (50 ms), from the mean power of the box before it (25 ms): above its target the clock falls at once
-to where dynamic power, which grows as f v^2, meets it; below, it climbs three quarters of the way back. The target
-is `burst` times the cap while the mean over a second is below `hold` times the cap, and `hold` from then on; full matrix
-units never clock above `burst_clock`. Above the operating temperature each degree takes a share of the clock; above the
-slowdown threshold half of it is left.
+Rules, at every tick (25 ms), from the mean power of the last two: above its target the clock falls at once to where
+dynamic power, which grows as f v^2, meets it; below, it climbs part of the way back. The target is `burst` times the cap while the mean
+over a second is below `hold` times the cap, and `hold` from then on; full matrix units never clock above `burst_clock`.
+Above the operating temperature each degree takes a share of the clock; above the slowdown threshold half of it is left.
 
 Source: read on H200 boards (benchmarks/device/h200): a burst after idle reads 820 to 980 W for one box, 722 to 735 W at
 1485 MHz until 1 s has passed, then 660 to 712 W around 692 W; the clock is back at 1965 MHz within two readings; zeros as
-operands run at 1754 MHz with power named as the reason. Thermal gain: assumed, no board was that hot.
+operands run at 1754 MHz with power named as the reason. Climb and highest matrix clock are chosen on five square waves,
+seven others and duty cycles are scored. Thermal gain: assumed, no board was that hot.
 Ignores: 15 MHz steps, limits on peak current below a millisecond, HBM temperature.
 """
 
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from charllm.jit import jit
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import Conditions
 
-Floats = NDArray[np.float64]
-
-BOXES_PER_TICK = 2
-CLIMB_FRACTION = 0.75
-"""Derived: share of the way back that the clock climbs in one tick, from 1485 to 1845 MHz of 1965."""
 BAND_FRACTION = 0.02
 """Assumed: how far below its hold the mean over a second still lowers the target, over the cap."""
 POWER, THERMAL, BRAKE = 1, 2, 3
@@ -43,6 +35,7 @@ class Limits(NamedTuple):
     clock_min_hz: float
     matrix_clock_hz: float
     tick_s: float
+    climb: float
     mean_s: float
     slope_per_hz: float
     reference_hz: float
@@ -68,6 +61,7 @@ def limits_of(gpu: Gpu, conditions: Conditions) -> Limits:
         clock_min_hz=min(gpu.clock_idle_hz, asked_hz),
         matrix_clock_hz=governor.burst_clock_fraction * gpu.clock_max_hz,
         tick_s=governor.tick_s,
+        climb=governor.climb_fraction,
         mean_s=governor.mean_s / 2,
         slope_per_hz=power.voltage_slope_per_hz,
         reference_hz=power.voltage_reference_hz,
@@ -82,7 +76,7 @@ def limits_of(gpu: Gpu, conditions: Conditions) -> Limits:
 
 @jit
 def next_clock(
-    limits: Limits, clock_hz: float, box_w: float, mean_w: float, standing_w: float, temperature_c: float
+    limits: Limits, clock_hz: float, seen_w: float, mean_w: float, standing_w: float, temperature_c: float
 ) -> tuple[float, int]:
     """Return the clock after a tick, and what holds it below the one asked for."""
     room = min(1.0, max(0.0, (limits.hold_w - mean_w) / limits.band_w))
@@ -90,12 +84,12 @@ def next_clock(
     volts = max(limits.floor, 1 + limits.slope_per_hz * (clock_hz - limits.reference_hz))
     # Dynamic power grows as f v(f)^2: this is its slope on logarithmic axes.
     exponent = 1 + 2 * (limits.slope_per_hz * clock_hz / volts if volts > limits.floor else 0.0)
-    dynamic_w = max(1.0, box_w - standing_w)
+    dynamic_w = max(1.0, seen_w - standing_w)
     wanted = clock_hz * (max(1.0, target_w - standing_w) / dynamic_w) ** (1 / exponent)
     if wanted < clock_hz:
         allowed = wanted
     else:
-        allowed = clock_hz + CLIMB_FRACTION * (min(wanted, limits.clock_max_hz) - clock_hz)
+        allowed = clock_hz + limits.climb * (min(wanted, limits.clock_max_hz) - clock_hz)
     allowed = max(limits.clock_min_hz, min(allowed, limits.clock_max_hz))
     cause = POWER if allowed < 0.998 * limits.clock_max_hz and wanted < limits.clock_max_hz else 0
     over_k = temperature_c - limits.operating_c

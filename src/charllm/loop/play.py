@@ -1,23 +1,23 @@
 """One step on every GPU, each at its clock of the moment: the inner part of the loop, as machine code.
 
-A GPU works through slices; every 25 ms a box of its power ends, warms its die and, every second box, moves its clock.
+A GPU works through slices; every 25 ms a box of its power ends, warms its die and moves its clock.
 Where a collective ends a slice the members of its group wait for the last of them, polling. A pass waits for its input.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.clocks.governor import BOXES_PER_TICK, Limits, next_clock
+from charllm.clocks.governor import Limits, next_clock
 from charllm.jit import jit
 from charllm.loop.slices import BOARD_J, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, OTHER, POLL
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, BOXES, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, POLES = range(12)
-"""State of a GPU: clock, mean power over a second, its time, what is left of the box and what it took, boxes ended, what
+CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, POLES = range(12)
+"""State of a GPU: clock, mean power over a second, its time, what is left of the box and what it took, what
 holds the clock, die temperature, what lies under its fast poles, its power over the typical,
-joules of the box that warm the die; then the poles."""
+joules of the box that warm the die, power of the box before; then the poles."""
 (ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS, THERMAL_LOSS,
  BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY) = range(17)  # fmt: skip
 """Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest degrees,
@@ -37,7 +37,7 @@ def spend(
 ) -> None:  # fmt: skip
     """Let one GPU do one slice, however often its clock moves meanwhile; `least_s` bounds its length from below."""
     mine, total = state[gpu], sums[gpu]
-    box_s = limits.tick_s / BOXES_PER_TICK
+    box_s = limits.tick_s
     working = row[MATRIX] + row[OTHER] + row[BOARD_J] + row[CORE_J] + row[MATRIX_J] > 0
     left = 1.0
     while left > SHORTEST_S:
@@ -87,7 +87,7 @@ def spend(
 def end_box(
     mine: Floats, total: Floats, limits: Limits, box_s: float, standing_w: float, resistance: Floats, decay: Floats
 ) -> None:
-    """Close a box of power: warm the die, and at a tick move the clock."""
+    """Close a box of power: warm the die, move the clock."""
     box_w = mine[BOX_J] / box_s
     heat_w = mine[BOX_HEAT_J] / box_s
     mine[BOX_HEAT_J] = 0.0
@@ -101,10 +101,10 @@ def end_box(
     total[COLD_C] = min(total[COLD_C], temperature)
     total[SENSOR_W] = max(total[SENSOR_W], box_w)
     mine[MEAN_W] += (box_w - mine[MEAN_W]) * (1 - np.exp(-box_s / limits.mean_s))
-    mine[BOXES] += 1
-    if mine[BOXES] % BOXES_PER_TICK == 0:
-        mine[CLOCK], cause = next_clock(limits, mine[CLOCK], box_w, mine[MEAN_W], standing_w, temperature)
-        mine[CAUSE] = cause
+    seen_w = (box_w + mine[LAST_W]) / 2
+    mine[LAST_W] = box_w
+    mine[CLOCK], cause = next_clock(limits, mine[CLOCK], seen_w, mine[MEAN_W], standing_w, temperature)
+    mine[CAUSE] = cause
     mine[BOX_LEFT] = box_s
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.clocks.governor import BOXES_PER_TICK, Limits, limits_of
+from charllm.clocks.governor import Limits, limits_of
 from charllm.cost.calibration import CALIBRATION
 from charllm.heat.network import SINK, network, steady_state_k
 from charllm.layout.grid import Grid
@@ -93,7 +93,7 @@ def build_machine(step: Step, timed: StepTime) -> Machine:
     turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
     hop_s = np.append(hop_seconds(step, CALIBRATION), 0.0)
     limits, net = limits_of(gpu, run.conditions), network(run.cluster.node, run.cluster.cooling)
-    box_s = limits.tick_s / BOXES_PER_TICK
+    box_s = limits.tick_s
     played, stand_ins = _places(run, fold)
     return Machine(
         run=run,
@@ -176,7 +176,7 @@ def start_state(machine: Machine, power_w: float = START_W, clock_fraction: floa
     state = np.zeros((len(machine.gpus), play.POLES + len(machine.resistance)))
     state[:, play.CLOCK] = clock_fraction * machine.limits.clock_max_hz
     state[:, play.MEAN_W] = power_w
-    state[:, play.BOX_LEFT] = machine.limits.tick_s / BOXES_PER_TICK
+    state[:, play.BOX_LEFT] = machine.limits.tick_s
     state[:, play.SILICON] = machine.silicon
     state[:, play.POLES :] = power_w * machine.resistance
     return state
@@ -193,7 +193,7 @@ def sink_target_k(machine: Machine, power_w: Floats) -> Floats:
 def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
     """Play a step with sinks held, several times over when it is short; `state` moves on."""
     repeats = max(1, int(np.ceil(LEAST_PLAY_S / machine.open_s)))
-    box_s = machine.limits.tick_s / BOXES_PER_TICK
+    box_s = machine.limits.tick_s
     boxes = min(LONGEST_SERIES, int(2 * repeats * machine.open_s / box_s) + 8)
     series = np.zeros((min(MOST_SERIES, len(state)), boxes, 3))
     cluster_w = np.zeros(boxes)

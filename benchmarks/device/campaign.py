@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.device.rank_cases import RANK_S, RANKS
 from charllm import mark
 from charllm.catalog.resolve import resolve_run
 from charllm.measure.emulation.player import Player
@@ -24,7 +25,7 @@ from charllm.measure.trainer.train import train
 from charllm.spec.request import merge
 from charllm.timeline.generate import generate_timeline
 
-STEADY_S, SHORT_S, RANK_S = 25.0, 20.0, 8.0
+STEADY_S, SHORT_S = 25.0, 20.0
 ONE_GPU = {"cluster": "h200x1", "framework": "pytorch-eager"}
 GPT = {
     **ONE_GPU,
@@ -75,24 +76,6 @@ TRAINING: dict[str, tuple[dict[str, Any], float]] = {
     "lora-mbs4": (configured(LORA, 4), SHORT_S),
     "lora-mbs4-full": (configured(LORA, 4, "full"), SHORT_S),
 }
-
-PAPER = {"cluster": "h200x32", "framework": "nemo"}
-
-
-def paper_rank(model: str, mbs: int, **parallelism: Any) -> dict[str, Any]:
-    training = {"global_batch_size": 128, "micro_batch_size": mbs, "recompute": "full" if mbs > 1 else "none"}
-    return {**PAPER, "model": model, "parallelism": parallelism, "training": training}
-
-
-RANKS: dict[str, tuple[dict[str, Any], int]] = {
-    "gpt3-tp8-pp4-mbs1": (paper_rank("gpt3-175b", 1, tp=8, pp=4), 8),
-    "gpt3-tp8-pp4-mbs8": (paper_rank("gpt3-175b", 8, tp=8, pp=4), 8),
-    "gpt3-tp2-pp16-mbs1": (paper_rank("gpt3-175b", 1, tp=2, pp=16), 8),
-    "gpt3-tp2-pp16-mbs8": (paper_rank("gpt3-175b", 8, tp=2, pp=16), 8),
-    "llama3-tp4-pp4-mbs1": (paper_rank("llama3-70b", 1, tp=4, pp=4, overlap=["tp"]), 8),
-    "mixtral-ep8-mbs1": (paper_rank("mixtral-8x7b", 1, ep=8), 0),
-}
-
 
 def play_training(out: Path, take: str) -> None:
     for name, (request, seconds_s) in TRAINING.items():

@@ -148,9 +148,12 @@ def test_what_cannot_be_scored_is_refused(tmp_path: Path, case: str) -> None:
         score_heat(read_trace(write(tmp_path / "bad.csv", rows, header)), "h200")
 
 
-@pytest.mark.parametrize("name", ["none.csv", "cut.csv.gz", "bytes.csv"])
+@pytest.mark.parametrize("name", ["none.csv", "cut.csv.gz", "broken.csv.gz", "bytes.csv"])
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"t_s,power_w,temperature_c\n" * 99)[:30])
+    packed = bytearray(gzip.compress(b"t_s,power_w,temperature_c\n" * 99))
+    packed[12:20] = b"12345678"
+    (tmp_path / "broken.csv.gz").write_bytes(packed)
     (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SpecError, match="file"):
         read_trace(str(tmp_path / name))

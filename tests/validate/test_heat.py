@@ -28,7 +28,8 @@ def write(path: Path, rows: list[str], header: str = "t_s,power_w,temperature_c,
     return str(path)
 
 
-# The rule for copies was chosen on opsB. Most of an error at 10 Hz is power between two readings of 25 ms; means over a second show the network's own.
+# The rule for copies was chosen on opsB.
+# Most of an error at 10 Hz is power between two readings of 25 ms; means over a second show the network's own.
 @pytest.mark.parametrize(
     ("name", "rmse_k", "rmse_1s_k", "steady_k"),
     [("training-A", 1.7, 0.8, 0.5), ("ranks-B", 2.0, 1.3, 1.2), ("ranks-A", 2.6, 2.1, 1.9), ("opsB", 2.7, 2.0, 0.5)],

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from charllm.heat.chassis import fan_power_w, node_power_w
+from charllm.layout.placement import place_ranks
 from charllm.loop import play
 from charllm.loop.steady import Machine, Played
 from charllm.result.metrics import CAUSES
@@ -141,3 +142,30 @@ def close_times(machine: Machine, timed: StepTime, played: Played) -> StepTime:
     breakdown = {label: float(np.mean([labels[label] for labels in stages])) for label in timed.breakdown_s}
     events = type(timed.events)(*(ratio * column for column in timed.events))
     return timed._replace(step_time_s=played.step_time_s, breakdown_s=breakdown, stages=stages, events=events)
+
+
+def stage_series(machine: Machine, played: Played) -> Floats:
+    """Return the signals of the first played GPU of each stage, as many as are kept: [stage, box, signal]."""
+    kept = min(machine.run.parallelism.pp, -(-len(played.series) // len(machine.weights)))
+    return played.series[: kept * len(machine.weights) : len(machine.weights)]
+
+
+def tabulate_signals(machine: Machine, played: Played) -> dict[str, list[Any]]:
+    """Return watts, degrees and hertz over time of the GPUs whose signals are kept, as flat columns."""
+    count, boxes, _ = played.series.shape
+    ranks = np.argsort(place_ranks(machine.run))[machine.gpus[:count]]
+    times_s = (np.arange(boxes) + 1) * played.box_s
+    power, temperature, clock = (played.series[:, :, column].ravel().tolist() for column in range(3))
+    return {
+        "rank": np.repeat(ranks, boxes).tolist(),
+        "t_s": np.tile(times_s, count).tolist(),
+        "power_w": power,
+        "temperature_c": temperature,
+        "clock_hz": clock,
+    }
+
+
+def tabulate_cluster(machine: Machine, played: Played) -> dict[str, list[Any]]:
+    """Return the power of all GPUs together over time."""
+    times_s = (np.arange(len(played.cluster_w)) + 1) * played.box_s
+    return {"t_s": times_s.tolist(), "gpu_power_w": played.cluster_w.tolist()}

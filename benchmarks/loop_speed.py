@@ -35,7 +35,8 @@ def clock(name: str, request: dict[str, Any]) -> None:
     start = time.perf_counter()
     found = predict(run, ignore_memory=True)
     took = time.perf_counter() - start
-    assert found.machine is not None and found.played is not None
+    assert found.machine is not None
+    assert found.played is not None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB / GIB
     print(
         f"{name}: {took:.2f} s to steady state, {len(found.machine.gpus):,} of {run.cluster.gpus:,} GPUs played "

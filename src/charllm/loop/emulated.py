@@ -1,7 +1,7 @@
 """What one GPU will read while it plays a rank's timeline (`charllm emulate`): watts, hertz, degrees, peaks.
 
-Kernels take and draw what power/kernels.py says; a transfer in the way lasts as long as it says and draws what a copy on
-its blocks draws; one on a stream of its own adds that to the compute beside it and slows it. Waits are idle.
+Kernels take and draw what power/kernels.py says; a transfer in the way lasts as long as it says and draws what a copy
+on its blocks draws; one on a stream of its own adds that to the compute beside it and slows it. Waits are idle.
 
 Equation: a copy on n blocks draws 31 W (n / 4)^0.78; compute beside one on 24 blocks takes 13 % of its length longer.
 Source: benchmarks/device/h200/ops.csv: copies on 4, 16, 32 blocks draw 31, 97, 157 W above an idle context; a product
@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from charllm.heat.network import network
-from charllm.loop import play
 from charllm.loop.one_gpu import Alone, Player, kernel_rows
-from charllm.loop.slices import COLUMNS
+from charllm.loop.slices import BOARD_J, COLUMNS, FIXED, HOST, MATRIX, OTHER, POLL
 from charllm.spec.hardware import Cluster
 from charllm.timeline.engine import Floats
 from charllm.timeline.play import Item, PlayTimeline, Segment
@@ -77,7 +76,7 @@ def _slices(
 
 
 def _closed(row: Floats, length_s: float) -> Floats:
-    row[play.POLL] /= length_s
+    row[POLL] /= length_s
     return row
 
 
@@ -92,16 +91,16 @@ def _item_rows(
         elif item.kind == "kernel":
             row = known[item.shape].copy()
             product = item.shape[0] in ("gemm", "grouped_gemm") or str(item.shape[0]).startswith("attention")
-            row[play.HOST] = LAUNCH_S["product" if product else "other"]
-            yield row, 0.0, row[play.FIXED] + (row[play.MATRIX] + row[play.OTHER]) / 1.6e9
+            row[HOST] = LAUNCH_S["product" if product else "other"]
+            yield row, 0.0, row[FIXED] + (row[MATRIX] + row[OTHER]) / 1.6e9
         else:
             hidden = item.stream != "compute"
             beside_s = item.duration_s * BESIDE_FRACTION * item.blocks / BESIDE_BLOCKS
-            row[play.FIXED] = beside_s if hidden else item.duration_s
-            row[play.HOST] = LAUNCH_S["other"]
+            row[FIXED] = beside_s if hidden else item.duration_s
+            row[HOST] = LAUNCH_S["other"]
             if item.moves:
                 copying_w = COPY_W * (item.blocks / COPY_BLOCKS) ** COPY_POWER
-                row[play.BOARD_J] = max(0.0, copying_w - (0.0 if hidden else active_w)) * item.duration_s
+                row[BOARD_J] = max(0.0, copying_w - (0.0 if hidden else active_w)) * item.duration_s
             else:
-                row[play.POLL] = item.duration_s * item.blocks / processors
-            yield row, 0.0, row[play.FIXED]
+                row[POLL] = item.duration_s * item.blocks / processors
+            yield row, 0.0, row[FIXED]

@@ -13,7 +13,7 @@ from charllm.clocks.governor import limits_of
 from charllm.clocks.steady import hold_clocks
 from charllm.heat.network import Network, steady_state_k
 from charllm.loop import play
-from charllm.loop.slices import COLUMNS
+from charllm.loop.slices import BOARD_J, COLUMNS, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, POLL
 from charllm.loop.steady import board_constants
 from charllm.power.kernels import energy_of_kernels, matrix_clock_hz, read_shapes, time_kernels
 from charllm.spec.hardware import Gpu
@@ -35,10 +35,10 @@ def kernel_rows(shapes: Sequence[KernelShape], gpu: Gpu, mixed_clock_hz: float |
     bound_s = times.clock_bound * times.running_s
     products = known.where("gemm", "grouped_gemm")
     rows = np.zeros((len(shapes), COLUMNS))
-    rows[:, play.MATRIX] = np.where(products, bound_s * matrix_clock_hz(known, gpu, clock), 0.0)
-    rows[:, play.OTHER] = np.where(products, 0.0, bound_s * clock)
-    rows[:, play.FIXED] = times.running_s - bound_s
-    rows[:, play.MATRIX_J], rows[:, play.CORE_J], rows[:, play.BOARD_J] = energies
+    rows[:, MATRIX] = np.where(products, bound_s * matrix_clock_hz(known, gpu, clock), 0.0)
+    rows[:, OTHER] = np.where(products, 0.0, bound_s * clock)
+    rows[:, FIXED] = times.running_s - bound_s
+    rows[:, MATRIX_J], rows[:, CORE_J], rows[:, BOARD_J] = energies
     return rows
 
 
@@ -97,7 +97,7 @@ class Player:
     def wait(self, seconds_s: float, polling_fraction: float = 0.0) -> None:
         """Do nothing for a time, or poll on some multiprocessors."""
         row = np.zeros(COLUMNS)
-        row[play.POLL] = polling_fraction
+        row[POLL] = polling_fraction
         self.spend([row], seconds_s)
 
     @property

@@ -165,7 +165,7 @@ def tabulate_signals(machine: Machine, played: Played) -> dict[str, list[Any]]:
     }
 
 
-def tabulate_cluster(machine: Machine, played: Played) -> dict[str, list[Any]]:
+def tabulate_cluster(played: Played) -> dict[str, list[Any]]:
     """Return the power of all GPUs together over time."""
     times_s = (np.arange(len(played.cluster_w)) + 1) * played.box_s
     return {"t_s": times_s.tolist(), "gpu_power_w": played.cluster_w.tolist()}

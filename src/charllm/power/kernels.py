@@ -1,8 +1,8 @@
 """Seconds and energy of single kernels, from their shape, at a clock: what the op bench runs and emulation plays.
 
 Equation: products t = (tc^p + tm^p)^(1/p) + gap, where tc is the best of several tiles and cuts in depth:
-waves x 2 rows columns (depth + ramp) / (rate per multiprocessor x clock), partial waves counting in part; tm = traffic /
-bandwidth with what waves read again (power/ops.py). Full matrix units clock at most at the governor's burst clock.
+waves x 2 rows columns (depth + ramp) / (rate per multiprocessor x clock), partial waves counting in part; tm = traffic
+/ bandwidth with what waves read again (power/ops.py). Full matrix units clock at most at the governor's burst clock.
 Attention t = FLOP (1 + ramp / length) (1 + tiles / blocks) / rate. Streams t = bytes / (bandwidth x share by kind).
 A kernel called over and over on a working set that fits in cache takes nothing from memory.
 
@@ -61,7 +61,7 @@ STREAMS = {
 }
 """Derived: fitted on the ops of three H200 boards, each to about 1 % and 6 %."""
 VALUES = {"random": 1.0, "trained": 1.0, "unknown": 0.95, "zeros": 0.69}
-"""Derived: energy of instructions and bytes on operands, over random ones; 0.89 on one board whose operands are not known."""
+"""Derived: energy of instructions and bytes on operands, over random ones; 0.89 where operands are unknown."""
 ZERO_FLOP_FRACTION = 0.45
 """Derived: energy of products of zeros over random ones, from 408 W at 1754 MHz."""
 STREAM_LAUNCH_S = 6.5 * MICRO
@@ -222,8 +222,8 @@ def _time_attention(shapes: Shapes, gpu: Gpu, clock_hz: Floats, bandwidth: float
     peak = gpu.multiprocessors * matrix_flop_per_cycle(gpu) * clock_hz
     filled = 1 + kernels.tile_ramp / shapes.blocks
     forward = filled * (1 + kernels.attention_ramp / shapes.length) / (peak * kernels.attention_fraction)
-    backward = filled * (1 + kernels.attention_backward_ramp / shapes.length) / (
-        peak * kernels.attention_backward_fraction
+    backward = (
+        filled * (1 + kernels.attention_backward_ramp / shapes.length) / (peak * kernels.attention_backward_fraction)
     )
     both = shapes.where("attention_both")
     share = np.where(both, 2.5 / 3.5, np.where(shapes.where("attention_backward"), 1.0, 0.0))

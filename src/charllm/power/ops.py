@@ -39,7 +39,7 @@ def reread_bytes(gpu: Gpu, batch: int, m: int, n: int, k: int, operand_bytes: fl
     down = min(m, outputs / across)
     operands = (m * k + k * n) * operand_bytes
     again = max(0.0, m * n * k * (down + across) / (down * across) * operand_bytes - operands)
-    return batch * again * uncached_fraction(gpu, operands)
+    return float(batch * again * uncached_fraction(gpu, operands))
 
 
 def uncached_fraction(gpu: Gpu, size_bytes: float) -> float:
@@ -51,9 +51,12 @@ def uncached_fraction(gpu: Gpu, size_bytes: float) -> float:
 def flop_energy_j(gpu: Gpu, precision: str) -> float:
     """Return the energy of one matrix operation in a precision."""
     power = gpu.power
-    return {"fp8": power.fp8_flop_j, "mxfp8": power.fp8_flop_j, "nvfp4": power.fp4_flop_j, "fp32": 2 * power.flop_j}.get(
-        precision, power.flop_j
-    )
+    return {
+        "fp8": power.fp8_flop_j,
+        "mxfp8": power.fp8_flop_j,
+        "nvfp4": power.fp4_flop_j,
+        "fp32": 2 * power.flop_j,
+    }.get(precision, power.flop_j)
 
 
 def op_energy(op: Op, gpu: Gpu, framework: Framework) -> Energy:

@@ -38,7 +38,8 @@ def render_watts(result: RunResult) -> str:
     )
     return (
         f"Power {metrics['power_mean_w']:.0f} W a GPU (highest {metrics['power_peak_sensor_w']:.0f} W over 25 ms), "
-        f"{format_si(metrics['node_power_mean_w'], 'W')} a node; {format_si(metrics['energy_per_step_j'], 'J')} a step, "
+        f"{format_si(metrics['node_power_mean_w'], 'W')} a node; "
+        f"{format_si(metrics['energy_per_step_j'], 'J')} a step, "
         f"{metrics['tokens_per_j']:.3g} tokens a joule{hall}"
     )
 

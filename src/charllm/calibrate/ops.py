@@ -50,6 +50,9 @@ SPREADS = {
     "power.cache_byte_j": 0.15,
     "power.memory_byte_j": 0.15,
     "kernels.reread_factor": 0.2,
+    "kernels.gap_s": 0.1,
+    "kernels.stream_gap_s": 0.1,
+    "kernels.fill_fraction": 0.2,
 }
 """How far off the constants of a GPU of the same kind may be, where that is not a quarter."""
 KERNEL_FIELDS = (

@@ -45,6 +45,7 @@ class Kernels:
     grouped_fraction: float = number("Rate of a grouped product over a plain one.", 0.1, 1, 0.974)
     ramp: float = number("Depth at which a product's tiles spend as long starting as multiplying.", 0, 1e4, 117.0)
     gap_s: float = number("Time between two kernels.", 0, 1e-3, 3.6e-6)
+    stream_gap_s: float = number("The same before and after streams.", 0, 1e-3, 3.3e-6)
     roof_power: float = number("How sharply arithmetic and memory limits meet.", 1, 10, 2.45)
     wave_fraction: float = number("What of a last, partial wave of tiles is lost.", 0, 1, 0.45)
     fill_fraction: float = number("Rate gained where only some multiprocessors are busy, at most.", 0, 1, 0.097)

@@ -1,0 +1,240 @@
+"""Fit what a GPU's ops cost: the constants of power/ and of its kernels, from tables of ops.
+
+Equation: every op's seconds, clock and watts as validate/ops.py predicts them, and again seconds and watts at the clock
+that was read, against the readings, in units of 1 %, 1 % and 1.2 % (half as heavy at the clock that was read). Boards
+differ in the energy of all they do on the die: one factor for each table, 3 % apart.
+Source: priors are the constants of the GPU that calibration starts from; their spreads are set here.
+Ignores: errors that the rows of a table share beyond that factor.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from charllm.calibrate.least_squares import Fit, Parameter, fit
+from charllm.clocks.steady import board_w, hold_window
+from charllm.errors import SpecError
+from charllm.heat.network import network
+from charllm.power.kernels import (
+    STREAMS,
+    KernelEnergies,
+    Shapes,
+    energy_of_kernels,
+    matrix_clock_hz,
+    read_shapes,
+    time_kernels,
+)
+from charllm.spec.hardware import Cluster, Gpu
+from charllm.validate.ops import start_of, warm_c
+from charllm.validate.ops_table import OpRow
+
+Floats = NDArray[np.float64]
+
+ERRORS = {"seconds": 0.01, "clock": 0.01, "watts": 0.012}
+AT_CLOCK_WEIGHT = 0.5
+BOARD_SPREAD = 0.03
+MIN_OPS = 10
+USUAL_SPREAD, STREAM_SPREAD, INSTRUCTION_SPREAD = 0.25, 0.25, 0.7
+SPREADS = {
+    "power.active_w": 0.4,
+    "power.leakage_w_per_k": 0.25,
+    "power.voltage_slope_per_hz": 0.08,
+    "power.flop_j": 0.25,
+    "power.fp8_flop_j": 0.25,
+    "power.softmax_flop_fraction": 0.5,
+    "power.softmax_backward_flop_fraction": 0.5,
+    "power.instruction_j": 0.05,
+    "power.cache_byte_j": 0.15,
+    "power.memory_byte_j": 0.15,
+    "kernels.reread_factor": 0.2,
+    "kernels.gap_s": 0.1,
+    "kernels.stream_gap_s": 0.1,
+    "kernels.fill_fraction": 0.2,
+}
+"""How far off the constants of a GPU of the same kind may be, where that is not a quarter."""
+KERNEL_FIELDS = (
+    "matrix_fraction", "fp8_fraction", "grouped_fraction", "ramp", "gap_s", "stream_gap_s", "roof_power", "wave_fraction",
+    "fill_fraction", "padding_fraction", "reread_factor", "split_s", "memory_fraction", "cache_fraction",
+    "attention_fraction", "attention_backward_fraction", "attention_ramp", "attention_backward_ramp", "tile_ramp",
+    "softmax_ramp", "launch_s",
+)  # fmt: skip
+
+
+class Bench(NamedTuple):
+    """The steady ops of all tables, and what does not change while constants are fitted."""
+
+    rows: tuple[OpRow, ...]
+    board: NDArray[np.int64]
+    """Which table each row is from."""
+    shapes: Shapes
+    before_w: Floats
+    window_s: Floats
+    warm_c: Floats
+    seconds_s: Floats
+    power_w: Floats
+    clock_hz: Floats
+
+
+def gather(tables: Sequence[Sequence[OpRow]], cluster: Cluster) -> Bench:
+    """Join tables, each of one board; rows without a reading of all three, and bursts, are left out."""
+    gpu, net = cluster.gpu, network(cluster.node, cluster.cooling)
+    kept = [
+        (board, row)
+        for board, table in enumerate(tables)
+        for row in table
+        if not row.on_s and None not in (row.measured.seconds_s, row.measured.power_w, row.measured.clock_hz)
+    ]
+    if len(kept) < MIN_OPS:
+        raise SpecError("ops", len(kept), f"at least {MIN_OPS} ops that ran on and on, with seconds, watts and clock: "
+                        "`charllm bench ops --suite short` takes 1 minute, the full suite 10")  # fmt: skip
+    rows = tuple(row for _, row in kept)
+    board = np.array([board for board, _ in kept])
+    seconds, watts, clock = (
+        np.array([getattr(row.measured, name) for row in rows]) for name in ("seconds_s", "power_w", "clock_hz")
+    )
+    shapes, window = read_shapes([row.shape for row in rows], gpu), np.array([row.window_s for row in rows])
+    traffic = time_kernels(shapes, gpu, clock).memory_bytes / seconds
+    before, warm = np.empty(len(rows)), np.empty(len(rows))
+    for number in range(len(tables)):
+        mine = board == number
+        if mine.any():
+            start = start_of(np.array([row.start_c for row in rows])[mine], gpu, net, cluster.cooling.inlet_c)
+            before[mine] = start.mean_w
+            warm[mine] = warm_c(start, watts[mine], traffic[mine], window[mine], gpu, net)
+    return Bench(rows, board, shapes, before, window, warm, seconds, watts, clock)
+
+
+def take(bench: Bench, chosen: NDArray[np.bool_], gpu: Gpu) -> Bench:
+    """Return some of the rows."""
+    rows = tuple(row for row, keep in zip(bench.rows, chosen, strict=True) if keep)
+    arrays = {name: getattr(bench, name)[chosen] for name in Bench._fields if name not in ("rows", "shapes")}
+    return Bench(rows=rows, shapes=read_shapes([row.shape for row in rows], gpu), **arrays)
+
+
+def parameters_of(gpu: Gpu, bench: Bench, streams: bool = False) -> list[Parameter]:
+    """Return what is to be found: the constants of the ops that are there, and a factor for each board."""
+    names = [name for name in SPREADS if name.startswith("power.")] + [f"kernels.{name}" for name in KERNEL_FIELDS]
+    found = []
+    for name in names:
+        part, field = name.split(".")
+        value = float(getattr(getattr(gpu, part), field))
+        if value > 0:
+            found.append(Parameter(name, value, SPREADS.get(name, USUAL_SPREAD), *bounds_of(gpu, part, field)))
+    if streams:
+        for kind in sorted({row.shape.kind for row in bench.rows} & set(STREAMS)):
+            known = STREAMS[kind]
+            if kind not in ("copy", "add"):
+                found.append(Parameter(f"stream.{kind}.share", known.bandwidth_fraction, STREAM_SPREAD, 0.01, 1.0))
+            if kind != "copy":
+                found.append(Parameter(f"stream.{kind}.instructions", known.instructions, INSTRUCTION_SPREAD))
+            if known.width_power > 0:
+                found.append(Parameter(f"stream.{kind}.width_power", known.width_power, 0.5))
+        if any(row.shape.values == "unknown" for row in bench.rows):
+            found.append(Parameter("values.unknown", 0.95, 0.1))
+        if any(row.shape.values == "zeros" for row in bench.rows):
+            found += [Parameter("values.zeros", 0.69, 0.3), Parameter("values.zero_flop", 0.45, 0.5)]
+    boards = sorted(set(bench.board.tolist()))
+    found += [Parameter(f"board.{number}", 1.0, BOARD_SPREAD, 0.7, 1.4) for number in boards]
+    return found
+
+
+def bounds_of(gpu: Gpu, part: str, field: str) -> tuple[float, float]:
+    """Return what a field of a GPU may hold."""
+    rules = {each.name: each.metadata["rule"] for each in fields(getattr(gpu, part))}
+    return max(1e-30, rules[field].low), rules[field].high
+
+
+def apply(gpu: Gpu, values: Mapping[str, float]) -> Gpu:
+    """Return a GPU with other constants."""
+    changes: dict[str, dict[str, Any]] = {"power": {}, "kernels": {}}
+    for name, value in values.items():
+        part, _, field = name.partition(".")
+        if part in changes:
+            changes[part][field] = value
+    return replace(
+        gpu, power=replace(gpu.power, **changes["power"]), kernels=replace(gpu.kernels, **changes["kernels"])
+    )
+
+
+def apply_streams(shapes: Shapes, values: Mapping[str, float]) -> Shapes:
+    """Return kernels with other constants of streams and operands, where they are given."""
+    if not any(name.startswith(("stream.", "values.")) for name in values):
+        return shapes
+    columns = {"share": shapes.share, "width_power": shapes.width_power, "instructions": shapes.instructions}
+    changed = {
+        name: np.array([values.get(f"stream.{shape.kind}.{name}", old) for shape, old in zip(shapes.kinds, column)])
+        for name, column in columns.items()
+    }
+    zeros = np.array([shape.values == "zeros" for shape in shapes.kinds])
+    unknown = np.array([shape.values == "unknown" and shape.kind in STREAMS for shape in shapes.kinds])
+    operands = np.where(zeros, values.get("values.zeros", 1.0), shapes.values)
+    operands = np.where(unknown, values.get("values.unknown", 1.0), operands)
+    flop_values = np.where(zeros, values.get("values.zero_flop", 1.0), shapes.flop_values)
+    return shapes._replace(**changed, values=operands, flop_values=flop_values)
+
+
+def predict(bench: Bench, gpu: Gpu, values: Mapping[str, float]) -> dict[str, Floats]:
+    """Return seconds, clock and watts over each window, and seconds and watts at the clock that was read."""
+    changed, shapes = apply(gpu, values), apply_streams(bench.shapes, values)
+    silicon = np.array([values.get(f"board.{number}", 1.0) for number in bench.board])
+    held = hold_window(shapes, changed, bench.warm_c, bench.before_w, bench.window_s, silicon=silicon)
+    times = time_kernels(shapes, changed, bench.clock_hz)
+    energies: KernelEnergies = energy_of_kernels(shapes, changed, times)
+    matrix = matrix_clock_hz(shapes, changed, bench.clock_hz)
+    watts = board_w(changed, energies, bench.seconds_s, bench.clock_hz, matrix, bench.warm_c, silicon)
+    return {
+        "seconds": held.seconds,
+        "clock": held.clock_hz,
+        "watts": held.power_w,
+        "seconds at clock": times.seconds,
+        "watts at clock": watts,
+    }
+
+
+def fit_ops(bench: Bench, gpu: Gpu, streams: bool = False) -> Fit:
+    """Fit constants to a bench."""
+    read = {"seconds": bench.seconds_s, "clock": bench.clock_hz, "watts": bench.power_w}
+
+    def residuals(values: dict[str, float]) -> Floats:
+        said = predict(bench, gpu, values)
+        parts = [np.log(said[name] / read[name]) / error for name, error in ERRORS.items()]
+        parts += [
+            AT_CLOCK_WEIGHT * np.log(said[f"{name} at clock"] / read[name]) / ERRORS[name]
+            for name in ("seconds", "watts")
+        ]
+        return np.concatenate(parts)
+
+    return fit(residuals, parameters_of(gpu, bench, streams))
+
+
+def errors_of(bench: Bench, gpu: Gpu, values: Mapping[str, float]) -> dict[str, Floats]:
+    """Return the relative error of every op."""
+    said = predict(bench, gpu, values)
+    read = {"seconds": bench.seconds_s, "watts": bench.power_w, "clock": bench.clock_hz}
+    return {name: said[name] / figures - 1 for name, figures in read.items()}
+
+
+def folds_by_shape(bench: Bench, folds: int) -> NDArray[np.int64]:
+    """Deal shapes into folds, so that no shape is both fitted and judged."""
+    shapes = sorted({(row.shape.kind, row.shape.dims, row.shape.precision) for row in bench.rows})
+    turn = {shape: place % folds for place, shape in enumerate(shapes)}
+    return np.array([turn[row.shape.kind, row.shape.dims, row.shape.precision] for row in bench.rows])
+
+
+def held_out(bench: Bench, gpu: Gpu, folds: int = 4, streams: bool = False, silicon: bool = True) -> dict[str, Floats]:
+    """Return the error of every op, predicted by a fit on other shapes; `silicon`: with its board's fitted factor."""
+    fold = folds_by_shape(bench, folds)
+    errors = {name: np.full(len(bench.rows), np.nan) for name in ERRORS}
+    for number in range(folds):
+        judged = fold == number
+        if not judged.any() or judged.all():
+            continue
+        values = fit_ops(take(bench, ~judged, gpu), gpu, streams).values()
+        if not silicon:
+            values = {name: value for name, value in values.items() if not name.startswith("board.")}
+        for name, found in errors_of(take(bench, judged, gpu), gpu, values).items():
+            errors[name][judged] = found
+    return errors

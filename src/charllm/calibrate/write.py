@@ -1,0 +1,77 @@
+"""Write a GPU's calibrated constants as a file that any command takes instead of a GPU's name."""
+
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from charllm.calibrate.least_squares import Fit, Found
+from charllm.errors import CharllmError, SpecError
+
+WRITTEN_UNITS = {"_per_hz": ("_per_ghz", 9), "_j": ("_pj", 12), "_s": ("_us", 6)}
+"""SI suffix of a field: the suffix it is written with, and by which power of ten that is larger in number."""
+KEPT_IN_SECONDS = ("die_time_s", "base_time_s", "sink_time_s")
+
+
+def as_figures(found: Fit, part: str) -> Iterator[tuple[str, str]]:
+    """Return key and value of each figure of a part, rounded to what its error leaves."""
+    for each in found.found:
+        owner, _, field = each.name.partition(".")
+        if owner == part:
+            yield written(field, each.value, each.error_fraction)
+
+
+def written(field: str, value: float, error_fraction: float) -> tuple[str, str]:
+    """Return a field in the unit people read, with two digits more than are known."""
+    for suffix, (shown, power) in WRITTEN_UNITS.items():
+        if field.endswith(suffix) and field not in KEPT_IN_SECONDS:
+            return field.removesuffix(suffix) + shown, _rounded(value * 10.0**power, error_fraction)
+    return field, _rounded(value, error_fraction)
+
+
+def _rounded(value: float, error_fraction: float) -> str:
+    digits = 2 + max(0, math.ceil(-math.log10(max(error_fraction, 1e-6))))
+    text = f"{value:.{min(6, digits)}g}"
+    return text if "e" not in text else repr(float(text))
+
+
+def as_toml(base: str, name: str, parts: Mapping[str, Sequence[Found]], source: str, comments: Sequence[str]) -> str:
+    """Return a GPU's file: what was found, over the GPU that calibration started from."""
+    lines = [f"# {line}" for line in comments]
+    lines += [
+        f'name = "{_escaped(name)}"',
+        f'base = "{_escaped(base)}"',
+        "",
+        "[sources]",
+        f'run = "measured: {_escaped(source)}"',
+    ]
+    for part, found in parts.items():
+        if found:
+            lines += ["", f"[{part}]"]
+        for each in found:
+            key, value = written(each.name.partition(".")[2], each.value, each.error_fraction)
+            lines.append(f'{key} = [{value}, "run"]  # +- {100 * each.error_fraction:.1f} %')
+    return "\n".join(lines) + "\n"
+
+
+def write_file(path: str, text: str) -> None:
+    """Put a file in place at once: it is whole, or it is what was there before."""
+    target = Path(path)
+    if target.is_dir() or not target.parent.is_dir():
+        raise SpecError("-o", path, "a file in a folder that exists")
+    try:
+        descriptor, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(beside, target)
+        except BaseException:
+            Path(beside).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise CharllmError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.device.rank_cases import RANK_S, RANKS
+from benchmarks.device.rank_cases import LATER_RANKS, RANK_S, RANKS
 from benchmarks.device.training_cases import GPT, TRAINING, configured
 from charllm import mark
 from charllm.catalog.resolve import resolve_run
@@ -39,8 +39,8 @@ def drain(request: dict[str, Any], seconds_s: float) -> list[float]:
     return [step.loss for step in train(resolve_run(request), "cuda", None, seconds_s)]
 
 
-def play_ranks(out: Path, take: str) -> None:
-    for name, (request, rank) in RANKS.items():
+def play_ranks(out: Path, take: str, ranks: dict[str, tuple[dict[str, Any], int]]) -> None:
+    for name, (request, rank) in ranks.items():
         timeline = generate_timeline(resolve_run(request), rank)
         player = Player(timeline, "cuda")
         timed(out, take, name, {**request, "rank": rank}, partial(player.play, RANK_S))
@@ -103,7 +103,11 @@ def timed(out: Path, take: str, name: str, request: dict[str, Any], play: Callab
     torch.cuda.empty_cache()
 
 
-PARTS = {"training": play_training, "ranks": play_ranks}
+PARTS: dict[str, Callable[[Path, str], None]] = {
+    "training": play_training,
+    "ranks": partial(play_ranks, ranks=RANKS),
+    "later-ranks": partial(play_ranks, ranks=LATER_RANKS),
+}
 
 
 def main() -> None:

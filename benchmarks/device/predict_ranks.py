@@ -10,7 +10,7 @@ import csv
 import json
 from pathlib import Path
 
-from benchmarks.device.rank_cases import RANK_S, RANKS
+from benchmarks.device.rank_cases import PARTS, RANK_S
 from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.loop.emulated import predict_played
 from charllm.timeline.generate import generate_timeline
@@ -25,15 +25,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("-o", "--out", type=Path)
     parser.add_argument("--timelines", type=Path)
+    parser.add_argument("--part", choices=list(PARTS), default="ranks")
     arguments = parser.parse_args()
     alone = resolve_cluster("h200x1")
     rows = []
-    for name, (request, rank) in RANKS.items():
+    for name, (request, rank) in PARTS[arguments.part].items():
         timeline = generate_timeline(resolve_run(request), rank)
         seen = predict_played(timeline, alone, RANK_S)
         kernels = sum(segment.repeat * sum(item.kind == "kernel" for item in segment.items)
                       for segment in timeline.segments)  # fmt: skip
-        cells = (seen.busy_s, seen.power_mean_w, seen.power_peak_sensor_w, seen.clock_mean_hz / MEGA,
+        cells = (seen.busy_s, seen.power_mean_w, seen.power_peak_shown_w, seen.clock_mean_hz / MEGA,
                  seen.temperature_mean_c, seen.temperature_peak_c, kernels, timeline.total_s("communication"),
                  timeline.total_s("wait"))  # fmt: skip
         rows.append([name, *(f"{cell:.5g}" for cell in cells)])

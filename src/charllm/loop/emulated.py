@@ -3,9 +3,10 @@
 Kernels take and draw what power/kernels.py says; a transfer in the way lasts as long as it says and draws what a copy
 on its blocks draws; one on a stream of its own adds that to the compute beside it and slows it. Waits are idle.
 
-Equation: a copy on n blocks draws 31 W (n / 4)^0.78; compute beside one on 24 blocks takes 13 % of its length longer.
-Source: benchmarks/device/h200/ops.csv: copies on 4, 16, 32 blocks draw 31, 97, 157 W above an idle context; a product
-beside copies on 16 and 32 blocks loses 11 and 15 % of its rate.
+Equation: a copy on n blocks draws 24 W (n / 4)^0.78; compute beside one on 24 blocks takes 40 % of its length longer.
+Source: one take of fourteen ranks on an H200 (benchmarks/device/h200/ranks_played.csv): 97 W above an idle context on
+24 blocks; between 0.28 (products of milliseconds) and 0.7 (0.2 ms) of a transfer's length, because a product that fills
+all multiprocessors lets a transfer begin only when it ends. The exponent is from copies on 4, 16 and 32 blocks.
 Ignores: order of launches between streams; a host that falls behind within a slice only.
 """
 
@@ -24,8 +25,8 @@ from charllm.timeline.shape import KernelShape
 from charllm.units import MICRO
 
 SLICE_S = 0.002
-COPY_W, COPY_BLOCKS, COPY_POWER = 31.0, 4, 0.78
-BESIDE_FRACTION, BESIDE_BLOCKS = 0.13, 24
+COPY_W, COPY_BLOCKS, COPY_POWER = 24.0, 4, 0.78
+BESIDE_FRACTION, BESIDE_BLOCKS = 0.4, 24
 LAUNCH_S = {"product": 14 * MICRO, "other": 8 * MICRO}
 """Host time to launch an item in eager PyTorch: read as the pace of kernels shorter than it."""
 PASSES = 2

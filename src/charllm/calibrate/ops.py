@@ -7,7 +7,7 @@ Source: priors are the constants of the GPU that calibration starts from; their 
 Ignores: errors that the rows of a table share beyond that factor.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
@@ -137,6 +137,9 @@ def parameters_of(gpu: Gpu, bench: Bench, streams: bool = False) -> list[Paramet
         if any(row.shape.values == "zeros" for row in bench.rows):
             found += [Parameter("values.zeros", 0.69, 0.3), Parameter("values.zero_flop", 0.45, 0.5)]
     boards = sorted(set(bench.board.tolist()))
+    if len(boards) == 1:
+        # One board alone is the GPU: its silicon is in its constants.
+        return found
     found += [Parameter(f"board.{number}", 1.0, BOARD_SPREAD, 0.7, 1.4) for number in boards]
     return found
 
@@ -194,8 +197,8 @@ def predict(bench: Bench, gpu: Gpu, values: Mapping[str, float]) -> dict[str, Fl
     }
 
 
-def fit_ops(bench: Bench, gpu: Gpu, streams: bool = False) -> Fit:
-    """Fit constants to a bench."""
+def fit_ops(bench: Bench, gpu: Gpu, streams: bool = False, without: Collection[str] = ()) -> Fit:
+    """Fit constants to a bench, all but some that keep the GPU's own value."""
     read = {"seconds": bench.seconds_s, "clock": bench.clock_hz, "watts": bench.power_w}
 
     def residuals(values: dict[str, float]) -> Floats:
@@ -206,7 +209,17 @@ def fit_ops(bench: Bench, gpu: Gpu, streams: bool = False) -> Fit:
         ]
         return np.concatenate(parts)
 
-    return fit(residuals, parameters_of(gpu, bench, streams))
+    return fit(residuals, [each for each in parameters_of(gpu, bench, streams) if each.name not in without])
+
+
+def fit_identified(bench: Bench, gpu: Gpu) -> Fit:
+    """Fit twice: first all, to see what the readings tell; then only that, the rest staying what it was."""
+    first = fit_ops(bench, gpu)
+    vague = {each.name for each in first.found if not each.identified and not each.name.startswith("board.")}
+    again = fit_ops(bench, gpu, without=vague)
+    found = {each.name: each for each in again.found}
+    kept = tuple(found.get(each.name, each._replace(value=each.prior)) for each in first.found)
+    return Fit(tuple(each._replace(identified=was.identified) for each, was in zip(kept, first.found, strict=True)), again.misfit)
 
 
 def errors_of(bench: Bench, gpu: Gpu, values: Mapping[str, float]) -> dict[str, Floats]:

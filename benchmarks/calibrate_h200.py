@@ -2,8 +2,8 @@
 
 Three boards: the table given (one-second windows, the layout of charllm/validate/ops_table.py; not part of this
 repository), and ops.csv and readings.csv of benchmarks/device/h200. First the first two are fitted and the third is
-scored, which no constant has seen; then all three are fitted and scored by 4 folds of shapes, each predicted by a fit on
-the others. `--write` puts the constants into the catalog; those of streams are printed for power/kernels.py.
+scored, which no constant has seen; then all three are fitted and scored by 4 folds of shapes, each predicted by a fit
+on the others. `--write` puts the constants into the catalog; those of streams are printed for power/kernels.py.
 """
 
 import re
@@ -75,7 +75,9 @@ def describe(bench: Bench, kinds: Sequence[str], errors: dict[str, Floats], titl
         cells = []
         for found in errors.values():
             seen = found[chosen & np.isfinite(found)]
-            cells.append(f"{100 * np.median(abs(seen)):.2f} / {100 * np.quantile(abs(seen), 0.9):.1f}" if len(seen) else "-")
+            cells.append(
+                f"{100 * np.median(abs(seen)):.2f} / {100 * np.quantile(abs(seen), 0.9):.1f}" if len(seen) else "-"
+            )
         if chosen.any():
             rows.append([name, str(int(chosen.sum())), *cells])
     print(render_table(f"{title}: median / 90th percentile of |error|, %", ["", "ops", *errors], rows), end="\n\n")
@@ -99,7 +101,12 @@ def without_boards(values: dict[str, float]) -> dict[str, float]:
 def show_constants(found: Fit) -> None:
     """Print each constant with its error."""
     rows = [
-        [each.name, f"{each.value:.4g}", f"{100 * each.error_fraction:.1f} %", "" if each.identified else "not identified"]
+        [
+            each.name,
+            f"{each.value:.4g}",
+            f"{100 * each.error_fraction:.1f} %",
+            "" if each.identified else "not identified",
+        ]
         for each in found.found
     ]
     print(render_table(f"All three boards (misfit {found.misfit:.2f})", ["", "value", "+-", ""], rows), end="\n\n")
@@ -140,7 +147,10 @@ def main(words: list[str]) -> None:
 
     third = bench.board == 2
     seen = fit_ops(take(bench, ~third, gpu), gpu, streams=True).values()
-    blind, kinds_blind = take(bench, third, gpu), [kind for kind, is_third in zip(kinds, third, strict=True) if is_third]
+    blind, kinds_blind = (
+        take(bench, third, gpu),
+        [kind for kind, is_third in zip(kinds, third, strict=True) if is_third],
+    )
     describe(blind, kinds_blind, errors_of(blind, gpu, without_boards(seen)), "Third board, fitted on the other two")
     fitted_once = own_silicon(blind, gpu, without_boards(seen), 2)
     print(f"its silicon: {fitted_once['board.2']:.3f}")

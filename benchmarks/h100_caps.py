@@ -1,7 +1,7 @@
 """Published H100 runs under power caps, and what the model says: ``python -m benchmarks.h100_caps``.
 
-Clocks: inference of a ViT-L/16 on an H100 with 94 GB (arXiv:2604.11391, figures 6b and 9b). Tokens a second: pretraining
-of Llama 3 8B on four of them (arXiv:2603.16164, table 4), over those at 700 W, taken to
+Clocks: inference of a ViT-L/16 on an H100 with 94 GB (arXiv:2604.11391, figures 6b and 9b). Tokens a second:
+pretraining of Llama 3 8B on four of them (arXiv:2603.16164, table 4), over those at 700 W, taken to
 follow the clock. Each workload has one activity, joules a cycle at the reference voltage, fitted at 300, 500 and 700 W;
 the others are predicted. The voltage curve is the catalog's.
 """

@@ -75,12 +75,16 @@ def fit_heat(traces: Sequence[Trace], cluster: Cluster) -> HeatFit:
 def check_trace(trace: Trace, cluster: Cluster) -> None:
     """Refuse a recording that cannot tell the poles, and say what would."""
     if len(trace.gpus) != cluster.node.gpus:
-        raise SpecError("RUN", f"a recording of {len(trace.gpus)} GPUs", f"one of {cluster.node.gpus} {cluster.gpu.name}")
+        raise SpecError(
+            "RUN", f"a recording of {len(trace.gpus)} GPUs", f"one of {cluster.node.gpus} {cluster.gpu.name}"
+        )
     sink_s = cluster.gpu.heat.sink_time_s
     length_s = float(trace.times_s[-1] - trace.times_s[0])
     how = "`charllm bench ops --only soak,idle,cool` runs for 1 minute"
     if length_s < SINK_TIMES * sink_s:
-        raise SpecError("heat.sink_time_s", f"{length_s:.0f} s", f"a recording of at least {SINK_TIMES * sink_s:.0f} s: {how}")
+        raise SpecError(
+            "heat.sink_time_s", f"{length_s:.0f} s", f"a recording of at least {SINK_TIMES * sink_s:.0f} s: {how}"
+        )
     swing = float(np.ptp(trace.power_w))
     if swing < LEAST_SWING_W:
         possible = f"power that changes by at least {LEAST_SWING_W:g} W for {SINK_TIMES * sink_s:.0f} s: {how}"

@@ -56,8 +56,8 @@ SPREADS = {
 }
 """How far off the constants of a GPU of the same kind may be, where that is not a quarter."""
 KERNEL_FIELDS = (
-    "matrix_fraction", "fp8_fraction", "grouped_fraction", "ramp", "gap_s", "stream_gap_s", "roof_power", "wave_fraction",
-    "fill_fraction", "padding_fraction", "reread_factor", "split_s", "memory_fraction", "cache_fraction",
+    "matrix_fraction", "fp8_fraction", "grouped_fraction", "ramp", "gap_s", "stream_gap_s", "roof_power",
+    "wave_fraction", "fill_fraction", "padding_fraction", "reread_factor", "split_s", "memory_fraction", "cache_fraction",
     "attention_fraction", "attention_backward_fraction", "attention_ramp", "attention_backward_ramp", "tile_ramp",
     "softmax_ramp", "launch_s",
 )  # fmt: skip
@@ -88,8 +88,10 @@ def gather(tables: Sequence[Sequence[OpRow]], cluster: Cluster) -> Bench:
         if not row.on_s and None not in (row.measured.seconds_s, row.measured.power_w, row.measured.clock_hz)
     ]
     if len(kept) < MIN_OPS:
-        raise SpecError("ops", len(kept), f"at least {MIN_OPS} ops that ran on and on, with seconds, watts and clock: "
-                        "`charllm bench ops --suite short` takes 1 minute, the full suite 10")  # fmt: skip
+        needed = f"at least {MIN_OPS} ops that ran on and on, with seconds, watts and clock"
+        raise SpecError(
+            "power.flop_j", f"{len(kept)} ops", f"{needed}: `charllm bench ops --suite short` takes 1 minute"
+        )
     rows = tuple(row for _, row in kept)
     board = np.array([board for board, _ in kept])
     seconds, watts, clock = (
@@ -168,7 +170,9 @@ def apply_streams(shapes: Shapes, values: Mapping[str, float]) -> Shapes:
         return shapes
     columns = {"share": shapes.share, "width_power": shapes.width_power, "instructions": shapes.instructions}
     changed = {
-        name: np.array([values.get(f"stream.{shape.kind}.{name}", old) for shape, old in zip(shapes.kinds, column)])
+        name: np.array(
+            [values.get(f"stream.{shape.kind}.{name}", old) for shape, old in zip(shapes.kinds, column, strict=True)]
+        )
         for name, column in columns.items()
     }
     zeros = np.array([shape.values == "zeros" for shape in shapes.kinds])
@@ -176,7 +180,10 @@ def apply_streams(shapes: Shapes, values: Mapping[str, float]) -> Shapes:
     operands = np.where(zeros, values.get("values.zeros", 1.0), shapes.values)
     operands = np.where(unknown, values.get("values.unknown", 1.0), operands)
     flop_values = np.where(zeros, values.get("values.zero_flop", 1.0), shapes.flop_values)
-    return shapes._replace(**changed, values=operands, flop_values=flop_values)
+    return shapes._replace(
+        share=changed["share"], width_power=changed["width_power"], instructions=changed["instructions"],
+        values=operands, flop_values=flop_values,
+    )  # fmt: skip
 
 
 def predict(bench: Bench, gpu: Gpu, values: Mapping[str, float]) -> dict[str, Floats]:
@@ -205,7 +212,8 @@ def fit_ops(bench: Bench, gpu: Gpu, streams: bool = False, without: Collection[s
         said = predict(bench, gpu, values)
         parts = [np.log(said[name] / read[name]) / error for name, error in ERRORS.items()]
         parts += [
-            AT_CLOCK_WEIGHT * np.log(said[f"{name} at clock"] / read[name]) / ERRORS[name] for name in ("seconds", "watts")
+            AT_CLOCK_WEIGHT * np.log(said[f"{name} at clock"] / read[name]) / ERRORS[name]
+            for name in ("seconds", "watts")
         ]
         return np.concatenate(parts)
 
@@ -219,7 +227,10 @@ def fit_identified(bench: Bench, gpu: Gpu) -> Fit:
     again = fit_ops(bench, gpu, without=vague)
     found = {each.name: each for each in again.found}
     kept = tuple(found.get(each.name, each._replace(value=each.prior)) for each in first.found)
-    return Fit(tuple(each._replace(identified=was.identified) for each, was in zip(kept, first.found, strict=True)), again.misfit)
+    return Fit(
+        tuple(each._replace(identified=was.identified) for each, was in zip(kept, first.found, strict=True)),
+        again.misfit,
+    )
 
 
 def errors_of(bench: Bench, gpu: Gpu, values: Mapping[str, float]) -> dict[str, Floats]:

@@ -12,7 +12,7 @@ from charllm.validate.ops import describe_errors
 Floats = NDArray[np.float64]
 
 ADVICE = {
-    "power.leakage_w_per_k": "the same op cold and hot, 20 K apart: `charllm bench ops --only soak,cool` (1 minute) twice",
+    "power.leakage_w_per_k": "the same op 20 K apart: `charllm bench ops --only soak,cool` (1 minute), cold and hot",
     "power.voltage_slope_per_hz": "ops held at different clocks: `charllm bench ops --only gemm,attention` (4 minutes)",
     "power.fp8": "8-bit products: `charllm bench ops --only fp8` (20 seconds)",
     "power.softmax": "`charllm bench ops --only attention` (1 minute)",
@@ -46,7 +46,9 @@ def advice_for(found: Fit) -> list[dict[str, str]]:
     return rows
 
 
-def describe_fit(found: Fit, inside: dict[str, Floats], outside: dict[str, Floats], boards: list[str]) -> dict[str, Any]:
+def describe_fit(
+    found: Fit, inside: dict[str, Floats], outside: dict[str, Floats], boards: list[str]
+) -> dict[str, Any]:
     """Return parameters and residuals as a table."""
     return {
         "boards": boards,
@@ -63,7 +65,10 @@ def render_fit(report: dict[str, Any]) -> str:
     if "ops" in report:
         ops = report["ops"]
         rows = [
-            [f"{name}, {where}", *(f"{100 * figures[key]:.2f} %" if figures[key] is not None else "-" for key in FIGURES)]
+            [
+                f"{name}, {where}",
+                *(f"{100 * figures[key]:.2f} %" if figures[key] is not None else "-" for key in FIGURES),
+            ]
             for where, group in (("in sample", ops["in_sample"]), ("4 folds of shapes", ops["held_out"]))
             for name, figures in group.items()
         ]

@@ -35,7 +35,9 @@ def read_runs(paths: Sequence[str]) -> tuple[list[OpsTable], list[NamedTrace]]:
         path = Path(text)
         if path.is_dir():
             if not (path / OPS_FILE).is_file() and not (path / HEADER_FILE).is_file():
-                raise SpecError("RUN", text, f"a folder with {OPS_FILE} or a recording, as `charllm bench ops --out` makes")
+                raise SpecError(
+                    "RUN", text, f"a folder with {OPS_FILE} or a recording, as `charllm bench ops --out` makes"
+                )
             if (path / OPS_FILE).is_file():
                 tables.append(OpsTable(path.name, read_ops(str(path / OPS_FILE))[0]))
             if (path / HEADER_FILE).is_file():

@@ -39,7 +39,13 @@ def _rounded(value: float, error_fraction: float) -> str:
 def as_toml(base: str, name: str, parts: Mapping[str, Sequence[Found]], source: str, comments: Sequence[str]) -> str:
     """Return a GPU's file: what was found, over the GPU that calibration started from."""
     lines = [f"# {line}" for line in comments]
-    lines += [f'name = "{_escaped(name)}"', f'base = "{_escaped(base)}"', "", "[sources]", f'run = "measured: {_escaped(source)}"']
+    lines += [
+        f'name = "{_escaped(name)}"',
+        f'base = "{_escaped(base)}"',
+        "",
+        "[sources]",
+        f'run = "measured: {_escaped(source)}"',
+    ]
     for part, found in parts.items():
         if found:
             lines += ["", f"[{part}]"]

@@ -1,8 +1,9 @@
 """Find a GPU's constants from readings of it.
 
 RUN is a folder of `charllm bench ops`, a table of ops, or a recording of power and temperature (t_s, power_w,
-temperature_c, or NVML's counters). Tables of ops give power and kernels, recordings give heat. The file written names the
-GPU it started from; take it wherever a GPU's name is taken: `--set cluster.node.gpu=FILE.toml`, `validate ops --gpu FILE.toml`.
+temperature_c, or NVML's counters). Tables of ops give power and kernels, recordings give heat. The file written names
+the GPU it started from, and stands wherever a GPU's name does: `--set cluster.node.gpu=FILE.toml`,
+`validate ops --gpu FILE.toml`.
 """
 
 import argparse
@@ -53,4 +54,3 @@ def run(arguments: argparse.Namespace) -> int:
     print(json.dumps(report, indent=2, allow_nan=False) if arguments.json else render_fit(report))
     print(f"charllm: wrote {arguments.out}", file=sys.stderr)
     return 0
-

@@ -35,7 +35,7 @@ def reread_bytes(gpu: Gpu, batch: int, m: int, n: int, k: int, operand_bytes: fl
     down = min(m, outputs / across)
     operands = (m * k + k * n) * operand_bytes
     again = max(0.0, m * n * k * (down + across) / (down * across) * operand_bytes - operands)
-    return batch * again * uncached_fraction(gpu, operands)
+    return float(batch * again * uncached_fraction(gpu, operands))
 
 
 def uncached_fraction(gpu: Gpu, size_bytes: float) -> float:
@@ -47,9 +47,12 @@ def uncached_fraction(gpu: Gpu, size_bytes: float) -> float:
 def flop_energy_j(gpu: Gpu, precision: str) -> float:
     """Return the energy of one matrix operation in a precision."""
     power = gpu.power
-    return {"fp8": power.fp8_flop_j, "mxfp8": power.fp8_flop_j, "nvfp4": power.fp4_flop_j, "fp32": 2 * power.flop_j}.get(
-        precision, power.flop_j
-    )
+    return {
+        "fp8": power.fp8_flop_j,
+        "mxfp8": power.fp8_flop_j,
+        "nvfp4": power.fp4_flop_j,
+        "fp32": 2 * power.flop_j,
+    }.get(precision, power.flop_j)
 
 
 def op_energy(op: Op, gpu: Gpu, framework: Framework) -> Energy:
@@ -68,7 +71,9 @@ def op_energy(op: Op, gpu: Gpu, framework: Framework) -> Energy:
         backward = "backward" in op.name
         extra = power.softmax_backward_flop_fraction if backward else power.softmax_flop_fraction
         length = max(1.0, (op.shape[3] * op.shape[4]) ** 0.5)
-        return _moving(gpu, size_bytes, 0.0, op.flop * power.flop_j * (1 + extra) * (1 + gpu.kernels.softmax_ramp / length))
+        return _moving(
+            gpu, size_bytes, 0.0, op.flop * power.flop_j * (1 + extra) * (1 + gpu.kernels.softmax_ramp / length)
+        )
     if op.kind not in ("optimizer", "cast"):
         size_bytes *= framework.traffic_factor
     instructions = INSTRUCTIONS_PER_BYTE.get(op.kind, INSTRUCTIONS_PER_BYTE["elementwise"]) * size_bytes

@@ -3,8 +3,8 @@
 The short layout (no `dims`): a, b, c are m, n, k of a product; batch, heads and length of attention (key-value heads in
 the name, as in b1h64kv8s8192; head size 128); MiB of a copy or an addition in place; rows and columns; elements.
 Watts are the energy counter's mean, with two exceptions, neither for bursts, whose rhythm may beat with the readings:
-where the table itself bounds that mean no better than 3 %, the mean of the instant readings; in windows below 2 s without
-such a bound, the middle of both, because the counter lags by 0.1 s and instant readings see a quarter of the time.
+where the table itself bounds that mean no better than 3 %, the mean of the instant readings; in windows below 2 s
+without such a bound, the middle of both, as the counter lags by 0.1 s and instant readings see a quarter of the time.
 """
 
 import csv
@@ -23,7 +23,12 @@ Row = Mapping[str, str]
 NEEDED = ("kind", "name", "dtype", "temp_start_c", "window_s")
 SIZES = ("a", "b", "c")
 HEAD_DIM = 128
-SHORT_KINDS = {"attn_fwd": "attention", "attn_fwdbwd": "attention_both", "layernorm": "norm", "adamw_fused": "optimizer"}
+SHORT_KINDS = {
+    "attn_fwd": "attention",
+    "attn_fwdbwd": "attention_both",
+    "layernorm": "norm",
+    "adamw_fused": "optimizer",
+}
 SHORT_WINDOW_S, LARGE_ERROR_FRACTION = 2.0, 0.03
 LONGEST_WINDOW_S = 3600.0
 LARGEST_SIZE = 2**40

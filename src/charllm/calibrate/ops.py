@@ -57,9 +57,9 @@ SPREADS = {
 """How far off the constants of a GPU of the same kind may be, where that is not a quarter."""
 KERNEL_FIELDS = (
     "matrix_fraction", "fp8_fraction", "grouped_fraction", "ramp", "gap_s", "stream_gap_s", "roof_power",
-    "wave_fraction", "fill_fraction", "padding_fraction", "reread_factor", "split_s", "memory_fraction", "cache_fraction",
-    "attention_fraction", "attention_backward_fraction", "attention_ramp", "attention_backward_ramp", "tile_ramp",
-    "softmax_ramp", "launch_s",
+    "wave_fraction", "fill_fraction", "padding_fraction", "reread_factor", "split_s", "memory_fraction",
+    "cache_fraction", "attention_fraction", "attention_backward_fraction", "attention_ramp",
+    "attention_backward_ramp", "tile_ramp", "softmax_ramp", "launch_s",
 )  # fmt: skip
 
 

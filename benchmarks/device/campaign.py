@@ -16,95 +16,31 @@ from typing import Any
 
 import torch
 
+from benchmarks.device.rank_cases import LATER_RANKS, RANK_S, RANKS
+from benchmarks.device.training_cases import GPT, TRAINING, configured
 from charllm import mark
 from charllm.catalog.resolve import resolve_run
 from charllm.measure.emulation.player import Player
 from charllm.measure.launch import sampling
 from charllm.measure.trainer.train import train
-from charllm.spec.request import merge
 from charllm.timeline.generate import generate_timeline
 
-STEADY_S, SHORT_S, RANK_S = 25.0, 20.0, 8.0
-ONE_GPU = {"cluster": "h200x1", "framework": "pytorch-eager"}
-GPT = {
-    **ONE_GPU,
-    "model": {"base": "gpt3-1.3b", "dropout_fraction": 0.0},
-    "training": {"seq_length": 2048, "global_batch_size": 8},
-}
-LLAMA = {
-    **ONE_GPU,
-    "model": {"base": "llama3-8b", "layers": 8, "vocab": 32000},
-    "training": {"seq_length": 4096, "global_batch_size": 8},
-}
-MOE = {
-    **ONE_GPU,
-    "model": {"base": "mixtral-8x7b", "layers": 4},
-    "training": {"seq_length": 4096, "global_batch_size": 8},
-}
-LORA = {
-    **ONE_GPU,
-    "model": {"base": "llama3-8b", "layers": 16, "vocab": 32000},
-    "training": {"seq_length": 4096, "global_batch_size": 8, "lora_rank": 16},
-}
-
-
-def configured(base: dict[str, Any], mbs: int, recompute: str = "none") -> dict[str, Any]:
-    merged: dict[str, Any] = merge(base, {"training": {"micro_batch_size": mbs, "recompute": recompute}})
-    return merged
-
-
-TRAINING: dict[str, tuple[dict[str, Any], float]] = {
-    "gpt-mbs1": (configured(GPT, 1), STEADY_S),
-    "gpt-mbs4": (configured(GPT, 4), STEADY_S),
-    "gpt-mbs8": (configured(GPT, 8), STEADY_S),
-    "gpt-mbs8-full": (configured(GPT, 8, "full"), STEADY_S),
-    "llama-mbs1": (configured(LLAMA, 1), STEADY_S),
-    "llama-mbs4": (configured(LLAMA, 4), STEADY_S),
-    "moe-mbs2": (configured(MOE, 2), STEADY_S),
-    "lora-mbs2": (configured(LORA, 2), STEADY_S),
-    "gpt-mbs2": (configured(GPT, 2), SHORT_S),
-    "gpt-mbs4-selective": (configured(GPT, 4, "selective"), SHORT_S),
-    "gpt-mbs4-full": (configured(GPT, 4, "full"), SHORT_S),
-    "llama-mbs2": (configured(LLAMA, 2), SHORT_S),
-    "llama-mbs8": (configured(LLAMA, 8), SHORT_S),
-    "llama-mbs4-full": (configured(LLAMA, 4, "full"), SHORT_S),
-    "llama-mbs4-selective": (configured(LLAMA, 4, "selective"), SHORT_S),
-    "moe-mbs1": (configured(MOE, 1), SHORT_S),
-    "moe-mbs4": (configured(MOE, 4), SHORT_S),
-    "lora-mbs1": (configured(LORA, 1), SHORT_S),
-    "lora-mbs4": (configured(LORA, 4), SHORT_S),
-    "lora-mbs4-full": (configured(LORA, 4, "full"), SHORT_S),
-}
-
-PAPER = {"cluster": "h200x32", "framework": "nemo"}
-
-
-def paper_rank(model: str, mbs: int, **parallelism: Any) -> dict[str, Any]:
-    training = {"global_batch_size": 128, "micro_batch_size": mbs, "recompute": "full" if mbs > 1 else "none"}
-    return {**PAPER, "model": model, "parallelism": parallelism, "training": training}
-
-
-RANKS: dict[str, tuple[dict[str, Any], int]] = {
-    "gpt3-tp8-pp4-mbs1": (paper_rank("gpt3-175b", 1, tp=8, pp=4), 8),
-    "gpt3-tp8-pp4-mbs8": (paper_rank("gpt3-175b", 8, tp=8, pp=4), 8),
-    "gpt3-tp2-pp16-mbs1": (paper_rank("gpt3-175b", 1, tp=2, pp=16), 8),
-    "gpt3-tp2-pp16-mbs8": (paper_rank("gpt3-175b", 8, tp=2, pp=16), 8),
-    "llama3-tp4-pp4-mbs1": (paper_rank("llama3-70b", 1, tp=4, pp=4, overlap=["tp"]), 8),
-    "mixtral-ep8-mbs1": (paper_rank("mixtral-8x7b", 1, ep=8), 0),
-}
+LATER_S = 11.0
 
 
 def play_training(out: Path, take: str) -> None:
     for name, (request, seconds_s) in TRAINING.items():
-        timed(out, take, name, request, partial(drain, request, seconds_s))
+        # Later takes tell how boards differ, for which shorter runs are enough.
+        length_s = seconds_s if take == "A" else LATER_S
+        timed(out, take, name, request, partial(drain, request, length_s))
 
 
 def drain(request: dict[str, Any], seconds_s: float) -> list[float]:
     return [step.loss for step in train(resolve_run(request), "cuda", None, seconds_s)]
 
 
-def play_ranks(out: Path, take: str) -> None:
-    for name, (request, rank) in RANKS.items():
+def play_ranks(out: Path, take: str, ranks: dict[str, tuple[dict[str, Any], int]]) -> None:
+    for name, (request, rank) in ranks.items():
         timeline = generate_timeline(resolve_run(request), rank)
         player = Player(timeline, "cuda")
         timed(out, take, name, {**request, "rank": rank}, partial(player.play, RANK_S))
@@ -167,7 +103,11 @@ def timed(out: Path, take: str, name: str, request: dict[str, Any], play: Callab
     torch.cuda.empty_cache()
 
 
-PARTS = {"training": play_training, "ranks": play_ranks}
+PARTS: dict[str, Callable[[Path, str], None]] = {
+    "training": play_training,
+    "ranks": partial(play_ranks, ranks=RANKS),
+    "later-ranks": partial(play_ranks, ranks=LATER_RANKS),
+}
 
 
 def main() -> None:

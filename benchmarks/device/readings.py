@@ -13,8 +13,8 @@ from pathlib import Path
 from charllm.measure.bench.run import run_suite
 from charllm.measure.bench.suite import OpCase
 from charllm.measure.bench.table import tabulate, to_csv
-from charllm.measure.recording import read_recording
 from charllm.measure.launch import sampling
+from charllm.measure.recording import read_recording
 from charllm.timeline.shape import KernelShape
 
 GEMMS = (

@@ -146,6 +146,11 @@ def test_the_catalog_lists_kinds_entries_and_sources() -> None:
     assert study["corrections"]
 
 
+def test_tables_inside_an_entry_are_listed_with_their_sources() -> None:
+    lines = charllm("catalog", "gpus", "h200").stdout.splitlines()
+    assert any(line.startswith("heat.die_resistance_k_per_w") and "measured" in line for line in lines)
+
+
 def test_memory_is_validated_against_a_table() -> None:
     table = Path(__file__).parent.parent / "data" / "published_memory.csv"
     scores = json.loads(charllm("validate", "results", str(table), "--json").stdout)

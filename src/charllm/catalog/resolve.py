@@ -6,9 +6,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from charllm.catalog.scale import fill_board
 from charllm.catalog.tables import Entry, entries, find, read_entry
 from charllm.errors import SpecError, unknown_name
-from charllm.catalog.scale import fill_board
 from charllm.spec.board import Governor, Heat, Kernels, Power
 from charllm.spec.fields import read, read_field
 from charllm.spec.framework import Framework

@@ -42,6 +42,8 @@ RESISTANCES = {
 }
 """Of a GPU of 700 W in an air-cooled node of eight (benchmarks/fit_heat.py); scale with 1 / cap."""
 TIMES = {"die_time_s": 0.31, "base_time_s": 10.6, "sink_time_s": 46.3, "memory_byte_heat_j": 47e-12}
+PRODUCT_CLOCK_FRACTION = 0.74
+"""Clock over the highest that the cap leaves large products on an H200; taken over."""
 PRODUCT_BYTES_PER_FLOP = 1.1e-3
 """Memory traffic of large products over their arithmetic, on an H200."""
 NARROW_ENERGY = {"fp8_flop_j": 0.5, "fp4_flop_j": 0.25}
@@ -73,13 +75,12 @@ def fill_board(gpu: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]]) -
 
 def _product_energy_j(gpu: Mapping[str, Any], power: Mapping[str, Any], held_w: float) -> float:
     """Return the energy of a matrix operation with which large products draw the cap at their known clock."""
-    clock_fraction = gpu.get("matmul_clock_fraction", 0.75)
     clock_max = gpu.get("clock_max_hz", CLOCK_HZ)
     peak = gpu.get("peak_bf16_flop_per_s") or gpu.get("peak_fp16_flop_per_s") or 1e15
     rate = gpu.get("matmul_fraction", 0.7) * peak
     slope, reference = power["voltage_slope_per_hz"], power["voltage_reference_hz"]
-    voltage = max(power["voltage_floor_fraction"], 1 + slope * (clock_fraction * clock_max - reference))
+    voltage = max(power["voltage_floor_fraction"], 1 + slope * (PRODUCT_CLOCK_FRACTION * clock_max - reference))
     traffic = PRODUCT_BYTES_PER_FLOP * rate
     left_w = held_w - power["static_w"] - power["active_w"] - power["memory_byte_j"] * traffic
-    on_die_w = left_w / voltage**2 - power["context_w"] * clock_fraction - power["cache_byte_j"] * traffic
+    on_die_w = left_w / voltage**2 - power["context_w"] * PRODUCT_CLOCK_FRACTION - power["cache_byte_j"] * traffic
     return float(max(1e-14, on_die_w / rate))

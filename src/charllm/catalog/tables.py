@@ -3,8 +3,8 @@
 A file holds a `[sources]` table and one table per entry. A figure is written ``key = [value, "source"]`` where
 the source is a key of `[sources]` or a text; its first word says what kind of knowledge it is
 (``datasheet: ...``, ``published: ...``, ``measured: ...``, ``derived: ...``, ``assumed: ...``).
-An entry may start from another with ``base = "name"``; a table inside an entry (``[h200.power]``) is read alike, over the
-same table of the base.
+An entry may start from another with ``base = "name"``; a table inside an entry (``[h200.power]``) is read alike, over
+the same table of the base.
 """
 
 import hashlib

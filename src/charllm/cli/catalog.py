@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from charllm.catalog.resolve import resolve_model
-from charllm.catalog.tables import KINDS, Entry, entries, find
+from charllm.catalog.tables import KINDS, PARTS, Entry, entries, find
 from charllm.report.tables import render_table
 from charllm.sweep.study import load_study
 from charllm.units import format_params
@@ -91,9 +91,10 @@ def _render_entry(kind: str, entry: Entry) -> str:
         study = load_study(entry.name)
         lines = [f"{study.name}: {study.about}", "", *(f"  {case.name}" for case in study.cases)]
         return "\n".join([*lines, "", "Corrected against the source:", *(f"  {text}" for text in study.corrections)])
-    cells = [
-        [key, _short(key, value), entry.sources.get(key, "")] for key, value in entry.values.items() if key != "name"
-    ]
+    figures = [(key, value) for key, value in entry.values.items() if key != "name" and key not in PARTS]
+    inside = [(part, entry.values[part]) for part in PARTS if part in entry.values]
+    figures += [(f"{part}.{key}", value) for part, table in inside for key, value in table.items()]
+    cells = [[key, _short(key, value), entry.sources.get(key, "")] for key, value in figures]
     width = max(len(row[1]) for row in cells)
     rows = [[key, value.rjust(width) + "  " + source] for key, value, source in cells]
     lines = [f"{key.ljust(max(len(row[0]) for row in rows))}  {rest}".rstrip() for key, rest in rows]

@@ -1,24 +1,24 @@
-"""Predict a run without a GPU: what it needs, sends and computes, how long it takes and what would help."""
+"""Predict a run without a GPU: what it needs, takes, draws and warms, and what would help."""
 
 import argparse
 import sys
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 from charllm.advice import best_changes
 from charllm.catalog.resolve import resolve_run
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.errors import DoesNotFit, SpecError
-from charllm.report.perfetto import trace_step
+from charllm.loop.signals import stage_series, tabulate_cluster, tabulate_signals
+from charllm.report.perfetto import Signals, trace_step
 from charllm.report.run import render_run
 from charllm.result.result import to_json
 from charllm.result.store import save_run, write_text
-from charllm.simulate import simulate
+from charllm.simulate import Simulation, predict
 from charllm.spec.request import merge
 from charllm.timeline.generate import generate_timeline
 from charllm.timeline.play import to_text
-from charllm.timeline.step_time import StepTime, time_step
-from charllm.workload.step import Step, build_step
 from charllm.workload.table import tabulate_step
 
 
@@ -44,17 +44,16 @@ def run(arguments: argparse.Namespace) -> int:
     length = {"steps": arguments.steps, "seconds_s": arguments.seconds}
     given = {name: value for name, value in length.items() if value is not None}
     spec = resolve_run(merge(request, {"conditions": given}) if given else request)
-    result = simulate(spec, ignore_memory=arguments.ignore_memory)
-    step = build_step(spec)
-    timed = time_step(step) if result.metrics["step_time_s"] is not None else None
-    talk = _write_files(arguments, step, timed)
+    found = predict(spec, ignore_memory=arguments.ignore_memory)
+    result = found.result
+    talk = _write_files(arguments, found)
     if arguments.out:
-        save_run(result, arguments.out, tabulate_step(step))
+        save_run(result, arguments.out, {**tabulate_step(found.step), **_signals(found)})
     if arguments.json:
         print(to_json(result))
     else:
-        gains = best_changes(spec, timed.step_time_s) if timed is not None else []
-        print(render_run(step, result, timed, gains))
+        gains = best_changes(spec, found.timed.step_time_s) if found.timed is not None else []
+        print(render_run(found.step, result, found.timed, gains))
     sys.stdout.flush()
     for warning in (*talk, *result.warnings):
         print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)
@@ -63,21 +62,29 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _write_files(arguments: argparse.Namespace, step: Step, timed: StepTime | None) -> list[str]:
+def _signals(found: Simulation) -> dict[str, dict[str, list[Any]]]:
+    """Return the time series of a run, where it has any."""
+    if found.machine is None or found.played is None:
+        return {}
+    return {"signals": tabulate_signals(found.machine, found.played), "cluster": tabulate_cluster(found.played)}
+
+
+def _write_files(arguments: argparse.Namespace, found: Simulation) -> list[str]:
     """Write the files that were asked for; returns what to say about them."""
     asked = {
         flag: path for flag, path in (("--perfetto", arguments.perfetto), ("--timeline", arguments.timeline)) if path
     }
-    if timed is None:
+    if found.timed is None or found.machine is None or found.played is None:
         return [f"{flag}: not written, a run that does not fit has no times (--ignore-memory)" for flag in asked]
     talk = []
     for flag, path in asked.items():
         if flag == "--perfetto":
-            trace = trace_step(step, timed)
+            signals = Signals(stage_series(found.machine, found.played), found.played.box_s)
+            trace = trace_step(found.step, found.timed, signals=signals)
             text = trace.to_text()
             talk += [f"{flag}: {trace.left_out}"] if trace.left_out else []
         else:
-            text = to_text(generate_timeline(step.run, arguments.rank))
+            text = to_text(generate_timeline(found.step.run, arguments.rank))
         _write(flag, path, text)
     return talk
 

@@ -1,10 +1,10 @@
 """The clock at which a kernel that runs on and on is held, and what it then takes and draws.
 
 Equation: the highest clock up to the one asked for at which board power stays at or below what the governor holds
-(clocks/governor.py), found by bisection; power grows with the clock for every kernel.
+(clocks/governor.py), found by halving; power grows with the clock for every kernel.
 Over a window that follows a pause, the burst's target holds until the mean over a second has caught up. That mean
-starts at the power before and follows with half its length: this takes mean / 2 ln((burst - before) / (burst - hold + band)).
-A pause that leaves the mean above REARM_FRACTION of the hold changes nothing.
+starts at the power before and follows with half its length: this takes mean / 2 ln((burst - before) / (burst - hold +
+band)). A pause that leaves the mean above REARM_FRACTION of the hold changes nothing.
 Source: ops in windows of 1 to 5 s on three H200 boards: 716 W from starts below 57 C (1 s windows), 692 W from 57 C on.
 Ignores: dithering around the hold, what the clock reads in the first tick.
 """
@@ -46,7 +46,7 @@ def hold_clocks(
     shapes: Shapes, gpu: Gpu, temperature_c: Floats, conditions: Conditions | None = None,
     silicon: float | Floats = 1.0, *, bursting: bool = False,
 ) -> Held:  # fmt: skip
-    """Return clock, seconds a call, watts of kernels that run for long; `silicon`: a die's power over the typical."""
+    """Return clock, seconds a call and watts of kernels that run for long; `silicon`: a die's power over typical."""
     limits = limits_of(gpu, conditions or Conditions())
     held_w = limits.burst_w if bursting else limits.hold_w
     clock = _highest_hz(shapes, gpu, temperature_c, silicon, held_w, limits)

@@ -1,7 +1,7 @@
 """Which GPUs have to be played: replicas whose ranks sit in equal slots do the same, and are played once.
 
-A replica is one position of every data-parallel rank in all stages. Two are equal when each of their ranks has the same
-slot of a node and the same stages work in the slots upstream of it. With silicon spread, or with caps that differ, none are.
+A replica is one position of every data-parallel rank in all stages. Two are equal when each of their ranks has the
+same slot of a node and the same stages work in the slots upstream of it. With silicon spread none are.
 """
 
 from typing import NamedTuple

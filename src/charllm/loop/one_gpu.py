@@ -13,9 +13,10 @@ from charllm.clocks.governor import limits_of
 from charllm.clocks.steady import hold_clocks
 from charllm.heat.network import Network, steady_state_k
 from charllm.loop import play
-from charllm.loop.slices import COLUMNS
+from charllm.loop.slices import BOARD_J, COLUMNS, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, POLL
 from charllm.loop.steady import board_constants
 from charllm.power.kernels import energy_of_kernels, matrix_clock_hz, read_shapes, time_kernels
+from charllm.sensor import HOPPER, Sensor
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import Conditions
 from charllm.timeline.engine import Floats
@@ -35,10 +36,10 @@ def kernel_rows(shapes: Sequence[KernelShape], gpu: Gpu, mixed_clock_hz: float |
     bound_s = times.clock_bound * times.running_s
     products = known.where("gemm", "grouped_gemm")
     rows = np.zeros((len(shapes), COLUMNS))
-    rows[:, play.MATRIX] = np.where(products, bound_s * matrix_clock_hz(known, gpu, clock), 0.0)
-    rows[:, play.OTHER] = np.where(products, 0.0, bound_s * clock)
-    rows[:, play.FIXED] = times.running_s - bound_s
-    rows[:, play.MATRIX_J], rows[:, play.CORE_J], rows[:, play.BOARD_J] = energies
+    rows[:, MATRIX] = np.where(products, bound_s * matrix_clock_hz(known, gpu, clock), 0.0)
+    rows[:, OTHER] = np.where(products, 0.0, bound_s * clock)
+    rows[:, FIXED] = times.running_s - bound_s
+    rows[:, MATRIX_J], rows[:, CORE_J], rows[:, BOARD_J] = energies
     return rows
 
 
@@ -48,6 +49,9 @@ class Alone(NamedTuple):
     seconds_s: float
     power_mean_w: float
     power_peak_sensor_w: float
+    """Largest box."""
+    power_peak_shown_w: float
+    """Largest reading to be expected of a sensor that shows one box in four."""
     clock_mean_hz: float
     temperature_mean_c: float
     temperature_peak_c: float
@@ -97,7 +101,7 @@ class Player:
     def wait(self, seconds_s: float, polling_fraction: float = 0.0) -> None:
         """Do nothing for a time, or poll on some multiprocessors."""
         row = np.zeros(COLUMNS)
-        row[play.POLL] = polling_fraction
+        row[POLL] = polling_fraction
         self.spend([row], seconds_s)
 
     @property
@@ -113,6 +117,7 @@ class Player:
             length_s,
             float(sums[play.ENERGY] / length_s),
             float(sums[play.SENSOR_W]),
+            shown_peak_w(self.series[0, first:last, 0], self.box_s),
             float(sums[play.CLOCK_S] / length_s),
             float(sums[play.HEAT_S] / length_s),
             float(sums[play.HOT_C]),
@@ -120,6 +125,13 @@ class Player:
             self.series[0, first:last],
             self.box_s,
         )
+
+
+def shown_peak_w(boxes_w: Floats, box_s: float, sensor: Sensor = HOPPER) -> float:
+    """Return the largest reading to be expected: the mean over the phases that a sensor's refresh may have."""
+    apart = max(1, round(sensor.refresh_s / box_s))
+    phases = [boxes_w[phase::apart] for phase in range(apart)]
+    return float(np.mean([phase.max() for phase in phases if len(phase)])) if len(boxes_w) else float("nan")
 
 
 def play_burst(

@@ -18,10 +18,11 @@ CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HE
 """State of a GPU: clock, mean power over a second, its time, what is left of the box and what it took, what
 holds the clock, die temperature, what lies under its fast poles, its power over the typical,
 joules of the box that warm the die, power of the box before; then the poles."""
-(ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS, THERMAL_LOSS,
- BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY) = range(17)  # fmt: skip
-"""Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest degrees,
-degrees x time, seconds under each cause, clock lost to each x time, waits in groups and for input, seconds of work."""
+(ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS,
+ THERMAL_LOSS, BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY) = range(17)  # fmt: skip
+"""Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest
+degrees, degrees x time, seconds under each cause, clock lost to each x time, waits in groups and for input, seconds of
+work."""
 SUMS = 17
 TOTALS = (ENERGY, CLOCK_S, CLOCK2_S, *range(HEAT_S, SUMS))
 """Sums that grow with time; the others are extremes."""
@@ -134,14 +135,16 @@ def play_step(
                         spend(base + at, table[item], 0.0, state, sums, board, limits, resistance, decay, series,
                               cluster, weights[at])  # fmt: skip
                     if meets[item]:
-                        meet(meets[item], members, offsets, base, sending, state, sums, board, limits, resistance, decay,
-                             series, cluster, weights)  # fmt: skip
+                        meet(meets[item], members, offsets, base, sending, state, sums, board, limits, resistance,
+                             decay, series, cluster, weights)  # fmt: skip
         for at in range(positions):
             end[turn, at] = state[base + at, TIME]
             if sent_s[turn] > 0:
                 spend(base + at, sending, sent_s[turn], state, sums, board, limits, resistance, decay, series, cluster,
                       weights[at])  # fmt: skip
-    return finish(tail, positions, sending, state, sums, board, limits, resistance, decay, series, cluster, weights)
+    return float(
+        finish(tail, positions, sending, state, sums, board, limits, resistance, decay, series, cluster, weights)
+    )
 
 
 @jit
@@ -181,8 +184,10 @@ def finish(
     for gpu in range(len(state)):
         wait = latest - state[gpu, TIME]
         sums[gpu, INPUT_WAIT] += wait
-        spend(gpu, waiting, wait, state, sums, board, limits, resistance, decay, series, cluster, weights[gpu % positions])
+        spend(
+            gpu, waiting, wait, state, sums, board, limits, resistance, decay, series, cluster, weights[gpu % positions]
+        )
         for part in range(tail.shape[1]):
-            spend(gpu, tail[gpu // positions, part], 0.0, state, sums, board, limits, resistance, decay, series, cluster,
-                  weights[gpu % positions])  # fmt: skip
-    return state[0, TIME]
+            spend(gpu, tail[gpu // positions, part], 0.0, state, sums, board, limits, resistance, decay, series,
+                  cluster, weights[gpu % positions])  # fmt: skip
+    return float(state[0, TIME])

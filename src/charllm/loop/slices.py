@@ -1,8 +1,8 @@
 """Passes cut into slices of about 5 ms: what each takes at any clock, and what it draws.
 
 Equation: a slice takes max(matrix cycles / min(f, f_matrix) + other cycles / f + fixed seconds, host seconds). An op's
-clock-bound share is 1 - (memory time / its time)^p, the derivative of the roof in cost/kernels.py; its cycles are those of
-the clock its price holds at. Energies are those of power/ops.py, which do not depend on how long the op takes.
+clock-bound share is 1 - (memory time / its time)^p, the derivative of the roof in cost/kernels.py; its cycles are those
+of the clock its price holds at. Energies are those of power/ops.py, which do not depend on how long the op takes.
 """
 
 from typing import NamedTuple
@@ -22,6 +22,8 @@ from charllm.timeline.step_time import StepTime
 from charllm.workload.op import Op, is_communication
 
 SLICE_S = 0.005
+STALL_FRACTION = 1e-4
+"""Stalls shorter than this share of a slice are rounding."""
 CHANNELS = 24
 """Assumed: multiprocessors that poll while a collective runs, as in timeline/generate.py."""
 MATRIX, OTHER, FIXED, HOST, MATRIX_J, CORE_J, BOARD_J, POLL = range(8)
@@ -30,7 +32,7 @@ COLUMNS = 8
 
 
 class Slices(NamedTuple):
-    """The slices of all passes: pass i is the spans first[i] to first[i + 1]; a span is some slices several times over."""
+    """The slices of all passes: pass i is the spans first[i] to first[i + 1], a span some slices several times over."""
 
     first: NDArray[np.int64]
     spans: NDArray[np.int64]
@@ -69,8 +71,13 @@ def _stalls(run: RunSpec, timed: StepTime) -> dict[tuple[int, int], float]:
             for chunk in range(stage, len(timed.passes), degrees.pp):
                 chosen = (orders[stage, :, 0] == kind) & (orders[stage, :, 1] == chunk)
                 if chosen.any():
-                    found[kind, chunk] = float(np.mean(took_s[chosen])) - timed.passes[chunk][kind].seconds
+                    found[kind, chunk] = float(np.mean(took_s[chosen])) - _work_s(timed.passes[chunk][kind])
     return found
+
+
+def _work_s(one: Pass) -> float:
+    """Return the seconds of a pass's ops, without any wait for the host."""
+    return sum(span.repeats * item.seconds for span in one.spans for item in span.items)
 
 
 class _Cutter:
@@ -84,7 +91,8 @@ class _Cutter:
 
     def cut(self, one: Pass, stall_s: float) -> list[tuple[int, int, int]]:
         """Return the spans of one pass; what the host holds up is spread over it evenly."""
-        stalled = stall_s / one.seconds if one.seconds > 0 and stall_s > SLICE_S * 1e-4 else 0.0
+        work_s = _work_s(one)
+        stalled = stall_s / work_s if work_s > 0 and stall_s > SLICE_S * STALL_FRACTION else 0.0
         spans = []
         for span in one.spans:
             spans += self._layers(span.items, span.repeats, stalled)
@@ -155,4 +163,4 @@ class _Cutter:
             return 0.0
         running = max(1e-12, seconds - CALIBRATION.kernel_gap_s)
         memory = (op.read_bytes + op.written_bytes) / stream_rate(self.gpu)
-        return running * max(0.0, 1 - min(1.0, memory / running) ** CALIBRATION.roof_power)
+        return float(running * max(0.0, 1 - min(1.0, memory / running) ** CALIBRATION.roof_power))

@@ -84,6 +84,8 @@ class Machine(NamedTuple):
     """[GPU of the cluster] who is played for it."""
     silicon: Floats
     """[played] its power over the typical, at equal work."""
+    open_busy_s: Floats
+    """[stage] seconds of work in a step at the clocks its prices hold at."""
 
 
 def build_machine(step: Step, timed: StepTime) -> Machine:
@@ -112,7 +114,15 @@ def build_machine(step: Step, timed: StepTime) -> Machine:
         gpus=played,
         stand_ins=stand_ins,
         silicon=_silicon(run, played),
+        open_busy_s=np.array([_busy_s(step, timed, stage) for stage in range(degrees.pp)]),
     )
+
+
+def _busy_s(step: Step, timed: StepTime, stage: int) -> float:
+    """Return how long a stage works in a step: its passes, with what the host holds up, and exchange and update."""
+    events, tail = timed.events, _tail(step, timed, stage)
+    working = tail[(tail[:, CORE_J] > 0) | (tail[:, BOARD_J] > 0), FIXED]
+    return float(np.sum(events.end_s[stage] - events.start_s[stage]) + np.sum(working))
 
 
 def board_constants(gpu: Gpu) -> Floats:

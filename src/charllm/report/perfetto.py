@@ -1,11 +1,15 @@
 """A simulated step as a trace that Perfetto (ui.perfetto.dev) and Chrome open: one process a stage.
 
 A stage is shown by one of its ranks, the others doing the same. Times are microseconds from the start of the step.
+Watts, degrees and megahertz of that rank are counters of the stage, one value for each box of its sensor.
 """
 
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from charllm.timeline.stage_plan import (
     DIRECTIONS,
@@ -17,7 +21,7 @@ from charllm.timeline.stage_plan import (
     plan_stage,
 )
 from charllm.timeline.step_time import LABELS, StepTime
-from charllm.units import MICRO
+from charllm.units import MEGA, MICRO
 from charllm.workload.memory import first_rank
 from charllm.workload.step import Step
 
@@ -48,8 +52,37 @@ class Trace(NamedTuple):
         return json.dumps({"traceEvents": self.events, "displayTimeUnit": "ms"}, allow_nan=False)
 
 
-def trace_step(step: Step, timed: StepTime, max_events: int = MAX_EVENTS) -> Trace:
+class Signals(NamedTuple):
+    """What each stage's rank shows: [stage, box, (watts, degrees, hertz)], and the length of a box."""
+
+    series: NDArray[np.float64]
+    box_s: float
+
+
+SIGNAL_NAMES = (("power W", 1.0), ("temperature C", 1.0), ("clock MHz", MEGA))
+
+
+def trace_step(step: Step, timed: StepTime, max_events: int = MAX_EVENTS, signals: Signals | None = None) -> Trace:
     """Return the trace of a step: with the ops of every pass, of the first pass of each kind, or of none."""
+    counters = [] if signals is None else list(_signal_events(timed, signals))
+    trace = _trace_passes(step, timed, max_events - len(counters))
+    shown = {event["pid"] for event in trace.events}
+    return trace._replace(events=trace.events + [event for event in counters if event["pid"] in shown])
+
+
+def _signal_events(timed: StepTime, signals: Signals) -> Iterator[Event]:
+    """Show the signals of the first step that was played, a box at a time."""
+    boxes = min(signals.series.shape[1], int(timed.step_time_s / signals.box_s))
+    for stage, series in enumerate(signals.series):
+        for box in range(boxes):
+            for column, (name, unit) in enumerate(SIGNAL_NAMES):
+                value = round(float(series[box, column]) / unit, 2)
+                shown = {"name": name, "ph": "C", "ts": _microseconds(box * signals.box_s), "pid": stage}
+                yield {**shown, "tid": COUNTERS, "args": {name: value}}
+
+
+def _trace_passes(step: Step, timed: StepTime, max_events: int) -> Trace:
+    """Return the passes, waits and labels of a step."""
     plans, left_out = _shown_stages(step, timed, max_events)
     ops = {
         key: pass_ops(step, timed, *key)

@@ -1,10 +1,11 @@
-"""A simulated run as text: what it is, its weights, memory, arithmetic, traffic and time."""
+"""A simulated run as text: what it is, its weights, memory, arithmetic, traffic, time, power and heat."""
 
 from collections.abc import Sequence
 
 from charllm.layout.links import group_links, nic_sharers
+from charllm.report.power import render_power
 from charllm.report.tables import render_table, shown_ends
-from charllm.report.time import PredictedGain, render_time
+from charllm.report.time import PredictedGain, render_gains, render_time
 from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec
 from charllm.timeline.step_time import StepTime
@@ -43,7 +44,9 @@ def render_run(
         render_traffic(step),
     ]
     if timed is not None:
-        parts += render_time(step, result, timed, gains)
+        parts += render_time(step, result, timed)
+        parts += render_power(run, result) if result.metrics["power_mean_w"] is not None else []
+        parts.append(render_gains(gains))
     return "\n\n".join(parts)
 
 

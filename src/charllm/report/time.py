@@ -41,14 +41,13 @@ class PredictedGain(Protocol):
         """Tokens a second gained."""
 
 
-def render_time(step: Step, result: RunResult, timed: StepTime, gains: Sequence[PredictedGain]) -> list[str]:
+def render_time(step: Step, result: RunResult, timed: StepTime) -> list[str]:
     """Return the parts of a report that tell of time."""
     return [
         render_headline(result),
         render_waterfall(result.metrics["breakdown_s"]),
         render_stages(step.run, timed),
         render_links(step, result),
-        render_gains(gains),
     ]
 
 

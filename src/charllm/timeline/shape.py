@@ -33,7 +33,8 @@ DIMENSIONS = {
 class KernelShape(NamedTuple):
     """A kernel of a kind (a key of KERNELS) with its dimensions.
 
-    gemm, grouped_gemm: batch, m, n, k. attention, attention_backward, attention_both: batch, heads, kv_heads, queries, head_dim.
+    gemm, grouped_gemm: batch, m, n, k. attention, attention_backward, attention_both (through autograd): batch, heads,
+    kv_heads, queries, head_dim.
     norm, norm_backward: rows, width. embedding, loss: tokens, vocab or width. Streams: elements.
     """
 

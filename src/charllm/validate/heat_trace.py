@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import math
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +19,7 @@ from charllm.units import MEGA, MIB, MILLI, format_bytes
 Floats = NDArray[np.float64]
 Columns = Mapping[str, Sequence[str]]
 
-MAX_FILE_BYTES = int(256 * MIB)
+MAX_FILE_BYTES = int(64 * MIB)
 MIN_LENGTH_S = 5.0
 MIN_READINGS = 10
 PLAUSIBLE = {"power": (0.0, 1e5), "temperature": (-50.0, 200.0), "clock": (0.0, 1e11)}
@@ -66,7 +67,7 @@ def _read_columns(path: str) -> Columns:
         raise SpecError("file", path, "a CSV file in UTF-8") from None
     except csv.Error as error:
         raise SpecError("file", path, f"a CSV file ({error})") from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise SpecError("file", path, f"a readable CSV file ({reason})") from None
     rows = [row for row in rows if row]
@@ -130,7 +131,7 @@ def _read_node(columns: Columns) -> Trace:
 def _moment(text: str, index: int) -> float:
     try:
         return datetime.fromisoformat(text.strip().replace("Z", "+00:00")).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError, OSError):
         raise SpecError(f"timestamp, reading {index + 1}", text, "a moment such as 2025-09-24T03:41:43.487Z") from None
 
 

@@ -55,7 +55,9 @@ def test_every_rank_of_a_small_grid_can_be_played(name: str) -> None:
 def test_segments_repeat_in_order(launched: list[str]) -> None:
     player = Player(timeline_of(Segment("x", 2, KERNELS), Segment("y", 1, KERNELS[:1])), "cpu")
     assert player.play(0.0) == 1
-    assert launched == ["gemm", "copy", "gemm", "copy", "gemm"]
+    # Before the first step each kernel is launched once.
+    assert sorted(launched[:2]) == ["copy", "gemm"]
+    assert launched[2:] == ["gemm", "copy", "gemm", "copy", "gemm"]
 
 
 def test_kernels_are_allocated_once_and_played_for_the_asked_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ through torch, so that no toolkit is needed.
 """
 
 from collections.abc import Callable
+from math import ceil
 from typing import Any
 
 import torch
@@ -30,20 +31,27 @@ extern "C" __global__ void limited_copy(const float4* source, float4* target, lo
     unsigned long long start, now;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
     long long stride = (long long)gridDim.x * blockDim.x;
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     do {
-        for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < vectors; i += stride)
+        // Some microseconds between two looks at the clock; the buffer as a whole does not fit in cache.
+        for (int turn = 0; turn < 16; turn++) {
             target[i] = source[i];
+            i += stride;
+            if (i >= vectors) i -= vectors;
+        }
         asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
     } while ((long long)(now - start) < length_ns);
 }
 """
+LONGEST_S = 1.0
+"""Lengths reach a kernel in 32 bits of nanoseconds: longer ones are several launches."""
 
 
 def make_spin(blocks: int, length_s: float) -> Callable[[], Any]:
     """Return a launch of a kernel that polls on some blocks for a time."""
     kernel = _compile(SPIN, "spin")
-    length_ns = int(length_s * GIGA)
-    return lambda: kernel(grid=(blocks, 1, 1), block=(THREADS, 1, 1), args=[length_ns])
+    launches, length_ns = _pieces(length_s)
+    return lambda: [kernel(grid=(blocks, 1, 1), block=(THREADS, 1, 1), args=[length_ns]) for _ in range(launches)]
 
 
 def make_limited_copy(blocks: int, size_bytes: int, length_s: float) -> Callable[[], Any]:
@@ -52,8 +60,17 @@ def make_limited_copy(blocks: int, size_bytes: int, length_s: float) -> Callable
     vectors = max(1, size_bytes // 16)
     source = torch.randn(vectors * 4, device="cuda")
     target = torch.empty_like(source)
-    length_ns = int(length_s * GIGA)
-    return lambda: kernel(grid=(blocks, 1, 1), block=(THREADS, 1, 1), args=[source, target, vectors, length_ns])
+    launches, length_ns = _pieces(length_s)
+    return lambda: [
+        kernel(grid=(blocks, 1, 1), block=(THREADS, 1, 1), args=[source, target, vectors, length_ns])
+        for _ in range(launches)
+    ]
+
+
+def _pieces(length_s: float) -> tuple[int, int]:
+    """Cut a length into launches: how many, and the nanoseconds of each."""
+    launches = max(1, ceil(length_s / LONGEST_S))
+    return launches, int(length_s / launches * GIGA)
 
 
 _compiled: dict[str, Any] = {}

@@ -2,8 +2,8 @@
 
 Three boards: the table given (one-second windows, the layout of charllm/validate/ops_table.py; not part of this
 repository), and ops.csv and readings.csv of benchmarks/device/h200. First the first two are fitted and the third is
-scored, which no constant has seen; then all three are fitted and scored by 4 folds of shapes, each predicted by a fit on
-the others. `--write` puts the constants into the catalog; those of streams are printed for power/kernels.py.
+scored, which no constant has seen; then all three are fitted and scored by 4 folds of shapes, each predicted by a fit
+on the others. `--write` puts the constants into the catalog; those of streams are printed for power/kernels.py.
 """
 
 import re

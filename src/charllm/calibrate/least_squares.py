@@ -21,7 +21,7 @@ SOFT_FROM = 3.0
 STEP = 1e-4
 LARGEST_MOVE = 0.3
 ROUNDS, TRIES = 20, 8
-ENOUGH = 1e-5
+ENOUGH = 2e-4
 IDENTIFIED_FRACTION = 0.8
 
 
@@ -62,7 +62,7 @@ class Fit(NamedTuple):
 
 def soften(residuals: Floats) -> Floats:
     """Shrink what is far off."""
-    return np.sign(residuals) * SOFT_FROM * np.sqrt(2 * (np.sqrt(1 + (residuals / SOFT_FROM) ** 2) - 1))
+    return np.asarray(np.sign(residuals) * SOFT_FROM * np.sqrt(2 * (np.sqrt(1 + (residuals / SOFT_FROM) ** 2) - 1)))
 
 
 def fit(residuals: Callable[[dict[str, float]], Floats], parameters: Sequence[Parameter], rounds: int = ROUNDS) -> Fit:

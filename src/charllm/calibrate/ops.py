@@ -7,7 +7,7 @@ Source: priors are the constants of the GPU that calibration starts from; their 
 Ignores: errors that the rows of a table share beyond that factor.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
@@ -56,10 +56,10 @@ SPREADS = {
 }
 """How far off the constants of a GPU of the same kind may be, where that is not a quarter."""
 KERNEL_FIELDS = (
-    "matrix_fraction", "fp8_fraction", "grouped_fraction", "ramp", "gap_s", "stream_gap_s", "roof_power", "wave_fraction",
-    "fill_fraction", "padding_fraction", "reread_factor", "split_s", "memory_fraction", "cache_fraction",
-    "attention_fraction", "attention_backward_fraction", "attention_ramp", "attention_backward_ramp", "tile_ramp",
-    "softmax_ramp", "launch_s",
+    "matrix_fraction", "fp8_fraction", "grouped_fraction", "ramp", "gap_s", "stream_gap_s", "roof_power",
+    "wave_fraction", "fill_fraction", "padding_fraction", "reread_factor", "split_s", "memory_fraction",
+    "cache_fraction", "attention_fraction", "attention_backward_fraction", "attention_ramp",
+    "attention_backward_ramp", "tile_ramp", "softmax_ramp", "launch_s",
 )  # fmt: skip
 
 
@@ -88,8 +88,10 @@ def gather(tables: Sequence[Sequence[OpRow]], cluster: Cluster) -> Bench:
         if not row.on_s and None not in (row.measured.seconds_s, row.measured.power_w, row.measured.clock_hz)
     ]
     if len(kept) < MIN_OPS:
-        raise SpecError("ops", len(kept), f"at least {MIN_OPS} ops that ran on and on, with seconds, watts and clock: "
-                        "`charllm bench ops --suite short` takes 1 minute, the full suite 10")  # fmt: skip
+        needed = f"at least {MIN_OPS} ops that ran on and on, with seconds, watts and clock"
+        raise SpecError(
+            "power.flop_j", f"{len(kept)} ops", f"{needed}: `charllm bench ops --suite short` takes 1 minute"
+        )
     rows = tuple(row for _, row in kept)
     board = np.array([board for board, _ in kept])
     seconds, watts, clock = (
@@ -137,6 +139,9 @@ def parameters_of(gpu: Gpu, bench: Bench, streams: bool = False) -> list[Paramet
         if any(row.shape.values == "zeros" for row in bench.rows):
             found += [Parameter("values.zeros", 0.69, 0.3), Parameter("values.zero_flop", 0.45, 0.5)]
     boards = sorted(set(bench.board.tolist()))
+    if len(boards) == 1:
+        # One board alone is the GPU: its silicon is in its constants.
+        return found
     found += [Parameter(f"board.{number}", 1.0, BOARD_SPREAD, 0.7, 1.4) for number in boards]
     return found
 
@@ -165,7 +170,9 @@ def apply_streams(shapes: Shapes, values: Mapping[str, float]) -> Shapes:
         return shapes
     columns = {"share": shapes.share, "width_power": shapes.width_power, "instructions": shapes.instructions}
     changed = {
-        name: np.array([values.get(f"stream.{shape.kind}.{name}", old) for shape, old in zip(shapes.kinds, column)])
+        name: np.array(
+            [values.get(f"stream.{shape.kind}.{name}", old) for shape, old in zip(shapes.kinds, column, strict=True)]
+        )
         for name, column in columns.items()
     }
     zeros = np.array([shape.values == "zeros" for shape in shapes.kinds])
@@ -173,7 +180,10 @@ def apply_streams(shapes: Shapes, values: Mapping[str, float]) -> Shapes:
     operands = np.where(zeros, values.get("values.zeros", 1.0), shapes.values)
     operands = np.where(unknown, values.get("values.unknown", 1.0), operands)
     flop_values = np.where(zeros, values.get("values.zero_flop", 1.0), shapes.flop_values)
-    return shapes._replace(**changed, values=operands, flop_values=flop_values)
+    return shapes._replace(
+        share=changed["share"], width_power=changed["width_power"], instructions=changed["instructions"],
+        values=operands, flop_values=flop_values,
+    )  # fmt: skip
 
 
 def predict(bench: Bench, gpu: Gpu, values: Mapping[str, float]) -> dict[str, Floats]:
@@ -194,8 +204,8 @@ def predict(bench: Bench, gpu: Gpu, values: Mapping[str, float]) -> dict[str, Fl
     }
 
 
-def fit_ops(bench: Bench, gpu: Gpu, streams: bool = False) -> Fit:
-    """Fit constants to a bench."""
+def fit_ops(bench: Bench, gpu: Gpu, streams: bool = False, without: Collection[str] = ()) -> Fit:
+    """Fit constants to a bench, all but some that keep the GPU's own value."""
     read = {"seconds": bench.seconds_s, "clock": bench.clock_hz, "watts": bench.power_w}
 
     def residuals(values: dict[str, float]) -> Floats:
@@ -207,7 +217,20 @@ def fit_ops(bench: Bench, gpu: Gpu, streams: bool = False) -> Fit:
         ]
         return np.concatenate(parts)
 
-    return fit(residuals, parameters_of(gpu, bench, streams))
+    return fit(residuals, [each for each in parameters_of(gpu, bench, streams) if each.name not in without])
+
+
+def fit_identified(bench: Bench, gpu: Gpu) -> Fit:
+    """Fit twice: first all, to see what the readings tell; then only that, the rest staying what it was."""
+    first = fit_ops(bench, gpu)
+    vague = {each.name for each in first.found if not each.identified and not each.name.startswith("board.")}
+    again = fit_ops(bench, gpu, without=vague)
+    found = {each.name: each for each in again.found}
+    kept = tuple(found.get(each.name, each._replace(value=each.prior)) for each in first.found)
+    return Fit(
+        tuple(each._replace(identified=was.identified) for each, was in zip(kept, first.found, strict=True)),
+        again.misfit,
+    )
 
 
 def errors_of(bench: Bench, gpu: Gpu, values: Mapping[str, float]) -> dict[str, Floats]:

@@ -17,18 +17,18 @@ WATTS = {
     "idle_w": 76.0,
     "static_w": 76.0,
     "context_w": 45.0,
-    "active_w": 26.0,
-    "leakage_w_per_k": 0.51,
+    "active_w": 10.5,
+    "leakage_w_per_k": 0.725,
     "polling_w": 130.0,
 }
 """Of an H200; scale with the cap."""
-VOLTAGE = {"voltage_slope_per_hz": 0.43e-9, "voltage_reference_hz": 1.5e9}
+VOLTAGE = {"voltage_slope_per_hz": 0.4427e-9, "voltage_reference_hz": 1.5e9}
 ENERGIES = {
-    "softmax_flop_fraction": 0.068,
-    "softmax_backward_flop_fraction": 0.27,
-    "instruction_j": 12.8e-12,
-    "cache_byte_j": 37.5e-12,
-    "memory_byte_j": 48e-12,
+    "softmax_flop_fraction": 0.0826,
+    "softmax_backward_flop_fraction": 0.276,
+    "instruction_j": 14.16e-12,
+    "cache_byte_j": 31.4e-12,
+    "memory_byte_j": 58.1e-12,
     "link_byte_j": 10e-12,
     "voltage_floor_fraction": 0.95,
 }

@@ -16,6 +16,7 @@ COMMANDS = {
     "train": "train a model of the catalog on one GPU",
     "emulate": "play one rank of a big job on one GPU",
     "bench": "time the ops of a GPU with their watts, clocks and degrees",
+    "calibrate": "find a GPU's constants from readings of it",
     "compare": "put two runs side by side",
     "catalog": "show what is known about models, GPUs, nodes, clusters, studies",
     "validate": "score predictions against measurements",

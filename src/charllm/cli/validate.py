@@ -2,6 +2,7 @@
 
 `results FILE.csv` reads a table of published training runs: step time is scored (tokens per second converted), and
 memory in the measure each source prints. Measured columns are read only after every row has been predicted.
+`ops FILE.csv --gpu NAME|FILE.toml` reads single ops, and predicts seconds, watts and clock from their shapes.
 `heat FILE.csv --gpu NAME` reads recorded power and temperature, and predicts the temperature from the power alone.
 """
 
@@ -15,6 +16,8 @@ from charllm.report.tables import render_table
 from charllm.validate.heat import score_heat
 from charllm.validate.heat_trace import read_trace
 from charllm.validate.memory import MemoryScore, Skipped, read_rows, score_memory, summarise
+from charllm.validate.ops import QUANTITIES, score_ops
+from charllm.validate.ops_table import read_ops
 from charllm.validate.scores import TimeScore, baseline_errors, describe_by, describe_errors, order_pairs
 from charllm.validate.time import Prediction, predict_rows
 
@@ -53,6 +56,10 @@ def _score_results(path: str, _gpu: str) -> dict[str, Any]:
 
 def _score_heat(path: str, gpu: str) -> dict[str, Any]:
     return score_heat(read_trace(path), gpu)
+
+
+def _score_ops(path: str, gpu: str) -> dict[str, Any]:
+    return score_ops(*read_ops(path), gpu)
 
 
 def _as_table(
@@ -155,8 +162,25 @@ def _render_heat(table: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
+def _render_ops(table: dict[str, Any]) -> str:
+    columns = ["", "ops", *(f"{name} {what}" for name in QUANTITIES for what in ("median", "p90", "mean"))]
+    groups = {"all": table["overall"], **table["by_class"], "one figure per class": table["baseline"]["overall"]}
+    groups |= {f"  {name}": found for name, found in table["baseline"]["by_class"].items()}
+    cells = [
+        [name, str(found["seconds"]["scored"]), *(cell for each in QUANTITIES for cell in _cells(found[each])[1:])]
+        for name, found in groups.items()
+    ]
+    parts = [render_table(f"Ops, predicted against read, {table['gpu']}: |error|", columns, cells)]
+    peaks = table["by_class"].get("burst", {}).get("peak")
+    if peaks and peaks["scored"]:
+        parts.append("highest reading of bursts: " + ", ".join(_cells(peaks)[1:]) + " (median, p90, mean)")
+    parts += [f"not scored: {row['name']}: {row['reason']}" for row in table["skipped"]]
+    return "\n".join(parts)
+
+
 SCORINGS = {
     "results": Scoring(_score_results, _render_results, needs_gpu=False),
+    "ops": Scoring(_score_ops, _render_ops, needs_gpu=True),
     "heat": Scoring(_score_heat, _render_heat, needs_gpu=True),
 }
 """What a file may hold."""

@@ -4,7 +4,7 @@ Equation: P = static + leakage (T - T_ref) + context (f / f_max) v^2 / v_max^2 +
 E_board are joules a second of what runs: matrix operations, instructions and bytes on the die at the core's voltage,
 bytes of memory and links at their own. v(f) = max(floor, 1 + slope (f - f_ref)) is voltage over that at f_ref.
 
-Source: 258 ops on three H200 boards at known clocks (benchmarks/calibrate_h200.py); slope 0.43 +- 0.01 per GHz, within
+Source: 265 ops on three H200 boards at known clocks (benchmarks/calibrate_h200.py); slope 0.44 +- 0.015 per GHz, within
 one op 0.38 +- 0.03; idle and context levels read on the same boards.
 Ignores: operand values beyond random and zeros; hot spots; conversion losses that grow with current.
 """

@@ -1,12 +1,12 @@
 """Seconds and energy of single kernels, from their shape, at a clock: what the op bench runs and emulation plays.
 
 Equation: products t = (tc^p + tm^p)^(1/p) + gap, where tc is the best of several tiles and cuts in depth:
-waves x 2 rows columns (depth + ramp) / (rate per multiprocessor x clock), partial waves counting in part; tm = traffic /
-bandwidth with what waves read again (power/ops.py). Full matrix units clock at most at the governor's burst clock.
+waves x 2 rows columns (depth + ramp) / (rate per multiprocessor x clock), partial waves counting in part; tm = traffic
+/ bandwidth with what waves read again (power/ops.py). Full matrix units clock at most at the governor's burst clock.
 Attention t = FLOP (1 + ramp / length) (1 + tiles / blocks) / rate. Streams t = bytes / (bandwidth x share by kind).
 A kernel called over and over on a working set that fits in cache takes nothing from memory.
 
-Source: 258 ops on three H200 boards (benchmarks/calibrate_h200.py), PyTorch's own kernels.
+Source: 265 ops on three H200 boards (benchmarks/calibrate_h200.py), PyTorch's own kernels.
 Ignores: which kernel the library picks beyond tile and depth; alignment; values beyond random and zeros.
 """
 
@@ -31,12 +31,10 @@ TILES = (
     (256, 128, 1.0), (128, 256, 1.0), (128, 192, 0.98), (192, 128, 0.98), (128, 128, 0.95), (64, 256, 0.9),
     (256, 64, 0.9), (128, 64, 0.8), (64, 128, 0.8), (64, 64, 0.55), (64, 32, 0.3),
 )  # fmt: skip
-"""Assumed: tiles a library has, rows, columns, and rate over the largest one's."""
-SPLITS = (1, 2, 3, 4, 6, 8)
+SPLITS, LEAST_DEPTH = (1, 2, 3, 4, 6, 8), 256
+"""Assumed: tiles a library has (rows, columns, rate over the largest one's), and parts of one in depth."""
 LONELY_FRACTION = 0.25
 """Share of multiprocessors with a tile below which libraries cut a product in depth, which takes a second launch."""
-LEAST_DEPTH = 256
-"""Assumed: depth below which a product is not cut further."""
 
 
 class StreamKind(NamedTuple):
@@ -71,9 +69,9 @@ VALUES = {"random": 1.0, "trained": 1.0, "unknown": 0.905, "zeros": 0.70}
 ZERO_FLOP_FRACTION = 0.30
 """Derived: energy of products of zeros over random ones, from 408 W at 1754 MHz."""
 STREAM_CACHED_FRACTIONS = (0.85, 1.25)
-"""Derived: size over the cache's up to which a stream stays in it, and from which on none of it does; 50 MB stay in 60."""
+"""Derived: size over the cache's up to which a stream stays in it, and from which none of it does: 50 MB stay in 60."""
 BOUND_SHARE = 0.55
-"""Derived: share of bandwidth at or below which a stream gains nothing from cache (a layer norm), where copies gain most."""
+"""Derived: share of bandwidth up to which a stream gains nothing from cache, as a layer norm; copies gain most."""
 STREAM_LAUNCH_S = 6.5 * MICRO
 GRADIENT_TRAFFIC = 2.2
 """Derived: traffic of adding gradients up after a backward pass through autograd, over the gradients' size."""

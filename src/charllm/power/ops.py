@@ -14,20 +14,16 @@ from charllm.spec.hardware import Gpu
 from charllm.workload.op import Op, is_communication
 
 TILE_OUTPUTS = 128 * 256
-REREAD_FACTOR = 1.46
-"""Derived: traffic again over that of the wave model, on H200 boards (+- 3 %)."""
 CACHE_LOW_FRACTION, CACHE_HIGH_FRACTION = 0.48, 0.87
 """Share of the last-level cache below which operands stay in it, and above which none of them do."""
-SOFTMAX_RAMP = 186.0
-"""Derived: length at which the softmax of attention costs as much again (+- 8 %)."""
 INSTRUCTIONS_PER_BYTE = {
-    "norm": 7.0,
-    "elementwise": 4.1,
-    "optimizer": 1.5,
-    "cast": 3.4,
+    "norm": 7.3,
+    "elementwise": 3.9,
+    "optimizer": 1.3,
+    "cast": 3.2,
     "permute": 0.8,
     "embedding": 0.6,
-    "loss": 8.1,
+    "loss": 7.4,
 }
 """Derived: thread instructions of a kind of stream for each byte it moves, from the same ops."""
 
@@ -69,13 +65,15 @@ def op_energy(op: Op, gpu: Gpu, framework: Framework) -> Energy:
     if op.kind in ("gemm", "grouped_gemm"):
         batch, m, n, k = (max(1, size) for size in op.shape)
         operand_bytes = op.read_bytes / max(1.0, batch * float(m * k + k * n))
-        size_bytes += REREAD_FACTOR * reread_bytes(gpu, batch, m, n, k, operand_bytes)
+        size_bytes += gpu.kernels.reread_factor * reread_bytes(gpu, batch, m, n, k, operand_bytes)
         return _moving(gpu, size_bytes, op.flop * flop_energy_j(gpu, op.precision))
     if op.kind == "attention":
         backward = "backward" in op.name
         extra = power.softmax_backward_flop_fraction if backward else power.softmax_flop_fraction
         length = max(1.0, (op.shape[3] * op.shape[4]) ** 0.5)
-        return _moving(gpu, size_bytes, 0.0, op.flop * power.flop_j * (1 + extra) * (1 + SOFTMAX_RAMP / length))
+        return _moving(
+            gpu, size_bytes, 0.0, op.flop * power.flop_j * (1 + extra) * (1 + gpu.kernels.softmax_ramp / length)
+        )
     if op.kind not in ("optimizer", "cast"):
         size_bytes *= framework.traffic_factor
     instructions = INSTRUCTIONS_PER_BYTE.get(op.kind, INSTRUCTIONS_PER_BYTE["elementwise"]) * size_bytes

@@ -1,7 +1,7 @@
 """Predict seconds a call, watts and clock of single ops from their shapes, and score them against what was read.
 
-An op is called on and on for its window, from its start temperature: what that is above the surroundings tells the pause
-before it, hence how long the governor still allows a burst (clocks/steady.py), and the heat network carries the
+An op is called on and on for its window, from its start temperature: how far that is above the surroundings tells the
+pause before it, hence how long the governor still allows a burst (clocks/steady.py), and the heat network carries the
 temperature through the window. Bursts are played tick by tick (loop/one_gpu.py). Predictions read no measured figure.
 Ignores: order of the rows, the gap before each.
 """
@@ -78,20 +78,18 @@ def bench_machine(gpu: str) -> Cluster:
     name = entry.name
     if any(sign in gpu for sign in FILE_SIGNS):
         name = str(read_toml(gpu, "--gpu").get("base", ""))
-    nodes = [node.name for node in entries("nodes").values() if node.values["gpu"] == name]
-    alone = [
-        (cluster.values.get("nodes", 1), entries("nodes")[str(cluster.values["node"])].values["gpus"], cluster.name)
-        for cluster in entries("clusters").values()
-        if cluster.values["node"] in nodes
-    ]
-    if not alone:
+    nodes = {node.name: node.values["gpus"] for node in entries("nodes").values() if node.values["gpu"] == name}
+    if not nodes:
         known = sorted({str(node.values["gpu"]) for node in entries("nodes").values()})
         raise SpecError(
             "--gpu", gpu, f"a GPU of some node of the catalog, or a file with such a base: {', '.join(known)}"
         )
-    cluster = entries("clusters")[min(alone)[2]]
-    asked = entry.name if name == entry.name else gpu
-    return resolve_cluster({"base": cluster.name, "node": {"base": cluster.values["node"], "gpu": asked}})
+    node = min(nodes, key=lambda each: nodes[each])
+    alone = [each.name for each in entries("clusters").values() if each.values["node"] == node]
+    under: dict[str, Any] = {"base": alone[0]} if alone else {"fabric": "none"}
+    return resolve_cluster(
+        {**under, "nodes": 1, "node": {"base": node, "gpu": entry.name if name == entry.name else gpu}}
+    )
 
 
 def predict_ops(rows: Sequence[OpRow], cluster: Cluster, silicon: float = 1.0) -> list[OpPrediction]:
@@ -128,7 +126,7 @@ def predict_steady(
 
 
 def start_of(start_c: Floats, gpu: Gpu, net: Network, inlet_c: float) -> Start:
-    """Return what a start temperature tells: the bench held its GPU at the cap, then paused for as long as cooled it so.
+    """Return what a start temperature tells: a bench holds its GPU at the cap, then pauses for as long as cooled it so.
 
     Surroundings are those of the catalog's machine, moved as little as lets every start be explained.
     """
@@ -255,7 +253,7 @@ def describe_baseline(predictions: Sequence[OpPrediction]) -> dict[str, dict[str
 
 
 def _baseline_figures(prediction: OpPrediction) -> dict[str, float]:
-    """Return what a constant per class would be a constant of: calls a second where the host waits, a rate elsewhere."""
+    """Return what one figure per class would stand for: calls a second where the host is waited for, else a rate."""
     flop, least_bytes = work(prediction.op.shape)
     amount = 1.0 if prediction.kind == "host-bound" else flop or least_bytes
     measured = prediction.op.measured

@@ -3,8 +3,8 @@
 The short layout (no `dims`): a, b, c are m, n, k of a product; batch, heads and length of attention (key-value heads in
 the name, as in b1h64kv8s8192; head size 128); MiB of a copy or an addition in place; rows and columns; elements.
 Watts are the energy counter's mean, with two exceptions, neither for bursts, whose rhythm may beat with the readings:
-where the table itself bounds that mean no better than 3 %, the mean of the instant readings; in windows below 2 s without
-such a bound, the middle of both, because the counter lags by 0.1 s and instant readings see a quarter of the time.
+where the table itself bounds that mean no better than 3 %, the mean of the instant readings; in windows below 2 s
+without such a bound, the middle of both, as the counter lags by 0.1 s and instant readings see a quarter of the time.
 """
 
 import csv

@@ -1,0 +1,81 @@
+"""Published H100 runs under power caps, and what the model says: ``python -m benchmarks.h100_caps``.
+
+Clocks: inference of a ViT-L/16 on an H100 with 94 GB (arXiv:2604.11391, figures 6b and 9b). Tokens a second:
+pretraining of Llama 3 8B on four of them (arXiv:2603.16164, table 4), over those at 700 W, taken to
+follow the clock. Each workload has one activity, joules a cycle at the reference voltage, fitted at 300, 500 and 700 W;
+the others are predicted. The voltage curve is the catalog's.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from charllm.catalog.resolve import resolve_cluster
+from charllm.clocks.governor import limits_of
+from charllm.power.board import standing_w, voltage
+from charllm.report.tables import render_table
+from charllm.spec.hardware import Gpu
+from charllm.spec.run import Conditions
+from charllm.units import GIGA, MEGA
+
+CLOCK_MHZ = {200: 625, 300: 1132, 400: 1501, 500: 1731, 600: 1889, 700: 1969}
+TOKENS_PER_S = {200: 9699.3, 300: 17982.3, 400: 24853.4, 500: 27705.3, 600: 29250.0, 700: 30271.0}
+FITTED = (300, 500, 700)
+TEMPERATURE_C = 50.0
+"""Assumed: temperature of the boards; a difference of 10 K moves the clock by 1 %."""
+
+
+def clock_hz(gpu: Gpu, cap_w: float, activity_j: float) -> float:
+    """Return the highest clock at which a workload stays at or below what the governor holds."""
+    limits = limits_of(gpu, Conditions(power_cap_w=cap_w))
+    low, high = limits.clock_min_hz, limits.clock_max_hz
+    if power_w(gpu, high, activity_j) <= limits.hold_w:
+        return high
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if power_w(gpu, middle, activity_j) <= limits.hold_w else (low, middle)
+    return low
+
+
+def power_w(gpu: Gpu, hz: float, activity_j: float) -> float:
+    """Return board power of a workload that takes some joules a cycle."""
+    resting = standing_w(gpu.power, gpu.clock_max_hz, hz, TEMPERATURE_C) + gpu.power.active_w
+    return resting + activity_j * hz * voltage(gpu.power, hz) ** 2
+
+
+def fit_activity(gpu: Gpu, read: Mapping[int, float], over_highest: bool) -> float:
+    """Return the activity that fits clocks at some caps best, or clocks over the one at 700 W."""
+    tried = np.geomspace(100.0, 400.0, 600) / GIGA
+
+    def off(activity_j: float) -> float:
+        said = {cap: clock_hz(gpu, cap, activity_j) for cap in FITTED}
+        scale = said[700] if over_highest else 1.0
+        return sum((said[cap] / scale - read[cap]) ** 2 for cap in FITTED)
+
+    return float(min(tried, key=off))
+
+
+def relative(cap: int) -> float:
+    """Return published tokens a second over those at 700 W."""
+    return TOKENS_PER_S[cap] / TOKENS_PER_S[700]
+
+
+def main() -> None:
+    """Fit, predict, print."""
+    gpu = resolve_cluster("h100x1").gpu
+    activity = fit_activity(gpu, {cap: mhz * MEGA for cap, mhz in CLOCK_MHZ.items()}, over_highest=False)
+    training = fit_activity(gpu, {cap: relative(cap) for cap in TOKENS_PER_S}, over_highest=True)
+    highest = clock_hz(gpu, 700, training)
+    rows = []
+    for cap, mhz in CLOCK_MHZ.items():
+        said, rate = clock_hz(gpu, cap, activity) / MEGA, clock_hz(gpu, cap, training) / highest
+        part = "fitted" if cap in FITTED else "predicted"
+        rows.append([f"{cap} W, {part}", f"{mhz}", f"{said:.0f}", f"{said - mhz:+.0f}", f"{relative(cap):.3f}",
+                     f"{rate:.3f}", f"{rate - relative(cap):+.3f}"])  # fmt: skip
+    columns = ["cap", "MHz read", "MHz said", "off", "tokens/s read", "said", "off"]
+    print(render_table("H100 under caps (tokens a second over those at 700 W)", columns, rows))
+    print(f"activity {activity * GIGA:.0f} and {training * GIGA:.0f} W/GHz at the reference voltage")
+
+
+if __name__ == "__main__":
+    main()

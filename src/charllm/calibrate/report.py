@@ -1,0 +1,101 @@
+"""Say what calibration found, how well, and what to run for the rest."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from charllm.calibrate.least_squares import Fit
+from charllm.report.tables import render_table
+from charllm.validate.ops import describe_errors
+
+Floats = NDArray[np.float64]
+
+ADVICE = {
+    "power.leakage_w_per_k": "the same op 20 K apart: `charllm bench ops --only soak,cool` (1 minute), cold and hot",
+    "power.voltage_slope_per_hz": "ops held at different clocks: `charllm bench ops --only gemm,attention` (4 minutes)",
+    "power.fp8": "8-bit products: `charllm bench ops --only fp8` (20 seconds)",
+    "power.softmax": "`charllm bench ops --only attention` (1 minute)",
+    "power.instruction_j": "only its product with the instructions of a kernel is seen: a loop of known instructions",
+    "power.cache_byte_j": "streams that stay in cache: `charllm bench ops --only memory` (1 minute)",
+    "power.memory_byte_j": "`charllm bench ops --only memory` (1 minute)",
+    "power": "`charllm bench ops` (10 minutes)",
+    "kernels.fp8": "8-bit products: `charllm bench ops --only fp8` (20 seconds)",
+    "kernels.grouped": "grouped products: `charllm bench ops --only grouped` (20 seconds)",
+    "kernels.attention": "`charllm bench ops --only attention` (1 minute)",
+    "kernels.softmax": "`charllm bench ops --only attention` (1 minute)",
+    "kernels.tile_ramp": "attention with few heads: `charllm bench ops --only attention` (1 minute)",
+    "kernels.memory": "`charllm bench ops --only memory` (1 minute)",
+    "kernels.cache": "`charllm bench ops --only memory` (1 minute)",
+    "kernels.stream": "`charllm bench ops --only memory` (1 minute)",
+    "kernels.launch_s": "products too small to keep the GPU busy: `charllm bench ops --only small` (1 minute)",
+    "kernels": "products of many shapes: `charllm bench ops --only gemm` (6 minutes)",
+    "heat.memory": "copies between products: `charllm bench ops --only memory,soak` (2 minutes)",
+    "heat": "load, then rest, three sink times each: `charllm bench ops --only soak,cool` (1 minute)",
+}
+"""Beginning of a parameter's name: what would tell it. The first that fits counts."""
+
+
+def advice_for(found: Fit) -> list[dict[str, str]]:
+    """Return what is not identified, and what to run; a board's own factor is not a constant of the GPU."""
+    rows = []
+    for each in found.found:
+        if not each.identified and not each.name.startswith("board."):
+            text = next(text for start, text in ADVICE.items() if each.name.startswith(start))
+            rows.append({"parameter": each.name, "run": text})
+    return rows
+
+
+def describe_fit(
+    found: Fit, inside: dict[str, Floats], outside: dict[str, Floats], boards: list[str]
+) -> dict[str, Any]:
+    """Return parameters and residuals as a table."""
+    return {
+        "boards": boards,
+        "misfit": found.misfit,
+        "parameters": [each._asdict() for each in found.found],
+        "in_sample": {name: describe_errors(errors.tolist()) for name, errors in inside.items()},
+        "held_out": {name: describe_errors(errors[np.isfinite(errors)].tolist()) for name, errors in outside.items()},
+    }
+
+
+def render_fit(report: dict[str, Any]) -> str:
+    """Lay it out for a terminal."""
+    parts = []
+    if "ops" in report:
+        ops = report["ops"]
+        rows = [
+            [
+                f"{name}, {where}",
+                *(f"{100 * figures[key]:.2f} %" if figures[key] is not None else "-" for key in FIGURES),
+            ]
+            for where, group in (("in sample", ops["in_sample"]), ("4 folds of shapes", ops["held_out"]))
+            for name, figures in group.items()
+        ]
+        parts.append(render_table("Ops", ["", "median |error|", "90th percentile", "mean error"], rows))
+        parts.append(_parameters(f"Power and kernels of {report['gpu']}", ops["parameters"]))
+    if "heat" in report:
+        heat = report["heat"]
+        parts.append(_parameters(f"Heat of {report['gpu']}", heat["parameters"]))
+        parts.append("left over, up to an offset: " + ", ".join(f"{rmse:.2f}" for rmse in heat["rmse_k"]) + " K RMSE")
+    if report["not_identified"]:
+        rows = [[row["parameter"], row["run"]] for row in report["not_identified"]]
+        parts.append(render_table("Not identified (left out of the file); what would tell", ["", "run"], rows))
+    return "\n\n".join(parts)
+
+
+FIGURES = ("median_abs_error_fraction", "p90_abs_error_fraction", "mean_error_fraction")
+
+
+def _parameters(title: str, found: list[dict[str, Any]]) -> str:
+    rows = [
+        [
+            each["name"],
+            f"{each['value']:.4g}",
+            f"{100 * each['error_fraction']:.1f} %",
+            f"{each['prior']:.4g}",
+            "" if each["identified"] else "not identified",
+        ]
+        for each in found
+    ]
+    return render_table(title, ["", "value", "+-", "before", ""], rows)

@@ -1,0 +1,56 @@
+"""Find a GPU's constants from readings of it.
+
+RUN is a folder of `charllm bench ops`, a table of ops, or a recording of power and temperature (t_s, power_w,
+temperature_c, or NVML's counters). Tables of ops give power and kernels, recordings give heat. The file written names
+the GPU it started from, and stands wherever a GPU's name does: `--set cluster.node.gpu=FILE.toml`,
+`validate ops --gpu FILE.toml`.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from charllm.calibrate.heat import fit_heat
+from charllm.calibrate.ops import errors_of, fit_identified, gather, held_out
+from charllm.calibrate.report import advice_for, describe_fit, render_fit
+from charllm.calibrate.runs import read_runs
+from charllm.calibrate.write import as_toml, write_file
+from charllm.validate.ops import bench_machine
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of this command."""
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of `charllm bench ops`, ops CSV, or heat CSV")
+    parser.add_argument("-o", "--out", required=True, metavar="FILE.toml", help="where to write the GPU")
+    parser.add_argument("--gpu", default="h200", metavar="NAME", help="the GPU to start from (default h200)")
+    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Fit what the runs tell, print how well, and write the GPU."""
+    cluster = bench_machine(arguments.gpu)
+    tables, traces = read_runs(arguments.runs)
+    report: dict[str, Any] = {"gpu": cluster.gpu.name, "runs": len(arguments.runs)}
+    parts = {}
+    if tables:
+        bench = gather([table.rows for table in tables], cluster)
+        print(f"charllm: fitting {len(bench.rows)} ops of {len(tables)} tables, then again 4 times", file=sys.stderr)
+        found = fit_identified(bench, cluster.gpu)
+        inside, outside = errors_of(bench, cluster.gpu, found.values()), held_out(bench, cluster.gpu)
+        report["ops"] = describe_fit(found, inside, outside, [table.name for table in tables])
+        parts["power"] = [each for each in found.found if each.name.startswith("power.") and each.identified]
+        parts["kernels"] = [each for each in found.found if each.name.startswith("kernels.") and each.identified]
+        report["not_identified"] = advice_for(found)
+    if traces:
+        heat = fit_heat([trace.trace for trace in traces], cluster)
+        report["heat"] = heat.describe()
+        parts["heat"] = [each for each in heat.fit.found if each.identified]
+        report.setdefault("not_identified", []).extend(advice_for(heat.fit))
+    source = f"charllm calibrate {' '.join(Path(run).name for run in arguments.runs)}"
+    comments = [f"{row['parameter']}: not identified; {row['run']}" for row in report["not_identified"]]
+    write_file(arguments.out, as_toml(cluster.gpu.name, Path(arguments.out).stem, parts, source, comments))
+    print(json.dumps(report, indent=2, allow_nan=False) if arguments.json else render_fit(report))
+    print(f"charllm: wrote {arguments.out}", file=sys.stderr)
+    return 0

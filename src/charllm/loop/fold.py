@@ -1,7 +1,7 @@
 """Which GPUs have to be played: replicas whose ranks sit in equal slots do the same, and are played once.
 
 A replica is one position of every data-parallel rank in all stages. Two are equal when each of their ranks has the same
-slot of a node and the same stages work in the slots upstream of it. With silicon spread, or with caps that differ, none are.
+slot of a node and the same stages work in the slots upstream of it. With silicon spread, weak dies or a braked node, none are.
 """
 
 from typing import NamedTuple
@@ -70,7 +70,9 @@ def _within_replica(data: Ints) -> Ints:
 def _kinds_of_replica(run: RunSpec, grid: Grid, data: Ints) -> tuple[Ints, Ints]:
     """Return a replica of each kind, and which kind each replica is."""
     replicas = int(data.max()) + 1
-    if run.conditions.silicon_spread_fraction > 0 or replicas == 1:
+    conditions = run.conditions
+    differ = conditions.silicon_spread_fraction > 0 or conditions.weak_gpus or conditions.braked_nodes
+    if differ or replicas == 1:
         return np.arange(replicas), np.arange(replicas)
     surroundings = _surroundings(run, grid)
     by_replica = np.array([surroundings[:, data == replica].ravel() for replica in range(replicas)])

@@ -84,7 +84,10 @@ class _Cutter:
 
     def cut(self, one: Pass, stall_s: float) -> list[tuple[int, int, int]]:
         """Return the spans of one pass; what the host holds up is spread over it evenly."""
-        stalled = stall_s / one.seconds if one.seconds > 0 and stall_s > SLICE_S * 1e-4 else 0.0
+        # A GPU that waits for a host which waits for it loses time that no item has.
+        working_s = sum(span.repeats * item.seconds for span in one.spans for item in span.items)
+        lost_s = stall_s + one.seconds - working_s
+        stalled = lost_s / working_s if working_s > 0 and lost_s > SLICE_S * 1e-6 else 0.0
         spans = []
         for span in one.spans:
             spans += self._layers(span.items, span.repeats, stalled)

@@ -39,8 +39,11 @@ MOST_SERIES = 64
 """GPUs whose signals are kept."""
 LEAST_PLAY_S = 2.0
 """Short steps are played several times over, for the governor looks back over a second."""
-LONGEST_SERIES = 20_000
+LONGEST_SERIES, LONGEST_STRETCH = 20_000, 8
+"""Boxes of a series; a step at the lowest clock takes less than so many times its length at its prices' clocks."""
 SETTLED_FRACTION, DAMPING = 5e-4, 0.7
+BRAKE_FRACTION = 0.5
+"""Clock that a power brake leaves, over the highest: "a factor of 2 or more" (NVML, clocks event reasons)."""
 START_W = 500.0
 """Power from which poles and means begin; the loop ends the same from any."""
 
@@ -84,6 +87,8 @@ class Machine(NamedTuple):
     """[GPU of the cluster] who is played for it."""
     silicon: Floats
     """[played] its power over the typical, at equal work."""
+    brake_hz: Floats
+    """[played] the clock a brake leaves it, or the highest."""
     open_busy_s: Floats
     """[stage] seconds of work in a step at the clocks its prices hold at."""
 
@@ -114,6 +119,7 @@ def build_machine(step: Step, timed: StepTime) -> Machine:
         gpus=played,
         stand_ins=stand_ins,
         silicon=_silicon(run, played),
+        brake_hz=_brake_hz(run, played, limits),
         open_busy_s=np.array([_busy_s(step, timed, stage) for stage in range(degrees.pp)]),
     )
 
@@ -151,7 +157,17 @@ def _silicon(run: RunSpec, played: Ints) -> Floats:
     """Draw each die's power over the typical; a GPU has the same die however many are played."""
     spread = run.conditions.silicon_spread_fraction
     drawn = np.random.default_rng(run.conditions.seed).standard_normal(run.cluster.gpus) if spread else None
-    return np.exp(spread * drawn[played]) if drawn is not None else np.ones(len(played))
+    silicon = np.exp(spread * drawn) if drawn is not None else np.ones(run.cluster.gpus)
+    silicon[list(run.conditions.weak_gpus)] *= run.conditions.weak_power_fraction
+    return silicon[played]
+
+
+def _brake_hz(run: RunSpec, played: Ints, limits: Limits) -> Floats:
+    """Return the clock that a brake leaves the GPUs of braked nodes; the others have the one asked for."""
+    conditions, gpu = run.conditions, run.cluster.gpu
+    braked_hz = conditions.brake_clock_hz or BRAKE_FRACTION * gpu.clock_max_hz
+    braked = np.isin(played // run.cluster.node.gpus, conditions.braked_nodes)
+    return np.where(braked, min(braked_hz, limits.clock_max_hz), limits.clock_max_hz)
 
 
 def _tail(step: Step, timed: StepTime, stage: int) -> Floats:
@@ -184,7 +200,8 @@ def _total(energies: Iterable[Energy]) -> Energy:
 def start_state(machine: Machine, power_w: float = START_W, clock_fraction: float = 1.0) -> Floats:
     """Return GPUs that have drawn some power for long."""
     state = np.zeros((len(machine.gpus), play.POLES + len(machine.resistance)))
-    state[:, play.CLOCK] = clock_fraction * machine.limits.clock_max_hz
+    state[:, play.CLOCK] = np.minimum(clock_fraction * machine.limits.clock_max_hz, machine.brake_hz)
+    state[:, play.BRAKE_HZ] = machine.brake_hz
     state[:, play.MEAN_W] = power_w
     state[:, play.BOX_LEFT] = machine.limits.tick_s
     state[:, play.SILICON] = machine.silicon
@@ -204,7 +221,7 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
     """Play a step with sinks held, several times over when it is short; `state` moves on."""
     repeats = max(1, int(np.ceil(LEAST_PLAY_S / machine.open_s)))
     box_s = machine.limits.tick_s
-    boxes = min(LONGEST_SERIES, int(2 * repeats * machine.open_s / box_s) + 8)
+    boxes = min(LONGEST_SERIES, int(LONGEST_STRETCH * repeats * machine.open_s / box_s) + 8)
     series = np.zeros((min(MOST_SERIES, len(state)), boxes, 3))
     cluster_w = np.zeros(boxes)
     sums = np.zeros((len(state), play.SUMS))

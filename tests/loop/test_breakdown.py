@@ -54,5 +54,7 @@ def test_a_step_that_nothing_holds_back_takes_what_it_is_priced_at(name: str, to
 def test_one_stage_takes_exactly_what_it_is_priced_at() -> None:
     for framework in ("megatron", "pytorch-eager"):
         request = merge(REPLICAS, {"model": "llama3-8b", "parallelism": {"tp": 1, "pp": 1, "dp": 64}})
-        found = done(unheld(resolve_run(merge(request, {"framework": framework, "training": {"global_batch_size": 64}}))))
+        found = done(
+            unheld(resolve_run(merge(request, {"framework": framework, "training": {"global_batch_size": 64}})))
+        )
         assert found.played.step_time_s == pytest.approx(found.machine.open_s, rel=1e-9)

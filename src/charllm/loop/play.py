@@ -14,7 +14,9 @@ from charllm.loop.slices import BOARD_J, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ, POLES = range(13)
+CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ, POLES = range(
+    13
+)
 """State of a GPU: clock, mean power over a second, its time, what is left of the box and what it took, what
 holds the clock, die temperature, what lies under its fast poles, its power over the typical,
 joules of the box that warm the die, power of the box before, clock a brake leaves it; then the poles."""
@@ -181,7 +183,9 @@ def finish(
     for gpu in range(len(state)):
         wait = latest - state[gpu, TIME]
         sums[gpu, INPUT_WAIT] += wait
-        spend(gpu, waiting, wait, state, sums, board, limits, resistance, decay, series, cluster, weights[gpu % positions])
+        spend(
+            gpu, waiting, wait, state, sums, board, limits, resistance, decay, series, cluster, weights[gpu % positions]
+        )
         for part in range(tail.shape[1]):
             spend(gpu, tail[gpu // positions, part], 0.0, state, sums, board, limits, resistance, decay, series, cluster,
                   weights[gpu % positions])  # fmt: skip

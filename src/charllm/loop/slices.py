@@ -22,6 +22,8 @@ from charllm.timeline.step_time import StepTime
 from charllm.workload.op import Op, is_communication
 
 SLICE_S = 0.005
+LEAST_STALL_S = 5e-9
+"""Less is rounding."""
 CHANNELS = 24
 """Assumed: multiprocessors that poll while a collective runs, as in timeline/generate.py."""
 MATRIX, OTHER, FIXED, HOST, MATRIX_J, CORE_J, BOARD_J, POLL = range(8)
@@ -87,7 +89,7 @@ class _Cutter:
         # A GPU that waits for a host which waits for it loses time that no item has.
         working_s = sum(span.repeats * item.seconds for span in one.spans for item in span.items)
         lost_s = stall_s + one.seconds - working_s
-        stalled = lost_s / working_s if working_s > 0 and lost_s > SLICE_S * 1e-6 else 0.0
+        stalled = lost_s / working_s if working_s > 0 and lost_s > LEAST_STALL_S else 0.0
         spans = []
         for span in one.spans:
             spans += self._layers(span.items, span.repeats, stalled)

@@ -32,14 +32,14 @@ from charllm.workload.sync import optimizer_ops, step_sync
 
 Ints = NDArray[np.int64]
 
-SETTLED_K = 0.05
-"""Sinks that move less between two plays are steady."""
+SETTLED_K, SETTLED_POLES_K = 0.05, 0.2
+"""Sinks that move less between two plays are steady; poles above them, that follow within a step."""
 MOST_PLAYS = 24
 MOST_SERIES = 64
 """GPUs whose signals are kept."""
 LEAST_PLAY_S = 2.0
 """Short steps are played several times over, for the governor looks back over a second."""
-LONGEST_SERIES, LONGEST_STRETCH = 20_000, 8
+LONGEST_SERIES, LONGEST_STRETCH = 20_000, 20
 """Boxes of a series; a step at the lowest clock takes less than so many times its length at its prices' clocks."""
 SETTLED_FRACTION, DAMPING = 5e-4, 0.7
 BRAKE_FRACTION = 0.5
@@ -243,17 +243,33 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
     return Played(ended_s / repeats, sums, sink_k, series[:, :full], cluster_w[:full], box_s, repeats)
 
 
+def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float) -> float:
+    """Move poles on as if the play that has just ended were repeated for a time; returns how far they are from its end.
+
+    A play takes a pole from x to a x + b, whatever x is, so that repeats of it lead to b / (1 - a).
+    """
+    after_k, boxes = state[:, play.POLES :], state[0, play.TIME] / machine.limits.tick_s
+    left = machine.decay**boxes
+    repeated_k = (after_k - left * before_k) / (1 - left)
+    far_k = float(np.max(np.abs(repeated_k - after_k)))
+    state[:, play.POLES :] = repeated_k + (after_k - repeated_k) * machine.decay ** (more_s / machine.limits.tick_s)
+    return far_k
+
+
 def play_to_steady(machine: Machine, state: Floats | None = None) -> Played:
-    """Play until sinks and power agree."""
+    """Play until sinks, poles and power agree."""
     state = start_state(machine) if state is None else state
     sink_k = sink_target_k(machine, np.full(len(state), START_W))
     before_s, plays = 0.0, 0
     while True:
+        before_k = state[:, play.POLES :].copy()
         played = play_once(machine, state, sink_k)
         plays += 1
         target_k = sink_target_k(machine, played.sums[:, play.ENERGY] / played.step_time_s)
         moved_k = float(np.max(np.abs(target_k - sink_k)))
-        settled = moved_k < SETTLED_K and abs(played.step_time_s / max(before_s, 1e-12) - 1) < SETTLED_FRACTION
+        far_k = carry_poles(machine, state, before_k, np.inf)
+        still = moved_k < SETTLED_K and far_k < SETTLED_POLES_K
+        settled = still and abs(played.step_time_s / max(before_s, 1e-12) - 1) < SETTLED_FRACTION
         if settled or plays == MOST_PLAYS:
             return played._replace(plays=plays)
         # From the third play on in smaller moves, for a throttled GPU cools when it is warmed.

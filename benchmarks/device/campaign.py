@@ -77,7 +77,6 @@ TRAINING: dict[str, tuple[dict[str, Any], float]] = {
     "lora-mbs4-full": (configured(LORA, 4, "full"), SHORT_S),
 }
 
-
 def play_training(out: Path, take: str) -> None:
     for name, (request, seconds_s) in TRAINING.items():
         timed(out, take, name, request, partial(drain, request, seconds_s))

@@ -1,6 +1,6 @@
 """Put what an H200 read while it played ranks beside what was predicted before.
 
-python -m benchmarks.device.compare_ranks READ.csv PREDICTED.csv
+    python -m benchmarks.device.compare_ranks READ.csv PREDICTED.csv
 """
 
 import argparse

@@ -48,7 +48,7 @@ def test_more_heat_never_leaves_a_higher_clock(
 
 def test_causes_are_named() -> None:
     def cause(watts: float = 300.0, degrees_c: float = 60.0, brake_hz: float = LIMITS.clock_max_hz) -> int:
-        return next_clock(LIMITS, LIMITS.clock_max_hz, watts, watts, 120.0, degrees_c, brake_hz)[1]
+        return int(next_clock(LIMITS, LIMITS.clock_max_hz, watts, watts, 120.0, degrees_c, brake_hz)[1])
 
     assert cause() == 0
     assert cause(watts=900.0) == POWER

@@ -38,7 +38,8 @@ class Done(NamedTuple):
 def done(run: RunSpec) -> Done:
     """Predict a run, whether it fits or not."""
     found = predict(run, ignore_memory=True)
-    assert found.machine is not None and found.played is not None
+    assert found.machine is not None
+    assert found.played is not None
     return Done(found, found.result.metrics, found.result.gpus, found.machine, found.played)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from charllm.catalog.resolve import resolve_cluster
 from charllm.catalog.tables import entries
+from charllm.clocks import governor
 from charllm.loop.steady import LONGEST_STRETCH
 from charllm.result.metrics import CAUSES, METRICS
 from tests.loop.runs import Done, ran
@@ -27,6 +28,10 @@ def small(model: str, cluster: str) -> Done:
         "training": {"global_batch_size": 2 * gpus, "precision": precision},
     }
     return ran(base=base)
+
+
+def test_causes_have_the_same_names_everywhere() -> None:
+    assert governor.CAUSES == CAUSES
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)

@@ -1,5 +1,6 @@
 """Caps and cooling: more of either never hurts, and every lost hertz is charged to its cause."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ RUNS = {"one replica": GPT3, "replicas": REPLICAS, "experts": EXPERTS}
 @pytest.mark.parametrize("base", RUNS)
 def test_raising_the_power_cap_is_never_slower(base: str) -> None:
     times_s = [ran(under(power_cap_w=float(cap)), RUNS[base]).metrics["step_time_s"] for cap in range(200, 701, 50)]
-    for lower_s, higher_s in zip(times_s, times_s[1:], strict=False):
+    for lower_s, higher_s in pairwise(times_s):
         assert higher_s <= lower_s * SLACK
 
 
@@ -52,7 +53,7 @@ def test_a_clock_cap_gives_at_most_that_clock(clock_mhz: int) -> None:
 
 def test_a_lower_clock_cap_is_never_faster() -> None:
     times_s = [ran(under(clock_cap_hz=1e6 * mhz)).metrics["step_time_s"] for mhz in (400, 700, 1000, 1300, 1600, 1980)]
-    for lower_s, higher_s in zip(times_s, times_s[1:], strict=False):
+    for lower_s, higher_s in pairwise(times_s):
         assert higher_s <= lower_s * SLACK
 
 
@@ -82,7 +83,7 @@ def test_better_cooling_is_never_slower_nor_hotter(what: str, base: str) -> None
 
 def test_a_hotter_inlet_is_never_faster() -> None:
     times_s = [ran(cooled(inlet_c=float(inlet))).metrics["step_time_s"] for inlet in range(20, 66, 5)]
-    for cooler_s, hotter_s in zip(times_s, times_s[1:], strict=False):
+    for cooler_s, hotter_s in pairwise(times_s):
         assert cooler_s <= hotter_s * SLACK
 
 

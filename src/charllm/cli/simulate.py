@@ -66,8 +66,7 @@ def _signals(found: Simulation) -> dict[str, dict[str, list[Any]]]:
     """Return the time series of a run, where it has any."""
     if found.machine is None or found.played is None:
         return {}
-    both = found.machine, found.played
-    return {"signals": tabulate_signals(*both), "cluster": tabulate_cluster(*both)}
+    return {"signals": tabulate_signals(found.machine, found.played), "cluster": tabulate_cluster(found.played)}
 
 
 def _write_files(arguments: argparse.Namespace, found: Simulation) -> list[str]:

@@ -1,14 +1,15 @@
 """What holds a GPU's clock down: the power cap, heat, a brake.
 
 Rules, at every tick (25 ms), from the mean power of the last two: above its target the clock falls at once to where
-dynamic power, which grows as f v^2, meets it; below, it climbs part of the way back. The target is `burst` times the cap while the mean
-over a second is below `hold` times the cap, and `hold` from then on; full matrix units never clock above `burst_clock`.
+dynamic power, which grows as f v^2, meets it; below, it climbs part of the way back. The target is `burst` times the
+cap while the mean over a second is below `hold` times the cap, and `hold` from then on; full matrix units never clock
+above `burst_clock`.
 Above the operating temperature each degree takes a share of the clock; above the slowdown threshold half of it is left.
 
 Source: read on H200 boards (benchmarks/device/h200): a burst after idle reads 820 to 980 W for one box, 722 to 735 W at
-1485 MHz until 1 s has passed, then 660 to 712 W around 692 W; the clock is back at 1965 MHz within two readings; zeros as
-operands run at 1754 MHz with power named as the reason. Climb and highest matrix clock are chosen on five square waves,
-seven others and duty cycles are scored. Thermal gain: assumed, no board was that hot.
+1485 MHz until 1 s has passed, then 660 to 712 W around 692 W; the clock is back at 1965 MHz within two readings; zeros
+as operands run at 1754 MHz with power named as the reason. Climb and highest matrix clock are chosen on five square
+waves, seven others and duty cycles are scored. Thermal gain: assumed, no board was that hot.
 Ignores: 15 MHz steps, limits on peak current below a millisecond, HBM temperature.
 """
 
@@ -22,6 +23,8 @@ BAND_FRACTION = 0.02
 """Assumed: how far below its hold the mean over a second still lowers the target, over the cap."""
 POWER, THERMAL, BRAKE = 1, 2, 3
 """Why the clock is below what was asked for; 0: it is not."""
+CAUSES = ("power", "thermal", "brake")
+"""Their names, as metrics spell them."""
 
 
 class Limits(NamedTuple):
@@ -84,10 +87,8 @@ def next_clock(
     exponent = 1 + 2 * (limits.slope_per_hz * clock_hz / volts if volts > limits.floor else 0.0)
     dynamic_w = max(1.0, seen_w - standing_w)
     wanted = clock_hz * (max(1.0, target_w - standing_w) / dynamic_w) ** (1 / exponent)
-    if wanted < clock_hz:
-        allowed = wanted
-    else:
-        allowed = clock_hz + limits.climb * (min(wanted, limits.clock_max_hz) - clock_hz)
+    climbed_hz = clock_hz + limits.climb * (min(wanted, limits.clock_max_hz) - clock_hz)
+    allowed = wanted if wanted < clock_hz else climbed_hz
     allowed = max(limits.clock_min_hz, min(allowed, limits.clock_max_hz))
     cause = POWER if allowed < 0.998 * limits.clock_max_hz and wanted < limits.clock_max_hz else 0
     over_k = temperature_c - limits.operating_c

@@ -39,7 +39,7 @@ class Held(NamedTuple):
 def hold_clocks(
     shapes: Shapes, gpu: Gpu, temperature_c: Floats, conditions: Conditions | None = None, silicon: float | Floats = 1.0
 ) -> Held:
-    """Return clock, seconds a call and watts of kernels that run for long; `silicon` is a die's power over the typical."""
+    """Return clock, seconds a call, watts of kernels that run for long; `silicon`: a die's power over the typical."""
     limits = limits_of(gpu, conditions or Conditions())
     low = np.full(len(shapes.flop), limits.clock_min_hz)
     high = np.full(len(shapes.flop), limits.clock_max_hz)

@@ -1,7 +1,7 @@
 """What one GPU will read while it plays a rank's timeline (`charllm emulate`): watts, hertz, degrees, peaks.
 
-Kernels take and draw what power/kernels.py says; a transfer in the way lasts as long as it says and draws what a copy on
-its blocks draws; one on a stream of its own adds that to the compute beside it and slows it. Waits are idle.
+Kernels take and draw what power/kernels.py says; a transfer in the way lasts as long as it says and draws what a copy
+on its blocks draws; one on a stream of its own adds that to the compute beside it and slows it. Waits are idle.
 
 Equation: a copy on n blocks draws 31 W (n / 4)^0.78; compute beside one on 24 blocks takes 13 % of its length longer.
 Source: benchmarks/device/h200/ops.csv: copies on 4, 16, 32 blocks draw 31, 97, 157 W above an idle context; a product

@@ -1,7 +1,8 @@
 """Which GPUs have to be played: replicas whose ranks sit in equal slots do the same, and are played once.
 
 A replica is one position of every data-parallel rank in all stages. Two are equal when each of their ranks has the same
-slot of a node and the same stages work in the slots that warm it: those upstream, and those of its package. With silicon spread, weak dies or a braked node, none are.
+slot of a node and the same stages work in the slots that warm it: those upstream, and those of its package. With
+silicon spread, weak dies or a braked node, none are.
 """
 
 from typing import NamedTuple

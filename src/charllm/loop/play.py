@@ -9,21 +9,28 @@ from numpy.typing import NDArray
 
 from charllm.clocks.governor import Limits, next_clock
 from charllm.jit import jit
-from charllm.loop.slices import BOARD_J, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, OTHER, POLL
+from charllm.loop.slices import BOARD_J as BOARD_J
+from charllm.loop.slices import CORE_J as CORE_J
+from charllm.loop.slices import FIXED as FIXED
+from charllm.loop.slices import HOST as HOST
+from charllm.loop.slices import MATRIX as MATRIX
+from charllm.loop.slices import MATRIX_J as MATRIX_J
+from charllm.loop.slices import OTHER as OTHER
+from charllm.loop.slices import POLL as POLL
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ, POLES = range(
-    13
-)
+(CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ,
+ POLES) = range(13)  # fmt: skip
 """State of a GPU: clock, mean power over a second, its time, what is left of the box and what it took, what
 holds the clock, die temperature, what lies under its fast poles, its power over the typical,
 joules of the box that warm the die, power of the box before, clock a brake leaves it; then the poles."""
-(ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS, THERMAL_LOSS,
- BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY) = range(17)  # fmt: skip
-"""Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest degrees,
-degrees x time, seconds under each cause, clock lost to each x time, waits in groups and for input, seconds of work."""
+(ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS,
+ THERMAL_LOSS, BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY) = range(17)  # fmt: skip
+"""Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest
+degrees, degrees x time, seconds under each cause, clock lost to each x time, waits in groups and for input, seconds of
+work."""
 SUMS = 17
 TOTALS = (ENERGY, CLOCK_S, CLOCK2_S, *range(HEAT_S, SUMS))
 """Sums that grow with time; the others are extremes."""
@@ -136,14 +143,16 @@ def play_step(
                         spend(base + at, table[item], 0.0, state, sums, board, limits, resistance, decay, series,
                               cluster, weights[at])  # fmt: skip
                     if meets[item]:
-                        meet(meets[item], members, offsets, base, sending, state, sums, board, limits, resistance, decay,
-                             series, cluster, weights)  # fmt: skip
+                        meet(meets[item], members, offsets, base, sending, state, sums, board, limits, resistance,
+                             decay, series, cluster, weights)  # fmt: skip
         for at in range(positions):
             end[turn, at] = state[base + at, TIME]
             if sent_s[turn] > 0:
                 spend(base + at, sending, sent_s[turn], state, sums, board, limits, resistance, decay, series, cluster,
                       weights[at])  # fmt: skip
-    return finish(tail, positions, sending, state, sums, board, limits, resistance, decay, series, cluster, weights)
+    return finish(  # type: ignore[no-any-return]
+        tail, positions, sending, state, sums, board, limits, resistance, decay, series, cluster, weights
+    )
 
 
 @jit
@@ -187,6 +196,6 @@ def finish(
             gpu, waiting, wait, state, sums, board, limits, resistance, decay, series, cluster, weights[gpu % positions]
         )
         for part in range(tail.shape[1]):
-            spend(gpu, tail[gpu // positions, part], 0.0, state, sums, board, limits, resistance, decay, series, cluster,
-                  weights[gpu % positions])  # fmt: skip
-    return state[0, TIME]
+            spend(gpu, tail[gpu // positions, part], 0.0, state, sums, board, limits, resistance, decay, series,
+                  cluster, weights[gpu % positions])  # fmt: skip
+    return state[0, TIME]  # type: ignore[no-any-return]

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from charllm.clocks.governor import CAUSES
 from charllm.heat.chassis import fan_power_w, node_power_w
 from charllm.layout.placement import place_ranks
 from charllm.loop import play
 from charllm.loop.steady import Machine, Played
-from charllm.result.metrics import CAUSES
 from charllm.timeline.engine import Floats
 from charllm.timeline.step_time import StepTime
 
@@ -168,7 +168,7 @@ def tabulate_signals(machine: Machine, played: Played) -> dict[str, list[Any]]:
     }
 
 
-def tabulate_cluster(machine: Machine, played: Played) -> dict[str, list[Any]]:
+def tabulate_cluster(played: Played) -> dict[str, list[Any]]:
     """Return the power of all GPUs together over time."""
     times_s = (np.arange(len(played.cluster_w)) + 1) * played.box_s
     return {"t_s": times_s.tolist(), "gpu_power_w": played.cluster_w.tolist()}

@@ -1,8 +1,8 @@
 """Passes cut into slices of about 5 ms: what each takes at any clock, and what it draws.
 
 Equation: a slice takes max(matrix cycles / min(f, f_matrix) + other cycles / f + fixed seconds, host seconds). An op's
-clock-bound share is 1 - (memory time / its time)^p, the derivative of the roof in cost/kernels.py; its cycles are those of
-the clock its price holds at. Energies are those of power/ops.py, which do not depend on how long the op takes.
+clock-bound share is 1 - (memory time / its time)^p, the derivative of the roof in cost/kernels.py; its cycles are those
+of the clock its price holds at. Energies are those of power/ops.py, which do not depend on how long the op takes.
 """
 
 from typing import NamedTuple
@@ -32,7 +32,7 @@ COLUMNS = 8
 
 
 class Slices(NamedTuple):
-    """The slices of all passes: pass i is the spans first[i] to first[i + 1]; a span is some slices several times over."""
+    """The slices of all passes: pass i is spans first[i] to first[i + 1]; a span is some slices several times over."""
 
     first: NDArray[np.int64]
     spans: NDArray[np.int64]
@@ -160,4 +160,4 @@ class _Cutter:
             return 0.0
         running = max(1e-12, seconds - CALIBRATION.kernel_gap_s)
         memory = (op.read_bytes + op.written_bytes) / stream_rate(self.gpu)
-        return running * max(0.0, 1 - min(1.0, memory / running) ** CALIBRATION.roof_power)
+        return float(running * max(0.0, 1 - min(1.0, memory / running) ** CALIBRATION.roof_power))

@@ -222,8 +222,8 @@ def _time_attention(shapes: Shapes, gpu: Gpu, clock_hz: Floats, bandwidth: float
     peak = gpu.multiprocessors * matrix_flop_per_cycle(gpu) * clock_hz
     filled = 1 + kernels.tile_ramp / shapes.blocks
     forward = filled * (1 + kernels.attention_ramp / shapes.length) / (peak * kernels.attention_fraction)
-    backward = (
-        filled * (1 + kernels.attention_backward_ramp / shapes.length) / (peak * kernels.attention_backward_fraction)
+    backward = filled * (1 + kernels.attention_backward_ramp / shapes.length) / (
+        peak * kernels.attention_backward_fraction
     )
     both = shapes.where("attention_both")
     share = np.where(both, 2.5 / 3.5, np.where(shapes.where("attention_backward"), 1.0, 0.0))

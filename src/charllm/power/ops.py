@@ -51,12 +51,9 @@ def uncached_fraction(gpu: Gpu, size_bytes: float) -> float:
 def flop_energy_j(gpu: Gpu, precision: str) -> float:
     """Return the energy of one matrix operation in a precision."""
     power = gpu.power
-    return {
-        "fp8": power.fp8_flop_j,
-        "mxfp8": power.fp8_flop_j,
-        "nvfp4": power.fp4_flop_j,
-        "fp32": 2 * power.flop_j,
-    }.get(precision, power.flop_j)
+    return {"fp8": power.fp8_flop_j, "mxfp8": power.fp8_flop_j, "nvfp4": power.fp4_flop_j, "fp32": 2 * power.flop_j}.get(
+        precision, power.flop_j
+    )
 
 
 def op_energy(op: Op, gpu: Gpu, framework: Framework) -> Energy:

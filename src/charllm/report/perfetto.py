@@ -62,7 +62,9 @@ class Signals(NamedTuple):
 SIGNAL_NAMES = (("power W", 1.0), ("temperature C", 1.0), ("clock MHz", MEGA))
 
 
-def trace_step(step: Step, timed: StepTime, max_events: int = MAX_EVENTS, signals: Signals | None = None) -> Trace:
+def trace_step(
+    step: Step, timed: StepTime, max_events: int = MAX_EVENTS, signals: Signals | None = None
+) -> Trace:
     """Return the trace of a step: with the ops of every pass, of the first pass of each kind, or of none."""
     counters = [] if signals is None else list(_signal_events(timed, signals))
     trace = _trace_passes(step, timed, max_events - len(counters))

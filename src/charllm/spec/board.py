@@ -30,9 +30,7 @@ class Power:
     cache_byte_j: float = number("Energy of moving a byte on the die, at the core's voltage.", 0, 1e-8)
     memory_byte_j: float = number("Energy of a byte to or from memory, at memory's own voltage.", 0, 1e-8)
     link_byte_j: float = number("Energy of a byte sent over the scale-up link.", 0, 1e-8)
-    polling_w: float = number(
-        "Drawn on top by kernels that poll on every multiprocessor, at the highest clock.", 0, 1e4
-    )
+    polling_w: float = number("Drawn on top by kernels that poll on every multiprocessor, at the highest clock.", 0, 1e4)
 
     def __post_init__(self) -> None:
         check_fields(self)

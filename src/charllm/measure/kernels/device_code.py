@@ -51,7 +51,9 @@ def make_spin(blocks: int, length_s: float) -> Callable[[], Any]:
     """Return a launch of a kernel that polls on some blocks for a time."""
     kernel = _compile(SPIN, "spin")
     launches, length_ns = _pieces(length_s)
-    return lambda: [kernel(grid=(blocks, 1, 1), block=(THREADS, 1, 1), args=[length_ns]) for _ in range(launches)]
+    return lambda: [
+        kernel(grid=(blocks, 1, 1), block=(THREADS, 1, 1), args=[length_ns]) for _ in range(launches)
+    ]
 
 
 def make_limited_copy(blocks: int, size_bytes: int, length_s: float) -> Callable[[], Any]:

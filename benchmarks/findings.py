@@ -153,8 +153,8 @@ def rear_front() -> Claim:
         beside={f"{one}, K": in_kelvin(runs[one]), f"{one}, % of K above inlet": above_inlet(runs[one])},
         on_preheat=True, size=27.0,
         note="At a given power the gap in kelvin does not depend on the inlet, so that its share of degrees Celsius "
-        "falls when the inlet rises: 27 % would need about twice the assumed preheat, or a much cooler room. The whole gap of hot slots "
-        "is measured (public traces of an 8-GPU node), how much of it is preheat is not: without preheat, and the "
+        "falls when the inlet rises: 27 % would need about twice the assumed preheat, or a much cooler room. The whole "
+        "gap of hot slots is measured (public traces of an 8-GPU node), how much of it is preheat is not: without preheat, and the "
         "sink's share as large as the traces then need, the gap at equal power is the same.",
     )  # fmt: skip
 
@@ -186,8 +186,8 @@ def overlap() -> Claim:
         beside={**{f"{name}, hottest GPU, K": hotter_k(merge(run, CC), run) for name, run in runs.items()},
                 **{f"{name}, step time %": percent("step_s", merge(run, CC), run) for name, run in runs.items()}},
         note="Runs in which the flag acts (GPT-3 on TP1 has nothing to overlap). Throttling rises wherever "
-        "tensor-parallel exchange is hidden; peak temperature does not, for the cap holds power with and without overlap. Overlap is "
-        "faster all the same.",
+        "tensor-parallel exchange is hidden; peak temperature does not, for the cap holds power with and without overlap. "
+        "Overlap is faster all the same.",
     )  # fmt: skip
 
 
@@ -237,8 +237,8 @@ def lora() -> Claim:
         {name: times("tokens_per_j", merge(run, LORA), full[name]) for name, run in chosen.items()},
         1.0, beside=beside, size=10.0,
         note="At equal sequences and batch, against full training with recomputation. LoRA saves the products of "
-        "weight gradients, their exchange and recomputation: less than a factor of two. What the paper compares is not known "
-        "here; the artifact's LoRA runs have shorter sequences than its training runs.",
+        "weight gradients, their exchange and recomputation: less than a factor of two. What the paper compares is "
+        "not known here; the artifact's LoRA runs have shorter sequences than its training runs.",
     )  # fmt: skip
 
 
@@ -289,7 +289,7 @@ def placement() -> Claim:
         "thermal placement", "Stages on cool and on hot slots, with fewer layers on the hot ones, gain 4 to 7 %.",
         "% of tokens a second", {name: gain(case) for name, case in cases.items()}, 1.0, on_preheat=True, size=4.0,
         note="GPT3-175B TP4-PP8: each node holds one stage on its four front slots and one on its four rear ones. "
-        "Uneven layers cost what the longer stage takes longer; that is bought back only where heat holds the rear row.",
+        "Uneven layers cost what the longer stage takes longer; that pays only where heat holds the rear row.",
     )  # fmt: skip
 
 

@@ -154,8 +154,8 @@ def rear_front() -> Claim:
         on_preheat=True, size=27.0,
         note="At a given power the gap in kelvin does not depend on the inlet, so that its share of degrees Celsius "
         "falls when the inlet rises: 27 % would need about twice the assumed preheat, or a much cooler room. The whole "
-        "gap of hot slots is measured (public traces of an 8-GPU node), how much of it is preheat is not: without preheat, and the "
-        "sink's share as large as the traces then need, the gap at equal power is the same.",
+        "gap of hot slots is measured (public traces of an 8-GPU node), how much of it is preheat is not: "
+        "without preheat, and the sink's share as large as the traces then need, the gap at equal power is the same.",
     )  # fmt: skip
 
 
@@ -186,7 +186,7 @@ def overlap() -> Claim:
         beside={**{f"{name}, hottest GPU, K": hotter_k(merge(run, CC), run) for name, run in runs.items()},
                 **{f"{name}, step time %": percent("step_s", merge(run, CC), run) for name, run in runs.items()}},
         note="Runs in which the flag acts (GPT-3 on TP1 has nothing to overlap). Throttling rises wherever "
-        "tensor-parallel exchange is hidden; peak temperature does not, for the cap holds power with and without overlap. "
+        "tensor-parallel exchange is hidden; peak temperature does not, for the cap holds power either way. "
         "Overlap is faster all the same.",
     )  # fmt: skip
 

@@ -57,8 +57,9 @@ def test_the_best_come_first_and_are_what_a_simulation_of_them_says() -> None:
     after_s = simulate(resolve_run(merge(README, {"parallelism": {"overlap": ["tp", "dp", "pp"]}}))).metrics[
         "step_time_s"
     ]
-    assert overlap.step_time_s == pytest.approx(after_s)
-    assert overlap.gain_fraction == pytest.approx(before_s / after_s - 1)
+    # Advice is taken at the clocks that prices hold at: hidden communication leaves fewer rests, and lower clocks.
+    assert overlap.step_time_s == pytest.approx(after_s, rel=0.03)
+    assert overlap.gain_fraction == pytest.approx(before_s / after_s - 1, abs=0.03)
 
 
 def test_what_does_not_fit_is_not_advised() -> None:

@@ -72,19 +72,19 @@ def test_a_window_after_a_pause_begins_with_a_burst(gpu: Gpu, shapes: Shapes) ->
 
 def test_the_governor_falls_at_once_and_names_power(gpu: Gpu) -> None:
     limits = limits_of(gpu, Conditions())
-    clock, cause = next_clock(limits, 1.98e9, 900.0, 690.0, 120.0, 55.0)
+    clock, cause = next_clock(limits, 1.98e9, 900.0, 690.0, 120.0, 55.0, limits.clock_max_hz)
     assert clock < 1.8e9
     assert cause == POWER
-    climbed, _ = next_clock(limits, 1.4e9, 300.0, 300.0, 120.0, 55.0)
+    climbed, _ = next_clock(limits, 1.4e9, 300.0, 300.0, 120.0, 55.0, limits.clock_max_hz)
     assert 1.4e9 < climbed < 1.98e9
 
 
 def test_above_its_operating_limit_temperature_takes_clock(gpu: Gpu) -> None:
     limits = limits_of(gpu, Conditions())
-    clock, cause = next_clock(limits, 1.98e9, 300.0, 300.0, 120.0, 88.0)
+    clock, cause = next_clock(limits, 1.98e9, 300.0, 300.0, 120.0, 88.0, limits.clock_max_hz)
     assert cause == THERMAL
     assert clock < limits.clock_max_hz
-    halved, _ = next_clock(limits, 1.98e9, 300.0, 300.0, 120.0, 90.0)
+    halved, _ = next_clock(limits, 1.98e9, 300.0, 300.0, 120.0, 90.0, limits.clock_max_hz)
     assert halved == pytest.approx(limits.slowdown * limits.clock_max_hz)
 
 

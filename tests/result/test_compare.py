@@ -19,7 +19,12 @@ def test_metrics_come_with_their_ratio() -> None:
     assert by_name["parameters"].ratio == 1.0
     assert by_name["message_bytes_median.pp"].ratio == 2.0
     assert by_name["axis_bytes.ep"].ratio is None
-    assert "power_mean_w" not in by_name
+    assert by_name["power_mean_w"].ratio == SECOND.metrics["power_mean_w"] / FIRST.metrics["power_mean_w"]
+
+
+def test_what_neither_run_knows_is_not_compared() -> None:
+    too_big = simulate(resolve_run({"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"pp": 32}}))
+    assert not {difference.metric for difference in compare_runs(too_big, too_big)} & {"power_mean_w", "step_time_s"}
 
 
 def test_a_run_equals_itself() -> None:

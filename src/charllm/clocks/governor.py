@@ -23,6 +23,8 @@ BAND_FRACTION = 0.02
 """Assumed: how far below its hold the mean over a second still lowers the target, over the cap."""
 POWER, THERMAL, BRAKE = 1, 2, 3
 """Why the clock is below what was asked for; 0: it is not."""
+CAUSES = ("power", "thermal", "brake")
+"""Their names, as metrics spell them."""
 
 
 class Limits(NamedTuple):
@@ -45,8 +47,6 @@ class Limits(NamedTuple):
     slowdown_c: float
     thermal_step: float
     slowdown: float
-    brake_hz: float
-    """Clock a power brake leaves; the highest when there is none."""
 
 
 def limits_of(gpu: Gpu, conditions: Conditions) -> Limits:
@@ -71,15 +71,15 @@ def limits_of(gpu: Gpu, conditions: Conditions) -> Limits:
         slowdown_c=gpu.slowdown_temperature_c,
         thermal_step=governor.thermal_step_fraction,
         slowdown=governor.slowdown_fraction,
-        brake_hz=asked_hz,
     )
 
 
 @jit
 def next_clock(
-    limits: Limits, clock_hz: float, seen_w: float, mean_w: float, standing_w: float, temperature_c: float
-) -> tuple[float, int]:
-    """Return the clock after a tick, and what holds it below the one asked for."""
+    limits: Limits, clock_hz: float, seen_w: float, mean_w: float, standing_w: float, temperature_c: float,
+    brake_hz: float,
+) -> tuple[float, int]:  # fmt: skip
+    """Return the clock after a tick, and what holds it below the one asked for; a brake leaves at most `brake_hz`."""
     room = min(1.0, max(0.0, (limits.hold_w - mean_w) / limits.band_w))
     target_w = limits.hold_w + (limits.burst_w - limits.hold_w) * room
     volts = max(limits.floor, 1 + limits.slope_per_hz * (clock_hz - limits.reference_hz))
@@ -97,6 +97,6 @@ def next_clock(
                                          else max(limits.slowdown, 1 - limits.thermal_step * over_k))  # fmt: skip
         if cool_hz < allowed:
             allowed, cause = max(limits.clock_min_hz, cool_hz), THERMAL
-    if limits.brake_hz < allowed:
-        allowed, cause = limits.brake_hz, BRAKE
+    if brake_hz < allowed:
+        allowed, cause = brake_hz, BRAKE
     return allowed, cause

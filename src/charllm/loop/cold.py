@@ -6,7 +6,7 @@ import numpy as np
 
 from charllm.heat.network import SINK, network
 from charllm.loop import play
-from charllm.loop.steady import Machine, Played, play_once, sink_target_k, start_state
+from charllm.loop.steady import Machine, Played, carry_poles, play_once, sink_target_k, start_state
 
 MOVED_K = 0.5
 """A step is played again when a sink has moved so far."""
@@ -22,11 +22,13 @@ def play_from_cold(machine: Machine, steps: int | None, seconds_s: float | None)
     time_s = net.time_s[machine.gpus % net.slots, SINK]
     weighed, done, ran_s, plays = None, 0.0, 0.0, 0
     while True:
+        before_k = state[:, play.POLES :].copy()
         played = play_once(machine, state, sink_k)
         plays += 1
         left = _left(played.step_time_s, done, ran_s, steps, seconds_s)
         target_k = sink_target_k(machine, played.sums[:, play.ENERGY] / played.step_time_s)
         gone = min(left, _until_moved(sink_k, target_k, time_s, played.step_time_s))
+        carry_poles(machine, state, before_k, max(0.0, gone * played.step_time_s - state[0, play.TIME]))
         weighed = _add(weighed, played, gone)
         done, ran_s = done + gone, ran_s + gone * played.step_time_s
         sink_k = target_k + (sink_k - target_k) * np.exp(-gone * played.step_time_s / time_s)

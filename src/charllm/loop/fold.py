@@ -1,7 +1,8 @@
 """Which GPUs have to be played: replicas whose ranks sit in equal slots do the same, and are played once.
 
-A replica is one position of every data-parallel rank in all stages. Two are equal when each of their ranks has the
-same slot of a node and the same stages work in the slots upstream of it. With silicon spread none are.
+A replica is one position of every data-parallel rank in all stages. Two are equal when each of their ranks has the same
+slot of a node and the same stages work in the slots that warm it: those upstream, and those of its package. With
+silicon spread, weak dies or a braked node, none are.
 """
 
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from charllm.layout.grid import GROUPS, Grid, cached_groups
 from charllm.layout.placement import place_ranks
+from charllm.spec.hardware import Node
 from charllm.spec.run import RunSpec
 
 Ints = NDArray[np.int64]
@@ -70,7 +72,9 @@ def _within_replica(data: Ints) -> Ints:
 def _kinds_of_replica(run: RunSpec, grid: Grid, data: Ints) -> tuple[Ints, Ints]:
     """Return a replica of each kind, and which kind each replica is."""
     replicas = int(data.max()) + 1
-    if run.conditions.silicon_spread_fraction > 0 or replicas == 1:
+    conditions = run.conditions
+    differ = conditions.silicon_spread_fraction > 0 or conditions.weak_gpus or conditions.braked_nodes
+    if differ or replicas == 1:
         return np.arange(replicas), np.arange(replicas)
     surroundings = _surroundings(run, grid)
     by_replica = np.array([surroundings[:, data == replica].ravel() for replica in range(replicas)])
@@ -86,12 +90,20 @@ def _surroundings(run: RunSpec, grid: Grid) -> Ints:
     stage_on = np.empty(run.cluster.gpus, dtype=np.int64)
     stage_on[gpus] = np.broadcast_to(stages, gpus.shape)
     code = gpus % node.gpus
-    for depth in range(max((len(node.upstream_slots(slot)) for slot in range(node.gpus)), default=0)):
-        ahead = np.array([(*node.upstream_slots(slot), *([-1] * node.gpus))[depth] for slot in range(node.gpus)])
-        upstream = ahead[gpus % node.gpus]
-        seen = np.where(upstream >= 0, stage_on[gpus // node.gpus * node.gpus + np.maximum(upstream, 0)], degrees.pp)
+    warming = [_warming_slots(node, slot) for slot in range(node.gpus)]
+    for depth in range(max(map(len, warming))):
+        of_slot = np.array([(*slots, *([-1] * node.gpus))[depth] for slots in warming])
+        beside = of_slot[gpus % node.gpus]
+        seen = np.where(beside >= 0, stage_on[gpus // node.gpus * node.gpus + np.maximum(beside, 0)], degrees.pp)
         code = code * (degrees.pp + 1) + seen
     return code
+
+
+def _warming_slots(node: Node, slot: int) -> tuple[int, ...]:
+    """List the slots whose heat reaches this one, by air or through a shared sink."""
+    first = slot - slot % node.gpu.package_gpus
+    mates = (mate for mate in range(first, first + node.gpu.package_gpus) if mate != slot)
+    return (*node.upstream_slots(slot), *mates)
 
 
 def _kept_groups(run: RunSpec, grid: Grid, place_of: dict[int, int]) -> tuple[Ints, Ints]:

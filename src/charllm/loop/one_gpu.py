@@ -79,6 +79,7 @@ class Player:
         self.state[0, play.MEAN_W] = before_w
         self.state[0, play.BOX_LEFT] = self.box_s
         self.state[0, play.SILICON] = silicon
+        self.state[0, play.BRAKE_HZ] = self.limits.clock_max_hz
         self.state[0, play.POLES :] = rises
         self.state[0, play.AIR_C] = inlet_c
         self.state[0, play.TEMPERATURE] = inlet_c + float(np.sum(rises))

@@ -14,10 +14,11 @@ from charllm.loop.slices import BOARD_J, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, POLES = range(12)
+(CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ,
+ POLES) = range(13)  # fmt: skip
 """State of a GPU: clock, mean power over a second, its time, what is left of the box and what it took, what
 holds the clock, die temperature, what lies under its fast poles, its power over the typical,
-joules of the box that warm the die, power of the box before; then the poles."""
+joules of the box that warm the die, power of the box before, clock a brake leaves it; then the poles."""
 (ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS,
  THERMAL_LOSS, BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY) = range(17)  # fmt: skip
 """Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest
@@ -104,7 +105,7 @@ def end_box(
     mine[MEAN_W] += (box_w - mine[MEAN_W]) * (1 - np.exp(-box_s / limits.mean_s))
     seen_w = (box_w + mine[LAST_W]) / 2
     mine[LAST_W] = box_w
-    mine[CLOCK], cause = next_clock(limits, mine[CLOCK], seen_w, mine[MEAN_W], standing_w, temperature)
+    mine[CLOCK], cause = next_clock(limits, mine[CLOCK], seen_w, mine[MEAN_W], standing_w, temperature, mine[BRAKE_HZ])
     mine[CAUSE] = cause
     mine[BOX_LEFT] = box_s
 

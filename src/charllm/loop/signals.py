@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from charllm.clocks.governor import CAUSES
 from charllm.heat.chassis import fan_power_w, node_power_w
 from charllm.layout.placement import place_ranks
 from charllm.loop import play
 from charllm.loop.steady import Machine, Played
-from charllm.result.metrics import CAUSES
 from charllm.timeline.engine import Floats
 from charllm.timeline.step_time import StepTime
 
@@ -137,7 +137,10 @@ def close_times(machine: Machine, timed: StepTime, played: Played) -> StepTime:
         closed["straggler_wait"] = 0.0
         left_s = played.step_time_s - sum(closed.values())
         closed["straggler_wait"] = max(0.0, left_s)
-        closed["bubble"] += min(0.0, left_s)
+        for label in ("bubble", "pp_exposed", "overhead", "compute"):
+            # Waits that were stretched too far; then rounding.
+            too_long_s = min(closed[label], max(0.0, -left_s))
+            closed[label], left_s = closed[label] - too_long_s, left_s + too_long_s
         stages.append(closed)
     breakdown = {label: float(np.mean([labels[label] for labels in stages])) for label in timed.breakdown_s}
     events = type(timed.events)(*(ratio * column for column in timed.events))

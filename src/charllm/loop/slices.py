@@ -22,8 +22,8 @@ from charllm.timeline.step_time import StepTime
 from charllm.workload.op import Op, is_communication
 
 SLICE_S = 0.005
-STALL_FRACTION = 1e-4
-"""Stalls shorter than this share of a slice are rounding."""
+LEAST_STALL_S = 5e-9
+"""Less is rounding."""
 CHANNELS = 24
 """Assumed: multiprocessors that poll while a collective runs, as in timeline/generate.py."""
 MATRIX, OTHER, FIXED, HOST, MATRIX_J, CORE_J, BOARD_J, POLL = range(8)
@@ -92,7 +92,7 @@ class _Cutter:
     def cut(self, one: Pass, stall_s: float) -> list[tuple[int, int, int]]:
         """Return the spans of one pass; what the host holds up is spread over it evenly."""
         work_s = _work_s(one)
-        stalled = stall_s / work_s if work_s > 0 and stall_s > SLICE_S * STALL_FRACTION else 0.0
+        stalled = stall_s / work_s if work_s > 0 and stall_s > LEAST_STALL_S else 0.0
         spans = []
         for span in one.spans:
             spans += self._layers(span.items, span.repeats, stalled)

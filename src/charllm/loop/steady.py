@@ -32,15 +32,18 @@ from charllm.workload.sync import optimizer_ops, step_sync
 
 Ints = NDArray[np.int64]
 
-SETTLED_K = 0.05
-"""Sinks that move less between two plays are steady."""
+SETTLED_K, SETTLED_POLES_K = 0.05, 0.2
+"""Sinks that move less between two plays are steady; poles above them, that follow within a step."""
 MOST_PLAYS = 24
 MOST_SERIES = 64
 """GPUs whose signals are kept."""
 LEAST_PLAY_S = 2.0
 """Short steps are played several times over, for the governor looks back over a second."""
-LONGEST_SERIES = 20_000
+LONGEST_SERIES, LONGEST_STRETCH = 20_000, 20
+"""Boxes of a series; a step at the lowest clock takes less than so many times its length at its prices' clocks."""
 SETTLED_FRACTION, DAMPING = 5e-4, 0.7
+BRAKE_FRACTION = 0.5
+"""Clock that a power brake leaves, over the highest: "a factor of 2 or more" (NVML, clocks event reasons)."""
 START_W = 500.0
 """Power from which poles and means begin; the loop ends the same from any."""
 
@@ -84,6 +87,8 @@ class Machine(NamedTuple):
     """[GPU of the cluster] who is played for it."""
     silicon: Floats
     """[played] its power over the typical, at equal work."""
+    brake_hz: Floats
+    """[played] the clock a brake leaves it, or the highest."""
     open_busy_s: Floats
     """[stage] seconds of work in a step at the clocks its prices hold at."""
 
@@ -114,6 +119,7 @@ def build_machine(step: Step, timed: StepTime) -> Machine:
         gpus=played,
         stand_ins=stand_ins,
         silicon=_silicon(run, played),
+        brake_hz=_brake_hz(run, played, limits),
         open_busy_s=np.array([_busy_s(step, timed, stage) for stage in range(degrees.pp)]),
     )
 
@@ -151,7 +157,17 @@ def _silicon(run: RunSpec, played: Ints) -> Floats:
     """Draw each die's power over the typical; a GPU has the same die however many are played."""
     spread = run.conditions.silicon_spread_fraction
     drawn = np.random.default_rng(run.conditions.seed).standard_normal(run.cluster.gpus) if spread else None
-    return np.exp(spread * drawn[played]) if drawn is not None else np.ones(len(played))
+    silicon = np.exp(spread * drawn) if drawn is not None else np.ones(run.cluster.gpus)
+    silicon[list(run.conditions.weak_gpus)] *= run.conditions.weak_power_fraction
+    return silicon[played]
+
+
+def _brake_hz(run: RunSpec, played: Ints, limits: Limits) -> Floats:
+    """Return the clock that a brake leaves the GPUs of braked nodes; the others have the one asked for."""
+    conditions, gpu = run.conditions, run.cluster.gpu
+    braked_hz = conditions.brake_clock_hz or BRAKE_FRACTION * gpu.clock_max_hz
+    braked = np.isin(played // run.cluster.node.gpus, conditions.braked_nodes)
+    return np.where(braked, min(braked_hz, limits.clock_max_hz), limits.clock_max_hz)
 
 
 def _tail(step: Step, timed: StepTime, stage: int) -> Floats:
@@ -184,7 +200,8 @@ def _total(energies: Iterable[Energy]) -> Energy:
 def start_state(machine: Machine, power_w: float = START_W, clock_fraction: float = 1.0) -> Floats:
     """Return GPUs that have drawn some power for long."""
     state = np.zeros((len(machine.gpus), play.POLES + len(machine.resistance)))
-    state[:, play.CLOCK] = clock_fraction * machine.limits.clock_max_hz
+    state[:, play.CLOCK] = np.minimum(clock_fraction * machine.limits.clock_max_hz, machine.brake_hz)
+    state[:, play.BRAKE_HZ] = machine.brake_hz
     state[:, play.MEAN_W] = power_w
     state[:, play.BOX_LEFT] = machine.limits.tick_s
     state[:, play.SILICON] = machine.silicon
@@ -204,7 +221,7 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
     """Play a step with sinks held, several times over when it is short; `state` moves on."""
     repeats = max(1, int(np.ceil(LEAST_PLAY_S / machine.open_s)))
     box_s = machine.limits.tick_s
-    boxes = min(LONGEST_SERIES, int(2 * repeats * machine.open_s / box_s) + 8)
+    boxes = min(LONGEST_SERIES, int(LONGEST_STRETCH * repeats * machine.open_s / box_s) + 8)
     series = np.zeros((min(MOST_SERIES, len(state)), boxes, 3))
     cluster_w = np.zeros(boxes)
     sums = np.zeros((len(state), play.SUMS))
@@ -226,17 +243,33 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
     return Played(ended_s / repeats, sums, sink_k, series[:, :full], cluster_w[:full], box_s, repeats)
 
 
+def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float) -> float:
+    """Move poles on as if the play that has just ended were repeated for a time; returns how far they are from its end.
+
+    A play takes a pole from x to a x + b, whatever x is, so that repeats of it lead to b / (1 - a).
+    """
+    after_k, boxes = state[:, play.POLES :], state[0, play.TIME] / machine.limits.tick_s
+    left = machine.decay**boxes
+    repeated_k = (after_k - left * before_k) / (1 - left)
+    far_k = float(np.max(np.abs(repeated_k - after_k)))
+    state[:, play.POLES :] = repeated_k + (after_k - repeated_k) * machine.decay ** (more_s / machine.limits.tick_s)
+    return far_k
+
+
 def play_to_steady(machine: Machine, state: Floats | None = None) -> Played:
-    """Play until sinks and power agree."""
+    """Play until sinks, poles and power agree."""
     state = start_state(machine) if state is None else state
     sink_k = sink_target_k(machine, np.full(len(state), START_W))
     before_s, plays = 0.0, 0
     while True:
+        before_k = state[:, play.POLES :].copy()
         played = play_once(machine, state, sink_k)
         plays += 1
         target_k = sink_target_k(machine, played.sums[:, play.ENERGY] / played.step_time_s)
         moved_k = float(np.max(np.abs(target_k - sink_k)))
-        settled = moved_k < SETTLED_K and abs(played.step_time_s / max(before_s, 1e-12) - 1) < SETTLED_FRACTION
+        far_k = carry_poles(machine, state, before_k, np.inf)
+        still = moved_k < SETTLED_K and far_k < SETTLED_POLES_K
+        settled = still and abs(played.step_time_s / max(before_s, 1e-12) - 1) < SETTLED_FRACTION
         if settled or plays == MOST_PLAYS:
             return played._replace(plays=plays)
         # From the third play on in smaller moves, for a throttled GPU cools when it is warmed.

@@ -108,7 +108,7 @@ class Shapes(NamedTuple):
 
     def where(self, *kinds: str) -> Mask:
         """Tell which kernels are of some kinds."""
-        return np.array([shape.kind in kinds for shape in self.kinds])
+        return np.array([shape.kind in kinds for shape in self.kinds], dtype=np.bool_)
 
 
 class Tiles(NamedTuple):

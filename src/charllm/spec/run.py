@@ -26,6 +26,10 @@ class Conditions:
         "The GPU of each rank, as the placement says; empty: rank i on GPU i.", 0, 2**31
     )
     silicon_spread_fraction: float = number("Standard deviation of leakage between dies.", 0.0, 0.5, 0.0)
+    weak_gpus: tuple[int, ...] = counts("GPUs, by number, that draw more than others at equal work.", 0, 2**31)
+    weak_power_fraction: float = number("What they draw for their work, over the typical.", 0.5, 3.0, 1.15)
+    braked_nodes: tuple[int, ...] = counts("Nodes, by number, whose supplies hold the power brake.", 0, 2**31)
+    brake_clock_hz: float | None = number("Clock the brake leaves; half the highest unless given.", 1e6, 1e11, None)
     seed: int = count("Seed of everything random.", 0, 2**63 - 1, 0)
     steps: int | None = count("Steps from a cold start; thermal steady state unless given.", 1, 100_000_000, None)
     seconds_s: float | None = number("Seconds from a cold start; thermal steady state unless given.", 1e-6, 1e9, None)
@@ -192,11 +196,16 @@ def _check_conditions(run: RunSpec) -> None:
         raise SpecError(
             "conditions.power_cap_w", cap_w, f"{gpu.power_cap_min_w:g} to {gpu.power_cap_w:g} W on {gpu.name}"
         )
-    clock_hz = conditions.clock_cap_hz
-    if clock_hz is not None and not gpu.clock_idle_hz <= clock_hz <= gpu.clock_max_hz:
-        possible = f"{gpu.clock_idle_hz / MEGA:g} to {gpu.clock_max_hz / MEGA:g} MHz on {gpu.name}"
-        raise SpecError("conditions.clock_cap_mhz", clock_hz / MEGA, possible)
-    placed, gpus = conditions.gpu_of_rank, run.cluster.gpus
+    for name in ("clock_cap", "brake_clock"):
+        clock_hz = getattr(conditions, f"{name}_hz")
+        if clock_hz is not None and not gpu.clock_idle_hz <= clock_hz <= gpu.clock_max_hz:
+            possible = f"{gpu.clock_idle_hz / MEGA:g} to {gpu.clock_max_hz / MEGA:g} MHz on {gpu.name}"
+            raise SpecError(f"conditions.{name}_mhz", clock_hz / MEGA, possible)
+    placed, gpus, nodes = conditions.gpu_of_rank, run.cluster.gpus, run.cluster.nodes
+    if max(conditions.weak_gpus, default=0) >= gpus:
+        raise SpecError("conditions.weak_gpus", list(conditions.weak_gpus), f"GPUs 0 to {gpus - 1}")
+    if max(conditions.braked_nodes, default=0) >= nodes:
+        raise SpecError("conditions.braked_nodes", list(conditions.braked_nodes), f"nodes 0 to {nodes - 1}")
     if placed and (len(placed) != gpus or set(placed) != set(range(gpus))):
         raise SpecError("conditions.placement", conditions.placement, f"the GPUs 0 to {gpus - 1}, each once")
 

@@ -26,7 +26,7 @@ def run_case(case: Case, folder: Path | None = None) -> Outcome:
     except CharllmError as error:
         return Outcome(case.name, error.exit_code, str(error), {})
     if result.metrics["fits"]:
-        return Outcome(case.name, 0, "; ".join(result.warnings[:-1]), summarise(result))
+        return Outcome(case.name, 0, "; ".join(result.warnings), summarise(result))
     reason = next(warning for warning in result.warnings if warning.startswith("memory"))
     return Outcome(case.name, DoesNotFit.exit_code, reason, summarise(result))
 

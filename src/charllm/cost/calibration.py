@@ -7,9 +7,9 @@ from dataclasses import dataclass
 class Calibration:
     """Fitted or derived constants; `benchmarks/fit_time.py` refits and scores them on held-out rows."""
 
-    gemm_ramp: float = 173
-    """Depth at which a product spends as long filling its pipeline as multiplying: time x (1 + ramp / k). Derived from
-    98 products on an H200 at known clocks (178 +- 12)."""
+    narrow_ramp: float = 350
+    """Depth at which a product in 8 or 4 bits spends as long filling its pipeline as multiplying: time x (1 + ramp / k).
+    Operator tables of six GPUs, k 1024 to 16384: 300 to 500. In 16 bits it is the GPU's own (`product_ramp`)."""
     fill_power: float = 0.7654
     """How much idle multiprocessors of a partial wave cost: 1 all, 0 nothing, others using the power they leave."""
     roof_power: float = 2.3
@@ -18,6 +18,9 @@ class Calibration:
     """Rate of a grouped product over a plain one of the same rows. H200: 0.95 at 1024 rows, 0.82 at 256."""
     attention_ramp: float = 649.5
     """Sequence at which attention reaches half of its rate. H200: 503 +- 42 forward, 1219 +- 84 with backward."""
+    width_ramp: float = 50.0
+    """Head width at which attention spends as long on exponentials as on products. Operator tables, widths 64 and 128:
+    31 to 60 on H100 and H200, 92 to 147 on Blackwell."""
     attention_backward_fraction: float = 0.7396
     """Rate of the backward kernel over the forward one. H200: 0.80 to 0.91."""
     kernel_gap_s: float = 3.474e-06
@@ -40,6 +43,8 @@ class Calibration:
     """Pieces a tensor-parallel exchange is cut into to hide under its product: the first stays exposed."""
     jitter_fraction: float = 0.006759
     """Step time added for each e-fold of ranks beyond a node: the slowest of many paces all."""
+    pass_launches: float = 30.0
+    """Host work of each pass of a chunk beyond its ops, in launches: fetching inputs, masks, the schedule's own calls."""
     sparse_host_s: float = 0.001872
     """Host time of a sparse layer beyond its launches, in each direction: routing, counts, permutation maps."""
     expert_host_s: float = 1.146e-05

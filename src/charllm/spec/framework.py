@@ -16,6 +16,11 @@ class Framework:
     name: str = text("What people call it.")
     # Choices.
     attention: str = choice("Whether softmax(QK)V is one kernel.", ("flash", "unfused"), "flash")
+    attention_kernel: str = choice(
+        "Which fused kernel: the GPU's best, FlashAttention-2, or its first form in Triton.",
+        ("best", "flash2", "flash1"),
+        "best",
+    )
     cross_entropy: str = choice(
         "How the loss treats logits (workload/vocabulary.py).", ("fused", "vocab-parallel", "fp32"), "fused"
     )

@@ -100,10 +100,16 @@ class _Pricer:
 
     def chunk(self, chunk: Chunk) -> ChunkPasses:
         """Price the passes of one chunk."""
-        forward = _joined([self.block(block, "forward") for block in chunk.blocks])
-        backward = _joined([self.block(block, "backward") for block in reversed(chunk.blocks)])
+        calls = self._calls()
+        forward = _joined([calls, *(self.block(block, "forward") for block in chunk.blocks)])
+        backward = _joined([calls, *(self.block(block, "backward") for block in reversed(chunk.blocks))])
         weight = _joined([self.block(block, "weight") for block in reversed(chunk.blocks)]) if self.split else EMPTY
         return ChunkPasses(forward, backward, weight)
+
+    def _calls(self) -> Pass:
+        """What the host does for each pass before its first launch."""
+        items = (Item("host", 0.0, self.calibration.pass_launches * self.launch_s),)
+        return Pass(_race(items), {}, {}, 0, (Span(items, 1),))
 
     def block(self, block: Block, direction: str) -> Pass:
         """Price all repeats of a block in one direction."""

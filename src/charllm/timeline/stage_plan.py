@@ -119,7 +119,8 @@ def pass_of(timed: StepTime, kind: int, chunk: int) -> Pass:
 def pass_ops(step: Step, timed: StepTime, kind: int, chunk: int) -> list[BlockOps]:
     """List the ops of a pass in the order in which they run."""
     blocks = step.chunks[chunk].blocks
-    spans = pass_of(timed, kind, chunk).spans
+    # What the host does before the first block is a span of its own.
+    spans = pass_of(timed, kind, chunk).spans[-len(blocks) :]
     found = []
     for block, span in zip(blocks if kind == FORWARD else reversed(blocks), spans, strict=True):
         ops = tuple((item.op, item.seconds) for item in span.items if item.op is not None)

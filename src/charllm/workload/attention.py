@@ -5,6 +5,9 @@ from charllm.workload.linear import linear
 from charllm.workload.norm import norm
 from charllm.workload.op import Kept, Module, Op, collective, elementwise
 
+MAX_FUSED_KEYS = 4096
+"""Longest row that Megatron's fused softmax takes; batch x heads and queries must be multiples of four."""
+
 
 def attention_pairs(queries: int, causal: bool, window: int) -> float:
     """Count the query-key pairs of one sequence and head that a kernel works on.
@@ -196,12 +199,12 @@ def _unfused(cut: Cut) -> Module:
         flop = 2.0 * batches * m * n * k
         return Op(name, "gemm", flop, read * size, written * size, shape=(batches, m, n, k))
 
-    softmax = elementwise("softmax", scores * size, scores * size, "norm")
+    softmax = _softmax(cut, keys, scores)
     dropped = model.dropout_fraction > 0
     dropout = (elementwise("attention dropout", scores * size, scores * (size + 1)),) if dropped else ()
     forward = (
         product("scores", cut.seq, keys, qk, query + key, scores),
-        softmax,
+        *softmax,
         *dropout,
         product("context", cut.seq, pv, keys, scores + value, output),
     )
@@ -234,6 +237,20 @@ def _unfused(cut: Cut) -> Module:
         weights=float(cut.heads) if model.attention_sinks else 0.0,
         forward_scratch_bytes=scores * size,
         backward_scratch_bytes=2 * scores * size,
+    )
+
+
+def _softmax(cut: Cut, keys: int, scores: float) -> tuple[Op, ...]:
+    """Scale, mask and softmax as one kernel where Megatron has one (`fused_softmax.py`), else a chain through fp32."""
+    size = cut.element_bytes
+    if keys <= MAX_FUSED_KEYS and cut.seq % 4 == 0 and cut.batch * cut.heads % 4 == 0:
+        return (elementwise("softmax", scores * size, scores * size, "norm"),)
+    return (
+        elementwise("softmax upcast", scores * size, scores * 4, "norm"),
+        elementwise("softmax scale", scores * 4, scores * 4, "norm"),
+        elementwise("softmax mask", scores * 4, scores * 4, "norm"),
+        elementwise("softmax", scores * 4, scores * 4, "norm"),
+        elementwise("softmax downcast", scores * 4, scores * size, "norm"),
     )
 
 

@@ -12,10 +12,10 @@ PRIORS: dict[str, dict[str, Prior]] = {
         "fp8_matmul_fraction": (0.58, 0.12, 0.2, 1.0),
         "fp4_matmul_fraction": (0.45, 0.15, 0.1, 1.0),
         "attention_fraction": (0.48, 0.15, 0.1, 1.0),
-        "collective_setup_s": (22e-6, 0.25, 5e-6, 200e-6),
+        "collective_setup_s": (45e-6, 0.2, 5e-6, 200e-6),
     },
     "gpu:a100": {
-        "collective_setup_s": (60e-6, 0.25, 5e-6, 200e-6),
+        "collective_setup_s": (65e-6, 0.2, 5e-6, 200e-6),
         "matmul_fraction": (0.79, 0.05, 0.5, 1.0),
         "attention_fraction": (0.57, 0.1, 0.2, 1.0),
     },
@@ -66,6 +66,7 @@ PRIORS: dict[str, dict[str, Prior]] = {
     "framework:megatron-deepspeed": {"launch_s": (25e-6, 0.4, 3e-6, 100e-6)},
     "all": {
         "narrow_ramp": (350.0, 0.15, 100, 800),
+        "misaligned_fraction": (0.15, 0.4, 0.03, 1.0),
         "pass_launches": (30.0, 0.5, 1, 300),
         "fill_power": (0.6, 0.3, 0.05, 1.0),
         "grouped_fraction": (0.75, 0.15, 0.3, 1.0),

@@ -29,6 +29,10 @@ class Calibration:
     """Share of a scale-up link that a large ring uses at many ranks. NCCL tables: 0.74 to 0.79 at 8 ranks."""
     nic_fraction: float = 0.737
     """Share of a NIC that a large ring uses."""
+    collective_latency_s: float = 5e-6
+    """Time of a collective of no bytes beyond its steps. NCCL tables: 5 to 10 us at two ranks."""
+    protocol_bytes: float = 8e6
+    """Bytes sent at which half of a GPU's `collective_setup_s` is paid. NCCL tables, 1 to 64 MiB: 4 to 16 MB."""
     hop_s: float = 1.6e-6
     """Time each further rank of a ring adds. NCCL tables, 2 to 8 ranks."""
     nic_hop_s: float = 4.282e-06

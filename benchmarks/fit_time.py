@@ -36,8 +36,9 @@ FAMILIES = {
     "a100-80gb": "a100", "a100-40gb": "a100", "a800": "a100", "h100": "h100", "h800": "h100", "h200": "h200",
     "gh200": "h200",
     "h100-hbm2e-500w": "h100-hbm2e-500w", "v100-32gb": "v100", "v100-16gb": "v100", "v100-sxm3-32gb": "v100",
+    "megatron-bridge-2606": "megatron-bridge", "automodel": "fsdp",
 }  # fmt: skip
-"""GPU: the one whose constants it shares."""
+"""GPU or framework: the one whose constants it shares."""
 
 
 class Constant(NamedTuple):
@@ -85,8 +86,8 @@ def read_cases(path: Path, weight: float = 1.0) -> list[Case]:
 
 
 def owners(case: Case) -> tuple[str, str, str]:
-    gpu = case.step.run.cluster.gpu.name
-    return f"gpu:{FAMILIES.get(gpu, gpu)}", f"framework:{case.step.run.framework.name}", "all"
+    gpu, framework = case.step.run.cluster.gpu.name, case.step.run.framework.name
+    return f"gpu:{FAMILIES.get(gpu, gpu)}", f"framework:{FAMILIES.get(framework, framework)}", "all"
 
 
 def constants_of(

@@ -25,7 +25,7 @@ ALIGNED = 8
 """Elements of 16 bits in the 16 bytes that matrix units load at once."""
 USUAL_WIDTH = 128
 """Head width for which rates of attention are given."""
-FLASH1_FRACTION = 0.62
+FLASH1_FRACTION = 0.7
 """FlashAttention's first form in Triton over FlashAttention-2: published as 1.3 to 2.5 times slower (Dao 2023)."""
 NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
 

@@ -61,6 +61,7 @@ class Framework:
     )
     sparse_sync: bool = flag("Whether the host waits in every sparse layer to read how many tokens experts get.", True)
     graphs: bool = flag("Whether a step's launches are captured in graphs, which cost the host nothing.", False)
+    partial_graphs: bool = flag("Whether launches outside the experts are captured, routing included.", False)
     default_recompute: str = choice(
         "What a published run recomputes where nothing is said.", ("least that fits", *RECOMPUTES), "least that fits"
     )

@@ -142,7 +142,7 @@ class _Pricer:
         items = [Item("host", 0.0, self._sparse_host_s())] if sparse else []
         for one in timed:
             kind = "collective" if is_communication(one.op) else "kernel"
-            items.append(Item(kind, one.seconds, self.launch_s * _launches(one.op), one.op))
+            items.append(Item(kind, one.seconds, self._launch_s(one.op), one.op))
         if sparse and self.step.run.framework.sparse_sync and not self.step.run.framework.graphs:
             # Token counts are read back before the experts can be launched.
             items.append(Item("sync", 0.0, 0.0))
@@ -154,7 +154,14 @@ class _Pricer:
         if run.framework.graphs:
             return 0.0
         local = run.model.experts / run.parallelism.ep
-        return self.calibration.sparse_host_s + local * self.calibration.expert_host_s
+        routing_s = 0.0 if run.framework.partial_graphs else self.calibration.sparse_host_s
+        return routing_s + local * self.calibration.expert_host_s
+
+    def _launch_s(self, op: Op) -> float:
+        """Return the host's time to launch an op: none where a graph holds it."""
+        if self.step.run.framework.partial_graphs and not ("expert" in op.name or op.group == "ep"):
+            return 0.0
+        return self.launch_s * _launches(op)
 
     def _parts(self, block: Block, direction: str) -> list[tuple[list[Op], str]]:
         if direction == "forward":

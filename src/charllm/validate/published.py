@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from math import gcd
 from typing import Any
 
 from charllm.catalog.tables import aliases, entries, find_name, spell
@@ -12,6 +13,7 @@ from charllm.spec.training import PRECISIONS, RECOMPUTE_MODULES
 Row = Mapping[str, str]
 
 DIMENSIONS = ("layers", "hidden", "heads", "kv_heads", "vocab", "experts", "topk")
+NODE_GPUS = 8
 DEGREES = ("tp", "pp", "cp", "ep", "dp")
 OVERLAP_WORDS = {
     "tp comm": ("tp",),
@@ -59,8 +61,10 @@ def read_row(row: Row) -> Table:
 
 def _framework(row: Row, name: str) -> Any:
     """Lay over the framework what the row's `overlap` column says of its execution."""
-    captured = "full-iteration cuda graphs" in row.get("overlap", "").lower()
-    return {"base": name, "graphs": True} if captured else name
+    overlap = row.get("overlap", "").lower()
+    if "full-iteration cuda graphs" in overlap:
+        return {"base": name, "graphs": True}
+    return {"base": name, "partial_graphs": True} if "cuda graph" in overlap else name
 
 
 def _resolve(kind: str, row: Row, column: str) -> str:
@@ -164,6 +168,7 @@ def _fabric(row: Row, gpu: str) -> str:
 
 def _parallelism(row: Row) -> Table:
     table: Table = {axis: value for axis in DEGREES if (value := _number(row, axis)) is not None}
+    table.update(_expert_ranks(row, table))
     vpp = _number(row, "vpp")
     if vpp and vpp > 1 and table.get("pp", 1) > 1:
         table["vpp"] = vpp
@@ -176,6 +181,15 @@ def _parallelism(row: Row) -> Table:
     if axes:
         table["overlap"] = sorted(axes)
     return table
+
+
+def _expert_ranks(row: Row, table: Table) -> Table:
+    """Where only the dispatcher between expert ranks is named, experts are spread over a node."""
+    experts, gpus = _number(row, "experts") or 0, _needed(row, "n_gpus")
+    named = re.search(r"deepep|hybridep", row.get("framework", "").lower())
+    if "ep" in table or not named or not experts or table.get("tp", 1) * table.get("pp", 1) * table.get("cp", 1) > 1:
+        return {}
+    return {"ep": gcd(experts, gpus, NODE_GPUS)}
 
 
 def _layer_split(row: Row, table: Table) -> Table:

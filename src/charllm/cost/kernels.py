@@ -115,7 +115,8 @@ def price_attention(op: Op, gpu: Gpu, framework: Framework, calibration: Calibra
     backward = "backward" in op.name
     if backward:
         fraction *= calibration.attention_backward_fraction
-    length = (queries * keys) ** 0.5
+    # Ranks that share a sequence work on it block by block, each block a kernel of their own length.
+    length = min(queries, keys)
     tiles = batch * heads * queries / 128
     unfilled = max(1.0, gpu.multiprocessors / max(1.0, tiles)) ** 0.5
     peak = gpu.peak_16bit_flop_per_s

@@ -13,7 +13,6 @@ from charllm.spec.training import PRECISIONS, RECOMPUTE_MODULES
 Row = Mapping[str, str]
 
 DIMENSIONS = ("layers", "hidden", "heads", "kv_heads", "vocab", "experts", "topk")
-NODE_GPUS = 8
 DEGREES = ("tp", "pp", "cp", "ep", "dp")
 OVERLAP_WORDS = {
     "tp comm": ("tp",),
@@ -184,12 +183,12 @@ def _parallelism(row: Row) -> Table:
 
 
 def _expert_ranks(row: Row, table: Table) -> Table:
-    """Where only the dispatcher between expert ranks is named, experts are spread over a node."""
+    """Where only the dispatcher between expert ranks is named, experts are spread over all ranks that can hold them."""
     experts, gpus = _number(row, "experts") or 0, _needed(row, "n_gpus")
     named = re.search(r"deepep|hybridep", row.get("framework", "").lower())
     if "ep" in table or not named or not experts or table.get("tp", 1) * table.get("pp", 1) * table.get("cp", 1) > 1:
         return {}
-    return {"ep": gcd(experts, gpus, NODE_GPUS)}
+    return {"ep": gcd(experts, gpus)}
 
 
 def _layer_split(row: Row, table: Table) -> Table:

@@ -164,8 +164,8 @@ def _flash(cut: Cut, window: int) -> Module:
     exchange_forward, exchange_backward = _exchange(cut, query, key_value, output)
     return Module(
         "core attention",
-        (*exchange_forward, forward),
-        (*exchange_backward, backward),
+        (*exchange_forward, forward, *_merge(cut, "attention merge", output)),
+        (*exchange_backward, backward, *_merge(cut, "attention merge backward", query + key_value)),
         kept,
         recomputed_by=("core_attn",),
         weights=float(cut.heads) if model.attention_sinks else 0.0,
@@ -181,6 +181,13 @@ def _exchange(cut: Cut, query: float, key_value: float, output: float) -> tuple[
         return forward, collective("ring_exchange", "cp", 2 * key_value * size, cut.cp)
     everything = collective("all_to_all", "cp", (query + key_value + output) * size, cut.cp)
     return everything, everything
+
+
+def _merge(cut: Cut, name: str, elements: float) -> tuple[Op, ...]:
+    """Add a block's result to those before it, in fp32: once for each further rank of a ring."""
+    blocks = cut.cp - 1 if cut.cp_kind == "ring" else 0
+    size = cut.element_bytes
+    return (elementwise(name, blocks * elements * (4 + size), blocks * elements * 4),) if blocks else ()
 
 
 def _unfused(cut: Cut) -> Module:

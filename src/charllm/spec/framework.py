@@ -66,6 +66,7 @@ class Framework:
         "What a published run recomputes where nothing is said.", ("least that fits", *RECOMPUTES), "least that fits"
     )
     default_interleaving: bool = flag("Whether stages hold several chunks where nothing is said.", False)
+    packs_documents: bool = flag("Whether its recipes for fine-tuning pack short documents into a sequence.", False)
     narrow_gather: bool = flag("Whether tp ranks gather operands after casting them to 8 or 4 bits.", False)
     async_tp_backward: bool = flag("Whether backward hides exchanges of column-cut products under products.", True)
     default_overlap: tuple[str, ...] = words("Axes that overlap when nothing is said about it.", OVERLAPS)

@@ -20,6 +20,8 @@ from charllm.workload.model_flop import model_flop
 from charllm.workload.step import Step, build_step
 
 CHUNKS = 6
+DOCUMENT_TOKENS = 256
+"""Length of a question with its passage and answer (SQuAD), where a fine-tuning recipe packs them: about 200 to 300."""
 
 
 def measured_step_s(row: Row) -> float | None:
@@ -47,6 +49,8 @@ def resolve_row(row: Row) -> RunSpec:
     framework = entries("frameworks")[asked["base"] if isinstance(asked, dict) else asked].values
     request = _with_overlap(row, request, tuple(framework.get("default_overlap", ())))
     request = _with_chunks(row, request, interleaved=bool(framework.get("default_interleaving", False)))
+    if framework.get("packs_documents", False) and re.search(r"\b(sft|lora)\b", row.get("model", "").lower()):
+        request = merge(request, {"training": {"document_tokens": DOCUMENT_TOKENS}})
     if not row.get("mbs", "").strip():
         request = _largest_microbatch(request)
     if row.get("recompute", "").strip():

@@ -133,10 +133,14 @@ def _flash(cut: Cut, window: int) -> Module:
     """
     model, size = cut.model, cut.element_bytes
     query, key_value, output = _widths(cut)
-    pairs = attention_pairs(cut.seq * cut.cp, model.causal, window) / cut.cp
+    # Packed documents are a batch of short sequences.
+    document = min(cut.training.document_tokens or cut.seq * cut.cp, cut.seq * cut.cp)
+    documents = cut.seq * cut.cp / document
+    pairs = documents * attention_pairs(document, model.causal, window) / cut.cp
     products = cut.batch * cut.heads * pairs
     qk, pv = model.query_head_dim, model.value_head_dim
-    shape = (cut.batch, cut.heads, cut.kv_heads, cut.seq, cut.seq * cut.cp, qk, pv)
+    batch = max(1, round(cut.batch * documents))
+    shape = (batch, cut.heads, cut.kv_heads, min(cut.seq, document), document, qk, pv)
     log_sum = cut.tokens * cut.heads * 4.0
     forward = Op(
         "flash attention",

@@ -47,6 +47,8 @@ class Calibration:
     """Pieces a tensor-parallel exchange is cut into to hide under its product: the first stays exposed."""
     jitter_fraction: float = 0.006759
     """Step time added for each e-fold of ranks beyond a node: the slowest of many paces all."""
+    tensor_host_s: float = 6e-5
+    """Host time of a step for each tensor it trains: norm of its gradient, update, copies, clearing."""
     pass_launches: float = 30.0
     """Host work of each pass of a chunk beyond its ops, in launches: fetching inputs, masks, the schedule's own calls."""
     sparse_host_s: float = 0.001872

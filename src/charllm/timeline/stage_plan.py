@@ -96,7 +96,7 @@ def _ending(step: Step, timed: StepTime, stage: int) -> tuple[list[PlacedPart], 
     """Place the exchange after the last pass, update and host before the end, and the wait for others between them."""
     labels, free_s, end_s = timed.stages[stage], float(timed.events.free_s[stage]), timed.step_time_s
     exchanged_s = free_s + labels["dp_exposed"] - _in_passes(step, timed, stage, "dp_exposed")
-    host_s = end_s - step.run.framework.step_host_s
+    host_s = end_s - timed.host_s
     update_s = max(exchanged_s, host_s - labels["optimizer"])
     ending = [
         PlacedPart("dp_exposed", free_s, exchanged_s),

@@ -43,6 +43,8 @@ class StepTime(NamedTuple):
     passes: list[ChunkPasses]
     op_events: int
     """Ops and collectives of one layer on one GPU that the step consists of, all GPUs."""
+    host_s: float
+    """Host time of the step beyond its launches."""
 
 
 class _Ending(NamedTuple):
@@ -107,6 +109,24 @@ def _ending(step: Step, stage: int, calibration: Calibration) -> _Ending:
     return _Ending(gradients, weights, optimizer, buckets["gradients"], buckets["weights"])
 
 
+def step_host_seconds(step: Step, calibration: Calibration) -> float:
+    """Return the host's time of a step beyond its launches: once, and for each tensor it clips, updates and clears."""
+    run = step.run
+    if run.framework.graphs:
+        return run.framework.step_host_s
+    most = max(_trained_tensors(step, stage) for stage in range(run.parallelism.pp))
+    return run.framework.step_host_s + most * calibration.tensor_host_s
+
+
+def _trained_tensors(step: Step, stage: int) -> int:
+    """Count the tensors of weights that a rank of a stage trains; each expert has its own."""
+    local = max(1, step.run.model.experts // step.run.parallelism.ep)
+    return sum(
+        block.repeats * sum(local if module.expert else 1 for module in block.modules if module.weights)
+        for block in step.stage_blocks(stage)
+    )
+
+
 def _sharded_once(step: Step, stage: int) -> list[Op]:
     """In a pipeline sharded weights are gathered, and their gradients reduced, once a step."""
     if not gathers_once(step.run):
@@ -141,10 +161,11 @@ def _finish(
     ends = [_end_stage(step, stage, passes, events, endings[stage], calibration) for stage in range(degrees.pp)]
     jitter = 1 + calibration.jitter_fraction * max(0.0, float(np.log(degrees.world / NODE_RANKS)))
     last_gradients_s, longest_update_s = max(end.gradients_at_s for end in ends), max(end.update_s for end in ends)
-    step_time_s = (last_gradients_s + longest_update_s + run.framework.step_host_s) * jitter
+    host_s = step_host_seconds(step, calibration)
+    step_time_s = (last_gradients_s + longest_update_s + host_s) * jitter
     stages = [end.labels for end in ends]
     for labels in stages:
-        labels["overhead"] += run.framework.step_host_s
+        labels["overhead"] += host_s
         # What is left is waiting for others; rounding may leave a little less than nothing.
         labels["straggler_wait"] += max(0.0, step_time_s - sum(labels.values()))
     _split_bubble(step, passes, stages)
@@ -152,7 +173,7 @@ def _finish(
     hidden = {axis: float(np.mean([end.hidden.get(axis, 0.0) for end in ends])) for axis in OVERLAPS}
     ranks = degrees.tp * degrees.cp * degrees.dp
     op_events = sum(sum(part.ops for part in one) for one in passes) * run.microbatches * ranks
-    return StepTime(step_time_s, breakdown, stages, hidden, events, passes, op_events)
+    return StepTime(step_time_s, breakdown, stages, hidden, events, passes, op_events, host_s)
 
 
 def _end_stage(

@@ -15,7 +15,15 @@ from charllm.spec.run import RunSpec
 from charllm.workload.op import COLLECTIVES, Op, collective
 
 # Round constants, so that sums can be done by hand.
-ROUND = replace(CALIBRATION, link_fraction=0.8, nic_fraction=0.5, hop_s=1e-6, nic_hop_s=10e-6)
+ROUND = replace(
+    CALIBRATION,
+    link_fraction=0.8,
+    nic_fraction=0.5,
+    hop_s=1e-6,
+    nic_hop_s=10e-6,
+    collective_latency_s=0.0,
+    protocol_bytes=0.0,
+)
 LINK, NIC, SETUP = 400e9, 40e9, 20e-6
 TWO_NODES: dict[str, Any] = {
     "model": "llama3-70b",

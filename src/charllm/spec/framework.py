@@ -53,6 +53,7 @@ class Framework:
     buckets: str = choice(
         "Whether gradients are reduced in buckets always, or only to overlap.", ("always", "overlap"), "overlap"
     )
+    growing_buckets: bool = flag("Whether a bucket is at least a million elements for each replica.", False)
     copied_buckets: bool = flag("Whether gradients are copied into two buckets to be reduced.", False)
     dispatcher: str = choice(
         "What is sent to experts: a copy for each of a token's experts, or one for each rank and node that has some.",

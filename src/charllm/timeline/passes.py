@@ -125,9 +125,11 @@ class _Pricer:
             for ops, label in self._parts(block, direction)
             for item in self._expose(ops, label, backward=direction != "forward")
         ]
-        timed += self._sharding(block, direction, sum(item.seconds for item in timed))
+        # What stays exposed of a sharded exchange is waited for before the ops that need it.
+        sharding = self._sharding(block, direction, sum(item.seconds for item in timed))
         sparse = any(module.name == SPARSE_SYNC_MODULE for module in block.modules) and direction != "weight"
-        items = self._items(timed, sparse=sparse)
+        items = (*self._items(sharding, sparse=False), *self._items(timed, sparse=sparse))
+        timed = [*sharding, *timed]
         labels: dict[str, float] = {}
         hidden: dict[str, float] = {}
         for item in timed:

@@ -7,11 +7,13 @@ import numpy as np
 from charllm.cost.calibration import CALIBRATION, Calibration
 from charllm.cost.collectives import price_collective, price_send
 from charllm.cost.kernels import price_kernel
+from charllm.cost.sharing import shared_ends
 from charllm.layout.hops import stage_hops
+from charllm.layout.links import group_links
 from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.run import RunSpec
 from charllm.timeline.engine import Events, play
-from charllm.timeline.passes import ChunkPasses, chunk_passes
+from charllm.timeline.passes import ChunkPasses, Pass, chunk_passes
 from charllm.timeline.schedules import BACKWARD, WEIGHT, order_arrays
 from charllm.workload.op import Op
 from charllm.workload.step import Step
@@ -27,6 +29,8 @@ from charllm.workload.sync import (
 LABELS = ("compute", "recompute", "optimizer", "tp_exposed", "pp_exposed", "dp_exposed", "ep_exposed", "cp_exposed",
           "straggler_wait", "bubble", "overhead")  # fmt: skip
 NODE_RANKS = 8
+NIC_PIECES = 8
+"""Pieces in which a pass's own exchanges are laid beside gradients on the same NICs."""
 
 
 class StepTime(NamedTuple):
@@ -191,7 +195,9 @@ def _end_stage(
     gradients_s, weights_s = ending.gradients_s, ending.weights_s
     if "dp" in degrees.overlap:
         first_s, last_s = _rooms(step, events, stage)
-        gradients_s = _exposed(gradients_s, last_s, ending.gradient_buckets)
+        held_s = held_up(nic_seconds(step, own[0].backward), gradients_s, last_s)
+        # Overlap that loses to waiting is not what anyone would run.
+        gradients_s = min(gradients_s, held_s + _exposed(gradients_s, last_s, ending.gradient_buckets))
         weights_s = _exposed(weights_s, first_s, ending.weight_buckets)
     under_compute_s = (ending.gradients_s - gradients_s) + (ending.weights_s - weights_s)
     hidden["dp"] = hidden.get("dp", 0.0) + under_compute_s
@@ -199,6 +205,32 @@ def _end_stage(
     labels["dp_exposed"] += gradients_s + weights_s
     labels["optimizer"] += ending.optimizer_s
     return _StageEnd(labels, hidden, free_s + gradients_s, ending.optimizer_s + weights_s)
+
+
+def nic_seconds(step: Step, one: Pass) -> float:
+    """Return how long a pass waits for exchanges that leave through the NICs its gradients leave through."""
+    run = step.run
+    exposed = {axis: one.labels.get(f"{axis}_exposed", 0.0) for axis in ("tp", "cp", "ep")}
+    if run.parallelism.data_ranks == 1 or not any(exposed.values()):
+        return 0.0
+    mine = group_links(run, "data").nics
+    return sum(seconds for axis, seconds in exposed.items() if seconds and group_links(run, axis).nics & mine)
+
+
+def held_up(own_s: float, gradients_s: float, room_s: float) -> float:
+    """Return how much longer a backward pass takes when its own exchanges share NICs with gradients under way.
+
+    Its exchanges come evenly over the pass, in a few pieces, each sharing the NICs with what is left of the gradients.
+    """
+    if not own_s or not gradients_s:
+        return 0.0
+    piece_s, gap_s = own_s / NIC_PIECES, max(0.0, room_s - own_s) / NIC_PIECES
+    held_s, left_s = 0.0, gradients_s
+    for _ in range(NIC_PIECES):
+        left_s = max(0.0, left_s - gap_s)
+        held_s += shared_ends([(0.0, piece_s), (0.0, left_s)])[0] - piece_s
+        left_s = max(0.0, left_s - piece_s)
+    return held_s
 
 
 def _busy(own: list[ChunkPasses], microbatches: int) -> tuple[dict[str, float], dict[str, float]]:

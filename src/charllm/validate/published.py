@@ -176,10 +176,15 @@ def _parallelism(row: Row) -> Table:
     table.update(_sharding(row))
     table.update(_layer_split(row, table))
     overlap = row.get("overlap", "").lower()
-    axes = {axis for word, meant in OVERLAP_WORDS.items() if word in overlap for axis in meant}
+    axes = {axis for word, meant in OVERLAP_WORDS.items() if _says(overlap, word) for axis in meant}
     if axes:
         table["overlap"] = sorted(axes)
     return table
+
+
+def _says(text: str, word: str) -> bool:
+    """Tell whether a text has a word that is not denied: ``no tp comm overlap`` and ``tp comm overlap off`` do not."""
+    return re.search(rf"(?<!no ){re.escape(word)}(?! \w* ?(off|=0)\b)", text) is not None
 
 
 def _expert_ranks(row: Row, table: Table) -> Table:

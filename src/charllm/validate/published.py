@@ -13,6 +13,8 @@ from charllm.spec.training import PRECISIONS, RECOMPUTE_MODULES
 Row = Mapping[str, str]
 
 DIMENSIONS = ("layers", "hidden", "heads", "kv_heads", "vocab", "experts", "topk")
+USUAL_MICROBATCHES = 16
+"""Microbatches of a replica where a row gives its rate and microbatch but no batch: ends of a step weigh a few %."""
 DEGREES = ("tp", "pp", "cp", "ep", "dp")
 OVERLAP_WORDS = {
     "tp comm": ("tp",),
@@ -94,9 +96,9 @@ def _needed(row: Row, column: str) -> int:
 def _model(row: Row) -> Table:
     """Lay the row's dimensions over the catalog's model; a sparse row's ffn is one expert's width."""
     name = _resolve("models", row, "model")
-    _needed(row, "layers")
     base = entries("models")[name].values
     changes: Table = {column: value for column in DIMENSIONS if (value := _number(row, column)) is not None}
+    changes["layers"] = _layers(row)
     ffn = _number(row, "ffn")
     if ffn is not None:
         changes["expert_ffn" if base.get("experts") else "ffn"] = ffn
@@ -114,6 +116,28 @@ def _model(row: Row) -> Table:
     if base.get("dense_layers", 0) > layers:
         changes["dense_layers"] = 0
     return {"base": name, **changes}
+
+
+def _layers(row: Row) -> int:
+    """Count layers: as printed, else what the weights of a dense model leave beside its vocabulary, 12 h^2 each."""
+    printed, hidden, ffn, params = (_number(row, name) for name in ("layers", "hidden", "ffn", "params_b"))
+    if printed is not None or not (hidden and params and ffn == 4 * hidden) or _number(row, "experts"):
+        return printed if printed is not None else _needed(row, "layers")
+    pp = _number(row, "pp") or 1
+    counted = (float(row["params_b"]) * 1e9 - (_number(row, "vocab") or 0) * hidden) / (12 * hidden**2)
+    return max(pp, pp * round(counted / pp))
+
+
+def global_batch(row: Row) -> int:
+    """Return the sequences of a step: as printed, else enough microbatches that a step's ends weigh little."""
+    printed = _number(row, "gbs")
+    if printed is not None:
+        return printed
+    if not row.get("mbs", "").strip() or not row.get("seq", "").strip():
+        raise Unresolved("no gbs given")
+    tp, pp, cp, mbs = (_number(row, name) or 1 for name in ("tp", "pp", "cp", "mbs"))
+    replicas = _number(row, "dp") or _needed(row, "n_gpus") // (tp * pp * cp)
+    return replicas * mbs * max(USUAL_MICROBATCHES, 4 * pp)
 
 
 def _possible_heads(hidden: int, heads: int, tp: int) -> int:
@@ -198,7 +222,7 @@ def _expert_ranks(row: Row, table: Table) -> Table:
 
 def _layer_split(row: Row, table: Table) -> Table:
     """Cut layers that do not divide: embedding and head count as a layer each where that comes out even."""
-    layers, chunks = _needed(row, "layers"), table.get("pp", 1) * table.get("vpp", 1)
+    layers, chunks = _layers(row), table.get("pp", 1) * table.get("vpp", 1)
     if layers % chunks == 0 or chunks == 1:
         return {}
     if (layers + 2) % chunks == 0:
@@ -222,7 +246,7 @@ def _sharding(row: Row) -> Table:
 def _training(row: Row) -> Table:
     table: Table = {
         "seq_length": _needed(row, "seq"),
-        "global_batch_size": _needed(row, "gbs"),
+        "global_batch_size": global_batch(row),
         "micro_batch_size": _number(row, "mbs") or 1,
         "precision": _precision(row),
         **_recompute(row),

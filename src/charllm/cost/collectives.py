@@ -1,8 +1,8 @@
 """Seconds of one collective on the links of its group.
 
 Equation: t = latency + setup sent / (sent + knee) + steps x hop + sent / bandwidth: messages far below the knee go by a
-protocol that pays in bandwidth what it saves in setup. Inside a scale-up domain the bandwidth is a share of the link that
-grows with the ranks of the ring; between nodes it is what the node's NICs give to the group: NICs x bandwidth x
+protocol that pays in bandwidth what it saves in setup. Inside a scale-up domain the bandwidth is a share of the link
+that grows with the ranks of the ring; between nodes it is what the node's NICs give to the group: NICs x bandwidth x
 (members in a node / GPUs of a node), because every member's NIC carries a part of the ring.
 
 Source: NCCL tables of nine GPUs, 2 to 8 ranks; published multi-node runs for NICs.

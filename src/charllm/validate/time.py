@@ -78,7 +78,10 @@ def _with_overlap(row: Row, request: Table, default: tuple[str, ...]) -> Table:
 def _with_chunks(row: Row, request: Table, *, interleaved: bool) -> Table:
     """Cut stages into chunks where the framework's recipes do and the row is silent: at most CHUNKS of equal size."""
     degrees = request["parallelism"]
-    pp, layers = degrees.get("pp", 1), int(request["model"].get("layers") or entries("models")[request["model"]["base"]].values["layers"])
+    pp, layers = (
+        degrees.get("pp", 1),
+        int(request["model"].get("layers") or entries("models")[request["model"]["base"]].values["layers"]),
+    )
     if not interleaved or row.get("vpp", "").strip() or pp < 2 or layers % pp or "layers_per_stage" in degrees:
         return request
     vpp = max(count for count in range(1, CHUNKS + 1) if layers // pp % count == 0)

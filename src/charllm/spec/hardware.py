@@ -35,8 +35,8 @@ class Gpu:
     fp8_matmul_fraction: float = number("The same in 8 bits.", 0.01, 1, 0.6)
     fp4_matmul_fraction: float = number("The same in 4 bits.", 0.01, 1, 0.5)
     attention_fraction: float = number("Share of the 16-bit peak that long causal attention sustains.", 0.01, 1, 0.5)
-    product_ramp: float = number(
-        "Depth at which a 16-bit product fills its pipeline as long as it multiplies.", 0, 5e3, 150.0
+    product_ramp: int = count(
+        "Depth at which 16-bit products fill their pipeline as long as they multiply.", 0, 5000, 150
     )
     flash2_fraction: float = number("Rate of FlashAttention-2 over its best attention kernel.", 0.05, 1, 1.0)
     matmul_clock_fraction: float = number("Clock the cap leaves large products, over the highest.", 0.1, 1, 0.75)

@@ -9,6 +9,7 @@ from charllm.catalog.tables import aliases, entries, find_name, spell
 from charllm.errors import CharllmError
 from charllm.spec.request import Table
 from charllm.spec.training import PRECISIONS, RECOMPUTE_MODULES
+from charllm.units import GIGA
 
 Row = Mapping[str, str]
 
@@ -124,7 +125,7 @@ def _layers(row: Row) -> int:
     if printed is not None or not (hidden and params and ffn == 4 * hidden) or _number(row, "experts"):
         return printed if printed is not None else _needed(row, "layers")
     pp = _number(row, "pp") or 1
-    counted = (float(row["params_b"]) * 1e9 - (_number(row, "vocab") or 0) * hidden) / (12 * hidden**2)
+    counted = (float(row["params_b"]) * GIGA - (_number(row, "vocab") or 0) * hidden) / (12 * hidden**2)
     return max(pp, pp * round(counted / pp))
 
 

@@ -17,12 +17,11 @@ from unittest.mock import patch
 
 import numpy as np
 
-import charllm.timeline.passes as passes
 import charllm.timeline.step_time as step_time
+from charllm.catalog.resolve import resolve_run
 from charllm.cost.calibration import CALIBRATION, Calibration
 from charllm.errors import CharllmError
 from charllm.spec.run import RunSpec
-from charllm.timeline.host_race import NEVER, Race
 from charllm.timeline.passes import chunk_passes
 from charllm.validate.scores import describe_errors
 from charllm.validate.time import measured_step_s, resolve_row
@@ -67,18 +66,24 @@ def skewed(run: RunSpec) -> RunSpec:
     return replace(run, training=replace(run.training, routing_skew=SKEW))
 
 
-def totals(items: tuple[passes.Item, ...]) -> Race:
-    """A pass as the larger of all its launches and all its kernels: no race op by op, no host that waits."""
-    gpu, host = sum(item.seconds for item in items), sum(item.launch_s for item in items)
-    return Race(gpu, max(gpu, host), NEVER, host)
+def host_or_gpu(run: RunSpec, calibration: Calibration) -> float:
+    """The closed form: a step is bound by its host or by its GPU as a whole, not by one and the other in turns."""
+    if run.parallelism.pp > 1:
+        return seconds(run, calibration)
+    step = build_step(run)
+    launched_s = sum(part.race.hh for one in chunk_passes(step, calibration) for part in one)
+    host_s = run.microbatches * launched_s + step_time.step_host_seconds(step, calibration)
+    return max(seconds(software(launch_s=0.0, sparse_sync=False)(run), NO_HOST), host_s)
 
 
 def even_pipeline(run: RunSpec, calibration: Calibration) -> float:
     """The closed form: stages alike, a bubble of (p - 1) / v of their mean, sends and exchange added at the end."""
+    if run.parallelism.pp == 1:
+        return seconds(run, calibration)
     step = build_step(run)
     degrees = run.parallelism
     stage_s = sum(part.race.gh for one in chunk_passes(step, calibration) for part in one[:2]) / degrees.pp
-    send_s = 2 * degrees.vpp * float(np.mean(step_time.hop_seconds(step, calibration))) * (degrees.pp > 1)
+    send_s = 2 * degrees.vpp * float(np.mean(step_time.hop_seconds(step, calibration)))
     rounds = run.microbatches + (degrees.pp - 1) / degrees.vpp
     ending = step_time._ending(step, 0, calibration)
     exchange_s = ending.gradients_s + ending.weights_s + ending.optimizer_s
@@ -92,7 +97,8 @@ ABLATIONS = (
     Ablation("sparse layers: dispatcher (one copy for each rank)", software(dispatcher="each-expert")),
     Ablation("sparse layers: overlap of their exchange", without_overlap("ep")),
     Ablation("sparse layers: skew of 1.1 (off is as published: balanced)", skewed),
-    Ablation("host and GPU in turns: launches op by op", patched=((passes, "_race", totals),)),
+    Ablation("launches", software(launch_s=0.0)),
+    Ablation("host and GPU in turns, one stage", timed=host_or_gpu),
     Ablation("pipeline: unequal chunks, sends and exchange in the bubble", timed=even_pipeline),
     Ablation("overlap of gradients and weights", without_overlap("dp")),
     Ablation("NICs shared in time", patched=((step_time, "nic_seconds", lambda _step, _one: 0.0),)),
@@ -160,11 +166,25 @@ def report(title: str, runs: list[tuple[RunSpec, float]]) -> None:
         )
 
 
+def report_slow_fabric() -> None:
+    """Print what sharing NICs costs where experts are spread over nodes with one NIC of 100 Gb/s each."""
+    sharing = next(ablation for ablation in ABLATIONS if ablation.name == "NICs shared in time")
+    print("slow fabric: step seconds with NICs shared in time, and without")
+    for ep, pp in ((8, 1), (8, 4)):
+        degrees = {"ep": ep, "pp": pp, "order": "tp-cp-dp-ep-pp", "overlap": ["dp"]}
+        training = {"global_batch_size": 64, "recompute": "full"}
+        run = resolve_run({"model": "mixtral-8x7b", "cluster": "h200x32", "parallelism": degrees, "training": training})
+        print(
+            f"  mixtral-8x7b on h200x32, ep {ep} over nodes, pp {pp}: {seconds(run):.2f}  {without(sharing, run):.2f}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("published", type=Path)
     parser.add_argument("vtrain", type=Path, nargs="?")
     arguments = parser.parse_args()
+    report_slow_fabric()
     report("published", read_runs(arguments.published))
     if arguments.vtrain:
         report("one node of A100", read_runs(arguments.vtrain))

@@ -93,6 +93,11 @@ def owners(case: Case) -> tuple[str, str, str]:
     return f"gpu:{FAMILIES.get(gpu, gpu)}", f"framework:{FAMILIES.get(framework, framework)}", "all"
 
 
+TRUST = 0.4
+"""Spreads of priors in the fit over those stated: rows of a source err alike, and count for less than their number.
+At 1 rows held out by group err less (5.2 instead of 5.6 %), a source never seen errs more (7.3 instead of 6.8 %)."""
+
+
 def constants_of(
     cases: Iterable[Case], priors: dict[str, dict[str, tuple[float, float, float, float]]]
 ) -> list[Constant]:
@@ -103,7 +108,7 @@ def constants_of(
         kind = owner.partition(":")[0]
         for field, (prior, spread, low, high) in priors[kind].items():
             chosen = priors.get(owner, {}).get(field, (prior, spread, low, high))
-            found.append(Constant(owner, field, *chosen))
+            found.append(Constant(owner, field, chosen[0], chosen[1] * TRUST, chosen[2], chosen[3]))
     return found
 
 

@@ -1,6 +1,6 @@
 """Fit the constants of the time model and score them on rows they were not fitted on.
 
-    python -m benchmarks.fit_time PUBLISHED.csv [VTRAIN.csv] [--folds 3] [--sources] [--write FILE]
+    python -m benchmarks.fit_time PUBLISHED.csv [VTRAIN.csv] [--folds 3] [--sources] [--vtrain-alone] [--write FILE]
 
 Constants belong to a GPU, a framework or no one (cost/calibration.py); none to a model or a publication. The fit
 minimises a robust error of log step time, every constant held near its prior; rows are split by (source, model, GPU).
@@ -14,6 +14,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,8 +37,9 @@ FAMILIES = {
     "a100-80gb": "a100", "a100-40gb": "a100", "a800": "a100", "h100": "h100", "h800": "h100", "h200": "h200",
     "gh200": "h200",
     "h100-hbm2e-500w": "h100-hbm2e-500w", "v100-32gb": "v100", "v100-16gb": "v100", "v100-sxm3-32gb": "v100",
+    "megatron-bridge-2606": "megatron-bridge", "nemo-2407": "nemo", "automodel": "fsdp", "maxtext": "jax",
 }  # fmt: skip
-"""GPU: the one whose constants it shares."""
+"""GPU or framework: the one whose constants it shares."""
 
 
 class Constant(NamedTuple):
@@ -80,13 +82,20 @@ def read_cases(path: Path, weight: float = 1.0) -> list[Case]:
             group = f"{source}|{row['model']}|{row['gpu']}"
             if source == "VTS":
                 group = f"{source}|{row['layers']}|{row['hidden']}|{row['tp']}"
-            found.append(Case(row["id"], group, row_class(run), source, build_step(run), measured_s, weight))
+            # Rows whose batch or depth had to be guessed are scored, not fitted on.
+            trust = weight if row["gbs"].strip() and row["layers"].strip() else 0.0
+            found.append(Case(row["id"], group, row_class(run), source, build_step(run), measured_s, trust))
     return found
 
 
 def owners(case: Case) -> tuple[str, str, str]:
-    gpu = case.step.run.cluster.gpu.name
-    return f"gpu:{FAMILIES.get(gpu, gpu)}", f"framework:{case.step.run.framework.name}", "all"
+    gpu, framework = case.step.run.cluster.gpu.name, case.step.run.framework.name
+    return f"gpu:{FAMILIES.get(gpu, gpu)}", f"framework:{FAMILIES.get(framework, framework)}", "all"
+
+
+TRUST = 0.4
+"""Spreads of priors in the fit over those stated: rows of a source err alike, and count for less than their number.
+At 1 rows held out by group err less (5.2 instead of 5.6 %), a source never seen errs more (7.3 instead of 6.8 %)."""
 
 
 def constants_of(
@@ -99,7 +108,7 @@ def constants_of(
         kind = owner.partition(":")[0]
         for field, (prior, spread, low, high) in priors[kind].items():
             chosen = priors.get(owner, {}).get(field, (prior, spread, low, high))
-            found.append(Constant(owner, field, *chosen))
+            found.append(Constant(owner, field, chosen[0], chosen[1] * TRUST, chosen[2], chosen[3]))
     return found
 
 
@@ -160,6 +169,8 @@ def jacobian(timer: Timer, cases: Sequence[Case], values: Floats, at: Floats) ->
     return found
 
 
+VTRAIN_WEIGHT = 0.04
+"""One table of many small, alike runs on one machine counts as some thirty rows."""
 SIBLING_SPREAD = 0.25
 SCALE = 0.06
 """Errors much larger than this count linearly, not squared."""
@@ -233,6 +244,44 @@ def print_scores(title: str, cases: Sequence[Case], errors: Sequence[float], *, 
             print(f"    {what} {name:28s} {summary(found)}")
 
 
+def folds_of(cases: Sequence[Case], folds: int, seed: int) -> dict[str, int]:
+    """Deal groups of rows out to folds."""
+    groups = sorted({case.group for case in cases})
+    dealt = np.random.default_rng(seed).permutation(len(groups)) % folds
+    return {group: int(fold) for group, fold in zip(groups, dealt, strict=True)}
+
+
+def pairs_in_order(cases: Sequence[Case], errors: Floats) -> float:
+    """Return which share of pairs of a group that differ by more than a tenth is ordered as measured."""
+    groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for case, error in zip(cases, errors, strict=True):
+        groups[case.group].append((case.measured_s, case.measured_s * float(np.exp(error))))
+    found = [
+        fast[1] < slow[1]
+        for members in groups.values()
+        for fast, slow in (sorted(pair) for pair in combinations(members, 2))
+        if slow[0] / fast[0] > 1.1
+    ]
+    return statistics.fmean(found)
+
+
+def score_vtrain(
+    timer: Timer, published: Sequence[Case], vtrain: Sequence[Case], values: Floats, arguments: argparse.Namespace
+) -> None:
+    """Score the rows of one node from published rows alone, and fitted on themselves with groups held out."""
+    apart = fit(timer, published, values, arguments.rounds)
+    print_scores("vTrain from published rows alone", vtrain, list(errors_of(timer, vtrain, apart)), by=())
+    alone = [case._replace(weight=1.0) for case in vtrain]
+    fold_of = folds_of(alone, arguments.folds, arguments.seed)
+    held = np.zeros(len(alone))
+    for fold in range(arguments.folds):
+        own = fit(timer, [case for case in alone if fold_of[case.group] != fold], values, arguments.rounds)
+        for index, case in enumerate(alone):
+            if fold_of[case.group] == fold:
+                held[index] = np.log(timer.time(case, own) / case.measured_s)
+    print_scores("vTrain on itself, held out by group", vtrain, list(held), by=())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("published", type=Path)
@@ -241,12 +290,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--sources", action="store_true", help="leave each source out in turn")
+    parser.add_argument("--vtrain-alone", action="store_true", help="score vTrain on itself and from published rows")
     parser.add_argument("--only-fit", action="store_true")
     parser.add_argument("--write", type=Path)
     parser.add_argument("--start", type=Path)
     arguments = parser.parse_args()
     published = read_cases(arguments.published)
-    vtrain = read_cases(arguments.vtrain, 0.2) if arguments.vtrain else []
+    vtrain = read_cases(arguments.vtrain, VTRAIN_WEIGHT) if arguments.vtrain else []
     cases = published + vtrain
     constants = constants_of(cases, PRIORS)
     timer = Timer(constants)
@@ -269,13 +319,12 @@ def main() -> None:
         worst = sorted(zip(at_fit[:count], published, strict=True), key=lambda pair: -abs(pair[0]))
         for error, case in worst[:60]:
             print(f"  {case.id:12s} {100 * (np.exp(error) - 1):+6.0f} %  {case.kind} {case.group}")
+    if arguments.vtrain_alone:
+        score_vtrain(timer, published, vtrain, values, arguments)
     if arguments.only_fit:
         return
     held = np.zeros(len(cases))
-    groups = sorted({case.group for case in cases})
-    fold_of = dict(
-        zip(groups, np.random.default_rng(arguments.seed).permutation(len(groups)) % arguments.folds, strict=True)
-    )
+    fold_of = folds_of(cases, arguments.folds, arguments.seed)
     for fold in range(arguments.folds):
         train = [case for case in cases if fold_of[case.group] != fold]
         fold_values = fit(timer, train, values, arguments.rounds)
@@ -286,6 +335,7 @@ def main() -> None:
         f"held out by group, {arguments.folds} folds", published, list(held[:count]), by=("kind", "source", "gpu")
     )
     print_scores("held out by group, vTrain", vtrain, list(held[count:]), by=())
+    print(f"pairs in order, held out: {100 * pairs_in_order(published, held[:count]):.1f} %")
     if arguments.sources:
         slope = jacobian(timer, cases, values, at_fit)
         weights = np.array([case.weight for case in cases])

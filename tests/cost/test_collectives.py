@@ -9,13 +9,21 @@ from hypothesis import strategies as st
 
 from charllm.catalog.resolve import resolve_run
 from charllm.cost.calibration import CALIBRATION
-from charllm.cost.collectives import SWITCH_GAIN, members_per_node, price_collective, price_send
+from charllm.cost.collectives import SWITCH_GAIN, members_per_node, price_collective, price_send, setup_seconds
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.workload.op import COLLECTIVES, Op, collective
 
 # Round constants, so that sums can be done by hand.
-ROUND = replace(CALIBRATION, link_fraction=0.8, nic_fraction=0.5, hop_s=1e-6, nic_hop_s=10e-6)
+ROUND = replace(
+    CALIBRATION,
+    link_fraction=0.8,
+    nic_fraction=0.5,
+    hop_s=1e-6,
+    nic_hop_s=10e-6,
+    collective_latency_s=0.0,
+    protocol_bytes=0.0,
+)
 LINK, NIC, SETUP = 400e9, 40e9, 20e-6
 TWO_NODES: dict[str, Any] = {
     "model": "llama3-70b",
@@ -150,3 +158,12 @@ def test_more_bytes_are_never_faster(kind: str, tp: int, size_bytes: float) -> N
     on = run(tp=tp)
     small, large = (price(one(kind, "data", size, 16 // tp), on) for size in (size_bytes, 2 * size_bytes))
     assert SETUP < small < large
+
+
+def test_small_messages_spare_the_setup_of_large_ones() -> None:
+    tp8 = run(tp=8)
+    knee = replace(ROUND, protocol_bytes=8e6)
+    small, large = (setup_seconds(tp8, size_bytes, knee) for size_bytes in (8e4, 8e9))
+    assert small == pytest.approx(SETUP / 101)
+    assert large == pytest.approx(SETUP, rel=1e-2)
+    assert setup_seconds(tp8, 8e6, knee) == pytest.approx(SETUP / 2)

@@ -151,3 +151,23 @@ def test_narrower_products_are_never_slower_where_the_gpu_has_them() -> None:
         narrow = [precision for precision in ("fp8", "nvfp4") if gpu.peak_flop_per_s(precision)]
         rates = [product_rate(gpu, precision) for precision in ("fp32", "bf16", *narrow)]
         assert rates == sorted(rates), name
+
+
+def test_older_attention_kernels_are_slower_where_they_leave_the_gpus_units_idle() -> None:
+    def seconds(gpu: str, kernel: str) -> float:
+        run = resolve("dense", gpu)
+        run = replace(run, framework=replace(run.framework, attention_kernel=kernel))
+        return sum(price_kernel(op, run, CALIBRATION) for op in ops_of(run) if op.kind == "attention")
+
+    for gpu in ("h100", "b200"):
+        assert seconds(gpu, "best") < seconds(gpu, "flash2") < seconds(gpu, "flash1")
+    assert seconds("a100-80gb", "best") == seconds("a100-80gb", "flash2")
+
+
+def test_narrow_heads_are_slower_for_the_same_products() -> None:
+    run = resolve("dense", "h100")
+    wide, narrow = (
+        price_kernel(Op("x", "attention", 1e12, shape=(1, heads, heads, 4096, 4096, width, width)), run, CALIBRATION)
+        for heads, width in ((32, 128), (64, 64))
+    )
+    assert wide < narrow < 2 * wide

@@ -31,6 +31,8 @@ def allocated(run: RunSpec) -> list[float]:
 @EXAMPLES
 @given(sensible_requests())
 def test_a_larger_microbatch_never_needs_less(request: dict[str, Any]) -> None:
+    # With all microbatches in flight (GPipe), finer ones still hold more of the rest when the last gradients appear.
+    assume(request["parallelism"].get("schedule") != "gpipe")
     small, large = (allocated(resolve(request, micro_batch_size=size, global_batch_size=4096)) for size in (1, 2))
     assert all(first <= second * (1 + 1e-12) for first, second in zip(small, large, strict=True))
 

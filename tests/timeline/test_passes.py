@@ -203,3 +203,20 @@ def test_pricing_takes_no_op_for_communication_that_is_not() -> None:
         )
         listed = sum(span.repeats * sum(item.kind == "collective" for item in span.items) for span in one.forward.spans)
         assert listed == exchanged
+
+
+def test_graphs_of_all_but_the_experts_spare_routing_and_other_launches() -> None:
+    def host_s(**software: bool) -> float:
+        return parts(SPARSE, {"framework": {"base": "megatron", **software}})[0].race.hh
+
+    none, partial, full = host_s(), host_s(partial_graphs=True), host_s(graphs=True)
+    assert none - partial > 8 * CALIBRATION.sparse_host_s
+    assert partial > full == 0.0
+
+
+def test_every_pass_has_calls_of_its_own() -> None:
+    part = parts(REQUEST)[0]
+    (calls,) = part.spans[0].items
+    assert (calls.kind, calls.op) == ("host", None)
+    launch_s = resolve_run(REQUEST).framework.launch_s
+    assert calls.launch_s == pytest.approx(CALIBRATION.pass_launches * launch_s)

@@ -69,7 +69,6 @@ def test_recomputation_is_read_from_words(text: str, expected: tuple[Any, ...]) 
         ("fsdp_or_zero", "ZeRO-9", "fsdp_or_zero 'ZeRO-9' is not known"),
         ("interconnect", "carrier pigeons", "interconnect 'carrier pigeons' is not known"),
         ("layers", "", "no layers given"),
-        ("gbs", "", "no gbs given"),
         ("seq", "", "no seq given"),
         ("n_gpus", "63", "not a multiple"),
     ],
@@ -88,3 +87,48 @@ def test_the_newer_rack_has_the_faster_nics() -> None:
     bandwidth = {gpu: spec.cluster.fabric.nic_bandwidth_bytes_per_s for gpu, spec in racks.items()}
     assert bandwidth["GB300"] == 2 * bandwidth["GB200"]
     assert racks["GB200"].cluster.domain_nodes == 16
+
+
+@pytest.mark.parametrize(
+    ("text", "axes"),
+    [
+        ("TP comm overlap", ("tp",)),
+        ("no tp comm overlap", ()),
+        ("overlap-grad-reduce, no tp comm overlap", ("dp",)),
+        ("EP overlap on", ("ep",)),
+    ],
+)
+def test_words_that_are_denied_mean_nothing(text: str, axes: tuple[str, ...]) -> None:
+    assert run(overlap=text).parallelism.overlap == axes
+
+
+def test_graphs_are_of_a_whole_step_or_of_all_but_the_experts() -> None:
+    whole, some, none = (
+        run(overlap=text).framework for text in ("full-iteration CUDA graphs", "TE CUDA graphs moe_router", "")
+    )
+    assert (whole.graphs, whole.partial_graphs) == (True, False)
+    assert (some.graphs, some.partial_graphs) == (False, True)
+    assert (none.graphs, none.partial_graphs) == (False, False)
+
+
+def test_layers_that_are_not_printed_follow_from_the_weights() -> None:
+    model = run(model="BLOOM", layers="", hidden="4096", ffn="16384", heads="32", kv_heads="32", vocab="32000",
+                params_b="6.6", vpp="").model  # fmt: skip
+    assert model.layers == 32
+    with pytest.raises(Unresolved, match="no layers"):
+        run(layers="")
+
+
+def test_a_batch_that_is_not_printed_is_of_many_microbatches() -> None:
+    assert run(gbs="", vpp="").training.global_batch_size == 2 * 16
+    with pytest.raises(Unresolved, match="no gbs"):
+        run(gbs="", mbs="")
+
+
+def test_experts_are_spread_over_all_ranks_where_only_their_dispatcher_is_named() -> None:
+    sparse = {
+        "model": "Qwen3_30B_a3B", "layers": "48", "hidden": "2048", "ffn": "768", "heads": "32", "kv_heads": "4",
+        "vocab": "", "experts": "128", "topk": "8", "tp": "1", "pp": "1", "cp": "1", "vpp": "", "dp": "", "sp": "",
+    }  # fmt: skip
+    assert run(**sparse, framework="NeMo AutoModel (PyTorch FSDP2), TE + DeepEP").parallelism.ep == 64
+    assert run(**sparse, framework="NeMo AutoModel (PyTorch FSDP2), TE").parallelism.ep == 1

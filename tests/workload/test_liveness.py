@@ -15,7 +15,8 @@ def flights(schedule: str, pp: int, microbatches: int, vpp: int = 1) -> list[tup
 
 def test_early_stages_run_ahead_in_1f1b() -> None:
     assert flights("1f1b", 4, 16) == [(4,), (3,), (2,), (1,)]
-    assert flights("zero-bubble", 4, 16) == flights("1f1b", 4, 16)
+    # Weight passes put off keep what they need: as much on every stage as 1F1B on its first.
+    assert flights("zero-bubble", 4, 16) == [(4,)] * 4
 
 
 def test_no_more_than_all_microbatches_are_in_flight() -> None:

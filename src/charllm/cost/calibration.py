@@ -7,44 +7,55 @@ from dataclasses import dataclass
 class Calibration:
     """Fitted or derived constants; `benchmarks/fit_time.py` refits and scores them on held-out rows."""
 
-    gemm_ramp: float = 173
-    """Depth at which a product spends as long filling its pipeline as multiplying: time x (1 + ramp / k). Derived from
-    98 products on an H200 at known clocks (178 +- 12)."""
-    fill_power: float = 0.7654
+    narrow_ramp: float = 339.9
+    """Depth at which a product in 8 or 4 bits fills its pipeline as long as it multiplies: time x (1 + ramp / k).
+    Operator tables of six GPUs, k 1024 to 16384: 300 to 500. In 16 bits it is the GPU's own (`product_ramp`)."""
+    fill_power: float = 0.7461
     """How much idle multiprocessors of a partial wave cost: 1 all, 0 nothing, others using the power they leave."""
     roof_power: float = 2.3
     """How sharply arithmetic and memory limits meet: t = (a^p + m^p)^(1/p). Derived on an H200 (2.26 +- 0.09)."""
-    grouped_fraction: float = 0.7758
+    grouped_fraction: float = 0.7273
     """Rate of a grouped product over a plain one of the same rows. H200: 0.95 at 1024 rows, 0.82 at 256."""
-    attention_ramp: float = 649.5
+    attention_ramp: float = 581.5
     """Sequence at which attention reaches half of its rate. H200: 503 +- 42 forward, 1219 +- 84 with backward."""
-    attention_backward_fraction: float = 0.7396
+    width_ramp: float = 46.32
+    """Head width at which attention spends as long on exponentials as on products. Operator tables, widths 64 and 128:
+    31 to 60 on H100 and H200, 92 to 147 on Blackwell."""
+    attention_backward_fraction: float = 0.8529
     """Rate of the backward kernel over the forward one. H200: 0.80 to 0.91."""
-    kernel_gap_s: float = 3.474e-06
+    kernel_gap_s: float = 3.5e-06
     """Time between two kernels that the GPU itself needs. H200: 3.9 +- 0.3 us for products, 3.2 us for streams."""
-    link_fraction: float = 0.8793
+    link_fraction: float = 0.8002
     """Share of a scale-up link that a large ring uses at many ranks. NCCL tables: 0.74 to 0.79 at 8 ranks."""
-    nic_fraction: float = 0.737
+    nic_fraction: float = 0.7607
     """Share of a NIC that a large ring uses."""
+    collective_latency_s: float = 5e-6
+    """Time of a collective of no bytes beyond its steps. NCCL tables: 5 to 10 us at two ranks."""
+    protocol_bytes: float = 8e6
+    """Bytes sent at which half of a GPU's `collective_setup_s` is paid. NCCL tables, 1 to 64 MiB: 4 to 16 MB."""
     hop_s: float = 1.6e-6
     """Time each further rank of a ring adds. NCCL tables, 2 to 8 ranks."""
-    nic_hop_s: float = 4.282e-06
+    nic_hop_s: float = 5.68e-06
     """Time each further node of a ring adds."""
-    misaligned_fraction: float = 0.35
-    """Rate of a 16-bit product one of whose rows is no multiple of 16 bytes, over an aligned one. Published: NVIDIA's
-    guide to matrix multiplication performance."""
-    contention_fraction: float = 0.1848
+    misaligned_fraction: float = 0.08355
+    """Rate of a 16-bit product one of whose rows is no multiple of 16 bytes, over an aligned one. NVIDIA's guide to
+    matrix multiplication: several times slower; published runs with heads of 108 and 150: more than ten times."""
+    contention_fraction: float = 0.1761
     """Compute time added for each second of communication hidden under it: multiprocessors and memory are shared.
     H200: 0.07 beside a spin, 0.11 to 0.15 beside a copy on 16 to 32 blocks."""
-    overlap_chunks: float = 5.073
+    overlap_chunks: float = 4.114
     """Pieces a tensor-parallel exchange is cut into to hide under its product: the first stays exposed."""
-    jitter_fraction: float = 0.006759
+    jitter_fraction: float = 0.005791
     """Step time added for each e-fold of ranks beyond a node: the slowest of many paces all."""
-    sparse_host_s: float = 0.001872
+    tensor_host_s: float = 0.0001506
+    """Host time of a step for each tensor it trains: norm of its gradient, update, copies, clearing."""
+    pass_launches: float = 41.33
+    """Host work of each pass of a chunk beyond its ops, in launches: inputs, masks, calls of the schedule."""
+    sparse_host_s: float = 0.001917
     """Host time of a sparse layer beyond its launches, in each direction: routing, counts, permutation maps."""
-    expert_host_s: float = 1.146e-05
+    expert_host_s: float = 1.217e-05
     """The same for each expert a rank holds: splitting, casting, launching."""
-    narrow_cast_factor: float = 0.7387
+    narrow_cast_factor: float = 1.124
     """Traffic of casting operands to 8 or 4 bits over the least (read 16 bits, write both layouts)."""
 
 

@@ -1,11 +1,12 @@
 """Seconds of one collective on the links of its group.
 
-Equation: t = setup + steps x hop + sent / bandwidth. Inside a scale-up domain the bandwidth is a share of the link that
-grows with the ranks of the ring; between nodes it is what the node's NICs give to the group: NICs x bandwidth x
+Equation: t = latency + setup sent / (sent + knee) + steps x hop + sent / bandwidth: messages far below the knee go by a
+protocol that pays in bandwidth what it saves in setup. Inside a scale-up domain the bandwidth is a share of the link
+that grows with the ranks of the ring; between nodes it is what the node's NICs give to the group: NICs x bandwidth x
 (members in a node / GPUs of a node), because every member's NIC carries a part of the ring.
 
 Source: NCCL tables of nine GPUs, 2 to 8 ranks; published multi-node runs for NICs.
-Ignores: trees, protocols below 64 KiB, congestion above the pod's switches beyond oversubscription.
+Ignores: trees, congestion above the pod's switches beyond oversubscription.
 """
 
 from charllm.cost.calibration import Calibration
@@ -29,7 +30,7 @@ def price_collective(op: Op, run: RunSpec, calibration: Calibration) -> float:
     if op.kind in ("send", "all_to_all"):
         steps = 1
     inside, across = _shares(op, links.pair_links if op.kind == "all_to_all" else links.ring_links)
-    seconds = run.cluster.gpu.collective_setup_s
+    seconds = setup_seconds(run, op.sent_bytes, calibration)
     node = run.cluster.node
     scale_up = node.link_bandwidth_bytes_per_s or node.pcie_bandwidth_bytes_per_s
     share, loss = RING_SHAPES[op.kind]
@@ -52,16 +53,23 @@ def price_collective(op: Op, run: RunSpec, calibration: Calibration) -> float:
     return seconds + op.sent_bytes / min(link, nic)
 
 
+def setup_seconds(run: RunSpec, sent_bytes: float, calibration: Calibration) -> float:
+    """Return what a collective takes beyond steps and bytes: little for a small message, all of it for a large one."""
+    large = sent_bytes / (sent_bytes + calibration.protocol_bytes) if sent_bytes else 0.0
+    return calibration.collective_latency_s + run.cluster.gpu.collective_setup_s * large
+
+
 def price_send(size_bytes: float, leaving: int, run: RunSpec, calibration: Calibration) -> float:
     """Return the seconds of handing a microbatch on; `leaving` sends share a node's NICs, 0: the hop stays inside."""
     node, fabric = run.cluster.node, run.cluster.fabric
+    setup_s = setup_seconds(run, size_bytes, calibration)
     if not leaving:
         scale_up = node.link_bandwidth_bytes_per_s or node.pcie_bandwidth_bytes_per_s
-        return run.cluster.gpu.collective_setup_s + size_bytes / (scale_up * calibration.link_fraction)
+        return setup_s + size_bytes / (scale_up * calibration.link_fraction)
     total = fabric.nics_per_node * fabric.nic_bandwidth_bytes_per_s * calibration.nic_fraction
     # One sender alone cannot use more than its own NIC.
     share = min(total / leaving, fabric.nic_bandwidth_bytes_per_s * calibration.nic_fraction)
-    return run.cluster.gpu.collective_setup_s + calibration.nic_hop_s + size_bytes / share
+    return setup_s + calibration.nic_hop_s + size_bytes / share
 
 
 def _exchanged(op: Op, run: RunSpec, local: int, nodes: int, inside: float, across: float) -> tuple[float, float]:

@@ -23,6 +23,10 @@ TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.92), (128, 64, 0.75), (6
 """Tile of a product: rows, columns, rate over the largest one's. Operator tables: small tiles read more again."""
 ALIGNED = 8
 """Elements of 16 bits in the 16 bytes that matrix units load at once."""
+USUAL_WIDTH = 128
+"""Head width for which rates of attention are given."""
+FLASH1_FRACTION = 0.7
+"""FlashAttention's first form in Triton over FlashAttention-2: published as 1.3 to 2.5 times slower (Dao 2023)."""
 NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
 
 
@@ -73,7 +77,7 @@ def price_product(op: Op, gpu: Gpu, framework: Framework, calibration: Calibrati
         )
         return batch * price_product(one, gpu, framework, calibration, slower)
     filled = fill_fraction(max(1, batch), m, n, gpu.multiprocessors) ** calibration.fill_power
-    ramp = 1 + calibration.gemm_ramp / max(1, k)
+    ramp = 1 + (calibration.narrow_ramp if op.precision in NARROW else gpu.product_ramp) / max(1, k)
     arithmetic = slower * op.flop * ramp / (rate * framework.matmul_fraction * filled)
     if op.kind == "grouped_gemm":
         arithmetic /= calibration.grouped_fraction
@@ -91,23 +95,35 @@ def price_product(op: Op, gpu: Gpu, framework: Framework, calibration: Calibrati
 def price_accumulation(op: Op, gpu: Gpu, framework: Framework, calibration: Calibration) -> float:
     """Return the seconds of adding a weight's gradient to what earlier microbatches left, as a kernel of its own."""
     batch, m, n, _k = op.shape
-    total_bytes = 4.0 if framework.gradient_precision == "fp32" else 2.0
+    # With fp16's loss scaling gradients accumulate in 16 bits.
+    total_bytes = 4.0 if framework.gradient_precision == "fp32" and op.precision != "fp16" else 2.0
     size_bytes = max(1, batch) * m * n * (2.0 + 2 * total_bytes)
     return size_bytes / stream_rate(gpu) + calibration.kernel_gap_s
 
 
+def kernel_fraction(gpu: Gpu, framework: Framework) -> float:
+    """Return the rate of the framework's attention kernel over the GPU's best one."""
+    if framework.attention_kernel == "best":
+        return 1.0
+    return gpu.flash2_fraction * (FLASH1_FRACTION if framework.attention_kernel == "flash1" else 1.0)
+
+
 def price_attention(op: Op, gpu: Gpu, framework: Framework, calibration: Calibration, slower: float = 1.0) -> float:
     """Return the seconds of one fused attention kernel, forward or backward."""
-    batch, heads, _kv_heads, queries, keys, _width, _value_width = op.shape
-    fraction = gpu.attention_fraction * framework.attention_fraction
+    batch, heads, _kv_heads, queries, keys, width, value_width = op.shape
+    fraction = gpu.attention_fraction * framework.attention_fraction * kernel_fraction(gpu, framework)
     backward = "backward" in op.name
     if backward:
         fraction *= calibration.attention_backward_fraction
-    length = (queries * keys) ** 0.5
+    # Ranks that share a sequence work on it block by block, each block a kernel of their own length.
+    length = min(queries, keys)
     tiles = batch * heads * queries / 128
     unfilled = max(1.0, gpu.multiprocessors / max(1.0, tiles)) ** 0.5
     peak = gpu.peak_16bit_flop_per_s
-    arithmetic = slower * op.flop / (fraction * peak) * (1 + calibration.attention_ramp / length) * unfilled
+    # Exponentials are as many however narrow a head is.
+    softmax = (1 + calibration.width_ramp / ((width + value_width) / 2)) / (1 + calibration.width_ramp / USUAL_WIDTH)
+    ramp = (1 + calibration.attention_ramp / length) * softmax
+    arithmetic = slower * op.flop / (fraction * peak) * ramp * unfilled
     memory = (op.read_bytes + op.written_bytes) / stream_rate(gpu)
     return float(max(arithmetic, memory)) + calibration.kernel_gap_s
 

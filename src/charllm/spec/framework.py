@@ -16,6 +16,11 @@ class Framework:
     name: str = text("What people call it.")
     # Choices.
     attention: str = choice("Whether softmax(QK)V is one kernel.", ("flash", "unfused"), "flash")
+    attention_kernel: str = choice(
+        "Which fused kernel: the GPU's best, FlashAttention-2, or its first form in Triton.",
+        ("best", "flash2", "flash1"),
+        "best",
+    )
     cross_entropy: str = choice(
         "How the loss treats logits (workload/vocabulary.py).", ("fused", "vocab-parallel", "fp32"), "fused"
     )
@@ -48,6 +53,7 @@ class Framework:
     buckets: str = choice(
         "Whether gradients are reduced in buckets always, or only to overlap.", ("always", "overlap"), "overlap"
     )
+    growing_buckets: bool = flag("Whether a bucket is at least a million elements for each replica.", False)
     copied_buckets: bool = flag("Whether gradients are copied into two buckets to be reduced.", False)
     dispatcher: str = choice(
         "What is sent to experts: a copy for each of a token's experts, or one for each rank and node that has some.",
@@ -56,10 +62,12 @@ class Framework:
     )
     sparse_sync: bool = flag("Whether the host waits in every sparse layer to read how many tokens experts get.", True)
     graphs: bool = flag("Whether a step's launches are captured in graphs, which cost the host nothing.", False)
+    partial_graphs: bool = flag("Whether launches outside the experts are captured, routing included.", False)
     default_recompute: str = choice(
         "What a published run recomputes where nothing is said.", ("least that fits", *RECOMPUTES), "least that fits"
     )
     default_interleaving: bool = flag("Whether stages hold several chunks where nothing is said.", False)
+    packs_documents: bool = flag("Whether its recipes for fine-tuning pack short documents into a sequence.", False)
     narrow_gather: bool = flag("Whether tp ranks gather operands after casting them to 8 or 4 bits.", False)
     async_tp_backward: bool = flag("Whether backward hides exchanges of column-cut products under products.", True)
     default_overlap: tuple[str, ...] = words("Axes that overlap when nothing is said about it.", OVERLAPS)

@@ -41,9 +41,15 @@ class Gpu:
     fp8_matmul_fraction: float = number("The same in 8 bits.", 0.01, 1, 0.6)
     fp4_matmul_fraction: float = number("The same in 4 bits.", 0.01, 1, 0.5)
     attention_fraction: float = number("Share of the 16-bit peak that long causal attention sustains.", 0.01, 1, 0.5)
+    product_ramp: int = count(
+        "Depth at which 16-bit products fill their pipeline as long as they multiply.", 0, 5000, 150
+    )
+    flash2_fraction: float = number("Rate of FlashAttention-2 over its best attention kernel.", 0.05, 1, 1.0)
     matmul_clock_fraction: float = number("Clock at which the rates of products hold, over the highest.", 0.1, 1, 0.86)
     attention_clock_fraction: float = number("The same for attention.", 0.1, 1, 0.86)
-    collective_setup_s: float = number("Time of a collective beyond its bytes, inside a node.", 0, 1e-2, 22e-6)
+    collective_setup_s: float = number(
+        "Time of a large collective beyond its bytes and steps, inside a node.", 0, 1e-2, 45e-6
+    )
     stream_fraction: float = number("Share of the memory bandwidth that large copies reach.", 0.05, 1, 0.88)
 
     def __post_init__(self) -> None:

@@ -217,6 +217,8 @@ def idle_requests(run: RunSpec) -> list[str]:
         degree = degrees.data_ranks if axis == "dp" else getattr(degrees, axis)
         if degree == 1:
             found.append(f"parallelism.overlap: {axis} can do nothing, {axis} is 1")
+        elif axis == "cp":
+            found.append("parallelism.overlap: cp changes nothing, a ring always hides under attention")
         elif axis == "tp" and not degrees.sp:
             found.append("parallelism.overlap: tp can do nothing without sequence parallelism (sp)")
     if degrees.zero and degrees.data_ranks == 1:

@@ -25,6 +25,10 @@ class Training:
     """One step of training, before it is spread over GPUs."""
 
     seq_length: int = count("Tokens in a sequence.", 1, 16_777_216)
+    document_tokens: int = count(
+        "Tokens of the documents packed into a sequence, which attend to themselves only; 0: one fills it.",
+        0, 16_777_216, 0,
+    )  # fmt: skip
     global_batch_size: int = count("Sequences in a step, over all replicas.", 1, 16_777_216)
     micro_batch_size: int = count("Sequences a replica works on at once.", 1, 65_536, 1)
     precision: str = choice("Format of the matrix multiplications.", PRECISIONS, "bf16")

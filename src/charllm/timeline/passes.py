@@ -100,10 +100,16 @@ class _Pricer:
 
     def chunk(self, chunk: Chunk) -> ChunkPasses:
         """Price the passes of one chunk."""
-        forward = _joined([self.block(block, "forward") for block in chunk.blocks])
-        backward = _joined([self.block(block, "backward") for block in reversed(chunk.blocks)])
+        calls = self._calls()
+        forward = _joined([calls, *(self.block(block, "forward") for block in chunk.blocks)])
+        backward = _joined([calls, *(self.block(block, "backward") for block in reversed(chunk.blocks))])
         weight = _joined([self.block(block, "weight") for block in reversed(chunk.blocks)]) if self.split else EMPTY
         return ChunkPasses(forward, backward, weight)
+
+    def _calls(self) -> Pass:
+        """What the host does for each pass before its first launch."""
+        items = (Item("host", 0.0, self.calibration.pass_launches * self.launch_s),)
+        return Pass(_race(items), {}, {}, 0, (Span(items, 1),))
 
     def block(self, block: Block, direction: str) -> Pass:
         """Price all repeats of a block in one direction."""
@@ -119,9 +125,11 @@ class _Pricer:
             for ops, label in self._parts(block, direction)
             for item in self._expose(ops, label, backward=direction != "forward")
         ]
-        timed += self._sharding(block, direction, sum(item.seconds for item in timed))
+        # What stays exposed of a sharded exchange is waited for before the ops that need it.
+        sharding = self._sharding(block, direction, sum(item.seconds for item in timed))
         sparse = any(module.name == SPARSE_SYNC_MODULE for module in block.modules) and direction != "weight"
-        items = self._items(timed, sparse=sparse)
+        items = (*self._items(sharding, sparse=False), *self._items(timed, sparse=sparse))
+        timed = [*sharding, *timed]
         labels: dict[str, float] = {}
         hidden: dict[str, float] = {}
         for item in timed:
@@ -136,7 +144,7 @@ class _Pricer:
         items = [Item("host", 0.0, self._sparse_host_s())] if sparse else []
         for one in timed:
             kind = "collective" if is_communication(one.op) else "kernel"
-            items.append(Item(kind, one.seconds, self.launch_s * _launches(one.op), one.op))
+            items.append(Item(kind, one.seconds, self._launch_s(one.op), one.op))
         if sparse and self.step.run.framework.sparse_sync and not self.step.run.framework.graphs:
             # Token counts are read back before the experts can be launched.
             items.append(Item("sync", 0.0, 0.0))
@@ -148,7 +156,14 @@ class _Pricer:
         if run.framework.graphs:
             return 0.0
         local = run.model.experts / run.parallelism.ep
-        return self.calibration.sparse_host_s + local * self.calibration.expert_host_s
+        routing_s = 0.0 if run.framework.partial_graphs else self.calibration.sparse_host_s
+        return routing_s + local * self.calibration.expert_host_s
+
+    def _launch_s(self, op: Op) -> float:
+        """Return the host's time to launch an op: none where a graph holds it."""
+        if self.step.run.framework.partial_graphs and not ("expert" in op.name or op.group == "ep"):
+            return 0.0
+        return self.launch_s * _launches(op)
 
     def _parts(self, block: Block, direction: str) -> list[tuple[list[Op], str]]:
         if direction == "forward":

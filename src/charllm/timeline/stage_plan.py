@@ -96,7 +96,7 @@ def _ending(step: Step, timed: StepTime, stage: int) -> tuple[list[PlacedPart], 
     """Place the exchange after the last pass, update and host before the end, and the wait for others between them."""
     labels, free_s, end_s = timed.stages[stage], float(timed.events.free_s[stage]), timed.step_time_s
     exchanged_s = free_s + labels["dp_exposed"] - _in_passes(step, timed, stage, "dp_exposed")
-    host_s = end_s - step.run.framework.step_host_s
+    host_s = end_s - timed.host_s
     update_s = max(exchanged_s, host_s - labels["optimizer"])
     ending = [
         PlacedPart("dp_exposed", free_s, exchanged_s),
@@ -119,7 +119,8 @@ def pass_of(timed: StepTime, kind: int, chunk: int) -> Pass:
 def pass_ops(step: Step, timed: StepTime, kind: int, chunk: int) -> list[BlockOps]:
     """List the ops of a pass in the order in which they run."""
     blocks = step.chunks[chunk].blocks
-    spans = pass_of(timed, kind, chunk).spans
+    # What the host does before the first block is a span of its own.
+    spans = pass_of(timed, kind, chunk).spans[-len(blocks) :]
     found = []
     for block, span in zip(blocks if kind == FORWARD else reversed(blocks), spans, strict=True):
         ops = tuple((item.op, item.seconds) for item in span.items if item.op is not None)

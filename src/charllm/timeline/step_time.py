@@ -7,11 +7,13 @@ import numpy as np
 from charllm.cost.calibration import CALIBRATION, Calibration
 from charllm.cost.collectives import price_collective, price_send
 from charllm.cost.kernels import price_kernel
+from charllm.cost.sharing import shared_ends
 from charllm.layout.hops import stage_hops
+from charllm.layout.links import group_links
 from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.run import RunSpec
 from charllm.timeline.engine import Events, play
-from charllm.timeline.passes import ChunkPasses, chunk_passes
+from charllm.timeline.passes import ChunkPasses, Pass, chunk_passes
 from charllm.timeline.schedules import BACKWARD, WEIGHT, order_arrays
 from charllm.workload.op import Op
 from charllm.workload.step import Step
@@ -27,6 +29,8 @@ from charllm.workload.sync import (
 LABELS = ("compute", "recompute", "optimizer", "tp_exposed", "pp_exposed", "dp_exposed", "ep_exposed", "cp_exposed",
           "straggler_wait", "bubble", "overhead")  # fmt: skip
 NODE_RANKS = 8
+NIC_PIECES = 8
+"""Pieces in which a pass's own exchanges are laid beside gradients on the same NICs."""
 
 
 class StepTime(NamedTuple):
@@ -43,6 +47,8 @@ class StepTime(NamedTuple):
     passes: list[ChunkPasses]
     op_events: int
     """Ops and collectives of one layer on one GPU that the step consists of, all GPUs."""
+    host_s: float
+    """Host time of the step beyond its launches."""
 
 
 class _Ending(NamedTuple):
@@ -107,6 +113,24 @@ def _ending(step: Step, stage: int, calibration: Calibration) -> _Ending:
     return _Ending(gradients, weights, optimizer, buckets["gradients"], buckets["weights"])
 
 
+def step_host_seconds(step: Step, calibration: Calibration) -> float:
+    """Return the host's time of a step beyond its launches: once, and for each tensor it clips, updates and clears."""
+    run = step.run
+    if run.framework.graphs:
+        return run.framework.step_host_s
+    most = max(_trained_tensors(step, stage) for stage in range(run.parallelism.pp))
+    return run.framework.step_host_s + most * calibration.tensor_host_s
+
+
+def _trained_tensors(step: Step, stage: int) -> int:
+    """Count the tensors of weights that a rank of a stage trains; each expert has its own."""
+    local = max(1, step.run.model.experts // step.run.parallelism.ep)
+    return sum(
+        block.repeats * sum(local if module.expert else 1 for module in block.modules if module.weights)
+        for block in step.stage_blocks(stage)
+    )
+
+
 def _sharded_once(step: Step, stage: int) -> list[Op]:
     """In a pipeline sharded weights are gathered, and their gradients reduced, once a step."""
     if not gathers_once(step.run):
@@ -141,10 +165,11 @@ def _finish(
     ends = [_end_stage(step, stage, passes, events, endings[stage], calibration) for stage in range(degrees.pp)]
     jitter = 1 + calibration.jitter_fraction * max(0.0, float(np.log(degrees.world / NODE_RANKS)))
     last_gradients_s, longest_update_s = max(end.gradients_at_s for end in ends), max(end.update_s for end in ends)
-    step_time_s = (last_gradients_s + longest_update_s + run.framework.step_host_s) * jitter
+    host_s = step_host_seconds(step, calibration)
+    step_time_s = (last_gradients_s + longest_update_s + host_s) * jitter
     stages = [end.labels for end in ends]
     for labels in stages:
-        labels["overhead"] += run.framework.step_host_s
+        labels["overhead"] += host_s
         # What is left is waiting for others; rounding may leave a little less than nothing.
         labels["straggler_wait"] += max(0.0, step_time_s - sum(labels.values()))
     _split_bubble(step, passes, stages)
@@ -152,7 +177,7 @@ def _finish(
     hidden = {axis: float(np.mean([end.hidden.get(axis, 0.0) for end in ends])) for axis in OVERLAPS}
     ranks = degrees.tp * degrees.cp * degrees.dp
     op_events = sum(sum(part.ops for part in one) for one in passes) * run.microbatches * ranks
-    return StepTime(step_time_s, breakdown, stages, hidden, events, passes, op_events)
+    return StepTime(step_time_s, breakdown, stages, hidden, events, passes, op_events, host_s)
 
 
 def _end_stage(
@@ -170,7 +195,9 @@ def _end_stage(
     gradients_s, weights_s = ending.gradients_s, ending.weights_s
     if "dp" in degrees.overlap:
         first_s, last_s = _rooms(step, events, stage)
-        gradients_s = _exposed(gradients_s, last_s, ending.gradient_buckets)
+        held_s = held_up(nic_seconds(step, own[0].backward), gradients_s, last_s)
+        # Overlap that loses to waiting is not what anyone would run.
+        gradients_s = min(gradients_s, held_s + _exposed(gradients_s, last_s, ending.gradient_buckets))
         weights_s = _exposed(weights_s, first_s, ending.weight_buckets)
     under_compute_s = (ending.gradients_s - gradients_s) + (ending.weights_s - weights_s)
     hidden["dp"] = hidden.get("dp", 0.0) + under_compute_s
@@ -178,6 +205,32 @@ def _end_stage(
     labels["dp_exposed"] += gradients_s + weights_s
     labels["optimizer"] += ending.optimizer_s
     return _StageEnd(labels, hidden, free_s + gradients_s, ending.optimizer_s + weights_s)
+
+
+def nic_seconds(step: Step, one: Pass) -> float:
+    """Return how long a pass waits for exchanges that leave through the NICs its gradients leave through."""
+    run = step.run
+    exposed = {axis: one.labels.get(f"{axis}_exposed", 0.0) for axis in ("tp", "cp", "ep")}
+    if run.parallelism.data_ranks == 1 or not any(exposed.values()):
+        return 0.0
+    mine = group_links(run, "data").nics
+    return sum(seconds for axis, seconds in exposed.items() if seconds and group_links(run, axis).nics & mine)
+
+
+def held_up(own_s: float, gradients_s: float, room_s: float) -> float:
+    """Return how much longer a backward pass takes when its own exchanges share NICs with gradients under way.
+
+    Its exchanges come evenly over the pass, in a few pieces, each sharing the NICs with what is left of the gradients.
+    """
+    if not own_s or not gradients_s:
+        return 0.0
+    piece_s, gap_s = own_s / NIC_PIECES, max(0.0, room_s - own_s) / NIC_PIECES
+    held_s, left_s = 0.0, gradients_s
+    for _ in range(NIC_PIECES):
+        left_s = max(0.0, left_s - gap_s)
+        held_s += shared_ends([(0.0, piece_s), (0.0, left_s)])[0] - piece_s
+        left_s = max(0.0, left_s - piece_s)
+    return held_s
 
 
 def _busy(own: list[ChunkPasses], microbatches: int) -> tuple[dict[str, float], dict[str, float]]:

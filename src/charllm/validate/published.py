@@ -2,16 +2,20 @@
 
 import re
 from collections.abc import Mapping
+from math import gcd
 from typing import Any
 
 from charllm.catalog.tables import aliases, entries, find_name, spell
 from charllm.errors import CharllmError
 from charllm.spec.request import Table
 from charllm.spec.training import PRECISIONS, RECOMPUTE_MODULES
+from charllm.units import GIGA
 
 Row = Mapping[str, str]
 
 DIMENSIONS = ("layers", "hidden", "heads", "kv_heads", "vocab", "experts", "topk")
+USUAL_MICROBATCHES = 16
+"""Microbatches of a replica where a row gives its rate and microbatch but no batch: ends of a step weigh a few %."""
 DEGREES = ("tp", "pp", "cp", "ep", "dp")
 OVERLAP_WORDS = {
     "tp comm": ("tp",),
@@ -59,8 +63,10 @@ def read_row(row: Row) -> Table:
 
 def _framework(row: Row, name: str) -> Any:
     """Lay over the framework what the row's `overlap` column says of its execution."""
-    captured = "full-iteration cuda graphs" in row.get("overlap", "").lower()
-    return {"base": name, "graphs": True} if captured else name
+    overlap = row.get("overlap", "").lower()
+    if "full-iteration cuda graphs" in overlap:
+        return {"base": name, "graphs": True}
+    return {"base": name, "partial_graphs": True} if "cuda graph" in overlap else name
 
 
 def _resolve(kind: str, row: Row, column: str) -> str:
@@ -91,9 +97,9 @@ def _needed(row: Row, column: str) -> int:
 def _model(row: Row) -> Table:
     """Lay the row's dimensions over the catalog's model; a sparse row's ffn is one expert's width."""
     name = _resolve("models", row, "model")
-    _needed(row, "layers")
     base = entries("models")[name].values
     changes: Table = {column: value for column in DIMENSIONS if (value := _number(row, column)) is not None}
+    changes["layers"] = _layers(row)
     ffn = _number(row, "ffn")
     if ffn is not None:
         changes["expert_ffn" if base.get("experts") else "ffn"] = ffn
@@ -111,6 +117,28 @@ def _model(row: Row) -> Table:
     if base.get("dense_layers", 0) > layers:
         changes["dense_layers"] = 0
     return {"base": name, **changes}
+
+
+def _layers(row: Row) -> int:
+    """Count layers: as printed, else what the weights of a dense model leave beside its vocabulary, 12 h^2 each."""
+    printed, hidden, ffn, params = (_number(row, name) for name in ("layers", "hidden", "ffn", "params_b"))
+    if printed is not None or not (hidden and params and ffn == 4 * hidden) or _number(row, "experts"):
+        return printed if printed is not None else _needed(row, "layers")
+    pp = _number(row, "pp") or 1
+    counted = (float(row["params_b"]) * GIGA - (_number(row, "vocab") or 0) * hidden) / (12 * hidden**2)
+    return max(pp, pp * round(counted / pp))
+
+
+def global_batch(row: Row) -> int:
+    """Return the sequences of a step: as printed, else enough microbatches that a step's ends weigh little."""
+    printed = _number(row, "gbs")
+    if printed is not None:
+        return printed
+    if not row.get("mbs", "").strip() or not row.get("seq", "").strip():
+        raise Unresolved("no gbs given")
+    tp, pp, cp, mbs = (_number(row, name) or 1 for name in ("tp", "pp", "cp", "mbs"))
+    replicas = _number(row, "dp") or _needed(row, "n_gpus") // (tp * pp * cp)
+    return replicas * mbs * max(USUAL_MICROBATCHES, 4 * pp)
 
 
 def _possible_heads(hidden: int, heads: int, tp: int) -> int:
@@ -164,6 +192,7 @@ def _fabric(row: Row, gpu: str) -> str:
 
 def _parallelism(row: Row) -> Table:
     table: Table = {axis: value for axis in DEGREES if (value := _number(row, axis)) is not None}
+    table.update(_expert_ranks(row, table))
     vpp = _number(row, "vpp")
     if vpp and vpp > 1 and table.get("pp", 1) > 1:
         table["vpp"] = vpp
@@ -172,15 +201,29 @@ def _parallelism(row: Row) -> Table:
     table.update(_sharding(row))
     table.update(_layer_split(row, table))
     overlap = row.get("overlap", "").lower()
-    axes = {axis for word, meant in OVERLAP_WORDS.items() if word in overlap for axis in meant}
+    axes = {axis for word, meant in OVERLAP_WORDS.items() if _says(overlap, word) for axis in meant}
     if axes:
         table["overlap"] = sorted(axes)
     return table
 
 
+def _says(text: str, word: str) -> bool:
+    """Tell whether a text has a word that is not denied: ``no tp comm overlap`` and ``tp comm overlap off`` do not."""
+    return re.search(rf"(?<!no ){re.escape(word)}(?! \w* ?(off|=0)\b)", text) is not None
+
+
+def _expert_ranks(row: Row, table: Table) -> Table:
+    """Where only the dispatcher between expert ranks is named, experts are spread over all ranks that can hold them."""
+    experts, gpus = _number(row, "experts") or 0, _needed(row, "n_gpus")
+    named = re.search(r"deepep|hybridep", row.get("framework", "").lower())
+    if "ep" in table or not named or not experts or table.get("tp", 1) * table.get("pp", 1) * table.get("cp", 1) > 1:
+        return {}
+    return {"ep": gcd(experts, gpus)}
+
+
 def _layer_split(row: Row, table: Table) -> Table:
     """Cut layers that do not divide: embedding and head count as a layer each where that comes out even."""
-    layers, chunks = _needed(row, "layers"), table.get("pp", 1) * table.get("vpp", 1)
+    layers, chunks = _layers(row), table.get("pp", 1) * table.get("vpp", 1)
     if layers % chunks == 0 or chunks == 1:
         return {}
     if (layers + 2) % chunks == 0:
@@ -204,7 +247,7 @@ def _sharding(row: Row) -> Table:
 def _training(row: Row) -> Table:
     table: Table = {
         "seq_length": _needed(row, "seq"),
-        "global_batch_size": _needed(row, "gbs"),
+        "global_batch_size": global_batch(row),
         "micro_batch_size": _number(row, "mbs") or 1,
         "precision": _precision(row),
         **_recompute(row),

@@ -13,13 +13,15 @@ from charllm.spec.run import RunSpec
 from charllm.spec.training import RECOMPUTES
 from charllm.timeline.step_time import time_step
 from charllm.validate.memory import Skipped, source_of
-from charllm.validate.published import Row, read_row
+from charllm.validate.published import Row, global_batch, read_row
 from charllm.validate.scores import TimeScore
 from charllm.workload.memory import stage_memories
 from charllm.workload.model_flop import model_flop
 from charllm.workload.step import Step, build_step
 
 CHUNKS = 6
+DOCUMENT_TOKENS = 256
+"""Length of a question with its passage and answer (SQuAD), where a fine-tuning recipe packs them: about 200 to 300."""
 
 
 def measured_step_s(row: Row) -> float | None:
@@ -27,8 +29,13 @@ def measured_step_s(row: Row) -> float | None:
     printed = _float(row, "iter_time_s")
     if printed is not None:
         return printed
-    rate, gbs, seq, gpus = (_float(row, name) for name in ("tokens_per_s_per_gpu", "gbs", "seq", "n_gpus"))
-    return gbs * seq / (rate * gpus) if rate and gbs and seq and gpus else None
+    rate, seq, gpus = (_float(row, name) for name in ("tokens_per_s_per_gpu", "seq", "n_gpus"))
+    if not (rate and seq and gpus):
+        return None
+    try:
+        return global_batch(row) * seq / (rate * gpus)
+    except CharllmError:
+        return None
 
 
 def _float(row: Row, column: str) -> float | None:
@@ -47,6 +54,8 @@ def resolve_row(row: Row) -> RunSpec:
     framework = entries("frameworks")[asked["base"] if isinstance(asked, dict) else asked].values
     request = _with_overlap(row, request, tuple(framework.get("default_overlap", ())))
     request = _with_chunks(row, request, interleaved=bool(framework.get("default_interleaving", False)))
+    if framework.get("packs_documents", False) and re.search(r"\b(sft|lora)\b", row.get("model", "").lower()):
+        request = merge(request, {"training": {"document_tokens": DOCUMENT_TOKENS}})
     if not row.get("mbs", "").strip():
         request = _largest_microbatch(request)
     if row.get("recompute", "").strip():
@@ -69,7 +78,10 @@ def _with_overlap(row: Row, request: Table, default: tuple[str, ...]) -> Table:
 def _with_chunks(row: Row, request: Table, *, interleaved: bool) -> Table:
     """Cut stages into chunks where the framework's recipes do and the row is silent: at most CHUNKS of equal size."""
     degrees = request["parallelism"]
-    pp, layers = degrees.get("pp", 1), int(request["model"].get("layers") or float(row["layers"]))
+    pp, layers = (
+        degrees.get("pp", 1),
+        int(request["model"].get("layers") or entries("models")[request["model"]["base"]].values["layers"]),
+    )
     if not interleaved or row.get("vpp", "").strip() or pp < 2 or layers % pp or "layers_per_stage" in degrees:
         return request
     vpp = max(count for count in range(1, CHUNKS + 1) if layers // pp % count == 0)

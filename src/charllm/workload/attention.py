@@ -5,6 +5,9 @@ from charllm.workload.linear import linear
 from charllm.workload.norm import norm
 from charllm.workload.op import Kept, Module, Op, collective, elementwise
 
+MAX_FUSED_KEYS = 4096
+"""Longest row that Megatron's fused softmax takes; batch x heads and queries must be multiples of four."""
+
 
 def attention_pairs(queries: int, causal: bool, window: int) -> float:
     """Count the query-key pairs of one sequence and head that a kernel works on.
@@ -130,10 +133,14 @@ def _flash(cut: Cut, window: int) -> Module:
     """
     model, size = cut.model, cut.element_bytes
     query, key_value, output = _widths(cut)
-    pairs = attention_pairs(cut.seq * cut.cp, model.causal, window) / cut.cp
+    # Packed documents are a batch of short sequences.
+    document = min(cut.training.document_tokens or cut.seq * cut.cp, cut.seq * cut.cp)
+    documents = cut.seq * cut.cp / document
+    pairs = documents * attention_pairs(document, model.causal, window) / cut.cp
     products = cut.batch * cut.heads * pairs
     qk, pv = model.query_head_dim, model.value_head_dim
-    shape = (cut.batch, cut.heads, cut.kv_heads, cut.seq, cut.seq * cut.cp, qk, pv)
+    batch = max(1, round(cut.batch * documents))
+    shape = (batch, cut.heads, cut.kv_heads, min(cut.seq, document), document, qk, pv)
     log_sum = cut.tokens * cut.heads * 4.0
     forward = Op(
         "flash attention",
@@ -161,8 +168,8 @@ def _flash(cut: Cut, window: int) -> Module:
     exchange_forward, exchange_backward = _exchange(cut, query, key_value, output)
     return Module(
         "core attention",
-        (*exchange_forward, forward),
-        (*exchange_backward, backward),
+        (*exchange_forward, forward, *_merge(cut, "attention merge", output)),
+        (*exchange_backward, backward, *_merge(cut, "attention merge backward", query + key_value)),
         kept,
         recomputed_by=("core_attn",),
         weights=float(cut.heads) if model.attention_sinks else 0.0,
@@ -178,6 +185,13 @@ def _exchange(cut: Cut, query: float, key_value: float, output: float) -> tuple[
         return forward, collective("ring_exchange", "cp", 2 * key_value * size, cut.cp)
     everything = collective("all_to_all", "cp", (query + key_value + output) * size, cut.cp)
     return everything, everything
+
+
+def _merge(cut: Cut, name: str, elements: float) -> tuple[Op, ...]:
+    """Add a block's result to those before it, in fp32: once for each further rank of a ring."""
+    blocks = cut.cp - 1 if cut.cp_kind == "ring" else 0
+    size = cut.element_bytes
+    return (elementwise(name, blocks * elements * (4 + size), blocks * elements * 4),) if blocks else ()
 
 
 def _unfused(cut: Cut) -> Module:
@@ -196,12 +210,12 @@ def _unfused(cut: Cut) -> Module:
         flop = 2.0 * batches * m * n * k
         return Op(name, "gemm", flop, read * size, written * size, shape=(batches, m, n, k))
 
-    softmax = elementwise("softmax", scores * size, scores * size, "norm")
+    softmax = _softmax(cut, keys, scores)
     dropped = model.dropout_fraction > 0
     dropout = (elementwise("attention dropout", scores * size, scores * (size + 1)),) if dropped else ()
     forward = (
         product("scores", cut.seq, keys, qk, query + key, scores),
-        softmax,
+        *softmax,
         *dropout,
         product("context", cut.seq, pv, keys, scores + value, output),
     )
@@ -234,6 +248,20 @@ def _unfused(cut: Cut) -> Module:
         weights=float(cut.heads) if model.attention_sinks else 0.0,
         forward_scratch_bytes=scores * size,
         backward_scratch_bytes=2 * scores * size,
+    )
+
+
+def _softmax(cut: Cut, keys: int, scores: float) -> tuple[Op, ...]:
+    """Scale, mask and softmax as one kernel where Megatron has one (`fused_softmax.py`), else a chain through fp32."""
+    size = cut.element_bytes
+    if keys <= MAX_FUSED_KEYS and cut.seq % 4 == 0 and cut.batch * cut.heads % 4 == 0:
+        return (elementwise("softmax", scores * size, scores * size, "norm"),)
+    return (
+        elementwise("softmax upcast", scores * size, scores * 4, "norm"),
+        elementwise("softmax scale", scores * 4, scores * 4, "norm"),
+        elementwise("softmax mask", scores * 4, scores * 4, "norm"),
+        elementwise("softmax", scores * 4, scores * 4, "norm"),
+        elementwise("softmax downcast", scores * 4, scores * size, "norm"),
     )
 
 

@@ -80,6 +80,14 @@ def _one_f_one_b(run: RunSpec, stage: int) -> tuple[int, ...]:
     return (min(run.microbatches, run.parallelism.pp - stage),)
 
 
+def _zero_bubble(run: RunSpec, _stage: int) -> tuple[int, ...]:
+    """Every stage of ZB-H1 keeps p microbatches: later ones run fewer ahead, and put off as many more weight passes.
+
+    Ignores: what a microbatch needs for its input's gradient only, and could give back before its weight pass.
+    """
+    return (min(run.microbatches, run.parallelism.pp),)
+
+
 def _gpipe(run: RunSpec, _stage: int) -> tuple[int, ...]:
     return (run.microbatches,)
 
@@ -95,8 +103,8 @@ def _interleaved(run: RunSpec, stage: int) -> tuple[int, ...]:
 
 FLIGHTS: dict[str, Callable[[RunSpec, int], tuple[int, ...]]] = {
     "1f1b": _one_f_one_b,
-    "zero-bubble": _one_f_one_b,
+    "zero-bubble": _zero_bubble,
     "gpipe": _gpipe,
     "interleaved": _interleaved,
 }
-"""Schedule: microbatches in flight. zero-bubble is ZB-H1, which keeps 1F1B's memory (Qi et al. 2023)."""
+"""Schedule: microbatches in flight. zero-bubble is ZB-H1, which keeps 1F1B's peak, on every stage (Qi et al. 2023)."""

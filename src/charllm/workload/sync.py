@@ -4,6 +4,9 @@ from charllm.spec.run import RunSpec
 from charllm.workload.op import Op, collective, elementwise
 from charllm.workload.step import Block, Step, Weights
 
+MIN_BUCKET_PART = 1e6
+"""Elements of a bucket for each replica, at least. Published: Megatron-Core, DistributedDataParallel."""
+
 
 def stage_weights(step: Step, stage: int) -> Weights:
     """Count the weights of a stage on one of its ranks."""
@@ -102,7 +105,11 @@ def count_buckets(step: Step, op: Op) -> int:
     bucketed = run.framework.buckets == "always" or "dp" in run.parallelism.overlap
     if not bucketed or op.group == "pp" or not run.framework.bucket_bytes:
         return 1
-    return max(1, round(op.message_bytes / run.framework.bucket_bytes))
+    bucket_bytes = run.framework.bucket_bytes
+    if run.framework.growing_buckets:
+        # So that each replica's part of a bucket stays long enough to use the network.
+        bucket_bytes = max(bucket_bytes, MIN_BUCKET_PART * run.parallelism.data_ranks * reduce_bytes(step))
+    return max(1, round(op.message_bytes / bucket_bytes))
 
 
 def _shard_gradients(step: Step, weights: Weights) -> tuple[Op, ...]:

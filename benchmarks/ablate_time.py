@@ -1,0 +1,194 @@
+"""What each mechanism of the time model is worth: published rows predicted with it off and on, constants kept.
+
+    python -m benchmarks.ablate_time PUBLISHED.csv [VTRAIN.csv]
+
+Scored are the rows that a mechanism moves by more than 2 %; docs/concepts/ablations.md states what came out.
+"""
+
+import argparse
+import copy
+import csv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+
+import charllm.timeline.step_time as step_time
+from charllm.catalog.resolve import resolve_run
+from charllm.cost.calibration import CALIBRATION, Calibration
+from charllm.errors import CharllmError
+from charllm.spec.run import RunSpec
+from charllm.timeline.passes import chunk_passes
+from charllm.validate.scores import describe_errors
+from charllm.validate.time import measured_step_s, resolve_row
+from charllm.workload.step import build_step
+
+MOVED = 0.02
+"""A row counts where a mechanism changes its step time by more than this."""
+SKEW = 1.1
+"""Assumed: load of the busiest of many expert ranks over the mean, with routing that is balanced on average."""
+
+
+class Ablation(NamedTuple):
+    """A mechanism and how to switch it off."""
+
+    name: str
+    change: Callable[[RunSpec], RunSpec] = lambda run: run
+    calibration: Calibration = CALIBRATION
+    patched: tuple[tuple[Any, str, Any], ...] = ()
+    timed: Callable[[RunSpec, Calibration], float] | None = None
+
+
+def seconds(run: RunSpec, calibration: Calibration = CALIBRATION) -> float:
+    return step_time.time_step(build_step(run), calibration).step_time_s
+
+
+def software(**changes: Any) -> Callable[[RunSpec], RunSpec]:
+    return lambda run: replace(run, framework=replace(run.framework, **changes))
+
+
+def without_overlap(axis: str) -> Callable[[RunSpec], RunSpec]:
+    def change(run: RunSpec) -> RunSpec:
+        kept = tuple(found for found in run.parallelism.overlap if found != axis)
+        return replace(run, parallelism=replace(run.parallelism, overlap=kept))
+
+    return change
+
+
+def skewed(run: RunSpec) -> RunSpec:
+    """Route as a router does that is balanced on average only: the busiest rank has more."""
+    if not run.model.experts or run.parallelism.ep == 1:
+        return run
+    return replace(run, training=replace(run.training, routing_skew=SKEW))
+
+
+def host_or_gpu(run: RunSpec, calibration: Calibration) -> float:
+    """The closed form: a step is bound by its host or by its GPU as a whole, not by one and the other in turns."""
+    if run.parallelism.pp > 1:
+        return seconds(run, calibration)
+    step = build_step(run)
+    launched_s = sum(part.race.hh for one in chunk_passes(step, calibration) for part in one)
+    host_s = run.microbatches * launched_s + step_time.step_host_seconds(step, calibration)
+    return max(seconds(software(launch_s=0.0, sparse_sync=False)(run), NO_HOST), host_s)
+
+
+def even_pipeline(run: RunSpec, calibration: Calibration) -> float:
+    """The closed form: stages alike, a bubble of (p - 1) / v of their mean, sends and exchange added at the end."""
+    if run.parallelism.pp == 1:
+        return seconds(run, calibration)
+    step = build_step(run)
+    degrees = run.parallelism
+    stage_s = sum(part.race.gh for one in chunk_passes(step, calibration) for part in one[:2]) / degrees.pp
+    send_s = 2 * degrees.vpp * float(np.mean(step_time.hop_seconds(step, calibration)))
+    rounds = run.microbatches + (degrees.pp - 1) / degrees.vpp
+    ending = step_time._ending(step, 0, calibration)
+    exchange_s = ending.gradients_s + ending.weights_s + ending.optimizer_s
+    return rounds * (stage_s + send_s) + exchange_s + step_time.step_host_seconds(step, calibration)
+
+
+NO_HOST = replace(CALIBRATION, sparse_host_s=1e-12, expert_host_s=1e-12)
+ABLATIONS = (
+    Ablation("sparse layers: the host's race with the GPU", software(sparse_sync=False), NO_HOST),
+    Ablation("sparse layers: captured graphs", software(graphs=False, partial_graphs=False)),
+    Ablation("sparse layers: dispatcher (one copy for each rank)", software(dispatcher="each-expert")),
+    Ablation("sparse layers: overlap of their exchange", without_overlap("ep")),
+    Ablation("sparse layers: skew of 1.1 (off is as published: balanced)", skewed),
+    Ablation("launches", software(launch_s=0.0)),
+    Ablation("host and GPU in turns, one stage", timed=host_or_gpu),
+    Ablation("pipeline: unequal chunks, sends and exchange in the bubble", timed=even_pipeline),
+    Ablation("overlap of gradients and weights", without_overlap("dp")),
+    Ablation("NICs shared in time", patched=((step_time, "nic_seconds", lambda _step, _one: 0.0),)),
+    Ablation("collectives by message size", calibration=replace(CALIBRATION, protocol_bytes=1.0)),
+    Ablation("attention by kernel generation", software(attention_kernel="best")),
+    Ablation("host time for each tensor", calibration=replace(CALIBRATION, tensor_host_s=1e-12)),
+    Ablation("misaligned rows", calibration=replace(CALIBRATION, misaligned_fraction=1.0)),
+)
+
+
+@contextmanager
+def switched_off(ablation: Ablation) -> Iterator[None]:
+    patches = [patch.object(holder, name, value) for holder, name, value in ablation.patched]
+    for one in patches:
+        one.start()
+    try:
+        yield
+    finally:
+        for one in patches:
+            one.stop()
+
+
+def without(ablation: Ablation, run: RunSpec) -> float:
+    with switched_off(ablation):
+        changed = ablation.change(copy.copy(run))
+        return (ablation.timed or seconds)(changed, ablation.calibration)
+
+
+def read_runs(path: Path) -> list[tuple[RunSpec, float]]:
+    """Read the rows that have a time and can be described."""
+    found = []
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            measured_s = measured_step_s(row)
+            try:
+                if measured_s is not None:
+                    found.append((resolve_row(row), measured_s))
+            except CharllmError:
+                continue
+    return found
+
+
+def describe(predicted: list[float], measured: list[float]) -> str:
+    errors = describe_errors([one / other - 1 for one, other in zip(predicted, measured, strict=True)])
+    parts = (errors["median_abs_error_fraction"], errors["p90_abs_error_fraction"], errors["mean_error_fraction"])
+    return "{:5.1f} /{:5.1f} /{:+6.1f}".format(*(100 * part for part in parts))
+
+
+def report(title: str, runs: list[tuple[RunSpec, float]]) -> None:
+    """Print median, 90th percentile and mean of the error in per cent, with each mechanism and without it."""
+    whole = [seconds(run) for run, _measured in runs]
+    print(f"{title}: {len(runs)} rows, {describe(whole, [measured for _run, measured in runs])}")
+    for ablation in ABLATIONS:
+        off = [without(ablation, run) for run, _measured in runs]
+        moved = [
+            place for place, (one, other) in enumerate(zip(whole, off, strict=True)) if abs(other / one - 1) > MOVED
+        ]
+        if not moved:
+            print(f"  {ablation.name:60s} moves no row")
+            continue
+        measured = [runs[place][1] for place in moved]
+        on_text = describe([whole[place] for place in moved], measured)
+        print(
+            f"  {ablation.name:60s} n {len(moved):4d}  on {on_text}  off {describe([off[p] for p in moved], measured)}"
+        )
+
+
+def report_slow_fabric() -> None:
+    """Print what sharing NICs costs where experts are spread over nodes with one NIC of 100 Gb/s each."""
+    sharing = next(ablation for ablation in ABLATIONS if ablation.name == "NICs shared in time")
+    print("slow fabric: step seconds with NICs shared in time, and without")
+    for ep, pp in ((8, 1), (8, 4)):
+        degrees = {"ep": ep, "pp": pp, "order": "tp-cp-dp-ep-pp", "overlap": ["dp"]}
+        training = {"global_batch_size": 64, "recompute": "full"}
+        run = resolve_run({"model": "mixtral-8x7b", "cluster": "h200x32", "parallelism": degrees, "training": training})
+        print(
+            f"  mixtral-8x7b on h200x32, ep {ep} over nodes, pp {pp}: {seconds(run):.2f}  {without(sharing, run):.2f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("published", type=Path)
+    parser.add_argument("vtrain", type=Path, nargs="?")
+    arguments = parser.parse_args()
+    report_slow_fabric()
+    report("published", read_runs(arguments.published))
+    if arguments.vtrain:
+        report("one node of A100", read_runs(arguments.vtrain))
+
+
+if __name__ == "__main__":
+    main()

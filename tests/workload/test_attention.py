@@ -1,0 +1,44 @@
+from typing import Any
+
+import pytest
+
+from charllm.catalog.resolve import resolve_run
+from charllm.spec.request import merge
+from charllm.workload.op import Op
+from charllm.workload.step import build_step
+
+DENSE: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x64", "training": {"seq_length": 8192}}
+OLD: dict[str, Any] = {"model": "gpt3-13b", "cluster": "h100x64", "framework": "megatron-2020"}
+
+
+def core(request: dict[str, Any], changes: dict[str, Any] | None = None) -> tuple[Op, ...]:
+    step = build_step(resolve_run(merge(request, changes or {})))
+    modules = [module for block in step.chunks[0].blocks for module in block.modules]
+    return next(module.forward for module in modules if module.name == "core attention")
+
+
+def test_packed_documents_are_a_batch_of_short_sequences() -> None:
+    (whole,), (packed,) = core(DENSE), core(DENSE, {"training": {"document_tokens": 512}})
+    assert packed.flop == pytest.approx(whole.flop / 16)
+    assert packed.shape[:5] == (16, 32, 8, 512, 512)
+    assert packed.read_bytes == whole.read_bytes
+
+
+def test_a_document_longer_than_its_sequence_fills_it() -> None:
+    assert core(DENSE, {"training": {"document_tokens": 65536}}) == core(DENSE)
+
+
+def test_a_ring_adds_up_the_results_of_its_blocks() -> None:
+    *_exchange, attention, merge_op = core(DENSE, {"parallelism": {"cp": 4}})
+    elements = attention.written_bytes // 2
+    assert merge_op.name == "attention merge"
+    assert merge_op.written_bytes == pytest.approx(3 * 4 * elements, rel=0.05)
+    assert core(DENSE, {"parallelism": {"cp": 4, "cp_kind": "all-to-all"}})[-1].kind == "attention"
+
+
+def test_softmax_is_one_kernel_where_batch_and_heads_allow_it() -> None:
+    def kernels(tp: int) -> int:
+        return sum("softmax" in op.name for op in core(OLD, {"parallelism": {"tp": tp}}))
+
+    # 40 heads: 20 on each of two ranks go in fours, 5 on each of eight do not.
+    assert (kernels(2), kernels(8)) == (1, 5)

@@ -39,7 +39,7 @@ BOARD_SPREAD = 0.03
 MIN_OPS = 10
 USUAL_SPREAD, STREAM_SPREAD, INSTRUCTION_SPREAD = 0.25, 0.25, 0.7
 SPREADS = {
-    "power.active_w": 0.4,
+    "power.active_w": 0.2,
     "power.leakage_w_per_k": 0.25,
     "power.voltage_slope_per_hz": 0.08,
     "power.flop_j": 0.25,

@@ -75,7 +75,7 @@ class Governor:
     burst_fraction: float = number("What a burst is held at until that mean catches up, over the cap.", 0.5, 2, 1.04)
     tick_s: float = number("Time between two looks at power, each at the mean of the last two.", 1e-3, 10, 0.025)
     climb_fraction: float = number("Share of the way back up that the clock climbs in one tick.", 0.01, 1, 0.4)
-    burst_clock_fraction: float = number("Highest clock of full matrix units, over the highest.", 0.1, 1, 0.871)
+    burst_clock_fraction: float = number("Highest clock of full matrix units, over the highest.", 0.1, 1, 1.0)
     thermal_step_fraction: float = number("Clock given up for each degree above the operating limit.", 0, 1, 0.02)
     slowdown_fraction: float = number("Clock left above the slowdown threshold.", 0.01, 1, 0.5)
 

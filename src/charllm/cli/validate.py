@@ -1,7 +1,9 @@
 """Score predictions against measurements.
 
 `results FILE.csv` reads a table of published training runs: step time is scored (tokens per second converted), and
-memory in the measure each source prints. Measured columns are read only after every row has been predicted.
+memory in the measure each source prints. Measured columns are read only after every row has been predicted. Times are
+those at the clocks that prices hold at; with --closed every row is played through power, heat and clocks too, as
+`charllm simulate` does (minutes for hundreds of rows), and both are scored.
 `ops FILE.csv --gpu NAME|FILE.toml` reads single ops, and predicts seconds, watts and clock from their shapes.
 `heat FILE.csv --gpu NAME` reads recorded power and temperature, and predicts the temperature from the power alone.
 """
@@ -11,6 +13,7 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from charllm.cli.progress import track
 from charllm.errors import SpecError
 from charllm.report.tables import render_table
 from charllm.validate.heat import score_heat
@@ -25,7 +28,7 @@ from charllm.validate.time import Prediction, predict_rows
 class Scoring(NamedTuple):
     """How one kind of file is scored and shown."""
 
-    score: Callable[[str, str], dict[str, Any]]
+    score: Callable[[argparse.Namespace], dict[str, Any]]
     render: Callable[[dict[str, Any]], str]
     needs_gpu: bool
 
@@ -35,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=list(SCORINGS), help="what the file holds")
     parser.add_argument("file", metavar="FILE.csv", help="the measurements")
     parser.add_argument("--gpu", metavar="NAME", help="the GPU that was read, as in `charllm catalog gpus`")
+    parser.add_argument("--closed", action="store_true", help="results: score the closed loop's step times too")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
 
 
@@ -43,23 +47,28 @@ def run(arguments: argparse.Namespace) -> int:
     scoring = SCORINGS[arguments.what]
     if scoring.needs_gpu and not arguments.gpu:
         raise SpecError("--gpu", arguments.gpu, "required: a name from `charllm catalog gpus`, such as h200")
-    table = scoring.score(arguments.file, arguments.gpu or "")
+    table = scoring.score(arguments)
     print(json.dumps(table, indent=2, allow_nan=False) if arguments.json else scoring.render(table))
     return 0
 
 
-def _score_results(path: str, _gpu: str) -> dict[str, Any]:
-    rows = read_rows(path)
-    predictions, skipped = predict_rows(rows)
-    return _as_table(len(rows), predictions, skipped, *score_memory(rows))
+def _score_results(arguments: argparse.Namespace) -> dict[str, Any]:
+    rows = read_rows(arguments.file)
+    predictions, skipped = predict_rows(track(iter(rows), len(rows), "rows"), closed=arguments.closed)
+    table = _as_table(len(rows), predictions, skipped, *score_memory(rows))
+    if arguments.closed:
+        closed = [prediction.closed for prediction in predictions if prediction.closed is not None]
+        errors = describe_errors([score.error_fraction for score in closed])
+        table["closed_loop"] = {**errors, "by_class": describe_by(closed, lambda score: score.kind)}
+    return table
 
 
-def _score_heat(path: str, gpu: str) -> dict[str, Any]:
-    return score_heat(read_trace(path), gpu)
+def _score_heat(arguments: argparse.Namespace) -> dict[str, Any]:
+    return score_heat(read_trace(arguments.file), arguments.gpu)
 
 
-def _score_ops(path: str, gpu: str) -> dict[str, Any]:
-    return score_ops(*read_ops(path), gpu)
+def _score_ops(arguments: argparse.Namespace) -> dict[str, Any]:
+    return score_ops(*read_ops(arguments.file), arguments.gpu)
 
 
 def _as_table(
@@ -119,6 +128,7 @@ def _render_results(table: dict[str, Any]) -> str:
         **table["by_gpu"],
         **table["by_source"],
         "constant FLOP/s": table["baseline"],
+        **({"loop closed": table["closed_loop"]} if "closed_loop" in table else {}),
     }
     cells = [[name, *_cells(group)] for name, group in groups.items()]
     parts = [render_table("Step time, predicted against published", columns, cells)]

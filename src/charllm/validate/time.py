@@ -8,6 +8,7 @@ from charllm.catalog.resolve import resolve_run
 from charllm.catalog.tables import entries
 from charllm.errors import CharllmError, SpecError
 from charllm.fit import fits
+from charllm.loop.steady import build_machine, play_to_steady
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 from charllm.spec.training import RECOMPUTES
@@ -141,14 +142,16 @@ class Prediction(NamedTuple):
     fits: bool
     score: TimeScore | None
     """Present where the row has a time."""
+    closed: TimeScore | None = None
+    """The same with the loop of power, heat and clocks closed, where that was asked for."""
 
 
-def predict_rows(rows: Iterable[Row]) -> tuple[list[Prediction], list[Skipped]]:
+def predict_rows(rows: Iterable[Row], *, closed: bool = False) -> tuple[list[Prediction], list[Skipped]]:
     """Predict every row that can be described; what is measured is looked at afterwards only."""
     predictions, skipped = [], []
     for row in rows:
         try:
-            prediction = _predict(row)
+            prediction = _predict(row, closed=closed)
         except (CharllmError, ValueError) as error:
             skipped.append(Skipped(row["id"], str(error)))
             continue
@@ -158,11 +161,12 @@ def predict_rows(rows: Iterable[Row]) -> tuple[list[Prediction], list[Skipped]]:
     return predictions, skipped
 
 
-def _predict(row: Row) -> Prediction:
+def _predict(row: Row, *, closed: bool) -> Prediction:
     run = resolve_row(row)
     step = build_step(run)
     fitting = _fits(step)
-    predicted_s = time_step(step).step_time_s
+    timed = time_step(step)
+    predicted_s = timed.step_time_s
     measured_s = measured_step_s(row)
     if not measured_s:
         return Prediction(row["id"], predicted_s, fitting, None)
@@ -178,4 +182,5 @@ def _predict(row: Row) -> Prediction:
         predicted_s,
         model_flop(run) / run.parallelism.world,
     )
-    return Prediction(row["id"], predicted_s, fitting, score)
+    played = score._replace(predicted_s=play_to_steady(build_machine(step, timed)).step_time_s) if closed else None
+    return Prediction(row["id"], predicted_s, fitting, score, played)

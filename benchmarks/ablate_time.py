@@ -105,7 +105,9 @@ ABLATIONS = (
     Ablation("collectives by message size", calibration=replace(CALIBRATION, protocol_bytes=1.0)),
     Ablation("attention by kernel generation", software(attention_kernel="best")),
     Ablation("host time for each tensor", calibration=replace(CALIBRATION, tensor_host_s=1e-12)),
-    Ablation("misaligned rows", calibration=replace(CALIBRATION, misaligned_fraction=1.0)),
+    Ablation(
+        "misaligned rows", calibration=replace(CALIBRATION, misaligned_fraction=1.0, misaligned_batch_fraction=1.0)
+    ),
 )
 
 

@@ -68,7 +68,7 @@ PRIORS: dict[str, dict[str, Prior]] = {
     "framework:megatron-2020": {"launch_s": (45e-6, 0.3, 3e-6, 100e-6)},
     "all": {
         "narrow_ramp": (350.0, 0.15, 100, 800),
-        "misaligned_fraction": (0.15, 0.4, 0.03, 1.0),
+        "misaligned_batch_fraction": (0.15, 0.4, 0.03, 1.0),
         "tensor_host_s": (6e-5, 0.4, 1e-6, 5e-4),
         "pass_launches": (30.0, 0.5, 1, 300),
         "fill_power": (0.6, 0.3, 0.05, 1.0),

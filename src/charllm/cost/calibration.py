@@ -37,9 +37,11 @@ class Calibration:
     """Time each further rank of a ring adds. NCCL tables, 2 to 8 ranks."""
     nic_hop_s: float = 5.68e-06
     """Time each further node of a ring adds."""
-    misaligned_fraction: float = 0.08355
-    """Rate of a 16-bit product one of whose rows is no multiple of 16 bytes, over an aligned one. NVIDIA's guide to
-    matrix multiplication: several times slower; published runs with heads of 108 and 150: more than ten times."""
+    misaligned_fraction: float = 0.3
+    """Rate of a 16-bit product one of whose rows is no multiple of 16 bytes, over an aligned one. Derived: GPT-3 1.3B
+    with its vocabulary of 50257 on H200 boards; NVIDIA's guide to matrix multiplication: several times slower."""
+    misaligned_batch_fraction: float = 0.08355
+    """The same of batched products, as of heads whose width is odd. Published runs with heads of 108 and 150."""
     contention_fraction: float = 0.1761
     """Compute time added for each second of communication hidden under it: multiprocessors and memory are shared.
     H200: 0.07 beside a spin, 0.11 to 0.15 beside a copy on 16 to 32 blocks."""

@@ -83,7 +83,7 @@ def price_product(op: Op, gpu: Gpu, framework: Framework, calibration: Calibrati
         arithmetic /= calibration.grouped_fraction
     # Rows in memory are features: of the output and the depth, or of both sides of a weight gradient.
     if n % ALIGNED or (m if op.name.endswith("wgrad") else k) % ALIGNED:
-        arithmetic /= calibration.misaligned_fraction
+        arithmetic /= calibration.misaligned_batch_fraction if batch > 1 else calibration.misaligned_fraction
     memory = (op.read_bytes + op.written_bytes) / stream_rate(gpu)
     power = calibration.roof_power
     seconds = float((arithmetic**power + memory**power) ** (1 / power)) + calibration.kernel_gap_s

@@ -20,14 +20,19 @@ def cells(text: str, case: str) -> list[str]:
     return [cell.strip() for cell in line.split("  ") if cell.strip()]
 
 
-def test_a_table_of_cases_has_their_time() -> None:
+def test_a_table_of_cases_has_their_time_and_their_watts() -> None:
     outcomes = list(run_study(STUDY, 1, None, resume=False))
     text = render_study(STUDY, outcomes)
-    assert cells(text, "case")[-3:] == ["step s", "tokens/s/GPU", "MFU"]
-    step_s, tokens, mfu = cells(text, "tp 2")[-3:]
+    timed, drawn = ["step s", "tokens/s/GPU", "MFU"], ["W/GPU", "highest W", "highest C", "MHz", "clock lost", "tokens/J"]
+    assert cells(text, "case")[-9:] == [*timed, *drawn]
+    step_s, tokens, mfu, watts, highest, degrees, megahertz, lost, _ = cells(text, "tp 2")[-9:]
     assert float(step_s) > 0
     assert int(tokens.replace(",", "")) > 0
     assert mfu.endswith(" %")
+    assert 100 < float(watts) <= float(highest) < 1200
+    assert 25 < float(degrees) < 90
+    assert 345 <= float(megahertz) <= 1980
+    assert lost.endswith(" %")
     assert cells(text, "tp 3")[-1] == "wrong"
     assert "Refused" in text
     assert "one label was wrong" in text
@@ -35,7 +40,7 @@ def test_a_table_of_cases_has_their_time() -> None:
 
 def test_what_has_no_time_has_a_dash() -> None:
     (fitting, _) = run_study(STUDY, 1, None, resume=False)
-    timeless = {name: value for name, value in fitting.summary.items() if name not in ("step_time_s", "mfu")}
-    timeless["tokens_per_s_per_gpu"] = None
+    known = ("microbatches", "memory_peak_bytes", "nvlink_bytes", "nic_bytes", "tp_message_bytes", "pp_message_bytes")
+    timeless = {name: fitting.summary[name] for name in known}
     text = render_study(STUDY, [Outcome("tp 2", 3, "memory", timeless)])
-    assert cells(text, "tp 2")[-4:] == ["-", "-", "-", "does not fit"]
+    assert cells(text, "tp 2")[-10:] == [*["-"] * 9, "does not fit"]

@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from charllm.report.tables import format_percent, render_table
-from charllm.units import format_bytes, format_si
+from charllm.units import MEGA, format_bytes
 
 COLUMNS = (
     "case",
     "microbatches",
     "memory",
-    "FLOP",
     "NVLink",
     "NICs",
     "tp message",
@@ -18,6 +17,12 @@ COLUMNS = (
     "step s",
     "tokens/s/GPU",
     "MFU",
+    "W/GPU",
+    "highest W",
+    "highest C",
+    "MHz",
+    "clock lost",
+    "tokens/J",
     "",
 )
 
@@ -79,7 +84,6 @@ def _cells(outcome: CaseOutcome) -> list[str]:
         outcome.case,
         str(summary["microbatches"]),
         format_bytes(summary["memory_peak_bytes"]),
-        format_si(summary["executed_flop"]),
         format_bytes(summary["nvlink_bytes"]),
         format_bytes(summary["nic_bytes"]),
         _or_dash(summary["tp_message_bytes"], format_bytes),
@@ -88,6 +92,12 @@ def _cells(outcome: CaseOutcome) -> list[str]:
         _or_dash(summary.get("step_time_s"), lambda seconds: f"{seconds:.3f}"),
         _or_dash(summary.get("tokens_per_s_per_gpu"), lambda tokens: f"{tokens:,.0f}"),
         _or_dash(summary.get("mfu"), format_percent),
+        _or_dash(summary.get("power_mean_w"), lambda watts: f"{watts:.0f}"),
+        _or_dash(summary.get("power_peak_sensor_w"), lambda watts: f"{watts:.0f}"),
+        _or_dash(summary.get("temperature_peak_c"), lambda degrees: f"{degrees:.1f}"),
+        _or_dash(summary.get("clock_mean_hz"), lambda hertz: f"{hertz / MEGA:.0f}"),
+        _or_dash(summary.get("clock_loss_fraction"), format_percent),
+        _or_dash(summary.get("tokens_per_j"), lambda tokens: f"{tokens:.3g}"),
         verdict,
     ]
 

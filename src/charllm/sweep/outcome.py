@@ -28,6 +28,13 @@ def from_line(line: str) -> Outcome | None:
         return None
 
 
+DRAWN = ("power_mean_w", "power_peak_sensor_w", "temperature_peak_c", "clock_mean_hz", "tokens_per_j")
+
+
+def _total(parts: dict[str, float] | None) -> float | None:
+    return None if parts is None else sum(parts.values())
+
+
 def summarise(result: RunResult) -> dict[str, Any]:
     """Pick what a table of cases shows out of a result."""
     metrics, degrees = result.metrics, result.spec["parallelism"]
@@ -39,6 +46,8 @@ def summarise(result: RunResult) -> dict[str, Any]:
         "step_time_s": metrics["step_time_s"],
         "tokens_per_s_per_gpu": metrics["tokens_per_s_per_gpu"],
         "mfu": metrics["mfu"],
+        **{name: metrics[name] for name in DRAWN},
+        "clock_loss_fraction": _total(metrics["clock_loss_fraction"]),
         "memory_peak_bytes": metrics["memory_peak_bytes"],
         "executed_flop": metrics["executed_flop"],
         "nvlink_bytes": metrics["link_bytes"]["nvlink"],

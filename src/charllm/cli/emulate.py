@@ -1,4 +1,7 @@
-"""Play one rank of a big job on this GPU: its kernels are real, its communication and waits as long as planned."""
+"""Play one rank of a big job on this GPU: its kernels are real, its communication and waits as long as planned.
+
+What the GPU will read is predicted first and kept beside the record; `--predict` stops there and needs no GPU.
+"""
 
 import argparse
 import json
@@ -9,6 +12,7 @@ from pathlib import Path
 
 from charllm.catalog.resolve import resolve_run
 from charllm.cli.spec_flags import add_spec_flags, request_from
+from charllm.errors import SpecError
 from charllm.measure.device import require_device, telemetry_gpus
 from charllm.timeline.play import PlayTimeline, read_timeline, to_text
 
@@ -27,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: only to try it out")
     parser.add_argument("--print-timeline", action="store_true", help="print the timeline and play nothing")
+    parser.add_argument("--predict", action="store_true", help="print what a GPU would read and play nothing")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -35,18 +40,47 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.print_timeline:
         print(to_text(timeline))
         return 0
+    predicted = _predict(timeline, arguments.seconds)
+    if arguments.predict:
+        print(json.dumps(predicted, indent=2, allow_nan=False))
+        return 0
     require_device(arguments.device)
     from charllm.measure.emulation.record import emulate
     from charllm.measure.job import stopped_early
 
     gpus = telemetry_gpus(arguments.telemetry, os.environ)[:1]
     folder = arguments.out or Path("charllm-runs") / time.strftime("rank-%Y%m%d-%H%M%S")
-    result = emulate(timeline, folder, arguments.telemetry, arguments.device, arguments.seconds, gpus)
+    result = emulate(timeline, folder, arguments.telemetry, arguments.device, arguments.seconds, gpus, predicted)
     for warning in stopped_early(result.warnings):
         print(f"charllm: {warning}", file=sys.stderr)
     print(json.dumps(result.metrics, indent=2, allow_nan=False))
+    for name, value in predicted.items():
+        read = result.metrics.get(name)
+        if value is not None and read is not None:
+            print(f"charllm: {name}: predicted {value:.5g}, read {read:.5g}", file=sys.stderr)
     print(f"charllm: recorded in {folder}", file=sys.stderr)
     return 0
+
+
+def _predict(timeline: PlayTimeline, seconds_s: float) -> dict[str, float]:
+    """Predict what one GPU of the timeline's kind will read, alone in the surroundings where such a one was measured."""
+    from charllm.loop.emulated import predict_played
+    from charllm.validate.ops import bench_machine
+
+    try:
+        cluster = bench_machine(timeline.spec["cluster"]["node"]["gpu"]["name"])
+    except (KeyError, TypeError, SpecError):
+        # A timeline from elsewhere, or a GPU that the catalog does not know.
+        return {}
+    seen = predict_played(timeline, cluster, seconds_s)
+    return {
+        "step_time_s": seen.busy_s,
+        "power_mean_w": seen.power_mean_w,
+        "power_peak_sensor_w": seen.power_peak_shown_w,
+        "clock_mean_hz": seen.clock_mean_hz,
+        "temperature_mean_c": seen.temperature_mean_c,
+        "temperature_peak_c": seen.temperature_peak_c,
+    }
 
 
 def _timeline(arguments: argparse.Namespace) -> PlayTimeline:

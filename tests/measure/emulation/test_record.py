@@ -22,7 +22,7 @@ TIMELINE = PlayTimeline(5, {"model": {"name": "tiny"}}, (Segment("all", 2, ITEMS
 
 def test_a_played_rank_is_an_emulated_result_of_the_gpu_it_ran_on(tmp_path: Path) -> None:
     telemetry = make_replay(tmp_path / "two", gpus=2)
-    result = emulate(TIMELINE, tmp_path / "run", telemetry, "cpu", 0.6, [uuid(1)])
+    result = emulate(TIMELINE, tmp_path / "run", telemetry, "cpu", 0.6, [uuid(1)], {"power_mean_w": 500.0})
     assert result.origin == "emulated"
     assert result.spec == TIMELINE.spec
     assert [row["uuid"] for row in result.gpus] == [uuid(1)]
@@ -42,16 +42,16 @@ def test_a_played_rank_is_an_emulated_result_of_the_gpu_it_ran_on(tmp_path: Path
 def test_what_cannot_be_played_leaves_no_record(tmp_path: Path) -> None:
     unknown = TIMELINE._replace(segments=(Segment("x", 1, (Item("kernel", "a", shape=("conv", (1,), "bf16")),)),))
     with pytest.raises(SpecError, match="conv"):
-        emulate(unknown, tmp_path / "run", "none", "cpu", 0.1, [])
+        emulate(unknown, tmp_path / "run", "none", "cpu", 0.1, [], {})
     assert not (tmp_path / "run").exists()
 
 
 def test_a_full_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     with pytest.raises(SpecError, match="--out"):
-        emulate(TIMELINE, tmp_path, "none", "cpu", 0.1, [])
+        emulate(TIMELINE, tmp_path, "none", "cpu", 0.1, [], {})
 
 
 def test_telemetry_that_cannot_be_used_is_told_before_anything_is_played(tmp_path: Path) -> None:
     with pytest.raises(TelemetryError, match="the sampler did not start"):
-        emulate(TIMELINE, tmp_path / "run", "replay:/nowhere", "cpu", 60.0, [])
+        emulate(TIMELINE, tmp_path / "run", "replay:/nowhere", "cpu", 60.0, [], {})

@@ -1,7 +1,8 @@
 """Play a rank under the sampler, and keep what was read as a result."""
 
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,12 +20,22 @@ RATE_HZ = 100.0
 
 
 def emulate(
-    timeline: PlayTimeline, folder: Path, telemetry: str, device: str, seconds_s: float, gpus: Sequence[str]
+    timeline: PlayTimeline,
+    folder: Path,
+    telemetry: str,
+    device: str,
+    seconds_s: float,
+    gpus: Sequence[str],
+    predicted: Mapping[str, float],
 ) -> RunResult:
-    """Play a timeline for a time and return the readings of `gpus` as a result with origin `emulated`."""
+    """Play a timeline for a time and return the readings of `gpus` as a result with origin `emulated`.
+
+    What was predicted is written before anything is played.
+    """
     require_playable(timeline)
     prepare_folder(folder)
     write_text(to_text(timeline), folder / "timeline.json")
+    write_text(json.dumps(dict(predicted), indent=1), folder / "predicted.json")
     player = Player(timeline, device)
     with sampling(folder, telemetry, RATE_HZ, gpus):
         mark.record_to(str(folder))

@@ -100,7 +100,15 @@ def test_steps_and_segments_are_marked(launched: list[str], tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
-    "shape", [("conv", (1, 2), "bf16"), ("gemm", (1, 2), "bf16"), ("gemm", (1, 2, 3, 4), "int3"), ("gemm",), (1,) * 5]
+    "shape",
+    [
+        ("conv", (1, 2), "bf16"),
+        ("gemm", (1, 2), "bf16"),
+        ("gemm", (1, 2, 3, 4), "int3"),
+        ("gemm",),
+        (1,) * 5,
+        ("attention_both", (1, 2, 2, 64, 16), "bf16"),
+    ],
 )
 def test_kernels_that_are_not_known_are_refused(shape: tuple[Any, ...]) -> None:
     with pytest.raises(SpecError, match="--timeline"):

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from charllm import mark
-from charllm.errors import DoesNotFit, SpecError
+from charllm.errors import DoesNotFit, SpecError, unknown_name
 from charllm.measure.kernels.device_code import make_limited_copy, make_spin
-from charllm.measure.kernels.torch_kernels import make_kernel
+from charllm.measure.kernels.torch_kernels import KERNELS, make_kernel
 from charllm.timeline.play import Item, PlayTimeline
 from charllm.timeline.shape import KernelShape, check_shape
 
@@ -24,6 +24,8 @@ def require_playable(timeline: PlayTimeline) -> None:
         if not 2 <= len(shape) <= len(KernelShape._fields):
             raise SpecError("--timeline", str(shape), "kernels as kind, dimensions, precision")
         check_shape(KernelShape(*shape), "--timeline")
+        if shape[0] not in KERNELS:
+            raise unknown_name("--timeline", str(shape[0]), KERNELS)
 
 
 class Player:

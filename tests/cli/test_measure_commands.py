@@ -497,8 +497,13 @@ def test_a_printed_timeline_plays_as_the_spec_does(tmp_path: Path) -> None:
     file.write_text(printed.stdout)
     flags = ["--device", "cpu", "--seconds", "0.2", "--telemetry", make_replay(tmp_path / "loaded")]
     done = charllm(*EMULATE, "--rank", "4", *flags, "--out", str(tmp_path / "spec"))
-    assert (done.returncode, done.stderr) == (0, f"charllm: recorded in {tmp_path / 'spec'}\n")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, f"charllm: recorded in {tmp_path / 'spec'}")
+    assert "charllm: power_mean_w: predicted " in done.stderr
     assert json.loads(done.stdout) == load_run(tmp_path / "spec").metrics
+    predicted = json.loads((tmp_path / "spec" / "predicted.json").read_text())
+    asked = charllm(*EMULATE, "--rank", "4", "--seconds", "0.2", "--predict")
+    assert json.loads(asked.stdout) == predicted
+    assert 100 < predicted["power_mean_w"] <= predicted["power_peak_sensor_w"] < 1200
     assert main(["emulate", "--timeline", str(file), *flags, "--out", str(tmp_path / "file")]) == 0
     for name in ("spec", "file"):
         result = load_run(tmp_path / name)

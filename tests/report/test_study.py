@@ -23,7 +23,10 @@ def cells(text: str, case: str) -> list[str]:
 def test_a_table_of_cases_has_their_time_and_their_watts() -> None:
     outcomes = list(run_study(STUDY, 1, None, resume=False))
     text = render_study(STUDY, outcomes)
-    timed, drawn = ["step s", "tokens/s/GPU", "MFU"], ["W/GPU", "highest W", "highest C", "MHz", "clock lost", "tokens/J"]
+    timed, drawn = (
+        ["step s", "tokens/s/GPU", "MFU"],
+        ["W/GPU", "highest W", "highest C", "MHz", "clock lost", "tokens/J"],
+    )
     assert cells(text, "case")[-9:] == [*timed, *drawn]
     step_s, tokens, mfu, watts, highest, degrees, megahertz, lost, _ = cells(text, "tp 2")[-9:]
     assert float(step_s) > 0

@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _predict(timeline: PlayTimeline, seconds_s: float) -> dict[str, float]:
-    """Predict what one GPU of the timeline's kind will read, alone in the surroundings where such a one was measured."""
+    """Predict what one GPU of the timeline's kind will read, alone where such a one was measured."""
     from charllm.loop.emulated import predict_played
     from charllm.validate.ops import bench_machine
 

@@ -61,6 +61,9 @@ class Framework:
         "each-expert",
     )
     sparse_sync: bool = flag("Whether the host waits in every sparse layer to read how many tokens experts get.", True)
+    host_routing: bool = flag(
+        "Whether the host keeps books of routing in every sparse layer: maps, counts, splits.", True
+    )
     graphs: bool = flag("Whether a step's launches are captured in graphs, which cost the host nothing.", False)
     partial_graphs: bool = flag("Whether launches outside the experts are captured, routing included.", False)
     default_recompute: str = choice(

@@ -156,7 +156,8 @@ class _Pricer:
         if run.framework.graphs:
             return 0.0
         local = run.model.experts / run.parallelism.ep
-        routing_s = 0.0 if run.framework.partial_graphs else self.calibration.sparse_host_s
+        books = run.framework.host_routing and not run.framework.partial_graphs
+        routing_s = self.calibration.sparse_host_s if books else 0.0
         return routing_s + local * self.calibration.expert_host_s
 
     def _launch_s(self, op: Op) -> float:

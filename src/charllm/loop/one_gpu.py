@@ -70,34 +70,33 @@ class Player:
     ) -> None:  # fmt: skip
         self.limits = limits_of(gpu, conditions or Conditions())
         self.box_s = self.limits.tick_s
-        self.board = board_constants(gpu)
-        self.resistance = np.ascontiguousarray(net.resistance_k_per_w[0])
-        self.decay = np.exp(-self.box_s / net.time_s[0])
         rises = steady_state_k(np.full(net.slots, before_w), net)[0]
-        self.state = np.zeros((1, play.POLES + len(rises)))
-        self.state[0, play.CLOCK] = self.limits.clock_max_hz
-        self.state[0, play.MEAN_W] = before_w
-        self.state[0, play.BOX_LEFT] = self.box_s
-        self.state[0, play.SILICON] = silicon
-        self.state[0, play.BRAKE_HZ] = self.limits.clock_max_hz
-        self.state[0, play.POLES :] = rises
-        self.state[0, play.AIR_C] = inlet_c
-        self.state[0, play.TEMPERATURE] = inlet_c + float(np.sum(rises))
-        self.series = np.zeros((1, int(longest_s / self.box_s) + 8, 3))
-        self.cluster = np.zeros(self.series.shape[1])
+        state = np.zeros((1, play.POLES + len(rises)))
+        state[0, play.CLOCK] = state[0, play.BRAKE_HZ] = self.limits.clock_max_hz
+        state[0, play.MEAN_W] = before_w
+        state[0, play.BOX_LEFT] = self.box_s
+        state[0, play.SILICON] = silicon
+        state[0, play.POLES :] = rises
+        state[0, play.AIR_C] = inlet_c
+        state[0, play.TEMPERATURE] = inlet_c + float(np.sum(rises))
+        boxes = int(longest_s / self.box_s) + 8
+        self.bench = play.Bench(
+            state, np.zeros((1, play.SUMS)), board_constants(gpu), self.limits,
+            np.ascontiguousarray(net.resistance_k_per_w[0]), np.exp(-self.box_s / net.time_s[0]),
+            np.zeros((1, boxes, 3)), np.zeros(boxes), np.ones(1),
+        )  # fmt: skip
         self.clear()
 
     def clear(self) -> None:
         """Begin to add up anew."""
-        self.sums = np.zeros((1, play.SUMS))
-        self.sums[0, play.COLD_C] = np.inf
-        self.began_s = float(self.state[0, play.TIME])
+        self.bench.sums[:] = 0.0
+        self.bench.sums[0, play.COLD_C] = np.inf
+        self.began_s = self.time_s
 
     def spend(self, rows: Iterable[Floats], least_s: float = 0.0) -> None:
         """Work through rows in order."""
         for row in rows:
-            play.spend(0, row, least_s, self.state, self.sums, self.board, self.limits, self.resistance, self.decay,
-                       self.series, self.cluster, 1.0)  # fmt: skip
+            play.spend(self.bench, 0, row, least_s)
 
     def wait(self, seconds_s: float, polling_fraction: float = 0.0) -> None:
         """Do nothing for a time, or poll on some multiprocessors."""
@@ -108,22 +107,22 @@ class Player:
     @property
     def time_s(self) -> float:
         """Its time so far."""
-        return float(self.state[0, play.TIME])
+        return float(self.bench.state[0, play.TIME])
 
     def seen(self) -> Alone:
         """Return what was added up since it was last cleared."""
-        sums, length_s = self.sums[0], self.time_s - self.began_s
-        first, last = int(self.began_s / self.box_s), int(self.time_s / self.box_s)
+        sums, length_s = self.bench.sums[0], self.time_s - self.began_s
+        boxes = self.bench.series[0, int(self.began_s / self.box_s) : int(self.time_s / self.box_s)]
         return Alone(
             length_s,
             float(sums[play.ENERGY] / length_s),
             float(sums[play.SENSOR_W]),
-            shown_peak_w(self.series[0, first:last, 0], self.box_s),
+            shown_peak_w(boxes[:, 0], self.box_s),
             float(sums[play.CLOCK_S] / length_s),
             float(sums[play.HEAT_S] / length_s),
             float(sums[play.HOT_C]),
             float(sums[play.BUSY]),
-            self.series[0, first:last],
+            boxes,
             self.box_s,
         )
 

@@ -4,12 +4,14 @@ A GPU works through slices; every 25 ms a box of its power ends, warms its die a
 Where a collective ends a slice the members of its group wait for the last of them, polling. A pass waits for its input.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from charllm.clocks.governor import Limits, next_clock
 from charllm.jit import jit
-from charllm.loop.slices import BOARD_J, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, OTHER, POLL
+from charllm.loop.slices import BOARD_J, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, OTHER, POLL, Slices
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,14 +34,31 @@ TOTALS = (ENERGY, CLOCK_S, CLOCK2_S, *range(HEAT_S, SUMS))
 SHORTEST_S = 1e-12
 
 
+class Bench(NamedTuple):
+    """GPUs at work: what they are, how they stand, and what is written down of them."""
+
+    state: Floats
+    """[gpu, state]"""
+    sums: Floats
+    """[gpu, sum]"""
+    board: Floats
+    limits: Limits
+    resistance: Floats
+    """[pole] of the die and what follows it fast."""
+    decay: Floats
+    """[pole] what a box leaves of a difference."""
+    series: Floats
+    """[gpu, box, (watts, degrees, hertz)] of the first GPUs."""
+    cluster: Floats
+    """[box] watts of all GPUs that the played ones stand for."""
+    weights: Floats
+    """[position] how many GPUs each played one stands for; the same in every stage."""
+
+
 @jit
-def spend(
-    gpu: int, row: Floats, least_s: float, state: Floats, sums: Floats, board: Floats, limits: Limits,
-    resistance: Floats, decay: Floats, series: Floats, cluster: Floats, weight: float,
-) -> None:  # fmt: skip
+def spend(bench: Bench, gpu: int, row: Floats, least_s: float) -> None:
     """Let one GPU do one slice, however often its clock moves meanwhile; `least_s` bounds its length from below."""
-    mine, total = state[gpu], sums[gpu]
-    box_s = limits.tick_s
+    mine, total, board, limits = bench.state[gpu], bench.sums[gpu], bench.board, bench.limits
     working = row[MATRIX] + row[OTHER] + row[BOARD_J] + row[CORE_J] + row[MATRIX_J] > 0
     left = 1.0
     while left > SHORTEST_S:
@@ -74,29 +93,20 @@ def spend(
             total[POWER_S + cause - 1] += step_s
             total[POWER_LOSS + cause - 1] += max(0.0, limits.clock_max_hz - clock) * step_s
         if mine[BOX_LEFT] <= SHORTEST_S:
-            end_box(mine, total, limits, box_s, standing, resistance, decay)
-            place = int(mine[TIME] / box_s + 0.5) - 1
-            if 0 <= place < len(cluster):
-                cluster[place] += weight * mine[BOX_J] / box_s
-                if gpu < series.shape[0]:
-                    series[gpu, place, 0] = mine[BOX_J] / box_s
-                    series[gpu, place, 1] = mine[TEMPERATURE]
-                    series[gpu, place, 2] = mine[CLOCK]
-            mine[BOX_J] = 0.0
+            end_box(bench, gpu, standing)
 
 
 @jit
-def end_box(
-    mine: Floats, total: Floats, limits: Limits, box_s: float, standing_w: float, resistance: Floats, decay: Floats
-) -> None:
-    """Close a box of power: warm the die, move the clock."""
-    box_w = mine[BOX_J] / box_s
-    heat_w = mine[BOX_HEAT_J] / box_s
-    mine[BOX_HEAT_J] = 0.0
+def end_box(bench: Bench, gpu: int, standing_w: float) -> None:
+    """Close a box of power: warm the die, move the clock, write it down."""
+    mine, total, limits = bench.state[gpu], bench.sums[gpu], bench.limits
+    box_s = limits.tick_s
+    box_w, heat_w = mine[BOX_J] / box_s, mine[BOX_HEAT_J] / box_s
+    mine[BOX_J] = mine[BOX_HEAT_J] = 0.0
     temperature = mine[AIR_C]
-    for pole in range(len(resistance)):
-        target = heat_w * resistance[pole]
-        mine[POLES + pole] = target + (mine[POLES + pole] - target) * decay[pole]
+    for pole in range(len(bench.resistance)):
+        target = heat_w * bench.resistance[pole]
+        mine[POLES + pole] = target + (mine[POLES + pole] - target) * bench.decay[pole]
         temperature += mine[POLES + pole]
     mine[TEMPERATURE] = temperature
     total[HOT_C] = max(total[HOT_C], temperature)
@@ -108,87 +118,75 @@ def end_box(
     mine[CLOCK], cause = next_clock(limits, mine[CLOCK], seen_w, mine[MEAN_W], standing_w, temperature, mine[BRAKE_HZ])
     mine[CAUSE] = cause
     mine[BOX_LEFT] = box_s
+    box = int(mine[TIME] / box_s + 0.5) - 1
+    if 0 <= box < len(bench.cluster):
+        bench.cluster[box] += bench.weights[gpu % len(bench.weights)] * box_w
+        if gpu < len(bench.series):
+            bench.series[gpu, box, 0], bench.series[gpu, box, 1] = box_w, temperature
+            bench.series[gpu, box, 2] = mine[CLOCK]
 
 
 @jit
 def play_step(
-    turns: Ints, moved_s: Floats, sent_s: Floats, first: Ints, spans: Ints, table: Floats, meets: Ints,
-    members: Ints, offsets: Ints, positions: int, tail: Floats, state: Floats, sums: Floats, board: Floats,
-    limits: Limits, resistance: Floats, decay: Floats, series: Floats, cluster: Floats, weights: Floats,
+    bench: Bench, turns: Ints, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints, offsets: Ints,
+    tail: Floats,
 ) -> float:  # fmt: skip
-    """Play one step from time 0 of every GPU; returns when it ends. GPU g is position g % positions of a stage."""
+    """Play one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions."""
+    state, positions = bench.state, len(bench.weights)
     end = np.full((len(turns) + 1, positions), state[0, TIME])
-    idle = np.zeros(table.shape[1])
-    sending = idle.copy()
-    sending[POLL] = tail[0, 0, POLL]
+    waiting = np.zeros(slices.table.shape[1])
+    waiting[POLL] = tail[0, 0, POLL]
     for turn in range(len(turns)):
-        base = turns[turn, 0] * positions
+        base, program = turns[turn, 0] * positions, turns[turn, 1]
         for at in range(positions):
-            gpu = base + at
-            wait = end[turns[turn, 2], at] + moved_s[turn] - state[gpu, TIME]
+            wait = end[turns[turn, 2], at] + moved_s[turn] - state[base + at, TIME]
             if wait > 0:
-                sums[gpu, INPUT_WAIT] += wait
-                spend(gpu, sending, wait, state, sums, board, limits, resistance, decay, series, cluster, weights[at])
-        for span in range(first[turns[turn, 1]], first[turns[turn, 1] + 1]):
-            for _ in range(spans[span, 2]):
-                for item in range(spans[span, 0], spans[span, 1]):
+                bench.sums[base + at, INPUT_WAIT] += wait
+                spend(bench, base + at, waiting, wait)
+        for span in range(slices.first[program], slices.first[program + 1]):
+            for _ in range(slices.spans[span, 2]):
+                for item in range(slices.spans[span, 0], slices.spans[span, 1]):
                     for at in range(positions):
-                        spend(base + at, table[item], 0.0, state, sums, board, limits, resistance, decay, series,
-                              cluster, weights[at])  # fmt: skip
-                    if meets[item]:
-                        meet(meets[item], members, offsets, base, sending, state, sums, board, limits, resistance,
-                             decay, series, cluster, weights)  # fmt: skip
+                        spend(bench, base + at, slices.table[item], 0.0)
+                    if slices.meets[item]:
+                        meet(bench, slices.meets[item], members, offsets, base, waiting)
         for at in range(positions):
             end[turn, at] = state[base + at, TIME]
             if sent_s[turn] > 0:
-                spend(base + at, sending, sent_s[turn], state, sums, board, limits, resistance, decay, series, cluster,
-                      weights[at])  # fmt: skip
-    return float(
-        finish(tail, positions, sending, state, sums, board, limits, resistance, decay, series, cluster, weights)
-    )
+                spend(bench, base + at, waiting, sent_s[turn])
+    return float(finish(bench, tail, waiting))
 
 
 @jit
-def meet(
-    mask: int, members: Ints, offsets: Ints, base: int, waiting: Floats, state: Floats, sums: Floats, board: Floats,
-    limits: Limits, resistance: Floats, decay: Floats, series: Floats, cluster: Floats, weights: Floats,
-) -> None:  # fmt: skip
+def meet(bench: Bench, mask: int, members: Ints, offsets: Ints, base: int, waiting: Floats) -> None:
     """Let the members of each group that a slice's collectives join wait for the last of them."""
     for group in range(len(offsets)):
         if not mask >> group & 1:
             continue
         for row in range(offsets.shape[1] - 1):
-            begin, finish_ = offsets[group, row], offsets[group, row + 1]
-            if finish_ - begin < 2:
+            own = members[group, offsets[group, row] : offsets[group, row + 1]]
+            if len(own) < 2:
                 continue
             latest = 0.0
-            for place in range(begin, finish_):
-                latest = max(latest, state[base + members[group, place], TIME])
-            for place in range(begin, finish_):
-                gpu = base + members[group, place]
-                wait = latest - state[gpu, TIME]
+            for at in own:
+                latest = max(latest, bench.state[base + at, TIME])
+            for at in own:
+                wait = latest - bench.state[base + at, TIME]
                 if wait > 0:
-                    sums[gpu, GROUP_WAIT] += wait
-                    spend(gpu, waiting, wait, state, sums, board, limits, resistance, decay, series, cluster,
-                          weights[gpu - base])  # fmt: skip
+                    bench.sums[base + at, GROUP_WAIT] += wait
+                    spend(bench, base + at, waiting, wait)
 
 
 @jit
-def finish(
-    tail: Floats, positions: int, waiting: Floats, state: Floats, sums: Floats, board: Floats, limits: Limits,
-    resistance: Floats, decay: Floats, series: Floats, cluster: Floats, weights: Floats,
-) -> float:  # fmt: skip
+def finish(bench: Bench, tail: Floats, waiting: Floats) -> float:
     """Wait for the last GPU, then exchange, update and end the step together: `tail[stage, part]` are slices."""
     latest = 0.0
-    for gpu in range(len(state)):
-        latest = max(latest, state[gpu, TIME])
-    for gpu in range(len(state)):
-        wait = latest - state[gpu, TIME]
-        sums[gpu, INPUT_WAIT] += wait
-        spend(
-            gpu, waiting, wait, state, sums, board, limits, resistance, decay, series, cluster, weights[gpu % positions]
-        )
+    for gpu in range(len(bench.state)):
+        latest = max(latest, bench.state[gpu, TIME])
+    for gpu in range(len(bench.state)):
+        wait = latest - bench.state[gpu, TIME]
+        bench.sums[gpu, INPUT_WAIT] += wait
+        spend(bench, gpu, waiting, wait)
         for part in range(tail.shape[1]):
-            spend(gpu, tail[gpu // positions, part], 0.0, state, sums, board, limits, resistance, decay, series,
-                  cluster, weights[gpu % positions])  # fmt: skip
-    return float(state[0, TIME])
+            spend(bench, gpu, tail[gpu // len(bench.weights), part], 0.0)
+    return float(bench.state[0, TIME])

@@ -230,13 +230,22 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
     state[:, play.AIR_C] = machine.run.cluster.cooling.inlet_c + sink_k
     state[:, play.TEMPERATURE] = state[:, play.AIR_C] + state[:, play.POLES :].sum(axis=1)
     state[:, play.TIME] = 0.0
-    slices, fold = machine.slices, machine.fold
+    bench = play.Bench(
+        state,
+        sums,
+        machine.board,
+        machine.limits,
+        machine.resistance,
+        machine.decay,
+        series,
+        cluster_w,
+        machine.weights,
+    )
     ended_s = 0.0
     for _ in range(repeats):
         ended_s = play.play_step(
-            machine.turns, machine.moved_s, machine.sent_s, slices.first, slices.spans, slices.table, slices.meets,
-            fold.members, fold.offsets, len(fold.positions), machine.tail, state, sums, machine.board, machine.limits,
-            machine.resistance, machine.decay, series, cluster_w, machine.weights,
+            bench, machine.turns, machine.moved_s, machine.sent_s, machine.slices, machine.fold.members,
+            machine.fold.offsets, machine.tail,
         )  # fmt: skip
     sums[:, list(play.TOTALS)] /= repeats
     full = int(ended_s / box_s)

@@ -410,6 +410,8 @@ def test_an_interrupted_bench_keeps_the_ops_so_far(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # A shell that runs the tests in the background has them ignore interrupts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     await_file(run / "ops.jsonl")
     while not (run / "ops.jsonl").read_text():

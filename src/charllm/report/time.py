@@ -7,13 +7,14 @@ from charllm.report.tables import format_percent, render_table, shown_ends
 from charllm.result.metrics import AXES, LINKS
 from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec
+from charllm.timeline.critical_path import critical_path, share_path
 from charllm.timeline.step_time import StepTime
 from charllm.units import format_bytes
 from charllm.workload.memory import first_rank
 from charllm.workload.step import Step
 from charllm.workload.totals import Traffic, count_traffic
 
-BAR_WIDTH = 40
+BAR_WIDTH, PATH_STAGES = 40, 4
 STAGE_COLUMNS: dict[str, tuple[str, ...]] = {
     "compute": ("compute",),
     "recompute": ("recompute",),
@@ -47,6 +48,7 @@ def render_time(step: Step, result: RunResult, timed: StepTime) -> list[str]:
         render_headline(result),
         render_waterfall(result.metrics["breakdown_s"]),
         render_stages(step.run, timed),
+        *render_path(step, timed),
         render_links(step, result),
     ]
 
@@ -95,6 +97,21 @@ def render_stages(run: RunSpec, timed: StepTime) -> str:
         for stage in shown
     ]
     return render_table(f"Seconds of each stage, and share of the step{left_out}", ["stage", *STAGE_COLUMNS], cells)
+
+
+def render_path(step: Step, timed: StepTime) -> list[str]:
+    """Say in one line which stages a pipeline's step waits for, the longest first."""
+    if step.run.parallelism.pp == 1:
+        return []
+    share = share_path(critical_path(step, timed))
+    write = seconds_format(timed.step_time_s)
+    stages = sorted(share.stage_s.items(), key=lambda pair: -pair[1])
+    shown = ", ".join(f"stage {stage} {write(seconds)} s" for stage, seconds in stages[:PATH_STAGES])
+    more = f" and {len(stages) - PATH_STAGES} more" if len(stages) > PATH_STAGES else ""
+    return [
+        f"Critical path: {share.passes} passes, {share.crossings} times from one stage to another: {shown}{more}, "
+        f"transfers {write(share.transfer_s)} s"
+    ]
 
 
 def _with_share(write: Callable[[float], str], seconds: float, total_s: float) -> str:

@@ -74,3 +74,12 @@ def order_arrays(schedule: str, pp: int, vpp: int, microbatches: int) -> NDArray
     table[:, :, 1] = table[:, :, 1] * pp + np.arange(pp)[:, None]
     table.setflags(write=False)
     return table
+
+
+def needed_pass(kind: int, chunk: int, chunks: int) -> tuple[int, int] | None:
+    """Return the pass and the chunk whose result a pass of a microbatch needs."""
+    if kind == FORWARD:
+        return (FORWARD, chunk - 1) if chunk else None
+    if kind == WEIGHT:
+        return BACKWARD, chunk
+    return (BACKWARD, chunk + 1) if chunk < chunks - 1 else (FORWARD, chunk)

@@ -20,7 +20,7 @@ from charllm.layout.grid import GROUPS, Grid, cached_groups
 from charllm.spec.parallelism import Parallelism
 from charllm.timeline.engine import Floats, compiled
 from charllm.timeline.passes import ChunkPasses, Item
-from charllm.timeline.schedules import BACKWARD, FORWARD, WEIGHT, order_arrays
+from charllm.timeline.schedules import BACKWARD, FORWARD, WEIGHT, needed_pass, order_arrays
 from charllm.timeline.step_time import finish_step, hop_seconds, time_step
 from charllm.workload.step import Step
 
@@ -140,7 +140,7 @@ def order_turns(schedule: str, pp: int, vpp: int, microbatches: int) -> Turns:
         before = len(turns)
         for stage, order in enumerate(orders):
             for kind, chunk, microbatch in order[places[stage] :]:
-                needs = _needs(kind, chunk, chunks)
+                needs = needed_pass(kind, chunk, chunks)
                 source = turn_of.get((*needs, microbatch)) if needs else NOWHERE
                 if source is None:
                     break
@@ -153,15 +153,6 @@ def order_turns(schedule: str, pp: int, vpp: int, microbatches: int) -> Turns:
         if len(turns) == before:
             raise ValueError(f"the schedule waits for itself after {before} passes")
     return Turns(*np.array(turns, dtype=np.int64).T.copy())
-
-
-def _needs(kind: int, chunk: int, chunks: int) -> tuple[int, int] | None:
-    """Return the pass and the chunk whose result a pass of a microbatch needs."""
-    if kind == FORWARD:
-        return (FORWARD, chunk - 1) if chunk else None
-    if kind == WEIGHT:
-        return BACKWARD, chunk
-    return (BACKWARD, chunk + 1) if chunk < chunks - 1 else (FORWARD, chunk)
 
 
 def _next(kind: int, chunk: int, chunks: int) -> int:

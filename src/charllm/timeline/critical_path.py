@@ -1,7 +1,7 @@
 """Which passes a step waits for: the chain from its last pass back to its first, each link what the next waited for.
 
 A pass begins when its stage is free (after the pass before it, and its send where sends block) or when its input is
-there (after the neighbour's pass and the transfer), whichever is later; the later one is on the path. Shortening what is
+there (after the neighbour's pass and the transfer); the later of both is on the path. Shortening what is
 not on the path does not shorten the step.
 
 Ignores: the end of the step (exchange, update), which follows the path on every stage; launches, which count to the

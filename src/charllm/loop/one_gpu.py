@@ -80,7 +80,7 @@ class Player:
         state[0, play.AIR_C] = inlet_c
         state[0, play.TEMPERATURE] = inlet_c + float(np.sum(rises))
         boxes = int(longest_s / self.box_s) + 8
-        self.bench = play.Bench(
+        self.rig = play.Rig(
             state, np.zeros((1, play.SUMS)), board_constants(gpu), self.limits,
             np.ascontiguousarray(net.resistance_k_per_w[0]), np.exp(-self.box_s / net.time_s[0]),
             np.zeros((1, boxes, 3)), np.zeros(boxes), np.ones(1),
@@ -89,14 +89,14 @@ class Player:
 
     def clear(self) -> None:
         """Begin to add up anew."""
-        self.bench.sums[:] = 0.0
-        self.bench.sums[0, play.COLD_C] = np.inf
+        self.rig.sums[:] = 0.0
+        self.rig.sums[0, play.COLD_C] = np.inf
         self.began_s = self.time_s
 
     def spend(self, rows: Iterable[Floats], least_s: float = 0.0) -> None:
         """Work through rows in order."""
         for row in rows:
-            play.spend(self.bench, 0, row, least_s)
+            play.spend(self.rig, 0, row, least_s)
 
     def wait(self, seconds_s: float, polling_fraction: float = 0.0) -> None:
         """Do nothing for a time, or poll on some multiprocessors."""
@@ -107,12 +107,12 @@ class Player:
     @property
     def time_s(self) -> float:
         """Its time so far."""
-        return float(self.bench.state[0, play.TIME])
+        return float(self.rig.state[0, play.TIME])
 
     def seen(self) -> Alone:
         """Return what was added up since it was last cleared."""
-        sums, length_s = self.bench.sums[0], self.time_s - self.began_s
-        boxes = self.bench.series[0, int(self.began_s / self.box_s) : int(self.time_s / self.box_s)]
+        sums, length_s = self.rig.sums[0], self.time_s - self.began_s
+        boxes = self.rig.series[0, int(self.began_s / self.box_s) : int(self.time_s / self.box_s)]
         return Alone(
             length_s,
             float(sums[play.ENERGY] / length_s),

@@ -34,7 +34,7 @@ TOTALS = (ENERGY, CLOCK_S, CLOCK2_S, *range(HEAT_S, SUMS))
 SHORTEST_S = 1e-12
 
 
-class Bench(NamedTuple):
+class Rig(NamedTuple):
     """GPUs at work: what they are, how they stand, and what is written down of them."""
 
     state: Floats
@@ -56,9 +56,9 @@ class Bench(NamedTuple):
 
 
 @jit
-def spend(bench: Bench, gpu: int, row: Floats, least_s: float) -> None:
+def spend(rig: Rig, gpu: int, row: Floats, least_s: float) -> None:
     """Let one GPU do one slice, however often its clock moves meanwhile; `least_s` bounds its length from below."""
-    mine, total, board, limits = bench.state[gpu], bench.sums[gpu], bench.board, bench.limits
+    mine, total, board, limits = rig.state[gpu], rig.sums[gpu], rig.board, rig.limits
     working = row[MATRIX] + row[OTHER] + row[BOARD_J] + row[CORE_J] + row[MATRIX_J] > 0
     left = 1.0
     while left > SHORTEST_S:
@@ -93,20 +93,20 @@ def spend(bench: Bench, gpu: int, row: Floats, least_s: float) -> None:
             total[POWER_S + cause - 1] += step_s
             total[POWER_LOSS + cause - 1] += max(0.0, limits.clock_max_hz - clock) * step_s
         if mine[BOX_LEFT] <= SHORTEST_S:
-            end_box(bench, gpu, standing)
+            end_box(rig, gpu, standing)
 
 
 @jit
-def end_box(bench: Bench, gpu: int, standing_w: float) -> None:
+def end_box(rig: Rig, gpu: int, standing_w: float) -> None:
     """Close a box of power: warm the die, move the clock, write it down."""
-    mine, total, limits = bench.state[gpu], bench.sums[gpu], bench.limits
+    mine, total, limits = rig.state[gpu], rig.sums[gpu], rig.limits
     box_s = limits.tick_s
     box_w, heat_w = mine[BOX_J] / box_s, mine[BOX_HEAT_J] / box_s
     mine[BOX_J] = mine[BOX_HEAT_J] = 0.0
     temperature = mine[AIR_C]
-    for pole in range(len(bench.resistance)):
-        target = heat_w * bench.resistance[pole]
-        mine[POLES + pole] = target + (mine[POLES + pole] - target) * bench.decay[pole]
+    for pole in range(len(rig.resistance)):
+        target = heat_w * rig.resistance[pole]
+        mine[POLES + pole] = target + (mine[POLES + pole] - target) * rig.decay[pole]
         temperature += mine[POLES + pole]
     mine[TEMPERATURE] = temperature
     total[HOT_C] = max(total[HOT_C], temperature)
@@ -119,20 +119,20 @@ def end_box(bench: Bench, gpu: int, standing_w: float) -> None:
     mine[CAUSE] = cause
     mine[BOX_LEFT] = box_s
     box = int(mine[TIME] / box_s + 0.5) - 1
-    if 0 <= box < len(bench.cluster):
-        bench.cluster[box] += bench.weights[gpu % len(bench.weights)] * box_w
-        if gpu < len(bench.series):
-            bench.series[gpu, box, 0], bench.series[gpu, box, 1] = box_w, temperature
-            bench.series[gpu, box, 2] = mine[CLOCK]
+    if 0 <= box < len(rig.cluster):
+        rig.cluster[box] += rig.weights[gpu % len(rig.weights)] * box_w
+        if gpu < len(rig.series):
+            rig.series[gpu, box, 0], rig.series[gpu, box, 1] = box_w, temperature
+            rig.series[gpu, box, 2] = mine[CLOCK]
 
 
 @jit
 def play_step(
-    bench: Bench, turns: Ints, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints, offsets: Ints,
+    rig: Rig, turns: Ints, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints, offsets: Ints,
     tail: Floats,
 ) -> float:  # fmt: skip
     """Play one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions."""
-    state, positions = bench.state, len(bench.weights)
+    state, positions = rig.state, len(rig.weights)
     end = np.full((len(turns) + 1, positions), state[0, TIME])
     waiting = np.zeros(slices.table.shape[1])
     waiting[POLL] = tail[0, 0, POLL]
@@ -141,24 +141,24 @@ def play_step(
         for at in range(positions):
             wait = end[turns[turn, 2], at] + moved_s[turn] - state[base + at, TIME]
             if wait > 0:
-                bench.sums[base + at, INPUT_WAIT] += wait
-                spend(bench, base + at, waiting, wait)
+                rig.sums[base + at, INPUT_WAIT] += wait
+                spend(rig, base + at, waiting, wait)
         for span in range(slices.first[program], slices.first[program + 1]):
             for _ in range(slices.spans[span, 2]):
                 for item in range(slices.spans[span, 0], slices.spans[span, 1]):
                     for at in range(positions):
-                        spend(bench, base + at, slices.table[item], 0.0)
+                        spend(rig, base + at, slices.table[item], 0.0)
                     if slices.meets[item]:
-                        meet(bench, slices.meets[item], members, offsets, base, waiting)
+                        meet(rig, slices.meets[item], members, offsets, base, waiting)
         for at in range(positions):
             end[turn, at] = state[base + at, TIME]
             if sent_s[turn] > 0:
-                spend(bench, base + at, waiting, sent_s[turn])
-    return float(finish(bench, tail, waiting))
+                spend(rig, base + at, waiting, sent_s[turn])
+    return float(finish(rig, tail, waiting))
 
 
 @jit
-def meet(bench: Bench, mask: int, members: Ints, offsets: Ints, base: int, waiting: Floats) -> None:
+def meet(rig: Rig, mask: int, members: Ints, offsets: Ints, base: int, waiting: Floats) -> None:
     """Let the members of each group that a slice's collectives join wait for the last of them."""
     for group in range(len(offsets)):
         if not mask >> group & 1:
@@ -169,24 +169,24 @@ def meet(bench: Bench, mask: int, members: Ints, offsets: Ints, base: int, waiti
                 continue
             latest = 0.0
             for at in own:
-                latest = max(latest, bench.state[base + at, TIME])
+                latest = max(latest, rig.state[base + at, TIME])
             for at in own:
-                wait = latest - bench.state[base + at, TIME]
+                wait = latest - rig.state[base + at, TIME]
                 if wait > 0:
-                    bench.sums[base + at, GROUP_WAIT] += wait
-                    spend(bench, base + at, waiting, wait)
+                    rig.sums[base + at, GROUP_WAIT] += wait
+                    spend(rig, base + at, waiting, wait)
 
 
 @jit
-def finish(bench: Bench, tail: Floats, waiting: Floats) -> float:
+def finish(rig: Rig, tail: Floats, waiting: Floats) -> float:
     """Wait for the last GPU, then exchange, update and end the step together: `tail[stage, part]` are slices."""
     latest = 0.0
-    for gpu in range(len(bench.state)):
-        latest = max(latest, bench.state[gpu, TIME])
-    for gpu in range(len(bench.state)):
-        wait = latest - bench.state[gpu, TIME]
-        bench.sums[gpu, INPUT_WAIT] += wait
-        spend(bench, gpu, waiting, wait)
+    for gpu in range(len(rig.state)):
+        latest = max(latest, rig.state[gpu, TIME])
+    for gpu in range(len(rig.state)):
+        wait = latest - rig.state[gpu, TIME]
+        rig.sums[gpu, INPUT_WAIT] += wait
+        spend(rig, gpu, waiting, wait)
         for part in range(tail.shape[1]):
-            spend(bench, gpu, tail[gpu // len(bench.weights), part], 0.0)
-    return float(bench.state[0, TIME])
+            spend(rig, gpu, tail[gpu // len(rig.weights), part], 0.0)
+    return float(rig.state[0, TIME])

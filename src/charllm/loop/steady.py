@@ -230,7 +230,7 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
     state[:, play.AIR_C] = machine.run.cluster.cooling.inlet_c + sink_k
     state[:, play.TEMPERATURE] = state[:, play.AIR_C] + state[:, play.POLES :].sum(axis=1)
     state[:, play.TIME] = 0.0
-    bench = play.Bench(
+    rig = play.Rig(
         state,
         sums,
         machine.board,
@@ -244,7 +244,7 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
     ended_s = 0.0
     for _ in range(repeats):
         ended_s = play.play_step(
-            bench, machine.turns, machine.moved_s, machine.sent_s, machine.slices, machine.fold.members,
+            rig, machine.turns, machine.moved_s, machine.sent_s, machine.slices, machine.fold.members,
             machine.fold.offsets, machine.tail,
         )  # fmt: skip
     sums[:, list(play.TOTALS)] /= repeats

@@ -59,6 +59,7 @@ def predict(run: RunSpec, *, ignore_memory: bool = False) -> Simulation:
         timed = close_times(machine, priced, played)
         metrics.update(time_metrics(step, timed, traffic))
         metrics.update(power_metrics(machine, played))
+        warnings += _heat_warnings(run, metrics)
     if not metrics["fits"]:
         warnings.append(explain_misfit(run, worst))
     if missing(metrics):
@@ -73,6 +74,17 @@ def predict(run: RunSpec, *, ignore_memory: bool = False) -> Simulation:
         warnings=warnings,
     )
     return Simulation(result, step, timed, machine, played)
+
+
+def _heat_warnings(run: RunSpec, metrics: dict[str, Any]) -> list[str]:
+    """Say where heat goes beyond what boards were ever seen at."""
+    lost, margin_k = metrics["clock_loss_fraction"]["thermal"], metrics["margin_to_slowdown_k"]
+    if margin_k < 0:
+        limit_c = run.cluster.gpu.slowdown_temperature_c
+        return [
+            f"temperature: {-margin_k:.0f} K above the {limit_c:g} C at which clocks are cut; a real GPU may switch off"
+        ]
+    return ["temperature: clocks are lost to heat, how steeply is assumed: no board was read there"] if lost > 0 else []
 
 
 def uncapped(step: Step) -> Step:

@@ -34,3 +34,19 @@ def test_versions_and_catalog_are_recorded() -> None:
 def test_the_first_word_of_a_source_is_its_standing() -> None:
     assert standing("datasheet: a page") == "datasheet"
     assert standing("my own guess") == "given"
+
+
+def test_constants_of_a_board_say_where_they_come_from() -> None:
+    measured, scaled = (
+        figure_sources(resolve_run({"model": "llama3-8b", "cluster": cluster})) for cluster in ("h200x8", "mi300x8")
+    )
+    assert measured["cluster.node.gpu.power.flop_j"].startswith("measured")
+    assert measured["cluster.node.gpu.heat.die_resistance_k_per_w"].startswith("measured")
+    assert scaled["cluster.node.gpu.power.instruction_j"].startswith("assumed")
+
+
+def test_a_constant_of_a_board_that_was_given_says_so() -> None:
+    cluster = {"base": "h200x8", "node": {"base": "hgx-h200", "gpu": {"base": "h200", "power": {"flop_pj": 1.0}}}}
+    sources = figure_sources(resolve_run({"model": "llama3-8b", "cluster": cluster}))
+    assert sources["cluster.node.gpu.power.flop_j"] == "given"
+    assert sources["cluster.node.gpu.power.cache_byte_j"].startswith("measured")

@@ -4,8 +4,9 @@ import platform
 from typing import Any
 
 from charllm import __version__
-from charllm.catalog.tables import SOURCE_KINDS, catalog_hash, entries
+from charllm.catalog.tables import PARTS, SOURCE_KINDS, catalog_hash, entries
 from charllm.spec.fields import rules
+from charllm.spec.hardware import Gpu
 from charllm.spec.run import RunSpec
 
 STANDINGS = (
@@ -18,6 +19,8 @@ STANDINGS = (
     "assumed",
     "given",
 )
+
+SCALED = "assumed: scaled from an H200 (catalog/scale.py), or the board's default"
 
 
 def describe_provenance(run: RunSpec) -> dict[str, Any]:
@@ -61,6 +64,19 @@ def figure_sources(run: RunSpec) -> dict[str, str]:
                 found[f"{path}.{name}"] = entry.sources[name]
             elif entry is None or (name in entry.values and not _same(entry.values[name], value)):
                 found[f"{path}.{name}"] = "given"
+    return {**found, **_board_sources(node.gpu)}
+
+
+def _board_sources(gpu: Gpu) -> dict[str, str]:
+    """Return the source of each constant of a GPU's board; what no figure is known for was scaled from an H200."""
+    entry = entries("gpus").get(gpu.name)
+    found = {}
+    for part in PARTS:
+        known = entry.values.get(part, {}) if entry else {}
+        for name in rules(type(getattr(gpu, part))):
+            source = entry.sources.get(f"{part}.{name}", SCALED) if entry else SCALED
+            same = name not in known or _same(known[name], getattr(getattr(gpu, part), name))
+            found[f"cluster.node.gpu.{part}.{name}"] = source if same else "given"
     return found
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from charllm.clocks.governor import CAUSES
 from charllm.heat.chassis import fan_power_w, node_power_w
+from charllm.heat.network import network
 from charllm.layout.placement import place_ranks
 from charllm.loop import play
 from charllm.loop.steady import Machine, Played
@@ -97,12 +98,13 @@ def gpu_signals(machine: Machine, played: Played) -> dict[str, Floats]:
 
 
 def node_rows(machine: Machine, played: Played) -> list[dict[str, Any]]:
-    """Describe every node: its power, and how far its GPUs' temperatures lie apart."""
+    """Describe every node: its power, how far its GPUs' temperatures lie apart, and the most that upstream heat adds."""
     cluster = machine.run.cluster
     shape = (cluster.nodes, cluster.node.gpus)
     power = (played.sums[:, play.ENERGY] / played.step_time_s)[machine.stand_ins].reshape(shape)
     degrees = (played.sums[:, play.HEAT_S] / played.step_time_s)[machine.stand_ins].reshape(shape)
     whole = node_power_w(power, cluster.node, cluster.cooling)
+    preheat_k = power @ network(cluster.node, cluster.cooling).air_k_per_w.T
     return [
         {
             "node": node,
@@ -110,6 +112,7 @@ def node_rows(machine: Machine, played: Played) -> list[dict[str, Any]]:
             "gpu_power_mean_w": float(power[node].sum()),
             "temperature_spread_k": float(np.ptp(degrees[node])),
             "temperature_mean_c": float(degrees[node].mean()),
+            "preheat_k": float(preheat_k[node].max()),
         }
         for node in range(cluster.nodes)
     ]

@@ -53,6 +53,8 @@ def render_clocks(run: RunSpec, result: RunResult) -> str:
         if loss > 0
     ]
     spread = f", GPUs of a node {metrics['temperature_spread_node_k']:.1f} K apart" if run.cluster.node.gpus > 1 else ""
+    preheat_k = max(node["preheat_k"] for node in result.nodes)
+    spread += f" ({preheat_k:.1f} K of a rear one are preheat, which is assumed)" if preheat_k > 0 else ""
     return (
         f"Clock {metrics['clock_mean_hz'] / MEGA:.0f} of {run.cluster.gpu.clock_max_hz / MEGA:.0f} MHz, held back by "
         f"{', '.join(lost) or 'nothing'}; {metrics['temperature_mean_c']:.1f} C, hottest "

@@ -98,7 +98,7 @@ def gpu_signals(machine: Machine, played: Played) -> dict[str, Floats]:
 
 
 def node_rows(machine: Machine, played: Played) -> list[dict[str, Any]]:
-    """Describe every node: its power, how far its GPUs' temperatures lie apart, and the most that upstream heat adds."""
+    """Describe every node: its power, how far its GPUs' temperatures lie apart, the most that preheat adds."""
     cluster = machine.run.cluster
     shape = (cluster.nodes, cluster.node.gpus)
     power = (played.sums[:, play.ENERGY] / played.step_time_s)[machine.stand_ins].reshape(shape)

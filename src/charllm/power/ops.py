@@ -17,15 +17,16 @@ TILE_OUTPUTS = 128 * 256
 CACHE_LOW_FRACTION, CACHE_HIGH_FRACTION = 0.48, 0.87
 """Share of the last-level cache below which operands stay in it, and above which none of them do."""
 INSTRUCTIONS_PER_BYTE = {
-    "norm": 7.3,
-    "elementwise": 3.9,
-    "optimizer": 1.3,
-    "cast": 3.2,
+    "norm": 3.4,
+    "elementwise": 3.7,
+    "optimizer": 1.4,
+    "cast": 2.6,
     "permute": 0.8,
-    "embedding": 0.6,
-    "loss": 7.4,
+    "embedding": 0.9,
+    "loss": 0.9,
 }
-"""Derived: thread instructions of a kind of stream for each byte it moves, from the same ops."""
+"""Derived: thread instructions for each byte at the rate streams are priced at, so that they draw what kernels of their
+kind were read at (560 to 740 W on an H200), whatever share of the bandwidth those reached."""
 
 
 def reread_bytes(gpu: Gpu, batch: int, m: int, n: int, k: int, operand_bytes: float) -> float:

@@ -16,7 +16,8 @@ from charllm.loop.steady import MOST_PLAYS, play_to_steady, start_state
 from charllm.spec.request import merge
 from tests.loop.runs import GPT3, REPLICAS, cooled, done, ran, under
 
-SAME = 0.003
+SAME, SAME_HOT = 0.003, 0.01
+"""Where heat cuts clocks, they hunt around the limit."""
 HOT = {**GPT3, "cluster": {"base": "h200x32", "cooling": {"inlet_c": 50.0}}}
 
 
@@ -26,8 +27,9 @@ def test_the_loop_converges_to_the_same_from_any_start(power_w: float, clock_fra
     found = ran(base={"one replica": GPT3, "replicas": REPLICAS, "hot": HOT}[name])
     again = play_to_steady(found.machine, start_state(found.machine, power_w, clock_fraction))
     assert again.plays < MOST_PLAYS or name == "hot"
-    assert again.step_time_s == pytest.approx(found.played.step_time_s, rel=SAME)
-    assert again.sums[:, play.ENERGY].sum() == pytest.approx(found.played.sums[:, play.ENERGY].sum(), rel=SAME)
+    same = SAME_HOT if name == "hot" else SAME
+    assert again.step_time_s == pytest.approx(found.played.step_time_s, rel=same)
+    assert again.sums[:, play.ENERGY].sum() == pytest.approx(found.played.sums[:, play.ENERGY].sum(), rel=same)
     assert again.sink_k == pytest.approx(found.played.sink_k, abs=0.3)
 
 

@@ -1,15 +1,16 @@
 """The chain of passes that a step waits for."""
 
 import itertools
+from typing import Any
 
 import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.spec.request import merge
-from charllm.timeline.critical_path import critical_path, share_path
+from charllm.timeline.critical_path import Link, critical_path, share_path
 from charllm.timeline.schedules import BACKWARD, FORWARD
-from charllm.timeline.step_time import time_step
-from charllm.workload.step import build_step
+from charllm.timeline.step_time import StepTime, time_step
+from charllm.workload.step import Step, build_step
 
 BASE = {
     "model": "gpt3-175b",
@@ -17,7 +18,7 @@ BASE = {
     "parallelism": {"tp": 8, "pp": 4},
     "training": {"global_batch_size": 16},
 }
-SCHEDULES = {
+SCHEDULES: dict[str, dict[str, Any]] = {
     "1f1b": {},
     "gpipe": {"parallelism": {"schedule": "gpipe"}},
     "interleaved": {"parallelism": {"vpp": 3}},
@@ -26,7 +27,7 @@ SCHEDULES = {
 }
 
 
-def path_of(changes: dict) -> tuple:
+def path_of(changes: dict[str, Any]) -> tuple[Step, StepTime, list[Link]]:
     step = build_step(resolve_run(merge(BASE, changes)))
     timed = time_step(step)
     return step, timed, critical_path(step, timed)

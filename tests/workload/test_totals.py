@@ -83,6 +83,13 @@ def test_gradients_may_be_reduced_in_16_bits() -> None:
     assert sent.axis_bytes["dp"] == pytest.approx(32 * ALL_WEIGHTS * 2 * 2 * 31 / 32)
 
 
+@pytest.mark.parametrize(("asked", "element_bytes"), [(None, 2), ("fp32", 4)], ids=["as they accumulate", "asked"])
+def test_fp16_gradients_are_reduced_in_16_bits_unless_asked_otherwise(asked: str | None, element_bytes: int) -> None:
+    changes = {"precision": "fp16", **({"reduce_precision": asked} if asked else {})}
+    sent = traffic({"dp": 32, "zero": 0}, training=changes)
+    assert sent.axis_bytes["dp"] == pytest.approx(32 * ALL_WEIGHTS * 2 * element_bytes * 31 / 32)
+
+
 def test_sharded_weights_are_gathered_twice_and_reduced_each_microbatch() -> None:
     sent = traffic({"dp": 32}, framework="fsdp", training={"global_batch_size": 64})
     per_microbatch = ALL_WEIGHTS * (2 + 2 + 4) * 31 / 32

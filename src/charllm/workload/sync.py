@@ -17,9 +17,14 @@ def stage_weights(step: Step, stage: int) -> Weights:
 
 
 def reduce_bytes(step: Step) -> float:
-    """Return the bytes of one gradient element on the wire."""
-    asked = step.run.training.reduce_precision or step.run.framework.reduce_precision
-    return 4.0 if asked == "fp32" else 2.0
+    """Return the bytes of one gradient element on the wire.
+
+    With fp16's loss scaling gradients are reduced as they accumulate, in 16 bits, unless asked otherwise. Source:
+    Megatron-LM sets accumulate_allreduce_grads_in_fp32 by itself with bf16 only.
+    """
+    training = step.run.training
+    default = "fp16" if training.precision == "fp16" else step.run.framework.reduce_precision
+    return 4.0 if (training.reduce_precision or default) == "fp32" else 2.0
 
 
 def stored_bytes(step: Step) -> float:

@@ -40,7 +40,7 @@ def clock_hz(gpu: Gpu, cap_w: float, activity_j: float) -> float:
 def power_w(gpu: Gpu, hz: float, activity_j: float) -> float:
     """Return board power of a workload that takes some joules a cycle."""
     resting = standing_w(gpu.power, gpu.clock_max_hz, hz, TEMPERATURE_C) + gpu.power.active_w
-    return resting + activity_j * hz * voltage(gpu.power, hz) ** 2
+    return float(resting + activity_j * hz * voltage(gpu.power, hz) ** 2)
 
 
 def fit_activity(gpu: Gpu, read: Mapping[int, float], over_highest: bool) -> float:

@@ -59,7 +59,7 @@ def play_rows(path: str) -> list[Row]:
         timed = time_step(step)
         machine = build_machine(step, timed)
         played = play_to_steady(machine)
-        weights = np.tile(machine.weights, run.parallelism.pp)
+        weights = np.tile(machine.fold.weights, run.parallelism.pp)
         clock_hz = float(np.average(played.sums[:, play.CLOCK_S], weights=weights) / played.step_time_s)
         gpu = run.cluster.gpu
         found.append(

@@ -41,7 +41,7 @@ def test_energy_is_the_integral_of_power(case: str) -> None:
 def test_the_cluster_draws_what_its_gpus_draw(base: dict[str, Any]) -> None:
     found = ran(base=base)
     machine, played = found.machine, found.played
-    weights = np.tile(machine.weights, machine.run.parallelism.pp)
+    weights = np.tile(machine.fold.weights, machine.run.parallelism.pp)
     together_w = (weights[:, None] * played.series[:, :, 0]).sum(axis=0)
     assert played.cluster_w == pytest.approx(together_w, rel=1e-9)
     assert weights.sum() == machine.run.cluster.gpus

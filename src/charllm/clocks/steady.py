@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from charllm.clocks.governor import Limits, limits_of
+from charllm.power.board import standing_w, working_w
 from charllm.power.kernels import (
     KernelEnergies,
     KernelTimes,
@@ -23,7 +24,6 @@ from charllm.power.kernels import (
     matrix_clock_hz,
     time_kernels,
 )
-from charllm.spec.board import Power
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import Conditions
 
@@ -108,17 +108,6 @@ def board_w(
     gpu: Gpu, energies: KernelEnergies, seconds: Floats, clock_hz: Floats, matrix_hz: Floats, temperature_c: Floats,
     silicon: float | Floats,
 ) -> Floats:  # fmt: skip
-    """Return board power (power/board.py) of kernels as arrays."""
-    power = gpu.power
-    core, matrix = voltages(power, clock_hz) ** 2, voltages(power, matrix_hz) ** 2
-    level = clock_hz / gpu.clock_max_hz * core / voltages(power, np.asarray(gpu.clock_max_hz)) ** 2
-    leaking = power.leakage_w_per_k * (temperature_c - power.reference_c)
-    standing = power.static_w + leaking + power.context_w * level + power.active_w
-    on_die = silicon * (matrix * energies.matrix_j + core * energies.core_j)
-    return np.asarray(standing + (on_die + energies.board_j) / seconds)
-
-
-def voltages(power: Power, clock_hz: Floats) -> Floats:
-    """Return the core's voltage at many clocks."""
-    slope = 1 + power.voltage_slope_per_hz * (clock_hz - power.voltage_reference_hz)
-    return np.maximum(power.voltage_floor_fraction, slope)
+    """Return the board's power while kernels follow each other."""
+    standing = standing_w(gpu.power, gpu.clock_max_hz, clock_hz, temperature_c)
+    return np.asarray(standing + working_w(gpu.power, energies, seconds, clock_hz, matrix_hz, silicon))

@@ -67,6 +67,7 @@ def spend(rig: Rig, gpu: int, row: Floats, least_s: float) -> None:
         length_s = max(row[MATRIX] / matrix_clock + row[OTHER] / clock + row[FIXED], row[HOST], least_s)
         if length_s <= SHORTEST_S:
             break
+        # The equation of power/board.py, written out for machine code; a test holds both together.
         volts = max(board[FLOOR], 1 + board[SLOPE] * (clock - board[REFERENCE_HZ]))
         matrix_volts = max(board[FLOOR], 1 + board[SLOPE] * (matrix_clock - board[REFERENCE_HZ]))
         top_volts = max(board[FLOOR], 1 + board[SLOPE] * (board[MAX_HZ] - board[REFERENCE_HZ]))

@@ -22,7 +22,7 @@ SWING_HZ = (0.1, 3.0)
 def power_metrics(machine: Machine, played: Played) -> dict[str, Any]:
     """Return every metric of watts, degrees and hertz of one step."""
     run, sums, step_s = machine.run, played.sums, played.step_time_s
-    weights = np.tile(machine.weights, run.parallelism.pp)
+    weights = np.tile(machine.fold.weights, run.parallelism.pp)
     gpu = run.cluster.gpu
     power_w = sums[:, play.ENERGY] / step_s
     energy_j = float(np.sum(weights * sums[:, play.ENERGY]))
@@ -126,11 +126,11 @@ def close_times(machine: Machine, timed: StepTime, played: Played) -> StepTime:
     """
     degrees = machine.run.parallelism
     ratio = played.step_time_s / timed.step_time_s
-    by_stage = played.sums.reshape(degrees.pp, len(machine.weights), play.SUMS)
+    by_stage = played.sums.reshape(degrees.pp, len(machine.fold.weights), play.SUMS)
     stages = []
     for stage, labels in enumerate(timed.stages):
         closed = dict(labels)
-        busy_s = float(np.average(by_stage[stage, :, play.BUSY], weights=machine.weights))
+        busy_s = float(np.average(by_stage[stage, :, play.BUSY], weights=machine.fold.weights))
         longer_s = busy_s - machine.open_busy_s[stage]
         computing = labels["compute"] + labels["recompute"]
         factor = max(0.05, (computing + longer_s) / computing) if computing else 1.0
@@ -152,8 +152,8 @@ def close_times(machine: Machine, timed: StepTime, played: Played) -> StepTime:
 
 def stage_series(machine: Machine, played: Played) -> Floats:
     """Return the signals of the first played GPU of each stage, as many as are kept: [stage, box, signal]."""
-    kept = min(machine.run.parallelism.pp, -(-len(played.series) // len(machine.weights)))
-    return played.series[: kept * len(machine.weights) : len(machine.weights)]
+    kept = min(machine.run.parallelism.pp, -(-len(played.series) // len(machine.fold.weights)))
+    return played.series[: kept * len(machine.fold.weights) : len(machine.fold.weights)]
 
 
 def tabulate_signals(machine: Machine, played: Played) -> dict[str, list[Any]]:

@@ -16,6 +16,7 @@ from charllm.layout.grid import GROUPS
 from charllm.power.ops import op_energy
 from charllm.spec.run import RunSpec
 from charllm.timeline.engine import Floats
+from charllm.timeline.generate import CHANNELS
 from charllm.timeline.passes import Item, Pass
 from charllm.timeline.schedules import order_arrays
 from charllm.timeline.step_time import StepTime
@@ -24,8 +25,6 @@ from charllm.workload.op import Op, is_communication
 SLICE_S = 0.005
 LEAST_STALL_S = 5e-9
 """Less is rounding."""
-CHANNELS = 24
-"""Assumed: multiprocessors that poll while a collective runs, as in timeline/generate.py."""
 MATRIX, OTHER, FIXED, HOST, MATRIX_J, CORE_J, BOARD_J, POLL = range(8)
 """Columns of a slice: cycles of matrix units, other cycles, seconds, least seconds, joules, share of polling blocks."""
 COLUMNS = 8

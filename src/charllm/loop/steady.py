@@ -19,12 +19,13 @@ from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.loop import play
 from charllm.loop.fold import Fold, fold_run
-from charllm.loop.slices import BOARD_J, CHANNELS, COLUMNS, CORE_J, FIXED, MATRIX_J, POLL, Slices, cut_passes
+from charllm.loop.slices import BOARD_J, COLUMNS, CORE_J, FIXED, MATRIX_J, POLL, Slices, cut_passes
 from charllm.power.board import Energy
 from charllm.power.ops import op_energy
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import RunSpec
 from charllm.timeline.engine import Floats
+from charllm.timeline.generate import CHANNELS
 from charllm.timeline.step_time import StepTime, hop_seconds
 from charllm.timeline.unfolded import order_turns
 from charllm.workload.step import Step
@@ -80,7 +81,6 @@ class Machine(NamedTuple):
     limits: Limits
     resistance: Floats
     decay: Floats
-    weights: Floats
     gpus: Ints
     """[played] its GPU in the cluster."""
     stand_ins: Ints
@@ -100,7 +100,7 @@ def build_machine(step: Step, timed: StepTime) -> Machine:
     turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
     hop_s = np.append(hop_seconds(step, CALIBRATION), 0.0)
     limits, net = limits_of(gpu, run.conditions), network(run.cluster.node, run.cluster.cooling)
-    box_s = limits.tick_s
+    tail = np.array([_tail(step, timed, stage) for stage in range(degrees.pp)])
     played, stand_ins = _places(run, fold)
     return Machine(
         run=run,
@@ -110,25 +110,23 @@ def build_machine(step: Step, timed: StepTime) -> Machine:
         turns=np.stack([turns.stage, turns.program, turns.source], axis=1),
         moved_s=hop_s[turns.hop_in],
         sent_s=hop_s[turns.hop_out] * ("pp" not in degrees.overlap),
-        tail=np.array([_tail(step, timed, stage) for stage in range(degrees.pp)]),
+        tail=tail,
         board=board_constants(gpu),
         limits=limits,
         resistance=np.ascontiguousarray(net.resistance_k_per_w[0, :SINK]),
-        decay=np.exp(-box_s / net.time_s[0, :SINK]),
-        weights=fold.weights,
+        decay=np.exp(-limits.tick_s / net.time_s[0, :SINK]),
         gpus=played,
         stand_ins=stand_ins,
         silicon=_silicon(run, played),
         brake_hz=_brake_hz(run, played, limits),
-        open_busy_s=np.array([_busy_s(step, timed, stage) for stage in range(degrees.pp)]),
+        open_busy_s=np.array([_busy_s(timed, stage, tail[stage]) for stage in range(degrees.pp)]),
     )
 
 
-def _busy_s(step: Step, timed: StepTime, stage: int) -> float:
+def _busy_s(timed: StepTime, stage: int, tail: Floats) -> float:
     """Return how long a stage works in a step: its passes, with what the host holds up, and exchange and update."""
-    events, tail = timed.events, _tail(step, timed, stage)
     working = tail[(tail[:, CORE_J] > 0) | (tail[:, BOARD_J] > 0), FIXED]
-    return float(np.sum(events.end_s[stage] - events.start_s[stage]) + np.sum(working))
+    return float(np.sum(timed.events.end_s[stage] - timed.events.start_s[stage]) + np.sum(working))
 
 
 def board_constants(gpu: Gpu) -> Floats:
@@ -239,7 +237,7 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
         machine.decay,
         series,
         cluster_w,
-        machine.weights,
+        machine.fold.weights,
     )
     ended_s = 0.0
     for _ in range(repeats):

@@ -9,9 +9,27 @@ one op 0.38 +- 0.03; idle and context levels read on the same boards.
 Ignores: operand values beyond random and zeros; hot spots; conversion losses that grow with current.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from charllm.spec.board import Power
+
+
+class Joules(Protocol):
+    """What work takes, as numbers or as arrays of many pieces of it."""
+
+    @property
+    def matrix_j(self) -> Any:
+        """In matrix units, at the reference voltage."""
+
+    @property
+    def core_j(self) -> Any:
+        """Elsewhere on the die, at the reference voltage."""
+
+    @property
+    def board_j(self) -> Any:
+        """In memory and links."""
 
 
 class Energy(NamedTuple):
@@ -29,19 +47,26 @@ class Energy(NamedTuple):
         return Energy(*(mine + times * theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-def voltage(power: Power, clock_hz: float) -> float:
-    """Return the core's voltage over that at the reference clock."""
-    return max(power.voltage_floor_fraction, 1 + power.voltage_slope_per_hz * (clock_hz - power.voltage_reference_hz))
+def voltage(power: Power, clock_hz: Any) -> Any:
+    """Return the core's voltage over that at the reference clock; of one clock or of many."""
+    rising = 1 + power.voltage_slope_per_hz * (clock_hz - power.voltage_reference_hz)
+    return np.maximum(power.voltage_floor_fraction, rising)
 
 
-def standing_w(power: Power, clock_max_hz: float, clock_hz: float, temperature_c: float) -> float:
+def standing_w(power: Power, clock_max_hz: float, clock_hz: Any, temperature_c: Any) -> Any:
     """Return what a board with a context draws before any work: static, leakage, clocks."""
     level = (voltage(power, clock_hz) / voltage(power, clock_max_hz)) ** 2
     leaking = power.leakage_w_per_k * (temperature_c - power.reference_c)
     return power.static_w + leaking + power.context_w * clock_hz / clock_max_hz * level
 
 
-def working_w(power: Power, energy: Energy, seconds: float, clock_hz: float, matrix_clock_hz: float) -> float:
-    """Return what work adds that takes some seconds, at the clock of the core and of its matrix units."""
+def working_w(
+    power: Power, energy: Joules, seconds: Any, clock_hz: Any, matrix_clock_hz: Any, silicon: Any = 1.0
+) -> Any:
+    """Return what work adds that takes some seconds, at the clock of the core and of its matrix units.
+
+    `silicon` is a die's power over the typical one's, at equal work.
+    """
     matrix, core = voltage(power, matrix_clock_hz) ** 2, voltage(power, clock_hz) ** 2
-    return power.active_w + (matrix * energy.matrix_j + core * energy.core_j + energy.board_j) / seconds
+    on_die = silicon * (matrix * energy.matrix_j + core * energy.core_j)
+    return power.active_w + (on_die + energy.board_j) / seconds

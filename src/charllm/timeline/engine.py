@@ -4,13 +4,12 @@ A pass begins when its stage is free, its input has arrived and the host has lau
 passes in order. Written for numba where it is installed, and the same without it, slower.
 """
 
-from collections.abc import Callable
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from charllm.jit import jit
 from charllm.timeline.schedules import BACKWARD, FORWARD, WEIGHT
 
 Floats = NDArray[np.float64]
@@ -32,17 +31,7 @@ class Events(NamedTuple):
     """How long each item's own send, where it blocks, kept the stage from the next."""
 
 
-@cache
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of arrays as machine code where numba is installed, and as it is otherwise."""
-    try:
-        from numba import njit
-    except ImportError:
-        return function
-    fast: Callable[..., Any] = njit(cache=True)(function)
-    return fast
-
-
+@jit
 def _play(
     order: NDArray[np.int64], races: Floats, send_s: Floats, blocking: bool, chunks: int, microbatches: int
 ) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats, int]:
@@ -97,7 +86,7 @@ def play(
     order: NDArray[np.int64], races: Floats, send_s: Floats, *, blocking: bool, chunks: int, microbatches: int
 ) -> Events:
     """Run a schedule: `races[pass, chunk]` holds a Race, `send_s[stage]` is the hop to the next stage."""
-    *found, left = compiled(_play)(order, races, send_s, blocking, chunks, microbatches)
+    *found, left = _play(order, races, send_s, blocking, chunks, microbatches)
     if left:
         raise ValueError(f"the schedule waits for itself: {left} passes can never start")
     return Events(*found)

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from charllm.cost.calibration import CALIBRATION, Calibration
+from charllm.jit import jit
 from charllm.layout.grid import GROUPS, Grid, cached_groups
 from charllm.spec.parallelism import Parallelism
-from charllm.timeline.engine import Floats, compiled
+from charllm.timeline.engine import Floats
 from charllm.timeline.passes import ChunkPasses, Item
 from charllm.timeline.schedules import BACKWARD, FORWARD, WEIGHT, needed_pass, order_arrays
 from charllm.timeline.step_time import finish_step, hop_seconds, time_step
@@ -85,7 +86,7 @@ def play_unfolded(step: Step, calibration: Calibration = CALIBRATION, slower: Ar
     # NOWHERE is the last entry, which takes no time.
     hop_s = np.append(hop_seconds(step, calibration), 0.0)
     blocking = "pp" not in degrees.overlap
-    free, wait, idle = compiled(_play_turns)(
+    free, wait, idle = _play_turns(
         turns.stage,
         turns.program,
         turns.source,
@@ -189,6 +190,7 @@ def _program(passes: list[ChunkPasses]) -> _Program:
     )
 
 
+@jit
 def _play_turns(
     stages: Ints, programs: Ints, sources: Ints, moved_s: Floats, sent_s: Floats,
     first: Ints, spans: Ints, codes: Ints, seconds: Floats, launch_s: Floats,

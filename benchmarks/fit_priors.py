@@ -74,7 +74,7 @@ PRIORS: dict[str, dict[str, Prior]] = {
         "fill_power": (0.6, 0.3, 0.05, 1.0),
         "grouped_fraction": (0.75, 0.15, 0.3, 1.0),
         "attention_ramp": (600.0, 0.25, 100, 2000),
-        "width_ramp": (50.0, 0.2, 10, 150),
+        "exponential_fraction": (0.78, 0.2, 0.1, 1.5),
         "attention_backward_fraction": (0.82, 0.08, 0.5, 1.0),
         "link_fraction": (0.8, 0.08, 0.5, 0.95),
         "nic_fraction": (0.8, 0.1, 0.4, 1.0),

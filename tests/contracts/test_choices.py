@@ -17,7 +17,7 @@ from charllm.spec.training import LORA_TARGETS, OPTIMIZERS, PRECISIONS, RECOMPUT
 from charllm.workload.liveness import FLIGHTS
 from charllm.workload.op import COLLECTIVES
 from charllm.workload.recompute import POLICIES
-from charllm.workload.vocabulary import LOSS_BYTES
+from charllm.workload.vocabulary import LOSS_BYTES, LOSS_MOVED_BYTES
 
 REQUEST: dict[str, Any] = {
     "model": {"base": "deepseek-v3-4l", "experts": 32},
@@ -77,7 +77,7 @@ def test_every_schedule_knows_its_microbatches_in_flight() -> None:
 
 def test_every_named_policy_and_loss_exists() -> None:
     assert {"none", "full"} | set(rules(Framework)["selective"].options) == set(POLICIES)
-    assert set(rules(Framework)["cross_entropy"].options) == set(LOSS_BYTES)
+    assert set(rules(Framework)["cross_entropy"].options) == set(LOSS_BYTES) == set(LOSS_MOVED_BYTES)
 
 
 @pytest.mark.parametrize("kind", sorted(COLLECTIVES))

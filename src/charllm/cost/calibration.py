@@ -18,9 +18,9 @@ class Calibration:
     """Rate of a grouped product over a plain one of the same rows. H200: 0.95 at 1024 rows, 0.82 at 256."""
     attention_ramp: float = 581.5
     """Sequence at which attention reaches half of its rate. H200: 503 +- 42 forward, 1219 +- 84 with backward."""
-    width_ramp: float = 46.32
-    """Head width at which attention spends as long on exponentials as on products. Operator tables, widths 64 and 128:
-    31 to 60 on H100 and H200, 92 to 147 on Blackwell."""
+    exponential_fraction: float = 0.78
+    """Share of the exponentials' time that attention takes beyond its products'. Operator tables, widths 64 and 128:
+    0.5 to 0.9 on H100 and H200, 0.7 to 0.9 on B200 and GB200, nothing on Ada, whose products are slower."""
     attention_backward_fraction: float = 0.8529
     """Rate of the backward kernel over the forward one. H200: 0.80 to 0.91."""
     kernel_gap_s: float = 3.5e-06

@@ -25,6 +25,8 @@ ALIGNED = 8
 """Elements of 16 bits in the 16 bytes that matrix units load at once."""
 USUAL_WIDTH = 128
 """Head width for which rates of attention are given."""
+EXPONENTIALS_PER_CLOCK = 16
+"""What the special-function units of a multiprocessor give each clock, from V100 to B200, and of a CDNA unit."""
 FLASH1_FRACTION = 0.7
 """FlashAttention's first form in Triton over FlashAttention-2: published as 1.3 to 2.5 times slower (Dao 2023)."""
 NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
@@ -108,6 +110,18 @@ def kernel_fraction(gpu: Gpu, framework: Framework) -> float:
     return gpu.flash2_fraction * (FLASH1_FRACTION if framework.attention_kernel == "flash1" else 1.0)
 
 
+def softmax_factor(gpu: Gpu, width: float, calibration: Calibration) -> float:
+    """Return attention's time over that of its products: exponentials are as many however narrow a head is.
+
+    Equation: 1 + e (F / 16) / (4 width), F FLOP a clock of a multiprocessor, which makes 16 exponentials in it; a score
+    takes 4 width FLOP and one exponential, of whose time the share e is not hidden.
+    Source: CUDA programming guide, throughput of special functions; FlashAttention-3 (Shah 2024), section 3.1.
+    Ignores: exponentials computed as polynomials (FlashAttention-4); the doubled units of B300.
+    """
+    flop_per_clock = gpu.peak_16bit_flop_per_s / (gpu.multiprocessors * gpu.clock_max_hz)
+    return 1 + calibration.exponential_fraction * flop_per_clock / EXPONENTIALS_PER_CLOCK / (4 * width)
+
+
 def price_attention(op: Op, gpu: Gpu, framework: Framework, calibration: Calibration, slower: float = 1.0) -> float:
     """Return the seconds of one fused attention kernel, forward or backward."""
     batch, heads, _kv_heads, queries, keys, width, value_width = op.shape
@@ -120,9 +134,8 @@ def price_attention(op: Op, gpu: Gpu, framework: Framework, calibration: Calibra
     tiles = batch * heads * queries / 128
     unfilled = max(1.0, gpu.multiprocessors / max(1.0, tiles)) ** 0.5
     peak = gpu.peak_16bit_flop_per_s
-    # Exponentials are as many however narrow a head is.
-    softmax = (1 + calibration.width_ramp / ((width + value_width) / 2)) / (1 + calibration.width_ramp / USUAL_WIDTH)
-    ramp = (1 + calibration.attention_ramp / length) * softmax
+    narrow = softmax_factor(gpu, (width + value_width) / 2, calibration) / softmax_factor(gpu, USUAL_WIDTH, calibration)
+    ramp = (1 + calibration.attention_ramp / length) * narrow
     arithmetic = slower * op.flop / (fraction * peak) * ramp * unfilled
     memory = (op.read_bytes + op.written_bytes) / stream_rate(gpu)
     return float(max(arithmetic, memory)) + calibration.kernel_gap_s
@@ -132,7 +145,8 @@ def price_stream(op: Op, gpu: Gpu, framework: Framework, calibration: Calibratio
     """Return the seconds of a kernel that only moves memory."""
     size_bytes = op.read_bytes + op.written_bytes
     factor = framework.traffic_factor
-    if op.kind == "optimizer":
+    if op.kind in ("optimizer", "loss"):
+        # Their traffic is counted kernel by kernel.
         factor = 1.0
     elif op.kind == "permute":
         # One copy for each rank needs sorting once, after it has arrived.

@@ -36,9 +36,19 @@ def _nothing(_cut: Cut, modules: tuple[Module, ...]) -> Replay:
 
 
 def _full(cut: Cut, modules: tuple[Module, ...]) -> Replay:
-    """Keep only the layer's input; run all of its forward again."""
+    """Keep only the layer's input; run its forward again, as far as the framework does."""
     layer_input = cut.shard_tokens * cut.model.hidden * cut.element_bytes
-    return Replay(layer_input, tuple(op for module in modules for op in module.forward))
+    again = _until_needed(modules) if cut.framework.stops_recomputing_early else modules
+    return Replay(layer_input, tuple(op for module in again for op in module.forward))
+
+
+def _until_needed(modules: tuple[Module, ...]) -> tuple[Module, ...]:
+    """Leave out the last product and the addition after it, whose outputs backward does not need.
+
+    Source: torch.utils.checkpoint (`set_checkpoint_early_stop`), counted by torch's FlopCounterMode in tests.
+    """
+    *before, last, addition = modules
+    return tuple(before) if last.name == "fc2" and not addition.kept else modules
 
 
 def _modules(cut: Cut, modules: tuple[Module, ...]) -> Replay:

@@ -18,6 +18,13 @@ fused: 16-bit logits whose gradient overwrites them, then its scaled copy (Trans
 fp32 softmax kept, 16-bit logits beside it (Megatron). fp32: the log-softmax kept, 16-bit logits and their fp32 copy
 beside it, then two fp32 gradients (F.cross_entropy on float logits)."""
 
+LOSS_MOVED_BYTES = {"fused": (6.0, 4.0), "vocab-parallel": (38.0, 14.0), "fp32": (14.0, 22.0)}
+"""Bytes of a logit that the loss reads and writes forward and backward.
+
+fused: read for the sum, read and overwritten by the gradient; then scaled. vocab-parallel: cast, largest, difference,
+exponential, sum and quotient, a kernel each; then scaled and cast back. fp32: cast, log-softmax; then filled, its
+gradient, cast back."""
+
 
 def embedding(cut: Cut) -> tuple[Module, ...]:
     """Describe looking tokens up: rows of this rank's share, added over tp ranks."""
@@ -79,20 +86,11 @@ def _loss(cut: Cut) -> Module:
         # Over a cut vocabulary, shifted logits and their exponentials are written out too.
         forward_extra += 8.0
     reduce = collective("all_reduce", "tp", 3 * cut.tokens * 4.0, cut.tp)
+    forward_moved, backward_moved = LOSS_MOVED_BYTES[cut.framework.cross_entropy]
     return Module(
         "loss",
-        (
-            elementwise("cross entropy", logits * cut.element_bytes, logits * max(kept, cut.element_bytes), "loss"),
-            *reduce,
-        ),
-        (
-            elementwise(
-                "cross entropy backward",
-                logits * max(kept, cut.element_bytes),
-                logits * cut.element_bytes,
-                "loss",
-            ),
-        ),
+        (elementwise("cross entropy", logits * forward_moved / 2, logits * forward_moved / 2, "loss"), *reduce),
+        (elementwise("cross entropy backward", logits * backward_moved / 2, logits * backward_moved / 2, "loss"),),
         (Kept("softmax", logits * kept),),
         forward_scratch_bytes=logits * forward_extra,
         backward_scratch_bytes=logits * backward_extra,

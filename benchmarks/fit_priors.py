@@ -24,6 +24,7 @@ PRIORS: dict[str, dict[str, Prior]] = {
         "matmul_fraction": (0.69, 0.05, 0.4, 1.0),
         "fp8_matmul_fraction": (0.61, 0.03, 0.3, 1.0),
         "attention_fraction": (0.55, 0.1, 0.2, 1.0),
+        "flash2_fraction": (0.65, 0.15, 0.3, 1.0),
     },
     "gpu:h200": {
         "matmul_fraction": (0.70, 0.02, 0.4, 1.0),
@@ -58,8 +59,8 @@ PRIORS: dict[str, dict[str, Prior]] = {
         "launch_s": (10e-6, 0.4, 1e-6, 80e-6),
         "step_host_s": (0.02, 0.5, 0.001, 0.15),
         "traffic_factor": (1.6, 0.25, 0.8, 3.0),
-        "attention_fraction": (0.9, 0.1, 0.4, 1.0),
-        "matmul_fraction": (0.97, 0.03, 0.7, 1.0),
+        "attention_fraction": (0.9, 0.1, 0.4, 1.15),
+        "matmul_fraction": (0.97, 0.03, 0.7, 1.06),
     },
     "framework:megatron-bridge": {"step_host_s": (0.02, 0.3, 0.001, 0.1)},
     "framework:jax": {"launch_s": (2e-6, 0.5, 2e-7, 20e-6)},

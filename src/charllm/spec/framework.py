@@ -36,8 +36,10 @@ class Framework:
     default_zero: int = count("ZeRO stage when dp > 1 and none is asked for.", 0, 3, 1)
     default_etp: bool = flag("Whether experts are cut over tp ranks too when nothing is asked for.", True)
     selective: str = choice("What --recompute selective recomputes.", SELECTIVE_POLICIES, "modules")
-    stops_recomputing_early: bool = flag(
-        "Whether recomputing a whole layer ends at the last tensor that backward needs, before its last product.", False
+    full_recompute: str = choice(
+        "How far recomputing a layer goes: all of it, to the last tensor autograd saves, or what gradients depend on.",
+        ("all", "saved", "needed"),
+        "all",
     )
     grouped_gemm: bool = flag("Whether experts run in one grouped GEMM.", True)
     in_switch_reduction: bool = flag("Whether collectives use the switch's reduction where it exists.", True)

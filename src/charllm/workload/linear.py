@@ -106,9 +106,9 @@ def _gradient_bytes(cut: Cut) -> float:
 
 
 def _adapt(cut: Cut, base: Module, tokens: int, k: int, n: int, split: str, input_kept: tuple[Kept, ...]) -> Module:
-    """Add a trained low-rank path ``x A B`` beside frozen weights.
+    """Add a trained low-rank path ``x A B`` beside frozen weights; its output, and its input's gradient, are added on.
 
-    Ignores: that some frameworks cut A over tp too; here A or B is whole on each rank.
+    Ignores: dropout before A; that some frameworks cut A over tp too; here A or B is whole on each rank.
     """
     rank, size = cut.training.lora_rank, cut.element_bytes
     reduced = collective("all_reduce", "tp", tokens * rank * size, cut.tp) if split == "row" else ()
@@ -122,8 +122,12 @@ def _adapt(cut: Cut, base: Module, tokens: int, k: int, n: int, split: str, inpu
     )
     kept = (*input_kept, Kept(f"{base.name} lora middle", tokens * rank * size))
     return base._replace(
-        forward=(*base.forward, down, *reduced, up),
-        backward=(*base.backward, *gradients),
+        forward=(*base.forward, down, *reduced, up, _addition(f"{base.name} lora add", tokens * n * size)),
+        backward=(*base.backward, *gradients, _addition(f"{base.name} lora grad add", tokens * k * size)),
         kept=kept,
         weights=float(rank * (k + n)),
     )
+
+
+def _addition(name: str, size_bytes: float) -> Op:
+    return elementwise(name, 2 * size_bytes, size_bytes)

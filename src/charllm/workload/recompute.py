@@ -36,19 +36,16 @@ def _nothing(_cut: Cut, modules: tuple[Module, ...]) -> Replay:
 
 
 def _full(cut: Cut, modules: tuple[Module, ...]) -> Replay:
-    """Keep only the layer's input; run its forward again, as far as the framework does."""
-    layer_input = cut.shard_tokens * cut.model.hidden * cut.element_bytes
-    again = _until_needed(modules) if cut.framework.stops_recomputing_early else modules
-    return Replay(layer_input, tuple(op for module in again for op in module.forward))
+    """Keep only the layer's input; run its forward again, as far as the framework does.
 
-
-def _until_needed(modules: tuple[Module, ...]) -> tuple[Module, ...]:
-    """Leave out the last product and the addition after it, whose outputs backward does not need.
-
-    Source: torch.utils.checkpoint (`set_checkpoint_early_stop`), counted by torch's FlopCounterMode in tests.
+    No gradient needs what the last product and the addition after it give; PyTorch runs them only for a dropout mask
+    (torch.utils.checkpoint, `set_checkpoint_early_stop`), XLA never.
     """
-    *before, last, addition = modules
-    return tuple(before) if last.name == "fc2" and not addition.kept else modules
+    layer_input = cut.shard_tokens * cut.model.hidden * cut.element_bytes
+    ends_at_product = modules[-2].name == "fc2" and not modules[-1].kept
+    needless = {"all": False, "saved": ends_at_product, "needed": modules[-2].name == "fc2"}
+    again = modules[:-2] if needless[cut.framework.full_recompute] else modules
+    return Replay(layer_input, tuple(op for module in again for op in module.forward))
 
 
 def _modules(cut: Cut, modules: tuple[Module, ...]) -> Replay:

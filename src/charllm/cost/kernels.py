@@ -83,6 +83,8 @@ def price_product(op: Op, gpu: Gpu, framework: Framework, calibration: Calibrati
     arithmetic = slower * op.flop * ramp / (rate * framework.matmul_fraction * filled)
     if op.kind == "grouped_gemm":
         arithmetic /= calibration.grouped_fraction
+    if op.precision == "mxfp8":
+        arithmetic /= calibration.block_scaled_fraction
     # Rows in memory are features: of the output and the depth, or of both sides of a weight gradient.
     if n % ALIGNED or (m if op.name.endswith("wgrad") else k) % ALIGNED:
         arithmetic /= calibration.misaligned_batch_fraction if batch > 1 else calibration.misaligned_fraction

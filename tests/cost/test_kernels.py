@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from charllm.catalog.resolve import resolve_cluster, resolve_framework, resolve_run
 from charllm.catalog.tables import entries
 from charllm.cost.calibration import CALIBRATION
-from charllm.cost.kernels import fill_fraction, price_kernel, price_product, product_rate
+from charllm.cost.kernels import fill_fraction, price_kernel, price_product, product_rate, softmax_factor
 from charllm.spec.hardware import Gpu
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
@@ -171,3 +171,36 @@ def test_narrow_heads_are_slower_for_the_same_products() -> None:
         for heads, width in ((32, 128), (64, 64))
     )
     assert wide < narrow < 2 * wide
+
+
+@pytest.mark.parametrize("gpu", NAMES)
+def test_exponentials_weigh_more_where_products_are_faster(gpu: str) -> None:
+    described = resolve_cluster(node_of(gpu)).gpu
+    faster = replace(described, peak_bf16_flop_per_s=2 * described.peak_16bit_flop_per_s)
+    factor = softmax_factor(described, 64, CALIBRATION)
+    assert factor > softmax_factor(described, 128, CALIBRATION) > 1
+    assert softmax_factor(faster, 64, CALIBRATION) - 1 == pytest.approx(2 * (factor - 1))
+
+
+def test_products_with_many_scales_are_slower_than_with_one() -> None:
+    b200 = resolve_cluster(node_of("b200")).gpu
+    one, many = (
+        price_product(gemm("x", 8192, 8192, 8192, 1, 2, precision), b200, PLAIN, CALIBRATION)
+        for precision in ("fp8", "mxfp8")
+    )
+    assert one < many < 1.1 * one
+
+
+def test_a_loss_in_one_kernel_is_the_fastest() -> None:
+    def seconds(kind: str) -> float:
+        run = resolve("dense", "h100")
+        run = replace(run, framework=replace(run.framework, cross_entropy=kind))
+        return sum(price_kernel(op, run, CALIBRATION) for op in ops_of(run) if op.kind == "loss")
+
+    assert seconds("fused") < seconds("fp32") < seconds("vocab-parallel")
+
+
+def test_an_adapter_adds_its_output_and_its_gradient() -> None:
+    request = {"model": "llama3-8b", "training": {"lora_rank": 16, "lora_targets": ["qkv"]}}
+    run = resolve_run(merge({"cluster": node_of("h100")}, request))
+    assert [op.name for op in ops_of(run) if op.name.endswith("add")] == ["qkv lora add", "qkv lora grad add"]

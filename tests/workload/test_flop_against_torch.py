@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from charllm.spec.framework import Framework
@@ -18,6 +19,7 @@ from charllm.workload.feedforward import feedforward
 from charllm.workload.layer import LayerKind, layer
 from charllm.workload.moe import moe
 from charllm.workload.op import MATRIX_KINDS, Module
+from charllm.workload.recompute import replay
 from charllm.workload.vocabulary import head
 from tests.workload.torch_reference import Attention, FeedForward, LatentAttention, Layer, Moe
 
@@ -32,9 +34,11 @@ LATENT = replace(
 SPARSE = replace(DENSE, experts=4, topk=2, expert_ffn=24, shared_ffn=40)
 
 
-def cut(model: Model, *, attention: str = "flash", lora_rank: int = 0) -> Cut:
+def cut(model: Model, *, attention: str = "flash", lora_rank: int = 0, full_recompute: str = "all") -> Cut:
     training = Training(seq_length=SEQ, global_batch_size=BATCH, micro_batch_size=BATCH, lora_rank=lora_rank)
-    framework = Framework(name="plain", attention=attention, reserve_fraction=0.0, bucket_bytes=0.0)
+    framework = Framework(
+        name="plain", attention=attention, full_recompute=full_recompute, reserve_fraction=0.0, bucket_bytes=0.0
+    )
     return cut_model(model, training, framework, Parallelism())
 
 
@@ -72,6 +76,18 @@ def torch_flop(block: nn.Module, width: int) -> tuple[float, float]:
     return float(forward), float(counter.get_total_flops() - forward)
 
 
+class Checkpointed(nn.Module):
+    """A block that keeps only its input and runs again in backward."""
+
+    def __init__(self, block: nn.Module, *, reentrant: bool) -> None:
+        super().__init__()
+        self.block, self.reentrant = block, reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = checkpoint(self.block, x, use_reentrant=self.reentrant)
+        return out
+
+
 @pytest.mark.parametrize("model", [DENSE, GELU], ids=["gqa", "mha"])
 @pytest.mark.parametrize("kind", ["flash", "unfused"])
 def test_attention(model: Model, kind: str) -> None:
@@ -98,6 +114,16 @@ def test_experts_router_and_shared_experts() -> None:
 def test_whole_layer(model: Model) -> None:
     ours = our_flop(layer(cut(model), LayerKind(sparse=model.experts > 0, window=0)))
     assert ours == torch_flop(Layer(model), model.hidden)
+
+
+@pytest.mark.parametrize("model", [DENSE, GELU], ids=["swiglu", "gelu"])
+@pytest.mark.parametrize(("full_recompute", "reentrant"), [("all", True), ("saved", False)])
+def test_recomputed_layer(model: Model, full_recompute: str, reentrant: bool) -> None:
+    described = cut(model, full_recompute=full_recompute)
+    modules = layer(described, LayerKind(sparse=False, window=0))
+    again = sum(op.flop for op in replay(described, modules, "full").ops if op.kind in MATRIX_KINDS)
+    forward, backward = our_flop(modules)
+    assert (forward, backward + again) == torch_flop(Checkpointed(Layer(model), reentrant=reentrant), model.hidden)
 
 
 def test_lm_head() -> None:

@@ -26,6 +26,17 @@ def test_full_runs_all_of_forward_again() -> None:
     assert replayed("training.recompute=full").ops == forward
 
 
+def test_a_dropout_mask_needs_the_last_product_again_unless_a_compiler_sees_that_it_does_not() -> None:
+    def again(kind: str, dropout: float) -> set[str]:
+        settings = (f"framework.full_recompute={kind}", f"model.dropout_fraction={dropout}", "training.recompute=full")
+        return {op.name for op in replayed(*settings, sparse=False).ops}
+
+    assert "fc2" not in again("saved", 0.0)
+    assert "fc2" in again("saved", 0.1)
+    assert "fc2" not in again("needed", 0.1)
+    assert "fc2" in again("all", 0.0)
+
+
 def test_selective_means_core_attention_in_megatron() -> None:
     assert [op.kind for op in replayed("training.recompute=selective").ops] == ["attention"]
 

@@ -103,12 +103,28 @@ def _mask(model: Model, seq: int, window: int, heads: int, like: Tensor) -> Tens
     return bias.masked_fill(hidden, float("-inf"))
 
 
+class Core(nn.Module):
+    """Softmax(QK)V, run again in backward where recomputation is selective."""
+
+    def __init__(self, model: Model, training: Training, window: int) -> None:
+        super().__init__()
+        self.model, self.window, self.again = model, window, training.recompute == "selective"
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Attend, keeping the result or only what it is made from."""
+        if not self.again:
+            return attend(self.model, query, key, value, self.window)
+        out: Tensor = checkpoint(attend, self.model, query, key, value, self.window, use_reentrant=False)
+        return out
+
+
 class Attention(nn.Module):
     """Grouped-query attention."""
 
     def __init__(self, model: Model, training: Training, window: int) -> None:
         super().__init__()
-        self.model, self.window = model, window
+        self.attend = Core(model, training, window)
+        self.model = model
         query, key = model.heads * model.head_dim, model.kv_heads * model.head_dim
         bias = model.bias != "none"
         self.q = Linear(model.hidden, query, bias=bias, training=training, target="qkv")
@@ -129,7 +145,7 @@ class Attention(nn.Module):
         query, key = self.q_norm(query), self.k_norm(key)
         if self.model.position == "rope":
             query, key = rotate(query), rotate(key)
-        out = attend(self.model, query, key, value, self.window)
+        out = self.attend(query, key, value)
         projected: Tensor = self.proj(out.transpose(1, 2).reshape(batch, seq, -1))
         return projected
 
@@ -139,7 +155,8 @@ class LatentAttention(nn.Module):
 
     def __init__(self, model: Model, training: Training, window: int) -> None:
         super().__init__()
-        self.model, self.window = model, window
+        self.attend = Core(model, training, window)
+        self.model = model
         make = {"bias": False, "training": training, "target": "qkv"}
         query = model.heads * model.query_head_dim
         self.q_down = Linear(model.hidden, model.q_lora_rank, **make) if model.q_lora_rank else nn.Identity()  # type: ignore[arg-type]
@@ -162,7 +179,7 @@ class LatentAttention(nn.Module):
         key, value = kv.split([model.head_dim, model.v_head_dim], -1)
         position = rotate(position[:, None]).expand(-1, model.heads, -1, -1)
         query, key = torch.cat((plain, rotate(turned)), -1), torch.cat((key, position), -1)
-        out = attend(model, query, key, value, self.window)
+        out = self.attend(query, key, value)
         projected: Tensor = self.proj(out.transpose(1, 2).reshape(batch, seq, -1))
         return projected
 
@@ -224,7 +241,6 @@ class Layer(nn.Module):
         )
         self.mlp: nn.Module = Moe(model, training) if sparse else FeedForward(model, training, model.ffn)
         self.dropout = nn.Dropout(model.dropout_fraction)
-        self.recompute_attention = training.recompute == "selective"
         if training.lora_rank:
             self.norms.requires_grad_(False)
 
@@ -232,11 +248,7 @@ class Layer(nn.Module):
         """Pass the stream through both blocks."""
         norms = self.norms
         normed = norms[0](x)
-        attended = (
-            checkpoint(self.attention, normed, use_reentrant=False)
-            if self.recompute_attention
-            else self.attention(normed)
-        )
+        attended = self.attention(normed)
         if len(norms) == 1:
             return x + self.dropout(attended) + self.dropout(self.mlp(normed))
         if len(norms) == 4:

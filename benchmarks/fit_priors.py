@@ -74,8 +74,8 @@ PRIORS: dict[str, dict[str, Prior]] = {
     },
     "framework:megatron-bridge": {"step_host_s": (0.02, 0.3, 0.001, 0.1)},
     "framework:jax": {"launch_s": (2e-6, 0.5, 2e-7, 20e-6)},
-    # Read on H200 boards: three kernels for each op described, 95 to 105 us (benchmarks/device/h200/host.csv).
-    "framework:pytorch-eager": {"launch_s": (95e-6, 0.1, 5e-5, 2e-4)},
+    # Read on H200 boards: three kernels for each op described, 70 to 105 us (benchmarks/device/h200/host.csv).
+    "framework:pytorch-eager": {"launch_s": (70e-6, 0.1, 5e-5, 2e-4)},
     # The same kernels of an unfused layer, at 15 us each on hosts of its own.
     "framework:megatron-deepspeed": {"launch_s": (45e-6, 0.3, 3e-6, 100e-6)},
     "framework:megatron-2020": {"launch_s": (45e-6, 0.3, 3e-6, 100e-6)},

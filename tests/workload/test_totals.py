@@ -101,6 +101,14 @@ def test_second_stage_of_zero_reduces_each_microbatch_and_gathers_once() -> None
     assert sent.axis_bytes["dp"] == pytest.approx(32 * ALL_WEIGHTS * (2 * 4 + 2) * 31 / 32)
 
 
+def test_second_stage_of_fsdp_gathers_weights_in_forward_alone() -> None:
+    sent = traffic({"dp": 32, "zero": 2}, framework="fsdp", training={"global_batch_size": 64})
+    assert sent.axis_bytes["dp"] == pytest.approx(32 * 2 * ALL_WEIGHTS * (2 + 4) * 31 / 32)
+    # In a pipeline weights are gathered once a step, as by other frameworks.
+    sent = traffic({"pp": 2, "dp": 16, "zero": 2}, framework="fsdp", training={"global_batch_size": 64})
+    assert sent.axis_bytes["dp"] == pytest.approx(16 * ALL_WEIGHTS * (4 * 4 + 2) * 15 / 16)
+
+
 def test_hybrid_shards_keep_gathering_inside_the_node() -> None:
     sent = traffic({"dp": 32, "shard_size": 8}, framework="fsdp")
     inside = ALL_WEIGHTS * (2 + 2 + 4) * 7 / 8

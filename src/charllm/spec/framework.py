@@ -50,6 +50,9 @@ class Framework:
     moment_precision: str = choice("Format of the optimizer's moments.", ("fp32", "16bit"), "fp32")
     reduce_precision: str = choice("Format gradients are reduced in.", ("fp32", "bf16"), "fp32")
     persistent_gradients: bool = flag("Whether gradient buffers stay allocated between steps.", True)
+    unit_gather: bool = flag(
+        "Whether ZeRO stage 2 gathers weights layer by layer in forward and keeps them until backward.", False
+    )
     buckets: str = choice(
         "Whether gradients are reduced in buckets always, or only to overlap.", ("always", "overlap"), "overlap"
     )

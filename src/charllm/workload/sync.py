@@ -62,10 +62,13 @@ def optimizer_bytes(step: Step) -> float:
     return master + (2 * moment if optimizer == "adam" else 0.0)
 
 
-def layer_gather(step: Step, block: Block) -> tuple[Op, ...]:
-    """Describe gathering a block's weights before use, when they are sharded (ZeRO-3, FSDP)."""
+def layer_gather(step: Step, block: Block, direction: str = "forward") -> tuple[Op, ...]:
+    """Describe gathering a block's weights before use, when they are sharded (ZeRO-3, FSDP).
+
+    FSDP's second stage (SHARD_GRAD_OP) gathers them in forward and keeps them until its backward is done.
+    """
     degrees, weights, size = step.run.parallelism, block.weights, step.cut.element_bytes
-    if degrees.zero < 3:
+    if degrees.zero < 3 and not (gathers_in_forward(step.run) and direction == "forward"):
         return ()
     return (
         *collective("all_gather", "shard", (weights.dense + weights.frozen) * size, degrees.shard_ranks),
@@ -88,6 +91,11 @@ def gathers_once(run: RunSpec) -> bool:
     return run.parallelism.zero == 3 and run.parallelism.pp > 1
 
 
+def gathers_in_forward(run: RunSpec) -> bool:
+    """Tell whether weights are gathered layer by layer in forward alone: FSDP's second stage, without a pipeline."""
+    return run.parallelism.zero == 2 and run.parallelism.pp == 1 and run.framework.unit_gather
+
+
 def step_sync(step: Step, stage: int) -> tuple[Op, ...]:
     """Describe the gradient and weight exchange at the end of a step, for one rank of a stage."""
     degrees, weights = step.run.parallelism, stage_weights(step, stage)
@@ -100,6 +108,8 @@ def step_sync(step: Step, stage: int) -> tuple[Op, ...]:
         return ops + collective("all_reduce", "edp", weights.expert * gradient, degrees.expert_data_ranks)
     if degrees.zero == 1:
         ops += _shard_gradients(step, weights)
+    if gathers_in_forward(step.run):
+        return ops
     ops += collective("all_gather", "shard", weights.dense * weight, degrees.shard_ranks)
     return ops + collective("all_gather", "edp", weights.expert * weight, degrees.expert_shard_ranks)
 

@@ -1,21 +1,29 @@
 """Seconds of one collective on the links of its group.
 
-Equation: t = latency + setup sent / (sent + knee) + steps x hop + sent / bandwidth: messages far below the knee go by a
-protocol that pays in bandwidth what it saves in setup. Inside a scale-up domain the bandwidth is a share of the link
-that grows with the ranks of the ring; between nodes it is what the node's NICs give to the group: NICs x bandwidth x
-(members in a node / GPUs of a node), because every member's NIC carries a part of the ring.
+Equation: t = latency + setup sent / (sent + knee) + hops + sent / bandwidth: messages far below the knee go by a
+protocol that pays in bandwidth what it saves in setup; hops and bandwidth are those of the quickest algorithm
+(`cost/algorithms.py`). Inside a scale-up domain the bandwidth is a share of the link that grows with the ranks of the
+ring; between nodes it is what the node's NICs give to the group: NICs x bandwidth x (members in a node / GPUs of a
+node), because every member's NIC carries a part of the ring.
 
 Source: NCCL tables of nine GPUs, 2 to 8 ranks; published multi-node runs for NICs.
-Ignores: trees, congestion above the pod's switches beyond oversubscription.
+Ignores: congestion above the pod's switches beyond oversubscription.
 """
 
-from charllm.cost.calibration import Calibration
-from charllm.layout.links import group_links
+from collections import defaultdict
+from math import inf
+
+from charllm.cost.algorithms import Way, algorithms_of
+from charllm.cost.calibration import CALIBRATION, Calibration
+from charllm.layout.links import GroupLinks, group_links
 from charllm.spec.run import RunSpec
-from charllm.workload.op import Op
+from charllm.workload.op import Op, is_communication
+from charllm.workload.step import Step
+from charllm.workload.totals import AXIS_OF_GROUP, stage_ops
 
 RING_SHAPES = {"all_gather": (1.0, 0.55), "reduce_scatter": (1.0, 0.55), "all_reduce": (1.0, 0.25),
-               "all_to_all": (0.9, 0.33), "ring_exchange": (1.0, 0.55), "send": (0.9, 0.0)}  # fmt: skip
+               "broadcast": (1.0, 0.55), "all_to_all": (0.9, 0.33),
+               "ring_exchange": (1.0, 0.55), "send": (0.9, 0.0)}  # fmt: skip
 """Collective: share of the link at many ranks over a ring's, and how it falls with few: share x (1 - loss / ranks).
 Derived from NCCL tables at 512 MiB: an all-gather uses 0.57, 0.70, 0.74 of an H100's link at 2, 4, 8 ranks."""
 SWITCH_GAIN = 1.25
@@ -24,33 +32,80 @@ SWITCH_GAIN = 1.25
 
 def price_collective(op: Op, run: RunSpec, calibration: Calibration) -> float:
     """Return the seconds of one collective when nothing else uses its links."""
+    return choose_algorithm(op, run, calibration)[1]
+
+
+def choose_algorithm(op: Op, run: RunSpec, calibration: Calibration) -> tuple[str, float]:
+    """Return the quickest way of doing a collective, and its seconds when nothing else uses its links."""
     links = group_links(run, op.group)
-    degree = links.degree
-    steps = 2 * (degree - 1) if op.kind == "all_reduce" else degree - 1
+    setup_s = setup_seconds(run, op.sent_bytes, calibration)
     if op.kind in ("send", "all_to_all"):
-        steps = 1
+        return "direct", setup_s + _direct_s(op, run, calibration)
+    way = _way(op, run, links, calibration)
+    seconds = {name: price(op, way) for name, price in algorithms_of(op, way).items()}
+    best = min(seconds, key=seconds.__getitem__)
+    return best, setup_s + seconds[best]
+
+
+def algorithms_taken(step: Step, calibration: Calibration = CALIBRATION) -> dict[str, tuple[str, ...]]:
+    """Return for each axis how its collectives of a step are done: by most of its bytes first."""
+    sent: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for stage in range(step.run.parallelism.pp):
+        for op, times, _phase in stage_ops(step, stage):
+            if is_communication(op):
+                way = "direct" if op.group == "pp" else choose_algorithm(op, step.run, calibration)[0]
+                sent[AXIS_OF_GROUP[op.group]][way] += op.sent_bytes * times
+    if step.boundary_ops:
+        sent["pp"]["direct"] += 1.0
+    return {axis: tuple(sorted(ways, key=lambda way: -ways[way])) for axis, ways in sent.items()}
+
+
+def _way(op: Op, run: RunSpec, links: GroupLinks, calibration: Calibration) -> Way:
+    """Describe what a ring of the group goes over."""
+    local, degree, nic = members_per_node(run, op.group), links.degree, inf
+    if links.ring_links["nic"]:
+        nic = nic_bandwidth(run, op, local, calibration)
+        nic /= run.cluster.fabric.oversubscription if "core" in links.ring_hops else 1.0
+    return Way(
+        local if links.ring_links["nic"] else degree,
+        max(1, degree // local) if links.ring_links["nic"] else 1,
+        link_bandwidth(run, op, degree, calibration),
+        nic,
+        min(nic, run.cluster.fabric.nic_bandwidth_bytes_per_s * calibration.nic_fraction),
+        calibration.hop_s,
+        calibration.nic_hop_s,
+        run.framework.aggregated_trees,
+    )
+
+
+def _direct_s(op: Op, run: RunSpec, calibration: Calibration) -> float:
+    """Return the seconds of messages that go straight to their ranks, all at once."""
+    links = group_links(run, op.group)
     inside, across = _shares(op, links.pair_links if op.kind == "all_to_all" else links.ring_links)
-    seconds = setup_seconds(run, op.sent_bytes, calibration)
+    link = link_bandwidth(run, op, links.degree, calibration)
+    local = members_per_node(run, op.group)
+    nodes = max(1, links.degree // local)
+    if not across:
+        sent = _exchanged(op, run, local, nodes, 1.0, 0.0)[0] if op.kind == "all_to_all" else op.sent_bytes
+        return calibration.hop_s + sent / link
+    nic = nic_bandwidth(run, op, local, calibration)
+    if "core" in (links.pair_hops if op.kind == "all_to_all" else links.ring_hops):
+        nic /= run.cluster.fabric.oversubscription
+    if op.kind == "all_to_all":
+        inside_bytes, across_bytes = _exchanged(op, run, local, nodes, inside, across)
+        return calibration.nic_hop_s + max(inside_bytes / link, across_bytes / nic)
+    return calibration.nic_hop_s + op.sent_bytes / min(link, nic)
+
+
+def link_bandwidth(run: RunSpec, op: Op, degree: int, calibration: Calibration) -> float:
+    """Return the bytes a second that a collective of so many ranks gets out of a scale-up link."""
     node = run.cluster.node
     scale_up = node.link_bandwidth_bytes_per_s or node.pcie_bandwidth_bytes_per_s
     share, loss = RING_SHAPES[op.kind]
     link = scale_up * calibration.link_fraction * share * (1 - loss / max(2, degree))
     if op.kind == "all_reduce" and node.in_switch_reduction and run.framework.in_switch_reduction and degree >= 4:
         link *= SWITCH_GAIN
-    local = members_per_node(run, op.group)
-    nodes = max(1, degree // local)
-    if not across:
-        sent = _exchanged(op, run, local, nodes, 1.0, 0.0)[0] if op.kind == "all_to_all" else op.sent_bytes
-        return seconds + steps * calibration.hop_s + sent / link
-    nic = nic_bandwidth(run, op, local, calibration)
-    if "core" in (links.pair_hops if op.kind == "all_to_all" else links.ring_hops):
-        nic /= run.cluster.fabric.oversubscription
-    hops = steps if op.kind in ("send", "all_to_all") else steps * nodes / degree
-    seconds += hops * calibration.nic_hop_s + (steps - hops) * calibration.hop_s
-    if op.kind == "all_to_all":
-        inside_bytes, across_bytes = _exchanged(op, run, local, nodes, inside, across)
-        return seconds + max(inside_bytes / link, across_bytes / nic)
-    return seconds + op.sent_bytes / min(link, nic)
+    return link
 
 
 def setup_seconds(run: RunSpec, sent_bytes: float, calibration: Calibration) -> float:

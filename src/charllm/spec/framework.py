@@ -53,6 +53,13 @@ class Framework:
     unit_gather: bool = flag(
         "Whether ZeRO stage 2 gathers weights layer by layer in forward and keeps them until backward.", False
     )
+    whole_gradients: bool = flag("Whether ZeRO stage 1 sums gradients on all replicas, not on their owner.", False)
+    weight_exchange: str = choice(
+        "How ZeRO ranks hand on what they updated: gathered, or each by a broadcast before the next step begins.",
+        ("all-gather", "broadcast"),
+        "all-gather",
+    )
+    aggregated_trees: bool = flag("Whether its NCCL (2.23 and later) gathers and scatters by trees, too.", False)
     buckets: str = choice(
         "Whether gradients are reduced in buckets always, or only to overlap.", ("always", "overlap"), "overlap"
     )

@@ -18,12 +18,14 @@ from charllm.timeline.schedules import BACKWARD, WEIGHT, order_arrays
 from charllm.workload.op import Op
 from charllm.workload.step import Step
 from charllm.workload.sync import (
+    WEIGHT_EXCHANGES,
     count_buckets,
     gathers_once,
     layer_gather,
     layer_reduce,
     optimizer_ops,
     step_sync,
+    trained_tensors,
 )
 
 LABELS = ("compute", "recompute", "optimizer", "tp_exposed", "pp_exposed", "dp_exposed", "ep_exposed", "cp_exposed",
@@ -103,7 +105,7 @@ def _ending(step: Step, stage: int, calibration: Calibration) -> _Ending:
         parts = count_buckets(step, op)
         part = op._replace(message_bytes=op.message_bytes / parts, sent_bytes=op.sent_bytes / parts)
         seconds = parts * sync_seconds(run, part, calibration)
-        if op.kind == "all_gather":
+        if op.kind in WEIGHT_EXCHANGES:
             weights += seconds
             buckets["weights"] = max(parts, buckets["weights"])
         else:
@@ -118,17 +120,8 @@ def step_host_seconds(step: Step, calibration: Calibration) -> float:
     run = step.run
     if run.framework.graphs:
         return run.framework.step_host_s
-    most = max(_trained_tensors(step, stage) for stage in range(run.parallelism.pp))
+    most = max(trained_tensors(step, stage) for stage in range(run.parallelism.pp))
     return run.framework.step_host_s + most * calibration.tensor_host_s
-
-
-def _trained_tensors(step: Step, stage: int) -> int:
-    """Count the tensors of weights that a rank of a stage trains; each expert has its own."""
-    local = max(1, step.run.model.experts // step.run.parallelism.ep)
-    return sum(
-        block.repeats * sum(local if module.expert else 1 for module in block.modules if module.weights)
-        for block in step.stage_blocks(stage)
-    )
 
 
 def _sharded_once(step: Step, stage: int) -> list[Op]:
@@ -198,7 +191,8 @@ def _end_stage(
         held_s = held_up(nic_seconds(step, own[0].backward), gradients_s, last_s)
         # Overlap that loses to waiting is not what anyone would run.
         gradients_s = min(gradients_s, held_s + _exposed(gradients_s, last_s, ending.gradient_buckets))
-        weights_s = _exposed(weights_s, first_s, ending.weight_buckets)
+        if step.run.framework.weight_exchange == "all-gather":
+            weights_s = _exposed(weights_s, first_s, ending.weight_buckets)
     under_compute_s = (ending.gradients_s - gradients_s) + (ending.weights_s - weights_s)
     hidden["dp"] = hidden.get("dp", 0.0) + under_compute_s
     gradients_s += calibration.contention_fraction * under_compute_s

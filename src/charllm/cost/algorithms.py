@@ -14,9 +14,10 @@ Ignores: reduction in InfiniBand switches (SHARP), trees inside a node, the numb
 """
 
 from collections.abc import Callable
-from math import log2
+from math import inf, log2
 from typing import NamedTuple
 
+from charllm.cost.protocols import Protocol
 from charllm.units import KIB, MIB
 from charllm.workload.op import Op
 
@@ -32,7 +33,6 @@ class Way(NamedTuple):
     nic: float
     """Bytes a second that the ring has between nodes; infinite where it does not leave."""
     one_nic: float
-    hop_s: float
     nic_hop_s: float
     aggregated_trees: bool
 
@@ -48,8 +48,9 @@ class Way(NamedTuple):
 
 
 PIECE_BYTES = 512 * KIB
-TREE_NIC_HOPS = 2.0
-"""A hop of a tree between nodes over one of a ring: 5.0 and 8.5 instead of 2.7 and 4.0 us (LL, LL128)."""
+ALL = ("LL", "LL128", "Simple")
+TREE_NIC_HOPS = {"LL": 1.85, "LL128": 2.1, "Simple": 1.0}
+"""A hop of a tree between nodes over one of a ring: 5.0, 8.5 and 14 instead of 2.7, 4.0 and 14 us."""
 TREE_SHARE, TREE_LEAST_SHARE = 0.92, 0.46
 TREE_LEAST_BYTES, TREE_FULL_BYTES = 4 * MIB, 256 * MIB
 """Bandwidth of a tree over a ring's: from the least, at and below the first size, to the full one at the second, evenly
@@ -58,43 +59,63 @@ PAT_SHARE, PAT_LEVEL_HOPS, PAT_RANK_HOPS = 0.75, 0.29, 0.2
 """Bandwidth over a ring's; hops of a ring for each level of the tree, and for each rank: 4 and 2.8 of 14 us."""
 
 
-def ring_s(op: Op, way: Way) -> float:
+def ring_s(op: Op, way: Way, by: Protocol) -> float:
     """Return the seconds of a ring."""
     steps = (2 if op.kind == "all_reduce" else 1) * (way.degree - 1)
     across = steps * way.nodes / way.degree if way.nodes > 1 else 0.0
-    return across * way.nic_hop_s + (steps - across) * way.hop_s + op.sent_bytes / way.bandwidth
+    hops_s = across * by.nic_hops * way.nic_hop_s + (steps - across) * by.hop_s
+    return hops_s + op.sent_bytes / by.bandwidth(way.bandwidth)
 
 
-def tree_s(op: Op, way: Way) -> float:
+def tree_s(op: Op, way: Way, by: Protocol) -> float:
     """Return the seconds of a double binary tree of nodes."""
-    hops_s = 2 * ((way.local - 1) * way.hop_s + log2(way.nodes) * TREE_NIC_HOPS * way.nic_hop_s)
+    nic_hop_s = TREE_NIC_HOPS[by.name] * by.nic_hops * way.nic_hop_s
+    hops_s = 2 * ((way.local - 1) * by.hop_s + log2(way.nodes) * nic_hop_s)
     size_bytes = min(TREE_FULL_BYTES, max(TREE_LEAST_BYTES, op.message_bytes))
     filled = log2(size_bytes / TREE_LEAST_BYTES) / log2(TREE_FULL_BYTES / TREE_LEAST_BYTES)
     share = TREE_LEAST_SHARE + (TREE_SHARE - TREE_LEAST_SHARE) * filled
-    return hops_s + op.sent_bytes / (way.bandwidth * share)
+    return hops_s + op.sent_bytes / (by.bandwidth(way.bandwidth) * share)
 
 
-def pat_s(op: Op, way: Way) -> float:
+def pat_s(op: Op, way: Way, by: Protocol) -> float:
     """Return the seconds of parallel aggregated trees."""
     hops = PAT_LEVEL_HOPS * log2(way.nodes) + PAT_RANK_HOPS * way.nodes
-    return hops * way.nic_hop_s + op.sent_bytes / (way.bandwidth * PAT_SHARE)
+    return hops * by.nic_hops * way.nic_hop_s + op.sent_bytes / (by.bandwidth(way.bandwidth) * PAT_SHARE)
 
 
-def chain_s(op: Op, way: Way) -> float:
+def chain_s(op: Op, way: Way, by: Protocol) -> float:
     """Return the seconds of a broadcast along a chain that passes each node once."""
     piece_bytes = min(PIECE_BYTES, op.message_bytes)
     across = way.nodes - 1
-    inside_s = (way.degree - 1 - across) * (way.hop_s + piece_bytes / way.link)
-    across_s = across * (way.nic_hop_s + piece_bytes / way.one_nic) if across else 0.0
-    return inside_s + across_s + op.sent_bytes / way.bandwidth
+    inside_s = (way.degree - 1 - across) * (by.hop_s + piece_bytes / by.bandwidth(way.link))
+    across_s = across * (by.nic_hops * way.nic_hop_s + piece_bytes / way.one_nic) if across else 0.0
+    return inside_s + across_s + op.sent_bytes / by.bandwidth(way.bandwidth)
 
 
-def algorithms_of(op: Op, way: Way) -> dict[str, Callable[[Op, Way], float]]:
-    """Return the ways a collective may be done."""
-    if op.kind == "broadcast":
-        return {"chain": chain_s}
-    if op.kind == "all_reduce" and way.nodes > 1:
-        return {"ring": ring_s, "tree": tree_s}
-    if op.kind in ("all_gather", "reduce_scatter") and way.aggregated_trees and way.nodes > 1 and way.local == 1:
-        return {"ring": ring_s, "pat": pat_s}
-    return {"ring": ring_s}
+Seconds = Callable[[Op, Way, Protocol], float]
+ALGORITHMS: dict[str, dict[str, tuple[Seconds, tuple[str, ...]]]] = {
+    "all_reduce": {"ring": (ring_s, ALL), "tree": (tree_s, ALL)},
+    "all_gather": {"ring": (ring_s, ALL), "pat": (pat_s, ("Simple",))},
+    "reduce_scatter": {"ring": (ring_s, ALL), "pat": (pat_s, ("Simple",))},
+    "ring_exchange": {"ring": (ring_s, ALL)},
+    "broadcast": {"chain": (chain_s, ("LL128", "Simple"))},
+}
+"""Collective: algorithms, and the protocols each may go by. Between megabytes NCCL's tuner never broadcasts by LL."""
+
+
+def quickest(op: Op, way: Way, protocols: tuple[Protocol, ...]) -> tuple[str, str, float]:
+    """Return the quickest algorithm and protocol for a collective, and its seconds."""
+    found = ("", "", inf)
+    for algorithm, (price, allowed) in ALGORITHMS[op.kind].items():
+        if algorithm in ("tree", "pat") and not _has_trees(algorithm, way):
+            continue
+        for by in protocols:
+            if by.name in allowed:
+                seconds = by.latency_s + price(op, way, by)
+                found = (algorithm, by.name, seconds) if seconds < found[2] else found
+    return found
+
+
+def _has_trees(algorithm: str, way: Way) -> bool:
+    """Tell whether nodes make trees: for gathers and scatters only with one rank in each, and new software."""
+    return way.nodes > 1 and (algorithm == "tree" or (way.local == 1 and way.aggregated_trees))

@@ -129,9 +129,8 @@ def price_send(size_bytes: float, leaving: int, run: RunSpec, calibration: Calib
         return _sent(size_bytes, 0.0, scale_up * calibration.link_fraction, inf, calibration)[1]
     # One sender alone cannot use more than its own NIC.
     nics = min(1.0, fabric.nics_per_node / leaving)
-    return _sent(0.0, size_bytes, inf, nics * fabric.nic_bandwidth_bytes_per_s * calibration.nic_fraction, calibration)[
-        1
-    ]
+    nic = nics * fabric.nic_bandwidth_bytes_per_s * calibration.nic_fraction
+    return _sent(0.0, size_bytes, inf, nic, calibration)[1]
 
 
 def _exchanged(op: Op, run: RunSpec, local: int, nodes: int, inside: float, across: float) -> tuple[float, float]:

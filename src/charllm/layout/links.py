@@ -73,7 +73,7 @@ def link_of(cluster: Cluster, domain: str) -> str:
 
 MOST_KNOWN = 1024
 _known: dict[tuple[int, int, str], tuple[Cluster, Parallelism, GroupLinks]] = {}
-"""Links by the identity of settings, which are kept so that it stays theirs: comparing all their fields takes longer."""
+"""Links by the identity of settings, which are kept so that it stays theirs: hashing their fields takes longer."""
 
 
 def group_links(run: RunSpec, group: str) -> GroupLinks:

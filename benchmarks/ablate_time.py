@@ -93,6 +93,8 @@ def even_pipeline(run: RunSpec, calibration: Calibration) -> float:
 
 
 NO_HOST = replace(CALIBRATION, sparse_host_s=1e-12, expert_host_s=1e-12)
+ALONE = (step_time, "nic_seconds", lambda _step, _one: 0.0)
+NEVER_MET = (step_time, "sends_beside_gradients", lambda step, _send_s: np.zeros(step.run.parallelism.pp))
 SIMPLE_ALONE = replace(CALIBRATION, protocols=(PROTOCOLS["Simple"],))
 ABLATIONS = (
     Ablation("sparse layers: the host's race with the GPU", software(sparse_sync=False), NO_HOST),
@@ -104,7 +106,8 @@ ABLATIONS = (
     Ablation("host and GPU in turns, one stage", timed=host_or_gpu),
     Ablation("pipeline: unequal chunks, sends and exchange in the bubble", timed=even_pipeline),
     Ablation("overlap of gradients and weights", without_overlap("dp")),
-    Ablation("NICs shared in time", patched=((step_time, "nic_seconds", lambda _step, _one: 0.0),)),
+    Ablation("NICs shared in time", patched=(ALONE, NEVER_MET)),
+    Ablation("NICs shared by sends and gradients", patched=(NEVER_MET,)),
     Ablation("collectives by message size", calibration=SIMPLE_ALONE),
     Ablation("trees between nodes", patched=((algorithms, "_has_trees", lambda _algorithm, _way: False),)),
     Ablation("attention by kernel generation", software(attention_kernel="best")),

@@ -7,7 +7,8 @@ from charllm.catalog.resolve import resolve_run
 from charllm.cost.calibration import CALIBRATION
 from charllm.simulate import simulate
 from charllm.spec.request import merge
-from charllm.timeline.step_time import LABELS, StepTime, held_up, nic_seconds, time_step
+from charllm.timeline.nic_sharing import held_up, nic_seconds
+from charllm.timeline.step_time import LABELS, StepTime, time_step
 from charllm.workload.step import build_step
 
 DENSE: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x64", "training": {"global_batch_size": 256}}

@@ -33,7 +33,13 @@ class Events(NamedTuple):
 
 @jit
 def _play(
-    order: NDArray[np.int64], races: Floats, send_s: Floats, blocking: bool, chunks: int, microbatches: int
+    order: NDArray[np.int64],
+    races: Floats,
+    send_s: Floats,
+    late_s: Floats,
+    blocking: bool,
+    chunks: int,
+    microbatches: int,
 ) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats, int]:
     stages, items, _ = order.shape
     done = np.full((3, chunks, microbatches), -1.0)
@@ -55,6 +61,8 @@ def _play(
                 elif kind == BACKWARD and chunk < chunks - 1:
                     ready = done[BACKWARD, chunk + 1, mb]
                     moved = send_s[chunk % stages] if stages > 1 else 0.0
+                    if mb == microbatches - 1 and chunk + 1 < stages:
+                        moved += late_s[chunk + 1]
                 elif kind == BACKWARD:
                     ready = done[FORWARD, chunk, mb]
                 elif kind == WEIGHT:
@@ -74,7 +82,9 @@ def _play(
                 if blocking and sends and stages > 1:
                     link = chunk % stages if kind == FORWARD else (chunk - 1) % stages
                     held[stage, item] = send_s[link]
-                    free[stage] = finish + send_s[link]
+                    if kind == BACKWARD and mb == microbatches - 1 and chunk < stages:
+                        held[stage, item] += late_s[stage]
+                    free[stage] = finish + held[stage, item]
                 place[stage] += 1
                 left -= 1
         if left == before:
@@ -83,10 +93,21 @@ def _play(
 
 
 def play(
-    order: NDArray[np.int64], races: Floats, send_s: Floats, *, blocking: bool, chunks: int, microbatches: int
+    order: NDArray[np.int64],
+    races: Floats,
+    send_s: Floats,
+    late_s: Floats | None = None,
+    *,
+    blocking: bool,
+    chunks: int,
+    microbatches: int,
 ) -> Events:
-    """Run a schedule: `races[pass, chunk]` holds a Race, `send_s[stage]` is the hop to the next stage."""
-    *found, left = _play(order, races, send_s, blocking, chunks, microbatches)
+    """Run a schedule: `races[pass, chunk]` holds a Race, `send_s[stage]` is the hop to the next stage.
+
+    `late_s[stage]` is what the last send of a stage, backwards, takes longer than others.
+    """
+    late_s = np.zeros(len(order)) if late_s is None else late_s
+    *found, left = _play(order, races, send_s, late_s, blocking, chunks, microbatches)
     if left:
         raise ValueError(f"the schedule waits for itself: {left} passes can never start")
     return Events(*found)

@@ -1,5 +1,6 @@
 """A whole step in time: passes on a schedule, gradient and weight exchange, update; and where each second went."""
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -7,13 +8,12 @@ import numpy as np
 from charllm.cost.calibration import CALIBRATION, Calibration
 from charllm.cost.collectives import price_collective, price_send
 from charllm.cost.kernels import price_kernel
-from charllm.cost.sharing import shared_ends
 from charllm.layout.hops import stage_hops
-from charllm.layout.links import group_links
 from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.run import RunSpec
-from charllm.timeline.engine import Events, play
-from charllm.timeline.passes import ChunkPasses, Pass, chunk_passes
+from charllm.timeline.engine import Events, Floats, play
+from charllm.timeline.nic_sharing import both_ends, held_up, late_sends, nic_seconds, sends_beside_gradients
+from charllm.timeline.passes import ChunkPasses, chunk_passes
 from charllm.timeline.schedules import BACKWARD, WEIGHT, order_arrays
 from charllm.workload.op import Op
 from charllm.workload.step import Step
@@ -31,8 +31,6 @@ from charllm.workload.sync import (
 LABELS = ("compute", "recompute", "optimizer", "tp_exposed", "pp_exposed", "dp_exposed", "ep_exposed", "cp_exposed",
           "straggler_wait", "bubble", "overhead")  # fmt: skip
 NODE_RANKS = 8
-NIC_PIECES = 8
-"""Pieces in which a pass's own exchanges are laid beside gradients on the same NICs."""
 
 
 class StepTime(NamedTuple):
@@ -51,6 +49,8 @@ class StepTime(NamedTuple):
     """Ops and collectives of one layer on one GPU that the step consists of, all GPUs."""
     host_s: float
     """Host time of the step beyond its launches."""
+    late_s: Floats
+    """[stage] what its last send takes longer, for gradients on the same NICs."""
 
 
 class _Ending(NamedTuple):
@@ -71,7 +71,8 @@ def time_step(step: Step, calibration: Calibration = CALIBRATION) -> StepTime:
     order = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
     races = np.array([[one.forward.race, one.backward.race, one.weight.race] for one in passes]).transpose(1, 0, 2)
     send_s = hop_seconds(step, calibration)
-    events = play(
+    scheduled = partial(
+        play,
         order,
         np.ascontiguousarray(races),
         send_s,
@@ -79,13 +80,25 @@ def time_step(step: Step, calibration: Calibration = CALIBRATION) -> StepTime:
         chunks=len(passes),
         microbatches=run.microbatches,
     )
-    return finish_step(step, passes, events, calibration)
+    events, endings = scheduled(), _endings(step, calibration)
+    met_s = sends_beside_gradients(step, send_s)
+    late_s = np.zeros(degrees.pp)
+    if met_s.any():
+        left_s = [_left(step, stage, passes, events, endings[stage])[0] for stage in range(degrees.pp)]
+        late_s = late_sends(met_s, left_s)
+        events = scheduled(late_s)
+    return _finish(step, passes, events, endings, calibration, met_s, late_s)
 
 
-def finish_step(step: Step, passes: list[ChunkPasses], events: Events, calibration: Calibration) -> StepTime:
-    """Follow the last passes with what every stage does once a step."""
-    endings = [_ending(step, stage, calibration) for stage in range(step.run.parallelism.pp)]
-    return _finish(step, passes, events, endings, calibration)
+def finish_step(step: Step, timed: StepTime, free_s: Floats, calibration: Calibration) -> StepTime:
+    """Follow passes that leave stages free at other times with what every stage does once a step."""
+    met_s = sends_beside_gradients(step, hop_seconds(step, calibration))
+    events = timed.events._replace(free_s=free_s)
+    return _finish(step, timed.passes, events, _endings(step, calibration), calibration, met_s, timed.late_s)
+
+
+def _endings(step: Step, calibration: Calibration) -> list[_Ending]:
+    return [_ending(step, stage, calibration) for stage in range(step.run.parallelism.pp)]
 
 
 def hop_seconds(step: Step, calibration: Calibration) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
@@ -150,12 +163,21 @@ class _StageEnd(NamedTuple):
 
 
 def _finish(
-    step: Step, passes: list[ChunkPasses], events: Events, endings: list[_Ending], calibration: Calibration
+    step: Step,
+    passes: list[ChunkPasses],
+    events: Events,
+    endings: list[_Ending],
+    calibration: Calibration,
+    met_s: Floats,
+    late_s: Floats,
 ) -> StepTime:
     """Add gradient exchange, update and weight exchange; charge every second of every stage to a label."""
     run = step.run
     degrees = run.parallelism
-    ends = [_end_stage(step, stage, passes, events, endings[stage], calibration) for stage in range(degrees.pp)]
+    ends = [
+        _end_stage(step, stage, passes, events, endings[stage], calibration, float(met_s[stage]))
+        for stage in range(degrees.pp)
+    ]
     jitter = 1 + calibration.jitter_fraction * max(0.0, float(np.log(degrees.world / NODE_RANKS)))
     last_gradients_s, longest_update_s = max(end.gradients_at_s for end in ends), max(end.update_s for end in ends)
     host_s = step_host_seconds(step, calibration)
@@ -170,61 +192,52 @@ def _finish(
     hidden = {axis: float(np.mean([end.hidden.get(axis, 0.0) for end in ends])) for axis in OVERLAPS}
     ranks = degrees.tp * degrees.cp * degrees.dp
     op_events = sum(sum(part.ops for part in one) for one in passes) * run.microbatches * ranks
-    return StepTime(step_time_s, breakdown, stages, hidden, events, passes, op_events, host_s)
+    return StepTime(step_time_s, breakdown, stages, hidden, events, passes, op_events, host_s, late_s)
 
 
 def _end_stage(
-    step: Step, stage: int, passes: list[ChunkPasses], events: Events, ending: _Ending, calibration: Calibration
+    step: Step,
+    stage: int,
+    passes: list[ChunkPasses],
+    events: Events,
+    ending: _Ending,
+    calibration: Calibration,
+    met_s: float,
 ) -> _StageEnd:
-    """Add up what one stage did, and what of its exchange of gradients and weights stays exposed."""
-    degrees, own = step.run.parallelism, passes[stage :: step.run.parallelism.pp]
-    labels, hidden = _busy(own, step.run.microbatches)
+    """Add up what one stage did, and what of its exchange of gradients and weights stays exposed.
+
+    `met_s` is the stage's last send where that shares its NICs with what is left of the gradients.
+    """
+    labels, hidden = _busy(passes[stage :: step.run.parallelism.pp], step.run.microbatches)
     spent_s = float(np.sum(events.end_s[stage] - events.start_s[stage]))
     labels["overhead"] += max(0.0, spent_s - sum(labels.values()))
     moving_s, empty_s = _waits(events, stage)
     free_s = float(events.free_s[stage])
     labels["pp_exposed"] += moving_s + free_s - float(events.end_s[stage, -1])
     labels["bubble"] += empty_s
-    gradients_s, weights_s = ending.gradients_s, ending.weights_s
-    if "dp" in degrees.overlap:
-        first_s, last_s = _rooms(step, events, stage)
-        held_s = held_up(nic_seconds(step, own[0].backward), gradients_s, last_s)
-        # Overlap that loses to waiting is not what anyone would run.
-        gradients_s = min(gradients_s, held_s + _exposed(gradients_s, last_s, ending.gradient_buckets))
-        if step.run.framework.weight_exchange == "all-gather":
-            weights_s = _exposed(weights_s, first_s, ending.weight_buckets)
+    gradients_s, weights_s = _left(step, stage, passes, events, ending)
     under_compute_s = (ending.gradients_s - gradients_s) + (ending.weights_s - weights_s)
     hidden["dp"] = hidden.get("dp", 0.0) + under_compute_s
+    if met_s:
+        sent_s, gradients_s = both_ends(met_s, gradients_s)
+        gradients_s = gradients_s if "pp" in step.run.parallelism.overlap else max(0.0, gradients_s - sent_s)
     gradients_s += calibration.contention_fraction * under_compute_s
     labels["dp_exposed"] += gradients_s + weights_s
     labels["optimizer"] += ending.optimizer_s
     return _StageEnd(labels, hidden, free_s + gradients_s, ending.optimizer_s + weights_s)
 
 
-def nic_seconds(step: Step, one: Pass) -> float:
-    """Return how long a pass waits for exchanges that leave through the NICs its gradients leave through."""
-    run = step.run
-    exposed = {axis: one.labels.get(f"{axis}_exposed", 0.0) for axis in ("tp", "cp", "ep")}
-    if run.parallelism.data_ranks == 1 or not any(exposed.values()):
-        return 0.0
-    mine = group_links(run, "data").nics
-    return sum(seconds for axis, seconds in exposed.items() if seconds and group_links(run, axis).nics & mine)
-
-
-def held_up(own_s: float, gradients_s: float, room_s: float) -> float:
-    """Return how much longer a backward pass takes when its own exchanges share NICs with gradients under way.
-
-    Its exchanges come evenly over the pass, in a few pieces, each sharing the NICs with what is left of the gradients.
-    """
-    if not own_s or not gradients_s:
-        return 0.0
-    piece_s, gap_s = own_s / NIC_PIECES, max(0.0, room_s - own_s) / NIC_PIECES
-    held_s, left_s = 0.0, gradients_s
-    for _ in range(NIC_PIECES):
-        left_s = max(0.0, left_s - gap_s)
-        held_s += shared_ends([(0.0, piece_s), (0.0, left_s)])[0] - piece_s
-        left_s = max(0.0, left_s - piece_s)
-    return held_s
+def _left(step: Step, stage: int, passes: list[ChunkPasses], events: Events, ending: _Ending) -> tuple[float, float]:
+    """Return what compute does not hide of a stage's exchange of gradients, and of weights."""
+    gradients_s, weights_s = ending.gradients_s, ending.weights_s
+    if "dp" in step.run.parallelism.overlap:
+        first_s, last_s = _rooms(step, events, stage)
+        held_s = held_up(nic_seconds(step, passes[stage].backward), gradients_s, last_s)
+        # Overlap that loses to waiting is not what anyone would run.
+        gradients_s = min(gradients_s, held_s + _exposed(gradients_s, last_s, ending.gradient_buckets))
+        if step.run.framework.weight_exchange == "all-gather":
+            weights_s = _exposed(weights_s, first_s, ending.weight_buckets)
+    return gradients_s, weights_s
 
 
 def _busy(own: list[ChunkPasses], microbatches: int) -> tuple[dict[str, float], dict[str, float]]:

@@ -94,7 +94,7 @@ def even_pipeline(run: RunSpec, calibration: Calibration) -> float:
 
 NO_HOST = replace(CALIBRATION, sparse_host_s=1e-12, expert_host_s=1e-12)
 ALONE = (step_time, "nic_seconds", lambda _step, _one: 0.0)
-NEVER_MET = (step_time, "sends_beside_gradients", lambda step, _send_s: np.zeros(step.run.parallelism.pp))
+NEVER_MET = (step_time, "hops_beside_gradients", lambda run: np.zeros(run.parallelism.pp))
 SIMPLE_ALONE = replace(CALIBRATION, protocols=(PROTOCOLS["Simple"],))
 ABLATIONS = (
     Ablation("sparse layers: the host's race with the GPU", software(sparse_sync=False), NO_HOST),

@@ -98,7 +98,7 @@ def build_machine(step: Step, timed: StepTime) -> Machine:
     run, degrees = step.run, step.run.parallelism
     gpu, fold = run.cluster.gpu, fold_run(run)
     turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
-    moved_s, sent_s = turn_hops(step, turns, timed.late_s, CALIBRATION)
+    moved_s, sent_s = turn_hops(step, turns, timed.events.late_s, CALIBRATION)
     limits, net = limits_of(gpu, run.conditions), network(run.cluster.node, run.cluster.cooling)
     tail = np.array([_tail(step, timed, stage) for stage in range(degrees.pp)])
     played, stand_ins = _places(run, fold)

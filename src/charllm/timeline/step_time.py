@@ -1,6 +1,5 @@
 """A whole step in time: passes on a schedule, gradient and weight exchange, update; and where each second went."""
 
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +10,8 @@ from charllm.cost.kernels import price_kernel
 from charllm.layout.hops import stage_hops
 from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.run import RunSpec
-from charllm.timeline.engine import Events, Floats, play
-from charllm.timeline.nic_sharing import both_ends, held_up, late_sends, nic_seconds, sends_beside_gradients
+from charllm.timeline.engine import Events, Floats, Flows, play
+from charllm.timeline.nic_sharing import held_up, hops_beside_gradients, nic_seconds
 from charllm.timeline.passes import ChunkPasses, chunk_passes
 from charllm.timeline.schedules import BACKWARD, WEIGHT, order_arrays
 from charllm.workload.op import Op
@@ -49,8 +48,6 @@ class StepTime(NamedTuple):
     """Ops and collectives of one layer on one GPU that the step consists of, all GPUs."""
     host_s: float
     """Host time of the step beyond its launches."""
-    late_s: Floats
-    """[stage] what its last send takes longer, for gradients on the same NICs."""
 
 
 class _Ending(NamedTuple):
@@ -67,34 +64,40 @@ def time_step(step: Step, calibration: Calibration = CALIBRATION) -> StepTime:
     """Price and schedule one step."""
     run = step.run
     degrees = run.parallelism
-    passes = chunk_passes(step, calibration)
+    passes, endings = chunk_passes(step, calibration), _endings(step, calibration)
     order = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
     races = np.array([[one.forward.race, one.backward.race, one.weight.race] for one in passes]).transpose(1, 0, 2)
-    send_s = hop_seconds(step, calibration)
-    scheduled = partial(
-        play,
+    events = play(
         order,
         np.ascontiguousarray(races),
-        send_s,
+        hop_seconds(step, calibration),
+        _flows(run, endings),
         blocking="pp" not in degrees.overlap,
         chunks=len(passes),
         microbatches=run.microbatches,
     )
-    events, endings = scheduled(), _endings(step, calibration)
-    met_s = sends_beside_gradients(step, send_s)
-    late_s = np.zeros(degrees.pp)
-    if met_s.any():
-        left_s = [_left(step, stage, passes, events, endings[stage])[0] for stage in range(degrees.pp)]
-        late_s = late_sends(met_s, left_s)
-        events = scheduled(late_s)
-    return _finish(step, passes, events, endings, calibration, met_s, late_s)
+    return _finish(step, passes, events, endings, calibration)
+
+
+def _flows(run: RunSpec, endings: list[_Ending]) -> Flows | None:
+    """Return the gradients that each chunk's last backward pass sends on their way."""
+    if not _leaves_early(run):
+        return None
+    vpp = run.parallelism.vpp
+    gradients_s = np.array([ending.gradients_s / vpp for ending in endings])
+    buckets = np.array([max(1.0, ending.gradient_buckets / vpp) for ending in endings])
+    return Flows(gradients_s, gradients_s / buckets, hops_beside_gradients(run))
+
+
+def _leaves_early(run: RunSpec) -> bool:
+    """Tell whether gradients leave under backward passes; where weights come last, only after them."""
+    return "dp" in run.parallelism.overlap and run.parallelism.schedule != "zero-bubble"
 
 
 def finish_step(step: Step, timed: StepTime, free_s: Floats, calibration: Calibration) -> StepTime:
     """Follow passes that leave stages free at other times with what every stage does once a step."""
-    met_s = sends_beside_gradients(step, hop_seconds(step, calibration))
     events = timed.events._replace(free_s=free_s)
-    return _finish(step, timed.passes, events, _endings(step, calibration), calibration, met_s, timed.late_s)
+    return _finish(step, timed.passes, events, _endings(step, calibration), calibration)
 
 
 def _endings(step: Step, calibration: Calibration) -> list[_Ending]:
@@ -163,21 +166,12 @@ class _StageEnd(NamedTuple):
 
 
 def _finish(
-    step: Step,
-    passes: list[ChunkPasses],
-    events: Events,
-    endings: list[_Ending],
-    calibration: Calibration,
-    met_s: Floats,
-    late_s: Floats,
+    step: Step, passes: list[ChunkPasses], events: Events, endings: list[_Ending], calibration: Calibration
 ) -> StepTime:
     """Add gradient exchange, update and weight exchange; charge every second of every stage to a label."""
     run = step.run
     degrees = run.parallelism
-    ends = [
-        _end_stage(step, stage, passes, events, endings[stage], calibration, float(met_s[stage]))
-        for stage in range(degrees.pp)
-    ]
+    ends = [_end_stage(step, stage, passes, events, endings[stage], calibration) for stage in range(degrees.pp)]
     jitter = 1 + calibration.jitter_fraction * max(0.0, float(np.log(degrees.world / NODE_RANKS)))
     last_gradients_s, longest_update_s = max(end.gradients_at_s for end in ends), max(end.update_s for end in ends)
     host_s = step_host_seconds(step, calibration)
@@ -192,22 +186,13 @@ def _finish(
     hidden = {axis: float(np.mean([end.hidden.get(axis, 0.0) for end in ends])) for axis in OVERLAPS}
     ranks = degrees.tp * degrees.cp * degrees.dp
     op_events = sum(sum(part.ops for part in one) for one in passes) * run.microbatches * ranks
-    return StepTime(step_time_s, breakdown, stages, hidden, events, passes, op_events, host_s, late_s)
+    return StepTime(step_time_s, breakdown, stages, hidden, events, passes, op_events, host_s)
 
 
 def _end_stage(
-    step: Step,
-    stage: int,
-    passes: list[ChunkPasses],
-    events: Events,
-    ending: _Ending,
-    calibration: Calibration,
-    met_s: float,
+    step: Step, stage: int, passes: list[ChunkPasses], events: Events, ending: _Ending, calibration: Calibration
 ) -> _StageEnd:
-    """Add up what one stage did, and what of its exchange of gradients and weights stays exposed.
-
-    `met_s` is the stage's last send where that shares its NICs with what is left of the gradients.
-    """
+    """Add up what one stage did, and what of its exchange of gradients and weights stays exposed."""
     labels, hidden = _busy(passes[stage :: step.run.parallelism.pp], step.run.microbatches)
     spent_s = float(np.sum(events.end_s[stage] - events.start_s[stage]))
     labels["overhead"] += max(0.0, spent_s - sum(labels.values()))
@@ -218,9 +203,9 @@ def _end_stage(
     gradients_s, weights_s = _left(step, stage, passes, events, ending)
     under_compute_s = (ending.gradients_s - gradients_s) + (ending.weights_s - weights_s)
     hidden["dp"] = hidden.get("dp", 0.0) + under_compute_s
-    if met_s:
-        sent_s, gradients_s = both_ends(met_s, gradients_s)
-        gradients_s = gradients_s if "pp" in step.run.parallelism.overlap else max(0.0, gradients_s - sent_s)
+    # The last send had as many seconds of the NICs; one that blocks is over before the stage is free.
+    late_s = float(events.late_s[stage, -1])
+    gradients_s = gradients_s + late_s if "pp" in step.run.parallelism.overlap else max(0.0, gradients_s - late_s)
     gradients_s += calibration.contention_fraction * under_compute_s
     labels["dp_exposed"] += gradients_s + weights_s
     labels["optimizer"] += ending.optimizer_s
@@ -233,11 +218,25 @@ def _left(step: Step, stage: int, passes: list[ChunkPasses], events: Events, end
     if "dp" in step.run.parallelism.overlap:
         first_s, last_s = _rooms(step, events, stage)
         held_s = held_up(nic_seconds(step, passes[stage].backward), gradients_s, last_s)
+        early = _leaves_early(step.run)
+        left_s = float(events.left_s[stage]) if early else _exposed(gradients_s, last_s, ending.gradient_buckets)
         # Overlap that loses to waiting is not what anyone would run.
-        gradients_s = min(gradients_s, held_s + _exposed(gradients_s, last_s, ending.gradient_buckets))
+        gradients_s = min(gradients_s, held_s + left_s)
         if step.run.framework.weight_exchange == "all-gather":
-            weights_s = _exposed(weights_s, first_s, ending.weight_buckets)
+            weights_s = _weights_left(step, events, stage, ending, first_s)
     return gradients_s, weights_s
+
+
+def _weights_left(step: Step, events: Events, stage: int, ending: _Ending, first_s: float) -> float:
+    """Return what stays of gathering weights: the first chunk's beyond its pass, all beyond the last chunk's start."""
+    degrees = step.run.parallelism
+    chunk_s = _exposed(ending.weights_s / degrees.vpp, first_s, max(1, ending.weight_buckets // degrees.vpp))
+    if degrees.vpp == 1:
+        return chunk_s
+    order = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, step.run.microbatches)[stage]
+    last = int(np.argmax(order[:, 1] == order[:, 1].max()))
+    waited_s = float(events.start_s[stage, 0])
+    return max(chunk_s, ending.weights_s - (float(events.end_s[stage, last]) - waited_s))
 
 
 def _busy(own: list[ChunkPasses], microbatches: int) -> tuple[dict[str, float], dict[str, float]]:

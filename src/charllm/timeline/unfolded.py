@@ -83,7 +83,7 @@ def play_unfolded(step: Step, calibration: Calibration = CALIBRATION, slower: Ar
         raise ValueError(f"slower: one factor above 0 for each of {degrees.world} ranks")
     folded = time_step(step, calibration)
     turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, step.run.microbatches)
-    moved_s, sent_s = turn_hops(step, turns, folded.late_s, calibration)
+    moved_s, sent_s = turn_hops(step, turns, folded.events.late_s, calibration)
     free, wait, idle = _play_turns(
         turns.stage,
         turns.program,
@@ -114,7 +114,8 @@ def turn_hops(step: Step, turns: Turns, late_s: Floats, calibration: Calibration
     moved_s, sent_s = hop_s[turns.hop_in], hop_s[turns.hop_out]
     if late_s.any():
         late = np.zeros(len(turns.stage))
-        late[[np.flatnonzero(turns.stage == stage)[-1] for stage in range(len(late_s))]] = late_s
+        for stage, own_s in enumerate(late_s):
+            late[turns.stage == stage] = own_s
         moved_s = moved_s + np.where(turns.hop_in == NOWHERE, 0.0, late[turns.source])
         sent_s = sent_s + late
     return moved_s, sent_s * ("pp" not in step.run.parallelism.overlap)

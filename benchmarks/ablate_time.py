@@ -17,9 +17,11 @@ from unittest.mock import patch
 
 import numpy as np
 
+import charllm.cost.algorithms as algorithms
 import charllm.timeline.step_time as step_time
 from charllm.catalog.resolve import resolve_run
 from charllm.cost.calibration import CALIBRATION, Calibration
+from charllm.cost.protocols import PROTOCOLS
 from charllm.errors import CharllmError
 from charllm.spec.run import RunSpec
 from charllm.timeline.passes import chunk_passes
@@ -91,6 +93,9 @@ def even_pipeline(run: RunSpec, calibration: Calibration) -> float:
 
 
 NO_HOST = replace(CALIBRATION, sparse_host_s=1e-12, expert_host_s=1e-12)
+ALONE = (step_time, "nic_seconds", lambda _step, _one: 0.0)
+NEVER_MET = (step_time, "hops_beside_gradients", lambda run: np.zeros(run.parallelism.pp))
+SIMPLE_ALONE = replace(CALIBRATION, protocols=(PROTOCOLS["Simple"],))
 ABLATIONS = (
     Ablation("sparse layers: the host's race with the GPU", software(sparse_sync=False), NO_HOST),
     Ablation("sparse layers: captured graphs", software(graphs=False, partial_graphs=False)),
@@ -101,8 +106,10 @@ ABLATIONS = (
     Ablation("host and GPU in turns, one stage", timed=host_or_gpu),
     Ablation("pipeline: unequal chunks, sends and exchange in the bubble", timed=even_pipeline),
     Ablation("overlap of gradients and weights", without_overlap("dp")),
-    Ablation("NICs shared in time", patched=((step_time, "nic_seconds", lambda _step, _one: 0.0),)),
-    Ablation("collectives by message size", calibration=replace(CALIBRATION, protocol_bytes=1.0)),
+    Ablation("NICs shared in time", patched=(ALONE, NEVER_MET)),
+    Ablation("NICs shared by sends and gradients", patched=(NEVER_MET,)),
+    Ablation("collectives by message size", calibration=SIMPLE_ALONE),
+    Ablation("trees between nodes", patched=((algorithms, "_has_trees", lambda _algorithm, _way: False),)),
     Ablation("attention by kernel generation", software(attention_kernel="best")),
     Ablation("host time for each tensor", calibration=replace(CALIBRATION, tensor_host_s=1e-12)),
     Ablation(

@@ -12,10 +12,8 @@ PRIORS: dict[str, dict[str, Prior]] = {
         "fp8_matmul_fraction": (0.58, 0.12, 0.2, 1.0),
         "fp4_matmul_fraction": (0.45, 0.15, 0.1, 1.0),
         "attention_fraction": (0.48, 0.15, 0.1, 1.0),
-        "collective_setup_s": (45e-6, 0.2, 5e-6, 200e-6),
     },
     "gpu:a100": {
-        "collective_setup_s": (65e-6, 0.2, 5e-6, 200e-6),
         "matmul_fraction": (0.79, 0.05, 0.5, 1.0),
         "attention_fraction": (0.57, 0.1, 0.2, 1.0),
     },

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import charllm.cost.collectives as collectives
+import charllm.timeline.nic_sharing as nic_sharing
 import charllm.timeline.step_time as step_time
 from benchmarks.fit_priors import PRIORS
 from charllm.cost.calibration import CALIBRATION
@@ -116,7 +117,7 @@ class Timer:
     def __init__(self, constants: Sequence[Constant]) -> None:
         self.constants = constants
         self.links: dict[tuple[int, str], Any] = {}
-        vars(collectives)["group_links"] = vars(step_time)["group_links"] = self._group_links
+        vars(collectives)["group_links"] = vars(nic_sharing)["group_links"] = self._group_links
 
     def _group_links(self, run: RunSpec, group: str) -> Any:
         key = (id(run.parallelism), group)

@@ -9,7 +9,7 @@ import pytest
 from charllm.cost import calibration
 from charllm.cost.calibration import CALIBRATION, Calibration
 
-NAMES = [field.name for field in fields(Calibration)]
+NAMES = [field.name for field in fields(Calibration) if field.name != "protocols"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,4 +58,4 @@ def test_every_constant_says_what_it_is() -> None:
 
 def test_constants_stay_as_they_are() -> None:
     with pytest.raises(FrozenInstanceError):
-        CALIBRATION.hop_s = 0.0  # type: ignore[misc]
+        CALIBRATION.nic_hop_s = 0.0  # type: ignore[misc]

@@ -9,28 +9,23 @@ from hypothesis import strategies as st
 
 from charllm.catalog.resolve import resolve_run
 from charllm.cost.calibration import CALIBRATION
-from charllm.cost.collectives import SWITCH_GAIN, members_per_node, price_collective, price_send, setup_seconds
+from charllm.cost.collectives import SWITCH_GAIN, choose_algorithm, members_per_node, price_collective, price_send
+from charllm.cost.protocols import PROTOCOLS
+from charllm.layout.links import group_links
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.workload.op import COLLECTIVES, Op, collective
 
 # Round constants, so that sums can be done by hand.
-ROUND = replace(
-    CALIBRATION,
-    link_fraction=0.8,
-    nic_fraction=0.5,
-    hop_s=1e-6,
-    nic_hop_s=10e-6,
-    collective_latency_s=0.0,
-    protocol_bytes=0.0,
-)
 LINK, NIC, SETUP = 400e9, 40e9, 20e-6
+SIMPLE = PROTOCOLS["Simple"]._replace(latency_s=SETUP, hop_s=1e-6, nic_hops=1.0)
+ROUND = replace(CALIBRATION, link_fraction=0.8, nic_fraction=0.5, nic_hop_s=10e-6, protocols=(SIMPLE,))
 TWO_NODES: dict[str, Any] = {
     "model": "llama3-70b",
     "cluster": {
         "base": "h100-superpod",
         "nodes": 2,
-        "node": {"link_bandwidth_gb_per_s": 400, "gpu": {"collective_setup_s": SETUP}},
+        "node": {"link_bandwidth_gb_per_s": 400},
         "fabric": {"nics_per_node": 8, "nic_bandwidth_gbit_per_s": 320},
     },
     "framework": {"base": "megatron", "in_switch_reduction": False},
@@ -71,7 +66,7 @@ def test_a_ring_of_whole_nodes_has_all_their_nics() -> None:
 def test_a_ring_with_one_member_in_a_node_has_its_share_of_the_nics() -> None:
     # tp 8 x dp 2: 8 rings at once, one NIC for each; its single step crosses.
     two = run(tp=8)
-    assert members_per_node(two, "data") == 1
+    assert members_per_node(group_links(two, "data")) == 1
     seconds = price(one("all_gather", "data", 2e9, 2), two)
     assert seconds == pytest.approx(SETUP + 10e-6 + 1e9 / (NIC * 0.5))
 
@@ -144,7 +139,7 @@ def test_a_sender_alone_has_no_more_than_its_own_nic() -> None:
 
 
 def test_a_send_inside_a_node_takes_its_link() -> None:
-    assert price_send(1e9, 0, run(tp=4, pp=2), ROUND) == pytest.approx(SETUP + 1e9 / 320e9)
+    assert price_send(1e9, 0, run(tp=4, pp=2), ROUND) == pytest.approx(SETUP + 1e-6 + 1e9 / 320e9)
 
 
 def test_without_links_collectives_take_pcie() -> None:
@@ -160,10 +155,18 @@ def test_more_bytes_are_never_faster(kind: str, tp: int, size_bytes: float) -> N
     assert SETUP < small < large
 
 
-def test_small_messages_spare_the_setup_of_large_ones() -> None:
+def test_small_messages_take_protocols_with_less_latency() -> None:
     tp8 = run(tp=8)
-    knee = replace(ROUND, protocol_bytes=8e6)
-    small, large = (setup_seconds(tp8, size_bytes, knee) for size_bytes in (8e4, 8e9))
-    assert small == pytest.approx(SETUP / 101)
-    assert large == pytest.approx(SETUP, rel=1e-2)
-    assert setup_seconds(tp8, 8e6, knee) == pytest.approx(SETUP / 2)
+    taken = [choose_algorithm(one("all_gather", "tp", size, 8), tp8, CALIBRATION)[0] for size in (1e4, 4e6, 4e9)]
+    assert taken == ["ring LL", "ring LL128", "ring Simple"]
+    # 7/8 of 10 kB at 15 GB/s, in seven steps.
+    low = PROTOCOLS["LL"]
+    seconds = price_collective(one("all_gather", "tp", 1e4, 8), tp8, CALIBRATION)
+    assert seconds == pytest.approx(low.latency_s + 7 * low.hop_s + 8750 / low.most_bytes_per_s)
+
+
+@given(st.floats(1, 1e11))
+def test_no_protocol_alone_is_quicker_than_the_choice(size_bytes: float) -> None:
+    op, tp8 = one("all_reduce", "tp", size_bytes, 8), run(tp=8)
+    alone = [price_collective(op, tp8, replace(CALIBRATION, protocols=(by,))) for by in CALIBRATION.protocols]
+    assert price_collective(op, tp8, CALIBRATION) == min(alone)

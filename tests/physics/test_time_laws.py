@@ -200,15 +200,17 @@ def bucket_s(step: Step, stage: int) -> float:
 
 @EXAMPLES
 @given(sensible_requests(), st.integers(0, 2))
-def test_overlapped_gradients_are_slower_by_the_latency_of_their_buckets_at_most(
+def test_overlapped_gradients_cost_no_more_than_latencies_of_buckets_and_sends_they_meet(
     request: dict[str, Any], zero: int
 ) -> None:
     plain, overlapped = (resolve(request, {"parallelism": {"overlap": axes, "zero": zero}}) for axes in ([], ["dp"]))
     step = build_step(overlapped)
     jitter = 1 + CALIBRATION.jitter_fraction * max(0.0, float(np.log(plain.parallelism.world / 8)))
     # Gradients end on one stage last, weights perhaps on another.
+    found = time_step(step)
     added_s = 2 * jitter * max(bucket_s(step, stage) for stage in range(plain.parallelism.pp))
-    assert time_step(step).step_time_s <= seconds(plain) * (1 + 1e-9) + added_s
+    added_s += jitter * float(found.events.late_s.sum())
+    assert found.step_time_s <= seconds(plain) * (1 + 1e-9) + added_s
 
 
 def even_pipeline(pp: int, microbatches: int, schedule: str = "1f1b", vpp: int = 1) -> StepTime:

@@ -7,7 +7,7 @@ from charllm.catalog.resolve import resolve_run
 from charllm.cost.calibration import CALIBRATION
 from charllm.simulate import simulate
 from charllm.spec.request import merge
-from charllm.timeline.step_time import LABELS, StepTime, held_up, nic_seconds, time_step
+from charllm.timeline.step_time import LABELS, StepTime, time_step
 from charllm.workload.step import build_step
 
 DENSE: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x64", "training": {"global_batch_size": 256}}
@@ -150,20 +150,3 @@ def test_a_step_has_host_time_for_every_tensor_it_trains() -> None:
     few, many = (timed(DENSE, {"model": {"base": "llama3-8b", "layers": layers}}).host_s for layers in (16, 32))
     # Of a layer: two norms and four products.
     assert many - few == pytest.approx(16 * 6 * CALIBRATION.tensor_host_s)
-
-
-def test_a_pass_that_shares_nics_with_gradients_is_held_up_while_both_are_under_way() -> None:
-    # Gradients that outlast the pass: each of its exchanges takes twice as long.
-    assert held_up(0.5, 10.0, 1.0) == pytest.approx(0.5)
-    # Exchanges fill half of the pass; gradients of 0.1 s meet the first of eight, after a gap of 1/16 s.
-    assert held_up(0.5, 0.1, 1.0) == pytest.approx(0.1 - 1 / 16)
-    assert held_up(0.0, 1.0, 1.0) == held_up(1.0, 0.0, 1.0) == 0.0
-
-
-def test_exchanges_of_a_pass_leave_through_the_nics_of_gradients_or_do_not() -> None:
-    # ep 2 next to each other stays in a node, ep 16 does not.
-    inside, across = (build_step(resolve_run(merge(SPARSE, {"parallelism": {"ep": ep}}))) for ep in (2, 8))
-    wide = build_step(resolve_run(merge(SPARSE, {"parallelism": {"ep": 8, "order": "tp-cp-dp-ep-pp"}})))
-    for step, shared in ((inside, False), (across, False), (wide, True)):
-        backward = time_step(step).passes[0].backward
-        assert (nic_seconds(step, backward) > 0) == shared

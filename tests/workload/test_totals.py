@@ -101,6 +101,27 @@ def test_second_stage_of_zero_reduces_each_microbatch_and_gathers_once() -> None
     assert sent.axis_bytes["dp"] == pytest.approx(32 * ALL_WEIGHTS * (2 * 4 + 2) * 31 / 32)
 
 
+def test_second_stage_of_fsdp_gathers_weights_in_forward_alone() -> None:
+    sent = traffic({"dp": 32, "zero": 2}, framework="fsdp", training={"global_batch_size": 64})
+    assert sent.axis_bytes["dp"] == pytest.approx(32 * 2 * ALL_WEIGHTS * (2 + 4) * 31 / 32)
+    # In a pipeline weights are gathered once a step, as by other frameworks.
+    sent = traffic({"pp": 2, "dp": 16, "zero": 2}, framework="fsdp", training={"global_batch_size": 64})
+    assert sent.axis_bytes["dp"] == pytest.approx(16 * ALL_WEIGHTS * (4 * 4 + 2) * 15 / 16)
+
+
+def test_summing_gradients_on_all_replicas_sends_them_twice() -> None:
+    sent = traffic({"dp": 32}, framework={"base": "megatron", "whole_gradients": True})
+    assert sent.axis_bytes["dp"] == pytest.approx(32 * ALL_WEIGHTS * (2 * 4 + 2) * 31 / 32)
+
+
+def test_owners_of_tensors_broadcast_what_they_updated() -> None:
+    broadcast = {"base": "megatron", "weight_exchange": "broadcast"}
+    asked, gathered = traffic({"dp": 32}, framework=broadcast), traffic({"dp": 32})
+    assert asked.axis_bytes["dp"] == pytest.approx(gathered.axis_bytes["dp"])
+    # 32 owners send once each; gradients are one message of each rank.
+    assert asked.messages["dp"] == 32 * (32 + 1)
+
+
 def test_hybrid_shards_keep_gathering_inside_the_node() -> None:
     sent = traffic({"dp": 32, "shard_size": 8}, framework="fsdp")
     inside = ALL_WEIGHTS * (2 + 2 + 4) * 7 / 8

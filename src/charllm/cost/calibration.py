@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from charllm.cost.protocols import PROTOCOLS, Protocol
+
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
@@ -32,14 +34,10 @@ class Calibration:
     """Share of a scale-up link that a large ring uses at many ranks. NCCL tables: 0.74 to 0.79 at 8 ranks."""
     nic_fraction: float = 0.7607
     """Share of a NIC that a large ring uses."""
-    collective_latency_s: float = 5e-6
-    """Time of a collective of no bytes beyond its steps. NCCL tables: 5 to 10 us at two ranks."""
-    protocol_bytes: float = 8e6
-    """Bytes sent at which half of a GPU's `collective_setup_s` is paid. NCCL tables, 1 to 64 MiB: 4 to 16 MB."""
-    hop_s: float = 1.6e-6
-    """Time each further rank of a ring adds. NCCL tables, 2 to 8 ranks."""
+    protocols: tuple[Protocol, ...] = tuple(PROTOCOLS.values())
+    """Protocols that collectives may go by (`cost/protocols.py`)."""
     nic_hop_s: float = 5.68e-06
-    """Time each further node of a ring adds."""
+    """Time each further node of a ring adds by LL128."""
     misaligned_fraction: float = 0.3
     """Rate of a 16-bit product one of whose rows is no multiple of 16 bytes, over an aligned one. Derived: GPT-3 1.3B
     with its vocabulary of 50257 on H200 boards; NVIDIA's guide to matrix multiplication: several times slower."""

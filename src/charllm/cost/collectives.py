@@ -1,75 +1,136 @@
 """Seconds of one collective on the links of its group.
 
-Equation: t = latency + setup sent / (sent + knee) + steps x hop + sent / bandwidth: messages far below the knee go by a
-protocol that pays in bandwidth what it saves in setup. Inside a scale-up domain the bandwidth is a share of the link
-that grows with the ranks of the ring; between nodes it is what the node's NICs give to the group: NICs x bandwidth x
-(members in a node / GPUs of a node), because every member's NIC carries a part of the ring.
+Equation: t = latency + hops + sent / bandwidth, of the quickest algorithm (`cost/algorithms.py`) by the quickest
+protocol (`cost/protocols.py`). Inside a scale-up domain the bandwidth is a share of the link that grows with the ranks
+of the ring; between nodes it is what the node's NICs give to the group: NICs x bandwidth x (members in a node / GPUs of
+a node), because every member's NIC carries a part of the ring.
 
-Source: NCCL tables of nine GPUs, 2 to 8 ranks; published multi-node runs for NICs.
-Ignores: trees, congestion above the pod's switches beyond oversubscription.
+Source: NCCL tables of seven GPUs, 2 to 8 ranks; published multi-node runs for NICs.
+Ignores: congestion above the pod's switches beyond oversubscription.
 """
 
-from charllm.cost.calibration import Calibration
-from charllm.layout.links import group_links
+from collections import defaultdict
+from math import inf
+
+from charllm.cost.algorithms import Way, quickest
+from charllm.cost.calibration import CALIBRATION, Calibration
+from charllm.layout.links import GroupLinks, group_links
 from charllm.spec.run import RunSpec
-from charllm.workload.op import Op
+from charllm.workload.op import Op, is_communication
+from charllm.workload.step import Step
+from charllm.workload.totals import AXIS_OF_GROUP, stage_ops
 
 RING_SHAPES = {"all_gather": (1.0, 0.55), "reduce_scatter": (1.0, 0.55), "all_reduce": (1.0, 0.25),
-               "all_to_all": (0.9, 0.33), "ring_exchange": (1.0, 0.55), "send": (0.9, 0.0)}  # fmt: skip
+               "broadcast": (1.0, 0.55), "all_to_all": (0.9, 0.33),
+               "ring_exchange": (1.0, 0.55), "send": (0.9, 0.0)}  # fmt: skip
 """Collective: share of the link at many ranks over a ring's, and how it falls with few: share x (1 - loss / ranks).
 Derived from NCCL tables at 512 MiB: an all-gather uses 0.57, 0.70, 0.74 of an H100's link at 2, 4, 8 ranks."""
+DIRECT = "direct Simple"
 SWITCH_GAIN = 1.25
 """All-reduce in the switch (NVLS) over a ring: 450 instead of 350 GB/s on eight H100 (published)."""
 
 
 def price_collective(op: Op, run: RunSpec, calibration: Calibration) -> float:
     """Return the seconds of one collective when nothing else uses its links."""
-    links = group_links(run, op.group)
-    degree = links.degree
-    steps = 2 * (degree - 1) if op.kind == "all_reduce" else degree - 1
+    return choose_algorithm(op, run, calibration)[1]
+
+
+def choose_algorithm(op: Op, run: RunSpec, calibration: Calibration) -> tuple[str, float]:
+    """Return the quickest way of doing a collective, and its seconds when nothing else uses its links."""
     if op.kind in ("send", "all_to_all"):
-        steps = 1
+        protocol, seconds = _direct(op, run, calibration)
+        return f"direct {protocol}", seconds
+    way = _way(op, run, group_links(run, op.group), calibration)
+    algorithm, protocol, seconds = quickest(op, way, calibration.protocols)
+    return f"{algorithm} {protocol}", seconds
+
+
+def algorithms_taken(step: Step, calibration: Calibration = CALIBRATION) -> dict[str, tuple[str, ...]]:
+    """Return for each axis how its collectives of a step are done: by most of its bytes first."""
+    sent: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for stage in range(step.run.parallelism.pp):
+        for op, times, _phase in stage_ops(step, stage):
+            if is_communication(op):
+                way = DIRECT if op.group == "pp" else choose_algorithm(op, step.run, calibration)[0]
+                sent[AXIS_OF_GROUP[op.group]][way] += op.sent_bytes * times
+    if step.boundary_ops:
+        sent["pp"][DIRECT] += 1.0
+    return {axis: tuple(sorted(ways, key=lambda way: -ways[way])) for axis, ways in sent.items()}
+
+
+def _way(op: Op, run: RunSpec, links: GroupLinks, calibration: Calibration) -> Way:
+    """Describe what a ring of the group goes over."""
+    local, degree, nic = members_per_node(links), links.degree, inf
+    if links.ring_links["nic"]:
+        nic = nic_bandwidth(run, op, local, calibration)
+        nic /= run.cluster.fabric.oversubscription if "core" in links.ring_hops else 1.0
+    return Way(
+        local if links.ring_links["nic"] else degree,
+        max(1, degree // local) if links.ring_links["nic"] else 1,
+        link_bandwidth(run, op, degree, calibration),
+        nic,
+        min(nic, run.cluster.fabric.nic_bandwidth_bytes_per_s * calibration.nic_fraction),
+        calibration.nic_hop_s,
+        run.framework.aggregated_trees,
+    )
+
+
+def _direct(op: Op, run: RunSpec, calibration: Calibration) -> tuple[str, float]:
+    """Return protocol and seconds of messages that go straight to their ranks, all at once."""
+    links = group_links(run, op.group)
     inside, across = _shares(op, links.pair_links if op.kind == "all_to_all" else links.ring_links)
-    seconds = setup_seconds(run, op.sent_bytes, calibration)
+    link = link_bandwidth(run, op, links.degree, calibration)
+    local = members_per_node(links)
+    nodes = max(1, links.degree // local)
+    if op.kind == "send":
+        inside_bytes, across_bytes = (0.0, op.sent_bytes) if across else (op.sent_bytes, 0.0)
+    elif across:
+        inside_bytes, across_bytes = _exchanged(op, run, local, nodes, inside, across)
+    else:
+        inside_bytes, across_bytes = _exchanged(op, run, local, nodes, 1.0, 0.0)[0], 0.0
+    nic = inf
+    if across:
+        nic = nic_bandwidth(run, op, local, calibration)
+        if "core" in (links.pair_hops if op.kind == "all_to_all" else links.ring_hops):
+            nic /= run.cluster.fabric.oversubscription
+        nic = min(nic, link) if op.kind == "send" else nic
+    return _sent(inside_bytes, across_bytes, link, nic, calibration)
+
+
+def _sent(
+    inside_bytes: float, across_bytes: float, link: float, nic: float, calibration: Calibration
+) -> tuple[str, float]:
+    """Return the quickest protocol and its seconds for bytes sent at once over links and, where any leave, NICs."""
+    found = ("", inf)
+    for by in calibration.protocols:
+        hop_s = by.nic_hops * calibration.nic_hop_s if across_bytes else by.hop_s
+        moved_s = max(inside_bytes / by.bandwidth(link), across_bytes / by.bandwidth(nic))
+        seconds = by.latency_s + hop_s + moved_s
+        found = (by.name, seconds) if seconds < found[1] else found
+    return found
+
+
+def link_bandwidth(run: RunSpec, op: Op, degree: int, calibration: Calibration) -> float:
+    """Return the bytes a second that a collective of so many ranks gets out of a scale-up link."""
     node = run.cluster.node
     scale_up = node.link_bandwidth_bytes_per_s or node.pcie_bandwidth_bytes_per_s
     share, loss = RING_SHAPES[op.kind]
     link = scale_up * calibration.link_fraction * share * (1 - loss / max(2, degree))
     if op.kind == "all_reduce" and node.in_switch_reduction and run.framework.in_switch_reduction and degree >= 4:
         link *= SWITCH_GAIN
-    local = members_per_node(run, op.group)
-    nodes = max(1, degree // local)
-    if not across:
-        sent = _exchanged(op, run, local, nodes, 1.0, 0.0)[0] if op.kind == "all_to_all" else op.sent_bytes
-        return seconds + steps * calibration.hop_s + sent / link
-    nic = nic_bandwidth(run, op, local, calibration)
-    if "core" in (links.pair_hops if op.kind == "all_to_all" else links.ring_hops):
-        nic /= run.cluster.fabric.oversubscription
-    hops = steps if op.kind in ("send", "all_to_all") else steps * nodes / degree
-    seconds += hops * calibration.nic_hop_s + (steps - hops) * calibration.hop_s
-    if op.kind == "all_to_all":
-        inside_bytes, across_bytes = _exchanged(op, run, local, nodes, inside, across)
-        return seconds + max(inside_bytes / link, across_bytes / nic)
-    return seconds + op.sent_bytes / min(link, nic)
-
-
-def setup_seconds(run: RunSpec, sent_bytes: float, calibration: Calibration) -> float:
-    """Return what a collective takes beyond steps and bytes: little for a small message, all of it for a large one."""
-    large = sent_bytes / (sent_bytes + calibration.protocol_bytes) if sent_bytes else 0.0
-    return calibration.collective_latency_s + run.cluster.gpu.collective_setup_s * large
+    return link
 
 
 def price_send(size_bytes: float, leaving: int, run: RunSpec, calibration: Calibration) -> float:
     """Return the seconds of handing a microbatch on; `leaving` sends share a node's NICs, 0: the hop stays inside."""
     node, fabric = run.cluster.node, run.cluster.fabric
-    setup_s = setup_seconds(run, size_bytes, calibration)
     if not leaving:
         scale_up = node.link_bandwidth_bytes_per_s or node.pcie_bandwidth_bytes_per_s
-        return setup_s + size_bytes / (scale_up * calibration.link_fraction)
-    total = fabric.nics_per_node * fabric.nic_bandwidth_bytes_per_s * calibration.nic_fraction
+        return _sent(size_bytes, 0.0, scale_up * calibration.link_fraction, inf, calibration)[1]
     # One sender alone cannot use more than its own NIC.
-    share = min(total / leaving, fabric.nic_bandwidth_bytes_per_s * calibration.nic_fraction)
-    return setup_s + calibration.nic_hop_s + size_bytes / share
+    nics = min(1.0, fabric.nics_per_node / leaving)
+    nic = nics * fabric.nic_bandwidth_bytes_per_s * calibration.nic_fraction
+    return _sent(0.0, size_bytes, inf, nic, calibration)[1]
 
 
 def _exchanged(op: Op, run: RunSpec, local: int, nodes: int, inside: float, across: float) -> tuple[float, float]:
@@ -91,10 +152,9 @@ def _shares(_op: Op, fractions: dict[str, float]) -> tuple[float, float]:
     return fractions["nvlink"] + fractions["pcie"], fractions["nic"]
 
 
-def members_per_node(run: RunSpec, group: str) -> int:
+def members_per_node(links: GroupLinks) -> int:
     """Return how many members of one group share a node (or a scale-up domain)."""
-    links = group_links(run, group)
-    if group == "pp":
+    if links.group == "pp":
         return 1
     leaving = sum(count for name, count in links.ring_hops.items() if name in ("rail", "pod", "core"))
     if not leaving:

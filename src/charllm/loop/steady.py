@@ -26,8 +26,8 @@ from charllm.spec.hardware import Gpu
 from charllm.spec.run import RunSpec
 from charllm.timeline.engine import Floats
 from charllm.timeline.generate import CHANNELS
-from charllm.timeline.step_time import StepTime, hop_seconds
-from charllm.timeline.unfolded import order_turns
+from charllm.timeline.step_time import StepTime
+from charllm.timeline.unfolded import order_turns, turn_hops
 from charllm.workload.step import Step
 from charllm.workload.sync import optimizer_ops, step_sync
 
@@ -98,7 +98,7 @@ def build_machine(step: Step, timed: StepTime) -> Machine:
     run, degrees = step.run, step.run.parallelism
     gpu, fold = run.cluster.gpu, fold_run(run)
     turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
-    hop_s = np.append(hop_seconds(step, CALIBRATION), 0.0)
+    moved_s, sent_s = turn_hops(step, turns, timed.events.late_s, CALIBRATION)
     limits, net = limits_of(gpu, run.conditions), network(run.cluster.node, run.cluster.cooling)
     tail = np.array([_tail(step, timed, stage) for stage in range(degrees.pp)])
     played, stand_ins = _places(run, fold)
@@ -108,8 +108,8 @@ def build_machine(step: Step, timed: StepTime) -> Machine:
         slices=cut_passes(run, timed),
         fold=fold,
         turns=np.stack([turns.stage, turns.program, turns.source], axis=1),
-        moved_s=hop_s[turns.hop_in],
-        sent_s=hop_s[turns.hop_out] * ("pp" not in degrees.overlap),
+        moved_s=moved_s,
+        sent_s=sent_s,
         tail=tail,
         board=board_constants(gpu),
         limits=limits,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from charllm.cost.collectives import algorithms_taken
 from charllm.layout.links import group_links, nic_sharers
 from charllm.report.power import render_power
 from charllm.report.tables import render_table, shown_ends
@@ -24,6 +25,7 @@ TRAFFIC_COLUMNS = (
     "over NICs",
     "messages",
     "median",
+    "algorithm",
     "hops",
     "flows/NIC",
     "shared with",
@@ -129,7 +131,7 @@ def render_arithmetic(run: RunSpec, result: RunResult) -> str:
 
 def render_traffic(step: Step) -> str:
     """Return what is sent in a step: by axis, over which links, in which messages, with whom the NIC is shared."""
-    traffic, run = count_traffic(step), step.run
+    traffic, run, ways = count_traffic(step), step.run, algorithms_taken(step)
     shared = {group: axis for axis, group in AXIS_GROUPS.items() if traffic.axis_bytes[axis]}
     cells = []
     for axis, group in AXIS_GROUPS.items():
@@ -149,6 +151,7 @@ def render_traffic(step: Step) -> str:
                 format_bytes(by_link["nic"]),
                 f"{traffic.messages[axis]:,.0f}",
                 format_bytes(median) if median else "-",
+                ", ".join(ways[axis]),
                 hops,
                 str(links.ring_flows_per_nic or "-"),
                 ", ".join(shared[other] for other in nic_sharers(run, group, tuple(shared))) or "-",

@@ -55,6 +55,16 @@ class Framework:
     moment_precision: str = choice("Format of the optimizer's moments.", ("fp32", "16bit"), "fp32")
     reduce_precision: str = choice("Format gradients are reduced in.", ("fp32", "bf16"), "fp32")
     persistent_gradients: bool = flag("Whether gradient buffers stay allocated between steps.", True)
+    unit_gather: bool = flag(
+        "Whether ZeRO stage 2 gathers weights layer by layer in forward and keeps them until backward.", False
+    )
+    whole_gradients: bool = flag("Whether ZeRO stage 1 sums gradients on all replicas, not on their owner.", False)
+    weight_exchange: str = choice(
+        "How ZeRO ranks hand on what they updated: gathered, or each by a broadcast before the next step begins.",
+        ("all-gather", "broadcast"),
+        "all-gather",
+    )
+    aggregated_trees: bool = flag("Whether its NCCL (2.23 and later) gathers and scatters by trees, too.", False)
     buckets: str = choice(
         "Whether gradients are reduced in buckets always, or only to overlap.", ("always", "overlap"), "overlap"
     )

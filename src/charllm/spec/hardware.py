@@ -47,9 +47,6 @@ class Gpu:
     flash2_fraction: float = number("Rate of FlashAttention-2 over its best attention kernel.", 0.05, 1, 1.0)
     matmul_clock_fraction: float = number("Clock at which the rates of products hold, over the highest.", 0.1, 1, 0.86)
     attention_clock_fraction: float = number("The same for attention.", 0.1, 1, 0.86)
-    collective_setup_s: float = number(
-        "Time of a large collective beyond its bytes and steps, inside a node.", 0, 1e-2, 45e-6
-    )
     stream_fraction: float = number("Share of the memory bandwidth that large copies reach.", 0.05, 1, 0.88)
 
     def __post_init__(self) -> None:

@@ -1,7 +1,9 @@
 """When each pass of each stage runs: dependency-exact events over a schedule.
 
 A pass begins when its stage is free, its input has arrived and the host has launched it; the host of a stage launches
-passes in order. Written for numba where it is installed, and the same without it, slower.
+passes in order. Where gradients of a chunk leave as soon as its last backward pass has them, sends of the stage meet
+them on its NICs: while both are under way each has half, so that a send of s seconds beside exchanges with l seconds
+left takes min(s, l) longer, and they do, too. Written for numba where it is installed, and the same without it, slower.
 """
 
 from typing import NamedTuple
@@ -29,16 +31,40 @@ class Events(NamedTuple):
     """When each stage is free at the end."""
     held_s: Floats
     """How long each item's own send, where it blocks, kept the stage from the next."""
+    late_s: Floats
+    """What each item's own send took longer for gradients on the same NICs."""
+    left_s: Floats
+    """[stage] gradients that were left to exchange when its last pass ended, in seconds alone on the NICs."""
+
+
+class Flows(NamedTuple):
+    """Gradients that leave while a stage still works, one entry a stage."""
+
+    gradients_s: Floats
+    """Exchange of one chunk's, alone."""
+    bucket_s: Floats
+    """What of it comes after the pass at least: its last bucket."""
+    meets: Floats
+    """1 where sends over the hop to the next stage leave through the same NICs."""
 
 
 @jit
 def _play(
-    order: NDArray[np.int64], races: Floats, send_s: Floats, blocking: bool, chunks: int, microbatches: int
-) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats, int]:
+    order: NDArray[np.int64],
+    races: Floats,
+    send_s: Floats,
+    flows: tuple[Floats, Floats, Floats],
+    blocking: bool,
+    chunks: int,
+    microbatches: int,
+) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats, int]:
+    gradients_s, bucket_s, meets = flows
     stages, items, _ = order.shape
     done = np.full((3, chunks, microbatches), -1.0)
     start, end = np.zeros((stages, items)), np.zeros((stages, items))
     arrival, transfer, held = np.zeros((stages, items)), np.zeros((stages, items)), np.zeros((stages, items))
+    late, left_s, drained = np.zeros((stages, items)), np.zeros(stages), np.zeros(stages)
+    delay = np.zeros((chunks, microbatches))
     free, host = np.zeros(stages), np.zeros(stages)
     place = np.zeros(stages, dtype=np.int64)
     left = stages * items
@@ -54,7 +80,7 @@ def _play(
                     moved = send_s[(chunk - 1) % stages] if stages > 1 else 0.0
                 elif kind == BACKWARD and chunk < chunks - 1:
                     ready = done[BACKWARD, chunk + 1, mb]
-                    moved = send_s[chunk % stages] if stages > 1 else 0.0
+                    moved = send_s[chunk % stages] + delay[chunk + 1, mb] if stages > 1 else 0.0
                 elif kind == BACKWARD:
                     ready = done[FORWARD, chunk, mb]
                 elif kind == WEIGHT:
@@ -69,24 +95,44 @@ def _play(
                 start[stage, item], end[stage, item] = begin, finish
                 arrival[stage, item], transfer[stage, item] = here, moved
                 done[kind, chunk, mb] = finish
+                if kind == BACKWARD and mb == microbatches - 1 and gradients_s[stage] > 0.0:
+                    due_s = max(0.0, left_s[stage] - (begin - drained[stage])) + gradients_s[stage]
+                    left_s[stage] = max(bucket_s[stage], due_s - (finish - begin))
+                    drained[stage] = finish
                 sends = (kind == FORWARD and chunk < chunks - 1) or (kind == BACKWARD and chunk > 0)
                 free[stage] = finish
-                if blocking and sends and stages > 1:
+                if sends and stages > 1:
                     link = chunk % stages if kind == FORWARD else (chunk - 1) % stages
-                    held[stage, item] = send_s[link]
-                    free[stage] = finish + send_s[link]
+                    if kind == BACKWARD and meets[link] > 0.0 and left_s[stage] > 0.0:
+                        left_s[stage] = max(0.0, left_s[stage] - (finish - drained[stage]))
+                        drained[stage] = finish
+                        late[stage, item] = min(send_s[link], left_s[stage])
+                        delay[chunk, mb] = late[stage, item]
+                        if item < items - 1:
+                            left_s[stage] += late[stage, item]
+                    if blocking:
+                        held[stage, item] = send_s[link] + late[stage, item]
+                        free[stage] = finish + held[stage, item]
                 place[stage] += 1
                 left -= 1
         if left == before:
             break
-    return start, end, arrival, transfer, free, held, left
+    return start, end, arrival, transfer, free, held, late, left_s, left
 
 
 def play(
-    order: NDArray[np.int64], races: Floats, send_s: Floats, *, blocking: bool, chunks: int, microbatches: int
+    order: NDArray[np.int64],
+    races: Floats,
+    send_s: Floats,
+    flows: Flows | None = None,
+    *,
+    blocking: bool,
+    chunks: int,
+    microbatches: int,
 ) -> Events:
     """Run a schedule: `races[pass, chunk]` holds a Race, `send_s[stage]` is the hop to the next stage."""
-    *found, left = _play(order, races, send_s, blocking, chunks, microbatches)
-    if left:
-        raise ValueError(f"the schedule waits for itself: {left} passes can never start")
-    return Events(*found)
+    nothing = np.zeros(len(order))
+    found = _play(order, races, send_s, tuple(flows or (nothing, nothing, nothing)), blocking, chunks, microbatches)
+    if found[-1]:
+        raise ValueError(f"the schedule waits for itself: {found[-1]} passes can never start")
+    return Events(*found[:-1])

@@ -20,7 +20,14 @@ from charllm.timeline.stage_plan import DIRECTIONS, pass_ops
 from charllm.timeline.step_time import StepTime, hop_seconds, sync_seconds, time_step
 from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Step, build_step
-from charllm.workload.sync import gathers_once, layer_gather, layer_reduce, optimizer_ops, step_sync
+from charllm.workload.sync import (
+    WEIGHT_EXCHANGES,
+    gathers_once,
+    layer_gather,
+    layer_reduce,
+    optimizer_ops,
+    step_sync,
+)
 from charllm.workload.totals import AXIS_OF_GROUP
 
 CHANNELS, P2P_CHANNELS = 24, 4
@@ -121,8 +128,8 @@ def _exchange(step: Step, stage: int) -> tuple[list[Segment], list[Segment]]:
     reduced = [_exchanged(step, f"{block.name} reduce", block.repeats, layer_reduce(step, block)) for block in once]
     gathered = [_exchanged(step, f"{block.name} gather", block.repeats, layer_gather(step, block)) for block in once]
     sync = step_sync(step, stage)
-    gradients = _exchanged(step, "gradients", 1, tuple(op for op in sync if op.kind != "all_gather"))
-    weights = _exchanged(step, "weights", 1, tuple(op for op in sync if op.kind == "all_gather"))
+    gradients = _exchanged(step, "gradients", 1, tuple(op for op in sync if op.kind not in WEIGHT_EXCHANGES))
+    weights = _exchanged(step, "weights", 1, tuple(op for op in sync if op.kind in WEIGHT_EXCHANGES))
     return [*reversed(reduced), gradients], [*gathered, weights]
 
 

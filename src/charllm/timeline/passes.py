@@ -222,7 +222,7 @@ class _Pricer:
         """Gather sharded weights while the layer before computes, and reduce gradients while the next one does."""
         if direction == "weight" or gathers_once(self.step.run):
             return []
-        gathered = layer_gather(self.step, block)
+        gathered = layer_gather(self.step, block, direction)
         ops = list(gathered) + (list(layer_reduce(self.step, block)) if direction == "backward" else [])
         timed = []
         room = compute_s

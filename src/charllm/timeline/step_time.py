@@ -7,30 +7,29 @@ import numpy as np
 from charllm.cost.calibration import CALIBRATION, Calibration
 from charllm.cost.collectives import price_collective, price_send
 from charllm.cost.kernels import price_kernel
-from charllm.cost.sharing import shared_ends
 from charllm.layout.hops import stage_hops
-from charllm.layout.links import group_links
 from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.run import RunSpec
-from charllm.timeline.engine import Events, play
-from charllm.timeline.passes import ChunkPasses, Pass, chunk_passes
+from charllm.timeline.engine import Events, Floats, Flows, play
+from charllm.timeline.nic_sharing import held_up, hops_beside_gradients, nic_seconds
+from charllm.timeline.passes import ChunkPasses, chunk_passes
 from charllm.timeline.schedules import BACKWARD, WEIGHT, order_arrays
 from charllm.workload.op import Op
 from charllm.workload.step import Step
 from charllm.workload.sync import (
+    WEIGHT_EXCHANGES,
     count_buckets,
     gathers_once,
     layer_gather,
     layer_reduce,
     optimizer_ops,
     step_sync,
+    trained_tensors,
 )
 
 LABELS = ("compute", "recompute", "optimizer", "tp_exposed", "pp_exposed", "dp_exposed", "ep_exposed", "cp_exposed",
           "straggler_wait", "bubble", "overhead")  # fmt: skip
 NODE_RANKS = 8
-NIC_PIECES = 8
-"""Pieces in which a pass's own exchanges are laid beside gradients on the same NICs."""
 
 
 class StepTime(NamedTuple):
@@ -65,25 +64,44 @@ def time_step(step: Step, calibration: Calibration = CALIBRATION) -> StepTime:
     """Price and schedule one step."""
     run = step.run
     degrees = run.parallelism
-    passes = chunk_passes(step, calibration)
+    passes, endings = chunk_passes(step, calibration), _endings(step, calibration)
     order = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
     races = np.array([[one.forward.race, one.backward.race, one.weight.race] for one in passes]).transpose(1, 0, 2)
-    send_s = hop_seconds(step, calibration)
     events = play(
         order,
         np.ascontiguousarray(races),
-        send_s,
+        hop_seconds(step, calibration),
+        _flows(run, endings),
         blocking="pp" not in degrees.overlap,
         chunks=len(passes),
         microbatches=run.microbatches,
     )
-    return finish_step(step, passes, events, calibration)
-
-
-def finish_step(step: Step, passes: list[ChunkPasses], events: Events, calibration: Calibration) -> StepTime:
-    """Follow the last passes with what every stage does once a step."""
-    endings = [_ending(step, stage, calibration) for stage in range(step.run.parallelism.pp)]
     return _finish(step, passes, events, endings, calibration)
+
+
+def _flows(run: RunSpec, endings: list[_Ending]) -> Flows | None:
+    """Return the gradients that each chunk's last backward pass sends on their way."""
+    if not _leaves_early(run):
+        return None
+    vpp = run.parallelism.vpp
+    gradients_s = np.array([ending.gradients_s / vpp for ending in endings])
+    buckets = np.array([max(1.0, ending.gradient_buckets / vpp) for ending in endings])
+    return Flows(gradients_s, gradients_s / buckets, hops_beside_gradients(run))
+
+
+def _leaves_early(run: RunSpec) -> bool:
+    """Tell whether gradients leave under backward passes; where weights come last, only after them."""
+    return "dp" in run.parallelism.overlap and run.parallelism.schedule != "zero-bubble"
+
+
+def finish_step(step: Step, timed: StepTime, free_s: Floats, calibration: Calibration) -> StepTime:
+    """Follow passes that leave stages free at other times with what every stage does once a step."""
+    events = timed.events._replace(free_s=free_s)
+    return _finish(step, timed.passes, events, _endings(step, calibration), calibration)
+
+
+def _endings(step: Step, calibration: Calibration) -> list[_Ending]:
+    return [_ending(step, stage, calibration) for stage in range(step.run.parallelism.pp)]
 
 
 def hop_seconds(step: Step, calibration: Calibration) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
@@ -103,7 +121,7 @@ def _ending(step: Step, stage: int, calibration: Calibration) -> _Ending:
         parts = count_buckets(step, op)
         part = op._replace(message_bytes=op.message_bytes / parts, sent_bytes=op.sent_bytes / parts)
         seconds = parts * sync_seconds(run, part, calibration)
-        if op.kind == "all_gather":
+        if op.kind in WEIGHT_EXCHANGES:
             weights += seconds
             buckets["weights"] = max(parts, buckets["weights"])
         else:
@@ -118,17 +136,8 @@ def step_host_seconds(step: Step, calibration: Calibration) -> float:
     run = step.run
     if run.framework.graphs:
         return run.framework.step_host_s
-    most = max(_trained_tensors(step, stage) for stage in range(run.parallelism.pp))
+    most = max(trained_tensors(step, stage) for stage in range(run.parallelism.pp))
     return run.framework.step_host_s + most * calibration.tensor_host_s
-
-
-def _trained_tensors(step: Step, stage: int) -> int:
-    """Count the tensors of weights that a rank of a stage trains; each expert has its own."""
-    local = max(1, step.run.model.experts // step.run.parallelism.ep)
-    return sum(
-        block.repeats * sum(local if module.expert else 1 for module in block.modules if module.weights)
-        for block in step.stage_blocks(stage)
-    )
 
 
 def _sharded_once(step: Step, stage: int) -> list[Op]:
@@ -184,53 +193,50 @@ def _end_stage(
     step: Step, stage: int, passes: list[ChunkPasses], events: Events, ending: _Ending, calibration: Calibration
 ) -> _StageEnd:
     """Add up what one stage did, and what of its exchange of gradients and weights stays exposed."""
-    degrees, own = step.run.parallelism, passes[stage :: step.run.parallelism.pp]
-    labels, hidden = _busy(own, step.run.microbatches)
+    labels, hidden = _busy(passes[stage :: step.run.parallelism.pp], step.run.microbatches)
     spent_s = float(np.sum(events.end_s[stage] - events.start_s[stage]))
     labels["overhead"] += max(0.0, spent_s - sum(labels.values()))
     moving_s, empty_s = _waits(events, stage)
     free_s = float(events.free_s[stage])
     labels["pp_exposed"] += moving_s + free_s - float(events.end_s[stage, -1])
     labels["bubble"] += empty_s
-    gradients_s, weights_s = ending.gradients_s, ending.weights_s
-    if "dp" in degrees.overlap:
-        first_s, last_s = _rooms(step, events, stage)
-        held_s = held_up(nic_seconds(step, own[0].backward), gradients_s, last_s)
-        # Overlap that loses to waiting is not what anyone would run.
-        gradients_s = min(gradients_s, held_s + _exposed(gradients_s, last_s, ending.gradient_buckets))
-        weights_s = _exposed(weights_s, first_s, ending.weight_buckets)
+    gradients_s, weights_s = _left(step, stage, passes, events, ending)
     under_compute_s = (ending.gradients_s - gradients_s) + (ending.weights_s - weights_s)
     hidden["dp"] = hidden.get("dp", 0.0) + under_compute_s
+    # The last send had as many seconds of the NICs; one that blocks is over before the stage is free.
+    late_s = float(events.late_s[stage, -1])
+    gradients_s = gradients_s + late_s if "pp" in step.run.parallelism.overlap else max(0.0, gradients_s - late_s)
     gradients_s += calibration.contention_fraction * under_compute_s
     labels["dp_exposed"] += gradients_s + weights_s
     labels["optimizer"] += ending.optimizer_s
     return _StageEnd(labels, hidden, free_s + gradients_s, ending.optimizer_s + weights_s)
 
 
-def nic_seconds(step: Step, one: Pass) -> float:
-    """Return how long a pass waits for exchanges that leave through the NICs its gradients leave through."""
-    run = step.run
-    exposed = {axis: one.labels.get(f"{axis}_exposed", 0.0) for axis in ("tp", "cp", "ep")}
-    if run.parallelism.data_ranks == 1 or not any(exposed.values()):
-        return 0.0
-    mine = group_links(run, "data").nics
-    return sum(seconds for axis, seconds in exposed.items() if seconds and group_links(run, axis).nics & mine)
+def _left(step: Step, stage: int, passes: list[ChunkPasses], events: Events, ending: _Ending) -> tuple[float, float]:
+    """Return what compute does not hide of a stage's exchange of gradients, and of weights."""
+    gradients_s, weights_s = ending.gradients_s, ending.weights_s
+    if "dp" in step.run.parallelism.overlap:
+        first_s, last_s = _rooms(step, events, stage)
+        held_s = held_up(nic_seconds(step, passes[stage].backward), gradients_s, last_s)
+        early = _leaves_early(step.run)
+        left_s = float(events.left_s[stage]) if early else _exposed(gradients_s, last_s, ending.gradient_buckets)
+        # Overlap that loses to waiting is not what anyone would run.
+        gradients_s = min(gradients_s, held_s + left_s)
+        if step.run.framework.weight_exchange == "all-gather":
+            weights_s = _weights_left(step, events, stage, ending, first_s)
+    return gradients_s, weights_s
 
 
-def held_up(own_s: float, gradients_s: float, room_s: float) -> float:
-    """Return how much longer a backward pass takes when its own exchanges share NICs with gradients under way.
-
-    Its exchanges come evenly over the pass, in a few pieces, each sharing the NICs with what is left of the gradients.
-    """
-    if not own_s or not gradients_s:
-        return 0.0
-    piece_s, gap_s = own_s / NIC_PIECES, max(0.0, room_s - own_s) / NIC_PIECES
-    held_s, left_s = 0.0, gradients_s
-    for _ in range(NIC_PIECES):
-        left_s = max(0.0, left_s - gap_s)
-        held_s += shared_ends([(0.0, piece_s), (0.0, left_s)])[0] - piece_s
-        left_s = max(0.0, left_s - piece_s)
-    return held_s
+def _weights_left(step: Step, events: Events, stage: int, ending: _Ending, first_s: float) -> float:
+    """Return what stays of gathering weights: the first chunk's beyond its pass, all beyond the last chunk's start."""
+    degrees = step.run.parallelism
+    chunk_s = _exposed(ending.weights_s / degrees.vpp, first_s, max(1, ending.weight_buckets // degrees.vpp))
+    if degrees.vpp == 1:
+        return chunk_s
+    order = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, step.run.microbatches)[stage]
+    last = int(np.argmax(order[:, 1] == order[:, 1].max()))
+    waited_s = float(events.start_s[stage, 0])
+    return max(chunk_s, ending.weights_s - (float(events.end_s[stage, last]) - waited_s))
 
 
 def _busy(own: list[ChunkPasses], microbatches: int) -> tuple[dict[str, float], dict[str, float]]:

@@ -83,21 +83,19 @@ def play_unfolded(step: Step, calibration: Calibration = CALIBRATION, slower: Ar
         raise ValueError(f"slower: one factor above 0 for each of {degrees.world} ranks")
     folded = time_step(step, calibration)
     turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, step.run.microbatches)
-    # NOWHERE is the last entry, which takes no time.
-    hop_s = np.append(hop_seconds(step, calibration), 0.0)
-    blocking = "pp" not in degrees.overlap
+    moved_s, sent_s = turn_hops(step, turns, folded.events.late_s, calibration)
     free, wait, idle = _play_turns(
         turns.stage,
         turns.program,
         turns.source,
-        hop_s[turns.hop_in],
-        hop_s[turns.hop_out] * blocking,
+        moved_s,
+        sent_s,
         *_program(folded.passes),
         *_groups(degrees),
         factors[ranks],
     )
     slowest = free.max(axis=1)
-    ended = finish_step(step, folded.passes, folded.events._replace(free_s=slowest), calibration)
+    ended = finish_step(step, folded, slowest, calibration)
     by_rank = np.argsort(ranks, axis=None)
     return UnfoldedStep(
         ended.step_time_s,
@@ -107,6 +105,20 @@ def play_unfolded(step: Step, calibration: Calibration = CALIBRATION, slower: Ar
         (slowest[:, None] - free).ravel()[by_rank],
         folded.op_events,
     )
+
+
+def turn_hops(step: Step, turns: Turns, late_s: Floats, calibration: Calibration) -> tuple[Floats, Floats]:
+    """Return for each turn how long its input travels, and how long its own send keeps its stage."""
+    # NOWHERE is the last entry, which takes no time.
+    hop_s = np.append(hop_seconds(step, calibration), 0.0)
+    moved_s, sent_s = hop_s[turns.hop_in], hop_s[turns.hop_out]
+    if late_s.any():
+        late = np.zeros(len(turns.stage))
+        for stage, own_s in enumerate(late_s):
+            late[turns.stage == stage] = own_s
+        moved_s = moved_s + np.where(turns.hop_in == NOWHERE, 0.0, late[turns.source])
+        sent_s = sent_s + late
+    return moved_s, sent_s * ("pp" not in step.run.parallelism.overlap)
 
 
 def _ranks(degrees: Parallelism) -> Ints:

@@ -15,6 +15,7 @@ from charllm.workload.op import Module
 from charllm.workload.step import Step, Weights
 from charllm.workload.sync import (
     cast_weight_bytes,
+    gathers_in_forward,
     gathers_once,
     gradient_bytes,
     optimizer_bytes,
@@ -127,7 +128,7 @@ def _stage_states(step: Step, stage: int, passages: list[Passage]) -> _States:
         weights = weights.plus(passage.weights)
     shard = _sharded(run, weights, 1)
     frozen_shard = run.parallelism.shard_ranks if run.parallelism.zero == 3 else 1
-    held = _sharded(run, weights, 3) + weights.frozen / frozen_shard
+    held = _sharded(run, weights, 2 if gathers_in_forward(run) else 3) + weights.frozen / frozen_shard
     weight_bytes = held * stored_bytes(step)
     if step.cut.cast and weights.total:
         narrow_fraction = sum(passage.narrow_weights for passage in passages) / weights.total
@@ -186,6 +187,8 @@ def _update_bytes(step: Step) -> float:
 
 def _resident(step: Step, weights: Weights) -> float:
     """Weights that stay gathered for a whole step, and their gradients, whole until the last microbatch."""
+    if gathers_in_forward(step.run):
+        return weights.total * step.cut.element_bytes
     if not gathers_once(step.run):
         return 0.0
     return weights.total * step.cut.element_bytes + weights.trained * reduce_bytes(step)

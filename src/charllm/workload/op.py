@@ -8,6 +8,7 @@ COLLECTIVES: dict[str, Callable[[int], float]] = {
     "all_gather": lambda degree: (degree - 1) / degree,
     "reduce_scatter": lambda degree: (degree - 1) / degree,
     "all_reduce": lambda degree: 2 * (degree - 1) / degree,
+    "broadcast": lambda degree: (degree - 1) / degree,
     "all_to_all": lambda degree: (degree - 1) / degree,
     "ring_exchange": lambda degree: degree - 1,
     "send": lambda _degree: 1.0,

@@ -7,6 +7,9 @@ from charllm.workload.step import Block, Step, Weights
 MIN_BUCKET_PART = 1e6
 """Elements of a bucket for each replica, at least. Published: Megatron-Core, DistributedDataParallel."""
 
+WEIGHT_EXCHANGES = ("all_gather", "broadcast")
+"""Collectives that hand weights on, and not gradients."""
+
 
 def stage_weights(step: Step, stage: int) -> Weights:
     """Count the weights of a stage on one of its ranks."""
@@ -62,10 +65,22 @@ def optimizer_bytes(step: Step) -> float:
     return master + (2 * moment if optimizer == "adam" else 0.0)
 
 
-def layer_gather(step: Step, block: Block) -> tuple[Op, ...]:
-    """Describe gathering a block's weights before use, when they are sharded (ZeRO-3, FSDP)."""
+def trained_tensors(step: Step, stage: int) -> int:
+    """Count the tensors of weights that a rank of a stage trains; each expert has its own."""
+    local = max(1, step.run.model.experts // step.run.parallelism.ep)
+    return sum(
+        block.repeats * sum(local if module.expert else 1 for module in block.modules if module.weights)
+        for block in step.stage_blocks(stage)
+    )
+
+
+def layer_gather(step: Step, block: Block, direction: str = "forward") -> tuple[Op, ...]:
+    """Describe gathering a block's weights before use, when they are sharded (ZeRO-3, FSDP).
+
+    FSDP's second stage (SHARD_GRAD_OP) gathers them in forward and keeps them until its backward is done.
+    """
     degrees, weights, size = step.run.parallelism, block.weights, step.cut.element_bytes
-    if degrees.zero < 3:
+    if degrees.zero < 3 and not (gathers_in_forward(step.run) and direction == "forward"):
         return ()
     return (
         *collective("all_gather", "shard", (weights.dense + weights.frozen) * size, degrees.shard_ranks),
@@ -88,25 +103,37 @@ def gathers_once(run: RunSpec) -> bool:
     return run.parallelism.zero == 3 and run.parallelism.pp > 1
 
 
+def gathers_in_forward(run: RunSpec) -> bool:
+    """Tell whether weights are gathered layer by layer in forward alone: FSDP's second stage, without a pipeline."""
+    return run.parallelism.zero == 2 and run.parallelism.pp == 1 and run.framework.unit_gather
+
+
 def step_sync(step: Step, stage: int) -> tuple[Op, ...]:
     """Describe the gradient and weight exchange at the end of a step, for one rank of a stage."""
     degrees, weights = step.run.parallelism, stage_weights(step, stage)
     ops = _tied_embedding(step, stage)
     if degrees.zero == 3:
         return ops
-    gradient, weight = reduce_bytes(step), step.cut.element_bytes
     if degrees.zero == 0:
-        ops += collective("all_reduce", "data", weights.dense * gradient, degrees.data_ranks)
-        return ops + collective("all_reduce", "edp", weights.expert * gradient, degrees.expert_data_ranks)
-    if degrees.zero == 1:
+        return ops + _whole_gradients(step, weights)
+    if degrees.zero == 1 and step.run.framework.whole_gradients:
+        ops += _whole_gradients(step, weights)
+    elif degrees.zero == 1:
         ops += _shard_gradients(step, weights)
-    ops += collective("all_gather", "shard", weights.dense * weight, degrees.shard_ranks)
-    return ops + collective("all_gather", "edp", weights.expert * weight, degrees.expert_shard_ranks)
+    if gathers_in_forward(step.run):
+        return ops
+    kind, weight = step.run.framework.weight_exchange.replace("-", "_"), step.cut.element_bytes
+    ops += collective(kind, "shard", weights.dense * weight, degrees.shard_ranks)
+    return ops + collective(kind, "edp", weights.expert * weight, degrees.expert_shard_ranks)
 
 
 def count_buckets(step: Step, op: Op) -> int:
     """Count the buckets a gradient or weight exchange is cut into, so that it can begin before all is known."""
     run = step.run
+    if op.kind == "broadcast":
+        # Whole tensors have owners, and each owner sends once.
+        ranks = run.parallelism.shard_ranks if op.group == "shard" else run.parallelism.expert_shard_ranks
+        return min(ranks, max(trained_tensors(step, stage) for stage in range(run.parallelism.pp)))
     bucketed = run.framework.buckets == "always" or "dp" in run.parallelism.overlap
     if not bucketed or op.group == "pp" or not run.framework.bucket_bytes:
         return 1
@@ -115,6 +142,15 @@ def count_buckets(step: Step, op: Op) -> int:
         # So that each replica's part of a bucket stays long enough to use the network.
         bucket_bytes = max(bucket_bytes, MIN_BUCKET_PART * run.parallelism.data_ranks * reduce_bytes(step))
     return max(1, round(op.message_bytes / bucket_bytes))
+
+
+def _whole_gradients(step: Step, weights: Weights) -> tuple[Op, ...]:
+    """Add up gradients on every replica."""
+    degrees, size = step.run.parallelism, reduce_bytes(step)
+    return (
+        *collective("all_reduce", "data", weights.dense * size, degrees.data_ranks),
+        *collective("all_reduce", "edp", weights.expert * size, degrees.expert_data_ranks),
+    )
 
 
 def _shard_gradients(step: Step, weights: Weights) -> tuple[Op, ...]:

@@ -79,7 +79,7 @@ def _block_ops(step: Step, block: Block) -> Iterator[Repeated]:
         yield Repeated(op, passes, "recompute")
     for op in gathered:
         yield Repeated(op, gathers, "forward")
-    for op in (*(() if gathers_once(step.run) else gathered), *reduced):
+    for op in (*(() if gathers_once(step.run) else layer_gather(step, block, "backward")), *reduced):
         yield Repeated(op, gathers, "backward")
 
 

@@ -13,6 +13,7 @@ from charllm.cost.calibration import Calibration
 from charllm.layout.links import group_links
 from charllm.spec.run import RunSpec
 from charllm.workload.op import Op
+from charllm.workload.routing import visited
 
 RING_SHAPES = {"all_gather": (1.0, 0.55), "reduce_scatter": (1.0, 0.55), "all_reduce": (1.0, 0.25),
                "all_to_all": (0.9, 0.33), "ring_exchange": (1.0, 0.55), "send": (0.9, 0.0)}  # fmt: skip
@@ -76,14 +77,13 @@ def _exchanged(op: Op, run: RunSpec, local: int, nodes: int, inside: float, acro
     """Return the bytes a rank sends inside its node and over its NIC.
 
     With a copy for each rank and node, a token crosses to each node once, however many of its experts are there, and is
-    handed on inside: of N nodes N (1 - (1 - 1/N)^k) have some of its k experts.
+    handed on inside (workload/routing.py says how many ranks and nodes have some).
     """
     if run.framework.dispatcher == "each-expert" or op.group != "ep":
         return op.sent_bytes * inside, op.sent_bytes * across
-    topk, ranks = run.model.topk, local * nodes
-    one_copy = op.message_bytes / max(1, topk)
-    some_node = nodes * (1 - (1 - 1 / nodes) ** topk)
-    some_rank = ranks * (1 - (1 - 1 / ranks) ** topk)
+    ranks = local * nodes
+    one_copy = op.message_bytes / max(1, run.model.topk)
+    some_node, some_rank = (visited(run.model, run.training, run.framework, parts) for parts in (nodes, ranks))
     return one_copy * some_rank * (ranks - 1) / ranks, one_copy * some_node * (nodes - 1) / nodes
 
 

@@ -60,6 +60,11 @@ class Framework:
         ("each-expert", "each-rank"),
         "each-expert",
     )
+    forced_routing: str = choice(
+        "What forced balance is: experts drawn at random for each token, or the next ones in turn.",
+        ("random", "in-turn"),
+        "random",
+    )
     sparse_sync: bool = flag("Whether the host waits in every sparse layer to read how many tokens experts get.", True)
     host_routing: bool = flag(
         "Whether the host keeps books of routing in every sparse layer: maps, counts, splits.", True

@@ -4,6 +4,7 @@ from charllm.workload.cut import Cut
 from charllm.workload.feedforward import activation, feedforward
 from charllm.workload.linear import quantise
 from charllm.workload.op import Kept, Module, Op, collective, elementwise
+from charllm.workload.routing import skew
 
 ROUTER_BYTES = 4.0
 """Routers work in fp32."""
@@ -25,7 +26,7 @@ def expert_tokens(cut: Cut) -> int:
     """
     copies = cut.shard_tokens * cut.model.topk * cut.etp
     factor = cut.training.capacity_factor
-    return round(copies * (factor if factor is not None else cut.training.routing_skew))
+    return round(copies * (factor if factor is not None else skew(cut)))
 
 
 def _router(cut: Cut) -> Module:
@@ -63,18 +64,19 @@ def _copies(cut: Cut) -> float:
 
 
 def _dispatch(cut: Cut) -> Module:
-    """Sort tokens by expert, send them to their ranks, gather them over etp."""
+    """Sort tokens by expert, send them to their ranks, gather them over etp; all wait for the busiest rank."""
     width = cut.model.hidden * cut.element_bytes
     sent, received = _copies(cut) * width, expert_tokens(cut) * width
+    exchange = collective("all_to_all", "ep", sent * skew(cut), cut.ep)
     permute = elementwise("permute", cut.shard_tokens * width + sent, sent + received, "permute")
     forward = (
         permute,
-        *collective("all_to_all", "ep", sent, cut.ep),
+        *exchange,
         *collective("all_gather", "etp", received, cut.etp),
     )
     backward = (
         *collective("reduce_scatter", "etp", received, cut.etp),
-        *collective("all_to_all", "ep", sent, cut.ep),
+        *exchange,
         elementwise("permute backward", sent + received, cut.shard_tokens * width + sent, "permute"),
     )
     return Module(
@@ -91,14 +93,15 @@ def _combine(cut: Cut) -> Module:
     """Bring expert outputs home, weigh them by the router's probabilities and add them up."""
     width = cut.model.hidden * cut.element_bytes
     sent, received = _copies(cut) * width, expert_tokens(cut) * width
+    exchange = collective("all_to_all", "ep", sent * skew(cut), cut.ep)
     forward = (
         *collective("reduce_scatter", "etp", received, cut.etp),
-        *collective("all_to_all", "ep", sent, cut.ep),
+        *exchange,
         elementwise("unpermute", sent + received, received + cut.shard_tokens * width, "permute"),
     )
     backward = (
         elementwise("unpermute backward", received + cut.shard_tokens * width, sent + received, "permute"),
-        *collective("all_to_all", "ep", sent, cut.ep),
+        *exchange,
         *collective("all_gather", "etp", received, cut.etp),
     )
     return Module(

@@ -69,6 +69,9 @@ class Framework:
     host_routing: bool = flag(
         "Whether the host keeps books of routing in every sparse layer: maps, counts, splits.", True
     )
+    fused_experts: bool = flag(
+        "Whether experts' activation and casts are part of their products, which write 8 bits at once.", False
+    )
     graphs: bool = flag("Whether a step's launches are captured in graphs, which cost the host nothing.", False)
     partial_graphs: bool = flag("Whether launches outside the experts are captured, routing included.", False)
     default_recompute: str = choice(

@@ -39,8 +39,13 @@ SOFTWARE_WORDS: dict[str, tuple[str, Any]] = {
     "alltoall dispatcher": ("dispatcher", "each-expert"),
     "deepep": ("dispatcher", "each-rank"),
     "hybridep": ("dispatcher", "each-rank"),
+    "syncfree": ("sparse_sync", False),
+    "lossfusion": ("cross_entropy", "fused"),
+    "-baseline": ("cross_entropy", "vocab-parallel"),
 }
 """Words of the `overlap` column: the framework's choice they mean."""
+LADDER = ("lossfusion", "deepep", "syncfree", "launchopt")
+"""Steps of a source that adds one to those before it: ``Pre+DeepEP`` has its fused loss, too."""
 
 DEFAULT_FABRICS = {
     "v100": "ib-8x100g",
@@ -74,11 +79,18 @@ def read_row(row: Row) -> Table:
 
 def _framework(row: Row, name: str, gpu: str) -> Any:
     """Lay over the framework what the row's `overlap` column says of its execution, or else what its recipes do."""
-    overlap = row.get("overlap", "").lower()
+    overlap = _spelled_out(row.get("overlap", "").lower())
     said = {field: value for word, (field, value) in SOFTWARE_WORDS.items() if word in overlap}
     if "graph" in overlap or _number(row, "experts"):
         said.update(_captured(overlap, recipe(row, name, gpu)))
     return {"base": name, **said} if said else name
+
+
+def _spelled_out(overlap: str) -> str:
+    """Name the steps that a step of a ladder stands on."""
+    step = overlap.removeprefix("pre+")
+    below = [word for word in LADDER if step.startswith(word) and overlap != step]
+    return " ".join(LADDER[: LADDER.index(below[0]) + 1]) if below else overlap
 
 
 def _captured(overlap: str, usual: frozenset[str]) -> Table:
@@ -300,6 +312,9 @@ def _training(row: Row) -> Table:
     }
     if "natural routing" in row.get("notes", "").lower() and _number(row, "experts"):
         table["routing"] = "natural"
+    if "tokendrop" in row.get("model", "").lower():
+        # Experts take their even share and drop the rest.
+        table["capacity_factor"] = 1.0
     lora = aliases()["lora"]
     rank = lora.get(spell(row.get("model", ""))) or lora.get(spell(row.get("framework", "")))
     return {**table, "lora_rank": int(rank)} if rank else table

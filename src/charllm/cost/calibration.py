@@ -19,8 +19,8 @@ class Calibration:
     attention_ramp: float = 581.5
     """Sequence at which attention reaches half of its rate. H200: 503 +- 42 forward, 1219 +- 84 with backward."""
     width_ramp: float = 46.32
-    """Head width at which attention spends as long on exponentials as on products. Operator tables, widths 64 and 128:
-    31 to 60 on H100 and H200, 92 to 147 on Blackwell."""
+    """Head width at which attention spends as long on exponentials as on products, on Hopper (`softmax_factor` of a
+    GPU scales it). Operator tables, widths 64 and 128: 31 to 60 on H100 and H200."""
     attention_backward_fraction: float = 0.8529
     """Rate of the backward kernel over the forward one. H200: 0.80 to 0.91."""
     kernel_gap_s: float = 3.5e-06

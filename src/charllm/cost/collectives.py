@@ -19,6 +19,9 @@ RING_SHAPES = {"all_gather": (1.0, 0.55), "reduce_scatter": (1.0, 0.55), "all_re
                "all_to_all": (0.9, 0.33), "ring_exchange": (1.0, 0.55), "send": (0.9, 0.0)}  # fmt: skip
 """Collective: share of the link at many ranks over a ring's, and how it falls with few: share x (1 - loss / ranks).
 Derived from NCCL tables at 512 MiB: an all-gather uses 0.57, 0.70, 0.74 of an H100's link at 2, 4, 8 ranks."""
+DISPATCH_NIC = (0.95, 0.45)
+"""Share of a NIC that dispatchers of one copy for each node use: first x (1 - second / nodes). Derived from Hybrid-EP's
+and DeepEP's tables on H100, sent bytes without a node's own: 0.70 to 0.76, 0.83 to 0.92, 0.89 at 2, 4, 8 nodes."""
 SWITCH_GAIN = 1.25
 """All-reduce in the switch (NVLS) over a ring: 450 instead of 350 GB/s on eight H100 (published)."""
 
@@ -50,6 +53,8 @@ def price_collective(op: Op, run: RunSpec, calibration: Calibration) -> float:
     seconds += hops * calibration.nic_hop_s + (steps - hops) * calibration.hop_s
     if op.kind == "all_to_all":
         inside_bytes, across_bytes = _exchanged(op, run, local, nodes, inside, across)
+        if op.group == "ep" and run.framework.dispatcher == "each-rank":
+            nic *= DISPATCH_NIC[0] * (1 - DISPATCH_NIC[1] / nodes) / calibration.nic_fraction
         return seconds + max(inside_bytes / link, across_bytes / nic)
     return seconds + op.sent_bytes / min(link, nic)
 

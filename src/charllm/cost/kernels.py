@@ -121,7 +121,8 @@ def price_attention(op: Op, gpu: Gpu, framework: Framework, calibration: Calibra
     unfilled = max(1.0, gpu.multiprocessors / max(1.0, tiles)) ** 0.5
     peak = gpu.peak_16bit_flop_per_s
     # Exponentials are as many however narrow a head is.
-    softmax = (1 + calibration.width_ramp / ((width + value_width) / 2)) / (1 + calibration.width_ramp / USUAL_WIDTH)
+    width_ramp = calibration.width_ramp * gpu.softmax_factor
+    softmax = (1 + width_ramp / ((width + value_width) / 2)) / (1 + width_ramp / USUAL_WIDTH)
     ramp = (1 + calibration.attention_ramp / length) * softmax
     arithmetic = slower * op.flop / (fraction * peak) * ramp * unfilled
     memory = (op.read_bytes + op.written_bytes) / stream_rate(gpu)

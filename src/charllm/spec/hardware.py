@@ -44,6 +44,9 @@ class Gpu:
     product_ramp: int = count(
         "Depth at which 16-bit products fill their pipeline as long as they multiply.", 0, 5000, 150
     )
+    softmax_factor: float = number(
+        "Time of attention's exponentials beside its products, over that of a Hopper GPU.", 0.1, 10, 1.0
+    )
     flash2_fraction: float = number("Rate of FlashAttention-2 over its best attention kernel.", 0.05, 1, 1.0)
     matmul_clock_fraction: float = number("Clock at which the rates of products hold, over the highest.", 0.1, 1, 0.86)
     attention_clock_fraction: float = number("The same for attention.", 0.1, 1, 0.86)

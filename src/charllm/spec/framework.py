@@ -69,6 +69,7 @@ class Framework:
     host_routing: bool = flag(
         "Whether the host keeps books of routing in every sparse layer: maps, counts, splits.", True
     )
+    fused_latent_rope: bool = flag("Whether one kernel turns queries and keys of latent attention.", False)
     fused_experts: bool = flag(
         "Whether experts' activation and casts are part of their products, which write 8 bits at once.", False
     )

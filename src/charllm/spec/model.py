@@ -62,8 +62,6 @@ class Model:
             raise SpecError("topk", self.topk, f"1 to experts ({self.experts})")
         if self.experts and not self.expert_ffn:
             raise SpecError("expert_ffn", self.expert_ffn, "the width of one expert")
-        if self.experts % self.expert_groups:
-            raise SpecError("expert_groups", self.expert_groups, f"a divisor of experts ({self.experts})")
         if self.groups_per_token > self.expert_groups:
             raise SpecError("groups_per_token", self.groups_per_token, f"1 to expert_groups ({self.expert_groups})")
         if not self.experts and (self.topk or self.expert_ffn or self.shared_ffn or self.dense_layers):

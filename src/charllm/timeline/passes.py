@@ -277,7 +277,7 @@ def _uncast(ops: list[Op], place: int) -> tuple[Op | None, Op | None]:
 def _launches(op: Op) -> float:
     if op.kind == "gemm" and "expert" in op.name:
         return float(max(1, op.shape[0]))
-    return 1.0
+    return float(op.launches)
 
 
 def _race(items: tuple[Item, ...]) -> Race:

@@ -62,10 +62,7 @@ class Unresolved(CharllmError):
 
 
 def read_row(row: Row) -> Table:
-    """Turn one row into a request, or raise Unresolved with the reason.
-
-    Measured columns are not read; of its notes, only whether tokens were routed naturally: no column says that.
-    """
+    """Turn one row into a request, or raise Unresolved with the reason; measured columns and notes are not read."""
     gpu = _resolve("gpus", row, "gpu")
     framework = _resolve("frameworks", row, "framework")
     return {
@@ -310,8 +307,6 @@ def _training(row: Row) -> Table:
         "precision": _precision(row),
         **_recompute(row),
     }
-    if "natural routing" in row.get("notes", "").lower() and _number(row, "experts"):
-        table["routing"] = "natural"
     if "tokendrop" in row.get("model", "").lower():
         # Experts take their even share and drop the rest.
         table["capacity_factor"] = 1.0

@@ -98,6 +98,7 @@ PRIORS: dict[str, dict[str, Prior]] = {
         "jitter_fraction": (0.006, 0.5, 0.0005, 0.03),
         "sparse_host_s": (2.0e-3, 0.2, 1e-5, 8e-3),
         "expert_host_s": (12e-6, 0.3, 1e-7, 1e-4),
+        "uncaptured_fraction": (0.5, 0.3, 0.05, 1.0),
         "narrow_cast_factor": (1.15, 0.1, 1.0, 2),
         "kernel_gap_s": (3.5e-6, 0.2, 1e-6, 8e-6),
     },

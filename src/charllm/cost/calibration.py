@@ -58,6 +58,9 @@ class Calibration:
     """Host time of a sparse layer beyond its launches, in each direction: routing, counts, permutation maps."""
     expert_host_s: float = 1.217e-05
     """The same for each expert a rank holds: splitting, casting, launching."""
+    uncaptured_fraction: float = 0.5
+    """Share of a sparse layer's host time that graphs of attention and routing leave: dispatch, splits, experts' calls.
+    Assumed; published steps with such graphs."""
     narrow_cast_factor: float = 1.124
     """Traffic of casting operands to 8 or 4 bits over the least (read 16 bits, write both layouts)."""
 

@@ -17,6 +17,7 @@ from charllm.cost.calibration import CALIBRATION, Calibration
 from charllm.layout.links import GroupLinks, group_links
 from charllm.spec.run import RunSpec
 from charllm.workload.op import Op, is_communication
+from charllm.workload.routing import visited
 from charllm.workload.step import Step
 from charllm.workload.totals import AXIS_OF_GROUP, stage_ops
 
@@ -26,6 +27,9 @@ RING_SHAPES = {"all_gather": (1.0, 0.55), "reduce_scatter": (1.0, 0.55), "all_re
 """Collective: share of the link at many ranks over a ring's, and how it falls with few: share x (1 - loss / ranks).
 Derived from NCCL tables at 512 MiB: an all-gather uses 0.57, 0.70, 0.74 of an H100's link at 2, 4, 8 ranks."""
 DIRECT = "direct Simple"
+DISPATCH_NIC = (0.95, 0.45)
+"""Share of a NIC that dispatchers of one copy for each node use: first x (1 - second / nodes). Derived from Hybrid-EP's
+and DeepEP's tables on H100, sent bytes without a node's own: 0.70 to 0.76, 0.83 to 0.92, 0.89 at 2, 4, 8 nodes."""
 SWITCH_GAIN = 1.25
 """All-reduce in the switch (NVLS) over a ring: 450 instead of 350 GB/s on eight H100 (published)."""
 
@@ -94,6 +98,8 @@ def _direct(op: Op, run: RunSpec, calibration: Calibration) -> tuple[str, float]
         if "core" in (links.pair_hops if op.kind == "all_to_all" else links.ring_hops):
             nic /= run.cluster.fabric.oversubscription
         nic = min(nic, link) if op.kind == "send" else nic
+        if op.group == "ep" and run.framework.dispatcher == "each-rank":
+            nic *= DISPATCH_NIC[0] * (1 - DISPATCH_NIC[1] / nodes) / calibration.nic_fraction
     return _sent(inside_bytes, across_bytes, link, nic, calibration)
 
 
@@ -137,14 +143,13 @@ def _exchanged(op: Op, run: RunSpec, local: int, nodes: int, inside: float, acro
     """Return the bytes a rank sends inside its node and over its NIC.
 
     With a copy for each rank and node, a token crosses to each node once, however many of its experts are there, and is
-    handed on inside: of N nodes N (1 - (1 - 1/N)^k) have some of its k experts.
+    handed on inside (workload/routing.py says how many ranks and nodes have some).
     """
     if run.framework.dispatcher == "each-expert" or op.group != "ep":
         return op.sent_bytes * inside, op.sent_bytes * across
-    topk, ranks = run.model.topk, local * nodes
-    one_copy = op.message_bytes / max(1, topk)
-    some_node = nodes * (1 - (1 - 1 / nodes) ** topk)
-    some_rank = ranks * (1 - (1 - 1 / ranks) ** topk)
+    ranks = local * nodes
+    one_copy = op.message_bytes / max(1, run.model.topk)
+    some_node, some_rank = (visited(run.model, run.training, run.framework, parts) for parts in (nodes, ranks))
     return one_copy * some_rank * (ranks - 1) / ranks, one_copy * some_node * (nodes - 1) / nodes
 
 

@@ -75,9 +75,18 @@ class Framework:
         ("each-expert", "each-rank"),
         "each-expert",
     )
+    forced_routing: str = choice(
+        "What forced balance is: experts drawn at random for each token, or the next ones in turn.",
+        ("random", "in-turn"),
+        "random",
+    )
     sparse_sync: bool = flag("Whether the host waits in every sparse layer to read how many tokens experts get.", True)
     host_routing: bool = flag(
         "Whether the host keeps books of routing in every sparse layer: maps, counts, splits.", True
+    )
+    fused_latent_rope: bool = flag("Whether one kernel turns queries and keys of latent attention.", False)
+    fused_experts: bool = flag(
+        "Whether experts' activation and casts are part of their products, which write 8 bits at once.", False
     )
     graphs: bool = flag("Whether a step's launches are captured in graphs, which cost the host nothing.", False)
     partial_graphs: bool = flag("Whether launches outside the experts are captured, routing included.", False)

@@ -46,6 +46,8 @@ class Model:
     experts: int = count("Routed experts of a sparse layer; 0: dense.", 0, 65_536, 0)
     topk: int = count("Experts that each token visits.", 0, 4096, 0)
     expert_ffn: int = count("Width of one routed expert.", 0, 4_194_304, 0)
+    expert_groups: int = count("Groups of neighbouring experts among which a token chooses first.", 1, 65_536, 1)
+    groups_per_token: int = count("Groups whose experts a token may visit.", 1, 65_536, 1)
     shared_ffn: int = count("Width of all shared experts together; 0: none.", 0, 4_194_304, 0)
     dense_layers: int = count("How many of the first layers stay dense in a sparse model.", 0, 4096, 0)
     mtp_layers: int = count("Multi-token-prediction layers after the last one.", 0, 16, 0)
@@ -60,6 +62,8 @@ class Model:
             raise SpecError("topk", self.topk, f"1 to experts ({self.experts})")
         if self.experts and not self.expert_ffn:
             raise SpecError("expert_ffn", self.expert_ffn, "the width of one expert")
+        if self.groups_per_token > self.expert_groups:
+            raise SpecError("groups_per_token", self.groups_per_token, f"1 to expert_groups ({self.expert_groups})")
         if not self.experts and (self.topk or self.expert_ffn or self.shared_ffn or self.dense_layers):
             raise SpecError("experts", 0, "at least 1 when topk, expert_ffn, shared_ffn or dense_layers is given")
         if self.dense_layers > self.layers:

@@ -148,7 +148,8 @@ def _check_experts(run: RunSpec) -> None:
             ("parallelism.ep", degrees.ep, 1),
             ("parallelism.etp", degrees.etp, 1),
             ("training.capacity_factor", training.capacity_factor, None),
-            ("training.routing_skew", training.routing_skew, 1.0),
+            ("training.routing_skew", training.routing_skew, None),
+            ("training.routing", training.routing, "forced"),
             ("training.grouped_gemm", training.grouped_gemm, None),
         ):
             if value != neutral:
@@ -162,7 +163,7 @@ def _check_experts(run: RunSpec) -> None:
     if ranks % (degrees.ep * degrees.etp):
         asked = f"ep {degrees.ep} x etp {degrees.etp} = {degrees.ep * degrees.etp}"
         raise SpecError("parallelism.ep", asked, f"a divisor of tp x cp x dp = {ranks} ranks")
-    if training.capacity_factor is not None and training.routing_skew != 1.0:
+    if training.capacity_factor is not None and (training.routing_skew or 1.0) != 1.0:
         raise SpecError(
             "training.routing_skew", training.routing_skew, "1 with a capacity_factor, which evens the load"
         )

@@ -7,6 +7,7 @@ from charllm.spec.fields import check_fields, choice, count, flag, number, words
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")
 RECOMPUTES = ("none", "selective", "full")
 OPTIMIZERS = ("adam", "sgd", "none")
+ROUTINGS = ("forced", "natural")
 LORA_TARGETS = ("qkv", "proj", "fc1", "fc2")
 RECOMPUTE_MODULES = (
     "core_attn",
@@ -47,7 +48,14 @@ class Training:
     capacity_factor: float | None = number(
         "Tokens an expert takes over its even share; none: dropless.", 0.1, 1000, None
     )
-    routing_skew: float = number("Load of the busiest expert rank over the mean, dropless.", 1.0, 1000.0, 1.0)
+    routing: str = choice(
+        "Who chooses experts: the framework, evenly, as benchmarks do; or the router, as it learned to.",
+        ROUTINGS,
+        "forced",
+    )
+    routing_skew: float | None = number(
+        "Load of the busiest expert rank over the mean, dropless; none: what routing makes of it.", 1.0, 1000.0, None
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from charllm.cost.calibration import Calibration
 from charllm.cost.price import Price, make_price
+from charllm.spec.run import RunSpec
 from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only, kernel
 from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Block, Chunk, Step
@@ -145,10 +146,19 @@ class _Pricer:
         for one in timed:
             kind = "collective" if is_communication(one.op) else "kernel"
             items.append(Item(kind, one.seconds, self._launch_s(one.op), one.op))
-        if sparse and self.step.run.framework.sparse_sync and not self.step.run.framework.graphs:
+        if sparse and self._reads_counts():
             # Token counts are read back before the experts can be launched.
             items.append(Item("sync", 0.0, 0.0))
         return tuple(items)
+
+    def _reads_counts(self) -> bool:
+        """Tell whether the GPU runs dry while the host reads how many tokens experts get.
+
+        Fixed capacities need no reading; with exchanges overlapped, another microbatch's kernels are queued meanwhile.
+        """
+        run = self.step.run
+        needed = run.framework.sparse_sync and not run.framework.graphs and run.training.capacity_factor is None
+        return needed and "ep" not in self.overlap
 
     def _sparse_host_s(self) -> float:
         """Return the host's time for a sparse layer in one direction, beyond its launches."""
@@ -156,8 +166,9 @@ class _Pricer:
         if run.framework.graphs:
             return 0.0
         local = run.model.experts / run.parallelism.ep
-        books = run.framework.host_routing and not run.framework.partial_graphs
-        routing_s = self.calibration.sparse_host_s if books else 0.0
+        routing_s = self.calibration.sparse_host_s if run.framework.host_routing else 0.0
+        if run.framework.partial_graphs:
+            routing_s *= self.calibration.uncaptured_fraction
         return routing_s + local * self.calibration.expert_host_s
 
     def _launch_s(self, op: Op) -> float:
@@ -206,7 +217,9 @@ class _Pricer:
         if axis in self.overlap and axis == "ep":
             total = sum(self.price(other) for other in ops if not is_communication(other))
             exchanged = sum(self.price(other) for other in ops if is_communication(other) and other.group == op.group)
-            return max(seconds / self.calibration.overlap_chunks, seconds * (1 - min(1.0, total / exchanged)))
+            least = max(1 / self.calibration.overlap_chunks, 1 - min(1.0, total / exchanged))
+            alone = unpaired_fraction(self.step.run)
+            return seconds * (alone + (1 - alone) * least)
         return seconds
 
     def _cover(self, ops: list[Op], place: int) -> float:
@@ -235,6 +248,16 @@ class _Pricer:
         return timed
 
 
+def unpaired_fraction(run: RunSpec) -> float:
+    """Return the share of passes that have no pass of another microbatch beside them to hide exchanges under.
+
+    One's forward runs beside another's backward; those that fill and drain the pipeline run alone.
+    """
+    degrees = run.parallelism
+    filling = degrees.pp - 1 + (degrees.vpp - 1) * degrees.pp
+    return min(1.0, (1 + filling) / (run.microbatches * degrees.vpp))
+
+
 def _is_column(ops: list[Op], place: int) -> bool:
     """Tell whether an exchange belongs to a product cut by columns, whose backward hides it under a product."""
     after, follows = _uncast(ops, place)
@@ -254,7 +277,7 @@ def _uncast(ops: list[Op], place: int) -> tuple[Op | None, Op | None]:
 def _launches(op: Op) -> float:
     if op.kind == "gemm" and "expert" in op.name:
         return float(max(1, op.shape[0]))
-    return 1.0
+    return float(op.launches)
 
 
 def _race(items: tuple[Item, ...]) -> Race:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from math import gcd
 from typing import Any
 
@@ -34,6 +35,18 @@ OVERLAP_WORDS = {
 }
 """Words of the `overlap` column: the axes they mean."""
 
+SOFTWARE_WORDS: dict[str, tuple[str, Any]] = {
+    "alltoall dispatcher": ("dispatcher", "each-expert"),
+    "deepep": ("dispatcher", "each-rank"),
+    "hybridep": ("dispatcher", "each-rank"),
+    "syncfree": ("sparse_sync", False),
+    "lossfusion": ("cross_entropy", "fused"),
+    "-baseline": ("cross_entropy", "vocab-parallel"),
+}
+"""Words of the `overlap` column: the framework's choice they mean."""
+LADDER = ("lossfusion", "deepep", "syncfree", "launchopt")
+"""Steps of a source that adds one to those before it: ``Pre+DeepEP`` has its fused loss, too."""
+
 DEFAULT_FABRICS = {
     "v100": "ib-8x100g",
     "a100": "ib-8x200g",
@@ -55,18 +68,50 @@ def read_row(row: Row) -> Table:
     return {
         "model": _model(row),
         "cluster": _cluster(row, gpu),
-        "framework": _framework(row, framework),
+        "framework": _framework(row, framework, gpu),
         "parallelism": _parallelism(row),
         "training": _training(row),
     }
 
 
-def _framework(row: Row, name: str) -> Any:
-    """Lay over the framework what the row's `overlap` column says of its execution."""
-    overlap = row.get("overlap", "").lower()
-    if "full-iteration cuda graphs" in overlap:
-        return {"base": name, "graphs": True}
-    return {"base": name, "partial_graphs": True} if "cuda graph" in overlap else name
+def _framework(row: Row, name: str, gpu: str) -> Any:
+    """Lay over the framework what the row's `overlap` column says of its execution, or else what its recipes do."""
+    overlap = _spelled_out(row.get("overlap", "").lower())
+    said = {field: value for word, (field, value) in SOFTWARE_WORDS.items() if word in overlap}
+    if "graph" in overlap or _number(row, "experts"):
+        said.update(_captured(overlap, recipe(row, name, gpu)))
+    return {"base": name, **said} if said else name
+
+
+def _spelled_out(overlap: str) -> str:
+    """Name the steps that a step of a ladder stands on."""
+    step = overlap.removeprefix("pre+")
+    below = [word for word in LADDER if step.startswith(word) and overlap != step]
+    return " ".join(LADDER[: LADDER.index(below[0]) + 1]) if below else overlap
+
+
+def _captured(overlap: str, usual: frozenset[str]) -> Table:
+    """Return which launches are captured: as the row says; the recipe's, where it does not speak of experts."""
+    if "full-iteration" in overlap:
+        captured = {"graphs"} | (usual & {"fused_experts"})
+    elif re.search("graph.*(moe|attn)", overlap):
+        captured = {"partial_graphs"}
+    elif "graph" in overlap:
+        captured = set(usual) or {"partial_graphs"}
+    elif re.search("dispatcher|ep comm overlap|ep overlap", overlap):
+        captured = {"none"}
+    else:
+        captured = set(usual)
+    if not captured:
+        return {}
+    return {field: field in captured for field in ("graphs", "partial_graphs", "fused_experts")}
+
+
+def recipe(row: Row, framework: str, gpu: str) -> frozenset[str]:
+    """Return what the public recipes of a release set for sparse models on this GPU, in this format."""
+    asked = spell(f"{framework} {gpu} {_precision(row)}")
+    found = (words for pattern, words in aliases()["recipes"].items() if fnmatchcase(asked, pattern))
+    return frozenset(next(found, "").split())
 
 
 def _resolve(kind: str, row: Row, column: str) -> str:
@@ -222,15 +267,25 @@ def _expert_ranks(row: Row, table: Table) -> Table:
 
 
 def _layer_split(row: Row, table: Table) -> Table:
-    """Cut layers that do not divide: embedding and head count as a layer each where that comes out even."""
+    """Cut layers that do not divide: embedding and head count as a layer each where that comes out even.
+
+    Otherwise chunks are filled up and the last one, which has the head, is short, then the first, as public recipes
+    lay layers out (Megatron-Bridge, DeepSeek-V3 and Kimi K2: 61 layers as 4 x 15 + 1, or 1 + 2 x 30 + 0).
+    """
     layers, chunks = _layers(row), table.get("pp", 1) * table.get("vpp", 1)
     if layers % chunks == 0 or chunks == 1:
         return {}
     if (layers + 2) % chunks == 0:
         even = (layers + 2) // chunks
         return {"layers_per_stage": [even - 1, *[even] * (chunks - 2), even - 1]}
-    low, more = divmod(layers, chunks)
-    return {"layers_per_stage": [low + 1] * more + [low] * (chunks - more)}
+    most = -(-layers // chunks)
+    short = most * chunks - layers
+    at_end = min(most, short)
+    at_start = short - at_end
+    if at_start >= most:
+        low, more = divmod(layers, chunks)
+        return {"layers_per_stage": [low + 1] * more + [low] * (chunks - more)}
+    return {"layers_per_stage": [most - at_start, *[most] * (chunks - 2), most - at_end]}
 
 
 def _sharding(row: Row) -> Table:
@@ -252,6 +307,9 @@ def _training(row: Row) -> Table:
         "precision": _precision(row),
         **_recompute(row),
     }
+    if "tokendrop" in row.get("model", "").lower():
+        # Experts take their even share and drop the rest.
+        table["capacity_factor"] = 1.0
     lora = aliases()["lora"]
     rank = lora.get(spell(row.get("model", ""))) or lora.get(spell(row.get("framework", "")))
     return {**table, "lora_rank": int(rank)} if rank else table

@@ -53,8 +53,14 @@ def resolve_row(row: Row) -> RunSpec:
     request = read_row(row)
     asked = request["framework"]
     framework = entries("frameworks")[asked["base"] if isinstance(asked, dict) else asked].values
-    request = _with_overlap(row, request, tuple(framework.get("default_overlap", ())))
-    request = _with_chunks(row, request, interleaved=bool(framework.get("default_interleaving", False)))
+    default = tuple(framework.get("default_overlap", ()))
+    if isinstance(asked, dict) and asked.get("fused_experts"):
+        # Recipes that capture the whole step overlap the exchange of experts, too.
+        default = (*default, "ep")
+    request = _with_overlap(row, request, default)
+    # Megatron hides the exchange of experts in a pipeline only where stages hold several chunks.
+    interleaved = bool(framework.get("default_interleaving", False)) or "ep" in request["parallelism"].get("overlap", ())
+    request = _with_chunks(row, request, interleaved=interleaved)
     if framework.get("packs_documents", False) and re.search(r"\b(sft|lora)\b", row.get("model", "").lower()):
         request = merge(request, {"training": {"document_tokens": DOCUMENT_TOKENS}})
     if not row.get("mbs", "").strip():

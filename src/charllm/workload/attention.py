@@ -5,6 +5,9 @@ from charllm.workload.linear import linear
 from charllm.workload.norm import norm
 from charllm.workload.op import Kept, Module, Op, collective, elementwise
 
+LATENT_ROPE = (30, 45)
+"""Kernels that turn queries and keys of latent attention where none is fused, forward and backward, counted in
+Megatron-Core: 13 for each of both forward (cosines, sines, halves, products), and those that put them together."""
 MAX_FUSED_KEYS = 4096
 """Longest row that Megatron's fused softmax takes; batch x heads and queries must be multiples of four."""
 
@@ -93,9 +96,24 @@ def _latent_projections(cut: Cut) -> tuple[Module, ...]:
             recomputed_by=("mla_up_proj",),
             target="qkv",
         ),
-        _rope(cut, cut.tokens * 2 * cut.heads * model.rope_head_dim, ("mla_up_proj",)),
+        _latent_rope(cut),
     ]
     return tuple(modules)
+
+
+def _latent_rope(cut: Cut) -> Module:
+    """Turn the part of queries and keys that carries position: in one kernel, or in a chain and a copy of both.
+
+    Source: Megatron-Core's `_apply_rotary_pos_emb_bshd` and MLASelfAttention: six passes over the turned part, then
+    queries and keys put together anew.
+    """
+    model = cut.model
+    turned = cut.tokens * 2 * cut.heads * model.rope_head_dim
+    if cut.framework.fused_latent_rope:
+        return _rope(cut, turned, ("mla_up_proj",))
+    chain = _rope(cut, 6 * turned + cut.tokens * 2 * cut.heads * model.query_head_dim, ("mla_up_proj",))
+    forward, backward = (op._replace(launches=count) for op, count in zip(chain.forward * 2, LATENT_ROPE, strict=True))
+    return chain._replace(forward=(forward,), backward=(backward,))
 
 
 def _rope(cut: Cut, elements: int, recomputed_by: tuple[str, ...] = (), kept: tuple[Kept, ...] = ()) -> Module:

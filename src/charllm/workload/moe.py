@@ -4,6 +4,7 @@ from charllm.workload.cut import Cut
 from charllm.workload.feedforward import activation, feedforward
 from charllm.workload.linear import quantise
 from charllm.workload.op import Kept, Module, Op, collective, elementwise
+from charllm.workload.routing import skew
 
 ROUTER_BYTES = 4.0
 """Routers work in fp32."""
@@ -25,7 +26,7 @@ def expert_tokens(cut: Cut) -> int:
     """
     copies = cut.shard_tokens * cut.model.topk * cut.etp
     factor = cut.training.capacity_factor
-    return round(copies * (factor if factor is not None else cut.training.routing_skew))
+    return round(copies * (factor if factor is not None else skew(cut)))
 
 
 def _router(cut: Cut) -> Module:
@@ -63,18 +64,19 @@ def _copies(cut: Cut) -> float:
 
 
 def _dispatch(cut: Cut) -> Module:
-    """Sort tokens by expert, send them to their ranks, gather them over etp."""
+    """Sort tokens by expert, send them to their ranks, gather them over etp; all wait for the busiest rank."""
     width = cut.model.hidden * cut.element_bytes
     sent, received = _copies(cut) * width, expert_tokens(cut) * width
+    exchange = collective("all_to_all", "ep", sent * skew(cut), cut.ep)
     permute = elementwise("permute", cut.shard_tokens * width + sent, sent + received, "permute")
     forward = (
         permute,
-        *collective("all_to_all", "ep", sent, cut.ep),
+        *exchange,
         *collective("all_gather", "etp", received, cut.etp),
     )
     backward = (
         *collective("reduce_scatter", "etp", received, cut.etp),
-        *collective("all_to_all", "ep", sent, cut.ep),
+        *exchange,
         elementwise("permute backward", sent + received, cut.shard_tokens * width + sent, "permute"),
     )
     return Module(
@@ -91,14 +93,15 @@ def _combine(cut: Cut) -> Module:
     """Bring expert outputs home, weigh them by the router's probabilities and add them up."""
     width = cut.model.hidden * cut.element_bytes
     sent, received = _copies(cut) * width, expert_tokens(cut) * width
+    exchange = collective("all_to_all", "ep", sent * skew(cut), cut.ep)
     forward = (
         *collective("reduce_scatter", "etp", received, cut.etp),
-        *collective("all_to_all", "ep", sent, cut.ep),
+        *exchange,
         elementwise("unpermute", sent + received, received + cut.shard_tokens * width, "permute"),
     )
     backward = (
         elementwise("unpermute backward", received + cut.shard_tokens * width, sent + received, "permute"),
-        *collective("all_to_all", "ep", sent, cut.ep),
+        *exchange,
         *collective("all_gather", "etp", received, cut.etp),
     )
     return Module(
@@ -119,7 +122,19 @@ def _experts(cut: Cut) -> tuple[Module, ...]:
     fc1 = _expert_linear(cut, "expert fc1", model.hidden, width * (2 if model.gated else 1), ("moe",))
     fc2 = _expert_linear(cut, "expert fc2", width, model.hidden, ("moe", "moe_act"))
     act = activation(cut, "expert activation", tokens * width, ("moe",), ("moe", "moe_act"))
-    return fc1, act, fc2
+    return _fused(fc1, act, fc2) if cut.framework.fused_experts and cut.cast else (fc1, act, fc2)
+
+
+def _fused(fc1: Module, act: Module, fc2: Module) -> tuple[Module, ...]:
+    """Let products end in what follows them: fc1 in the activation cast for fc2, fc2's gradient in its backward.
+
+    Source: Transformer Engine's fused grouped MLP (NVTE_CUTEDSL_FUSED_GROUPED_MLP).
+    """
+    return (
+        fc1._replace(backward=tuple(op for op in fc1.backward if op.kind != "cast")),
+        act._replace(forward=(), backward=()),
+        fc2._replace(forward=tuple(op for op in fc2.forward if op.kind != "cast")),
+    )
 
 
 def _expert_linear(cut: Cut, name: str, inputs: int, outputs: int, dropped_by: tuple[str, ...]) -> Module:

@@ -33,6 +33,8 @@ class Op(NamedTuple):
     shape: tuple[int, ...] = ()
     """gemm: batch, m, n, k. attention: batch, heads, kv_heads, queries, keys, query_head_dim, value_head_dim."""
     precision: str = "bf16"
+    launches: int = 1
+    """Kernels it is made of."""
 
 
 class Kept(NamedTuple):

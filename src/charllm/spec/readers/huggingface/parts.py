@@ -140,6 +140,8 @@ def read_experts(config: Config) -> Table:
     return {
         "experts": experts,
         "topk": count_of(config, TOPK),
+        "expert_groups": max(1, count_of(config, ("n_group",), otherwise=1)),
+        "groups_per_token": max(1, count_of(config, ("topk_group",), otherwise=1)),
         "expert_ffn": width,
         "shared_ffn": count_of(config, ("shared_expert_intermediate_size",), otherwise=shared),
         "dense_layers": _dense_layers(config),

@@ -188,6 +188,8 @@ def _experts(flags: Flags, ffn: int | None, layers: int | None) -> Table:
     return {
         "experts": experts,
         "topk": count_or(flags, "--moe-router-topk", DEFAULT_TOPK),
+        "expert_groups": count_or(flags, "--moe-router-num-groups", 1),
+        "groups_per_token": count_or(flags, "--moe-router-group-topk", 1),
         "expert_ffn": count_of(flags, "--moe-ffn-hidden-size") or ffn,
         "shared_ffn": count_or(flags, "--moe-shared-expert-intermediate-size", 0),
         "dense_layers": _dense_layers(flags, layers),

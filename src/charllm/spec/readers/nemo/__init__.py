@@ -201,6 +201,8 @@ def _experts(document: Document, ffn: int | None, layers: int | None) -> Table:
     return {
         "experts": experts,
         "topk": _count(document, MODEL, "moe_router_topk") or DEFAULT_TOPK,
+        "expert_groups": _count(document, MODEL, "moe_router_num_groups") or 1,
+        "groups_per_token": _count(document, MODEL, "moe_router_group_topk") or 1,
         "expert_ffn": _count(document, MODEL, "moe_ffn_hidden_size") or ffn,
         "shared_ffn": _count(document, MODEL, "moe_shared_expert_intermediate_size") or 0,
         "dense_layers": _dense_layers(document, layers),

@@ -75,7 +75,8 @@ def test_heat_out_equals_heat_in_at_steady_state(case: str) -> None:
     steady = steady_state_k(power_w, net)
     assert np.max(np.abs(sink_k - steady[..., SINK])) < 0.1
     steady[..., SINK] = sink_k
-    assert heat_to_air_w(steady, power_w, net).sum() == pytest.approx(power_w.sum(), rel=2e-3)
+    # Sinks are settled to 0.05 K, which is some 1.2 W of a GPU at the lowest cap.
+    assert heat_to_air_w(steady, power_w, net).sum() == pytest.approx(power_w.sum(), rel=6e-3)
 
 
 def test_dies_are_as_warm_as_the_power_that_passes_them() -> None:

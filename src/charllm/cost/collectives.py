@@ -12,8 +12,9 @@ Ignores: trees, congestion above the pod's switches beyond oversubscription.
 from charllm.cost.calibration import Calibration
 from charllm.layout.links import group_links
 from charllm.spec.run import RunSpec
+from charllm.workload.cut import cut_run
 from charllm.workload.op import Op
-from charllm.workload.routing import visited
+from charllm.workload.routing import skew, visited
 
 RING_SHAPES = {"all_gather": (1.0, 0.55), "reduce_scatter": (1.0, 0.55), "all_reduce": (1.0, 0.25),
                "all_to_all": (0.9, 0.33), "ring_exchange": (1.0, 0.55), "send": (0.9, 0.0)}  # fmt: skip
@@ -43,9 +44,11 @@ def price_collective(op: Op, run: RunSpec, calibration: Calibration) -> float:
         link *= SWITCH_GAIN
     local = members_per_node(run, op.group)
     nodes = max(1, degree // local)
+    # All ranks wait for the one that most tokens come to.
+    busiest = skew(cut_run(run)) if op.group == "ep" else 1.0
     if not across:
         sent = _exchanged(op, run, local, nodes, 1.0, 0.0)[0] if op.kind == "all_to_all" else op.sent_bytes
-        return seconds + steps * calibration.hop_s + sent / link
+        return seconds + steps * calibration.hop_s + busiest * sent / link
     nic = nic_bandwidth(run, op, local, calibration)
     if "core" in (links.pair_hops if op.kind == "all_to_all" else links.ring_hops):
         nic /= run.cluster.fabric.oversubscription
@@ -55,7 +58,7 @@ def price_collective(op: Op, run: RunSpec, calibration: Calibration) -> float:
         inside_bytes, across_bytes = _exchanged(op, run, local, nodes, inside, across)
         if op.group == "ep" and run.framework.dispatcher == "each-rank":
             nic *= DISPATCH_NIC[0] * (1 - DISPATCH_NIC[1] / nodes) / calibration.nic_fraction
-        return seconds + max(inside_bytes / link, across_bytes / nic)
+        return seconds + busiest * max(inside_bytes / link, across_bytes / nic)
     return seconds + op.sent_bytes / min(link, nic)
 
 

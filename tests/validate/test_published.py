@@ -184,6 +184,9 @@ def test_dispatchers_and_steps_of_a_ladder_are_read_from_words() -> None:
 def test_dropped_tokens_are_a_capacity() -> None:
     sparse = {**SPARSE, "model": "Qwen3_30B_a3B (tokendrop)", "precision": "bf16"}
     assert run(**sparse).training.capacity_factor == 1.0
+    scripts = {**SPARSE, "precision": "bf16", "framework": "Megatron-LM + TE (SimuMax scripts)"}
+    assert run(**scripts).training.capacity_factor == 1.0
+    assert run(framework="Megatron-LM + TE (SimuMax scripts)").training.capacity_factor is None
 
 
 @pytest.mark.parametrize(

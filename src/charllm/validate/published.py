@@ -70,7 +70,7 @@ def read_row(row: Row) -> Table:
         "cluster": _cluster(row, gpu),
         "framework": _framework(row, framework, gpu),
         "parallelism": _parallelism(row),
-        "training": _training(row),
+        "training": _training(row, framework),
     }
 
 
@@ -299,7 +299,7 @@ def _sharding(row: Row) -> Table:
     return {"zero": int(words["zero"]), **({"shard_size": int(words["shard"])} if "shard" in words else {})}
 
 
-def _training(row: Row) -> Table:
+def _training(row: Row, framework: str) -> Table:
     table: Table = {
         "seq_length": _needed(row, "seq"),
         "global_batch_size": global_batch(row),
@@ -307,8 +307,8 @@ def _training(row: Row) -> Table:
         "precision": _precision(row),
         **_recompute(row),
     }
-    if "tokendrop" in row.get("model", "").lower():
-        # Experts take their even share and drop the rest.
+    drops = entries("frameworks")[framework].values.get("drops_tokens", False) and _number(row, "experts")
+    if drops or "tokendrop" in row.get("model", "").lower():
         table["capacity_factor"] = 1.0
     lora = aliases()["lora"]
     rank = lora.get(spell(row.get("model", ""))) or lora.get(spell(row.get("framework", "")))

@@ -31,8 +31,6 @@ from charllm.workload.step import build_step
 
 MOVED = 0.02
 """A row counts where a mechanism changes its step time by more than this."""
-SKEW = 1.1
-"""Assumed: load of the busiest of many expert ranks over the mean, with routing that is balanced on average."""
 
 
 class Ablation(NamedTuple):
@@ -61,11 +59,19 @@ def without_overlap(axis: str) -> Callable[[RunSpec], RunSpec]:
     return change
 
 
-def skewed(run: RunSpec) -> RunSpec:
-    """Route as a router does that is balanced on average only: the busiest rank has more."""
-    if not run.model.experts or run.parallelism.ep == 1:
-        return run
-    return replace(run, training=replace(run.training, routing_skew=SKEW))
+def routed(**changes: Any) -> Callable[[RunSpec], RunSpec]:
+    """Route tokens of sparse models another way."""
+
+    def change(run: RunSpec) -> RunSpec:
+        sparse = run.model.experts and run.training.capacity_factor is None
+        return replace(run, training=replace(run.training, **changes)) if sparse else run
+
+    return change
+
+
+def ungrouped(run: RunSpec) -> RunSpec:
+    """Let tokens visit experts anywhere, whatever groups the model limits them to."""
+    return replace(run, model=replace(run.model, expert_groups=1, groups_per_token=1))
 
 
 def host_or_gpu(run: RunSpec, calibration: Calibration) -> float:
@@ -101,7 +107,12 @@ ABLATIONS = (
     Ablation("sparse layers: captured graphs", software(graphs=False, partial_graphs=False)),
     Ablation("sparse layers: dispatcher (one copy for each rank)", software(dispatcher="each-expert")),
     Ablation("sparse layers: overlap of their exchange", without_overlap("ep")),
-    Ablation("sparse layers: skew of 1.1 (off is as published: balanced)", skewed),
+    Ablation("sparse layers: the busiest rank by chance", routed(routing_skew=1.0)),
+    Ablation("sparse layers: forced balance (off: a router's own)", routed(routing="natural")),
+    Ablation("sparse layers: experts in turn where the framework does so", software(forced_routing="random")),
+    Ablation("sparse layers: groups of experts", ungrouped),
+    Ablation("sparse layers: experts fused with their activation", software(fused_experts=False)),
+    Ablation("latent attention: chain of kernels for positions", software(fused_latent_rope=True)),
     Ablation("launches", software(launch_s=0.0)),
     Ablation("host and GPU in turns, one stage", timed=host_or_gpu),
     Ablation("pipeline: unequal chunks, sends and exchange in the bubble", timed=even_pipeline),

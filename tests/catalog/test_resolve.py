@@ -15,7 +15,7 @@ def test_defaults_are_those_of_the_contract() -> None:
     degrees = run.parallelism
     assert run.framework.name == "megatron"
     assert (degrees.dp, degrees.sp, degrees.zero, degrees.schedule, degrees.overlap) == (8, True, 1, "1f1b", ())
-    assert (run.training.precision, run.training.recompute, run.training.routing_skew) == ("bf16", "none", 1.0)
+    assert (run.training.precision, run.training.recompute, run.training.routing_skew) == ("bf16", "none", None)
     assert run.training.seq_length == run.model.seq_length
     assert (run.cluster.cooling.inlet_c, run.conditions.silicon_spread_fraction) == (25.0, 0.0)
 

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from charllm.catalog.resolve import resolve_run
 from charllm.cost.calibration import CALIBRATION
-from charllm.cost.collectives import SWITCH_GAIN, choose_algorithm, members_per_node, price_collective, price_send
+from charllm.cost.collectives import (
+    DISPATCH_NIC,
+    SWITCH_GAIN,
+    choose_algorithm,
+    members_per_node,
+    price_collective,
+    price_send,
+)
 from charllm.cost.protocols import PROTOCOLS
 from charllm.layout.links import group_links
 from charllm.spec.request import merge
@@ -30,7 +37,7 @@ TWO_NODES: dict[str, Any] = {
     },
     "framework": {"base": "megatron", "in_switch_reduction": False},
 }
-SPARSE = {"model": "mixtral-8x22b", "parallelism": {"etp": 1}}
+SPARSE = {"model": "mixtral-8x22b", "parallelism": {"etp": 1}, "training": {"routing_skew": 1.0}}
 
 
 def run(changes: dict[str, Any] | None = None, **parallelism: Any) -> RunSpec:
@@ -99,7 +106,8 @@ def test_one_copy_for_each_rank_and_node_sends_less() -> None:
     each_rank = run(merge(merge(SPARSE, nodes), {"framework": {"dispatcher": "each-rank"}}), ep=8)
     # A token has some of its two experts on 2 (1 - 1/4) = 1.5 nodes, half of which are other ones.
     seconds = price(one("all_to_all", "ep", 8e9, 8), each_rank)
-    assert seconds == pytest.approx(SETUP + 10e-6 + 4e9 * 1.5 / 2 / (NIC * 0.5))
+    share = DISPATCH_NIC[0] * (1 - DISPATCH_NIC[1] / 2)
+    assert seconds == pytest.approx(SETUP + 10e-6 + 4e9 * 1.5 / 2 / (NIC * share))
     # Inside one node: on 8 (1 - (7/8)^2) = 1.875 ranks, 7/8 of them others.
     inside = run(merge(SPARSE, {"framework": {"dispatcher": "each-rank"}}), ep=8)
     seconds = price(one("all_to_all", "ep", 8e9, 8), inside)

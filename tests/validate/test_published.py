@@ -132,3 +132,70 @@ def test_experts_are_spread_over_all_ranks_where_only_their_dispatcher_is_named(
     }  # fmt: skip
     assert run(**sparse, framework="NeMo AutoModel (PyTorch FSDP2), TE + DeepEP").parallelism.ep == 64
     assert run(**sparse, framework="NeMo AutoModel (PyTorch FSDP2), TE").parallelism.ep == 1
+
+
+SPARSE = {
+    "model": "Qwen3_30B_a3B", "layers": "48", "hidden": "2048", "ffn": "768", "heads": "32", "kv_heads": "4",
+    "vocab": "", "experts": "128", "topk": "8", "tp": "1", "pp": "1", "cp": "1", "vpp": "", "dp": "", "sp": "",
+    "ep": "8", "n_gpus": "8", "gpus_per_node": "", "interconnect": "", "overlap": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("release", "gpu", "precision", "overlap", "expected"),
+    [
+        ("26.06", "GB300", "mxfp8", "", "graphs fused_experts"),
+        ("26.06", "GB300", "mxfp8", "CUDA graphs", "graphs fused_experts"),
+        ("26.06", "GB300", "mxfp8", "TE CUDA graphs moe_router", "partial_graphs"),
+        ("26.06", "GB300", "mxfp8", "EP comm overlap", ""),
+        ("26.06", "B300", "mxfp8", "", "partial_graphs"),
+        ("26.08", "GB200", "bf16", "", "partial_graphs"),
+        ("26.04.01", "GB300", "mxfp8", "", "partial_graphs"),
+        ("26.04.01", "H100-SXM5-80GB", "fp8", "", ""),
+        ("25.11", "GB300", "mxfp8", "", ""),
+    ],
+)
+def test_recipes_of_a_release_say_what_is_captured_where_a_row_does_not(
+    release: str, gpu: str, precision: str, overlap: str, expected: str
+) -> None:
+    changes = {**SPARSE, "gpu": gpu, "precision": precision, "overlap": overlap}
+    framework = run(**changes, framework=f"Megatron-Bridge {release}").framework
+    captured = [name for name in ("graphs", "partial_graphs", "fused_experts") if getattr(framework, name)]
+    assert " ".join(captured) == expected
+
+
+def test_recipes_of_sparse_models_leave_dense_ones_alone() -> None:
+    dense = {"gpu": "GB300", "gpus_per_node": "", "interconnect": "", "precision": "mxfp8"}
+    assert not run(**dense, framework="Megatron-Bridge 26.06", overlap="").framework.graphs
+
+
+def test_dispatchers_and_steps_of_a_ladder_are_read_from_words() -> None:
+    def software(overlap: str) -> tuple[str, bool, str]:
+        found = run(**{**SPARSE, "overlap": overlap, "precision": "bf16"}, framework="Primus (Megatron)").framework
+        return found.dispatcher, found.sparse_sync, found.cross_entropy
+
+    assert software("MBS12-Baseline") == ("each-expert", True, "vocab-parallel")
+    assert software("Pre+LossFusion") == ("each-expert", True, "fused")
+    assert software("Pre+DeepEP") == ("each-rank", True, "fused")
+    assert software("Pre+LaunchOpt") == ("each-rank", False, "fused")
+    assert software("alltoall dispatcher") == ("each-expert", True, "fused")
+
+
+def test_dropped_tokens_are_a_capacity() -> None:
+    sparse = {**SPARSE, "model": "Qwen3_30B_a3B (tokendrop)", "precision": "bf16"}
+    assert run(**sparse).training.capacity_factor == 1.0
+    scripts = {**SPARSE, "precision": "bf16", "framework": "Megatron-LM + TE (SimuMax scripts)"}
+    assert run(**scripts).training.capacity_factor == 1.0
+    assert run(framework="Megatron-LM + TE (SimuMax scripts)").training.capacity_factor is None
+
+
+@pytest.mark.parametrize(
+    ("pp", "vpp", "expected"),
+    [("4", "4", (*[4] * 15, 1)), ("8", "4", (1, *[2] * 30, 0)), ("8", "", (*[8] * 7, 5)), ("5", "", (*[13] * 4, 9))],
+)
+def test_the_last_chunk_is_short_and_then_the_first(pp: str, vpp: str, expected: tuple[int, ...]) -> None:
+    assert read_row({**ROW, "layers": "61", "pp": pp, "vpp": vpp})["parallelism"]["layers_per_stage"] == [*expected]
+
+
+def test_layers_far_fewer_than_chunks_can_hold_are_spread() -> None:
+    assert read_row({**ROW, "layers": "9", "pp": "8", "vpp": ""})["parallelism"]["layers_per_stage"] == [2, *[1] * 7]

@@ -53,3 +53,17 @@ def test_chunks_of_a_stage_are_apart_in_the_model() -> None:
 def test_equal_stages_share_their_blocks() -> None:
     built = step("gpt3-175b", tp=1, pp=32)
     assert built.chunks[5].blocks is built.chunks[20].blocks
+
+
+def test_fused_experts_have_no_kernels_between_their_products() -> None:
+    request = {"model": "qwen3-30b-a3b", "cluster": "b200x8", "parallelism": {"ep": 8}}
+
+    def kernels(fused: bool, precision: str) -> set[str]:
+        changes = {"framework": {"base": "megatron", "fused_experts": fused}, "training": {"precision": precision}}
+        step = build_step(resolve_run({**request, **changes}))
+        modules = [module for block in step.stage_blocks(0) for module in block.modules]
+        return {op.name for module in modules for op in (*module.forward, *module.backward) if "expert" in op.name}
+
+    spared = {"expert activation", "expert activation backward", "expert fc1 grad cast", "expert fc2 cast"}
+    assert kernels(False, "mxfp8") - kernels(True, "mxfp8") == spared
+    assert kernels(False, "bf16") == kernels(True, "bf16")

@@ -175,7 +175,8 @@ def test_experts_are_reduced_over_their_own_copies() -> None:
 
 
 def test_expert_tensor_ranks_gather_tokens() -> None:
-    narrow, shared = (traffic({"tp": 2, "ep": 4, "etp": etp, "dp": 16}, SPARSE) for etp in (1, 2))
+    even = {"routing_skew": 1.0}
+    narrow, shared = (traffic({"tp": 2, "ep": 4, "etp": etp, "dp": 16}, SPARSE, training=even) for etp in (1, 2))
     copies = SEQ / 2 * 2 * HIDDEN * 2
     exchanged = LAYERS * (BATCH / 16) * 4 * copies * 3 / 4
     gathered = LAYERS * (BATCH / 16) * 4 * 2 * copies / 2

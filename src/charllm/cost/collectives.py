@@ -16,8 +16,9 @@ from charllm.cost.algorithms import Way, quickest
 from charllm.cost.calibration import CALIBRATION, Calibration
 from charllm.layout.links import GroupLinks, group_links
 from charllm.spec.run import RunSpec
+from charllm.workload.cut import cut_run
 from charllm.workload.op import Op, is_communication
-from charllm.workload.routing import visited
+from charllm.workload.routing import skew, visited
 from charllm.workload.step import Step
 from charllm.workload.totals import AXIS_OF_GROUP, stage_ops
 
@@ -100,7 +101,9 @@ def _direct(op: Op, run: RunSpec, calibration: Calibration) -> tuple[str, float]
         nic = min(nic, link) if op.kind == "send" else nic
         if op.group == "ep" and run.framework.dispatcher == "each-rank":
             nic *= DISPATCH_NIC[0] * (1 - DISPATCH_NIC[1] / nodes) / calibration.nic_fraction
-    return _sent(inside_bytes, across_bytes, link, nic, calibration)
+    # All ranks wait for the one that most tokens come to.
+    busiest = skew(cut_run(run)) if op.group == "ep" else 1.0
+    return _sent(busiest * inside_bytes, busiest * across_bytes, link, nic, calibration)
 
 
 def _sent(

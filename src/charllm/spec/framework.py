@@ -93,6 +93,7 @@ class Framework:
     default_recompute: str = choice(
         "What a published run recomputes where nothing is said.", ("least that fits", *RECOMPUTES), "least that fits"
     )
+    drops_tokens: bool = flag("Whether experts take their even share and drop the rest where nothing is said.", False)
     default_interleaving: bool = flag("Whether stages hold several chunks where nothing is said.", False)
     packs_documents: bool = flag("Whether its recipes for fine-tuning pack short documents into a sequence.", False)
     narrow_gather: bool = flag("Whether tp ranks gather operands after casting them to 8 or 4 bits.", False)

@@ -64,14 +64,21 @@ class Unresolved(CharllmError):
 def read_row(row: Row) -> Table:
     """Turn one row into a request, or raise Unresolved with the reason; measured columns and notes are not read."""
     gpu = _resolve("gpus", row, "gpu")
-    framework = _resolve("frameworks", row, "framework")
+    framework = _resolve("frameworks", _with_round(row), "framework")
     return {
         "model": _model(row),
         "cluster": _cluster(row, gpu),
         "framework": _framework(row, framework, gpu),
         "parallelism": _parallelism(row),
-        "training": _training(row),
+        "training": _training(row, framework),
     }
+
+
+def _with_round(row: Row) -> Row:
+    """Name the round of MLPerf, which is the release of its software, beside the framework."""
+    found = re.search(r"training_results_(v[0-9.]+)", row.get("source", ""))
+    named = row.get("framework", "")
+    return {**row, "framework": f"{named} {found[1]}"} if found and "MLPerf" in named else row
 
 
 def _framework(row: Row, name: str, gpu: str) -> Any:
@@ -299,7 +306,7 @@ def _sharding(row: Row) -> Table:
     return {"zero": int(words["zero"]), **({"shard_size": int(words["shard"])} if "shard" in words else {})}
 
 
-def _training(row: Row) -> Table:
+def _training(row: Row, framework: str) -> Table:
     table: Table = {
         "seq_length": _needed(row, "seq"),
         "global_batch_size": global_batch(row),
@@ -307,8 +314,8 @@ def _training(row: Row) -> Table:
         "precision": _precision(row),
         **_recompute(row),
     }
-    if "tokendrop" in row.get("model", "").lower():
-        # Experts take their even share and drop the rest.
+    drops = entries("frameworks")[framework].values.get("drops_tokens", False) and _number(row, "experts")
+    if drops or "tokendrop" in row.get("model", "").lower():
         table["capacity_factor"] = 1.0
     lora = aliases()["lora"]
     rank = lora.get(spell(row.get("model", ""))) or lora.get(spell(row.get("framework", "")))

@@ -59,7 +59,8 @@ def resolve_row(row: Row) -> RunSpec:
         default = (*default, "ep")
     request = _with_overlap(row, request, default)
     # Megatron hides the exchange of experts in a pipeline only where stages hold several chunks.
-    interleaved = bool(framework.get("default_interleaving", False)) or "ep" in request["parallelism"].get("overlap", ())
+    hides_experts = "ep" in request["parallelism"].get("overlap", ())
+    interleaved = hides_experts or bool(framework.get("default_interleaving", False))
     request = _with_chunks(row, request, interleaved=interleaved)
     if framework.get("packs_documents", False) and re.search(r"\b(sft|lora)\b", row.get("model", "").lower()):
         request = merge(request, {"training": {"document_tokens": DOCUMENT_TOKENS}})
@@ -89,11 +90,18 @@ def _with_chunks(row: Row, request: Table, *, interleaved: bool) -> Table:
         degrees.get("pp", 1),
         int(request["model"].get("layers") or entries("models")[request["model"]["base"]].values["layers"]),
     )
-    if not interleaved or row.get("vpp", "").strip() or pp < 2 or layers % pp or "layers_per_stage" in degrees:
+    if not interleaved or row.get("vpp", "").strip() or pp < 2:
         return request
-    vpp = max(count for count in range(1, CHUNKS + 1) if layers // pp % count == 0)
-    chunked: Table = merge(request, {"parallelism": {"vpp": vpp}})
+    counted = layers if layers % pp == 0 and "layers_per_stage" not in degrees else layers + 2
+    vpp = max((count for count in range(1, CHUNKS + 1) if counted % (pp * count) == 0), default=1)
+    chunked: Table = merge(request, {"parallelism": {"vpp": vpp, **_ends_counted(layers, counted, pp * vpp)}})
     return chunked if vpp > 1 and _possible(chunked) else request
+
+
+def _ends_counted(layers: int, counted: int, chunks: int) -> Table:
+    """Let embedding and head stand for a layer each in the first and last chunk, where that makes chunks even."""
+    even = counted // chunks
+    return {} if layers == counted else {"layers_per_stage": [even - 1, *[even] * (chunks - 2), even - 1]}
 
 
 def _possible(request: Table) -> bool:

@@ -1,5 +1,7 @@
 """The sparse feed-forward block: router, dispatch, experts, combine, and shared experts beside them."""
 
+from math import ceil
+
 from charllm.workload.cut import Cut
 from charllm.workload.feedforward import activation, feedforward
 from charllm.workload.linear import quantise
@@ -22,11 +24,15 @@ def moe(cut: Cut) -> tuple[Module, ...]:
 def expert_tokens(cut: Cut) -> int:
     """Count the token copies this rank's experts work on, on the busiest rank.
 
-    Dropless: its share of tokens x topk, times the routing skew. With a capacity factor: the padded capacity.
+    Dropless: its share of tokens x topk, times the routing skew, as many for each expert. With a capacity factor: the
+    padded capacity.
     """
     copies = cut.shard_tokens * cut.model.topk * cut.etp
     factor = cut.training.capacity_factor
-    return round(copies * (factor if factor is not None else skew(cut)))
+    if factor is not None:
+        return round(copies * factor)
+    more, local = skew(cut), max(1, cut.model.experts // cut.ep)
+    return local * ceil(copies * more / local) if more > 1 else copies
 
 
 def _router(cut: Cut) -> Module:
@@ -64,10 +70,10 @@ def _copies(cut: Cut) -> float:
 
 
 def _dispatch(cut: Cut) -> Module:
-    """Sort tokens by expert, send them to their ranks, gather them over etp; all wait for the busiest rank."""
+    """Sort tokens by expert, send them to their ranks, gather them over etp."""
     width = cut.model.hidden * cut.element_bytes
     sent, received = _copies(cut) * width, expert_tokens(cut) * width
-    exchange = collective("all_to_all", "ep", sent * skew(cut), cut.ep)
+    exchange = collective("all_to_all", "ep", sent, cut.ep)
     permute = elementwise("permute", cut.shard_tokens * width + sent, sent + received, "permute")
     forward = (
         permute,
@@ -93,7 +99,7 @@ def _combine(cut: Cut) -> Module:
     """Bring expert outputs home, weigh them by the router's probabilities and add them up."""
     width = cut.model.hidden * cut.element_bytes
     sent, received = _copies(cut) * width, expert_tokens(cut) * width
-    exchange = collective("all_to_all", "ep", sent * skew(cut), cut.ep)
+    exchange = collective("all_to_all", "ep", sent, cut.ep)
     forward = (
         *collective("reduce_scatter", "etp", received, cut.etp),
         *exchange,

@@ -1,10 +1,10 @@
 """How evenly tokens fall on the ranks that hold experts, and how many of those ranks one token visits.
 
 Equation: experts drawn at random give each of R ranks m copies on average and the busiest one about
-m + sqrt(2 m ln R) (Gaussian tail of the largest of R), so its share over the mean is 1 + sqrt(2 ln R / m): it grows with
-ranks and shrinks with tokens. A learned router adds an imbalance of its own. Of C ranks (or nodes) that a token may
-visit, C (1 - (1 - 1/C)^k) have some of its k experts; where it chooses M of G groups first, C is the part of them
-that M groups lie on.
+m + sqrt(2 m ln R) (Gaussian tail of the largest of R): over the mean 1 + sqrt(2 ln R / m), which grows with ranks and
+shrinks with tokens. A learned router adds an imbalance of its own. Of C ranks (or nodes) that a token may visit,
+C (1 - (1 - 1/C)^k) have some of its k experts; where it chooses M of G groups first, C is the part of them that M
+groups lie on.
 
 Source: Megatron-Core's forced balance draws router logits at random, NeMo AutoModel's takes the next experts in turn;
 groups: DeepSeek-V2 and V3 reports (tokens go to at most 3 and 4 of 8 groups).

@@ -186,17 +186,29 @@ def report(title: str, runs: list[tuple[RunSpec, float]]) -> None:
         )
 
 
+SLOW_FABRIC: tuple[tuple[str, int, dict[str, Any]], ...] = (
+    ("mixtral-8x7b", 4, {"ep": 8, "order": "tp-cp-dp-ep-pp"}),
+    ("mixtral-8x7b", 4, {"ep": 8, "pp": 4, "order": "tp-cp-dp-ep-pp"}),
+    ("llama3-70b", 16, {"tp": 8, "pp": 4}),
+    ("llama3-70b", 16, {"tp": 8, "pp": 4, "vpp": 5}),
+)
+"""Model, nodes and degrees of runs on nodes with one NIC of 100 Gb/s each."""
+
+
 def report_slow_fabric() -> None:
-    """Print what sharing NICs costs where experts are spread over nodes with one NIC of 100 Gb/s each."""
-    sharing = next(ablation for ablation in ABLATIONS if ablation.name == "NICs shared in time")
-    print("slow fabric: step seconds with NICs shared in time, and without")
-    for ep, pp in ((8, 1), (8, 4)):
-        degrees = {"ep": ep, "pp": pp, "order": "tp-cp-dp-ep-pp", "overlap": ["dp"]}
-        training = {"global_batch_size": 64, "recompute": "full"}
-        run = resolve_run({"model": "mixtral-8x7b", "cluster": "h200x32", "parallelism": degrees, "training": training})
-        print(
-            f"  mixtral-8x7b on h200x32, ep {ep} over nodes, pp {pp}: {seconds(run):.2f}  {without(sharing, run):.2f}"
-        )
+    """Print what sharing NICs costs where experts, or stages and replicas, are spread over nodes with a slow NIC."""
+    sharing = [ablation for ablation in ABLATIONS if ablation.name.startswith("NICs shared")]
+    print(f"slow fabric: step seconds; without: {', '.join(ablation.name for ablation in sharing)}")
+    for model, nodes, degrees in SLOW_FABRIC:
+        for overlap in (["dp"], ["dp", "pp"]) if degrees.get("pp", 1) > 1 else (["dp"],):
+            run = resolve_run({
+                "model": model,
+                "cluster": {"base": "h200x32", "nodes": nodes},
+                "parallelism": {**degrees, "overlap": overlap},
+                "training": {"global_batch_size": 64, "recompute": "full"},
+            })  # fmt: skip
+            off = "  ".join(f"{without(ablation, run):.2f}" for ablation in sharing)
+            print(f"  {model} on {nodes} nodes, {degrees}, overlap {overlap}: {seconds(run):.2f}; without {off}")
 
 
 def main() -> None:

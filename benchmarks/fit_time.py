@@ -134,7 +134,8 @@ class Timer:
             if constant.owner in changes:
                 changes[constant.owner][constant.field] = float(value)
         step = with_constants(case.step, changes[mine[0]], changes[mine[1]])
-        return step_time.time_step(step, replace(CALIBRATION, **changes["all"])).step_time_s
+        shared: dict[str, Any] = dict(changes["all"])
+        return step_time.time_step(step, replace(CALIBRATION, **shared)).step_time_s
 
 
 def with_constants(step: Step, gpu: dict[str, float], framework: dict[str, float]) -> Step:

@@ -44,10 +44,28 @@ def test_a_ring_passes_every_rank_and_a_tree_every_level() -> None:
 
 
 def test_trees_lose_half_of_their_bandwidth_with_middle_sizes() -> None:
-    op, over = one("all_reduce", 2**22, 2), way(1, 2)
-    assert tree_s(op, over, SIMPLE) == pytest.approx(20 * US + op.sent_bytes / (20e9 * 0.46))
-    op = one("all_reduce", 2**25, 2)
-    assert tree_s(op, over, SIMPLE) == pytest.approx(20 * US + op.sent_bytes / (20e9 * 0.69))
+    op, over = one("all_reduce", 2**22, 4), way(1, 4)
+    assert tree_s(op, over, SIMPLE) == pytest.approx(40 * US + op.sent_bytes / (20e9 * 0.46))
+    op = one("all_reduce", 2**25, 4)
+    assert tree_s(op, over, SIMPLE) == pytest.approx(40 * US + op.sent_bytes / (20e9 * 0.69))
+
+
+def test_two_nodes_send_every_byte_of_a_tree_once() -> None:
+    op = one("all_reduce", 1e9, 16)
+    assert tree_s(op, way(8, 2), SIMPLE) == pytest.approx(2 * (7 + 10) * US + op.sent_bytes / (40e9 * 0.92))
+    assert tree_s(op, way(8, 2, link=30e9), SIMPLE) == pytest.approx(2 * (7 + 10) * US + op.sent_bytes / (30e9 * 0.92))
+    assert quickest(op, way(8, 2), CALIBRATION.protocols)[0] == "tree"
+
+
+@pytest.mark.parametrize("nodes", [4, 16, 64])
+def test_flat_rings_use_nics_as_an_exchange_in_two_levels_does(nodes: int) -> None:
+    # Eight ranks in a node, each with a NIC of 20 GB/s: a flat ring has all eight, in two levels eight rings one each.
+    size_bytes, still = 1e12, SIMPLE._replace(hop_s=0.0, nic_hops=0.0)
+    flat_s = ring_s(one("reduce_scatter", size_bytes, 8 * nodes), way(8, nodes, link=800e9, nic=160e9), still)
+    across_s = ring_s(one("reduce_scatter", size_bytes / 8, nodes), way(1, nodes), still)
+    # Flat, bytes also travel to the other ranks of their own node through NICs: (n - 1) / n instead of (N - 1) / N.
+    assert flat_s / across_s == pytest.approx((1 - 1 / (8 * nodes)) / (1 - 1 / nodes))
+    assert flat_s == pytest.approx(across_s, rel=0.4 if nodes == 4 else 0.1)
 
 
 def test_small_messages_between_many_nodes_take_trees_and_large_ones_between_few_take_rings() -> None:
@@ -55,7 +73,7 @@ def test_small_messages_between_many_nodes_take_trees_and_large_ones_between_few
         return quickest(one("all_reduce", size_bytes, 8 * nodes), way(8, nodes), CALIBRATION.protocols)[0]
 
     assert [taken(1e6, nodes) for nodes in (64, 256)] == ["tree", "tree"]
-    assert [taken(4e9, nodes) for nodes in (2, 8)] == ["ring", "ring"]
+    assert [taken(4e9, nodes) for nodes in (4, 8)] == ["ring", "ring"]
 
 
 def test_only_groups_with_one_rank_in_a_node_and_new_software_gather_by_trees() -> None:

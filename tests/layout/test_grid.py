@@ -31,6 +31,11 @@ def test_hybrid_shards_are_neighbours_and_copies_are_not() -> None:
     assert grid.groups("replicate").tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]]
 
 
+def test_ranks_that_share_a_second_copy_are_neighbours_within_a_shard() -> None:
+    grid = Grid(Parallelism(tp=2, dp=8, zero=3, regather_size=4))
+    assert grid.groups("regather").tolist() == [[0, 2, 4, 6], [8, 10, 12, 14], [1, 3, 5, 7], [9, 11, 13, 15]]
+
+
 @pytest.mark.parametrize("order", ["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "pp-dp-ep-cp-tp", "dp-pp-tp-ep-cp"])
 @pytest.mark.parametrize("group", GROUPS)
 def test_groups_of_a_kind_cover_every_rank_once(order: str, group: str) -> None:

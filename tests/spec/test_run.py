@@ -41,6 +41,8 @@ def changed(request: dict[str, Any], *settings: str) -> dict[str, Any]:
         (DENSE, "training.recompute_layers=2", "training.recompute_layers", "recompute full"),
         (DENSE, "training.recompute_modules=['mlp']", "training.recompute_modules", "recompute selective"),
         (DENSE, "parallelism.shard_size=3", "parallelism.shard_size", "divisor"),
+        (DENSE, "parallelism.regather_size=8", "parallelism.regather_size", "0 unless zero is 3"),
+        (changed(DENSE, "parallelism.zero=3"), "parallelism.regather_size=3", "parallelism.regather_size", "a divisor"),
         (DENSE, "parallelism.vpp=5", "parallelism.pp", "--layers-per-stage 5x16,4x4"),
         (DENSE, "conditions.power_cap_w=150", "conditions.power_cap_w", "200 to 700 W"),
         (DENSE, "conditions.clock_cap_mhz=3000", "conditions.clock_cap_mhz", "345 to 1980"),

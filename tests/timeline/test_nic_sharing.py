@@ -91,7 +91,7 @@ def test_gradients_of_chunks_that_are_done_leave_before_the_last_pass() -> None:
 def test_only_hops_that_leave_their_node_meet_gradients_that_do() -> None:
     def meeting(**parallelism: Any) -> list[float]:
         request = merge(SPARSE, {"model": "llama3-8b", "parallelism": parallelism})
-        return hops_beside_gradients(resolve_run(request)).tolist()
+        return list(hops_beside_gradients(resolve_run(request)))
 
     assert meeting(tp=8, pp=4) == [1.0] * 4
     # Gradients that stay inside a node, and stages that do, meet nothing.

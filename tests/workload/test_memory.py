@@ -50,6 +50,15 @@ def test_a_sharded_pipeline_keeps_its_weights_gathered() -> None:
     assert memories("parallelism.zero=3")[1].scratch > memories("parallelism.zero=1")[1].weights
 
 
+def test_a_second_copy_to_gather_from_takes_its_share_of_memory() -> None:
+    request = {"model": "llama3-8b", "cluster": "h100x64", "framework": "fsdp", "training": {"global_batch_size": 64}}
+    plain, copied = (
+        stage_memories(build_step(resolve_run({**request, "parallelism": {"regather_size": size}})))[0]
+        for size in (0, 8)
+    )
+    assert copied.scratch - plain.scratch == pytest.approx(2 * 8.03e9 / 8, rel=0.01)
+
+
 def test_full_recomputation_keeps_one_input_a_layer() -> None:
     run = resolve_run(merge(REQUEST, parse_settings(["training.recompute=full"])))
     one_input = run.training.seq_length // 2 * run.model.hidden * 2

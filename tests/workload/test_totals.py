@@ -130,6 +130,14 @@ def test_hybrid_shards_keep_gathering_inside_the_node() -> None:
     assert sent.axis_link_bytes["dp"]["nic"] == pytest.approx(32 * across)
 
 
+def test_a_second_copy_keeps_gathering_of_backward_inside_the_node() -> None:
+    sent = traffic({"dp": 32, "regather_size": 8}, framework="fsdp")
+    ring = ALL_WEIGHTS * (2 + 4) * 31 / 32
+    # A ring of 32 ranks on four nodes leaves them with one hop of eight.
+    assert sent.axis_link_bytes["dp"]["nvlink"] == pytest.approx(32 * (ring * 7 / 8 + ALL_WEIGHTS * 2 * 7 / 8))
+    assert sent.axis_link_bytes["dp"]["nic"] == pytest.approx(32 * ring / 8)
+
+
 def test_a_sharded_pipeline_gathers_once_a_step() -> None:
     sent = traffic({"pp": 2, "dp": 16}, framework="fsdp", training={"global_batch_size": 64})
     stages = ALL_WEIGHTS * (2 + 4) * 15 / 16

@@ -3,7 +3,8 @@
 Equation: t = hops + sent / bandwidth, over a group of n ranks on N nodes, n / N in each:
 - ring: n - 1 hops (an all-reduce goes round twice), N of n of them through NICs; bandwidth of the slower of both.
 - tree: an all-reduce up and down a double binary tree of nodes and a chain inside each: 2 (n/N - 1) hops inside and
-  2 log2(N) between; a share of the ring's bandwidth, less in the middle sizes, where its pieces are too few to fill it.
+  2 log2(N) between; a share of the ring's bandwidth, less in the middle sizes, where its pieces are too few to fill it;
+  two nodes send each other every byte once, a ring nearly twice.
 - pat: gathers and scatters of groups with one rank in a node by parallel aggregated trees.
 - chain: a broadcast passes n - 1 hops, each of which stores a whole piece before it hands it on.
 
@@ -74,7 +75,9 @@ def tree_s(op: Op, way: Way, by: Protocol) -> float:
     size_bytes = min(TREE_FULL_BYTES, max(TREE_LEAST_BYTES, op.message_bytes))
     filled = log2(size_bytes / TREE_LEAST_BYTES) / log2(TREE_FULL_BYTES / TREE_LEAST_BYTES)
     share = TREE_LEAST_SHARE + (TREE_SHARE - TREE_LEAST_SHARE) * filled
-    return hops_s + op.sent_bytes / (by.bandwidth(way.bandwidth) * share)
+    # Of two nodes each is the root of one tree and the leaf of the other, and sends half of what it does in a ring.
+    links = min(way.link, 2 * way.nic) if way.nodes == 2 else way.bandwidth
+    return hops_s + op.sent_bytes / (by.bandwidth(links) * share)
 
 
 def pat_s(op: Op, way: Way, by: Protocol) -> float:

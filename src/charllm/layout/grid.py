@@ -17,9 +17,10 @@ Ranks = NDArray[np.int64]
 DENSE_AXES = ("tp", "cp", "dp")
 EXPERT_AXES = {"tp": "etp", "ep": "ep", "dp": "edp"}
 """An axis of the order: the axis the experts have in its place."""
-GROUPS = ("tp", "cp", "dp", "data", "shard", "replicate", "etp", "ep", "edp", "pp")
+GROUPS = ("tp", "cp", "dp", "data", "shard", "replicate", "regather", "etp", "ep", "edp", "pp")
 """tp cp dp pp: one axis each. data: dp x cp, over which gradients are reduced, split into shard x replicate
-when a copy is sharded over only some of it. etp ep edp: the experts' axes."""
+when a copy is sharded over only some of it. regather: those of a shard that share a second copy. etp ep edp: the
+experts' axes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class Grid:
             "data": degrees.data_ranks,
             "shard": degrees.shard_ranks,
             "replicate": degrees.data_ranks // degrees.shard_ranks,
+            "regather": degrees.regather_size or degrees.shard_ranks,
             "ep": degrees.ep,
             "etp": degrees.etp,
             "edp": degrees.expert_data_ranks,
@@ -90,6 +92,8 @@ class Grid:
         if group in DENSE_AXES:
             return self._slices(dense, [group])
         data = self._slices(dense, [axis for axis in dense if axis != "tp"])
+        if group == "regather":
+            return data.reshape(-1, self.degree(group))
         shard = self.parallelism.shard_ranks
         split = data.reshape(len(data), -1, shard)
         if group == "shard":

@@ -25,6 +25,12 @@ class Parallelism:
     etp: int = count("Ranks that share one expert's matrix multiplications.", 1, MAX_DEGREE, 1)
     zero: int = count("What replicas shard: 1 optimizer, 2 and gradients, 3 and weights (FSDP).", 0, 3, 0)
     shard_size: int = count("Ranks a copy is sharded over; 0: all of dp x cp.", 0, MAX_DEGREE, 0)
+    regather_size: int = count(
+        "Ranks that share a second copy of sharded weights, to gather from in backward (ZeRO++ hpZ); 0: no copy.",
+        0,
+        MAX_DEGREE,
+        0,
+    )
     sp: bool = flag("Whether tp ranks also share the sequence outside the matrix multiplications.", False)
     cp_kind: str = choice("How cp ranks exchange keys and values.", CP_KINDS, "ring")
     schedule: str = choice("Order of microbatches on the stages.", SCHEDULES, "1f1b")

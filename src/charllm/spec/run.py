@@ -96,6 +96,13 @@ def _check_degrees(run: RunSpec) -> None:
         raise SpecError("parallelism.shard_size", degrees.shard_size, f"a divisor of dp x cp = {degrees.data_ranks}")
     if degrees.shard_size and not degrees.zero:
         raise SpecError("parallelism.shard_size", degrees.shard_size, "0 unless zero is 1, 2 or 3")
+    if degrees.regather_size and (degrees.zero < 3 or degrees.shard_ranks % degrees.regather_size):
+        asked = (
+            f"a divisor of the {degrees.shard_ranks} ranks that share a copy"
+            if degrees.zero == 3
+            else "0 unless zero is 3"
+        )
+        raise SpecError("parallelism.regather_size", degrees.regather_size, asked)
 
 
 def _check_layers(run: RunSpec) -> None:

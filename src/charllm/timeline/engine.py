@@ -49,23 +49,23 @@ class Flows(NamedTuple):
 
 
 @jit
+def _left(left_s: float, since_s: float, now_s: float) -> float:
+    """Return what is left of an exchange that has had its NICs since some time."""
+    return max(0.0, left_s - (now_s - since_s))
+
+
+@jit
 def _play(
-    order: NDArray[np.int64],
-    races: Floats,
-    send_s: Floats,
-    flows: tuple[Floats, Floats, Floats],
-    blocking: bool,
-    chunks: int,
-    microbatches: int,
-) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats, int]:
+    order: NDArray[np.int64], races: Floats, send_s: Floats, flows: tuple[Floats, Floats, Floats],
+    blocking: bool, chunks: int, microbatches: int,
+) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats, int]:  # fmt: skip
     gradients_s, bucket_s, meets = flows
     stages, items, _ = order.shape
     done = np.full((3, chunks, microbatches), -1.0)
-    start, end = np.zeros((stages, items)), np.zeros((stages, items))
-    arrival, transfer, held = np.zeros((stages, items)), np.zeros((stages, items)), np.zeros((stages, items))
-    late, left_s, drained = np.zeros((stages, items)), np.zeros(stages), np.zeros(stages)
-    delay = np.zeros((chunks, microbatches))
-    free, host = np.zeros(stages), np.zeros(stages)
+    shape = (stages, items)
+    start, end, arrival, transfer = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    held, late, delay = np.zeros(shape), np.zeros(shape), np.zeros((chunks, microbatches))
+    free, host, left_s, drained = np.zeros(stages), np.zeros(stages), np.zeros(stages), np.zeros(stages)
     place = np.zeros(stages, dtype=np.int64)
     left = stages * items
     while left > 0:
@@ -73,7 +73,7 @@ def _play(
         for stage in range(stages):
             while place[stage] < items:
                 item = place[stage]
-                kind, chunk, mb = order[stage, item, 0], order[stage, item, 1], order[stage, item, 2]
+                kind, chunk, mb = order[stage, item]
                 ready, moved = 0.0, 0.0
                 if kind == FORWARD and chunk > 0:
                     ready = done[FORWARD, chunk - 1, mb]
@@ -96,20 +96,17 @@ def _play(
                 arrival[stage, item], transfer[stage, item] = here, moved
                 done[kind, chunk, mb] = finish
                 if kind == BACKWARD and mb == microbatches - 1 and gradients_s[stage] > 0.0:
-                    due_s = max(0.0, left_s[stage] - (begin - drained[stage])) + gradients_s[stage]
-                    left_s[stage] = max(bucket_s[stage], due_s - (finish - begin))
-                    drained[stage] = finish
+                    due_s = _left(left_s[stage], drained[stage], begin) + gradients_s[stage]
+                    left_s[stage], drained[stage] = max(bucket_s[stage], due_s - (finish - begin)), finish
                 sends = (kind == FORWARD and chunk < chunks - 1) or (kind == BACKWARD and chunk > 0)
                 free[stage] = finish
                 if sends and stages > 1:
                     link = chunk % stages if kind == FORWARD else (chunk - 1) % stages
                     if kind == BACKWARD and meets[link] > 0.0 and left_s[stage] > 0.0:
-                        left_s[stage] = max(0.0, left_s[stage] - (finish - drained[stage]))
-                        drained[stage] = finish
-                        late[stage, item] = min(send_s[link], left_s[stage])
-                        delay[chunk, mb] = late[stage, item]
-                        if item < items - 1:
-                            left_s[stage] += late[stage, item]
+                        left_s[stage], drained[stage] = _left(left_s[stage], drained[stage], finish), finish
+                        late[stage, item] = delay[chunk, mb] = min(send_s[link], left_s[stage])
+                        # The last send's seconds are added by what follows the passes.
+                        left_s[stage] += late[stage, item] if item < items - 1 else 0.0
                     if blocking:
                         held[stage, item] = send_s[link] + late[stage, item]
                         free[stage] = finish + held[stage, item]

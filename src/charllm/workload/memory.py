@@ -189,6 +189,9 @@ def _resident(step: Step, weights: Weights) -> float:
     """Weights that stay gathered for a whole step, and their gradients, whole until the last microbatch."""
     if gathers_in_forward(step.run):
         return weights.total * step.cut.element_bytes
+    copy_ranks = step.run.parallelism.regather_size
+    if copy_ranks and not gathers_once(step.run):
+        return (weights.dense + weights.frozen) / copy_ranks * step.cut.element_bytes
     if not gathers_once(step.run):
         return 0.0
     return weights.total * step.cut.element_bytes + weights.trained * reduce_bytes(step)

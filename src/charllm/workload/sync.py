@@ -77,13 +77,17 @@ def trained_tensors(step: Step, stage: int) -> int:
 def layer_gather(step: Step, block: Block, direction: str = "forward") -> tuple[Op, ...]:
     """Describe gathering a block's weights before use, when they are sharded (ZeRO-3, FSDP).
 
-    FSDP's second stage (SHARD_GRAD_OP) gathers them in forward and keeps them until its backward is done.
+    FSDP's second stage (SHARD_GRAD_OP) gathers them in forward and keeps them until its backward is done. ZeRO++ (hpZ)
+    gathers them in backward from a second copy that fewer ranks share; experts have none here.
     """
     degrees, weights, size = step.run.parallelism, block.weights, step.cut.element_bytes
     if degrees.zero < 3 and not (gathers_in_forward(step.run) and direction == "forward"):
         return ()
+    group, ranks = "shard", degrees.shard_ranks
+    if degrees.regather_size and direction == "backward":
+        group, ranks = "regather", degrees.regather_size
     return (
-        *collective("all_gather", "shard", (weights.dense + weights.frozen) * size, degrees.shard_ranks),
+        *collective("all_gather", group, (weights.dense + weights.frozen) * size, ranks),
         *collective("all_gather", "edp", weights.expert * size, degrees.expert_shard_ranks),
     )
 

@@ -31,6 +31,7 @@ AXIS_OF_GROUP = {
     "data": "dp",
     "shard": "dp",
     "replicate": "dp",
+    "regather": "dp",
     "edp": "dp",
 }
 """The axis that a group's communication is charged to."""

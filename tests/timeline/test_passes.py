@@ -220,3 +220,14 @@ def test_every_pass_has_calls_of_its_own() -> None:
     assert (calls.kind, calls.op) == ("host", None)
     launch_s = resolve_run(REQUEST).framework.launch_s
     assert calls.launch_s == pytest.approx(CALIBRATION.pass_launches * launch_s)
+
+
+def test_profiled_layers_are_launched_cold_and_nothing_is_launched_ahead_of_a_pass() -> None:
+    composed = {"framework": {"base": "megatron", "composed": True}}
+    alone, stacked = parts(REQUEST, composed)[0], parts(REQUEST)[0]
+    assert [item.kind for item in alone.spans[0].items] == ["sync"]
+    # A host that was ahead begins with the GPU.
+    assert alone.race.hg == pytest.approx(alone.race.hh)
+    calls_s = stacked.spans[0].items[0].launch_s
+    assert alone.race.hh == pytest.approx(CALIBRATION.alone_launch_factor * (stacked.race.hh - calls_s))
+    assert alone.labels == stacked.labels

@@ -152,6 +152,12 @@ def test_a_step_has_host_time_for_every_tensor_it_trains() -> None:
     assert many - few == pytest.approx(16 * 6 * CALIBRATION.tensor_host_s)
 
 
+def test_a_step_of_profiled_layers_has_no_other_host_time() -> None:
+    found = timed(DENSE, {"framework": {"base": "megatron", "composed": True}})
+    assert found.host_s == 0.0
+    assert sum(found.breakdown_s.values()) == pytest.approx(found.step_time_s, rel=1e-9)
+
+
 def test_a_pass_that_shares_nics_with_gradients_is_held_up_while_both_are_under_way() -> None:
     # Gradients that outlast the pass: each of its exchanges takes twice as long.
     assert held_up(0.5, 10.0, 1.0) == pytest.approx(0.5)

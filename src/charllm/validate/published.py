@@ -49,7 +49,10 @@ class Unresolved(CharllmError):
 
 
 def read_row(row: Row) -> Table:
-    """Turn one row into a request, or raise Unresolved with the reason; measured columns and notes are not read."""
+    """Turn one row into a request, or raise Unresolved with the reason.
+
+    Measured columns are not read; of the notes only which column is assumed.
+    """
     gpu = _resolve("gpus", row, "gpu")
     framework = _resolve("frameworks", row, "framework")
     return {
@@ -63,10 +66,22 @@ def read_row(row: Row) -> Table:
 
 def _framework(row: Row, name: str) -> Any:
     """Lay over the framework what the row's `overlap` column says of its execution."""
+    if _is_composed(row):
+        return {"base": name, "composed": True}
     overlap = row.get("overlap", "").lower()
     if "full-iteration cuda graphs" in overlap:
         return {"base": name, "graphs": True}
     return {"base": name, "partial_graphs": True} if "cuda graph" in overlap else name
+
+
+def _is_composed(row: Row) -> bool:
+    """Tell whether the row's source adds its times up from profiled layers."""
+    return find_name("times", row.get("source", "")) == "composed"
+
+
+def _is_assumed(row: Row, column: str) -> bool:
+    """Tell whether the notes call what a column says assumed: its source left it blank."""
+    return re.search(rf"\b{column} \S+ assumed\b", row.get("notes", "")) is not None
 
 
 def _resolve(kind: str, row: Row, column: str) -> str:
@@ -98,7 +113,8 @@ def _model(row: Row) -> Table:
     """Lay the row's dimensions over the catalog's model; a sparse row's ffn is one expert's width."""
     name = _resolve("models", row, "model")
     base = entries("models")[name].values
-    changes: Table = {column: value for column in DIMENSIONS if (value := _number(row, column)) is not None}
+    told = (column for column in DIMENSIONS if not _is_assumed(row, column))
+    changes: Table = {column: value for column in told if (value := _number(row, column)) is not None}
     changes["layers"] = _layers(row)
     ffn = _number(row, "ffn")
     if ffn is not None:

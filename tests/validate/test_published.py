@@ -128,6 +128,7 @@ def test_a_batch_that_is_not_printed_is_of_many_microbatches() -> None:
 def test_a_source_may_add_up_profiled_layers() -> None:
     source = "VIA-Research/vTrain data/ground_truth_single.csv (MICRO 2024)"
     assert run(source=source).framework.composed
+    assert run(source=source, recompute="full").training.recompute == "none"
     assert not run(source="NVIDIA").framework.composed
 
 

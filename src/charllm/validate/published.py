@@ -281,9 +281,12 @@ def _precision(row: Row) -> str:
 
 
 def _recompute(row: Row) -> Table:
-    """Read ``none ...``, ``full``, ``full (21 of 80 layers)``, ``selective``, ``selective: layernorm moe_act``."""
+    """Read ``none ...``, ``full``, ``full (21 of 80 layers)``, ``selective``, ``selective: layernorm moe_act``.
+
+    A layer profiled alone is traced without recomputation, whatever its source asks for.
+    """
     text = row.get("recompute", "").lower().strip()
-    if not text or text.startswith("none"):
+    if not text or text.startswith("none") or _is_composed(row):
         return {"recompute": "none"}
     if text.startswith("full"):
         some = re.search(r"(\d+) of (\d+) layers", text)

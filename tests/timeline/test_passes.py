@@ -251,3 +251,14 @@ def test_a_chain_of_kernels_is_launched_one_by_one() -> None:
     )
     assert chain.race.hh > fused.race.hh + 27 * 20 * resolve_run(latent).framework.launch_s
     assert chain.seconds > fused.seconds
+
+
+def test_profiled_layers_are_launched_cold_and_nothing_is_launched_ahead_of_a_pass() -> None:
+    composed = {"framework": {"base": "megatron", "composed": True}}
+    alone, stacked = parts(REQUEST, composed)[0], parts(REQUEST)[0]
+    assert [item.kind for item in alone.spans[0].items] == ["sync"]
+    # A host that was ahead begins with the GPU.
+    assert alone.race.hg == pytest.approx(alone.race.hh)
+    calls_s = stacked.spans[0].items[0].launch_s
+    assert alone.race.hh == pytest.approx(CALIBRATION.alone_launch_factor * (stacked.race.hh - calls_s))
+    assert alone.labels == stacked.labels

@@ -150,3 +150,9 @@ def test_a_step_has_host_time_for_every_tensor_it_trains() -> None:
     few, many = (timed(DENSE, {"model": {"base": "llama3-8b", "layers": layers}}).host_s for layers in (16, 32))
     # Of a layer: two norms and four products.
     assert many - few == pytest.approx(16 * 6 * CALIBRATION.tensor_host_s)
+
+
+def test_a_step_of_profiled_layers_has_no_other_host_time() -> None:
+    found = timed(DENSE, {"framework": {"base": "megatron", "composed": True}})
+    assert found.host_s == 0.0
+    assert sum(found.breakdown_s.values()) == pytest.approx(found.step_time_s, rel=1e-9)

@@ -125,6 +125,19 @@ def test_a_batch_that_is_not_printed_is_of_many_microbatches() -> None:
         run(gbs="", mbs="")
 
 
+def test_a_source_may_add_up_profiled_layers() -> None:
+    source = "VIA-Research/vTrain data/ground_truth_single.csv (MICRO 2024)"
+    assert run(source=source).framework.composed
+    assert run(source=source, recompute="full").training.recompute == "none"
+    assert not run(source="NVIDIA").framework.composed
+
+
+def test_a_column_that_the_notes_call_assumed_is_blank() -> None:
+    small = {"model": "GPT", "hidden": "2048", "heads": "16", "kv_heads": "16", "layers": "20", "vocab": "51200"}
+    assert run(**small).model.vocab == 51200
+    assert run(**small, notes="1F1B; vocab 51200 assumed (Megatron default)").model.vocab == 50257
+
+
 def test_experts_are_spread_over_all_ranks_where_only_their_dispatcher_is_named() -> None:
     sparse = {
         "model": "Qwen3_30B_a3B", "layers": "48", "hidden": "2048", "ffn": "768", "heads": "32", "kv_heads": "4",

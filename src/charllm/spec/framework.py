@@ -90,6 +90,11 @@ class Framework:
     )
     graphs: bool = flag("Whether a step's launches are captured in graphs, which cost the host nothing.", False)
     partial_graphs: bool = flag("Whether launches outside the experts are captured, routing included.", False)
+    composed: bool = flag(
+        "Whether a step's time was added up from layers profiled alone: cold launches, none ahead of a pass, no other "
+        "work of the host, a vocabulary cut without padding.",
+        False,
+    )
     default_recompute: str = choice(
         "What a published run recomputes where nothing is said.", ("least that fits", *RECOMPUTES), "least that fits"
     )

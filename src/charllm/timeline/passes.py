@@ -96,6 +96,8 @@ class _Pricer:
         self.price: Price = make_price(step.run, calibration)
         self.overlap = frozenset(step.run.parallelism.overlap)
         self.launch_s = 0.0 if step.run.framework.graphs else step.run.framework.launch_s
+        if step.run.framework.composed:
+            self.launch_s *= calibration.alone_launch_factor
         self.split = step.run.parallelism.schedule == "zero-bubble"
         self.known: dict[tuple[int, int, str], Pass] = {}
 
@@ -109,7 +111,11 @@ class _Pricer:
 
     def _calls(self) -> Pass:
         """What the host does for each pass before its first launch."""
-        items = (Item("host", 0.0, self.calibration.pass_launches * self.launch_s),)
+        if self.step.run.framework.composed:
+            # What is put together from profiled parts has no host that runs ahead from one to the next.
+            items = (Item("sync", 0.0, 0.0),)
+        else:
+            items = (Item("host", 0.0, self.calibration.pass_launches * self.launch_s),)
         return Pass(_race(items), {}, {}, 0, (Span(items, 1),))
 
     def block(self, block: Block, direction: str) -> Pass:

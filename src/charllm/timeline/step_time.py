@@ -134,6 +134,8 @@ def _ending(step: Step, stage: int, calibration: Calibration) -> _Ending:
 def step_host_seconds(step: Step, calibration: Calibration) -> float:
     """Return the host's time of a step beyond its launches: once, and for each tensor it clips, updates and clears."""
     run = step.run
+    if run.framework.composed:
+        return 0.0
     if run.framework.graphs:
         return run.framework.step_host_s
     most = max(trained_tensors(step, stage) for stage in range(run.parallelism.pp))

@@ -62,7 +62,10 @@ class Unresolved(CharllmError):
 
 
 def read_row(row: Row) -> Table:
-    """Turn one row into a request, or raise Unresolved with the reason; measured columns and notes are not read."""
+    """Turn one row into a request, or raise Unresolved with the reason.
+
+    Measured columns are not read; of the notes only which column is assumed.
+    """
     gpu = _resolve("gpus", row, "gpu")
     framework = _resolve("frameworks", _with_round(row), "framework")
     return {
@@ -83,6 +86,8 @@ def _with_round(row: Row) -> Row:
 
 def _framework(row: Row, name: str, gpu: str) -> Any:
     """Lay over the framework what the row's `overlap` column says of its execution, or else what its recipes do."""
+    if _is_composed(row):
+        return {"base": name, "composed": True}
     overlap = _spelled_out(row.get("overlap", "").lower())
     said = {field: value for word, (field, value) in SOFTWARE_WORDS.items() if word in overlap}
     if "graph" in overlap or _number(row, "experts"):
@@ -121,6 +126,16 @@ def recipe(row: Row, framework: str, gpu: str) -> frozenset[str]:
     return frozenset(next(found, "").split())
 
 
+def _is_composed(row: Row) -> bool:
+    """Tell whether the row's source adds its times up from profiled layers."""
+    return find_name("times", row.get("source", "")) == "composed"
+
+
+def _is_assumed(row: Row, column: str) -> bool:
+    """Tell whether the notes call what a column says assumed: its source left it blank."""
+    return re.search(rf"\b{column} \S+ assumed\b", row.get("notes", "")) is not None
+
+
 def _resolve(kind: str, row: Row, column: str) -> str:
     asked = row.get(column, "")
     name = find_name(kind, asked) if asked else None
@@ -150,7 +165,8 @@ def _model(row: Row) -> Table:
     """Lay the row's dimensions over the catalog's model; a sparse row's ffn is one expert's width."""
     name = _resolve("models", row, "model")
     base = entries("models")[name].values
-    changes: Table = {column: value for column in DIMENSIONS if (value := _number(row, column)) is not None}
+    told = (column for column in DIMENSIONS if not _is_assumed(row, column))
+    changes: Table = {column: value for column in told if (value := _number(row, column)) is not None}
     changes["layers"] = _layers(row)
     ffn = _number(row, "ffn")
     if ffn is not None:
@@ -330,9 +346,12 @@ def _precision(row: Row) -> str:
 
 
 def _recompute(row: Row) -> Table:
-    """Read ``none ...``, ``full``, ``full (21 of 80 layers)``, ``selective``, ``selective: layernorm moe_act``."""
+    """Read ``none ...``, ``full``, ``full (21 of 80 layers)``, ``selective``, ``selective: layernorm moe_act``.
+
+    A layer profiled alone is traced without recomputation, whatever its source asks for.
+    """
     text = row.get("recompute", "").lower().strip()
-    if not text or text.startswith("none"):
+    if not text or text.startswith("none") or _is_composed(row):
         return {"recompute": "none"}
     if text.startswith("full"):
         some = re.search(r"(\d+) of (\d+) layers", text)

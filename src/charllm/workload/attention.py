@@ -241,7 +241,7 @@ def _unfused(cut: Cut) -> Module:
         product("context dgrad", cut.seq, keys, pv, output + value, scores),
         product("value grad", keys, pv, cut.seq, scores + output, value),
         *((elementwise("attention dropout backward", scores * (size + 1), scores * size),) if dropped else ()),
-        elementwise("softmax backward", 2 * scores * size, scores * size, "norm"),
+        *_softmax_backward(cut, keys, scores),
         product("query grad", cut.seq, qk, keys, scores + key, query),
         product("key grad", keys, qk, cut.seq, scores + query, key),
     )
@@ -272,7 +272,7 @@ def _unfused(cut: Cut) -> Module:
 def _softmax(cut: Cut, keys: int, scores: float) -> tuple[Op, ...]:
     """Scale, mask and softmax as one kernel where Megatron has one (`fused_softmax.py`), else a chain through fp32."""
     size = cut.element_bytes
-    if keys <= MAX_FUSED_KEYS and cut.seq % 4 == 0 and cut.batch * cut.heads % 4 == 0:
+    if _fuses_softmax(cut, keys):
         return (elementwise("softmax", scores * size, scores * size, "norm"),)
     return (
         elementwise("softmax upcast", scores * size, scores * 4, "norm"),
@@ -281,6 +281,25 @@ def _softmax(cut: Cut, keys: int, scores: float) -> tuple[Op, ...]:
         elementwise("softmax", scores * 4, scores * 4, "norm"),
         elementwise("softmax downcast", scores * 4, scores * size, "norm"),
     )
+
+
+def _softmax_backward(cut: Cut, keys: int, scores: float) -> tuple[Op, ...]:
+    """The same chain backwards: what forward casts, scales and masks, backward does to the gradient."""
+    size = cut.element_bytes
+    if _fuses_softmax(cut, keys):
+        return (elementwise("softmax backward", 2 * scores * size, scores * size, "norm"),)
+    return (
+        elementwise("softmax downcast backward", scores * size, scores * 4, "norm"),
+        elementwise("softmax backward", 2 * scores * 4, scores * 4, "norm"),
+        elementwise("softmax mask backward", scores * 4, scores * 4, "norm"),
+        elementwise("softmax scale backward", scores * 4, scores * 4, "norm"),
+        elementwise("softmax upcast backward", scores * 4, scores * size, "norm"),
+    )
+
+
+def _fuses_softmax(cut: Cut, keys: int) -> bool:
+    """Tell whether Megatron's fused kernel takes these scores."""
+    return keys <= MAX_FUSED_KEYS and cut.seq % 4 == 0 and cut.batch * cut.heads % 4 == 0
 
 
 def _output(cut: Cut) -> Module:

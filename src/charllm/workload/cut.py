@@ -96,6 +96,6 @@ def cut_model(model: Model, training: Training, framework: Framework, degrees: P
         shard_tokens=tokens // tp if degrees.sp else tokens,
         heads=model.heads // tp,
         kv_heads=max(1, model.kv_heads // tp),
-        vocab=-(-model.vocab // vocab_step) * vocab_step // tp,
+        vocab=model.vocab // tp if framework.composed else -(-model.vocab // vocab_step) * framework.vocab_multiple,
         precision=precision,
     )

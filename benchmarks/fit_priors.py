@@ -50,8 +50,8 @@ PRIORS: dict[str, dict[str, Prior]] = {
         "fp8_matmul_fraction": (0.68, 0.08, 0.3, 1.0),
         "fp4_matmul_fraction": (0.4, 0.15, 0.1, 1.0),
     },
-    # Products: published fp8 rates, about 1.15 and 1.6 PFLOP/s; the best bf16 rates that ml-engineering finds (668, 785,
-    # 1565 TFLOP/s). Attention: FlashAttention-2 at 329 TFLOP/s forward on an MI300X (Azure AI benchmarking guide).
+    # Products: published fp8 rates, about 1.15 and 1.6 PFLOP/s; the best bf16 rates that ml-engineering finds (668,
+    # 785, 1565 TFLOP/s). Attention: FlashAttention-2 at 329 TFLOP/s forward on an MI300X (Azure AI benchmarking guide).
     "gpu:mi300x": {
         "fp8_matmul_fraction": (0.42, 0.1, 0.2, 1.0),
         "matmul_fraction": (0.5, 0.08, 0.2, 1.0),

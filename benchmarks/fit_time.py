@@ -38,10 +38,9 @@ FAMILIES = {
     "a100-80gb": "a100", "a100-40gb": "a100", "a800": "a100", "h100": "h100", "h800": "h100", "h200": "h200",
     "gh200": "h200",
     "h100-hbm2e-500w": "h100-hbm2e-500w", "v100-32gb": "v100", "v100-16gb": "v100", "v100-sxm3-32gb": "v100",
-    "megatron-simumax": "megatron", "megatron-bridge-2509": "megatron-bridge",
-    "megatron-bridge-2511": "megatron-bridge",
-    "megatron-bridge-2602": "megatron-bridge",
-    "megatron-bridge-2606": "megatron-bridge", "nemo-2407": "nemo", "nemo-mlperf": "nemo", "automodel": "fsdp", "maxtext": "jax",
+    "megatron-bridge-2509": "megatron-bridge", "megatron-bridge-2511": "megatron-bridge",
+    "megatron-bridge-2602": "megatron-bridge", "megatron-bridge-2606": "megatron-bridge",
+    "megatron-simumax": "megatron", "nemo-2407": "nemo", "nemo-mlperf": "nemo", "automodel": "fsdp", "maxtext": "jax",
 }  # fmt: skip
 """GPU or framework: the one whose constants it shares."""
 

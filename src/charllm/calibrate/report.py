@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from charllm.calibrate.least_squares import Fit
 from charllm.report.tables import render_table
-from charllm.validate.ops import describe_errors
+from charllm.validate.scores import describe_errors
 
 Floats = NDArray[np.float64]
 

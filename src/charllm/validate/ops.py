@@ -27,6 +27,7 @@ from charllm.spec.request import read_toml
 from charllm.spec.run import Conditions
 from charllm.timeline.shape import KernelShape, work
 from charllm.validate.ops_table import OpRow, SkippedOp
+from charllm.validate.scores import describe_errors
 
 Floats = NDArray[np.float64]
 
@@ -217,22 +218,6 @@ def describe(predictions: Iterable[OpPrediction]) -> dict[str, dict[str, float |
             if read is not None:
                 errors.setdefault(name, []).append(said / read - 1)
     return {name: describe_errors(found) for name, found in errors.items()}
-
-
-def describe_errors(errors: Sequence[float]) -> dict[str, float | int | None]:
-    """Return the figures by which relative errors are judged."""
-    if not errors:
-        figures: dict[str, float | None] = dict.fromkeys(
-            ("median_abs_error_fraction", "p90_abs_error_fraction", "mean_error_fraction")
-        )
-        return {"scored": 0, **figures}
-    sizes = np.abs(errors)
-    return {
-        "scored": len(errors),
-        "median_abs_error_fraction": float(np.median(sizes)),
-        "p90_abs_error_fraction": float(np.quantile(sizes, 0.9)),
-        "mean_error_fraction": float(np.mean(errors)),
-    }
 
 
 def describe_baseline(predictions: Sequence[OpPrediction]) -> dict[str, dict[str, float | int | None]]:

@@ -335,7 +335,10 @@ def _training(row: Row, framework: str) -> Table:
         table["capacity_factor"] = 1.0
     lora = aliases()["lora"]
     rank = lora.get(spell(row.get("model", ""))) or lora.get(spell(row.get("framework", "")))
-    return {**table, "lora_rank": int(rank)} if rank else table
+    if not rank:
+        return table
+    adapted = find_name("adapted", row.get("framework", ""))
+    return {**table, "lora_rank": int(rank), **({"lora_targets": adapted.split()} if adapted else {})}
 
 
 def _precision(row: Row) -> str:

@@ -1,24 +1,29 @@
-"""What each mechanism of the time model is worth: published rows predicted with it off and on, constants kept.
+"""What each mechanism of the time model is worth: published rows predicted with it off and on.
 
-    python -m benchmarks.ablate_time PUBLISHED.csv [VTRAIN.csv]
+    python -m benchmarks.ablate_time PUBLISHED.csv [VTRAIN.csv] [--refit]
 
-Scored are the rows that a mechanism moves by more than 2 %; docs/concepts/ablations.md states what came out.
+Scored are the rows that a mechanism moves by more than 2 %; docs/concepts/ablations.md states what came out. Constants
+are kept, or with --refit fitted again on other groups of rows than those scored (linearised), with and without it.
 """
 
 import argparse
 import copy
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
 
+import benchmarks.fit_time as fit_time
 import charllm.cost.algorithms as algorithms
 import charllm.timeline.step_time as step_time
+from benchmarks.fit_priors import PRIORS
+from benchmarks.fit_time import Floats
 from charllm.catalog.resolve import resolve_run
 from charllm.cost.calibration import CALIBRATION, Calibration
 from charllm.cost.protocols import PROTOCOLS
@@ -27,8 +32,9 @@ from charllm.spec.run import RunSpec
 from charllm.timeline.passes import chunk_passes
 from charllm.validate.scores import describe_errors
 from charllm.validate.time import measured_step_s, resolve_row
-from charllm.workload.step import build_step
+from charllm.workload.step import Step, build_step
 
+FOLDS = 3
 MOVED = 0.02
 """A row counts where a mechanism changes its step time by more than this."""
 
@@ -122,6 +128,8 @@ ABLATIONS = (
     Ablation("collectives by message size", calibration=SIMPLE_ALONE),
     Ablation("trees between nodes", patched=((algorithms, "_has_trees", lambda _algorithm, _way: False),)),
     Ablation("attention by kernel generation", software(attention_kernel="best")),
+    Ablation("attention: exponentials", calibration=replace(CALIBRATION, exponential_fraction=1e-12)),
+    Ablation("recomputation that ends before a layer's last product", software(full_recompute="all")),
     Ablation("host time for each tensor", calibration=replace(CALIBRATION, tensor_host_s=1e-12)),
     Ablation(
         "misaligned rows", calibration=replace(CALIBRATION, misaligned_fraction=1.0, misaligned_batch_fraction=1.0)
@@ -167,6 +175,11 @@ def describe(predicted: list[float], measured: list[float]) -> str:
     return "{:5.1f} /{:5.1f} /{:+6.1f}".format(*(100 * part for part in parts))
 
 
+def describe_logs(errors: Floats, places: Iterable[int]) -> str:
+    chosen = np.exp(errors[list(places)])
+    return describe(chosen.tolist(), [1.0] * len(chosen))
+
+
 def report(title: str, runs: list[tuple[RunSpec, float]]) -> None:
     """Print median, 90th percentile and mean of the error in per cent, with each mechanism and without it."""
     whole = [seconds(run) for run, _measured in runs]
@@ -184,6 +197,53 @@ def report(title: str, runs: list[tuple[RunSpec, float]]) -> None:
         print(
             f"  {ablation.name:60s} n {len(moved):4d}  on {on_text}  off {describe([off[p] for p in moved], measured)}"
         )
+
+
+def without_at(ablation: Ablation, step: Step, calibration: Calibration) -> float:
+    """Return the seconds of a step without a mechanism, other constants as given."""
+    gone = {
+        name: getattr(ablation.calibration, name)
+        for name in Calibration.__dataclass_fields__
+        if getattr(ablation.calibration, name) != getattr(CALIBRATION, name)
+    }
+    with switched_off(ablation):
+        return (ablation.timed or seconds)(ablation.change(step.run), replace(calibration, **gone))
+
+
+def hold_out(
+    cases: list[fit_time.Case], constants: list[fit_time.Constant], values: Floats, errors: Floats, slope: Floats
+) -> Floats:
+    """Return the error of each case with constants fitted on other groups."""
+    fold_of, held = fit_time.folds_of(cases, FOLDS, 0), np.zeros(len(cases))
+    for fold in range(FOLDS):
+        keep = np.array([fold_of[case.group] != fold for case in cases])
+        held[~keep] = fit_time.refit(cases, constants, values, errors, slope, keep)[1][~keep]
+    return held
+
+
+def refit_without(published: Path) -> None:
+    """Print errors of rows held out by group, constants fitted with each mechanism and without it."""
+    cases = fit_time.read_cases(published)
+    constants = fit_time.constants_of(cases, PRIORS)
+    values = np.array([constant.prior for constant in constants])
+    timer = fit_time.Timer(constants)
+    values = fit_time.fit(timer, cases, values, 3)
+    errors = fit_time.errors_of(timer, cases, values)
+    slope = fit_time.jacobian(timer, cases, values, errors)
+    whole = hold_out(cases, constants, values, errors, slope)
+    print(f"refitted, held out by group: {describe_logs(whole, range(len(cases)))}")
+    for ablation in ABLATIONS:
+        bare = fit_time.Timer(constants, partial(without_at, ablation))
+        changed = fit_time.errors_of(bare, cases, values)
+        moved = np.flatnonzero(np.abs(changed - errors) > MOVED)
+        if not len(moved):
+            continue
+        touched = [cases[place] for place in moved]
+        off_slope = slope.copy()
+        off_slope[moved] = fit_time.jacobian(bare, touched, values, changed[moved])
+        off = hold_out(cases, constants, values, changed, off_slope)
+        print(f"  {ablation.name:60s} n {len(moved):4d}  on {describe_logs(whole, moved)}"
+              f"  off {describe_logs(off, moved)}", flush=True)  # fmt: skip
 
 
 SLOW_FABRIC: tuple[tuple[str, int, dict[str, Any]], ...] = (
@@ -215,7 +275,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("published", type=Path)
     parser.add_argument("vtrain", type=Path, nargs="?")
+    parser.add_argument("--refit", action="store_true", help="fit constants again with and without each mechanism")
     arguments = parser.parse_args()
+    if arguments.refit:
+        refit_without(arguments.published)
+        return
     report_slow_fabric()
     report("published", read_runs(arguments.published))
     if arguments.vtrain:

@@ -12,7 +12,7 @@ import csv
 import json
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -25,7 +25,7 @@ import charllm.cost.collectives as collectives
 import charllm.timeline.nic_sharing as nic_sharing
 import charllm.timeline.step_time as step_time
 from benchmarks.fit_priors import PRIORS
-from charllm.cost.calibration import CALIBRATION
+from charllm.cost.calibration import CALIBRATION, Calibration
 from charllm.errors import CharllmError
 from charllm.layout.links import group_links
 from charllm.spec.run import RunSpec
@@ -33,6 +33,7 @@ from charllm.validate.time import measured_step_s, resolve_row, row_class
 from charllm.workload.step import Step, build_step
 
 Floats = NDArray[np.float64]
+Seconds = Callable[[Step, Calibration], float]
 
 FAMILIES = {
     "a100-80gb": "a100", "a100-40gb": "a100", "a800": "a100", "h100": "h100", "h800": "h100", "h200": "h200",
@@ -116,13 +117,14 @@ def constants_of(
 class Timer:
     """Times cases under given constants, remembering where each one's links are."""
 
-    def __init__(self, constants: Sequence[Constant]) -> None:
+    def __init__(self, constants: Sequence[Constant], seconds: Seconds | None = None) -> None:
         self.constants = constants
-        self.links: dict[tuple[int, str], Any] = {}
+        self.seconds = seconds or (lambda step, calibration: step_time.time_step(step, calibration).step_time_s)
+        self.links: dict[tuple[Any, ...], Any] = {}
         vars(collectives)["group_links"] = vars(nic_sharing)["group_links"] = self._group_links
 
     def _group_links(self, run: RunSpec, group: str) -> Any:
-        key = (id(run.parallelism), group)
+        key = (run.parallelism, id(run.cluster.fabric), run.cluster.node.name, run.conditions, group)
         if key not in self.links:
             self.links[key] = group_links(run, group)
         return self.links[key]
@@ -222,6 +224,19 @@ def fit(timer: Timer, cases: Sequence[Case], start: Floats, rounds: int = 4) -> 
         errors = errors_of(timer, cases, values)
         values = solve(errors, jacobian(timer, cases, values, errors), values, timer.constants, weights, owned)
     return values
+
+
+def refit(
+    cases: Sequence[Case], constants: Sequence[Constant], values: Floats, errors: Floats, slope: Floats, keep: Any
+) -> tuple[Floats, Floats]:
+    """Fit on the cases kept, errors taken to be linear in the logarithms; return constants and errors of all cases."""
+    weights = np.array([case.weight for case in cases])
+    owned = {owner for case, kept in zip(cases, keep, strict=True) if kept for owner in owners(case)}
+    now, now_errors = values, errors
+    for _ in range(6):
+        now = solve(now_errors[keep], slope[keep], now, constants, weights[keep], owned)
+        now_errors = errors + slope @ (np.log(now) - np.log(values))
+    return now, now_errors
 
 
 def summary(errors: Sequence[float]) -> str:
@@ -340,15 +355,10 @@ def main() -> None:
     print(f"pairs in order, held out: {100 * pairs_in_order(published, held[:count]):.1f} %")
     if arguments.sources:
         slope = jacobian(timer, cases, values, at_fit)
-        weights = np.array([case.weight for case in cases])
         left_out = np.zeros(count)
         for source in sorted({case.source for case in published}):
             keep = np.array([case.source != source for case in cases])
-            now, now_errors = values, at_fit
-            owned = {owner for case, kept in zip(cases, keep, strict=True) if kept for owner in owners(case)}
-            for _ in range(6):
-                now = solve(now_errors[keep], slope[keep], now, constants, weights[keep], owned)
-                now_errors = at_fit + slope @ (np.log(now) - np.log(values))
+            now, _errors = refit(cases, constants, values, at_fit, slope, keep)
             for index, case in enumerate(published):
                 if case.source == source:
                     left_out[index] = np.log(timer.time(case, now) / case.measured_s)

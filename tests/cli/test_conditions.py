@@ -7,7 +7,7 @@ import pytest
 
 from charllm.cli import main
 
-RUN = ["simulate", "--model", "gpt3-30b", "--cluster", "h200x8", "--tp", "8", "--gbs", "8"]
+RUN = ["simulate", "--model", "gpt3-30b", "--cluster", "h200x8", "--tp", "8", "--gbs", "16", "--mbs", "4"]
 WRONG: dict[str, tuple[list[str], list[str]]] = {
     "a cap below idle": (["--power-cap", "50"], ["conditions.power_cap_w", "50", "200 to 700 W on h200"]),
     "a cap above the board's": (["--power-cap", "900"], ["conditions.power_cap_w", "900", "200 to 700 W on h200"]),

@@ -42,7 +42,7 @@ def unheld(run: RunSpec) -> RunSpec:
 
 
 @pytest.mark.parametrize(
-    ("name", "tolerance"), [("dense", 2e-4), ("replicas", 2e-4), ("overlapped", 2e-4), ("experts", 2e-3)]
+    ("name", "tolerance"), [("dense", 1e-3), ("replicas", 1e-3), ("overlapped", 1e-3), ("experts", 2e-3)]
 )
 def test_a_step_that_nothing_holds_back_takes_what_it_is_priced_at(name: str, tolerance: float) -> None:
     # What a host holds up is spread evenly over the passes of a kind, hence no closer.

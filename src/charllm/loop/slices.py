@@ -118,9 +118,10 @@ class _Cutter:
 
     def _write(self, items: tuple[Item, ...], times: int, stalled: float) -> None:
         row, meets, length_s = [0.0] * COLUMNS, 0, 0.0
+        # A host launches ahead: what it needs for a layer is spread over the layer's slices.
+        launched = sum(item.launch_s for item in items) / sum(item.seconds for item in items)
         for item in items:
             if item.op is None:
-                row[HOST] += times * item.launch_s
                 continue
             cells = self._cells(item)
             pieces = max(1, round(times * item.seconds / SLICE_S)) if times == 1 else 1
@@ -130,13 +131,14 @@ class _Cutter:
                 if is_communication(item.op):
                     meets |= 1 << GROUPS.index(item.op.group)
                 if times == 1 and length_s >= SLICE_S:
-                    self._close(row, meets, length_s, stalled)
+                    self._close(row, meets, length_s, max(launched, 1 + stalled if stalled else 0.0))
                     row, meets, length_s = [0.0] * COLUMNS, 0, 0.0
         if length_s > 0:
-            self._close(row, meets, length_s, stalled)
+            self._close(row, meets, length_s, max(launched, 1 + stalled if stalled else 0.0))
 
-    def _close(self, row: list[float], meets: int, length_s: float, stalled: float) -> None:
-        row[HOST] = max(row[HOST], length_s * (1 + stalled) if stalled else 0.0)
+    def _close(self, row: list[float], meets: int, length_s: float, host: float) -> None:
+        """End a slice; `host` is what the host needs over the slice's length."""
+        row[HOST] = host * length_s
         row[POLL] /= length_s
         self.rows.append(row)
         self.meets.append(meets)
@@ -152,7 +154,7 @@ class _Cutter:
         other_hz = gpu.attention_clock_fraction * gpu.clock_max_hz
         matrix, other = (clock_bound * matrix_hz, 0.0) if op.kind != "attention" else (0.0, clock_bound * other_hz)
         polling = seconds * CHANNELS / gpu.multiprocessors if is_communication(op) else 0.0
-        return [matrix, other, seconds - clock_bound, item.launch_s, *energy, polling]
+        return [matrix, other, seconds - clock_bound, 0.0, *energy, polling]
 
     def _clock_bound(self, op: Op, seconds: float) -> float:
         """Return the seconds of an op that scale with the clock."""

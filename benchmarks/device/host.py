@@ -1,6 +1,6 @@
 """Read what a host needs to launch a step of the reference trainer: seconds of steps, of launching alone, of kernels.
 
-python -m benchmarks.device.host -o FILE.csv
+python -m benchmarks.device.host -o FILE.csv [--later]
 
 Where the host binds, seconds of launching are its own; else they include waiting for a full launch queue.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.device.training_cases import GPT, LLAMA, MOE, configured
+from benchmarks.device.training_cases import GPT, LATER, LLAMA, MOE, configured
 from charllm.catalog.resolve import resolve_run
 from charllm.measure.trainer.data import synthetic_batches
 from charllm.measure.trainer.train import _make_optimizer, _step, build_network
@@ -69,9 +69,10 @@ def read(request: dict[str, Any]) -> tuple[float, float, int, float, int, int]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("-o", "--out", type=Path, required=True)
+    parser.add_argument("--later", action="store_true", help="the later runs of training_cases.py instead")
     arguments = parser.parse_args()
     rows = []
-    for name, request in CASES.items():
+    for name, request in (LATER if arguments.later else CASES).items():
         rows.append((name, *(f"{cell:.5g}" if isinstance(cell, float) else cell for cell in read(request))))
         print(*rows[-1], flush=True)
         torch.cuda.empty_cache()

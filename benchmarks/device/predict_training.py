@@ -1,13 +1,13 @@
 """Predict the training runs of training_cases.py as `charllm simulate` does, before a board runs them.
 
-python -m benchmarks.device.predict_training -o benchmarks/device/h200/training_predicted.csv
+python -m benchmarks.device.predict_training -o benchmarks/device/h200/training_predicted.csv [--later]
 """
 
 import argparse
 import csv
 from pathlib import Path
 
-from benchmarks.device.training_cases import TRAINING
+from benchmarks.device.training_cases import LATER, TRAINING
 from charllm.catalog.resolve import resolve_run
 from charllm.simulate import predict
 from charllm.units import MEGA
@@ -19,9 +19,11 @@ COLUMNS = ("name", "step_time_s", "power_mean_w", "power_peak_sensor_w", "clock_
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("-o", "--out", type=Path, required=True)
+    parser.add_argument("--later", action="store_true", help="the later runs instead")
     arguments = parser.parse_args()
+    requests = LATER if arguments.later else {name: request for name, (request, _) in TRAINING.items()}
     rows = []
-    for name, (request, _) in TRAINING.items():
+    for name, request in requests.items():
         metrics = predict(resolve_run(request)).result.metrics
         cells = [metrics["clock_mean_hz"] / MEGA if column == "clock_mean_mhz" else metrics[column]
                  for column in COLUMNS[1:]]  # fmt: skip

@@ -55,3 +55,17 @@ TRAINING: dict[str, tuple[dict[str, Any], float]] = {
     "lora-mbs4": (configured(LORA, 4), SHORT_S),
     "lora-mbs4-full": (configured(LORA, 4, "full"), SHORT_S),
 }
+LATER: dict[str, dict[str, Any]] = {
+    "gpt-350m-mbs2": configured(merge(GPT, {"model": {"base": "gpt3-350m", "vocab": 50304}}), 2),
+    "gpt-350m-mbs8-full": configured(merge(GPT, {"model": {"base": "gpt3-350m", "vocab": 50304}}), 8, "full"),
+    "gpt-2.7b-mbs2": configured(merge(GPT, {"model": {"base": "gpt3-2.7b", "vocab": 50304}}), 2),
+    "gpt-2.7b-mbs4-full": configured(merge(GPT, {"model": {"base": "gpt3-2.7b", "vocab": 50304}}), 4, "full"),
+    "llama-mbs1-full": configured(LLAMA, 1, "full"),
+    "llama-mbs8-selective": configured(LLAMA, 8, "selective"),
+    "llama-vocab128k-mbs2": configured(merge(LLAMA, {"model": {"vocab": 128256}}), 2),
+    "lora-all-mbs4": configured(merge(LORA, {"training": {"lora_targets": ["qkv", "proj", "fc1", "fc2"]}}), 4),
+    "lora-mbs2-full": configured(LORA, 2, "full"),
+    "moe-mbs2-full": configured(MOE, 2, "full"),
+    "mpt-1b-mbs4": configured(merge(ONE_GPU, {"model": "mpt-1b", "training": GPT["training"]}), 4),
+}
+"""Runs read after what recomputation, losses, adapters and launches take had been modelled."""

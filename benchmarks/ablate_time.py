@@ -225,9 +225,8 @@ def refit_without(published: Path) -> None:
     """Print errors of rows held out by group, constants fitted with each mechanism and without it."""
     cases = fit_time.read_cases(published)
     constants = fit_time.constants_of(cases, PRIORS)
-    values = np.array([constant.prior for constant in constants])
     timer = fit_time.Timer(constants)
-    values = fit_time.fit(timer, cases, values, 3)
+    values = fit_time.fit(timer, cases, np.array([constant.prior for constant in constants]), 2)
     errors = fit_time.errors_of(timer, cases, values)
     slope = fit_time.jacobian(timer, cases, values, errors)
     whole = hold_out(cases, constants, values, errors, slope)

@@ -137,7 +137,7 @@ class Timer:
                 changes[constant.owner][constant.field] = float(value)
         step = with_constants(case.step, changes[mine[0]], changes[mine[1]])
         shared: dict[str, Any] = dict(changes["all"])
-        return step_time.time_step(step, replace(CALIBRATION, **shared)).step_time_s
+        return self.seconds(step, replace(CALIBRATION, **shared))
 
 
 def with_constants(step: Step, gpu: dict[str, float], framework: dict[str, float]) -> Step:

@@ -27,6 +27,10 @@ USUAL_WIDTH = 128
 """Head width for which rates of attention are given."""
 EXPONENTIALS_PER_CLOCK = 16
 """What the special-function units of a multiprocessor give each clock, from V100 to B200, and of a CDNA unit."""
+SCAN_FRACTION = 0.42
+"""Rate of Mamba-2's scan over that of streams. Derived: 8192 tokens of 128 heads of 64, state 128, chunks of 256 take
+0.65 ms on an H100 (vllm-project/vllm, pull request 27299, the five Triton kernels) for 0.83 GB; they are bound by
+memory and latency (PyTorch blog, Accelerating Mamba2 with kernel fusion). Backward is taken to run at the same rate."""
 FLASH1_FRACTION = 0.7
 """FlashAttention's first form in Triton over FlashAttention-2: published as 1.3 to 2.5 times slower (Dao 2023)."""
 NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
@@ -155,6 +159,8 @@ def price_stream(op: Op, gpu: Gpu, framework: Framework, calibration: Calibratio
         factor = 0.5 if framework.dispatcher == "each-rank" else 1.0
     elif op.kind == "cast":
         factor = calibration.narrow_cast_factor
+    elif op.kind == "scan":
+        factor = 1 / SCAN_FRACTION
     return size_bytes * factor / stream_rate(gpu) + op.launches * calibration.kernel_gap_s
 
 

@@ -90,7 +90,7 @@ def _framework(row: Row, name: str, gpu: str) -> Any:
         return {"base": name, "composed": True}
     overlap = _spelled_out(row.get("overlap", "").lower())
     said = {field: value for word, (field, value) in SOFTWARE_WORDS.items() if word in overlap}
-    if "graph" in overlap or _number(row, "experts"):
+    if "graph" in overlap or _experts(row):
         said.update(_captured(overlap, recipe(row, name, gpu)))
     return {"base": name, **said} if said else name
 
@@ -120,8 +120,9 @@ def _captured(overlap: str, usual: frozenset[str]) -> Table:
 
 
 def recipe(row: Row, framework: str, gpu: str) -> frozenset[str]:
-    """Return what the public recipes of a release set for sparse models on this GPU, in this format."""
-    asked = spell(f"{framework} {gpu} {_precision(row)}")
+    """Return what the public recipes of a release set for sparse models on this GPU, in this format; or for hybrids."""
+    hybrid = " hybrid" if _base(row).get("pattern") else ""
+    asked = spell(f"{framework} {gpu} {_precision(row)}{hybrid}")
     found = (words for pattern, words in aliases()["recipes"].items() if fnmatchcase(asked, pattern))
     return frozenset(next(found, "").split())
 
@@ -161,10 +162,24 @@ def _needed(row: Row, column: str) -> int:
     return value
 
 
+def _base(row: Row) -> Table:
+    """Return the catalog's entry of the row's model."""
+    return entries("models")[_resolve("models", row, "model")].values
+
+
+def _experts(row: Row) -> int:
+    """Count experts: as printed, else the catalog's where the row prints no dimensions."""
+    printed = _number(row, "experts")
+    return printed or 0 if _prints_dimensions(row) else int(_base(row).get("experts", 0))
+
+
+def _prints_dimensions(row: Row) -> bool:
+    return any(row.get(column, "").strip() for column in DIMENSIONS)
+
+
 def _model(row: Row) -> Table:
     """Lay the row's dimensions over the catalog's model; a sparse row's ffn is one expert's width."""
-    name = _resolve("models", row, "model")
-    base = entries("models")[name].values
+    name, base = _resolve("models", row, "model"), _base(row)
     told = (column for column in DIMENSIONS if not _is_assumed(row, column))
     changes: Table = {column: value for column in told if (value := _number(row, column)) is not None}
     changes["layers"] = _layers(row)
@@ -188,7 +203,12 @@ def _model(row: Row) -> Table:
 
 
 def _layers(row: Row) -> int:
-    """Count layers: as printed, else what the weights of a dense model leave beside its vocabulary, 12 h^2 each."""
+    """Count layers: as printed, else what the weights of a dense model leave beside its vocabulary, 12 h^2 each.
+
+    A row that prints no dimensions at all has those of the catalog's model.
+    """
+    if not _prints_dimensions(row):
+        return int(_base(row)["layers"])
     printed, hidden, ffn, params = (_number(row, name) for name in ("layers", "hidden", "ffn", "params_b"))
     if printed is not None or not (hidden and params and ffn == 4 * hidden) or _number(row, "experts"):
         return printed if printed is not None else _needed(row, "layers")
@@ -282,7 +302,7 @@ def _says(text: str, word: str) -> bool:
 
 def _expert_ranks(row: Row, table: Table) -> Table:
     """Where only the dispatcher between expert ranks is named, experts are spread over all ranks that can hold them."""
-    experts, gpus = _number(row, "experts") or 0, _needed(row, "n_gpus")
+    experts, gpus = _experts(row), _needed(row, "n_gpus")
     named = re.search(r"deepep|hybridep", row.get("framework", "").lower())
     if "ep" in table or not named or not experts or table.get("tp", 1) * table.get("pp", 1) * table.get("cp", 1) > 1:
         return {}
@@ -330,7 +350,7 @@ def _training(row: Row, framework: str) -> Table:
         "precision": _precision(row),
         **_recompute(row),
     }
-    drops = entries("frameworks")[framework].values.get("drops_tokens", False) and _number(row, "experts")
+    drops = entries("frameworks")[framework].values.get("drops_tokens", False) and _experts(row)
     if drops or "tokendrop" in row.get("model", "").lower():
         table["capacity_factor"] = 1.0
     lora = aliases()["lora"]

@@ -73,7 +73,7 @@ def read_row(row: Row) -> Table:
         "cluster": _cluster(row, gpu),
         "framework": _framework(row, framework, gpu),
         "parallelism": _parallelism(row),
-        "training": _training(row, framework),
+        "training": _training(row, framework, gpu),
     }
 
 
@@ -342,13 +342,13 @@ def _sharding(row: Row) -> Table:
     return {"zero": int(words["zero"]), **({"shard_size": int(words["shard"])} if "shard" in words else {})}
 
 
-def _training(row: Row, framework: str) -> Table:
+def _training(row: Row, framework: str, gpu: str) -> Table:
     table: Table = {
         "seq_length": _needed(row, "seq"),
         "global_batch_size": global_batch(row),
         "micro_batch_size": _number(row, "mbs") or 1,
         "precision": _precision(row),
-        **_recompute(row),
+        **(_recompute(row) if row.get("recompute", "").strip() else _usual_recompute(row, framework, gpu)),
     }
     drops = entries("frameworks")[framework].values.get("drops_tokens", False) and _experts(row)
     if drops or "tokendrop" in row.get("model", "").lower():
@@ -366,6 +366,13 @@ def _precision(row: Row) -> str:
     if "fp8" in words:
         return "fp8"
     return next((word for word in words if word in PRECISIONS), "bf16")
+
+
+def _usual_recompute(row: Row, framework: str, gpu: str) -> Table:
+    """Return what the recipe of a sparse model recomputes, where it says so."""
+    words = recipe(row, framework, gpu) if _experts(row) else ()
+    said = next((word.removeprefix("recompute=") for word in words if word.startswith("recompute=")), "")
+    return {"recompute": "selective", "recompute_modules": said.split(",")} if said else {"recompute": "none"}
 
 
 def _recompute(row: Row) -> Table:

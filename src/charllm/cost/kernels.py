@@ -28,8 +28,8 @@ USUAL_WIDTH = 128
 EXPONENTIALS_PER_CLOCK = 16
 """What the special-function units of a multiprocessor give each clock, from V100 to B200, and of a CDNA unit."""
 SCAN_BYTES_PER_CLOCK = 4.9
-"""What Mamba-2's scan moves each clock and multiprocessor. Derived: 8192 tokens of 128 heads of 64, state 128, chunks of
-256 take 0.65 ms on an H100 for 0.83 GB (vllm-project/vllm, pull request 27299, the five Triton kernels)."""
+"""What Mamba-2's scan moves each clock and multiprocessor. Derived: 8192 tokens of 128 heads of 64, state 128, take
+0.65 ms on an H100 for 0.83 GB in chunks of 256 (vllm-project/vllm, pull request 27299, the five Triton kernels)."""
 FLASH1_FRACTION = 0.7
 """FlashAttention's first form in Triton over FlashAttention-2: published as 1.3 to 2.5 times slower (Dao 2023)."""
 NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}

@@ -21,7 +21,9 @@ class Model:
 
     name: str = text("What people call it.")
     layers: int = count("Transformer layers.", 1, 4096)
-    pattern: str = text("Hybrid: what each layer is, M Mamba-2, * attention, - feed-forward, E experts; empty: none.", "")
+    pattern: str = text(
+        "Hybrid: what each layer is, M Mamba-2, * attention, - feed-forward, E experts; empty: none.", ""
+    )
     hidden: int = count("Width of the residual stream.", 1, 1_048_576)
     ffn: int = count("Width of the feed-forward block; with experts and no expert_ffn, of one expert.", 1, 4_194_304)
     heads: int = count("Query heads.", 1, 4096)

@@ -162,7 +162,7 @@ def _needed(row: Row, column: str) -> int:
     return value
 
 
-def _base(row: Row) -> Table:
+def _base(row: Row) -> Mapping[str, Any]:
     """Return the catalog's entry of the row's model."""
     return entries("models")[_resolve("models", row, "model")].values
 

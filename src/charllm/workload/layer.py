@@ -46,7 +46,7 @@ def _parts(pattern: str) -> tuple[LayerKind, ...]:
 
 
 def layer(cut: Cut, kind: LayerKind) -> tuple[Module, ...]:
-    """Describe one layer: norm, attention, residual, norm, feed-forward, residual; of a hybrid, norm, part, residual."""
+    """Describe one layer: norm, attention, residual, norm, feed-forward, residual; a hybrid's has one of the two."""
     model = cut.model
     if kind.part:
         return _single(cut, kind.part)

@@ -59,8 +59,6 @@ def build_network(run: RunSpec, device: str) -> Transformer:
     """Build the model of a run on a device, in its precision."""
     if run.training.precision not in DTYPES:
         raise SpecError("training.precision", run.training.precision, f"{', '.join(DTYPES)} with the reference trainer")
-    if run.model.pattern or run.model.expert_latent:
-        raise SpecError("model.name", run.model.name, "a transformer with the reference trainer, no hybrid")
     kinds = tuple((kind.sparse, kind.window) for kind in layer_kinds(run.model))
     torch.set_default_dtype(DTYPES[run.training.precision])
     try:

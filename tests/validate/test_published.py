@@ -236,3 +236,9 @@ def test_recipes_of_hybrids_capture_parts_and_recompute_experts_on_small_gpus() 
 
 def test_what_a_row_says_of_recomputation_comes_before_its_recipe() -> None:
     assert run(**{**HYBRID, "recompute": "none"}).training.recompute == "none"
+
+
+def test_experts_are_spread_where_no_degree_is_printed() -> None:
+    blank = dict.fromkeys(("tp", "pp", "cp", "ep", "dp"), "")
+    assert run(**{**HYBRID, **blank, "n_gpus": "8"}).parallelism.ep == 8
+    assert run(**blank, vpp="", gbs="512").parallelism.ep == 1

@@ -301,9 +301,9 @@ def _says(text: str, word: str) -> bool:
 
 
 def _expert_ranks(row: Row, table: Table) -> Table:
-    """Where only the dispatcher between expert ranks is named, experts are spread over all ranks that can hold them."""
+    """Where only the dispatcher between expert ranks is named, or no degree, all ranks that can hold experts do."""
     experts, gpus = _experts(row), _needed(row, "n_gpus")
-    named = re.search(r"deepep|hybridep", row.get("framework", "").lower())
+    named = re.search(r"deepep|hybridep", row.get("framework", "").lower()) or not table
     if "ep" in table or not named or not experts or table.get("tp", 1) * table.get("pp", 1) * table.get("cp", 1) > 1:
         return {}
     return {"ep": gcd(experts, gpus)}

@@ -166,7 +166,8 @@ def price_scan(op: Op, gpu: Gpu, calibration: Calibration) -> float:
 
     Equation: bytes / min(stream rate, b multiprocessors clock). Its kernels are held up by latency: they reach low
     shares of both memory and matrix rates, so that more of either helps little.
-    Source: foundation-model-stack/bamba, issue 3 (profile on an H100); b as above, and taken for backward, too.
+    Source: foundation-model-stack/bamba, issue 3 (profile on an H100); b as above. Assumed: that backward runs at the
+    same rate, and that other GPUs differ by multiprocessors and clock; no rate on Blackwell is published.
     Ignores: GPUs for which kernels are tuned better or worse than on Hopper; clocks below the highest.
     """
     rate = min(stream_rate(gpu), SCAN_BYTES_PER_CLOCK * gpu.multiprocessors * gpu.clock_max_hz)

@@ -7,8 +7,7 @@ Backward computes states and scores again, needs four products with states (grad
 chunks (of x, scores and decays) and two for the scores' factors.
 Traffic: x and outputs once for each kernel, states between kernels in fp32 and then in 16 bits, scores in fp32.
 
-Source: kernels of state-spaces/mamba (ssd_combined.py), which Megatron-Core's MambaMixer calls; chunks of 128 there and
-in Nemotron 3's config.json.
+Source: kernels of state-spaces/mamba (ssd_combined.py), which Megatron-Core's MambaMixer calls, in chunks of 128.
 Ignores: decays and steps (one number for each head and token); causal halves a tiled kernel computes whole.
 """
 

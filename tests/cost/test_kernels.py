@@ -204,3 +204,14 @@ def test_an_adapter_adds_its_output_and_its_gradient() -> None:
     request = {"model": "llama3-8b", "training": {"lora_rank": 16, "lora_targets": ["qkv"]}}
     run = resolve_run(merge({"cluster": node_of("h100")}, request))
     assert [op.name for op in ops_of(run) if op.name.endswith("add")] == ["qkv lora add", "qkv lora grad add"]
+
+
+def test_a_scan_takes_what_was_published_and_gains_little_from_more_bandwidth() -> None:
+    scan = Op("mamba scan", "scan", read_bytes=0.5e9, written_bytes=0.33e9, launches=5)
+    seconds = {
+        name: price_kernel(scan, resolve_run({"model": "llama3-8b", "cluster": name}), CALIBRATION)
+        for name in ("h100x8", "h200x8", "b200x8")
+    }
+    assert seconds["h100x8"] == pytest.approx(0.65e-3, rel=0.05)
+    assert seconds["h200x8"] == pytest.approx(seconds["h100x8"], rel=0.01)
+    assert 0.8 < seconds["b200x8"] / seconds["h100x8"] < 1.0

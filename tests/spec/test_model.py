@@ -37,6 +37,29 @@ def test_contradictions_are_refused(changes: dict[str, object]) -> None:
         replace(DENSE, **changes)  # type: ignore[arg-type]
 
 
+HYBRID = replace(DENSE, pattern="M*", ssm_heads=8, ssm_head_dim=16, ssm_state=32, ssm_groups=2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pattern": "M"},
+        {"pattern": "MX"},
+        {"pattern": "ME"},
+        {"pattern": "", "mtp_pattern": "*"},
+        {"mtp_pattern": "E"},
+        {"ssm_heads": 0},
+        {"ssm_groups": 3},
+        {"window": 16},
+        {"expert_latent": 8},
+        {"experts": 4, "topk": 1, "expert_ffn": 8},
+    ],
+)
+def test_contradictions_of_a_hybrid_are_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(SpecError):
+        replace(HYBRID, **changes)  # type: ignore[arg-type]
+
+
 def test_latent_heads_are_wider_by_their_position_part() -> None:
     latent = replace(DENSE, attention="mla", kv_lora_rank=8, rope_head_dim=4, v_head_dim=12)
     assert (latent.query_head_dim, latent.value_head_dim) == (20, 12)

@@ -63,7 +63,7 @@ def test_recomputation_is_read_from_words(text: str, expected: tuple[Any, ...]) 
 @pytest.mark.parametrize(
     ("column", "value", "reason"),
     [
-        ("model", "Nemotron_3_Super", "model 'Nemotron_3_Super' is not known"),
+        ("model", "Mamba-3", "model 'Mamba-3' is not known"),
         ("gpu", "TPU v5", "gpu 'TPU v5' is not known"),
         ("framework", "Tutel", "framework 'Tutel' is not known"),
         ("fsdp_or_zero", "ZeRO-9", "fsdp_or_zero 'ZeRO-9' is not known"),
@@ -212,3 +212,33 @@ def test_the_last_chunk_is_short_and_then_the_first(pp: str, vpp: str, expected:
 
 def test_layers_far_fewer_than_chunks_can_hold_are_spread() -> None:
     assert read_row({**ROW, "layers": "9", "pp": "8", "vpp": ""})["parallelism"]["layers_per_stage"] == [2, *[1] * 7]
+
+
+BARE = dict.fromkeys(("layers", "hidden", "ffn", "heads", "kv_heads", "vocab"), "")
+HYBRID = {**BARE, "model": "Nemotron_3_Nano", "tp": "1", "pp": "1", "vpp": "", "cp": "1", "ep": "8", "dp": "64"}
+HYBRID |= {"framework": "Megatron-Bridge 26.04", "overlap": "", "sp": ""}
+
+
+def test_a_row_without_dimensions_has_those_of_the_catalog() -> None:
+    model = run(**HYBRID).model
+    assert (model.layers, model.experts, model.pattern.count("M")) == (52, 128, 23)
+    assert run(**BARE, model="LLAMA3_70B").model == run().model
+
+
+def test_recipes_of_hybrids_capture_parts_and_recompute_experts_on_small_gpus() -> None:
+    small, large = run(**HYBRID), run(**{**HYBRID, "gpu": "GB200", "precision": "mxfp8", "gpus_per_node": "4"})
+    assert small.framework.partial_graphs
+    assert small.training.recompute_modules == ("moe", "layernorm", "core_attn", "moe_act")
+    assert large.framework.partial_graphs
+    assert not large.framework.graphs
+    assert large.training.recompute == "none"
+
+
+def test_what_a_row_says_of_recomputation_comes_before_its_recipe() -> None:
+    assert run(**{**HYBRID, "recompute": "none"}).training.recompute == "none"
+
+
+def test_experts_are_spread_where_no_degree_is_printed() -> None:
+    blank = dict.fromkeys(("tp", "pp", "cp", "ep", "dp"), "")
+    assert run(**{**HYBRID, **blank, "n_gpus": "8"}).parallelism.ep == 8
+    assert run(**blank, vpp="", gbs="512").parallelism.ep == 1

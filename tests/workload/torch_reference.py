@@ -176,3 +176,54 @@ class Transformer(nn.Module):
             x = checkpoint(layer, x, use_reentrant=False) if self.recompute else layer(x)
         logits = self.head(self.norm(x))
         return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+
+class Mamba(nn.Module):
+    """Mamba-2 with the chunked scan as four products for each chunk (Dao & Gu 2024, listing 1)."""
+
+    def __init__(self, model: Model, chunk: int) -> None:
+        super().__init__()
+        self.model, self.chunk = model, chunk
+        self.inner, self.shared = model.ssm_heads * model.ssm_head_dim, model.ssm_groups * model.ssm_state
+        self.widths = [self.inner, self.inner + 2 * self.shared, model.ssm_heads]
+        self.into = nn.Linear(model.hidden, sum(self.widths), bias=False)
+        self.filters = nn.Parameter(torch.randn(model.ssm_conv, self.widths[1]))
+        self.shift = nn.Parameter(torch.zeros(self.widths[1]))
+        self.decay, self.skip, self.step = (nn.Parameter(torch.ones(model.ssm_heads)) for _ in range(3))
+        self.norm = nn.RMSNorm(self.inner)
+        self.out = nn.Linear(self.inner, model.hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, mixed, step = self.into(x).split(self.widths, -1)
+        mixed = self._convolve(mixed)
+        values, write, read = mixed.split([self.inner, self.shared, self.shared], -1)
+        scanned = self._scan(values, write, read, functional.softplus(step + self.step))
+        out: Tensor = self.out(self.norm(scanned * functional.silu(gate)))
+        return out
+
+    def _convolve(self, mixed: Tensor) -> Tensor:
+        taps = len(self.filters)
+        padded = functional.pad(mixed, (0, 0, taps - 1, 0))
+        parts = (padded[:, tap : tap + mixed.shape[1]] * self.filters[tap] for tap in range(taps))
+        return functional.silu(sum(parts, self.shift))
+
+    def _scan(self, values: Tensor, write: Tensor, read: Tensor, step: Tensor) -> Tensor:
+        model, (batch, seq, _) = self.model, values.shape
+        chunks = seq // self.chunk
+
+        def chunked(x: Tensor, heads: int) -> Tensor:
+            return x.view(batch, chunks, self.chunk, heads, -1).transpose(2, 3)
+
+        times = model.ssm_heads // model.ssm_groups
+        values, step = chunked(values, model.ssm_heads), chunked(step, model.ssm_heads)
+        write, read = chunked(write, model.ssm_groups), chunked(read, model.ssm_groups)
+        total = (-self.decay.view(-1, 1, 1) * step).cumsum(-2)
+        scores = (read @ write.transpose(-1, -2)).repeat_interleave(times, 2)
+        inside = (scores * (total - total.transpose(-1, -2)).exp().tril()) @ (values * step)
+        write, read = write.repeat_interleave(times, 2), read.repeat_interleave(times, 2)
+        states = (write * (total[..., -1:, :] - total).exp()).transpose(-1, -2) @ (values * step)
+        passed = [torch.zeros_like(states[:, 0])]
+        for chunk in range(chunks - 1):
+            passed.append(passed[-1] * total[:, chunk, :, -1:, :].exp() + states[:, chunk])
+        outputs = inside + (read * total.exp()) @ torch.stack(passed, 1) + values * self.skip.view(-1, 1, 1)
+        return outputs.transpose(2, 3).reshape(batch, seq, -1)

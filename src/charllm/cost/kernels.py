@@ -27,6 +27,9 @@ USUAL_WIDTH = 128
 """Head width for which rates of attention are given."""
 EXPONENTIALS_PER_CLOCK = 16
 """What the special-function units of a multiprocessor give each clock, from V100 to B200, and of a CDNA unit."""
+SCAN_BYTES_PER_CLOCK = 4.9
+"""What Mamba-2's scan moves each clock and multiprocessor. Derived: 8192 tokens of 128 heads of 64, state 128, take
+0.65 ms on an H100 for 0.83 GB in chunks of 256 (vllm-project/vllm, pull request 27299, the five Triton kernels)."""
 FLASH1_FRACTION = 0.7
 """FlashAttention's first form in Triton over FlashAttention-2: published as 1.3 to 2.5 times slower (Dao 2023)."""
 NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
@@ -158,6 +161,19 @@ def price_stream(op: Op, gpu: Gpu, framework: Framework, calibration: Calibratio
     return size_bytes * factor / stream_rate(gpu) + op.launches * calibration.kernel_gap_s
 
 
+def price_scan(op: Op, gpu: Gpu, calibration: Calibration) -> float:
+    """Return the seconds of Mamba-2's chunked scan, forward or backward.
+
+    Equation: bytes / min(stream rate, b multiprocessors clock). Its kernels are held up by latency: they reach low
+    shares of both memory and matrix rates, so that more of either helps little.
+    Source: foundation-model-stack/bamba, issue 3 (profile on an H100); b as above. Assumed: that backward runs at the
+    same rate, and that other GPUs differ by multiprocessors and clock; no rate on Blackwell is published.
+    Ignores: GPUs for which kernels are tuned better or worse than on Hopper; clocks below the highest.
+    """
+    rate = min(stream_rate(gpu), SCAN_BYTES_PER_CLOCK * gpu.multiprocessors * gpu.clock_max_hz)
+    return (op.read_bytes + op.written_bytes) / rate + op.launches * calibration.kernel_gap_s
+
+
 def price_kernel(op: Op, run: RunSpec, calibration: Calibration) -> float:
     """Return the seconds of one kernel of a run."""
     gpu, framework, conditions = run.cluster.gpu, run.framework, run.conditions
@@ -167,4 +183,6 @@ def price_kernel(op: Op, run: RunSpec, calibration: Calibration) -> float:
     if op.kind == "attention":
         slower = time_factor(gpu, conditions, gpu.attention_clock_fraction)
         return price_attention(op, gpu, framework, calibration, slower)
+    if op.kind == "scan":
+        return price_scan(op, gpu, calibration)
     return price_stream(op, gpu, framework, calibration)

@@ -75,10 +75,11 @@ def op_energy(op: Op, gpu: Gpu, framework: Framework) -> Energy:
         return _moving(
             gpu, size_bytes, 0.0, op.flop * power.flop_j * (1 + extra) * (1 + gpu.kernels.softmax_ramp / length)
         )
-    if op.kind not in ("optimizer", "cast"):
+    if op.kind not in ("optimizer", "cast", "scan"):
         size_bytes *= framework.traffic_factor
     instructions = INSTRUCTIONS_PER_BYTE.get(op.kind, INSTRUCTIONS_PER_BYTE["elementwise"]) * size_bytes
-    return _moving(gpu, size_bytes, 0.0, instructions * power.instruction_j)
+    # Of streams only a scan has products, too.
+    return _moving(gpu, size_bytes, op.flop * power.flop_j, instructions * power.instruction_j)
 
 
 def _moving(gpu: Gpu, size_bytes: float, matrix_j: float, core_j: float = 0.0) -> Energy:

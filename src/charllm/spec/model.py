@@ -11,14 +11,19 @@ NORMS = ("rmsnorm", "layernorm")
 POSITIONS = ("rope", "learned", "alibi", "none")
 BIASES = ("none", "qkv", "attention", "all")
 ATTENTIONS = ("gqa", "mla")
+PARTS = {"M": "Mamba-2", "*": "attention", "-": "feed-forward", "E": "experts"}
+"""What a layer of a hybrid model is, by its letter in the pattern (Nemotron-H's and Megatron's letters)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A decoder (or encoder) transformer, dense or sparse."""
+    """A decoder (or encoder) transformer, dense or sparse, or a hybrid of attention and Mamba-2."""
 
     name: str = text("What people call it.")
     layers: int = count("Transformer layers.", 1, 4096)
+    pattern: str = text(
+        "Hybrid: what each layer is, M Mamba-2, * attention, - feed-forward, E experts; empty: none.", ""
+    )
     hidden: int = count("Width of the residual stream.", 1, 1_048_576)
     ffn: int = count("Width of the feed-forward block; with experts and no expert_ffn, of one expert.", 1, 4_194_304)
     heads: int = count("Query heads.", 1, 4096)
@@ -49,8 +54,15 @@ class Model:
     expert_groups: int = count("Groups of neighbouring experts among which a token chooses first.", 1, 65_536, 1)
     groups_per_token: int = count("Groups whose experts a token may visit.", 1, 65_536, 1)
     shared_ffn: int = count("Width of all shared experts together; 0: none.", 0, 4_194_304, 0)
+    expert_latent: int = count("Width that tokens are projected to for routed experts; 0: none.", 0, 1_048_576, 0)
+    ssm_heads: int = count("Mamba-2: heads.", 0, 65_536, 0)
+    ssm_head_dim: int = count("Mamba-2: width of a head.", 0, 4096, 0)
+    ssm_state: int = count("Mamba-2: state for each channel of a head.", 0, 65_536, 0)
+    ssm_groups: int = count("Mamba-2: groups of heads that share what writes and reads the state.", 1, 65_536, 1)
+    ssm_conv: int = count("Mamba-2: tokens that the convolution before the scan sees.", 1, 64, 4)
     dense_layers: int = count("How many of the first layers stay dense in a sparse model.", 0, 4096, 0)
     mtp_layers: int = count("Multi-token-prediction layers after the last one.", 0, 16, 0)
+    mtp_pattern: str = text("Hybrid: parts of one multi-token-prediction layer; empty: as the last layer.", "")
     stated_params: float | None = number("Parameters its makers state.", 0, 1e15, None)
     stated_active_params: float | None = number("Parameters active per token its makers state.", 0, 1e15, None)
 
@@ -72,6 +84,27 @@ class Model:
             raise SpecError(
                 "kv_lora_rank", self.kv_lora_rank, "with mla: kv_lora_rank, rope_head_dim and v_head_dim >= 1"
             )
+        if self.expert_latent and not self.experts:
+            raise SpecError("expert_latent", self.expert_latent, "0 without experts")
+        if self.pattern or self.mtp_pattern:
+            self._check_patterns()
+
+    def _check_patterns(self) -> None:
+        letters = ", ".join(f"{letter} ({part})" for letter, part in PARTS.items())
+        for name in ("pattern", "mtp_pattern"):
+            if not set(getattr(self, name)) <= set(PARTS):
+                raise SpecError(name, getattr(self, name), f"made of {letters}")
+        if len(self.pattern) != self.layers:
+            raise SpecError("pattern", self.pattern, f"one letter for each of the {self.layers} layers")
+        parts = {*self.pattern, *self.mtp_pattern}
+        if "M" in parts and not (self.ssm_heads and self.ssm_head_dim and self.ssm_state):
+            raise SpecError("ssm_heads", self.ssm_heads, "with Mamba-2: ssm_heads, ssm_head_dim and ssm_state >= 1")
+        if self.ssm_heads % self.ssm_groups:
+            raise SpecError("ssm_groups", self.ssm_groups, f"a divisor of ssm_heads ({self.ssm_heads})")
+        if ("E" in parts) != bool(self.experts):
+            raise SpecError("experts", self.experts, "at least 1 with E in the pattern, else 0")
+        if self.dense_layers or self.window:
+            raise SpecError("pattern", self.pattern, "empty with dense_layers or a window")
 
     @property
     def gated(self) -> bool:

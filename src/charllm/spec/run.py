@@ -128,6 +128,11 @@ def _check_widths(run: RunSpec) -> None:
         raise SpecError("parallelism.tp", tp, f"a divisor of the {model.heads} heads")
     if model.kv_heads % tp and tp % model.kv_heads:
         raise SpecError("parallelism.tp", tp, f"a divisor or multiple of the {model.kv_heads} key-value heads")
+    if model.ssm_heads % (tp * cp) or (model.ssm_groups % tp and tp % model.ssm_groups):
+        possible = (
+            f"tp x cp a divisor of the {model.ssm_heads} Mamba heads, tp of the {model.ssm_groups} groups or a multiple"
+        )
+        raise SpecError("parallelism.tp", tp, possible)
     for name, width in (("ffn", model.ffn), ("shared_ffn", model.shared_ffn), ("hidden", model.hidden)):
         if width % tp:
             raise SpecError("parallelism.tp", tp, f"a divisor of {name} {width}")

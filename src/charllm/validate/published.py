@@ -73,7 +73,7 @@ def read_row(row: Row) -> Table:
         "cluster": _cluster(row, gpu),
         "framework": _framework(row, framework, gpu),
         "parallelism": _parallelism(row),
-        "training": _training(row, framework),
+        "training": _training(row, framework, gpu),
     }
 
 
@@ -90,7 +90,7 @@ def _framework(row: Row, name: str, gpu: str) -> Any:
         return {"base": name, "composed": True}
     overlap = _spelled_out(row.get("overlap", "").lower())
     said = {field: value for word, (field, value) in SOFTWARE_WORDS.items() if word in overlap}
-    if "graph" in overlap or _number(row, "experts"):
+    if "graph" in overlap or _experts(row):
         said.update(_captured(overlap, recipe(row, name, gpu)))
     return {"base": name, **said} if said else name
 
@@ -120,8 +120,9 @@ def _captured(overlap: str, usual: frozenset[str]) -> Table:
 
 
 def recipe(row: Row, framework: str, gpu: str) -> frozenset[str]:
-    """Return what the public recipes of a release set for sparse models on this GPU, in this format."""
-    asked = spell(f"{framework} {gpu} {_precision(row)}")
+    """Return what the public recipes of a release set for sparse models on this GPU, in this format; or for hybrids."""
+    hybrid = " hybrid" if _base(row).get("pattern") else ""
+    asked = spell(f"{framework} {gpu} {_precision(row)}{hybrid}")
     found = (words for pattern, words in aliases()["recipes"].items() if fnmatchcase(asked, pattern))
     return frozenset(next(found, "").split())
 
@@ -161,10 +162,24 @@ def _needed(row: Row, column: str) -> int:
     return value
 
 
+def _base(row: Row) -> Mapping[str, Any]:
+    """Return the catalog's entry of the row's model."""
+    return entries("models")[_resolve("models", row, "model")].values
+
+
+def _experts(row: Row) -> int:
+    """Count experts: as printed, else the catalog's where the row prints no dimensions."""
+    printed = _number(row, "experts")
+    return printed or 0 if _prints_dimensions(row) else int(_base(row).get("experts", 0))
+
+
+def _prints_dimensions(row: Row) -> bool:
+    return any(row.get(column, "").strip() for column in DIMENSIONS)
+
+
 def _model(row: Row) -> Table:
     """Lay the row's dimensions over the catalog's model; a sparse row's ffn is one expert's width."""
-    name = _resolve("models", row, "model")
-    base = entries("models")[name].values
+    name, base = _resolve("models", row, "model"), _base(row)
     told = (column for column in DIMENSIONS if not _is_assumed(row, column))
     changes: Table = {column: value for column in told if (value := _number(row, column)) is not None}
     changes["layers"] = _layers(row)
@@ -188,7 +203,12 @@ def _model(row: Row) -> Table:
 
 
 def _layers(row: Row) -> int:
-    """Count layers: as printed, else what the weights of a dense model leave beside its vocabulary, 12 h^2 each."""
+    """Count layers: as printed, else what the weights of a dense model leave beside its vocabulary, 12 h^2 each.
+
+    A row that prints no dimensions at all has those of the catalog's model.
+    """
+    if not _prints_dimensions(row):
+        return int(_base(row)["layers"])
     printed, hidden, ffn, params = (_number(row, name) for name in ("layers", "hidden", "ffn", "params_b"))
     if printed is not None or not (hidden and params and ffn == 4 * hidden) or _number(row, "experts"):
         return printed if printed is not None else _needed(row, "layers")
@@ -281,9 +301,9 @@ def _says(text: str, word: str) -> bool:
 
 
 def _expert_ranks(row: Row, table: Table) -> Table:
-    """Where only the dispatcher between expert ranks is named, experts are spread over all ranks that can hold them."""
-    experts, gpus = _number(row, "experts") or 0, _needed(row, "n_gpus")
-    named = re.search(r"deepep|hybridep", row.get("framework", "").lower())
+    """Where only the dispatcher between expert ranks is named, or no degree, all ranks that can hold experts do."""
+    experts, gpus = _experts(row), _needed(row, "n_gpus")
+    named = re.search(r"deepep|hybridep", row.get("framework", "").lower()) or not table
     if "ep" in table or not named or not experts or table.get("tp", 1) * table.get("pp", 1) * table.get("cp", 1) > 1:
         return {}
     return {"ep": gcd(experts, gpus)}
@@ -322,15 +342,15 @@ def _sharding(row: Row) -> Table:
     return {"zero": int(words["zero"]), **({"shard_size": int(words["shard"])} if "shard" in words else {})}
 
 
-def _training(row: Row, framework: str) -> Table:
+def _training(row: Row, framework: str, gpu: str) -> Table:
     table: Table = {
         "seq_length": _needed(row, "seq"),
         "global_batch_size": global_batch(row),
         "micro_batch_size": _number(row, "mbs") or 1,
         "precision": _precision(row),
-        **_recompute(row),
+        **(_recompute(row) if row.get("recompute", "").strip() else _usual_recompute(row, framework, gpu)),
     }
-    drops = entries("frameworks")[framework].values.get("drops_tokens", False) and _number(row, "experts")
+    drops = entries("frameworks")[framework].values.get("drops_tokens", False) and _experts(row)
     if drops or "tokendrop" in row.get("model", "").lower():
         table["capacity_factor"] = 1.0
     lora = aliases()["lora"]
@@ -346,6 +366,13 @@ def _precision(row: Row) -> str:
     if "fp8" in words:
         return "fp8"
     return next((word for word in words if word in PRECISIONS), "bf16")
+
+
+def _usual_recompute(row: Row, framework: str, gpu: str) -> Table:
+    """Return what the recipe of a sparse model recomputes, where it says so."""
+    words = recipe(row, framework, gpu) if _experts(row) else ()
+    said = next((word.removeprefix("recompute=") for word in words if word.startswith("recompute=")), "")
+    return {"recompute": "selective", "recompute_modules": said.split(",")} if said else {"recompute": "none"}
 
 
 def _recompute(row: Row) -> Table:

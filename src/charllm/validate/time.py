@@ -66,7 +66,7 @@ def resolve_row(row: Row) -> RunSpec:
         request = merge(request, {"training": {"document_tokens": DOCUMENT_TOKENS}})
     if not row.get("mbs", "").strip():
         request = _largest_microbatch(request)
-    if row.get("recompute", "").strip():
+    if row.get("recompute", "").strip() or request["training"]["recompute"] != "none":
         return resolve_run(request)
     default = framework.get("default_recompute", "")
     if default in RECOMPUTES:

@@ -1,4 +1,4 @@
-"""One transformer layer, of each kind a model has."""
+"""One layer, of each kind a model has."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -7,6 +7,7 @@ from charllm.spec.model import Model
 from charllm.workload.attention import attention
 from charllm.workload.cut import Cut
 from charllm.workload.feedforward import feedforward
+from charllm.workload.mamba import mamba
 from charllm.workload.moe import moe
 from charllm.workload.norm import norm, residual
 from charllm.workload.op import Module
@@ -17,11 +18,15 @@ class LayerKind(NamedTuple):
 
     sparse: bool
     window: int
+    part: str = ""
+    """The one part it is in a hybrid, as a letter of the pattern; empty: attention, then feed-forward."""
 
 
 @lru_cache(maxsize=256)
 def layer_kinds(model: Model) -> tuple[LayerKind, ...]:
     """List the kind of each layer: the first ones may be dense, and one in n may attend to everything."""
+    if model.pattern:
+        return _parts(model.pattern)
     return tuple(
         LayerKind(
             sparse=model.experts > 0 and index >= model.dense_layers,
@@ -31,9 +36,20 @@ def layer_kinds(model: Model) -> tuple[LayerKind, ...]:
     )
 
 
+def mtp_kinds(model: Model) -> tuple[LayerKind, ...]:
+    """List the kinds of layer that one multi-token-prediction layer is made of."""
+    return _parts(model.mtp_pattern) or layer_kinds(model)[-1:]
+
+
+def _parts(pattern: str) -> tuple[LayerKind, ...]:
+    return tuple(LayerKind(sparse=letter == "E", window=0, part=letter) for letter in pattern)
+
+
 def layer(cut: Cut, kind: LayerKind) -> tuple[Module, ...]:
-    """Describe one layer: norm, attention, residual, norm, feed-forward, residual."""
+    """Describe one layer: norm, attention, residual, norm, feed-forward, residual; a hybrid's has one of the two."""
     model = cut.model
+    if kind.part:
+        return _single(cut, kind.part)
     stream = cut.shard_tokens * model.hidden
     parallel_blocks = model.norms_per_layer == 1
     modules = [norm(cut, "attention norm", stream, model.hidden), *attention(cut, kind.window)]
@@ -46,3 +62,16 @@ def layer(cut: Cut, kind: LayerKind) -> tuple[Module, ...]:
         modules.append(norm(cut, "mlp post norm", stream, model.hidden))
     modules.append(residual(cut, "mlp residual"))
     return tuple(modules)
+
+
+def _single(cut: Cut, part: str) -> tuple[Module, ...]:
+    """Describe a layer of a hybrid."""
+    name = {"M": "mamba", "*": "attention"}.get(part, "mlp")
+    before = norm(cut, f"{name} norm", cut.shard_tokens * cut.model.hidden, cut.model.hidden)
+    if part == "M":
+        modules = mamba(cut)
+    elif part == "*":
+        modules = attention(cut, 0)
+    else:
+        modules = moe(cut) if part == "E" else feedforward(cut, cut.model.ffn)
+    return (before, *modules, residual(cut, f"{name} residual"))

@@ -5,7 +5,8 @@ from dataclasses import replace
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.run import RunSpec
 from charllm.workload.cut import PLAIN, Cut, cut_model
-from charllm.workload.layer import layer, layer_kinds
+from charllm.workload.layer import layer, layer_kinds, mtp_kinds
+from charllm.workload.mamba import scan_flop
 from charllm.workload.op import Module, Op
 from charllm.workload.vocabulary import embedding, head, mtp_entry
 
@@ -25,7 +26,7 @@ def model_flop(run: RunSpec) -> float:
     """Return the FLOPs of a step by the model's own definition.
 
     Forward and backward of every weight and of causal-half attention, nothing recomputed, nothing padded; a frozen
-    weight has no gradient of its own. Attention's backward counts as twice its forward.
+    weight has no gradient of its own. The backward of attention and of Mamba's scan counts as twice the forward.
     """
     training = replace(
         run.training,
@@ -45,7 +46,8 @@ def _modules(cut: Cut) -> list[tuple[Module, int]]:
     counted = [(module, kinds.count(kind)) for kind in dict.fromkeys(kinds) for module in layer(cut, kind)]
     counted += [(module, 1) for module in (*embedding(cut), *head(cut, owns_weight=True))]
     if model.mtp_layers:
-        extra = (*mtp_entry(cut), *layer(cut, kinds[-1]), *head(cut, owns_weight=True))
+        parts = (module for kind in mtp_kinds(model) for module in layer(cut, kind))
+        extra = (*mtp_entry(cut), *parts, *head(cut, owns_weight=True))
         counted += [(module, model.mtp_layers) for module in extra]
     return counted
 
@@ -56,7 +58,10 @@ def _module_flop(module: Module) -> float:
 
 
 def _needed_share(op: Op) -> float:
-    """Share of an op's arithmetic that is gradient: flash attention's backward runs the scores again."""
+    """Share of an op's arithmetic that is gradient: backward of attention and of a scan runs parts of forward again."""
+    if op.kind == "scan":
+        flop = scan_flop(op.shape)
+        return 2 * flop.forward / flop.backward
     if op.kind != "attention":
         return 1.0
     *_, qk, pv = op.shape

@@ -4,7 +4,7 @@ from math import ceil
 
 from charllm.workload.cut import Cut
 from charllm.workload.feedforward import activation, feedforward
-from charllm.workload.linear import quantise
+from charllm.workload.linear import linear, quantise
 from charllm.workload.op import Kept, Module, Op, collective, elementwise
 from charllm.workload.routing import skew
 
@@ -18,7 +18,8 @@ def moe(cut: Cut) -> tuple[Module, ...]:
     if cut.model.shared_ffn:
         # Without a cast copy, its input is the one that the router keeps.
         shared = feedforward(cut, cut.model.shared_ffn, "shared ", ("shared_experts", "moe"), input_kept=cut.cast)
-    return (*shared, _router(cut), _dispatch(cut), *_experts(cut), _combine(cut))
+    down, up = _latent(cut)
+    return (*shared, _router(cut), *down, _dispatch(cut), *_experts(cut), _combine(cut), *up)
 
 
 def expert_tokens(cut: Cut) -> int:
@@ -63,6 +64,28 @@ def _router(cut: Cut) -> Module:
     )
 
 
+def _expert_width(cut: Cut) -> int:
+    """Width of what is sent to experts: the model's, or the latent one."""
+    return cut.model.expert_latent or cut.model.hidden
+
+
+def _latent(cut: Cut) -> tuple[tuple[Module, ...], tuple[Module, ...]]:
+    """Describe the projections to the width experts work in and back, of each rank's own tokens.
+
+    Source: Nemotron 3 white paper (LatentMoE); Megatron-Core's MoELayer, fc1_latent_proj and fc2_latent_proj.
+    """
+    model, size = cut.model, cut.operand_bytes
+    if not model.expert_latent:
+        return (), ()
+    # Without a cast copy, the input is the one that the router keeps.
+    wide = Kept("latent input", cut.shard_tokens * model.hidden * size, ("layernorm", "moe"))
+    narrow = Kept("latent output", cut.shard_tokens * model.expert_latent * size, ("moe",))
+    kept = (wide,) if cut.cast else ()
+    down = linear(cut, "latent down", model.hidden, model.expert_latent, input_kept=kept, recomputed_by=("moe",))
+    up = linear(cut, "latent up", model.expert_latent, model.hidden, input_kept=(narrow,), recomputed_by=("moe",))
+    return (down,), (up,)
+
+
 def _copies(cut: Cut) -> float:
     """Token copies this rank sends out to experts."""
     factor = cut.training.capacity_factor
@@ -71,7 +94,7 @@ def _copies(cut: Cut) -> float:
 
 def _dispatch(cut: Cut) -> Module:
     """Sort tokens by expert, send them to their ranks, gather them over etp."""
-    width = cut.model.hidden * cut.element_bytes
+    width = _expert_width(cut) * cut.element_bytes
     sent, received = _copies(cut) * width, expert_tokens(cut) * width
     exchange = collective("all_to_all", "ep", sent, cut.ep)
     permute = elementwise("permute", cut.shard_tokens * width + sent, sent + received, "permute")
@@ -97,7 +120,7 @@ def _dispatch(cut: Cut) -> Module:
 
 def _combine(cut: Cut) -> Module:
     """Bring expert outputs home, weigh them by the router's probabilities and add them up."""
-    width = cut.model.hidden * cut.element_bytes
+    width = _expert_width(cut) * cut.element_bytes
     sent, received = _copies(cut) * width, expert_tokens(cut) * width
     exchange = collective("all_to_all", "ep", sent, cut.ep)
     forward = (
@@ -125,8 +148,8 @@ def _experts(cut: Cut) -> tuple[Module, ...]:
     model = cut.model
     width = model.expert_ffn // cut.etp
     tokens = expert_tokens(cut)
-    fc1 = _expert_linear(cut, "expert fc1", model.hidden, width * (2 if model.gated else 1), ("moe",))
-    fc2 = _expert_linear(cut, "expert fc2", width, model.hidden, ("moe", "moe_act"))
+    fc1 = _expert_linear(cut, "expert fc1", _expert_width(cut), width * (2 if model.gated else 1), ("moe",))
+    fc2 = _expert_linear(cut, "expert fc2", width, _expert_width(cut), ("moe", "moe_act"))
     act = activation(cut, "expert activation", tokens * width, ("moe",), ("moe", "moe_act"))
     return _fused(fc1, act, fc2) if cut.framework.fused_experts and cut.cast else (fc1, act, fc2)
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from charllm.spec.model import Model
 from charllm.workload.cut import Cut, whole_cut
-from charllm.workload.layer import layer, layer_kinds
+from charllm.workload.layer import layer, layer_kinds, mtp_kinds
 from charllm.workload.op import Module
 from charllm.workload.vocabulary import embedding, head, mtp_entry
 
@@ -43,7 +43,8 @@ def parameter_table(model: Model) -> list[ParameterRow]:
     for module in head(cut, owns_weight=not model.tied_embeddings):
         _add(rows, cut, module, 1)
     if model.mtp_layers:
-        modules = (*mtp_entry(cut), *layer(cut, kinds[-1]), head(cut, owns_weight=False)[0])
+        parts = (module for kind in mtp_kinds(model) for module in layer(cut, kind))
+        modules = (*mtp_entry(cut), *parts, head(cut, owns_weight=False)[0])
         each = sum(module.weights for module in modules)
         rows["multi-token prediction"] = ParameterRow("multi-token prediction", each, model.mtp_layers, 0.0)
     return [row for row in rows.values() if row.total]

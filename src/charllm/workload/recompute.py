@@ -5,6 +5,9 @@ from typing import NamedTuple
 from charllm.workload.cut import Cut
 from charllm.workload.op import MATRIX_KINDS, Module, Op
 
+LAST_PRODUCTS = ("fc2", "proj", "mamba out", "latent up")
+"""Products that may end a layer."""
+
 
 class Replay(NamedTuple):
     """What recomputation makes of a layer: what is still kept, and the ops that run twice."""
@@ -42,8 +45,8 @@ def _full(cut: Cut, modules: tuple[Module, ...]) -> Replay:
     (torch.utils.checkpoint, `set_checkpoint_early_stop`), XLA never.
     """
     layer_input = cut.shard_tokens * cut.model.hidden * cut.element_bytes
-    ends_at_product = modules[-2].name == "fc2" and not modules[-1].kept
-    needless = {"all": False, "saved": ends_at_product, "needed": modules[-2].name == "fc2"}
+    ends_at_product = modules[-2].name in LAST_PRODUCTS
+    needless = {"all": False, "saved": ends_at_product and not modules[-1].kept, "needed": ends_at_product}
     again = modules[:-2] if needless[cut.framework.full_recompute] else modules
     return Replay(layer_input, tuple(op for module in again for op in module.forward))
 

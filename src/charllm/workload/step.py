@@ -7,10 +7,13 @@ from typing import NamedTuple
 
 from charllm.spec.run import RunSpec
 from charllm.workload.cut import Cut, cut_run
-from charllm.workload.layer import LayerKind, layer, layer_kinds
+from charllm.workload.layer import LayerKind, layer, layer_kinds, mtp_kinds
 from charllm.workload.op import Module, Op, collective
 from charllm.workload.recompute import Replay, policy_of, replay
 from charllm.workload.vocabulary import embedding, head, mtp_entry
+
+PART_NAMES = {"M": "mamba layer", "*": "attention layer", "-": "feed-forward layer", "E": "expert layer"}
+"""Letter of a hybrid's pattern: what its block is called."""
 
 
 class Weights(NamedTuple):
@@ -107,7 +110,8 @@ def build_step(run: RunSpec) -> Step:
     """Describe what every stage of a run executes."""
     cut = cut_run(run)
     kinds = layer_kinds(run.model)
-    layers = {kind: _layer_pair(cut, kind) for kind in dict.fromkeys(kinds)}
+    predicting = mtp_kinds(run.model) if run.model.mtp_layers else ()
+    layers = {kind: _layer_pair(cut, kind) for kind in dict.fromkeys((*kinds, *predicting))}
     opening, closing = _ends(run, cut, layers)
     chunks: list[Chunk] = []
     seen: dict[object, tuple[Block, ...]] = {}
@@ -133,7 +137,8 @@ class _LayerPair(NamedTuple):
 
 
 def _layer_pair(cut: Cut, kind: LayerKind) -> _LayerPair:
-    name = ("sparse layer" if kind.sparse else "dense layer") + (" windowed" if kind.window else "")
+    name = PART_NAMES.get(kind.part) or ("sparse layer" if kind.sparse else "dense layer")
+    name += " windowed" if kind.window else ""
     modules = layer(cut, kind)
     plain = make_block(name, modules, 1, replay(cut, modules, "none"), narrow=True)
     policy = policy_of(cut)
@@ -160,7 +165,10 @@ def _ends(run: RunSpec, cut: Cut, layers: dict[LayerKind, _LayerPair]) -> tuple[
         repeats = run.model.mtp_layers
         closing += [
             _end(cut, "mtp entry", mtp_entry(cut), repeats),
-            layers[layer_kinds(run.model)[-1]].recomputed._replace(name="mtp layer", repeats=repeats),
+            *(
+                layers[kind].recomputed._replace(name=f"mtp {kind.part or 'layer'}", repeats=repeats)
+                for kind in mtp_kinds(run.model)
+            ),
             _end(cut, "mtp head", head(cut, owns_weight=False), repeats),
         ]
     return ((_end(cut, "embedding", opening),) if opening else ()), tuple(closing)

@@ -88,6 +88,8 @@ def shrunk(model: Model) -> Model:
     if model.experts:
         small.update(experts=4, topk=min(2, model.topk), expert_ffn=12, dense_layers=min(1, model.dense_layers))
         small.update(shared_ffn=8 if model.shared_ffn else 0)
+    if model.pattern:
+        small.update(pattern="ME" if model.experts else "M-")
     window = 4 if model.window else 0
     return replace(model, **small, window=window, full_attention_every=2 if model.full_attention_every > 1 else 1)
 
@@ -99,10 +101,10 @@ FAMILIES = {repr(replace(shrunk(resolve_model(name)), name="", stated_params=Non
 @pytest.mark.parametrize("name", sorted(FAMILIES.values()))
 def test_every_family_of_the_catalog_is_built_as_it_is_counted_or_refused(name: str) -> None:
     model = shrunk(resolve_model(name))
-    if model.attention_sinks or model.mtp_layers:
-        with pytest.raises(SpecError, match=r"attention_sinks|mtp_layers"):
+    if model.attention_sinks or model.mtp_layers or model.pattern:
+        with pytest.raises(SpecError, match=r"attention_sinks|mtp_layers|pattern"):
             build(model)
-        model = replace(model, attention_sinks=False, mtp_layers=0)
+        model = replace(model, attention_sinks=False, mtp_layers=0, pattern="", mtp_pattern="", expert_latent=0)
     network = build(model)
     assert parameters(network) == count_parameters(model)
     network(*batch(model)).backward()

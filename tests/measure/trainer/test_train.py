@@ -173,6 +173,8 @@ def test_a_file_of_tokens_is_trained_on(tmp_path: Path) -> None:
         ({"cluster": "h200x8", "parallelism": {"tp": 8}, "model": {"heads": 8, "kv_heads": 8}}, "parallelism"),
         ({"training": {"precision": "fp8"}}, "training.precision"),
         ({"model": {"attention_sinks": True}}, "model.attention_sinks"),
+        ({"model": {"layers": 2, "pattern": "*-"}}, "model.pattern"),
+        ({"model": {"experts": 4, "topk": 1, "expert_latent": 8}}, "model.expert_latent"),
     ],
 )
 def test_what_one_rank_cannot_train_is_refused(changes: dict[str, Any], field: str) -> None:

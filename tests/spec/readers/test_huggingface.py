@@ -1,11 +1,13 @@
 """What a Hugging Face config.json becomes."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from charllm.catalog.resolve import resolve_model
 from charllm.errors import SpecError
 from charllm.spec.fields import read
 from charllm.spec.model import Model, fill_model
@@ -147,6 +149,29 @@ NEMOTRON_340B: Config = {
     "vocab_size": 256000,
     "max_position_embeddings": 4096,
 }
+NEMOTRON_3_NANO: Config = {
+    "model_type": "nemotron_h",
+    "hidden_size": 2688,
+    "intermediate_size": 1856,
+    "num_hidden_layers": 52,
+    "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+    "num_attention_heads": 32,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "mlp_hidden_act": "relu2",
+    "mamba_num_heads": 64,
+    "mamba_head_dim": 64,
+    "ssm_state_size": 128,
+    "n_groups": 8,
+    "conv_kernel": 4,
+    "n_routed_experts": 128,
+    "num_experts_per_tok": 6,
+    "moe_intermediate_size": 1856,
+    "n_shared_experts": 1,
+    "moe_shared_expert_intermediate_size": 3712,
+    "vocab_size": 131072,
+    "max_position_embeddings": 262144,
+}
 SMALL: Config = {
     "hidden_size": 1024,
     "intermediate_size": 4096,
@@ -163,6 +188,7 @@ EXTRAS: dict[str, Config] = {
     "gpt2": GPT2,
     "mpt": MPT_7B,
     "bloom": BLOOM,
+    "nemotron_h": NEMOTRON_3_NANO,
     "opt": SMALL | {"intermediate_size": None, "ffn_dim": 4096, "num_key_value_heads": None},
 }
 
@@ -421,6 +447,34 @@ def test_an_unknown_type_is_answered_with_the_nearest() -> None:
     with pytest.raises(SpecError, match="did you mean mixtral") as caught:
         read_hf_config(SMALL | {"model_type": "mixtrall"}, "config.json")
     assert caught.value.field == "model.model_type"
+
+
+def test_a_hybrid_says_what_each_layer_is_in_letters_or_words() -> None:
+    changes = {"num_hidden_layers": 3, "hybrid_override_pattern": "ME*", "num_nextn_predict_layers": 1}
+    spelled = small("nemotron_h", **changes, mtp_hybrid_override_pattern="*E", moe_latent_size=512)
+    model = model_of(spelled)
+    assert (model.pattern, model.mtp_layers, model.mtp_pattern) == ("ME*", 1, "*E")
+    assert (model.expert_latent, model.shared_ffn, model.activation) == (512, 3712, "squared-relu")
+    words = {"layers_block_type": ["mamba", "moe", "attention"], "mtp_layers_block_type": ["attention", "moe"]}
+    assert model_of(spelled | words) == model
+
+
+def test_a_hybrid_is_the_catalogs() -> None:
+    known = resolve_model("nemotron3-nano-30b-a3b")
+    assert model_of(NEMOTRON_3_NANO) == replace(known, name="model", stated_params=None, stated_active_params=None)
+
+
+def test_a_hybrid_without_experts_is_dense() -> None:
+    model = model_of(small("nemotron_h", num_hidden_layers=3, hybrid_override_pattern="M-*"))
+    assert (model.experts, model.shared_ffn, model.ffn) == (0, 0, 1856)
+
+
+@pytest.mark.parametrize(
+    "change", [{"hybrid_override_pattern": 3}, {"layers_block_type": "M"}, {"layers_block_type": ["conv"]}]
+)
+def test_a_pattern_that_is_none_is_named(change: Config) -> None:
+    with pytest.raises(SpecError, match=next(iter(change))):
+        read_hf_config(small("nemotron_h", **change), "config.json")
 
 
 @pytest.mark.parametrize("model_type", HYBRIDS)

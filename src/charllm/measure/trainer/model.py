@@ -28,6 +28,10 @@ ROPE_BASE = 10_000.0
 
 def require_trainable(model: Model) -> None:
     """Refuse what this trainer does not build."""
+    if model.pattern:
+        raise SpecError("model.pattern", model.pattern, "empty: the trainer has no hybrids")
+    if model.expert_latent:
+        raise SpecError("model.expert_latent", model.expert_latent, "0: the trainer has no latent experts")
     if model.attention_sinks:
         raise SpecError("model.attention_sinks", True, "false: the trainer has no attention sinks")
     if model.mtp_layers:

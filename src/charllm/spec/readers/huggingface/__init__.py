@@ -63,7 +63,7 @@ def _find_family(config: Config) -> Family:
     if not isinstance(asked, str):
         raise SpecError("model.model_type", asked and shown(asked), f"required: {', '.join(FAMILIES)}")
     if asked in HYBRIDS:
-        possible = "a transformer: recurrent, state-space and linear-attention layers are not modelled"
+        possible = "a transformer or nemotron_h: other recurrent and linear-attention layers are not modelled"
         raise SpecError("model.model_type", asked, possible)
     if asked not in FAMILIES:
         raise unknown_name("model.model_type", asked[:MAX_TEXT], FAMILIES)

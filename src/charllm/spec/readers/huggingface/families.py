@@ -11,6 +11,7 @@ from charllm.spec.readers.huggingface.parts import (
     read_bigcode,
     read_experts,
     read_falcon,
+    read_hybrid,
     read_latent_attention,
     read_mpt,
     read_opt,
@@ -35,7 +36,6 @@ HYBRIDS = (
     "mamba",
     "mamba2",
     "minimax",
-    "nemotron_h",
     "plamo2",
     "qwen3_5",
     "qwen3_5_moe",
@@ -126,6 +126,9 @@ FAMILIES: dict[str, Family] = {
     "mixtral": Family(ROPE, (read_window, read_experts), SILU),
     "mpt": Family({**LAYERNORM, "tied_embeddings": True}, (read_mpt,), GELU, gated=False, ffn_over_hidden=4),
     "nemotron": Family(LAYERNORM, (read_biases,), {"hidden_act": "relu2"}, gated=False),
+    "nemotron_h": Family(
+        {**ROPE, "position": "none"}, (read_biases, read_hybrid), {"mlp_hidden_act": "relu2"}, gated=False
+    ),
     "olmo": Family(LAYERNORM, (read_biases,), SILU),
     "olmo2": Family(QWEN3, (read_biases,), SILU),
     "olmo3": Family(QWEN3, (read_biases, read_window), {**SILU, "sliding_window": 4096, "sliding_window_pattern": 4}),

@@ -29,11 +29,12 @@ KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 FFN = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 DROPOUT = ("resid_pdrop", "hidden_dropout", "residual_dropout", "dropout")
-ACTIVATION = ("hidden_activation", "hidden_act", "activation_function", "activation")
+ACTIVATION = ("hidden_activation", "hidden_act", "activation_function", "activation", "mlp_hidden_act")
 EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")
 TOPK = ("num_experts_per_tok", "experts_per_token")
 PATTERN = ("sliding_window_pattern", "_sliding_window_pattern")
 
+BLOCKS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
 WINDOWED = {"full_attention": False, "sliding_attention": True}
 
 
@@ -171,6 +172,41 @@ def read_latent_attention(config: Config) -> Table:
 def read_token_prediction(config: Config) -> Table:
     """Read the multi-token-prediction layers."""
     return {"mtp_layers": count_of(config, ("num_nextn_predict_layers",), otherwise=0)}
+
+
+def read_hybrid(config: Config) -> Table:
+    """Read Nemotron-H: which layers are Mamba-2, attention, feed-forward or experts, and their widths."""
+    pattern = _pattern(config, "hybrid_override_pattern", "layers_block_type")
+    table = {
+        "pattern": pattern,
+        "ssm_heads": count_of(config, ("mamba_num_heads",)),
+        "ssm_head_dim": count_of(config, ("mamba_head_dim",)),
+        "ssm_state": count_of(config, ("ssm_state_size",)),
+        "ssm_groups": count_of(config, ("n_groups",)),
+        "ssm_conv": count_of(config, ("conv_kernel",)),
+        **read_token_prediction(config),
+    }
+    if table["mtp_layers"]:
+        table["mtp_pattern"] = _pattern(config, "mtp_hybrid_override_pattern", "mtp_layers_block_type")
+    if "E" not in pattern:
+        return table
+    shared = count_of(config, ("n_shared_experts",), otherwise=1, high=MAX_ENTRIES)
+    width = count_of(config, ("moe_shared_expert_intermediate_size",), otherwise=0)
+    latent = count_of(config, ("moe_latent_size",), otherwise=0)
+    return {**table, **read_experts(config), "shared_ffn": shared * width, "expert_latent": latent}
+
+
+def _pattern(config: Config, text: str, words: str) -> str:
+    """Return a pattern of layers, spelled in letters or as a list of words."""
+    if words not in config:
+        name, letters = first_of(config, (text, words))
+        if not isinstance(letters, str):
+            raise SpecError(name, shown(letters), "a text with one letter for each layer")
+        return letters
+    listed = config[words]
+    if not isinstance(listed, list):
+        raise SpecError(f"model.{words}", shown(listed), "a list of words, one for each layer")
+    return "".join(read_choice(f"model.{words}", word, BLOCKS) for word in listed)
 
 
 def read_qk_norm(config: Config) -> Table:

@@ -32,8 +32,8 @@ from charllm.spec.training import RECOMPUTE_MODULES
 Table = dict[str, Any]
 
 REFUSED = {
-    "--hybrid-override-pattern": "a transformer: state-space layers are not modelled",
-    "--is-hybrid-model": "a transformer: state-space layers are not modelled",
+    "--hybrid-override-pattern": "a transformer: hybrids are read from a config.json",
+    "--is-hybrid-model": "a transformer: hybrids are read from a config.json",
     "--linear-attention-freq": "softmax attention in every layer",
     "--heterogeneous-layers-config-path": "layers of one shape",
     "--yaml-cfg": "arguments on the command line",

@@ -73,7 +73,7 @@ def read_nemo(text: str, path: str) -> dict[str, Any]:
     if not any(_find(document, (*PARALLEL, *BATCH), key)[1] is not None for key in MARKS):
         raise SpecError("--from", path, f"a NeMo training file, with model.{', model.'.join(MARKS)}")
     if find_value(document, "model.hybrid_override_pattern") is not None:
-        raise SpecError("model.hybrid_override_pattern", "given", "a transformer: state-space layers are not modelled")
+        raise SpecError("model.hybrid_override_pattern", "given", "a transformer: hybrids are read from a config.json")
     model = _model(document)
     request = {
         "framework": "nemo",

@@ -1,0 +1,76 @@
+"""Mamba-2's block: its products equal those of a plain chunked scan in torch; ranks share its heads."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from charllm.spec.model import Model
+from charllm.spec.parallelism import Parallelism
+from charllm.spec.training import Training
+from charllm.workload.cut import PLAIN, Cut, cut_model
+from charllm.workload.mamba import CHUNK, mamba, scan_flop
+from charllm.workload.model_flop import _module_flop
+from charllm.workload.recompute import kept_bytes
+from tests.workload.torch_reference import Mamba
+
+BATCH, SEQ = 2, 2 * CHUNK
+MODEL = Model(
+    name="hybrid", layers=2, pattern="M-", hidden=48, ffn=64, heads=4, kv_heads=2, head_dim=12, vocab=96,
+    ssm_heads=8, ssm_head_dim=16, ssm_state=32, ssm_groups=2,
+)  # fmt: skip
+
+
+def cut(model: Model = MODEL, **degrees: Any) -> Cut:
+    training = Training(seq_length=SEQ, global_batch_size=BATCH, micro_batch_size=BATCH)
+    return cut_model(model, training, PLAIN, Parallelism(**degrees))
+
+
+def test_the_products_are_those_of_a_plain_scan_but_for_the_causal_half() -> None:
+    block = Mamba(MODEL, CHUNK)
+    x = torch.randn(BATCH, SEQ, MODEL.hidden, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        out = block(x)
+        forward = counter.get_total_flops()
+        out.sum().backward()
+    modules = mamba(cut())
+    half = BATCH * SEQ * CHUNK * MODEL.ssm_heads * MODEL.ssm_head_dim
+    assert sum(op.flop for module in modules for op in module.forward) == forward - half
+    assert sum(_module_flop(module) for module in modules) == counter.get_total_flops() - 3 * half
+
+
+def test_the_weights_are_those_of_the_plain_block() -> None:
+    plain = sum(weight.numel() for weight in Mamba(MODEL, CHUNK).parameters())
+    assert sum(module.weights for module in mamba(cut())) == plain
+
+
+def test_backward_runs_parts_of_forward_again() -> None:
+    flop = scan_flop((4096, 64, 8, 64, 128))
+    assert 2 * flop.forward < flop.backward < 3 * flop.forward
+
+
+def test_ranks_share_heads_and_keep_their_share() -> None:
+    whole, shared = mamba(cut()), mamba(cut(tp=2, sp=True))
+    for one, part in zip(whole, shared, strict=True):
+        assert sum(op.flop for op in part.forward) == sum(op.flop for op in one.forward) / 2
+        assert part.weights == one.weights / 2
+    assert kept_bytes(shared) == kept_bytes(whole) / 2
+    assert any(op.group == "tp" for module in shared for op in module.forward)
+
+
+def test_ranks_that_share_a_sequence_exchange_it_for_channels() -> None:
+    exchanged = [op for module in mamba(cut(cp=2)) for op in module.forward if op.group == "cp"]
+    assert [op.kind for op in exchanged] == ["all_to_all", "all_to_all"]
+
+
+def test_frozen_weights_have_no_gradient_of_their_own() -> None:
+    training = Training(seq_length=SEQ, global_batch_size=BATCH, micro_batch_size=BATCH, lora_rank=4)
+    frozen = mamba(cut_model(MODEL, training, PLAIN, Parallelism()))
+    assert sum(module.weights for module in frozen) == 0
+    assert sum(module.frozen_weights for module in frozen) == sum(module.weights for module in mamba(cut()))
+
+
+def test_a_larger_state_costs_traffic_between_chunks() -> None:
+    small, large = (mamba(cut(replace(MODEL, ssm_state=state)))[2].forward[0] for state in (32, 64))
+    assert large.read_bytes + large.written_bytes > small.read_bytes + small.written_bytes

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from charllm.spec.framework import Framework
@@ -21,7 +20,7 @@ from charllm.workload.moe import moe
 from charllm.workload.op import MATRIX_KINDS, Module
 from charllm.workload.recompute import replay
 from charllm.workload.vocabulary import head
-from tests.workload.torch_reference import Attention, FeedForward, LatentAttention, Layer, Moe
+from tests.workload.torch_reference import Attention, Checkpointed, FeedForward, LatentAttention, Layer, Moe
 
 BATCH, SEQ = 2, 32
 DENSE = Model(
@@ -74,18 +73,6 @@ def torch_flop(block: nn.Module, width: int) -> tuple[float, float]:
         forward = counter.get_total_flops()
         out.sum().backward()
     return float(forward), float(counter.get_total_flops() - forward)
-
-
-class Checkpointed(nn.Module):
-    """A block that keeps only its input and runs again in backward."""
-
-    def __init__(self, block: nn.Module, *, reentrant: bool) -> None:
-        super().__init__()
-        self.block, self.reentrant = block, reentrant
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = checkpoint(self.block, x, use_reentrant=self.reentrant)
-        return out
 
 
 @pytest.mark.parametrize("model", [DENSE, GELU], ids=["gqa", "mha"])

@@ -161,6 +161,18 @@ class Layer(nn.Module):
         return out
 
 
+class Checkpointed(nn.Module):
+    """A block that keeps only its input and runs again in backward."""
+
+    def __init__(self, block: nn.Module, *, reentrant: bool) -> None:
+        super().__init__()
+        self.block, self.reentrant = block, reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = checkpoint(self.block, x, use_reentrant=self.reentrant)
+        return out
+
+
 class Transformer(nn.Module):
     def __init__(self, model: Model, *, fused: bool = True, recompute: bool = False) -> None:
         super().__init__()

@@ -242,3 +242,9 @@ def test_experts_are_spread_where_no_degree_is_printed() -> None:
     blank = dict.fromkeys(("tp", "pp", "cp", "ep", "dp"), "")
     assert run(**{**HYBRID, **blank, "n_gpus": "8"}).parallelism.ep == 8
     assert run(**blank, vpp="", gbs="512").parallelism.ep == 1
+
+
+def test_recipes_of_hybrids_in_four_bits_keep_their_last_layers_wide() -> None:
+    four_bits = {**HYBRID, "gpu": "GB200", "precision": "nvfp4", "gpus_per_node": "4"}
+    assert run(**four_bits).training.wide_layers == 8
+    assert run(**{**four_bits, "precision": "mxfp8"}).training.wide_layers == 0

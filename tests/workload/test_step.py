@@ -1,6 +1,9 @@
 from typing import Any
 
+import pytest
+
 from charllm.catalog.resolve import resolve_run
+from charllm.timeline.step_time import time_step
 from charllm.workload.layer import layer_kinds
 from charllm.workload.step import Step, build_step
 
@@ -67,3 +70,26 @@ def test_fused_experts_have_no_kernels_between_their_products() -> None:
     spared = {"expert activation", "expert activation backward", "expert fc1 grad cast", "expert fc2 cast"}
     assert kernels(False, "mxfp8") - kernels(True, "mxfp8") == spared
     assert kernels(False, "bf16") == kernels(True, "bf16")
+
+
+def narrow_step(precision: str, wide_layers: int) -> Step:
+    training = {"precision": precision, "wide_layers": wide_layers, "global_batch_size": 64}
+    return build_step(resolve_run({"model": "llama3-8b", "cluster": "b200x8", "training": training}))
+
+
+def test_the_last_layers_may_keep_their_products_in_16_bits() -> None:
+    blocks = [block for block in narrow_step("nvfp4", 5).stage_blocks(0) if block.name == "dense layer"]
+    formats = [{op.precision for module in block.modules for op in module.forward if op.flop} for block in blocks]
+    assert [block.repeats for block in blocks] == [27, 5]
+    assert "nvfp4" in formats[0]
+    assert formats[1] == {"bf16"}
+
+
+def test_wide_layers_take_as_long_as_in_16_bits() -> None:
+    none, some, all_wide = (time_step(narrow_step("nvfp4", count)).step_time_s for count in (0, 8, 32))
+    assert none < some < all_wide
+    assert all_wide == pytest.approx(time_step(narrow_step("bf16", 0)).step_time_s, rel=0.01)
+
+
+def test_nothing_stays_wide_where_nothing_is_narrow() -> None:
+    assert narrow_step("bf16", 8).chunks == narrow_step("bf16", 0).chunks

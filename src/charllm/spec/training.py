@@ -45,6 +45,7 @@ class Training:
         "Format gradients are reduced in, unless the framework's.", ("fp32", "bf16"), None
     )
     grouped_gemm: bool | None = flag("Experts in one grouped GEMM, or in a loop, unless the framework's.", None)
+    wide_layers: int = count("Last layers whose products stay in 16 bits where others are narrower.", 0, 4096, 0)
     capacity_factor: float | None = number(
         "Tokens an expert takes over its even share; none: dropless.", 0.1, 1000, None
     )

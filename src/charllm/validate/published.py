@@ -353,6 +353,8 @@ def _training(row: Row, framework: str, gpu: str) -> Table:
     drops = entries("frameworks")[framework].values.get("drops_tokens", False) and _experts(row)
     if drops or "tokendrop" in row.get("model", "").lower():
         table["capacity_factor"] = 1.0
+    if wide := _recipe_word(row, framework, gpu, "wide"):
+        table["wide_layers"] = round(float(wide) * _layers(row))
     lora = aliases()["lora"]
     rank = lora.get(spell(row.get("model", ""))) or lora.get(spell(row.get("framework", "")))
     if not rank:
@@ -370,9 +372,14 @@ def _precision(row: Row) -> str:
 
 def _usual_recompute(row: Row, framework: str, gpu: str) -> Table:
     """Return what the recipe of a sparse model recomputes, where it says so."""
-    words = recipe(row, framework, gpu) if _experts(row) else ()
-    said = next((word.removeprefix("recompute=") for word in words if word.startswith("recompute=")), "")
+    said = _recipe_word(row, framework, gpu, "recompute")
     return {"recompute": "selective", "recompute_modules": said.split(",")} if said else {"recompute": "none"}
+
+
+def _recipe_word(row: Row, framework: str, gpu: str, name: str) -> str:
+    """Return what the recipe of a sparse model says of one thing, or nothing."""
+    words = recipe(row, framework, gpu) if _experts(row) else ()
+    return next((word.removeprefix(f"{name}=") for word in words if word.startswith(f"{name}=")), "")
 
 
 def _recompute(row: Row) -> Table:

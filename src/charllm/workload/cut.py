@@ -1,6 +1,6 @@
 """What one rank sees of a microbatch: its share of tokens, heads and widths, and the formats it works in."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from charllm.spec.framework import Framework
 from charllm.spec.model import Model
@@ -99,3 +99,9 @@ def cut_model(model: Model, training: Training, framework: Framework, degrees: P
         vocab=model.vocab // tp if framework.composed else -(-model.vocab // vocab_step) * framework.vocab_multiple,
         precision=precision,
     )
+
+
+def in_16_bits(cut: Cut) -> Cut:
+    """Return the same share with products in bf16: heads, and layers that stay wide."""
+    training = replace(cut.training, precision="bf16")
+    return replace(cut, training=training, precision="bf16", operand_bytes=2.0, cast=False)

@@ -20,6 +20,8 @@ class LayerKind(NamedTuple):
     window: int
     part: str = ""
     """The one part it is in a hybrid, as a letter of the pattern; empty: attention, then feed-forward."""
+    wide: bool = False
+    """Whether its products stay in 16 bits where those of others are narrower."""
 
 
 @lru_cache(maxsize=256)

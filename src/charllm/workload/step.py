@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from charllm.spec.run import RunSpec
-from charllm.workload.cut import Cut, cut_run
+from charllm.workload.cut import Cut, cut_run, in_16_bits
 from charllm.workload.layer import LayerKind, layer, layer_kinds, mtp_kinds
 from charllm.workload.op import Module, Op, collective
 from charllm.workload.recompute import Replay, policy_of, replay
@@ -109,7 +109,7 @@ class Step:
 def build_step(run: RunSpec) -> Step:
     """Describe what every stage of a run executes."""
     cut = cut_run(run)
-    kinds = layer_kinds(run.model)
+    kinds = _widened(layer_kinds(run.model), run.training.wide_layers if cut.cast else 0)
     predicting = mtp_kinds(run.model) if run.model.mtp_layers else ()
     layers = {kind: _layer_pair(cut, kind) for kind in dict.fromkeys((*kinds, *predicting))}
     opening, closing = _ends(run, cut, layers)
@@ -129,6 +129,12 @@ def build_step(run: RunSpec) -> Step:
     return Step(run, cut, tuple(chunks))
 
 
+def _widened(kinds: tuple[LayerKind, ...], count: int) -> tuple[LayerKind, ...]:
+    """Let the last layers keep their products in 16 bits."""
+    narrow = max(0, len(kinds) - count)
+    return (*kinds[:narrow], *(kind._replace(wide=True) for kind in kinds[narrow:]))
+
+
 class _LayerPair(NamedTuple):
     """One layer as it is, and as recomputation makes it."""
 
@@ -139,8 +145,9 @@ class _LayerPair(NamedTuple):
 def _layer_pair(cut: Cut, kind: LayerKind) -> _LayerPair:
     name = PART_NAMES.get(kind.part) or ("sparse layer" if kind.sparse else "dense layer")
     name += " windowed" if kind.window else ""
+    cut = in_16_bits(cut) if kind.wide else cut
     modules = layer(cut, kind)
-    plain = make_block(name, modules, 1, replay(cut, modules, "none"), narrow=True)
+    plain = make_block(name, modules, 1, replay(cut, modules, "none"), narrow=not kind.wide)
     policy = policy_of(cut)
     return _LayerPair(plain, plain if policy == "none" else plain._replace(replay=replay(cut, modules, policy)))
 

@@ -1,8 +1,6 @@
 """The two ends of the model: embedding before the first layer; last norm, LM head and loss after the last."""
 
-from dataclasses import replace
-
-from charllm.workload.cut import Cut
+from charllm.workload.cut import Cut, in_16_bits
 from charllm.workload.linear import linear
 from charllm.workload.norm import norm
 from charllm.workload.op import Kept, Module, collective, elementwise
@@ -63,7 +61,7 @@ def head(cut: Cut, *, owns_weight: bool) -> tuple[Module, ...]:
     if not model.vocab:
         return tuple(modules)
     # Heads stay in 16 bits when the layers run in fp8.
-    head_cut = cut if not cut.cast else _in_bf16(cut)
+    head_cut = cut if not cut.cast else in_16_bits(cut)
     input_kept = (Kept("head input", elements * size),)
     lm_head = linear(head_cut, "lm head", model.hidden, cut.vocab * cut.tp, split="column", input_kept=input_kept)
     logits = Kept("logits", cut.tokens * cut.vocab * LOSS_BYTES[cut.framework.cross_entropy][0])
@@ -71,11 +69,6 @@ def head(cut: Cut, *, owns_weight: bool) -> tuple[Module, ...]:
     if not owns_weight:
         lm_head = lm_head._replace(weights=0.0, frozen_weights=0.0)
     return (*modules, lm_head, _loss(cut))
-
-
-def _in_bf16(cut: Cut) -> Cut:
-    training = replace(cut.training, precision="bf16")
-    return replace(cut, training=training, precision="bf16", operand_bytes=2.0, cast=False)
 
 
 def _loss(cut: Cut) -> Module:

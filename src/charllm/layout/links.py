@@ -71,22 +71,10 @@ def link_of(cluster: Cluster, domain: str) -> str:
     return "nvlink" if cluster.node.link_bandwidth_bytes_per_s or domain == "package" else "pcie"
 
 
-MOST_KNOWN = 1024
-_known: dict[tuple[int, int, str], tuple[Cluster, Parallelism, GroupLinks]] = {}
-"""Links by the identity of settings, which are kept so that it stays theirs: hashing their fields takes longer."""
-
-
 def group_links(run: RunSpec, group: str) -> GroupLinks:
     """Describe where the traffic of one kind of group goes in a run."""
     if not run.conditions.gpu_of_rank:
-        key = (id(run.cluster), id(run.parallelism), group)
-        found = _known.get(key)
-        if found is None:
-            links = _default_links(run.cluster, run.parallelism, group)
-            if len(_known) >= MOST_KNOWN:
-                _known.clear()
-            found = _known[key] = (run.cluster, run.parallelism, links)
-        return found[2]
+        return _default_links(run.cluster, run.parallelism, group)
     return _links(run.cluster, group, place_ranks(run)[cached_groups(run.parallelism, group)])
 
 

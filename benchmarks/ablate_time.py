@@ -20,18 +20,18 @@ from unittest.mock import patch
 import numpy as np
 
 import benchmarks.fit_time as fit_time
-import charllm.cost.algorithms as algorithms
+import charllm.network.algorithms as algorithms
 import charllm.timeline.step_time as step_time
 from benchmarks.fit_priors import PRIORS
 from benchmarks.fit_time import Floats
 from charllm.catalog.resolve import resolve_run
 from charllm.cost.calibration import CALIBRATION, Calibration
-from charllm.cost.protocols import PROTOCOLS
 from charllm.errors import CharllmError
+from charllm.evaluate.scores import describe_errors
+from charllm.evaluate.time import measured_step_s, resolve_row
+from charllm.network.protocols import PROTOCOLS
 from charllm.spec.run import RunSpec
 from charllm.timeline.passes import chunk_passes
-from charllm.validate.scores import describe_errors
-from charllm.validate.time import measured_step_s, resolve_row
 from charllm.workload.step import Step, build_step
 
 FOLDS = 3

@@ -27,12 +27,12 @@ from charllm.calibrate.ops import (
     take,
 )
 from charllm.calibrate.write import as_figures
-from charllm.clocks.steady import hold_window
+from charllm.evaluate.ops import CLASSES, bench_machine, classes_of
+from charllm.evaluate.ops_table import read_ops
+from charllm.gpu.steady import hold_window
 from charllm.report.tables import render_table
 from charllm.spec.hardware import Gpu
 from charllm.units import MICRO, NANO, PICO
-from charllm.validate.ops import CLASSES, bench_machine, classes_of
-from charllm.validate.ops_table import read_ops
 
 Floats = NDArray[np.float64]
 DEVICE = Path(__file__).parent / "device" / "h200"

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from charllm.catalog.resolve import resolve_run
-from charllm.simulate import simulate
+from charllm.simulate.predict import simulate
 from charllm.spec.request import merge
 
 Request = dict[str, Any]

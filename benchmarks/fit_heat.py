@@ -17,10 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.heat.network import POLE_NAMES, network, steady_temperature_c
-from charllm.report.tables import render_table
-from charllm.units import PICO, TERA
-from charllm.validate.heat import (
+from charllm.evaluate.heat import (
     assumed_traffic_bytes_per_s,
     centred_power_w,
     first_readings,
@@ -28,7 +25,10 @@ from charllm.validate.heat import (
     predict,
     score_heat,
 )
-from charllm.validate.heat_trace import Trace, read_trace
+from charllm.evaluate.heat_trace import Trace, read_trace
+from charllm.gpu.heat import POLE_NAMES, network, steady_temperature_c
+from charllm.report.tables import render_table
+from charllm.units import PICO, TERA
 
 Floats = NDArray[np.float64]
 DEVICE = Path(__file__).parent / "device" / "h200"

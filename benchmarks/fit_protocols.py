@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.cost.collectives import RING_SHAPES, SWITCH_GAIN
-from charllm.cost.protocols import PROTOCOLS
+from charllm.network.collectives import RING_SHAPES, SWITCH_GAIN
+from charllm.network.protocols import PROTOCOLS
 from charllm.units import GIGA, MIB
 
 Floats = NDArray[np.float64]

@@ -21,15 +21,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import charllm.cost.collectives as collectives
+import charllm.network.collectives as collectives
 import charllm.timeline.nic_sharing as nic_sharing
 import charllm.timeline.step_time as step_time
 from benchmarks.fit_priors import PRIORS
 from charllm.cost.calibration import CALIBRATION, Calibration
 from charllm.errors import CharllmError
+from charllm.evaluate.time import measured_step_s, resolve_row, row_class
 from charllm.layout.links import group_links
 from charllm.spec.run import RunSpec
-from charllm.validate.time import measured_step_s, resolve_row, row_class
 from charllm.workload.step import Step, build_step
 
 Floats = NDArray[np.float64]

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from charllm.catalog.resolve import resolve_cluster
-from charllm.clocks.governor import limits_of
-from charllm.power.board import standing_w, voltage
+from charllm.gpu.board import standing_w, voltage
+from charllm.gpu.governor import limits_of
 from charllm.report.tables import render_table
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import Conditions

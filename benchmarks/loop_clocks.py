@@ -18,12 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.errors import CharllmError
-from charllm.loop import play
-from charllm.loop.steady import build_machine, play_to_steady
+from charllm.evaluate.memory import read_rows
+from charllm.evaluate.scores import describe_errors
+from charllm.evaluate.time import measured_step_s, resolve_row, row_class
+from charllm.simulate import play
+from charllm.simulate.steady import build_machine, play_to_steady
 from charllm.timeline.step_time import time_step
-from charllm.validate.memory import read_rows
-from charllm.validate.scores import describe_errors
-from charllm.validate.time import measured_step_s, resolve_row, row_class
 from charllm.workload.step import build_step
 
 CATALOG = Path(__file__).parent.parent / "src" / "charllm" / "catalog" / "gpus"

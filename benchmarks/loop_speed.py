@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from charllm.catalog.resolve import resolve_run
-from charllm.simulate import predict
+from charllm.simulate.predict import predict
 from charllm.units import GIB, KIB
 
 GPT3: dict[str, Any] = {

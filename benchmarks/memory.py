@@ -10,10 +10,10 @@ from pathlib import Path
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError
+from charllm.evaluate.memory import measured_bytes, read_rows, score_memory, summarise
+from charllm.evaluate.published import Row, read_row
 from charllm.spec.run import RunSpec
 from charllm.units import GIB
-from charllm.validate.memory import measured_bytes, read_rows, score_memory, summarise
-from charllm.validate.published import Row, read_row
 from charllm.workload.memory import stage_memories
 from charllm.workload.step import build_step
 

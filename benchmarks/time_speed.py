@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from charllm.catalog.resolve import resolve_run
-from charllm.simulate import simulate
+from charllm.simulate.predict import simulate
 from charllm.spec.run import RunSpec
 from charllm.timeline.step_time import time_step
 from charllm.timeline.unfolded import play_unfolded

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.device.training_cases import LATER, TRAINING
 from charllm.catalog.resolve import resolve_run
-from charllm.simulate import predict
+from charllm.simulate.predict import predict
 from charllm.units import MEGA
 
 COLUMNS = ("name", "step_time_s", "power_mean_w", "power_peak_sensor_w", "clock_mean_mhz", "temperature_mean_c",

@@ -10,12 +10,12 @@ import argparse
 import time
 from pathlib import Path
 
+from charllm.gpu.shape import KernelShape
 from charllm.measure.bench.run import run_suite
 from charllm.measure.bench.suite import OpCase
 from charllm.measure.bench.table import tabulate, to_csv
 from charllm.measure.launch import sampling
 from charllm.measure.recording import read_recording
-from charllm.timeline.shape import KernelShape
 
 GEMMS = (
     ("gemm", 3072, 10240, 5120), ("gemm", 6144, 20480, 5120), ("gemm", 2048, 22016, 8192), ("gemm", 10240, 4096, 11008),

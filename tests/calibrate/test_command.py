@@ -9,7 +9,7 @@ from charllm.calibrate.write import write_file, written
 from charllm.catalog.resolve import resolve_cluster
 from charllm.cli import main
 from charllm.errors import SpecError
-from charllm.validate.ops import bench_machine
+from charllm.evaluate.ops import bench_machine
 
 DEVICE = Path(__file__).parent.parent.parent / "benchmarks" / "device" / "h200"
 

@@ -7,10 +7,10 @@ import pytest
 
 from charllm.calibrate.heat import check_trace, fit_heat
 from charllm.errors import SpecError
-from charllm.heat.network import network
-from charllm.validate.heat import predict
-from charllm.validate.heat_trace import Trace
-from charllm.validate.ops import bench_machine
+from charllm.evaluate.heat import predict
+from charllm.evaluate.heat_trace import Trace
+from charllm.evaluate.ops import bench_machine
+from charllm.gpu.heat import network
 
 
 def trace_of(power_w: np.ndarray, step_s: float = 0.1) -> Trace:

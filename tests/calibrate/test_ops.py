@@ -8,8 +8,8 @@ import pytest
 
 from charllm.calibrate.ops import Bench, apply, fit_identified, fit_ops, folds_by_shape, gather, predict
 from charllm.errors import SpecError
-from charllm.validate.ops import bench_machine, predict_ops
-from charllm.validate.ops_table import Measured, OpRow, read_ops
+from charllm.evaluate.ops import bench_machine, predict_ops
+from charllm.evaluate.ops_table import Measured, OpRow, read_ops
 
 READ = Path(__file__).parent.parent.parent / "benchmarks" / "device" / "h200" / "ops.csv"
 TRUTH = {

@@ -7,7 +7,7 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.catalog.tables import entries
 from charllm.result.result import all_finite
-from charllm.simulate import simulate
+from charllm.simulate.predict import simulate
 from charllm.spec.fields import rules
 from charllm.spec.framework import Framework
 from charllm.spec.model import ACTIVATIONS, ATTENTIONS, BIASES, NORMS, POSITIONS

@@ -5,9 +5,9 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.cost import price as module
 from charllm.cost.calibration import CALIBRATION
-from charllm.cost.collectives import price_collective
 from charllm.cost.kernels import price_kernel
 from charllm.cost.price import make_price
+from charllm.network.collectives import price_collective
 from charllm.workload.op import Op, elementwise, is_communication
 from charllm.workload.step import build_step
 from charllm.workload.totals import stage_ops

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from charllm.gpu.shape import KernelShape
 from charllm.measure.bench.run import MODES, read_runs, run_suite
 from charllm.measure.bench.suite import OpCase, full_suite
 from charllm.measure.bench.table import tabulate
@@ -24,7 +25,6 @@ from charllm.measure.quantities import BEATS, QUANTITIES
 from charllm.measure.recording import read_recording
 from charllm.measure.telemetry import open_source
 from charllm.measure.window import look
-from charllm.timeline.shape import KernelShape
 
 SMALL = {"gemm": (1, 512, 512, 512), "grouped_gemm": (4, 256, 512, 512), "attention": (1, 8, 2, 512, 128),
          "attention_backward": (1, 8, 2, 512, 128)}  # fmt: skip

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from charllm.catalog.resolve import resolve_run
-from charllm.simulate import simulate
+from charllm.simulate.predict import simulate
 
 HERE = Path(__file__).parent
 RUNS: dict[str, dict[str, Any]] = {

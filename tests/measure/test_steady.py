@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from charllm.gpu.sensor import Floats
 from charllm.measure.steady import (
     STEADY_K_PER_S,
     T_95,
@@ -15,7 +16,6 @@ from charllm.measure.steady import (
     noise_floor_fraction,
     settled_from,
 )
-from charllm.sensor import Floats
 from tests.measure.replayed import recording
 
 RATE_HZ, REFRESH_HZ = 100, 10

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from charllm.catalog.resolve import resolve_run
 from charllm.cost.calibration import CALIBRATION
-from charllm.cost.collectives import price_collective
 from charllm.errors import SpecError
+from charllm.network.collectives import price_collective
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.timeline.step_time import StepTime, time_step

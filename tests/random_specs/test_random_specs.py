@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.result.result import all_finite, to_json
-from charllm.simulate import simulate
+from charllm.simulate.predict import simulate
 from charllm.spec.run import RunSpec
 from tests.random_specs.strategies import requests
 

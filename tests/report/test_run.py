@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from charllm.advice import Gain, best_changes
+from charllm.analysis.advice import Gain, best_changes
 from charllm.catalog.resolve import resolve_run
 from charllm.report.run import describe, render_memory, render_run
 from charllm.report.time import (
@@ -15,7 +15,7 @@ from charllm.report.time import (
     render_waterfall,
     seconds_format,
 )
-from charllm.simulate import simulate
+from charllm.simulate.predict import simulate
 from charllm.timeline.step_time import time_step
 from charllm.workload.step import build_step
 

@@ -1,6 +1,6 @@
 from charllm.catalog.resolve import resolve_run
 from charllm.result.compare import compare_runs, flatten, spec_differences
-from charllm.simulate import simulate
+from charllm.simulate.predict import simulate
 
 FIRST, SECOND = (
     simulate(resolve_run({"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"tp": tp, "pp": 32 // tp}}))

@@ -6,7 +6,7 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.result.store import load_run, read_parquet, save_run, write_parquet
-from charllm.simulate import simulate
+from charllm.simulate.predict import simulate
 from charllm.workload.step import build_step
 from charllm.workload.table import tabulate_step
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from charllm.catalog.resolve import resolve_run
+from charllm.gpu.shape import KernelShape, check_shape, work
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.timeline.kernels import MAX_OPTIMIZER_ELEMENTS, kernel_items
-from charllm.timeline.shape import KernelShape, check_shape, work
 from charllm.workload.op import MATRIX_KINDS, Op, is_communication
 from charllm.workload.step import build_step
 from charllm.workload.totals import stage_ops

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from charllm.catalog.resolve import resolve_run
-from charllm.cost.sharing import shared_ends
+from charllm.network.sharing import shared_ends
 from charllm.spec.request import merge
 from charllm.timeline.engine import Events, Flows, play
 from charllm.timeline.host_race import kernel

@@ -5,7 +5,7 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.cost.calibration import CALIBRATION
-from charllm.simulate import simulate
+from charllm.simulate.predict import simulate
 from charllm.spec.request import merge
 from charllm.timeline.step_time import LABELS, StepTime, time_step
 from charllm.workload.step import build_step

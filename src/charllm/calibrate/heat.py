@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from charllm.calibrate.least_squares import Fit, Parameter, fit
 from charllm.calibrate.ops import bounds_of
 from charllm.errors import SpecError
-from charllm.heat.network import network
+from charllm.evaluate.heat import predict
+from charllm.evaluate.heat_trace import Trace
+from charllm.gpu.heat import network
 from charllm.spec.hardware import Cluster
-from charllm.validate.heat import predict
-from charllm.validate.heat_trace import Trace
 
 Floats = NDArray[np.float64]
 

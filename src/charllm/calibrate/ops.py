@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from charllm.calibrate.least_squares import Fit, Parameter, fit
-from charllm.clocks.steady import board_w, hold_window
 from charllm.errors import SpecError
-from charllm.heat.network import network
-from charllm.power.kernels import (
+from charllm.evaluate.ops import start_of, warm_c
+from charllm.evaluate.ops_table import OpRow
+from charllm.gpu.heat import network
+from charllm.gpu.kernels import (
     STREAMS,
     KernelEnergies,
     Shapes,
@@ -27,9 +28,8 @@ from charllm.power.kernels import (
     read_shapes,
     time_kernels,
 )
+from charllm.gpu.steady import board_w, hold_window
 from charllm.spec.hardware import Cluster, Gpu
-from charllm.validate.ops import start_of, warm_c
-from charllm.validate.ops_table import OpRow
 
 Floats = NDArray[np.float64]
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from charllm.calibrate.least_squares import Fit
+from charllm.evaluate.scores import describe_errors
 from charllm.report.tables import render_table
-from charllm.validate.scores import describe_errors
 
 Floats = NDArray[np.float64]
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.errors import SpecError
+from charllm.evaluate.heat_trace import Trace, read_trace
+from charllm.evaluate.ops_table import OpRow, read_ops
 from charllm.measure.recording import HEADER_FILE, read_recording
-from charllm.validate.heat_trace import Trace, read_trace
-from charllm.validate.ops_table import OpRow, read_ops
 
 OPS_FILE = "ops.csv"
 

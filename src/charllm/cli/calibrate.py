@@ -17,7 +17,7 @@ from charllm.calibrate.ops import errors_of, fit_identified, gather, held_out
 from charllm.calibrate.report import advice_for, describe_fit, render_fit
 from charllm.calibrate.runs import read_runs
 from charllm.calibrate.write import as_toml, write_file
-from charllm.validate.ops import bench_machine
+from charllm.evaluate.ops import bench_machine
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

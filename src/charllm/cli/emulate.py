@@ -64,8 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _predict(timeline: PlayTimeline, seconds_s: float) -> dict[str, float]:
     """Predict what one GPU of the timeline's kind will read, alone where such a one was measured."""
-    from charllm.loop.emulated import predict_played
-    from charllm.validate.ops import bench_machine
+    from charllm.evaluate.ops import bench_machine
+    from charllm.simulate.emulated import predict_played
 
     try:
         cluster = bench_machine(timeline.spec["cluster"]["node"]["gpu"]["name"])

@@ -6,16 +6,16 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from charllm.advice import best_changes
+from charllm.analysis.advice import best_changes
 from charllm.catalog.resolve import resolve_run
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.errors import DoesNotFit, SpecError
-from charllm.loop.signals import stage_series, tabulate_cluster, tabulate_signals
 from charllm.report.perfetto import Signals, trace_step
 from charllm.report.run import render_run
 from charllm.result.result import to_json
 from charllm.result.store import save_run, write_text
-from charllm.simulate import Simulation, predict
+from charllm.simulate.predict import Simulation, predict
+from charllm.simulate.signals import stage_series, tabulate_cluster, tabulate_signals
 from charllm.spec.request import merge
 from charllm.timeline.generate import generate_timeline
 from charllm.timeline.play import to_text

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 from charllm.cli.progress import track
 from charllm.errors import SpecError
+from charllm.evaluate.heat import score_heat
+from charllm.evaluate.heat_trace import read_trace
+from charllm.evaluate.memory import MemoryScore, Skipped, read_rows, score_memory, summarise
+from charllm.evaluate.ops import QUANTITIES, score_ops
+from charllm.evaluate.ops_table import read_ops
+from charllm.evaluate.scores import TimeScore, baseline_errors, describe_by, describe_errors, order_pairs
+from charllm.evaluate.time import Prediction, predict_rows
 from charllm.report.tables import render_table
-from charllm.validate.heat import score_heat
-from charllm.validate.heat_trace import read_trace
-from charllm.validate.memory import MemoryScore, Skipped, read_rows, score_memory, summarise
-from charllm.validate.ops import QUANTITIES, score_ops
-from charllm.validate.ops_table import read_ops
-from charllm.validate.scores import TimeScore, baseline_errors, describe_by, describe_errors, order_pairs
-from charllm.validate.time import Prediction, predict_rows
 
 
 class Scoring(NamedTuple):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from charllm.cost.protocols import PROTOCOLS, Protocol
+from charllm.network.protocols import PROTOCOLS, Protocol
 
 
 @dataclass(frozen=True, slots=True)

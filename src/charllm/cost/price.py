@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from charllm.cost.calibration import Calibration
-from charllm.cost.collectives import price_collective
 from charllm.cost.kernels import price_kernel
+from charllm.network.collectives import price_collective
 from charllm.spec.run import RunSpec
 from charllm.workload.op import Op, is_communication
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.sensor import Floats
+from charllm.gpu.sensor import Floats
 
 STEADY_K_PER_S = 0.05
 """A GPU whose temperature drifts slower than this counts as settled: 1 K in 20 s, the step of its sensor."""

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from charllm import __version__
+from charllm.gpu.sensor import HOPPER, Floats
 from charllm.measure.marks import Mark, Step, find_phases, find_steps
 from charllm.measure.recording import Recording
 from charllm.measure.steady import Interval, interval, noise_floor_fraction, settled_from
 from charllm.measure.window import CAUSES, Window, counted, highest, look
 from charllm.result.metrics import fill_metrics, missing
 from charllm.result.result import RunResult
-from charllm.sensor import HOPPER, Floats
 
 REASONS = {
     "power_peak_w": "the sensor shows 25 ms boxes; 1 ms means cannot be seen",

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.gpu.sensor import Estimate, Floats, find_steps, integrate_instant, shape_steps, without_resets
 from charllm.measure.quantities import COUNTERS, LIMITS
 from charllm.measure.recording import Recording, Series
-from charllm.sensor import Estimate, Floats, find_steps, integrate_instant, shape_steps, without_resets
 
 CAUSES = ("power", "thermal", "brake")
 GAP_S, GAP_FRACTION, GAP_BEATS = 1.0, 0.1, 2.0

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from charllm.cost.collectives import algorithms_taken
 from charllm.layout.links import group_links, nic_sharers
+from charllm.network.collectives import algorithms_taken
 from charllm.report.power import render_power
 from charllm.report.tables import render_table, shown_ends
 from charllm.report.time import PredictedGain, render_gains, render_time

@@ -7,7 +7,7 @@ from pathlib import Path
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, DoesNotFit, SpecError
 from charllm.result.store import save_run
-from charllm.simulate import simulate
+from charllm.simulate.predict import simulate
 from charllm.sweep.outcome import Outcome, from_line, summarise
 from charllm.sweep.study import Case, Study
 from charllm.workload.step import build_step

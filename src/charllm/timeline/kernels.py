@@ -1,8 +1,8 @@
 """Which real kernel stands for an op of the workload."""
 
+from charllm.gpu.shape import BYTES_PER_ELEMENT
 from charllm.spec.run import RunSpec
 from charllm.timeline.play import Item
-from charllm.timeline.shape import BYTES_PER_ELEMENT
 from charllm.workload.op import Op
 
 MAX_OPTIMIZER_ELEMENTS = 1 << 28

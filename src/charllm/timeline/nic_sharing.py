@@ -10,9 +10,9 @@ Ignores: gathered weights, which a pass needs before it ends and sends; schedule
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.cost.sharing import shared_ends
 from charllm.layout.hops import stage_hops
 from charllm.layout.links import group_links
+from charllm.network.sharing import shared_ends
 from charllm.spec.run import RunSpec
 from charllm.timeline.passes import Pass
 from charllm.workload.step import Step

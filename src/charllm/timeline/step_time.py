@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.cost.calibration import CALIBRATION, Calibration
-from charllm.cost.collectives import price_collective, price_send
 from charllm.cost.kernels import price_kernel
 from charllm.layout.hops import stage_hops
+from charllm.network.collectives import price_collective, price_send
 from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.run import RunSpec
 from charllm.timeline.engine import Events, Floats, Flows, play

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from charllm.gpu.shape import KernelShape
 from charllm.measure.bench.run import MODES, RUNS_FILE, OpRun, read_runs, run_suite, shuffled
 from charllm.measure.bench.suite import OpCase, full_suite
-from charllm.timeline.shape import KernelShape
 
 GEMM = KernelShape("gemm", (1, 32, 32, 32))
 STEADY = OpCase("a", "steady", GEMM, 0.05)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from charllm.gpu.shape import KernelShape
 from charllm.measure.bench.run import OpRun
 from charllm.measure.bench.suite import OpCase
 from charllm.measure.bench.table import COLUMNS, tabulate, to_csv
 from charllm.measure.recording import Recording, read_recording
 from charllm.measure.window import look
-from charllm.timeline.shape import KernelShape
 from tests.measure.replays import CAPTURE, LOADED_S, make_replay
 
 GEMM = OpCase("gemm", "g", KernelShape("gemm", (1, 32, 48, 16)), 1.0)

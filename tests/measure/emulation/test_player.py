@@ -9,12 +9,12 @@ import torch
 
 from charllm import mark
 from charllm.errors import DoesNotFit, SpecError
+from charllm.gpu.shape import KernelShape
 from charllm.measure.emulation import player as player_module
 from charllm.measure.emulation.player import Player, require_playable
 from charllm.measure.marks import find_phases, find_steps, read_marks
 from charllm.timeline.generate import generate_timeline
 from charllm.timeline.play import Item, PlayTimeline, Segment
-from charllm.timeline.shape import KernelShape
 from tests.timeline.test_generate import GRIDS, small
 
 # Tensors this small only wait for each other on more threads.

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from charllm.errors import CharllmError
+from charllm.gpu.shape import DIMENSIONS, KernelShape
 from charllm.measure.kernels import device_code
 from charllm.measure.kernels.torch_kernels import KERNELS, OUTLIER_SCALE, WEIGHT_SCALE, make_kernel
-from charllm.timeline.shape import DIMENSIONS, KernelShape
 
 ATTENTION = (2, 4, 2, 16, 8)
 

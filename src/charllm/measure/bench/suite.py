@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from charllm.timeline.shape import KernelShape
+from charllm.gpu.shape import KernelShape
 from charllm.units import MILLI
 
 CAPPED_S, SHORT_S = 5.0, 2.0

@@ -4,11 +4,11 @@ import csv
 import io
 from typing import Any
 
+from charllm.gpu.shape import KernelShape, work
 from charllm.measure.bench.run import OpRun
 from charllm.measure.bench.suite import OpCase
 from charllm.measure.recording import Recording
 from charllm.measure.window import Window, look
-from charllm.timeline.shape import KernelShape, work
 from charllm.units import MEGA, TERA
 
 COLUMNS = (

@@ -8,10 +8,10 @@ import torch
 
 from charllm import mark
 from charllm.errors import DoesNotFit, SpecError, unknown_name
+from charllm.gpu.shape import KernelShape, check_shape
 from charllm.measure.kernels.device_code import make_limited_copy, make_spin
 from charllm.measure.kernels.torch_kernels import KERNELS, make_kernel
 from charllm.timeline.play import Item, PlayTimeline
-from charllm.timeline.shape import KernelShape, check_shape
 
 COPY_BYTES = 64 << 20
 QUEUED_ITEMS = 256

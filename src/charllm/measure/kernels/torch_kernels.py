@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from charllm.timeline.shape import KernelShape
+from charllm.gpu.shape import KernelShape
 
 Launch = Callable[[], Any]
 

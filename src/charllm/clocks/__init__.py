@@ -1,1 +1,0 @@
-"""Watts and degrees to hertz."""

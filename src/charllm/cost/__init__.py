@@ -1,1 +1,0 @@
-"""Seconds of every op: kernels at a clock, collectives on their links, launches on the host."""

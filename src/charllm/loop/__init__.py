@@ -1,1 +1,0 @@
-"""The closed loop: execution, power, heat and clocks of every GPU through a step."""

@@ -1,0 +1,1 @@
+"""Seconds of collectives and sends on the links between GPUs."""

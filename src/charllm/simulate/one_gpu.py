@@ -1,0 +1,155 @@
+"""One GPU that works through rows of slices alone: bursts of the bench, and emulated ranks.
+
+Kernels are linearised at the clock they are held at: t(f) = cycles / f + the rest, which is exact there and within a
+per cent some hundred MHz away.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from charllm.gpu.governor import limits_of
+from charllm.gpu.heat import Network, steady_state_k
+from charllm.gpu.kernels import energy_of_kernels, matrix_clock_hz, read_shapes, time_kernels
+from charllm.gpu.sensor import HOPPER, Sensor
+from charllm.gpu.shape import KernelShape
+from charllm.gpu.steady import hold_clocks
+from charllm.simulate import play
+from charllm.simulate.slices import BOARD_J, COLUMNS, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, POLL
+from charllm.simulate.steady import board_constants
+from charllm.spec.hardware import Gpu
+from charllm.spec.run import Conditions
+from charllm.timeline.engine import Floats
+
+WARM_C = 57.0
+"""Assumed: temperature at which kernels are linearised; leakage moves their clock by 0.1 % a degree."""
+
+
+def kernel_rows(shapes: Sequence[KernelShape], gpu: Gpu, mixed_clock_hz: float | None = None) -> Floats:
+    """Return one call of each kernel as a row of a slice, linearised at a clock, its own unless one is given."""
+    known = read_shapes(shapes, gpu)
+    held = hold_clocks(known, gpu, np.full(len(shapes), WARM_C)).clock_hz
+    clock = held if mixed_clock_hz is None else np.full(len(shapes), mixed_clock_hz)
+    times = time_kernels(known, gpu, clock)
+    energies = energy_of_kernels(known, gpu, times)
+    bound_s = times.clock_bound * times.running_s
+    products = known.where("gemm", "grouped_gemm")
+    rows = np.zeros((len(shapes), COLUMNS))
+    rows[:, MATRIX] = np.where(products, bound_s * matrix_clock_hz(known, gpu, clock), 0.0)
+    rows[:, OTHER] = np.where(products, 0.0, bound_s * clock)
+    rows[:, FIXED] = times.running_s - bound_s
+    rows[:, MATRIX_J], rows[:, CORE_J], rows[:, BOARD_J] = energies
+    return rows
+
+
+class Alone(NamedTuple):
+    """What one GPU did over a time."""
+
+    seconds_s: float
+    power_mean_w: float
+    power_peak_sensor_w: float
+    """Largest box."""
+    power_peak_shown_w: float
+    """Largest reading to be expected of a sensor that shows one box in four."""
+    clock_mean_hz: float
+    temperature_mean_c: float
+    temperature_peak_c: float
+    busy_s: float
+    series: Floats
+    """[box, (watts, degrees, hertz)]"""
+    box_s: float
+
+
+class Player:
+    """One GPU's state while it plays rows; made once for a run of them."""
+
+    def __init__(
+        self, gpu: Gpu, net: Network, inlet_c: float, conditions: Conditions | None = None, *, before_w: float = 120.0,
+        longest_s: float = 120.0, silicon: float = 1.0,
+    ) -> None:  # fmt: skip
+        self.limits = limits_of(gpu, conditions or Conditions())
+        self.box_s = self.limits.tick_s
+        rises = steady_state_k(np.full(net.slots, before_w), net)[0]
+        state = np.zeros((1, play.POLES + len(rises)))
+        state[0, play.CLOCK] = state[0, play.BRAKE_HZ] = self.limits.clock_max_hz
+        state[0, play.MEAN_W] = before_w
+        state[0, play.BOX_LEFT] = self.box_s
+        state[0, play.SILICON] = silicon
+        state[0, play.POLES :] = rises
+        state[0, play.AIR_C] = inlet_c
+        state[0, play.TEMPERATURE] = inlet_c + float(np.sum(rises))
+        boxes = int(longest_s / self.box_s) + 8
+        self.rig = play.Rig(
+            state, np.zeros((1, play.SUMS)), board_constants(gpu), self.limits,
+            np.ascontiguousarray(net.resistance_k_per_w[0]), np.exp(-self.box_s / net.time_s[0]),
+            np.zeros((1, boxes, 3)), np.zeros(boxes), np.ones(1),
+        )  # fmt: skip
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin to add up anew."""
+        self.rig.sums[:] = 0.0
+        self.rig.sums[0, play.COLD_C] = np.inf
+        self.began_s = self.time_s
+
+    def spend(self, rows: Iterable[Floats], least_s: float = 0.0) -> None:
+        """Work through rows in order."""
+        for row in rows:
+            play.spend(self.rig, 0, row, least_s)
+
+    def wait(self, seconds_s: float, polling_fraction: float = 0.0) -> None:
+        """Do nothing for a time, or poll on some multiprocessors."""
+        row = np.zeros(COLUMNS)
+        row[POLL] = polling_fraction
+        self.spend([row], seconds_s)
+
+    @property
+    def time_s(self) -> float:
+        """Its time so far."""
+        return float(self.rig.state[0, play.TIME])
+
+    def seen(self) -> Alone:
+        """Return what was added up since it was last cleared."""
+        sums, length_s = self.rig.sums[0], self.time_s - self.began_s
+        boxes = self.rig.series[0, int(self.began_s / self.box_s) : int(self.time_s / self.box_s)]
+        return Alone(
+            length_s,
+            float(sums[play.ENERGY] / length_s),
+            float(sums[play.SENSOR_W]),
+            shown_peak_w(boxes[:, 0], self.box_s),
+            float(sums[play.CLOCK_S] / length_s),
+            float(sums[play.HEAT_S] / length_s),
+            float(sums[play.HOT_C]),
+            float(sums[play.BUSY]),
+            boxes,
+            self.box_s,
+        )
+
+
+def shown_peak_w(boxes_w: Floats, box_s: float, sensor: Sensor = HOPPER) -> float:
+    """Return the largest reading to be expected: the mean over the phases that a sensor's refresh may have."""
+    apart = max(1, round(sensor.refresh_s / box_s))
+    phases = [boxes_w[phase::apart] for phase in range(apart)]
+    return float(np.mean([phase.max() for phase in phases if len(phase)])) if len(boxes_w) else float("nan")
+
+
+def play_burst(
+    shape: KernelShape, gpu: Gpu, net: Network, inlet_c: float, on_s: float, period_s: float, seconds_s: float,
+    silicon: float = 1.0,
+) -> tuple[Alone, float]:  # fmt: skip
+    """Run a kernel on and off as the bench does; returns what is seen and the seconds a call."""
+    row = kernel_rows([shape], gpu)[0]
+    player = Player(gpu, net, inlet_c, longest_s=seconds_s + 2 * period_s, silicon=silicon)
+    # The bench counts calls by the length of one after others, at the clock it is held at.
+    held_s = float(hold_clocks(read_shapes([shape], gpu), gpu, np.array([WARM_C]), silicon=silicon).seconds[0])
+    calls = max(1, round(on_s / held_s))
+    bursts, next_s, working_s = 0, 0.0, 0.0
+    while player.time_s < seconds_s:
+        began_s = player.time_s
+        player.spend([row] * calls)
+        working_s += player.time_s - began_s
+        bursts += 1
+        next_s = max(next_s + period_s, player.time_s)
+        player.wait(next_s - player.time_s)
+    return player.seen(), working_s / (bursts * calls)

@@ -1,0 +1,193 @@
+"""One step on every GPU, each at its clock of the moment: the inner part of the loop, as machine code.
+
+A GPU works through slices; every 25 ms a box of its power ends, warms its die and moves its clock.
+Where a collective ends a slice the members of its group wait for the last of them, polling. A pass waits for its input.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from charllm.gpu.governor import Limits, next_clock
+from charllm.jit import jit
+from charllm.simulate.slices import BOARD_J, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, OTHER, POLL, Slices
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+(CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ,
+ POLES) = range(13)  # fmt: skip
+"""State of a GPU: clock, mean power over a second, its time, what is left of the box and what it took, what
+holds the clock, die temperature, what lies under its fast poles, its power over the typical,
+joules of the box that warm the die, power of the box before, clock a brake leaves it; then the poles."""
+(ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS,
+ THERMAL_LOSS, BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY) = range(17)  # fmt: skip
+"""Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest
+degrees, degrees x time, seconds under each cause, clock lost to each x time, waits in groups and for input, seconds of
+work."""
+SUMS = 17
+TOTALS = (ENERGY, CLOCK_S, CLOCK2_S, *range(HEAT_S, SUMS))
+"""Sums that grow with time; the others are extremes."""
+(STATIC_W, CONTEXT_W, ACTIVE_W, LEAK, REFERENCE_C, SLOPE, REFERENCE_HZ, FLOOR, MAX_HZ, POLLING_W, OFF_DIE) = range(11)
+"""Constants of a board's power, as power/board.py has them, and which share of memory's power the die never feels."""
+SHORTEST_S = 1e-12
+
+
+class Rig(NamedTuple):
+    """GPUs at work: what they are, how they stand, and what is written down of them."""
+
+    state: Floats
+    """[gpu, state]"""
+    sums: Floats
+    """[gpu, sum]"""
+    board: Floats
+    limits: Limits
+    resistance: Floats
+    """[pole] of the die and what follows it fast."""
+    decay: Floats
+    """[pole] what a box leaves of a difference."""
+    series: Floats
+    """[gpu, box, (watts, degrees, hertz)] of the first GPUs."""
+    cluster: Floats
+    """[box] watts of all GPUs that the played ones stand for."""
+    weights: Floats
+    """[position] how many GPUs each played one stands for; the same in every stage."""
+
+
+@jit
+def spend(rig: Rig, gpu: int, row: Floats, least_s: float) -> None:
+    """Let one GPU do one slice, however often its clock moves meanwhile; `least_s` bounds its length from below."""
+    mine, total, board, limits = rig.state[gpu], rig.sums[gpu], rig.board, rig.limits
+    working = row[MATRIX] + row[OTHER] + row[BOARD_J] + row[CORE_J] + row[MATRIX_J] > 0
+    left = 1.0
+    while left > SHORTEST_S:
+        clock = mine[CLOCK]
+        matrix_clock = min(clock, limits.matrix_clock_hz)
+        length_s = max(row[MATRIX] / matrix_clock + row[OTHER] / clock + row[FIXED], row[HOST], least_s)
+        if length_s <= SHORTEST_S:
+            break
+        # The equation of power/board.py, written out for machine code; a test holds both together.
+        volts = max(board[FLOOR], 1 + board[SLOPE] * (clock - board[REFERENCE_HZ]))
+        matrix_volts = max(board[FLOOR], 1 + board[SLOPE] * (matrix_clock - board[REFERENCE_HZ]))
+        top_volts = max(board[FLOOR], 1 + board[SLOPE] * (board[MAX_HZ] - board[REFERENCE_HZ]))
+        level = clock / board[MAX_HZ] * (volts / top_volts) ** 2
+        standing = board[STATIC_W] + mine[SILICON] * board[LEAK] * (mine[TEMPERATURE] - board[REFERENCE_C])
+        standing += level * (board[CONTEXT_W] + row[POLL] * board[POLLING_W]) + (board[ACTIVE_W] if working else 0.0)
+        core = mine[SILICON] * (row[MATRIX_J] * matrix_volts**2 + row[CORE_J] * volts**2)
+        watts = standing + (core + row[BOARD_J]) / length_s
+        step_s = min(left * length_s, mine[BOX_LEFT])
+        left -= step_s / length_s
+        mine[TIME] += step_s
+        mine[BOX_LEFT] -= step_s
+        mine[BOX_J] += watts * step_s
+        mine[BOX_HEAT_J] += (watts - board[OFF_DIE] * row[BOARD_J] / length_s) * step_s
+        total[ENERGY] += watts * step_s
+        total[CLOCK_S] += clock * step_s
+        total[CLOCK2_S] += clock * clock * step_s
+        total[HEAT_S] += mine[TEMPERATURE] * step_s
+        total[PEAK_W] = max(total[PEAK_W], watts)
+        if working:
+            total[BUSY] += step_s
+        cause = int(mine[CAUSE])
+        if cause > 0:
+            total[POWER_S + cause - 1] += step_s
+            total[POWER_LOSS + cause - 1] += max(0.0, limits.clock_max_hz - clock) * step_s
+        if mine[BOX_LEFT] <= SHORTEST_S:
+            end_box(rig, gpu, standing)
+
+
+@jit
+def end_box(rig: Rig, gpu: int, standing_w: float) -> None:
+    """Close a box of power: warm the die, move the clock, write it down."""
+    mine, total, limits = rig.state[gpu], rig.sums[gpu], rig.limits
+    box_s = limits.tick_s
+    box_w, heat_w = mine[BOX_J] / box_s, mine[BOX_HEAT_J] / box_s
+    mine[BOX_J] = mine[BOX_HEAT_J] = 0.0
+    temperature = mine[AIR_C]
+    for pole in range(len(rig.resistance)):
+        target = heat_w * rig.resistance[pole]
+        mine[POLES + pole] = target + (mine[POLES + pole] - target) * rig.decay[pole]
+        temperature += mine[POLES + pole]
+    mine[TEMPERATURE] = temperature
+    total[HOT_C] = max(total[HOT_C], temperature)
+    total[COLD_C] = min(total[COLD_C], temperature)
+    total[SENSOR_W] = max(total[SENSOR_W], box_w)
+    mine[MEAN_W] += (box_w - mine[MEAN_W]) * (1 - np.exp(-box_s / limits.mean_s))
+    seen_w = (box_w + mine[LAST_W]) / 2
+    mine[LAST_W] = box_w
+    mine[CLOCK], cause = next_clock(limits, mine[CLOCK], seen_w, mine[MEAN_W], standing_w, temperature, mine[BRAKE_HZ])
+    mine[CAUSE] = cause
+    mine[BOX_LEFT] = box_s
+    box = int(mine[TIME] / box_s + 0.5) - 1
+    if 0 <= box < len(rig.cluster):
+        rig.cluster[box] += rig.weights[gpu % len(rig.weights)] * box_w
+        if gpu < len(rig.series):
+            rig.series[gpu, box, 0], rig.series[gpu, box, 1] = box_w, temperature
+            rig.series[gpu, box, 2] = mine[CLOCK]
+
+
+@jit
+def play_step(
+    rig: Rig, turns: Ints, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints, offsets: Ints,
+    tail: Floats,
+) -> float:  # fmt: skip
+    """Play one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions."""
+    state, positions = rig.state, len(rig.weights)
+    end = np.full((len(turns) + 1, positions), state[0, TIME])
+    waiting = np.zeros(slices.table.shape[1])
+    waiting[POLL] = tail[0, 0, POLL]
+    for turn in range(len(turns)):
+        base, program = turns[turn, 0] * positions, turns[turn, 1]
+        for at in range(positions):
+            wait = end[turns[turn, 2], at] + moved_s[turn] - state[base + at, TIME]
+            if wait > 0:
+                rig.sums[base + at, INPUT_WAIT] += wait
+                spend(rig, base + at, waiting, wait)
+        for span in range(slices.first[program], slices.first[program + 1]):
+            for _ in range(slices.spans[span, 2]):
+                for item in range(slices.spans[span, 0], slices.spans[span, 1]):
+                    for at in range(positions):
+                        spend(rig, base + at, slices.table[item], 0.0)
+                    if slices.meets[item]:
+                        meet(rig, slices.meets[item], members, offsets, base, waiting)
+        for at in range(positions):
+            end[turn, at] = state[base + at, TIME]
+            if sent_s[turn] > 0:
+                spend(rig, base + at, waiting, sent_s[turn])
+    return float(finish(rig, tail, waiting))
+
+
+@jit
+def meet(rig: Rig, mask: int, members: Ints, offsets: Ints, base: int, waiting: Floats) -> None:
+    """Let the members of each group that a slice's collectives join wait for the last of them."""
+    for group in range(len(offsets)):
+        if not mask >> group & 1:
+            continue
+        for row in range(offsets.shape[1] - 1):
+            own = members[group, offsets[group, row] : offsets[group, row + 1]]
+            if len(own) < 2:
+                continue
+            latest = 0.0
+            for at in own:
+                latest = max(latest, rig.state[base + at, TIME])
+            for at in own:
+                wait = latest - rig.state[base + at, TIME]
+                if wait > 0:
+                    rig.sums[base + at, GROUP_WAIT] += wait
+                    spend(rig, base + at, waiting, wait)
+
+
+@jit
+def finish(rig: Rig, tail: Floats, waiting: Floats) -> float:
+    """Wait for the last GPU, then exchange, update and end the step together: `tail[stage, part]` are slices."""
+    latest = 0.0
+    for gpu in range(len(rig.state)):
+        latest = max(latest, rig.state[gpu, TIME])
+    for gpu in range(len(rig.state)):
+        wait = latest - rig.state[gpu, TIME]
+        rig.sums[gpu, INPUT_WAIT] += wait
+        spend(rig, gpu, waiting, wait)
+        for part in range(tail.shape[1]):
+            spend(rig, gpu, tail[gpu // len(rig.weights), part], 0.0)
+    return float(rig.state[0, TIME])

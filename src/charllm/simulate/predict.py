@@ -1,0 +1,157 @@
+"""Predict a run without a GPU: the loop of execution, power, heat and clocks, on one screen."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from charllm.layout.grid import Grid
+from charllm.layout.placement import place_ranks
+from charllm.result.metrics import AXES, fill_metrics, missing
+from charllm.result.provenance import describe_provenance
+from charllm.result.result import RunResult
+from charllm.simulate.cold import play_from_cold
+from charllm.simulate.signals import close_times, gpu_signals, node_rows, power_metrics
+from charllm.simulate.steady import Machine, Played, build_machine, play_to_steady
+from charllm.spec.run import RunSpec, idle_requests
+from charllm.timeline.step_time import StepTime, time_step
+from charllm.workload.memory import StageMemory, first_rank, stage_memories
+from charllm.workload.misfit import explain_misfit, fits
+from charllm.workload.model_flop import model_flop, model_flop_utilization
+from charllm.workload.parameters import count_active_parameters, count_parameters
+from charllm.workload.step import Step, build_step
+from charllm.workload.totals import Traffic, count_traffic, executed_flop
+
+NOT_KNOWN = "not predicted for this run"
+
+
+class Simulation(NamedTuple):
+    """A predicted run, and what it was predicted from."""
+
+    result: RunResult
+    step: Step
+    timed: StepTime | None
+    """The step at the clocks it was played at; None where a run does not fit."""
+    machine: Machine | None
+    played: Played | None
+
+
+def simulate(run: RunSpec, *, ignore_memory: bool = False) -> RunResult:
+    """Return what a run needs, takes and draws; one that does not fit has no times unless that is ignored."""
+    return predict(run, ignore_memory=ignore_memory).result
+
+
+def predict(run: RunSpec, *, ignore_memory: bool = False) -> Simulation:
+    """Price a step, play it on every GPU at its clock of the moment, warm the GPUs up, and again until it repeats."""
+    step = build_step(run)
+    memories = stage_memories(step)
+    worst = max(memories, key=lambda memory: memory.total_bytes)
+    traffic = count_traffic(step)
+    metrics = fill_metrics(_needs(step, worst, traffic))
+    warnings = idle_requests(run)
+    timed = machine = played = None
+    if metrics["fits"] or ignore_memory:
+        priced = time_step(uncapped(step))
+        machine = build_machine(step, priced)
+        conditions = run.conditions
+        cold = conditions.steps is not None or conditions.seconds_s is not None
+        played = play_from_cold(machine, conditions.steps, conditions.seconds_s) if cold else play_to_steady(machine)
+        timed = close_times(machine, priced, played)
+        metrics.update(time_metrics(step, timed, traffic))
+        metrics.update(power_metrics(machine, played))
+        warnings += _heat_warnings(run, metrics)
+    if not metrics["fits"]:
+        warnings.append(explain_misfit(run, worst))
+    if missing(metrics):
+        warnings.append(f"{NOT_KNOWN}: {', '.join(missing(metrics))}")
+    result = RunResult(
+        origin="simulated",
+        spec=run.as_table(),
+        metrics=metrics,
+        gpus=_gpu_rows(run, memories, machine, played),
+        nodes=node_rows(machine, played) if machine and played else [{"node": n} for n in range(run.cluster.nodes)],
+        provenance=describe_provenance(run),
+        warnings=warnings,
+    )
+    return Simulation(result, step, timed, machine, played)
+
+
+def _heat_warnings(run: RunSpec, metrics: dict[str, Any]) -> list[str]:
+    """Say where heat goes beyond what boards were ever seen at."""
+    lost, margin_k = metrics["clock_loss_fraction"]["thermal"], metrics["margin_to_slowdown_k"]
+    if margin_k < 0:
+        limit_c = run.cluster.gpu.slowdown_temperature_c
+        return [
+            f"temperature: {-margin_k:.0f} K above the {limit_c:g} C at which clocks are cut; a real GPU may switch off"
+        ]
+    return ["temperature: clocks are lost to heat, how steeply is assumed: no board was read there"] if lost > 0 else []
+
+
+def uncapped(step: Step) -> Step:
+    """Return a step as its prices know it: at the clocks of delivered caps; the loop itself obeys those asked for."""
+    free = replace(step.run.conditions, power_cap_w=None, clock_cap_hz=None)
+    return replace(step, run=replace(step.run, conditions=free))
+
+
+def _needs(step: Step, worst: StageMemory, traffic: Traffic) -> dict[str, Any]:
+    """Return the metrics that need no clock."""
+    run = step.run
+    return {
+        "parameters": count_parameters(run.model, with_mtp=True),
+        "active_parameters": count_active_parameters(run.model),
+        "model_flop": model_flop(run),
+        "executed_flop": executed_flop(step),
+        "microbatches": run.microbatches,
+        "fits": fits(run, worst),
+        "memory_peak_bytes": worst.total_bytes,
+        "memory_breakdown_bytes": worst.by_kind(),
+        "memory_rank": first_rank(run, worst.stage),
+        "link_bytes": traffic.link_bytes,
+        "axis_bytes": traffic.axis_bytes,
+        "message_bytes_median": traffic.message_bytes_median,
+        "messages": traffic.messages,
+    }
+
+
+def time_metrics(step: Step, timed: StepTime, traffic: Traffic) -> dict[str, Any]:
+    """Return the metrics that follow from a step's time."""
+    run = step.run
+    seconds, gpus = timed.step_time_s, run.parallelism.world
+    return {
+        "step_time_s": seconds,
+        "tokens_per_s": run.tokens_per_step / seconds,
+        "tokens_per_s_per_gpu": run.tokens_per_step / seconds / gpus,
+        "mfu": model_flop_utilization(run, seconds),
+        "breakdown_s": timed.breakdown_s,
+        "hidden_communication_s": {axis: timed.hidden_s.get(axis, 0.0) for axis in AXES},
+        "link_utilization_fraction": _link_use(run, traffic, seconds),
+    }
+
+
+def _link_use(run: RunSpec, traffic: Traffic, seconds: float) -> dict[str, float | None]:
+    """Return what is sent over each kind of link over what it could carry in the step, one way."""
+    node, fabric, nodes = run.cluster.node, run.cluster.fabric, run.cluster.nodes
+    can_carry = {
+        "nvlink": node.link_bandwidth_bytes_per_s * node.gpus * nodes,
+        "pcie": node.pcie_bandwidth_bytes_per_s * node.gpus * nodes,
+        "nic": fabric.nic_bandwidth_bytes_per_s * fabric.nics_per_node * nodes,
+    }
+    return {link: traffic.link_bytes[link] / (rate * seconds) if rate else None for link, rate in can_carry.items()}
+
+
+def _gpu_rows(
+    run: RunSpec, memories: list[StageMemory], machine: Machine | None, played: Played | None
+) -> list[dict[str, Any]]:
+    """Describe every GPU: where it is, which stage it works on, what it needs, draws and shows."""
+    ranks = np.arange(run.parallelism.world)
+    stages, gpus = Grid(run.parallelism).stage(ranks), place_ranks(run)
+    needs = [memory.total_bytes for memory in memories]
+    per_node = run.cluster.node.gpus
+    signals = gpu_signals(machine, played) if machine and played else {}
+    columns = {name: column[gpus].tolist() for name, column in signals.items()}
+    rows = []
+    for place, (gpu, stage) in enumerate(zip(gpus.tolist(), stages.tolist(), strict=True)):
+        row = {"rank": place, "node": gpu // per_node, "slot": gpu % per_node, "stage": stage}
+        row["memory_peak_bytes"] = needs[stage]
+        rows.append({**row, **{name: column[place] for name, column in columns.items()}})
+    return rows

@@ -1,0 +1,177 @@
+"""Metrics of power, temperature and clock from a played step, per run, GPU and node; and the step's closed times."""
+
+from typing import Any
+
+import numpy as np
+
+from charllm.gpu.chassis import fan_power_w, node_power_w
+from charllm.gpu.governor import CAUSES
+from charllm.gpu.heat import network
+from charllm.layout.placement import place_ranks
+from charllm.simulate import play
+from charllm.simulate.steady import Machine, Played
+from charllm.timeline.engine import Floats
+from charllm.timeline.step_time import StepTime
+
+RAMP_S = 1.0
+"""A ramp is the change from one second to the next, as meters of a hall see it."""
+SWING_HZ = (0.1, 3.0)
+"""Band in which grids and generators care (arXiv:2508.14318)."""
+
+
+def power_metrics(machine: Machine, played: Played) -> dict[str, Any]:
+    """Return every metric of watts, degrees and hertz of one step."""
+    run, sums, step_s = machine.run, played.sums, played.step_time_s
+    weights = np.tile(machine.fold.weights, run.parallelism.pp)
+    gpu = run.cluster.gpu
+    power_w = sums[:, play.ENERGY] / step_s
+    energy_j = float(np.sum(weights * sums[:, play.ENERGY]))
+    clock = np.average(sums[:, play.CLOCK_S], weights=weights) / step_s
+    square = np.average(sums[:, play.CLOCK2_S], weights=weights) / step_s
+    by_node = power_w[machine.stand_ins].reshape(run.cluster.nodes, run.cluster.node.gpus)
+    degrees = (sums[:, play.HEAT_S] / step_s)[machine.stand_ins].reshape(by_node.shape)
+    asked_hz = machine.limits.clock_max_hz
+    return {
+        "power_mean_w": energy_j / step_s / run.parallelism.world,
+        "power_peak_w": float(sums[:, play.PEAK_W].max()),
+        "power_peak_sensor_w": float(sums[:, play.SENSOR_W].max()),
+        "energy_per_step_j": energy_j,
+        "tokens_per_j": run.tokens_per_step / energy_j,
+        "node_power_mean_w": float(np.mean(node_power_w(by_node, run.cluster.node, run.cluster.cooling))),
+        **cluster_metrics(machine, played),
+        "temperature_mean_c": float(np.mean(degrees)),
+        "temperature_peak_c": float(sums[:, play.HOT_C].max()),
+        "temperature_spread_node_k": float(np.max(degrees.max(axis=1) - degrees.min(axis=1))),
+        "temperature_swing_k": float(np.max(sums[:, play.HOT_C] - sums[:, play.COLD_C])),
+        "margin_to_slowdown_k": gpu.slowdown_temperature_c - float(sums[:, play.HOT_C].max()),
+        "clock_mean_hz": float(clock),
+        "clock_std_fraction": float(np.sqrt(max(0.0, square - clock**2)) / clock),
+        "throttled_time_fraction": {
+            cause: float(np.average(sums[:, play.POWER_S + place], weights=weights) / step_s)
+            for place, cause in enumerate(CAUSES)
+        },
+        "clock_loss_fraction": {
+            cause: float(np.average(sums[:, play.POWER_LOSS + place], weights=weights) / step_s / asked_hz)
+            for place, cause in enumerate(CAUSES)
+        },
+    }
+
+
+def cluster_metrics(machine: Machine, played: Played) -> dict[str, float | None]:
+    """Return the peak, the ramp and the swing of all nodes together."""
+    cluster, node = machine.run.cluster, machine.run.cluster.node
+    beside_w = cluster.nodes * (node.overhead_w + fan_power_w(node, cluster.cooling))
+    # The first boxes of a play belong partly to the step before.
+    power_w = played.cluster_w[1:-1] + beside_w
+    apart = round(RAMP_S / played.box_s)
+    if len(power_w) < apart + 2:
+        return {"cluster_power_peak_w": None, "cluster_power_ramp_w_per_s": None, "cluster_power_swing_w": None}
+    ramp = np.abs(power_w[apart:] - power_w[:-apart]) / RAMP_S
+    spectrum = np.abs(np.fft.rfft(power_w - power_w.mean())) / len(power_w)
+    hertz = np.fft.rfftfreq(len(power_w), played.box_s)
+    inside = (hertz >= SWING_HZ[0]) & (hertz <= SWING_HZ[1])
+    return {
+        "cluster_power_peak_w": float(power_w.max()),
+        "cluster_power_ramp_w_per_s": float(ramp.max()),
+        # Twice the amplitude of a sine of the same energy.
+        "cluster_power_swing_w": float(4 * np.sqrt(np.sum(spectrum[inside] ** 2))),
+    }
+
+
+def gpu_signals(machine: Machine, played: Played) -> dict[str, Floats]:
+    """Return per GPU of the cluster what its row of the result holds."""
+    sums, step_s = played.sums, played.step_time_s
+    asked_hz = machine.limits.clock_max_hz
+    columns = {
+        "power_mean_w": sums[:, play.ENERGY] / step_s,
+        "power_peak_w": sums[:, play.PEAK_W],
+        "power_peak_sensor_w": sums[:, play.SENSOR_W],
+        "temperature_mean_c": sums[:, play.HEAT_S] / step_s,
+        "temperature_peak_c": sums[:, play.HOT_C],
+        "clock_mean_hz": sums[:, play.CLOCK_S] / step_s,
+        "wait_for_group_s": sums[:, play.GROUP_WAIT],
+    }
+    for place, cause in enumerate(CAUSES):
+        columns[f"throttled_{cause}_fraction"] = sums[:, play.POWER_S + place] / step_s
+        columns[f"clock_loss_{cause}_fraction"] = sums[:, play.POWER_LOSS + place] / step_s / asked_hz
+    return {name: column[machine.stand_ins] for name, column in columns.items()}
+
+
+def node_rows(machine: Machine, played: Played) -> list[dict[str, Any]]:
+    """Describe every node: its power, how far its GPUs' temperatures lie apart, the most that preheat adds."""
+    cluster = machine.run.cluster
+    shape = (cluster.nodes, cluster.node.gpus)
+    power = (played.sums[:, play.ENERGY] / played.step_time_s)[machine.stand_ins].reshape(shape)
+    degrees = (played.sums[:, play.HEAT_S] / played.step_time_s)[machine.stand_ins].reshape(shape)
+    whole = node_power_w(power, cluster.node, cluster.cooling)
+    preheat_k = power @ network(cluster.node, cluster.cooling).air_k_per_w.T
+    return [
+        {
+            "node": node,
+            "power_mean_w": float(whole[node]),
+            "gpu_power_mean_w": float(power[node].sum()),
+            "temperature_spread_k": float(np.ptp(degrees[node])),
+            "temperature_mean_c": float(degrees[node].mean()),
+            "preheat_k": float(preheat_k[node].max()),
+        }
+        for node in range(cluster.nodes)
+    ]
+
+
+def close_times(machine: Machine, timed: StepTime, played: Played) -> StepTime:
+    """Carry a step's labels over to the clocks it was played at.
+
+    Compute takes what the played GPUs of a stage took longer or shorter; bubbles stretch with the step; what is left of
+    the step is waiting for slower GPUs. Events keep their order and are stretched alike.
+    """
+    degrees = machine.run.parallelism
+    ratio = played.step_time_s / timed.step_time_s
+    by_stage = played.sums.reshape(degrees.pp, len(machine.fold.weights), play.SUMS)
+    stages = []
+    for stage, labels in enumerate(timed.stages):
+        closed = dict(labels)
+        busy_s = float(np.average(by_stage[stage, :, play.BUSY], weights=machine.fold.weights))
+        longer_s = busy_s - machine.open_busy_s[stage]
+        computing = labels["compute"] + labels["recompute"]
+        factor = max(0.05, (computing + longer_s) / computing) if computing else 1.0
+        closed["compute"] *= factor
+        closed["recompute"] *= factor
+        closed["bubble"] *= ratio
+        closed["straggler_wait"] = 0.0
+        left_s = played.step_time_s - sum(closed.values())
+        closed["straggler_wait"] = max(0.0, left_s)
+        for label in ("bubble", "pp_exposed", "overhead", "compute"):
+            # Waits that were stretched too far; then rounding.
+            too_long_s = min(closed[label], max(0.0, -left_s))
+            closed[label], left_s = closed[label] - too_long_s, left_s + too_long_s
+        stages.append(closed)
+    breakdown = {label: float(np.mean([labels[label] for labels in stages])) for label in timed.breakdown_s}
+    events = type(timed.events)(*(ratio * column for column in timed.events))
+    return timed._replace(step_time_s=played.step_time_s, breakdown_s=breakdown, stages=stages, events=events)
+
+
+def stage_series(machine: Machine, played: Played) -> Floats:
+    """Return the signals of the first played GPU of each stage, as many as are kept: [stage, box, signal]."""
+    kept = min(machine.run.parallelism.pp, -(-len(played.series) // len(machine.fold.weights)))
+    return played.series[: kept * len(machine.fold.weights) : len(machine.fold.weights)]
+
+
+def tabulate_signals(machine: Machine, played: Played) -> dict[str, list[Any]]:
+    """Return watts, degrees and hertz over time of the GPUs whose signals are kept, as flat columns."""
+    count, boxes, _ = played.series.shape
+    ranks = np.argsort(place_ranks(machine.run))[machine.gpus[:count]]
+    times_s = (np.arange(boxes) + 1) * played.box_s
+    power, temperature, clock = (played.series[:, :, column].ravel().tolist() for column in range(3))
+    return {
+        "rank": np.repeat(ranks, boxes).tolist(),
+        "t_s": np.tile(times_s, count).tolist(),
+        "power_w": power,
+        "temperature_c": temperature,
+        "clock_hz": clock,
+    }
+
+
+def tabulate_cluster(played: Played) -> dict[str, list[Any]]:
+    """Return the power of all GPUs together over time."""
+    times_s = (np.arange(len(played.cluster_w)) + 1) * played.box_s
+    return {"t_s": times_s.tolist(), "gpu_power_w": played.cluster_w.tolist()}

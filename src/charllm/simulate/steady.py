@@ -1,0 +1,284 @@
+"""Two time scales in one loop: a step is played with its sinks held, then sinks are carried on at the power it drew.
+
+A step lasts seconds and its sinks move in tens of seconds, so that a step is played again only when they have moved.
+The steady state is where played power and the sinks it warms agree; a run from cold is played at moments in between.
+
+Ignores: how the sinks of one step move within it (a step is taken to be short beside their time constant).
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from charllm.cost.calibration import CALIBRATION
+from charllm.gpu.board import Energy
+from charllm.gpu.governor import Limits, limits_of
+from charllm.gpu.heat import SINK, network, steady_state_k
+from charllm.gpu.ops import op_energy
+from charllm.layout.grid import Grid
+from charllm.layout.placement import place_ranks
+from charllm.simulate import play
+from charllm.simulate.fold import Fold, fold_run
+from charllm.simulate.slices import BOARD_J, COLUMNS, CORE_J, FIXED, MATRIX_J, POLL, Slices, cut_passes
+from charllm.spec.hardware import Gpu
+from charllm.spec.run import RunSpec
+from charllm.timeline.engine import Floats
+from charllm.timeline.generate import CHANNELS
+from charllm.timeline.step_time import StepTime
+from charllm.timeline.unfolded import order_turns, turn_hops
+from charllm.workload.step import Step
+from charllm.workload.sync import optimizer_ops, step_sync
+
+Ints = NDArray[np.int64]
+
+SETTLED_K, SETTLED_POLES_K = 0.05, 0.2
+"""Sinks that move less between two plays are steady; poles above them, that follow within a step."""
+MOST_PLAYS = 24
+MOST_SERIES = 64
+"""GPUs whose signals are kept."""
+LEAST_PLAY_S = 2.0
+"""Short steps are played several times over, for the governor looks back over a second."""
+LONGEST_SERIES, LONGEST_STRETCH = 20_000, 20
+"""Boxes of a series; a step at the lowest clock takes less than so many times its length at its prices' clocks."""
+SETTLED_FRACTION, DAMPING = 5e-4, 0.7
+BRAKE_FRACTION = 0.5
+"""Clock that a power brake leaves, over the highest: "a factor of 2 or more" (NVML, clocks event reasons)."""
+START_W = 500.0
+"""Power from which poles and means begin; the loop ends the same from any."""
+
+
+class Played(NamedTuple):
+    """What a step did to every played GPU, [stage x position] in play order, once it repeats itself."""
+
+    step_time_s: float
+    sums: Floats
+    """[gpu, sum] of one step: see loop/play.py."""
+    sink_k: Floats
+    """[gpu] rise of its sink."""
+    series: Floats
+    """[gpu, box, (watts, degrees, hertz)] of the first GPUs."""
+    cluster_w: Floats
+    """[box] all GPUs together."""
+    box_s: float
+    plays: int
+
+
+class Machine(NamedTuple):
+    """What stays the same from play to play."""
+
+    run: RunSpec
+    open_s: float
+    """Length of the step at the clocks its prices hold at."""
+    slices: Slices
+    fold: Fold
+    turns: Ints
+    moved_s: Floats
+    sent_s: Floats
+    tail: Floats
+    board: Floats
+    limits: Limits
+    resistance: Floats
+    decay: Floats
+    gpus: Ints
+    """[played] its GPU in the cluster."""
+    stand_ins: Ints
+    """[GPU of the cluster] who is played for it."""
+    silicon: Floats
+    """[played] its power over the typical, at equal work."""
+    brake_hz: Floats
+    """[played] the clock a brake leaves it, or the highest."""
+    open_busy_s: Floats
+    """[stage] seconds of work in a step at the clocks its prices hold at."""
+
+
+def build_machine(step: Step, timed: StepTime) -> Machine:
+    """Lay out everything a play needs."""
+    run, degrees = step.run, step.run.parallelism
+    gpu, fold = run.cluster.gpu, fold_run(run)
+    turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
+    moved_s, sent_s = turn_hops(step, turns, timed.events.late_s, CALIBRATION)
+    limits, net = limits_of(gpu, run.conditions), network(run.cluster.node, run.cluster.cooling)
+    tail = np.array([_tail(step, timed, stage) for stage in range(degrees.pp)])
+    played, stand_ins = _places(run, fold)
+    return Machine(
+        run=run,
+        open_s=timed.step_time_s,
+        slices=cut_passes(run, timed),
+        fold=fold,
+        turns=np.stack([turns.stage, turns.program, turns.source], axis=1),
+        moved_s=moved_s,
+        sent_s=sent_s,
+        tail=tail,
+        board=board_constants(gpu),
+        limits=limits,
+        resistance=np.ascontiguousarray(net.resistance_k_per_w[0, :SINK]),
+        decay=np.exp(-limits.tick_s / net.time_s[0, :SINK]),
+        gpus=played,
+        stand_ins=stand_ins,
+        silicon=_silicon(run, played),
+        brake_hz=_brake_hz(run, played, limits),
+        open_busy_s=np.array([_busy_s(timed, stage, tail[stage]) for stage in range(degrees.pp)]),
+    )
+
+
+def _busy_s(timed: StepTime, stage: int, tail: Floats) -> float:
+    """Return how long a stage works in a step: its passes, with what the host holds up, and exchange and update."""
+    working = tail[(tail[:, CORE_J] > 0) | (tail[:, BOARD_J] > 0), FIXED]
+    return float(np.sum(timed.events.end_s[stage] - timed.events.start_s[stage]) + np.sum(working))
+
+
+def board_constants(gpu: Gpu) -> Floats:
+    """Return a board's constants in the order that loop/play.py reads them."""
+    power = gpu.power
+    return np.array([
+        power.static_w, power.context_w, power.active_w, power.leakage_w_per_k, power.reference_c,
+        power.voltage_slope_per_hz, power.voltage_reference_hz, power.voltage_floor_fraction, gpu.clock_max_hz,
+        power.polling_w, gpu.heat.memory_byte_heat_j / max(power.memory_byte_j, 1e-15),
+    ])  # fmt: skip
+
+
+def _places(run: RunSpec, fold: Fold) -> tuple[Ints, Ints]:
+    """Return the GPU of each played one, and who is played for each GPU of the cluster."""
+    grid = Grid(run.parallelism)
+    stages = np.arange(run.parallelism.pp)[:, None]
+    placed = place_ranks(run)
+    played = placed[grid.rank(fold.positions[None, :], stages)].ravel()
+    everyone = placed[grid.rank(np.arange(grid.positions)[None, :], stages)]
+    stand_ins = np.empty(run.cluster.gpus, dtype=np.int64)
+    stand_ins[everyone] = stages * len(fold.positions) + fold.stand_in[None, :]
+    return played, stand_ins
+
+
+def _silicon(run: RunSpec, played: Ints) -> Floats:
+    """Draw each die's power over the typical; a GPU has the same die however many are played."""
+    spread = run.conditions.silicon_spread_fraction
+    drawn = np.random.default_rng(run.conditions.seed).standard_normal(run.cluster.gpus) if spread else None
+    silicon = np.exp(spread * drawn) if drawn is not None else np.ones(run.cluster.gpus)
+    silicon[list(run.conditions.weak_gpus)] *= run.conditions.weak_power_fraction
+    return silicon[played]
+
+
+def _brake_hz(run: RunSpec, played: Ints, limits: Limits) -> Floats:
+    """Return the clock that a brake leaves the GPUs of braked nodes; the others have the one asked for."""
+    conditions, gpu = run.conditions, run.cluster.gpu
+    braked_hz = conditions.brake_clock_hz or BRAKE_FRACTION * gpu.clock_max_hz
+    braked = np.isin(played // run.cluster.node.gpus, conditions.braked_nodes)
+    return np.where(braked, min(braked_hz, limits.clock_max_hz), limits.clock_max_hz)
+
+
+def _tail(step: Step, timed: StepTime, stage: int) -> Floats:
+    """Return what ends a step on one stage: exchange of gradients and weights, update, and the rest, as slices."""
+    run, gpu = step.run, step.run.cluster.gpu
+    labels, own = timed.stages[stage], timed.passes[stage :: run.parallelism.pp]
+    in_passes = run.microbatches * sum(part.labels.get("dp_exposed", 0.0) for one in own for part in one)
+    whole_s = timed.step_time_s - float(max(timed.events.free_s))
+    exchange_s = min(whole_s, max(0.0, labels["dp_exposed"] - in_passes))
+    update_s = min(whole_s - exchange_s, labels["optimizer"])
+    ops = (step_sync(step, stage), optimizer_ops(step, stage))
+    energies = [_total(op_energy(op, gpu, run.framework) for op in part) for part in ops]
+    rows = np.zeros((3, COLUMNS))
+    rows[:, FIXED] = exchange_s, update_s, whole_s - exchange_s - update_s
+    rows[0, POLL] = CHANNELS / gpu.multiprocessors
+    for row, energy in zip(rows, energies, strict=False):
+        # What is hidden under compute has no time of its own here, nor its energy.
+        if row[FIXED] > 0:
+            row[MATRIX_J], row[CORE_J], row[BOARD_J] = energy
+    return rows
+
+
+def _total(energies: Iterable[Energy]) -> Energy:
+    total = Energy()
+    for energy in energies:
+        total = total.plus(energy)
+    return total
+
+
+def start_state(machine: Machine, power_w: float = START_W, clock_fraction: float = 1.0) -> Floats:
+    """Return GPUs that have drawn some power for long."""
+    state = np.zeros((len(machine.gpus), play.POLES + len(machine.resistance)))
+    state[:, play.CLOCK] = np.minimum(clock_fraction * machine.limits.clock_max_hz, machine.brake_hz)
+    state[:, play.BRAKE_HZ] = machine.brake_hz
+    state[:, play.MEAN_W] = power_w
+    state[:, play.BOX_LEFT] = machine.limits.tick_s
+    state[:, play.SILICON] = machine.silicon
+    state[:, play.POLES :] = power_w * machine.resistance
+    return state
+
+
+def sink_target_k(machine: Machine, power_w: Floats) -> Floats:
+    """Return the rise of each played GPU's sink that the power of its whole node leads to."""
+    cluster = machine.run.cluster
+    by_node = power_w[machine.stand_ins].reshape(cluster.nodes, cluster.node.gpus)
+    rises = steady_state_k(by_node, network(cluster.node, cluster.cooling))[..., SINK]
+    return np.asarray(rises.ravel()[machine.gpus])
+
+
+def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
+    """Play a step with sinks held, several times over when it is short; `state` moves on."""
+    repeats = max(1, int(np.ceil(LEAST_PLAY_S / machine.open_s)))
+    box_s = machine.limits.tick_s
+    boxes = min(LONGEST_SERIES, int(LONGEST_STRETCH * repeats * machine.open_s / box_s) + 8)
+    series = np.zeros((min(MOST_SERIES, len(state)), boxes, 3))
+    cluster_w = np.zeros(boxes)
+    sums = np.zeros((len(state), play.SUMS))
+    sums[:, play.COLD_C] = np.inf
+    sums[:, play.HOT_C] = -np.inf
+    state[:, play.AIR_C] = machine.run.cluster.cooling.inlet_c + sink_k
+    state[:, play.TEMPERATURE] = state[:, play.AIR_C] + state[:, play.POLES :].sum(axis=1)
+    state[:, play.TIME] = 0.0
+    rig = play.Rig(
+        state,
+        sums,
+        machine.board,
+        machine.limits,
+        machine.resistance,
+        machine.decay,
+        series,
+        cluster_w,
+        machine.fold.weights,
+    )
+    ended_s = 0.0
+    for _ in range(repeats):
+        ended_s = play.play_step(
+            rig, machine.turns, machine.moved_s, machine.sent_s, machine.slices, machine.fold.members,
+            machine.fold.offsets, machine.tail,
+        )  # fmt: skip
+    sums[:, list(play.TOTALS)] /= repeats
+    full = int(ended_s / box_s)
+    return Played(ended_s / repeats, sums, sink_k, series[:, :full], cluster_w[:full], box_s, repeats)
+
+
+def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float) -> float:
+    """Move poles on as if the play that has just ended were repeated for a time; returns how far they are from its end.
+
+    A play takes a pole from x to a x + b, whatever x is, so that repeats of it lead to b / (1 - a).
+    """
+    after_k, boxes = state[:, play.POLES :], state[0, play.TIME] / machine.limits.tick_s
+    left = machine.decay**boxes
+    repeated_k = (after_k - left * before_k) / (1 - left)
+    far_k = float(np.max(np.abs(repeated_k - after_k)))
+    state[:, play.POLES :] = repeated_k + (after_k - repeated_k) * machine.decay ** (more_s / machine.limits.tick_s)
+    return far_k
+
+
+def play_to_steady(machine: Machine, state: Floats | None = None) -> Played:
+    """Play until sinks, poles and power agree."""
+    state = start_state(machine) if state is None else state
+    sink_k = sink_target_k(machine, np.full(len(state), START_W))
+    before_s, plays = 0.0, 0
+    while True:
+        before_k = state[:, play.POLES :].copy()
+        played = play_once(machine, state, sink_k)
+        plays += 1
+        target_k = sink_target_k(machine, played.sums[:, play.ENERGY] / played.step_time_s)
+        moved_k = float(np.max(np.abs(target_k - sink_k)))
+        far_k = carry_poles(machine, state, before_k, np.inf)
+        still = moved_k < SETTLED_K and far_k < SETTLED_POLES_K
+        settled = still and abs(played.step_time_s / max(before_s, 1e-12) - 1) < SETTLED_FRACTION
+        if settled or plays == MOST_PLAYS:
+            return played._replace(plays=plays)
+        # From the third play on in smaller moves, for a throttled GPU cools when it is warmed.
+        sink_k = sink_k + (target_k - sink_k) * (1.0 if plays < 3 else DAMPING)
+        before_s = played.step_time_s

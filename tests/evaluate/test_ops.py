@@ -1,0 +1,180 @@
+"""Ops: what is read, what is predicted, how well."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from charllm.cli import main
+from charllm.errors import SpecError
+from charllm.evaluate.ops import bench_machine, predict_ops, score_ops
+from charllm.evaluate.ops_table import read_ops
+
+DEVICE = Path(__file__).parent.parent.parent / "benchmarks" / "device" / "h200"
+MEASURED = (
+    "s_per_call", "tflops_or_tbps", "mean_w", "mean_w_error", "instant_mean_w", "instant_max_w", "sm_mhz",
+    "sm_mhz_std_fraction", "power_limited", "thermally_limited", "temp_end_c", "busy_fraction", "calls", "t0", "t1",
+)  # fmt: skip
+SHORT = (
+    "kind,name,a,b,c,dtype,s_per_call,tflops_or_tbps,mean_w,instant_mean_w,instant_max_w,sm_mhz,"
+    "temp_start_c,temp_end_c,window_s,t0,t1"
+)
+SHORT_ROWS = """
+gemm,square,8192,8192,8192,bf16,0.001634,672,686,697,750,1482,61,62,0.9,0,1
+attn_fwd,b1h64kv8s8192,1,64,8192,bf16,0.00197,560,690,692,720,1709,61,62,3.0,0,1
+attn_fwdbwd,b1h64kv8s8192,1,64,8192,bf16,0.00775,480,690,692,720,1715,61,62,3.0,0,1
+copy,1024MiB,1024,0,0,bf16,0.000508,4.2,557,558,560,1980,51,51,0.9,0,1
+add,1024MiB,1024,0,0,bf16,0.000503,4.2,587,589,590,1980,51,51,0.9,0,1
+layernorm,8192x12288,8192,12288,0,bf16,0.000182,2.2,676,679,690,1980,50,57,0.9,0,1
+adamw_fused,2^28 fp32,268435456,0,0,fp32,0.00212,3.5,560,565,570,1980,46,50,0.9,0,1
+conv2d,unknown,1,2,3,bf16,0.1,1,100,100,100,1980,50,50,1,0,1
+"""
+
+
+@pytest.fixture(scope="module")
+def scores() -> dict[str, dict[str, Any]]:
+    return {name: score_ops(*read_ops(str(DEVICE / f"{name}.csv")), "h200") for name in ("ops", "readings")}
+
+
+def short_table(tmp_path: Path, rows: str = SHORT_ROWS, header: str = SHORT) -> str:
+    path = tmp_path / "short.csv"
+    path.write_text(header + "\n" + rows.strip() + "\n")
+    return str(path)
+
+
+def figure(table: dict[str, Any], quantity: str, name: str = "median_abs_error_fraction") -> float:
+    return float(table[quantity][name])
+
+
+@pytest.mark.parametrize("name", ["ops", "readings"])
+def test_medians_over_all_ops_are_within_two_per_cent(scores: dict[str, dict[str, Any]], name: str) -> None:
+    overall = scores[name]["overall"]
+    assert figure(overall, "seconds") < 0.018
+    assert figure(overall, "watts") < 0.016
+    assert figure(overall, "clock") < 0.014
+    assert figure(overall, "seconds", "p90_abs_error_fraction") < 0.08
+    assert figure(overall, "watts", "p90_abs_error_fraction") < 0.06
+    assert figure(overall, "clock", "p90_abs_error_fraction") < 0.045
+
+
+@pytest.mark.parametrize(
+    ("kind", "limits"),
+    [
+        ("gemm", (0.02, 0.01, 0.025)),
+        ("small gemm", (0.05, 0.02, 0.045)),
+        ("attention", (0.025, 0.02, 0.02)),
+        ("memory", (0.02, 0.03, 0.005)),
+        ("burst", (0.02, 0.03, 0.02)),
+    ],
+)
+def test_each_class_is_within_its_limits(
+    scores: dict[str, dict[str, Any]], kind: str, limits: tuple[float, float, float]
+) -> None:
+    for table in scores.values():
+        for quantity, limit in zip(("seconds", "watts", "clock"), limits, strict=True):
+            assert figure(table["by_class"][kind], quantity) < limit, quantity
+
+
+def test_the_highest_reading_of_bursts_is_within_8_per_cent(scores: dict[str, dict[str, Any]]) -> None:
+    for table in scores.values():
+        assert figure(table["by_class"]["burst"], "peak", "p90_abs_error_fraction") < 0.08
+
+
+def test_one_figure_per_class_is_worse_in_seconds(scores: dict[str, dict[str, Any]]) -> None:
+    for table in scores.values():
+        assert figure(table["baseline"]["overall"], "seconds") > 3 * figure(table["overall"], "seconds")
+
+
+@pytest.mark.parametrize("name", ["ops", "readings"])
+def test_predictions_do_not_change_when_every_measured_column_is_blank(name: str, tmp_path: Path) -> None:
+    with (DEVICE / f"{name}.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    blank = tmp_path / "blank.csv"
+    with blank.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows({key: "" if key in MEASURED else value for key, value in row.items()} for row in rows)
+    cluster = bench_machine("h200")
+    whole, bare = (predict_ops(read_ops(str(path))[0], cluster) for path in (DEVICE / f"{name}.csv", blank))
+    assert [each[1:] for each in whole] == [each[1:] for each in bare]
+    assert score_ops(*read_ops(str(blank)), "h200")["scored"] == 0
+
+
+def test_the_short_layout_is_read_and_unknown_kinds_are_skipped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", "ops", short_table(tmp_path), "--gpu", "h200", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert table["rows"] == 8
+    assert table["scored"] == 7
+    assert table["skipped"] == [{"name": "unknown", "reason": "unknown kind conv2d"}]
+    assert set(table["by_class"]) == {"gemm", "attention", "memory"}
+    for row in table["predictions"]:
+        assert abs(row["seconds"]["error_fraction"]) < 0.08, row["name"]
+        assert abs(row["watts"]["error_fraction"]) < 0.08, row["name"]
+        assert abs(row["clock"]["error_fraction"]) < 0.06, row["name"]
+
+
+def test_watts_follow_the_rule_that_the_table_sets(tmp_path: Path) -> None:
+    short = read_ops(short_table(tmp_path))[0]
+    assert short[0].measured.power_w == pytest.approx((686 + 697) / 2)
+    assert short[1].measured.power_w == pytest.approx(690)
+    vague = SHORT_ROWS.strip().splitlines()[1]
+    path = short_table(tmp_path, vague + ",40", SHORT + ",mean_w_error")
+    assert read_ops(path)[0][0].measured.power_w == pytest.approx(692)
+
+
+def test_a_hotter_start_draws_no_less_and_a_longer_window_is_no_faster(tmp_path: Path) -> None:
+    row = read_ops(short_table(tmp_path))[0][3]
+    cluster = bench_machine("h200")
+    said = [predict_ops([row._replace(start_c=start)], cluster)[0].power_w for start in (40.0, 50.0, 60.0)]
+    assert said == sorted(said)
+    product = read_ops(short_table(tmp_path))[0][0]._replace(start_c=42.0)
+    taken = [predict_ops([product._replace(window_s=window)], cluster)[0].seconds_s for window in (0.5, 2.0, 20.0)]
+    assert taken == sorted(taken)
+
+
+@pytest.mark.parametrize(
+    ("rows", "field"),
+    [
+        ("gemm,x,0,8,8,bf16,,,,,,,50,,1,,", "row 2, a"),
+        ("gemm,x,eight,8,8,bf16,,,,,,,50,,1,,", "row 2, a"),
+        ("gemm,x,8,8,8,bf16,fast,,,,,,50,,1,,", "row 2, s_per_call"),
+        ("gemm,x,8,8,8,bf16,,,,,,,500,,1,,", "row 2, temp_start_c"),
+        ("gemm,x,8,8,8,bf16,,,,,,,50,,0,,", "row 2, window_s"),
+        ("gemm,x,8,8,8,bf16,,,nan,,,,50,,1,,", "row 2, mean_w"),
+        ("conv2d,x,8,8,8,bf16,,,,,,,50,,1,,", "file"),
+    ],
+)
+def test_bad_values_are_refused_with_row_and_column(rows: str, field: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as raised:
+        read_ops(short_table(tmp_path, rows))
+    assert raised.value.field == field
+
+
+def test_a_table_without_its_columns_or_a_gpu_nobody_knows_ends_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", "ops", short_table(tmp_path, "gemm,x", "kind,name"), "--gpu", "h200"]) == 2
+    assert "temp_start_c" in capsys.readouterr().err
+    assert main(["validate", "ops", short_table(tmp_path), "--gpu", "h2000"]) == 2
+    assert "h200" in capsys.readouterr().err
+    assert main(["validate", "ops", str(tmp_path / "nothing.csv"), "--gpu", "h200"]) == 2
+
+
+def test_the_table_for_people_names_classes_and_the_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", "ops", short_table(tmp_path), "--gpu", "h200"]) == 0
+    shown = capsys.readouterr().out
+    assert "one figure per class" in shown
+    assert "unknown kind conv2d" in shown
+
+
+@pytest.mark.parametrize("name", ["h100", "a100-80gb", "mi250", "b200", "h100-nvl"])
+def test_every_gpu_can_be_asked(name: str, tmp_path: Path) -> None:
+    for prediction in predict_ops(read_ops(short_table(tmp_path))[0], bench_machine(name)):
+        assert prediction.seconds_s > 0
+        assert prediction.power_w > 0

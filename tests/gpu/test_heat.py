@@ -1,0 +1,234 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from charllm.catalog.resolve import resolve_cluster
+from charllm.catalog.tables import entries
+from charllm.gpu.heat import (
+    SINK,
+    advance,
+    air_temperature_c,
+    heat_capacity_j_per_k,
+    heat_to_air_w,
+    mean_state_k,
+    memory_temperature_c,
+    network,
+    poles,
+    preheat_matrix,
+    steady_state_k,
+    steady_temperature_c,
+    temperature_c,
+)
+from charllm.spec.hardware import COOLINGS, Cooling, Node
+
+AIR = Cooling()
+HGX = resolve_cluster("h100x8").node
+MI250 = resolve_cluster("mi250x32").node
+ONE = resolve_cluster("h200x1").node
+CLUSTERS = ["h200x1", "h100x8", "h200x8", "mi250x32", "b200x8", "a100x8", "mi300x8", "gb200x4"]
+watts = st.lists(st.floats(0, 1000), min_size=8, max_size=8).map(np.array)
+
+
+@pytest.mark.parametrize("kind", COOLINGS)
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_heat_out_equals_heat_in_at_steady_state(name: str, kind: str) -> None:
+    node = resolve_cluster(name).node
+    net = network(node, Cooling(kind=kind, flow_fraction=0.7))
+    power = np.linspace(100, 600, node.gpus)
+    out = heat_to_air_w(steady_state_k(power, net), power, net)
+    assert out.sum() == pytest.approx(power.sum(), rel=1e-12)
+    package = node.gpu.package_gpus
+    assert out.reshape(-1, package).sum(1) == pytest.approx(power.reshape(-1, package).sum(1))
+
+
+@given(power=watts, parts=st.integers(2, 50), seconds=st.floats(1e-3, 300))
+@settings(max_examples=50, deadline=None)
+def test_the_result_does_not_depend_on_the_step(power: np.ndarray, parts: int, seconds: float) -> None:
+    net = network(HGX, AIR)
+    start = steady_state_k(power[::-1], net)
+    whole = advance(start, power, seconds, net, 1e12)
+    state = start
+    for _ in range(parts):
+        state = advance(state, power, seconds / parts, net, 1e12)
+    assert np.abs(state - whole).max() < 1e-9
+
+
+def test_heat_is_stored_or_carried_away() -> None:
+    net = network(HGX, AIR)
+    power, state, out, step = np.linspace(200, 700, 8), np.zeros((8, 3)), np.zeros(8), 0.25
+    for _ in range(400):
+        out += heat_to_air_w(mean_state_k(state, power, step, net), power, net) * step
+        state = advance(state, power, step, net)
+    stored = heat_capacity_j_per_k(net) * state[:, SINK]
+    assert out + stored == pytest.approx(power * 100.0, rel=1e-9)
+
+
+def test_a_mean_is_the_mean_of_many_moments() -> None:
+    net, power = network(HGX, AIR), np.full(8, 500.0)
+    start = np.zeros((8, 3))
+    moments = np.mean([advance(start, power, (index + 0.5) / 1000 * 7.0, net) for index in range(1000)], axis=0)
+    assert mean_state_k(start, power, 7.0, net) == pytest.approx(moments, rel=1e-4)
+
+
+def test_constant_power_ends_in_the_steady_state() -> None:
+    net, power = network(MI250, AIR), np.linspace(100, 250, 8)
+    assert advance(np.zeros((8, 3)), power, 1e5, net) == pytest.approx(steady_state_k(power, net))
+
+
+@given(power=watts, more=watts)
+@settings(max_examples=50, deadline=None)
+def test_more_power_is_never_cooler(power: np.ndarray, more: np.ndarray) -> None:
+    net = network(HGX, AIR)
+    assert (steady_temperature_c(power + more, net, 25.0) >= steady_temperature_c(power, net, 25.0) - 1e-9).all()
+
+
+@given(power=watts, flow=st.floats(0.2, 2), faster=st.floats(1, 2))
+@settings(max_examples=50, deadline=None)
+def test_better_cooling_is_never_hotter(power: np.ndarray, flow: float, faster: float) -> None:
+    slow, fast = (network(HGX, Cooling(flow_fraction=value)) for value in (flow, flow * faster))
+    assert (steady_temperature_c(power, fast, 25.0) <= steady_temperature_c(power, slow, 25.0) + 1e-9).all()
+
+
+@given(power=watts, flow=st.floats(0.2, 2), faster=st.floats(1, 2), seconds=st.floats(0.01, 500))
+@settings(max_examples=50, deadline=None)
+def test_better_cooling_is_never_hotter_on_the_way(
+    power: np.ndarray, flow: float, faster: float, seconds: float
+) -> None:
+    # Without preheat: a sink colder than its air warms faster in a stronger stream.
+    node = replace(HGX, preheat_k_per_w=0.0)
+    slow, fast = (network(node, Cooling(flow_fraction=value)) for value in (flow, flow * faster))
+    state = steady_state_k(np.full(8, 300.0), slow)
+    after = [temperature_c(advance(state, power, seconds, net), 25.0) for net in (fast, slow)]
+    assert (after[0] <= after[1] + 1e-9).all()
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_liquid_is_cooler_than_immersion_and_that_than_air(name: str) -> None:
+    node = resolve_cluster(name).node
+    power = np.full(node.gpus, 400.0)
+    air, immersed, liquid = (
+        steady_temperature_c(power, network(node, Cooling(kind=kind)), 25.0) for kind in ("air", "immersion", "liquid")
+    )
+    assert (liquid < immersed).all()
+    assert (immersed < air).all()
+
+
+def test_a_warmer_inlet_warms_every_gpu_by_as_much() -> None:
+    net, power = network(HGX, AIR), np.linspace(100, 700, 8)
+    assert steady_temperature_c(power, net, 35.0) - steady_temperature_c(power, net, 25.0) == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("slot", range(8))
+def test_preheat_warms_those_downstream_and_nobody_else(slot: int) -> None:
+    net, power = network(HGX, AIR), np.full(8, 300.0)
+    more = power.copy()
+    more[slot] += 100
+    warmer = steady_temperature_c(more, net, 25.0) - steady_temperature_c(power, net, 25.0)
+    behind = {other for other in range(8) if slot in HGX.upstream_slots(other)}
+    assert {other for other in range(8) if other != slot and warmer[other] > 1e-9} == behind
+    for other in behind:
+        assert warmer[other] == pytest.approx(100 * HGX.preheat_k_per_w)
+        assert (air_temperature_c(more, net, 25.0) - air_temperature_c(power, net, 25.0))[other] == pytest.approx(
+            100 * HGX.preheat_k_per_w
+        )
+
+
+def test_cold_plates_and_baths_have_no_preheat() -> None:
+    for kind in ("liquid", "immersion"):
+        assert not preheat_matrix(HGX, Cooling(kind=kind)).any()
+
+
+def test_a_chain_of_slots_adds_up() -> None:
+    node = replace(HGX, gpus=4, upstream=(-1, 0, 1, 2))
+    assert (preheat_matrix(node, AIR) > 0).sum(axis=1).tolist() == [0, 1, 2, 3]
+
+
+def test_a_ring_of_air_does_not_warm_itself() -> None:
+    node = replace(HGX, gpus=2, upstream=(1, 0))
+    assert np.diag(preheat_matrix(node, AIR)).tolist() == [0.0, 0.0]
+
+
+def test_the_dies_of_a_package_share_its_sink() -> None:
+    net = network(MI250, AIR)
+    power = np.zeros(8)
+    power[0] = 250.0
+    rise = steady_state_k(power, net)
+    assert rise[1, SINK] == pytest.approx(250 * net.resistance_k_per_w[1, SINK])
+    assert rise[1, :SINK] == pytest.approx(0.0)
+    assert rise[2].sum() == 0.0
+    # Who of the two draws the watts does not matter to the sink.
+    swapped = steady_state_k(np.roll(power, 1), net)
+    assert swapped[1, SINK] == pytest.approx(rise[1, SINK])
+
+
+def test_the_dies_of_a_package_differ_by_five_to_ten_degrees() -> None:
+    shown = steady_temperature_c(np.full(8, 250.0), network(MI250, AIR), 25.0).reshape(4, 2)
+    assert ((shown[:, 1] - shown[:, 0] > 5) & (shown[:, 1] - shown[:, 0] < 10)).all()
+
+
+def test_traffic_heats_the_sink_but_not_the_die() -> None:
+    net, power = network(ONE, AIR), np.array([600.0])
+    quiet, busy = steady_state_k(power, net), steady_state_k(power, net, 4e12)
+    off_die_w = 4e12 * ONE.gpu.heat.memory_byte_heat_j
+    assert quiet[0, SINK] == busy[0, SINK]
+    lost = (quiet - busy)[0, :SINK].sum()
+    assert lost == pytest.approx(off_die_w * net.resistance_k_per_w[0, :SINK].sum())
+    assert 6 < lost < 9
+
+
+def test_memory_warms_with_power_and_with_its_traffic() -> None:
+    heat = ONE.gpu.heat
+    rest, copying = (float(memory_temperature_c(*at, heat, 34.6)) for at in ((125.0, 0.0), (620.0, 4.3e12)))
+    assert rest == pytest.approx(37.7, abs=0.5)
+    assert copying == pytest.approx(34.6 + 0.025 * 620 + 4.4 * 4.3, abs=1.0)
+
+
+def test_many_nodes_step_at_once() -> None:
+    net = network(HGX, AIR)
+    power = np.linspace(100, 700, 40).reshape(5, 8)
+    together = advance(np.zeros((5, 8, 3)), power, 3.0, net)
+    for index in range(5):
+        assert together[index] == pytest.approx(advance(np.zeros((8, 3)), power[index], 3.0, net))
+
+
+def test_a_node_may_cool_its_gpus_otherwise_than_they_were_measured() -> None:
+    alone, among = poles(ONE, AIR), poles(resolve_cluster("h200x8").node, AIR)
+    assert alone.resistance_k_per_w[0, 0] == among.resistance_k_per_w[0, 0]
+    assert alone.resistance_k_per_w.sum() == pytest.approx(0.0406, abs=0.001)
+    assert among.resistance_k_per_w.sum(axis=1).min() == pytest.approx(0.055, abs=0.002)
+
+
+def test_an_h200_alone_rests_at_forty_degrees_and_works_at_sixty_one() -> None:
+    cluster = resolve_cluster("h200x1")
+    net, inlet = network(cluster.node, cluster.cooling), cluster.cooling.inlet_c
+    assert steady_temperature_c([124.0], net, inlet)[0] == pytest.approx(40.0, abs=0.5)
+    # 8192-cubes at the cap read 0.75 TB/s: benchmarks/device/h200/ops.csv, the soak.
+    assert steady_temperature_c([690.6], net, inlet, 0.75e12)[0] == pytest.approx(61.0, abs=1.0)
+
+
+def test_hot_slots_are_hotter_by_what_the_public_node_shows() -> None:
+    net = network(HGX, AIR)
+    shown = steady_temperature_c(np.full(8, 690.0), net, 18.5, 0.8e12)
+    rear = [slot for slot in range(8) if HGX.upstream_slots(slot)]
+    front = [slot for slot in range(8) if slot not in rear]
+    assert shown[rear].mean() - shown[front].mean() == pytest.approx(11.5, abs=1.0)
+    assert shown[front].mean() == pytest.approx(55.0, abs=2.0)
+
+
+def test_a_networks_arrays_cannot_be_changed_by_accident() -> None:
+    net = network(HGX, AIR)
+    with pytest.raises(ValueError, match="read-only"):
+        net.time_s[0, 0] = 1.0
+    assert network(HGX, AIR) is net
+
+
+@pytest.mark.parametrize("name", sorted(entries("clusters")))
+def test_every_machine_of_the_catalog_stays_below_its_limit_at_full_power(name: str) -> None:
+    cluster = resolve_cluster(name)
+    node: Node = cluster.node
+    power = np.full(node.gpus, node.gpu.power_cap_w / node.gpu.package_gpus)
+    shown = steady_temperature_c(power, network(node, cluster.cooling), 25.0)
+    assert 25 < shown.min() <= shown.max() < node.gpu.max_operating_temperature_c

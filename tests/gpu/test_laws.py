@@ -1,0 +1,63 @@
+"""What board power does, whatever the numbers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from charllm.catalog.resolve import resolve_cluster, resolve_framework
+from charllm.gpu.board import Energy, standing_w, voltage, working_w
+from charllm.gpu.ops import op_energy, reread_bytes, uncached_fraction
+from charllm.spec.hardware import Gpu
+from charllm.workload.op import is_communication
+from charllm.workload.step import build_step
+from tests.simulate.runs import ran
+
+GPUS = [resolve_cluster(name).gpu for name in ("h200x8", "h100x8", "a100x8", "b200x8", "mi250x8", "mi300x8")]
+CLOCKS = st.floats(2e8, 1.9e9)
+
+
+@given(st.sampled_from(GPUS), CLOCKS, CLOCKS, st.floats(20, 95))
+def test_a_higher_clock_never_draws_less(gpu: Gpu, one_hz: float, other_hz: float, degrees_c: float) -> None:
+    low, high = sorted((one_hz, other_hz))
+    assert voltage(gpu.power, low) <= voltage(gpu.power, high)
+    work = Energy(3.0, 2.0, 1.0)
+    watts = [
+        standing_w(gpu.power, gpu.clock_max_hz, clock, degrees_c)
+        + working_w(gpu.power, work, low / clock, clock, clock)
+        for clock in (low, high)
+    ]
+    assert watts[0] <= watts[1]
+
+
+@given(st.sampled_from(GPUS), CLOCKS, st.floats(20, 95), st.floats(0.1, 30))
+def test_a_warmer_board_draws_its_leakage_more(gpu: Gpu, clock_hz: float, degrees_c: float, warmer_k: float) -> None:
+    cool, warm = (standing_w(gpu.power, gpu.clock_max_hz, clock_hz, at_c) for at_c in (degrees_c, degrees_c + warmer_k))
+    assert warm - cool == pytest.approx(gpu.power.leakage_w_per_k * warmer_k, abs=1e-9)
+
+
+def test_energies_add_up() -> None:
+    one, other = Energy(1.0, 2.0, 3.0), Energy(0.5, 0.25, 0.125)
+    assert one.plus(other, 4) == Energy(3.0, 3.0, 3.5)
+
+
+def test_every_op_of_a_step_takes_energy() -> None:
+    framework = resolve_framework("megatron")
+    for gpu in GPUS:
+        step = build_step(ran().machine.run)
+        ops = [op for block in step.stage_blocks(0) for module in block.modules for op in module.forward]
+        assert ops
+        for op in ops:
+            energy = op_energy(op, gpu, framework)
+            assert min(energy) >= 0
+            assert sum(energy) > 0 or op.sent_bytes + op.read_bytes + op.written_bytes == 0
+            assert not is_communication(op) or energy.matrix_j == 0
+
+
+@given(st.integers(1, 20000), st.integers(1, 20000), st.integers(1, 20000))
+def test_what_fits_in_cache_is_not_read_again(m: int, n: int, k: int) -> None:
+    gpu = GPUS[0]
+    again = reread_bytes(gpu, 1, m, n, k, 2.0)
+    assert again >= 0
+    if 2.0 * (m * k + k * n) < 0.4 * gpu.l2_bytes:
+        assert again == 0
+    assert 0 <= uncached_fraction(gpu, 2.0 * (m * k + k * n)) <= 1

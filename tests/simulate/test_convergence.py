@@ -1,0 +1,90 @@
+"""The loop ends at the same place from any start, by any step, and along the way from cold."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from charllm.catalog.resolve import resolve_run
+from charllm.simulate import play, slices, steady
+from charllm.simulate.cold import MOVED_K
+from charllm.simulate.steady import MOST_PLAYS, play_to_steady, start_state
+from charllm.spec.request import merge
+from tests.simulate.runs import GPT3, REPLICAS, cooled, done, ran, under
+
+SAME, SAME_HOT = 0.003, 0.01
+"""Where heat cuts clocks, they hunt around the limit."""
+HOT = {**GPT3, "cluster": {"base": "h200x32", "cooling": {"inlet_c": 50.0}}}
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.floats(50, 1000), st.floats(0.2, 1), st.sampled_from(["one replica", "replicas", "hot"]))
+def test_the_loop_converges_to_the_same_from_any_start(power_w: float, clock_fraction: float, name: str) -> None:
+    found = ran(base={"one replica": GPT3, "replicas": REPLICAS, "hot": HOT}[name])
+    again = play_to_steady(found.machine, start_state(found.machine, power_w, clock_fraction))
+    assert again.plays < MOST_PLAYS or name == "hot"
+    same = SAME_HOT if name == "hot" else SAME
+    assert again.step_time_s == pytest.approx(found.played.step_time_s, rel=same)
+    assert again.sums[:, play.ENERGY].sum() == pytest.approx(found.played.sums[:, play.ENERGY].sum(), rel=same)
+    assert again.sink_k == pytest.approx(found.played.sink_k, abs=0.3)
+
+
+@pytest.fixture
+def slice_s(request: pytest.FixtureRequest) -> Iterator[float]:
+    before = slices.SLICE_S
+    slices.SLICE_S = request.param
+    yield request.param
+    slices.SLICE_S = before
+
+
+@pytest.mark.parametrize("slice_s", [0.00125, 0.0025], indirect=True)
+@pytest.mark.parametrize("case", [{}, cooled(inlet_c=55.0), under(power_cap_w=400.0)], ids=["mild", "hot", "capped"])
+def test_means_do_not_depend_on_how_finely_a_step_is_cut(case: dict[str, Any], slice_s: float) -> None:
+    finer, usual = done(resolve_run(merge(GPT3, case))), ran(case)
+    for name in ("step_time_s", "power_mean_w", "temperature_mean_c", "clock_mean_hz"):
+        assert finer.metrics[name] == pytest.approx(usual.metrics[name], rel=SAME), name
+
+
+@pytest.mark.parametrize("seconds", [1.0, 8.0])
+def test_means_do_not_depend_on_how_often_a_step_is_played(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = ran(base=REPLICAS)
+    monkeypatch.setattr(steady, "LEAST_PLAY_S", seconds)
+    other = done(usual.machine.run)
+    for name in ("step_time_s", "power_mean_w", "temperature_mean_c", "clock_mean_hz"):
+        assert other.metrics[name] == pytest.approx(usual.metrics[name], rel=SAME), name
+
+
+def test_a_run_from_cold_warms_up_to_its_steady_state() -> None:
+    warm = ran().metrics
+    runs = [ran(under(steps=steps)).metrics for steps in (1, 10, 100, 10_000)]
+    means_c = [metrics["temperature_mean_c"] for metrics in runs]
+    assert means_c == sorted(means_c)
+    assert means_c[0] < warm["temperature_mean_c"] - 10
+    last = runs[-1]
+    assert last["temperature_mean_c"] == pytest.approx(warm["temperature_mean_c"], abs=MOVED_K)
+    for name in ("step_time_s", "power_mean_w", "clock_mean_hz"):
+        assert last[name] == pytest.approx(warm[name], rel=SAME), name
+
+
+def test_seconds_and_steps_of_the_same_length_are_the_same_run() -> None:
+    by_steps = ran(under(steps=20)).metrics
+    by_seconds = ran(under(seconds_s=20 * by_steps["step_time_s"])).metrics
+    for name in ("step_time_s", "power_mean_w", "temperature_mean_c", "clock_mean_hz"):
+        assert by_seconds[name] == pytest.approx(by_steps[name], rel=SAME), name
+
+
+def test_a_sink_that_begins_cold_follows_its_own_time_constant() -> None:
+    found = ran(under(seconds_s=30.0))
+    final = ran()
+    share = found.played.sink_k / final.played.sink_k
+    assert np.all((share > 0.3) & (share < 0.95))
+
+
+def test_the_same_run_twice_is_the_same() -> None:
+    first, again = ran(), done(replace(ran().machine.run))
+    assert first.metrics == again.metrics
+    assert first.gpus == again.gpus

@@ -1,0 +1,122 @@
+"""Nothing is lost: joules, heat, seconds and cycles."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from charllm.catalog.resolve import resolve_run
+from charllm.gpu.heat import SINK, heat_to_air_w, network, steady_state_k
+from charllm.gpu.ops import op_energy
+from charllm.simulate import play
+from charllm.simulate.slices import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, cut_passes
+from charllm.simulate.steady import LEAST_PLAY_S, play_once, sink_target_k, start_state
+from charllm.spec.request import merge
+from charllm.timeline.step_time import time_step
+from charllm.workload.step import build_step
+from tests.simulate.runs import GPT3, REPLICAS, cooled, ran, under
+
+CASES: dict[str, dict[str, Any]] = {
+    "as delivered": {},
+    "at the lowest cap": under(power_cap_w=200.0),
+    "hot": cooled(inlet_c=55.0),
+    "one braked node": under(braked_nodes=[1]),
+    "silicon spread": under(silicon_spread_fraction=0.05),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_energy_is_the_integral_of_power(case: str) -> None:
+    machine = ran(CASES[case]).machine
+    state = start_state(machine)
+    played = play_once(machine, state, sink_target_k(machine, np.full(len(state), 500.0)))
+    repeats = max(1, int(np.ceil(LEAST_PLAY_S / machine.open_s)))
+    boxes_j = played.series[:, :, 0].sum(axis=1) * played.box_s
+    # What the last, unfinished box took is not in the series.
+    whole_j = boxes_j + state[: len(boxes_j), play.BOX_J]
+    assert whole_j == pytest.approx(repeats * played.sums[: len(boxes_j), play.ENERGY], rel=1e-9)
+
+
+@pytest.mark.parametrize("base", [GPT3, REPLICAS], ids=["one replica", "four replicas"])
+def test_the_cluster_draws_what_its_gpus_draw(base: dict[str, Any]) -> None:
+    found = ran(base=base)
+    machine, played = found.machine, found.played
+    weights = np.tile(machine.fold.weights, machine.run.parallelism.pp)
+    together_w = (weights[:, None] * played.series[:, :, 0]).sum(axis=0)
+    assert played.cluster_w == pytest.approx(together_w, rel=1e-9)
+    assert weights.sum() == machine.run.cluster.gpus
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_metrics_of_energy_agree_with_each_other(case: str) -> None:
+    found = ran(CASES[case])
+    metrics, step_s = found.metrics, found.metrics["step_time_s"]
+    each_w = [row["power_mean_w"] for row in found.gpus]
+    assert metrics["energy_per_step_j"] == pytest.approx(sum(each_w) * step_s, rel=1e-9)
+    assert metrics["power_mean_w"] == pytest.approx(np.mean(each_w), rel=1e-9)
+    assert metrics["tokens_per_j"] == pytest.approx(32 * 2048 / metrics["energy_per_step_j"], rel=1e-9)
+    boxes_w = found.played.cluster_w[1:-1]
+    assert boxes_w.mean() == pytest.approx(sum(each_w), rel=0.02)
+    assert min(each_w) <= metrics["power_mean_w"] <= metrics["power_peak_sensor_w"] <= metrics["power_peak_w"] + 1e-9
+    nodes = found.whole.result.nodes
+    assert sum(node["gpu_power_mean_w"] for node in nodes) == pytest.approx(sum(each_w), rel=1e-9)
+    assert metrics["node_power_mean_w"] == pytest.approx(np.mean([node["power_mean_w"] for node in nodes]), rel=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_heat_out_equals_heat_in_at_steady_state(case: str) -> None:
+    found = ran(CASES[case])
+    machine, played = found.machine, found.played
+    cluster = machine.run.cluster
+    net = network(cluster.node, cluster.cooling)
+    shape = (cluster.nodes, cluster.node.gpus)
+    power_w = (played.sums[:, play.ENERGY] / played.step_time_s)[machine.stand_ins].reshape(shape)
+    sink_k = played.sink_k[machine.stand_ins].reshape(shape)
+    steady = steady_state_k(power_w, net)
+    assert np.max(np.abs(sink_k - steady[..., SINK])) < 0.1
+    steady[..., SINK] = sink_k
+    # Sinks are settled to 0.05 K, which is some 1.2 W of a GPU at the lowest cap.
+    assert heat_to_air_w(steady, power_w, net).sum() == pytest.approx(power_w.sum(), rel=6e-3)
+
+
+def test_dies_are_as_warm_as_the_power_that_passes_them() -> None:
+    found = ran()
+    cluster = found.machine.run.cluster
+    net = network(cluster.node, cluster.cooling)
+    for row in found.gpus[:8]:
+        rises = net.resistance_k_per_w[row["slot"], :SINK].sum() * row["power_mean_w"]
+        air_c = cluster.cooling.inlet_c + found.played.sink_k[row["rank"]]
+        # Heat of memory stacks never reaches the die: some per cent of a board's power.
+        assert air_c + 0.9 * rises - 0.2 < row["temperature_mean_c"] < air_c + rises + 0.2
+
+
+SLICED: dict[str, dict[str, Any]] = {
+    "dense": GPT3,
+    "replicas": REPLICAS,
+    "experts": {
+        "model": "mixtral-8x7b", "cluster": "h200x32", "parallelism": {"pp": 4, "ep": 8},
+        "training": {"global_batch_size": 32},
+    },
+    "overlapped": merge(GPT3, {"parallelism": {"overlap": ["tp", "pp"]}, "training": {"recompute": "full"}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLICED)
+def test_slices_hold_the_seconds_and_joules_of_their_ops(name: str) -> None:
+    run = resolve_run(SLICED[name])
+    timed = time_step(build_step(run))
+    slices, gpu = cut_passes(run, timed), run.cluster.gpu
+    matrix_hz, other_hz = (
+        share * gpu.clock_max_hz for share in (gpu.matmul_clock_fraction, gpu.attention_clock_fraction)
+    )
+    passes = [one[kind] for kind in range(3) for one in timed.passes]
+    for number, part in enumerate(passes):
+        items = [(item, span.repeats) for span in part.spans for item in span.items if item.op is not None]
+        rows = np.zeros(slices.table.shape[1])
+        for begin, end, repeats in slices.spans[slices.first[number] : slices.first[number + 1]]:
+            rows += repeats * slices.table[begin:end].sum(axis=0)
+        seconds = rows[MATRIX] / matrix_hz + rows[OTHER] / other_hz + rows[FIXED]
+        assert seconds == pytest.approx(sum(item.seconds * repeats for item, repeats in items), rel=1e-9)
+        energies = [(op_energy(item.op, gpu, run.framework), repeats) for item, repeats in items if item.op]
+        for column, place in ((MATRIX_J, 0), (CORE_J, 1), (BOARD_J, 2)):
+            assert rows[column] == pytest.approx(sum(energy[place] * repeats for energy, repeats in energies), rel=1e-9)

@@ -23,7 +23,7 @@ from charllm.catalog.resolve import resolve_run
 from charllm.measure.emulation.player import Player
 from charllm.measure.launch import sampling
 from charllm.measure.trainer.train import train
-from charllm.timeline.generate import generate_timeline
+from charllm.simulate.rank_timeline import generate_timeline
 
 LATER_S = 11.0
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.device.rank_cases import PARTS, RANK_S
 from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.simulate.emulated import predict_played
-from charllm.timeline.generate import generate_timeline
+from charllm.simulate.rank_timeline import generate_timeline
 from charllm.timeline.play import to_text
 from charllm.units import MEGA
 

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
+from charllm.simulate.one_clock import solve_step
+from charllm.simulate.predict import predict
 from charllm.spec.parallelism import OVERLAPS, Parallelism
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 from charllm.spec.training import RECOMPUTES
-from charllm.timeline.step_time import time_step
 from charllm.workload.memory import worst_memory
 from charllm.workload.misfit import fits
 from charllm.workload.step import build_step
@@ -38,28 +39,34 @@ class Gain(NamedTuple):
 
 
 def best_changes(run: RunSpec, step_time_s: float, limit: int = 5) -> list[Gain]:
-    """List the valid changes that fit and gain most over a run of known step time.
+    """List the valid changes that fit in memory and gain most over a run of known step time.
 
-    Both sides of a gain are taken at the clocks that prices hold at; the loop moves them alike, to about a per cent.
+    All are screened at the one clock they settle at; the best are simulated, and only what that gives is promised.
     """
-    gains = []
     table = run.as_table()
-    priced_s = time_step(build_step(run)).step_time_s
-    for change in changes(run):
-        changed_s = _predict(table, change.settings)
-        if changed_s is not None and priced_s / changed_s - 1 >= LEAST_GAIN_FRACTION:
-            gains.append(Gain(change.asked, step_time_s * changed_s / priced_s, priced_s / changed_s - 1))
-    return sorted(gains, key=lambda gain: -gain.gain_fraction)[:limit]
+    screened = [(change, _screened_s(table, change.settings)) for change in changes(run)]
+    fitting = sorted((pair for pair in screened if pair[1] is not None), key=lambda pair: pair[1] or 0.0)
+    gains = []
+    for change, _seconds in fitting[:limit]:
+        found = predict(changed_run(table, change.settings)).timed
+        if found is not None and step_time_s / found.step_time_s - 1 >= LEAST_GAIN_FRACTION:
+            gains.append(Gain(change.asked, found.step_time_s, step_time_s / found.step_time_s - 1))
+    return sorted(gains, key=lambda gain: -gain.gain_fraction)
 
 
-def _predict(table: Table, settings: Table) -> float | None:
-    """Return the step time of a changed run, or None where it is no run or does not fit."""
+def changed_run(table: Table, settings: Table) -> RunSpec:
+    """Return a run with one change."""
+    return resolve_run(_without_open(merge(table, settings)))
+
+
+def _screened_s(table: Table, settings: Table) -> float | None:
+    """Return the step time of a changed run at one clock, or None where it is no run or does not fit."""
     try:
-        run = resolve_run(_without_open(merge(table, settings)))
+        run = changed_run(table, settings)
     except SpecError:
         return None
     step = build_step(run)
-    return time_step(step).step_time_s if fits(run, worst_memory(step)) else None
+    return solve_step(step).step_time_s if fits(run, worst_memory(step)) else None
 
 
 def _without_open(table: Table) -> Table:

@@ -42,6 +42,8 @@ RESISTANCES = {
 }
 """Of a GPU of 700 W in an air-cooled node of eight (benchmarks/fit_heat.py); scale with 1 / cap."""
 TIMES = {"die_time_s": 0.31, "base_time_s": 10.6, "sink_time_s": 46.3, "memory_byte_heat_j": 47e-12}
+PRODUCT_RATE_FRACTION = 0.7
+"""Derived: sustained rate of large products over the peak, as on an H200."""
 PRODUCT_CLOCK_FRACTION = 0.74
 """Clock over the highest that the cap leaves large products on an H200; taken over."""
 PRODUCT_BYTES_PER_FLOP = 1.1e-3
@@ -77,7 +79,7 @@ def _product_energy_j(gpu: Mapping[str, Any], power: Mapping[str, Any], held_w: 
     """Return the energy of a matrix operation with which large products draw the cap at their known clock."""
     clock_max = gpu.get("clock_max_hz", CLOCK_HZ)
     peak = gpu.get("peak_bf16_flop_per_s") or gpu.get("peak_fp16_flop_per_s") or 1e15
-    rate = gpu.get("matmul_fraction", 0.7) * peak
+    rate = PRODUCT_RATE_FRACTION * peak
     slope, reference = power["voltage_slope_per_hz"], power["voltage_reference_hz"]
     voltage = max(power["voltage_floor_fraction"], 1 + slope * (PRODUCT_CLOCK_FRACTION * clock_max - reference))
     traffic = PRODUCT_BYTES_PER_FLOP * rate

@@ -86,6 +86,6 @@ def _predict(timeline: PlayTimeline, seconds_s: float) -> dict[str, float]:
 def _timeline(arguments: argparse.Namespace) -> PlayTimeline:
     if arguments.timeline is not None:
         return read_timeline(arguments.timeline)
-    from charllm.timeline.generate import generate_timeline
+    from charllm.simulate.rank_timeline import generate_timeline
 
     return generate_timeline(resolve_run(request_from(arguments)), arguments.rank)

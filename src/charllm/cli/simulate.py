@@ -15,9 +15,9 @@ from charllm.report.run import render_run
 from charllm.result.result import to_json
 from charllm.result.store import save_run, write_text
 from charllm.simulate.predict import Simulation, predict
+from charllm.simulate.rank_timeline import rank_timeline
 from charllm.simulate.signals import stage_series, tabulate_cluster, tabulate_signals
 from charllm.spec.request import merge
-from charllm.timeline.generate import generate_timeline
 from charllm.timeline.play import to_text
 from charllm.workload.table import tabulate_step
 
@@ -84,7 +84,7 @@ def _write_files(arguments: argparse.Namespace, found: Simulation) -> list[str]:
             text = trace.to_text()
             talk += [f"{flag}: {trace.left_out}"] if trace.left_out else []
         else:
-            text = to_text(generate_timeline(found.step.run, arguments.rank))
+            text = to_text(rank_timeline(found, arguments.rank))
         _write(flag, path, text)
     return talk
 

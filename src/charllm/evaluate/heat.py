@@ -153,7 +153,7 @@ def _oddness(shown: Floats, state: Floats, warmth: float) -> float:
 
 def assumed_traffic_bytes_per_s(trace: Trace, power: Floats, gpu: Gpu) -> Floats:
     """Return the memory traffic that power and clock suggest, at most what a copy reaches."""
-    stream = gpu.stream_fraction * gpu.memory_bandwidth_bytes_per_s
+    stream = gpu.kernels.memory_fraction * gpu.memory_bandwidth_bytes_per_s
     resting = gpu.power.static_w + gpu.power.context_w
     usual = np.minimum(TRAFFIC_BYTES_PER_J * np.maximum(power - resting, 0.0), stream)
     if trace.clock_hz is None:

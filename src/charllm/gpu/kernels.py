@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.gpu.ops import TILE_OUTPUTS, reread_bytes, uncached_fraction
+from charllm.gpu.memory_bound import STREAMS, USUAL_WIDTH, share_of, stream_rate
 from charllm.gpu.shape import KernelShape, work
 from charllm.spec.hardware import Gpu
 from charllm.units import MICRO
@@ -24,8 +24,7 @@ from charllm.units import MICRO
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-PRODUCTS = ("gemm", "grouped_gemm")
-USUAL_WIDTH = 8192.0
+PRODUCTS = ("gemm", "grouped_gemm", "grouped_wgrad")
 SHORTEST_S = 1e-12
 TILES = (
     (256, 128, 1.0), (128, 256, 1.0), (128, 192, 0.98), (192, 128, 0.98), (128, 128, 0.95), (64, 256, 0.9),
@@ -33,37 +32,33 @@ TILES = (
 )  # fmt: skip
 SPLITS, LEAST_DEPTH = (1, 2, 3, 4, 6, 8), 256
 """Assumed: tiles a library has (rows, columns, rate over the largest one's), and parts of one in depth."""
+TILE_CHOICES = np.array(
+    [(rows, columns, rate, cuts) for rows, columns, rate in TILES for cuts in SPLITS], dtype=np.float64
+).T
+TILE_OUTPUTS = 128 * 256
+CACHE_LOW_FRACTION, CACHE_HIGH_FRACTION = 0.48, 0.87
+"""Derived: share of the last-level cache below which operands stay in it, and above which none of them do."""
+NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
+OPERAND_BYTES = {"fp8": 1.0, "mxfp8": 1.0, "nvfp4": 0.5, "fp32": 4.0}
+BLOCK_SCALED_FRACTION = 0.945
+"""Published: equal runs take 4 to 8 % longer with a scale for each 32 values (mxfp8) than with one for a tensor."""
+EXPONENTIALS_PER_CLOCK = 16
+"""What the special-function units of a multiprocessor give each clock, from V100 to B200, and of a CDNA unit."""
+EXPONENTIAL_FRACTION = 0.74
+"""Derived: operator tables, widths 64 and 128: 0.5 to 0.9 on H100 and H200, 0.7 to 0.9 on B200 and GB200."""
+FLASH1_FRACTIONS = (0.7, 0.5)
+"""Published: FlashAttention's first form in Triton over FlashAttention-2, forward and backward (Dao 2023: 1.3 to 2.5
+times slower)."""
+ALIGNED = 8
+"""Elements of 16 bits in the 16 bytes that matrix units load at once."""
+MISALIGNED_FRACTION, MISALIGNED_BATCH_FRACTION = 0.13, 0.08
+"""Measured: rate of a 16-bit product one of whose rows is no multiple of 16 bytes, over an aligned one (vocabulary of
+50257 on an H200: 96 forward, 134 and 136 TFLOP/s backward). Derived: batched ones (published runs with heads of 108 and
+150)."""
 LONELY_FRACTION = 0.25
 """Share of multiprocessors with a tile below which libraries cut a product in depth, which takes a second launch."""
 
 
-class StreamKind(NamedTuple):
-    """How one of PyTorch's streaming kernels runs: its share of bandwidth, and instructions for each element."""
-
-    bandwidth_fraction: float
-    instructions: float
-    width_power: float = 0.0
-    """How the share falls with the width of a row, over 8192."""
-
-
-STREAMS = {
-    "copy": StreamKind(1.0, 1.0),
-    "add": StreamKind(1.0, 3.97),
-    "gelu": StreamKind(0.79, 15.7),
-    "gelu_backward": StreamKind(0.885, 21.2),
-    "rmsnorm": StreamKind(0.654, 13.7, 0.32),
-    "norm": StreamKind(0.523, 29.1),
-    "norm_backward": StreamKind(0.365, 78.7),
-    "softmax": StreamKind(0.215, 55.7, 0.49),
-    "swiglu": StreamKind(0.573, 38.5),
-    "dropout_add": StreamKind(0.536, 41.6),
-    "cast": StreamKind(0.778, 9.5),
-    "permute": StreamKind(0.876, 3.08),
-    "embedding": StreamKind(0.906, 2.44),
-    "loss": StreamKind(0.39, 74.3),
-    "optimizer": StreamKind(0.823, 36.8),
-}
-"""Derived: fitted on the ops of three H200 boards, each to about 1 % and 6 %."""
 VALUES = {"random": 1.0, "trained": 1.0, "unknown": 0.905, "zeros": 0.70}
 """Derived: energy of instructions and bytes on operands, over random ones; unknown: one board, to 1 %."""
 ZERO_FLOP_FRACTION = 0.30
@@ -73,6 +68,8 @@ STREAM_CACHED_FRACTIONS = (0.85, 1.25)
 BOUND_SHARE = 0.55
 """Derived: share of bandwidth up to which a stream gains nothing from cache, as a layer norm; copies gain most."""
 STREAM_LAUNCH_S = 6.5 * MICRO
+QUEUED_GAP_S = 1.4 * MICRO
+"""Measured: time between two kernels whose launches are queued, median of 2,100 in eleven training steps."""
 GRADIENT_TRAFFIC = 2.2
 """Derived: traffic of adding gradients up after a backward pass through autograd, over the gradients' size."""
 AUTOGRAD_S = 270 * MICRO
@@ -92,18 +89,26 @@ class Shapes(NamedTuple):
     """Share of multiprocessors that have a tile."""
     length: Floats
     blocks: Floats
+    slower: Floats
+    """Of attention: time over that of the best kernel with heads of 128."""
     elements: Floats
     width: Floats
     gradient_bytes: Floats
     tiles: "Tiles"
     share: Floats
-    """Of streams: share of bandwidth (STREAMS)."""
+    """Of kernels that only move memory: rate over a copy's (gpu/memory_bound.py)."""
     width_power: Floats
     instructions: Floats
     values: Floats
     """Energy of bytes and instructions for these operands over that for random ones (VALUES)."""
     flop_values: Floats
     """The same of matrix operations."""
+    rate: Floats
+    """Of products: rate over what matrix units could do in 16 bits."""
+    flop_j: Floats
+    """Energy of a matrix operation."""
+    stream_gap_s: float
+    """Time between two kernels that only move memory: shorter in a step, whose launches are queued."""
     masks: Mapping[str, Mask]
 
     def where(self, *kinds: str) -> Mask:
@@ -112,7 +117,7 @@ class Shapes(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """Every tile and cut in depth that a product may use, [kernel, choice]."""
+    """Every tile and cut in depth that a product may use, [product, choice]."""
 
     waves: Floats
     """Multiprocessors' turns, not rounded."""
@@ -122,24 +127,21 @@ class Tiles(NamedTuple):
     cuts: Floats
 
 
-def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu) -> Shapes:
-    """Describe kernels for one GPU."""
-    count, choices = len(shapes), len(TILES) * len(SPLITS)
-    zeros = {name: np.zeros(count) for name in ("flop", "least", "again", "elements", "gradient")}
-    ones = {name: np.ones(count) for name in ("uncached", "fill", "length", "blocks")}
+def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool = False) -> Shapes:
+    """Describe kernels for one GPU; `cold`: operands come from memory, as in a step, not from the call before."""
+    count = len(shapes)
+    zeros = {name: np.zeros(count) for name in ("flop", "least", "elements", "gradient")}
+    ones = {name: np.ones(count) for name in ("length", "blocks")}
+    products = np.array([shape.kind in PRODUCTS for shape in shapes], dtype=np.bool_)
+    sizes = np.array([shape.dims if product else (1, 1, 1, 1) for shape, product in zip(shapes, products, strict=True)])
+    sizes = sizes.reshape(count, 4).astype(np.float64)
+    operand_bytes = np.array([OPERAND_BYTES.get(shape.precision, 2.0) for shape in shapes])
     width = np.full(count, USUAL_WIDTH)
-    tiles = Tiles(*(np.full((count, choices), np.inf if name == "flop_per_depth" else 1.0) for name in Tiles._fields))
     for place, shape in enumerate(shapes):
         zeros["flop"][place], zeros["least"][place] = work(shape)
-        ones["uncached"][place] = _uncached_stream(zeros["least"][place] / gpu.l2_bytes)
-        if shape.kind in PRODUCTS:
-            ones["uncached"][place] = uncached_fraction(gpu, zeros["least"][place])
-            batch, m, n, k = shape.dims
-            operand_bytes = 1.0 if shape.precision == "fp8" else 2.0
-            zeros["again"][place] = reread_bytes(gpu, batch, m, n, k, operand_bytes)
-            ones["fill"][place] = min(1.0, batch * m * n / (gpu.multiprocessors * TILE_OUTPUTS))
-            _lay_tiles(gpu.multiprocessors, batch, m, n, k, place, tiles)
-        elif shape.kind.startswith("attention"):
+        if products[place]:
+            continue
+        if shape.kind.startswith("attention"):
             batch, heads, kv_heads, queries, head_dim = shape.dims
             ones["length"][place], ones["blocks"][place] = queries, batch * heads * queries / 128
             if shape.kind == "attention_both":
@@ -147,20 +149,90 @@ def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu) -> Shapes:
         else:
             zeros["elements"][place] = float(np.prod(shape.dims))
             width[place] = shape.dims[1] if len(shape.dims) > 1 else USUAL_WIDTH
-    streams = [STREAMS.get(shape.kind, StreamKind(1.0, 0.0)) for shape in shapes]
-    share, instructions, width_power = np.array(streams, dtype=np.float64).reshape(count, 3).T
+    least = zeros["least"]
+    cached = np.where(products, uncached_fraction(gpu, least), _uncached_stream(least / gpu.l2_bytes))
+    again = np.where(products, reread_bytes(gpu, *sizes.T, operand_bytes), 0.0)
+    outputs = sizes[:, 0] * sizes[:, 1] * sizes[:, 2]
+    fill = np.where(products, np.minimum(1.0, outputs / (gpu.multiprocessors * TILE_OUTPUTS)), 1.0)
+    known = [STREAMS.get(shape.kind) for shape in shapes]
+    share = np.array([share_of(shape.kind, wide) if stream else 1.0
+                      for shape, stream, wide in zip(shapes, known, width, strict=True)])  # fmt: skip
+    instructions, width_power = (
+        np.array([getattr(stream, name) if stream else 0.0 for stream in known])
+        for name in ("instructions", "width_power")
+    )
     return Shapes(
-        tuple(shapes), zeros["flop"], zeros["least"], zeros["again"], ones["uncached"], ones["fill"], ones["length"],
-        ones["blocks"], zeros["elements"], width, zeros["gradient"], tiles, share, width_power, instructions,
+        tuple(shapes), zeros["flop"], least, again, np.ones(count) if cold else cached, fill, ones["length"],
+        ones["blocks"], np.array([_attention_slowness(gpu, shape) for shape in shapes]), zeros["elements"], width,
+        zeros["gradient"],
+        _lay_tiles(gpu.multiprocessors, sizes[products]), share, width_power, instructions,
         np.array([_values_fraction(shape) for shape in shapes]),
-        np.array([ZERO_FLOP_FRACTION if shape.values == "zeros" else 1.0 for shape in shapes]), _masks(shapes, gpu),
+        np.array([ZERO_FLOP_FRACTION if shape.values == "zeros" else 1.0 for shape in shapes]),
+        np.array([_rate_multiple(gpu, shape) for shape in shapes]), np.array([flop_j(gpu, shape) for shape in shapes]),
+        QUEUED_GAP_S if cold else gpu.kernels.stream_gap_s, _masks(shapes, gpu),
     )  # fmt: skip
 
 
-def _uncached_stream(size_fraction: float) -> float:
+def _rate_multiple(gpu: Gpu, shape: KernelShape) -> float:
+    """Return the rate of deep products in a format over what matrix units do in 16 bits, alignment included.
+
+    fp32 runs as TF32, at half the 16-bit rate. What a GPU has no units for runs in 16 bits.
+    """
+    if shape.kind not in PRODUCTS:
+        return 1.0
+    peak = gpu.peak_flop_per_s(shape.precision) / gpu.peak_16bit_flop_per_s
+    kernels, narrow = gpu.kernels, NARROW.get(shape.precision)
+    fraction = {"fp8": kernels.fp8_fraction, "fp4": kernels.fp4_fraction}.get(narrow or "", kernels.matrix_fraction)
+    multiple = peak if narrow and peak else 0.5 if shape.precision == "fp32" else 1.0
+    rate = multiple * (fraction if peak or not narrow else kernels.matrix_fraction)
+    if shape.precision == "mxfp8":
+        rate *= BLOCK_SCALED_FRACTION
+    if shape.kind != "gemm":
+        return rate * kernels.grouped_fraction
+    return rate * _aligned_fraction(shape)
+
+
+def _aligned_fraction(shape: KernelShape) -> float:
+    """Return the rate over that of operands whose rows are multiples of 16 bytes."""
+    batch, _m, n, k = shape.dims
+    if not (n % ALIGNED or k % ALIGNED):
+        return 1.0
+    return MISALIGNED_BATCH_FRACTION if batch > 1 else MISALIGNED_FRACTION
+
+
+def flop_j(gpu: Gpu, shape: KernelShape) -> float:
+    """Return the energy of one matrix operation in a kernel's format."""
+    power = gpu.power
+    narrow = NARROW.get(shape.precision)
+    if narrow and not gpu.peak_flop_per_s(shape.precision):
+        return power.flop_j
+    if shape.precision == "fp32":
+        return 2 * power.flop_j
+    return {"fp8": power.fp8_flop_j, "fp4": power.fp4_flop_j}.get(narrow or "", power.flop_j)
+
+
+def reread_bytes(gpu: Gpu, batch: Floats, m: Floats, n: Floats, k: Floats, operand_bytes: Floats) -> Floats:
+    """Return what products read again because one wave of tiles does not hold all of their operands."""
+    outputs = gpu.multiprocessors * TILE_OUTPUTS
+    across = np.minimum(n, outputs / np.minimum(m, outputs**0.5))
+    down = np.minimum(m, outputs / across)
+    operands = (m * k + k * n) * operand_bytes
+    again = np.maximum(0.0, m * n * k * (down + across) / (down * across) * operand_bytes - operands)
+    return np.asarray(batch * again * uncached_fraction(gpu, operands))
+
+
+def uncached_fraction(gpu: Gpu, size_bytes: Floats) -> Floats:
+    """Return the share of working sets that has to come from memory each time."""
+    low, high = CACHE_LOW_FRACTION * gpu.l2_bytes, CACHE_HIGH_FRACTION * gpu.l2_bytes
+    if high <= low:
+        return np.ones_like(size_bytes)
+    return np.clip((size_bytes - low) / (high - low), 0.0, 1.0)
+
+
+def _uncached_stream(size_fraction: Floats) -> Floats:
     """Return the share of a stream called over and over that comes from memory, by its size over the cache's."""
     low, high = STREAM_CACHED_FRACTIONS
-    return min(1.0, max(0.0, (size_fraction - low) / (high - low)))
+    return np.clip((size_fraction - low) / (high - low), 0.0, 1.0)
 
 
 def _values_fraction(shape: KernelShape) -> float:
@@ -174,28 +246,27 @@ def _masks(shapes: Sequence[KernelShape], gpu: Gpu) -> dict[str, Mask]:
 
     tests: dict[str, Callable[[KernelShape], bool]] = {
         "products": lambda shape: shape.kind in PRODUCTS,
-        "grouped": lambda shape: shape.kind == "grouped_gemm",
         "streams": lambda shape: shape.kind in STREAMS,
         "both": lambda shape: shape.kind == "attention_both",
         "backward": lambda shape: shape.kind == "attention_backward",
         "lonely": lambda shape: shape.kind in PRODUCTS and float(np.prod(shape.dims[:3])) < few,
-        "narrow": lambda shape: shape.precision == "fp8",
     }
     return {name: np.array([test(shape) for shape in shapes], dtype=np.bool_) for name, test in tests.items()}
 
 
-def _lay_tiles(processors: int, batch: int, m: int, n: int, k: int, place: int, laid: Tiles) -> None:
-    """Write down every tile and cut in depth that a product may use."""
-    for number, (rows, columns, rate) in enumerate(TILES):
-        for cut_number, cuts in enumerate(SPLITS):
-            if cuts > 1 and k / cuts < LEAST_DEPTH:
-                continue
-            at = number * len(SPLITS) + cut_number
-            tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
-            laid.waves[place, at] = tiles * cuts / processors
-            laid.depths[place, at], laid.cuts[place, at] = k / cuts, cuts
-            laid.padding[place, at] = tiles * rows * columns / (batch * m * n)
-            laid.flop_per_depth[place, at] = 2.0 * rows * columns / rate
+def _lay_tiles(processors: int, sizes: Floats) -> Tiles:
+    """Lay out every tile and cut in depth that products may use; `sizes[product]` is batch, m, n, k."""
+    batch, m, n, k = (sizes[:, place, None] for place in range(4))
+    rows, columns, rates, cuts = TILE_CHOICES
+    tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
+    possible = (cuts == 1) | (k / cuts >= LEAST_DEPTH)
+    return Tiles(
+        tiles * cuts / processors,
+        np.where(possible, 2.0 * rows * columns / rates, np.inf),
+        k / cuts,
+        tiles * rows * columns / (batch * m * n),
+        np.broadcast_to(cuts, tiles.shape),
+    )
 
 
 class KernelTimes(NamedTuple):
@@ -234,27 +305,25 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
     power = kernels.roof_power
     together = (arithmetic**power + memory**power) ** (1 / power)
     attention = _time_attention(shapes, gpu, clock_hz, bandwidth)
-    share = np.minimum(shapes.share * (USUAL_WIDTH / shapes.width) ** shapes.width_power, 1.0)
     # A slow stream is bound by its own instructions, wherever its data lie.
-    gain = 1 + kernels.cache_fraction * np.maximum(0.0, share - BOUND_SHARE) / (1 - BOUND_SHARE)
+    gain = 1 + kernels.cache_fraction * np.maximum(0.0, shapes.share - BOUND_SHARE) / (1 - BOUND_SHARE)
     slow = shapes.uncached + (1 - shapes.uncached) / gain
-    stream = shapes.least_bytes / (bandwidth * share) * slow
-    gap = np.where(streams, kernels.stream_gap_s, kernels.gap_s)
+    rate, issued = stream_rate(gpu, shapes.share, clock_hz)
+    stream = shapes.least_bytes / rate * slow
+    gap = np.where(streams, shapes.stream_gap_s, kernels.gap_s)
     running = np.where(products, together, np.where(streams, stream, attention)) + gap
     launch = kernels.launch_s + np.where(shapes.masks["lonely"], kernels.split_s, 0.0)
     host = np.where(shapes.masks["both"], AUTOGRAD_S, np.where(streams, STREAM_LAUNCH_S, launch))
     seconds = np.maximum(running, host)
-    bound = np.where(products, (arithmetic / together) ** power, np.where(streams, 0.0, 1.0))
+    bound = np.where(products, (arithmetic / together) ** power, np.where(streams, issued, 1.0))
     bound = np.where(running >= host, bound * (1 - gap / running), 0.0)
     return KernelTimes(seconds, running, bound, padding, memory_bytes)
 
 
 def _time_tiles(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> tuple[Floats, Floats]:
     """Return the arithmetic time of each product with its best tile, and the padding of that tile."""
-    kernels, laid = gpu.kernels, Tiles(*(column[shapes.masks["products"]] for column in shapes.tiles))
-    grouped = np.where(shapes.masks["grouped"], kernels.grouped_fraction, 1.0)
-    share = np.where(shapes.masks["narrow"], 2 * kernels.fp8_fraction, kernels.matrix_fraction * grouped)
-    rate = (matrix_flop_per_cycle(gpu) * share * clock_hz)[shapes.masks["products"], None]
+    kernels, laid = gpu.kernels, shapes.tiles
+    rate = (matrix_flop_per_cycle(gpu) * shapes.rate * clock_hz)[shapes.masks["products"], None]
     whole = np.ceil(laid.waves)
     waves = np.where(laid.waves < 1, whole, laid.waves + kernels.wave_fraction * (whole - laid.waves))
     lonely = 1 + kernels.fill_fraction * np.maximum(0.0, 1 - laid.waves)
@@ -272,7 +341,7 @@ def _time_attention(shapes: Shapes, gpu: Gpu, clock_hz: Floats, bandwidth: float
     """Return the time of attention kernels, forward, backward, or both through autograd."""
     kernels = gpu.kernels
     peak = gpu.multiprocessors * matrix_flop_per_cycle(gpu) * clock_hz
-    filled = 1 + kernels.tile_ramp / shapes.blocks
+    filled = (1 + kernels.tile_ramp / shapes.blocks) * shapes.slower
     forward = filled * (1 + kernels.attention_ramp / shapes.length) / (peak * kernels.attention_fraction)
     backward = (
         filled * (1 + kernels.attention_backward_ramp / shapes.length) / (peak * kernels.attention_backward_fraction)
@@ -281,6 +350,27 @@ def _time_attention(shapes: Shapes, gpu: Gpu, clock_hz: Floats, bandwidth: float
     share = np.where(both, 2.5 / 3.5, np.where(shapes.masks["backward"], 1.0, 0.0))
     extra = np.where(both, kernels.gap_s + GRADIENT_TRAFFIC * shapes.gradient_bytes / bandwidth, 0.0)
     return np.asarray(shapes.flop * ((1 - share) * forward + share * backward) + extra)
+
+
+def _attention_slowness(gpu: Gpu, shape: KernelShape) -> float:
+    """Return an attention kernel's time over that of the GPU's best one with heads of 128.
+
+    Equation: exponentials are as many however narrow a head is: 1 + e (F / 16) / (4 width), F FLOP a clock of a
+    multiprocessor, which makes 16 exponentials in it; of their time the share e is not hidden. FlashAttention-2 runs
+    too slowly for that to matter.
+    Source: CUDA programming guide, throughput of special functions; FlashAttention-3 (Shah 2024), section 3.1.
+    """
+    if not shape.kind.startswith("attention"):
+        return 1.0
+    kernels, width = gpu.kernels, shape.dims[4]
+    if shape.variant == "best":
+        exponential = EXPONENTIAL_FRACTION * matrix_flop_per_cycle(gpu) / EXPONENTIALS_PER_CLOCK / 4
+        return (1 + exponential / width) / (1 + exponential / 128)
+    backward = shape.kind == "attention_backward"
+    rate = kernels.flash2_backward_fraction if backward else kernels.flash2_fraction
+    if shape.variant == "flash1":
+        rate *= FLASH1_FRACTIONS[backward]
+    return 1 / rate
 
 
 class KernelEnergies(NamedTuple):
@@ -295,8 +385,7 @@ def energy_of_kernels(shapes: Shapes, gpu: Gpu, times: KernelTimes) -> KernelEne
     """Return what one call of each kernel takes beside what the board draws anyway."""
     power, kernels, masks = gpu.power, gpu.kernels, shapes.masks
     products, streams = masks["products"], masks["streams"]
-    each = np.where(masks["narrow"], power.fp8_flop_j, power.flop_j)
-    flop_j = shapes.flop * each * shapes.flop_values
+    flop_j = shapes.flop * shapes.flop_j * shapes.flop_values
     matrix = np.where(products, flop_j * (1 + kernels.padding_fraction * (times.padding - 1)), 0.0)
     softmax = np.where(masks["backward"], power.softmax_backward_flop_fraction, power.softmax_flop_fraction)
     mixed = (power.softmax_flop_fraction + 2.5 * power.softmax_backward_flop_fraction) / 3.5

@@ -3,29 +3,20 @@
 from typing import NamedTuple
 
 from charllm.errors import SpecError, unknown_name
+from charllm.gpu.memory_bound import STREAMS
 
-PRECISIONS = ("bf16", "fp16", "fp32", "fp8")
+ROW_KINDS = ("norm", "rmsnorm", "norm_backward", "rmsnorm_backward", "permute", "index_add", "embedding", "loss")
+"""Kernels that work on rows of a width."""
+PRECISIONS = ("bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4")
 DIMENSIONS = {
     "gemm": (4,),
     "grouped_gemm": (4,),
+    "grouped_wgrad": (4,),
     "attention": (5,),
     "attention_backward": (5,),
     "attention_both": (5,),
-    "norm": (2,),
-    "rmsnorm": (2,),
-    "norm_backward": (2,),
-    "permute": (2,),
-    "embedding": (2,),
-    "loss": (2,),
-    "copy": (1, 2),
-    "add": (1, 2),
-    "gelu": (1, 2),
-    "gelu_backward": (1, 2),
-    "swiglu": (1, 2),
-    "dropout_add": (1, 2),
-    "softmax": (1, 2),
-    "cast": (1, 2),
-    "optimizer": (1, 2),
+    **dict.fromkeys(ROW_KINDS, (2,)),
+    **{kind: (1, 2) for kind in STREAMS if kind not in ROW_KINDS},
 }
 """Kind of kernel: how many dimensions it may have."""
 
@@ -43,6 +34,8 @@ class KernelShape(NamedTuple):
     precision: str = "bf16"
     values: str = "random"
     """random (normal), trained (small weights, activations with outliers), zeros, or unknown."""
+    variant: str = "best"
+    """Attention: the GPU's best kernel, FlashAttention-2 (flash2), or its first form in Triton (flash1)."""
 
     @property
     def label(self) -> str:
@@ -71,9 +64,9 @@ def work(shape: KernelShape) -> tuple[float, float]:
 
     Attention is causal: half of the products that a full mask, and torch's counter, would have.
     """
-    size = {"fp8": 1.0, "fp32": 4.0}.get(shape.precision, 2.0)
+    size = {"fp8": 1.0, "mxfp8": 1.0, "nvfp4": 0.5, "fp32": 4.0}.get(shape.precision, 2.0)
     dims = shape.dims
-    if shape.kind in ("gemm", "grouped_gemm"):
+    if shape.kind in ("gemm", "grouped_gemm", "grouped_wgrad"):
         batch, m, n, k = dims
         return 2.0 * batch * m * n * k, batch * ((m * k + n * k) * size + m * n * max(size, 2.0))
     if shape.kind.startswith("attention"):
@@ -83,24 +76,4 @@ def work(shape: KernelShape) -> tuple[float, float]:
         times = {"attention_backward": (2.5, 2.0), "attention_both": (3.5, 3.0)}.get(shape.kind, (1.0, 1.0))
         return forward * times[0], tokens * (2 * heads + 2 * kv_heads) * times[1]
     rows_width = float(dims[0] * (dims[1] if len(dims) > 1 else 1))
-    return 0.0, rows_width * BYTES_PER_ELEMENT[shape.kind]
-
-
-BYTES_PER_ELEMENT = {
-    "norm": 4.0,
-    "rmsnorm": 4.0,
-    "norm_backward": 6.0,
-    "copy": 4.0,
-    "add": 6.0,
-    "gelu": 4.0,
-    "gelu_backward": 6.0,
-    "swiglu": 6.0,
-    "dropout_add": 7.0,
-    "softmax": 4.0,
-    "cast": 3.0,
-    "permute": 4.0,
-    "embedding": 4.0,
-    "loss": 10.0,
-    "optimizer": 28.0,
-}
-"""Streaming kernel: bytes read and written for each element, in bf16 (optimizer: fp32 weight, gradient, moments)."""
+    return 0.0, rows_width * STREAMS[shape.kind].element_bytes

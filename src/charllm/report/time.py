@@ -7,7 +7,6 @@ from charllm.report.tables import format_percent, render_table, shown_ends
 from charllm.result.metrics import AXES, LINKS
 from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec
-from charllm.timeline.critical_path import critical_path, share_path
 from charllm.timeline.step_time import StepTime
 from charllm.units import format_bytes
 from charllm.workload.memory import first_rank
@@ -48,7 +47,7 @@ def render_time(step: Step, result: RunResult, timed: StepTime) -> list[str]:
         render_headline(result),
         render_waterfall(result.metrics["breakdown_s"]),
         render_stages(step.run, timed),
-        *render_path(step, timed),
+        *render_path(result),
         render_links(step, result),
     ]
 
@@ -99,19 +98,17 @@ def render_stages(run: RunSpec, timed: StepTime) -> str:
     return render_table(f"Seconds of each stage, and share of the step{left_out}", ["stage", *STAGE_COLUMNS], cells)
 
 
-def render_path(step: Step, timed: StepTime) -> list[str]:
-    """Say in one line which stages a pipeline's step waits for, the longest first."""
-    if step.run.parallelism.pp == 1:
+def render_path(result: RunResult) -> list[str]:
+    """Say in one line which stages and nodes the step waits for, the longest first."""
+    parts = result.metrics["critical_path"]
+    if not parts or len(parts) == 1:
         return []
-    share = share_path(critical_path(step, timed))
-    write = seconds_format(timed.step_time_s)
-    stages = sorted(share.stage_s.items(), key=lambda pair: -pair[1])
-    shown = ", ".join(f"stage {stage} {write(seconds)} s" for stage, seconds in stages[:PATH_STAGES])
-    more = f" and {len(stages) - PATH_STAGES} more" if len(stages) > PATH_STAGES else ""
-    return [
-        f"Critical path: {share.passes} passes, {share.crossings} times from one stage to another: {shown}{more}, "
-        f"transfers {write(share.transfer_s)} s"
-    ]
+    write = seconds_format(result.metrics["step_time_s"])
+    shown = ", ".join(
+        f"stage {part['stage']} on node {part['node']} {write(part['seconds'])} s" for part in parts[:PATH_STAGES]
+    )
+    more = f" and {len(parts) - PATH_STAGES} more" if len(parts) > PATH_STAGES else ""
+    return [f"Critical path: {shown}{more}"]
 
 
 def _with_share(write: Callable[[float], str], seconds: float, total_s: float) -> str:

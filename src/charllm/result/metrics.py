@@ -39,6 +39,7 @@ METRICS: dict[str, str] = {
     "throttled_time_fraction": "Share of time each cause holds the clock below the requested one.",
     "clock_loss_fraction": "Mean lost clock over the requested one, by cause.",
     "breakdown_s": "Where each instant of a step goes, mean over GPUs; adds up to step_time_s.",
+    "critical_path": "Stages and nodes whose passes the step waits for, with seconds, largest first.",
     "hidden_communication_s": "Communication under compute, by axis.",
     "link_bytes": "Sent per step, all GPUs, counted once at the sender.",
     "axis_bytes": "The same by axis.",

@@ -1,12 +1,8 @@
-"""What one GPU will read while it plays a rank's timeline (`charllm emulate`): watts, hertz, degrees, peaks.
+"""What one GPU will read while it emulates a rank (`charllm emulate`): watts, hertz, degrees, peaks.
 
-Kernels take and draw what power/kernels.py says; a transfer in the way lasts as long as it says and draws what a copy
-on its blocks draws; one on a stream of its own adds that to the compute beside it and slows it. Waits are idle.
+Kernels, transfers and waits take and draw what they do in a simulated run: the same costs (timeline/costs.py), slices
+and governor. A transfer on a stream of its own adds its energy to the compute beside it and slows it.
 
-Equation: a copy on n blocks draws 24 W (n / 4)^0.78; compute beside one on 24 blocks takes 40 % of its length longer.
-Source: one take of fourteen ranks on an H200 (benchmarks/device/h200/ranks_played.csv): 97 W above an idle context on
-24 blocks; between 0.28 (products of milliseconds) and 0.7 (0.2 ms) of a transfer's length, because a product that fills
-all multiprocessors lets a transfer begin only when it ends. The exponent is from copies on 4, 16 and 32 blocks.
 Ignores: order of launches between streams; a host that falls behind within a slice only.
 """
 
@@ -17,33 +13,34 @@ import numpy as np
 
 from charllm.gpu.heat import network
 from charllm.gpu.shape import KernelShape
-from charllm.simulate.one_gpu import Alone, Player, kernel_rows
-from charllm.simulate.slices import BOARD_J, COLUMNS, FIXED, HOST, MATRIX, OTHER, POLL
-from charllm.spec.hardware import Cluster
+from charllm.simulate.one_gpu import Alone, Player, rows_of
+from charllm.simulate.slices import BOARD_J, CHANNELS, COLUMNS, CORE_J, FIXED, HOST, MATRIX, OTHER, POLL, SLICE_S
+from charllm.spec.hardware import Cluster, Gpu
+from charllm.spec.run import Conditions
 from charllm.timeline.engine import Floats
+from charllm.timeline.passes import CONTENTION_FRACTION
 from charllm.timeline.play import Item, PlayTimeline, Segment
 from charllm.units import MICRO
 
-SLICE_S = 0.002
-COPY_W, COPY_BLOCKS, COPY_POWER = 24.0, 4, 0.78
-BESIDE_FRACTION, BESIDE_BLOCKS = 0.4, 24
-LAUNCH_S = {"product": 14 * MICRO, "other": 8 * MICRO}
-"""Host time to launch an item in eager PyTorch: read as the pace of kernels shorter than it."""
-PASSES = 2
+LAUNCH_S = 8 * MICRO
+"""Measured: host time to launch a kernel in eager PyTorch, read as the pace of kernels shorter than it."""
+ROUNDS = 2
 """Kernels are linearised at their own clock first, then at the clock of the whole step."""
 
 
-def predict_played(timeline: PlayTimeline, cluster: Cluster, least_s: float = 8.0) -> Alone:
-    """Predict one GPU alone that plays whole steps for a time, from idle."""
-    gpu = cluster.gpu
+def predict_played(
+    timeline: PlayTimeline, cluster: Cluster, least_s: float = 8.0, conditions: Conditions | None = None,
+    before_w: float = 120.0,
+) -> Alone:  # fmt: skip
+    """Predict one GPU alone that emulates whole steps for a time, after drawing `before_w` for long."""
+    gpu, net = cluster.gpu, network(cluster.node, cluster.cooling)
     shapes = sorted(timeline.shapes(), key=str)
     mixed_hz: float | None = None
-    for _ in range(PASSES):
-        rows = kernel_rows([KernelShape(*shape) for shape in shapes], gpu, mixed_hz)
+    for _ in range(ROUNDS):
+        rows = rows_of([KernelShape(*shape) for shape in shapes], gpu, mixed_hz, cold=True)
         known = dict(zip(shapes, rows, strict=True))
-        sliced = [(_slices(segment, known, gpu.multiprocessors, gpu.power.active_w), segment.repeat)
-                  for segment in timeline.segments]  # fmt: skip
-        player = Player(gpu, network(cluster.node, cluster.cooling), cluster.cooling.inlet_c, longest_s=600.0)
+        sliced = [(_slices(segment, known, gpu), segment.repeat) for segment in timeline.segments]
+        player = Player(gpu, net, cluster.cooling.inlet_c, conditions, before_w=before_w, longest_s=600.0)
         steps = 0
         while steps == 0 or player.time_s < least_s:
             for slices, repeat in sliced:
@@ -56,13 +53,11 @@ def predict_played(timeline: PlayTimeline, cluster: Cluster, least_s: float = 8.
     return seen._replace(busy_s=seen.seconds_s / steps)
 
 
-def _slices(
-    segment: Segment, known: dict[tuple[Any, ...], Floats], processors: int, active_w: float
-) -> list[tuple[Floats, float]]:
+def _slices(segment: Segment, known: dict[tuple[Any, ...], Floats], gpu: Gpu) -> list[tuple[Floats, float]]:
     """Join a segment's items into slices of some milliseconds: (row, least seconds)."""
     found: list[tuple[Floats, float]] = []
     row, length_s = np.zeros(COLUMNS), 0.0
-    for cells, wait_s, seconds in _item_rows(segment.items, known, processors, active_w):
+    for cells, wait_s, seconds in _item_rows(segment.items, known, gpu):
         if wait_s:
             if length_s:
                 found.append((_closed(row, length_s), 0.0))
@@ -82,7 +77,7 @@ def _closed(row: Floats, length_s: float) -> Floats:
 
 
 def _item_rows(
-    items: tuple[Item, ...], known: dict[tuple[Any, ...], Floats], processors: int, active_w: float
+    items: tuple[Item, ...], known: dict[tuple[Any, ...], Floats], gpu: Gpu
 ) -> Iterator[tuple[Floats, float, float]]:
     """Return each item as a row, its least seconds when it is a wait, and about how long it takes."""
     for item in items:
@@ -91,17 +86,17 @@ def _item_rows(
             yield row, item.duration_s, item.duration_s
         elif item.kind == "kernel":
             row = known[item.shape].copy()
-            product = item.shape[0] in ("gemm", "grouped_gemm") or str(item.shape[0]).startswith("attention")
-            row[HOST] = LAUNCH_S["product" if product else "other"]
+            row[HOST] = LAUNCH_S
             yield row, 0.0, row[FIXED] + (row[MATRIX] + row[OTHER]) / 1.6e9
+        elif not item.moves:
+            row[POLL] = item.blocks / gpu.multiprocessors
+            yield row, item.duration_s, item.duration_s
         else:
             hidden = item.stream != "compute"
-            beside_s = item.duration_s * BESIDE_FRACTION * item.blocks / BESIDE_BLOCKS
-            row[FIXED] = beside_s if hidden else item.duration_s
-            row[HOST] = LAUNCH_S["other"]
-            if item.moves:
-                copying_w = COPY_W * (item.blocks / COPY_BLOCKS) ** COPY_POWER
-                row[BOARD_J] = max(0.0, copying_w - (0.0 if hidden else active_w)) * item.duration_s
-            else:
-                row[POLL] = item.duration_s * item.blocks / processors
+            row[FIXED] = item.duration_s * (CONTENTION_FRACTION * item.blocks / CHANNELS if hidden else 1.0)
+            row[HOST] = LAUNCH_S
+            moved_bytes = 2 * item.sent_bytes
+            row[CORE_J] = moved_bytes * gpu.power.cache_byte_j
+            row[BOARD_J] = moved_bytes * gpu.power.memory_byte_j + item.sent_bytes * gpu.power.link_byte_j
+            row[POLL] = row[FIXED] * item.blocks / gpu.multiprocessors
             yield row, 0.0, row[FIXED]

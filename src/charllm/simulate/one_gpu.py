@@ -11,7 +11,7 @@ import numpy as np
 
 from charllm.gpu.governor import limits_of
 from charllm.gpu.heat import Network, steady_state_k
-from charllm.gpu.kernels import energy_of_kernels, matrix_clock_hz, read_shapes, time_kernels
+from charllm.gpu.kernels import read_shapes
 from charllm.gpu.sensor import HOPPER, Sensor
 from charllm.gpu.shape import KernelShape
 from charllm.gpu.steady import hold_clocks
@@ -20,26 +20,20 @@ from charllm.simulate.slices import BOARD_J, COLUMNS, CORE_J, FIXED, MATRIX, MAT
 from charllm.simulate.steady import board_constants
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import Conditions
+from charllm.timeline.costs import kernel_rows
 from charllm.timeline.engine import Floats
 
 WARM_C = 57.0
 """Assumed: temperature at which kernels are linearised; leakage moves their clock by 0.1 % a degree."""
 
 
-def kernel_rows(shapes: Sequence[KernelShape], gpu: Gpu, mixed_clock_hz: float | None = None) -> Floats:
+def rows_of(shapes: Sequence[KernelShape], gpu: Gpu, mixed_clock_hz: float | None = None, *, cold: bool) -> Floats:
     """Return one call of each kernel as a row of a slice, linearised at a clock, its own unless one is given."""
-    known = read_shapes(shapes, gpu)
-    held = hold_clocks(known, gpu, np.full(len(shapes), WARM_C)).clock_hz
-    clock = held if mixed_clock_hz is None else np.full(len(shapes), mixed_clock_hz)
-    times = time_kernels(known, gpu, clock)
-    energies = energy_of_kernels(known, gpu, times)
-    bound_s = times.clock_bound * times.running_s
-    products = known.where("gemm", "grouped_gemm")
+    known = read_shapes(shapes, gpu, cold=cold)
+    clock = hold_clocks(known, gpu, np.full(len(shapes), WARM_C)).clock_hz if mixed_clock_hz is None else (
+        np.full(len(shapes), mixed_clock_hz))  # fmt: skip
     rows = np.zeros((len(shapes), COLUMNS))
-    rows[:, MATRIX] = np.where(products, bound_s * matrix_clock_hz(known, gpu, clock), 0.0)
-    rows[:, OTHER] = np.where(products, 0.0, bound_s * clock)
-    rows[:, FIXED] = times.running_s - bound_s
-    rows[:, MATRIX_J], rows[:, CORE_J], rows[:, BOARD_J] = energies
+    rows[:, [MATRIX, OTHER, FIXED, MATRIX_J, CORE_J, BOARD_J]] = kernel_rows(known, gpu, clock)
     return rows
 
 
@@ -83,7 +77,7 @@ class Player:
         self.rig = play.Rig(
             state, np.zeros((1, play.SUMS)), board_constants(gpu), self.limits,
             np.ascontiguousarray(net.resistance_k_per_w[0]), np.exp(-self.box_s / net.time_s[0]),
-            np.zeros((1, boxes, 3)), np.zeros(boxes), np.ones(1),
+            np.zeros((1, boxes, 3)), np.zeros(boxes), np.ones(1), np.zeros((0, 0, 4)),
         )  # fmt: skip
         self.clear()
 
@@ -139,7 +133,7 @@ def play_burst(
     silicon: float = 1.0,
 ) -> tuple[Alone, float]:  # fmt: skip
     """Run a kernel on and off as the bench does; returns what is seen and the seconds a call."""
-    row = kernel_rows([shape], gpu)[0]
+    row = rows_of([shape], gpu, cold=False)[0]
     player = Player(gpu, net, inlet_c, longest_s=seconds_s + 2 * period_s, silicon=silicon)
     # The bench counts calls by the length of one after others, at the clock it is held at.
     held_s = float(hold_clocks(read_shapes([shape], gpu), gpu, np.array([WARM_C]), silicon=silicon).seconds[0])

@@ -22,11 +22,11 @@ Ints = NDArray[np.int64]
 holds the clock, die temperature, what lies under its fast poles, its power over the typical,
 joules of the box that warm the die, power of the box before, clock a brake leaves it; then the poles."""
 (ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS,
- THERMAL_LOSS, BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY) = range(17)  # fmt: skip
+ THERMAL_LOSS, BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY, HOST_S) = range(18)  # fmt: skip
 """Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest
 degrees, degrees x time, seconds under each cause, clock lost to each x time, waits in groups and for input, seconds of
-work."""
-SUMS = 17
+work, and those that the GPU waited for launches."""
+SUMS = 18
 TOTALS = (ENERGY, CLOCK_S, CLOCK2_S, *range(HEAT_S, SUMS))
 """Sums that grow with time; the others are extremes."""
 (STATIC_W, CONTEXT_W, ACTIVE_W, LEAK, REFERENCE_C, SLOPE, REFERENCE_HZ, FLOOR, MAX_HZ, POLLING_W, OFF_DIE) = range(11)
@@ -53,6 +53,9 @@ class Rig(NamedTuple):
     """[box] watts of all GPUs that the played ones stand for."""
     weights: Floats
     """[position] how many GPUs each played one stands for; the same in every stage."""
+    passes: Floats
+    """[turn, position, (start, end, clock, wait)] of each pass: seconds of the step, mean hertz, and how long it waited
+    for members of its groups."""
 
 
 @jit
@@ -64,7 +67,8 @@ def spend(rig: Rig, gpu: int, row: Floats, least_s: float) -> None:
     while left > SHORTEST_S:
         clock = mine[CLOCK]
         matrix_clock = min(clock, limits.matrix_clock_hz)
-        length_s = max(row[MATRIX] / matrix_clock + row[OTHER] / clock + row[FIXED], row[HOST], least_s)
+        gpu_s = row[MATRIX] / matrix_clock + row[OTHER] / clock + row[FIXED]
+        length_s = max(gpu_s, row[HOST], least_s)
         if length_s <= SHORTEST_S:
             break
         # The equation of power/board.py, written out for machine code; a test holds both together.
@@ -89,6 +93,7 @@ def spend(rig: Rig, gpu: int, row: Floats, least_s: float) -> None:
         total[PEAK_W] = max(total[PEAK_W], watts)
         if working:
             total[BUSY] += step_s
+            total[HOST_S] += step_s * (1 - gpu_s / length_s)
         cause = int(mine[CAUSE])
         if cause > 0:
             total[POWER_S + cause - 1] += step_s
@@ -134,7 +139,9 @@ def play_step(
 ) -> float:  # fmt: skip
     """Play one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions."""
     state, positions = rig.state, len(rig.weights)
-    end = np.full((len(turns) + 1, positions), state[0, TIME])
+    began_s = state[0, TIME]
+    kept = rig.passes.shape[1]
+    end = np.full((len(turns) + 1, positions), began_s)
     waiting = np.zeros(slices.table.shape[1])
     waiting[POLL] = tail[0, 0, POLL]
     for turn in range(len(turns)):
@@ -144,6 +151,10 @@ def play_step(
             if wait > 0:
                 rig.sums[base + at, INPUT_WAIT] += wait
                 spend(rig, base + at, waiting, wait)
+            if at < kept:
+                rig.passes[turn, at, 0] = state[base + at, TIME] - began_s
+                rig.passes[turn, at, 2] = -rig.sums[base + at, CLOCK_S]
+                rig.passes[turn, at, 3] = -rig.sums[base + at, GROUP_WAIT]
         for span in range(slices.first[program], slices.first[program + 1]):
             for _ in range(slices.spans[span, 2]):
                 for item in range(slices.spans[span, 0], slices.spans[span, 1]):
@@ -153,6 +164,11 @@ def play_step(
                         meet(rig, slices.meets[item], members, offsets, base, waiting)
         for at in range(positions):
             end[turn, at] = state[base + at, TIME]
+            if at < kept:
+                one = rig.passes[turn, at]
+                one[1] = state[base + at, TIME] - began_s
+                one[2] = (rig.sums[base + at, CLOCK_S] + one[2]) / max(SHORTEST_S, one[1] - one[0])
+                one[3] += rig.sums[base + at, GROUP_WAIT]
             if sent_s[turn] > 0:
                 spend(rig, base + at, waiting, sent_s[turn])
     return float(finish(rig, tail, waiting))

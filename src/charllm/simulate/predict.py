@@ -1,6 +1,5 @@
 """Predict a run without a GPU: the loop of execution, power, heat and clocks, on one screen."""
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +10,12 @@ from charllm.result.metrics import AXES, fill_metrics, missing
 from charllm.result.provenance import describe_provenance
 from charllm.result.result import RunResult
 from charllm.simulate.cold import play_from_cold
-from charllm.simulate.signals import close_times, gpu_signals, node_rows, power_metrics
+from charllm.simulate.one_clock import solve_step
+from charllm.simulate.recorded import close_times, critical_path
+from charllm.simulate.signals import gpu_signals, node_rows, power_metrics
 from charllm.simulate.steady import Machine, Played, build_machine, play_to_steady
 from charllm.spec.run import RunSpec, idle_requests
-from charllm.timeline.step_time import StepTime, time_step
+from charllm.timeline.step_time import StepTime
 from charllm.workload.memory import StageMemory, first_rank, stage_memories
 from charllm.workload.misfit import explain_misfit, fits
 from charllm.workload.model_flop import model_flop, model_flop_utilization
@@ -51,7 +52,7 @@ def predict(run: RunSpec, *, ignore_memory: bool = False) -> Simulation:
     warnings = idle_requests(run)
     timed = machine = played = None
     if metrics["fits"] or ignore_memory:
-        priced = time_step(uncapped(step))
+        priced = solve_step(step)
         machine = build_machine(step, priced)
         conditions = run.conditions
         cold = conditions.steps is not None or conditions.seconds_s is not None
@@ -59,6 +60,7 @@ def predict(run: RunSpec, *, ignore_memory: bool = False) -> Simulation:
         timed = close_times(machine, priced, played)
         metrics.update(time_metrics(step, timed, traffic))
         metrics.update(power_metrics(machine, played))
+        metrics["critical_path"] = [part._asdict() for part in critical_path(machine, played).parts]
         warnings += _heat_warnings(run, metrics)
     if not metrics["fits"]:
         warnings.append(explain_misfit(run, worst))
@@ -85,12 +87,6 @@ def _heat_warnings(run: RunSpec, metrics: dict[str, Any]) -> list[str]:
             f"temperature: {-margin_k:.0f} K above the {limit_c:g} C at which clocks are cut; a real GPU may switch off"
         ]
     return ["temperature: clocks are lost to heat, how steeply is assumed: no board was read there"] if lost > 0 else []
-
-
-def uncapped(step: Step) -> Step:
-    """Return a step as its prices know it: at the clocks of delivered caps; the loop itself obeys those asked for."""
-    free = replace(step.run.conditions, power_cap_w=None, clock_cap_hz=None)
-    return replace(step, run=replace(step.run, conditions=free))
 
 
 def _needs(step: Step, worst: StageMemory, traffic: Traffic) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Metrics of power, temperature and clock from a played step, per run, GPU and node; and the step's closed times."""
+"""Metrics of power, temperature and clock from a simulated step, per run, GPU and node."""
 
 from typing import Any
 
@@ -11,7 +11,6 @@ from charllm.layout.placement import place_ranks
 from charllm.simulate import play
 from charllm.simulate.steady import Machine, Played
 from charllm.timeline.engine import Floats
-from charllm.timeline.step_time import StepTime
 
 RAMP_S = 1.0
 """A ramp is the change from one second to the next, as meters of a hall see it."""
@@ -116,38 +115,6 @@ def node_rows(machine: Machine, played: Played) -> list[dict[str, Any]]:
         }
         for node in range(cluster.nodes)
     ]
-
-
-def close_times(machine: Machine, timed: StepTime, played: Played) -> StepTime:
-    """Carry a step's labels over to the clocks it was played at.
-
-    Compute takes what the played GPUs of a stage took longer or shorter; bubbles stretch with the step; what is left of
-    the step is waiting for slower GPUs. Events keep their order and are stretched alike.
-    """
-    degrees = machine.run.parallelism
-    ratio = played.step_time_s / timed.step_time_s
-    by_stage = played.sums.reshape(degrees.pp, len(machine.fold.weights), play.SUMS)
-    stages = []
-    for stage, labels in enumerate(timed.stages):
-        closed = dict(labels)
-        busy_s = float(np.average(by_stage[stage, :, play.BUSY], weights=machine.fold.weights))
-        longer_s = busy_s - machine.open_busy_s[stage]
-        computing = labels["compute"] + labels["recompute"]
-        factor = max(0.05, (computing + longer_s) / computing) if computing else 1.0
-        closed["compute"] *= factor
-        closed["recompute"] *= factor
-        closed["bubble"] *= ratio
-        closed["straggler_wait"] = 0.0
-        left_s = played.step_time_s - sum(closed.values())
-        closed["straggler_wait"] = max(0.0, left_s)
-        for label in ("bubble", "pp_exposed", "overhead", "compute"):
-            # Waits that were stretched too far; then rounding.
-            too_long_s = min(closed[label], max(0.0, -left_s))
-            closed[label], left_s = closed[label] - too_long_s, left_s + too_long_s
-        stages.append(closed)
-    breakdown = {label: float(np.mean([labels[label] for labels in stages])) for label in timed.breakdown_s}
-    events = type(timed.events)(*(ratio * column for column in timed.events))
-    return timed._replace(step_time_s=played.step_time_s, breakdown_s=breakdown, stages=stages, events=events)
 
 
 def stage_series(machine: Machine, played: Played) -> Floats:

@@ -1,8 +1,7 @@
 """Passes cut into slices of about 5 ms: what each takes at any clock, and what it draws.
 
-Equation: a slice takes max(matrix cycles / min(f, f_matrix) + other cycles / f + fixed seconds, host seconds). An op's
-clock-bound share is 1 - (memory time / its time)^p, the derivative of the roof in cost/kernels.py; its cycles are those
-of the clock its price holds at. Energies are those of power/ops.py, which do not depend on how long the op takes.
+Equation: a slice takes max(matrix cycles / min(f, f_matrix) + other cycles / f + fixed seconds, host seconds). Cycles,
+seconds and joules of its ops are those of timeline/costs.py.
 """
 
 from typing import NamedTuple
@@ -10,19 +9,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.cost.calibration import CALIBRATION
-from charllm.cost.kernels import stream_rate
-from charllm.gpu.ops import op_energy
 from charllm.layout.grid import GROUPS
 from charllm.spec.run import RunSpec
+from charllm.timeline.costs import Costs
 from charllm.timeline.engine import Floats
-from charllm.timeline.generate import CHANNELS
 from charllm.timeline.passes import Item, Pass
 from charllm.timeline.schedules import order_arrays
 from charllm.timeline.step_time import StepTime
-from charllm.workload.op import Op, is_communication
+from charllm.workload.op import is_communication
 
 SLICE_S = 0.005
+CHANNELS = 24
+"""Assumed: blocks that a collective occupies (NCCL's usual choice inside a node)."""
 LEAST_STALL_S = 5e-9
 """Less is rounding."""
 MATRIX, OTHER, FIXED, HOST, MATRIX_J, CORE_J, BOARD_J, POLL = range(8)
@@ -44,7 +42,7 @@ class Slices(NamedTuple):
 
 def cut_passes(run: RunSpec, timed: StepTime) -> Slices:
     """Cut every pass of every chunk, forward ones first, as the schedule numbers them."""
-    cutter = _Cutter(run)
+    cutter = _Cutter(run, timed.costs)
     first, spans = [0], []
     stalls = _stalls(run, timed)
     for kind in range(3):
@@ -82,8 +80,8 @@ def _work_s(one: Pass) -> float:
 class _Cutter:
     """Cuts passes of one run; equal layers are cut once."""
 
-    def __init__(self, run: RunSpec) -> None:
-        self.run, self.gpu = run, run.cluster.gpu
+    def __init__(self, run: RunSpec, costs: Costs) -> None:
+        self.costs, self.gpu = costs, run.cluster.gpu
         self.rows: list[list[float]] = []
         self.meets: list[int] = []
         self.known: dict[tuple[int, int, float], tuple[int, int]] = {}
@@ -145,23 +143,9 @@ class _Cutter:
 
     def _cells(self, item: Item) -> list[float]:
         """Return one item as a row: its seconds split by what they depend on, and its energy."""
-        op, seconds = item.op, item.seconds
+        op = item.op
         assert op is not None
-        gpu = self.gpu
-        energy = op_energy(op, gpu, self.run.framework)
-        clock_bound = self._clock_bound(op, seconds)
-        matrix_hz = gpu.matmul_clock_fraction * gpu.clock_max_hz
-        other_hz = gpu.attention_clock_fraction * gpu.clock_max_hz
-        matrix, other = (clock_bound * matrix_hz, 0.0) if op.kind != "attention" else (0.0, clock_bound * other_hz)
-        polling = seconds * CHANNELS / gpu.multiprocessors if is_communication(op) else 0.0
-        return [matrix, other, seconds - clock_bound, 0.0, *energy, polling]
-
-    def _clock_bound(self, op: Op, seconds: float) -> float:
-        """Return the seconds of an op that scale with the clock."""
-        if op.kind == "attention":
-            return max(0.0, seconds - CALIBRATION.kernel_gap_s)
-        if op.kind not in ("gemm", "grouped_gemm") or seconds <= 0:
-            return 0.0
-        running = max(1e-12, seconds - CALIBRATION.kernel_gap_s)
-        memory = (op.read_bytes + op.written_bytes) / stream_rate(self.gpu)
-        return float(running * max(0.0, 1 - min(1.0, memory / running) ** CALIBRATION.roof_power))
+        matrix, other, fixed_s, *energy = self.costs.cells(op).tolist()
+        if not is_communication(op):
+            return [matrix, other, fixed_s, 0.0, *energy, 0.0]
+        return [0.0, 0.0, item.seconds, 0.0, *energy, item.seconds * CHANNELS / self.gpu.multiprocessors]

@@ -6,30 +6,25 @@ The steady state is where played power and the sinks it warms agree; a run from 
 Ignores: how the sinks of one step move within it (a step is taken to be short beside their time constant).
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.cost.calibration import CALIBRATION
-from charllm.gpu.board import Energy
 from charllm.gpu.governor import Limits, limits_of
 from charllm.gpu.heat import SINK, network, steady_state_k
-from charllm.gpu.ops import op_energy
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.simulate import play
 from charllm.simulate.fold import Fold, fold_run
-from charllm.simulate.slices import BOARD_J, COLUMNS, CORE_J, FIXED, MATRIX_J, POLL, Slices, cut_passes
+from charllm.simulate.slices import BOARD_J, CHANNELS, COLUMNS, CORE_J, FIXED, MATRIX_J, POLL, Slices, cut_passes
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import RunSpec
 from charllm.timeline.engine import Floats
-from charllm.timeline.generate import CHANNELS
 from charllm.timeline.step_time import StepTime
-from charllm.timeline.unfolded import order_turns, turn_hops
+from charllm.timeline.turns import order_turns, turn_hops
 from charllm.workload.step import Step
-from charllm.workload.sync import optimizer_ops, step_sync
+from charllm.workload.sync import step_sync
 
 Ints = NDArray[np.int64]
 
@@ -38,6 +33,8 @@ SETTLED_K, SETTLED_POLES_K = 0.05, 0.2
 MOST_PLAYS = 24
 MOST_SERIES = 64
 """GPUs whose signals are kept."""
+MOST_PASSES = 8_000_000
+"""Passes whose times are kept, on as many positions of every stage as that allows."""
 LEAST_PLAY_S = 2.0
 """Short steps are played several times over, for the governor looks back over a second."""
 LONGEST_SERIES, LONGEST_STRETCH = 20_000, 20
@@ -63,6 +60,8 @@ class Played(NamedTuple):
     """[box] all GPUs together."""
     box_s: float
     plays: int
+    passes: Floats
+    """[turn, position, (start, end, clock, wait for members of its groups)] of the last step that was played."""
 
 
 class Machine(NamedTuple):
@@ -98,7 +97,7 @@ def build_machine(step: Step, timed: StepTime) -> Machine:
     run, degrees = step.run, step.run.parallelism
     gpu, fold = run.cluster.gpu, fold_run(run)
     turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
-    moved_s, sent_s = turn_hops(step, turns, timed.events.late_s, CALIBRATION)
+    moved_s, sent_s = turn_hops(step, turns, timed.events.late_s, timed.costs.network)
     limits, net = limits_of(gpu, run.conditions), network(run.cluster.node, run.cluster.cooling)
     tail = np.array([_tail(step, timed, stage) for stage in range(degrees.pp)])
     played, stand_ins = _places(run, fold)
@@ -176,8 +175,8 @@ def _tail(step: Step, timed: StepTime, stage: int) -> Floats:
     whole_s = timed.step_time_s - float(max(timed.events.free_s))
     exchange_s = min(whole_s, max(0.0, labels["dp_exposed"] - in_passes))
     update_s = min(whole_s - exchange_s, labels["optimizer"])
-    ops = (step_sync(step, stage), optimizer_ops(step, stage))
-    energies = [_total(op_energy(op, gpu, run.framework) for op in part) for part in ops]
+    ops = (step_sync(step, stage), timed.costs.kernels.updates[stage])
+    energies = [sum((timed.costs.cells(op)[3:] for op in part), np.zeros(3)) for part in ops]
     rows = np.zeros((3, COLUMNS))
     rows[:, FIXED] = exchange_s, update_s, whole_s - exchange_s - update_s
     rows[0, POLL] = CHANNELS / gpu.multiprocessors
@@ -186,13 +185,6 @@ def _tail(step: Step, timed: StepTime, stage: int) -> Floats:
         if row[FIXED] > 0:
             row[MATRIX_J], row[CORE_J], row[BOARD_J] = energy
     return rows
-
-
-def _total(energies: Iterable[Energy]) -> Energy:
-    total = Energy()
-    for energy in energies:
-        total = total.plus(energy)
-    return total
 
 
 def start_state(machine: Machine, power_w: float = START_W, clock_fraction: float = 1.0) -> Floats:
@@ -222,6 +214,8 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
     boxes = min(LONGEST_SERIES, int(LONGEST_STRETCH * repeats * machine.open_s / box_s) + 8)
     series = np.zeros((min(MOST_SERIES, len(state)), boxes, 3))
     cluster_w = np.zeros(boxes)
+    positions = len(machine.fold.weights)
+    passes = np.zeros((len(machine.turns), min(positions, max(1, MOST_PASSES // len(machine.turns))), 4))
     sums = np.zeros((len(state), play.SUMS))
     sums[:, play.COLD_C] = np.inf
     sums[:, play.HOT_C] = -np.inf
@@ -238,6 +232,7 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
         series,
         cluster_w,
         machine.fold.weights,
+        passes,
     )
     ended_s = 0.0
     for _ in range(repeats):
@@ -247,7 +242,7 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
         )  # fmt: skip
     sums[:, list(play.TOTALS)] /= repeats
     full = int(ended_s / box_s)
-    return Played(ended_s / repeats, sums, sink_k, series[:, :full], cluster_w[:full], box_s, repeats)
+    return Played(ended_s / repeats, sums, sink_k, series[:, :full], cluster_w[:full], box_s, repeats, passes)
 
 
 def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float) -> float:

@@ -42,6 +42,7 @@ class Kernels:
 
     matrix_fraction: float = number("Rate of deep products over what matrix units could do at the clock.", 0.1, 1, 0.9)
     fp8_fraction: float = number("The same in 8 bits.", 0.1, 1, 0.865)
+    fp4_fraction: float = number("The same in 4 bits.", 0.1, 1, 0.8)
     grouped_fraction: float = number("Rate of a grouped product over a plain one.", 0.1, 1, 0.9635)
     ramp: float = number("Depth at which a product's tiles spend as long starting as multiplying.", 0, 1e4, 115.0)
     gap_s: float = number("Time between two kernels.", 0, 1e-3, 4.1e-6)
@@ -56,6 +57,8 @@ class Kernels:
     cache_fraction: float = number("Bandwidth gained by streams that stay in cache.", 0, 5, 1.5)
     attention_fraction: float = number("Rate of long attention over matrix units at the clock.", 0.05, 1, 0.6645)
     attention_backward_fraction: float = number("The same backward.", 0.05, 1, 0.606)
+    flash2_fraction: float = number("Rate of FlashAttention-2 over the GPU's best attention kernel.", 0.05, 1, 1.0)
+    flash2_backward_fraction: float = number("The same backward.", 0.05, 1, 1.0)
     attention_ramp: float = number("Length at which attention runs at half its rate.", 0, 1e5, 430.0)
     attention_backward_ramp: float = number("The same backward.", 0, 1e5, 887.0)
     tile_ramp: float = number("Blocks of 128 queries at which attention runs at half its rate.", 0, 1e5, 166.0)

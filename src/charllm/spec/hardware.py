@@ -37,17 +37,6 @@ class Gpu:
     max_operating_temperature_c: float = number("Temperature above which software lowers the clock.", 0, 200)
     package_gpus: int = count("GPUs in one package that share its power limit.", 1, 16, 1)
     context_bytes: float = number("Memory a process takes before its first tensor.", 0, 1e11)
-    matmul_fraction: float = number("Share of the 16-bit peak that large products sustain under the cap.", 0.01, 1, 0.7)
-    fp8_matmul_fraction: float = number("The same in 8 bits.", 0.01, 1, 0.6)
-    fp4_matmul_fraction: float = number("The same in 4 bits.", 0.01, 1, 0.5)
-    attention_fraction: float = number("Share of the 16-bit peak that long causal attention sustains.", 0.01, 1, 0.5)
-    product_ramp: int = count(
-        "Depth at which 16-bit products fill their pipeline as long as they multiply.", 0, 5000, 150
-    )
-    flash2_fraction: float = number("Rate of FlashAttention-2 over its best attention kernel.", 0.05, 1, 1.0)
-    matmul_clock_fraction: float = number("Clock at which the rates of products hold, over the highest.", 0.1, 1, 0.86)
-    attention_clock_fraction: float = number("The same for attention.", 0.1, 1, 0.86)
-    stream_fraction: float = number("Share of the memory bandwidth that large copies reach.", 0.05, 1, 0.88)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -111,6 +100,10 @@ class Node:
         "From a front slot's sink to its air; none: the GPU's own figure.", 1e-6, 10, None
     )
     sink_time_s: float | None = number("Its time constant; none: the GPU's own figure.", 1e-2, 1e5, None)
+    host_speed_fraction: float = number(
+        "Speed at which the host launches kernels, over a tuned host (CPU binding, synchronised garbage collection).",
+        0.01, 100, 1.0,
+    )  # fmt: skip
     overhead_w: float = number("Drawn by processors, adapters, drives and boards beside the GPUs.", 0, 1e5, 0.0)
     fan_w: float = number("Drawn by the fans at their usual speed, where air cools.", 0, 1e5, 0.0)
     supply_fraction: float = number("Efficiency of the power supplies.", 0.5, 1, 0.94)

@@ -35,6 +35,8 @@ class Events(NamedTuple):
     """What each item's own send took longer for gradients on the same NICs."""
     left_s: Floats
     """[stage] gradients that were left to exchange when its last pass ended, in seconds alone on the NICs."""
+    launched_s: Floats
+    """[stage] when the host has launched its last pass."""
 
 
 class Flows(NamedTuple):
@@ -58,7 +60,7 @@ def _left(left_s: float, since_s: float, now_s: float) -> float:
 def _play(
     order: NDArray[np.int64], races: Floats, send_s: Floats, flows: tuple[Floats, Floats, Floats],
     blocking: bool, chunks: int, microbatches: int,
-) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats, int]:  # fmt: skip
+) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats, int]:  # fmt: skip
     gradients_s, bucket_s, meets = flows
     stages, items, _ = order.shape
     done = np.full((3, chunks, microbatches), -1.0)
@@ -114,7 +116,7 @@ def _play(
                 left -= 1
         if left == before:
             break
-    return start, end, arrival, transfer, free, held, late, left_s, left
+    return start, end, arrival, transfer, free, held, late, left_s, host, left
 
 
 def play(
@@ -131,5 +133,5 @@ def play(
     nothing = np.zeros(len(order))
     found = _play(order, races, send_s, tuple(flows or (nothing, nothing, nothing)), blocking, chunks, microbatches)
     if found[-1]:
-        raise ValueError(f"the schedule waits for itself: {found[-1]} passes can never start")
+        raise ValueError(f"the schedule deadlocks: {found[-1]} passes can never start")
     return Events(*found[:-1])

@@ -2,9 +2,8 @@
 
 from typing import NamedTuple
 
-from charllm.cost.calibration import Calibration
-from charllm.cost.price import Price, make_price
 from charllm.spec.run import RunSpec
+from charllm.timeline.costs import Costs
 from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only, kernel
 from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Block, Chunk, Step
@@ -12,7 +11,12 @@ from charllm.workload.sync import gathers_once, layer_gather, layer_reduce
 from charllm.workload.totals import AXIS_OF_GROUP
 
 HIDING_KINDS = ("gemm", "grouped_gemm", "attention")
-SPARSE_SYNC_MODULE = "dispatch"
+CONTENTION_FRACTION = 0.4
+"""Measured: time that compute takes longer for each second of a transfer on 24 blocks beside it (emulated ranks on an
+H200: 0.28 beside GEMMs of milliseconds, 0.7 beside ones of 0.2 ms)."""
+OVERLAP_CHUNKS = 4
+"""Assumed: pieces into which a tensor- or expert-parallel exchange is cut to hide under compute: one stays exposed.
+Published: Transformer Engine's user buffers split a GEMM into 4 by default."""
 
 
 class Timed(NamedTuple):
@@ -75,9 +79,9 @@ class ChunkPasses(NamedTuple):
     """With a zero-bubble schedule; empty otherwise, its ops being in `backward`."""
 
 
-def chunk_passes(step: Step, calibration: Calibration) -> list[ChunkPasses]:
+def chunk_passes(step: Step, costs: Costs) -> list[ChunkPasses]:
     """Price every chunk of a step; equal chunks once."""
-    pricer = _Pricer(step, calibration)
+    pricer = _Pricer(step, costs)
     known: dict[int, ChunkPasses] = {}
     found = []
     for chunk in step.chunks:
@@ -91,32 +95,27 @@ def chunk_passes(step: Step, calibration: Calibration) -> list[ChunkPasses]:
 class _Pricer:
     """Prices blocks of one step, each distinct one once."""
 
-    def __init__(self, step: Step, calibration: Calibration) -> None:
-        self.step, self.calibration = step, calibration
-        self.price: Price = make_price(step.run, calibration)
+    def __init__(self, step: Step, costs: Costs) -> None:
+        self.step, self.costs, self.price = step, costs, costs.price
         self.overlap = frozenset(step.run.parallelism.overlap)
-        self.launch_s = 0.0 if step.run.framework.graphs else step.run.framework.launch_s
-        if step.run.framework.composed:
-            self.launch_s *= calibration.alone_launch_factor
+        self.launch_s = launch_seconds(step.run)
         self.split = step.run.parallelism.schedule == "zero-bubble"
         self.known: dict[tuple[int, int, str], Pass] = {}
 
     def chunk(self, chunk: Chunk) -> ChunkPasses:
         """Price the passes of one chunk."""
         calls = self._calls()
-        forward = _joined([calls, *(self.block(block, "forward") for block in chunk.blocks)])
-        backward = _joined([calls, *(self.block(block, "backward") for block in reversed(chunk.blocks))])
+        forward = _joined([*calls, *(self.block(block, "forward") for block in chunk.blocks)])
+        backward = _joined([*calls, *(self.block(block, "backward") for block in reversed(chunk.blocks))])
         weight = _joined([self.block(block, "weight") for block in reversed(chunk.blocks)]) if self.split else EMPTY
         return ChunkPasses(forward, backward, weight)
 
-    def _calls(self) -> Pass:
-        """What the host does for each pass before its first launch."""
-        if self.step.run.framework.composed:
-            # What is put together from profiled parts has no host that runs ahead from one to the next.
-            items = (Item("sync", 0.0, 0.0),)
-        else:
-            items = (Item("host", 0.0, self.calibration.pass_launches * self.launch_s),)
-        return Pass(_race(items), {}, {}, 0, (Span(items, 1),))
+    def _calls(self) -> list[Pass]:
+        """What is put together from profiled parts has no host that runs ahead from one to the next."""
+        if not self.step.run.framework.composed:
+            return []
+        items = (Item("sync", 0.0, 0.0),)
+        return [Pass(_race(items), {}, {}, 0, (Span(items, 1),))]
 
     def block(self, block: Block, direction: str) -> Pass:
         """Price all repeats of a block in one direction."""
@@ -134,8 +133,7 @@ class _Pricer:
         ]
         # What stays exposed of a sharded exchange is waited for before the ops that need it.
         sharding = self._sharding(block, direction, sum(item.seconds for item in timed))
-        sparse = any(module.name == SPARSE_SYNC_MODULE for module in block.modules) and direction != "weight"
-        items = (*self._items(sharding, sparse=False), *self._items(timed, sparse=sparse))
+        items = (*self._items(sharding), *self._items(timed))
         timed = [*sharding, *timed]
         labels: dict[str, float] = {}
         hidden: dict[str, float] = {}
@@ -146,51 +144,41 @@ class _Pricer:
                 hidden[axis] = hidden.get(axis, 0.0) + item.hidden_s
         return Pass(_race(items), labels, hidden, len(timed), (Span(items, 1),))
 
-    def _items(self, timed: list[Timed], *, sparse: bool) -> tuple[Item, ...]:
-        """List what happens in one block in one direction, in order."""
-        items = [Item("host", 0.0, self._sparse_host_s())] if sparse else []
+    def _items(self, timed: list[Timed]) -> tuple[Item, ...]:
+        """List what happens in one block in one direction, in order.
+
+        Before tokens are sorted by expert for the first time, the host reads how many of them each expert gets, and
+        launches nothing until the GPU has counted them.
+        """
+        items: list[Item] = []
+        counted = not self._reads_counts()
         for one in timed:
+            if not counted and one.op.kind == "permute" and one.op.direction == "forward":
+                items.append(Item("sync", 0.0, 0.0))
+                counted = True
             kind = "collective" if is_communication(one.op) else "kernel"
             items.append(Item(kind, one.seconds, self._launch_s(one.op), one.op))
-        if sparse and self._reads_counts():
-            # Token counts are read back before the experts can be launched.
-            items.append(Item("sync", 0.0, 0.0))
         return tuple(items)
 
     def _reads_counts(self) -> bool:
-        """Tell whether the GPU runs dry while the host reads how many tokens experts get.
-
-        Fixed capacities need no reading; with exchanges overlapped, another microbatch's kernels are queued meanwhile.
-        """
+        """Tell whether the host waits for token counts; fixed capacities need no reading."""
         run = self.step.run
-        needed = run.framework.sparse_sync and not run.framework.graphs and run.training.capacity_factor is None
-        return needed and "ep" not in self.overlap
-
-    def _sparse_host_s(self) -> float:
-        """Return the host's time for a sparse layer in one direction, beyond its launches."""
-        run = self.step.run
-        if run.framework.graphs:
-            return 0.0
-        local = run.model.experts / run.parallelism.ep
-        routing_s = self.calibration.sparse_host_s if run.framework.host_routing else 0.0
-        if run.framework.partial_graphs:
-            routing_s *= self.calibration.uncaptured_fraction
-        return routing_s + local * self.calibration.expert_host_s
+        return run.framework.sparse_sync and run.framework.graphs != "full" and run.training.capacity_factor is None
 
     def _launch_s(self, op: Op) -> float:
         """Return the host's time to launch an op: none where a graph holds it."""
-        if self.step.run.framework.partial_graphs and not ("expert" in op.name or op.group == "ep"):
+        if self.step.run.framework.graphs == "partial" and not (op.expert or op.group == "ep"):
             return 0.0
-        return self.launch_s * _launches(op)
+        return self.launch_s * self.costs.launches(op)
 
     def _parts(self, block: Block, direction: str) -> list[tuple[list[Op], str]]:
         if direction == "forward":
             return [([op for module in block.modules for op in module.forward], "compute")]
         backward = [op for module in reversed(block.modules) for op in module.backward]
         if direction == "weight":
-            return [([op for op in backward if op.name.endswith("wgrad")], "compute")]
+            return [([op for op in backward if op.direction == "wgrad"], "compute")]
         if self.split:
-            backward = [op for op in backward if not op.name.endswith("wgrad")]
+            backward = [op for op in backward if op.direction != "wgrad"]
         return [(list(block.replay.ops), "recompute"), (backward, "compute")]
 
     def _expose(self, ops: list[Op], label: str, *, backward: bool) -> list[Timed]:
@@ -204,7 +192,7 @@ class _Pricer:
             axis = AXIS_OF_GROUP[op.group]
             exposed = self._exposed(ops, place, axis, seconds, backward=backward)
             hidden = seconds - exposed
-            timed.append(Timed(op, f"{axis}_exposed", exposed + hidden * self.calibration.contention_fraction, hidden))
+            timed.append(Timed(op, f"{axis}_exposed", exposed + hidden * CONTENTION_FRACTION, hidden))
         return timed
 
     def _exposed(self, ops: list[Op], place: int, axis: str, seconds: float, *, backward: bool) -> float:
@@ -215,7 +203,7 @@ class _Pricer:
             if backward and self.step.run.framework.async_tp_backward and _is_column(ops, place):
                 return max(0.0, seconds - cover)
             if "tp" in self.overlap:
-                return max(seconds / self.calibration.overlap_chunks, seconds - cover)
+                return max(seconds / OVERLAP_CHUNKS, seconds - cover)
             return seconds
         if op.kind == "ring_exchange":
             covers = [self.price(other) for other in ops if other.kind == "attention"]
@@ -223,7 +211,7 @@ class _Pricer:
         if axis in self.overlap and axis == "ep":
             total = sum(self.price(other) for other in ops if not is_communication(other))
             exchanged = sum(self.price(other) for other in ops if is_communication(other) and other.group == op.group)
-            least = max(1 / self.calibration.overlap_chunks, 1 - min(1.0, total / exchanged))
+            least = max(1 / OVERLAP_CHUNKS, 1 - min(1.0, total / exchanged))
             alone = unpaired_fraction(self.step.run)
             return seconds * (alone + (1 - alone) * least)
         return seconds
@@ -250,7 +238,7 @@ class _Pricer:
             exposed = max(0.0, seconds - room)
             room = max(0.0, room - seconds)
             hidden = seconds - exposed
-            timed.append(Timed(op, "dp_exposed", exposed + hidden * self.calibration.contention_fraction, hidden))
+            timed.append(Timed(op, "dp_exposed", exposed + hidden * CONTENTION_FRACTION, hidden))
         return timed
 
 
@@ -271,7 +259,7 @@ def _is_column(ops: list[Op], place: int) -> bool:
         return False
     if ops[place].kind == "all_gather":
         return follows is not None and is_communication(follows)
-    return after.name.endswith("wgrad")
+    return after.direction == "wgrad"
 
 
 def _uncast(ops: list[Op], place: int) -> tuple[Op | None, Op | None]:
@@ -280,10 +268,11 @@ def _uncast(ops: list[Op], place: int) -> tuple[Op | None, Op | None]:
     return next(ahead, None), next(ahead, None)
 
 
-def _launches(op: Op) -> float:
-    if op.kind == "gemm" and "expert" in op.name:
-        return float(max(1, op.shape[0]))
-    return float(op.launches)
+def launch_seconds(run: RunSpec) -> float:
+    """Return the host's time to launch one kernel of a run."""
+    if run.framework.graphs == "full":
+        return 0.0
+    return run.framework.launch_s / run.cluster.node.host_speed_fraction
 
 
 def _race(items: tuple[Item, ...]) -> Race:

@@ -34,6 +34,8 @@ class Item(NamedTuple):
     blocks: int = 0
     moves: bool = True
     """Communication: whether data moves, or a peer is waited for."""
+    sent_bytes: float = 0.0
+    """Communication: what is sent meanwhile."""
     joins: tuple[str, ...] = ()
     """Streams whose items so far must have ended before it begins."""
 
@@ -121,7 +123,7 @@ def _item(table: Any) -> Item:
         raise ValueError(f"shape {item.shape!r}, joins {item.joins!r}, moves {item.moves!r}")
     if not all(isinstance(text, str) for text in (item.name, item.stream, *item.joins)):
         raise ValueError(f"name {item.name!r}, stream {item.stream!r}, joins {item.joins!r}")
-    if not 0 <= item.duration_s < LONGEST_S or item.blocks < 0:
+    if not 0 <= item.duration_s < LONGEST_S or item.blocks < 0 or not 0 <= item.sent_bytes < float("inf"):
         raise ValueError(f"duration_s {item.duration_s}, blocks {item.blocks}")
     if item.kind == "kernel" and not item.shape:
         raise ValueError(f"kernel {item.name!r} without a shape")

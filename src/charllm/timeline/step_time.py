@@ -4,15 +4,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.cost.calibration import CALIBRATION, Calibration
-from charllm.cost.kernels import price_kernel
 from charllm.layout.hops import stage_hops
 from charllm.network.collectives import price_collective, price_send
+from charllm.network.constants import NetworkConstants
 from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.run import RunSpec
+from charllm.timeline.costs import Costs, cost_step, read_step
 from charllm.timeline.engine import Events, Floats, Flows, play
 from charllm.timeline.nic_sharing import held_up, hops_beside_gradients, nic_seconds
-from charllm.timeline.passes import ChunkPasses, chunk_passes
+from charllm.timeline.passes import CONTENTION_FRACTION, ChunkPasses, chunk_passes, launch_seconds
 from charllm.timeline.schedules import BACKWARD, WEIGHT, order_arrays
 from charllm.workload.op import Op
 from charllm.workload.step import Step
@@ -22,14 +22,15 @@ from charllm.workload.sync import (
     gathers_once,
     layer_gather,
     layer_reduce,
-    optimizer_ops,
     step_sync,
-    trained_tensors,
 )
+from charllm.workload.update import update_launches
 
 LABELS = ("compute", "recompute", "optimizer", "tp_exposed", "pp_exposed", "dp_exposed", "ep_exposed", "cp_exposed",
           "straggler_wait", "bubble", "overhead")  # fmt: skip
 NODE_RANKS = 8
+JITTER_FRACTION = 0.0054
+"""Derived: step time added for each e-fold of ranks beyond a node: the slowest of many paces all."""
 
 
 class StepTime(NamedTuple):
@@ -47,7 +48,9 @@ class StepTime(NamedTuple):
     op_events: int
     """Ops and collectives of one layer on one GPU that the step consists of, all GPUs."""
     host_s: float
-    """Host time of the step beyond its launches."""
+    """How long the GPUs wait for the host at the end of the step."""
+    costs: Costs
+    """What its ops cost, and the clock they were priced at."""
 
 
 class _Ending(NamedTuple):
@@ -60,23 +63,28 @@ class _Ending(NamedTuple):
     weight_buckets: int
 
 
-def time_step(step: Step, calibration: Calibration = CALIBRATION) -> StepTime:
-    """Price and schedule one step."""
+def time_at_highest_clock(step: Step) -> StepTime:
+    """Price and schedule one step as if nothing held the clock down."""
+    return time_step(step, cost_step(step, read_step(step), step.run.cluster.gpu.clock_max_hz))
+
+
+def time_step(step: Step, costs: Costs) -> StepTime:
+    """Schedule one step at what its ops cost."""
     run = step.run
     degrees = run.parallelism
-    passes, endings = chunk_passes(step, calibration), _endings(step, calibration)
+    passes, endings = chunk_passes(step, costs), _endings(step, costs)
     order = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
     races = np.array([[one.forward.race, one.backward.race, one.weight.race] for one in passes]).transpose(1, 0, 2)
     events = play(
         order,
         np.ascontiguousarray(races),
-        hop_seconds(step, calibration),
+        hop_seconds(step, costs.network),
         _flows(run, endings),
         blocking="pp" not in degrees.overlap,
         chunks=len(passes),
         microbatches=run.microbatches,
     )
-    return _finish(step, passes, events, endings, calibration)
+    return _finish(step, passes, events, endings, costs)
 
 
 def _flows(run: RunSpec, endings: list[_Ending]) -> Flows | None:
@@ -94,52 +102,59 @@ def _leaves_early(run: RunSpec) -> bool:
     return "dp" in run.parallelism.overlap and run.parallelism.schedule != "zero-bubble"
 
 
-def finish_step(step: Step, timed: StepTime, free_s: Floats, calibration: Calibration) -> StepTime:
+def finish_step(step: Step, timed: StepTime, free_s: Floats) -> StepTime:
     """Follow passes that leave stages free at other times with what every stage does once a step."""
     events = timed.events._replace(free_s=free_s)
-    return _finish(step, timed.passes, events, _endings(step, calibration), calibration)
+    return _finish(step, timed.passes, events, _endings(step, timed.costs), timed.costs)
 
 
-def _endings(step: Step, calibration: Calibration) -> list[_Ending]:
-    return [_ending(step, stage, calibration) for stage in range(step.run.parallelism.pp)]
+def _endings(step: Step, costs: Costs) -> list[_Ending]:
+    return [_ending(step, stage, costs) for stage in range(step.run.parallelism.pp)]
 
 
-def hop_seconds(step: Step, calibration: Calibration) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+def hop_seconds(step: Step, network: NetworkConstants) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
     """Return the time of the hop from each stage to the next (the last one to the first, for chunks)."""
     pp = step.run.parallelism.pp
     if pp == 1 or not step.boundary_ops:
         return np.zeros(max(1, pp))
     size_bytes = sum(op.sent_bytes for op in step.boundary_ops)
-    return np.array([price_send(size_bytes, leaving, step.run, calibration) for leaving in stage_hops(step.run)])
+    return np.array([price_send(size_bytes, leaving, step.run, network) for leaving in stage_hops(step.run)])
 
 
-def _ending(step: Step, stage: int, calibration: Calibration) -> _Ending:
+def _ending(step: Step, stage: int, costs: Costs) -> _Ending:
     run = step.run
     gradients = weights = 0.0
     buckets = {"gradients": 1, "weights": 1}
     for op in (*step_sync(step, stage), *_sharded_once(step, stage)):
         parts = count_buckets(step, op)
         part = op._replace(message_bytes=op.message_bytes / parts, sent_bytes=op.sent_bytes / parts)
-        seconds = parts * sync_seconds(run, part, calibration)
+        seconds = parts * sync_seconds(run, part, costs.network)
         if op.kind in WEIGHT_EXCHANGES:
             weights += seconds
             buckets["weights"] = max(parts, buckets["weights"])
         else:
             gradients += seconds
             buckets["gradients"] = max(parts, buckets["gradients"])
-    optimizer = sum(price_kernel(op, run, calibration) for op in optimizer_ops(step, stage))
+    optimizer = sum(costs.price(op) for op in costs.kernels.updates[stage])
     return _Ending(gradients, weights, optimizer, buckets["gradients"], buckets["weights"])
 
 
-def step_host_seconds(step: Step, calibration: Calibration) -> float:
-    """Return the host's time of a step beyond its launches: once, and for each tensor it clips, updates and clears."""
+def _host_wait_s(step: Step, ends: "list[_StageEnd]", events: Events) -> float:
+    """Return how long GPUs wait for the host that launches the update.
+
+    Where gradients are clipped the host reads their norm first and launches the update only then; otherwise it has
+    launched the update while the GPU was still busy, if it was ahead.
+    """
     run = step.run
-    if run.framework.composed:
+    if run.framework.composed or run.framework.graphs == "full":
         return 0.0
-    if run.framework.graphs:
-        return run.framework.step_host_s
-    most = max(trained_tensors(step, stage) for stage in range(run.parallelism.pp))
-    return run.framework.step_host_s + most * calibration.tensor_host_s
+    launch_s = launch_seconds(run)
+    waits = [0.0]
+    for stage, end in enumerate(ends):
+        update_s = update_launches(step, stage) * launch_s
+        begun_s = end.gradients_at_s if run.training.clip_gradients else float(events.launched_s[stage])
+        waits.append(begun_s + update_s - end.gradients_at_s - end.update_s)
+    return max(waits)
 
 
 def _sharded_once(step: Step, stage: int) -> list[Op]:
@@ -153,9 +168,9 @@ def _sharded_once(step: Step, stage: int) -> list[Op]:
     ]
 
 
-def sync_seconds(run: RunSpec, op: Op, calibration: Calibration) -> float:
+def sync_seconds(run: RunSpec, op: Op, network: NetworkConstants) -> float:
     """Return the length of a collective; first and last stage add up a tied embedding in one hop each way."""
-    return price_collective(op._replace(kind="send") if op.group == "pp" else op, run, calibration)
+    return price_collective(op._replace(kind="send") if op.group == "pp" else op, run, network)
 
 
 class _StageEnd(NamedTuple):
@@ -168,15 +183,15 @@ class _StageEnd(NamedTuple):
 
 
 def _finish(
-    step: Step, passes: list[ChunkPasses], events: Events, endings: list[_Ending], calibration: Calibration
+    step: Step, passes: list[ChunkPasses], events: Events, endings: list[_Ending], costs: Costs
 ) -> StepTime:
     """Add gradient exchange, update and weight exchange; charge every second of every stage to a label."""
     run = step.run
     degrees = run.parallelism
-    ends = [_end_stage(step, stage, passes, events, endings[stage], calibration) for stage in range(degrees.pp)]
-    jitter = 1 + calibration.jitter_fraction * max(0.0, float(np.log(degrees.world / NODE_RANKS)))
+    ends = [_end_stage(step, stage, passes, events, endings[stage]) for stage in range(degrees.pp)]
+    jitter = 1 + JITTER_FRACTION * max(0.0, float(np.log(degrees.world / NODE_RANKS)))
     last_gradients_s, longest_update_s = max(end.gradients_at_s for end in ends), max(end.update_s for end in ends)
-    host_s = step_host_seconds(step, calibration)
+    host_s = _host_wait_s(step, ends, events)
     step_time_s = (last_gradients_s + longest_update_s + host_s) * jitter
     stages = [end.labels for end in ends]
     for labels in stages:
@@ -188,11 +203,11 @@ def _finish(
     hidden = {axis: float(np.mean([end.hidden.get(axis, 0.0) for end in ends])) for axis in OVERLAPS}
     ranks = degrees.tp * degrees.cp * degrees.dp
     op_events = sum(sum(part.ops for part in one) for one in passes) * run.microbatches * ranks
-    return StepTime(step_time_s, breakdown, stages, hidden, events, passes, op_events, host_s)
+    return StepTime(step_time_s, breakdown, stages, hidden, events, passes, op_events, host_s, costs)
 
 
 def _end_stage(
-    step: Step, stage: int, passes: list[ChunkPasses], events: Events, ending: _Ending, calibration: Calibration
+    step: Step, stage: int, passes: list[ChunkPasses], events: Events, ending: _Ending
 ) -> _StageEnd:
     """Add up what one stage did, and what of its exchange of gradients and weights stays exposed."""
     labels, hidden = _busy(passes[stage :: step.run.parallelism.pp], step.run.microbatches)
@@ -208,7 +223,7 @@ def _end_stage(
     # The last send had as many seconds of the NICs; one that blocks is over before the stage is free.
     late_s = float(events.late_s[stage, -1])
     gradients_s = gradients_s + late_s if "pp" in step.run.parallelism.overlap else max(0.0, gradients_s - late_s)
-    gradients_s += calibration.contention_fraction * under_compute_s
+    gradients_s += CONTENTION_FRACTION * under_compute_s
     labels["dp_exposed"] += gradients_s + weights_s
     labels["optimizer"] += ending.optimizer_s
     return _StageEnd(labels, hidden, free_s + gradients_s, ending.optimizer_s + weights_s)

@@ -5,9 +5,6 @@ from charllm.workload.linear import linear
 from charllm.workload.norm import norm
 from charllm.workload.op import Kept, Module, Op, collective, elementwise
 
-LATENT_ROPE = (30, 45)
-"""Kernels that turn queries and keys of latent attention where none is fused, forward and backward, counted in
-Megatron-Core: 13 for each of both forward (cosines, sines, halves, products), and those that put them together."""
 MAX_FUSED_KEYS = 4096
 """Longest row that Megatron's fused softmax takes; batch x heads and queries must be multiples of four."""
 
@@ -110,19 +107,20 @@ def _latent_rope(cut: Cut) -> Module:
     model = cut.model
     turned = cut.tokens * 2 * cut.heads * model.rope_head_dim
     if cut.framework.fused_latent_rope:
-        return _rope(cut, turned, ("mla_up_proj",))
-    chain = _rope(cut, 6 * turned + cut.tokens * 2 * cut.heads * model.query_head_dim, ("mla_up_proj",))
-    forward, backward = (op._replace(launches=count) for op, count in zip(chain.forward * 2, LATENT_ROPE, strict=True))
-    return chain._replace(forward=(forward,), backward=(backward,))
+        return _rope(cut, turned, "latent rope", ("mla_up_proj",))
+    joined = cut.tokens * 2 * cut.heads * model.query_head_dim
+    return _rope(cut, 6 * turned + joined, "latent rope", ("mla_up_proj",))
 
 
-def _rope(cut: Cut, elements: int, recomputed_by: tuple[str, ...] = (), kept: tuple[Kept, ...] = ()) -> Module:
+def _rope(
+    cut: Cut, elements: int, kind: str = "rope", recomputed_by: tuple[str, ...] = (), kept: tuple[Kept, ...] = ()
+) -> Module:
     moved = elements * cut.element_bytes
-    op = elementwise("rope", moved, moved)
+    forward, backward = (elementwise("rope", kind, moved, moved, way) for way in ("forward", "backward"))
     return Module(
         "rope",
-        (op,),
-        (op,),
+        (forward,),
+        (backward,),
         kept,
         recomputed_by=recomputed_by,
         forward_scratch_bytes=moved,
@@ -175,6 +173,7 @@ def _flash(cut: Cut, window: int) -> Module:
         (query + key_value + 2 * output) * size + log_sum,
         (query + key_value) * size,
         shape=shape,
+        direction="backward",
     )
     up_projected = ("mla_up_proj",) if model.attention == "mla" else ()
     kept = (
@@ -186,8 +185,8 @@ def _flash(cut: Cut, window: int) -> Module:
     exchange_forward, exchange_backward = _exchange(cut, query, key_value, output)
     return Module(
         "core attention",
-        (*exchange_forward, forward, *_merge(cut, "attention merge", output)),
-        (*exchange_backward, backward, *_merge(cut, "attention merge backward", query + key_value)),
+        (*exchange_forward, forward, *_merge(cut, "forward", output)),
+        (*exchange_backward, backward, *_merge(cut, "backward", query + key_value)),
         kept,
         recomputed_by=("core_attn",),
         weights=float(cut.heads) if model.attention_sinks else 0.0,
@@ -205,11 +204,14 @@ def _exchange(cut: Cut, query: float, key_value: float, output: float) -> tuple[
     return everything, everything
 
 
-def _merge(cut: Cut, name: str, elements: float) -> tuple[Op, ...]:
+def _merge(cut: Cut, direction: str, elements: float) -> tuple[Op, ...]:
     """Add a block's result to those before it, in fp32: once for each further rank of a ring."""
     blocks = cut.cp - 1 if cut.cp_kind == "ring" else 0
     size = cut.element_bytes
-    return (elementwise(name, blocks * elements * (4 + size), blocks * elements * 4),) if blocks else ()
+    if not blocks:
+        return ()
+    moved = (blocks * elements * (4 + size), blocks * elements * 4)
+    return (elementwise("attention merge", "add", *moved, direction),)
 
 
 def _unfused(cut: Cut) -> Module:
@@ -224,13 +226,14 @@ def _unfused(cut: Cut) -> Module:
     batches, qk, pv = cut.batch * cut.heads, model.query_head_dim, model.value_head_dim
     key, value = key_value * qk / (qk + pv), key_value * pv / (qk + pv)
 
-    def product(name: str, m: int, n: int, k: int, read: float, written: float) -> Op:
+    def product(name: str, m: int, n: int, k: int, read: float, written: float, direction: str = "forward") -> Op:
         flop = 2.0 * batches * m * n * k
-        return Op(name, "gemm", flop, read * size, written * size, shape=(batches, m, n, k))
+        shape = (batches, m, n, k)
+        return Op(name, "gemm", flop, read * size, written * size, shape=shape, direction=direction)
 
     softmax = _softmax(cut, keys, scores)
     dropped = model.dropout_fraction > 0
-    dropout = (elementwise("attention dropout", scores * size, scores * (size + 1)),) if dropped else ()
+    dropout = (elementwise("attention dropout", "dropout", scores * size, scores * (size + 1)),) if dropped else ()
     forward = (
         product("scores", cut.seq, keys, qk, query + key, scores),
         *softmax,
@@ -238,12 +241,16 @@ def _unfused(cut: Cut) -> Module:
         product("context", cut.seq, pv, keys, scores + value, output),
     )
     backward = (
-        product("context dgrad", cut.seq, keys, pv, output + value, scores),
-        product("value grad", keys, pv, cut.seq, scores + output, value),
-        *((elementwise("attention dropout backward", scores * (size + 1), scores * size),) if dropped else ()),
+        product("context dgrad", cut.seq, keys, pv, output + value, scores, "dgrad"),
+        product("value grad", keys, pv, cut.seq, scores + output, value, "dgrad"),
+        *(
+            (elementwise("attention dropout", "dropout", scores * (size + 1), scores * size, "backward"),)
+            if dropped
+            else ()
+        ),
         *_softmax_backward(cut, keys, scores),
-        product("query grad", cut.seq, qk, keys, scores + key, query),
-        product("key grad", keys, qk, cut.seq, scores + query, key),
+        product("query grad", cut.seq, qk, keys, scores + key, query, "dgrad"),
+        product("key grad", keys, qk, cut.seq, scores + query, key, "dgrad"),
     )
     kept = [
         Kept("query", query * size),
@@ -273,13 +280,13 @@ def _softmax(cut: Cut, keys: int, scores: float) -> tuple[Op, ...]:
     """Scale, mask and softmax as one kernel where Megatron has one (`fused_softmax.py`), else a chain through fp32."""
     size = cut.element_bytes
     if _fuses_softmax(cut, keys):
-        return (elementwise("softmax", scores * size, scores * size, "norm"),)
+        return (elementwise("softmax", "softmax", scores * size, scores * size, shape=_rows(scores, keys)),)
     return (
-        elementwise("softmax upcast", scores * size, scores * 4, "norm"),
-        elementwise("softmax scale", scores * 4, scores * 4, "norm"),
-        elementwise("softmax mask", scores * 4, scores * 4, "norm"),
-        elementwise("softmax", scores * 4, scores * 4, "norm"),
-        elementwise("softmax downcast", scores * 4, scores * size, "norm"),
+        elementwise("softmax upcast", "elementwise", scores * size, scores * 4),
+        elementwise("softmax scale", "elementwise", scores * 4, scores * 4),
+        elementwise("softmax mask", "elementwise", scores * 4, scores * 4),
+        elementwise("softmax", "softmax", scores * 4, scores * 4, shape=_rows(scores, keys)),
+        elementwise("softmax downcast", "elementwise", scores * 4, scores * size),
     )
 
 
@@ -287,14 +294,18 @@ def _softmax_backward(cut: Cut, keys: int, scores: float) -> tuple[Op, ...]:
     """The same chain backwards: what forward casts, scales and masks, backward does to the gradient."""
     size = cut.element_bytes
     if _fuses_softmax(cut, keys):
-        return (elementwise("softmax backward", 2 * scores * size, scores * size, "norm"),)
+        return (elementwise("softmax", "softmax", 2 * scores * size, scores * size, "backward", _rows(scores, keys)),)
     return (
-        elementwise("softmax downcast backward", scores * size, scores * 4, "norm"),
-        elementwise("softmax backward", 2 * scores * 4, scores * 4, "norm"),
-        elementwise("softmax mask backward", scores * 4, scores * 4, "norm"),
-        elementwise("softmax scale backward", scores * 4, scores * 4, "norm"),
-        elementwise("softmax upcast backward", scores * 4, scores * size, "norm"),
+        elementwise("softmax downcast", "elementwise", scores * size, scores * 4, "backward"),
+        elementwise("softmax", "softmax", 2 * scores * 4, scores * 4, "backward", _rows(scores, keys)),
+        elementwise("softmax mask", "elementwise", scores * 4, scores * 4, "backward"),
+        elementwise("softmax scale", "elementwise", scores * 4, scores * 4, "backward"),
+        elementwise("softmax upcast", "elementwise", scores * 4, scores * size, "backward"),
     )
+
+
+def _rows(scores: float, keys: int) -> tuple[int, int]:
+    return round(scores / keys), keys
 
 
 def _fuses_softmax(cut: Cut, keys: int) -> bool:

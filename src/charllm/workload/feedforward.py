@@ -38,8 +38,9 @@ def feedforward(
 
 
 def activation(
-    cut: Cut, name: str, outputs: float, dropped_by: tuple[str, ...], recomputed_by: tuple[str, ...]
-) -> Module:
+    cut: Cut, name: str, outputs: float, dropped_by: tuple[str, ...], recomputed_by: tuple[str, ...],
+    *, expert: bool = False,
+) -> Module:  # fmt: skip
     """Describe the non-linearity: backward needs its input; unfused and gated, also the inner product's factor."""
     size = cut.element_bytes
     inputs = outputs * (2 if cut.model.gated else 1)
@@ -50,8 +51,12 @@ def activation(
         extra = outputs * size
     return Module(
         name,
-        (elementwise(name, inputs * size + extra, outputs * size + extra),),
-        (elementwise(f"{name} backward", (inputs + outputs) * size + extra, inputs * size + extra),),
+        (elementwise(name, "activation", inputs * size + extra, outputs * size + extra, expert=expert),),
+        (
+            elementwise(
+                name, "activation", (inputs + outputs) * size + extra, inputs * size + extra, "backward", expert=expert
+            ),
+        ),
         tuple(kept),
         recomputed_by=recomputed_by,
         forward_scratch_bytes=outputs * size,

@@ -29,7 +29,7 @@ def linear(
     k = inputs // cut.tp if split == "row" else inputs
     n = outputs // cut.tp if split == "column" else outputs
     exchange = _exchange(cut, split, inputs if split == "column" else outputs, trained=trained)
-    wgrad = (_gemm(cut, f"{name} wgrad", n, k, tokens, output_bytes=_gradient_bytes(cut)),) if trained else ()
+    wgrad = (_gemm(cut, f"{name} wgrad", n, k, tokens, "wgrad", output_bytes=_gradient_bytes(cut)),) if trained else ()
     forward = (
         *exchange.before_forward,
         *quantise(cut, f"{name} cast", tokens * k),
@@ -38,8 +38,8 @@ def linear(
     )
     backward = (
         *exchange.before_backward,
-        *quantise(cut, f"{name} grad cast", tokens * n),
-        _gemm(cut, f"{name} dgrad", tokens, k, n),
+        *quantise(cut, f"{name} grad cast", tokens * n, "backward"),
+        _gemm(cut, f"{name} dgrad", tokens, k, n, "dgrad"),
         *exchange.after_dgrad,
         *wgrad,
     )
@@ -85,20 +85,23 @@ def _exchange(cut: Cut, split: str, width: int, *, trained: bool) -> _Exchange:
     return _Exchange(before_forward=gather, before_backward=gather if trained else (), after_dgrad=reduce)
 
 
-def quantise(cut: Cut, name: str, elements: int) -> tuple[Op, ...]:
+def quantise(cut: Cut, name: str, elements: int, direction: str = "forward", *, expert: bool = False) -> tuple[Op, ...]:
     """Describe quantising an operand: read once, written row-wise for one product and column-wise for the other."""
     if not cut.cast:
         return ()
-    return (elementwise(name, elements * cut.element_bytes, 2 * elements * cut.operand_bytes, "cast"),)
+    moved = (elements * cut.element_bytes, 2 * elements * cut.operand_bytes)
+    return (elementwise(name, "cast", *moved, direction, expert=expert),)
 
 
 def _targets(cut: Cut) -> tuple[str, ...]:
     return cut.training.lora_targets if cut.training.lora_rank else ()
 
 
-def _gemm(cut: Cut, name: str, m: int, n: int, k: int, output_bytes: float | None = None) -> Op:
+def _gemm(
+    cut: Cut, name: str, m: int, n: int, k: int, direction: str = "forward", output_bytes: float | None = None
+) -> Op:
     written = cut.element_bytes if output_bytes is None else output_bytes
-    return gemm(name, m, n, k, cut.operand_bytes, written, cut.precision)
+    return gemm(name, m, n, k, cut.operand_bytes, written, cut.precision, direction)
 
 
 def _gradient_bytes(cut: Cut) -> float:
@@ -115,19 +118,19 @@ def _adapt(cut: Cut, base: Module, tokens: int, k: int, n: int, split: str, inpu
     down = gemm(f"{base.name} lora down", tokens, rank, k, size, size, "bf16")
     up = gemm(f"{base.name} lora up", tokens, n, rank, size, size, "bf16")
     gradients = (
-        gemm(f"{base.name} lora up dgrad", tokens, rank, n, size, size, "bf16"),
-        gemm(f"{base.name} lora up wgrad", n, rank, tokens, size, 4.0, "bf16"),
-        gemm(f"{base.name} lora down dgrad", tokens, k, rank, size, size, "bf16"),
-        gemm(f"{base.name} lora down wgrad", rank, k, tokens, size, 4.0, "bf16"),
+        gemm(f"{base.name} lora up dgrad", tokens, rank, n, size, size, "bf16", "dgrad"),
+        gemm(f"{base.name} lora up wgrad", n, rank, tokens, size, 4.0, "bf16", "wgrad"),
+        gemm(f"{base.name} lora down dgrad", tokens, k, rank, size, size, "bf16", "dgrad"),
+        gemm(f"{base.name} lora down wgrad", rank, k, tokens, size, 4.0, "bf16", "wgrad"),
     )
     kept = (*input_kept, Kept(f"{base.name} lora middle", tokens * rank * size))
     return base._replace(
-        forward=(*base.forward, down, *reduced, up, _addition(f"{base.name} lora add", tokens * n * size)),
-        backward=(*base.backward, *gradients, _addition(f"{base.name} lora grad add", tokens * k * size)),
+        forward=(*base.forward, down, *reduced, up, _addition(f"{base.name} lora add", tokens * n * size, "forward")),
+        backward=(*base.backward, *gradients, _addition(f"{base.name} lora grad add", tokens * k * size, "backward")),
         kept=kept,
         weights=float(rank * (k + n)),
     )
 
 
-def _addition(name: str, size_bytes: float) -> Op:
-    return elementwise(name, 2 * size_bytes, size_bytes)
+def _addition(name: str, size_bytes: float, direction: str) -> Op:
+    return elementwise(name, "add", 2 * size_bytes, size_bytes, direction)

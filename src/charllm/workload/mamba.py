@@ -19,8 +19,6 @@ from charllm.workload.op import Kept, Module, Op, collective, elementwise
 
 CHUNK = 128
 """Tokens of a chunk, inside which the scan is a product."""
-SCAN_KERNELS = (5, 13)
-"""Kernels of the scan forward (sums, states, their passing, scores, outputs) and backward (four of them again)."""
 
 
 class ScanFlop(NamedTuple):
@@ -67,13 +65,13 @@ def _convolution(cut: Cut) -> Module:
     moved = cut.tokens * channels * size
     projected = cut.tokens * (_inner(cut) + channels + model.ssm_heads // cut.tp) * size
     exchange = collective("all_to_all", "cp", projected, cut.cp)
-    forward = elementwise("mamba convolution", moved, moved)
+    forward = elementwise("mamba convolution", "convolution", moved, moved)
     trained = cut.training.lora_rank == 0
     weights = float(channels * (model.ssm_conv + 1))
     return Module(
         "mamba convolution",
         (*exchange, forward),
-        (forward, elementwise("mamba convolution backward", 2 * moved, moved), *exchange),
+        (forward, elementwise("mamba convolution", "convolution", 2 * moved, moved, "backward"), *exchange),
         (Kept("mamba projected", projected),),
         weights=weights if trained else 0.0,
         frozen_weights=0.0 if trained else weights,
@@ -107,7 +105,6 @@ def _scan(cut: Cut) -> Module:
         2 * stream + (4 + size) * states + scores + 4 * factors,
         stream + (4 + size) * states + scores,
         shape=shape,
-        launches=SCAN_KERNELS[0],
     )
     backward = Op(
         "mamba scan backward",
@@ -116,7 +113,7 @@ def _scan(cut: Cut) -> Module:
         10 * stream + (4 + 5 * size) * states + 5 * scores + 8 * factors,
         stream + (4 + 4 * size) * states + 2 * scores + 4 * factors,
         shape=shape,
-        launches=SCAN_KERNELS[1],
+        direction="backward",
     )
     exchange = collective("all_to_all", "cp", stream, cut.cp)
     trained = cut.training.lora_rank == 0
@@ -141,8 +138,8 @@ def _gated_norm(cut: Cut) -> Module:
     weights = float(_inner(cut))
     return Module(
         "mamba norm",
-        (elementwise("mamba norm", 2 * stream, stream, "norm"),),
-        (elementwise("mamba norm backward", 3 * stream, 2 * stream, "norm"),),
+        (elementwise("mamba norm", "norm", 2 * stream, stream, shape=(cut.tokens, _inner(cut))),),
+        (elementwise("mamba norm", "norm", 3 * stream, 2 * stream, "backward", (cut.tokens, _inner(cut))),),
         (Kept("mamba norm statistics", cut.tokens * _groups(cut) * 4.0),),
         weights=weights if trained else 0.0,
         frozen_weights=0.0 if trained else weights,

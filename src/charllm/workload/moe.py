@@ -41,20 +41,24 @@ def _router(cut: Cut) -> Module:
     tokens, experts = cut.shard_tokens, model.experts
     logits = tokens * experts * ROUTER_BYTES
 
-    def product(name: str, m: int, n: int, k: int) -> Op:
+    def product(name: str, m: int, n: int, k: int, direction: str = "forward") -> Op:
         read, written = (m * k + k * n) * ROUTER_BYTES, m * n * ROUTER_BYTES
-        return Op(name, "gemm", 2.0 * m * n * k, read, written, shape=(1, m, n, k), precision="fp32")
+        flop, shape = 2.0 * m * n * k, (1, m, n, k)
+        return Op(name, "gemm", flop, read, written, shape=shape, precision="fp32", direction=direction)
 
     trained = cut.training.lora_rank == 0
     weights = float(model.hidden * experts)
-    wgrad = (product("router wgrad", experts, model.hidden, tokens),) if trained else ()
+    wgrad = (product("router wgrad", experts, model.hidden, tokens, "wgrad"),) if trained else ()
     input_kept = Kept("router input", tokens * model.hidden * size, ("layernorm",))
     return Module(
         "router",
-        (product("router", tokens, experts, model.hidden), elementwise("top-k", logits, logits)),
         (
-            elementwise("top-k backward", logits, logits),
-            product("router dgrad", tokens, model.hidden, experts),
+            product("router", tokens, experts, model.hidden),
+            elementwise("routing", "router", logits, logits, shape=(tokens, experts)),
+        ),
+        (
+            elementwise("routing", "router", logits, logits, "backward", (tokens, experts)),
+            product("router dgrad", tokens, model.hidden, experts, "dgrad"),
             *wgrad,
         ),
         (input_kept, Kept("router probabilities", 2 * logits, ("moe",))),
@@ -86,6 +90,13 @@ def _latent(cut: Cut) -> tuple[tuple[Module, ...], tuple[Module, ...]]:
     return (down,), (up,)
 
 
+def _moved(name: str, cut: Cut, read_bytes: float, written_bytes: float, direction: str = "forward") -> Op:
+    """Describe sorting rows of tokens by expert, or back."""
+    width = _expert_width(cut)
+    rows = max(1, round((read_bytes + written_bytes) / (2 * width * cut.element_bytes)))
+    return elementwise(name, "permute", read_bytes, written_bytes, direction, (rows, width), expert=True)
+
+
 def _copies(cut: Cut) -> float:
     """Token copies this rank sends out to experts."""
     factor = cut.training.capacity_factor
@@ -97,7 +108,7 @@ def _dispatch(cut: Cut) -> Module:
     width = _expert_width(cut) * cut.element_bytes
     sent, received = _copies(cut) * width, expert_tokens(cut) * width
     exchange = collective("all_to_all", "ep", sent, cut.ep)
-    permute = elementwise("permute", cut.shard_tokens * width + sent, sent + received, "permute")
+    permute = _moved("permute", cut, cut.shard_tokens * width + sent, sent + received)
     forward = (
         permute,
         *exchange,
@@ -106,7 +117,7 @@ def _dispatch(cut: Cut) -> Module:
     backward = (
         *collective("reduce_scatter", "etp", received, cut.etp),
         *exchange,
-        elementwise("permute backward", sent + received, cut.shard_tokens * width + sent, "permute"),
+        _moved("permute", cut, sent + received, cut.shard_tokens * width + sent, "backward"),
     )
     return Module(
         "dispatch",
@@ -126,10 +137,10 @@ def _combine(cut: Cut) -> Module:
     forward = (
         *collective("reduce_scatter", "etp", received, cut.etp),
         *exchange,
-        elementwise("unpermute", sent + received, received + cut.shard_tokens * width, "permute"),
+        _moved("unpermute", cut, sent + received, received + cut.shard_tokens * width),
     )
     backward = (
-        elementwise("unpermute backward", received + cut.shard_tokens * width, sent + received, "permute"),
+        _moved("unpermute", cut, received + cut.shard_tokens * width, sent + received, "backward"),
         *exchange,
         *collective("all_gather", "etp", received, cut.etp),
     )
@@ -150,7 +161,7 @@ def _experts(cut: Cut) -> tuple[Module, ...]:
     tokens = expert_tokens(cut)
     fc1 = _expert_linear(cut, "expert fc1", _expert_width(cut), width * (2 if model.gated else 1), ("moe",))
     fc2 = _expert_linear(cut, "expert fc2", width, _expert_width(cut), ("moe", "moe_act"))
-    act = activation(cut, "expert activation", tokens * width, ("moe",), ("moe", "moe_act"))
+    act = activation(cut, "expert activation", tokens * width, ("moe",), ("moe", "moe_act"), expert=True)
     return _fused(fc1, act, fc2) if cut.framework.fused_experts and cut.cast else (fc1, act, fc2)
 
 
@@ -173,23 +184,24 @@ def _expert_linear(cut: Cut, name: str, inputs: int, outputs: int, dropped_by: t
     rows = tokens / local
     grouped = cut.framework.grouped_gemm if cut.training.grouped_gemm is None else cut.training.grouped_gemm
 
-    def product(label: str, m: float, n: float, k: float, written_bytes: float) -> Op:
+    def product(label: str, m: float, n: float, k: float, written_bytes: float, direction: str = "forward") -> Op:
         flop = 2.0 * local * m * n * k
-        read = local * (m * k + k * n) * cut.operand_bytes
+        read, written = local * (m * k + k * n) * cut.operand_bytes, local * m * n * written_bytes
         shape = (local, round(m), round(n), round(k))
         kind = "grouped_gemm" if grouped else "gemm"
-        return Op(label, kind, flop, read, local * m * n * written_bytes, shape=shape, precision=cut.precision)
+        return Op(label, kind, flop, read, written, shape=shape, precision=cut.precision, direction=direction,
+                  expert=True)  # fmt: skip
 
     trained = cut.training.lora_rank == 0
     weights = float(local * (inputs * outputs + (outputs if model.bias == "all" else 0)))
     gradient_bytes = 4.0 if cut.framework.gradient_precision == "fp32" else size
-    wgrad = (product(f"{name} wgrad", outputs, inputs, rows, gradient_bytes),) if trained else ()
+    wgrad = (product(f"{name} wgrad", outputs, inputs, rows, gradient_bytes, "wgrad"),) if trained else ()
     return Module(
         name,
-        (*quantise(cut, f"{name} cast", tokens * inputs), product(name, rows, outputs, inputs, size)),
+        (*quantise(cut, f"{name} cast", tokens * inputs, expert=True), product(name, rows, outputs, inputs, size)),
         (
-            *quantise(cut, f"{name} grad cast", tokens * outputs),
-            product(f"{name} dgrad", rows, inputs, outputs, size),
+            *quantise(cut, f"{name} grad cast", tokens * outputs, "backward", expert=True),
+            product(f"{name} dgrad", rows, inputs, outputs, size, "dgrad"),
             *wgrad,
         ),
         (Kept(f"{name} input", tokens * inputs * cut.operand_bytes, dropped_by),) if trained else (),

@@ -9,7 +9,7 @@ def norm(cut: Cut, name: str, elements: int, width: int, *, copies: int = 1) -> 
 
     Backward reads the input, the gradient and the statistics. A LayerNorm has a shift beside its scale.
     """
-    size = cut.element_bytes
+    size, rows = cut.element_bytes, (max(1, elements // width), width)
     per_channel = 2 if cut.model.norm == "layernorm" else 1
     statistics = per_channel * 4.0 * elements / width
     trained = cut.training.lora_rank == 0
@@ -20,8 +20,8 @@ def norm(cut: Cut, name: str, elements: int, width: int, *, copies: int = 1) -> 
         kept.append(Kept(f"{name} chain", elements * (4.0 + size)))
     return Module(
         name,
-        (elementwise(name, elements * size, elements * size, "norm"),),
-        (elementwise(f"{name} backward", 2 * elements * size, elements * size, "norm"),),
+        (elementwise(name, "norm", elements * size, elements * size, shape=rows),),
+        (elementwise(name, "norm", 2 * elements * size, elements * size, "backward", rows),),
         kept=tuple(kept),
         weights=weights if trained else 0.0,
         frozen_weights=0.0 if trained else weights,
@@ -36,10 +36,13 @@ def residual(cut: Cut, name: str) -> Module:
     elements, size = cut.shard_tokens * cut.model.hidden, cut.element_bytes
     dropped = cut.model.dropout_fraction > 0
     mask = (Kept(f"{name} dropout mask", float(elements)),) if dropped else ()
-    backward = (elementwise(f"{name} dropout backward", elements * (size + 1), elements * size),) if dropped else ()
+    # Gradients of both ways through the block are added where they meet.
+    added = elementwise(name, "add", 2 * elements * size, elements * size, "backward")
+    undone = elementwise(name, "dropout", elements * (size + 1), elements * size, "backward")
+    backward = (added, undone) if dropped else (added,)
     return Module(
         name,
-        (elementwise(name, 2 * elements * size, elements * (size + (1 if dropped else 0))),),
+        (elementwise(name, "residual", 2 * elements * size, elements * (size + (1 if dropped else 0))),),
         backward,
         mask,
         forward_scratch_bytes=elements * size,

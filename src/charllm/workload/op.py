@@ -22,7 +22,9 @@ class Op(NamedTuple):
     """One kernel, or one collective, of one rank for one microbatch."""
 
     name: str
+    """What people call it; nothing reads it but reports."""
     kind: str
+    """A key of workload/launches.py:LAUNCHES, or of COLLECTIVES."""
     flop: float = 0.0
     """Multiplications and additions in matrix units; elementwise arithmetic is not counted, as torch counts."""
     read_bytes: float = 0.0
@@ -31,10 +33,13 @@ class Op(NamedTuple):
     sent_bytes: float = 0.0
     group: str = ""
     shape: tuple[int, ...] = ()
-    """gemm: batch, m, n, k. attention: batch, heads, kv_heads, queries, keys, query_head_dim, value_head_dim."""
+    """gemm: batch, m, n, k. attention: batch, heads, kv_heads, queries, keys, query_head_dim, value_head_dim. Kernels
+    that only move memory: rows, width."""
     precision: str = "bf16"
-    launches: int = 1
-    """Kernels it is made of."""
+    direction: str = "forward"
+    """forward, backward, dgrad (gradient of an input), wgrad (gradient of a weight) or step (once a step)."""
+    expert: bool = False
+    """Whether it works on the tokens of experts."""
 
 
 class Kept(NamedTuple):
@@ -65,7 +70,10 @@ class Module(NamedTuple):
     """Memory beyond what is kept while it runs."""
 
 
-def gemm(name: str, m: int, n: int, k: int, operand_bytes: float, output_bytes: float, precision: str) -> Op:
+def gemm(
+    name: str, m: int, n: int, k: int, operand_bytes: float, output_bytes: float, precision: str,
+    direction: str = "forward",
+) -> Op:  # fmt: skip
     """Describe ``[m, k] x [k, n]``: 2mnk flop, both operands read once, the output written once."""
     return Op(
         name,
@@ -75,12 +83,16 @@ def gemm(name: str, m: int, n: int, k: int, operand_bytes: float, output_bytes: 
         m * n * output_bytes,
         shape=(1, m, n, k),
         precision=precision,
+        direction=direction,
     )
 
 
-def elementwise(name: str, read_bytes: float, written_bytes: float, kind: str = "elementwise") -> Op:
-    """Describe a kernel that only streams memory."""
-    return Op(name, kind, 0.0, read_bytes, written_bytes)
+def elementwise(
+    name: str, kind: str, read_bytes: float, written_bytes: float, direction: str = "forward",
+    shape: tuple[int, ...] = (), *, expert: bool = False,
+) -> Op:  # fmt: skip
+    """Describe work that only moves memory: the least bytes it reads and writes, in rows of some width."""
+    return Op(name, kind, 0.0, read_bytes, written_bytes, shape=shape, direction=direction, expert=expert)
 
 
 def collective(kind: str, group: str, message_bytes: float, degree: int) -> tuple[Op, ...]:

@@ -191,4 +191,4 @@ def optimizer_ops(step: Step, stage: int) -> tuple[Op, ...]:
         return ()
     states = optimizer_bytes(step)
     read = elements * (gradient_bytes(step) + max(states, stored_bytes(step)))
-    return (elementwise("optimizer", read, elements * (states + stored_bytes(step)), "optimizer"),)
+    return (elementwise("optimizer", "optimizer", read, elements * (states + stored_bytes(step)), "step"),)

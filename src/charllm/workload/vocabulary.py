@@ -29,19 +29,21 @@ def embedding(cut: Cut) -> tuple[Module, ...]:
     model, size = cut.model, cut.element_bytes
     if not model.vocab:
         return ()
-    looked_up = cut.tokens * model.hidden * size
+    looked_up, rows = cut.tokens * model.hidden * size, (cut.tokens, model.hidden)
     combine = collective("reduce_scatter" if cut.sp else "all_reduce", "tp", looked_up, cut.tp)
     spread = collective("all_gather", "tp", looked_up, cut.tp) if cut.sp else ()
     trained = cut.training.lora_rank == 0
     positions = model.seq_length * model.hidden if model.position == "learned" else 0
     weights = float(cut.vocab * model.hidden + positions)
-    scatter = (elementwise("embedding grad", looked_up, 2 * looked_up, "embedding"),) if trained else ()
+    scatter = (
+        (elementwise("embedding grad", "embedding", looked_up, 2 * looked_up, "backward", rows),) if trained else ()
+    )
     dropped = model.dropout_fraction > 0
     mask = (Kept("embedding dropout mask", float(cut.shard_tokens * model.hidden)),) if dropped else ()
     return (
         Module(
             "embedding",
-            (elementwise("embedding", looked_up, looked_up, "embedding"), *combine),
+            (elementwise("embedding", "embedding", looked_up, looked_up, shape=rows), *combine),
             (*spread, *scatter),
             mask,
             weights=weights if trained else 0.0,
@@ -73,7 +75,7 @@ def head(cut: Cut, *, owns_weight: bool) -> tuple[Module, ...]:
 
 def _loss(cut: Cut) -> Module:
     """Cross entropy over a vocabulary that tp ranks share: three small all-reduces, one pass over the logits."""
-    logits = float(cut.tokens * cut.vocab)
+    logits, rows = float(cut.tokens * cut.vocab), (cut.tokens, cut.vocab)
     _, kept, forward_extra, backward_extra = LOSS_BYTES[cut.framework.cross_entropy]
     if cut.framework.cross_entropy == "fp32" and cut.tp > 1:
         # Over a cut vocabulary, shifted logits and their exponentials are written out too.
@@ -82,8 +84,15 @@ def _loss(cut: Cut) -> Module:
     forward_moved, backward_moved = LOSS_MOVED_BYTES[cut.framework.cross_entropy]
     return Module(
         "loss",
-        (elementwise("cross entropy", logits * forward_moved / 2, logits * forward_moved / 2, "loss"), *reduce),
-        (elementwise("cross entropy backward", logits * backward_moved / 2, logits * backward_moved / 2, "loss"),),
+        (
+            elementwise("cross entropy", "loss", logits * forward_moved / 2, logits * forward_moved / 2, shape=rows),
+            *reduce,
+        ),
+        (
+            elementwise(
+                "cross entropy", "loss", logits * backward_moved / 2, logits * backward_moved / 2, "backward", rows
+            ),
+        ),
         (Kept("softmax", logits * kept),),
         forward_scratch_bytes=logits * forward_extra,
         backward_scratch_bytes=logits * backward_extra,

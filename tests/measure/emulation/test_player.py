@@ -13,7 +13,7 @@ from charllm.gpu.shape import KernelShape
 from charllm.measure.emulation import player as player_module
 from charllm.measure.emulation.player import Player, require_playable
 from charllm.measure.marks import find_phases, find_steps, read_marks
-from charllm.timeline.generate import generate_timeline
+from charllm.simulate.rank_timeline import generate_timeline
 from charllm.timeline.play import Item, PlayTimeline, Segment
 from tests.timeline.test_generate import GRIDS, small
 

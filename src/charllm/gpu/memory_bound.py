@@ -1,0 +1,104 @@
+"""Kernels that only move memory: bytes for each element, the rate they reach, and what they execute.
+
+Equation: t = bytes / r, 1 / r^q = 1 / bandwidth^q + 1 / (b multiprocessors clock)^q, with b bytes a clock and
+multiprocessor by kind: a kernel slower than a copy is held up by its own instructions or by latency, which follow the
+clock, and not by memory. On an H200 at its highest clock r is the kind's share of a copy's rate.
+Source: 77 kernels of PyTorch 2.11 on an H200 (benchmarks/device/h200/single_kernels.csv); softmax, dropout_add,
+cast and swiglu on three boards (benchmarks/calibrate_h200.py).
+Ignores: how kernels of other GPUs are tuned beyond their multiprocessors and clocks.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from charllm.spec.hardware import Gpu
+
+Floats = NDArray[np.float64]
+
+USUAL_WIDTH = 8192.0
+BYTES_PER_CLOCK = 16.57
+"""Measured: 4.33 TB/s of copies over 132 multiprocessors at 1980 MHz."""
+ROOF_POWER = 6.0
+"""Derived: how sharply the issue and memory limits meet. GELU on an H200 moves 3.34 TB/s at 1719 MHz (random operands)
+and 3.71 at 1980 MHz (zeros), which takes 5 to 8."""
+
+
+class StreamKind(NamedTuple):
+    """One kind of kernel that only moves memory."""
+
+    element_bytes: float
+    """Read and written for each element, in 16 bits unless the kind says otherwise."""
+    share: float
+    """Rate over a copy's."""
+    instructions: float
+    """Of one thread, for each element: what its energy is charged to."""
+    width_power: float = 0.0
+    """How the rate falls with the width of a row, over 8192."""
+    by_width: tuple[float, ...] = ()
+    """Rates at rows of WIDTHS elements, in place of `share`."""
+
+
+WIDTHS = (1024.0, 2048.0, 4096.0, 8192.0, 12288.0)
+STREAMS = {
+    "copy": StreamKind(4, 1.0, 0.0),
+    "add": StreamKind(6, 1.0, 0.0),
+    "gelu": StreamKind(4, 0.84, 13.0),
+    "gelu_backward": StreamKind(6, 0.94, 14.0),
+    "silu": StreamKind(4, 0.91, 11.0),
+    "silu_backward": StreamKind(6, 0.97, 12.5),
+    "strided": StreamKind(4, 0.36, 25.0),
+    "strided_add": StreamKind(6, 0.52, 25.0),
+    "cat": StreamKind(4, 0.86, 0.0),
+    "strided_cat": StreamKind(4, 0.23, 25.0),
+    "to_fp32": StreamKind(6, 0.49, 15.0),
+    "to_16bit": StreamKind(6, 1.0, 0.0),
+    "accumulate": StreamKind(10, 0.64, 25.0),
+    "fill": StreamKind(2, 0.78, 0.0),
+    "column_sum": StreamKind(2, 0.8, 3.0),
+    "norm_of_tensor": StreamKind(2, 0.8, 3.0),
+    "rmsnorm": StreamKind(4, 0.74, 10.5, by_width=(0.73, 0.76, 0.74, 0.595, 0.52)),
+    "rmsnorm_backward": StreamKind(10, 0.71, 34.0, by_width=(0.44, 0.64, 0.71, 0.60, 0.58)),
+    "norm": StreamKind(4, 0.57, 25.0, by_width=(0.41, 0.52, 0.57, 0.51, 0.44)),
+    "norm_backward": StreamKind(10, 0.67, 41.0, by_width=(0.36, 0.56, 0.67, 0.60, 0.56)),
+    "softmax": StreamKind(4, 0.215, 55.7, 0.49),
+    "swiglu": StreamKind(6, 0.573, 38.5),
+    "dropout": StreamKind(5, 0.68, 14.0),
+    "dropout_add": StreamKind(7, 0.536, 41.6),
+    "cast": StreamKind(3, 0.778, 9.5),
+    "permute": StreamKind(4, 0.98, 0.0),
+    "index_add": StreamKind(6, 0.17, 68.0),
+    "embedding": StreamKind(4, 0.85, 0.0),
+    "embedding_backward": StreamKind(6, 0.078, 20.0),
+    "loss": StreamKind(14, 0.48, 46.0),
+    "loss_backward": StreamKind(22, 0.8, 0.0),
+    "optimizer": StreamKind(28, 0.80, 17.5),
+    "optimizer_16bit": StreamKind(14, 0.615, 21.5),
+    "scan": StreamKind(4, 0.29, 10.0),
+    "tiny": StreamKind(1, 1.0, 0.0),
+}
+"""Measured: rates and instructions of PyTorch's own kernels. strided: views whose rows are apart, and broadcasts. scan:
+derived, 8192 tokens of 128 heads of 64 and state 128 take 0.65 ms on an H100 for 0.83 GB (vllm-project/vllm, pull
+request 27299). tiny: a kernel on a few numbers, which takes as long as it takes to start."""
+
+
+def share_of(kind: str, width: float) -> float:
+    """Return the rate of a kernel over a copy's, in rows of a width."""
+    stream = STREAMS[kind]
+    if stream.by_width:
+        return float(np.interp(np.log(width), np.log(WIDTHS), stream.by_width))
+    return min(1.0, stream.share * (USUAL_WIDTH / width) ** stream.width_power)
+
+
+def stream_rate(gpu: Gpu, share: Floats, clock_hz: Floats) -> tuple[Floats, Floats]:
+    """Return the bytes a second of kernels, and the share of their time that follows the clock.
+
+    Undoing the roof on the H200 gives the rate at which multiprocessors alone could issue a kernel; that rate follows
+    multiprocessors and clock, and meets the GPU's own bandwidth under the same roof.
+    """
+    memory = gpu.kernels.memory_fraction * gpu.memory_bandwidth_bytes_per_s
+    over = np.maximum(share**-ROOF_POWER - 1, 0.0) ** (1 / ROOF_POWER)
+    issued = BYTES_PER_CLOCK * gpu.multiprocessors * clock_hz
+    slow = (over * memory / issued) ** ROOF_POWER
+    return memory / (1 + slow) ** (1 / ROOF_POWER), slow / (1 + slow)

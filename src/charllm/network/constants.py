@@ -1,0 +1,5 @@
+"""Placeholder until the room's own constants land."""
+from charllm.cost.calibration import CALIBRATION, Calibration
+
+NetworkConstants = Calibration
+NETWORK = CALIBRATION

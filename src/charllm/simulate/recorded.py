@@ -1,0 +1,175 @@
+"""The timeline of a step as it was simulated: when each pass of each GPU began and ended, and at which clock.
+
+Breakdown, critical path, traces and emulation read these times. Ops inside a pass are laid out on demand
+(timeline/stage_plan.py).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from charllm.simulate import play
+from charllm.simulate.slices import FIXED
+from charllm.simulate.steady import Machine, Played
+from charllm.timeline.engine import Events, Floats
+from charllm.timeline.step_time import LABELS, StepTime
+
+Ints = NDArray[np.int64]
+
+START, END, CLOCK, WAIT = range(4)
+"""Columns of a recorded pass: seconds of the step, mean hertz, and seconds it waited for members of its groups."""
+
+
+def close_times(machine: Machine, priced: StepTime, played: Played) -> StepTime:
+    """Return the step as it was simulated: its passes on one GPU of each stage, and the labels of every GPU."""
+    degrees, weights = machine.run.parallelism, machine.fold.weights
+    sums = played.sums.reshape(degrees.pp, len(weights), play.SUMS)
+    stages = []
+    for stage in range(degrees.pp):
+        mean = np.average(sums[stage], axis=0, weights=weights)
+        stages.append(_labels(machine, priced, played, stage, mean))
+    breakdown = {label: float(np.mean([labels[label] for labels in stages])) for label in LABELS}
+    events = stage_events(machine, priced, played, position=0)
+    return priced._replace(step_time_s=played.step_time_s, breakdown_s=breakdown, stages=stages, events=events)
+
+
+def stage_events(machine: Machine, priced: StepTime, played: Played, position: int) -> Events:
+    """Return when the passes of every stage ran on the GPUs at one position of it."""
+    pp, turns = machine.run.parallelism.pp, machine.turns
+    columns: list[list[Floats]] = [[], [], [], [], []]
+    for stage in range(pp):
+        mine = turns[:, 0] == stage
+        passes = played.passes[mine, position]
+        # A pass that needs nothing finds its input at the start.
+        source = np.append(played.passes[:, position, END], 0.0)[turns[mine, 2]]
+        for column, values in zip(columns, (passes[:, START], passes[:, END], source + machine.moved_s[mine],
+                                            machine.moved_s[mine], machine.sent_s[mine]), strict=True):  # fmt: skip
+            column.append(values)
+    start, end, arrival, transfer, held = (np.array(column) for column in columns)
+    free = end[:, -1] + held[:, -1]
+    return priced.events._replace(
+        start_s=start, end_s=end, arrival_s=arrival, transfer_s=transfer, held_s=held, free_s=free
+    )
+
+
+def _labels(machine: Machine, priced: StepTime, played: Played, stage: int, sums: Floats) -> dict[str, float]:
+    """Charge every second of a stage's mean GPU to one label.
+
+    Communication lasts as long as it was priced at any clock. Waits for input are the schedule's, up to what equal
+    stages would wait; what is left of them, and waits within groups, is waiting for slower GPUs.
+    """
+    degrees, microbatches = machine.run.parallelism, machine.run.microbatches
+    own = priced.passes[stage :: degrees.pp]
+    labels = dict.fromkeys(LABELS, 0.0)
+    for label in ("tp_exposed", "dp_exposed", "ep_exposed", "cp_exposed"):
+        labels[label] = microbatches * sum(part.labels.get(label, 0.0) for one in own for part in one)
+    exchange_s, update_s, rest_s = (float(row[FIXED]) for row in machine.tail[stage])
+    labels["dp_exposed"] += exchange_s
+    labels["optimizer"] = update_s
+    host_s = min(rest_s, priced.host_s)
+    labels["overhead"] = host_s + float(sums[play.HOST_S])
+    mine = machine.turns[:, 0] == stage
+    sent_s = float(np.sum(machine.sent_s[mine]))
+    moving_s = _moving_s(machine, played, stage)
+    labels["pp_exposed"] = sent_s + moving_s
+    waited_s = max(0.0, float(sums[play.INPUT_WAIT]) - moving_s)
+    labels["bubble"] = min(waited_s, _schedule_wait_s(machine, priced, played))
+    labels["straggler_wait"] = waited_s - labels["bubble"] + float(sums[play.GROUP_WAIT]) + rest_s - host_s
+    computing_s = max(0.0, played.step_time_s - sum(labels.values()))
+    shares = {name: sum(part.labels.get(name, 0.0) for one in own for part in one) for name in ("compute", "recompute")}
+    total = sum(shares.values()) or 1.0
+    return {**labels, **{name: computing_s * share / total for name, share in shares.items()}}
+
+
+def _moving_s(machine: Machine, played: Played, stage: int) -> float:
+    """Return how long a stage waits for inputs that are on their way, mean over its GPUs."""
+    mine = machine.turns[:, 0] == stage
+    passes = played.passes[mine]
+    sent_s, moved_s = machine.sent_s[mine][:, None], machine.moved_s[mine][:, None]
+    free_s = np.concatenate([np.zeros((1, passes.shape[1])), (passes[:, :, END] + sent_s)[:-1]])
+    waited_s = np.maximum(0.0, passes[:, :, START] - free_s)
+    weights = machine.fold.weights[: passes.shape[1]]
+    return float(np.average(np.sum(np.minimum(waited_s, moved_s), axis=0), weights=weights))
+
+
+def _schedule_wait_s(machine: Machine, priced: StepTime, played: Played) -> float:
+    """Return what stages that take equally long would wait: (p - 1)(f + b) / v, less where weights come later."""
+    degrees = machine.run.parallelism
+    took_s = np.mean(played.passes[:, :, END] - played.passes[:, :, START]) * len(machine.turns)
+    later = sum(one.weight.seconds for one in priced.passes)
+    whole = sum(part.seconds for one in priced.passes for part in one) or 1.0
+    per_stage = took_s / machine.run.microbatches / degrees.pp
+    return max(0.0, (degrees.pp - 1) * per_stage * (1 - 2 * later / whole) / degrees.vpp)
+
+
+class PathPart(NamedTuple):
+    """What one node and stage contribute to the path that a step waits for."""
+
+    stage: int
+    node: int
+    seconds: float
+
+
+class Path(NamedTuple):
+    """The chain of passes that a step waits for, from its last one back to its first."""
+
+    parts: list[PathPart]
+    """Largest first."""
+    passes: int
+    crossings: int
+    """How often it goes from one stage to another."""
+    transfer_s: float
+    """Seconds between passes: transfers and sends."""
+
+
+def critical_path(machine: Machine, played: Played) -> Path:
+    """Follow a step's passes from the last one back, each to what it waited for.
+
+    A pass begins when its own GPU is free, or when its input is there; inside it, members of a group wait for the last
+    of them, so that the one that waited least paces the pass. Shortening what is not on the path does not shorten the
+    step.
+    Ignores: the end of the step (exchange, update), which follows the path on every GPU.
+    """
+    passes, turns = played.passes, machine.turns
+    before = _turns_before(machine)
+    turn = int(np.argmax(passes[:, :, END].max(axis=1)))
+    at = _pacer(passes, turn, int(np.argmax(passes[turn, :, END])))
+    seconds: dict[tuple[int, int], float] = {}
+    count, crossings, transfer_s = 0, 0, 0.0
+    nodes = machine.gpus.reshape(machine.run.parallelism.pp, -1) // machine.run.cluster.node.gpus
+    while turn >= 0:
+        stage = int(turns[turn, 0])
+        key = (stage, int(nodes[stage, at]))
+        seconds[key] = seconds.get(key, 0.0) + float(passes[turn, at, END] - passes[turn, at, START])
+        count += 1
+        own, source = int(before[turn]), int(turns[turn, 2])
+        free_s = passes[own, at, END] + machine.sent_s[own] if own >= 0 else 0.0
+        ready_s = passes[source, at, END] + machine.moved_s[turn] if source >= 0 else 0.0
+        following = source if source >= 0 and ready_s > free_s else own
+        if following >= 0:
+            transfer_s += max(0.0, float(passes[turn, at, START] - passes[following, at, END]))
+            crossings += int(turns[following, 0]) != stage
+            at = _pacer(passes, following, at)
+        turn = following
+    parts = [PathPart(stage, node, spent) for (stage, node), spent in seconds.items()]
+    return Path(sorted(parts, key=lambda part: -part.seconds), count, crossings, transfer_s)
+
+
+def _pacer(passes: Floats, turn: int, at: int) -> int:
+    """Return the GPU that others of its stage waited for in a pass: this one, unless it waited for another."""
+    waits = passes[turn, :, WAIT]
+    if waits[at] <= 1e-3 * (passes[turn, at, END] - passes[turn, at, START]):
+        return at
+    # Those that end together waited for each other.
+    together = np.abs(passes[turn, :, END] - passes[turn, at, END]) < 1e-3 * max(1e-9, passes[turn, at, END])
+    return int(np.argmin(np.where(together, waits, np.inf)))
+
+
+def _turns_before(machine: Machine) -> Ints:
+    """Return for each turn the one before it on the same stage, or -1."""
+    last = np.full(machine.run.parallelism.pp, -1, dtype=np.int64)
+    found = np.empty(len(machine.turns), dtype=np.int64)
+    for turn, stage in enumerate(machine.turns[:, 0]):
+        found[turn], last[stage] = last[stage], turn
+    return found

@@ -1,0 +1,163 @@
+"""Seconds and joules of every op of a step at one clock: kernels as gpu/ has them, collectives as network/ has them.
+
+A kernel's seconds are split into cycles and seconds that no clock changes, which is exact at the clock of the costs and
+within a per cent some hundred MHz away: t(f) = matrix cycles / f_matrix + other cycles / f + fixed.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from charllm.gpu.kernels import Shapes, energy_of_kernels, read_shapes, time_kernels
+from charllm.gpu.shape import KernelShape
+from charllm.network.collectives import price_collective
+from charllm.network.constants import NETWORK, NetworkConstants
+from charllm.spec.hardware import Gpu
+from charllm.spec.run import RunSpec
+from charllm.workload.launches import launched
+from charllm.workload.op import Op, is_communication
+from charllm.workload.step import Step
+from charllm.workload.sync import optimizer_ops
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MATRIX, OTHER, FIXED, MATRIX_J, CORE_J, BOARD_J = range(6)
+"""Columns of a cost: cycles of matrix units, other cycles, seconds, joules in matrix units, on the die, beside it."""
+COLUMNS = 6
+
+
+class StepKernels(NamedTuple):
+    """The kernels that the ops of a step launch, each distinct one once."""
+
+    row_of: dict[int, int]
+    """Identity of an op: its row."""
+    shapes: Shapes
+    op: Ints
+    """[launch] the op's row, the kernel's place and how often it is launched."""
+    kernel: Ints
+    times: Floats
+    launches: Floats
+    """[op] kernels it launches."""
+    updates: tuple[tuple[Op, ...], ...]
+    """[stage] what updates its weights."""
+
+
+class Costs(NamedTuple):
+    """What the ops of a step cost at a clock."""
+
+    run: RunSpec
+    kernels: StepKernels
+    clock_hz: float
+    table: Floats
+    """[op, column]"""
+    seconds: Floats
+    """[op] at the clock."""
+    collectives: dict[int, tuple[Op, float]]
+    """Identity of a collective: itself, and its seconds."""
+    network: NetworkConstants
+
+    def price(self, op: Op) -> float:
+        """Return the seconds of an op."""
+        if is_communication(op):
+            return self.collective_s(op)
+        return float(self.seconds[self.kernels.row_of[id(op)]])
+
+    def collective_s(self, op: Op) -> float:
+        """Return the seconds of a collective when nothing else uses its links."""
+        found = self.collectives.get(id(op))
+        if found is None:
+            # The op is kept, so that its identity stays its own.
+            found = (op, price_collective(op, self.run, self.network))
+            self.collectives[id(op)] = found
+        return found[1]
+
+    def cells(self, op: Op) -> Floats:
+        """Return an op's row; a collective's has its energy and no time of its own."""
+        if is_communication(op):
+            return np.array([0.0, 0.0, 0.0, *communication_j(op, self.run.cluster.gpu)])
+        return np.asarray(self.table[self.kernels.row_of[id(op)]])
+
+    def launches(self, op: Op) -> float:
+        """Return how many kernels an op launches."""
+        return 1.0 if is_communication(op) else float(self.kernels.launches[self.kernels.row_of[id(op)]])
+
+
+def communication_j(op: Op, gpu: Gpu) -> tuple[float, float, float]:
+    """Return the joules of a collective on one GPU: what is sent is read, and what arrives is written.
+
+    Ignores: reductions' arithmetic.
+    """
+    power, moved_bytes = gpu.power, 2 * op.sent_bytes
+    on_board = moved_bytes * power.memory_byte_j + op.sent_bytes * power.link_byte_j
+    return 0.0, moved_bytes * power.cache_byte_j, on_board
+
+
+def read_step(step: Step) -> StepKernels:
+    """List the kernels of every op of a step."""
+    updates = tuple(optimizer_ops(step, stage) for stage in range(step.run.parallelism.pp))
+    ops = _distinct_ops(step, updates)
+    places: dict[KernelShape, int] = {}
+    launches = [
+        (row, places.setdefault(one.shape, len(places)), one.times)
+        for row, op in enumerate(ops)
+        for one in launched(op, step.run)
+    ]
+    table = np.array(launches, dtype=np.int64).reshape(-1, 3)
+    shapes = read_shapes(list(places), step.run.cluster.gpu, cold=True)
+    times = table[:, 2].astype(np.float64)
+    counts = np.bincount(table[:, 0], weights=times, minlength=len(ops))
+    rows = {id(op): row for row, op in enumerate(ops)}
+    return StepKernels(rows, shapes, table[:, 0], table[:, 1], times, counts, updates)
+
+
+def _distinct_ops(step: Step, updates: tuple[tuple[Op, ...], ...]) -> list[Op]:
+    """List every op that runs on a GPU, each once."""
+    found: dict[int, Op] = {}
+    seen: set[tuple[int, int]] = set()
+    for chunk in step.chunks:
+        for block in chunk.blocks:
+            key = (id(block.modules), id(block.replay))
+            if key in seen:
+                continue
+            seen.add(key)
+            for module in block.modules:
+                for op in (*module.forward, *module.backward):
+                    found[id(op)] = op
+            for op in block.replay.ops:
+                found[id(op)] = op
+    for ops in updates:
+        for op in ops:
+            found[id(op)] = op
+    return [op for op in found.values() if not is_communication(op)]
+
+
+def cost_step(step: Step, kernels: StepKernels, clock_hz: float, network: NetworkConstants = NETWORK) -> Costs:
+    """Return what every op of a step costs at one clock."""
+    gpu, shapes = step.run.cluster.gpu, kernels.shapes
+    rows = kernel_rows(shapes, gpu, np.full(len(shapes.flop), clock_hz))
+    table = np.zeros((len(kernels.launches), COLUMNS))
+    np.add.at(table, kernels.op, kernels.times[:, None] * rows[kernels.kernel])
+    seconds = table[:, MATRIX] / matrix_hz(gpu, clock_hz) + table[:, OTHER] / clock_hz + table[:, FIXED]
+    return Costs(step.run, kernels, clock_hz, table, seconds, {}, network)
+
+
+def matrix_hz(gpu: Gpu, clock_hz: float) -> float:
+    """Return the clock of full matrix units."""
+    return min(clock_hz, gpu.governor.burst_clock_fraction * gpu.clock_max_hz)
+
+
+def kernel_rows(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> Floats:
+    """Return one call of each kernel as a row of costs, linearised at a clock each."""
+    times = time_kernels(shapes, gpu, clock_hz)
+    energies = energy_of_kernels(shapes, gpu, times)
+    bound_s = times.clock_bound * times.running_s
+    products = shapes.masks["products"]
+    rows = np.zeros((len(clock_hz), COLUMNS))
+    full_hz = np.minimum(clock_hz, gpu.governor.burst_clock_fraction * gpu.clock_max_hz)
+    rows[:, MATRIX] = np.where(products, bound_s * full_hz, 0.0)
+    rows[:, OTHER] = np.where(products, 0.0, bound_s * clock_hz)
+    rows[:, FIXED] = times.running_s - bound_s
+    rows[:, MATRIX_J], rows[:, CORE_J], rows[:, BOARD_J] = energies
+    return rows

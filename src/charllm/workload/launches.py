@@ -1,0 +1,218 @@
+"""Which kernels a framework launches for an op: one fused kernel, or a chain of several.
+
+A framework differs from another by this list, not by factors on the time of its kernels. What a chain moves beyond the
+least is counted from the sources named beside it, or read from a profile of the software.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from charllm.gpu.memory_bound import STREAMS
+from charllm.gpu.shape import KernelShape
+from charllm.spec.run import RunSpec
+from charllm.workload.op import Op
+
+MAX_HEAD_DIM = 256
+ELEMENT_BYTES = 2.0
+
+
+class Launched(NamedTuple):
+    """Equal kernels that an op launches one after the other."""
+
+    shape: KernelShape
+    times: int = 1
+
+
+def launched(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    """List the kernels of an op."""
+    return LAUNCHES[op.kind](op, run)
+
+
+def moving(size_bytes: float, kind: str = "copy") -> Launched:
+    """Return a kernel of a kind that moves so many bytes."""
+    return Launched(KernelShape(kind, (max(1, round(size_bytes / STREAMS[kind].element_bytes)),)))
+
+
+def _rows(kind: str, op: Op) -> Launched:
+    rows, width = (max(1, size) for size in op.shape)
+    return Launched(KernelShape(kind, (rows, width)))
+
+
+def _gemm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    batch, m, n, k = (max(1, size) for size in op.shape)
+    if op.kind == "grouped_gemm":
+        kind = "grouped_wgrad" if op.direction == "wgrad" else "grouped_gemm"
+        product = Launched(KernelShape(kind, (batch, m, n, k), op.precision))
+    elif op.expert:
+        # A loop over experts is as many launches as experts.
+        product = Launched(KernelShape("gemm", (1, m, n, k), op.precision), batch)
+    else:
+        product = Launched(KernelShape("gemm", (batch, m, n, k), op.precision))
+    return (product, *_accumulated(op, run)) if op.direction == "wgrad" else (product,)
+
+
+def _accumulated(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    """Add a weight's gradient to what earlier microbatches left, where no product does it in place.
+
+    The first microbatch has nothing to add to. With fp16's loss scaling gradients accumulate in 16 bits.
+    """
+    framework, microbatches = run.framework, run.microbatches
+    if framework.fused_gradients or microbatches == 1:
+        return ()
+    total_bytes = 4.0 if framework.gradient_precision == "fp32" and op.precision != "fp16" else 2.0
+    batch, m, n, _k = (max(1, size) for size in op.shape)
+    share = (microbatches - 1) / microbatches
+    return (moving(share * batch * m * n * (2.0 + 2 * total_bytes), "add"),)
+
+
+def _attention(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    """A causal kernel with as many query-key pairs; windows, full squares and context parallelism change its length.
+
+    Ignores: that latent attention's queries are wider than its values; both get the mean width.
+    """
+    batch, heads, kv_heads, _queries, _keys, qk, pv = op.shape
+    backward = op.direction == "backward"
+    pairs = op.flop / (2 * batch * heads * (3 * qk + 2 * pv if backward else qk + pv))
+    # Kernels exist for head widths up to 256 in steps of 8.
+    width = min(MAX_HEAD_DIM, -(-(qk + pv) // 16) * 8)
+    kind = "attention_backward" if backward else "attention"
+    length = max(1, round((2 * pairs) ** 0.5))
+    shape = KernelShape(kind, (batch, heads, kv_heads, length, width), variant=run.framework.attention_kernel)
+    return (Launched(shape),)
+
+
+def _norm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    kind = "norm" if run.model.norm == "layernorm" else "rmsnorm"
+    backward = op.direction == "backward"
+    if run.framework.norm == "chain":
+        # Cast, square, mean, product with the inverse root, cast and weight, each a kernel through fp32.
+        elements = op.shape[0] * op.shape[1]
+        return tuple(moving(elements * size, "add") for size in ((6, 8, 8, 6, 8, 8) if backward else (6, 8, 8, 6)))
+    return (_rows(f"{kind}_backward" if backward else kind, op),)
+
+
+def _softmax(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    return (_rows("softmax", op),)
+
+
+def _rope(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    """Rotate in one kernel, or multiply, negate, join, multiply and add on strided views.
+
+    Source: torch.profiler on an H200, x cos + rotate_half(x) sin in eager PyTorch.
+    """
+    elements = op.written_bytes / ELEMENT_BYTES
+    if run.framework.fused_rope:
+        return (moving(op.read_bytes + op.written_bytes),)
+    # Queries and keys have a chain each.
+    chain = (("strided_add", 1.0), ("strided", 0.5), ("strided_cat", 1.0), ("strided_add", 1.0), ("strided_add", 1.0))
+    return tuple(one for half in (0.8, 0.2) for one in _chain(half * elements, chain))
+
+
+def _latent_rope(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    """Rotate a part of queries and keys, fused or as a chain of kernels.
+
+    Source: kernels counted in Megatron-Core: 13 for each of both forward (cosines, sines, halves, products), and those
+    that put them together.
+    """
+    if run.framework.fused_latent_rope:
+        return (moving(op.read_bytes + op.written_bytes),)
+    count = 45 if op.direction == "backward" else 30
+    return (Launched(moving((op.read_bytes + op.written_bytes) / count).shape, count),)
+
+
+def _chain(elements: float, parts: tuple[tuple[str, float], ...]) -> tuple[Launched, ...]:
+    """Return kernels of kinds on some share of the elements each."""
+    return tuple(Launched(KernelShape(kind, (max(1, round(share * elements)),))) for kind, share in parts)
+
+
+GATED = {
+    "forward": (("silu", 1.0), ("add", 1.0)),
+    "backward": (("add", 1.0), ("add", 1.0), ("silu_backward", 1.0)),
+}
+"""A gated activation in eager PyTorch: silu, product; then two products and silu's gradient."""
+PLAIN = {"forward": (("gelu", 1.0),), "backward": (("gelu_backward", 1.0),)}
+
+
+def _activation(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    gated = run.model.gated
+    # Forward writes as many elements as there are, backward reads as many gradients.
+    inner = op.written_bytes / ELEMENT_BYTES / (2 if gated and op.direction == "backward" else 1)
+    if not gated:
+        return _chain(inner, PLAIN[op.direction])
+    if run.framework.fused_activation:
+        return (moving((6 if op.direction == "forward" else 10) * inner, "gelu"),)
+    return _chain(inner, GATED[op.direction])
+
+
+def _stream(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    return (moving(op.read_bytes + op.written_bytes),)
+
+
+def _addition(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    return (moving(op.read_bytes + op.written_bytes, "add"),)
+
+
+def _dropout(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    return (moving(op.read_bytes + op.written_bytes, "dropout"),)
+
+
+def _cast(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    return (moving(op.read_bytes + op.written_bytes, "cast"),)
+
+
+def _router(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    """Softmax, top-k, probabilities, counts and the balancing loss, over tokens x experts in fp32."""
+    return (Launched(moving(op.read_bytes + op.written_bytes).shape, 12),)
+
+
+def _permute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    return (_rows("permute", op),)
+
+
+def _embedding(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    if op.direction == "forward":
+        return (_rows("embedding", op),)
+    # A dense gradient of the whole table is cleared first.
+    table = run.model.vocab * run.model.hidden // run.parallelism.tp
+    return (moving(2.0 * table, "fill"), moving(6.0 * op.shape[0] * op.shape[1], "embedding_backward"))
+
+
+def _loss(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    if run.framework.cross_entropy == "fp32":
+        return (_rows("loss" if op.direction == "forward" else "loss_backward", op),)
+    return (moving(op.read_bytes + op.written_bytes),)
+
+
+def _optimizer(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    narrow = run.framework.moment_precision == "16bit" and not run.framework.master_weights
+    return (moving(op.read_bytes + op.written_bytes, "optimizer_16bit" if narrow else "optimizer"),)
+
+
+def _scan(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    count = 13 if op.direction == "backward" else 5
+    return (Launched(moving((op.read_bytes + op.written_bytes) / count, "scan").shape, count),)
+
+
+LAUNCHES: dict[str, Callable[[Op, RunSpec], tuple[Launched, ...]]] = {
+    "gemm": _gemm,
+    "grouped_gemm": _gemm,
+    "attention": _attention,
+    "norm": _norm,
+    "softmax": _softmax,
+    "rope": _rope,
+    "latent rope": _latent_rope,
+    "activation": _activation,
+    "residual": _addition,
+    "add": _addition,
+    "dropout": _dropout,
+    "elementwise": _stream,
+    "cast": _cast,
+    "router": _router,
+    "permute": _permute,
+    "embedding": _embedding,
+    "loss": _loss,
+    "optimizer": _optimizer,
+    "convolution": _stream,
+    "scan": _scan,
+}
+"""Kind of op: the kernels that it launches."""

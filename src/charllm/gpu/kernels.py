@@ -3,7 +3,8 @@
 Equation: products t = (tc^p + tm^p)^(1/p) + gap, where tc is the best of several tiles and cuts in depth:
 waves x 2 rows columns (depth + ramp) / (rate per multiprocessor x clock), partial waves counting in part; tm = traffic
 / bandwidth with what waves read again (power/ops.py). Full matrix units clock at most at the governor's burst clock.
-Attention t = FLOP (1 + ramp / length) (1 + tiles / blocks) / rate. Streams t = bytes / (bandwidth x share by kind).
+Attention t = FLOP (1 + ramp / length) (1 + tiles / blocks) / rate. Memory-bound kernels t = bytes / b with
+1 / b^q = 1 / (memory bandwidth)^q + 1 / (bytes per cycle and multiprocessor, by kind, x multiprocessors x clock)^q.
 A kernel called over and over on a working set that fits in cache takes nothing from memory.
 
 Source: 265 ops on three H200 boards (benchmarks/calibrate_h200.py), PyTorch's own kernels.
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from charllm.gpu.ops import TILE_OUTPUTS, reread_bytes, uncached_fraction
-from charllm.gpu.shape import KernelShape, work
+from charllm.gpu.shape import OPERAND_BYTES, KernelShape, work
 from charllm.spec.hardware import Gpu
 from charllm.units import MICRO
 
@@ -64,6 +65,16 @@ STREAMS = {
     "optimizer": StreamKind(0.823, 36.8),
 }
 """Derived: fitted on the ops of three H200 boards, each to about 1 % and 6 %."""
+READ_AT_HZ = {"gelu": 1.76e9, "gelu_backward": 1.715e9, "norm": 1.92e9, "norm_backward": 1.873e9, "swiglu": 1.9e9}
+STREAM_CLOCK_HZ = 1.98e9
+"""Measured: clock of the H200 boards while the shares in STREAMS were read; STREAM_CLOCK_HZ where not named."""
+STREAM_BANDWIDTH, STREAM_MULTIPROCESSORS = 4.33e12, 132
+"""Measured: bytes a second of copies on an H200, over which the shares in STREAMS are, and its multiprocessors."""
+PATTERN_BOUND = ("permute", "embedding", "optimizer")
+"""Assumed: kinds with less than 1.5 instructions a byte, whose access pattern costs them a share of any bandwidth."""
+STREAM_ROOF_POWER = 6.0
+"""Derived: how sharply the issue and memory limits of a memory-bound kernel meet. GELU on an H200 moves 3.34 TB/s at
+1719 MHz (random operands) and 3.71 at 1980 MHz (zeros), which takes 5 to 8."""
 VALUES = {"random": 1.0, "trained": 1.0, "unknown": 0.905, "zeros": 0.70}
 """Derived: energy of instructions and bytes on operands, over random ones; unknown: one board, to 1 %."""
 ZERO_FLOP_FRACTION = 0.30
@@ -98,6 +109,8 @@ class Shapes(NamedTuple):
     tiles: "Tiles"
     share: Floats
     """Of streams: share of bandwidth (STREAMS)."""
+    share_clock_hz: Floats
+    """Clock at which that share was read (READ_AT_HZ)."""
     width_power: Floats
     instructions: Floats
     values: Floats
@@ -135,7 +148,7 @@ def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu) -> Shapes:
         if shape.kind in PRODUCTS:
             ones["uncached"][place] = uncached_fraction(gpu, zeros["least"][place])
             batch, m, n, k = shape.dims
-            operand_bytes = 1.0 if shape.precision == "fp8" else 2.0
+            operand_bytes = OPERAND_BYTES.get(shape.precision, 2.0)
             zeros["again"][place] = reread_bytes(gpu, batch, m, n, k, operand_bytes)
             ones["fill"][place] = min(1.0, batch * m * n / (gpu.multiprocessors * TILE_OUTPUTS))
             _lay_tiles(gpu.multiprocessors, batch, m, n, k, place, tiles)
@@ -151,7 +164,8 @@ def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu) -> Shapes:
     share, instructions, width_power = np.array(streams, dtype=np.float64).reshape(count, 3).T
     return Shapes(
         tuple(shapes), zeros["flop"], zeros["least"], zeros["again"], ones["uncached"], ones["fill"], ones["length"],
-        ones["blocks"], zeros["elements"], width, zeros["gradient"], tiles, share, width_power, instructions,
+        ones["blocks"], zeros["elements"], width, zeros["gradient"], tiles, share,
+        np.array([READ_AT_HZ.get(shape.kind, STREAM_CLOCK_HZ) for shape in shapes]), width_power, instructions,
         np.array([_values_fraction(shape) for shape in shapes]),
         np.array([ZERO_FLOP_FRACTION if shape.values == "zeros" else 1.0 for shape in shapes]), _masks(shapes, gpu),
     )  # fmt: skip
@@ -176,10 +190,12 @@ def _masks(shapes: Sequence[KernelShape], gpu: Gpu) -> dict[str, Mask]:
         "products": lambda shape: shape.kind in PRODUCTS,
         "grouped": lambda shape: shape.kind == "grouped_gemm",
         "streams": lambda shape: shape.kind in STREAMS,
+        "patterns": lambda shape: shape.kind in PATTERN_BOUND,
         "both": lambda shape: shape.kind == "attention_both",
         "backward": lambda shape: shape.kind == "attention_backward",
         "lonely": lambda shape: shape.kind in PRODUCTS and float(np.prod(shape.dims[:3])) < few,
-        "narrow": lambda shape: shape.precision == "fp8",
+        "narrow": lambda shape: shape.precision in ("fp8", "mxfp8"),
+        "narrowest": lambda shape: shape.precision == "nvfp4",
     }
     return {name: np.array([test(shape) for shape in shapes], dtype=np.bool_) for name, test in tests.items()}
 
@@ -211,9 +227,30 @@ class KernelTimes(NamedTuple):
     memory_bytes: Floats
 
 
-def matrix_flop_per_cycle(gpu: Gpu) -> float:
-    """Return what one multiprocessor's matrix units do in a cycle, in 16 bits: a power of two."""
-    return float(2 ** np.round(np.log2(gpu.peak_16bit_flop_per_s / gpu.multiprocessors / gpu.clock_max_hz)))
+def matrix_flop_per_cycle(gpu: Gpu, precision: str = "bf16") -> float:
+    """Return the FLOPs of one multiprocessor's matrix units in a cycle: a power of two in 16 bits.
+
+    Narrower precisions do a whole multiple of that, as the datasheet's peaks do (six times in 4 bits on a B300);
+    a GPU without units for one runs it at the next wider rate.
+    """
+    wide = float(2 ** np.round(np.log2(gpu.peak_16bit_flop_per_s / gpu.multiprocessors / gpu.clock_max_hz)))
+    eight = max(1.0, float(np.round(gpu.peak_fp8_flop_per_s / gpu.peak_16bit_flop_per_s)))
+    four = max(eight, float(np.round(gpu.peak_fp4_flop_per_s / gpu.peak_16bit_flop_per_s)))
+    return wide * {"fp8": eight, "mxfp8": eight, "nvfp4": four}.get(precision, 1.0)
+
+
+def stream_bandwidth(share: Floats, share_clock_hz: Floats, gpu: Gpu, clock_hz: Floats) -> tuple[Floats, Floats]:
+    """Return the bytes a second of memory-bound kernels on a GPU at a clock, and the share of their time it bounds.
+
+    `share` is the kernel's share of copy bandwidth on an H200 at `share_clock_hz`. Undoing the roof there gives the
+    rate at which its multiprocessors alone could issue it; that rate follows multiprocessors and clock, and meets the
+    GPU's own bandwidth under the same roof.
+    """
+    memory = gpu.kernels.memory_fraction * gpu.memory_bandwidth_bytes_per_s
+    over = np.maximum(share**-STREAM_ROOF_POWER - 1, 0.0) ** (1 / STREAM_ROOF_POWER)
+    scale = gpu.multiprocessors / STREAM_MULTIPROCESSORS * clock_hz / share_clock_hz
+    slow = (over * memory / (STREAM_BANDWIDTH * scale)) ** STREAM_ROOF_POWER
+    return memory / (1 + slow) ** (1 / STREAM_ROOF_POWER), slow / (1 + slow)
 
 
 def matrix_clock_hz(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> Floats:
@@ -238,13 +275,16 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
     # A slow stream is bound by its own instructions, wherever its data lie.
     gain = 1 + kernels.cache_fraction * np.maximum(0.0, share - BOUND_SHARE) / (1 - BOUND_SHARE)
     slow = shapes.uncached + (1 - shapes.uncached) / gain
-    stream = shapes.least_bytes / (bandwidth * share) * slow
+    moved, issue_bound = stream_bandwidth(share, shapes.share_clock_hz, gpu, clock_hz)
+    moved = np.where(shapes.masks["patterns"], bandwidth * share, moved)
+    issue_bound = np.where(shapes.masks["patterns"], 0.0, issue_bound)
+    stream = shapes.least_bytes / moved * slow
     gap = np.where(streams, kernels.stream_gap_s, kernels.gap_s)
     running = np.where(products, together, np.where(streams, stream, attention)) + gap
     launch = kernels.launch_s + np.where(shapes.masks["lonely"], kernels.split_s, 0.0)
     host = np.where(shapes.masks["both"], AUTOGRAD_S, np.where(streams, STREAM_LAUNCH_S, launch))
     seconds = np.maximum(running, host)
-    bound = np.where(products, (arithmetic / together) ** power, np.where(streams, 0.0, 1.0))
+    bound = np.where(products, (arithmetic / together) ** power, np.where(streams, issue_bound, 1.0))
     bound = np.where(running >= host, bound * (1 - gap / running), 0.0)
     return KernelTimes(seconds, running, bound, padding, memory_bytes)
 
@@ -253,8 +293,11 @@ def _time_tiles(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> tuple[Floats, Flo
     """Return the arithmetic time of each product with its best tile, and the padding of that tile."""
     kernels, laid = gpu.kernels, Tiles(*(column[shapes.masks["products"]] for column in shapes.tiles))
     grouped = np.where(shapes.masks["grouped"], kernels.grouped_fraction, 1.0)
-    share = np.where(shapes.masks["narrow"], 2 * kernels.fp8_fraction, kernels.matrix_fraction * grouped)
-    rate = (matrix_flop_per_cycle(gpu) * share * clock_hz)[shapes.masks["products"], None]
+    wide = matrix_flop_per_cycle(gpu) * kernels.matrix_fraction
+    eight = matrix_flop_per_cycle(gpu, "fp8") * kernels.fp8_fraction
+    four = matrix_flop_per_cycle(gpu, "nvfp4") * kernels.fp4_fraction
+    each = np.where(shapes.masks["narrow"], eight, np.where(shapes.masks["narrowest"], four, wide))
+    rate = (each * grouped * clock_hz)[shapes.masks["products"], None]
     whole = np.ceil(laid.waves)
     waves = np.where(laid.waves < 1, whole, laid.waves + kernels.wave_fraction * (whole - laid.waves))
     lonely = 1 + kernels.fill_fraction * np.maximum(0.0, 1 - laid.waves)
@@ -295,7 +338,7 @@ def energy_of_kernels(shapes: Shapes, gpu: Gpu, times: KernelTimes) -> KernelEne
     """Return what one call of each kernel takes beside what the board draws anyway."""
     power, kernels, masks = gpu.power, gpu.kernels, shapes.masks
     products, streams = masks["products"], masks["streams"]
-    each = np.where(masks["narrow"], power.fp8_flop_j, power.flop_j)
+    each = np.where(masks["narrow"], power.fp8_flop_j, np.where(masks["narrowest"], power.fp4_flop_j, power.flop_j))
     flop_j = shapes.flop * each * shapes.flop_values
     matrix = np.where(products, flop_j * (1 + kernels.padding_fraction * (times.padding - 1)), 0.0)
     softmax = np.where(masks["backward"], power.softmax_backward_flop_fraction, power.softmax_flop_fraction)

@@ -42,6 +42,7 @@ class Kernels:
 
     matrix_fraction: float = number("Rate of deep products over what matrix units could do at the clock.", 0.1, 1, 0.9)
     fp8_fraction: float = number("The same in 8 bits.", 0.1, 1, 0.865)
+    fp4_fraction: float = number("The same in 4 bits.", 0.1, 1, 0.8)
     grouped_fraction: float = number("Rate of a grouped product over a plain one.", 0.1, 1, 0.9635)
     ramp: float = number("Depth at which a product's tiles spend as long starting as multiplying.", 0, 1e4, 115.0)
     gap_s: float = number("Time between two kernels.", 0, 1e-3, 4.1e-6)

@@ -6,6 +6,7 @@ import pytest
 
 from charllm.catalog.resolve import resolve_cluster, resolve_model, resolve_run
 from charllm.errors import SpecError
+from charllm.result.provenance import figure_sources
 
 REQUEST: dict[str, Any] = {"model": "llama3-8b", "cluster": "h200x32"}
 
@@ -104,3 +105,13 @@ def test_wrong_requests_name_the_field(request_: dict[str, Any], field: str) -> 
     with pytest.raises(SpecError) as caught:
         resolve_run(request_)
     assert caught.value.field == field
+
+
+def test_kernel_constants_that_a_gpu_lacks_are_the_h200s_and_are_called_assumed() -> None:
+    run = resolve_run({**REQUEST, "cluster": "a100x8"})
+    measured, own = resolve_cluster("h200x1").gpu.kernels, run.cluster.gpu.kernels
+    assert own.ramp == measured.ramp
+    assert own.attention_fraction != measured.attention_fraction
+    sources = figure_sources(run)
+    assert sources["cluster.node.gpu.kernels.ramp"] == "assumed: as on an H200"
+    assert sources["cluster.node.gpu.kernels.attention_fraction"].startswith("published: ")

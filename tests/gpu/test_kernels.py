@@ -5,7 +5,14 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.evaluate.ops import bench_machine
-from charllm.gpu.kernels import Shapes, energy_of_kernels, read_shapes, time_kernels
+from charllm.gpu.kernels import (
+    Shapes,
+    energy_of_kernels,
+    matrix_flop_per_cycle,
+    read_shapes,
+    stream_bandwidth,
+    time_kernels,
+)
 from charllm.gpu.ops import op_energy, uncached_fraction
 from charllm.gpu.shape import KernelShape
 from charllm.spec.hardware import Gpu
@@ -99,3 +106,48 @@ def test_an_op_of_a_step_takes_what_its_kernel_takes(gpu: Gpu) -> None:
     for dims, op in ops.items():
         shape = KernelShape("gemm", tuple(int(max(1, size)) for size in dims))
         assert sum(op_energy(op, gpu, run.framework)) == pytest.approx(joules(shape, gpu), rel=0.12), op.name
+
+
+@pytest.mark.parametrize(
+    ("name", "wide", "eight", "four"),
+    [
+        ("h200", 4096, 2, 2), ("h100-nvl", 4096, 2, 2), ("a100-80gb", 2048, 1, 1), ("v100-32gb", 1024, 1, 1),
+        ("b200", 8192, 2, 4), ("gb200", 8192, 2, 4), ("b300", 8192, 2, 6), ("gb300", 8192, 2, 6),
+        ("mi250", 1024, 1, 1), ("mi300x", 2048, 2, 2), ("mi355x", 4096, 2, 4),
+    ],
+)  # fmt: skip
+def test_matrix_units_do_a_power_of_two_in_16_bits_and_whole_multiples_in_fewer(
+    name: str, wide: int, eight: int, four: int
+) -> None:
+    gpu = bench_machine(name).gpu
+    assert matrix_flop_per_cycle(gpu) == wide
+    assert matrix_flop_per_cycle(gpu, "fp8") == wide * eight
+    assert matrix_flop_per_cycle(gpu, "nvfp4") == wide * four
+
+
+def test_memory_bound_kernels_keep_their_share_on_an_h200_at_the_clock_it_was_read_at() -> None:
+    gpu, share = bench_machine("h200").gpu, np.array([1.0, 0.79, 0.365])
+    clock = np.full(3, 1.8e9)
+    copies = gpu.kernels.memory_fraction * gpu.memory_bandwidth_bytes_per_s
+    moved, bound = stream_bandwidth(share, clock, gpu, clock)
+    assert moved / copies == pytest.approx(share, rel=1e-3)
+    assert bound[0] == 0
+    assert bound[2] > 0.99
+
+
+@pytest.mark.parametrize(("values", "mhz", "seconds"), [("random", 1719, 642.1e-6), ("zeros", 1980, 578.4e-6)])
+def test_gelu_slows_down_with_the_clock_as_read_on_an_h200(values: str, mhz: float, seconds: float) -> None:
+    gpu = bench_machine("h200").gpu
+    shapes = read_shapes([KernelShape("gelu", (536870912,), "bf16", values)], gpu)
+    assert time_kernels(shapes, gpu, np.array([mhz * 1e6])).seconds[0] == pytest.approx(seconds, rel=0.015)
+
+
+def test_memory_bound_kernels_meet_another_gpus_own_limits() -> None:
+    share = np.array([1.0, 0.573])
+    read_at = np.full(2, 1.98e9)
+    for name, least, most in (("b200", 0.3, 0.5), ("a100-80gb", 0.75, 1.0)):
+        gpu = bench_machine(name).gpu
+        copies = gpu.kernels.memory_fraction * gpu.memory_bandwidth_bytes_per_s
+        moved, _ = stream_bandwidth(share, read_at, gpu, np.full(2, gpu.clock_max_hz))
+        assert moved[0] == copies
+        assert least < moved[1] / copies < most, name

@@ -118,6 +118,7 @@ def _build_cluster(values: Table) -> Cluster:
 def _board_parts(gpu_values: Table) -> dict[str, Any]:
     """Take the tables inside a GPU's table out of it, built; what they leave open is scaled from an H200's."""
     given = {part: _as_table(gpu_values.pop(part, {}), f"cluster.node.gpu.{part}") for part in BOARD_PARTS}
+    given["kernels"] = {**entries("gpus")["h200"].values["kernels"], **given["kernels"]}
     filled = fill_board(gpu_values, given)
     return {part: read(cls, filled[part], f"cluster.node.gpu.{part}") for part, cls in BOARD_PARTS.items()}
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from charllm.gpu.memory_bound import STREAMS, USUAL_WIDTH, share_of, stream_rate
-from charllm.gpu.shape import KernelShape, work
+from charllm.gpu.shape import OPERAND_BYTES, KernelShape, work
 from charllm.spec.hardware import Gpu
 from charllm.units import MICRO
 
@@ -39,7 +39,6 @@ TILE_OUTPUTS = 128 * 256
 CACHE_LOW_FRACTION, CACHE_HIGH_FRACTION = 0.48, 0.87
 """Derived: share of the last-level cache below which operands stay in it, and above which none of them do."""
 NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
-OPERAND_BYTES = {"fp8": 1.0, "mxfp8": 1.0, "nvfp4": 0.5, "fp32": 4.0}
 BLOCK_SCALED_FRACTION = 0.945
 """Published: equal runs take 4 to 8 % longer with a scale for each 32 values (mxfp8) than with one for a tensor."""
 EXPONENTIALS_PER_CLOCK = 16

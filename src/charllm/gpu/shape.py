@@ -8,6 +8,8 @@ from charllm.gpu.memory_bound import STREAMS
 ROW_KINDS = ("norm", "rmsnorm", "norm_backward", "rmsnorm_backward", "permute", "index_add", "embedding", "loss")
 """Kernels that work on rows of a width."""
 PRECISIONS = ("bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4")
+OPERAND_BYTES = {"fp32": 4.0, "fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
+"""Bytes of one operand value with its block scales; 2 where not named."""
 DIMENSIONS = {
     "gemm": (4,),
     "grouped_gemm": (4,),
@@ -64,7 +66,7 @@ def work(shape: KernelShape) -> tuple[float, float]:
 
     Attention is causal: half of the products that a full mask, and torch's counter, would have.
     """
-    size = {"fp8": 1.0, "mxfp8": 1.0, "nvfp4": 0.5, "fp32": 4.0}.get(shape.precision, 2.0)
+    size = OPERAND_BYTES.get(shape.precision, 2.0)
     dims = shape.dims
     if shape.kind in ("gemm", "grouped_gemm", "grouped_wgrad"):
         batch, m, n, k = dims

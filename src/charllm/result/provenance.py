@@ -21,6 +21,8 @@ STANDINGS = (
 )
 
 SCALED = "assumed: scaled from an H200 (catalog/scale.py), or the board's default"
+AS_H200 = "assumed: as on an H200"
+"""Source of a kernel constant that a GPU has no figure for (catalog/resolve.py fills it in)."""
 
 
 def describe_provenance(run: RunSpec) -> dict[str, Any]:
@@ -73,8 +75,9 @@ def _board_sources(gpu: Gpu) -> dict[str, str]:
     found = {}
     for part in PARTS:
         known = entry.values.get(part, {}) if entry else {}
+        filled = AS_H200 if part == "kernels" else SCALED
         for name in rules(type(getattr(gpu, part))):
-            source = entry.sources.get(f"{part}.{name}", SCALED) if entry else SCALED
+            source = entry.sources.get(f"{part}.{name}", filled) if entry else filled
             same = name not in known or _same(known[name], getattr(getattr(gpu, part), name))
             found[f"cluster.node.gpu.{part}.{name}"] = source if same else "given"
     return found

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from charllm.cost.calibration import Calibration
 from charllm.cost.kernels import price_kernel
-from charllm.network.collectives import price_collective
+from charllm.network.collectives import collective_seconds
 from charllm.spec.run import RunSpec
 from charllm.workload.op import Op, is_communication
 
@@ -19,7 +19,7 @@ def make_price(run: RunSpec, calibration: Calibration) -> Price:
         found = known.get(id(op))
         if found is not None:
             return found[1]
-        seconds = price_collective(op, run, calibration) if is_communication(op) else price_kernel(op, run, calibration)
+        seconds = collective_seconds(op, run) if is_communication(op) else price_kernel(op, run, calibration)
         known[id(op)] = (op, seconds)
         return seconds
 

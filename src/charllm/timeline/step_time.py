@@ -7,7 +7,7 @@ import numpy as np
 from charllm.cost.calibration import CALIBRATION, Calibration
 from charllm.cost.kernels import price_kernel
 from charllm.layout.hops import stage_hops
-from charllm.network.collectives import price_collective, price_send
+from charllm.network.collectives import collective_seconds, send_seconds
 from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.run import RunSpec
 from charllm.timeline.engine import Events, Floats, Flows, play
@@ -104,13 +104,13 @@ def _endings(step: Step, calibration: Calibration) -> list[_Ending]:
     return [_ending(step, stage, calibration) for stage in range(step.run.parallelism.pp)]
 
 
-def hop_seconds(step: Step, calibration: Calibration) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+def hop_seconds(step: Step, _calibration: Calibration) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
     """Return the time of the hop from each stage to the next (the last one to the first, for chunks)."""
     pp = step.run.parallelism.pp
     if pp == 1 or not step.boundary_ops:
         return np.zeros(max(1, pp))
     size_bytes = sum(op.sent_bytes for op in step.boundary_ops)
-    return np.array([price_send(size_bytes, leaving, step.run, calibration) for leaving in stage_hops(step.run)])
+    return np.array([send_seconds(size_bytes, leaving, step.run) for leaving in stage_hops(step.run)])
 
 
 def _ending(step: Step, stage: int, calibration: Calibration) -> _Ending:
@@ -153,9 +153,9 @@ def _sharded_once(step: Step, stage: int) -> list[Op]:
     ]
 
 
-def sync_seconds(run: RunSpec, op: Op, calibration: Calibration) -> float:
+def sync_seconds(run: RunSpec, op: Op, _calibration: Calibration) -> float:
     """Return the length of a collective; first and last stage add up a tied embedding in one hop each way."""
-    return price_collective(op._replace(kind="send") if op.group == "pp" else op, run, calibration)
+    return collective_seconds(op._replace(kind="send") if op.group == "pp" else op, run)
 
 
 class _StageEnd(NamedTuple):

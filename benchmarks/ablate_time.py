@@ -29,7 +29,6 @@ from charllm.cost.calibration import CALIBRATION, Calibration
 from charllm.errors import CharllmError
 from charllm.evaluate.scores import describe_errors
 from charllm.evaluate.time import measured_step_s, resolve_row
-from charllm.network.protocols import PROTOCOLS
 from charllm.spec.run import RunSpec
 from charllm.timeline.passes import chunk_passes
 from charllm.workload.step import Step, build_step
@@ -107,7 +106,6 @@ def even_pipeline(run: RunSpec, calibration: Calibration) -> float:
 NO_HOST = replace(CALIBRATION, sparse_host_s=1e-12, expert_host_s=1e-12)
 ALONE = (step_time, "nic_seconds", lambda _step, _one: 0.0)
 NEVER_MET = (step_time, "hops_beside_gradients", lambda run: np.zeros(run.parallelism.pp))
-SIMPLE_ALONE = replace(CALIBRATION, protocols=(PROTOCOLS["Simple"],))
 ABLATIONS = (
     Ablation("sparse layers: the host's race with the GPU", software(sparse_sync=False), NO_HOST),
     Ablation("sparse layers: captured graphs", software(graphs=False, partial_graphs=False)),
@@ -125,8 +123,7 @@ ABLATIONS = (
     Ablation("overlap of gradients and weights", without_overlap("dp")),
     Ablation("NICs shared in time", patched=(ALONE, NEVER_MET)),
     Ablation("NICs shared by sends and gradients", patched=(NEVER_MET,)),
-    Ablation("collectives by message size", calibration=SIMPLE_ALONE),
-    Ablation("trees between nodes", patched=((algorithms, "_has_trees", lambda _algorithm, _way: False),)),
+    Ablation("trees between nodes", patched=((algorithms, "_possible", lambda _op, _path: ("ring",)),)),
     Ablation("attention by kernel generation", software(attention_kernel="best")),
     Ablation("attention: exponentials", calibration=replace(CALIBRATION, exponential_fraction=1e-12)),
     Ablation("recomputation that ends before a layer's last product", software(full_recompute="all")),

@@ -9,7 +9,7 @@ import pytest
 from charllm.cost import calibration
 from charllm.cost.calibration import CALIBRATION, Calibration
 
-NAMES = [field.name for field in fields(Calibration) if field.name != "protocols"]
+NAMES = [field.name for field in fields(Calibration)]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from charllm.network.protocols import PROTOCOLS, Protocol
-
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
@@ -34,8 +32,6 @@ class Calibration:
     """Share of a scale-up link that a large ring uses at many ranks. NCCL tables: 0.74 to 0.79 at 8 ranks."""
     nic_fraction: float = 0.7551
     """Share of a NIC that a large ring uses."""
-    protocols: tuple[Protocol, ...] = tuple(PROTOCOLS.values())
-    """Protocols that collectives may go by (`cost/protocols.py`)."""
     nic_hop_s: float = 6.144e-06
     """Time each further node of a ring adds by LL128."""
     misaligned_fraction: float = 0.3

@@ -1,5 +1,91 @@
-"""Placeholder until the room's own constants land."""
-from charllm.cost.calibration import CALIBRATION, Calibration
+"""Constants of collectives and expert exchanges: what each means, where it comes from, and how it was found.
 
-NetworkConstants = Calibration
-NETWORK = CALIBRATION
+Three kinds of origin are told apart, because only the last two count as free constants:
+- measured: derived from public tables of measurements (nccl-tests on A100, H100, H200, B200, B300, GB200, GB300, 2 to 8
+  ranks, 512 B to 512 MiB; ml-engineering's all-reduce benchmarks up to 16 GiB; DeepEP's tables of six GPUs);
+- published: stated by the authors of the software, or computed from one figure they print;
+- fitted: chosen so that predicted step times agree with published ones. None at present.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatcher:
+    """One library that sends tokens to their experts and back."""
+
+    copies: str
+    """What is sent: "expert", a copy for each chosen expert; "rank", one for each rank, and one for each node over
+    NICs, where a rank of that node hands it on."""
+    blocks: int
+    """Multiprocessors it occupies."""
+    link_fraction: float = 0.0
+    """Share of the scale-up link that copies to other ranks reach; 0: as an NCCL collective."""
+    block_bytes_per_s: float = 0.0
+    """Tokens read and copies written by one multiprocessor; 0: no limit."""
+
+
+ALLTOALL = Dispatcher("expert", blocks=24)
+"""NCCL all-to-all, one copy for each chosen expert."""
+DEEPEP = Dispatcher("rank", blocks=20, link_fraction=0.69, block_bytes_per_s=19.5e9)
+"""DeepEP. Blocks: Megatron-Core's `moe_deepep_num_sms`. Link, published: DeepEP's README, 153 and 158 GB/s on 8 H800
+(200 GB/s), of which 7/8 leave a rank. Multiprocessor, measured: DeepEP's tables of H100, H200, B200, B300, 20
+multiprocessors, hidden size 7168: 18 to 24 GB/s each."""
+HYBRIDEP = Dispatcher("rank", blocks=16, link_fraction=0.91, block_bytes_per_s=48e9)
+"""HybridEP. Blocks: Megatron-Core's `moe_hybridep_num_sms`. Link, published: 4096 tokens of DeepSeek-V3 on 8 H100 in
+661 us (arXiv:2603.07685, table 7). Multiprocessor, published: DeepEP's Hybrid-EP branch on 8 to 36 GB200, 16
+multiprocessors, bf16: 39 to 55 GB/s each."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkConstants:
+    """Constants that belong to no GPU, node or fabric."""
+
+    latency_s: float = 9e-6
+    """Of a collective without bytes beyond its hops. Measured: NCCL tables, 5 us on Hopper, 9 us on A100, Blackwell."""
+    hop_s: float = 0.65e-6
+    """Of a step over a scale-up link, and of the handshake for one piece of a message. Measured: NCCL tables."""
+    link_fraction: float = 0.88
+    """Share of a scale-up link that a collective sustains with very large messages. Measured: NCCL tables together with
+    own_block_fraction; 8 to 16 GiB around 8 GPUs move at 0.78 (A100), 0.81 (H200), 0.76 (B200) of the link."""
+    own_block_fraction: float = 0.6
+    """Cost of a rank's own block over that of a block it passes on. Measured: NCCL tables, 2 against 4 and 8 ranks."""
+    switch_fraction: float = 0.72
+    """Share of a scale-up link that an all-reduce in the switch sustains with very large messages. Measured: H200, 4 to
+    8 GPUs, 8 GiB (ml-engineering): 0.68 to 0.69 each time; H100 and H200 at 512 MiB (NCCL tables)."""
+    switch_bytes_per_s: float = 545e9
+    """Most that it sustains on any link. Measured: B200, 6 to 8 GPUs, 8 GiB (ml-engineering): 540 GB/s each time."""
+    nic_fraction: float = 0.955
+    """Share of a node's NICs that a ring sustains with very large messages. Measured: 382 of 400 GB/s, all-reduce on
+    4 nodes of B200 (ml-engineering)."""
+    nic_hop_s: float = 8e-6
+    """Of a step between nodes. Published: NCCL's tuning model has 2.7, 4 and 14 us for its three protocols."""
+    tree_fraction: float = 0.92
+    """Bandwidth of a double binary tree over that of a ring. Published: NCCL's tuning model."""
+    exchange_s: float = 50e-6
+    """Of a dispatch or combine by DeepEP or HybridEP beyond its bytes: counts, barriers. Measured: DeepEP's tables,
+    57 to 90 us on 2 and 4 nodes with one token; 45 to 85 us inside a node by extrapolation to none."""
+    exchange_nic_fraction: float = 0.88
+    """Share of a NIC that DeepEP and HybridEP sustain. Published: DeepEP's README, 58 and 51 GB/s on 4 and 8 nodes of
+    H800 with NICs of 50 GB/s, of which 3/4 and 7/8 leave the node; HybridEP's H100 figures agree."""
+    collective_blocks: int = 24
+    """Multiprocessors of an NCCL collective. Assumed: NCCL's usual number of channels inside a node of Hopper."""
+    send_blocks: int = 4
+    """Multiprocessors of a point-to-point send. Assumed: NCCL's usual number of channels for one peer."""
+    alltoall: Dispatcher = ALLTOALL
+    """Expert exchange by NCCL's all-to-all."""
+    deepep: Dispatcher = DEEPEP
+    """Expert exchange by DeepEP."""
+    hybridep: Dispatcher = HYBRIDEP
+    """Expert exchange by HybridEP."""
+
+    def dispatcher(self, name: str) -> Dispatcher:
+        """Return the constants of a framework's dispatcher."""
+        found: Dispatcher = getattr(self, FORMER_DISPATCHERS.get(name, name))
+        return found
+
+
+FORMER_DISPATCHERS = {"each-expert": "alltoall", "each-rank": "deepep"}
+"""Names that framework profiles used before dispatchers were told apart."""
+
+NETWORK = NetworkConstants()

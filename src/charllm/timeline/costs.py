@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from charllm.gpu.kernels import Shapes, energy_of_kernels, read_shapes, time_kernels
 from charllm.gpu.shape import KernelShape
-from charllm.network.collectives import price_collective
+from charllm.network.collectives import collective_seconds
 from charllm.network.constants import NETWORK, NetworkConstants
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import RunSpec
@@ -69,7 +69,7 @@ class Costs(NamedTuple):
         found = self.collectives.get(id(op))
         if found is None:
             # The op is kept, so that its identity stays its own.
-            found = (op, price_collective(op, self.run, self.network))
+            found = (op, collective_seconds(op, self.run, self.network))
             self.collectives[id(op)] = found
         return found[1]
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.layout.hops import stage_hops
-from charllm.network.collectives import price_collective, price_send
+from charllm.network.collectives import collective_seconds, send_seconds
 from charllm.network.constants import NetworkConstants
 from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.run import RunSpec
@@ -118,7 +118,7 @@ def hop_seconds(step: Step, network: NetworkConstants) -> "np.ndarray[tuple[int]
     if pp == 1 or not step.boundary_ops:
         return np.zeros(max(1, pp))
     size_bytes = sum(op.sent_bytes for op in step.boundary_ops)
-    return np.array([price_send(size_bytes, leaving, step.run, network) for leaving in stage_hops(step.run)])
+    return np.array([send_seconds(size_bytes, leaving, step.run, network) for leaving in stage_hops(step.run)])
 
 
 def _ending(step: Step, stage: int, costs: Costs) -> _Ending:
@@ -170,7 +170,7 @@ def _sharded_once(step: Step, stage: int) -> list[Op]:
 
 def sync_seconds(run: RunSpec, op: Op, network: NetworkConstants) -> float:
     """Return the length of a collective; first and last stage add up a tied embedding in one hop each way."""
-    return price_collective(op._replace(kind="send") if op.group == "pp" else op, run, network)
+    return collective_seconds(op._replace(kind="send") if op.group == "pp" else op, run, network)
 
 
 class _StageEnd(NamedTuple):

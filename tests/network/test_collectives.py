@@ -103,13 +103,13 @@ def test_an_exchange_across_nodes_waits_for_the_nics() -> None:
 def test_one_copy_for_each_rank_and_node_sends_less() -> None:
     # Top 2 of 8 experts on 8 ranks, 2 nodes of 4: 8 GB are two copies of every token, 4 GB each.
     nodes = {"cluster": {"node": {"gpus": 4, "upstream": []}, "fabric": {"nics_per_node": 4}}}
-    each_rank = run(merge(merge(SPARSE, nodes), {"framework": {"dispatcher": "each-rank"}}), ep=8)
+    each_rank = run(merge(merge(SPARSE, nodes), {"framework": {"dispatcher": "deepep"}}), ep=8)
     # A token has some of its two experts on 2 (1 - 1/4) = 1.5 nodes, half of which are other ones.
     seconds = price(one("all_to_all", "ep", 8e9, 8), each_rank)
     share = DISPATCH_NIC[0] * (1 - DISPATCH_NIC[1] / 2)
     assert seconds == pytest.approx(SETUP + 10e-6 + 4e9 * 1.5 / 2 / (NIC * share))
     # Inside one node: on 8 (1 - (7/8)^2) = 1.875 ranks, 7/8 of them others.
-    inside = run(merge(SPARSE, {"framework": {"dispatcher": "each-rank"}}), ep=8)
+    inside = run(merge(SPARSE, {"framework": {"dispatcher": "deepep"}}), ep=8)
     seconds = price(one("all_to_all", "ep", 8e9, 8), inside)
     assert seconds == pytest.approx(SETUP + 1e-6 + 4e9 * 1.875 * 7 / 8 / (320e9 * 0.9 * (1 - 0.33 / 8)))
 
@@ -120,7 +120,7 @@ def test_one_copy_for_each_rank_is_never_slower_than_one_for_each_expert(ep: int
     for order in ("tp-cp-ep-dp-pp", "tp-cp-dp-ep-pp"):
         expert, rank = (
             price(op, run(merge(SPARSE, {"framework": {"dispatcher": name}}), ep=ep, order=order))
-            for name in ("each-expert", "each-rank")
+            for name in ("alltoall", "deepep")
         )
         assert rank <= expert * (1 + 1e-12)
 

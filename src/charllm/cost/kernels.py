@@ -155,7 +155,7 @@ def price_stream(op: Op, gpu: Gpu, framework: Framework, calibration: Calibratio
         factor = 1.0
     elif op.kind == "permute":
         # One copy for each rank needs sorting once, after it has arrived.
-        factor = 0.5 if framework.dispatcher == "each-rank" else 1.0
+        factor = 0.5 if framework.dispatcher != "alltoall" else 1.0
     elif op.kind == "cast":
         factor = calibration.narrow_cast_factor
     return size_bytes * factor / stream_rate(gpu) + op.launches * calibration.kernel_gap_s

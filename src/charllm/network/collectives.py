@@ -99,7 +99,7 @@ def _direct(op: Op, run: RunSpec, calibration: Calibration) -> tuple[str, float]
         if "core" in (links.pair_hops if op.kind == "all_to_all" else links.ring_hops):
             nic /= run.cluster.fabric.oversubscription
         nic = min(nic, link) if op.kind == "send" else nic
-        if op.group == "ep" and run.framework.dispatcher == "each-rank":
+        if op.group == "ep" and run.framework.dispatcher != "alltoall":
             nic *= DISPATCH_NIC[0] * (1 - DISPATCH_NIC[1] / nodes) / calibration.nic_fraction
     # All ranks wait for the one that most tokens come to.
     busiest = skew(cut_run(run)) if op.group == "ep" else 1.0
@@ -148,7 +148,7 @@ def _exchanged(op: Op, run: RunSpec, local: int, nodes: int, inside: float, acro
     With a copy for each rank and node, a token crosses to each node once, however many of its experts are there, and is
     handed on inside (workload/routing.py says how many ranks and nodes have some).
     """
-    if run.framework.dispatcher == "each-expert" or op.group != "ep":
+    if run.framework.dispatcher == "alltoall" or op.group != "ep":
         return op.sent_bytes * inside, op.sent_bytes * across
     ranks = local * nodes
     one_copy = op.message_bytes / max(1, run.model.topk)

@@ -7,6 +7,10 @@ from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.training import RECOMPUTES
 
 SELECTIVE_POLICIES = ("modules", "alternate_matmuls")
+DISPATCHERS = ("alltoall", "deepep", "hybridep")
+GRAPHS = ("none", "partial", "full")
+LEAST_RECOMPUTE = "least that fits"
+"""Default recomputation that depends on the memory of a published run; in a request it means none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +38,7 @@ class Framework:
     fused_gradients: bool = flag("Whether weight gradients are added in place; a placeholder per shape remains.", True)
     default_sp: bool = flag("Whether tp ranks share the sequence when nothing is asked for.", True)
     default_zero: int = count("ZeRO stage when dp > 1 and none is asked for.", 0, 3, 1)
-    default_etp: bool = flag("Whether experts are cut over tp ranks too when nothing is asked for.", True)
+    default_etp: bool = flag("Whether etp is tp (else 1) unless the request gives it.", True)
     selective: str = choice("What --recompute selective recomputes.", SELECTIVE_POLICIES, "modules")
     full_recompute: str = choice(
         "How far recomputing a layer goes: all of it, to the last tensor autograd saves, or what gradients depend on.",
@@ -71,9 +75,10 @@ class Framework:
     growing_buckets: bool = flag("Whether a bucket is at least a million elements for each replica.", False)
     copied_buckets: bool = flag("Whether gradients are copied into two buckets to be reduced.", False)
     dispatcher: str = choice(
-        "What is sent to experts: a copy for each of a token's experts, or one for each rank and node that has some.",
-        ("each-expert", "each-rank"),
-        "each-expert",
+        "What sends tokens to experts: NCCL's all-to-all with a copy for each expert of a token, or DeepEP or HybridEP "
+        "with one copy for each rank and node that holds some of them.",
+        DISPATCHERS,
+        "alltoall",
     )
     forced_routing: str = choice(
         "What forced balance is: experts drawn at random for each token, or the next ones in turn.",
@@ -88,22 +93,36 @@ class Framework:
     fused_experts: bool = flag(
         "Whether experts' activation and casts are part of their products, which write 8 bits at once.", False
     )
-    graphs: bool = flag("Whether a step's launches are captured in graphs, which cost the host nothing.", False)
-    partial_graphs: bool = flag("Whether launches outside the experts are captured, routing included.", False)
+    graphs: str = choice(
+        "Which kernel launches are captured in CUDA graphs, which cost the host nothing: none, those outside the "
+        "experts (partial; routing included), or a whole step (full).",
+        GRAPHS,
+        "none",
+    )
     composed: bool = flag(
         "Whether a step's time was added up from layers profiled alone: cold launches, none ahead of a pass, no other "
         "work of the host, a vocabulary cut without padding.",
         False,
     )
     default_recompute: str = choice(
-        "What a published run recomputes where nothing is said.", ("least that fits", *RECOMPUTES), "least that fits"
+        "Activation recomputation unless the request gives it; `least that fits` is applied to published runs only.",
+        (LEAST_RECOMPUTE, *RECOMPUTES),
+        LEAST_RECOMPUTE,
     )
-    drops_tokens: bool = flag("Whether experts take their even share and drop the rest where nothing is said.", False)
-    default_interleaving: bool = flag("Whether stages hold several chunks where nothing is said.", False)
+    drops_tokens: bool = flag(
+        "Whether capacity_factor is 1 (tokens beyond an expert's even share are dropped) unless the request gives it.",
+        False,
+    )
+    default_interleaving: bool = flag(
+        "Whether pipeline stages are interleaved (vpp: up to 8 equal chunks) unless the request gives vpp.", False
+    )
+    clip_gradients: bool = flag("Whether the gradient norm is computed and clipped unless the request says.", True)
     packs_documents: bool = flag("Whether its recipes for fine-tuning pack short documents into a sequence.", False)
     narrow_gather: bool = flag("Whether tp ranks gather operands after casting them to 8 or 4 bits.", False)
     async_tp_backward: bool = flag("Whether backward hides exchanges of column-cut products under products.", True)
-    default_overlap: tuple[str, ...] = words("Axes that overlap when nothing is said about it.", OVERLAPS)
+    default_overlap: tuple[str, ...] = words(
+        "Axes whose communication overlaps unless the request gives overlap.", OVERLAPS
+    )
     vocab_multiple: int = count("The vocabulary is padded to a multiple of this times tp.", 1, 65_536, 1)
     # Constants.
     reserve_fraction: float = number("Memory the caching allocator holds beyond its peak use, over that peak.", 0, 1)

@@ -111,6 +111,10 @@ class Node:
         "From a front slot's sink to its air; none: the GPU's own figure.", 1e-6, 10, None
     )
     sink_time_s: float | None = number("Its time constant; none: the GPU's own figure.", 1e-2, 1e5, None)
+    host_speed_fraction: float = number(
+        "Speed at which the host launches kernels, over a tuned host (CPU binding, synchronised garbage collection).",
+        0.01, 100, 1.0,
+    )  # fmt: skip
     overhead_w: float = number("Drawn by processors, adapters, drives and boards beside the GPUs.", 0, 1e5, 0.0)
     fan_w: float = number("Drawn by the fans at their usual speed, where air cools.", 0, 1e5, 0.0)
     supply_fraction: float = number("Efficiency of the power supplies.", 0.5, 1, 0.94)

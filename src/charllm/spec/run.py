@@ -1,6 +1,6 @@
 """The whole request in one frozen object, and the checks that need more than one part of it."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from charllm.errors import SpecError
@@ -50,6 +50,8 @@ class RunSpec:
     cluster: Cluster
     framework: Framework
     conditions: Conditions
+    defaults_taken: tuple[str, ...] = field(default=(), compare=False)
+    """Settings that the request left open and the framework's profile supplied, in words."""
 
     @property
     def microbatches(self) -> int:
@@ -65,6 +67,10 @@ class RunSpec:
     def as_table(self) -> dict[str, Any]:
         """Return the spec as a plain table that builds the same spec again."""
         table: dict[str, Any] = _plain(asdict(self))
+        del table["defaults_taken"]
+        if self.framework.drops_tokens:
+            # Stated, so that the profile does not supply it again.
+            table["training"]["capacity_factor"] = self.training.capacity_factor
         return table
 
 
@@ -224,8 +230,10 @@ def _check_conditions(run: RunSpec) -> None:
 
 
 def idle_requests(run: RunSpec) -> list[str]:
-    """List what was asked for but can do nothing, as warnings."""
+    """List what was asked for but has no effect, and what the profile supplied unasked, as warnings."""
     degrees, found = run.parallelism, []
+    if run.defaults_taken:
+        found.append(f"defaults taken from profile {run.framework.name}: {'; '.join(run.defaults_taken)}")
     for axis in degrees.overlap:
         degree = degrees.data_ranks if axis == "dp" else getattr(degrees, axis)
         if degree == 1:

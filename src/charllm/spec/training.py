@@ -44,6 +44,9 @@ class Training:
     reduce_precision: str | None = choice(
         "Format gradients are reduced in, unless the framework's.", ("fp32", "bf16"), None
     )
+    clip_gradients: bool = flag(
+        "Whether the gradient norm is computed and clipped; the framework's unless given.", True
+    )
     grouped_gemm: bool | None = flag("Experts in one grouped GEMM, or in a loop, unless the framework's.", None)
     wide_layers: int = count("Last layers whose products stay in 16 bits where others are narrower.", 0, 4096, 0)
     capacity_factor: float | None = number(

@@ -95,7 +95,7 @@ class _Pricer:
         self.step, self.calibration = step, calibration
         self.price: Price = make_price(step.run, calibration)
         self.overlap = frozenset(step.run.parallelism.overlap)
-        self.launch_s = 0.0 if step.run.framework.graphs else step.run.framework.launch_s
+        self.launch_s = 0.0 if step.run.framework.graphs == "full" else step.run.framework.launch_s
         if step.run.framework.composed:
             self.launch_s *= calibration.alone_launch_factor
         self.split = step.run.parallelism.schedule == "zero-bubble"
@@ -163,23 +163,23 @@ class _Pricer:
         Fixed capacities need no reading; with exchanges overlapped, another microbatch's kernels are queued meanwhile.
         """
         run = self.step.run
-        needed = run.framework.sparse_sync and not run.framework.graphs and run.training.capacity_factor is None
+        needed = run.framework.sparse_sync and run.framework.graphs != "full" and run.training.capacity_factor is None
         return needed and "ep" not in self.overlap
 
     def _sparse_host_s(self) -> float:
         """Return the host's time for a sparse layer in one direction, beyond its launches."""
         run = self.step.run
-        if run.framework.graphs:
+        if run.framework.graphs == "full":
             return 0.0
         local = run.model.experts / run.parallelism.ep
         routing_s = self.calibration.sparse_host_s if run.framework.host_routing else 0.0
-        if run.framework.partial_graphs:
+        if run.framework.graphs == "partial":
             routing_s *= self.calibration.uncaptured_fraction
         return routing_s + local * self.calibration.expert_host_s
 
     def _launch_s(self, op: Op) -> float:
         """Return the host's time to launch an op: none where a graph holds it."""
-        if self.step.run.framework.partial_graphs and not ("expert" in op.name or op.group == "ep"):
+        if self.step.run.framework.graphs == "partial" and not ("expert" in op.name or op.group == "ep"):
             return 0.0
         return self.launch_s * _launches(op)
 

@@ -136,7 +136,7 @@ def step_host_seconds(step: Step, calibration: Calibration) -> float:
     run = step.run
     if run.framework.composed:
         return 0.0
-    if run.framework.graphs:
+    if run.framework.graphs == "full":
         return run.framework.step_host_s
     most = max(trained_tensors(step, stage) for stage in range(run.parallelism.pp))
     return run.framework.step_host_s + most * calibration.tensor_host_s

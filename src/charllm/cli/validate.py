@@ -1,9 +1,10 @@
 """Score predictions against measurements.
 
-`results [FILE.csv]` reads a table of published training runs (without FILE the one that ships): step time is scored (tokens per second converted), and
-memory in the measure each source prints. Measured columns are read only after every row has been predicted. Times are
-those at the clocks that prices hold at; with --closed every row is played through power, heat and clocks too, as
-`charllm simulate` does (minutes for hundreds of rows), and both are scored.
+`results [FILE.csv]` reads a table of published training runs, without FILE the one that ships with the package. Step
+time is scored (tokens per second converted), and memory in the measure each source prints. Measured columns are read
+only after every row has been predicted. Times are those at the clocks that prices hold at; with --closed every row is
+played through power, heat and clocks too, as `charllm simulate` does (minutes for hundreds of rows), and both are
+scored. Some sources' times are corrected for a stated reason; --doubtful reports doubtful rows apart.
 `ops FILE.csv --gpu NAME|FILE.toml` reads single ops, and predicts seconds, watts and clock from their shapes.
 `heat FILE.csv --gpu NAME` reads recorded power and temperature, and predicts the temperature from the power alone.
 """

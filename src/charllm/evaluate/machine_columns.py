@@ -106,7 +106,7 @@ def nic_gbit(gpu: str) -> int:
 
 def read_fabric(text: str, gpu: str, gpus_per_node: int) -> Any:
     """Return the fabric of a text as a request: by name where only a machine is named, else by its numbers."""
-    lowered = in_bits(text).lower().replace("×", "x")
+    lowered = in_bits(text).lower().replace("\N{MULTIPLICATION SIGN}", "x")
     if special := find_pattern("fabrics", lowered):
         return special
     network = read_network(lowered, gpu, gpus_per_node)
@@ -138,8 +138,8 @@ def in_bits(text: str) -> str:
 def read_network(text: str, gpu: str, gpus_per_node: int) -> Network | None:
     """Read adapters and rates from a lower-case text; None where it has no number of the network.
 
-    ``8x400 Gb/s`` is eight adapters, ``400 Gb/s per GPU`` one for each GPU, ``1.6 Tb/s per node`` a node's total. A bare
-    rate is an adapter for each GPU where reference machines of this GPU have that rate, else a node's total.
+    ``8x400 Gb/s`` is eight adapters, ``400 Gb/s per GPU`` one for each GPU, ``1.6 Tb/s per node`` a node's total. A
+    bare rate is an adapter for each GPU where reference machines of this GPU have that rate, else a node's total.
     """
     usual = nic_gbit(gpu)
     flat = bool(re.search(r"slingshot|omni-?path|dragonfly", text))
@@ -169,7 +169,7 @@ def _network_clauses(text: str) -> list[str]:
 
 
 def _counted_adapters(clause: str, usual: int) -> tuple[int, float] | None:
-    """Read ``4x200G``, ``8x 400Gb/s``, ``4x Omni-Path 100 Gb/s``, ``8 x NDR``, ``8 NICs of 200 Gb/s``, ``ainic 8 per node``."""
+    """Read ``4x200G``, ``8x 400Gb/s``, ``4x Omni-Path 100 Gb/s``, ``8 x NDR``, ``8 NICs of 200 Gb/s``."""
     found = re.search(r"\b(\d+) ?(?:x|\*) ?(?:[a-z/-]+ ){0,2}(?=\d)", clause)
     if found and (rate := _rate_gbit(clause[found.end() :], usual, bare=True)):
         return int(found[1]), rate

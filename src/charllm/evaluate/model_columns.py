@@ -8,8 +8,8 @@ what they leave out (latent attention, shared experts, norms) from the member of
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import takewhile
 from math import log
-from os.path import commonprefix
 from typing import Any
 
 from charllm.catalog.tables import aliases, entries, find_name
@@ -193,7 +193,7 @@ def family_of(name: str) -> str:
 
 
 def nearest_relative(name: str, dims: Mapping[str, int]) -> str | None:
-    """Return the catalog's model of the same family, dense or sparse alike, that is nearest in width and depth."""
+    """Return the catalog's model of the same family, dense or sparse alike, that is nearest in name and width."""
     family, sparse = family_of(name), bool(dims.get("experts"))
     related = {
         other: entry.values
@@ -204,11 +204,16 @@ def nearest_relative(name: str, dims: Mapping[str, int]) -> str | None:
 
     def distance(other: str) -> float:
         values = alike[other]
-        shared_letters = len(commonprefix([_squash(plain_name(name)), _squash(other)]))
-        size = abs(log(dims["hidden"] / values["hidden"])) + 0.3 * abs(log(dims["layers"] / values["layers"]))
-        return size - 0.02 * shared_letters
+        shared_letters = len(_common_prefix(_squash(plain_name(name)), _squash(other)))
+        size = abs(log(dims["hidden"] / values["hidden"])) + 0.1 * abs(log(dims["layers"] / values["layers"]))
+        return size - 0.2 * shared_letters
 
     return min(alike, key=distance, default=None)
+
+
+def _common_prefix(one: str, other: str) -> str:
+    equal = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return "".join(letter for letter, _ in equal)
 
 
 def _said_layers(row: Row) -> int | None:

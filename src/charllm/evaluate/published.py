@@ -66,11 +66,15 @@ def read_row(row: Row) -> Table:
     recipe = find_recipe(release, gpu, _precision(row), hybrid=hybrid) if experts else {}
     framework = read_framework(row, release, recipe, sparse=bool(experts))
     training = _training(row, release, model, recipe)
+    overlap = read_overlap(row, framework, recipe)
+    if overlap.get("ep"):
+        # Megatron hides the exchange of experts in a pipeline only where stages hold several chunks.
+        framework["default_interleaving"] = True
     return {
         "model": model,
         "cluster": cluster,
         "framework": framework,
-        "parallelism": _parallelism(row, release, framework, model, training, recipe),
+        "parallelism": _parallelism(row, release, framework, model, training, overlap),
         "training": training,
     }
 
@@ -88,7 +92,7 @@ def global_batch(row: Row) -> int:
 
 
 def _parallelism(
-    row: Row, release: str, framework: Table, model: Table, training: Table, recipe: Mapping[str, Any]
+    row: Row, release: str, framework: Table, model: Table, training: Table, overlap: Mapping[str, bool]
 ) -> Table:
     table: Table = {axis: value for axis in DEGREES if (value := read_whole(row, axis))}
     experts = int(model_value(model, "experts", 0) or 0)
@@ -96,7 +100,7 @@ def _parallelism(
         table.update(_expert_ranks(row, table, experts))
         if etp := read_whole(row, "etp"):
             table["etp"] = etp
-    vpp = None if row.get("vpp", "").strip().lower() == "interleaved" else read_whole(row, "vpp")
+    vpp = _chunks(row)
     schedule = _schedule(row)
     if table.get("pp", 1) > 1 and schedule:
         table["schedule"] = schedule
@@ -106,10 +110,16 @@ def _parallelism(
         table["sp"] = row["sp"].lower().startswith(("yes", "true", "on"))
     table.update(read_sharding(row.get("fsdp_or_zero", ""), read_whole(row, "gpus_per_node") or 8))
     table.update(_layer_split(row, release, framework, int(model_value(model, "layers")), table, training))
-    overlap = read_overlap(row, tuple(release_value(release, "default_overlap") or ()), recipe)
-    if overlap is not None:
-        table["overlap"] = overlap
+    if overlap:
+        usual = release_value(release, "default_overlap") or ()
+        default = {axis for axis in usual if axis == "dp" or table.get(axis, 1) > 1}
+        table["overlap"] = sorted(axis for axis in {*default, *overlap} if overlap.get(axis, True))
     return table
+
+
+def _chunks(row: Row) -> int | None:
+    """Return the chunks of a stage, None where the column is blank; ``interleaved`` alone is two."""
+    return 2 if row.get("vpp", "").strip().lower() in ("interleaved", "yes") else read_whole(row, "vpp")
 
 
 def _schedule(row: Row) -> str | None:
@@ -201,7 +211,7 @@ def _recompute(row: Row, recipe: Mapping[str, Any]) -> Table:
         return {"recompute": "selective", "recompute_modules": modules} if modules else {}
     if re.match(r"full|activation checkpoint|gradient checkpoint|yes|on\b|true", text):
         some = re.search(r"(\d+) of (\d+) layers", text)
-        chunks = (read_whole(row, "pp") or 1) * (read_whole(row, "vpp") or 1)
+        chunks = (read_whole(row, "pp") or 1) * (_chunks(row) or 1)
         return {"recompute": "full", **({"recompute_layers": round(int(some[1]) / chunks)} if some else {})}
     said = re.sub(r"\([^)]*\)", " ", text)
     modules = [module for module in RECOMPUTE_MODULES if re.search(MODULE_WORDS[module], said)]

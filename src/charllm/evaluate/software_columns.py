@@ -1,4 +1,4 @@
-"""The software of a published row: profile and release, dispatcher, CUDA graphs, overlap and sharding from its words."""
+"""The software of a published row from its words: release, dispatcher, CUDA graphs, overlap and sharding."""
 
 import re
 from collections.abc import Mapping
@@ -9,11 +9,12 @@ from charllm.catalog.resolve import DEFAULT_FRAMEWORK
 from charllm.catalog.tables import entries, find_name, spell
 from charllm.evaluate.spellings import Row, find_pattern, spellings, unresolved
 from charllm.spec.framework import DISPATCHERS, GRAPHS
+from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.request import Table
 
 AXIS_WORDS = {
     "tp": r"\btp\b|async-?tp|userbuffers|tensor[- ]parallel|tp_comm",
-    "dp": r"grad|param|\bdp\b|overlap_comm|reduce-?scatter|all-?gather|data[- ]parallel|fsdp",
+    "dp": r"(?<!w)grad|param|\bdp\b|overlap_comm|reduce-?scatter|all-?gather|data[- ]parallel|fsdp",
     "pp": r"\bpp\b|p2p|pipeline",
     "ep": r"\bep\b|a2a|all-?to-?all|expert|dispatch|dualpipe",
     "cp": r"\bcp\b|context[- ]parallel",
@@ -75,10 +76,6 @@ def read_framework(row: Row, release: str, recipe: Mapping[str, Any], *, sparse:
         table["graphs"] = captured
     if sparse and recipe.get("fused_experts") and table.get("graphs") == recipe["graphs"]:
         table["fused_experts"] = True
-    axes = said_axes(overlap)
-    if axes.get("ep") and not row.get("vpp", "").strip() or row.get("vpp", "").strip().lower() == "interleaved":
-        # Megatron hides the exchange of experts in a pipeline only where stages hold several chunks.
-        table["default_interleaving"] = True
     return table
 
 
@@ -131,10 +128,9 @@ def read_dispatcher(row: Row) -> str | None:
 def said_axes(overlap: str) -> dict[str, bool]:
     """Return for each axis that a text speaks of whether its communication overlaps: ``no tp comm overlap`` is not."""
     said: dict[str, bool] = {}
-    text = re.sub(r"step: .*|(non-)?shared[- ]experts?[^;,+]*", "", overlap.lower())
-    for clause in re.split(r"[;,+]|\band\b", text):
-        # "grad-reduce and param-gather overlap": a clause without its verb has that of the text.
-        if not re.search(OVERLAPS_AXIS, clause if re.search(DENIED, text) else text):
+    text = re.sub(r"step: .*|shared[- ]experts?[^;,+]*", "", overlap.lower())
+    for clause in re.split(r"[;,+]", text):
+        if not re.search(OVERLAPS_AXIS, clause):
             continue
         for axis, words in AXIS_WORDS.items():
             if re.search(words, clause):
@@ -142,18 +138,16 @@ def said_axes(overlap: str) -> dict[str, bool]:
     return said
 
 
-def read_overlap(row: Row, default: tuple[str, ...], recipe: Mapping[str, Any]) -> list[str] | None:
-    """Return what overlaps: what the row says over the profile's default; None where it says nothing."""
+def read_overlap(row: Row, framework: Table, recipe: Mapping[str, Any]) -> dict[str, bool]:
+    """Return for each axis of which the row, or the recipe that it follows, speaks whether it overlaps.
+
+    An empty table leaves overlap to the profile; ``none`` denies every axis.
+    """
     text = row.get("overlap", "").strip().lower()
     if re.match(r"none\b|no$", text):
-        return []
-    said = said_axes(text)
-    for axis in recipe.get("overlap", ()):
-        if row.get("graphs", "").strip().lower() in ("", recipe["graphs"]) and not text:
-            said.setdefault(axis, True)
-    if not said:
-        return None
-    return sorted({axis for axis in (*default, *said) if said.get(axis, True)})
+        return dict.fromkeys(OVERLAPS, False)
+    follows = bool(recipe.get("overlap")) and framework.get("graphs") == recipe["graphs"]
+    return {**(dict.fromkeys(recipe["overlap"], True) if follows else {}), **said_axes(text)}
 
 
 def is_composed(row: Row) -> bool:

@@ -108,8 +108,8 @@ ALONE = (step_time, "nic_seconds", lambda _step, _one: 0.0)
 NEVER_MET = (step_time, "hops_beside_gradients", lambda run: np.zeros(run.parallelism.pp))
 ABLATIONS = (
     Ablation("sparse layers: the host's race with the GPU", software(sparse_sync=False), NO_HOST),
-    Ablation("sparse layers: captured graphs", software(graphs=False, partial_graphs=False)),
-    Ablation("sparse layers: dispatcher (one copy for each rank)", software(dispatcher="each-expert")),
+    Ablation("sparse layers: captured graphs", software(graphs="none")),
+    Ablation("sparse layers: dispatcher (one copy for each rank)", software(dispatcher="alltoall")),
     Ablation("sparse layers: overlap of their exchange", without_overlap("ep")),
     Ablation("sparse layers: the busiest rank by chance", routed(routing_skew=1.0)),
     Ablation("sparse layers: forced balance (off: a router's own)", routed(routing="natural")),

@@ -9,6 +9,7 @@ from functools import lru_cache
 KIB, MIB, GIB, TIB = 2.0**10, 2.0**20, 2.0**30, 2.0**40
 KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
 MILLI, MICRO, NANO, PICO = 1e-3, 1e-6, 1e-9, 1e-12
+BITS_PER_BYTE = 8
 
 SUFFIXES: dict[str, tuple[str, float]] = {
     "bytes": ("bytes", 1.0),

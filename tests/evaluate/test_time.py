@@ -28,7 +28,10 @@ PIPELINE = {
     "tokens_per_s_per_gpu": "",
 }  # fmt: skip
 ROWS = [DENSE, SPARSE, PIPELINE]
-MEASURED = ("iter_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu", "memory_gb", "notes")
+MEASURED = (
+    "iter_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu", "memory_gb", "power_w", "energy_j_per_token",
+    "metric_name", "metric_value", "unit", "notes",
+)  # fmt: skip
 
 
 def changed(row: Row = DENSE, /, **changes: str) -> dict[str, str]:
@@ -70,14 +73,14 @@ def test_a_row_without_a_time_is_predicted_but_not_scored() -> None:
 
 
 def test_a_model_nobody_knows_is_skipped_with_its_reason() -> None:
-    predictions, (skipped,) = predict_rows([changed(model="Hyperion 9B"), DENSE])
+    predictions, (skipped,) = predict_rows([changed(model="Hyperion 9B", hidden=""), DENSE])
     assert [prediction.id for prediction in predictions] == ["NV-001"]
-    assert skipped.reason == "model 'Hyperion 9B' is not known"
+    assert skipped.reason == "model: got 'Hyperion 9B'; expected a name in the catalog, or the columns hidden"
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [({"dp": "3"}, "ranks"), ({"gbs": "127"}, "multiple"), ({"layers": ""}, "no layers"), ({"gpu": "TPU"}, "TPU")],
+    [({"dp": "3"}, "ranks"), ({"gbs": "127"}, "multiple"), ({"layers": ""}, "layers: blank"), ({"gpu": "TPU"}, "TPU")],
 )
 def test_rows_that_contradict_themselves_are_skipped(changes: dict[str, str], reason: str) -> None:
     predictions, (skipped,) = predict_rows([{**DENSE, **changes}])
@@ -148,7 +151,9 @@ def test_a_blank_microbatch_in_a_pipeline_is_one() -> None:
 
 
 def test_a_blank_overlap_is_the_frameworks_default() -> None:
-    assert set(resolve_row(DENSE).parallelism.overlap) == set(default_of("nemo", "default_overlap"))
+    assert set(resolve_row(PIPELINE).parallelism.overlap) == set(default_of("nemo", "default_overlap"))
+    # With tp and pp of 1 only gradients are exchanged.
+    assert resolve_row(DENSE).parallelism.overlap == ("dp",)
 
 
 @pytest.mark.parametrize("text", ["none", "None", "none (README: no overlap)", "no"])
@@ -163,12 +168,13 @@ def test_words_that_begin_like_none_are_not_none(text: str) -> None:
 
 def test_what_a_row_overlaps_is_added_to_the_default() -> None:
     overlap = resolve_row(changed(SPARSE, overlap="EP comm overlap")).parallelism.overlap
-    assert set(overlap) == {"ep", *default_of("nemo", "default_overlap")}
+    assert set(overlap) == {"ep", *default_of("nemo", "default_overlap")} - {"tp"}
 
 
 def test_blank_chunks_follow_the_framework() -> None:
-    # NeMo's recipes interleave: 80 layers on 4 stages, at most 6 chunks of equal size.
+    # NeMo's recipes interleave: 80 layers on 4 stages, at most 8 chunks of equal size.
     assert resolve_row(changed(PIPELINE, vpp="")).parallelism.vpp == 5
+    assert resolve_row(changed(PIPELINE, vpp="", layers="96")).parallelism.vpp == 8
     assert resolve_row(changed(PIPELINE, vpp="2")).parallelism.vpp == 2
     assert resolve_row(changed(PIPELINE, vpp="1")).parallelism.vpp == 1
     assert resolve_row(changed(PIPELINE, vpp="", framework="Megatron-LM")).parallelism.vpp == 1

@@ -166,7 +166,7 @@ def test_recomputed_time_has_its_own_label() -> None:
 
 
 def test_captured_graphs_cost_the_host_nothing() -> None:
-    for part in parts(SPARSE, {"framework": {"base": "megatron", "graphs": True}}):
+    for part in parts(SPARSE, {"framework": {"base": "megatron", "graphs": "full"}}):
         assert part.race.hh == 0.0
         assert not part.ops or part.race.gh == pytest.approx(part.race.gg)
 
@@ -206,10 +206,10 @@ def test_pricing_takes_no_op_for_communication_that_is_not() -> None:
 
 
 def test_graphs_of_all_but_the_experts_spare_routing_and_other_launches() -> None:
-    def host_s(**software: bool) -> float:
+    def host_s(**software: str) -> float:
         return parts(SPARSE, {"framework": {"base": "megatron", **software}})[0].race.hh
 
-    none, partial, full = host_s(), host_s(partial_graphs=True), host_s(graphs=True)
+    none, partial, full = host_s(), host_s(graphs="partial"), host_s(graphs="full")
     assert none - partial > 8 * CALIBRATION.sparse_host_s * (1 - CALIBRATION.uncaptured_fraction)
     assert partial > full == 0.0
 
@@ -229,7 +229,7 @@ def test_the_gpu_runs_dry_for_counts_only_where_they_are_read_and_nothing_is_que
     assert waits({})
     assert not waits({"training": {"capacity_factor": 1.0}})
     assert not waits({"parallelism": {"overlap": ["ep"]}})
-    assert not waits({"framework": {"base": "megatron", "graphs": True}})
+    assert not waits({"framework": {"base": "megatron", "graphs": "full"}})
 
 
 def test_exchanges_hide_under_another_microbatch_which_the_first_and_last_lack() -> None:

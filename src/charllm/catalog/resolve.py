@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from charllm.catalog.defaults import default_chunks, default_overlap, describe_defaults, training_defaults
 from charllm.catalog.scale import fill_board
 from charllm.catalog.tables import Entry, entries, find, read_entry
 from charllm.errors import SpecError, unknown_name
@@ -39,8 +40,10 @@ def resolve_run(request: Mapping[str, Any]) -> RunSpec:
     model = resolve_model(request["model"])
     cluster = resolve_cluster(request["cluster"])
     framework = resolve_framework(request.get("framework", DEFAULT_FRAMEWORK))
-    parallelism = _fill_parallelism(_table(request, "parallelism"), model, cluster, framework)
-    training = _fill_training(_table(request, "training"), model, parallelism)
+    taken: Table = {}
+    degrees = _fill_degrees(_table(request, "parallelism"), model, cluster, framework)
+    training = _fill_training(_table(request, "training"), model, degrees["dp"], framework, taken)
+    parallelism = _fill_schedule(degrees, model, training, framework, taken)
     run = RunSpec(
         model=model,
         training=training,
@@ -48,6 +51,7 @@ def resolve_run(request: Mapping[str, Any]) -> RunSpec:
         cluster=cluster,
         framework=framework,
         conditions=_fill_conditions(_table(request, "conditions")),
+        defaults_taken=describe_defaults(taken),
     )
     check_run(run)
     return run
@@ -178,11 +182,9 @@ def _as_table(value: Any, field: str) -> Table:
     return dict(value)
 
 
-def _fill_parallelism(table: Table, model: Model, cluster: Cluster, framework: Framework) -> Parallelism:
+def _fill_degrees(table: Table, model: Model, cluster: Cluster, framework: Framework) -> Table:
     """Fill the degrees that were left open: dp takes the GPUs that are left, the rest follows the framework."""
-    tp, cp, pp, vpp = (
-        read_field(Parallelism, axis, table.get(axis, 1), "parallelism") for axis in ("tp", "cp", "pp", "vpp")
-    )
+    tp, cp, pp = (read_field(Parallelism, axis, table.get(axis, 1), "parallelism") for axis in ("tp", "cp", "pp"))
     filled = dict(table)
     if "dp" not in filled:
         if cluster.gpus % (tp * cp * pp):
@@ -194,10 +196,26 @@ def _fill_parallelism(table: Table, model: Model, cluster: Cluster, framework: F
     filled.setdefault("zero", framework.default_zero if data_ranks > 1 else 0)
     if model.experts:
         filled.setdefault("etp", tp if framework.default_etp else 1)
+    return filled
+
+
+def _fill_schedule(degrees: Table, model: Model, training: Training, framework: Framework, taken: Table) -> Parallelism:
+    """Fill chunks, schedule, layers of each stage and overlap; what the profile supplies is added to `taken`."""
+    filled = dict(degrees)
+    pp, vpp = (read_field(Parallelism, axis, degrees.get(axis, 1), "parallelism") for axis in ("pp", "vpp"))
+    if framework.default_interleaving and not {"vpp", "schedule", "layers_per_stage"} & set(degrees):
+        per_round = training.micro_batch_size * degrees["dp"]
+        whole = training.global_batch_size % per_round == 0
+        vpp, split = default_chunks(model.layers, pp, training.global_batch_size // per_round if whole else 0)
+        if vpp > 1:
+            filled["layers_per_stage"] = split
+            filled["vpp"] = taken["vpp"] = vpp
     if vpp > 1:
         filled.setdefault("schedule", "interleaved")
     if not filled.get("layers_per_stage"):
         filled["layers_per_stage"] = _even_split(model, pp, vpp)
+    if "overlap" not in degrees and (axes := default_overlap(framework, filled)):
+        filled["overlap"] = taken["overlap"] = axes
     return read(Parallelism, filled, "parallelism")
 
 
@@ -211,13 +229,16 @@ def _even_split(model: Model, pp: int, vpp: int) -> tuple[int, ...]:
     raise SpecError("parallelism.pp", f"pp {pp} x vpp {vpp} = {chunks} chunks", possible)
 
 
-def _fill_training(table: Table, model: Model, parallelism: Parallelism) -> Training:
-    """Fill the sequence length from the model, and a batch of 128 rounded up to whole microbatches."""
-    filled = dict(table)
+def _fill_training(table: Table, model: Model, dp: int, framework: Framework, taken: Table) -> Training:
+    """Fill the sequence length from the model, a batch of 128 rounded up to whole microbatches, the profile's rest."""
+    supplied = training_defaults(framework, table, sparse=bool(model.experts))
+    taken.update(supplied)
+    filled = {**table, **supplied}
+    filled.setdefault("clip_gradients", framework.clip_gradients)
     filled.setdefault("seq_length", model.seq_length)
     if "global_batch_size" not in filled:
         micro = read_field(Training, "micro_batch_size", filled.get("micro_batch_size", 1), "training")
-        per_round = parallelism.dp * micro
+        per_round = dp * micro
         filled["global_batch_size"] = -(-DEFAULT_BATCH // per_round) * per_round
     return read(Training, filled, "training")
 

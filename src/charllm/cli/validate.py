@@ -1,9 +1,10 @@
 """Score predictions against measurements.
 
-`results FILE.csv` reads a table of published training runs: step time is scored (tokens per second converted), and
-memory in the measure each source prints. Measured columns are read only after every row has been predicted. Times are
-those at the clocks that prices hold at; with --closed every row is played through power, heat and clocks too, as
-`charllm simulate` does (minutes for hundreds of rows), and both are scored.
+`results [FILE.csv]` reads a table of published training runs, without FILE the one that ships with the package. Step
+time is scored (tokens per second converted), and memory in the measure each source prints. Measured columns are read
+only after every row has been predicted. Times are those at the clocks that prices hold at; with --closed every row is
+played through power, heat and clocks too, as `charllm simulate` does (minutes for hundreds of rows), and both are
+scored. Some sources' times are corrected for a stated reason; --doubtful reports doubtful rows apart.
 `ops FILE.csv --gpu NAME|FILE.toml` reads single ops, and predicts seconds, watts and clock from their shapes.
 `heat FILE.csv --gpu NAME` reads recorded power and temperature, and predicts the temperature from the power alone.
 """
@@ -15,11 +16,13 @@ from typing import Any, NamedTuple
 
 from charllm.cli.progress import track
 from charllm.errors import SpecError
+from charllm.evaluate.corrections import corrections, doubtful_reason
 from charllm.evaluate.heat import score_heat
 from charllm.evaluate.heat_trace import read_trace
-from charllm.evaluate.memory import MemoryScore, Skipped, read_rows, score_memory, summarise
+from charllm.evaluate.memory import PUBLISHED, MemoryScore, Skipped, read_rows, score_memory, summarise
 from charllm.evaluate.ops import QUANTITIES, score_ops
 from charllm.evaluate.ops_table import read_ops
+from charllm.evaluate.published import Row
 from charllm.evaluate.scores import TimeScore, baseline_errors, describe_by, describe_errors, order_pairs
 from charllm.evaluate.time import Prediction, predict_rows
 from charllm.report.tables import render_table
@@ -36,9 +39,14 @@ class Scoring(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("what", choices=list(SCORINGS), help="what the file holds")
-    parser.add_argument("file", metavar="FILE.csv", help="the measurements")
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE.csv", help="the measurements; results: default the shipped table"
+    )
     parser.add_argument("--gpu", metavar="NAME", help="the GPU that was read, as in `charllm catalog gpus`")
     parser.add_argument("--closed", action="store_true", help="results: score the closed loop's step times too")
+    parser.add_argument(
+        "--doubtful", action="store_true", help="results: report rows that look wrong or under-described apart"
+    )
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
 
 
@@ -47,20 +55,34 @@ def run(arguments: argparse.Namespace) -> int:
     scoring = SCORINGS[arguments.what]
     if scoring.needs_gpu and not arguments.gpu:
         raise SpecError("--gpu", arguments.gpu, "required: a name from `charllm catalog gpus`, such as h200")
+    if arguments.file is None and arguments.what != "results":
+        raise SpecError("FILE", None, "required: a CSV of measurements")
     table = scoring.score(arguments)
     print(json.dumps(table, indent=2, allow_nan=False) if arguments.json else scoring.render(table))
     return 0
 
 
 def _score_results(arguments: argparse.Namespace) -> dict[str, Any]:
-    rows = read_rows(arguments.file)
+    rows = read_rows(arguments.file or PUBLISHED)
+    apart = [row for row in rows if arguments.doubtful and doubtful_reason(row["id"])]
+    rows = [row for row in rows if row not in apart]
     predictions, skipped = predict_rows(track(iter(rows), len(rows), "rows"), closed=arguments.closed)
     table = _as_table(len(rows), predictions, skipped, *score_memory(rows))
+    if arguments.doubtful:
+        table["doubtful"] = _score_doubtful(apart)
     if arguments.closed:
         closed = [prediction.closed for prediction in predictions if prediction.closed is not None]
         errors = describe_errors([score.error_fraction for score in closed])
         table["closed_loop"] = {**errors, "by_class": describe_by(closed, lambda score: score.kind)}
     return table
+
+
+def _score_doubtful(rows: list[Row]) -> dict[str, Any]:
+    """Score doubtful rows by themselves, each with the reason why it is doubtful."""
+    predictions, skipped = predict_rows(rows)
+    errors = [prediction.score.error_fraction for prediction in predictions if prediction.score is not None]
+    listed = [{**_prediction(prediction), "reason": doubtful_reason(prediction.id)} for prediction in predictions]
+    return {**describe_errors(errors), "rows": listed, "skipped": [row._asdict() for row in skipped]}
 
 
 def _score_heat(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -88,6 +110,12 @@ def _as_table(
         "by_source": describe_by(scores, lambda score: score.source),
         "by_gpu": describe_by(scores, lambda score: score.gpu),
         "by_class": describe_by(scores, lambda score: score.kind),
+        "by_host": describe_by(scores, lambda score: score.host),
+        "corrections": {
+            source: correction["reason"]
+            for source, correction in corrections().items()
+            if any(score.source == source for score in scores)
+        },
         "pair_order_fraction": ordered,
         "pairs": pairs,
         "baseline": describe_errors(baseline_errors(scores)),
@@ -127,7 +155,9 @@ def _render_results(table: dict[str, Any]) -> str:
         **table["by_class"],
         **table["by_gpu"],
         **table["by_source"],
+        **({f"{name} hosts": group for name, group in table["by_host"].items()} if len(table["by_host"]) > 1 else {}),
         "constant FLOP/s": table["baseline"],
+        **({"doubtful (not in the above)": table["doubtful"]} if "doubtful" in table else {}),
         **({"loop closed": table["closed_loop"]} if "closed_loop" in table else {}),
     }
     cells = [[name, *_cells(group)] for name, group in groups.items()]
@@ -135,6 +165,10 @@ def _render_results(table: dict[str, Any]) -> str:
     if table["pairs"]:
         share = 100 * table["pair_order_fraction"]
         parts.append(f"{share:.1f} % of {table['pairs']} pairs of one source, model and GPU are in the measured order")
+    parts += [f"corrected times of {source}: {reason}" for source, reason in table["corrections"].items()]
+    if "doubtful" in table:
+        cells = [[row["id"], _percent(row["error_fraction"]), row["reason"]] for row in table["doubtful"]["rows"]]
+        parts.append(render_table("Doubtful rows", ["row", "error", "reason"], cells))
     memory = {**table["memory"]["by_source"], "all": table["memory"]}
     if table["memory"]["scored"]:
         cells = [[name, *_cells(group)] for name, group in memory.items()]
@@ -150,7 +184,11 @@ def _render_results(table: dict[str, Any]) -> str:
 
 def _cells(group: dict[str, Any]) -> list[str]:
     names = ("median_abs_error_fraction", "p90_abs_error_fraction", "mean_error_fraction")
-    return [str(group["scored"]), *("-" if group[name] is None else f"{100 * group[name]:.1f} %" for name in names)]
+    return [str(group["scored"]), *(_percent(group[name]) for name in names)]
+
+
+def _percent(fraction: float | None) -> str:
+    return "-" if fraction is None else f"{100 * fraction:.1f} %"
 
 
 def _render_heat(table: dict[str, Any]) -> str:

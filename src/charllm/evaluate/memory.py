@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from charllm.catalog.resolve import resolve_run
-from charllm.catalog.tables import aliases
 from charllm.errors import CharllmError, SpecError
+from charllm.evaluate.corrections import source_of
 from charllm.evaluate.published import Row, read_row
 from charllm.evaluate.scores import describe_errors
+from charllm.evaluate.spellings import HERE, spellings
 from charllm.spec.request import read_text
 from charllm.units import GIB
 from charllm.workload.memory import StageMemory, stage_memories
@@ -39,7 +40,11 @@ class Skipped(NamedTuple):
     reason: str
 
 
-def read_rows(path: str) -> list[Row]:
+PUBLISHED = str(HERE / "data" / "published_training_results.csv")
+"""The table that ships with the package."""
+
+
+def read_rows(path: str = PUBLISHED) -> list[Row]:
     """Read a table of published results."""
     rows: list[Row] = list(csv.DictReader(io.StringIO(read_text(path, "FILE"))))
     absent = [column for column in COLUMNS if not rows or column not in rows[0]]
@@ -61,13 +66,8 @@ def score_memory(rows: Iterable[Row]) -> tuple[list[MemoryScore], list[Skipped]]
     return scores, skipped
 
 
-def source_of(row_id: str) -> str:
-    """Return the source a row's id begins with."""
-    return row_id.split("-")[0]
-
-
 def _score(row: Row) -> MemoryScore:
-    measure = aliases()["memory"].get(source_of(row["id"]).lower(), "device")
+    measure = spellings()["memory"].get(source_of(row["id"]).lower(), "device")
     memories = stage_memories(build_step(resolve_run(read_row(row))))
     predicted = max(measured_bytes(memory, measure) for memory in memories)
     return MemoryScore(row["id"], measure, float(row["memory_gb"]) * GIB, predicted)

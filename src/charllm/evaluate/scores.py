@@ -25,6 +25,8 @@ class TimeScore(NamedTuple):
     predicted_s: float
     flop_per_gpu: float
     """Model FLOPs of a step on one GPU."""
+    host: str = "tuned"
+    """tuned, or untuned where the node's host is slower than a tuned one."""
 
     @property
     def error_fraction(self) -> float:

@@ -1,16 +1,16 @@
 """Predicted step time against published step time."""
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from charllm.catalog.resolve import resolve_run
-from charllm.catalog.tables import entries
-from charllm.errors import CharllmError, SpecError
-from charllm.evaluate.memory import Skipped, source_of
+from charllm.errors import CharllmError
+from charllm.evaluate.corrections import corrected_s, source_of
+from charllm.evaluate.memory import Skipped
 from charllm.evaluate.published import Row, global_batch, read_row
 from charllm.evaluate.scores import TimeScore
 from charllm.simulate.steady import build_machine, play_to_steady
+from charllm.spec.framework import LEAST_RECOMPUTE
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 from charllm.spec.training import RECOMPUTES
@@ -19,10 +19,6 @@ from charllm.workload.memory import stage_memories
 from charllm.workload.misfit import fits
 from charllm.workload.model_flop import model_flop
 from charllm.workload.step import Step, build_step
-
-CHUNKS = 6
-DOCUMENT_TOKENS = 256
-"""Length of a question with its passage and answer (SQuAD), where a fine-tuning recipe packs them: about 200 to 300."""
 
 
 def measured_step_s(row: Row) -> float | None:
@@ -49,68 +45,17 @@ def _float(row: Row, column: str) -> float | None:
 
 
 def resolve_row(row: Row) -> RunSpec:
-    """Return the run a row describes; what it leaves blank is the framework's default, else the least that fits."""
+    """Return the run a row describes. What it leaves blank is the profile's default, as in any request.
+
+    Two rules are for published rows only: a blank microbatch is the largest that fits, and where a profile has no
+    default recomputation it is the least that fits.
+    """
     request = read_row(row)
-    asked = request["framework"]
-    framework = entries("frameworks")[asked["base"] if isinstance(asked, dict) else asked].values
-    default = tuple(framework.get("default_overlap", ()))
-    if isinstance(asked, dict) and asked.get("fused_experts"):
-        # Recipes that capture the whole step overlap the exchange of experts, too.
-        default = (*default, "ep")
-    request = _with_overlap(row, request, default)
-    # Megatron hides the exchange of experts in a pipeline only where stages hold several chunks.
-    hides_experts = "ep" in request["parallelism"].get("overlap", ())
-    interleaved = hides_experts or bool(framework.get("default_interleaving", False))
-    request = _with_chunks(row, request, interleaved=interleaved)
-    if framework.get("packs_documents", False) and re.search(r"\b(sft|lora)\b", row.get("model", "").lower()):
-        request = merge(request, {"training": {"document_tokens": DOCUMENT_TOKENS}})
     if not row.get("mbs", "").strip():
         request = _largest_microbatch(request)
-    if row.get("recompute", "").strip() or request["training"]["recompute"] != "none":
-        return resolve_run(request)
-    default = framework.get("default_recompute", "")
-    if default in RECOMPUTES:
-        return resolve_run(merge(request, {"training": {"recompute": default}}))
-    return _least_recompute(request)
-
-
-def _with_overlap(row: Row, request: Table, default: tuple[str, ...]) -> Table:
-    """A row that says what overlaps may leave out what its framework overlaps anyway, unless it says none."""
-    if re.match(r"none\b|no$", row.get("overlap", "").strip().lower()):
-        return request
-    axes = {*request["parallelism"].get("overlap", ()), *default}
-    overlapped: Table = merge(request, {"parallelism": {"overlap": sorted(axes)}})
-    return overlapped
-
-
-def _with_chunks(row: Row, request: Table, *, interleaved: bool) -> Table:
-    """Cut stages into chunks where the framework's recipes do and the row is silent: at most CHUNKS of equal size."""
-    degrees = request["parallelism"]
-    pp, layers = (
-        degrees.get("pp", 1),
-        int(request["model"].get("layers") or entries("models")[request["model"]["base"]].values["layers"]),
-    )
-    if not interleaved or row.get("vpp", "").strip() or pp < 2:
-        return request
-    counted = layers if layers % pp == 0 and "layers_per_stage" not in degrees else layers + 2
-    vpp = max((count for count in range(1, CHUNKS + 1) if counted % (pp * count) == 0), default=1)
-    chunked: Table = merge(request, {"parallelism": {"vpp": vpp, **_ends_counted(layers, counted, pp * vpp)}})
-    return chunked if vpp > 1 and _possible(chunked) else request
-
-
-def _ends_counted(layers: int, counted: int, chunks: int) -> Table:
-    """Let embedding and head stand for a layer each in the first and last chunk, where that makes chunks even."""
-    even = counted // chunks
-    return {} if layers == counted else {"layers_per_stage": [even - 1, *[even] * (chunks - 2), even - 1]}
-
-
-def _possible(request: Table) -> bool:
-    """Tell whether a default can be what ran: chunks need whole rounds of microbatches."""
-    try:
-        resolve_run(request)
-    except SpecError:
-        return False
-    return True
+    run = resolve_run(request)
+    least = run.framework.default_recompute == LEAST_RECOMPUTE and "recompute" not in request["training"]
+    return _least_recompute(request) if least else run
 
 
 def _largest_microbatch(request: Table) -> Table:
@@ -184,6 +129,7 @@ def _predict(row: Row, *, closed: bool) -> Prediction:
     measured_s = measured_step_s(row)
     if not measured_s:
         return Prediction(row["id"], predicted_s, fitting, None)
+    measured_s = corrected_s(row["id"], measured_s, run)
     gpu, source = run.cluster.gpu.name, source_of(row["id"])
     score = TimeScore(
         row["id"],
@@ -195,6 +141,7 @@ def _predict(row: Row, *, closed: bool) -> Prediction:
         measured_s,
         predicted_s,
         model_flop(run) / run.parallelism.world,
+        "tuned" if run.cluster.node.host_speed_fraction >= 1 else "untuned",
     )
     played = score._replace(predicted_s=play_to_steady(build_machine(step, timed)).step_time_s) if closed else None
     return Prediction(row["id"], predicted_s, fitting, score, played)

@@ -68,7 +68,6 @@ class Framework:
         ("all-gather", "broadcast"),
         "all-gather",
     )
-    aggregated_trees: bool = flag("Whether its NCCL (2.23 and later) gathers and scatters by trees, too.", False)
     buckets: str = choice(
         "Whether gradients are reduced in buckets always, or only to overlap.", ("always", "overlap"), "overlap"
     )

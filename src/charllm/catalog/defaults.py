@@ -1,0 +1,78 @@
+"""Settings that a software profile supplies where a request leaves them open. Explicit settings always win.
+
+The profile `megatron` supplies none of them: plain Megatron-LM overlaps, interleaves, recomputes and drops nothing
+unless it is told to.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from charllm.spec.framework import Framework
+from charllm.spec.parallelism import OVERLAPS
+from charllm.spec.training import RECOMPUTES
+
+MAX_CHUNKS = 8
+"""Most chunks of a stage that a default takes: public recipes go up to 8 with equal chunks, and rarely further."""
+
+
+def default_overlap(framework: Framework, degrees: Mapping[str, Any]) -> list[str]:
+    """List the axes that the profile overlaps and that exchange anything at these degrees."""
+    sizes = {axis: degrees.get(axis, 1) for axis in OVERLAPS}
+    sizes["dp"] *= sizes["cp"]
+    if not degrees.get("sp"):
+        sizes["tp"] = 1
+    return [axis for axis in OVERLAPS if axis in framework.default_overlap and sizes[axis] > 1]
+
+
+def default_chunks(layers: int, pp: int, microbatches: int) -> tuple[int, tuple[int, ...]]:
+    """Return vpp and layers of each chunk of an interleaved schedule, or (1, ()) where none is possible.
+
+    Takes the most chunks up to MAX_CHUNKS that are equal; where stages do not divide the layers, embedding and head
+    count as one layer each. The interleaved schedule needs whole rounds of pp microbatches.
+    """
+    if pp < 2 or microbatches < 1 or microbatches % pp:
+        return 1, ()
+    counted = layers if layers % pp == 0 else layers + 2
+    vpp = max((count for count in range(2, MAX_CHUNKS + 1) if counted % (pp * count) == 0), default=1)
+    return (vpp, split_layers(layers, pp * vpp)) if vpp > 1 else (1, ())
+
+
+def split_layers(layers: int, chunks: int) -> tuple[int, ...]:
+    """Spread layers over chunks as public recipes do.
+
+    Evenly where that is possible; else with embedding and head counted as a layer each; else chunks are filled and the
+    last, which has the head, is short, then the first (Megatron-Bridge, DeepSeek-V3 and Kimi K2: 61 layers as
+    4 x 15 + 1, or 1 + 2 x 30 + 0).
+    """
+    if layers % chunks == 0:
+        return (layers // chunks,) * chunks
+    if (layers + 2) % chunks == 0:
+        even = (layers + 2) // chunks
+        return (even - 1, *[even] * (chunks - 2), even - 1)
+    most = -(-layers // chunks)
+    short = most * chunks - layers
+    at_end = min(most, short)
+    at_start = short - at_end
+    if at_start >= most:
+        low, more = divmod(layers, chunks)
+        return (low + 1,) * more + (low,) * (chunks - more)
+    return (most - at_start, *[most] * (chunks - 2), most - at_end)
+
+
+def training_defaults(framework: Framework, training: Mapping[str, Any], *, sparse: bool) -> dict[str, Any]:
+    """Return recomputation and expert capacity of the profile, where the request gives neither."""
+    found: dict[str, Any] = {}
+    says_recompute = any(key.startswith("recompute") for key in training)
+    if not says_recompute and framework.default_recompute in RECOMPUTES and framework.default_recompute != "none":
+        found["recompute"] = framework.default_recompute
+    if sparse and framework.drops_tokens and not {"capacity_factor", "routing_skew"} & set(training):
+        found["capacity_factor"] = 1.0
+    return found
+
+
+def describe_defaults(taken: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say each default that was taken in words: ``overlap tp,dp,pp``, ``vpp 4``."""
+    return tuple(
+        f"{name} {','.join(value) if isinstance(value, list) else f'{value:g}' if isinstance(value, float) else value}"
+        for name, value in taken.items()
+    )

@@ -1,0 +1,202 @@
+"""The machine of a published row: GPU, node and fabric from texts such as ``NVIDIA H100 SXM5 80GB`` and
+``NVLink4 + 8x400 Gb/s IB per node``. Interconnects are read by their numbers.
+"""
+
+import re
+from typing import Any, NamedTuple
+
+from charllm.catalog.tables import entries, find_name
+from charllm.evaluate.spellings import Row, find_pattern, needed, read_whole, unresolved
+from charllm.spec.request import Table
+from charllm.units import BITS_PER_BYTE, GIGA, TERA
+
+CHIP = re.compile(r"(mi\d{3}[a-z]?|gb[23]00|gh200|b[123]00|h[12]00|h800|h20|a100|a800|v100)(?![\d.])")
+CLASSES = {"hopper": "h100", "ampere": "a100", "blackwell ultra": "b300", "blackwell": "b200", "volta": "v100"}
+"""Architecture: the GPU taken where only its class is named."""
+RACKS = {"gb200": 18, "gb300": 18}
+"""GPU: nodes (trays of four) of one NVLink domain."""
+
+NIC_GBIT = {"v100": 100, "a100": 200, "a800": 200, "b300": 800, "gb300": 800, "gh200": 200, "mi250": 200}
+USUAL_NIC_GBIT = 400
+"""Adapter of reference machines with H100, H800, H200, B200, GB200, MI300X and later; NIC_GBIT where another."""
+GENERATIONS = {"hdr100": 100, "edr": 100, "hdr": 200, "ndr": 400, "xdr": 800, "connectx-6": 200, "connectx-7": 400,
+               "connectx-8": 800, "cx6": 200, "cx7": 400, "cx8": 800, "ainic": 400, "pollara": 400}  # fmt: skip
+"""Names of adapters and links that mean a rate in Gb/s."""
+NETWORK = (
+    r"\bib\b|infiniband|roce|rdma|efa|ethernet|slingshot|omni-?path|\bnics?\b|inter-?node|between nodes|per node|/node"
+)
+INSIDE = r"nvlink|nvswitch|nvl\d|infinity fabric|xgmi|pcie|intra|in node|single node"
+KNOWN_MACHINE = rf"{NETWORK}|{INSIDE}|dgx|hgx|superpod|selene|\beos\b|cloud|azure|aws|alps|jureca|not stated|fabric"
+EXPECTED_FABRIC = 'adapters and rates, such as "8x400 Gb/s IB per node" or "400 Gb/s per GPU"'
+
+
+class Network(NamedTuple):
+    """Adapters of one node."""
+
+    nics: int
+    gbit_per_s: float
+    rail: bool
+
+
+def read_gpu(text: str) -> str:
+    """Return the catalog's GPU of a text, or raise Unresolved."""
+    lowered = text.lower()
+    found = CHIP.search(lowered)
+    chip = found[1] if found else next((gpu for word, gpu in CLASSES.items() if word in lowered), "")
+    chip = {"mi300": "mi300x", "mi325": "mi325x", "mi355": "mi355x"}.get(chip, chip)
+    members = [name for name in entries("gpus") if name == chip or name.startswith(f"{chip}-")] if chip else []
+    exact = find_name("gpus", text) if text.strip() else None
+    if exact or not members:
+        if exact:
+            return exact
+        raise unresolved("gpu", text.strip(), f"a GPU of the catalog ({', '.join(entries('gpus'))})")
+    words = set(re.findall(r"[a-z]+\d*[a-z]?|\d+(?:\.\d+)?(?= ?gi?b)|\d+w", lowered))
+
+    def unlike(name: str) -> tuple[int, int]:
+        marks = [mark.removesuffix("gb") for mark in name.removeprefix(chip).split("-") if mark]
+        return sum(mark not in words for mark in marks), -sum(mark in words for mark in marks)
+
+    # Of equal matches the plain GPU, else the one with more memory (80 GB rather than 40).
+    memory = {name: float(entries("gpus")[name].values.get("memory_bytes", 0)) for name in members}
+    return min(members, key=lambda name: (*unlike(name), name != chip, -memory[name]))
+
+
+def read_cluster(row: Row, gpu: str) -> Table:
+    """Return the cluster of a row as a request, or raise Unresolved."""
+    gpus = needed(row, "n_gpus")
+    node = _node_of(gpu, read_whole(row, "gpus_per_node"))
+    per_node = int(entries("nodes")[node].values["gpus"])
+    if gpus < per_node:
+        shape: Table = {"base": node, "gpus": gpus, "upstream": []}
+        nodes = 1
+    elif gpus % per_node:
+        raise unresolved("n_gpus", str(gpus), f"a multiple of the {per_node} GPUs of {node}")
+    else:
+        shape, nodes = {"base": node}, gpus // per_node
+    speed = find_pattern("hosts", f"{row.get('interconnect', '')} {gpu}")
+    if speed is not None:
+        shape["host_speed_fraction"] = speed
+    text = row.get("interconnect", "")
+    fabric = read_fabric(text, gpu, per_node) if nodes > 1 else "none"
+    rack = re.search(r"nvl(\d{2,3})\b", text.lower()) if gpu in RACKS else None
+    domain = max(1, int(rack[1]) // per_node) if rack else RACKS.get(gpu, 1)
+    return {
+        "name": f"{gpu}x{gpus}",
+        "node": shape if len(shape) > 1 else node,
+        "nodes": nodes,
+        "fabric": fabric,
+        "domain_nodes": min(domain, nodes),
+    }
+
+
+def _node_of(gpu: str, gpus_per_node: int | None) -> str:
+    """Return the catalog's node with this GPU: of the asked size, else its usual one (the largest)."""
+    fitting = {name: entry.values for name, entry in entries("nodes").items() if entry.values.get("gpu") == gpu}
+    if not fitting:
+        raise unresolved("gpu", gpu, "a GPU that a node of the catalog holds")
+    asked = [name for name, values in fitting.items() if values["gpus"] == gpus_per_node]
+    return asked[0] if asked else max(fitting, key=lambda name: int(fitting[name]["gpus"]))
+
+
+def nic_gbit(gpu: str) -> int:
+    """Return the rate of an adapter in reference machines with this GPU."""
+    family = max((name for name in NIC_GBIT if gpu.startswith(name)), key=len, default="")
+    return NIC_GBIT.get(family, USUAL_NIC_GBIT)
+
+
+def read_fabric(text: str, gpu: str, gpus_per_node: int) -> Any:
+    """Return the fabric of a text as a request: by name where only a machine is named, else by its numbers."""
+    lowered = in_bits(text).lower().replace("\N{MULTIPLICATION SIGN}", "x")
+    if special := find_pattern("fabrics", lowered):
+        return special
+    network = read_network(lowered, gpu, gpus_per_node)
+    if network is None:
+        if lowered.strip() and not re.search(KNOWN_MACHINE, lowered):
+            raise unresolved("interconnect", text, EXPECTED_FABRIC)
+        slow = re.search(r"slingshot|omni-?path", lowered) or gpu == "gh200"
+        network = Network(4 if slow else min(8, gpus_per_node), nic_gbit(gpu), not slow)
+    if over := re.search(r"1:(\d+)[- ]over|(\d+):1[- ]over", lowered):
+        more: Table = {"oversubscription": float(over[1] or over[2])}
+    else:
+        more = {}
+    return {
+        "name": f"{network.nics}x{network.gbit_per_s:g}g",
+        "nics_per_node": network.nics,
+        "nic_bandwidth_gbit_per_s": network.gbit_per_s,
+        "rail": network.rail,
+        **more,
+    }
+
+
+def in_bits(text: str) -> str:
+    """Write rates in bytes as rates in bits: ``50 GB/s`` is ``400 Gb/s``."""
+    return re.sub(
+        r"(\d+(?:\.\d+)?) ?(G|T)B(?=/s|ps)", lambda rate: f"{float(rate[1]) * BITS_PER_BYTE:g} {rate[2]}b", text
+    )
+
+
+def read_network(text: str, gpu: str, gpus_per_node: int) -> Network | None:
+    """Read adapters and rates from a lower-case text; None where it has no number of the network.
+
+    ``8x400 Gb/s`` is eight adapters, ``400 Gb/s per GPU`` one for each GPU, ``1.6 Tb/s per node`` a node's total. A
+    bare rate is an adapter for each GPU where reference machines of this GPU have that rate, else a node's total.
+    """
+    usual = nic_gbit(gpu)
+    flat = bool(re.search(r"slingshot|omni-?path|dragonfly", text))
+    for clause in _network_clauses(text):
+        counted = _counted_adapters(clause, usual)
+        if counted:
+            nics, rate = counted
+            return Network(nics, rate, nics >= gpus_per_node and not flat)
+        rate_found = _rate_gbit(clause, usual)
+        if rate_found is None:
+            continue
+        each = re.search(r"(per|/|each|for each|a) ?(gpu|gcd|accelerator|rank|port|nic)|gpu each", clause)
+        total = re.search(r"(per|/|each|a) ?(node|server|host|machine|instance)|inter-?node|total", clause)
+        if each or (not total and rate_found == usual):
+            return Network(gpus_per_node, rate_found, not flat)
+        nics = max(1, round(rate_found / usual)) if rate_found > usual else 1
+        return Network(nics, rate_found / nics, nics >= gpus_per_node and not flat)
+    return None
+
+
+def _network_clauses(text: str) -> list[str]:
+    """Split a text into clauses, and keep those that speak of what joins nodes, the clearest first."""
+    clauses = [part.strip() for part in re.split(r"[+,;()]|\band\b", text) if part.strip()]
+    named = [part for part in clauses if re.search(NETWORK, part) and not re.search(r"nvlink|infinity|xgmi", part)]
+    rest = [part for part in clauses if part not in named and not re.search(INSIDE, part)]
+    return named + rest
+
+
+def _counted_adapters(clause: str, usual: int) -> tuple[int, float] | None:
+    """Read ``4x200G``, ``8x 400Gb/s``, ``4x Omni-Path 100 Gb/s``, ``8 x NDR``, ``8 NICs of 200 Gb/s``."""
+    found = re.search(r"\b(\d+) ?(?:x|\*) ?(?:[a-z/-]+ ){0,2}(?=\d)", clause)
+    if found and (rate := _rate_gbit(clause[found.end() :], usual, bare=True)):
+        return int(found[1]), rate
+    found = re.search(r"\b(\d+) ?(?:x |x|\* ?)?(?:[a-z0-9-]+ ){0,2}?(?:nics?|adapters|hcas|ports|rails)\b", clause)
+    found = found or re.search(r"\b(\d+) ?x ?(?=[a-z])", clause) or re.search(r"ainic (\d+) per node", clause)
+    if found:
+        rate = _rate_gbit(clause.replace(found[0], " ", 1), usual) or _named_gbit(clause)
+        return (int(found[1]), rate) if rate else None
+    return None
+
+
+def _rate_gbit(text: str, usual: int, *, bare: bool = False) -> float | None:
+    """Return the first rate of a text in Gb/s; GB/s are bytes; ``400/800 Gb/s`` is the usual one of the two.
+
+    With `bare` the text begins with the rate, whose unit may be cut to ``200G``.
+    """
+    unit = r"(t|g)(bit|b)?(?:/s|ps|it/s|/sec)?"
+    found = re.match(rf"(\d+(?:\.\d+)?)()()? ?{unit}\b", text) if bare else None
+    found = found or re.search(r"(\d+(?:\.\d+)?)(?:/(\d+))? ?()(t|g)(bit|b)?(?:/s|ps|it/s|/sec)\b", text)
+    if not found:
+        return None if bare else _named_gbit(text)
+    values = [float(value) for value in (found[1], found[2]) if value]
+    value = usual if usual in values else values[0]
+    return float(value) * (TERA / GIGA if found[4] == "t" else 1)
+
+
+def _named_gbit(text: str) -> float | None:
+    """Return the rate that a generation's name means: HDR is 200 Gb/s, NDR 400."""
+    squeezed = re.sub(r"connectx ?-?(\d)", r"connectx-\1", text)
+    return next((float(rate) for name, rate in GENERATIONS.items() if re.search(rf"\b{name}\b", squeezed)), None)

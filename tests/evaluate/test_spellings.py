@@ -1,0 +1,316 @@
+"""Spellings that no table at hand has: texts are read by their words and numbers, not looked up."""
+
+from typing import Any
+
+import pytest
+
+from charllm.catalog.resolve import resolve_run
+from charllm.catalog.tables import entries
+from charllm.evaluate.corrections import causal_over_full, corrected_s, corrections, doubtful_reason
+from charllm.evaluate.machine_columns import read_fabric, read_gpu
+from charllm.evaluate.memory import read_rows
+from charllm.evaluate.model_columns import drops_tokens, find_model
+from charllm.evaluate.published import Unresolved, read_row
+from charllm.evaluate.software_columns import read_release, read_sharding, release_table, said_axes
+from charllm.evaluate.spellings import spellings
+from charllm.evaluate.time import resolve_row
+from charllm.spec.framework import Framework
+from charllm.units import GIGA
+
+ROW: dict[str, str] = {
+    "id": "X-001", "gpu": "H100", "n_gpus": "64", "gpus_per_node": "8", "interconnect": "8x400 Gb/s IB",
+    "framework": "Megatron-LM", "model": "Mixtral 8x7B", "layers": "", "hidden": "", "ffn": "", "heads": "",
+    "kv_heads": "", "vocab": "", "experts": "", "topk": "", "seq": "4096", "gbs": "256", "mbs": "1",
+    "precision": "bf16", "tp": "2", "pp": "4", "vpp": "", "cp": "1", "ep": "8", "dp": "8",
+}  # fmt: skip
+
+
+def run(**changes: str) -> Any:
+    return resolve_run(read_row({**ROW, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("H100-80GB", "h100"),
+        ("H100 SXM5 80GB", "h100"),
+        ("NVIDIA H100", "h100"),
+        ("nvidia-h100-80gb-hbm3", "h100"),
+        ("H100 NVL 94GB", "h100-nvl"),
+        ("A100 SXM 40 GB", "a100-40gb"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
+        ("DGX A100", "a100-80gb"),
+        ("B200 SXM", "b200"),
+        ("GB200 NVL72", "gb200"),
+        ("GB300 (Grace Blackwell)", "gb300"),
+        ("HGX H800", "h800"),
+        ("H20 96GB", "h20"),
+        ("H200 141GB", "h200"),
+        ("Instinct MI355X OAM", "mi355x"),
+        ("MI300X 192GB", "mi300x"),
+        ("V100 16GB", "v100-16gb"),
+        ("unnamed Hopper-class GPU", "h100"),
+    ],
+)
+def test_gpus_are_found_in_any_text(text: str, name: str) -> None:
+    assert read_gpu(text) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "nics", "gbit"),
+    [
+        ("800 Gb/s IB per node", "h100", 2, 400),
+        ("4x200G", "a100-80gb", 4, 200),
+        ("8x400 Gb/s", "h100", 8, 400),
+        ("8 x 400Gbps RoCEv2", "h800", 8, 400),
+        ("400 Gb/s per GPU", "b200", 8, 400),
+        ("3.2 Tb/s", "h100", 8, 400),
+        ("3.2 Tbps/node InfiniBand", "h200", 8, 400),
+        ("EFA, 16x400 Gb/s", "b300", 16, 400),
+        ("32x100 Gb/s EFA", "h100", 32, 100),
+        ("NVLink4 900 GB/s + 8x50 GB/s IB", "h100", 8, 400),
+        ("NVSwitch; 8 NICs of 200 Gb/s", "a800", 8, 200),
+        ("8x NDR InfiniBand", "h100", 8, 400),
+        ("HDR InfiniBand", "a100-80gb", 8, 200),
+        ("RoCE", "h800", 8, 400),
+        ("8x ConnectX-7", "mi300x", 8, 400),
+        ("single 100 Gb/s Ethernet", "h100", 1, 100),
+        ("Slingshot-11 200 Gb/s per GPU", "gh200", 8, 200),
+        ("NVLink (400 GB/s), network not stated", "h800", 8, 400),
+        ("", "h100", 8, 400),
+        ("", "b300", 8, 800),
+    ],
+)
+def test_interconnects_are_read_by_their_numbers(text: str, gpu: str, nics: int, gbit: float) -> None:
+    fabric = read_fabric(text, gpu, 8)
+    assert (fabric["nics_per_node"], fabric["nic_bandwidth_gbit_per_s"]) == (nics, gbit)
+
+
+def test_an_interconnect_of_numbers_is_the_clusters_fabric() -> None:
+    fabric = run(interconnect="NVLink4 + 4x200 Gb/s RoCE per node").cluster.fabric
+    assert (fabric.nics_per_node, fabric.nic_bandwidth_bytes_per_s) == (4, 200 * GIGA / 8)
+
+
+def test_a_rack_is_as_large_as_it_says() -> None:
+    rack = {"gpu": "GB200", "gpus_per_node": "4"}
+    assert run(**rack, interconnect="NVL72").cluster.domain_nodes == 16
+    assert run(**rack, interconnect="GB200 NVL36x2, NVL36 domain").cluster.domain_nodes == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("HSDP shard 8", (3, 8, 0)),
+        ("HSDP", (3, 8, 0)),
+        ("HYBRID_SHARD", (3, 8, 0)),
+        ("ZeRO-1", (1, 0, 0)),
+        ("zero stage 2", (2, 0, 0)),
+        ("FSDP full", (3, 0, 0)),
+        ("FSDP2 16-way", (3, 16, 0)),
+        ("FSDP 32 x DP 2", (3, 32, 0)),
+        ("fully sharded over 64 GPUs", (3, 64, 0)),
+        ("zero3 hpz 8", (3, 0, 8)),
+        ("dist-optimizer, bf16 states", (1, 0, 0)),
+        ("DDP", (0, 0, 0)),
+        ("no sharding", (0, 0, 0)),
+        ("ZeRO-3 (degree 1)", (0, 0, 0)),
+    ],
+)
+def test_shard_sizes_are_read_from_words(text: str, expected: tuple[int, int, int]) -> None:
+    table = read_sharding(text, 8)
+    assert (table["zero"], table.get("shard_size", 0), table.get("regather_size", 0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Mixtral_8x22B (token-drop, CF=1)", "mixtral-8x22b"),
+        ("Mixtral-8x7B-v0.1 dropless", "mixtral-8x7b"),
+        ("DeepSeek V3 w/o MTP", "deepseek-v3"),
+        ("DeepSeek-V3 671B", "deepseek-v3"),
+        ("Qwen3 235B A22B SFT", "qwen3-235b-a22b"),
+        ("qwen3_30b_a3b_l4_tp2_ep8", "qwen3-30b-a3b"),
+        ("Kimi-K2-Base", "kimi-k2"),
+        ("Kimi K2 (tokendrop)", "kimi-k2"),
+        ("Grok-1 314B", "grok-1"),
+        ("Grok1 (8 layers)", "grok-1"),
+        ("meta-llama/Llama-3.1-70B-Instruct", "llama3-70b"),
+        ("Llama-3.3-70B LoRA r=32", "llama3-70b"),
+        ("GPT OSS 20B (forced balance)", "gpt-oss-20b"),
+        ("Llama2_13B pretrain", "llama2-13b"),
+        ("DeepSeek-V3-16B", None),
+        ("Qwen3-Next-80B-A3B", None),
+        ("Qwen9 3B", None),
+        ("", None),
+    ],
+)
+def test_models_are_found_beside_words_of_the_run(text: str, name: str | None) -> None:
+    assert find_model(text) == name
+
+
+UNKNOWN = {
+    "layers": "20",
+    "hidden": "2048",
+    "heads": "16",
+    "vocab": "100000",
+    "ffn": "1024",
+    "experts": "64",
+    "topk": "6",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("DeepSeek-V9-Tiny", {"attention": "mla", "kv_lora_rank": 512, "shared_ffn": 2816, "activation": "swiglu"}),
+        ("Qwen3-12B-A2B", {"attention": "gqa", "norm": "rmsnorm", "qk_norm": True, "kv_heads": 4}),
+        ("HomemadeMoE", {"attention": "gqa", "norm": "rmsnorm", "position": "rope", "shared_ffn": 0}),
+        ("GPT-MoE 10B", {"norm": "layernorm", "activation": "gelu", "shared_ffn": 0}),
+    ],
+)
+def test_an_unknown_model_is_its_columns_and_its_nearest_relative(name: str, expected: dict[str, Any]) -> None:
+    model = run(**UNKNOWN, model=name).model
+    assert (model.layers, model.hidden, model.experts, model.topk, model.expert_ffn) == (20, 2048, 64, 6, 1024)
+    assert model.name == name
+    assert {field: getattr(model, field) for field in expected} == expected
+
+
+def test_an_unknown_dense_model_has_a_plain_block() -> None:
+    dense = {**UNKNOWN, "experts": "", "topk": "", "ffn": "", "ep": ""}
+    model = run(**dense, model="OPT-9B").model
+    assert (model.ffn, model.activation, model.norm, model.experts) == (8192, "gelu", "layernorm", 0)
+
+
+def test_an_unknown_model_without_dimensions_is_a_reason() -> None:
+    with pytest.raises(Unresolved, match="model: got 'Mamba-9'; expected a name in the catalog, or the columns layers"):
+        run(model="Mamba-9")
+
+
+def test_a_name_says_what_was_run() -> None:
+    assert run(model="DeepSeek-V3 w/o MTP", tp="1", pp="1", dp="", ep="8").model.mtp_layers == 0
+    assert run(model="DeepSeek-V3 (with 1 MTP layer)", tp="1", pp="1", dp="", ep="8").model.mtp_layers == 1
+    assert run(model="Mixtral-8x7B (4 layers)").model.layers == 4
+    assert run(model="Llama 3 8B (LoRA r=64)", ep="").training.lora_rank == 64
+    assert run(model="Llama 3 8B LoRA", ep="").training.lora_rank == 16
+
+
+@pytest.mark.parametrize(
+    ("text", "drops"),
+    [
+        ("x (tokendrop)", True),
+        ("x token-drop", True),
+        ("x (token-dropless)", False),
+        ("x dropless", False),
+        ("x", None),
+    ],
+)
+def test_dropless_contains_drop(text: str, drops: bool | None) -> None:
+    assert drops_tokens(text) is drops
+
+
+@pytest.mark.parametrize(
+    ("text", "profile"),
+    [
+        ("Megatron-Core dev", "megatron-bridge"),
+        ("Megatron-Core v0.16 + TE", "megatron-bridge"),
+        ("Megatron-LM core_v0.9", "nemo"),
+        ("Megatron-Core 0.7", "megatron"),
+        ("Megatron-Bridge 25.09", "megatron-bridge"),
+        ("NeMo 25.07", "nemo"),
+        ("TorchTitan nightly", "fsdp"),
+        ("MaxText on GPU", "jax"),
+        ("PaxML", "jax"),
+        ("Primus-Megatron 25.8", "megatron"),
+        ("DeepSpeed-Ulysses", "deepspeed"),
+        ("HF Transformers Trainer", "pytorch-eager"),
+        ("our own engine", "megatron"),
+        ("", "megatron"),
+    ],
+)
+def test_frameworks_are_found_by_words_else_megatron(text: str, profile: str) -> None:
+    assert release_table(read_release({"framework": text}))["base"] == profile
+
+
+def test_the_catalog_has_ten_profiles_and_releases_are_valid_overrides() -> None:
+    assert len(entries("frameworks")) <= 10
+    for name, table in spellings()["releases"].items():
+        built = resolve_run({"model": "gpt2", "cluster": "h200x1", "framework": {"name": name, **table}}).framework
+        assert isinstance(built, Framework)
+        assert built.name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("TP comm overlap", {"tp": True}),
+        ("no tp comm overlap", {"tp": False}),
+        ("overlap-grad-reduce, no tp comm overlap", {"dp": True, "tp": False}),
+        ("EP A2A overlap with 1F1B", {"ep": True}),
+        ("EP all-to-all overlap OFF (dispatcher exposed)", {"ep": False}),
+        ("A2A_OVERLAP=0", {"ep": False}),
+        ("moe a2a overlap=1; delay_wgrad", {"ep": True}),
+        ("DualPipe", {"ep": True}),
+        ("grad-reduce and param-gather overlap", {"dp": True}),
+        ("overlap-grad-reduce; alltoall dispatcher", {"dp": True}),
+        ("shared-expert overlap", {}),
+        ("not stated", {}),
+    ],
+)
+def test_overlap_is_read_by_axis_and_denial(text: str, expected: dict[str, bool]) -> None:
+    assert said_axes(text) == expected
+
+
+def test_columns_say_how_a_row_was_executed() -> None:
+    said = run(etp="1", graphs="partial", dispatcher="hybridep", capacity="1.25", routing="forced")
+    assert (said.parallelism.etp, said.framework.graphs, said.framework.dispatcher) == (1, "partial", "hybridep")
+    assert (said.training.capacity_factor, said.training.routing) == (1.25, "forced")
+    silent = run()
+    assert (silent.parallelism.etp, silent.framework.graphs, silent.framework.dispatcher) == (2, "none", "alltoall")
+    assert (silent.training.capacity_factor, silent.training.routing) == (None, "forced")
+
+
+@pytest.mark.parametrize(("framework", "etp"), [("Megatron-LM", 2), ("NeMo 25.02", 2), ("Megatron-Bridge", 1)])
+def test_expert_tensor_parallelism_follows_the_profile(framework: str, etp: int) -> None:
+    assert run(framework=framework).parallelism.etp == etp
+
+
+def test_notes_are_never_read() -> None:
+    notes = "vocab 51200 assumed; full-iteration CUDA graphs; DeepEP; token-drop; natural routing; mbs 4"
+    assert resolve_row({**ROW, "notes": notes}) == resolve_row(ROW)
+
+
+def test_clouds_with_untuned_hosts_are_slower() -> None:
+    assert run(interconnect="16x400 Gb/s EFA", gpu="B300").cluster.node.host_speed_fraction == 0.5
+    assert run().cluster.node.host_speed_fraction == 1.0
+
+
+def test_times_derived_with_full_attention_are_corrected() -> None:
+    spec = run(seq="65536", gbs="64", capacity="1")
+    factor = causal_over_full(spec)
+    assert 0.5 < factor < 0.9
+    assert corrected_s("MPF-001", 10.0, spec) == pytest.approx(10 * factor)
+    assert corrected_s("MB-001", 10.0, spec) == 10.0
+    # Long sequences are corrected more.
+    assert causal_over_full(run()) > factor
+    assert all(set(entry) == {"rule", "reason"} for entry in corrections().values())
+
+
+def test_doubtful_rows_have_a_reason_and_exist() -> None:
+    ids = {row["id"] for row in read_rows()}
+    assert set(spellings()["doubtful"]) <= ids
+    assert doubtful_reason("MLR-004")
+    assert doubtful_reason("MB-001") is None
+
+
+def test_the_shipped_table_is_read() -> None:
+    """At least 95 % of the rows with time, batch and sequence become runs."""
+    rows = [
+        row for row in read_rows() if row["seq"] and row["gbs"] and (row["iter_time_s"] or row["tokens_per_s_per_gpu"])
+    ]
+    unread = []
+    for row in rows:
+        try:
+            resolve_run(read_row(row))
+        except Exception as error:  # noqa: BLE001
+            unread.append(f"{row['id']} {error}")
+    assert len(unread) <= 0.05 * len(rows), unread

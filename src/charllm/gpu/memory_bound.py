@@ -68,6 +68,7 @@ STREAMS = {
     "dropout_add": StreamKind(7, 0.536, 41.6),
     "cast": StreamKind(3, 0.778, 9.5),
     "permute": StreamKind(4, 0.98, 0.0),
+    "topk": StreamKind(4, 0.0185, 200.0),
     "index_add": StreamKind(6, 0.17, 68.0),
     "embedding": StreamKind(4, 0.85, 0.0),
     "embedding_backward": StreamKind(6, 0.078, 20.0),

@@ -37,7 +37,8 @@ class KernelShape(NamedTuple):
     values: str = "random"
     """random (normal), trained (small weights, activations with outliers), zeros, or unknown."""
     variant: str = "best"
-    """Attention: the GPU's best kernel, FlashAttention-2 (flash2), or its first form in Triton (flash1)."""
+    """Attention: the GPU's best kernel, FlashAttention-2 (flash2), or its first form in Triton (flash1). GEMM:
+    accumulated, into what is there in fp32."""
 
     @property
     def label(self) -> str:
@@ -70,7 +71,9 @@ def work(shape: KernelShape) -> tuple[float, float]:
     dims = shape.dims
     if shape.kind in ("gemm", "grouped_gemm", "grouped_wgrad"):
         batch, m, n, k = dims
-        return 2.0 * batch * m * n * k, batch * ((m * k + n * k) * size + m * n * max(size, 2.0))
+        # A gradient added in place is read and written in fp32.
+        output_bytes = 8.0 if shape.variant == "accumulated" else max(size, 2.0)
+        return 2.0 * batch * m * n * k, batch * ((m * k + n * k) * size + m * n * output_bytes)
     if shape.kind.startswith("attention"):
         batch, heads, kv_heads, seq, head_dim = dims
         forward = 2.0 * batch * heads * seq * seq * head_dim

@@ -85,6 +85,7 @@ class Framework:
         "random",
     )
     sparse_sync: bool = flag("Whether the host waits in every sparse layer to read how many tokens experts get.", True)
+    fused_router: bool = flag("Whether a router's scores and top-k are one kernel.", False)
     fused_rope: bool = flag("Whether one kernel rotates queries and keys (rotary embedding).", True)
     fused_latent_rope: bool = flag("Whether one kernel turns queries and keys of latent attention.", False)
     fused_experts: bool = flag(

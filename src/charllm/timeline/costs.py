@@ -39,7 +39,7 @@ class StepKernels(NamedTuple):
     kernel: Ints
     times: Floats
     launches: Floats
-    """[op] kernels it launches."""
+    """[op] what the host launches for it."""
     updates: tuple[tuple[Op, ...], ...]
     """[stage] what updates its weights."""
 
@@ -99,15 +99,13 @@ def read_step(step: Step) -> StepKernels:
     updates = tuple(optimizer_ops(step, stage) for stage in range(step.run.parallelism.pp))
     ops = _distinct_ops(step, updates)
     places: dict[KernelShape, int] = {}
-    launches = [
-        (row, places.setdefault(one.shape, len(places)), one.times)
-        for row, op in enumerate(ops)
-        for one in launched(op, step.run)
-    ]
+    lists = [(row, one) for row, op in enumerate(ops) for one in launched(op, step.run)]
+    launches = [(row, places.setdefault(one.shape, len(places)), one.times) for row, one in lists]
+    calls = np.array([one.calls for _row, one in lists])
     table = np.array(launches, dtype=np.int64).reshape(-1, 3)
     shapes = read_shapes(list(places), step.run.cluster.gpu, cold=True)
     times = table[:, 2].astype(np.float64)
-    counts = np.bincount(table[:, 0], weights=times, minlength=len(ops))
+    counts = np.bincount(table[:, 0], weights=times * calls, minlength=len(ops))
     rows = {id(op): row for row, op in enumerate(ops)}
     return StepKernels(rows, shapes, table[:, 0], table[:, 1], times, counts, updates)
 

@@ -11,9 +11,9 @@ from charllm.workload.sync import gathers_once, layer_gather, layer_reduce
 from charllm.workload.totals import AXIS_OF_GROUP
 
 HIDING_KINDS = ("gemm", "grouped_gemm", "attention")
-CONTENTION_FRACTION = 0.4
+CONTENTION_FRACTION = 0.3
 """Measured: time that compute takes longer for each second of a transfer on 24 blocks beside it (emulated ranks on an
-H200: 0.28 beside GEMMs of milliseconds, 0.7 beside ones of 0.2 ms)."""
+H200: 0.28 beside GEMMs of milliseconds, 0.7 beside ones of 0.2 ms; beside a copy on 16 to 32 blocks 0.11 to 0.15)."""
 OVERLAP_CHUNKS = 4
 """Assumed: pieces into which a tensor- or expert-parallel exchange is cut to hide under compute: one stays exposed.
 Published: Transformer Engine's user buffers split a GEMM into 4 by default."""

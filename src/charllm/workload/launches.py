@@ -13,6 +13,16 @@ from charllm.spec.run import RunSpec
 from charllm.workload.op import Op
 
 MAX_HEAD_DIM = 256
+GEMM_CALLS, ATTENTION_CALLS, NORM_BACKWARD_CALLS = 1.7, (2.0, 5.0), 2.0
+"""Measured: kernels and memory clears of one GEMM, of attention forward and backward, and of a norm's backward, in a
+profile of eager PyTorch on an H200."""
+EXPERT_CALLS = 0.6
+"""Published: Transformer Engine's grouped linear layer launches a GEMM for each expert, at 5 to 6 us each."""
+ROUTER_KERNELS, MAP_KERNELS = (12, 30), (10, 20)
+"""Counted: small kernels of a router (scores, top-k, probabilities, balancing loss) and of the maps and counts of tokens
+by expert, forward and backward: 45 in eager PyTorch on an H200, alike in Megatron-Core's token dispatchers."""
+CAST_KERNELS = 3
+"""Published: kernels that quantise one expert's operand: the cast and two layouts of scales."""
 ELEMENT_BYTES = 2.0
 
 
@@ -21,6 +31,8 @@ class Launched(NamedTuple):
 
     shape: KernelShape
     times: int = 1
+    calls: float = 1.0
+    """Launches of the host for each kernel: more where a library prepares or splits it."""
 
 
 def launched(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -40,14 +52,16 @@ def _rows(kind: str, op: Op) -> Launched:
 
 def _gemm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     batch, m, n, k = (max(1, size) for size in op.shape)
+    variant = "accumulated" if op.direction == "wgrad" and run.framework.fused_gradients else "best"
     if op.kind == "grouped_gemm":
         kind = "grouped_wgrad" if op.direction == "wgrad" else "grouped_gemm"
-        product = Launched(KernelShape(kind, (batch, m, n, k), op.precision))
+        calls = max(2.0, EXPERT_CALLS * batch)
+        product = Launched(KernelShape(kind, (batch, m, n, k), op.precision, variant=variant), calls=calls)
     elif op.expert:
         # A loop over experts is as many launches as experts.
-        product = Launched(KernelShape("gemm", (1, m, n, k), op.precision), batch)
+        product = Launched(KernelShape("gemm", (1, m, n, k), op.precision, variant=variant), batch, GEMM_CALLS)
     else:
-        product = Launched(KernelShape("gemm", (batch, m, n, k), op.precision))
+        product = Launched(KernelShape("gemm", (batch, m, n, k), op.precision, variant=variant), calls=GEMM_CALLS)
     return (product, *_accumulated(op, run)) if op.direction == "wgrad" else (product,)
 
 
@@ -78,7 +92,7 @@ def _attention(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     kind = "attention_backward" if backward else "attention"
     length = max(1, round((2 * pairs) ** 0.5))
     shape = KernelShape(kind, (batch, heads, kv_heads, length, width), variant=run.framework.attention_kernel)
-    return (Launched(shape),)
+    return (Launched(shape, calls=ATTENTION_CALLS[backward]),)
 
 
 def _norm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -88,7 +102,8 @@ def _norm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
         # Cast, square, mean, product with the inverse root, cast and weight, each a kernel through fp32.
         elements = op.shape[0] * op.shape[1]
         return tuple(moving(elements * size, "add") for size in ((6, 8, 8, 6, 8, 8) if backward else (6, 8, 8, 6)))
-    return (_rows(f"{kind}_backward" if backward else kind, op),)
+    one = _rows(f"{kind}_backward" if backward else kind, op)
+    return (one._replace(calls=NORM_BACKWARD_CALLS) if backward else one,)
 
 
 def _softmax(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
@@ -156,17 +171,35 @@ def _dropout(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
     return (moving(op.read_bytes + op.written_bytes, "dropout"),)
 
 
-def _cast(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
-    return (moving(op.read_bytes + op.written_bytes, "cast"),)
+def _cast(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    """Quantise an operand at once, or each expert's part of it on its own."""
+    size_bytes = op.read_bytes + op.written_bytes
+    if not op.expert:
+        return (moving(size_bytes, "cast"),)
+    count = CAST_KERNELS * max(1, run.model.experts // run.parallelism.ep)
+    return (Launched(moving(size_bytes / count, "cast").shape, count),)
 
 
-def _router(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
-    """Softmax, top-k, probabilities, counts and the balancing loss, over tokens x experts in fp32."""
-    return (Launched(moving(op.read_bytes + op.written_bytes).shape, 12),)
+def _router(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    """Scores, top-k, probabilities, counts and the balancing loss, over tokens x experts in fp32."""
+    backward = op.direction == "backward"
+    small = Launched(KernelShape("tiny", (1024,)), ROUTER_KERNELS[backward] + MAP_KERNELS[backward])
+    streams = Launched(moving((op.read_bytes + op.written_bytes) / 2).shape, 4)
+    if backward or run.framework.fused_router:
+        return (small, streams)
+    return (small, streams, Launched(KernelShape("topk", op.shape)))
 
 
-def _permute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+def _permute(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
     return (_rows("permute", op),)
+
+
+def _expert_bias(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    """Multiply experts' output bias by the probability, add, join and cast, in fp32.
+
+    Source: Megatron-Core's `_apply_bias`.
+    """
+    return (Launched(moving((op.read_bytes + op.written_bytes) / 4, "add").shape, 4),)
 
 
 def _embedding(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -209,6 +242,7 @@ LAUNCHES: dict[str, Callable[[Op, RunSpec], tuple[Launched, ...]]] = {
     "cast": _cast,
     "router": _router,
     "permute": _permute,
+    "expert bias": _expert_bias,
     "embedding": _embedding,
     "loss": _loss,
     "optimizer": _optimizer,

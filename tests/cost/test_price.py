@@ -7,7 +7,7 @@ from charllm.cost import price as module
 from charllm.cost.calibration import CALIBRATION
 from charllm.cost.kernels import price_kernel
 from charllm.cost.price import make_price
-from charllm.network.collectives import price_collective
+from charllm.network.collectives import collective_seconds
 from charllm.workload.op import Op, elementwise, is_communication
 from charllm.workload.step import build_step
 from charllm.workload.totals import stage_ops
@@ -29,8 +29,8 @@ def test_every_op_of_a_step_has_a_price(name: str) -> None:
         for op, _times, _phase in stage_ops(step, stage):
             seconds = price(op)
             assert 0 < seconds < float("inf"), op
-            expected = price_collective if is_communication(op) else price_kernel
-            assert seconds == expected(op, run, CALIBRATION)
+            expected = collective_seconds(op, run) if is_communication(op) else price_kernel(op, run, CALIBRATION)
+            assert seconds == expected
 
 
 def test_an_op_is_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:

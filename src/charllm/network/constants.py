@@ -55,9 +55,10 @@ class NetworkConstants:
     8 GPUs, 8 GiB (ml-engineering): 0.68 to 0.69 each time; H100 and H200 at 512 MiB (NCCL tables)."""
     switch_bytes_per_s: float = 545e9
     """Most that it sustains on any link. Measured: B200, 6 to 8 GPUs, 8 GiB (ml-engineering): 540 GB/s each time."""
-    nic_fraction: float = 0.955
-    """Share of a node's NICs that a ring sustains with very large messages. Measured: 382 of 400 GB/s, all-reduce on
-    4 nodes of B200 (ml-engineering)."""
+    nic_fraction: float = 0.91
+    """Share of its NICs that a collective, a send or an expert exchange sustains with very large messages. Measured: 0.95
+    by an all-reduce on 4 nodes of B200 (ml-engineering). Published: 0.87 and 0.89 by DeepEP on 4 and 8 nodes of H800
+    (README, less what stays in the node), 0.86 by HybridEP and 0.85 to 0.90 by NCCL's all-to-all on H100."""
     nic_hop_s: float = 8e-6
     """Of a step between nodes. Published: NCCL's tuning model has 2.7, 4 and 14 us for its three protocols."""
     tree_fraction: float = 0.92
@@ -65,9 +66,6 @@ class NetworkConstants:
     exchange_s: float = 50e-6
     """Of a dispatch or combine by DeepEP or HybridEP beyond its bytes: counts, barriers. Measured: DeepEP's tables,
     57 to 90 us on 2 and 4 nodes with one token; 45 to 85 us inside a node by extrapolation to none."""
-    exchange_nic_fraction: float = 0.88
-    """Share of a NIC that DeepEP and HybridEP sustain. Published: DeepEP's README, 58 and 51 GB/s on 4 and 8 nodes of
-    H800 with NICs of 50 GB/s, of which 3/4 and 7/8 leave the node; HybridEP's H100 figures agree."""
     collective_blocks: int = 24
     """Multiprocessors of an NCCL collective. Assumed: NCCL's usual number of channels inside a node of Hopper."""
     send_blocks: int = 4

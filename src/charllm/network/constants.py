@@ -61,7 +61,7 @@ class NetworkConstants:
     an all-reduce on 4 nodes of B200 (ml-engineering). Published: 0.87 and 0.89 by DeepEP on 4 and 8 nodes of H800
     (README, less what stays in the node), 0.86 by HybridEP and 0.85 to 0.90 by NCCL's all-to-all on H100."""
     nic_hop_s: float = 8e-6
-    """Of a step between nodes. Chosen: NCCL's tuning model has 2.7, 4 and 14 us for its three protocols; from 4 to 20 us
+    """Of a step between nodes. Chosen: NCCL's tuning model has 2.7, 4 and 14 us for three protocols; from 4 to 20 us
     the median error on 384 published dense runs over several nodes changes by 0.1 points."""
     tree_fraction: float = 0.92
     """Bandwidth of a double binary tree over that of a ring. Published: NCCL's tuning model."""

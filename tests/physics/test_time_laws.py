@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from charllm.catalog.resolve import resolve_run
 from charllm.cost.calibration import CALIBRATION
 from charllm.errors import SpecError
-from charllm.network.collectives import price_collective
+from charllm.network.collectives import collective_seconds
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.timeline.step_time import StepTime, time_step
+from charllm.workload.op import Op
 from charllm.workload.step import Step, build_step
 from charllm.workload.sync import count_buckets, step_sync
 from tests.random_specs.strategies import sensible_requests
@@ -189,13 +190,13 @@ def test_overlap_is_never_slower_than_none(request: dict[str, Any], axis: str) -
 
 
 def bucket_s(step: Step, stage: int) -> float:
-    """Latencies that cutting a stage's exchange into buckets adds."""
-    return sum(
-        (count_buckets(step, op) - 1)
-        * price_collective(op._replace(message_bytes=0.0, sent_bytes=0.0), step.run, CALIBRATION)
-        for op in step_sync(step, stage)
-        if op.group != "pp"
-    )
+    """Time that cutting a stage's exchange into buckets adds."""
+    return sum(_cut_s(step, op, count_buckets(step, op)) for op in step_sync(step, stage) if op.group != "pp")
+
+
+def _cut_s(step: Step, op: Op, parts: int) -> float:
+    part = op._replace(message_bytes=op.message_bytes / parts, sent_bytes=op.sent_bytes / parts)
+    return parts * collective_seconds(part, step.run) - collective_seconds(op, step.run)
 
 
 @EXAMPLES

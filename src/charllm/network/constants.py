@@ -1,10 +1,11 @@
 """Constants of collectives and expert exchanges: what each means, where it comes from, and how it was found.
 
-Three kinds of origin are told apart, because only the last two count as free constants:
+Origins are told apart, because only the last two count as free constants:
 - measured: derived from public tables of measurements (nccl-tests on A100, H100, H200, B200, B300, GB200, GB300, 2 to 8
   ranks, 512 B to 512 MiB; ml-engineering's all-reduce benchmarks up to 16 GiB; DeepEP's tables of six GPUs);
 - published: stated by the authors of the software, or computed from one figure they print;
-- fitted: chosen so that predicted step times agree with published ones. None at present.
+- chosen or assumed: a round value inside a published range, or NCCL's usual behaviour (nic_hop_s, blocks);
+- fitted to step times: none.
 """
 
 from dataclasses import dataclass
@@ -55,19 +56,18 @@ class NetworkConstants:
     8 GPUs, 8 GiB (ml-engineering): 0.68 to 0.69 each time; H100 and H200 at 512 MiB (NCCL tables)."""
     switch_bytes_per_s: float = 545e9
     """Most that it sustains on any link. Measured: B200, 6 to 8 GPUs, 8 GiB (ml-engineering): 540 GB/s each time."""
-    nic_fraction: float = 0.955
-    """Share of a node's NICs that a ring sustains with very large messages. Measured: 382 of 400 GB/s, all-reduce on
-    4 nodes of B200 (ml-engineering)."""
+    nic_fraction: float = 0.91
+    """Share of its NICs that a collective, a send or an expert exchange sustains with large messages. Measured: 0.95 by
+    an all-reduce on 4 nodes of B200 (ml-engineering). Published: 0.87 and 0.89 by DeepEP on 4 and 8 nodes of H800
+    (README, less what stays in the node), 0.86 by HybridEP and 0.85 to 0.90 by NCCL's all-to-all on H100."""
     nic_hop_s: float = 8e-6
-    """Of a step between nodes. Published: NCCL's tuning model has 2.7, 4 and 14 us for its three protocols."""
+    """Of a step between nodes. Chosen: NCCL's tuning model has 2.7, 4 and 14 us for three protocols; from 4 to 20 us
+    the median error on 384 published dense runs over several nodes changes by 0.1 points."""
     tree_fraction: float = 0.92
     """Bandwidth of a double binary tree over that of a ring. Published: NCCL's tuning model."""
     exchange_s: float = 50e-6
     """Of a dispatch or combine by DeepEP or HybridEP beyond its bytes: counts, barriers. Measured: DeepEP's tables,
     57 to 90 us on 2 and 4 nodes with one token; 45 to 85 us inside a node by extrapolation to none."""
-    exchange_nic_fraction: float = 0.88
-    """Share of a NIC that DeepEP and HybridEP sustain. Published: DeepEP's README, 58 and 51 GB/s on 4 and 8 nodes of
-    H800 with NICs of 50 GB/s, of which 3/4 and 7/8 leave the node; HybridEP's H100 figures agree."""
     collective_blocks: int = 24
     """Multiprocessors of an NCCL collective. Assumed: NCCL's usual number of channels inside a node of Hopper."""
     send_blocks: int = 4

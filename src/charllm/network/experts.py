@@ -62,7 +62,7 @@ def exchange_seconds(op: Op, run: RunSpec, path: ExchangePath, constants: Networ
         return _alltoall_seconds(sent, path, constants)
     link_s = sent.inside / (dispatcher.link_fraction * path.link_bytes_per_s)
     blocks_s = sent.handled / (dispatcher.blocks * dispatcher.block_bytes_per_s)
-    nic_s = sent.across / (constants.exchange_nic_fraction * path.nic_bytes_per_s)
+    nic_s = sent.across / (constants.nic_fraction * path.nic_bytes_per_s)
     return constants.exchange_s + max(link_s, blocks_s, nic_s)
 
 

@@ -64,7 +64,7 @@ def read_row(row: Row) -> Table:
     experts = int(model_value(model, "experts", 0) or 0)
     hybrid = bool(model_value(model, "pattern"))
     recipe = find_recipe(release, gpu, _precision(row), hybrid=hybrid) if experts else {}
-    framework = read_framework(row, release, recipe, sparse=bool(experts))
+    framework = read_framework(row, release, gpu, recipe, sparse=bool(experts))
     training = _training(row, release, model, recipe)
     overlap = read_overlap(row, framework, recipe)
     if overlap.get("ep"):

@@ -91,6 +91,11 @@ def test_an_interconnect_of_numbers_is_the_clusters_fabric() -> None:
     assert (fabric.nics_per_node, fabric.nic_bandwidth_bytes_per_s) == (4, 200 * GIGA / 8)
 
 
+def test_a_gpu_that_the_catalog_lacks_is_a_change_to_one_it_has() -> None:
+    gpu = run(gpu="NVIDIA H20 96GB").cluster.gpu
+    assert (gpu.name, gpu.multiprocessors, gpu.peak_bf16_flop_per_s) == ("h20", 78, 148e12)
+
+
 def test_a_rack_is_as_large_as_it_says() -> None:
     rack = {"gpu": "GB200", "gpus_per_node": "4"}
     assert run(**rack, interconnect="NVL72").cluster.domain_nodes == 16

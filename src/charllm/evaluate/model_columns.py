@@ -13,7 +13,7 @@ from math import log
 from typing import Any
 
 from charllm.catalog.tables import aliases, entries, find_name
-from charllm.evaluate.spellings import Row, find_pattern, needed, read_whole, unresolved
+from charllm.evaluate.spellings import Row, find_pattern, needed, read_real, read_whole, unresolved
 from charllm.spec.request import Table
 from charllm.units import GIGA
 
@@ -133,13 +133,13 @@ def _layers(row: Row, base: Mapping[str, Any]) -> int:
     if not prints_dimensions(row):
         return said or int(base["layers"])
     printed, hidden, ffn = (read_whole(row, column) for column in ("layers", "hidden", "ffn"))
-    size = row.get("params_b", "").strip()
+    size = read_real(row, "params_b")
     if printed or said:
         return printed or said or 0
     if not (hidden and size and ffn == 4 * hidden) or read_whole(row, "experts"):
         return needed(row, "layers")
     pp = read_whole(row, "pp") or 1
-    counted = (float(size) * GIGA - (read_whole(row, "vocab") or 0) * hidden) / (12 * hidden**2)
+    counted = (size * GIGA - (read_whole(row, "vocab") or 0) * hidden) / (12 * hidden**2)
     return max(pp, pp * round(counted / pp))
 
 

@@ -124,6 +124,12 @@ def test_a_source_may_add_up_profiled_layers() -> None:
     assert not run(source="NVIDIA").framework.composed
 
 
+def test_a_column_that_the_table_filled_in_for_a_source_is_blank() -> None:
+    small = {"model": "GPT", "hidden": "2048", "heads": "16", "kv_heads": "16", "layers": "20", "vocab": "51200"}
+    assert run(**small).model.vocab == 51200
+    assert run(**small, source="VIA-Research/vTrain").model.vocab == 50257
+
+
 def test_experts_are_spread_over_all_ranks_where_only_their_dispatcher_is_named() -> None:
     sparse = {
         "model": "Qwen3_30B_a3B", "layers": "48", "hidden": "2048", "ffn": "768", "heads": "32", "kv_heads": "4",

@@ -109,7 +109,9 @@ def prints_dimensions(row: Row) -> bool:
 def _over_catalog(row: Row, name: str) -> Table:
     """Lay the row's dimensions over the catalog's model; a sparse row's ffn is one expert's width."""
     base = entries("models")[name].values
-    changes: Table = {column: value for column in DIMENSIONS if (value := read_whole(row, column))}
+    filled_in = find_pattern("filled_in", row.get("source", "")) or ()
+    stated = (column for column in DIMENSIONS if column not in filled_in)
+    changes: Table = {column: value for column in stated if (value := read_whole(row, column))}
     changes["layers"] = _layers(row, base)
     if (ffn := read_whole(row, "ffn")) is not None:
         changes["expert_ffn" if base.get("experts") else "ffn"] = ffn

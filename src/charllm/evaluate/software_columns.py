@@ -24,6 +24,10 @@ OVERLAPS_AXIS = r"overlap|async-?tp|dualpipe|\btp comm\b|p2p"
 DENIED = r"\bno\b|\bnot?t?\b(?! stated)|\bwithout\b|\boff\b|\bdisabled\b|\bexposed\b|=\s*(0|false|no|off)\b|\bnone\b"
 
 
+EARLY_LIBRARY_FRACTION = 0.85
+"""Fitted: rate of GEMMs in libraries that are early for their GPU."""
+
+
 def read_release(row: Row) -> str:
     """Return the profile or release that the framework column names; `megatron` where no word is known."""
     text = row.get("framework", "").strip()
@@ -59,6 +63,8 @@ def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], 
     """Return the framework of a row: its release, what the recipe sets, and what the row says of its execution."""
     table = release_table(release)
     asked, chosen = spell(f"{release} {gpu}"), spellings()["dispatchers"].items()
+    if any(fnmatchcase(asked, spell(pattern)) for pattern in spellings()["early_libraries"]["patterns"]):
+        table["library_fraction"] = EARLY_LIBRARY_FRACTION
     table.update(next(({"dispatcher": name} for pattern, name in chosen if fnmatchcase(asked, spell(pattern))), {}))
     if is_composed(row):
         return {**table, "composed": True}

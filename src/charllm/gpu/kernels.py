@@ -187,8 +187,8 @@ def _rate_multiple(gpu: Gpu, shape: KernelShape) -> float:
     if shape.precision == "mxfp8":
         rate *= BLOCK_SCALED_FRACTION
     if shape.kind != "gemm":
-        return rate * kernels.grouped_fraction
-    return rate * _aligned_fraction(shape)
+        return shape.rate * rate * kernels.grouped_fraction
+    return shape.rate * rate * _aligned_fraction(shape)
 
 
 def _aligned_fraction(shape: KernelShape) -> float:
@@ -373,7 +373,7 @@ def _attention_slowness(gpu: Gpu, shape: KernelShape) -> float:
     backward = shape.kind == "attention_backward"
     rate = kernels.flash2_backward_fraction if backward else kernels.flash2_fraction
     if shape.variant == "flash1":
-        rate *= FLASH1_FRACTIONS[backward]
+        rate *= kernels.flash1_fraction * FLASH1_FRACTIONS[backward]
     return 1 / rate
 
 

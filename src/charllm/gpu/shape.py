@@ -39,6 +39,8 @@ class KernelShape(NamedTuple):
     variant: str = "best"
     """Attention: the GPU's best kernel, FlashAttention-2 (flash2), or its first form in Triton (flash1). GEMM:
     accumulated, into what is there in fp32."""
+    rate: float = 1.0
+    """GEMM: rate of the library over the GPU's best."""
 
     @property
     def label(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from charllm.errors import SpecError
+from charllm.gpu.shape import KernelShape
 from charllm.layout.grid import Grid
 from charllm.simulate.predict import Simulation, predict
 from charllm.simulate.recorded import END
@@ -66,14 +67,14 @@ def rank_timeline(found: Simulation, rank: int) -> PlayTimeline:
 
 def kernel_items(run: RunSpec, op: Op) -> list[Item]:
     """Return the kernels that an op launches."""
-    return [
-        Item("kernel", op.name, shape=_plain(one.shape)) for one in launched(op, run) for _ in range(one.times)
-    ]
+    return [Item("kernel", op.name, shape=_plain(one.shape)) for one in launched(op, run) for _ in range(one.times)]
 
 
 def _plain(shape: tuple[Any, ...]) -> tuple[Any, ...]:
     """Leave out what is usual at the end of a shape."""
-    return tuple(shape) if shape[4:] != ("best",) or shape[3] != "random" else tuple(shape[:3])
+    defaults = KernelShape("", ())
+    kept = max(place + 1 for place, value in enumerate(shape) if place < 3 or value != defaults[place])
+    return tuple(shape[:kept])
 
 
 def _passes(found: Simulation, timed: StepTime, stage: int, rank: int, hidden: list[Segment]) -> list[Segment]:

@@ -126,6 +126,7 @@ class Framework:
     kernel_bytes: float = number("Memory of kernels loaded at start, beside the driver's context.", 0, 1e11, 0.0)
     bucket_bytes: float = number("Size of a gradient bucket.", 0, 1e11)
     launch_s: float = number("Host time to launch one kernel.", 0, 1e-2, 10e-6)
+    library_fraction: float = number("Rate of its libraries' GEMMs over the GPU's best.", 0.3, 1, 1.0)
     undescribed_fraction: float = number(
         "Memory traffic of small kernels that are not described, over that of those that are.", 0, 10, 0.0
     )

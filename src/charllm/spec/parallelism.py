@@ -7,7 +7,9 @@ from charllm.spec.fields import check_fields, choice, count, counts, flag, text,
 
 AXES = ("tp", "cp", "ep", "dp", "pp")
 OVERLAPS = ("tp", "dp", "pp", "ep", "cp")
-SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble")
+SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble", "dualpipe")
+SPLIT_SCHEDULES = ("zero-bubble", "dualpipe")
+"""Schedules that put weight gradients off."""
 CP_KINDS = ("ring", "all-to-all")
 MAX_DEGREE = 1_048_576
 

@@ -71,7 +71,8 @@ class Costs(NamedTuple):
         found = self.collectives.get(id(op))
         if found is None:
             # The op is kept, so that its identity stays its own.
-            found = (op, self.timeline.exposed_factor * collective_seconds(op, self.run, self.network))
+            factor = self.timeline.exchange_factor if op.group == "ep" else self.timeline.exposed_factor
+            found = (op, factor * collective_seconds(op, self.run, self.network))
             self.collectives[id(op)] = found
         return found[1]
 

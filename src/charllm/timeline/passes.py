@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from charllm.spec.parallelism import SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Costs
 from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only, kernel
@@ -91,9 +92,9 @@ class _Pricer:
 
     def __init__(self, step: Step, costs: Costs) -> None:
         self.step, self.costs, self.price = step, costs, costs.price
-        self.overlap = frozenset(step.run.parallelism.overlap)
+        self.overlap = hidden_axes(step.run)
         self.launch_s = launch_seconds(step.run)
-        self.split = step.run.parallelism.schedule == "zero-bubble"
+        self.split = step.run.parallelism.schedule in SPLIT_SCHEDULES
         self.known: dict[tuple[int, int, str], Pass] = {}
 
     def chunk(self, chunk: Chunk) -> ChunkPasses:
@@ -186,7 +187,8 @@ class _Pricer:
             axis = AXIS_OF_GROUP[op.group]
             exposed = self._exposed(ops, place, axis, seconds, backward=backward)
             hidden = seconds - exposed
-            timed.append(Timed(op, f"{axis}_exposed", exposed + hidden * self.costs.timeline.contention_fraction, hidden))
+            slowed = exposed + hidden * self.costs.timeline.contention_fraction
+            timed.append(Timed(op, f"{axis}_exposed", slowed, hidden))
         return timed
 
     def _exposed(self, ops: list[Op], place: int, axis: str, seconds: float, *, backward: bool) -> float:
@@ -260,6 +262,12 @@ def _uncast(ops: list[Op], place: int) -> tuple[Op | None, Op | None]:
     """Return the two ops that follow an exchange; casting what it moves is part of it, and covers nothing."""
     ahead = (op for op in ops[place + 1 : place + 4] if op.kind != "cast")
     return next(ahead, None), next(ahead, None)
+
+
+def hidden_axes(run: RunSpec) -> frozenset[str]:
+    """Return the axes whose communication hides under compute; DualPipe always hides expert exchanges and sends."""
+    asked = frozenset(run.parallelism.overlap)
+    return asked | {"ep", "pp"} if run.parallelism.schedule == "dualpipe" else asked
 
 
 def launch_seconds(run: RunSpec) -> float:

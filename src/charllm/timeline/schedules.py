@@ -57,11 +57,21 @@ def zero_bubble(pp: int, stage: int, _vpp: int, microbatches: int) -> Order:
     return order + [(WEIGHT, 0, mb) for mb in range(weighed, microbatches)]
 
 
+def dualpipe(pp: int, stage: int, vpp: int, microbatches: int) -> Order:
+    """Forward of one microbatch beside backward of another, weight gradients put off (DeepSeek-V3 report, 3.2.1).
+
+    Their exchanges between expert ranks hide under each other's compute (timeline/passes.py).
+    Ignores: microbatches that enter at both ends of the pipeline, which halve what is left of the bubble.
+    """
+    return zero_bubble(pp, stage, vpp, microbatches)
+
+
 SCHEDULES: dict[str, Callable[[int, int, int, int], Order]] = {
     "gpipe": gpipe,
     "1f1b": one_f_one_b,
     "interleaved": interleaved,
     "zero-bubble": zero_bubble,
+    "dualpipe": dualpipe,
 }
 """Name: the order of one stage, given pp, the stage, vpp and the microbatches."""
 

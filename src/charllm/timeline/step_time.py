@@ -7,12 +7,12 @@ import numpy as np
 from charllm.layout.hops import stage_hops
 from charllm.network.collectives import collective_seconds, send_seconds
 from charllm.network.constants import NetworkConstants
-from charllm.spec.parallelism import OVERLAPS
+from charllm.spec.parallelism import OVERLAPS, SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Costs, cost_step, read_step
 from charllm.timeline.engine import Events, Floats, Flows, play
 from charllm.timeline.nic_sharing import held_up, hops_beside_gradients, nic_seconds
-from charllm.timeline.passes import ChunkPasses, chunk_passes, launch_seconds
+from charllm.timeline.passes import ChunkPasses, chunk_passes, hidden_axes, launch_seconds
 from charllm.timeline.schedules import BACKWARD, WEIGHT, order_arrays
 from charllm.workload.op import Op
 from charllm.workload.step import Step
@@ -77,7 +77,7 @@ def time_step(step: Step, costs: Costs) -> StepTime:
         np.ascontiguousarray(races),
         hop_seconds(step, costs.network),
         _flows(run, endings),
-        blocking="pp" not in degrees.overlap,
+        blocking="pp" not in hidden_axes(run),
         chunks=len(passes),
         microbatches=run.microbatches,
     )
@@ -107,7 +107,7 @@ def _flows(run: RunSpec, endings: list[_Ending]) -> Flows | None:
 
 def _leaves_early(run: RunSpec) -> bool:
     """Tell whether gradients leave under backward passes; where weights come last, only after them."""
-    return "dp" in run.parallelism.overlap and run.parallelism.schedule != "zero-bubble"
+    return "dp" in run.parallelism.overlap and run.parallelism.schedule not in SPLIT_SCHEDULES
 
 
 def finish_step(step: Step, timed: StepTime, free_s: Floats) -> StepTime:
@@ -190,9 +190,7 @@ class _StageEnd(NamedTuple):
     update_s: float
 
 
-def _finish(
-    step: Step, passes: list[ChunkPasses], events: Events, endings: list[_Ending], costs: Costs
-) -> StepTime:
+def _finish(step: Step, passes: list[ChunkPasses], events: Events, endings: list[_Ending], costs: Costs) -> StepTime:
     """Add gradient exchange, update and weight exchange; charge every second of every stage to a label."""
     run = step.run
     degrees = run.parallelism
@@ -230,7 +228,7 @@ def _end_stage(
     hidden["dp"] = hidden.get("dp", 0.0) + under_compute_s
     # The last send had as many seconds of the NICs; one that blocks is over before the stage is free.
     late_s = float(events.late_s[stage, -1])
-    gradients_s = gradients_s + late_s if "pp" in step.run.parallelism.overlap else max(0.0, gradients_s - late_s)
+    gradients_s = gradients_s + late_s if "pp" in hidden_axes(step.run) else max(0.0, gradients_s - late_s)
     gradients_s += costs.timeline.contention_fraction * under_compute_s
     labels["dp_exposed"] += gradients_s + weights_s
     labels["optimizer"] += ending.optimizer_s

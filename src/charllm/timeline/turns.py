@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from charllm.network.constants import NetworkConstants
 from charllm.timeline.engine import Floats
+from charllm.timeline.passes import hidden_axes
 from charllm.timeline.schedules import BACKWARD, FORWARD, needed_pass, order_arrays
 from charllm.timeline.step_time import hop_seconds
 from charllm.workload.step import Step
@@ -42,7 +43,7 @@ def turn_hops(step: Step, turns: Turns, late_s: Floats, network: NetworkConstant
             late[turns.stage == stage] = own_s
         moved_s = moved_s + np.where(turns.hop_in == NOWHERE, 0.0, late[turns.source])
         sent_s = sent_s + late
-    return moved_s, sent_s * ("pp" not in step.run.parallelism.overlap)
+    return moved_s, sent_s * ("pp" not in hidden_axes(step.run))
 
 
 @lru_cache(maxsize=256)
@@ -81,5 +82,3 @@ def _next(kind: int, chunk: int, chunks: int) -> int:
 def _hop(chunk: int, other: int, pp: int) -> int:
     """Return the hop between neighbouring chunks: the stage of the earlier one."""
     return NOWHERE if chunk == other or pp == 1 else min(chunk, other) % pp
-
-

@@ -5,6 +5,7 @@ least is counted from the sources named beside it, or read from a profile of the
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from charllm.gpu.memory_bound import STREAMS
@@ -19,8 +20,8 @@ profile of eager PyTorch on an H200."""
 EXPERT_CALLS = 0.6
 """Published: Transformer Engine's grouped linear layer launches a GEMM for each expert, at 5 to 6 us each."""
 ROUTER_KERNELS, MAP_KERNELS = (12, 30), (10, 20)
-"""Counted: small kernels of a router (scores, top-k, probabilities, balancing loss) and of the maps and counts of tokens
-by expert, forward and backward: 45 in eager PyTorch on an H200, alike in Megatron-Core's token dispatchers."""
+"""Counted: small kernels of a router (scores, top-k, probabilities, balancing loss) and of maps and counts of tokens by
+expert, forward and backward: 45 in eager PyTorch on an H200, alike in Megatron-Core's token dispatchers."""
 CAST_KERNELS = 3
 """Published: kernels that quantise one expert's operand: the cast and two layouts of scales."""
 ELEMENT_BYTES = 2.0
@@ -57,15 +58,16 @@ def _rows(kind: str, op: Op) -> Launched:
 def _gemm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     batch, m, n, k = (max(1, size) for size in op.shape)
     variant = "accumulated" if op.direction == "wgrad" and run.framework.fused_gradients else "best"
+    shaped = partial(KernelShape, precision=op.precision, variant=variant, rate=run.framework.library_fraction)
     if op.kind == "grouped_gemm":
         kind = "grouped_wgrad" if op.direction == "wgrad" else "grouped_gemm"
         calls = max(2.0, EXPERT_CALLS * batch)
-        product = Launched(KernelShape(kind, (batch, m, n, k), op.precision, variant=variant), calls=calls)
+        product = Launched(shaped(kind, (batch, m, n, k)), calls=calls)
     elif op.expert:
         # A loop over experts is as many launches as experts.
-        product = Launched(KernelShape("gemm", (1, m, n, k), op.precision, variant=variant), batch, GEMM_CALLS)
+        product = Launched(shaped("gemm", (1, m, n, k)), batch, GEMM_CALLS)
     else:
-        product = Launched(KernelShape("gemm", (batch, m, n, k), op.precision, variant=variant), calls=GEMM_CALLS)
+        product = Launched(shaped("gemm", (batch, m, n, k)), calls=GEMM_CALLS)
     return (product, *_accumulated(op, run)) if op.direction == "wgrad" else (product,)
 
 

@@ -104,6 +104,7 @@ def _interleaved(run: RunSpec, stage: int) -> tuple[int, ...]:
 FLIGHTS: dict[str, Callable[[RunSpec, int], tuple[int, ...]]] = {
     "1f1b": _one_f_one_b,
     "zero-bubble": _zero_bubble,
+    "dualpipe": _zero_bubble,
     "gpipe": _gpipe,
     "interleaved": _interleaved,
 }

@@ -122,6 +122,18 @@ def test_products_of_any_number_of_rows_run_in_every_format(kind: str, precision
     assert all(bool(one.float().isfinite().all()) for one in tensors(out))
 
 
+@pytest.mark.parametrize(("kind", "dims"), [("grouped_gemm", (4, 513, 99, 27)), ("grouped_wgrad", (4, 99, 27, 513))])
+def test_grouped_products_have_the_strides_that_a_gpu_asks_for(kind: str, dims: tuple[int, ...]) -> None:
+    # On the meta device torch checks what it checks on a GPU.
+    with pytest.raises(RuntimeError, match="multiple of 16 bytes"):
+        tokens, weights = (torch.empty(4, 8, 27, dtype=torch.bfloat16, device="meta") for _ in range(2))
+        ends = torch.empty(4, dtype=torch.int32, device="meta")
+        torch._grouped_mm(tokens.view(32, 27), weights.transpose(1, 2), offs=ends)
+    padded = (520, 104) if kind == "grouped_gemm" else (104, 32)
+    out = make_kernel(KernelShape(kind, dims), "meta")()
+    assert tuple(out.shape) == ((4 * padded[0], padded[1]) if kind == "grouped_gemm" else (4, *padded))
+
+
 @pytest.mark.parametrize("variant", ["best", "flash2", "flash1"])
 def test_attention_runs_in_every_form(variant: str) -> None:
     assert make_kernel(KernelShape("attention", ATTENTION, variant=variant), "cpu")().shape == (2, 4, 16, 8)

@@ -133,7 +133,7 @@ def _first_working(*launches: Launch) -> Launch:
             launch()
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as error:
+        except (RuntimeError, TypeError) as error:
             warnings.warn(f"a slower kernel is launched instead: {str(error).splitlines()[0]}", stacklevel=2)
             continue
         return launch

@@ -1,7 +1,6 @@
 """Which ops the bench runs: enough of every kind, in ten minutes."""
 
-from charllm.gpu.memory_bound import STREAMS
-from charllm.gpu.shape import check_shape
+from charllm.gpu.shape import BYTES_PER_ELEMENT, check_shape
 from charllm.measure.bench.run import MODES
 from charllm.measure.bench.suite import CAPPED_S, full_suite, short_suite
 from charllm.units import MILLI

@@ -40,7 +40,9 @@ class Operands:
         self._pools: dict[tuple[object, ...], torch.Tensor] = {}
         self._cursors: dict[tuple[object, ...], int] = {}
 
-    def read(self, shape: KernelShape, *size: int, weight: bool = False, dtype: torch.dtype | None = None) -> torch.Tensor:
+    def read(
+        self, shape: KernelShape, *size: int, weight: bool = False, dtype: torch.dtype | None = None
+    ) -> torch.Tensor:
         """Return values to read, drawn as the shape says."""
         dtype = dtype or DTYPES[shape.precision]
         return self._region(("read", dtype, shape.values, weight and shape.values == "trained"), dtype, size)

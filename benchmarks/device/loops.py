@@ -182,9 +182,9 @@ class Decoder(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.loop = loop
         self.layers = nn.ModuleList(Layer(loop) for _ in range(loop.layers))
+        self.norm = nn.RMSNorm(loop.hidden, eps=1e-5)
         if loop.vocab:
             self.embedding = nn.Embedding(loop.vocab, loop.hidden)
-            self.norm = nn.RMSNorm(loop.hidden, eps=1e-5)
             self.head = linear(loop.hidden, loop.vocab)
         for parameter in self.parameters():
             if parameter.dim() > 1:
@@ -194,9 +194,10 @@ class Decoder(nn.Module):  # type: ignore[misc]
         x = self.embedding(inputs) if self.loop.vocab else inputs
         for layer in self.layers:
             x = checkpoint(layer, x, use_reentrant=False) if self.loop.recompute else layer(x)
+        x = self.norm(x)
         if not self.loop.vocab:
             return x.square().mean()
-        return functional.cross_entropy(self.head(self.norm(x)).float().flatten(0, 1), targets.flatten())
+        return functional.cross_entropy(self.head(x).float().flatten(0, 1), targets.flatten())
 
 
 class Job:

@@ -6,7 +6,6 @@ Needs Python, torch, numpy and pynvml. Each run leaves its window and its marks;
 """
 
 import argparse
-import gc
 import json
 import time
 from collections.abc import Callable
@@ -14,10 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from benchmarks.device.rank_cases import LATER_RANKS, RANK_S, RANKS
 from benchmarks.device.training_cases import GPT, TRAINING, configured
+from benchmarks.device.windows import timed
 from charllm import mark
 from charllm.catalog.resolve import resolve_run
 from charllm.measure.emulation.player import Player
@@ -74,33 +72,6 @@ def _time_steps(steps: Any, seconds_s: float = 4.0) -> list[float]:
 def _new(folder: Path) -> Path:
     folder.mkdir(parents=True)
     return folder
-
-
-def timed(out: Path, take: str, name: str, request: dict[str, Any], play: Callable[[], Any]) -> None:
-    """Run one configuration and append its window to the record."""
-    start_s = time.monotonic()
-    error, told = "", None
-    try:
-        told = play()
-    except (RuntimeError, torch.cuda.OutOfMemoryError) as failure:
-        error = str(failure).splitlines()[0]
-    torch.cuda.synchronize()
-    end_s = time.monotonic()
-    window = {
-        "name": name,
-        "take": take,
-        "start_s": start_s,
-        "end_s": end_s,
-        "request": request,
-        "error": error,
-    }
-    if isinstance(told, list) and told:
-        window["loss_first"], window["loss_last"] = told[0], told[-1]
-    with (out / "windows.jsonl").open("a") as file:
-        file.write(json.dumps(window) + "\n")
-    print(name, round(end_s - start_s, 1), error, window.get("loss_first"), window.get("loss_last"), flush=True)
-    gc.collect()
-    torch.cuda.empty_cache()
 
 
 PARTS: dict[str, Callable[[Path, str], None]] = {

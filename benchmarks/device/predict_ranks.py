@@ -1,8 +1,10 @@
 """Predict what an H200 will read while it plays the ranks of campaign.py, before it does.
 
-    python benchmarks/device/predict_ranks.py -o benchmarks/device/h200/ranks_predicted.csv [--timelines DIR]
+    python -m benchmarks.device.predict_ranks -o benchmarks/device/h200/ranks_predicted.csv [--timelines DIR]
+    python -m benchmarks.device.predict_ranks --part sparse-ranks -o FILE.csv --timelines DIR
 
-Each rank is the simulator's own timeline; with --timelines they are written for the machine that plays them.
+Each rank is the simulator's own timeline; with --timelines they are written for the machine that plays them
+(play_ranks.py), which need not simulate.
 """
 
 import argparse
@@ -10,7 +12,7 @@ import csv
 import json
 from pathlib import Path
 
-from benchmarks.device.rank_cases import PARTS, RANK_S
+from benchmarks.device.rank_cases import PARTS
 from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.simulate.emulated import predict_played
 from charllm.simulate.rank_timeline import generate_timeline
@@ -26,12 +28,16 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path)
     parser.add_argument("--timelines", type=Path)
     parser.add_argument("--part", choices=list(PARTS), default="ranks")
+    parser.add_argument("--only", default="", help="ranks whose names contain one of these, apart by |")
     arguments = parser.parse_args()
     alone = resolve_cluster("h200x1")
     rows = []
-    for name, (request, rank) in PARTS[arguments.part].items():
+    ranks, seconds_s = PARTS[arguments.part]
+    for name, (request, rank) in ranks.items():
+        if not any(text in name for text in arguments.only.split("|")):
+            continue
         timeline = generate_timeline(resolve_run(request), rank)
-        seen = predict_played(timeline, alone, RANK_S)
+        seen = predict_played(timeline, alone, seconds_s)
         kernels = sum(segment.repeat * sum(item.kind == "kernel" for item in segment.items)
                       for segment in timeline.segments)  # fmt: skip
         cells = (seen.busy_s, seen.power_mean_w, seen.power_peak_shown_w, seen.clock_mean_hz / MEGA,

@@ -46,4 +46,40 @@ LATER_RANKS: dict[str, tuple[dict[str, Any], int]] = {
     "mixtral-8x7b-tp2-pp4-ep4-mbs1": (paper_rank("mixtral-8x7b", 1, gbs=64, tp=2, pp=4, ep=4), 2),
 }
 """Played after two constants of loop/emulated.py were set on those above."""
-PARTS = {"ranks": RANKS, "later-ranks": LATER_RANKS}
+
+
+def sparse_rank(
+    model: str, gpus: int, mbs: int, gbs: int, dispatcher: str = "alltoall", **parallelism: Any
+) -> dict[str, Any]:
+    """Return a run of a sparse model on H200 nodes of eight."""
+    training = {"seq_length": 4096, "global_batch_size": gbs, "micro_batch_size": mbs}
+    cluster = {"base": "h200-superpod", "nodes": gpus // 8}
+    framework = {"base": "megatron", "dispatcher": dispatcher}
+    return {"cluster": cluster, "framework": framework, "model": model, "parallelism": parallelism,
+            "training": training}  # fmt: skip
+
+
+SPARSE_RANKS: dict[str, tuple[dict[str, Any], int]] = {
+    "mixtral-8x7b-ep8": (sparse_rank("mixtral-8x7b", 64, 1, 256, ep=8), 0),
+    "mixtral-8x7b-tp2-ep4-mbs2": (sparse_rank("mixtral-8x7b", 32, 2, 128, tp=2, ep=4), 1),
+    "mixtral-8x22b-pp4-ep8": (sparse_rank("mixtral-8x22b", 64, 1, 128, pp=4, ep=8), 16),
+    "grok-1-tp4-pp4-ep8": (sparse_rank("grok-1", 128, 1, 128, tp=4, pp=4, ep=8), 32),
+    "qwen3-30b-ep8": (sparse_rank("qwen3-30b-a3b", 32, 1, 256, ep=8), 0),
+    "qwen3-235b-pp4-ep32": (
+        sparse_rank("qwen3-235b-a22b", 128, 1, 256, "deepep", pp=4, ep=32, layers_per_stage=[24, 24, 23, 23]),
+        32,
+    ),
+    "deepseek-v3-pp8-ep64": (
+        sparse_rank("deepseek-v3", 512, 1, 512, "deepep", pp=8, ep=64, layers_per_stage=[8, 8, 8, 8, 8, 7, 7, 7]),
+        128,
+    ),
+    "deepseek-v2-lite-ep4": (sparse_rank("deepseek-v2-lite", 8, 2, 128, ep=4), 0),
+    **{
+        name: (RANKS | LATER_RANKS)[name]
+        for name in ("gpt3-tp4-pp8-mbs1", "gpt3-tp4-pp8-mbs4-full", "llama3-70b-tp2-pp8-mbs1", "llama3-8b-dp32-mbs1")
+    },
+}
+"""Eight ranks of sparse models, and four of dense ones that were played before."""
+SPARSE_S = 11.0
+PARTS = {"ranks": (RANKS, RANK_S), "later-ranks": (LATER_RANKS, RANK_S), "sparse-ranks": (SPARSE_RANKS, SPARSE_S)}
+"""Name: ranks, and how long each is played."""

@@ -43,7 +43,8 @@ def request(name: str, loop: Loop) -> dict[str, Any]:
     }
     if loop.experts:
         training["grouped_gemm"] = loop.grouped
-    return {"cluster": "h200x1", "framework": "pytorch-eager", "model": model, "training": training}
+    framework = {"base": "pytorch-eager", "packed_projections": False}
+    return {"cluster": "h200x1", "framework": framework, "model": model, "training": training}
 
 
 def main() -> None:

@@ -193,8 +193,9 @@ def _rate_multiple(gpu: Gpu, shape: KernelShape) -> float:
 
 def _aligned_fraction(shape: KernelShape) -> float:
     """Return the rate over that of operands whose rows are multiples of 16 bytes."""
-    batch, _m, n, k = shape.dims
-    if not (n % ALIGNED or k % ALIGNED):
+    batch, m, n, k = shape.dims
+    # Rows in memory are features: of the output and the depth, or of both sides of a weight gradient.
+    if not (n % ALIGNED or (m if shape.variant in ("wgrad", "accumulated") else k) % ALIGNED):
         return 1.0
     return MISALIGNED_BATCH_FRACTION if batch > 1 else MISALIGNED_FRACTION
 

@@ -38,7 +38,7 @@ class KernelShape(NamedTuple):
     """random (normal), trained (small weights, activations with outliers), zeros, or unknown."""
     variant: str = "best"
     """Attention: the GPU's best kernel, FlashAttention-2 (flash2), or its first form in Triton (flash1). GEMM:
-    accumulated, into what is there in fp32."""
+    a weight's gradient (wgrad), or one added to what is there in fp32 (accumulated)."""
     rate: float = 1.0
     """GEMM: rate of the library over the GPU's best."""
 

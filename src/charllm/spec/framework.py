@@ -29,6 +29,7 @@ class Framework:
     cross_entropy: str = choice(
         "How the loss treats logits (workload/vocabulary.py).", ("fused", "vocab-parallel", "fp32"), "fused"
     )
+    square_loss: bool = flag("Whether a model without vocabulary ends in the mean square of its output.", False)
     fused_activation: bool = flag("Whether bias, activation and gate are one kernel.", True)
     norm: str = choice(
         "Whether a norm is one kernel or a chain in fp32 whose steps are kept.", ("fused", "chain"), "fused"
@@ -86,6 +87,8 @@ class Framework:
         "random",
     )
     sparse_sync: bool = flag("Whether the host waits in every sparse layer to read how many tokens experts get.", True)
+    packed_projections: bool = flag("Whether q, k and v, and gate and up, are one product each.", True)
+    fused_permute: bool = flag("Whether sorting tokens by expert and back is one kernel each.", True)
     fused_router: bool = flag("Whether a router's scores and top-k are one kernel.", False)
     fused_rope: bool = flag("Whether one kernel rotates queries and keys (rotary embedding).", True)
     fused_latent_rope: bool = flag("Whether one kernel turns queries and keys of latent attention.", False)

@@ -41,6 +41,7 @@ def _grouped_projections(cut: Cut) -> tuple[Module, ...]:
             bias=model.bias != "none",
             input_kept=(norm_output,),
             target="qkv",
+            parts=(width, kv_width, kv_width),
         )
     ]
     heads = cut.tokens * (cut.heads + cut.kv_heads) * model.head_dim

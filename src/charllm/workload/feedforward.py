@@ -22,6 +22,7 @@ def feedforward(
         input_kept=(norm_output,) if input_kept else (),
         recomputed_by=tags,
         target="fc1",
+        parts=(width, width) if model.gated else (),
     )
     fc2 = linear(
         cut,

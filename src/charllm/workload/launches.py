@@ -57,7 +57,9 @@ def _rows(kind: str, op: Op) -> Launched:
 
 def _gemm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     batch, m, n, k = (max(1, size) for size in op.shape)
-    variant = "accumulated" if op.direction == "wgrad" and run.framework.fused_gradients else "best"
+    variant = "best"
+    if op.direction == "wgrad":
+        variant = "accumulated" if run.framework.fused_gradients else "wgrad"
     shaped = partial(KernelShape, precision=op.precision, variant=variant, rate=run.framework.library_fraction)
     if op.kind == "grouped_gemm":
         kind = "grouped_wgrad" if op.direction == "wgrad" else "grouped_gemm"
@@ -199,8 +201,46 @@ def _router(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     return (small, streams, Launched(KernelShape("topk", op.shape)))
 
 
-def _permute(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
-    return (_rows("permute", op),)
+def _permute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    """Sort rows of tokens by expert: one kernel, or gathers whose backward clears, adds up and joins.
+
+    Source: torch.profiler on an H200: index_select for each expert of a loop, or once with copies for a grouped GEMM.
+    """
+    if run.framework.fused_permute:
+        return (_rows("permute", op),)
+    rows, width = op.shape
+    parts = _expert_parts(run)
+    tokens = run.training.micro_batch_size * run.training.seq_length
+    each, whole = (max(1, rows // parts), width), (tokens, width)
+    if op.direction == "forward":
+        extra = () if parts > 1 else (_sized("fill", each), _sized("copy", each), _sized("strided", each))
+        return (_sized("permute", each, parts), *extra)
+    added = (_sized("fill", whole, parts), _sized("index_add", each, parts))
+    return (*added, _sized("add", whole, parts)) if parts > 1 else (_sized("permute", each), *added)
+
+
+def _unpermute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    """Weigh experts' rows and add them up by token: one kernel, or a product and an addition by index."""
+    if run.framework.fused_permute:
+        return (_rows("permute", op),)
+    rows, width = op.shape
+    parts = _expert_parts(run)
+    each = (max(1, rows // parts), width)
+    if op.direction == "forward":
+        return (_sized("strided_add", each, parts), _sized("index_add", each, parts))
+    gathered = (_sized("permute", each, parts), _sized("strided_add", each, parts), _sized("add", each, parts))
+    return gathered if parts > 1 else (*gathered, _sized("fill", each), _sized("index_add", each))
+
+
+def _expert_parts(run: RunSpec) -> int:
+    """Return how many parts experts' tokens are handled in: one by one in a loop, else together."""
+    asked = run.training.grouped_gemm
+    grouped = run.framework.grouped_gemm if asked is None else asked
+    return 1 if grouped else max(1, run.model.experts // run.parallelism.ep)
+
+
+def _sized(kind: str, size: tuple[int, ...], times: int = 1) -> Launched:
+    return Launched(KernelShape(kind, size), times)
 
 
 def _expert_bias(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
@@ -223,6 +263,18 @@ def _loss(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     if run.framework.cross_entropy == "fp32":
         return (_rows("loss" if op.direction == "forward" else "loss_backward", op),)
     return (moving(op.read_bytes + op.written_bytes),)
+
+
+def _square_loss(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    elements = op.shape[0] * op.shape[1]
+    if op.direction == "forward":
+        return (_sized("to_fp32", op.shape), moving(8.0 * elements), moving(4.0 * elements))
+    return (moving(8.0 * elements), Launched(moving(10.0 * elements).shape, 2), _sized("to_16bit", op.shape))
+
+
+def _clip(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    """Take the norm of all gradients and scale them by it."""
+    return (moving(op.read_bytes / 2, "norm_of_tensor"), moving(op.read_bytes / 2 + op.written_bytes, "scale"))
 
 
 def _optimizer(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -253,9 +305,12 @@ LAUNCHES: dict[str, Callable[[Op, RunSpec], tuple[Launched, ...]]] = {
     "cast": _cast,
     "router": _router,
     "permute": _permute,
+    "unpermute": _unpermute,
     "expert bias": _expert_bias,
     "embedding": _embedding,
     "loss": _loss,
+    "square loss": _square_loss,
+    "clip": _clip,
     "optimizer": _optimizer,
     "convolution": _stream,
     "scan": _scan,

@@ -17,29 +17,37 @@ def linear(
     input_kept: tuple[Kept, ...] = (),
     recomputed_by: tuple[str, ...] = (),
     target: str = "",
+    parts: tuple[int, ...] = (),
 ) -> Module:
     """Describe ``y = x W`` for this rank's tokens.
 
     split: "column" cuts outputs over tp (the input is gathered when the sequence is shared), "row" cuts inputs
     (the output is reduced), "none" works on this rank's own tokens. `input_kept` is what its weight gradient
-    needs from forward, when no other module keeps it already. `target` is its name among adapter targets.
+    needs from forward, when no other module keeps it already. `target` is its name among adapter targets. `parts` are
+    the outputs of the products it is made of, where the framework does not pack them into one.
     """
     trained = cut.training.lora_rank == 0
     tokens = cut.shard_tokens if split == "none" else cut.tokens
     k = inputs // cut.tp if split == "row" else inputs
     n = outputs // cut.tp if split == "column" else outputs
     exchange = _exchange(cut, split, inputs if split == "column" else outputs, trained=trained)
-    wgrad = (_gemm(cut, f"{name} wgrad", n, k, tokens, "wgrad", output_bytes=_gradient_bytes(cut)),) if trained else ()
+    widths = [part * n // sum(parts) for part in parts] if parts and not cut.framework.packed_projections else [n]
+    gradient_bytes = _gradient_bytes(cut)
+    wgrad = tuple(
+        _gemm(cut, f"{name} wgrad", wide, k, tokens, "wgrad", output_bytes=gradient_bytes) for wide in widths if trained
+    )
+    joined = (_addition(f"{name} grad add", tokens * k * cut.element_bytes, "backward"),) * (len(widths) - 1)
     forward = (
         *exchange.before_forward,
         *quantise(cut, f"{name} cast", tokens * k),
-        _gemm(cut, name, tokens, n, k),
+        *(_gemm(cut, name, tokens, wide, k) for wide in widths),
         *exchange.after_forward,
     )
     backward = (
         *exchange.before_backward,
         *quantise(cut, f"{name} grad cast", tokens * n, "backward"),
-        _gemm(cut, f"{name} dgrad", tokens, k, n, "dgrad"),
+        *(_gemm(cut, f"{name} dgrad", tokens, k, wide, "dgrad") for wide in widths),
+        *joined,
         *exchange.after_dgrad,
         *wgrad,
     )

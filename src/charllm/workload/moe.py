@@ -94,7 +94,7 @@ def _moved(name: str, cut: Cut, read_bytes: float, written_bytes: float, directi
     """Describe sorting rows of tokens by expert, or back."""
     width = _expert_width(cut)
     rows = max(1, round((read_bytes + written_bytes) / (2 * width * cut.element_bytes)))
-    return elementwise(name, "permute", read_bytes, written_bytes, direction, (rows, width), expert=True)
+    return elementwise(name, name, read_bytes, written_bytes, direction, (rows, width), expert=True)
 
 
 def _copies(cut: Cut) -> float:

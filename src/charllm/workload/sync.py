@@ -191,4 +191,8 @@ def optimizer_ops(step: Step, stage: int) -> tuple[Op, ...]:
         return ()
     states = optimizer_bytes(step)
     read = elements * (gradient_bytes(step) + max(states, stored_bytes(step)))
-    return (elementwise("optimizer", "optimizer", read, elements * (states + stored_bytes(step)), "step"),)
+    update = elementwise("optimizer", "optimizer", read, elements * (states + stored_bytes(step)), "step")
+    if not run.training.clip_gradients:
+        return (update,)
+    gradients = elements * gradient_bytes(step)
+    return (elementwise("clip gradients", "clip", 2 * gradients, gradients, "step"), update)

@@ -7,7 +7,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from charllm.errors import SpecError
-from charllm.gpu.shape import BYTES_PER_ELEMENT, DIMENSIONS, PRECISIONS, KernelShape, check_shape, work
+from charllm.gpu.memory_bound import STREAMS
+from charllm.gpu.shape import DIMENSIONS, PRECISIONS, KernelShape, check_shape, work
 from charllm.measure.kernels.torch_kernels import DTYPES, KERNELS, make_kernel
 from tests.workload.test_flop_against_torch import CPU_FLASH
 
@@ -36,7 +37,7 @@ def test_causal_attention_has_half_of_what_torch_counts_for_the_full_square(kind
 
 
 def test_every_kernel_that_is_no_product_has_its_bytes_and_nothing_else_has() -> None:
-    assert set(BYTES_PER_ELEMENT) == set(KERNELS) - MATRIX_KINDS
+    assert set(STREAMS) == set(KERNELS) - MATRIX_KINDS
     # Attention through autograd is timed as one op by some benches, and played as two.
     assert set(DIMENSIONS) == set(KERNELS) | {"attention_both"}
     assert set(PRECISIONS) == set(DTYPES)

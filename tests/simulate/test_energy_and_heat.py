@@ -4,15 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from charllm.gpu.ops import op_energy
 
 from charllm.catalog.resolve import resolve_run
 from charllm.gpu.heat import SINK, heat_to_air_w, network, steady_state_k
-from charllm.gpu.ops import op_energy
 from charllm.simulate import play
 from charllm.simulate.slices import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, cut_passes
 from charllm.simulate.steady import LEAST_PLAY_S, play_once, sink_target_k, start_state
 from charllm.spec.request import merge
-from charllm.timeline.step_time import time_step
+from charllm.timeline.step_time import time_at_highest_clock
 from charllm.workload.step import build_step
 from tests.simulate.runs import GPT3, REPLICAS, cooled, ran, under
 
@@ -104,7 +104,7 @@ SLICED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", SLICED)
 def test_slices_hold_the_seconds_and_joules_of_their_ops(name: str) -> None:
     run = resolve_run(SLICED[name])
-    timed = time_step(build_step(run))
+    timed = time_at_highest_clock(build_step(run))
     slices, gpu = cut_passes(run, timed), run.cluster.gpu
     matrix_hz, other_hz = (
         share * gpu.clock_max_hz for share in (gpu.matmul_clock_fraction, gpu.attention_clock_fraction)

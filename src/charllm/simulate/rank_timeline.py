@@ -66,9 +66,7 @@ def rank_timeline(found: Simulation, rank: int) -> PlayTimeline:
 
 def kernel_items(run: RunSpec, op: Op) -> list[Item]:
     """Return the kernels that an op launches."""
-    return [
-        Item("kernel", op.name, shape=_plain(one.shape)) for one in launched(op, run) for _ in range(one.times)
-    ]
+    return [Item("kernel", op.name, shape=_plain(one.shape)) for one in launched(op, run) for _ in range(one.times)]
 
 
 def _plain(shape: tuple[Any, ...]) -> tuple[Any, ...]:

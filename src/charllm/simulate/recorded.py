@@ -100,7 +100,7 @@ def _schedule_wait_s(machine: Machine, priced: StepTime, played: Played) -> floa
     later = sum(one.weight.seconds for one in priced.passes)
     whole = sum(part.seconds for one in priced.passes for part in one) or 1.0
     per_stage = took_s / machine.run.microbatches / degrees.pp
-    return max(0.0, (degrees.pp - 1) * per_stage * (1 - 2 * later / whole) / degrees.vpp)
+    return max(0.0, float((degrees.pp - 1) * per_stage * (1 - 2 * later / whole) / degrees.vpp))
 
 
 class PathPart(NamedTuple):

@@ -193,9 +193,7 @@ class _StageEnd(NamedTuple):
     update_s: float
 
 
-def _finish(
-    step: Step, passes: list[ChunkPasses], events: Events, endings: list[_Ending], costs: Costs
-) -> StepTime:
+def _finish(step: Step, passes: list[ChunkPasses], events: Events, endings: list[_Ending], costs: Costs) -> StepTime:
     """Add gradient exchange, update and weight exchange; charge every second of every stage to a label."""
     run = step.run
     degrees = run.parallelism
@@ -217,9 +215,7 @@ def _finish(
     return StepTime(step_time_s, breakdown, stages, hidden, events, passes, op_events, host_s, costs)
 
 
-def _end_stage(
-    step: Step, stage: int, passes: list[ChunkPasses], events: Events, ending: _Ending
-) -> _StageEnd:
+def _end_stage(step: Step, stage: int, passes: list[ChunkPasses], events: Events, ending: _Ending) -> _StageEnd:
     """Add up what one stage did, and what of its exchange of gradients and weights stays exposed."""
     labels, hidden = _busy(passes[stage :: step.run.parallelism.pp], step.run.microbatches)
     spent_s = float(np.sum(events.end_s[stage] - events.start_s[stage]))

@@ -81,5 +81,3 @@ def _next(kind: int, chunk: int, chunks: int) -> int:
 def _hop(chunk: int, other: int, pp: int) -> int:
     """Return the hop between neighbouring chunks: the stage of the earlier one."""
     return NOWHERE if chunk == other or pp == 1 else min(chunk, other) % pp
-
-

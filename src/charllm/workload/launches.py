@@ -19,8 +19,8 @@ profile of eager PyTorch on an H200."""
 EXPERT_CALLS = 0.6
 """Published: Transformer Engine's grouped linear layer launches a GEMM for each expert, at 5 to 6 us each."""
 ROUTER_KERNELS, MAP_KERNELS = (12, 30), (10, 20)
-"""Counted: small kernels of a router (scores, top-k, probabilities, balancing loss) and of the maps and counts of tokens
-by expert, forward and backward: 45 in eager PyTorch on an H200, alike in Megatron-Core's token dispatchers."""
+"""Counted: small kernels of a router (scores, top-k, probabilities, balancing loss) and of the maps and counts of
+tokens by expert, forward and backward: 45 in eager PyTorch on an H200, alike in Megatron-Core's token dispatchers."""
 CAST_KERNELS = 3
 """Published: kernels that quantise one expert's operand: the cast and two layouts of scales."""
 ELEMENT_BYTES = 2.0

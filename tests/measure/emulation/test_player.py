@@ -15,7 +15,7 @@ from charllm.measure.emulation.player import Player, require_playable
 from charllm.measure.marks import find_phases, find_steps, read_marks
 from charllm.simulate.rank_timeline import generate_timeline
 from charllm.timeline.play import Item, PlayTimeline, Segment
-from tests.timeline.test_generate import GRIDS, small
+from tests.simulate.test_rank_timeline import GRIDS, small
 
 # Tensors this small only wait for each other on more threads.
 torch.set_num_threads(1)

@@ -5,16 +5,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from charllm.cost.calibration import CALIBRATION
+from charllm.timeline.generate import generate_timeline
 
 from charllm.catalog.resolve import resolve_run
-from charllm.cost.calibration import CALIBRATION
 from charllm.errors import SpecError
 from charllm.gpu.shape import KernelShape, check_shape, work
 from charllm.layout.grid import Grid
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.sweep.study import load_study
-from charllm.timeline.generate import generate_timeline
 from charllm.timeline.play import Item, PlayTimeline, Segment
 from charllm.timeline.step_time import sync_seconds, time_step
 from charllm.workload.op import MATRIX_KINDS, is_communication

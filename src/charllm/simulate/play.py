@@ -206,4 +206,11 @@ def finish(rig: Rig, tail: Floats, waiting: Floats) -> float:
         spend(rig, gpu, waiting, wait)
         for part in range(tail.shape[1]):
             spend(rig, gpu, tail[gpu // len(rig.weights), part], 0.0)
-    return float(rig.state[0, TIME])
+    latest = 0.0
+    for gpu in range(len(rig.state)):
+        latest = max(latest, rig.state[gpu, TIME])
+    for gpu in range(len(rig.state)):
+        wait = latest - rig.state[gpu, TIME]
+        rig.sums[gpu, GROUP_WAIT] += wait
+        spend(rig, gpu, waiting, wait)
+    return float(latest)

@@ -43,17 +43,18 @@ START = Start()
 
 def predict_played(
     timeline: PlayTimeline, cluster: Cluster, least_s: float = 8.0, conditions: Conditions | None = None,
-    start: Start = START, clock_hz: float | None = None, launch_s: float = LAUNCH_S,
+    start: Start = START, launch_s: float = LAUNCH_S,
 ) -> Alone:  # fmt: skip
     """Predict one GPU alone that emulates whole steps for a time.
 
-    `clock_hz` is the clock at which kernels are linearised: that of the simulation a timeline comes from, or else the
-    mean clock that the timeline itself leads to. `launch_s` is what the emulating host needs for a launch; without it
-    (0) the prediction is that of the simulated rank.
+    Kernels are linearised at the clock of the simulation a timeline comes from, or else at the mean clock that it leads
+    to. `launch_s` is what the emulating host needs for a launch; without it (0) the prediction is that of the simulated
+    rank.
     """
+    clock_hz = timeline.clock_hz
     gpu, net = cluster.gpu, network(cluster.node, cluster.cooling)
     shapes = sorted(timeline.shapes(), key=str)
-    for _ in range(ROUNDS if clock_hz is None else 1):
+    for _ in range(1 if clock_hz else ROUNDS):
         rows = rows_of([KernelShape(*shape) for shape in shapes], gpu, clock_hz, cold=True)
         known = dict(zip(shapes, rows, strict=True))
         sliced = [(_slices(segment, known, gpu, launch_s), segment.repeat) for segment in timeline.segments]

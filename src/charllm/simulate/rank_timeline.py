@@ -63,7 +63,7 @@ def rank_timeline(found: Simulation, rank: int) -> PlayTimeline:
     rest = Item("wait", "end of the step", duration_s=float(found.machine.tail[stage, 2, FIXED]), joins=AXES)
     segments = [*first, *passes, *after, joined, *last, Segment("end", 1, (rest,)), ended]
     tokens = run.tokens_per_step // run.parallelism.dp
-    return PlayTimeline(rank, run.as_table(), tuple(_merged(segments)), tokens)
+    return PlayTimeline(rank, run.as_table(), tuple(_merged(segments)), tokens, timed.costs.clock_hz)
 
 
 def simulated_start(found: Simulation, rank: int) -> Start:

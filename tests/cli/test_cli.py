@@ -158,6 +158,20 @@ def test_memory_is_validated_against_a_table() -> None:
     assert "Peak memory" in charllm("validate", "results", str(table)).stdout
 
 
+def test_the_shipped_table_is_validated_without_a_file_and_doubtful_rows_apart() -> None:
+    scores = json.loads(charllm("validate", "results", "--doubtful", "--json").stdout)
+    assert scores["scored"] >= 0.95 * 948 - scores["doubtful"]["scored"]
+    assert all(row["reason"] for row in scores["doubtful"]["rows"])
+    assert not {row["id"] for row in scores["doubtful"]["rows"]} & {row["id"] for row in scores["predictions"]}
+    assert set(scores["by_host"]) == {"tuned", "untuned"}
+    assert "full attention" in scores["corrections"]["MPF"]
+
+
+def test_only_results_ship_a_table() -> None:
+    done = charllm("validate", "ops", "--gpu", "h200")
+    assert (done.returncode, "FILE" in done.stderr) == (2, True)
+
+
 def test_help_and_version_are_quick_to_find(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     overview = capsys.readouterr().out

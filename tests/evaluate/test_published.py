@@ -68,8 +68,10 @@ def test_recomputation_is_read_from_words(text: str, expected: tuple[Any, ...]) 
         ("fsdp_or_zero", "ZeRO-9", "fsdp_or_zero: got 'ZeRO-9'; expected words"),
         ("interconnect", "carrier pigeons", "interconnect: got 'carrier pigeons'; expected adapters and rates"),
         ("layers", "", "layers: blank; expected a whole number"),
-        ("layers", "eighty", "layers: got 'eighty'; expected a whole number"),
-        ("tp", "-4", "tp: got '-4'; expected a whole number"),
+        ("layers", "eighty", "layers: got 'eighty'; expected a number"),
+        ("hidden", "999999999999", "hidden: got '999999999999'; expected a number from 0 to"),
+        ("capacity", "lots", "capacity: got 'lots'; expected a number"),
+        ("tp", "-4", "tp: got '-4'; expected a number"),
         ("mbs", "1.5", "mbs: got '1.5'; expected a whole number"),
         ("seq", "", "seq: blank"),
         ("n_gpus", "63", "n_gpus: got '63'; expected a multiple"),
@@ -120,6 +122,12 @@ def test_a_source_may_add_up_profiled_layers() -> None:
     assert run(source=source).framework.composed
     assert run(source=source, recompute="full").training.recompute == "none"
     assert not run(source="NVIDIA").framework.composed
+
+
+def test_a_column_that_the_table_filled_in_for_a_source_is_blank() -> None:
+    small = {"model": "GPT", "hidden": "2048", "heads": "16", "kv_heads": "16", "layers": "20", "vocab": "51200"}
+    assert run(**small).model.vocab == 51200
+    assert run(**small, source="VIA-Research/vTrain").model.vocab == 50257
 
 
 def test_experts_are_spread_over_all_ranks_where_only_their_dispatcher_is_named() -> None:

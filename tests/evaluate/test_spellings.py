@@ -6,6 +6,7 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.catalog.tables import entries
+from charllm.errors import CharllmError
 from charllm.evaluate.corrections import causal_over_full, corrected_s, corrections, doubtful_reason
 from charllm.evaluate.machine_columns import read_fabric, read_gpu
 from charllm.evaluate.memory import read_rows
@@ -89,6 +90,11 @@ def test_interconnects_are_read_by_their_numbers(text: str, gpu: str, nics: int,
 def test_an_interconnect_of_numbers_is_the_clusters_fabric() -> None:
     fabric = run(interconnect="NVLink4 + 4x200 Gb/s RoCE per node").cluster.fabric
     assert (fabric.nics_per_node, fabric.nic_bandwidth_bytes_per_s) == (4, 200 * GIGA / 8)
+
+
+def test_a_gpu_that_the_catalog_lacks_is_a_change_to_one_it_has() -> None:
+    gpu = run(gpu="NVIDIA H20 96GB").cluster.gpu
+    assert (gpu.name, gpu.multiprocessors, gpu.peak_bf16_flop_per_s) == ("h20", 78, 148e12)
 
 
 def test_a_rack_is_as_large_as_it_says() -> None:
@@ -311,6 +317,6 @@ def test_the_shipped_table_is_read() -> None:
     for row in rows:
         try:
             resolve_run(read_row(row))
-        except Exception as error:
+        except CharllmError as error:
             unread.append(f"{row['id']} {error}")
     assert len(unread) <= 0.05 * len(rows), unread

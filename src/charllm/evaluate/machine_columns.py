@@ -6,7 +6,7 @@ import re
 from typing import Any, NamedTuple
 
 from charllm.catalog.tables import entries, find_name
-from charllm.evaluate.spellings import Row, find_pattern, needed, read_whole, unresolved
+from charllm.evaluate.spellings import Row, find_pattern, needed, read_whole, spellings, unresolved
 from charllm.spec.request import Table
 from charllm.units import BITS_PER_BYTE, GIGA, TERA
 
@@ -39,11 +39,13 @@ class Network(NamedTuple):
 
 
 def read_gpu(text: str) -> str:
-    """Return the catalog's GPU of a text, or raise Unresolved."""
+    """Return the GPU of a text, of the catalog or of spellings.toml, or raise Unresolved."""
     lowered = text.lower()
     found = CHIP.search(lowered)
     chip = found[1] if found else next((gpu for word, gpu in CLASSES.items() if word in lowered), "")
     chip = {"mi300": "mi300x", "mi325": "mi325x", "mi355": "mi355x"}.get(chip, chip)
+    if chip in spellings()["gpus"]:
+        return chip
     members = [name for name in entries("gpus") if name == chip or name.startswith(f"{chip}-")] if chip else []
     exact = find_name("gpus", text) if text.strip() else None
     if exact or not members:
@@ -64,7 +66,8 @@ def read_gpu(text: str) -> str:
 def read_cluster(row: Row, gpu: str) -> Table:
     """Return the cluster of a row as a request, or raise Unresolved."""
     gpus = needed(row, "n_gpus")
-    node = _node_of(gpu, read_whole(row, "gpus_per_node"))
+    other = spellings()["gpus"].get(gpu)
+    node = _node_of(other["base"] if other else gpu, read_whole(row, "gpus_per_node"))
     per_node = int(entries("nodes")[node].values["gpus"])
     if gpus < per_node:
         shape: Table = {"base": node, "gpus": gpus, "upstream": []}
@@ -76,6 +79,8 @@ def read_cluster(row: Row, gpu: str) -> Table:
     speed = find_pattern("hosts", f"{row.get('interconnect', '')} {gpu}")
     if speed is not None:
         shape["host_speed_fraction"] = speed
+    if other:
+        shape["gpu"] = {**other, "name": gpu}
     text = row.get("interconnect", "")
     fabric = read_fabric(text, gpu, per_node) if nodes > 1 else "none"
     rack = re.search(r"nvl(\d{2,3})\b", text.lower()) if gpu in RACKS else None

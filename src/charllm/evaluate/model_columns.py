@@ -13,7 +13,7 @@ from math import log
 from typing import Any
 
 from charllm.catalog.tables import aliases, entries, find_name
-from charllm.evaluate.spellings import Row, find_pattern, needed, read_whole, unresolved
+from charllm.evaluate.spellings import Row, find_pattern, needed, read_real, read_whole, unresolved
 from charllm.spec.request import Table
 from charllm.units import GIGA
 
@@ -109,7 +109,9 @@ def prints_dimensions(row: Row) -> bool:
 def _over_catalog(row: Row, name: str) -> Table:
     """Lay the row's dimensions over the catalog's model; a sparse row's ffn is one expert's width."""
     base = entries("models")[name].values
-    changes: Table = {column: value for column in DIMENSIONS if (value := read_whole(row, column))}
+    filled_in = find_pattern("filled_in", row.get("source", "")) or ()
+    stated = (column for column in DIMENSIONS if column not in filled_in)
+    changes: Table = {column: value for column in stated if (value := read_whole(row, column))}
     changes["layers"] = _layers(row, base)
     if (ffn := read_whole(row, "ffn")) is not None:
         changes["expert_ffn" if base.get("experts") else "ffn"] = ffn
@@ -133,13 +135,13 @@ def _layers(row: Row, base: Mapping[str, Any]) -> int:
     if not prints_dimensions(row):
         return said or int(base["layers"])
     printed, hidden, ffn = (read_whole(row, column) for column in ("layers", "hidden", "ffn"))
-    size = row.get("params_b", "").strip()
+    size = read_real(row, "params_b")
     if printed or said:
         return printed or said or 0
     if not (hidden and size and ffn == 4 * hidden) or read_whole(row, "experts"):
         return needed(row, "layers")
     pp = read_whole(row, "pp") or 1
-    counted = (float(size) * GIGA - (read_whole(row, "vocab") or 0) * hidden) / (12 * hidden**2)
+    counted = (size * GIGA - (read_whole(row, "vocab") or 0) * hidden) / (12 * hidden**2)
     return max(pp, pp * round(counted / pp))
 
 

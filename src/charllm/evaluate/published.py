@@ -23,7 +23,7 @@ from charllm.evaluate.software_columns import (
     read_sharding,
     release_value,
 )
-from charllm.evaluate.spellings import Row, Unresolved, find_pattern, needed, read_whole, unresolved
+from charllm.evaluate.spellings import Row, Unresolved, find_pattern, needed, read_real, read_whole, unresolved
 from charllm.spec.parallelism import SCHEDULES
 from charllm.spec.request import Table
 from charllm.spec.training import PRECISIONS, RECOMPUTE_MODULES, ROUTINGS
@@ -64,7 +64,7 @@ def read_row(row: Row) -> Table:
     experts = int(model_value(model, "experts", 0) or 0)
     hybrid = bool(model_value(model, "pattern"))
     recipe = find_recipe(release, gpu, _precision(row), hybrid=hybrid) if experts else {}
-    framework = read_framework(row, release, recipe, sparse=bool(experts))
+    framework = read_framework(row, release, gpu, recipe, sparse=bool(experts))
     training = _training(row, release, model, recipe)
     overlap = read_overlap(row, framework, recipe)
     if overlap.get("ep"):
@@ -96,10 +96,9 @@ def _parallelism(
 ) -> Table:
     table: Table = {axis: value for axis in DEGREES if (value := read_whole(row, axis))}
     experts = int(model_value(model, "experts", 0) or 0)
+    etp = read_whole(row, "etp")
     if experts:
-        table.update(_expert_ranks(row, table, experts))
-        if etp := read_whole(row, "etp"):
-            table["etp"] = etp
+        table.update({**_expert_ranks(row, table, experts), **({"etp": etp} if etp else {})})
     vpp = _chunks(row)
     schedule = _schedule(row)
     if table.get("pp", 1) > 1 and schedule:
@@ -158,8 +157,9 @@ def _training(row: Row, release: str, model: Table, recipe: Mapping[str, Any]) -
         "precision": _precision(row),
         **_recompute(row, recipe),
     }
+    routing = _routing(row)
     if model_value(model, "experts"):
-        table.update(_routing(row))
+        table.update(routing)
         if share := recipe.get("wide_fraction"):
             table["wide_layers"] = round(share * int(model_value(model, "layers")))
     said = f"{row.get('model', '')} {row.get('framework', '')}"
@@ -177,12 +177,8 @@ def _training(row: Row, release: str, model: Table, recipe: Mapping[str, Any]) -
 def _routing(row: Row) -> Table:
     """Return capacity and routing: their own columns, else the words of the model's name."""
     table: Table = {}
-    text = row.get("capacity", "").strip()
-    if text:
-        try:
-            table["capacity_factor"] = float(text)
-        except ValueError:
-            raise unresolved("capacity", text, "a capacity factor such as 1.25") from None
+    if (capacity := read_real(row, "capacity")) is not None:
+        table["capacity_factor"] = capacity
     elif (drops := drops_tokens(f"{row.get('model', '')} {row.get('framework', '')}")) is not None:
         table["capacity_factor"] = 1.0 if drops else None
     if routing := read_choice(row, "routing", ROUTINGS):

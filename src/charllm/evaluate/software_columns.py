@@ -55,9 +55,11 @@ def find_recipe(release: str, gpu: str, precision: str, *, hybrid: bool) -> Mapp
     return next((recipe for pattern, recipe in recipes if fnmatchcase(asked, spell(pattern))), {})
 
 
-def read_framework(row: Row, release: str, recipe: Mapping[str, Any], *, sparse: bool) -> Table:
+def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], *, sparse: bool) -> Table:
     """Return the framework of a row: its release, what the recipe sets, and what the row says of its execution."""
     table = release_table(release)
+    asked, chosen = spell(f"{release} {gpu}"), spellings()["dispatchers"].items()
+    table.update(next(({"dispatcher": name} for pattern, name in chosen if fnmatchcase(asked, spell(pattern))), {}))
     if is_composed(row):
         return {**table, "composed": True}
     overlap = row.get("overlap", "").lower()

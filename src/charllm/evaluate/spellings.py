@@ -11,6 +11,8 @@ from charllm.errors import CharllmError
 
 HERE = Path(__file__).parent
 Row = Mapping[str, str]
+LARGEST = 16_777_216
+"""Largest whole number that a column may hold: the longest sequence and the largest batch of a spec."""
 
 
 class Unresolved(CharllmError):
@@ -36,8 +38,8 @@ def unresolved(column: str, found: str, expected: str) -> Unresolved:
     )
 
 
-def read_whole(row: Row, column: str) -> int | None:
-    """Return a whole number of at least 0, None where the column is blank."""
+def read_real(row: Row, column: str) -> float | None:
+    """Return a number of at least 0, None where the column is blank."""
     text = row.get(column, "").strip()
     if not text:
         return None
@@ -45,9 +47,17 @@ def read_whole(row: Row, column: str) -> int | None:
         value = float(text.replace(",", ""))
     except ValueError:
         value = -1.0
-    if not 0 <= value < 2**53 or value != int(value):
-        raise unresolved(column, text, "a whole number")
-    return int(value)
+    if not 0 <= value <= LARGEST:
+        raise unresolved(column, text, f"a number from 0 to {LARGEST:,}")
+    return value
+
+
+def read_whole(row: Row, column: str) -> int | None:
+    """Return a whole number of at least 0, None where the column is blank."""
+    value = read_real(row, column)
+    if value is not None and value != int(value):
+        raise unresolved(column, row[column].strip(), f"a whole number from 0 to {LARGEST:,}")
+    return None if value is None else int(value)
 
 
 def needed(row: Row, column: str) -> int:

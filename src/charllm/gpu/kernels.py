@@ -288,6 +288,11 @@ def matrix_flop_per_cycle(gpu: Gpu) -> float:
     return float(2 ** np.round(np.log2(gpu.peak_16bit_flop_per_s / gpu.multiprocessors / gpu.clock_max_hz)))
 
 
+def matrix_rate(gpu: Gpu) -> float:
+    """Return the 16-bit FLOPs of one multiprocessor in a cycle, by the rate that a GPU's kernels are fitted to."""
+    return gpu.kernels.rate_fraction * matrix_flop_per_cycle(gpu)
+
+
 def matrix_clock_hz(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> Floats:
     """Return the clock of matrix units: full ones stay below the governor's burst clock, idle ones do not."""
     burst_hz = gpu.governor.burst_clock_fraction * gpu.clock_max_hz
@@ -324,7 +329,7 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
 def _time_tiles(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> tuple[Floats, Floats]:
     """Return the arithmetic time of each product with its best tile, and the padding of that tile."""
     kernels, laid = gpu.kernels, shapes.tiles
-    rate = (matrix_flop_per_cycle(gpu) * shapes.rate * clock_hz)[shapes.masks["products"], None]
+    rate = (matrix_rate(gpu) * shapes.rate * clock_hz)[shapes.masks["products"], None]
     whole = np.ceil(laid.waves)
     waves = np.where(laid.waves < 1, whole, laid.waves + kernels.wave_fraction * (whole - laid.waves))
     lonely = 1 + kernels.fill_fraction * np.maximum(0.0, 1 - laid.waves)
@@ -341,7 +346,7 @@ def _time_tiles(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> tuple[Floats, Flo
 def _time_attention(shapes: Shapes, gpu: Gpu, clock_hz: Floats, bandwidth: float) -> Floats:
     """Return the time of attention kernels, forward, backward, or both through autograd."""
     kernels = gpu.kernels
-    peak = gpu.multiprocessors * matrix_flop_per_cycle(gpu) * clock_hz
+    peak = gpu.multiprocessors * matrix_rate(gpu) * clock_hz
     filled = (1 + kernels.tile_ramp / shapes.blocks) * shapes.slower
     forward = filled * (1 + kernels.attention_ramp / shapes.length) / (peak * kernels.attention_fraction)
     backward = (
@@ -396,4 +401,5 @@ def energy_of_kernels(shapes: Shapes, gpu: Gpu, times: KernelTimes) -> KernelEne
     # A kernel that needs longer for each element of a wide row does more for it.
     count = shapes.instructions * (shapes.width / USUAL_WIDTH) ** shapes.width_power
     core = attention + (shapes.elements * count * power.instruction_j + on_die) * shapes.values
-    return KernelEnergies(matrix, core, times.memory_bytes * power.memory_byte_j * shapes.values)
+    on_board = times.memory_bytes * power.memory_byte_j * shapes.values
+    return KernelEnergies(*(power.energy_fraction * part for part in (matrix, core, on_board)))

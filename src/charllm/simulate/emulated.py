@@ -17,8 +17,8 @@ from charllm.simulate.one_gpu import Alone, Player, rows_of
 from charllm.simulate.slices import BOARD_J, CHANNELS, COLUMNS, CORE_J, FIXED, HOST, MATRIX, OTHER, POLL, SLICE_S
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.run import Conditions
+from charllm.timeline.constants import TIMELINE
 from charllm.timeline.engine import Floats
-from charllm.timeline.passes import CONTENTION_FRACTION
 from charllm.timeline.play import Item, PlayTimeline, Segment
 from charllm.units import MICRO
 
@@ -121,7 +121,7 @@ def _item_rows(
             yield row, item.duration_s, item.duration_s
         else:
             hidden = item.stream != "compute"
-            row[FIXED] = item.duration_s * (CONTENTION_FRACTION * item.blocks / CHANNELS if hidden else 1.0)
+            row[FIXED] = item.duration_s * (TIMELINE.contention_fraction * item.blocks / CHANNELS if hidden else 1.0)
             row[HOST] = launch_s
             moved_bytes = 2 * item.sent_bytes
             row[CORE_J] = moved_bytes * gpu.power.cache_byte_j

@@ -11,7 +11,9 @@ import numpy as np
 
 from charllm.gpu.board import standing_w, working_w
 from charllm.gpu.governor import Limits, limits_of
+from charllm.network.constants import NETWORK, NetworkConstants
 from charllm.spec.hardware import Gpu
+from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.timeline.costs import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, StepKernels, cost_step, read_step
 from charllm.timeline.engine import Floats
 from charllm.timeline.step_time import StepTime, time_step
@@ -30,18 +32,20 @@ class _Energy(NamedTuple):
     board_j: float
 
 
-def solve_step(step: Step) -> StepTime:
+def solve_step(
+    step: Step, network: NetworkConstants = NETWORK, timeline: TimelineConstants = TIMELINE
+) -> StepTime:
     """Price a step at the clock it settles at."""
     gpu, limits = step.run.cluster.gpu, limits_of(step.run.cluster.gpu, step.run.conditions)
     kernels: StepKernels = read_step(step)
     clock_hz = limits.clock_max_hz
     for _ in range(ROUNDS):
-        timed = time_step(step, cost_step(step, kernels, clock_hz))
+        timed = time_step(step, cost_step(step, kernels, clock_hz, network, timeline))
         settled_hz = min(_settled_hz(row, gpu, limits) for row in _stage_rows(step, timed))
         if abs(settled_hz / clock_hz - 1) < SETTLED_FRACTION:
             return timed
         clock_hz = settled_hz
-    return time_step(step, cost_step(step, kernels, clock_hz))
+    return time_step(step, cost_step(step, kernels, clock_hz, network, timeline))
 
 
 def _stage_rows(step: Step, timed: StepTime) -> list[Floats]:

@@ -20,7 +20,7 @@ from charllm.simulate.play import GROUP_WAIT
 from charllm.simulate.recorded import END, WAIT
 from charllm.simulate.slices import CHANNELS, FIXED
 from charllm.spec.run import RunSpec
-from charllm.timeline.passes import CONTENTION_FRACTION
+from charllm.timeline.constants import TIMELINE
 from charllm.timeline.play import Item, PlayTimeline, Segment
 from charllm.timeline.schedules import BACKWARD
 from charllm.timeline.stage_plan import DIRECTIONS, pass_ops
@@ -159,7 +159,7 @@ def _items(run: RunSpec, timed: StepTime, op: Op, seconds: float) -> list[Item]:
         return kernel_items(run, op)
     # Of those seconds a part is compute slowed by what is hidden; emulated beside it, it slows compute as well.
     whole_s = timed.costs.collective_s(op)
-    hidden_s = min(whole_s, max(0.0, (whole_s - seconds) / (1 - CONTENTION_FRACTION)))
+    hidden_s = min(whole_s, max(0.0, (whole_s - seconds) / (1 - TIMELINE.contention_fraction)))
     return _communication(op, whole_s - hidden_s, hidden_s)
 
 

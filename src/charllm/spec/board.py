@@ -30,6 +30,7 @@ class Power:
     cache_byte_j: float = number("Energy of moving a byte on the die, at the core's voltage.", 0, 1e-8)
     memory_byte_j: float = number("Energy of a byte to or from memory, at memory's own voltage.", 0, 1e-8)
     link_byte_j: float = number("Energy of a byte sent over the scale-up link.", 0, 1e-8)
+    energy_fraction: float = number("Energy of work over what the other figures give; fitted.", 0.3, 3, 1.0)
     polling_w: float = number("Drawn on top by polling on every multiprocessor, at the highest clock.", 0, 1e4)
 
     def __post_init__(self) -> None:
@@ -40,6 +41,7 @@ class Power:
 class Kernels:
     """Constants of power/kernels.py, where the equations stand: how fast single kernels run at a clock."""
 
+    rate_fraction: float = number("Rate of GEMMs and attention over what the other figures give; fitted.", 0.3, 2, 1.0)
     matrix_fraction: float = number("Rate of deep products over what matrix units could do at the clock.", 0.1, 1, 0.9)
     fp8_fraction: float = number("The same in 8 bits.", 0.1, 1, 0.865)
     fp4_fraction: float = number("The same in 4 bits.", 0.1, 1, 0.8)

@@ -18,6 +18,7 @@ class Framework:
     """A software profile: choices a framework makes, and at most eight physical constants."""
 
     name: str = text("What people call it.")
+    profile: str = text("The catalog's profile it is, or is built on.", "")
     # Choices.
     attention: str = choice("Whether softmax(QK)V is one kernel.", ("flash", "unfused"), "flash")
     attention_kernel: str = choice(
@@ -125,6 +126,9 @@ class Framework:
     kernel_bytes: float = number("Memory of kernels loaded at start, beside the driver's context.", 0, 1e11, 0.0)
     bucket_bytes: float = number("Size of a gradient bucket.", 0, 1e11)
     launch_s: float = number("Host time to launch one kernel.", 0, 1e-2, 10e-6)
+    undescribed_fraction: float = number(
+        "Memory traffic of small kernels that are not described, over that of those that are.", 0, 10, 0.0
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)

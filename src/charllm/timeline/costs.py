@@ -15,6 +15,7 @@ from charllm.network.collectives import collective_seconds
 from charllm.network.constants import NETWORK, NetworkConstants
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import RunSpec
+from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.workload.launches import launched
 from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Step
@@ -57,6 +58,7 @@ class Costs(NamedTuple):
     collectives: dict[int, tuple[Op, float]]
     """Identity of a collective: itself, and its seconds."""
     network: NetworkConstants
+    timeline: TimelineConstants
 
     def price(self, op: Op) -> float:
         """Return the seconds of an op."""
@@ -69,7 +71,7 @@ class Costs(NamedTuple):
         found = self.collectives.get(id(op))
         if found is None:
             # The op is kept, so that its identity stays its own.
-            found = (op, collective_seconds(op, self.run, self.network))
+            found = (op, self.timeline.exposed_factor * collective_seconds(op, self.run, self.network))
             self.collectives[id(op)] = found
         return found[1]
 
@@ -132,14 +134,17 @@ def _distinct_ops(step: Step, updates: tuple[tuple[Op, ...], ...]) -> list[Op]:
     return [op for op in found.values() if not is_communication(op)]
 
 
-def cost_step(step: Step, kernels: StepKernels, clock_hz: float, network: NetworkConstants = NETWORK) -> Costs:
+def cost_step(
+    step: Step, kernels: StepKernels, clock_hz: float, network: NetworkConstants = NETWORK,
+    timeline: TimelineConstants = TIMELINE,
+) -> Costs:  # fmt: skip
     """Return what every op of a step costs at one clock."""
     gpu, shapes = step.run.cluster.gpu, kernels.shapes
     rows = kernel_rows(shapes, gpu, np.full(len(shapes.flop), clock_hz))
     table = np.zeros((len(kernels.launches), COLUMNS))
     np.add.at(table, kernels.op, kernels.times[:, None] * rows[kernels.kernel])
     seconds = table[:, MATRIX] / matrix_hz(gpu, clock_hz) + table[:, OTHER] / clock_hz + table[:, FIXED]
-    return Costs(step.run, kernels, clock_hz, table, seconds, {}, network)
+    return Costs(step.run, kernels, clock_hz, table, seconds, {}, network, timeline)
 
 
 def matrix_hz(gpu: Gpu, clock_hz: float) -> float:

@@ -11,12 +11,6 @@ from charllm.workload.sync import gathers_once, layer_gather, layer_reduce
 from charllm.workload.totals import AXIS_OF_GROUP
 
 HIDING_KINDS = ("gemm", "grouped_gemm", "attention")
-CONTENTION_FRACTION = 0.3
-"""Measured: time that compute takes longer for each second of a transfer on 24 blocks beside it (emulated ranks on an
-H200: 0.28 beside GEMMs of milliseconds, 0.7 beside ones of 0.2 ms; beside a copy on 16 to 32 blocks 0.11 to 0.15)."""
-OVERLAP_CHUNKS = 4
-"""Assumed: pieces into which a tensor- or expert-parallel exchange is cut to hide under compute: one stays exposed.
-Published: Transformer Engine's user buffers split a GEMM into 4 by default."""
 
 
 class Timed(NamedTuple):
@@ -192,7 +186,7 @@ class _Pricer:
             axis = AXIS_OF_GROUP[op.group]
             exposed = self._exposed(ops, place, axis, seconds, backward=backward)
             hidden = seconds - exposed
-            timed.append(Timed(op, f"{axis}_exposed", exposed + hidden * CONTENTION_FRACTION, hidden))
+            timed.append(Timed(op, f"{axis}_exposed", exposed + hidden * self.costs.timeline.contention_fraction, hidden))
         return timed
 
     def _exposed(self, ops: list[Op], place: int, axis: str, seconds: float, *, backward: bool) -> float:
@@ -203,7 +197,7 @@ class _Pricer:
             if backward and self.step.run.framework.async_tp_backward and _is_column(ops, place):
                 return max(0.0, seconds - cover)
             if "tp" in self.overlap:
-                return max(seconds / OVERLAP_CHUNKS, seconds - cover)
+                return max(seconds / self.costs.timeline.overlap_chunks, seconds - cover)
             return seconds
         if op.kind == "ring_exchange":
             covers = [self.price(other) for other in ops if other.kind == "attention"]
@@ -211,7 +205,7 @@ class _Pricer:
         if axis in self.overlap and axis == "ep":
             total = sum(self.price(other) for other in ops if not is_communication(other))
             exchanged = sum(self.price(other) for other in ops if is_communication(other) and other.group == op.group)
-            least = max(1 / OVERLAP_CHUNKS, 1 - min(1.0, total / exchanged))
+            least = max(1 / self.costs.timeline.overlap_chunks, 1 - min(1.0, total / exchanged))
             alone = unpaired_fraction(self.step.run)
             return seconds * (alone + (1 - alone) * least)
         return seconds
@@ -238,7 +232,7 @@ class _Pricer:
             exposed = max(0.0, seconds - room)
             room = max(0.0, room - seconds)
             hidden = seconds - exposed
-            timed.append(Timed(op, "dp_exposed", exposed + hidden * CONTENTION_FRACTION, hidden))
+            timed.append(Timed(op, "dp_exposed", exposed + hidden * self.costs.timeline.contention_fraction, hidden))
         return timed
 
 

@@ -12,7 +12,7 @@ from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Costs, cost_step, read_step
 from charllm.timeline.engine import Events, Floats, Flows, play
 from charllm.timeline.nic_sharing import held_up, hops_beside_gradients, nic_seconds
-from charllm.timeline.passes import CONTENTION_FRACTION, ChunkPasses, chunk_passes, launch_seconds
+from charllm.timeline.passes import ChunkPasses, chunk_passes, launch_seconds
 from charllm.timeline.schedules import BACKWARD, WEIGHT, order_arrays
 from charllm.workload.op import Op
 from charllm.workload.step import Step
@@ -28,9 +28,6 @@ from charllm.workload.update import update_launches
 
 LABELS = ("compute", "recompute", "optimizer", "tp_exposed", "pp_exposed", "dp_exposed", "ep_exposed", "cp_exposed",
           "straggler_wait", "bubble", "overhead")  # fmt: skip
-STRAGGLER_FRACTION = 0.011
-"""Derived: standard deviation of a GPU's pace. Boards differ by 3 % in the energy of equal work (three H200 boards),
-of which 0.37 reaches the step time under the power cap."""
 
 
 class StepTime(NamedTuple):
@@ -197,8 +194,8 @@ def _finish(step: Step, passes: list[ChunkPasses], events: Events, endings: list
     """Add gradient exchange, update and weight exchange; charge every second of every stage to a label."""
     run = step.run
     degrees = run.parallelism
-    ends = [_end_stage(step, stage, passes, events, endings[stage]) for stage in range(degrees.pp)]
-    jitter = 1 + STRAGGLER_FRACTION * slowest_of(degrees.world)
+    ends = [_end_stage(step, stage, passes, events, endings[stage], costs) for stage in range(degrees.pp)]
+    jitter = 1 + costs.timeline.straggler_fraction * slowest_of(degrees.world)
     last_gradients_s, longest_update_s = max(end.gradients_at_s for end in ends), max(end.update_s for end in ends)
     host_s = _host_wait_s(step, ends, events)
     step_time_s = (last_gradients_s + longest_update_s + host_s) * jitter
@@ -215,7 +212,9 @@ def _finish(step: Step, passes: list[ChunkPasses], events: Events, endings: list
     return StepTime(step_time_s, breakdown, stages, hidden, events, passes, op_events, host_s, costs)
 
 
-def _end_stage(step: Step, stage: int, passes: list[ChunkPasses], events: Events, ending: _Ending) -> _StageEnd:
+def _end_stage(
+    step: Step, stage: int, passes: list[ChunkPasses], events: Events, ending: _Ending, costs: Costs
+) -> _StageEnd:
     """Add up what one stage did, and what of its exchange of gradients and weights stays exposed."""
     labels, hidden = _busy(passes[stage :: step.run.parallelism.pp], step.run.microbatches)
     spent_s = float(np.sum(events.end_s[stage] - events.start_s[stage]))
@@ -230,7 +229,7 @@ def _end_stage(step: Step, stage: int, passes: list[ChunkPasses], events: Events
     # The last send had as many seconds of the NICs; one that blocks is over before the stage is free.
     late_s = float(events.late_s[stage, -1])
     gradients_s = gradients_s + late_s if "pp" in step.run.parallelism.overlap else max(0.0, gradients_s - late_s)
-    gradients_s += CONTENTION_FRACTION * under_compute_s
+    gradients_s += costs.timeline.contention_fraction * under_compute_s
     labels["dp_exposed"] += gradients_s + weights_s
     labels["optimizer"] += ending.optimizer_s
     return _StageEnd(labels, hidden, free_s + gradients_s, ending.optimizer_s + weights_s)

@@ -36,8 +36,12 @@ class Launched(NamedTuple):
 
 
 def launched(op: Op, run: RunSpec) -> tuple[Launched, ...]:
-    """List the kernels of an op."""
-    return LAUNCHES[op.kind](op, run)
+    """List the kernels of an op, and the traffic of those around it that are not described."""
+    found = LAUNCHES[op.kind](op, run)
+    extra = run.framework.undescribed_fraction
+    if extra and op.kind in DESCRIBED_IN_PART:
+        return (*found, moving(extra * (op.read_bytes + op.written_bytes)))
+    return found
 
 
 def moving(size_bytes: float, kind: str = "copy") -> Launched:
@@ -84,9 +88,12 @@ def _attention(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 
     Ignores: that latent attention's queries are wider than its values; both get the mean width.
     """
-    batch, heads, kv_heads, _queries, _keys, qk, pv = op.shape
+    batch, heads, kv_heads, queries, keys, qk, pv = op.shape
     backward = op.direction == "backward"
     pairs = op.flop / (2 * batch * heads * (3 * qk + 2 * pv if backward else qk + pv))
+    if run.model.attention_sinks:
+        # Assumed: kernels with sinks compute the blocks outside a window, too.
+        pairs = max(pairs, queries * keys / 2)
     # Kernels exist for head widths up to 256 in steps of 8.
     width = min(MAX_HEAD_DIM, -(-(qk + pv) // 16) * 8)
     kind = "attention_backward" if backward else "attention"
@@ -177,7 +184,7 @@ def _cast(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     if not op.expert:
         return (moving(size_bytes, "cast"),)
     count = CAST_KERNELS * max(1, run.model.experts // run.parallelism.ep)
-    return (Launched(moving(size_bytes / count, "cast").shape, count),)
+    return (Launched(moving(size_bytes / count, "cast").shape, count, 1 / CAST_KERNELS),)
 
 
 def _router(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -226,6 +233,8 @@ def _scan(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
     return (Launched(moving((op.read_bytes + op.written_bytes) / count, "scan").shape, count),)
 
 
+DESCRIBED_IN_PART = ("norm", "softmax", "rope", "activation", "residual", "add", "dropout", "elementwise", "cast")
+"""Kinds of op beside which frameworks run copies, casts and masks of their own."""
 LAUNCHES: dict[str, Callable[[Op, RunSpec], tuple[Launched, ...]]] = {
     "gemm": _gemm,
     "grouped_gemm": _gemm,

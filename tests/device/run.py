@@ -26,7 +26,8 @@ from charllm.measure.recording import read_recording
 from charllm.measure.telemetry import open_source
 from charllm.measure.window import look
 
-SMALL = {"gemm": (1, 512, 512, 512), "grouped_gemm": (4, 256, 512, 512), "attention": (1, 8, 2, 512, 128),
+SMALL = {"gemm": (1, 512, 512, 512), "grouped_gemm": (4, 256, 512, 512),
+         "grouped_wgrad": (4, 512, 512, 250), "attention": (1, 8, 2, 512, 128),
          "attention_backward": (1, 8, 2, 512, 128)}  # fmt: skip
 
 
@@ -48,7 +49,11 @@ def test_every_kernel_runs() -> None:
     for kind in KERNELS:
         shape = KernelShape(kind, SMALL.get(kind, (256, 1024)), "fp32" if kind == "optimizer" else "bf16")
         make_kernel(shape, "cuda")()
-    make_kernel(KernelShape("gemm", (1, 512, 512, 512), "fp8"), "cuda")()
+    for kind in ("gemm", "grouped_gemm", "grouped_wgrad"):
+        for precision, variant in (("fp8", "best"), ("mxfp8", "best"), ("bf16", "accumulated")):
+            make_kernel(KernelShape(kind, (2, 512, 512, 250), precision, variant=variant), "cuda")()
+    for kind in ("attention", "attention_backward"):
+        make_kernel(KernelShape(kind, SMALL[kind], variant="flash2"), "cuda")()
     torch.cuda.synchronize()
 
 

@@ -9,10 +9,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from charllm.errors import SpecError
 from charllm.gpu.memory_bound import STREAMS
 from charllm.gpu.shape import DIMENSIONS, PRECISIONS, KernelShape, check_shape, work
-from charllm.measure.kernels.torch_kernels import DTYPES, KERNELS, make_kernel
+from charllm.measure.kernels.operands import DTYPES
+from charllm.measure.kernels.torch_kernels import KERNELS, make_kernel
 from tests.workload.test_flop_against_torch import CPU_FLASH
 
-MATRIX_KINDS = {"gemm", "grouped_gemm", "attention", "attention_backward"}
+MATRIX_KINDS = {"gemm", "grouped_gemm", "grouped_wgrad", "attention", "attention_backward"}
 
 
 def torch_flop(shape: KernelShape) -> float:

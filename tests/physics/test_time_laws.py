@@ -13,8 +13,8 @@ from charllm.network.collectives import collective_seconds
 from charllm.simulate.one_clock import solve_step
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
-from charllm.timeline.passes import CONTENTION_FRACTION
-from charllm.timeline.step_time import STRAGGLER_FRACTION, StepTime, slowest_of, time_at_highest_clock
+from charllm.timeline.constants import TIMELINE
+from charllm.timeline.step_time import StepTime, slowest_of, time_at_highest_clock
 from charllm.workload.op import Op
 from charllm.workload.step import Step, build_step
 from charllm.workload.sync import count_buckets, step_sync
@@ -192,7 +192,7 @@ def test_twice_the_batch_never_takes_less_nor_more_than_twice_as_long(request: d
 @given(sensible_requests(), st.sampled_from(["tp", "pp", "ep", "cp"]))
 def test_overlap_is_never_slower_than_none(request: dict[str, Any], axis: str) -> None:
     # Hidden communication slows compute by a part of its length, so that hiding it never costs what it saves.
-    assert CONTENTION_FRACTION < 1
+    assert TIMELINE.contention_fraction < 1
     plain, overlapped = (resolve(request, {"parallelism": {"overlap": axes}}) for axes in ([], [axis]))
     before, after = timed(plain), timed(overlapped)
     assert after.step_time_s <= before.step_time_s * rounding(plain)
@@ -216,7 +216,7 @@ def test_overlapped_gradients_cost_no_more_than_latencies_of_buckets_and_sends_t
 ) -> None:
     plain, overlapped = (resolve(request, {"parallelism": {"overlap": axes, "zero": zero}}) for axes in ([], ["dp"]))
     step = build_step(overlapped)
-    jitter = 1 + STRAGGLER_FRACTION * slowest_of(plain.parallelism.world)
+    jitter = 1 + TIMELINE.straggler_fraction * slowest_of(plain.parallelism.world)
     # Gradients end on one stage last, weights perhaps on another.
     found = time_at_highest_clock(step)
     added_s = 2 * jitter * max(bucket_s(step, stage) for stage in range(plain.parallelism.pp))

@@ -4,9 +4,10 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.spec.request import merge
+from charllm.timeline.constants import TIMELINE
 from charllm.timeline.costs import cost_step, read_step
 from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only, kernel
-from charllm.timeline.passes import CONTENTION_FRACTION, ChunkPasses, Pass, chunk_passes, unpaired_fraction
+from charllm.timeline.passes import ChunkPasses, Pass, chunk_passes, unpaired_fraction
 from charllm.workload.op import is_communication
 from charllm.workload.step import Step, build_step
 
@@ -101,7 +102,7 @@ def test_overlap_hides_communication_and_exposes_no_more() -> None:
         assert overlapped.labels[f"{axis}_exposed"] < plain.labels[f"{axis}_exposed"]
         assert overlapped.hidden[axis] > 0
         # What is hidden slows compute by a part of its length, and is exposed no more.
-        shown = overlapped.labels[f"{axis}_exposed"] - CONTENTION_FRACTION * overlapped.hidden[axis]
+        shown = overlapped.labels[f"{axis}_exposed"] - TIMELINE.contention_fraction * overlapped.hidden[axis]
         assert shown + overlapped.hidden[axis] == pytest.approx(plain.labels[f"{axis}_exposed"])
 
 
@@ -146,7 +147,7 @@ def test_attention_hides_the_ring_but_for_its_first_step() -> None:
     request = {"model": "llama3-8b", "cluster": "h100x64", "parallelism": {"cp": 8}, "training": {"seq_length": 131072}}
     forward = passes(request)[0].forward
     # All but one of eight: attention over 16384 x 131072 takes longer than sending keys and values round.
-    shown = forward.labels["cp_exposed"] - CONTENTION_FRACTION * forward.hidden["cp"]
+    shown = forward.labels["cp_exposed"] - TIMELINE.contention_fraction * forward.hidden["cp"]
     assert shown == pytest.approx((shown + forward.hidden["cp"]) / 8)
 
 
@@ -156,7 +157,7 @@ def test_sharded_weights_hide_under_the_compute_of_their_layer() -> None:
         for nics in (8, 1)
     )
     for one in (fast, slow):
-        shown = one.labels["dp_exposed"] - CONTENTION_FRACTION * one.hidden["dp"]
+        shown = one.labels["dp_exposed"] - TIMELINE.contention_fraction * one.hidden["dp"]
         assert one.hidden["dp"] <= (sum(one.labels.values()) - one.labels["dp_exposed"]) * (1 + 1e-9)
         assert shown >= -1e-12
     assert slow.labels["dp_exposed"] > fast.labels["dp_exposed"]

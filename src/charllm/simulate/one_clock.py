@@ -32,9 +32,7 @@ class _Energy(NamedTuple):
     board_j: float
 
 
-def solve_step(
-    step: Step, network: NetworkConstants = NETWORK, timeline: TimelineConstants = TIMELINE
-) -> StepTime:
+def solve_step(step: Step, network: NetworkConstants = NETWORK, timeline: TimelineConstants = TIMELINE) -> StepTime:
     """Price a step at the clock it settles at."""
     gpu, limits = step.run.cluster.gpu, limits_of(step.run.cluster.gpu, step.run.conditions)
     kernels: StepKernels = read_step(step)

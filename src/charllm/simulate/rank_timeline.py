@@ -14,9 +14,9 @@ import numpy as np
 from charllm.errors import SpecError
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
-from charllm.simulate.predict import Simulation, predict
 from charllm.simulate.emulated import Start
 from charllm.simulate.play import GROUP_WAIT
+from charllm.simulate.predict import Simulation, predict
 from charllm.simulate.recorded import END, WAIT
 from charllm.simulate.slices import CHANNELS, FIXED
 from charllm.spec.run import RunSpec
@@ -206,8 +206,10 @@ def _exchange(step: Step, timed: StepTime, stage: int, exposed_s: float) -> tupl
     )
     if not whole_s:
         return _Exchange([], []), _Exchange([], [])
-    hidden_s = min(whole_s, max(0.0, whole_s - exposed_s) / (1 - CONTENTION_FRACTION)) if _hides(step.run) else 0.0
-    in_the_way_s = max(0.0, exposed_s - CONTENTION_FRACTION * hidden_s)
+    hidden_s = (
+        min(whole_s, max(0.0, whole_s - exposed_s) / (1 - TIMELINE.contention_fraction)) if _hides(step.run) else 0.0
+    )
+    in_the_way_s = max(0.0, exposed_s - TIMELINE.contention_fraction * hidden_s)
 
     def parted(parts: list[tuple[str, int, tuple[Op, ...]]]) -> _Exchange:
         found = _Exchange([], [])

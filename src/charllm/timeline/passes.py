@@ -186,7 +186,9 @@ class _Pricer:
             axis = AXIS_OF_GROUP[op.group]
             exposed = self._exposed(ops, place, axis, seconds, backward=backward)
             hidden = seconds - exposed
-            timed.append(Timed(op, f"{axis}_exposed", exposed + hidden * self.costs.timeline.contention_fraction, hidden))
+            timed.append(
+                Timed(op, f"{axis}_exposed", exposed + hidden * self.costs.timeline.contention_fraction, hidden)
+            )
         return timed
 
     def _exposed(self, ops: list[Op], place: int, axis: str, seconds: float, *, backward: bool) -> float:

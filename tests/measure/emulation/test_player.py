@@ -15,7 +15,7 @@ from charllm.measure.emulation.player import Player, require_playable
 from charllm.measure.marks import find_phases, find_steps, read_marks
 from charllm.simulate.rank_timeline import generate_timeline
 from charllm.timeline.play import Item, PlayTimeline, Segment
-from tests.simulate.test_rank_timeline import GRIDS, small
+from tests.timeline.grids import GRIDS, small
 
 # Tensors this small only wait for each other on more threads.
 torch.set_num_threads(1)
@@ -33,7 +33,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """List the kinds of kernels as they are launched, instead of launching them."""
     found: list[str] = []
 
-    def make(shape: KernelShape, _device: str) -> Any:
+    def make(shape: KernelShape, _device: str, _operands: object) -> Any:
         return lambda: found.append(shape.kind)
 
     monkeypatch.setattr(player_module, "make_kernel", make)
@@ -63,7 +63,7 @@ def test_segments_repeat_in_order(launched: list[str]) -> None:
 def test_kernels_are_allocated_once_and_played_for_the_asked_time(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[KernelShape] = []
 
-    def make(shape: KernelShape, _device: str) -> Any:
+    def make(shape: KernelShape, _device: str, _operands: object) -> Any:
         made.append(shape)
         return lambda: time.sleep(0.01)
 

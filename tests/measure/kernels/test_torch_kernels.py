@@ -1,41 +1,142 @@
 """The kernels themselves, on the CPU."""
 
+from math import prod
+
 import pytest
 import torch
 
 from charllm.errors import CharllmError
 from charllm.gpu.shape import DIMENSIONS, KernelShape
 from charllm.measure.kernels import device_code
-from charllm.measure.kernels.torch_kernels import KERNELS, OUTLIER_SCALE, WEIGHT_SCALE, make_kernel
+from charllm.measure.kernels.operands import OUTLIER_SCALE, WEIGHT_SCALE, Operands
+from charllm.measure.kernels.torch_kernels import KERNELS, make_kernel
+
+torch.set_num_threads(1)
 
 ATTENTION = (2, 4, 2, 16, 8)
+POOL_BYTES = 1 << 14
 
 
 def small(kind: str) -> KernelShape:
-    dims = {2: (4, 16), 4: (2, 4, 8, 16), 5: ATTENTION}[DIMENSIONS[kind][-1]]
+    dims = {2: (4, 16), 4: (2, 8, 8, 16), 5: ATTENTION}[DIMENSIONS[kind][-1]]
     return KernelShape(kind, dims, "fp32" if kind == "optimizer" else "bf16")
 
 
 OUTPUTS = {
-    "gemm": [(2, 4, 8)],
-    "grouped_gemm": [(2, 4, 8)],
+    "gemm": [(2, 8, 8)],
+    "grouped_gemm": [(2, 8, 8)],
+    "grouped_wgrad": [(2, 8, 8)],
     "attention": [(2, 4, 16, 8)],
     "attention_backward": [(2, 4, 16, 8), (2, 2, 16, 8), (2, 2, 16, 8)],
     "norm_backward": [(4, 16), (16,), (16,)],
+    "rmsnorm_backward": [(4, 16), (16,)],
+    "dropout": [(4, 16), (4, 16)],
+    "column_sum": [(16,)],
+    "norm_of_tensor": [()],
+    "topk": [(4, 2), (4, 2)],
+    "index_add": [(1, 16)],
     "loss": [()],
     "optimizer": [],
+    "optimizer_16bit": [],
 }
 """Kind: shapes of what a launch returns; the others return as many elements as they were given."""
 
 
+def tensors(out: object) -> list[torch.Tensor]:
+    """List what a launch returned."""
+    return [] if out is None else [out] if isinstance(out, torch.Tensor) else list(out)  # type: ignore[call-overload]
+
+
+def test_every_kernel_but_those_that_only_benches_time_can_be_played() -> None:
+    assert set(KERNELS) == set(DIMENSIONS) - {"attention_both"}
+
+
 @pytest.mark.parametrize("kind", sorted(KERNELS))
-def test_every_kernel_runs_again_and_again(kind: str) -> None:
-    launch = make_kernel(small(kind), "cpu")
+@pytest.mark.parametrize("pool_bytes", [0, POOL_BYTES], ids=["alone", "shared"])
+def test_every_kernel_runs_again_and_again(kind: str, pool_bytes: int) -> None:
+    launch = make_kernel(small(kind), "cpu", Operands("cpu", pool_bytes))
     for _ in range(3):
         out = launch()
-    found = out if isinstance(out, tuple) else () if out is None else (out,)
-    assert [tuple(one.shape) for one in found] == OUTPUTS.get(kind, [(4, 16)])
+    found = tensors(out)
+    if kind in OUTPUTS:
+        assert [tuple(one.shape) for one in found] == OUTPUTS[kind]
+    else:
+        assert [one.numel() for one in found] == [64]
     assert all(bool(one.float().isfinite().all()) for one in found)
+
+
+@pytest.mark.parametrize("kind", sorted(kind for kind in KERNELS if DIMENSIONS[kind][0] == 1))
+@pytest.mark.parametrize("elements", [1, 100, 5000, 40_000])
+def test_streams_take_any_number_of_elements(kind: str, elements: int) -> None:
+    out = make_kernel(KernelShape(kind, (elements,)), "cpu", Operands("cpu", POOL_BYTES))()
+    assert all(bool(one.float().isfinite().all()) for one in tensors(out))
+
+
+def test_a_stream_larger_than_a_pool_is_several_launches_that_move_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[int] = []
+    whole = torch.Tensor.copy_
+
+    def count(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        copied.append(source.numel())
+        return whole(target, source)
+
+    monkeypatch.setattr(torch.Tensor, "copy_", count)
+    elements = 10 * POOL_BYTES
+    make_kernel(KernelShape("copy", (elements // 16, 16)), "cpu", Operands("cpu", POOL_BYTES))()
+    assert len(copied) >= 10
+    assert elements <= sum(copied) < 1.05 * elements
+
+
+def test_shared_operands_overlap_those_of_other_kernels_but_not_each_other() -> None:
+    operands = Operands("cpu", POOL_BYTES)
+    shape = KernelShape("add", (1,))
+
+    def span(values: torch.Tensor) -> tuple[int, int]:
+        return values.data_ptr(), values.data_ptr() + values.numel() * values.element_size()
+
+    pools = set()
+    for elements in (7, 100, 2048, 1500, 2048, 1, 2000, 2048):
+        spans = sorted(span(operands.read(shape, elements)) for _ in range(3))
+        assert all(first[1] <= second[0] for first, second in zip(spans, spans[1:], strict=False))
+        assert all(start % 16 == 0 for start, _end in spans)
+        pools.add(spans[-1][1] // (2 * POOL_BYTES))
+    assert len(pools) <= 3
+    large = operands.read(shape, POOL_BYTES)
+    assert operands.read(shape, POOL_BYTES).data_ptr() == large.data_ptr()
+    assert prod(large.shape) == POOL_BYTES
+
+
+@pytest.mark.parametrize("kind", ["gemm", "grouped_wgrad"])
+def test_accumulated_products_add_to_what_is_there_in_fp32(kind: str) -> None:
+    launch = make_kernel(KernelShape(kind, (2, 8, 16, 24), variant="accumulated"), "cpu")
+    first = launch().clone()
+    assert first.dtype == torch.float32
+    assert torch.allclose(launch(), 2 * first)
+
+
+@pytest.mark.parametrize("kind", ["grouped_gemm", "grouped_wgrad", "gemm"])
+@pytest.mark.parametrize("precision", ["bf16", "mxfp8", "nvfp4"])
+@pytest.mark.parametrize("variant", ["best", "accumulated"])
+def test_products_of_any_number_of_rows_run_in_every_format(kind: str, precision: str, variant: str) -> None:
+    out = make_kernel(KernelShape(kind, (2, 13, 16, 24), precision, variant=variant), "cpu")()
+    assert all(bool(one.float().isfinite().all()) for one in tensors(out))
+
+
+@pytest.mark.parametrize(("kind", "dims"), [("grouped_gemm", (4, 513, 99, 27)), ("grouped_wgrad", (4, 99, 27, 513))])
+def test_grouped_products_have_the_strides_that_a_gpu_asks_for(kind: str, dims: tuple[int, ...]) -> None:
+    # On the meta device torch checks what it checks on a GPU.
+    with pytest.raises(RuntimeError, match="multiple of 16 bytes"):
+        tokens, weights = (torch.empty(4, 8, 27, dtype=torch.bfloat16, device="meta") for _ in range(2))
+        ends = torch.empty(4, dtype=torch.int32, device="meta")
+        torch._grouped_mm(tokens.view(32, 27), weights.transpose(1, 2), offs=ends)
+    padded = (520, 104) if kind == "grouped_gemm" else (104, 32)
+    out = make_kernel(KernelShape(kind, dims), "meta")()
+    assert tuple(out.shape) == ((4 * padded[0], padded[1]) if kind == "grouped_gemm" else (4, *padded))
+
+
+@pytest.mark.parametrize("variant", ["best", "flash2", "flash1"])
+def test_attention_runs_in_every_form(variant: str) -> None:
+    assert make_kernel(KernelShape("attention", ATTENTION, variant=variant), "cpu")().shape == (2, 4, 16, 8)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "fp32", "fp8"])

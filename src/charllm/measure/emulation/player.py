@@ -10,6 +10,7 @@ from charllm import mark
 from charllm.errors import DoesNotFit, SpecError, unknown_name
 from charllm.gpu.shape import KernelShape, check_shape
 from charllm.measure.kernels.device_code import make_limited_copy, make_spin
+from charllm.measure.kernels.operands import POOL_BYTES, Operands
 from charllm.measure.kernels.torch_kernels import KERNELS, make_kernel
 from charllm.timeline.play import Item, PlayTimeline
 
@@ -29,13 +30,15 @@ def require_playable(timeline: PlayTimeline) -> None:
 
 
 class Player:
-    """Kernels of a timeline, allocated once, and the streams they run on."""
+    """Kernels of a timeline, whose operands are shared, and the streams they run on."""
 
     def __init__(self, timeline: PlayTimeline, device: str) -> None:
         self._timeline, self._device = timeline, device
         try:
+            operands = Operands(device, POOL_BYTES[device])
             self._kernels = {
-                shape: make_kernel(KernelShape(*shape), device) for shape in sorted(timeline.shapes(), key=str)
+                shape: make_kernel(KernelShape(*shape), device, operands)
+                for shape in sorted(timeline.shapes(), key=str)
             }
         except torch.cuda.OutOfMemoryError:
             raise DoesNotFit("the kernels' operands do not fit in this GPU's memory together") from None

@@ -6,6 +6,7 @@ through torch, so that no toolkit is needed.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import ceil
 from typing import Any
 
@@ -58,13 +59,19 @@ def make_limited_copy(blocks: int, size_bytes: int, length_s: float) -> Callable
     """Return a launch of a kernel that copies on some blocks, over and over until a time is up."""
     kernel = _compile(COPY, "limited_copy")
     vectors = max(1, size_bytes // 16)
-    source = torch.randn(vectors * 4, device="cuda")
-    target = torch.empty_like(source)
+    source, target = _copied(vectors)
     launches, length_ns = _pieces(length_s)
     return lambda: [
         kernel(grid=(blocks, 1, 1), block=(THREADS, 1, 1), args=[source, target, vectors, length_ns])
         for _ in range(launches)
     ]
+
+
+@lru_cache(maxsize=2)
+def _copied(vectors: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what is copied, and to where: all copies of a size share them."""
+    source = torch.randn(vectors * 4, device="cuda")
+    return source, torch.empty_like(source)
 
 
 def _pieces(length_s: float) -> tuple[int, int]:

@@ -44,7 +44,8 @@ def main() -> None:
             if found:
                 sizes = [abs(error) for error in found]
                 print(f"{group}, {len(found)} loops, {SHOWN[column]}: median {100 * statistics.median(sizes):.1f} %, "
-                      f"p90 {100 * percentile(sizes, 0.9):.1f} %, mean {100 * statistics.fmean(found):+.1f} %")  # fmt: skip
+                      f"p90 {100 * percentile(sizes, 0.9):.1f} %, "
+                      f"mean {100 * statistics.fmean(found):+.1f} %")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import argparse
 import bisect
 import csv
 import gc
+import itertools
 import statistics
 import subprocess
 import sys
@@ -326,7 +327,7 @@ def summarise(rows: Sequence[tuple[float, ...]], start_s: float, end_s: float) -
 
 def counter(rows: Sequence[tuple[float, ...]], moment_s: float) -> float:
     """The energy counter in joules, interpolated between the moments at which it was seen to change."""
-    changes = [row for before, row in zip(rows, rows[1:], strict=False) if row[4] != before[4]]
+    changes = [row for before, row in itertools.pairwise(rows) if row[4] != before[4]]
     place = min(max(bisect.bisect_left([row[0] for row in changes], moment_s), 1), len(changes) - 1)
     before, after = changes[place - 1], changes[place]
     rate = (after[4] - before[4]) / (after[0] - before[0])
@@ -352,7 +353,7 @@ def read(loop: Loop, board: Board, device: str, warm_s: float, length_s: float) 
         job.step()
         moments.append(time.monotonic())
     gc.enable()
-    seconds = [after - before for before, after in zip(moments, moments[1:], strict=False)]
+    seconds = [after - before for before, after in itertools.pairwise(moments)]
     seen = board.window(moments[0], moments[-1])
     told: dict[str, Any] = {
         "step_s": statistics.median(seconds),

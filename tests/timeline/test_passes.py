@@ -218,13 +218,12 @@ def test_graphs_of_all_but_the_experts_spare_routing_and_other_launches() -> Non
     assert none > partial > full == 0.0
 
 
-def test_the_gpu_runs_dry_for_counts_only_where_they_are_read_and_nothing_is_queued() -> None:
+def test_the_host_waits_for_counts_only_where_they_are_read() -> None:
     def waits(changes: dict[str, Any]) -> bool:
         return any(item.kind == "sync" for span in parts(SPARSE, changes)[0].spans for item in span.items)
 
     assert waits({})
     assert not waits({"training": {"capacity_factor": 1.0}})
-    assert not waits({"parallelism": {"overlap": ["ep"]}})
     assert not waits({"framework": {"base": "megatron", "graphs": "full"}})
 
 
@@ -245,7 +244,10 @@ def test_a_chain_of_kernels_is_launched_one_by_one() -> None:
     chain, fused = (
         parts(latent, {"framework": {"base": "megatron", "fused_latent_rope": able}})[0] for able in (False, True)
     )
-    assert chain.race.hh > fused.race.hh + 27 * 20 * resolve_run(latent).framework.launch_s
+    launched_s = [
+        sum(span.repeats * item.launch_s for span in part.spans for item in span.items) for part in (chain, fused)
+    ]
+    assert launched_s[0] > launched_s[1] + 27 * 20 * resolve_run(latent).framework.launch_s
     assert chain.seconds > fused.seconds
 
 

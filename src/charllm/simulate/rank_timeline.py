@@ -30,6 +30,7 @@ from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Step
 from charllm.workload.sync import (
     WEIGHT_EXCHANGES,
+    count_buckets,
     gathers_once,
     layer_gather,
     layer_reduce,
@@ -200,10 +201,7 @@ def _exchange(step: Step, timed: StepTime, stage: int, exposed_s: float) -> tupl
         *((f"{block.name} gather", block.repeats, layer_gather(step, block)) for block in once),
         ("weights", 1, tuple(op for op in sync if op.kind in WEIGHT_EXCHANGES)),
     ]
-    network = timed.costs.network
-    whole_s = sum(
-        repeats * sync_seconds(step.run, op, network) for _, repeats, ops in (*gradients, *weights) for op in ops
-    )
+    whole_s = sum(repeats * _bucketed_s(step, timed, op) for _, repeats, ops in (*gradients, *weights) for op in ops)
     if not whole_s:
         return _Exchange([], []), _Exchange([], [])
     hidden_s = (
@@ -216,7 +214,7 @@ def _exchange(step: Step, timed: StepTime, stage: int, exposed_s: float) -> tupl
         for label, repeats, ops in parts:
             items: list[Item] = []
             for op in ops:
-                share = sync_seconds(step.run, op, network) / whole_s
+                share = _bucketed_s(step, timed, op) / whole_s
                 items += _communication(op, share * in_the_way_s, share * hidden_s)
             beside, alone = (
                 tuple(item for item in items if (item.stream == "compute") == way) for way in (False, True)
@@ -226,6 +224,13 @@ def _exchange(step: Step, timed: StepTime, stage: int, exposed_s: float) -> tupl
         return found
 
     return parted(gradients), parted(weights)
+
+
+def _bucketed_s(step: Step, timed: StepTime, op: Op) -> float:
+    """Return the length of an exchange, bucket by bucket."""
+    parts = count_buckets(step, op)
+    part = op._replace(message_bytes=op.message_bytes / parts, sent_bytes=op.sent_bytes / parts)
+    return parts * sync_seconds(step.run, part, timed.costs.network)
 
 
 def _wait(length_s: float) -> Segment:

@@ -25,8 +25,8 @@ CHANNELS = 24
 LEAST_STALL_S = 5e-9
 """Less is rounding."""
 MATRIX, OTHER, FIXED, HOST, MATRIX_J, CORE_J, BOARD_J, POLL, STALL = range(9)
-"""Columns of a slice: cycles of matrix units, other cycles, seconds, least seconds, joules, share of polling blocks, and
-seconds that the GPU waits for launches."""
+"""Columns of a slice: cycles of matrix units, other cycles, seconds, least seconds, joules, share of polling blocks,
+and seconds that the GPU waits for launches."""
 COLUMNS = 9
 
 

@@ -14,10 +14,11 @@ class TimelineConstants:
     """Pieces into which a tensor- or expert-parallel exchange is cut to hide under compute; the first stays exposed.
     Published: Transformer Engine's user buffers split a GEMM into 4 by default."""
     straggler_fraction: float = 0.011
-    """Standard deviation of a GPU's pace. Derived: boards differ by 3 % in the energy of equal work (three H200 boards),
-    of which 0.37 reaches the step time under the power cap."""
+    """Standard deviation of a GPU's pace. Derived: boards differ by 3 % in the energy of equal work (three H200
+    boards), of which 0.37 reaches the step time under the power cap."""
     exposed_factor: float = 1.0
-    """Time of a collective within a step over that of a benchmark that repeats it: members arrive at different times."""
+    """Time of a collective within a step over that of a benchmark that repeats it: members arrive at different
+    times."""
 
 
 TIMELINE = TimelineConstants()

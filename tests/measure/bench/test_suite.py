@@ -64,6 +64,6 @@ def test_the_short_suite_is_a_part_of_the_full_one() -> None:
     assert len({case.group for case in short}) >= 6
 
 
-def test_every_kernel_that_only_moves_memory_is_in_it() -> None:
+def test_the_kernels_that_most_bytes_of_a_step_pass_through_are_in_it() -> None:
     kinds = {case.shape.kind for case in full_suite() if case.shape is not None}
-    assert set(BYTES_PER_ELEMENT) <= kinds
+    assert {"copy", "add", "gelu", "norm", "rmsnorm", "norm_backward", "permute", "cast", "optimizer"} <= kinds

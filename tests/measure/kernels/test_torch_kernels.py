@@ -1,5 +1,6 @@
 """The kernels themselves, on the CPU."""
 
+import itertools
 from math import prod
 
 import pytest
@@ -97,7 +98,7 @@ def test_shared_operands_overlap_those_of_other_kernels_but_not_each_other() -> 
     pools = set()
     for elements in (7, 100, 2048, 1500, 2048, 1, 2000, 2048):
         spans = sorted(span(operands.read(shape, elements)) for _ in range(3))
-        assert all(first[1] <= second[0] for first, second in zip(spans, spans[1:], strict=False))
+        assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
         assert all(start % 16 == 0 for start, _end in spans)
         pools.add(spans[-1][1] // (2 * POOL_BYTES))
     assert len(pools) <= 3
@@ -125,9 +126,9 @@ def test_products_of_any_number_of_rows_run_in_every_format(kind: str, precision
 @pytest.mark.parametrize(("kind", "dims"), [("grouped_gemm", (4, 513, 99, 27)), ("grouped_wgrad", (4, 99, 27, 513))])
 def test_grouped_products_have_the_strides_that_a_gpu_asks_for(kind: str, dims: tuple[int, ...]) -> None:
     # On the meta device torch checks what it checks on a GPU.
+    tokens, weights = (torch.empty(4, 8, 27, dtype=torch.bfloat16, device="meta") for _ in range(2))
+    ends = torch.empty(4, dtype=torch.int32, device="meta")
     with pytest.raises(RuntimeError, match="multiple of 16 bytes"):
-        tokens, weights = (torch.empty(4, 8, 27, dtype=torch.bfloat16, device="meta") for _ in range(2))
-        ends = torch.empty(4, dtype=torch.int32, device="meta")
         torch._grouped_mm(tokens.view(32, 27), weights.transpose(1, 2), offs=ends)
     padded = (520, 104) if kind == "grouped_gemm" else (104, 32)
     out = make_kernel(KernelShape(kind, dims), "meta")()

@@ -5,11 +5,12 @@ import sys
 import time
 from collections.abc import Callable
 
+from charllm.timeline.unfolded import play_unfolded
+
 from charllm.catalog.resolve import resolve_run
 from charllm.simulate.predict import simulate
 from charllm.spec.run import RunSpec
 from charllm.timeline.step_time import time_step
-from charllm.timeline.unfolded import play_unfolded
 from charllm.units import GIB
 from charllm.workload.step import build_step
 

@@ -5,7 +5,7 @@ import pytest
 from charllm.catalog.tables import entries
 from charllm.evaluate.published import Row
 from charllm.evaluate.time import measured_step_s, predict_rows, resolve_row, row_class
-from charllm.timeline.step_time import time_step
+from charllm.simulate.one_clock import solve_step
 from charllm.workload.step import build_step
 
 DENSE: dict[str, str] = {
@@ -53,7 +53,7 @@ def test_rows_are_predicted_and_scored() -> None:
 
 def test_a_prediction_is_the_simulated_step() -> None:
     (prediction,), _ = predict_rows([DENSE])
-    assert prediction.predicted_s == time_step(build_step(resolve_row(DENSE))).step_time_s
+    assert prediction.predicted_s == solve_step(build_step(resolve_row(DENSE))).step_time_s
 
 
 def test_predictions_do_not_look_at_what_was_measured() -> None:

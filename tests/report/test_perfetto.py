@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from charllm.report.perfetto import COUNTERS, MAX_EVENTS, PART_NAMES, PASSES, WAITS, Trace, trace_step
-from charllm.timeline.step_time import StepTime, time_step
+from charllm.timeline.step_time import StepTime, time_at_highest_clock
 from charllm.units import MICRO
 from charllm.workload.step import Step, build_step
-from tests.timeline.test_generate import GRIDS, small
+from tests.simulate.test_rank_timeline import GRIDS, small
 
 ROUNDING_US = 1e-3
 Event = dict[str, Any]
@@ -20,7 +20,7 @@ Event = dict[str, Any]
 @cache
 def timed(name: str) -> tuple[Step, StepTime]:
     step = build_step(small(name))
-    return step, time_step(step)
+    return step, time_at_highest_clock(step)
 
 
 def events_of(trace: Trace) -> list[Event]:

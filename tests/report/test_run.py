@@ -16,7 +16,7 @@ from charllm.report.time import (
     seconds_format,
 )
 from charllm.simulate.predict import simulate
-from charllm.timeline.step_time import time_step
+from charllm.timeline.step_time import time_at_highest_clock
 from charllm.workload.step import build_step
 
 RUN = resolve_run(
@@ -61,7 +61,7 @@ def test_long_pipelines_show_their_ends() -> None:
 
 def test_a_report_with_times_ends_in_what_they_are_and_what_would_help() -> None:
     step, result = build_step(RUN), simulate(RUN)
-    timed = time_step(step)
+    timed = time_at_highest_clock(step)
     text = render_run(step, result, timed, best_changes(RUN, timed.step_time_s))
     parts = [
         "Traffic of a step",
@@ -103,7 +103,7 @@ def test_the_waterfall_has_a_bar_for_each_label_that_takes_time() -> None:
 
 
 def test_the_table_of_stages_adds_up_to_the_step() -> None:
-    timed = time_step(build_step(RUN))
+    timed = time_at_highest_clock(build_step(RUN))
     rows = render_stages(RUN, timed).splitlines()[3:]
     assert len(rows) == RUN.parallelism.pp
     for row in rows:

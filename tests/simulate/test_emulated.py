@@ -51,7 +51,7 @@ def test_work_without_rest_is_held_at_the_cap_and_rests_let_it_run_faster() -> N
 
 
 def test_a_transfer_takes_its_time_and_draws_more_than_a_wait_and_less_than_work() -> None:
-    moving = Item("communication", "all_gather", duration_s=0.4, blocks=24)
+    moving = Item("communication", "all_gather", duration_s=0.4, blocks=24, sent_bytes=50e9)
     polling = moving._replace(moves=False)
     idle, copied, polled, worked = (played(*items) for items in ((wait(0.4),), (moving,), (polling,), product(200)))
     assert copied.busy_s == pytest.approx(0.4, rel=1e-6)

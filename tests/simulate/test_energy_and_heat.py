@@ -7,12 +7,12 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.gpu.heat import SINK, heat_to_air_w, network, steady_state_k
-from charllm.gpu.ops import op_energy
 from charllm.simulate import play
 from charllm.simulate.slices import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, cut_passes
 from charllm.simulate.steady import LEAST_PLAY_S, play_once, sink_target_k, start_state
 from charllm.spec.request import merge
-from charllm.timeline.step_time import time_step
+from charllm.timeline.costs import matrix_hz
+from charllm.timeline.step_time import time_at_highest_clock
 from charllm.workload.step import build_step
 from tests.simulate.runs import GPT3, REPLICAS, cooled, ran, under
 
@@ -104,19 +104,16 @@ SLICED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", SLICED)
 def test_slices_hold_the_seconds_and_joules_of_their_ops(name: str) -> None:
     run = resolve_run(SLICED[name])
-    timed = time_step(build_step(run))
-    slices, gpu = cut_passes(run, timed), run.cluster.gpu
-    matrix_hz, other_hz = (
-        share * gpu.clock_max_hz for share in (gpu.matmul_clock_fraction, gpu.attention_clock_fraction)
-    )
+    timed = time_at_highest_clock(build_step(run))
+    slices, costs = cut_passes(run, timed), timed.costs
+    top_hz = matrix_hz(run.cluster.gpu, costs.clock_hz)
     passes = [one[kind] for kind in range(3) for one in timed.passes]
     for number, part in enumerate(passes):
         items = [(item, span.repeats) for span in part.spans for item in span.items if item.op is not None]
         rows = np.zeros(slices.table.shape[1])
         for begin, end, repeats in slices.spans[slices.first[number] : slices.first[number + 1]]:
             rows += repeats * slices.table[begin:end].sum(axis=0)
-        seconds = rows[MATRIX] / matrix_hz + rows[OTHER] / other_hz + rows[FIXED]
+        seconds = rows[MATRIX] / top_hz + rows[OTHER] / costs.clock_hz + rows[FIXED]
         assert seconds == pytest.approx(sum(item.seconds * repeats for item, repeats in items), rel=1e-9)
-        energies = [(op_energy(item.op, gpu, run.framework), repeats) for item, repeats in items if item.op]
-        for column, place in ((MATRIX_J, 0), (CORE_J, 1), (BOARD_J, 2)):
-            assert rows[column] == pytest.approx(sum(energy[place] * repeats for energy, repeats in energies), rel=1e-9)
+        joules = sum((repeats * costs.cells(item.op)[3:] for item, repeats in items if item.op), np.zeros(3))
+        assert rows[[MATRIX_J, CORE_J, BOARD_J]] == pytest.approx(joules, rel=1e-9)

@@ -33,7 +33,11 @@ items = st.one_of(kernels, transfers, waits)
 segments = st.tuples(words, st.integers(0, 1000), st.lists(items, max_size=4).map(tuple)).map(Segment._make)
 specs = st.dictionaries(words, st.one_of(st.integers(), st.booleans(), words, st.lists(words, max_size=2)), max_size=3)
 timelines = st.tuples(
-    st.integers(0, 4095), specs, st.lists(segments, max_size=6).map(tuple), st.integers(0, 2**40)
+    st.integers(0, 4095),
+    specs,
+    st.lists(segments, max_size=6).map(tuple),
+    st.integers(0, 2**40),
+    st.one_of(st.none(), st.floats(1e6, 1e11)),
 ).map(PlayTimeline._make)
 
 

@@ -4,20 +4,18 @@ from itertools import pairwise
 
 import pytest
 
-from charllm.cost.calibration import CALIBRATION
-from charllm.cost.kernels import price_kernel
 from charllm.timeline.stage_plan import StagePlan, pass_of, pass_ops, plan_stage
-from charllm.timeline.step_time import StepTime, time_step
+from charllm.timeline.step_time import StepTime, time_at_highest_clock
 from charllm.workload.op import is_communication
 from charllm.workload.step import Step, build_step
-from tests.timeline.test_generate import GRIDS, small
+from tests.simulate.test_rank_timeline import GRIDS, small
 
 ROUNDING_S = 1e-9
 
 
 def planned(name: str) -> tuple[Step, StepTime, list[StagePlan]]:
     step = build_step(small(name))
-    timed = time_step(step)
+    timed = time_at_highest_clock(step)
     return step, timed, [plan_stage(step, timed, stage) for stage in range(step.run.parallelism.pp)]
 
 
@@ -60,4 +58,4 @@ def test_ops_are_those_that_were_priced(name: str) -> None:
         assert sum(block.repeats * len(block.ops) for block in blocks) == pass_of(timed, kind, chunk).ops
         for op, seconds in (op for block in blocks for op in block.ops):
             if not is_communication(op):
-                assert seconds == price_kernel(op, step.run, CALIBRATION), op.name
+                assert seconds == timed.costs.price(op), op.name

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from charllm.catalog.resolve import resolve_run
 from charllm.spec.request import merge
-from charllm.timeline.step_time import time_step
+from charllm.timeline.step_time import time_at_highest_clock
 from charllm.workload.cut import Cut, cut_run
 from charllm.workload.moe import expert_tokens
 from charllm.workload.routing import NATURAL_SKEW, busiest_of_many, skew, visited
@@ -77,7 +77,7 @@ def test_the_busiest_rank_works_on_whole_rows_for_every_expert() -> None:
 
 def test_a_step_waits_for_the_busiest_rank() -> None:
     def seconds(**training: Any) -> float:
-        return time_step(build_step(resolve_run(merge(REQUEST, {"training": training})))).step_time_s
+        return time_at_highest_clock(build_step(resolve_run(merge(REQUEST, {"training": training})))).step_time_s
 
     even, forced, natural = seconds(routing_skew=1.0), seconds(), seconds(routing="natural")
     assert even < forced < natural < NATURAL_SKEW * forced

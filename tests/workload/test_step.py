@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from charllm.catalog.resolve import resolve_run
-from charllm.timeline.step_time import time_step
+from charllm.timeline.step_time import time_at_highest_clock
 from charllm.workload.layer import layer_kinds
 from charllm.workload.step import Step, build_step
 
@@ -86,9 +86,9 @@ def test_the_last_layers_may_keep_their_products_in_16_bits() -> None:
 
 
 def test_wide_layers_take_as_long_as_in_16_bits() -> None:
-    none, some, all_wide = (time_step(narrow_step("nvfp4", count)).step_time_s for count in (0, 8, 32))
+    none, some, all_wide = (time_at_highest_clock(narrow_step("nvfp4", count)).step_time_s for count in (0, 8, 32))
     assert none < some < all_wide
-    assert all_wide == pytest.approx(time_step(narrow_step("bf16", 0)).step_time_s, rel=0.01)
+    assert all_wide == pytest.approx(time_at_highest_clock(narrow_step("bf16", 0)).step_time_s, rel=0.01)
 
 
 def test_nothing_stays_wide_where_nothing_is_narrow() -> None:

@@ -20,7 +20,6 @@ from charllm.evaluate.ops import start_of, warm_c
 from charllm.evaluate.ops_table import OpRow
 from charllm.gpu.heat import network
 from charllm.gpu.kernels import (
-    STREAMS,
     KernelEnergies,
     Shapes,
     energy_of_kernels,
@@ -28,6 +27,7 @@ from charllm.gpu.kernels import (
     read_shapes,
     time_kernels,
 )
+from charllm.gpu.memory_bound import STREAMS
 from charllm.gpu.steady import board_w, hold_window
 from charllm.spec.hardware import Cluster, Gpu
 
@@ -129,7 +129,7 @@ def parameters_of(gpu: Gpu, bench: Bench, streams: bool = False) -> list[Paramet
         for kind in sorted({row.shape.kind for row in bench.rows} & set(STREAMS)):
             known = STREAMS[kind]
             if kind not in ("copy", "add"):
-                found.append(Parameter(f"stream.{kind}.share", known.bandwidth_fraction, STREAM_SPREAD, 0.01, 1.0))
+                found.append(Parameter(f"stream.{kind}.share", known.share, STREAM_SPREAD, 0.01, 1.0))
             if kind != "copy":
                 found.append(Parameter(f"stream.{kind}.instructions", known.instructions, INSTRUCTION_SPREAD))
             if known.width_power > 0:

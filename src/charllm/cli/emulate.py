@@ -14,7 +14,12 @@ from charllm.catalog.resolve import resolve_run
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.errors import SpecError
 from charllm.measure.device import require_device, telemetry_gpus
+from charllm.spec.fields import read
+from charllm.spec.run import Conditions
 from charllm.timeline.play import PlayTimeline, read_timeline, to_text
+
+CAPS = ("power_cap", "clock_cap")
+"""Conditions that hold for one GPU alone, in any unit."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.print_timeline:
         print(to_text(timeline))
         return 0
-    predicted = _predict(timeline, arguments.seconds)
+    predicted = _predict(timeline, arguments.seconds, _conditions(timeline, arguments))
     if arguments.predict:
         print(json.dumps(predicted, indent=2, allow_nan=False))
         return 0
@@ -62,7 +67,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _predict(timeline: PlayTimeline, seconds_s: float) -> dict[str, float]:
+def _conditions(timeline: PlayTimeline, arguments: argparse.Namespace) -> Conditions:
+    """Return the caps that were asked for, or those under which the timeline was simulated."""
+    asked = request_from(arguments).get("conditions") or timeline.spec.get("conditions") or {}
+    caps = {name: value for name, value in asked.items() if name.startswith(CAPS)}
+    return read(Conditions, caps, "conditions")
+
+
+def _predict(timeline: PlayTimeline, seconds_s: float, conditions: Conditions) -> dict[str, float]:
     """Predict what one GPU of the timeline's kind will read, alone where such a one was measured."""
     from charllm.evaluate.ops import bench_machine
     from charllm.simulate.emulated import predict_played
@@ -72,7 +84,7 @@ def _predict(timeline: PlayTimeline, seconds_s: float) -> dict[str, float]:
     except (KeyError, TypeError, SpecError):
         # A timeline from elsewhere, or a GPU that the catalog does not know.
         return {}
-    seen = predict_played(timeline, cluster, seconds_s)
+    seen = predict_played(timeline, cluster, seconds_s, conditions)
     return {
         "step_time_s": seen.busy_s,
         "power_mean_w": seen.power_mean_w,

@@ -21,7 +21,8 @@ from charllm.evaluate.ops_table import OpRow, SkippedOp
 from charllm.evaluate.scores import describe_errors
 from charllm.gpu.governor import limits_of
 from charllm.gpu.heat import Network, network, steady_state_k
-from charllm.gpu.kernels import PRODUCTS, STREAMS, Shapes, read_shapes, time_kernels
+from charllm.gpu.kernels import PRODUCTS, Shapes, read_shapes, time_kernels
+from charllm.gpu.memory_bound import STREAMS
 from charllm.gpu.shape import KernelShape, work
 from charllm.gpu.steady import Held, hold_window
 from charllm.simulate.one_gpu import play_burst

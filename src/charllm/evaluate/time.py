@@ -9,12 +9,12 @@ from charllm.evaluate.corrections import corrected_s, source_of
 from charllm.evaluate.memory import Skipped
 from charllm.evaluate.published import Row, global_batch, read_row
 from charllm.evaluate.scores import TimeScore
+from charllm.simulate.one_clock import solve_step
 from charllm.simulate.steady import build_machine, play_to_steady
 from charllm.spec.framework import LEAST_RECOMPUTE
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 from charllm.spec.training import RECOMPUTES
-from charllm.timeline.step_time import time_step
 from charllm.workload.memory import stage_memories
 from charllm.workload.misfit import fits
 from charllm.workload.model_flop import model_flop
@@ -124,7 +124,7 @@ def _predict(row: Row, *, closed: bool) -> Prediction:
     run = resolve_row(row)
     step = build_step(run)
     fitting = _fits(step)
-    timed = time_step(step)
+    timed = solve_step(step)
     predicted_s = timed.step_time_s
     measured_s = measured_step_s(row)
     if not measured_s:

@@ -150,7 +150,9 @@ def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool = False) 
             width[place] = shape.dims[1] if len(shape.dims) > 1 else USUAL_WIDTH
     least = zeros["least"]
     cached = np.where(products, uncached_fraction(gpu, least), _uncached_stream(least / gpu.l2_bytes))
-    again = np.where(products, reread_bytes(gpu, *sizes.T, operand_bytes), 0.0)
+    again = np.where(
+        products, reread_bytes(gpu, sizes[:, 0], sizes[:, 1], sizes[:, 2], sizes[:, 3], operand_bytes), 0.0
+    )
     outputs = sizes[:, 0] * sizes[:, 1] * sizes[:, 2]
     fill = np.where(products, np.minimum(1.0, outputs / (gpu.multiprocessors * TILE_OUTPUTS)), 1.0)
     known = [STREAMS.get(shape.kind) for shape in shapes]

@@ -90,7 +90,7 @@ def share_of(kind: str, width: float) -> float:
     stream = STREAMS[kind]
     if stream.by_width:
         return float(np.interp(np.log(width), np.log(WIDTHS), stream.by_width))
-    return min(1.0, stream.share * (USUAL_WIDTH / width) ** stream.width_power)
+    return float(min(1.0, stream.share * (USUAL_WIDTH / width) ** stream.width_power))
 
 
 def stream_rate(gpu: Gpu, share: Floats, clock_hz: Floats) -> tuple[Floats, Floats]:

@@ -9,7 +9,7 @@ from charllm.simulate import play
 from charllm.simulate.steady import Machine, Played, carry_poles, play_once, sink_target_k, start_state
 
 MOVED_K = 0.5
-"""A step is played again when a sink has moved so far."""
+"""A step is played again when a sink, or a pole above it, has moved so far."""
 
 
 def play_from_cold(machine: Machine, steps: int | None, seconds_s: float | None) -> Played:
@@ -20,6 +20,7 @@ def play_from_cold(machine: Machine, steps: int | None, seconds_s: float | None)
     state = start_state(machine, idle_w)
     sink_k = sink_target_k(machine, np.full(len(state), idle_w))
     time_s = net.time_s[machine.gpus % net.slots, SINK]
+    pole_s = float(np.max(-machine.limits.tick_s / np.log(machine.decay)))
     weighed, done, ran_s, plays = None, 0.0, 0.0, 0
     while True:
         before_k = state[:, play.POLES :].copy()
@@ -28,6 +29,10 @@ def play_from_cold(machine: Machine, steps: int | None, seconds_s: float | None)
         left = _left(played.step_time_s, done, ran_s, steps, seconds_s)
         target_k = sink_target_k(machine, played.sums[:, play.ENERGY] / played.step_time_s)
         gone = min(left, _until_moved(sink_k, target_k, time_s, played.step_time_s))
+        far_k = carry_poles(machine, state, before_k, 0.0)
+        if far_k > MOVED_K:
+            moments_s = -pole_s * math.log1p(-MOVED_K / far_k)
+            gone = min(gone, max(1.0, math.floor(moments_s / played.step_time_s)))
         carry_poles(machine, state, before_k, max(0.0, gone * played.step_time_s - state[0, play.TIME]))
         weighed = _add(weighed, played, gone)
         done, ran_s = done + gone, ran_s + gone * played.step_time_s

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.gpu.governor import limits_of
-from charllm.gpu.heat import Network, steady_state_k
+from charllm.gpu.heat import SINK, Network, steady_state_k
 from charllm.gpu.kernels import read_shapes
 from charllm.gpu.sensor import HOPPER, Sensor
 from charllm.gpu.shape import KernelShape
@@ -60,11 +60,13 @@ class Player:
 
     def __init__(
         self, gpu: Gpu, net: Network, inlet_c: float, conditions: Conditions | None = None, *, before_w: float = 120.0,
-        longest_s: float = 120.0, silicon: float = 1.0,
+        longest_s: float = 120.0, silicon: float = 1.0, begun: Floats | None = None,
     ) -> None:  # fmt: skip
+        """Begin after `before_w` for long, or as a GPU of a simulated step began (`begun`), whose sink is held."""
         self.limits = limits_of(gpu, conditions or Conditions())
         self.box_s = self.limits.tick_s
-        rises = steady_state_k(np.full(net.slots, before_w), net)[0]
+        poles = net.resistance_k_per_w.shape[1] if begun is None else SINK
+        rises = steady_state_k(np.full(net.slots, before_w), net)[0, :poles]
         state = np.zeros((1, play.POLES + len(rises)))
         state[0, play.CLOCK] = state[0, play.BRAKE_HZ] = self.limits.clock_max_hz
         state[0, play.MEAN_W] = before_w
@@ -73,10 +75,12 @@ class Player:
         state[0, play.POLES :] = rises
         state[0, play.AIR_C] = inlet_c
         state[0, play.TEMPERATURE] = inlet_c + float(np.sum(rises))
+        if begun is not None:
+            state[0] = begun
         boxes = int(longest_s / self.box_s) + 8
         self.rig = play.Rig(
             state, np.zeros((1, play.SUMS)), board_constants(gpu), self.limits,
-            np.ascontiguousarray(net.resistance_k_per_w[0]), np.exp(-self.box_s / net.time_s[0]),
+            np.ascontiguousarray(net.resistance_k_per_w[0, :poles]), np.exp(-self.box_s / net.time_s[0, :poles]),
             np.zeros((1, boxes, 3)), np.zeros(boxes), np.ones(1), np.zeros((0, 0, 4)),
         )  # fmt: skip
         self.clear()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from charllm.gpu.governor import Limits, next_clock
 from charllm.jit import jit
-from charllm.simulate.slices import BOARD_J, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, OTHER, POLL, Slices
+from charllm.simulate.slices import BOARD_J, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, OTHER, POLL, STALL, Slices
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -68,7 +68,7 @@ def spend(rig: Rig, gpu: int, row: Floats, least_s: float) -> None:
         clock = mine[CLOCK]
         matrix_clock = min(clock, limits.matrix_clock_hz)
         gpu_s = row[MATRIX] / matrix_clock + row[OTHER] / clock + row[FIXED]
-        length_s = max(gpu_s, row[HOST], least_s)
+        length_s = max(gpu_s + row[STALL], row[HOST], least_s)
         if length_s <= SHORTEST_S:
             break
         # The equation of power/board.py, written out for machine code; a test holds both together.
@@ -206,4 +206,11 @@ def finish(rig: Rig, tail: Floats, waiting: Floats) -> float:
         spend(rig, gpu, waiting, wait)
         for part in range(tail.shape[1]):
             spend(rig, gpu, tail[gpu // len(rig.weights), part], 0.0)
-    return float(rig.state[0, TIME])
+    latest = 0.0
+    for gpu in range(len(rig.state)):
+        latest = max(latest, rig.state[gpu, TIME])
+    for gpu in range(len(rig.state)):
+        wait = latest - rig.state[gpu, TIME]
+        rig.sums[gpu, GROUP_WAIT] += wait
+        spend(rig, gpu, waiting, wait)
+    return float(latest)

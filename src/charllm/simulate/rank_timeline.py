@@ -7,16 +7,19 @@ Ignores: that emulated kernels may take longer or shorter than simulated ones, w
 holds up inside a pass, because the host that emulates launches its own kernels.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from charllm.errors import SpecError
 from charllm.gpu.shape import KernelShape
 from charllm.layout.grid import Grid
+from charllm.layout.placement import place_ranks
+from charllm.simulate.emulated import Start
+from charllm.simulate.play import GROUP_WAIT
 from charllm.simulate.predict import Simulation, predict
-from charllm.simulate.recorded import END
-from charllm.simulate.slices import CHANNELS
+from charllm.simulate.recorded import END, WAIT
+from charllm.simulate.slices import CHANNELS, FIXED
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE
 from charllm.timeline.play import Item, PlayTimeline, Segment
@@ -28,6 +31,7 @@ from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Step
 from charllm.workload.sync import (
     WEIGHT_EXCHANGES,
+    count_buckets,
     gathers_once,
     layer_gather,
     layer_reduce,
@@ -53,16 +57,23 @@ def rank_timeline(found: Simulation, rank: int) -> PlayTimeline:
     if timed is None or found.machine is None or found.played is None:
         raise SpecError("--rank", rank, "a run that fits in memory, or --ignore-memory")
     stage = int(Grid(run.parallelism).stage(rank))
-    gradients, weights = _exchange(step, timed, stage)
-    # Weights that hide are those of the step before; the update needs all gradients.
-    first, last = (weights, []) if _hides(run) else ([], weights)
-    under, after = (gradients, []) if _hides(run) else ([], gradients)
+    (under, after), (first, last) = _exchange(step, timed, stage, float(found.machine.tail[stage, 0, FIXED]))
     update = tuple(item for op in timed.costs.kernels.updates[stage] for item in kernel_items(run, op))
     joined = Segment("update", 1, tuple(item._replace(joins=("dp",)) for item in update))
-    rest_s = float(found.machine.tail[stage, 2, 2])
-    segments = [*first, *_passes(found, timed, stage, rank, under), *after, joined, *last, _wait(rest_s)]
+    # Weights that hide are those of the step before; the update needs all gradients.
+    passes, ended = _passes(found, timed, stage, rank, under)
+    rest = Item("wait", "end of the step", duration_s=float(found.machine.tail[stage, 2, FIXED]), joins=AXES)
+    segments = [*first, *passes, *after, joined, *last, Segment("end", 1, (rest,)), ended]
     tokens = run.tokens_per_step // run.parallelism.dp
-    return PlayTimeline(rank, run.as_table(), tuple(_merged(segments)), tokens)
+    return PlayTimeline(rank, run.as_table(), tuple(_merged(segments)), tokens, timed.costs.clock_hz)
+
+
+def simulated_start(found: Simulation, rank: int) -> Start:
+    """Return how a rank's GPU stood when its simulated step began."""
+    machine, played = found.machine, found.played
+    assert machine is not None
+    assert played is not None
+    return Start(state=played.begun[int(machine.stand_ins[place_ranks(machine.run)[rank]])])
 
 
 def kernel_items(run: RunSpec, op: Op) -> list[Item]:
@@ -77,8 +88,13 @@ def _plain(shape: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(shape[:kept])
 
 
-def _passes(found: Simulation, timed: StepTime, stage: int, rank: int, hidden: list[Segment]) -> list[Segment]:
-    """List the passes of a rank with the waits between them; `hidden` goes under the last backward pass."""
+def _passes(
+    found: Simulation, timed: StepTime, stage: int, rank: int, hidden: list[Segment]
+) -> tuple[list[Segment], Segment]:
+    """List the passes of a rank with the waits between them, and the wait for slower updates that ends a step.
+
+    `hidden` goes under the last backward pass.
+    """
     machine, played, step = found.machine, found.played, found.step
     assert machine is not None
     assert played is not None
@@ -86,20 +102,24 @@ def _passes(found: Simulation, timed: StepTime, stage: int, rank: int, hidden: l
     position = min(int(machine.fold.stand_in[int(grid.position(np.array([rank]))[0])]), played.passes.shape[1] - 1)
     mine = np.flatnonzero(machine.turns[:, 0] == stage)
     kinds = [divmod(int(machine.turns[turn, 1]), chunks) for turn in mine]
-    segments_of = {key: _pass(step, timed, *key) for key in dict.fromkeys(kinds)}
+    waited = {key: [float(played.passes[turn, position, WAIT]) for turn, one in zip(mine, kinds, strict=True)
+                    if one == key] for key in dict.fromkeys(kinds)}  # fmt: skip
+    segments_of = {key: _pass(step, timed, *key, float(np.mean(waits_s))) for key, waits_s in waited.items()}
     last_backward = max(place for place, (kind, _chunk) in enumerate(kinds) if kind == BACKWARD)
     segments: list[Segment] = []
     free_s = 0.0
     for place, (turn, key) in enumerate(zip(mine, kinds, strict=True)):
-        start_s, end_s, _clock, waited_s = played.passes[turn, position].tolist()
+        start_s, end_s, _clock, _waited_s = played.passes[turn, position].tolist()
         segments.append(_wait(start_s - free_s))
         segments += hidden if place == last_backward else []
         segments += segments_of[key]
         send_s = float(machine.sent_s[turn])
-        segments += [_wait(waited_s), _boundary(step, send_s or _hop_s(machine, int(turn)), blocking=send_s > 0)]
+        segments.append(_boundary(step, send_s or _hop_s(machine, int(turn)), blocking=send_s > 0))
         free_s = end_s + send_s
-    finish_s = float(played.passes[:, :, END].max()) + float(machine.sent_s[int(np.argmax(played.passes[:, 0, END]))])
-    return [*segments, _wait(finish_s - free_s)]
+    finish_s = float(np.max(played.passes[:, :, END].max(axis=1) + machine.sent_s))
+    waited_s = played.sums[stage * len(machine.fold.weights) + position, GROUP_WAIT]
+    ended_s = float(waited_s - played.passes[mine, position, WAIT].sum())
+    return [*segments, _wait(finish_s - free_s)], _wait(ended_s)
 
 
 def _hop_s(machine: Any, turn: int) -> float:
@@ -108,16 +128,22 @@ def _hop_s(machine: Any, turn: int) -> float:
     return float(machine.moved_s[needing[0]]) if len(needing) else 0.0
 
 
-def _pass(step: Step, timed: StepTime, kind: int, chunk: int) -> list[Segment]:
-    """Return the segments of one pass of one chunk."""
-    return [
-        Segment(
-            f"{block.name} {DIRECTIONS[kind]}",
-            block.repeats,
-            tuple(item for op, seconds in block.ops for item in _items(step.run, timed, op, seconds)),
-        )
-        for block in pass_ops(step, timed, kind, chunk)
-    ]
+def _pass(step: Step, timed: StepTime, kind: int, chunk: int, waited_s: float) -> list[Segment]:
+    """Return the segments of one pass of one chunk; what it waits for members of groups is spread over collectives.
+
+    Ignores: which collectives waited longest, and how waits differ between microbatches.
+    """
+    blocks = pass_ops(step, timed, kind, chunk)
+    count = sum(block.repeats * is_communication(op) for block in blocks for op, _seconds in block.ops)
+    wait = _wait(waited_s / count).items[0]._replace(joins=()) if count and waited_s / count > SHORTEST_S else None
+    segments = []
+    for block in blocks:
+        items: list[Item] = []
+        for op, seconds in block.ops:
+            items += _items(step.run, timed, op, seconds)
+            items += [wait] if wait is not None and is_communication(op) else []
+        segments.append(Segment(f"{block.name} {DIRECTIONS[kind]}", block.repeats, tuple(items)))
+    return segments
 
 
 def _boundary(step: Step, length_s: float, *, blocking: bool) -> Segment:
@@ -156,30 +182,58 @@ def _hides(run: RunSpec) -> bool:
     return "dp" in run.parallelism.overlap
 
 
-def _exchange(step: Step, timed: StepTime, stage: int) -> tuple[list[Segment], list[Segment]]:
-    """Return what is exchanged once a step: gradients, and weights."""
+class _Exchange(NamedTuple):
+    """What is exchanged once a step, apart by what hides under compute and what does not."""
+
+    hidden: list[Segment]
+    exposed: list[Segment]
+
+
+def _exchange(step: Step, timed: StepTime, stage: int, exposed_s: float) -> tuple[_Exchange, _Exchange]:
+    """Return the exchange of gradients, and of weights, which together keep the compute stream for `exposed_s`.
+
+    Of those seconds a part is compute slowed by what is hidden.
+    """
     once = [block for block in step.stage_blocks(stage) if gathers_once(step.run)]
-    reduced = [
-        _exchanged(step, timed, f"{block.name} reduce", block.repeats, layer_reduce(step, block)) for block in once
-    ]
-    gathered = [
-        _exchanged(step, timed, f"{block.name} gather", block.repeats, layer_gather(step, block)) for block in once
-    ]
     sync = step_sync(step, stage)
-    gradients = tuple(op for op in sync if op.kind not in WEIGHT_EXCHANGES)
-    weights = tuple(op for op in sync if op.kind in WEIGHT_EXCHANGES)
-    return (
-        [*reversed(reduced), _exchanged(step, timed, "gradients", 1, gradients)],
-        [*gathered, _exchanged(step, timed, "weights", 1, weights)],
+    gradients = [
+        *((f"{block.name} reduce", block.repeats, layer_reduce(step, block)) for block in reversed(once)),
+        ("gradients", 1, tuple(op for op in sync if op.kind not in WEIGHT_EXCHANGES)),
+    ]
+    weights = [
+        *((f"{block.name} gather", block.repeats, layer_gather(step, block)) for block in once),
+        ("weights", 1, tuple(op for op in sync if op.kind in WEIGHT_EXCHANGES)),
+    ]
+    whole_s = sum(repeats * _bucketed_s(step, timed, op) for _, repeats, ops in (*gradients, *weights) for op in ops)
+    if not whole_s:
+        return _Exchange([], []), _Exchange([], [])
+    hidden_s = (
+        min(whole_s, max(0.0, whole_s - exposed_s) / (1 - TIMELINE.contention_fraction)) if _hides(step.run) else 0.0
     )
+    in_the_way_s = max(0.0, exposed_s - TIMELINE.contention_fraction * hidden_s)
+
+    def parted(parts: list[tuple[str, int, tuple[Op, ...]]]) -> _Exchange:
+        found = _Exchange([], [])
+        for label, repeats, ops in parts:
+            items: list[Item] = []
+            for op in ops:
+                share = _bucketed_s(step, timed, op) / whole_s
+                items += _communication(op, share * in_the_way_s, share * hidden_s)
+            beside, alone = (
+                tuple(item for item in items if (item.stream == "compute") == way) for way in (False, True)
+            )
+            found.hidden.append(Segment(label, repeats, beside))
+            found.exposed.append(Segment(label, repeats, alone))
+        return found
+
+    return parted(gradients), parted(weights)
 
 
-def _exchanged(step: Step, timed: StepTime, label: str, repeats: int, ops: tuple[Op, ...]) -> Segment:
-    items = []
-    for op in ops:
-        whole_s = sync_seconds(step.run, op, timed.costs.network)
-        items += _communication(op, 0.0, whole_s) if _hides(step.run) else _communication(op, whole_s, 0.0)
-    return Segment(label, repeats, tuple(items))
+def _bucketed_s(step: Step, timed: StepTime, op: Op) -> float:
+    """Return the length of an exchange, bucket by bucket."""
+    parts = count_buckets(step, op)
+    part = op._replace(message_bytes=op.message_bytes / parts, sent_bytes=op.sent_bytes / parts)
+    return parts * sync_seconds(step.run, part, timed.costs.network)
 
 
 def _wait(length_s: float) -> Segment:

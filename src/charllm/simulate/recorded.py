@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from charllm.simulate import play
-from charllm.simulate.slices import FIXED
+from charllm.simulate.slices import FIXED, MATRIX, OTHER
 from charllm.simulate.steady import Machine, Played
 from charllm.timeline.engine import Events, Floats
 from charllm.timeline.step_time import LABELS, StepTime
@@ -64,9 +64,9 @@ def _labels(machine: Machine, priced: StepTime, played: Played, stage: int, sums
     labels = dict.fromkeys(LABELS, 0.0)
     for label in ("tp_exposed", "dp_exposed", "ep_exposed", "cp_exposed"):
         labels[label] = microbatches * sum(part.labels.get(label, 0.0) for one in own for part in one)
-    exchange_s, update_s, rest_s = (float(row[FIXED]) for row in machine.tail[stage])
+    exchange_s, rest_s = (float(machine.tail[stage, part, FIXED]) for part in (0, 2))
     labels["dp_exposed"] += exchange_s
-    labels["optimizer"] = update_s
+    labels["optimizer"] = _update_s(machine, stage, float(sums[play.CLOCK_S]) / played.step_time_s)
     host_s = min(rest_s, priced.host_s)
     labels["overhead"] = host_s + float(sums[play.HOST_S])
     mine = machine.turns[:, 0] == stage
@@ -80,6 +80,12 @@ def _labels(machine: Machine, priced: StepTime, played: Played, stage: int, sums
     shares = {name: sum(part.labels.get(name, 0.0) for one in own for part in one) for name in ("compute", "recompute")}
     total = sum(shares.values()) or 1.0
     return {**labels, **{name: computing_s * share / total for name, share in shares.items()}}
+
+
+def _update_s(machine: Machine, stage: int, clock_hz: float) -> float:
+    """Return how long a stage's update takes at its mean clock."""
+    row = machine.tail[stage, 1]
+    return float(row[MATRIX] / min(clock_hz, machine.limits.matrix_clock_hz) + row[OTHER] / clock_hz + row[FIXED])
 
 
 def _moving_s(machine: Machine, played: Played, stage: int) -> float:
@@ -100,7 +106,7 @@ def _schedule_wait_s(machine: Machine, priced: StepTime, played: Played) -> floa
     later = sum(one.weight.seconds for one in priced.passes)
     whole = sum(part.seconds for one in priced.passes for part in one) or 1.0
     per_stage = took_s / machine.run.microbatches / degrees.pp
-    return max(0.0, (degrees.pp - 1) * per_stage * (1 - 2 * later / whole) / degrees.vpp)
+    return max(0.0, float((degrees.pp - 1) * per_stage * (1 - 2 * later / whole) / degrees.vpp))
 
 
 class PathPart(NamedTuple):

@@ -1,7 +1,8 @@
 """Passes cut into slices of about 5 ms: what each takes at any clock, and what it draws.
 
-Equation: a slice takes max(matrix cycles / min(f, f_matrix) + other cycles / f + fixed seconds, host seconds). Cycles,
-seconds and joules of its ops are those of timeline/costs.py.
+Equation: a slice takes max(matrix cycles / min(f, f_matrix) + other cycles / f + fixed seconds + stall, host seconds),
+where a stall is a wait for the first launches of a pass. Cycles, seconds and joules of its ops are those of
+timeline/costs.py.
 """
 
 from typing import NamedTuple
@@ -23,9 +24,10 @@ CHANNELS = 24
 """Assumed: blocks that a collective occupies (NCCL's usual choice inside a node)."""
 LEAST_STALL_S = 5e-9
 """Less is rounding."""
-MATRIX, OTHER, FIXED, HOST, MATRIX_J, CORE_J, BOARD_J, POLL = range(8)
-"""Columns of a slice: cycles of matrix units, other cycles, seconds, least seconds, joules, share of polling blocks."""
-COLUMNS = 8
+MATRIX, OTHER, FIXED, HOST, MATRIX_J, CORE_J, BOARD_J, POLL, STALL = range(9)
+"""Columns of a slice: cycles of matrix units, other cycles, seconds, least seconds, joules, share of polling blocks,
+and seconds that the GPU waits for launches."""
+COLUMNS = 9
 
 
 class Slices(NamedTuple):
@@ -129,14 +131,20 @@ class _Cutter:
                 if is_communication(item.op):
                     meets |= 1 << GROUPS.index(item.op.group)
                 if times == 1 and length_s >= SLICE_S:
-                    self._close(row, meets, length_s, max(launched, 1 + stalled if stalled else 0.0))
+                    self._close(row, meets, length_s, launched, stalled)
                     row, meets, length_s = [0.0] * COLUMNS, 0, 0.0
         if length_s > 0:
-            self._close(row, meets, length_s, max(launched, 1 + stalled if stalled else 0.0))
+            self._close(row, meets, length_s, launched, stalled)
 
-    def _close(self, row: list[float], meets: int, length_s: float, host: float) -> None:
-        """End a slice; `host` is what the host needs over the slice's length."""
-        row[HOST] = host * length_s
+    def _close(self, row: list[float], meets: int, length_s: float, launched: float, stalled: float) -> None:
+        """End a slice; `launched` and `stalled` are what the host needs, and holds up, over the slice's length.
+
+        A host that needs longer than the GPU paces it at any clock; one that does not only holds up a pass's beginning.
+        """
+        if launched < 1:
+            row[HOST], row[STALL] = launched * length_s, stalled * length_s
+        else:
+            row[HOST] = max(launched, 1 + stalled) * length_s
         row[POLL] /= length_s
         self.rows.append(row)
         self.meets.append(meets)
@@ -147,5 +155,5 @@ class _Cutter:
         assert op is not None
         matrix, other, fixed_s, *energy = self.costs.cells(op).tolist()
         if not is_communication(op):
-            return [matrix, other, fixed_s, 0.0, *energy, 0.0]
-        return [0.0, 0.0, item.seconds, 0.0, *energy, item.seconds * CHANNELS / self.gpu.multiprocessors]
+            return [matrix, other, fixed_s, 0.0, *energy, 0.0, 0.0]
+        return [0.0, 0.0, item.seconds, 0.0, *energy, item.seconds * CHANNELS / self.gpu.multiprocessors, 0.0]

@@ -17,7 +17,19 @@ from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.simulate import play
 from charllm.simulate.fold import Fold, fold_run
-from charllm.simulate.slices import BOARD_J, CHANNELS, COLUMNS, CORE_J, FIXED, MATRIX_J, POLL, Slices, cut_passes
+from charllm.simulate.slices import (
+    BOARD_J,
+    CHANNELS,
+    COLUMNS,
+    CORE_J,
+    FIXED,
+    MATRIX,
+    MATRIX_J,
+    OTHER,
+    POLL,
+    Slices,
+    cut_passes,
+)
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import RunSpec
 from charllm.timeline.engine import Floats
@@ -62,6 +74,8 @@ class Played(NamedTuple):
     plays: int
     passes: Floats
     """[turn, position, (start, end, clock, wait for members of its groups)] of the last step that was played."""
+    begun: Floats
+    """[gpu, state] before the step, or before as many of them as were played in a row."""
 
 
 class Machine(NamedTuple):
@@ -88,8 +102,6 @@ class Machine(NamedTuple):
     """[played] its power over the typical, at equal work."""
     brake_hz: Floats
     """[played] the clock a brake leaves it, or the highest."""
-    open_busy_s: Floats
-    """[stage] seconds of work in a step at the clocks its prices hold at."""
 
 
 def build_machine(step: Step, timed: StepTime) -> Machine:
@@ -118,14 +130,7 @@ def build_machine(step: Step, timed: StepTime) -> Machine:
         stand_ins=stand_ins,
         silicon=_silicon(run, played),
         brake_hz=_brake_hz(run, played, limits),
-        open_busy_s=np.array([_busy_s(timed, stage, tail[stage]) for stage in range(degrees.pp)]),
     )
-
-
-def _busy_s(timed: StepTime, stage: int, tail: Floats) -> float:
-    """Return how long a stage works in a step: its passes, with what the host holds up, and exchange and update."""
-    working = tail[(tail[:, CORE_J] > 0) | (tail[:, BOARD_J] > 0), FIXED]
-    return float(np.sum(timed.events.end_s[stage] - timed.events.start_s[stage]) + np.sum(working))
 
 
 def board_constants(gpu: Gpu) -> Floats:
@@ -175,15 +180,19 @@ def _tail(step: Step, timed: StepTime, stage: int) -> Floats:
     whole_s = timed.step_time_s - float(max(timed.events.free_s))
     exchange_s = min(whole_s, max(0.0, labels["dp_exposed"] - in_passes))
     update_s = min(whole_s - exchange_s, labels["optimizer"])
-    ops = (step_sync(step, stage), timed.costs.kernels.updates[stage])
-    energies = [sum((timed.costs.cells(op)[3:] for op in part), np.zeros(3)) for part in ops]
+    exchanged, updated = (
+        sum((timed.costs.cells(op) for op in ops), np.zeros(6))
+        for ops in (step_sync(step, stage), timed.costs.kernels.updates[stage])
+    )
     rows = np.zeros((3, COLUMNS))
-    rows[:, FIXED] = exchange_s, update_s, whole_s - exchange_s - update_s
+    rows[:, FIXED] = exchange_s, 0.0, whole_s - exchange_s - update_s
     rows[0, POLL] = CHANNELS / gpu.multiprocessors
-    for row, energy in zip(rows, energies, strict=False):
-        # What is hidden under compute has no time of its own here, nor its energy.
-        if row[FIXED] > 0:
-            row[MATRIX_J], row[CORE_J], row[BOARD_J] = energy
+    # What is hidden under compute has no time of its own here, nor its energy.
+    if exchange_s > 0:
+        rows[0, [MATRIX_J, CORE_J, BOARD_J]] = exchanged[3:]
+    if update_s > 0:
+        rows[1, [MATRIX, OTHER, FIXED]] = updated[:3] * update_s / labels["optimizer"]
+        rows[1, [MATRIX_J, CORE_J, BOARD_J]] = updated[3:]
     return rows
 
 
@@ -222,6 +231,7 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
     state[:, play.AIR_C] = machine.run.cluster.cooling.inlet_c + sink_k
     state[:, play.TEMPERATURE] = state[:, play.AIR_C] + state[:, play.POLES :].sum(axis=1)
     state[:, play.TIME] = 0.0
+    begun = state.copy()
     rig = play.Rig(
         state,
         sums,
@@ -242,7 +252,7 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
         )  # fmt: skip
     sums[:, list(play.TOTALS)] /= repeats
     full = int(ended_s / box_s)
-    return Played(ended_s / repeats, sums, sink_k, series[:, :full], cluster_w[:full], box_s, repeats, passes)
+    return Played(ended_s / repeats, sums, sink_k, series[:, :full], cluster_w[:full], box_s, repeats, passes, begun)
 
 
 def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float) -> float:

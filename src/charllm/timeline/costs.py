@@ -108,7 +108,8 @@ def read_step(step: Step) -> StepKernels:
     table = np.array(launches, dtype=np.int64).reshape(-1, 3)
     shapes = read_shapes(list(places), step.run.cluster.gpu, cold=True)
     times = table[:, 2].astype(np.float64)
-    counts = np.bincount(table[:, 0], weights=times * calls, minlength=len(ops))
+    counts = np.zeros(len(ops))
+    np.add.at(counts, table[:, 0], times * calls)
     rows = {id(op): row for row, op in enumerate(ops)}
     return StepKernels(rows, shapes, table[:, 0], table[:, 1], times, counts, updates)
 

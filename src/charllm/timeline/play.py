@@ -56,6 +56,8 @@ class PlayTimeline(NamedTuple):
     segments: tuple[Segment, ...]
     tokens: int
     """Tokens this rank's replica works through in the step."""
+    clock_hz: float | None = None
+    """Clock at which the simulation it comes from priced its kernels."""
 
     def items(self) -> Iterator[Item]:
         """List every item of the step, repeats unfolded."""
@@ -83,6 +85,7 @@ def to_text(timeline: PlayTimeline) -> str:
         "version": VERSION,
         "rank": timeline.rank,
         "tokens": timeline.tokens,
+        "clock_hz": timeline.clock_hz,
         "spec": timeline.spec,
         "segments": [
             {"label": segment.label, "items": [_drop_defaults(item) for item in segment.items]} for segment in distinct
@@ -103,9 +106,17 @@ def read_timeline(path: Path) -> PlayTimeline:
             for segment in table["segments"]
         ]
         segments = tuple(_placed(distinct, place, repeat) for place, repeat in table["order"])
-        return PlayTimeline(int(table["rank"]), dict(table["spec"]), segments, int(table["tokens"]))
+        return PlayTimeline(int(table["rank"]), dict(table["spec"]), segments, int(table["tokens"]), _clock(table))
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
         raise SpecError("--timeline", str(path), f"segments of items ({type(error).__name__}: {error})") from None
+
+
+def _clock(table: dict[str, Any]) -> float | None:
+    """Return the clock of a timeline, if it has one."""
+    clock_hz = table.get("clock_hz")
+    if clock_hz is not None and not (isinstance(clock_hz, int | float) and 0 < clock_hz < float("inf")):
+        raise ValueError(f"clock_hz {clock_hz!r}")
+    return clock_hz
 
 
 def _placed(distinct: list[Segment], place: int, repeat: int) -> Segment:

@@ -1,6 +1,6 @@
 """Which ops the bench runs: enough of every kind, in ten minutes."""
 
-from charllm.gpu.shape import BYTES_PER_ELEMENT, check_shape
+from charllm.gpu.shape import check_shape
 from charllm.measure.bench.run import MODES
 from charllm.measure.bench.suite import CAPPED_S, full_suite, short_suite
 from charllm.units import MILLI
@@ -64,6 +64,6 @@ def test_the_short_suite_is_a_part_of_the_full_one() -> None:
     assert len({case.group for case in short}) >= 6
 
 
-def test_every_kernel_that_only_moves_memory_is_in_it() -> None:
+def test_the_kernels_that_most_bytes_of_a_step_pass_through_are_in_it() -> None:
     kinds = {case.shape.kind for case in full_suite() if case.shape is not None}
-    assert set(BYTES_PER_ELEMENT) <= kinds
+    assert {"copy", "add", "gelu", "norm", "rmsnorm", "norm_backward", "permute", "cast", "optimizer"} <= kinds

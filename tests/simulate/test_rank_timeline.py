@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 
 from charllm.catalog.resolve import resolve_run
-from charllm.cost.calibration import CALIBRATION
 from charllm.errors import SpecError
 from charllm.gpu.shape import KernelShape, check_shape, work
 from charllm.layout.grid import Grid
+from charllm.simulate.predict import predict
+from charllm.simulate.rank_timeline import generate_timeline, rank_timeline
+from charllm.simulate.recorded import END, START, WAIT
+from charllm.simulate.slices import FIXED
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.sweep.study import load_study
-from charllm.timeline.generate import generate_timeline
 from charllm.timeline.play import Item, PlayTimeline, Segment
-from charllm.timeline.step_time import sync_seconds, time_step
-from charllm.workload.op import MATRIX_KINDS, is_communication
+from charllm.workload.op import MATRIX_KINDS
 from charllm.workload.step import build_step
-from charllm.workload.sync import count_buckets
 from charllm.workload.totals import stage_ops
 
 STUDIES = {
@@ -102,24 +102,26 @@ def test_every_rank_of_a_small_grid_has_known_kernels_and_the_workloads_flop(nam
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_planned_communication_is_the_workloads(name: str) -> None:
-    run = small(name)
-    step = build_step(run)
+def test_emulated_communication_is_the_simulated_steps(name: str) -> None:
+    found = predict(small(name))
+    run, machine, timed = found.step.run, found.machine, found.timed
+    assert machine is not None
+    assert timed is not None
     for stage, rank in first_ranks(run).items():
-        timeline = generate_timeline(run, rank)
-        collectives_s = sum(
-            times * sync_seconds(run, op, CALIBRATION) / count_buckets(step, op)
-            for op, times, _ in stage_ops(step, stage)
-            if is_communication(op)
+        timeline = rank_timeline(found, rank)
+        moved = [item for item in timeline.items() if item.kind == "communication" and item.moves]
+        exposed_s = sum(item.duration_s for item in moved if item.stream == "compute")
+        hidden_s = sum(item.duration_s for item in moved if item.stream not in ("compute", "pp"))
+        own = timed.passes[stage :: run.parallelism.pp]
+        in_passes_s = run.microbatches * sum(
+            seconds
+            for one in own
+            for part in one
+            for label, seconds in part.labels.items()
+            if label.endswith("_exposed")
         )
-        played_s = sum(item.duration_s for item in timeline.items() if item.kind == "communication")
-        sends_s = sum(item.duration_s for item in timeline.items() if item.name == "send")
-        assert played_s - sends_s == pytest.approx(collectives_s, rel=0.02)
-        # Every chunk sends forward but the last, and back but the first.
-        chunks = range(stage, len(step.chunks), run.parallelism.pp)
-        leaving = sum((chunk > 0) + (chunk < len(step.chunks) - 1) for chunk in chunks if run.parallelism.pp > 1)
-        sends = [item for item in timeline.items() if item.name == "send"]
-        assert len(sends) == leaving * run.microbatches
+        taken_s = exposed_s + timed.costs.timeline.contention_fraction * hidden_s
+        assert taken_s == pytest.approx(in_passes_s + float(machine.tail[stage, 0, FIXED]), rel=1e-6, abs=1e-8)
 
 
 SCHEDULED = ("pp4-dp2", "recompute", "zero bubble", "gpipe", "interleaved")
@@ -127,14 +129,21 @@ SCHEDULED = ("pp4-dp2", "recompute", "zero bubble", "gpipe", "interleaved")
 
 @pytest.mark.parametrize("name", SCHEDULED)
 def test_waits_are_those_of_the_simulated_step(name: str) -> None:
-    run = small(name)
-    timed = time_step(build_step(run))
+    found = predict(small(name))
+    run, machine, played = found.step.run, found.machine, found.played
+    assert machine is not None
+    assert played is not None
     for stage in range(run.parallelism.pp):
-        timeline = generate_timeline(run, int(Grid(run.parallelism).rank(0, stage)))
-        busy_s = float(np.sum(timed.events.end_s[stage] - timed.events.start_s[stage]))
-        sent_s = sum(item.duration_s for item in timeline.items() if item.name == "send")
-        whole_s = float(max(timed.events.free_s))
-        assert busy_s + sent_s + timeline.total_s("wait") == pytest.approx(whole_s, rel=1e-9)
+        timeline = rank_timeline(found, int(Grid(run.parallelism).rank(0, stage)))
+        mine = machine.turns[:, 0] == stage
+        passes = played.passes[mine, 0]
+        busy_s = float(np.sum(passes[:, END] - passes[:, START] - passes[:, WAIT]))
+        waits = [
+            item for item in timeline.items() if not item.moves or (item.kind == "wait" and item.name == "boundary")
+        ]
+        waited_s = sum(item.duration_s for item in waits)
+        finish_s = float(np.max(played.passes[:, :, END].max(axis=1) + machine.sent_s))
+        assert busy_s + waited_s == pytest.approx(finish_s, rel=0.01)
 
 
 @pytest.mark.parametrize("name", SCHEDULED)
@@ -157,13 +166,14 @@ def test_what_the_simulated_step_hides_has_its_own_stream() -> None:
 
 
 @pytest.mark.parametrize("name", ["overlap", "tp2-pp2-dp2", "fsdp8", "cp2-tp2-dp2", "experts"])
-def test_exposed_and_hidden_parts_are_as_long_as_the_passes_say(name: str) -> None:
-    run = small(name)
-    own = time_step(build_step(run)).passes[0]
-    played = generate_timeline(run, 0)
-    in_passes = [item for segment in played.segments if _is_pass(segment) for item in segment.repeat * segment.items]
+def test_hidden_parts_are_as_long_as_the_passes_say(name: str) -> None:
+    found = predict(small(name))
+    run = found.step.run
+    assert found.timed is not None
+    timeline = rank_timeline(found, 0)
+    in_passes = [item for segment in timeline.segments if _is_pass(segment) for item in segment.repeat * segment.items]
     for axis in ("tp", "dp", "ep", "cp"):
-        hidden_s = run.microbatches * sum(part.hidden.get(axis, 0.0) for part in own)
+        hidden_s = run.microbatches * sum(part.hidden.get(axis, 0.0) for part in found.timed.passes[0])
         assert sum(item.duration_s for item in in_passes if item.stream == axis) == pytest.approx(hidden_s, abs=1e-8)
 
 
@@ -172,17 +182,20 @@ def _is_pass(segment: Segment) -> bool:
 
 
 def test_gradients_hide_under_the_last_backward_pass_and_weights_under_the_first_forward_one() -> None:
-    labels = [segment.label for segment in generate_timeline(small("overlap"), 0).segments]
+    segments = generate_timeline(small("overlap"), 0).segments
+    labels = [segment.label for segment in segments]
     assert labels[0] == "weights"
     last_forward = max(place for place, label in enumerate(labels) if label.endswith("forward"))
-    assert last_forward < labels.index("gradients") < len(labels) - 2
-    assert labels[-1] == "update"
+    last_backward = max(place for place, label in enumerate(labels) if label.endswith("backward"))
+    assert last_forward < labels.index("gradients") < last_backward
+    assert {item.stream for item in segments[labels.index("gradients")].items} == {"dp"}
     plain = [segment.label for segment in generate_timeline(small("tp2-pp2-dp2"), 0).segments]
-    assert plain[-3:] == ["gradients", "update", "weights"]
+    assert plain.index("gradients") < plain.index("update") < plain.index("weights")
 
 
 def test_sends_occupy_few_blocks_and_collectives_many() -> None:
-    items = [item for item in generate_timeline(small("tp2-pp2-dp2"), 0).items() if item.kind == "communication"]
+    run = resolve_run(merge(SMALL, {"parallelism": {"tp": 2, "pp": 2, "overlap": ["pp"]}}))
+    items = [item for item in generate_timeline(run, 0).items() if item.kind == "communication"]
     blocks = {item.name.split()[-1]: item.blocks for item in items}
     assert blocks["send"] < min(count for name, count in blocks.items() if name != "send")
 

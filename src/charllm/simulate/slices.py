@@ -46,10 +46,10 @@ def cut_passes(run: RunSpec, timed: StepTime) -> Slices:
     """Cut every pass of every chunk, forward ones first, as the schedule numbers them."""
     cutter = _Cutter(run, timed.costs)
     first, spans = [0], []
-    stalls = _stalls(run, timed)
+    paces = _paces(run, timed)
     for kind in range(3):
         for chunk, one in enumerate(timed.passes):
-            spans += cutter.cut(one[kind], stalls.get((kind, chunk), 0.0))
+            spans += cutter.cut(one[kind], paces.get((kind, chunk), HostPace()))
             first.append(len(spans))
     return Slices(
         np.array(first, dtype=np.int64),
@@ -59,24 +59,45 @@ def cut_passes(run: RunSpec, timed: StepTime) -> Slices:
     )
 
 
-def _stalls(run: RunSpec, timed: StepTime) -> dict[tuple[int, int], float]:
-    """Return how much longer passes took than their ops: the host held them up."""
+class HostPace(NamedTuple):
+    """How a host paces one pass, beside the launches of each layer."""
+
+    ahead: float = 1.0
+    """Share of its launches that layers it holds up wait for: less than 1 where it got ahead under others."""
+    stalled: float = 0.0
+    """What it holds up besides, over the length of the pass."""
+
+
+def _paces(run: RunSpec, timed: StepTime) -> dict[tuple[int, int], HostPace]:
+    """Return how the host paced the passes of each chunk, from how long they took beside their ops."""
     degrees, events = run.parallelism, timed.events
     orders = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
-    found: dict[tuple[int, int], float] = {}
+    found: dict[tuple[int, int], HostPace] = {}
     for stage in range(degrees.pp):
         took_s = events.end_s[stage] - events.start_s[stage]
         for kind in range(3):
             for chunk in range(stage, len(timed.passes), degrees.pp):
                 chosen = (orders[stage, :, 0] == kind) & (orders[stage, :, 1] == chunk)
                 if chosen.any():
-                    found[kind, chunk] = float(np.mean(took_s[chosen])) - _work_s(timed.passes[chunk][kind])
+                    found[kind, chunk] = _pace(timed.passes[chunk][kind], float(np.mean(took_s[chosen])))
     return found
 
 
-def _work_s(one: Pass) -> float:
-    """Return the seconds of a pass's ops, without any wait for the host."""
-    return sum(span.repeats * item.seconds for span in one.spans for item in span.items)
+def _pace(one: Pass, took_s: float) -> HostPace:
+    working_s = launching_s = 0.0
+    for span in one.spans:
+        work_s, launch_s = (sum(getattr(item, name) for item in span.items) for name in ("seconds", "launch_s"))
+        if launch_s > work_s:
+            launching_s += span.repeats * launch_s
+        else:
+            working_s += span.repeats * work_s
+    paced_s = working_s + launching_s
+    if paced_s <= 0:
+        return HostPace()
+    if took_s < paced_s:
+        return HostPace(ahead=max(0.0, took_s - working_s) / launching_s) if launching_s else HostPace()
+    stall_s = took_s - paced_s
+    return HostPace(stalled=stall_s / paced_s if stall_s > LEAST_STALL_S else 0.0)
 
 
 class _Cutter:
@@ -86,40 +107,37 @@ class _Cutter:
         self.costs, self.gpu = costs, run.cluster.gpu
         self.rows: list[list[float]] = []
         self.meets: list[int] = []
-        self.known: dict[tuple[int, int, float], tuple[int, int]] = {}
+        self.known: dict[tuple[int, int, HostPace], tuple[int, int]] = {}
 
-    def cut(self, one: Pass, stall_s: float) -> list[tuple[int, int, int]]:
-        """Return the spans of one pass; what the host holds up is spread over it evenly."""
-        work_s = _work_s(one)
-        stalled = stall_s / work_s if work_s > 0 and stall_s > LEAST_STALL_S else 0.0
-        spans = []
-        for span in one.spans:
-            spans += self._layers(span.items, span.repeats, stalled)
-        return spans
+    def cut(self, one: Pass, pace: HostPace) -> list[tuple[int, int, int]]:
+        """Return the spans of one pass."""
+        return [cut for span in one.spans for cut in self._layers(span.items, span.repeats, pace)]
 
-    def _layers(self, items: tuple[Item, ...], repeats: int, stalled: float) -> list[tuple[int, int, int]]:
+    def _layers(self, items: tuple[Item, ...], repeats: int, pace: HostPace) -> list[tuple[int, int, int]]:
         """Cut equal layers in a row: several to a slice when they are short, one into several when long."""
         length_s = sum(item.seconds for item in items)
         if length_s <= 0:
             return []
         together = max(1, min(repeats, round(SLICE_S / length_s)))
         whole, rest = divmod(repeats, together)
-        spans = [(*self._slices(items, together, stalled), whole)]
-        return [*spans, (*self._slices(items, rest, stalled), 1)] if rest else spans
+        spans = [(*self._slices(items, together, pace), whole)]
+        return [*spans, (*self._slices(items, rest, pace), 1)] if rest else spans
 
-    def _slices(self, items: tuple[Item, ...], times: int, stalled: float) -> tuple[int, int]:
-        key = (id(items), times, stalled)
+    def _slices(self, items: tuple[Item, ...], times: int, pace: HostPace) -> tuple[int, int]:
+        key = (id(items), times, pace)
         if key not in self.known:
             begin = len(self.rows)
-            self._write(items, times, stalled)
+            self._write(items, times, pace)
             # Items are kept alive by the passes, so that their identity stays theirs.
             self.known[key] = (begin, len(self.rows))
         return self.known[key]
 
-    def _write(self, items: tuple[Item, ...], times: int, stalled: float) -> None:
+    def _write(self, items: tuple[Item, ...], times: int, pace: HostPace) -> None:
         row, meets, length_s = [0.0] * COLUMNS, 0, 0.0
         # A host launches ahead: what it needs for a layer is spread over the layer's slices.
         launched = sum(item.launch_s for item in items) / sum(item.seconds for item in items)
+        if launched > 1:
+            launched *= pace.ahead
         for item in items:
             if item.op is None:
                 continue
@@ -131,20 +149,17 @@ class _Cutter:
                 if is_communication(item.op):
                     meets |= 1 << GROUPS.index(item.op.group)
                 if times == 1 and length_s >= SLICE_S:
-                    self._close(row, meets, length_s, launched, stalled)
+                    self._close(row, meets, length_s, launched, pace.stalled)
                     row, meets, length_s = [0.0] * COLUMNS, 0, 0.0
         if length_s > 0:
-            self._close(row, meets, length_s, launched, stalled)
+            self._close(row, meets, length_s, launched, pace.stalled)
 
     def _close(self, row: list[float], meets: int, length_s: float, launched: float, stalled: float) -> None:
         """End a slice; `launched` and `stalled` are what the host needs, and holds up, over the slice's length.
 
-        A host that needs longer than the GPU paces it at any clock; one that does not only holds up a pass's beginning.
+        A host that needs longer than the GPU paces it at any clock; what it holds up besides comes on top.
         """
-        if launched < 1:
-            row[HOST], row[STALL] = launched * length_s, stalled * length_s
-        else:
-            row[HOST] = max(launched, 1 + stalled) * length_s
+        row[HOST], row[STALL] = launched * length_s, stalled * max(1.0, launched) * length_s
         row[POLL] /= length_s
         self.rows.append(row)
         self.meets.append(meets)

@@ -381,6 +381,7 @@ KERNELS: dict[str, Maker] = {
     "fill": _in_pieces(_fill),
     "column_sum": _unary(lambda x: x.sum(0)),
     "norm_of_tensor": _unary(lambda x: torch._foreach_norm([x])[0]),
+    "scale": _unary(lambda x: torch._foreach_mul([x], 0.5)),
     "rmsnorm": _in_pieces(_rmsnorm),
     "rmsnorm_backward": _in_pieces(_rmsnorm_backward),
     "norm": _in_pieces(_norm),

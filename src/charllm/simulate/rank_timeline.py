@@ -14,6 +14,7 @@ import numpy as np
 from charllm.errors import SpecError
 from charllm.gpu.shape import KernelShape
 from charllm.layout.grid import Grid
+from charllm.network.constants import NETWORK
 from charllm.layout.placement import place_ranks
 from charllm.simulate.emulated import Start
 from charllm.simulate.play import GROUP_WAIT
@@ -153,7 +154,7 @@ def _boundary(step: Step, length_s: float, *, blocking: bool) -> Segment:
     if blocking:
         return _wait(length_s)._replace(label="boundary")
     sent = sum(op.sent_bytes for op in step.boundary_ops)
-    item = Item("communication", "send", stream="pp", duration_s=length_s, blocks=0, sent_bytes=sent)
+    item = Item("communication", "send", stream="pp", duration_s=length_s, blocks=NETWORK.send_blocks, sent_bytes=sent)
     return Segment("boundary", 1, (item,))
 
 

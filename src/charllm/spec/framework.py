@@ -48,6 +48,7 @@ class Framework:
         "all",
     )
     grouped_gemm: bool = flag("Whether experts run in one grouped GEMM.", True)
+    grouped_launch: bool = flag("Whether a grouped GEMM is launched at once, not expert by expert.", False)
     in_switch_reduction: bool = flag("Whether collectives use the switch's reduction where it exists.", True)
     weight_precision: str = choice("Format weights are stored in.", ("fp32", "16bit"), "16bit")
     cast_weights: str = choice(

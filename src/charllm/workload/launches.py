@@ -63,7 +63,7 @@ def _gemm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     shaped = partial(KernelShape, precision=op.precision, variant=variant, rate=run.framework.library_fraction)
     if op.kind == "grouped_gemm":
         kind = "grouped_wgrad" if op.direction == "wgrad" else "grouped_gemm"
-        calls = max(2.0, EXPERT_CALLS * batch)
+        calls = 2.0 if run.framework.grouped_launch else max(2.0, EXPERT_CALLS * batch)
         product = Launched(shaped(kind, (batch, m, n, k)), calls=calls)
     elif op.expert:
         # A loop over experts is as many launches as experts.

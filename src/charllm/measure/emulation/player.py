@@ -42,7 +42,7 @@ class Player:
             }
         except torch.cuda.OutOfMemoryError:
             raise DoesNotFit("the kernels' operands do not fit in this GPU's memory together") from None
-        self._transfers: dict[tuple[int, float, bool], Callable[[], Any]] = {}
+        self._transfers: dict[tuple[int, float, bool, float], Callable[[], Any]] = {}
         names = {item.stream for segment in timeline.segments for item in segment.items} - {"compute"}
         self._streams = {name: torch.cuda.Stream() for name in sorted(names)} if device != "cpu" else {}
         self._queued = 0
@@ -94,12 +94,14 @@ class Player:
 
     def _transfer(self, item: Item) -> Callable[[], Any]:
         """Return what stands for a transfer: a copy on as many blocks, or polling where nothing moves."""
-        key = (item.blocks, item.duration_s, item.moves)
+        key = (item.blocks, item.duration_s, item.moves, item.sent_bytes)
         if key not in self._transfers:
             if self._device == "cpu":
                 self._transfers[key] = lambda: time.sleep(item.duration_s)
             elif item.moves:
-                self._transfers[key] = make_limited_copy(item.blocks, COPY_BYTES, item.duration_s)
+                self._transfers[key] = make_limited_copy(
+                    item.blocks, COPY_BYTES, item.duration_s, item.sent_bytes or None
+                )
             else:
                 self._transfers[key] = make_spin(item.blocks, item.duration_s)
         return self._transfers[key]

@@ -28,22 +28,30 @@ extern "C" __global__ void spin(long long length_ns) {
 """
 
 COPY = r"""
-extern "C" __global__ void limited_copy(const float4* source, float4* target, long long vectors, long long length_ns) {
+extern "C" __global__ void limited_copy(const float4* source, float4* target, long long vectors, long long length_ns,
+                                        long long most) {
     unsigned long long start, now;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
     long long stride = (long long)gridDim.x * blockDim.x;
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    double moved = 0.0, elapsed = 0.0;
     do {
-        // Some microseconds between two looks at the clock; the buffer as a whole does not fit in cache.
-        for (int turn = 0; turn < 16; turn++) {
-            target[i] = source[i];
-            i += stride;
-            if (i >= vectors) i -= vectors;
+        // What is to be moved is spread evenly over the time; between pieces the kernel polls.
+        if (moved * (double)length_ns <= (double)most * elapsed) {
+            // Some microseconds between two looks at the clock; the buffer as a whole does not fit in cache.
+            for (int turn = 0; turn < 16; turn++) {
+                target[i] = source[i];
+                i += stride;
+                if (i >= vectors) i -= vectors;
+            }
+            moved += 16.0;
         }
         asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+        elapsed = (double)(now - start);
     } while ((long long)(now - start) < length_ns);
 }
 """
+UNLIMITED = 2**31 - 1
 LONGEST_S = 1.0
 """Lengths reach a kernel in 32 bits of nanoseconds: longer ones are several launches."""
 
@@ -55,14 +63,17 @@ def make_spin(blocks: int, length_s: float) -> Callable[[], Any]:
     return lambda: [kernel(grid=(blocks, 1, 1), block=(THREADS, 1, 1), args=[length_ns]) for _ in range(launches)]
 
 
-def make_limited_copy(blocks: int, size_bytes: int, length_s: float) -> Callable[[], Any]:
-    """Return a launch of a kernel that copies on some blocks, over and over until a time is up."""
+def make_limited_copy(
+    blocks: int, size_bytes: int, length_s: float, moved_bytes: float | None = None
+) -> Callable[[], Any]:
+    """Return a launch of a kernel that copies on some blocks until a time is up: so many bytes, or all it can."""
     kernel = _compile(COPY, "limited_copy")
     vectors = max(1, size_bytes // 16)
     source, target = _copied(vectors)
     launches, length_ns = _pieces(length_s)
+    each_thread = UNLIMITED if moved_bytes is None else round(moved_bytes / launches / 16 / (blocks * THREADS))
     return lambda: [
-        kernel(grid=(blocks, 1, 1), block=(THREADS, 1, 1), args=[source, target, vectors, length_ns])
+        kernel(grid=(blocks, 1, 1), block=(THREADS, 1, 1), args=[source, target, vectors, length_ns, each_thread])
         for _ in range(launches)
     ]
 

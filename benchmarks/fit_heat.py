@@ -158,7 +158,11 @@ def fit_node(path: str) -> None:
     times = np.exp(place)
     names = ("die", "base", "sink, front", "sink, rear with its preheat")
     rows = [[name, f"{r:.4f}", f"{t:.2f}"] for name, r, t in zip(names, found, times[[0, 1, 2, 2]], strict=False)]
-    print(render_table(f"8-GPU node, fitted on {Path(path).name} (RMSE {np.std(left(place)):.2f} K)", ["", "K/W", "s"], rows))
+    print(
+        render_table(
+            f"8-GPU node, fitted on {Path(path).name} (RMSE {np.std(left(place)):.2f} K)", ["", "K/W", "s"], rows
+        )
+    )
     print("ambients: " + ", ".join(f"{value:.1f}" for value in found[4:]) + " C\n")
 
 

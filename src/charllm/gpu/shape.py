@@ -38,7 +38,8 @@ class KernelShape(NamedTuple):
     """random (normal), trained (small weights, activations with outliers), zeros, or unknown."""
     variant: str = "best"
     """Attention: the GPU's best kernel, FlashAttention-2 (flash2), or its first form in Triton (flash1). GEMM:
-    accumulated, into what is there in fp32."""
+    wgrad, a weight gradient; accumulated, one added to what is there in fp32. Grouped GEMM: uneven, rows drawn from a
+    Dirichlet distribution (2) over the groups."""
 
     @property
     def label(self) -> str:

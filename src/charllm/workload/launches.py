@@ -52,7 +52,8 @@ def _rows(kind: str, op: Op) -> Launched:
 
 def _gemm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     batch, m, n, k = (max(1, size) for size in op.shape)
-    variant = "accumulated" if op.direction == "wgrad" and run.framework.fused_gradients else "best"
+    gradient = "accumulated" if run.framework.fused_gradients else "wgrad"
+    variant = gradient if op.direction == "wgrad" else "best"
     if op.kind == "grouped_gemm":
         kind = "grouped_wgrad" if op.direction == "wgrad" else "grouped_gemm"
         calls = max(2.0, EXPERT_CALLS * batch)

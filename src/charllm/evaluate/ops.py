@@ -135,8 +135,8 @@ def starts_c(rows: Sequence[OpRow]) -> Floats:
 def start_of(start_c: Floats, gpu: Gpu, net: Network, inlet_c: float) -> tuple[Floats, Start]:
     """Return start temperatures, and what they tell: a bench holds its GPU at the cap, then pauses until it is so cool.
 
-    Without one, there was no pause. Surroundings are those of the catalog's machine, moved as little as lets every start
-    be explained.
+    Without one, there was no pause. Surroundings are those of the catalog's machine, moved as little as lets every
+    start be explained.
     """
     limits = limits_of(gpu, Conditions())
     idle_w = gpu.power.static_w + gpu.power.context_w

@@ -1,9 +1,12 @@
-"""Fit an H200's power and kernels, and score them: ``python -m benchmarks.calibrate_h200 FIRST.csv [--write]``.
+"""Fit an H200's power and kernels, and score them.
 
-Three boards: the table given (one-second windows, the layout of charllm/validate/ops_table.py; not part of this
-repository), and ops.csv and readings.csv of benchmarks/device/h200. First the first two are fitted and the third is
-scored, which no constant has seen; then all three are fitted and scored by 4 folds of shapes, each predicted by a fit
-on the others. `--write` puts the constants into the catalog; those of streams are printed for power/kernels.py.
+``python -m benchmarks.calibrate_h200 OPS.csv GROUPED.csv [--write]``
+
+Six takes on six boards: the two tables given (the layouts of charllm/evaluate/ops_table.py; not part of this
+repository), ops.csv and readings.csv of benchmarks/device/h200, and the kernels by themselves of single_kernels.csv and
+single_kernels_again.csv, which are judged at the clock that was read. All are fitted together and scored in sample and
+by 5 folds of shapes, each predicted by a fit on the others. `--write` puts the constants into the catalog and those of
+memory-bound kernels into gpu/memory_bound.py.
 """
 
 import re
@@ -14,32 +17,22 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.calibrate.least_squares import Fit, Parameter, fit
-from charllm.calibrate.ops import (
-    ERRORS,
-    Bench,
-    apply,
-    apply_streams,
-    errors_of,
-    fit_ops,
-    gather,
-    held_out,
-    take,
-)
+from charllm.calibrate.least_squares import Fit
+from charllm.calibrate.ops import Bench, apply, errors_of, fit_ops, gather, held_out
 from charllm.calibrate.write import as_figures
 from charllm.evaluate.ops import CLASSES, bench_machine, classes_of
-from charllm.evaluate.ops_table import read_ops
+from charllm.evaluate.ops_table import read_ops, read_single_kernels
+from charllm.gpu.memory_bound import STREAMS, StreamKind
 from charllm.gpu.steady import hold_window
 from charllm.report.tables import render_table
-from charllm.spec.hardware import Gpu
 from charllm.units import MICRO, NANO, PICO
 
 Floats = NDArray[np.float64]
 DEVICE = Path(__file__).parent / "device" / "h200"
 CATALOG = Path(__file__).parent.parent / "src" / "charllm" / "catalog" / "gpus" / "h200.toml"
 PRIORS = {
-    "power.active_w": 9.0,
-    "power.leakage_w_per_k": 0.6,
+    "power.active_w": 10.5,
+    "power.leakage_w_per_k": 0.725,
     "power.voltage_slope_per_hz": 0.4 * NANO,
     "power.flop_j": 0.75 * PICO,
     "power.fp8_flop_j": 0.45 * PICO,
@@ -53,16 +46,18 @@ PRIORS = {
     "kernels.stream_gap_s": 3.3 * MICRO,
     "kernels.split_s": 2 * MICRO,
     "kernels.launch_s": 13.5 * MICRO,
-    "kernels.fill_fraction": 0.1,
+    "kernels.fill_fraction": 0.36,
     "kernels.padding_fraction": 0.4,
     "kernels.wave_fraction": 0.5,
     "kernels.ramp": 120.0,
     "kernels.roof_power": 2.4,
     "kernels.reread_factor": 1.4,
 }
-"""Where the fit starts and what holds it: round figures of an earlier model of one board, and what a kernel that polls
-in one block draws above an idle context (133 - 124 W); what is not named starts from the catalog."""
-BOARDS = ("first", "ops", "readings")
+"""Where the fit starts and what holds it: round figures of an earlier model of one board; what is not named starts from
+the catalog. active_w and leakage stay near a fit of the three tables with start temperatures."""
+BOARDS = ("first", "grouped", "ops", "readings", "single kernels", "single kernels again")
+FOLDS = 5
+MEMORY_BOUND = CATALOG.parent.parent.parent / "gpu" / "memory_bound.py"
 
 
 def describe(bench: Bench, kinds: Sequence[str], errors: dict[str, Floats], title: str) -> None:
@@ -83,21 +78,6 @@ def describe(bench: Bench, kinds: Sequence[str], errors: dict[str, Floats], titl
     print(render_table(f"{title}: median / 90th percentile of |error|, %", ["", "ops", *errors], rows), end="\n\n")
 
 
-def own_silicon(bench: Bench, gpu: Gpu, values: dict[str, float], board: int) -> dict[str, float]:
-    """Return constants with one board's factor fitted, all else kept."""
-
-    def residuals(found: dict[str, float]) -> Floats:
-        errors = errors_of(bench, gpu, {**values, **found})
-        return np.concatenate([errors[name] / error for name, error in ERRORS.items()])
-
-    return {**values, **fit(residuals, [Parameter(f"board.{board}", 1.0, 0.03, 0.7, 1.4)]).values()}
-
-
-def without_boards(values: dict[str, float]) -> dict[str, float]:
-    """Return constants for a board of which nothing is known."""
-    return {name: value for name, value in values.items() if not name.startswith("board.")}
-
-
 def show_constants(found: Fit) -> None:
     """Print each constant with its error."""
     rows = [
@@ -109,7 +89,7 @@ def show_constants(found: Fit) -> None:
         ]
         for each in found.found
     ]
-    print(render_table(f"All three boards (misfit {found.misfit:.2f})", ["", "value", "+-", ""], rows), end="\n\n")
+    print(render_table(f"All boards (misfit {found.misfit:.2f})", ["", "value", "+-", ""], rows), end="\n\n")
 
 
 def write_catalog(found: Fit) -> None:
@@ -134,34 +114,45 @@ link_byte_pj = [10, "link"]
 """
 
 
+def write_streams(values: dict[str, float]) -> None:
+    """Multiply rates and instructions of memory-bound kernels by what was found."""
+    text = MEMORY_BOUND.read_text()
+    for kind, stream in STREAMS.items():
+        rate, count = (values.get(f"stream.{kind}.{name}", 1.0) for name in ("share", "instructions"))
+        if rate != 1.0 or count != 1.0:
+            text = re.sub(
+                rf'    "{kind}": StreamKind\(.*\),\n', f'    "{kind}": {_as_code(stream, rate, count)},\n', text
+            )
+    MEMORY_BOUND.write_text(text)
+
+
+def _as_code(stream: StreamKind, rate: float, count: float) -> str:
+    shares = ", ".join(f"{min(1.0, rate * share):.3g}" for share in stream.by_width)
+    parts = [f"{stream.element_bytes:g}", f"{min(1.0, rate * stream.share):.3g}", f"{count * stream.instructions:.3g}"]
+    parts += [f"{stream.width_power:g}"] if stream.width_power else []
+    parts += [f"by_width=({shares})"] if shares else []
+    return f"StreamKind({', '.join(parts)})"
+
+
 def main(words: list[str]) -> None:
     """Fit, score, print."""
-    paths = [words[0], str(DEVICE / "ops.csv"), str(DEVICE / "readings.csv")]
+    paths = [word for word in words if not word.startswith("-")]
     cluster = bench_machine("h200")
     gpu = apply(cluster.gpu, PRIORS)
-    bench = gather([read_ops(path)[0] for path in paths], cluster)
-    everything = fit_ops(bench, gpu, streams=True)
-    values = everything.values()
-    shapes, fitted = apply_streams(bench.shapes, values), apply(gpu, values)
-    kinds = classes_of(shapes, fitted, hold_window(shapes, fitted, bench.warm_c, bench.before_w, bench.window_s))
-
-    third = bench.board == 2
-    seen = fit_ops(take(bench, ~third, gpu), gpu, streams=True).values()
-    blind, kinds_blind = (
-        take(bench, third, gpu),
-        [kind for kind, is_third in zip(kinds, third, strict=True) if is_third],
-    )
-    describe(blind, kinds_blind, errors_of(blind, gpu, without_boards(seen)), "Third board, fitted on the other two")
-    fitted_once = own_silicon(blind, gpu, without_boards(seen), 2)
-    print(f"its silicon: {fitted_once['board.2']:.3f}")
-    describe(blind, kinds_blind, errors_of(blind, gpu, fitted_once), "The same with that one factor")
-
-    describe(bench, kinds, errors_of(bench, gpu, values), "All three, in sample, with each board's factor")
-    describe(bench, kinds, held_out(bench, gpu, streams=True), "4 folds of shapes, with each board's factor")
-    describe(bench, kinds, held_out(bench, gpu, streams=True, silicon=False), "4 folds of shapes, no factor")
-    show_constants(everything)
+    tables = [read_ops(path)[0] for path in (*paths, str(DEVICE / "ops.csv"), str(DEVICE / "readings.csv"))]
+    names = ("single_kernels.csv", "single_kernels_again.csv")
+    bench = gather(tables, cluster, [read_single_kernels(str(DEVICE / name)) for name in names])
+    shapes, windows = bench.shapes, (bench.warm_c, bench.before_w, bench.window_s)
+    kinds = classes_of(shapes, cluster.gpu, hold_window(shapes, cluster.gpu, *windows))
+    found = fit_ops(bench, gpu, streams=True)
+    show_constants(found)
+    describe(bench, kinds, errors_of(bench, gpu, found.values()), "In sample, with each board's factor")
+    if "--no-folds" not in words:
+        errors = held_out(bench, gpu, FOLDS, streams=True)
+        describe(bench, kinds, errors, f"{FOLDS} folds of shapes, each board's factor")
     if "--write" in words:
-        write_catalog(everything)
+        write_catalog(found)
+        write_streams(found.values())
 
 
 if __name__ == "__main__":

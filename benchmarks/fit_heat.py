@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from charllm.calibrate.least_squares import load_optimize
 from charllm.evaluate.heat import (
     assumed_traffic_bytes_per_s,
     centred_power_w,
@@ -63,20 +64,16 @@ def lag(times_s: Floats, driver: Floats, time_s: float, before: Floats | float) 
     return shown
 
 
-def search(loss: Callable[[Floats], float], start: Floats, rounds: int = 12) -> Floats:
-    """Walk downhill along each axis in turn, in ever smaller steps of the logarithm."""
-    place, least, step = start.copy(), loss(start), 0.4
-    for _ in range(rounds):
-        moved = False
-        for axis in range(len(place)):
-            for sign in (-1.0, 1.0):
-                trial = place.copy()
-                trial[axis] += sign * step
-                found = loss(trial)
-                if found < least:
-                    place, least, moved = trial, found, True
-        step = step if moved else step / 2
-    return place
+def centred(values: Floats) -> Floats:
+    """Return values less their mean."""
+    return np.asarray(values - values.mean())
+
+
+def search(residuals: Callable[[Floats], Floats], start: Floats) -> Floats:
+    """Return the place of the least sum of squares, within a factor of 10 of the start."""
+    reach = np.log(10.0)
+    found = load_optimize().least_squares(residuals, start, bounds=(start - reach, start + reach), diff_step=1e-3)
+    return np.asarray(found.x)
 
 
 def known_traffic(take: str, times_s: Floats) -> Floats:
@@ -117,16 +114,16 @@ def fit_gpu() -> None:
         drivers = zip((on_die, on_die, power), times_s(place), strict=True)
         return np.stack([lag(times, driver, time_s, power[0]) - power[0] for driver, time_s in drivers], axis=1)
 
-    def loss(place: Floats) -> float:
+    def left(place: Floats) -> Floats:
         table = columns(place)
-        return float(np.std(rise - table @ np.linalg.lstsq(table, rise, rcond=None)[0]))
+        return centred(rise - table @ np.linalg.lstsq(table, rise, rcond=None)[0])
 
-    place = search(loss, np.log([0.18, 1.4, 45.0]))
+    place = search(left, np.log([0.18, 1.4, 45.0]))
     resistances = np.linalg.lstsq(columns(place), rise, rcond=None)[0]
     found = zip(POLE_NAMES, resistances, times_s(place), strict=True)
     rows = [[name, f"{resistance:.4f}", f"{time_s:.2f}"] for name, resistance, time_s in found]
     rows.append(["all", f"{resistances.sum():.4f}", ""])
-    print(render_table(f"H200, fitted on {FITTED_TAKE} (RMSE {loss(place):.2f} K)", ["", "K/W", "s"], rows))
+    print(render_table(f"H200, fitted on {FITTED_TAKE} (RMSE {np.std(left(place)):.2f} K)", ["", "K/W", "s"], rows))
     print(f"heat of traffic that misses the die's sensor: {np.exp(place[2]):.0f} pJ a byte\n")
 
 
@@ -152,16 +149,20 @@ def fit_node(path: str) -> None:
 
     shown = trace.temperature_c[:, alike].reshape(-1)
 
-    def loss(place: Floats) -> float:
+    def left(place: Floats) -> Floats:
         table = columns(place)
-        return float(np.std(shown - table @ np.linalg.lstsq(table, shown, rcond=None)[0]))
+        return centred(shown - table @ np.linalg.lstsq(table, shown, rcond=None)[0])
 
-    place = search(loss, np.log([0.3, 9.8, 44.0]))
+    place = search(left, np.log([0.3, 9.8, 44.0]))
     found = np.linalg.lstsq(columns(place), shown, rcond=None)[0]
     times = np.exp(place)
     names = ("die", "base", "sink, front", "sink, rear with its preheat")
     rows = [[name, f"{r:.4f}", f"{t:.2f}"] for name, r, t in zip(names, found, times[[0, 1, 2, 2]], strict=False)]
-    print(render_table(f"8-GPU node, fitted on {Path(path).name} (RMSE {loss(place):.2f} K)", ["", "K/W", "s"], rows))
+    print(
+        render_table(
+            f"8-GPU node, fitted on {Path(path).name} (RMSE {np.std(left(place)):.2f} K)", ["", "K/W", "s"], rows
+        )
+    )
     print("ambients: " + ", ".join(f"{value:.1f}" for value in found[4:]) + " C\n")
 
 

@@ -49,7 +49,7 @@ def test_the_file_written_is_a_gpu_for_every_command(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("kind,name,dtype\n", "columns kind, name, dtype, temp_start_c"),
+        ("kind,name,dtype\n", "columns kind, name, dtype, window_s"),
         ("kind,name,a,b,c,dtype,temp_start_c,window_s\ngemm,one,512,512,512,bf16,40,1\n", "power.flop_j"),
         (
             "t_s,power_w,temperature_c\n" + "".join(f"{t},{100 + t % 2 * 500},40\n" for t in range(12)),

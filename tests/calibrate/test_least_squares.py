@@ -1,10 +1,13 @@
 """The fit finds what made the readings, and says what they cannot tell."""
 
+import sys
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from charllm.calibrate.least_squares import Parameter, fit, soften
+from charllm.calibrate.least_squares import Parameter, fit
+from charllm.errors import CharllmError
 
 Floats = NDArray[np.float64]
 TIMES = np.linspace(0.1, 3.0, 40)
@@ -53,6 +56,7 @@ def test_one_odd_reading_moves_little() -> None:
     assert found.found[0].value == pytest.approx(2.0, rel=0.08)
 
 
-def test_small_residuals_stay_as_they_are() -> None:
-    assert soften(np.array([0.01, -0.01])) == pytest.approx([0.01, -0.01], rel=1e-4)
-    assert abs(soften(np.array([300.0]))[0]) < 100
+def test_without_scipy_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(CharllmError, match=r"charllm\[fit\]"):
+        fit(lambda values: np.array([values["level"]]), [Parameter("level", 1.5, 1.0)])

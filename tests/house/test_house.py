@@ -19,7 +19,8 @@ UNITLESS = {
     # Ratios and counts of people's own choosing.
     "oversubscription", "capacity_factor", "routing_skew", "stated_params", "stated_active_params", "traffic_factor",
     # Exponents, depths and lengths of shapes.
-    "ramp", "roof_power", "reread_factor", "attention_ramp", "attention_backward_ramp", "tile_ramp", "softmax_ramp",
+    "ramp", "roof_power", "grouped_ramp", "grouped_roof_power", "reread_factor",
+    "attention_ramp", "attention_backward_ramp", "tile_ramp", "softmax_ramp",
 }  # fmt: skip
 
 

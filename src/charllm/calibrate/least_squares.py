@@ -1,26 +1,28 @@
-"""Fit positive parameters to readings, held near what was known before, and say which of them the readings tell.
+"""Fit positive parameters to measurements, held near prior values, and report which of them the data identify.
 
-Equation: minimise sum soft(r_i)^2 + sum (ln(p_k / prior_k) / spread_k)^2 over ln p within bounds, by Levenberg and
-Marquardt with a Jacobian of differences; soft(r) grows as r while small and as its root when far beyond 3, so that odd
-readings count little. Errors are the roots of the diagonal of (J'J)^-1, times the misfit where that is above 1.
-A parameter is identified if the readings narrow it to less than 0.8 of its prior spread, and if they alone, all others
-known, would tell it better than the prior does.
-Source: Marquardt 1963; Charbonnier 1997 for the soft square.
+Equation: minimise sum rho(r_i) + sum rho(ln(p_k / prior_k) / spread_k) over ln p within bounds, with scipy's trust
+region solver; rho(r) is r^2 while small and grows linearly far beyond 3 (soft_l1), so that outliers count little.
+Standard errors are the roots of the diagonal of (J'J)^-1, times the misfit where that is above 1.
+A parameter is identified if the data narrow it to less than 0.8 of its prior spread, and if they alone, all others
+known, would determine it better than the prior does.
+Source: Branch, Coleman and Li 1999 (scipy.optimize.least_squares, trf).
 Ignores: several minima, errors that rows share, curvature of the fit in the errors it states.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from charllm.errors import CharllmError
 
 Floats = NDArray[np.float64]
 
 SOFT_FROM = 3.0
 STEP = 1e-4
-LARGEST_MOVE = 0.3
-ROUNDS, TRIES = 20, 8
+ROUNDS = 20
+ORIGIN = 10.0
 ENOUGH = 2e-4
 IDENTIFIED_FRACTION = 0.8
 
@@ -60,9 +62,13 @@ class Fit(NamedTuple):
         return {each.name: each.value for each in self.found}
 
 
-def soften(residuals: Floats) -> Floats:
-    """Shrink what is far off."""
-    return np.asarray(np.sign(residuals) * SOFT_FROM * np.sqrt(2 * (np.sqrt(1 + (residuals / SOFT_FROM) ** 2) - 1)))
+def load_optimize() -> Any:
+    """Return scipy.optimize, which only fitting needs."""
+    try:
+        from scipy import optimize
+    except ImportError:
+        raise CharllmError("fitting constants needs scipy: pip install 'charllm[fit]'") from None
+    return optimize
 
 
 def fit(residuals: Callable[[dict[str, float]], Floats], parameters: Sequence[Parameter], rounds: int = ROUNDS) -> Fit:
@@ -71,56 +77,20 @@ def fit(residuals: Callable[[dict[str, float]], Floats], parameters: Sequence[Pa
     spread = np.array([each.spread for each in parameters])
     low, high = (np.log([getattr(each, end) for each in parameters]) for end in ("low", "high"))
 
+    # Logarithms over the prior's, moved away from 0 because scipy's steps of differences are relative.
+    ends = low - prior + ORIGIN, high - prior + ORIGIN
+
     def off(place: Floats) -> Floats:
-        named = {each.name: float(value) for each, value in zip(parameters, np.exp(place), strict=True)}
-        return np.concatenate([soften(residuals(named)), (place - prior) / spread])
+        values = np.exp(place - ORIGIN + prior)
+        named = {each.name: float(value) for each, value in zip(parameters, values, strict=True)}
+        return np.concatenate([residuals(named), (place - ORIGIN) / spread])
 
-    place = np.clip(prior, low, high)
-    left = off(place)
-    jacobian = _jacobian(off, place, left, high)
-    damping = 1e-2
-    for _ in range(rounds):
-        moved = _step(off, place, left, jacobian, damping, low, high)
-        if moved is None:
-            break
-        gain = float(left @ left - moved.left @ moved.left) / float(left @ left)
-        place, left, damping = moved.place, moved.left, moved.damping
-        jacobian = _jacobian(off, place, left, high)
-        if gain < ENOUGH:
-            break
-    return _judge(parameters, place, left, jacobian, spread)
-
-
-class _Moved(NamedTuple):
-    place: Floats
-    left: Floats
-    damping: float
-
-
-def _step(
-    off: Callable[[Floats], Floats], place: Floats, left: Floats, jacobian: Floats, damping: float, low: Floats,
-    high: Floats,
-) -> _Moved | None:  # fmt: skip
-    """Return a place that is better, or None."""
-    square, slope = jacobian.T @ jacobian, jacobian.T @ left
-    for _ in range(TRIES):
-        move = -np.linalg.solve(square + damping * np.diag(np.diag(square) + 1e-9), slope)
-        trial = np.clip(place + np.clip(move, -LARGEST_MOVE, LARGEST_MOVE), low, high)
-        found = off(trial)
-        if found @ found < left @ left:
-            return _Moved(trial, found, max(damping / 4, 1e-6))
-        damping *= 5
-    return None
-
-
-def _jacobian(off: Callable[[Floats], Floats], place: Floats, left: Floats, high: Floats) -> Floats:
-    table = np.empty((len(left), len(place)))
-    for axis in range(len(place)):
-        trial = place.copy()
-        step = STEP if place[axis] + STEP <= high[axis] else -STEP
-        trial[axis] += step
-        table[:, axis] = (off(trial) - left) / step
-    return table
+    found = load_optimize().least_squares(
+        off, np.clip(np.full(len(prior), ORIGIN), *ends), bounds=ends, loss="soft_l1", f_scale=SOFT_FROM,
+        x_scale=spread, diff_step=STEP / ORIGIN, ftol=ENOUGH, xtol=None, max_nfev=rounds,
+    )  # fmt: skip
+    softened = SOFT_FROM * np.sqrt(2 * (np.sqrt(1 + (found.fun / SOFT_FROM) ** 2) - 1))
+    return _judge(parameters, found.x - ORIGIN + prior, softened, found.jac, spread)
 
 
 def _judge(parameters: Sequence[Parameter], place: Floats, left: Floats, jacobian: Floats, spread: Floats) -> Fit:

@@ -16,16 +16,19 @@ from numpy.typing import NDArray
 
 from charllm.calibrate.least_squares import Fit, Parameter, fit
 from charllm.errors import SpecError
-from charllm.evaluate.ops import start_of, warm_c
-from charllm.evaluate.ops_table import OpRow
+from charllm.evaluate.ops import start_of, starts_c, warm_c
+from charllm.evaluate.ops_table import OpRow, SingleKernel
 from charllm.gpu.heat import network
 from charllm.gpu.kernels import (
+    VALUES,
+    ZERO_FLOP_FRACTION,
     KernelEnergies,
     Shapes,
     energy_of_kernels,
     matrix_clock_hz,
     read_shapes,
     time_kernels,
+    with_constants,
 )
 from charllm.gpu.memory_bound import STREAMS
 from charllm.gpu.steady import board_w, hold_window
@@ -34,13 +37,15 @@ from charllm.spec.hardware import Cluster, Gpu
 Floats = NDArray[np.float64]
 
 ERRORS = {"seconds": 0.01, "clock": 0.01, "watts": 0.012}
+SINGLE_ERRORS = {"seconds": 0.015, "watts": 0.1}
+"""Of kernels by themselves: in half a second the energy counter and the sensor differ by up to 10 %."""
 AT_CLOCK_WEIGHT = 0.5
 BOARD_SPREAD = 0.03
 MIN_OPS = 10
-USUAL_SPREAD, STREAM_SPREAD, INSTRUCTION_SPREAD = 0.25, 0.25, 0.7
+USUAL_SPREAD, STREAM_SPREAD, INSTRUCTION_SPREAD = 0.25, 0.1, 0.7
 SPREADS = {
-    "power.active_w": 0.2,
-    "power.leakage_w_per_k": 0.25,
+    "power.active_w": 0.05,
+    "power.leakage_w_per_k": 0.02,
     "power.voltage_slope_per_hz": 0.08,
     "power.flop_j": 0.25,
     "power.fp8_flop_j": 0.25,
@@ -52,14 +57,20 @@ SPREADS = {
     "kernels.reread_factor": 0.2,
     "kernels.gap_s": 0.1,
     "kernels.stream_gap_s": 0.1,
+    "kernels.queued_gap_s": 0.2,
     "kernels.fill_fraction": 0.2,
+    "kernels.grouped_fraction": 0.05,
+    "kernels.grouped_roof_power": 0.05,
+    "kernels.flash2_fraction": 0.1,
+    "kernels.flash2_backward_fraction": 0.1,
 }
 """How far off the constants of a GPU of the same kind may be, where that is not a quarter."""
 KERNEL_FIELDS = (
-    "matrix_fraction", "fp8_fraction", "grouped_fraction", "ramp", "gap_s", "stream_gap_s", "roof_power",
+    "matrix_fraction", "fp8_fraction", "grouped_fraction", "grouped_ramp", "grouped_s", "grouped_roof_power",
+    "grouped_memory_fraction", "ramp", "gap_s", "queued_gap_s", "stream_gap_s", "roof_power",
     "wave_fraction", "fill_fraction", "padding_fraction", "reread_factor", "split_s", "memory_fraction",
     "cache_fraction", "attention_fraction", "attention_backward_fraction", "attention_ramp",
-    "attention_backward_ramp", "tile_ramp", "softmax_ramp", "launch_s",
+    "attention_backward_ramp", "flash2_fraction", "flash2_backward_fraction", "tile_ramp", "softmax_ramp", "launch_s",
 )  # fmt: skip
 
 
@@ -76,9 +87,14 @@ class Bench(NamedTuple):
     seconds_s: Floats
     power_w: Floats
     clock_hz: Floats
+    at_clock: NDArray[np.bool_]
+    """Rows judged at the clock that was read alone: kernels by themselves in windows too short for the governor."""
+    queued: NDArray[np.bool_]
 
 
-def gather(tables: Sequence[Sequence[OpRow]], cluster: Cluster) -> Bench:
+def gather(
+    tables: Sequence[Sequence[OpRow]], cluster: Cluster, singles: Sequence[Sequence[SingleKernel]] = ()
+) -> Bench:
     """Join tables, each of one board; rows without a reading of all three, and bursts, are left out."""
     gpu, net = cluster.gpu, network(cluster.node, cluster.cooling)
     kept = [
@@ -103,17 +119,40 @@ def gather(tables: Sequence[Sequence[OpRow]], cluster: Cluster) -> Bench:
     for number in range(len(tables)):
         mine = board == number
         if mine.any():
-            start = start_of(np.array([row.start_c for row in rows])[mine], gpu, net, cluster.cooling.inlet_c)
+            start = start_of(starts_c(rows)[mine], gpu, net, cluster.cooling.inlet_c)[1]
             before[mine] = start.mean_w
             warm[mine] = warm_c(start, watts[mine], traffic[mine], window[mine], gpu, net)
-    return Bench(rows, board, shapes, before, window, warm, seconds, watts, clock)
+    none = np.zeros(len(rows), dtype=np.bool_)
+    bench = Bench(rows, board, shapes, before, window, warm, seconds, watts, clock, none, none)
+    for number, kernels in enumerate(singles, start=len(tables)):
+        bench = _join(bench, kernels, number, gpu)
+    return bench
+
+
+def _join(bench: Bench, kernels: Sequence[SingleKernel], board: int, gpu: Gpu) -> Bench:
+    """Add kernels by themselves."""
+    count = len(kernels)
+    rows = tuple(OpRow(each.shape.label, each.shape, None, 1.0, 0.0, 0.0, each.measured) for each in kernels)
+    more: dict[str, Any] = {
+        "board": np.full(count, board), "before_w": np.zeros(count), "window_s": np.ones(count),
+        "warm_c": np.array([each.temperature_c for each in kernels]),
+        "at_clock": np.ones(count, dtype=np.bool_), "queued": np.array([each.queued for each in kernels]),
+        **{name: np.array([getattr(each.measured, name) for each in kernels])
+           for name in ("seconds_s", "power_w", "clock_hz")},
+    }  # fmt: skip
+    joined = {name: np.concatenate([getattr(bench, name), values]) for name, values in more.items()}
+    every = (*bench.rows, *rows)
+    # Operands were taken in turn, so that none stayed in cache.
+    shapes = read_shapes([row.shape for row in every], gpu, cold=joined["at_clock"])
+    return Bench(rows=every, shapes=shapes._replace(queued=joined["queued"]), **joined)
 
 
 def take(bench: Bench, chosen: NDArray[np.bool_], gpu: Gpu) -> Bench:
     """Return some of the rows."""
     rows = tuple(row for row, keep in zip(bench.rows, chosen, strict=True) if keep)
     arrays = {name: getattr(bench, name)[chosen] for name in Bench._fields if name not in ("rows", "shapes")}
-    return Bench(rows=rows, shapes=read_shapes([row.shape for row in rows], gpu), **arrays)
+    shapes = read_shapes([row.shape for row in rows], gpu, cold=arrays["at_clock"])
+    return Bench(rows=rows, shapes=shapes._replace(queued=arrays["queued"]), **arrays)
 
 
 def parameters_of(gpu: Gpu, bench: Bench, streams: bool = False) -> list[Parameter]:
@@ -127,13 +166,10 @@ def parameters_of(gpu: Gpu, bench: Bench, streams: bool = False) -> list[Paramet
             found.append(Parameter(name, value, SPREADS.get(name, USUAL_SPREAD), *bounds_of(gpu, part, field)))
     if streams:
         for kind in sorted({row.shape.kind for row in bench.rows} & set(STREAMS)):
-            known = STREAMS[kind]
             if kind not in ("copy", "add"):
-                found.append(Parameter(f"stream.{kind}.share", known.share, STREAM_SPREAD, 0.01, 1.0))
-            if kind != "copy":
-                found.append(Parameter(f"stream.{kind}.instructions", known.instructions, INSTRUCTION_SPREAD))
-            if known.width_power > 0:
-                found.append(Parameter(f"stream.{kind}.width_power", known.width_power, 0.5))
+                found.append(Parameter(f"stream.{kind}.share", 1.0, STREAM_SPREAD))
+            if STREAMS[kind].instructions > 0:
+                found.append(Parameter(f"stream.{kind}.instructions", 1.0, INSTRUCTION_SPREAD))
         if any(row.shape.values == "unknown" for row in bench.rows):
             found.append(Parameter("values.unknown", 0.95, 0.1))
         if any(row.shape.values == "zeros" for row in bench.rows):
@@ -168,27 +204,25 @@ def apply_streams(shapes: Shapes, values: Mapping[str, float]) -> Shapes:
     """Return kernels with other constants of streams and operands, where they are given."""
     if not any(name.startswith(("stream.", "values.")) for name in values):
         return shapes
-    columns = {"share": shapes.share, "width_power": shapes.width_power, "instructions": shapes.instructions}
     changed = {
-        name: np.array(
-            [values.get(f"stream.{shape.kind}.{name}", old) for shape, old in zip(shapes.kinds, column, strict=True)]
-        )
-        for name, column in columns.items()
+        name: column * np.array([values.get(f"stream.{shape.kind}.{name}", 1.0) for shape in shapes.kinds])
+        for name, column in (("share", shapes.share), ("instructions", shapes.instructions))
     }
     zeros = np.array([shape.values == "zeros" for shape in shapes.kinds])
     unknown = np.array([shape.values == "unknown" and shape.kind in STREAMS for shape in shapes.kinds])
-    operands = np.where(zeros, values.get("values.zeros", 1.0), shapes.values)
-    operands = np.where(unknown, values.get("values.unknown", 1.0), operands)
-    flop_values = np.where(zeros, values.get("values.zero_flop", 1.0), shapes.flop_values)
+    operands = np.where(zeros, values.get("values.zeros", VALUES["zeros"]), shapes.values)
+    operands = np.where(unknown, values.get("values.unknown", VALUES["unknown"]), operands)
+    flop_values = np.where(zeros, values.get("values.zero_flop", ZERO_FLOP_FRACTION), shapes.flop_values)
     return shapes._replace(
-        share=changed["share"], width_power=changed["width_power"], instructions=changed["instructions"],
-        values=operands, flop_values=flop_values,
+        share=np.minimum(1.0, changed["share"]), instructions=changed["instructions"], values=operands,
+        flop_values=flop_values,
     )  # fmt: skip
 
 
 def predict(bench: Bench, gpu: Gpu, values: Mapping[str, float]) -> dict[str, Floats]:
     """Return seconds, clock and watts over each window, and seconds and watts at the clock that was read."""
-    changed, shapes = apply(gpu, values), apply_streams(bench.shapes, values)
+    changed = apply(gpu, values)
+    shapes = with_constants(apply_streams(bench.shapes, values), changed)
     silicon = np.array([values.get(f"board.{number}", 1.0) for number in bench.board])
     held = hold_window(shapes, changed, bench.warm_c, bench.before_w, bench.window_s, silicon=silicon)
     times = time_kernels(shapes, changed, bench.clock_hz)
@@ -196,9 +230,9 @@ def predict(bench: Bench, gpu: Gpu, values: Mapping[str, float]) -> dict[str, Fl
     matrix = matrix_clock_hz(shapes, changed, bench.clock_hz)
     watts = board_w(changed, energies, bench.seconds_s, bench.clock_hz, matrix, bench.warm_c, silicon)
     return {
-        "seconds": held.seconds,
-        "clock": held.clock_hz,
-        "watts": held.power_w,
+        "seconds": np.where(bench.at_clock, times.seconds, held.seconds),
+        "clock": np.where(bench.at_clock, bench.clock_hz, held.clock_hz),
+        "watts": np.where(bench.at_clock, watts, held.power_w),
         "seconds at clock": times.seconds,
         "watts at clock": watts,
     }
@@ -208,12 +242,14 @@ def fit_ops(bench: Bench, gpu: Gpu, streams: bool = False, without: Collection[s
     """Fit constants to a bench, all but some that keep the GPU's own value."""
     read = {"seconds": bench.seconds_s, "clock": bench.clock_hz, "watts": bench.power_w}
 
+    errors = {name: np.where(bench.at_clock, SINGLE_ERRORS.get(name, np.inf), error) for name, error in ERRORS.items()}
+    weight = np.where(bench.at_clock, 0.0, AT_CLOCK_WEIGHT)
+
     def residuals(values: dict[str, float]) -> Floats:
         said = predict(bench, gpu, values)
-        parts = [np.log(said[name] / read[name]) / error for name, error in ERRORS.items()]
+        parts = [np.log(said[name] / read[name]) / error for name, error in errors.items()]
         parts += [
-            AT_CLOCK_WEIGHT * np.log(said[f"{name} at clock"] / read[name]) / ERRORS[name]
-            for name in ("seconds", "watts")
+            weight * np.log(said[f"{name} at clock"] / read[name]) / errors[name] for name in ("seconds", "watts")
         ]
         return np.concatenate(parts)
 
@@ -237,7 +273,9 @@ def errors_of(bench: Bench, gpu: Gpu, values: Mapping[str, float]) -> dict[str, 
     """Return the relative error of every op."""
     said = predict(bench, gpu, values)
     read = {"seconds": bench.seconds_s, "watts": bench.power_w, "clock": bench.clock_hz}
-    return {name: said[name] / figures - 1 for name, figures in read.items()}
+    errors = {name: said[name] / figures - 1 for name, figures in read.items()}
+    # No clock is predicted for a row that is judged at the clock that was read.
+    return {**errors, "clock": np.where(bench.at_clock, np.nan, errors["clock"])}
 
 
 def folds_by_shape(bench: Bench, folds: int) -> NDArray[np.int64]:

@@ -19,9 +19,10 @@ from charllm.catalog.tables import entries
 from charllm.errors import SpecError
 from charllm.evaluate.ops_table import OpRow, SkippedOp
 from charllm.evaluate.scores import describe_errors
+from charllm.gpu.formats import GROUPED, NARROW, PRODUCTS
 from charllm.gpu.governor import limits_of
 from charllm.gpu.heat import Network, network, steady_state_k
-from charllm.gpu.kernels import PRODUCTS, Shapes, read_shapes, time_kernels
+from charllm.gpu.kernels import Shapes, read_shapes, time_kernels
 from charllm.gpu.memory_bound import STREAMS
 from charllm.gpu.shape import KernelShape, work
 from charllm.gpu.steady import Held, hold_window
@@ -33,7 +34,7 @@ from charllm.spec.run import Conditions
 Floats = NDArray[np.float64]
 
 QUANTITIES = ("seconds", "watts", "clock")
-CLASSES = ("gemm", "small gemm", "attention", "memory", "host-bound", "burst")
+CLASSES = ("gemm", "small gemm", "grouped", "fp8", "attention", "memory", "host-bound", "burst")
 SMALL_ROWS, SMALL_COLUMNS, SMALL_DEPTH, SMALL_PRODUCTS = 1024, 512, 256, 2e10
 """A product counts as small or skinny up to these sizes, or below this many multiplications."""
 WARMING_ROUNDS = 2
@@ -116,9 +117,8 @@ def predict_steady(
     rows: Sequence[OpRow], shapes: Shapes, gpu: Gpu, net: Network, inlet_c: float, silicon: float | Floats = 1.0
 ) -> Held:
     """Return the means of ops that ran on and on over their windows."""
-    start_c = np.array([row.start_c for row in rows])
     window_s = np.array([row.window_s for row in rows])
-    start = start_of(start_c, gpu, net, inlet_c)
+    start_c, start = start_of(starts_c(rows), gpu, net, inlet_c)
     held = hold_window(shapes, gpu, start_c, start.mean_w, window_s, silicon=silicon)
     for _ in range(WARMING_ROUNDS):
         traffic = time_kernels(shapes, gpu, held.clock_hz).memory_bytes / held.seconds
@@ -127,23 +127,32 @@ def predict_steady(
     return held
 
 
-def start_of(start_c: Floats, gpu: Gpu, net: Network, inlet_c: float) -> Start:
-    """Return what a start temperature tells: a bench holds its GPU at the cap, then pauses for as long as cooled it so.
+def starts_c(rows: Sequence[OpRow]) -> Floats:
+    """Return start temperatures, NaN where none was read."""
+    return np.array([np.nan if row.start_c is None else row.start_c for row in rows])
 
-    Surroundings are those of the catalog's machine, moved as little as lets every start be explained.
+
+def start_of(start_c: Floats, gpu: Gpu, net: Network, inlet_c: float) -> tuple[Floats, Start]:
+    """Return start temperatures, and what they tell: a bench holds its GPU at the cap, then pauses until it is so cool.
+
+    Without one, there was no pause. Surroundings are those of the catalog's machine, moved as little as lets every
+    start be explained.
     """
     limits = limits_of(gpu, Conditions())
     idle_w = gpu.power.static_w + gpu.power.context_w
     idle, full = (_rises_k(np.full(1, power), gpu, net)[0] for power in (idle_w, limits.hold_w))
-    low, high = start_c.max() - full.sum(), start_c.min() - idle.sum()
+    if np.isnan(start_c).all():
+        start_c = np.full(len(start_c), inlet_c + full.sum())
+    low, high = np.nanmax(start_c) - full.sum(), np.nanmin(start_c) - idle.sum()
     ambient = min(max(inlet_c, low), high) if low <= high else (low + high) / 2
+    start_c = np.where(np.isnan(start_c), ambient + full.sum(), start_c)
     decays = np.exp(-PAUSES_S[:, None] / net.time_s[0])
     rises = idle + (full - idle) * decays
     # Temperature falls throughout a pause, so the pause can be read off it.
     pause = np.interp(-(start_c - ambient), -rises.sum(axis=1), PAUSES_S)
     state = idle + (full - idle) * np.exp(-pause[:, None] / net.time_s[0])
     mean_w = idle_w + (limits.hold_w - idle_w) * np.exp(-pause / limits.mean_s)
-    return Start(mean_w, state, start_c - state.sum(axis=1))
+    return start_c, Start(mean_w, state, start_c - state.sum(axis=1))
 
 
 def _rises_k(power_w: Floats, gpu: Gpu, net: Network) -> Floats:
@@ -179,6 +188,10 @@ def _class_of(shape: KernelShape, waits_for_host: bool) -> str:
         return "memory"
     if shape.kind not in PRODUCTS:
         return "attention"
+    if shape.kind in GROUPED:
+        return "grouped"
+    if shape.precision in NARROW:
+        return "fp8"
     batch, m, n, k = shape.dims
     small = m <= SMALL_ROWS or n <= SMALL_COLUMNS or k <= SMALL_DEPTH or batch * m * n * k < SMALL_PRODUCTS
     return "small gemm" if small else "gemm"

@@ -2,6 +2,8 @@
 
 The short layout (no `dims`): a, b, c are m, n, k of a product; batch, heads and length of attention (key-value heads in
 the name, as in b1h64kv8s8192; head size 128); MiB of a copy or an addition in place; rows and columns; elements.
+A grouped product has `experts` groups of a rows each; a skewed one shares the same rows out unevenly. Without
+temp_start_c an op starts as warm as the one before left the GPU.
 Watts are the energy counter's mean, with two exceptions, neither for bursts, whose rhythm may beat with the readings:
 where the table itself bounds that mean no better than 3 %, the mean of the instant readings; in windows below 2 s
 without such a bound, the middle of both, as the counter lags by 0.1 s and instant readings see a quarter of the time.
@@ -9,9 +11,10 @@ without such a bound, the middle of both, as the counter lags by 0.1 s and insta
 
 import csv
 import io
+import json
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from charllm.errors import SpecError
 from charllm.gpu.shape import DIMENSIONS, PRECISIONS, KernelShape
@@ -20,7 +23,7 @@ from charllm.units import MEGA, MIB
 
 Row = Mapping[str, str]
 
-NEEDED = ("kind", "name", "dtype", "temp_start_c", "window_s")
+NEEDED = ("kind", "name", "dtype", "window_s")
 SIZES = ("a", "b", "c")
 HEAD_DIM = 128
 SHORT_KINDS = {
@@ -28,7 +31,19 @@ SHORT_KINDS = {
     "attn_fwdbwd": "attention_both",
     "layernorm": "norm",
     "adamw_fused": "optimizer",
+    "grouped_gemm_skewed": "grouped_gemm",
 }
+SINGLE_KINDS = {
+    "gemm": "gemm", "gemm_dgrad": "gemm", "gemm_wgrad": "gemm", "bmm": "gemm", "scaled_mm": "gemm", "router": "gemm",
+    "grouped": "grouped_gemm", "grouped_dgrad": "grouped_gemm", "grouped_wgrad": "grouped_wgrad",
+    "attention": "attention", "attention_backward": "attention_backward",
+    "rms_norm": "rmsnorm", "rms_norm_backward": "rmsnorm_backward", "layer_norm": "norm",
+    "layer_norm_backward": "norm_backward", "cat_halves": "cat", "bf16_to_fp32": "to_fp32", "fp32_to_bf16": "to_16bit",
+    "accumulate_fp32": "accumulate", "zero": "fill",
+    **{name: name for name in ("copy", "add", "gelu", "gelu_backward", "silu", "silu_backward", "dropout")},
+}  # fmt: skip
+"""Kinds of a table of single kernels (benchmarks/device/h200/single_kernels.csv) that a KernelShape can say."""
+BACKENDS = {"flash": "flash2", "default": "best", "cudnn": "best"}
 SHORT_WINDOW_S, LARGE_ERROR_FRACTION = 2.0, 0.03
 LONGEST_WINDOW_S = 3600.0
 LARGEST_SIZE = 2**40
@@ -48,7 +63,8 @@ class OpRow(NamedTuple):
 
     name: str
     shape: KernelShape
-    start_c: float
+    start_c: float | None
+    """None: as warm as the op before left the GPU."""
     window_s: float
     on_s: float
     """Length of a burst; 0 where the op ran on and on."""
@@ -110,10 +126,11 @@ def _read_row(row: Row, field: str) -> OpRow:
     shape = _read_shape(row, field)
     window = _number(row, "window_s", field)
     start = _number(row, "temp_start_c", field)
-    if window is None or start is None:
-        raise Unusable("no window or no start temperature given")
+    if window is None:
+        raise Unusable("no window given")
     _check_range(f"{field}, window_s", window, 1e-3, LONGEST_WINDOW_S)
-    _check_range(f"{field}, temp_start_c", start, -20.0, 150.0)
+    if start is not None:
+        _check_range(f"{field}, temp_start_c", start, -20.0, 150.0)
     on_s, period_s = (_number(row, name, field) or 0.0 if mode == "burst" else 0.0 for name in ("on_s", "period_s"))
     if mode == "burst" and not 0 < on_s <= period_s <= window:
         raise SpecError(f"{field}, on_s", f"{on_s:g} of {period_s:g} s", "0 < on_s <= period_s <= window_s in a burst")
@@ -134,7 +151,7 @@ def _read_shape(row: Row, field: str) -> KernelShape:
     if len(dims) not in DIMENSIONS[kind]:
         counts = " or ".join(map(str, DIMENSIONS[kind]))
         raise SpecError(f"{field}, dims", "x".join(map(str, dims)), f"{counts} sizes for {kind}")
-    return KernelShape(kind, dims, precision, values)
+    return KernelShape(kind, dims, precision, values, "uneven" if row["kind"] == "grouped_gemm_skewed" else "best")
 
 
 def _long_sizes(row: Row, field: str) -> tuple[int, ...]:
@@ -143,7 +160,10 @@ def _long_sizes(row: Row, field: str) -> tuple[int, ...]:
 
 def _short_sizes(kind: str, row: Row, field: str) -> tuple[int, ...]:
     if kind == "grouped_gemm":
-        raise Unusable("a grouped product needs its sizes in dims")
+        if not row.get("experts"):
+            raise Unusable("a grouped product needs its groups in experts, or its sizes in dims")
+        groups = _size(row["experts"], f"{field}, experts")
+        return (groups, *(_size(row[name], f"{field}, {name}") for name in SIZES))
     count = {"gemm": 3, "norm": 2, "rmsnorm": 2, "gelu": 2}.get(kind, 3 if kind.startswith("attention") else 1)
     sizes = tuple(_size(row[name], f"{field}, {name}") for name in SIZES[:count])
     if kind == "gemm":
@@ -157,6 +177,50 @@ def _short_sizes(kind: str, row: Row, field: str) -> tuple[int, ...]:
         # In place it moves 4 bytes an element, where the kernel of the bench moves 6.
         return (int(sizes[0] * MIB) // 2 * 4 // 6,)
     return sizes
+
+
+class SingleKernel(NamedTuple):
+    """A kernel repeated in a graph, its operands in turn from memory, and what was read at its clock."""
+
+    shape: KernelShape
+    queued: bool
+    """In a graph: no launch between two calls."""
+    temperature_c: float
+    measured: Measured
+
+
+def read_single_kernels(path: str) -> list[SingleKernel]:
+    """Read a table of kernels by themselves, those that a KernelShape can say; attention is causal there."""
+    found = []
+    for row in _read_table(path)[1]:
+        sizes = json.loads(row["dims"])
+        shape = _single_shape(row, sizes)
+        if shape is not None:
+            read = Measured(float(row["s_per_call"]), float(row["steady_w"]), float(row["steady_mhz"]) * MEGA, None)
+            found.append(SingleKernel(shape, row["mode"] == "graph", float(row["temp_c"]), read))
+    return found
+
+
+def _single_shape(row: Row, sizes: Mapping[str, Any]) -> KernelShape | None:
+    kind, form, precision = SINGLE_KINDS.get(row["kind"]), row["kind"], row["precision"]
+    if kind is None or (kind.startswith("attention") and not (sizes["causal"] and sizes["backend"] in BACKENDS)):
+        return None
+    if kind.startswith("attention"):
+        width = (sizes["dim"] + sizes["value_dim"]) // 2
+        dims = (sizes["batch"], sizes["heads"], sizes["kv"], sizes["seq"], width)
+        return KernelShape(kind, dims, precision, variant=BACKENDS[sizes["backend"]])
+    if form == "router":
+        return KernelShape(kind, (1, sizes["tokens"], sizes["experts"], sizes["hidden"]), precision)
+    if kind == "gemm":
+        variant = "wgrad" if form == "gemm_wgrad" else "best"
+        return KernelShape(kind, (sizes.get("b", 1), sizes["m"], sizes["n"], sizes["k"]), precision, variant=variant)
+    if kind.startswith("grouped"):
+        rows, n, k = sizes["rows"], sizes["n"], sizes["k"]
+        across = {"grouped": (rows, n, k), "grouped_dgrad": (rows, k, n), "grouped_wgrad": (n, k, rows)}[form]
+        uneven = "uneven" in sizes and kind == "grouped_gemm"
+        return KernelShape(kind, (sizes["experts"], *across), precision, variant="uneven" if uneven else "best")
+    names = ("elements",) if "elements" in sizes else ("rows", "width")
+    return KernelShape(kind, tuple(sizes[name] for name in names), precision)
 
 
 def _read_measured(row: Row, window_s: float, field: str) -> Measured:

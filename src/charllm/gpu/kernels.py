@@ -2,12 +2,15 @@
 
 Equation: products t = (tc^p + tm^p)^(1/p) + gap, where tc is the best of several tiles and cuts in depth:
 waves x 2 rows columns (depth + ramp) / (rate per multiprocessor x clock), partial waves counting in part; tm = traffic
-/ bandwidth with what waves read again (power/ops.py). Full matrix units clock at most at the governor's burst clock.
+/ bandwidth with what waves read again. Full matrix units clock at most at the governor's burst clock.
+Grouped products have one tile, 128 rows of one group by 256 columns, in whole waves over all groups together, depth in
+steps of 64, a sharper roof, and weights read in short segments at a part of the bandwidth.
 Attention t = FLOP (1 + ramp / length) (1 + tiles / blocks) / rate. Streams t = bytes / (bandwidth x share by kind).
 A kernel called over and over on a working set that fits in cache takes nothing from memory.
 
-Source: 265 ops on three H200 boards (benchmarks/calibrate_h200.py), PyTorch's own kernels.
-Ignores: which kernel the library picks beyond tile and depth; alignment; values beyond random and zeros.
+Source: ops on five H200 boards (benchmarks/calibrate_h200.py), PyTorch's own kernels.
+Ignores: which kernel the library picks beyond tile and depth; values beyond random and zeros; uneven depths of grouped
+weight gradients.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +19,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from charllm.gpu.formats import (
+    GROUPED,
+    GROUPED_STEP,
+    GROUPED_TILE,
+    PRODUCTS,
+    attention_slowness,
+    busy_fraction,
+    flop_j,
+    matrix_rate,
+    padded_width,
+    rate_multiple,
+)
 from charllm.gpu.memory_bound import STREAMS, USUAL_WIDTH, share_of, stream_rate
 from charllm.gpu.shape import OPERAND_BYTES, KernelShape, work
 from charllm.spec.hardware import Gpu
@@ -24,7 +39,6 @@ from charllm.units import MICRO
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-PRODUCTS = ("gemm", "grouped_gemm", "grouped_wgrad")
 SHORTEST_S = 1e-12
 TILES = (
     (256, 128, 1.0), (128, 256, 1.0), (128, 192, 0.98), (192, 128, 0.98), (128, 128, 0.95), (64, 256, 0.9),
@@ -38,35 +52,21 @@ TILE_CHOICES = np.array(
 TILE_OUTPUTS = 128 * 256
 CACHE_LOW_FRACTION, CACHE_HIGH_FRACTION = 0.48, 0.87
 """Derived: share of the last-level cache below which operands stay in it, and above which none of them do."""
-NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
-BLOCK_SCALED_FRACTION = 0.945
-"""Published: equal runs take 4 to 8 % longer with a scale for each 32 values (mxfp8) than with one for a tensor."""
-EXPONENTIALS_PER_CLOCK = 16
-"""What the special-function units of a multiprocessor give each clock, from V100 to B200, and of a CDNA unit."""
-EXPONENTIAL_FRACTION = 0.74
-"""Derived: operator tables, widths 64 and 128: 0.5 to 0.9 on H100 and H200, 0.7 to 0.9 on B200 and GB200."""
-FLASH1_FRACTIONS = (0.7, 0.5)
-"""Published: FlashAttention's first form in Triton over FlashAttention-2, forward and backward (Dao 2023: 1.3 to 2.5
-times slower)."""
-ALIGNED = 8
-"""Elements of 16 bits in the 16 bytes that matrix units load at once."""
-MISALIGNED_FRACTION, MISALIGNED_BATCH_FRACTION = 0.13, 0.08
-"""Measured: rate of a 16-bit product one of whose rows is no multiple of 16 bytes, over an aligned one (vocabulary of
-50257 on an H200: 96 forward, 134 and 136 TFLOP/s backward). Derived: batched ones (published runs with heads of 108 and
-150)."""
 LONELY_FRACTION = 0.25
 """Share of multiprocessors with a tile below which libraries cut a product in depth, which takes a second launch."""
 
 
-VALUES = {"random": 1.0, "trained": 1.0, "unknown": 0.905, "zeros": 0.70}
+VALUES = {"random": 1.0, "trained": 1.0, "unknown": 0.93, "zeros": 0.71}
 """Derived: energy of instructions and bytes on operands, over random ones; unknown: one board, to 1 %."""
-ZERO_FLOP_FRACTION = 0.30
+ZERO_FLOP_FRACTION = 0.29
 """Derived: energy of products of zeros over random ones, from 408 W at 1754 MHz."""
 STREAM_CACHED_FRACTIONS = (0.85, 1.25)
 """Derived: size over the cache's up to which a stream stays in it, and from which none of it does: 50 MB stay in 60."""
 BOUND_SHARE = 0.55
 """Derived: share of bandwidth up to which a stream gains nothing from cache, as a layer norm; copies gain most."""
 STREAM_LAUNCH_S = 6.5 * MICRO
+GROUPED_LAUNCH_S = 30.9 * MICRO
+"""Measured: host time of a grouped product in eager PyTorch."""
 QUEUED_GAP_S = 1.4 * MICRO
 """Measured: time between two kernels whose launches are queued, median of 2,100 in eleven training steps."""
 GRADIENT_TRAFFIC = 2.2
@@ -90,6 +90,7 @@ class Shapes(NamedTuple):
     blocks: Floats
     slower: Floats
     """Of attention: time over that of the best kernel with heads of 128."""
+    head_width: Floats
     elements: Floats
     width: Floats
     gradient_bytes: Floats
@@ -106,8 +107,8 @@ class Shapes(NamedTuple):
     """Of products: rate over what matrix units could do in 16 bits."""
     flop_j: Floats
     """Energy of a matrix operation."""
-    stream_gap_s: float
-    """Time between two kernels that only move memory: shorter in a step, whose launches are queued."""
+    queued: Mask
+    """Launches are queued, as in a step or a graph: shorter gaps, and no wait for the host."""
     masks: Mapping[str, Mask]
 
     def where(self, *kinds: str) -> Mask:
@@ -124,11 +125,14 @@ class Tiles(NamedTuple):
     depths: Floats
     padding: Floats
     cuts: Floats
+    grouped: Mask
+    """[product, 1]"""
 
 
-def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool = False) -> Shapes:
+def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool | Mask = False) -> Shapes:
     """Describe kernels for one GPU; `cold`: operands come from memory, as in a step, not from the call before."""
     count = len(shapes)
+    queued = np.broadcast_to(np.asarray(cold, dtype=np.bool_), (count,))
     zeros = {name: np.zeros(count) for name in ("flop", "least", "elements", "gradient")}
     ones = {name: np.ones(count) for name in ("length", "blocks")}
     products = np.array([shape.kind in PRODUCTS for shape in shapes], dtype=np.bool_)
@@ -154,7 +158,8 @@ def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool = False) 
         products, reread_bytes(gpu, sizes[:, 0], sizes[:, 1], sizes[:, 2], sizes[:, 3], operand_bytes), 0.0
     )
     outputs = sizes[:, 0] * sizes[:, 1] * sizes[:, 2]
-    fill = np.where(products, np.minimum(1.0, outputs / (gpu.multiprocessors * TILE_OUTPUTS)), 1.0)
+    busy = np.array([busy_fraction(gpu, shape) for shape in shapes])
+    fill = np.where(products, busy * np.minimum(1.0, outputs / (gpu.multiprocessors * TILE_OUTPUTS)), 1.0)
     known = [STREAMS.get(shape.kind) for shape in shapes]
     share = np.array([share_of(shape.kind, wide) if stream else 1.0
                       for shape, stream, wide in zip(shapes, known, width, strict=True)])  # fmt: skip
@@ -162,55 +167,28 @@ def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool = False) 
         np.array([getattr(stream, name) if stream else 0.0 for stream in known])
         for name in ("instructions", "width_power")
     )
-    return Shapes(
-        tuple(shapes), zeros["flop"], least, again, np.ones(count) if cold else cached, fill, ones["length"],
-        ones["blocks"], np.array([_attention_slowness(gpu, shape) for shape in shapes]), zeros["elements"], width,
-        zeros["gradient"],
-        _lay_tiles(gpu.multiprocessors, sizes[products]), share, width_power, instructions,
+    uneven = np.array([shape.variant == "uneven" for shape in shapes], dtype=np.bool_)
+    grouped = np.array([shape.kind in GROUPED for shape in shapes], dtype=np.bool_)
+    return with_constants(Shapes(
+        tuple(shapes), zeros["flop"], least, again, np.where(queued, 1.0, cached), fill, ones["length"],
+        ones["blocks"], np.ones(count),
+        np.array([padded_width(shape) if shape.kind.startswith("attention") else 128.0 for shape in shapes]),
+        zeros["elements"], width, zeros["gradient"],
+        _lay_tiles(gpu.multiprocessors, sizes[products], grouped[products], uneven[products]), share, width_power,
+        instructions,
         np.array([_values_fraction(shape) for shape in shapes]),
         np.array([ZERO_FLOP_FRACTION if shape.values == "zeros" else 1.0 for shape in shapes]),
-        np.array([_rate_multiple(gpu, shape) for shape in shapes]), np.array([flop_j(gpu, shape) for shape in shapes]),
-        QUEUED_GAP_S if cold else gpu.kernels.stream_gap_s, _masks(shapes, gpu),
-    )  # fmt: skip
+        np.ones(count), np.ones(count), queued, _masks(shapes, gpu),
+    ), gpu)  # fmt: skip
 
 
-def _rate_multiple(gpu: Gpu, shape: KernelShape) -> float:
-    """Return the rate of deep products in a format over what matrix units do in 16 bits, alignment included.
-
-    fp32 runs as TF32, at half the 16-bit rate. What a GPU has no units for runs in 16 bits.
-    """
-    if shape.kind not in PRODUCTS:
-        return 1.0
-    peak = gpu.peak_flop_per_s(shape.precision) / gpu.peak_16bit_flop_per_s
-    kernels, narrow = gpu.kernels, NARROW.get(shape.precision)
-    fraction = {"fp8": kernels.fp8_fraction, "fp4": kernels.fp4_fraction}.get(narrow or "", kernels.matrix_fraction)
-    multiple = peak if narrow and peak else 0.5 if shape.precision == "fp32" else 1.0
-    rate = multiple * (fraction if peak or not narrow else kernels.matrix_fraction)
-    if shape.precision == "mxfp8":
-        rate *= BLOCK_SCALED_FRACTION
-    if shape.kind != "gemm":
-        return shape.rate * rate * kernels.grouped_fraction
-    return shape.rate * rate * _aligned_fraction(shape)
-
-
-def _aligned_fraction(shape: KernelShape) -> float:
-    """Return the rate over that of operands whose rows are multiples of 16 bytes."""
-    batch, m, n, k = shape.dims
-    # Rows in memory are features: of the output and the depth, or of both sides of a weight gradient.
-    if not (n % ALIGNED or (m if shape.variant in ("wgrad", "accumulated") else k) % ALIGNED):
-        return 1.0
-    return MISALIGNED_BATCH_FRACTION if batch > 1 else MISALIGNED_FRACTION
-
-
-def flop_j(gpu: Gpu, shape: KernelShape) -> float:
-    """Return the energy of one matrix operation in a kernel's format."""
-    power = gpu.power
-    narrow = NARROW.get(shape.precision)
-    if narrow and not gpu.peak_flop_per_s(shape.precision):
-        return power.flop_j
-    if shape.precision == "fp32":
-        return 2 * power.flop_j
-    return {"fp8": power.fp8_flop_j, "fp4": power.fp4_flop_j}.get(narrow or "", power.flop_j)
+def with_constants(shapes: Shapes, gpu: Gpu) -> Shapes:
+    """Return kernels with the rates and energies that a GPU's constants give their formats."""
+    return shapes._replace(
+        slower=np.array([attention_slowness(gpu, shape) for shape in shapes.kinds]),
+        rate=np.array([rate_multiple(gpu, shape) for shape in shapes.kinds]),
+        flop_j=np.array([flop_j(gpu, shape) for shape in shapes.kinds]),
+    )
 
 
 def reread_bytes(gpu: Gpu, batch: Floats, m: Floats, n: Floats, k: Floats, operand_bytes: Floats) -> Floats:
@@ -251,24 +229,41 @@ def _masks(shapes: Sequence[KernelShape], gpu: Gpu) -> dict[str, Mask]:
         "streams": lambda shape: shape.kind in STREAMS,
         "both": lambda shape: shape.kind == "attention_both",
         "backward": lambda shape: shape.kind == "attention_backward",
+        "grouped": lambda shape: shape.kind in GROUPED,
         "lonely": lambda shape: shape.kind in PRODUCTS and float(np.prod(shape.dims[:3])) < few,
     }
     return {name: np.array([test(shape) for shape in shapes], dtype=np.bool_) for name, test in tests.items()}
 
 
-def _lay_tiles(processors: int, sizes: Floats) -> Tiles:
+def _lay_tiles(processors: int, sizes: Floats, grouped: Mask, uneven: Mask) -> Tiles:
     """Lay out every tile and cut in depth that products may use; `sizes[product]` is batch, m, n, k."""
     batch, m, n, k = (sizes[:, place, None] for place in range(4))
     rows, columns, rates, cuts = TILE_CHOICES
-    tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
-    possible = (cuts == 1) | (k / cuts >= LEAST_DEPTH)
+    one = (rows == GROUPED_TILE[0]) & (columns == GROUPED_TILE[1]) & (cuts == 1)
+    tall = np.ceil(m / rows)
+    for place in np.flatnonzero(uneven):
+        tall[place] = _uneven_tiles(sizes[place, 0], sizes[place, 1], GROUPED_TILE[0])
+    tiles = batch * tall * np.ceil(n / columns)
+    possible = np.where(grouped[:, None], one, (cuts == 1) | (k / cuts >= LEAST_DEPTH))
     return Tiles(
         tiles * cuts / processors,
         np.where(possible, 2.0 * rows * columns / rates, np.inf),
-        k / cuts,
+        np.where(grouped[:, None], np.ceil(k / GROUPED_STEP) * GROUPED_STEP, k / cuts),
         tiles * rows * columns / (batch * m * n),
         np.broadcast_to(cuts, tiles.shape),
+        grouped[:, None],
     )
+
+
+def _uneven_tiles(groups: float, rows: float, tile: float) -> float:
+    """Return the mean tiles of a group where rows are shared out unevenly (a Dirichlet distribution, 2).
+
+    A group's share is beta distributed (2, b = 2 groups - 2): P(share > u) = (1 + b u) (1 - u)^b, and the mean of
+    ceil(rows / tile) is the sum of P(rows > j tile) over j.
+    """
+    others = 2 * groups - 2
+    shares = np.arange(0.0, groups * rows, tile) / (groups * rows)
+    return float(np.sum((1 + others * shares) * (1 - shares) ** others))
 
 
 class KernelTimes(NamedTuple):
@@ -282,16 +277,6 @@ class KernelTimes(NamedTuple):
     """Share of `seconds` that scales with the clock."""
     padding: Floats
     memory_bytes: Floats
-
-
-def matrix_flop_per_cycle(gpu: Gpu) -> float:
-    """Return what one multiprocessor's matrix units do in a cycle, in 16 bits: a power of two."""
-    return float(2 ** np.round(np.log2(gpu.peak_16bit_flop_per_s / gpu.multiprocessors / gpu.clock_max_hz)))
-
-
-def matrix_rate(gpu: Gpu) -> float:
-    """Return the 16-bit FLOPs of one multiprocessor in a cycle, by the rate that a GPU's kernels are fitted to."""
-    return gpu.kernels.rate_fraction * matrix_flop_per_cycle(gpu)
 
 
 def matrix_clock_hz(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> Floats:
@@ -308,8 +293,9 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
     memory_bytes = shapes.uncached * (shapes.least_bytes + kernels.reread_factor * shapes.again_bytes)
     bandwidth = kernels.memory_fraction * gpu.memory_bandwidth_bytes_per_s
     arithmetic, padding = _time_tiles(shapes, gpu, matrix_clock_hz(shapes, gpu, clock_hz))
-    memory = memory_bytes / bandwidth
-    power = kernels.roof_power
+    grouped = shapes.masks["grouped"]
+    memory = memory_bytes / (bandwidth * np.where(grouped, kernels.grouped_memory_fraction, 1.0))
+    power = np.where(grouped, kernels.grouped_roof_power, kernels.roof_power)
     together = (arithmetic**power + memory**power) ** (1 / power)
     attention = _time_attention(shapes, gpu, clock_hz, bandwidth)
     # A slow stream is bound by its own instructions, wherever its data lie.
@@ -317,10 +303,16 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
     slow = shapes.uncached + (1 - shapes.uncached) / gain
     rate, issued = stream_rate(gpu, shapes.share, clock_hz)
     stream = shapes.least_bytes / rate * slow
-    gap = np.where(streams, shapes.stream_gap_s, kernels.gap_s)
+    gap = np.where(
+        streams,
+        np.where(shapes.queued, QUEUED_GAP_S, kernels.stream_gap_s),
+        np.where(shapes.queued, kernels.queued_gap_s, kernels.gap_s) + np.where(grouped, kernels.grouped_s, 0.0),
+    )
     running = np.where(products, together, np.where(streams, stream, attention)) + gap
     launch = kernels.launch_s + np.where(shapes.masks["lonely"], kernels.split_s, 0.0)
+    launch = np.where(grouped, GROUPED_LAUNCH_S, launch)
     host = np.where(shapes.masks["both"], AUTOGRAD_S, np.where(streams, STREAM_LAUNCH_S, launch))
+    host = np.where(shapes.queued, 0.0, host)
     seconds = np.maximum(running, host)
     bound = np.where(products, (arithmetic / together) ** power, np.where(streams, issued, 1.0))
     bound = np.where(running >= host, bound * (1 - gap / running), 0.0)
@@ -332,9 +324,11 @@ def _time_tiles(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> tuple[Floats, Flo
     kernels, laid = gpu.kernels, shapes.tiles
     rate = (matrix_rate(gpu) * shapes.rate * clock_hz)[shapes.masks["products"], None]
     whole = np.ceil(laid.waves)
-    waves = np.where(laid.waves < 1, whole, laid.waves + kernels.wave_fraction * (whole - laid.waves))
-    lonely = 1 + kernels.fill_fraction * np.maximum(0.0, 1 - laid.waves)
-    takes = waves * laid.flop_per_depth * (laid.depths + kernels.ramp) / (rate * lonely)
+    lost = np.where(laid.grouped | (laid.waves < 1), 1.0, kernels.wave_fraction)
+    waves = laid.waves + lost * (whole - laid.waves)
+    lonely = 1 + kernels.fill_fraction * np.where(laid.grouped, 0.0, np.maximum(0.0, 1 - laid.waves))
+    ramp = np.where(laid.grouped, kernels.grouped_ramp, kernels.ramp)
+    takes = waves * laid.flop_per_depth * (laid.depths + ramp) / (rate * lonely)
     takes = takes + np.where(laid.cuts > 1, kernels.split_s, 0.0)
     best = np.argmin(takes, axis=1)
     every = np.arange(len(best))
@@ -359,27 +353,6 @@ def _time_attention(shapes: Shapes, gpu: Gpu, clock_hz: Floats, bandwidth: float
     return np.asarray(shapes.flop * ((1 - share) * forward + share * backward) + extra)
 
 
-def _attention_slowness(gpu: Gpu, shape: KernelShape) -> float:
-    """Return an attention kernel's time over that of the GPU's best one with heads of 128.
-
-    Equation: exponentials are as many however narrow a head is: 1 + e (F / 16) / (4 width), F FLOP a clock of a
-    multiprocessor, which makes 16 exponentials in it; of their time the share e is not hidden. FlashAttention-2 runs
-    too slowly for that to matter.
-    Source: CUDA programming guide, throughput of special functions; FlashAttention-3 (Shah 2024), section 3.1.
-    """
-    if not shape.kind.startswith("attention"):
-        return 1.0
-    kernels, width = gpu.kernels, shape.dims[4]
-    if shape.variant == "best":
-        exponential = EXPONENTIAL_FRACTION * matrix_flop_per_cycle(gpu) / EXPONENTIALS_PER_CLOCK / 4
-        return (1 + exponential / width) / (1 + exponential / 128)
-    backward = shape.kind == "attention_backward"
-    rate = kernels.flash2_backward_fraction if backward else kernels.flash2_fraction
-    if shape.variant == "flash1":
-        rate *= kernels.flash1_fraction * FLASH1_FRACTIONS[backward]
-    return 1 / rate
-
-
 class KernelEnergies(NamedTuple):
     """Joules of one call, at the reference voltage where voltage matters."""
 
@@ -396,7 +369,9 @@ def energy_of_kernels(shapes: Shapes, gpu: Gpu, times: KernelTimes) -> KernelEne
     matrix = np.where(products, flop_j * (1 + kernels.padding_fraction * (times.padding - 1)), 0.0)
     softmax = np.where(masks["backward"], power.softmax_backward_flop_fraction, power.softmax_flop_fraction)
     mixed = (power.softmax_flop_fraction + 2.5 * power.softmax_backward_flop_fraction) / 3.5
-    extra = (1 + np.where(masks["both"], mixed, softmax)) * (1 + kernels.softmax_ramp / shapes.length)
+    # Exponentials are as many however narrow a head is.
+    narrow = 128 / np.maximum(shapes.head_width, 1.0)
+    extra = (1 + np.where(masks["both"], mixed, softmax) * narrow) * (1 + kernels.softmax_ramp / shapes.length)
     attention = np.where(products | streams, 0.0, flop_j * extra)
     on_die = (shapes.least_bytes + kernels.reread_factor * shapes.again_bytes) * power.cache_byte_j
     # A kernel that needs longer for each element of a wide row does more for it.

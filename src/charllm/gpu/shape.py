@@ -7,8 +7,8 @@ from charllm.gpu.memory_bound import STREAMS
 
 ROW_KINDS = ("norm", "rmsnorm", "norm_backward", "rmsnorm_backward", "permute", "index_add", "embedding", "loss")
 """Kernels that work on rows of a width."""
-PRECISIONS = ("bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4")
-OPERAND_BYTES = {"fp32": 4.0, "fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
+PRECISIONS = ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4")
+OPERAND_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
 """Bytes of one operand value with its block scales; 2 where not named."""
 DIMENSIONS = {
     "gemm": (4,),
@@ -38,7 +38,8 @@ class KernelShape(NamedTuple):
     """random (normal), trained (small weights, activations with outliers), zeros, or unknown."""
     variant: str = "best"
     """Attention: the GPU's best kernel, FlashAttention-2 (flash2), or its first form in Triton (flash1). GEMM:
-    a weight's gradient (wgrad), or one added to what is there in fp32 (accumulated)."""
+    wgrad, a weight gradient; accumulated, one added to what is there in fp32. Grouped GEMM: uneven, rows drawn from a
+    Dirichlet distribution (2) over the groups."""
     rate: float = 1.0
     """GEMM: rate of the library over the GPU's best."""
 

@@ -208,14 +208,14 @@ def _combine(results: list[RunResult]) -> RunResult:
     """Average the repeats, with the interval over them and their largest difference as the A/A noise floor."""
     first = results[0]
     metrics: dict[str, Any] = {}
-    intervals: dict[str, list[float]] = {}
+    intervals: dict[str, list[float | None]] = {}
     spread: dict[str, float] = {}
     for name, value in first.metrics.items():
         values = [result.metrics[name] for result in results]
         if isinstance(value, float) and all(isinstance(found, float) for found in values):
             metrics[name] = statistics.fmean(values)
             found = interval(np.array(values))
-            intervals[name] = [found.low, found.high]
+            intervals[name] = found.bounds
             spread[name] = (max(values) - min(values)) / abs(metrics[name]) if metrics[name] else 0.0
         else:
             metrics[name] = value

@@ -14,10 +14,6 @@ READINGS_PER_S = 10.0
 SURE_ERRORS = 2.0
 """A window drifts only when its slope is above the limit by more than this many standard errors of the slope."""
 
-T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10,
-        2.09, 2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06, 2.05, 2.05, 2.05, 2.04)  # fmt: skip
-"""Student's t for 95 %, by degrees of freedom from 1."""
-
 
 class Interval(NamedTuple):
     """A mean and its 95 % confidence interval."""
@@ -28,18 +24,32 @@ class Interval(NamedTuple):
     values: int
 
     @property
+    def bounds(self) -> list[float | None]:
+        """Both ends; None where they are not known."""
+        return [end if np.isfinite(end) else None for end in (self.low, self.high)]
+
+    @property
     def half_width_fraction(self) -> float:
         """Half of the interval over the mean."""
         return (self.high - self.low) / 2 / abs(self.mean) if self.mean else float("inf")
 
 
+def student_95(freedom: int) -> float | None:
+    """Return Student's t for 95 %; None where scipy is missing, which a measured job can do without."""
+    try:
+        from scipy import stats
+    except ImportError:
+        return None
+    return float(stats.t.ppf(0.975, freedom)) if freedom > 0 else None
+
+
 def interval(values: Floats) -> Interval:
-    """Return the mean of independent values and its 95 % interval (Student's t)."""
+    """Return the mean of independent values and its 95 % interval (Student's t); unbounded where it is not known."""
     count = len(values)
     mean = float(np.mean(values))
-    if count < 2:
+    factor = student_95(count - 1)
+    if count < 2 or factor is None:
         return Interval(mean, float("-inf"), float("inf"), count)
-    factor = T_95[count - 2] if count - 2 < len(T_95) else 1.96
     half = factor * float(np.std(values, ddof=1)) / count**0.5
     return Interval(mean, mean - half, mean + half, count)
 

@@ -45,6 +45,9 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
     metrics = fill_metrics({**times, **known, **_tokens_per_j(times, known)})
     warnings += [f"{name}: {REASONS.get(name, 'not measured in this run')}" for name in missing(metrics)]
     warnings += _reading_warnings(measured.recording)
+    intervals = _intervals(measured, inside)
+    if any(None in found.bounds for found in intervals.values()):
+        warnings.append("intervals: 95 % intervals need scipy, which is not installed: pip install 'charllm[fit]'")
     return RunResult(
         origin=origin,
         spec=spec,
@@ -57,7 +60,7 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
             "measurement": {
                 "window_s": end_s - start_s,
                 "steps": len(inside),
-                "intervals": {name: _plain(found) for name, found in _intervals(measured, inside).items()},
+                "intervals": {name: found.bounds for name, found in intervals.items()},
                 "noise_floor_fraction": _noise_floor(inside),
                 "sensor_coverage_fraction": HOPPER.coverage_fraction,
                 "phases_s": _phases(measured.marks),
@@ -208,10 +211,6 @@ def _reading_warnings(recording: Recording) -> list[str]:
                     told = ", ".join(f"{count} times {reason}" for reason, count in reasons.items())
                     found.append(f"GPU {gpu}: {quantity} was not read ({told})")
     return found
-
-
-def _plain(found: Interval) -> list[float | None]:
-    return [value if np.isfinite(value) else None for value in (found.low, found.high)]
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -14,8 +14,8 @@ import numpy as np
 from charllm.errors import SpecError
 from charllm.gpu.shape import KernelShape
 from charllm.layout.grid import Grid
-from charllm.network.constants import NETWORK
 from charllm.layout.placement import place_ranks
+from charllm.network.constants import NETWORK
 from charllm.simulate.emulated import Start
 from charllm.simulate.play import GROUP_WAIT
 from charllm.simulate.predict import Simulation, predict

@@ -37,6 +37,7 @@ class Framework:
     packed_qkv: bool = flag(
         "Whether values stay views of one qkv tensor, which is then kept beside rotated copies.", False
     )
+    tf32: bool = flag("Whether products asked for in fp32 run on matrix units as TF32.", True)
     fused_gradients: bool = flag("Whether weight gradients are added in place; a placeholder per shape remains.", True)
     default_sp: bool = flag("Whether tp ranks share the sequence when nothing is asked for.", True)
     default_zero: int = count("ZeRO stage when dp > 1 and none is asked for.", 0, 3, 1)

@@ -60,7 +60,8 @@ def _gemm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     variant = "best"
     if op.direction == "wgrad":
         variant = "accumulated" if run.framework.fused_gradients else "wgrad"
-    shaped = partial(KernelShape, precision=op.precision, variant=variant, rate=run.framework.library_fraction)
+    precision = "tf32" if op.precision == "fp32" and run.framework.tf32 else op.precision
+    shaped = partial(KernelShape, precision=precision, variant=variant, rate=run.framework.library_fraction)
     if op.kind == "grouped_gemm":
         kind = "grouped_wgrad" if op.direction == "wgrad" else "grouped_gemm"
         calls = 2.0 if run.framework.grouped_launch else max(2.0, EXPERT_CALLS * batch)

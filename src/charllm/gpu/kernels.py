@@ -69,6 +69,9 @@ GROUPED_LAUNCH_S = 30.9 * MICRO
 """Measured: host time of a grouped product in eager PyTorch."""
 QUEUED_GAP_S = 1.4 * MICRO
 """Measured: time between two kernels whose launches are queued, median of 2,100 in eleven training steps."""
+STEP_UNCACHED_FRACTION = 0.5
+"""Assumed: share of the traffic of a small kernel that reaches memory within a step: what the kernel before it wrote is
+still in cache, and what it writes leaves the cache later."""
 GRADIENT_TRAFFIC = 2.2
 """Derived: traffic of adding gradients up after a backward pass through autograd, over the gradients' size."""
 AUTOGRAD_S = 270 * MICRO
@@ -170,7 +173,7 @@ def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool | Mask = 
     uneven = np.array([shape.variant == "uneven" for shape in shapes], dtype=np.bool_)
     grouped = np.array([shape.kind in GROUPED for shape in shapes], dtype=np.bool_)
     return with_constants(Shapes(
-        tuple(shapes), zeros["flop"], least, again, np.where(queued, 1.0, cached), fill, ones["length"],
+        tuple(shapes), zeros["flop"], least, again, np.where(queued, np.maximum(STEP_UNCACHED_FRACTION, cached), cached), fill, ones["length"],
         ones["blocks"], np.ones(count),
         np.array([padded_width(shape) if shape.kind.startswith("attention") else 128.0 for shape in shapes]),
         zeros["elements"], width, zeros["gradient"],

@@ -57,6 +57,8 @@ def _stage_rows(step: Step, timed: StepTime) -> list[Floats]:
                     if id(span.items) not in known:
                         known[id(span.items)] = _span_row(timed, span.items)
                     total = total + span.repeats * known[id(span.items)]
+        for op in timed.costs.kernels.updates[stage]:
+            total = total + timed.costs.cells(op) / step.run.microbatches
         rows.append(total)
     return rows
 

@@ -239,7 +239,7 @@ def _bucketed_s(step: Step, timed: StepTime, op: Op) -> float:
 
 def _wait(length_s: float) -> Segment:
     """Return a wait for others: a kernel that polls, as collectives do."""
-    item = Item("communication", "wait", duration_s=max(0.0, length_s), blocks=CHANNELS, moves=False, joins=AXES)
+    item = Item("communication", "wait", duration_s=max(0.0, length_s), blocks=CHANNELS, moves=False)
     return Segment("wait", 1, (item,))
 
 

@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 ROW_ERROR = 0.08
 STEP = 0.03
 """Change of a logarithm for a derivative."""
-ROUNDS, BATCH = 4, 16
+ROUNDS, BATCH = 3, 16
 
 
 class Constant(NamedTuple):
@@ -51,8 +51,14 @@ GPU_FAMILIES = {
     "h100-nvl": "h100", "h800": "h100", "b200": "b200", "b300": "b300", "gb200": "gb200", "gb300": "gb300",
 }  # fmt: skip
 """GPU: the family whose factors it shares; others have none."""
-UNFUSED = ("megatron-deepspeed", "fsdp", "llm-foundry", "deepspeed")
+UNDESCRIBED = ("megatron", "nemo", "megatron-bridge", "megatron-2020", "megatron-deepspeed", "fsdp", "llm-foundry",
+               "deepspeed", "jax")  # fmt: skip
 """Profiles of software whose small kernels are not all described."""
+LAUNCHES = {
+    "megatron": "megatron", "megatron-2020": "megatron", "megatron-deepspeed": "megatron", "nemo": "nemo",
+    "megatron-bridge": "megatron-bridge", "fsdp": "fsdp", "llm-foundry": "fsdp", "deepspeed": "fsdp",
+}  # fmt: skip
+"""Profile: the one whose launches take as long."""
 
 CONSTANTS = (
     *(
@@ -76,13 +82,16 @@ CONSTANTS = (
              "assumed: members arrive unevenly", 0.15, "exchange"),
     Constant("network.nic_fraction", "share of NICs that a ring sustains", 0.91,
              "ml-engineering 0.95, published 0.85 to 0.90", 0.05, "nic"),
-    Constant("launch.megatron", "host time to launch a kernel, Megatron", 25e-6,
-             "eager PyTorch beside H200 boards: 24 to 34 us", 0.2, "launch"),
-    Constant("launch.fsdp", "host time to launch a kernel, FSDP and DeepSpeed", 25e-6,
-             "eager PyTorch beside H200 boards: 24 to 34 us", 0.2, "launch"),
-    Constant("undescribed.unfused", "memory traffic of kernels not described over that of those that are", 0.4,
-             "assumed", 0.5, "undescribed"),
-    Constant("undescribed.fused", "the same with Transformer Engine", 0.3, "assumed", 0.5, "undescribed"),
+    *(
+        Constant(f"launch.{profile}", f"host time to launch a kernel, {profile}", 25e-6,
+                 "eager PyTorch beside H200 boards: 24 to 34 us", 0.2, "launch")
+        for profile in ("megatron", "nemo", "megatron-bridge", "fsdp")
+    ),
+    *(
+        Constant(f"undescribed.{profile}", f"traffic of small kernels not described over those that are, {profile}",
+                 0.4, "assumed", 0.5, "undescribed")
+        for profile in UNDESCRIBED
+    ),
 )  # fmt: skip
 
 
@@ -110,13 +119,10 @@ def with_values(run: RunSpec, values: Values) -> RunSpec:
     """Return a run with the fitted constants of its GPU and framework."""
     gpu, framework = _with_factors(run.cluster.gpu, values), run.framework
     profile = profile_of(run)
-    if profile != "pytorch-eager" and framework.name != "fsdp-compiled":
-        kind = "unfused" if profile in UNFUSED else "fused"
-        framework = replace(framework, undescribed_fraction=values[f"undescribed.{kind}"])
-    if profile in ("megatron", "nemo", "megatron-bridge", "megatron-2020", "megatron-deepspeed"):
-        framework = replace(framework, launch_s=values["launch.megatron"])
-    elif profile in ("fsdp", "llm-foundry", "deepspeed"):
-        framework = replace(framework, launch_s=values["launch.fsdp"])
+    if profile in UNDESCRIBED and framework.name != "fsdp-compiled":
+        framework = replace(framework, undescribed_fraction=values[f"undescribed.{profile}"])
+    if profile in LAUNCHES:
+        framework = replace(framework, launch_s=values[f"launch.{LAUNCHES[profile]}"])
     if framework.library_fraction < 1:
         framework = replace(framework, library_fraction=values["library.early"])
     node = replace(run.cluster.node, gpu=gpu)
@@ -236,10 +242,10 @@ def moves(name: str, run: RunSpec) -> bool:
     tests: dict[str, Callable[[], bool]] = {
         "energy": lambda: GPU_FAMILIES.get(run.cluster.gpu.name) == what,
         "rate": lambda: GPU_FAMILIES.get(run.cluster.gpu.name) == what,
-        "undescribed": lambda: profile != "pytorch-eager" and (profile in UNFUSED) == (what == "unfused"),
+        "undescribed": lambda: profile == what,
         "library": lambda: run.framework.library_fraction < 1,
         "attention": lambda: run.framework.attention_kernel == "flash1",
-        "launch": lambda: (profile in ("fsdp", "llm-foundry", "deepspeed")) == (what == "fsdp"),
+        "launch": lambda: LAUNCHES.get(profile) == what,
     }
     return tests.get(kind, lambda: True)()
 

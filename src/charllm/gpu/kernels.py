@@ -170,10 +170,11 @@ def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool | Mask = 
         np.array([getattr(stream, name) if stream else 0.0 for stream in known])
         for name in ("instructions", "width_power")
     )
+    in_step = np.maximum(STEP_UNCACHED_FRACTION, cached)
     uneven = np.array([shape.variant == "uneven" for shape in shapes], dtype=np.bool_)
     grouped = np.array([shape.kind in GROUPED for shape in shapes], dtype=np.bool_)
     return with_constants(Shapes(
-        tuple(shapes), zeros["flop"], least, again, np.where(queued, np.maximum(STEP_UNCACHED_FRACTION, cached), cached), fill, ones["length"],
+        tuple(shapes), zeros["flop"], least, again, np.where(queued, in_step, cached), fill, ones["length"],
         ones["blocks"], np.ones(count),
         np.array([padded_width(shape) if shape.kind.startswith("attention") else 128.0 for shape in shapes]),
         zeros["elements"], width, zeros["gradient"],

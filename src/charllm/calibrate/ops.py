@@ -26,6 +26,7 @@ from charllm.gpu.kernels import (
     matrix_clock_hz,
     read_shapes,
     time_kernels,
+    with_constants,
 )
 from charllm.gpu.memory_bound import STREAMS
 from charllm.gpu.steady import board_w, hold_window
@@ -188,7 +189,8 @@ def apply_streams(shapes: Shapes, values: Mapping[str, float]) -> Shapes:
 
 def predict(bench: Bench, gpu: Gpu, values: Mapping[str, float]) -> dict[str, Floats]:
     """Return seconds, clock and watts over each window, and seconds and watts at the clock that was read."""
-    changed, shapes = apply(gpu, values), apply_streams(bench.shapes, values)
+    changed = apply(gpu, values)
+    shapes = with_constants(apply_streams(bench.shapes, values), changed)
     silicon = np.array([values.get(f"board.{number}", 1.0) for number in bench.board])
     held = hold_window(shapes, changed, bench.warm_c, bench.before_w, bench.window_s, silicon=silicon)
     times = time_kernels(shapes, changed, bench.clock_hz)

@@ -76,7 +76,7 @@ AUTOGRAD_S = 270 * MICRO
 
 
 class Shapes(NamedTuple):
-    """Many kernels as arrays, one entry each; what does not depend on any constant that is fitted."""
+    """Many kernels as arrays, one entry each; of constants that are fitted only rates and energies depend on them."""
 
     kinds: tuple[KernelShape, ...]
     flop: Floats
@@ -172,6 +172,12 @@ def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool = False) 
         np.array([_rate_multiple(gpu, shape) for shape in shapes]), np.array([flop_j(gpu, shape) for shape in shapes]),
         QUEUED_GAP_S if cold else gpu.kernels.stream_gap_s, _masks(shapes, gpu),
     )  # fmt: skip
+
+
+def with_constants(shapes: Shapes, gpu: Gpu) -> Shapes:
+    """Return kernels as a GPU with other rates and energies has them."""
+    rate = np.array([_rate_multiple(gpu, shape) for shape in shapes.kinds])
+    return shapes._replace(rate=rate, flop_j=np.array([flop_j(gpu, shape) for shape in shapes.kinds]))
 
 
 def _rate_multiple(gpu: Gpu, shape: KernelShape) -> float:

@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench fit docs golden device-test
+.PHONY: help setup demo test check bench docs golden device-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,9 +42,6 @@ docs: setup ## build the documentation into site/
 
 device-test: ## run the checks that need a real GPU (python3 with torch, numpy, pynvml)
 	PYTHONPATH=src python3 tests/device/run.py
-
-fit: setup ## refit the time model: make fit PUBLISHED=results.csv [VTRAIN=single_node.csv] (half an hour)
-	$(BIN)/python -m benchmarks.fit_time $(PUBLISHED) $(VTRAIN) --sources --write fit.json
 
 golden: setup ## rewrite the golden results and show what changed
 	$(BIN)/python tests/golden/record.py

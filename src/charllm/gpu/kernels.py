@@ -2,7 +2,7 @@
 
 Equation: products t = (tc^p + tm^p)^(1/p) + gap, where tc is the best of several tiles and cuts in depth:
 waves x 2 rows columns (depth + ramp) / (rate per multiprocessor x clock), partial waves counting in part; tm = traffic
-/ bandwidth with what waves read again (power/ops.py). Full matrix units clock at most at the governor's burst clock.
+/ bandwidth with what waves read again. Full matrix units clock at most at the governor's burst clock.
 Attention t = FLOP (1 + ramp / length) (1 + tiles / blocks) / rate. Streams t = bytes / (bandwidth x share by kind).
 A kernel called over and over on a working set that fits in cache takes nothing from memory.
 

@@ -30,7 +30,7 @@ SUMS = 18
 TOTALS = (ENERGY, CLOCK_S, CLOCK2_S, *range(HEAT_S, SUMS))
 """Sums that grow with time; the others are extremes."""
 (STATIC_W, CONTEXT_W, ACTIVE_W, LEAK, REFERENCE_C, SLOPE, REFERENCE_HZ, FLOOR, MAX_HZ, POLLING_W, OFF_DIE) = range(11)
-"""Constants of a board's power, as power/board.py has them, and which share of memory's power the die never feels."""
+"""Constants of a board's power, as gpu/board.py has them, and which share of memory's power the die never feels."""
 SHORTEST_S = 1e-12
 
 
@@ -71,7 +71,7 @@ def spend(rig: Rig, gpu: int, row: Floats, least_s: float) -> None:
         length_s = max(gpu_s + row[STALL], row[HOST], least_s)
         if length_s <= SHORTEST_S:
             break
-        # The equation of power/board.py, written out for machine code; a test holds both together.
+        # The equation of gpu/board.py, written out for machine code; a test holds both together.
         volts = max(board[FLOOR], 1 + board[SLOPE] * (clock - board[REFERENCE_HZ]))
         matrix_volts = max(board[FLOOR], 1 + board[SLOPE] * (matrix_clock - board[REFERENCE_HZ]))
         top_volts = max(board[FLOOR], 1 + board[SLOPE] * (board[MAX_HZ] - board[REFERENCE_HZ]))

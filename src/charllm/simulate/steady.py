@@ -63,7 +63,7 @@ class Played(NamedTuple):
 
     step_time_s: float
     sums: Floats
-    """[gpu, sum] of one step: see loop/play.py."""
+    """[gpu, sum] of one step: see simulate/play.py."""
     sink_k: Floats
     """[gpu] rise of its sink."""
     series: Floats
@@ -134,7 +134,7 @@ def build_machine(step: Step, timed: StepTime) -> Machine:
 
 
 def board_constants(gpu: Gpu) -> Floats:
-    """Return a board's constants in the order that loop/play.py reads them."""
+    """Return a board's constants in the order that simulate/play.py reads them."""
     power = gpu.power
     return np.array([
         power.static_w, power.context_w, power.active_w, power.leakage_w_per_k, power.reference_c,

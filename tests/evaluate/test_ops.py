@@ -55,8 +55,7 @@ def test_medians_over_all_ops_are_within_two_per_cent(scores: dict[str, dict[str
     assert figure(overall, "watts") < 0.016
     assert figure(overall, "clock") < 0.014
     assert figure(overall, "seconds", "p90_abs_error_fraction") < 0.08
-    # Norms with rows of 12288, whose rates PyTorch 2.11 gives and the bench read with another release, err most.
-    assert figure(overall, "watts", "p90_abs_error_fraction") < 0.12
+    assert figure(overall, "watts", "p90_abs_error_fraction") < 0.06
     assert figure(overall, "clock", "p90_abs_error_fraction") < 0.045
 
 
@@ -66,7 +65,7 @@ def test_medians_over_all_ops_are_within_two_per_cent(scores: dict[str, dict[str
         ("gemm", (0.02, 0.01, 0.025)),
         ("small gemm", (0.05, 0.02, 0.045)),
         ("attention", (0.025, 0.02, 0.02)),
-        ("memory", (0.03, 0.03, 0.005)),
+        ("memory", (0.03, 0.04, 0.005)),
         ("burst", (0.02, 0.03, 0.02)),
     ],
 )
@@ -113,9 +112,8 @@ def test_the_short_layout_is_read_and_unknown_kinds_are_skipped(
     assert table["skipped"] == [{"name": "unknown", "reason": "unknown kind conv2d"}]
     assert set(table["by_class"]) == {"gemm", "attention", "memory"}
     for row in table["predictions"]:
-        limit = 0.2 if row["name"] == "8192x12288" else 0.08
-        assert abs(row["seconds"]["error_fraction"]) < limit, row["name"]
-        assert abs(row["watts"]["error_fraction"]) < limit, row["name"]
+        assert abs(row["seconds"]["error_fraction"]) < 0.08, row["name"]
+        assert abs(row["watts"]["error_fraction"]) < 0.08, row["name"]
         assert abs(row["clock"]["error_fraction"]) < 0.06, row["name"]
 
 

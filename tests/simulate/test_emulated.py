@@ -10,7 +10,7 @@ from charllm.gpu.board import standing_w
 from charllm.gpu.heat import network
 from charllm.gpu.shape import KernelShape
 from charllm.simulate.emulated import predict_played
-from charllm.simulate.one_gpu import Alone, Player, play_burst
+from charllm.simulate.one_gpu import Player, SingleGpuRun, play_burst
 from charllm.simulate.rank_timeline import rank_timeline, simulated_start
 from charllm.simulate.steady import LEAST_PLAY_S
 from charllm.spec.request import merge
@@ -30,7 +30,7 @@ def wait(seconds: float) -> Item:
     return Item("wait", "bubble", duration_s=seconds)
 
 
-def played(*items: Item, repeat: int = 1, least_s: float = 4.0) -> Alone:
+def played(*items: Item, repeat: int = 1, least_s: float = 4.0) -> SingleGpuRun:
     return predict_played(PlayTimeline(0, {}, (Segment("step", repeat, items),), 1), ONE, least_s)
 
 

@@ -100,7 +100,7 @@ def test_folded_replicas_have_the_passes_of_unfolded_ones() -> None:
     folded, whole = ran(base=REPLICAS), ran(under(silicon_spread_fraction=1e-12), REPLICAS)
     assert folded.played.passes.shape[1] < whole.played.passes.shape[1]
     assert whole.played.passes.shape[1] == 16
-    representative = folded.machine.fold.stand_in
+    representative = folded.machine.fold.representative
     for position in range(16):
         one = folded.played.passes[:, representative[position]]
         other = whole.played.passes[:, position]

@@ -77,7 +77,7 @@ def simulated_start(found: Simulation, rank: int) -> Start:
     machine, played = found.machine, found.played
     assert machine is not None
     assert played is not None
-    return Start(state=played.begun[int(machine.stand_ins[place_ranks(machine.run)[rank]])])
+    return Start(state=played.begun[int(machine.representatives[place_ranks(machine.run)[rank]])])
 
 
 def kernel_items(run: RunSpec, op: Op) -> list[Item]:
@@ -101,7 +101,9 @@ def _passes(
     assert machine is not None
     assert played is not None
     grid, chunks = Grid(step.run.parallelism), len(step.chunks)
-    position = min(int(machine.fold.stand_in[int(grid.position(np.array([rank]))[0])]), played.passes.shape[1] - 1)
+    position = min(
+        int(machine.fold.representative[int(grid.position(np.array([rank]))[0])]), played.passes.shape[1] - 1
+    )
     mine = np.flatnonzero(machine.turns[:, 0] == stage)
     kinds = [divmod(int(machine.turns[turn, 1]), chunks) for turn in mine]
     waited = {key: [float(played.passes[turn, position, WAIT]) for turn, one in zip(mine, kinds, strict=True)

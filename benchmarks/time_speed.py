@@ -1,16 +1,14 @@
-"""Rates of timing a step, one core, warm: folded, unfolded (every op on every GPU an event), and 16,384 GPUs."""
+"""Rates of timing a step, one core, warm: at one clock, and 16,384 GPUs in the loop."""
 
 import resource
 import sys
 import time
 from collections.abc import Callable
 
-from charllm.timeline.unfolded import play_unfolded
-
 from charllm.catalog.resolve import resolve_run
+from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import simulate
 from charllm.spec.run import RunSpec
-from charllm.timeline.step_time import time_step
 from charllm.units import GIB
 from charllm.workload.step import build_step
 
@@ -37,17 +35,13 @@ PEERS = {
 
 def main() -> None:
     run = resolve_run(GPT3)
-    folded_rate = _rate(lambda: time_step(build_step(run)).step_time_s)
-    unfolded_rate = _rate(lambda: play_unfolded(build_step(run)).step_time_s)
-    events = play_unfolded(build_step(run)).op_events
+    rate = _rate(lambda: solve_step(build_step(run)).step_time_s)
     print(f"GPT3-175B on h200x32, tp 8, pp 4, {run.microbatches} microbatches")
-    print(f"  folded                    {folded_rate:8,.0f} simulations a second (target 200)")
-    print(f"  unfolded                  {unfolded_rate:8,.0f} simulations a second (target 25)")
-    print(f"    {events:,} events each    {unfolded_rate * events / 1e6:8,.0f} million events a second")
+    print(f"  at one clock              {rate:8,.0f} simulations a second (target 200)")
     _print_large(resolve_run(LLAMA_405B))
     print("others, as reported, not measured here")
-    for name, rate in PEERS.items():
-        print(f"  {name:<25} {rate}")
+    for name, reported in PEERS.items():
+        print(f"  {name:<25} {reported}")
 
 
 def _rate(simulation: Callable[[], float]) -> float:
@@ -68,9 +62,6 @@ def _print_large(run: RunSpec) -> None:
     print(f"Llama3-405B on {run.parallelism.world:,} GPUs, {run.microbatches} microbatches")
     print(f"  simulate                  {first_s:8.2f} s (target 5), {again_s:.2f} s with its links remembered")
     print(f"  peak memory               {peak_gib:8.2f} GiB of this process (target 4)")
-    unfolded_s = _seconds(lambda: play_unfolded(build_step(run)).step_time_s)
-    events = play_unfolded(build_step(run)).op_events
-    print(f"  unfolded                  {unfolded_s:8.2f} s: {events:,} events, {_peak_bytes() / GIB:.2f} GiB")
 
 
 def _seconds(simulation: Callable[[], float]) -> float:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from charllm.analysis.advice import Gain, best_changes, changes
+from charllm.analysis.advice import Gain, best_changes, changed_run, changes
 from charllm.catalog.resolve import resolve_run
 from charllm.simulate.predict import simulate
 from charllm.spec.request import merge
@@ -46,20 +46,39 @@ def test_what_is_tried_follows_from_the_run() -> None:
     assert "--schedule zero-bubble" not in found
 
 
-def test_the_best_come_first_and_are_what_a_simulation_of_them_says() -> None:
-    gains = gains_of(README, limit=100)
-    fractions = [gain.gain_fraction for gain in gains]
+def test_the_best_come_first() -> None:
+    fractions = [gain.gain_fraction for gain in gains_of(README)]
     assert fractions == sorted(fractions, reverse=True)
     assert min(fractions) > 0
-    assert gains_of(README, limit=2) == gains[:2]
-    before_s = simulate(resolve_run(README)).metrics["step_time_s"]
-    (overlap,) = [gain for gain in gains if gain.asked == "--overlap tp,dp,pp"]
-    after_s = simulate(resolve_run(merge(README, {"parallelism": {"overlap": ["tp", "dp", "pp"]}}))).metrics[
-        "step_time_s"
-    ]
-    # Advice is taken at the clocks that prices hold at: hidden communication leaves fewer rests, and lower clocks.
-    assert overlap.step_time_s == pytest.approx(after_s, rel=0.03)
-    assert overlap.gain_fraction == pytest.approx(before_s / after_s - 1, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"conditions": {"power_cap_w": 450.0}}, {"model": "mixtral-8x7b", "parallelism": {"ep": 4, "tp": 2}}]
+)
+def test_what_advice_promises_is_what_the_advised_run_reports(change: dict[str, Any]) -> None:
+    run = resolve_run(merge(README, change))
+    before_s = simulate(run, ignore_memory=True).metrics["step_time_s"]
+    asked_for = {one.asked: one.settings for one in changes(run)}
+    gains = best_changes(run, before_s)
+    assert gains
+    for gain in gains:
+        metrics = simulate(changed_run(run.as_table(), asked_for[gain.asked])).metrics
+        assert metrics["fits"]
+        assert gain.step_time_s == metrics["step_time_s"]
+        assert gain.gain_fraction == before_s / metrics["step_time_s"] - 1
+
+
+def test_an_advised_flag_asked_for_by_hand_reports_the_same() -> None:
+    gains = {gain.asked: gain for gain in gains_of(README, limit=100)}
+    by_hand = {
+        "--overlap tp,dp,pp": {"parallelism": {"overlap": ["tp", "dp", "pp"]}},
+        "--vpp 2": {"parallelism": {"vpp": 2}},
+    }
+    assert set(by_hand) & set(gains)
+    for flag, settings in by_hand.items():
+        if flag in gains:
+            after_s = simulate(resolve_run(merge(README, settings))).metrics["step_time_s"]
+            assert gains[flag].step_time_s == after_s
 
 
 def test_what_does_not_fit_is_not_advised() -> None:
@@ -96,4 +115,5 @@ def test_advice_is_quick() -> None:
     step_time_s = simulate(run).metrics["step_time_s"]
     began_s = time.perf_counter()
     best_changes(run, step_time_s)
-    assert time.perf_counter() - began_s < 0.5
+    # Some twenty changes are screened and five simulated, on a machine that others use too.
+    assert time.perf_counter() - began_s < 4.0

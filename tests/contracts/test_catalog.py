@@ -8,6 +8,7 @@ from charllm.spec.fields import rules
 from charllm.spec.framework import Framework
 from charllm.workload.parameters import count_active_parameters, count_parameters
 
+CHOICES_THAT_ARE_NUMBERS = {"default_zero", "vocab_multiple"}
 MODELS, CLUSTERS, FRAMEWORKS = (sorted(entries(kind)) for kind in ("models", "clusters", "frameworks"))
 
 
@@ -17,7 +18,7 @@ def test_every_figure_has_a_source_of_a_known_kind(kind: str) -> None:
         for key, value in entry.values.items():
             if kind == "studies" or isinstance(value, bool) or not isinstance(value, int | float):
                 continue
-            if kind == "frameworks" and key in ("default_zero", "vocab_multiple"):
+            if kind == "frameworks" and key in CHOICES_THAT_ARE_NUMBERS:
                 continue
             assert key in entry.sources, f"{kind} {entry.name}: {key} has no source"
             assert entry.sources[key].split(":")[0] in SOURCE_KINDS, f"{entry.name}: {entry.sources[key]}"
@@ -46,26 +47,43 @@ def test_a_cluster_builds(name: str) -> None:
     assert cluster.gpu.clock_idle_hz < cluster.gpu.clock_max_hz
 
 
-@pytest.mark.parametrize("kind", ["gpus", "nodes", "fabrics"])
-def test_no_part_is_left_unused(kind: str) -> None:
-    clusters = [resolve_cluster(name) for name in CLUSTERS]
-    used = {
-        "gpus": {entry.values["gpu"] for entry in entries("nodes").values()},
-        "nodes": {entry.name for entry in entries("nodes").values()},
-        "fabrics": {entry.name for entry in entries("fabrics").values()},
-    }[kind]
-    assert used >= set(entries(kind))
-    assert clusters
+@pytest.mark.parametrize("name", sorted(entries("gpus")))
+def test_a_gpu_is_in_some_node(name: str) -> None:
+    assert name in {entry.values["gpu"] for entry in entries("nodes").values()}
+
+
+@pytest.mark.parametrize("name", sorted(entries("nodes")))
+def test_a_node_makes_a_cluster(name: str) -> None:
+    cluster = resolve_cluster({"node": name, "fabric": "ib-8x400g", "nodes": 2})
+    assert cluster.gpus == 2 * entries("nodes")[name].values["gpus"]
+    assert cluster.gpu.name == entries("nodes")[name].values["gpu"]
+
+
+@pytest.mark.parametrize("name", sorted(set(entries("fabrics")) - {"none"}))
+def test_a_fabric_joins_nodes(name: str) -> None:
+    cluster = resolve_cluster({"base": "h100x8", "fabric": name, "nodes": 2})
+    assert cluster.nodes == 2
+    assert cluster.fabric.nics_per_node * cluster.fabric.nic_bandwidth_bytes_per_s > 0
+
+
+def test_there_are_at_most_ten_profiles() -> None:
+    assert 4 <= len(FRAMEWORKS) <= 10
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
-def test_a_framework_has_at_most_eight_constants(name: str) -> None:
-    framework = resolve_framework(name)
-    constants = [field for field, rule in rules(Framework).items() if rule.kind == "float"]
-    assert len(constants) <= 8
-    for field in constants:
-        rule = rules(Framework)[field]
-        assert rule.low <= getattr(framework, field) <= rule.high
+def test_a_profile_gives_at_most_eight_constants_each_within_its_bounds(name: str) -> None:
+    framework, bases = resolve_framework(name), [entries("frameworks")[name]]
+    while bases[-1].values.get("base"):
+        bases.append(entries("frameworks")[bases[-1].values["base"]])
+    given = {
+        key for entry in bases for key, value in entry.values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }  # fmt: skip
+    assert given - CHOICES_THAT_ARE_NUMBERS
+    assert len(given - CHOICES_THAT_ARE_NUMBERS) <= 8
+    for field, rule in rules(Framework).items():
+        if rule.kind == "float":
+            assert rule.low <= getattr(framework, field) <= rule.high
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,17 @@ def test_a_choice_simulates(setting: str) -> None:
 
 
 @pytest.mark.parametrize("module", RECOMPUTE_MODULES)
-def test_a_module_can_be_recomputed(module: str) -> None:
+def test_recomputing_a_module_keeps_no_more_and_is_no_faster(module: str) -> None:
     settings = ["training.recompute=selective", f"training.recompute_modules=['{module}']"]
-    assert simulate(resolve_run(merge(REQUEST, parse_settings(settings)))).metrics["fits"] is not None
+    plain, again = (
+        simulate(resolve_run(merge(REQUEST, parse_settings(words)))).metrics
+        for words in (["training.recompute=none"], settings)
+    )
+    kept, less = (one["memory_breakdown_bytes"]["activations"] for one in (plain, again))
+    assert less <= kept
+    # A module that keeps less runs its ops again.
+    assert again["executed_flop"] >= plain["executed_flop"]
+    assert again["breakdown_s"]["recompute"] > 0 or less == kept
 
 
 @pytest.mark.parametrize("target", LORA_TARGETS)

@@ -74,9 +74,8 @@ def test_expert_exchanges(
     tolerance: float, source: str
 ) -> None:  # fmt: skip
     model = {"base": "deepseek-v3", **({} if limited else {"expert_groups": 1, "groups_per_token": 1})}
-    spelled = {"alltoall": "each-expert"}.get(name, "each-rank")
     on = machine(node, ep, domain, model=model, parallelism={"ep": ep, "etp": 1},
-                 framework={"base": "megatron", "dispatcher": spelled}, training={"routing_skew": 1.0})  # fmt: skip
+                 framework={"base": "megatron", "dispatcher": name}, training={"routing_skew": 1.0})  # fmt: skip
     (op,) = collective("all_to_all", "ep", DEEPSEEK_TOKENS * 8 * token_bytes, ep)
     constants = NetworkConstants(deepep=HYBRIDEP if name == "hybridep" else DEEPEP)
     assert collective_seconds(op, on, constants) == pytest.approx(microseconds * 1e-6, rel=tolerance), source

@@ -134,10 +134,10 @@ def test_a_run_says_how_its_collectives_are_done() -> None:
 @pytest.mark.parametrize(
     ("kind", "group", "dispatcher", "blocks"),
     [
-        ("all_gather", "tp", "each-expert", 24),
-        ("send", "pp", "each-expert", 4),
-        ("all_to_all", "ep", "each-expert", 24),
-        ("all_to_all", "ep", "each-rank", 20),
+        ("all_gather", "tp", "alltoall", 24),
+        ("send", "pp", "alltoall", 4),
+        ("all_to_all", "ep", "alltoall", 24),
+        ("all_to_all", "ep", "deepep", 20),
     ],
 )
 def test_multiprocessors_of_a_collective(kind: str, group: str, dispatcher: str, blocks: int) -> None:

@@ -64,7 +64,7 @@ def test_one_copy_for_each_rank_and_node() -> None:
 
 
 def test_the_slowest_of_links_multiprocessors_and_nics_decides() -> None:
-    on, op = run({"framework": {"dispatcher": "each-rank"}}, ep=8), exchange(8e9, 8)
+    on, op = run({"framework": {"dispatcher": "deepep"}}, ep=8), exchange(8e9, 8)
     ranks, nodes = some_experts_on(on, 8), some_experts_on(on, 2)
     wide = replace(NETWORK, deepep=replace(DEEPEP, blocks=10_000))
     link_s = 4e9 * ranks * 7 / 8 / (0.69 * 400e9)
@@ -96,11 +96,10 @@ def test_parts_of_one_expert_are_gathered_over_the_links_of_their_node() -> None
     assert 5e8 / 400e9 < seconds < 2 * 5e8 / 400e9
 
 
-def test_former_names_of_dispatchers_mean_the_new_ones() -> None:
-    assert [NETWORK.dispatcher(name) for name in ("each-expert", "each-rank")] == [ALLTOALL, DEEPEP]
+def test_every_dispatcher_has_its_constants() -> None:
     assert [NETWORK.dispatcher(name) for name in ("alltoall", "deepep", "hybridep")] == [ALLTOALL, DEEPEP, HYBRIDEP]
     names = [choose_algorithm(exchange(1e9, 8), run({"framework": {"dispatcher": name}}, ep=8))[0]
-             for name in ("each-expert", "each-rank")]  # fmt: skip
+             for name in ("alltoall", "deepep")]  # fmt: skip
     assert names == ["alltoall", "deepep"]
 
 
@@ -124,7 +123,7 @@ def test_one_copy_for_each_rank_and_node_never_sends_more(ep: int, size_bytes: f
         assert rank.inside <= expert.inside * (1 + 1e-12)
 
 
-@given(st.sampled_from(["each-expert", "each-rank"]), st.sampled_from([2, 4, 8]), st.floats(1e3, 1e11))
+@given(st.sampled_from(["alltoall", "deepep"]), st.sampled_from([2, 4, 8]), st.floats(1e3, 1e11))
 def test_more_bytes_are_never_faster_nor_more_bandwidth_slower(name: str, ep: int, size_bytes: float) -> None:
     on, path = run({"framework": {"dispatcher": name}}, ep=ep), ExchangePath(ep // 2, 2, 400e9, 50e9)
     base_s = exchange_seconds(exchange(size_bytes, ep), on, path, NETWORK)

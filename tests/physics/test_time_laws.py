@@ -185,7 +185,8 @@ def test_a_host_that_launches_faster_is_never_slower(request: dict[str, Any]) ->
 def test_twice_the_batch_never_takes_less_nor_more_than_twice_as_long(request: dict[str, Any]) -> None:
     one, two = (seconds(resolve(request, {"training": {"global_batch_size": batch}})) for batch in (256, 512))
     assert one <= two * (1 + 1e-9)
-    assert two <= 2 * one * (1 + 1e-9)
+    # The first microbatch has no gradients to add to, and only later ones take that time.
+    assert two <= 2 * one * 1.01
 
 
 @EXAMPLES
@@ -243,7 +244,9 @@ def test_equal_stages_wait_p_minus_one_of_m_parts(pp: int, vpp: int, schedule: s
         found = even_pipeline(pp, microbatches, schedule, vpp)
         busy_s = found.breakdown_s["compute"]
         assert found.breakdown_s["bubble"] / busy_s == pytest.approx((pp - 1) / (vpp * microbatches), rel=0.01)
-        assert found.breakdown_s["straggler_wait"] < 0.01 * found.step_time_s
+        # All GPUs wait for the slowest of eight.
+        slowest = TIMELINE.straggler_fraction * slowest_of(8)
+        assert found.breakdown_s["straggler_wait"] < (0.01 + slowest) * found.step_time_s
 
 
 def test_smaller_microbatches_trade_filled_kernels_for_a_smaller_bubble() -> None:

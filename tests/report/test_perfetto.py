@@ -80,7 +80,7 @@ def test_passes_and_their_ops_are_named() -> None:
     step, time = timed("pp4-dp2")
     rows = slices(events_of(trace_step(step, time)), 1, PASSES)
     names = {row["name"] for row in rows}
-    assert {"forward mb 0", "backward mb 7", "dense layer", "qkv", "qkv wgrad", "update", "host"} <= names
+    assert {"forward mb 0", "backward mb 7", "dense layer", "qkv", "qkv wgrad", "update"} <= names
     assert len([row for row in rows if row["name"] == "qkv"]) == step.run.microbatches
     waits = {row["name"] for row in slices(events_of(trace_step(step, time)), 1, WAITS)}
     assert waits == {"bubble", "transfer", "wait for other stages"}

@@ -50,7 +50,7 @@ def test_every_metric_is_known_and_finite_on_every_machine(model: str, cluster: 
             assert known or name in ("link_utilization_fraction", "message_bytes_median"), name
     cap_w = gpu.power_cap_w / gpu.package_gpus
     assert gpu.power.idle_w < metrics["power_mean_w"] <= cap_w
-    assert metrics["power_peak_sensor_w"] < 1.6 * cap_w
+    assert metrics["power_peak_sensor_w"] < 2 * cap_w
     inlet_c = found.machine.run.cluster.cooling.inlet_c
     assert inlet_c < metrics["temperature_mean_c"] < metrics["temperature_peak_c"] < gpu.slowdown_temperature_c
     assert gpu.clock_idle_hz <= metrics["clock_mean_hz"] <= gpu.clock_max_hz * (1 + 1e-12)

@@ -1,5 +1,8 @@
 """What one GPU will read while it plays a timeline."""
 
+import math
+from typing import Any
+
 import pytest
 
 from charllm.catalog.resolve import resolve_cluster
@@ -7,8 +10,13 @@ from charllm.gpu.board import standing_w
 from charllm.gpu.heat import network
 from charllm.gpu.shape import KernelShape
 from charllm.simulate.emulated import predict_played
-from charllm.simulate.one_gpu import Alone, Player, play_burst
+from charllm.simulate.one_gpu import Player, SingleGpuRun, play_burst
+from charllm.simulate.rank_timeline import rank_timeline, simulated_start
+from charllm.simulate.steady import LEAST_PLAY_S
+from charllm.spec.request import merge
 from charllm.timeline.play import Item, PlayTimeline, Segment
+from tests.simulate.runs import GPT3, Done, ran, under
+from tests.simulate.test_energy_and_heat import SLICED
 
 ONE = resolve_cluster("h200x1")
 PRODUCT = ("gemm", (1, 8192, 8192, 8192), "bf16")
@@ -22,7 +30,7 @@ def wait(seconds: float) -> Item:
     return Item("wait", "bubble", duration_s=seconds)
 
 
-def played(*items: Item, repeat: int = 1, least_s: float = 4.0) -> Alone:
+def played(*items: Item, repeat: int = 1, least_s: float = 4.0) -> SingleGpuRun:
     return predict_played(PlayTimeline(0, {}, (Segment("step", repeat, items),), 1), ONE, least_s)
 
 
@@ -87,3 +95,80 @@ def test_a_player_that_only_waits_settles_where_its_power_takes_it(silicon: floa
     seen = player.seen()
     warm_k = network(ONE.node, ONE.cooling).resistance_k_per_w[0].sum() * seen.power_mean_w
     assert seen.temperature_mean_c == pytest.approx(ONE.cooling.inlet_c + warm_k, abs=0.1)
+
+
+GRAPHS: dict[str, Any] = {"base": "megatron", "graphs": "full"}
+ALONE: dict[str, Any] = {
+    "model": {"base": "llama3-8b", "layers": 8},
+    "cluster": "h200x1",
+    "framework": GRAPHS,
+    "training": {"global_batch_size": 8},
+}
+RANKS: dict[str, dict[str, Any]] = {
+    "pipeline": merge(GPT3, {"framework": GRAPHS}),
+    "experts": merge(SLICED["experts"], {"framework": GRAPHS}),
+    "sharded": {
+        "model": "llama3-8b", "cluster": "h200x8", "parallelism": {"zero": 3},
+        "framework": {"base": "fsdp", "graphs": "full"}, "training": {"global_batch_size": 16},
+    },
+}  # fmt: skip
+"""A host that costs nothing: the one that emulates launches its own kernels."""
+CAPS: dict[str, dict[str, Any]] = {
+    "as delivered": {},
+    "500 W": {"power_cap_w": 500.0},
+    "300 W": {"power_cap_w": 300.0},
+    "1200 MHz": {"clock_cap_hz": 1.2e9},
+    "1600 MHz and 400 W": {"clock_cap_hz": 1.6e9, "power_cap_w": 400.0},
+}
+
+
+def agreement(found: Done, rank: int) -> tuple[float, float, float]:
+    """Return what an emulated rank reads over what was simulated: step time, power and clock."""
+    run, row = found.machine.run, found.gpus[rank]
+    steps = max(1, math.ceil(LEAST_PLAY_S / found.machine.open_s))
+    seen = predict_played(
+        rank_timeline(found.whole, rank), run.cluster, (steps - 0.5) * found.metrics["step_time_s"], run.conditions,
+        start=simulated_start(found.whole, rank), launch_s=0.0,
+    )  # fmt: skip
+    return (
+        seen.busy_s / found.metrics["step_time_s"],
+        seen.power_mean_w / row["power_mean_w"],
+        seen.clock_mean_hz / row["clock_mean_hz"],
+    )
+
+
+@pytest.mark.parametrize("cap", CAPS)
+def test_an_emulated_gpu_reads_what_is_simulated_under_any_cap(cap: str) -> None:
+    assert agreement(ran(under(**CAPS[cap]), ALONE), 0) == pytest.approx((1, 1, 1), abs=1e-3)
+
+
+@pytest.mark.parametrize("conditions", [{}, {"clock_cap_hz": 1.2e9}, {"braked_nodes": [0]}], ids=str)
+@pytest.mark.parametrize("name", RANKS)
+def test_an_emulated_rank_reads_what_is_simulated_in_its_node(name: str, conditions: dict[str, Any]) -> None:
+    found = ran(under(**conditions), RANKS[name])
+    for rank in (0, found.machine.run.parallelism.world - 1):
+        assert agreement(found, rank) == pytest.approx((1, 1, 1), abs=1e-3)
+
+
+@pytest.mark.parametrize("name", RANKS)
+def test_an_emulated_rank_under_a_cap_stays_close_although_its_waits_are_spread(name: str) -> None:
+    # Waits are spread over a pass, so that the governor, which looks back over a second, moves the clock a bit apart.
+    found = ran(under(power_cap_w=450.0), RANKS[name])
+    for rank in (0, found.machine.run.parallelism.world - 1):
+        assert agreement(found, rank) == pytest.approx((1, 1, 1), abs=1e-2)
+
+
+def test_a_timeline_without_a_clock_is_linearised_at_its_own() -> None:
+    found = ran(under(power_cap_w=500.0), ALONE)
+    timeline = rank_timeline(found.whole, 0)
+    given, own = (
+        predict_played(one, ONE, 8.0, found.machine.run.conditions)
+        for one in (timeline, timeline._replace(clock_hz=None))
+    )
+    assert own.busy_s == pytest.approx(given.busy_s, rel=5e-3)
+
+
+def test_a_host_that_launches_slowly_makes_a_step_longer() -> None:
+    timeline = rank_timeline(ran(base=ALONE).whole, 0)
+    none, usual, slow = (predict_played(timeline, ONE, 2.0, launch_s=launch_s).busy_s for launch_s in (0.0, 8e-6, 5e-3))
+    assert none <= usual < slow

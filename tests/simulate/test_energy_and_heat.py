@@ -70,8 +70,8 @@ def test_heat_out_equals_heat_in_at_steady_state(case: str) -> None:
     cluster = machine.run.cluster
     net = network(cluster.node, cluster.cooling)
     shape = (cluster.nodes, cluster.node.gpus)
-    power_w = (played.sums[:, play.ENERGY] / played.step_time_s)[machine.stand_ins].reshape(shape)
-    sink_k = played.sink_k[machine.stand_ins].reshape(shape)
+    power_w = (played.sums[:, play.ENERGY] / played.step_time_s)[machine.representatives].reshape(shape)
+    sink_k = played.sink_k[machine.representatives].reshape(shape)
     steady = steady_state_k(power_w, net)
     assert np.max(np.abs(sink_k - steady[..., SINK])) < 0.1
     steady[..., SINK] = sink_k

@@ -27,6 +27,7 @@ transfers = st.tuples(
     seconds,
     st.integers(0, 132),
     st.booleans(),
+    st.floats(0, 1e15),
     st.lists(streams, max_size=3).map(tuple),
 ).map(Item._make)
 items = st.one_of(kernels, transfers, waits)

@@ -1,4 +1,4 @@
-"""Fit what a GPU's ops cost: the constants of power/ and of its kernels, from tables of ops.
+"""Fit what a GPU's ops cost: the constants of its board power and of its kernels, from tables of ops.
 
 Equation: every op's seconds, clock and watts as validate/ops.py predicts them, and again seconds and watts at the clock
 that was read, against the readings, in units of 1 %, 1 % and 1.2 % (half as heavy at the clock that was read). Boards

@@ -147,7 +147,8 @@ def _with_factors(gpu: Gpu, values: Values) -> Gpu:
 
 def network_of(values: Values) -> Any:
     """Return the network's constants with the fitted ones among them."""
-    return replace(NETWORK, **_fields(values, "network"))
+    fitted: dict[str, Any] = dict(_fields(values, "network"))
+    return replace(NETWORK, **fitted)
 
 
 def timeline_of(values: Values) -> Any:

@@ -1,8 +1,9 @@
 """Predict seconds a call, watts and clock of single ops from their shapes, and score them against what was read.
 
 An op is called on and on for its window, from its start temperature: how far that is above the surroundings tells the
-pause before it, hence how long the governor still allows a burst (clocks/steady.py), and the heat network carries the
-temperature through the window. Bursts are played tick by tick (loop/one_gpu.py). Predictions read no measured figure.
+pause before it, hence how long the governor still allows a burst (gpu/steady.py), and the heat network carries the
+temperature through the window. Bursts are simulated tick by tick (simulate/one_gpu.py). Predictions read no measured
+figure.
 Ignores: order of the rows, the gap before each.
 """
 

@@ -12,7 +12,7 @@ from math import inf
 
 from charllm.layout.links import GroupLinks, group_links
 from charllm.network.algorithms import GroupPath, Stage, fastest_algorithm, pipelined_seconds
-from charllm.network.constants import FORMER_DISPATCHERS, NETWORK, NetworkConstants
+from charllm.network.constants import NETWORK, NetworkConstants
 from charllm.network.experts import ExchangePath, exchange_seconds
 from charllm.spec.run import RunSpec
 from charllm.workload.op import Op, is_communication
@@ -35,7 +35,7 @@ def choose_algorithm(op: Op, run: RunSpec, constants: NetworkConstants = NETWORK
         share = min(_gpu_nic_bandwidth(run), link_bandwidth(run)) if links.ring_links["nic"] else inf
         return DIRECT, _send_seconds(op.sent_bytes, run, share / _oversubscription(run, links.ring_hops), constants)
     if op.kind == "all_to_all":
-        name = FORMER_DISPATCHERS.get(run.framework.dispatcher, run.framework.dispatcher)
+        name = run.framework.dispatcher
         return name if op.group == "ep" else "alltoall", exchange_seconds(
             op, run, _exchange_path(run, links), constants
         )

@@ -81,11 +81,8 @@ class NetworkConstants:
 
     def dispatcher(self, name: str) -> Dispatcher:
         """Return the constants of a framework's dispatcher."""
-        found: Dispatcher = getattr(self, FORMER_DISPATCHERS.get(name, name))
+        found: Dispatcher = getattr(self, name)
         return found
 
-
-FORMER_DISPATCHERS = {"each-expert": "alltoall", "each-rank": "deepep"}
-"""Names that framework profiles used before dispatchers were told apart."""
 
 NETWORK = NetworkConstants()

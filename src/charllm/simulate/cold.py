@@ -21,26 +21,26 @@ def play_from_cold(machine: Machine, steps: int | None, seconds_s: float | None)
     sink_k = sink_target_k(machine, np.full(len(state), idle_w))
     time_s = net.time_s[machine.gpus % net.slots, SINK]
     pole_s = float(np.max(-machine.limits.tick_s / np.log(machine.decay)))
-    weighed, done, ran_s, plays = None, 0.0, 0.0, 0
+    total, done, ran_s, plays = None, 0.0, 0.0, 0
     while True:
         before_k = state[:, play.POLES :].copy()
         played = play_once(machine, state, sink_k)
         plays += 1
         left = _left(played.step_time_s, done, ran_s, steps, seconds_s)
         target_k = sink_target_k(machine, played.sums[:, play.ENERGY] / played.step_time_s)
-        gone = min(left, _until_moved(sink_k, target_k, time_s, played.step_time_s))
+        covered = min(left, _until_moved(sink_k, target_k, time_s, played.step_time_s))
         far_k = carry_poles(machine, state, before_k, 0.0)
         if far_k > MOVED_K:
             moments_s = -pole_s * math.log1p(-MOVED_K / far_k)
-            gone = min(gone, max(1.0, math.floor(moments_s / played.step_time_s)))
-        carry_poles(machine, state, before_k, max(0.0, gone * played.step_time_s - state[0, play.TIME]))
-        weighed = _add(weighed, played, gone)
-        done, ran_s = done + gone, ran_s + gone * played.step_time_s
-        sink_k = target_k + (sink_k - target_k) * np.exp(-gone * played.step_time_s / time_s)
-        if gone >= left:
-            sums = weighed.sums.copy()
+            covered = min(covered, max(1.0, math.floor(moments_s / played.step_time_s)))
+        carry_poles(machine, state, before_k, max(0.0, covered * played.step_time_s - state[0, play.TIME]))
+        total = _add(total, played, covered)
+        done, ran_s = done + covered, ran_s + covered * played.step_time_s
+        sink_k = target_k + (sink_k - target_k) * np.exp(-covered * played.step_time_s / time_s)
+        if covered >= left:
+            sums = total.sums.copy()
             sums[:, list(play.TOTALS)] /= done
-            return weighed._replace(step_time_s=ran_s / done, sums=sums, sink_k=sink_k, series=played.series,
+            return total._replace(step_time_s=ran_s / done, sums=sums, sink_k=sink_k, series=played.series,
                                     cluster_w=played.cluster_w, plays=plays)  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from charllm.gpu.heat import network
 from charllm.gpu.shape import KernelShape
-from charllm.simulate.one_gpu import Alone, Player, rows_of
+from charllm.simulate.one_gpu import Player, SingleGpuRun, rows_of
 from charllm.simulate.slices import BOARD_J, CHANNELS, COLUMNS, CORE_J, FIXED, HOST, MATRIX, OTHER, POLL, SLICE_S
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.run import Conditions
@@ -44,7 +44,7 @@ START = Start()
 def predict_played(
     timeline: PlayTimeline, cluster: Cluster, least_s: float = 8.0, conditions: Conditions | None = None,
     start: Start = START, launch_s: float = LAUNCH_S,
-) -> Alone:  # fmt: skip
+) -> SingleGpuRun:  # fmt: skip
     """Predict one GPU alone that emulates whole steps for a time.
 
     Kernels are linearised at the clock of the simulation a timeline comes from, or else at the mean clock that it leads

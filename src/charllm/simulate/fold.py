@@ -25,7 +25,7 @@ class Fold(NamedTuple):
     """Played positions of a stage."""
     weights: NDArray[np.float64]
     """How many positions each stands for."""
-    stand_in: Ints
+    representative: Ints
     """[position] which of the played ones stands for it."""
     members: Ints
     """[group, place] played positions, group after group, for each of GROUPS."""
@@ -42,13 +42,13 @@ def fold_run(run: RunSpec) -> Fold:
     counts = np.bincount(of_replica, minlength=len(chosen)).astype(np.float64)
     place_of = {int(position): place for place, position in enumerate(kept)}
     within = _within_replica(data)
-    stand_in = np.empty(grid.positions, dtype=np.int64)
+    representative = np.empty(grid.positions, dtype=np.int64)
     key_of = {(int(data[position]), int(within[position])): place for position, place in place_of.items()}
     for position in range(grid.positions):
-        stand_in[position] = key_of[int(chosen[of_replica[data[position]]]), int(within[position])]
+        representative[position] = key_of[int(chosen[of_replica[data[position]]]), int(within[position])]
     kind_of = {int(replica): kind for kind, replica in enumerate(chosen)}
     weights = np.array([counts[kind_of[int(data[position])]] for position in kept])
-    return Fold(kept, weights, stand_in, *_kept_groups(run, grid, place_of))
+    return Fold(kept, weights, representative, *_kept_groups(run, grid, place_of))
 
 
 def _data_index(grid: Grid) -> Ints:

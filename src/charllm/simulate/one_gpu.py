@@ -37,7 +37,7 @@ def rows_of(shapes: Sequence[KernelShape], gpu: Gpu, mixed_clock_hz: float | Non
     return rows
 
 
-class Alone(NamedTuple):
+class SingleGpuRun(NamedTuple):
     """What one GPU did over a time."""
 
     seconds_s: float
@@ -78,7 +78,7 @@ class Player:
         if begun is not None:
             state[0] = begun
         boxes = int(longest_s / self.box_s) + 8
-        self.rig = play.Rig(
+        self.states = play.GpuStates(
             state, np.zeros((1, play.SUMS)), board_constants(gpu), self.limits,
             np.ascontiguousarray(net.resistance_k_per_w[0, :poles]), np.exp(-self.box_s / net.time_s[0, :poles]),
             np.zeros((1, boxes, 3)), np.zeros(boxes), np.ones(1), np.zeros((0, 0, 4)),
@@ -87,14 +87,14 @@ class Player:
 
     def clear(self) -> None:
         """Begin to add up anew."""
-        self.rig.sums[:] = 0.0
-        self.rig.sums[0, play.COLD_C] = np.inf
+        self.states.sums[:] = 0.0
+        self.states.sums[0, play.COLD_C] = np.inf
         self.began_s = self.time_s
 
     def spend(self, rows: Iterable[Floats], least_s: float = 0.0) -> None:
         """Work through rows in order."""
         for row in rows:
-            play.spend(self.rig, 0, row, least_s)
+            play.spend(self.states, 0, row, least_s)
 
     def wait(self, seconds_s: float, polling_fraction: float = 0.0) -> None:
         """Do nothing for a time, or poll on some multiprocessors."""
@@ -105,13 +105,13 @@ class Player:
     @property
     def time_s(self) -> float:
         """Its time so far."""
-        return float(self.rig.state[0, play.TIME])
+        return float(self.states.state[0, play.TIME])
 
-    def seen(self) -> Alone:
+    def seen(self) -> SingleGpuRun:
         """Return what was added up since it was last cleared."""
-        sums, length_s = self.rig.sums[0], self.time_s - self.began_s
-        boxes = self.rig.series[0, int(self.began_s / self.box_s) : int(self.time_s / self.box_s)]
-        return Alone(
+        sums, length_s = self.states.sums[0], self.time_s - self.began_s
+        boxes = self.states.series[0, int(self.began_s / self.box_s) : int(self.time_s / self.box_s)]
+        return SingleGpuRun(
             length_s,
             float(sums[play.ENERGY] / length_s),
             float(sums[play.SENSOR_W]),
@@ -135,7 +135,7 @@ def shown_peak_w(boxes_w: Floats, box_s: float, sensor: Sensor = HOPPER) -> floa
 def play_burst(
     shape: KernelShape, gpu: Gpu, net: Network, inlet_c: float, on_s: float, period_s: float, seconds_s: float,
     silicon: float = 1.0,
-) -> tuple[Alone, float]:  # fmt: skip
+) -> tuple[SingleGpuRun, float]:  # fmt: skip
     """Run a kernel on and off as the bench does; returns what is seen and the seconds a call."""
     row = rows_of([shape], gpu, cold=False)[0]
     player = Player(gpu, net, inlet_c, longest_s=seconds_s + 2 * period_s, silicon=silicon)

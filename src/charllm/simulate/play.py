@@ -30,11 +30,11 @@ SUMS = 18
 TOTALS = (ENERGY, CLOCK_S, CLOCK2_S, *range(HEAT_S, SUMS))
 """Sums that grow with time; the others are extremes."""
 (STATIC_W, CONTEXT_W, ACTIVE_W, LEAK, REFERENCE_C, SLOPE, REFERENCE_HZ, FLOOR, MAX_HZ, POLLING_W, OFF_DIE) = range(11)
-"""Constants of a board's power, as power/board.py has them, and which share of memory's power the die never feels."""
+"""Constants of a board's power, as gpu/board.py has them, and which share of memory's power the die never feels."""
 SHORTEST_S = 1e-12
 
 
-class Rig(NamedTuple):
+class GpuStates(NamedTuple):
     """GPUs at work: what they are, how they stand, and what is written down of them."""
 
     state: Floats
@@ -59,9 +59,9 @@ class Rig(NamedTuple):
 
 
 @jit
-def spend(rig: Rig, gpu: int, row: Floats, least_s: float) -> None:
+def spend(states: GpuStates, gpu: int, row: Floats, least_s: float) -> None:
     """Let one GPU do one slice, however often its clock moves meanwhile; `least_s` bounds its length from below."""
-    mine, total, board, limits = rig.state[gpu], rig.sums[gpu], rig.board, rig.limits
+    mine, total, board, limits = states.state[gpu], states.sums[gpu], states.board, states.limits
     working = row[MATRIX] + row[OTHER] + row[BOARD_J] + row[CORE_J] + row[MATRIX_J] > 0
     left = 1.0
     while left > SHORTEST_S:
@@ -71,7 +71,7 @@ def spend(rig: Rig, gpu: int, row: Floats, least_s: float) -> None:
         length_s = max(gpu_s + row[STALL], row[HOST], least_s)
         if length_s <= SHORTEST_S:
             break
-        # The equation of power/board.py, written out for machine code; a test holds both together.
+        # The equation of gpu/board.py, written out for machine code; a test holds both together.
         volts = max(board[FLOOR], 1 + board[SLOPE] * (clock - board[REFERENCE_HZ]))
         matrix_volts = max(board[FLOOR], 1 + board[SLOPE] * (matrix_clock - board[REFERENCE_HZ]))
         top_volts = max(board[FLOOR], 1 + board[SLOPE] * (board[MAX_HZ] - board[REFERENCE_HZ]))
@@ -99,20 +99,20 @@ def spend(rig: Rig, gpu: int, row: Floats, least_s: float) -> None:
             total[POWER_S + cause - 1] += step_s
             total[POWER_LOSS + cause - 1] += max(0.0, limits.clock_max_hz - clock) * step_s
         if mine[BOX_LEFT] <= SHORTEST_S:
-            end_box(rig, gpu, standing)
+            end_box(states, gpu, standing)
 
 
 @jit
-def end_box(rig: Rig, gpu: int, standing_w: float) -> None:
+def end_box(states: GpuStates, gpu: int, standing_w: float) -> None:
     """Close a box of power: warm the die, move the clock, write it down."""
-    mine, total, limits = rig.state[gpu], rig.sums[gpu], rig.limits
+    mine, total, limits = states.state[gpu], states.sums[gpu], states.limits
     box_s = limits.tick_s
     box_w, heat_w = mine[BOX_J] / box_s, mine[BOX_HEAT_J] / box_s
     mine[BOX_J] = mine[BOX_HEAT_J] = 0.0
     temperature = mine[AIR_C]
-    for pole in range(len(rig.resistance)):
-        target = heat_w * rig.resistance[pole]
-        mine[POLES + pole] = target + (mine[POLES + pole] - target) * rig.decay[pole]
+    for pole in range(len(states.resistance)):
+        target = heat_w * states.resistance[pole]
+        mine[POLES + pole] = target + (mine[POLES + pole] - target) * states.decay[pole]
         temperature += mine[POLES + pole]
     mine[TEMPERATURE] = temperature
     total[HOT_C] = max(total[HOT_C], temperature)
@@ -125,22 +125,22 @@ def end_box(rig: Rig, gpu: int, standing_w: float) -> None:
     mine[CAUSE] = cause
     mine[BOX_LEFT] = box_s
     box = int(mine[TIME] / box_s + 0.5) - 1
-    if 0 <= box < len(rig.cluster):
-        rig.cluster[box] += rig.weights[gpu % len(rig.weights)] * box_w
-        if gpu < len(rig.series):
-            rig.series[gpu, box, 0], rig.series[gpu, box, 1] = box_w, temperature
-            rig.series[gpu, box, 2] = mine[CLOCK]
+    if 0 <= box < len(states.cluster):
+        states.cluster[box] += states.weights[gpu % len(states.weights)] * box_w
+        if gpu < len(states.series):
+            states.series[gpu, box, 0], states.series[gpu, box, 1] = box_w, temperature
+            states.series[gpu, box, 2] = mine[CLOCK]
 
 
 @jit
 def play_step(
-    rig: Rig, turns: Ints, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints, offsets: Ints,
+    states: GpuStates, turns: Ints, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints, offsets: Ints,
     tail: Floats,
 ) -> float:  # fmt: skip
     """Play one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions."""
-    state, positions = rig.state, len(rig.weights)
+    state, positions = states.state, len(states.weights)
     began_s = state[0, TIME]
-    kept = rig.passes.shape[1]
+    kept = states.passes.shape[1]
     end = np.full((len(turns) + 1, positions), began_s)
     waiting = np.zeros(slices.table.shape[1])
     waiting[POLL] = tail[0, 0, POLL]
@@ -149,33 +149,33 @@ def play_step(
         for at in range(positions):
             wait = end[turns[turn, 2], at] + moved_s[turn] - state[base + at, TIME]
             if wait > 0:
-                rig.sums[base + at, INPUT_WAIT] += wait
-                spend(rig, base + at, waiting, wait)
+                states.sums[base + at, INPUT_WAIT] += wait
+                spend(states, base + at, waiting, wait)
             if at < kept:
-                rig.passes[turn, at, 0] = state[base + at, TIME] - began_s
-                rig.passes[turn, at, 2] = -rig.sums[base + at, CLOCK_S]
-                rig.passes[turn, at, 3] = -rig.sums[base + at, GROUP_WAIT]
+                states.passes[turn, at, 0] = state[base + at, TIME] - began_s
+                states.passes[turn, at, 2] = -states.sums[base + at, CLOCK_S]
+                states.passes[turn, at, 3] = -states.sums[base + at, GROUP_WAIT]
         for span in range(slices.first[program], slices.first[program + 1]):
             for _ in range(slices.spans[span, 2]):
                 for item in range(slices.spans[span, 0], slices.spans[span, 1]):
                     for at in range(positions):
-                        spend(rig, base + at, slices.table[item], 0.0)
-                    if slices.meets[item]:
-                        meet(rig, slices.meets[item], members, offsets, base, waiting)
+                        spend(states, base + at, slices.table[item], 0.0)
+                    if slices.group_barriers[item]:
+                        wait_for_group(states, slices.group_barriers[item], members, offsets, base, waiting)
         for at in range(positions):
             end[turn, at] = state[base + at, TIME]
             if at < kept:
-                one = rig.passes[turn, at]
+                one = states.passes[turn, at]
                 one[1] = state[base + at, TIME] - began_s
-                one[2] = (rig.sums[base + at, CLOCK_S] + one[2]) / max(SHORTEST_S, one[1] - one[0])
-                one[3] += rig.sums[base + at, GROUP_WAIT]
+                one[2] = (states.sums[base + at, CLOCK_S] + one[2]) / max(SHORTEST_S, one[1] - one[0])
+                one[3] += states.sums[base + at, GROUP_WAIT]
             if sent_s[turn] > 0:
-                spend(rig, base + at, waiting, sent_s[turn])
-    return float(finish(rig, tail, waiting))
+                spend(states, base + at, waiting, sent_s[turn])
+    return float(finish(states, tail, waiting))
 
 
 @jit
-def meet(rig: Rig, mask: int, members: Ints, offsets: Ints, base: int, waiting: Floats) -> None:
+def wait_for_group(states: GpuStates, mask: int, members: Ints, offsets: Ints, base: int, waiting: Floats) -> None:
     """Let the members of each group that a slice's collectives join wait for the last of them."""
     for group in range(len(offsets)):
         if not mask >> group & 1:
@@ -186,31 +186,31 @@ def meet(rig: Rig, mask: int, members: Ints, offsets: Ints, base: int, waiting: 
                 continue
             latest = 0.0
             for at in own:
-                latest = max(latest, rig.state[base + at, TIME])
+                latest = max(latest, states.state[base + at, TIME])
             for at in own:
-                wait = latest - rig.state[base + at, TIME]
+                wait = latest - states.state[base + at, TIME]
                 if wait > 0:
-                    rig.sums[base + at, GROUP_WAIT] += wait
-                    spend(rig, base + at, waiting, wait)
+                    states.sums[base + at, GROUP_WAIT] += wait
+                    spend(states, base + at, waiting, wait)
 
 
 @jit
-def finish(rig: Rig, tail: Floats, waiting: Floats) -> float:
+def finish(states: GpuStates, tail: Floats, waiting: Floats) -> float:
     """Wait for the last GPU, then exchange, update and end the step together: `tail[stage, part]` are slices."""
     latest = 0.0
-    for gpu in range(len(rig.state)):
-        latest = max(latest, rig.state[gpu, TIME])
-    for gpu in range(len(rig.state)):
-        wait = latest - rig.state[gpu, TIME]
-        rig.sums[gpu, INPUT_WAIT] += wait
-        spend(rig, gpu, waiting, wait)
+    for gpu in range(len(states.state)):
+        latest = max(latest, states.state[gpu, TIME])
+    for gpu in range(len(states.state)):
+        wait = latest - states.state[gpu, TIME]
+        states.sums[gpu, INPUT_WAIT] += wait
+        spend(states, gpu, waiting, wait)
         for part in range(tail.shape[1]):
-            spend(rig, gpu, tail[gpu // len(rig.weights), part], 0.0)
+            spend(states, gpu, tail[gpu // len(states.weights), part], 0.0)
     latest = 0.0
-    for gpu in range(len(rig.state)):
-        latest = max(latest, rig.state[gpu, TIME])
-    for gpu in range(len(rig.state)):
-        wait = latest - rig.state[gpu, TIME]
-        rig.sums[gpu, GROUP_WAIT] += wait
-        spend(rig, gpu, waiting, wait)
+    for gpu in range(len(states.state)):
+        latest = max(latest, states.state[gpu, TIME])
+    for gpu in range(len(states.state)):
+        wait = latest - states.state[gpu, TIME]
+        states.sums[gpu, GROUP_WAIT] += wait
+        spend(states, gpu, waiting, wait)
     return float(latest)

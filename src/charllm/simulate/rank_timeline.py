@@ -47,14 +47,19 @@ AXES = ("tp", "pp", "dp", "ep", "cp")
 
 def generate_timeline(run: RunSpec, rank: int) -> PlayTimeline:
     """Simulate a run and return one step of one rank."""
+    _check_rank(run, rank)
+    return rank_timeline(predict(run, ignore_memory=True), rank)
+
+
+def _check_rank(run: RunSpec, rank: int) -> None:
     if not 0 <= rank < run.parallelism.world:
         raise SpecError("--rank", rank, f"0 to {run.parallelism.world - 1}")
-    return rank_timeline(predict(run, ignore_memory=True), rank)
 
 
 def rank_timeline(found: Simulation, rank: int) -> PlayTimeline:
     """Return the simulated step of one rank."""
     step, timed, run = found.step, found.timed, found.step.run
+    _check_rank(run, rank)
     if timed is None or found.machine is None or found.played is None:
         raise SpecError("--rank", rank, "a run that fits in memory, or --ignore-memory")
     stage = int(Grid(run.parallelism).stage(rank))
@@ -74,7 +79,7 @@ def simulated_start(found: Simulation, rank: int) -> Start:
     machine, played = found.machine, found.played
     assert machine is not None
     assert played is not None
-    return Start(state=played.begun[int(machine.stand_ins[place_ranks(machine.run)[rank]])])
+    return Start(state=played.begun[int(machine.representatives[place_ranks(machine.run)[rank]])])
 
 
 def kernel_items(run: RunSpec, op: Op) -> list[Item]:
@@ -100,7 +105,9 @@ def _passes(
     assert machine is not None
     assert played is not None
     grid, chunks = Grid(step.run.parallelism), len(step.chunks)
-    position = min(int(machine.fold.stand_in[int(grid.position(np.array([rank]))[0])]), played.passes.shape[1] - 1)
+    position = min(
+        int(machine.fold.representative[int(grid.position(np.array([rank]))[0])]), played.passes.shape[1] - 1
+    )
     mine = np.flatnonzero(machine.turns[:, 0] == stage)
     kinds = [divmod(int(machine.turns[turn, 1]), chunks) for turn in mine]
     waited = {key: [float(played.passes[turn, position, WAIT]) for turn, one in zip(mine, kinds, strict=True)

@@ -27,8 +27,8 @@ def power_metrics(machine: Machine, played: Played) -> dict[str, Any]:
     energy_j = float(np.sum(weights * sums[:, play.ENERGY]))
     clock = np.average(sums[:, play.CLOCK_S], weights=weights) / step_s
     square = np.average(sums[:, play.CLOCK2_S], weights=weights) / step_s
-    by_node = power_w[machine.stand_ins].reshape(run.cluster.nodes, run.cluster.node.gpus)
-    degrees = (sums[:, play.HEAT_S] / step_s)[machine.stand_ins].reshape(by_node.shape)
+    by_node = power_w[machine.representatives].reshape(run.cluster.nodes, run.cluster.node.gpus)
+    degrees = (sums[:, play.HEAT_S] / step_s)[machine.representatives].reshape(by_node.shape)
     asked_hz = machine.limits.clock_max_hz
     return {
         "power_mean_w": energy_j / step_s / run.parallelism.world,
@@ -93,15 +93,15 @@ def gpu_signals(machine: Machine, played: Played) -> dict[str, Floats]:
     for place, cause in enumerate(CAUSES):
         columns[f"throttled_{cause}_fraction"] = sums[:, play.POWER_S + place] / step_s
         columns[f"clock_loss_{cause}_fraction"] = sums[:, play.POWER_LOSS + place] / step_s / asked_hz
-    return {name: column[machine.stand_ins] for name, column in columns.items()}
+    return {name: column[machine.representatives] for name, column in columns.items()}
 
 
 def node_rows(machine: Machine, played: Played) -> list[dict[str, Any]]:
     """Describe every node: its power, how far its GPUs' temperatures lie apart, the most that preheat adds."""
     cluster = machine.run.cluster
     shape = (cluster.nodes, cluster.node.gpus)
-    power = (played.sums[:, play.ENERGY] / played.step_time_s)[machine.stand_ins].reshape(shape)
-    degrees = (played.sums[:, play.HEAT_S] / played.step_time_s)[machine.stand_ins].reshape(shape)
+    power = (played.sums[:, play.ENERGY] / played.step_time_s)[machine.representatives].reshape(shape)
+    degrees = (played.sums[:, play.HEAT_S] / played.step_time_s)[machine.representatives].reshape(shape)
     whole = node_power_w(power, cluster.node, cluster.cooling)
     preheat_k = power @ network(cluster.node, cluster.cooling).air_k_per_w.T
     return [

@@ -38,7 +38,7 @@ class Slices(NamedTuple):
     """[span, (first slice, slice after the last, repeats)]"""
     table: Floats
     """[slice, column]"""
-    meets: NDArray[np.int64]
+    group_barriers: NDArray[np.int64]
     """[slice] bit g is set where a collective over GROUPS[g] ends in it."""
 
 
@@ -55,7 +55,7 @@ def cut_passes(run: RunSpec, timed: StepTime) -> Slices:
         np.array(first, dtype=np.int64),
         np.array(spans, dtype=np.int64).reshape(-1, 3),
         np.array(cutter.rows, dtype=np.float64).reshape(-1, COLUMNS),
-        np.array(cutter.meets, dtype=np.int64),
+        np.array(cutter.barriers, dtype=np.int64),
     )
 
 
@@ -106,7 +106,7 @@ class _Cutter:
     def __init__(self, run: RunSpec, costs: Costs) -> None:
         self.costs, self.gpu = costs, run.cluster.gpu
         self.rows: list[list[float]] = []
-        self.meets: list[int] = []
+        self.barriers: list[int] = []
         self.known: dict[tuple[int, int, HostPace], tuple[int, int]] = {}
 
     def cut(self, one: Pass, pace: HostPace) -> list[tuple[int, int, int]]:
@@ -133,7 +133,7 @@ class _Cutter:
         return self.known[key]
 
     def _write(self, items: tuple[Item, ...], times: int, pace: HostPace) -> None:
-        row, meets, length_s = [0.0] * COLUMNS, 0, 0.0
+        row, barriers, length_s = [0.0] * COLUMNS, 0, 0.0
         # A host launches ahead: what it needs for a layer is spread over the layer's slices.
         launched = sum(item.launch_s for item in items) / sum(item.seconds for item in items)
         if launched > 1:
@@ -147,14 +147,14 @@ class _Cutter:
                 row = [have + times * more / pieces for have, more in zip(row, cells, strict=True)]
                 length_s += times * item.seconds / pieces
                 if is_communication(item.op):
-                    meets |= 1 << GROUPS.index(item.op.group)
+                    barriers |= 1 << GROUPS.index(item.op.group)
                 if times == 1 and length_s >= SLICE_S:
-                    self._close(row, meets, length_s, launched, pace.stalled)
-                    row, meets, length_s = [0.0] * COLUMNS, 0, 0.0
+                    self._close(row, barriers, length_s, launched, pace.stalled)
+                    row, barriers, length_s = [0.0] * COLUMNS, 0, 0.0
         if length_s > 0:
-            self._close(row, meets, length_s, launched, pace.stalled)
+            self._close(row, barriers, length_s, launched, pace.stalled)
 
-    def _close(self, row: list[float], meets: int, length_s: float, launched: float, stalled: float) -> None:
+    def _close(self, row: list[float], barriers: int, length_s: float, launched: float, stalled: float) -> None:
         """End a slice; `launched` and `stalled` are what the host needs, and holds up, over the slice's length.
 
         A host that needs longer than the GPU paces it at any clock; what it holds up besides comes on top.
@@ -162,7 +162,7 @@ class _Cutter:
         row[HOST], row[STALL] = launched * length_s, stalled * max(1.0, launched) * length_s
         row[POLL] /= length_s
         self.rows.append(row)
-        self.meets.append(meets)
+        self.barriers.append(barriers)
 
     def _cells(self, item: Item) -> list[float]:
         """Return one item as a row: its seconds split by what they depend on, and its energy."""

@@ -63,7 +63,7 @@ class Played(NamedTuple):
 
     step_time_s: float
     sums: Floats
-    """[gpu, sum] of one step: see loop/play.py."""
+    """[gpu, sum] of one step: see simulate/play.py."""
     sink_k: Floats
     """[gpu] rise of its sink."""
     series: Floats
@@ -96,7 +96,7 @@ class Machine(NamedTuple):
     decay: Floats
     gpus: Ints
     """[played] its GPU in the cluster."""
-    stand_ins: Ints
+    representatives: Ints
     """[GPU of the cluster] who is played for it."""
     silicon: Floats
     """[played] its power over the typical, at equal work."""
@@ -112,7 +112,7 @@ def build_machine(step: Step, timed: StepTime) -> Machine:
     moved_s, sent_s = turn_hops(step, turns, timed.events.late_s, timed.costs.network)
     limits, net = limits_of(gpu, run.conditions), network(run.cluster.node, run.cluster.cooling)
     tail = np.array([_tail(step, timed, stage) for stage in range(degrees.pp)])
-    played, stand_ins = _places(run, fold)
+    played, representatives = _places(run, fold)
     return Machine(
         run=run,
         open_s=timed.step_time_s,
@@ -127,14 +127,14 @@ def build_machine(step: Step, timed: StepTime) -> Machine:
         resistance=np.ascontiguousarray(net.resistance_k_per_w[0, :SINK]),
         decay=np.exp(-limits.tick_s / net.time_s[0, :SINK]),
         gpus=played,
-        stand_ins=stand_ins,
+        representatives=representatives,
         silicon=_silicon(run, played),
         brake_hz=_brake_hz(run, played, limits),
     )
 
 
 def board_constants(gpu: Gpu) -> Floats:
-    """Return a board's constants in the order that loop/play.py reads them."""
+    """Return a board's constants in the order that simulate/play.py reads them."""
     power = gpu.power
     return np.array([
         power.static_w, power.context_w, power.active_w, power.leakage_w_per_k, power.reference_c,
@@ -150,9 +150,9 @@ def _places(run: RunSpec, fold: Fold) -> tuple[Ints, Ints]:
     placed = place_ranks(run)
     played = placed[grid.rank(fold.positions[None, :], stages)].ravel()
     everyone = placed[grid.rank(np.arange(grid.positions)[None, :], stages)]
-    stand_ins = np.empty(run.cluster.gpus, dtype=np.int64)
-    stand_ins[everyone] = stages * len(fold.positions) + fold.stand_in[None, :]
-    return played, stand_ins
+    representatives = np.empty(run.cluster.gpus, dtype=np.int64)
+    representatives[everyone] = stages * len(fold.positions) + fold.representative[None, :]
+    return played, representatives
 
 
 def _silicon(run: RunSpec, played: Ints) -> Floats:
@@ -211,7 +211,7 @@ def start_state(machine: Machine, power_w: float = START_W, clock_fraction: floa
 def sink_target_k(machine: Machine, power_w: Floats) -> Floats:
     """Return the rise of each played GPU's sink that the power of its whole node leads to."""
     cluster = machine.run.cluster
-    by_node = power_w[machine.stand_ins].reshape(cluster.nodes, cluster.node.gpus)
+    by_node = power_w[machine.representatives].reshape(cluster.nodes, cluster.node.gpus)
     rises = steady_state_k(by_node, network(cluster.node, cluster.cooling))[..., SINK]
     return np.asarray(rises.ravel()[machine.gpus])
 
@@ -232,7 +232,7 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
     state[:, play.TEMPERATURE] = state[:, play.AIR_C] + state[:, play.POLES :].sum(axis=1)
     state[:, play.TIME] = 0.0
     begun = state.copy()
-    rig = play.Rig(
+    states = play.GpuStates(
         state,
         sums,
         machine.board,
@@ -247,7 +247,7 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
     ended_s = 0.0
     for _ in range(repeats):
         ended_s = play.play_step(
-            rig, machine.turns, machine.moved_s, machine.sent_s, machine.slices, machine.fold.members,
+            states, machine.turns, machine.moved_s, machine.sent_s, machine.slices, machine.fold.members,
             machine.fold.offsets, machine.tail,
         )  # fmt: skip
     sums[:, list(play.TOTALS)] /= repeats

@@ -1,4 +1,4 @@
-"""What a GPU's board draws, how its clock is held, and how it warms up: the constants of power/, clocks/ and heat/.
+"""What a GPU's board draws, how its clock is held, and how it warms up: the constants of gpu/.
 
 Energies are those at the reference voltage; what no figure is known for is scaled from an H200 and named assumed.
 """
@@ -10,7 +10,7 @@ from charllm.spec.fields import check_fields, number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Power:
-    """Constants of power/board.py, where the equation stands."""
+    """Constants of gpu/board.py, where the equation stands."""
 
     idle_w: float = number("Drawn without a context, at the reference temperature.", 0, 1e4)
     static_w: float = number("Drawn with a context, whatever the clock.", 0, 1e4)
@@ -39,7 +39,7 @@ class Power:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
-    """Constants of power/kernels.py, where the equations stand: how fast single kernels run at a clock."""
+    """Constants of gpu/kernels.py, where the equations stand: how fast single kernels run at a clock."""
 
     rate_fraction: float = number("Rate of GEMMs and attention over what the other figures give; fitted.", 0.3, 2, 1.0)
     matrix_fraction: float = number("Rate of deep products over what matrix units could do at the clock.", 0.1, 1, 0.9)

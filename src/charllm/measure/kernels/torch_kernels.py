@@ -297,7 +297,7 @@ def _accumulate(shape: KernelShape, operands: Operands, rows: int, width: int) -
 
 
 def _fill(shape: KernelShape, operands: Operands, rows: int, width: int) -> Launch:
-    return partial(torch.zero_, operands.write(DTYPES[shape.precision], rows, width))
+    return partial(operands.write(DTYPES[shape.precision], rows, width).zero_)
 
 
 def _gelu_backward(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,128 @@
+"""Kernels that a framework launches for an op."""
+
+from typing import Any
+
+import pytest
+
+from charllm.catalog.resolve import resolve_run
+from charllm.catalog.tables import entries
+from charllm.gpu.shape import check_shape, work
+from charllm.spec.request import merge
+from charllm.spec.run import RunSpec
+from charllm.timeline.costs import read_step
+from charllm.workload.launches import LAUNCHES, launched
+from charllm.workload.op import Op, is_communication
+from charllm.workload.step import build_step
+
+FRAMEWORKS = sorted(entries("frameworks"))
+LLAMA: dict[str, Any] = {"model": "llama3-8b", "cluster": "h200x8", "training": {"global_batch_size": 64}}
+EVERYTHING: tuple[dict[str, Any], ...] = (
+    LLAMA,
+    merge(LLAMA, {"model": "mixtral-8x7b", "parallelism": {"ep": 8}, "training": {"precision": "fp8"}}),
+    merge(LLAMA, {"model": "deepseek-v2-lite", "parallelism": {"ep": 8}}),
+    merge(LLAMA, {"model": "gpt-oss-120b", "parallelism": {"ep": 8}}),
+    merge(LLAMA, {"model": "nemotron-h-8b"}) if "nemotron-h-8b" in entries("models") else LLAMA,
+    merge(LLAMA, {"model": "bloom-176b"}),
+    merge(LLAMA, {"model": "gpt2-xl", "framework": {"attention": "unfused"}, "training": {"lora_rank": 8}}),
+)
+
+
+def ops_of(run: RunSpec) -> list[Op]:
+    step = build_step(run)
+    blocks = [block for chunk in step.chunks for block in chunk.blocks]
+    ops = [op for block in blocks for module in block.modules for op in (*module.forward, *module.backward)]
+    updates = [op for stage in read_step(step).updates for op in stage]
+    return [op for op in (*ops, *updates) if not is_communication(op)]
+
+
+def run_of(request: dict[str, Any], framework: str | None = None, **choices: Any) -> RunSpec:
+    base = framework or request.get("framework", {}).get("base", "megatron")
+    return resolve_run(merge(request, {"framework": {"base": base, **choices}}))
+
+
+def kernels_of(run: RunSpec, kind: str, direction: str = "forward") -> float:
+    """Count what is launched for all ops of a kind."""
+    chosen = [op for op in ops_of(run) if op.kind == kind and op.direction == direction]
+    assert chosen
+    return sum(one.times for op in chosen for one in launched(op, run))
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_every_op_launches_kernels_that_exist_with_every_profile(framework: str) -> None:
+    for request in EVERYTHING:
+        run = run_of(request, framework)
+        for op in ops_of(run):
+            kernels = launched(op, run)
+            assert kernels, op.name
+            for one in kernels:
+                check_shape(one.shape, op.name)
+                assert one.times >= 1
+                assert one.calls > 0
+
+
+def test_every_kind_of_op_occurs() -> None:
+    runs = [run_of(request, framework) for request in EVERYTHING for framework in ("megatron", "megatron-2020")]
+    assert set(LAUNCHES) - {op.kind for run in runs for op in ops_of(run)} <= {"convolution", "scan", "elementwise"}
+    assert {op.kind for run in runs for op in ops_of(run)} <= set(LAUNCHES)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_products_have_the_flop_of_their_ops(framework: str) -> None:
+    for request in EVERYTHING[:2]:
+        run = run_of(request, framework)
+        for op in (op for op in ops_of(run) if op.kind in ("gemm", "grouped_gemm")):
+            flop = sum(one.times * work(one.shape)[0] for one in launched(op, run))
+            assert flop == pytest.approx(op.flop, rel=1e-9), op.name
+
+
+@pytest.mark.parametrize(
+    ("choice", "fused", "chain", "kind", "model"),
+    [
+        ("norm", "fused", "chain", "norm", "llama3-8b"),
+        ("fused_rope", True, False, "rope", "llama3-8b"),
+        ("fused_latent_rope", True, False, "latent rope", "deepseek-v2-lite"),
+        ("fused_activation", True, False, "activation", "llama3-8b"),
+        ("fused_router", True, False, "router", "mixtral-8x7b"),
+    ],
+)
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_a_chain_launches_more_kernels_than_a_fused_one(
+    choice: str, fused: Any, chain: Any, kind: str, model: str, direction: str
+) -> None:
+    one, several = (run_of(merge(LLAMA, {"model": model}), **{choice: value}) for value in (fused, chain))
+    counts = [kernels_of(run, kind, direction) for run in (one, several)]
+    if (kind, direction) == ("router", "backward"):
+        assert counts[0] == counts[1]
+    else:
+        assert counts[0] < counts[1]
+
+
+def test_gradients_are_accumulated_only_with_several_microbatches_and_where_no_product_does_it() -> None:
+    def added(microbatches: int, fused: bool) -> int:
+        batch = {"training": {"global_batch_size": 8 * microbatches}}
+        run = run_of(merge(LLAMA, batch), fused_gradients=fused)
+        wgrads = [op for op in ops_of(run) if op.direction == "wgrad"]
+        assert wgrads
+        return sum(one.shape.kind == "add" for op in wgrads for one in launched(op, run))
+
+    assert added(1, fused=False) == added(1, fused=True) == added(8, fused=True) == 0
+    assert added(8, fused=False) > 0
+
+
+def test_a_product_that_adds_gradients_in_place_reads_and_writes_them_in_fp32() -> None:
+    plain, accumulated = (run_of(LLAMA, fused_gradients=fused) for fused in (False, True))
+    for one, other in zip(ops_of(plain), ops_of(accumulated), strict=True):
+        if one.direction == "wgrad":
+            least, more = (launched(op, run)[0].shape for op, run in ((one, plain), (other, accumulated)))
+            _batch, m, n, _k = least.dims
+            assert work(more)[1] - work(least)[1] == pytest.approx(6.0 * m * n)
+
+
+def test_experts_in_a_loop_are_a_product_each_and_grouped_ones_a_single_kernel() -> None:
+    sparse = merge(LLAMA, {"model": "mixtral-8x7b"})
+    looped, grouped = (resolve_run(merge(sparse, {"training": {"grouped_gemm": how}})) for how in (False, True))
+    (loop,) = {tuple(one.times for one in launched(op, looped)[:1]) for op in ops_of(looped) if op.expert and op.flop}
+    (group,) = {
+        tuple(one.times for one in launched(op, grouped)[:1]) for op in ops_of(grouped) if op.kind == "grouped_gemm"
+    }
+    assert (loop, group) == ((8,), (1,))

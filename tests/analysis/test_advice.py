@@ -113,7 +113,7 @@ def test_any_run_gets_an_answer(change: dict[str, Any]) -> None:
 def test_advice_is_quick() -> None:
     run = resolve_run(README)
     step_time_s = simulate(run).metrics["step_time_s"]
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     best_changes(run, step_time_s)
-    # Some twenty changes are screened and five simulated, on a machine that others use too.
-    assert time.perf_counter() - began_s < 4.0
+    # Some twenty changes are screened and five simulated; others may use the machine too.
+    assert time.process_time() - began_s < 4.0

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from charllm.evaluate.ops import bench_machine
+from charllm.gpu.formats import matrix_flop_per_cycle
 from charllm.gpu.kernels import (
     Shapes,
     energy_of_kernels,
-    matrix_flop_per_cycle,
     read_shapes,
     time_kernels,
     uncached_fraction,
@@ -94,15 +94,14 @@ def test_small_products_wait_for_the_host_and_lonely_ones_for_a_second_launch(gp
     assert seconds(SHAPES[2], gpu) == pytest.approx(gpu.kernels.launch_s + gpu.kernels.split_s)
 
 
-def test_operands_of_a_step_come_from_memory_whatever_their_size(gpu: Gpu) -> None:
+def test_half_of_a_small_kernels_traffic_reaches_memory_within_a_step(gpu: Gpu) -> None:
     small = KernelShape("copy", (2**22,))
     warm, cold = (read_shapes([small], gpu, cold=cold) for cold in (False, True))
     clock = np.array([1.5e9])
-    assert time_kernels(cold, gpu, clock).memory_bytes[0] == cold.least_bytes[0]
+    assert time_kernels(cold, gpu, clock).memory_bytes[0] == 0.5 * cold.least_bytes[0]
     assert time_kernels(warm, gpu, clock).memory_bytes[0] == 0
-    gap_s = {True: cold.stream_gap_s, False: warm.stream_gap_s}
-    moving_s = [time_kernels(one, gpu, clock).running_s[0] - gap_s[one is cold] for one in (warm, cold)]
-    assert moving_s[0] < moving_s[1]
+    large = read_shapes([KernelShape("copy", (2**28,))], gpu, cold=True)
+    assert time_kernels(large, gpu, clock).memory_bytes[0] == large.least_bytes[0]
 
 
 def test_rows_that_are_no_multiple_of_16_bytes_are_slow(gpu: Gpu) -> None:

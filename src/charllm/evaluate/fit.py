@@ -281,7 +281,7 @@ def main() -> None:
     path = Path(__file__).parent / "data" / "fit.json"
     start = json.loads(path.read_text(encoding="utf-8"))["all"] if path.exists() else None
     values = fitter.fit(np.ones(len(rows), dtype=np.bool_), start)
-    found = {
+    found: dict[str, Any] = {
         "all": values,
         "family": fitter.folds(values, lambda row: row.family),
         "source": fitter.folds(values, lambda row: row.source),

@@ -71,7 +71,8 @@ class Costs(NamedTuple):
         found = self.collectives.get(id(op))
         if found is None:
             # The op is kept, so that its identity stays its own.
-            factor = self.timeline.exchange_factor if op.group == "ep" else self.timeline.exposed_factor
+            exchanged = op.group == "ep" and self.run.framework.dispatcher != "hybridep"
+            factor = self.timeline.exchange_factor if exchanged else self.timeline.exposed_factor
             found = (op, factor * collective_seconds(op, self.run, self.network))
             self.collectives[id(op)] = found
         return found[1]

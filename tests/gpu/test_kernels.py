@@ -96,11 +96,11 @@ def test_small_products_wait_for_the_host_and_lonely_ones_for_a_second_launch(gp
 
 def test_half_of_a_small_kernels_traffic_reaches_memory_within_a_step(gpu: Gpu) -> None:
     small = KernelShape("copy", (2**22,))
-    warm, cold = (read_shapes([small], gpu, cold=cold) for cold in (False, True))
+    warm, cold = (read_shapes([small], gpu, in_step=in_step) for in_step in (False, True))
     clock = np.array([1.5e9])
     assert time_kernels(cold, gpu, clock).memory_bytes[0] == 0.5 * cold.least_bytes[0]
     assert time_kernels(warm, gpu, clock).memory_bytes[0] == 0
-    large = read_shapes([KernelShape("copy", (2**28,))], gpu, cold=True)
+    large = read_shapes([KernelShape("copy", (2**28,))], gpu, in_step=True)
     assert time_kernels(large, gpu, clock).memory_bytes[0] == large.least_bytes[0]
 
 

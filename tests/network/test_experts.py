@@ -71,7 +71,7 @@ def test_the_slowest_of_links_multiprocessors_and_nics_decides() -> None:
     assert exchange_seconds(op, on, ONE_NODE, wide) == pytest.approx(50e-6 + link_s)
     narrow = replace(NETWORK, deepep=replace(DEEPEP, blocks=1))
     assert exchange_seconds(op, on, ONE_NODE, narrow) == pytest.approx(50e-6 + 4e9 * (1 + ranks) / 19.5e9)
-    across_s = 4e9 * nodes / 2 / (0.91 * 5e9)
+    across_s = 4e9 * nodes / 2 / (NETWORK.nic_fraction * 5e9)
     assert exchange_seconds(op, on, TWO_NODES._replace(nic_bytes_per_s=5e9), wide) == pytest.approx(50e-6 + across_s)
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from charllm.catalog.resolve import resolve_run
 from charllm.spec import parallelism
+from charllm.spec.parallelism import SPLIT_SCHEDULES
 from charllm.timeline.engine import play
 from charllm.timeline.schedules import BACKWARD, FORWARD, SCHEDULES, WEIGHT, Order, order_arrays
 from charllm.workload.liveness import in_flight
@@ -20,7 +21,7 @@ def chunks_of(schedule: str, vpp: int) -> int:
 
 
 def passes_of(schedule: str) -> tuple[int, ...]:
-    return (FORWARD, BACKWARD, WEIGHT) if schedule == "zero-bubble" else (FORWARD, BACKWARD)
+    return (FORWARD, BACKWARD, WEIGHT) if schedule in SPLIT_SCHEDULES else (FORWARD, BACKWARD)
 
 
 def orders(schedule: str, pp: int, vpp: int, microbatches: int) -> list[Order]:
@@ -98,7 +99,7 @@ def test_every_stage_holds_what_memory_was_counted_for(schedule: str, pp: int, v
     }
     run = resolve_run(request)
     for stage, order in enumerate(orders(schedule, pp, vpp, microbatches)):
-        released = WEIGHT if schedule == "zero-bubble" else BACKWARD
+        released = WEIGHT if schedule in SPLIT_SCHEDULES else BACKWARD
         assert most_held(order, released) == sum(in_flight(run, stage))
 
 

@@ -80,8 +80,6 @@ CONSTANTS = (
              "assumed: members arrive unevenly", 0.06, "exposed"),
     Constant("timeline.exchange_factor", "time of an expert exchange in a step over that in a benchmark", 1.2,
              "assumed: members arrive unevenly", 0.15, "exchange"),
-    Constant("network.nic_fraction", "share of NICs that a ring sustains", 0.91,
-             "ml-engineering 0.95, published 0.85 to 0.90", 0.05, "nic"),
     *(
         Constant(f"launch.{profile}", f"host time to launch a kernel, {profile}", 25e-6,
                  "eager PyTorch beside H200 boards: 24 to 34 us", 0.2, "launch")

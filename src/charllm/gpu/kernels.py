@@ -132,10 +132,14 @@ class Tiles(NamedTuple):
     """[product, 1]"""
 
 
-def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool | Mask = False) -> Shapes:
-    """Describe kernels for one GPU; `cold`: operands come from memory, as in a step, not from the call before."""
+def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool | Mask = False, in_step: bool = False) -> Shapes:
+    """Describe kernels for one GPU.
+
+    `cold`: operands come from memory, not from the call before, and launches are queued. `in_step`: launches are
+    queued, and small operands are in part still in cache.
+    """
     count = len(shapes)
-    queued = np.broadcast_to(np.asarray(cold, dtype=np.bool_), (count,))
+    queued = np.broadcast_to(np.asarray(cold, dtype=np.bool_) | in_step, (count,))
     zeros = {name: np.zeros(count) for name in ("flop", "least", "elements", "gradient")}
     ones = {name: np.ones(count) for name in ("length", "blocks")}
     products = np.array([shape.kind in PRODUCTS for shape in shapes], dtype=np.bool_)
@@ -170,11 +174,11 @@ def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool | Mask = 
         np.array([getattr(stream, name) if stream else 0.0 for stream in known])
         for name in ("instructions", "width_power")
     )
-    in_step = np.maximum(STEP_UNCACHED_FRACTION, cached)
+    queued_uncached = np.maximum(STEP_UNCACHED_FRACTION if in_step else 1.0, cached)
     uneven = np.array([shape.variant == "uneven" for shape in shapes], dtype=np.bool_)
     grouped = np.array([shape.kind in GROUPED for shape in shapes], dtype=np.bool_)
     return with_constants(Shapes(
-        tuple(shapes), zeros["flop"], least, again, np.where(queued, in_step, cached), fill, ones["length"],
+        tuple(shapes), zeros["flop"], least, again, np.where(queued, queued_uncached, cached), fill, ones["length"],
         ones["blocks"], np.ones(count),
         np.array([padded_width(shape) if shape.kind.startswith("attention") else 128.0 for shape in shapes]),
         zeros["elements"], width, zeros["gradient"],

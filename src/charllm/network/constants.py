@@ -56,7 +56,7 @@ class NetworkConstants:
     8 GPUs, 8 GiB (ml-engineering): 0.68 to 0.69 each time; H100 and H200 at 512 MiB (NCCL tables)."""
     switch_bytes_per_s: float = 545e9
     """Most that it sustains on any link. Measured: B200, 6 to 8 GPUs, 8 GiB (ml-engineering): 540 GB/s each time."""
-    nic_fraction: float = 0.938
+    nic_fraction: float = 0.91
     """Share of its NICs that a collective, a send or an expert exchange sustains with large messages. Measured: 0.95 by
     an all-reduce on 4 nodes of B200 (ml-engineering). Published: 0.87 and 0.89 by DeepEP on 4 and 8 nodes of H800
     (README, less what stays in the node), 0.86 by HybridEP and 0.85 to 0.90 by NCCL's all-to-all on H100."""

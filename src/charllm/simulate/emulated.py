@@ -55,7 +55,7 @@ def predict_played(
     gpu, net = cluster.gpu, network(cluster.node, cluster.cooling)
     shapes = sorted(timeline.shapes(), key=str)
     for _ in range(1 if clock_hz else ROUNDS):
-        rows = rows_of([KernelShape(*shape) for shape in shapes], gpu, clock_hz, cold=True)
+        rows = rows_of([KernelShape(*shape) for shape in shapes], gpu, clock_hz, in_step=True)
         known = dict(zip(shapes, rows, strict=True))
         sliced = [(_slices(segment, known, gpu, launch_s), segment.repeat) for segment in timeline.segments]
         player = Player(gpu, net, cluster.cooling.inlet_c, conditions, before_w=start.power_w,

@@ -27,9 +27,9 @@ WARM_C = 57.0
 """Assumed: temperature at which kernels are linearised; leakage moves their clock by 0.1 % a degree."""
 
 
-def rows_of(shapes: Sequence[KernelShape], gpu: Gpu, mixed_clock_hz: float | None = None, *, cold: bool) -> Floats:
+def rows_of(shapes: Sequence[KernelShape], gpu: Gpu, mixed_clock_hz: float | None = None, *, in_step: bool) -> Floats:
     """Return one call of each kernel as a row of a slice, linearised at a clock, its own unless one is given."""
-    known = read_shapes(shapes, gpu, cold=cold)
+    known = read_shapes(shapes, gpu, in_step=in_step)
     clock = hold_clocks(known, gpu, np.full(len(shapes), WARM_C)).clock_hz if mixed_clock_hz is None else (
         np.full(len(shapes), mixed_clock_hz))  # fmt: skip
     rows = np.zeros((len(shapes), COLUMNS))
@@ -137,7 +137,7 @@ def play_burst(
     silicon: float = 1.0,
 ) -> tuple[SingleGpuRun, float]:  # fmt: skip
     """Run a kernel on and off as the bench does; returns what is seen and the seconds a call."""
-    row = rows_of([shape], gpu, cold=False)[0]
+    row = rows_of([shape], gpu, in_step=False)[0]
     player = Player(gpu, net, inlet_c, longest_s=seconds_s + 2 * period_s, silicon=silicon)
     # The bench counts calls by the length of one after others, at the clock it is held at.
     held_s = float(hold_clocks(read_shapes([shape], gpu), gpu, np.array([WARM_C]), silicon=silicon).seconds[0])

@@ -107,7 +107,7 @@ def read_step(step: Step) -> StepKernels:
     launches = [(row, places.setdefault(one.shape, len(places)), one.times) for row, one in lists]
     calls = np.array([one.calls for _row, one in lists])
     table = np.array(launches, dtype=np.int64).reshape(-1, 3)
-    shapes = read_shapes(list(places), step.run.cluster.gpu, cold=True)
+    shapes = read_shapes(list(places), step.run.cluster.gpu, in_step=True)
     times = table[:, 2].astype(np.float64)
     counts = np.zeros(len(ops))
     np.add.at(counts, table[:, 0], times * calls)

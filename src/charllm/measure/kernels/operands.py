@@ -15,6 +15,7 @@ DTYPES = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
     "fp32": torch.float32,
+    "tf32": torch.float32,
     "fp8": torch.bfloat16,
     "mxfp8": torch.bfloat16,
     "nvfp4": torch.bfloat16,

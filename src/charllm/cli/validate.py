@@ -5,6 +5,7 @@ memory in the measure each source prints. Measured columns are read only after e
 those at the clocks that prices hold at; with --closed every row is played through power, heat and clocks too, as
 `charllm simulate` does (minutes for hundreds of rows), and both are scored.
 `ops FILE.csv --gpu NAME|FILE.toml` reads single ops, and predicts seconds, watts and clock from their shapes.
+`known` predicts well-known training runs that are described from their papers; it reads no file.
 `heat FILE.csv --gpu NAME` reads recorded power and temperature, and predicts the temperature from the power alone.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from charllm.cli.progress import track
+from charllm.cli.validate_known import render_known, score_known
 from charllm.errors import SpecError
 from charllm.evaluate.heat import score_heat
 from charllm.evaluate.heat_trace import read_trace
@@ -31,12 +33,13 @@ class Scoring(NamedTuple):
     score: Callable[[argparse.Namespace], dict[str, Any]]
     render: Callable[[dict[str, Any]], str]
     needs_gpu: bool
+    needs_file: bool = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("what", choices=list(SCORINGS), help="what the file holds")
-    parser.add_argument("file", metavar="FILE.csv", help="the measurements")
+    parser.add_argument("file", metavar="FILE.csv", nargs="?", help="the measurements; none with known")
     parser.add_argument("--gpu", metavar="NAME", help="the GPU that was read, as in `charllm catalog gpus`")
     parser.add_argument("--closed", action="store_true", help="results: score the closed loop's step times too")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
@@ -45,6 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Score and print."""
     scoring = SCORINGS[arguments.what]
+    if (arguments.file is None) == scoring.needs_file:
+        raise SpecError(
+            "FILE.csv", arguments.file, "required: a table of measurements, except with known, which has none"
+        )
     if scoring.needs_gpu and not arguments.gpu:
         raise SpecError("--gpu", arguments.gpu, "required: a name from `charllm catalog gpus`, such as h200")
     table = scoring.score(arguments)
@@ -192,5 +199,6 @@ SCORINGS = {
     "results": Scoring(_score_results, _render_results, needs_gpu=False),
     "ops": Scoring(_score_ops, _render_ops, needs_gpu=True),
     "heat": Scoring(_score_heat, _render_heat, needs_gpu=True),
+    "known": Scoring(score_known, render_known, needs_gpu=False, needs_file=False),
 }
 """What a file may hold."""

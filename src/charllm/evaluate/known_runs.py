@@ -27,8 +27,8 @@ DOCS_PAGE = Path("docs/known_runs.md")
 PAGE_OPENING = """\
 This page is written by `python -m charllm.evaluate.known_runs --docs`; `charllm validate known` prints the same
 numbers. Each run is described from its paper in `src/charllm/evaluate/known_runs.toml`, and settings that the paper
-leaves open are marked as assumed. No constant of charllm is fitted to this table, but some of the measurements are also rows of the
-published results that constants are fitted on. They are marked with \\*."""
+leaves open are marked as assumed. No constant of charllm is fitted to this table, but some of the measurements are also
+rows of the published results that constants are fitted on. They are marked with \\*."""
 
 
 class KnownRun(NamedTuple):
@@ -238,11 +238,11 @@ def _page_table(scores: Sequence[KnownScore]) -> str:
 
 def _page_entry(score: KnownScore) -> str:
     run = score.run
-    lines = [f"**{run.name}** (confidence {run.confidence}). {_sentence(run.derivation)}"]
-    lines += [f"- Verified: {_sentence(run.verified)}"]
+    heading = f"**{run.name}**, {score.spec.parallelism.world:,} GPUs (confidence {run.confidence})."
+    lines = [f"{heading} {_sentence(run.derivation)}", "", f"- Verified: {_sentence(run.verified)}"]
     lines += [f"- Assumed: {_sentence(text)}" for text in run.assumed]
     lines += [f"- Simulated otherwise: {_sentence(text)}" for text in score.notes]
-    return "\n".join([lines[0], "", *lines[1:]])
+    return "\n".join(lines)
 
 
 def _sentence(text: str) -> str:

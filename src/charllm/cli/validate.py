@@ -6,6 +6,7 @@ only after every row has been predicted. Times are those at the clocks that pric
 played through power, heat and clocks too, as `charllm simulate` does (minutes for hundreds of rows), and both are
 scored. Some sources' times are corrected for a stated reason; --doubtful reports doubtful rows apart.
 `ops FILE.csv --gpu NAME|FILE.toml` reads single ops, and predicts seconds, watts and clock from their shapes.
+`known` predicts well-known training runs that are described from their papers; it reads no file.
 `heat FILE.csv --gpu NAME` reads recorded power and temperature, and predicts the temperature from the power alone.
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from charllm.cli.progress import track
+from charllm.cli.validate_known import render_known, score_known
 from charllm.errors import SpecError
 from charllm.evaluate.corrections import corrections, doubtful_reason
 from charllm.evaluate.heat import score_heat
@@ -55,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     scoring = SCORINGS[arguments.what]
     if scoring.needs_gpu and not arguments.gpu:
         raise SpecError("--gpu", arguments.gpu, "required: a name from `charllm catalog gpus`, such as h200")
-    if arguments.file is None and arguments.what != "results":
+    if arguments.file is None and arguments.what not in ("results", "known"):
         raise SpecError("FILE", None, "required: a CSV of measurements")
     table = scoring.score(arguments)
     print(json.dumps(table, indent=2, allow_nan=False) if arguments.json else scoring.render(table))
@@ -230,5 +232,6 @@ SCORINGS = {
     "results": Scoring(_score_results, _render_results, needs_gpu=False),
     "ops": Scoring(_score_ops, _render_ops, needs_gpu=True),
     "heat": Scoring(_score_heat, _render_heat, needs_gpu=True),
+    "known": Scoring(score_known, render_known, needs_gpu=False),
 }
 """What a file may hold."""

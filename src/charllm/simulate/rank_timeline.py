@@ -47,14 +47,19 @@ AXES = ("tp", "pp", "dp", "ep", "cp")
 
 def generate_timeline(run: RunSpec, rank: int) -> PlayTimeline:
     """Simulate a run and return one step of one rank."""
+    _check_rank(run, rank)
+    return rank_timeline(predict(run, ignore_memory=True), rank)
+
+
+def _check_rank(run: RunSpec, rank: int) -> None:
     if not 0 <= rank < run.parallelism.world:
         raise SpecError("--rank", rank, f"0 to {run.parallelism.world - 1}")
-    return rank_timeline(predict(run, ignore_memory=True), rank)
 
 
 def rank_timeline(found: Simulation, rank: int) -> PlayTimeline:
     """Return the simulated step of one rank."""
     step, timed, run = found.step, found.timed, found.step.run
+    _check_rank(run, rank)
     if timed is None or found.machine is None or found.played is None:
         raise SpecError("--rank", rank, "a run that fits in memory, or --ignore-memory")
     stage = int(Grid(run.parallelism).stage(rank))

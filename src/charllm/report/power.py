@@ -10,7 +10,7 @@ from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec
 from charllm.units import MEGA, format_si
 
-COLUMNS = ["GPUs", "W", "peak W", "C", "peak C", "MHz", "power-throttled", "thermally", "wait s"]
+COLUMNS = ["GPUs", "W", "peak W", "C", "peak C", "MHz", "power-throttled", "thermal-throttled", "wait s"]
 
 
 def render_power(run: RunSpec, result: RunResult) -> list[str]:

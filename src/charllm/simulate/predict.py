@@ -38,7 +38,7 @@ class Simulation(NamedTuple):
 
 
 def simulate(run: RunSpec, *, ignore_memory: bool = False) -> RunResult:
-    """Return memory, step time, power and temperature of a run; one that does not fit has no times unless that is ignored."""
+    """Return memory, step time, power and temperature of a run; only memory where it does not fit."""
     return predict(run, ignore_memory=ignore_memory).result
 
 

@@ -34,7 +34,7 @@ def explain_misfit(run: RunSpec, memory: StageMemory) -> str:
     )
     return (
         f"memory: rank {first_rank(run, memory.stage)} (stage {memory.stage}) needs "
-        f"{format_bytes(memory.least_bytes)}, more than the {format_bytes(run.cluster.gpu.memory_bytes)} of a "
+        f"{format_bytes(memory.least_bytes)}, more than the {format_bytes(run.cluster.gpu.memory_bytes)} of one "
         f"{run.cluster.gpu.name}; the largest part is {kind} ({format_bytes(size_bytes)}); {advice}"
     )
 

@@ -44,8 +44,9 @@ constant moves. *Error* is the median absolute error of the step time over every
 one solved clock: with all constants fitted, and with this one at its prior. The gain is the difference between both.
 A gain near zero, or a negative one, means that the prior would do as well on these rows.
 
-All other constants are measured, published, derived or assumed, and no step time has changed them. Datasheet figures
-and the measured constants of each GPU are in the catalog, with their sources (`charllm catalog gpus h200`)."""
+All other constants are measured, published, derived or assumed, and `make fit` does not change them; where one was
+derived from published step times, its source says so. Datasheet figures and the measured constants of each GPU are in
+the catalog, with their sources (`charllm catalog gpus h200`)."""
 
 
 class Gain(NamedTuple):

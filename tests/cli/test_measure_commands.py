@@ -261,7 +261,7 @@ def test_a_folder_that_cannot_be_used_ends_in_2_before_the_command_runs(
     (tmp_path / "file").touch()
     (tmp_path / "full" / "thing").mkdir(parents=True)
     words = ["measure", "--out", str(tmp_path / place), "--telemetry", "none", "--", "touch", str(tmp_path / "ran")]
-    assert "--out: asked" in failure(capsys, *words)
+    assert "--out: got" in failure(capsys, *words)
     assert not (tmp_path / "ran").exists()
 
 
@@ -360,7 +360,7 @@ def test_a_real_training_job_gives_steps_tokens_spec_and_mfu(tmp_path: Path) -> 
     assert metrics["mfu"] == pytest.approx(metrics["model_flop"] / metrics["step_time_s"] / 989.4e12)
     assert metrics["parameters"] == 2 * (32 * 64 + 32 * 32 + 3 * 32 * 64 + 2 * 32) + 2 * 64 * 32 + 32
     assert set(result.provenance["measurement"]["phases_s"]) == {"forward-backward", "update"}
-    assert "s a step" in done.stderr
+    assert "s per step" in done.stderr
 
 
 def test_repeats_are_folders_beside_their_mean(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ BAD = {
     "not a number": ([*ROWS[:50], "5.0,nan,38,345", *ROWS[51:]], "t_s,power_w,temperature_c,sm_mhz", "a finite number"),
     "time stands": ([*ROWS[:50], ROWS[49], *ROWS[51:]], "t_s,power_w,temperature_c,sm_mhz", "times that grow"),
     "a hole": ([*ROWS, "500,80,38,345"], "t_s,power_w,temperature_c,sm_mhz", "without a reading"),
-    "milliwatts": ([f"{index / 10},{8e5},38" for index in range(100)], "t_s,power_w,temperature_c", "power: asked"),
+    "milliwatts": ([f"{index / 10},{8e5},38" for index in range(100)], "t_s,power_w,temperature_c", "power: got"),
     "a short row": ([*ROWS, "10.0,80"], "t_s,power_w,temperature_c,sm_mhz", "4 values"),
     "a bad moment": (["noon,0,38,100,80"], "timestamp,gpu_index,temperature_C,u,power_W", "a moment such as"),
     "three GPUs": (

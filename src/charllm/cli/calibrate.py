@@ -2,8 +2,8 @@
 
 RUN is a folder of `charllm bench ops`, a table of ops, or a recording of power and temperature (t_s, power_w,
 temperature_c, or NVML's counters). Tables of ops identify the constants of power and kernels, recordings those of
-heat. The file written names the GPU it is based on, and can be used wherever a GPU's name is expected: `--set cluster.node.gpu=FILE.toml`,
-`validate ops --gpu FILE.toml`.
+heat. The file written names the GPU it is based on, and can be used wherever a GPU's name is expected:
+`--set cluster.node.gpu=FILE.toml`, `validate ops --gpu FILE.toml`.
 """
 
 import argparse

@@ -3,7 +3,7 @@ from charllm.errors import DoesNotFit, SpecError, unknown_name
 
 def test_a_spec_error_names_field_asked_and_possible() -> None:
     error = SpecError("parallelism.tp", 3, "a divisor of 96")
-    assert str(error) == "parallelism.tp: asked 3; possible: a divisor of 96"
+    assert str(error) == "parallelism.tp: got 3; expected a divisor of 96"
     assert error.exit_code == 2
 
 

@@ -11,7 +11,7 @@ class CharllmError(Exception):
 
 
 class SpecError(CharllmError, ValueError):
-    """The request is wrong: names the field, what was asked and what is possible."""
+    """The request is wrong: names the field, the value found there and the values expected."""
 
     exit_code = 2
 
@@ -19,7 +19,7 @@ class SpecError(CharllmError, ValueError):
         self.field = field
         self.asked = asked
         self.possible = possible
-        super().__init__(f"{field}: asked {_shorten(asked)}; possible: {possible}")
+        super().__init__(f"{field}: got {_shorten(asked)}; expected {possible}")
 
 
 class DoesNotFit(CharllmError):
@@ -29,14 +29,16 @@ class DoesNotFit(CharllmError):
 
 
 def unknown_name(field: str, asked: str, known: Iterable[str]) -> SpecError:
-    """Build the error for a name that is not in a list, with the nearest ones first."""
+    """Build the error for a name that is not in a list; it ends with the closest names."""
     names = sorted(known)
     near = get_close_matches(asked.lower(), names, n=3, cutoff=0.5)
     listed = ", ".join(names[:40]) + (f", ... ({len(names)} in all)" if len(names) > 40 else "")
-    possible = f"did you mean {' or '.join(near)}? (all: {listed})" if near else listed
-    return SpecError(field, asked, possible)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return SpecError(field, asked, f"one of {listed}{hint}")
 
 
 def _shorten(asked: object) -> str:
+    if asked is None:
+        return "nothing"
     text = str(asked) if isinstance(asked, int | float) else repr(asked)
     return text if len(text) <= 120 else text[:117] + "..."

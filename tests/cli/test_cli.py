@@ -29,9 +29,9 @@ def test_the_issue_example_prints_the_whole_schema() -> None:
 
 def test_data_goes_to_stdout_and_talk_to_stderr() -> None:
     done = charllm(*SIMULATE, "--overlap", "dp")
-    assert "Memory of each stage" in done.stdout
-    assert "charllm: parallelism.overlap: dp can do nothing" in done.stderr
-    assert "can do nothing" not in done.stdout
+    assert "Memory per stage" in done.stdout
+    assert "charllm: parallelism.overlap: dp has no effect" in done.stderr
+    assert "has no effect" not in done.stdout
 
 
 def test_a_run_that_does_not_fit_ends_in_3_with_its_result() -> None:
@@ -57,7 +57,7 @@ def test_a_run_that_does_not_fit_ends_in_3_with_its_result() -> None:
         ([*SIMULATE, "--steps", "3", "--seconds", "2"], "not allowed with"),
         ([*SIMULATE, "--recompute", "none:4"], "training.recompute"),
         (["simulate", "nowhere.toml"], "No such file"),
-        (["simulate"], "model: asked None"),
+        (["simulate"], "model: got nothing"),
         (["compare", "a", "b"], "RUN"),
         (["sweep", "nothing"], "STUDY"),
         (["catalog", "gpus", "h20"], "did you mean h200"),
@@ -130,7 +130,7 @@ def test_a_sweep_prints_its_cases(tmp_path: Path) -> None:
     done = charllm("sweep", "charllm-ppt-parallelism", "--workers", "2", "--out", str(tmp_path / "study"))
     assert done.returncode == 0
     assert done.stdout.count("gpt3-175b") == 5
-    assert "15 cases, 0 refused" in done.stderr
+    assert "15 cases, 0 rejected" in done.stderr
     lines = charllm("sweep", "charllm-ppt-parallelism", "--json").stdout.splitlines()
     assert [json.loads(line)["exit_code"] for line in lines] == [0] * 15
 

@@ -219,14 +219,14 @@ def test_a_command_that_cannot_be_run_ends_in_126(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--rate", "0"], "--rate: asked 0.0; possible: 0.1 to 1000"),
-        (["--rate", "5000"], "--rate: asked 5000.0"),
-        (["--rate", "nan"], "--rate: asked nan"),
-        (["--repeats", "0"], "--repeats: asked 0; possible: 1 to 1000"),
+        (["--rate", "0"], "--rate: got 0.0; expected 0.1 to 1000"),
+        (["--rate", "5000"], "--rate: got 5000.0"),
+        (["--rate", "nan"], "--rate: got nan"),
+        (["--repeats", "0"], "--repeats: got 0; expected 1 to 1000"),
         (["--repeats", "1001"], "--repeats"),
-        (["--idle", "-1"], "--idle: asked -1.0"),
-        (["--cooldown", "inf"], "--cooldown: asked inf"),
-        (["--telemetry", "amd"], "--telemetry: asked 'amd'"),
+        (["--idle", "-1"], "--idle: got -1.0"),
+        (["--cooldown", "inf"], "--cooldown: got inf"),
+        (["--telemetry", "amd"], "--telemetry: got 'amd'"),
         (["--telemetry", "replay:"], "replay:FOLDER"),
         (["--telemetry", "replay:/nowhere"], "recording"),
         (["--telemetry", "nvml"], "no usable NVIDIA driver"),
@@ -261,7 +261,7 @@ def test_a_folder_that_cannot_be_used_ends_in_2_before_the_command_runs(
     (tmp_path / "file").touch()
     (tmp_path / "full" / "thing").mkdir(parents=True)
     words = ["measure", "--out", str(tmp_path / place), "--telemetry", "none", "--", "touch", str(tmp_path / "ran")]
-    assert "--out: asked" in failure(capsys, *words)
+    assert "--out: got" in failure(capsys, *words)
     assert not (tmp_path / "ran").exists()
 
 
@@ -360,7 +360,7 @@ def test_a_real_training_job_gives_steps_tokens_spec_and_mfu(tmp_path: Path) -> 
     assert metrics["mfu"] == pytest.approx(metrics["model_flop"] / metrics["step_time_s"] / 989.4e12)
     assert metrics["parameters"] == 2 * (32 * 64 + 32 * 32 + 3 * 32 * 64 + 2 * 32) + 2 * 64 * 32 + 32
     assert set(result.provenance["measurement"]["phases_s"]) == {"forward-backward", "update"}
-    assert "s a step" in done.stderr
+    assert "s per step" in done.stderr
 
 
 def test_repeats_are_folders_beside_their_mean(tmp_path: Path) -> None:
@@ -426,12 +426,12 @@ def test_an_interrupted_bench_keeps_the_ops_so_far(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--only", "no-such-op"], "--only: asked 'no-such-op'"),
+        (["--only", "no-such-op"], "--only: got 'no-such-op'"),
         (["--skip", "e,o,a,s"], "part of a group or name"),
         (["--scale", "0"], "--scale"),
         (["--scale", "nan"], "--scale"),
         (["--telemetry", "nvml"], "no usable NVIDIA driver"),
-        (["--device", "cuda"], "--device: asked 'cuda'; possible: cpu: torch finds no GPU here"),
+        (["--device", "cuda"], "--device: got 'cuda'; expected cpu: torch finds no GPU here"),
     ],
 )
 @pytest.mark.usefixtures("no_gpu")
@@ -470,9 +470,9 @@ def test_training_reads_tokens_from_a_file(tmp_path: Path, capsys: pytest.Captur
         (["--set", "model.vocab=0"], "model.vocab"),
         (["--set", "model.head_dim=7"], "model.head_dim"),
         (["--precision", "fp8"], "training.precision"),
-        (["--cluster", "h200x8", "--gbs", "16"], "parallelism: asked '8 ranks'; possible: 1 rank"),
-        (["--steps", "0"], "--steps: asked 0"),
-        (["--seconds", "-1"], "--seconds: asked -1.0"),
+        (["--cluster", "h200x8", "--gbs", "16"], "parallelism: got '8 ranks'; expected 1 rank"),
+        (["--steps", "0"], "--steps: got 0"),
+        (["--seconds", "-1"], "--seconds: got -1.0"),
         (["--device", "cuda"], "torch finds no GPU here"),
         (["--set", "model.colour=red"], "model.colour"),
     ],
@@ -520,8 +520,8 @@ def test_a_printed_timeline_plays_as_the_spec_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rank", "8"], "--rank: asked 8; possible: 0 to 7"),
-        (["--rank", "-1"], "--rank: asked -1"),
+        (["--rank", "8"], "--rank: got 8; expected 0 to 7"),
+        (["--rank", "-1"], "--rank: got -1"),
         (["--device", "cuda"], "torch finds no GPU here"),
         (["--timeline", "/nowhere"], "No such file"),
         (["--telemetry", "nvml"], "no usable NVIDIA driver"),
@@ -540,11 +540,11 @@ def test_a_rank_that_cannot_be_played_ends_in_2(
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        (["conv", [1, 2], "bf16"], "--timeline: asked 'conv'"),
+        (["conv", [1, 2], "bf16"], "--timeline: got 'conv'"),
         (["gemm", [1, 2], "bf16"], "4 dimensions of at least 1"),
         (["gemm", [1, 2, 3, 0], "bf16"], "4 dimensions of at least 1"),
         (["gemm", [1, 2, 3, "4"], "bf16"], "4 dimensions of at least 1"),
-        (["gemm", [1, 2, 3, 4], "int3"], "--timeline: asked 'int3'"),
+        (["gemm", [1, 2, 3, 4], "int3"], "--timeline: got 'int3'"),
         (["gemm"], "kind, dimensions, precision"),
         (["gemm", 7, "bf16"], "4 dimensions of at least 1"),
     ],

@@ -184,7 +184,7 @@ def test_a_recording_without_rows_has_empty_series(tmp_path: Path) -> None:
         ("[]", "charllm-recording"),
         ('"text"', "charllm-recording"),
         ('{"format": "other", "version": 1}', "charllm-recording"),
-        ('{"format": "charllm-recording", "version": 2}', "version 2.*possible: version 1"),
+        ('{"format": "charllm-recording", "version": 2}', "version 2.*expected version 1"),
         ('{"format": "charllm-recording", "version": 1}', "KeyError: 'gpus'"),
         (json.dumps({**header(), "gpus": [{"name": "x"}]}), "header with"),
         (json.dumps({**header(), "gpus": 3}), "header with"),

@@ -35,15 +35,23 @@ def test_a_run_is_described_in_two_lines() -> None:
     assert "tp 2 x pp 2 x dp 8 x ep 4, zero 1, sp, overlap dp, recompute full" in lines[1]
 
 
+def test_a_third_line_lists_the_defaults_of_the_profile() -> None:
+    nemo = resolve_run(
+        {"model": "llama3-70b", "cluster": "h200x32", "framework": "nemo", "parallelism": {"tp": 4, "pp": 4}}
+    )
+    assert nemo.defaults_taken
+    assert describe(nemo).splitlines()[2] == f"defaults taken from profile nemo: {'; '.join(nemo.defaults_taken)}"
+
+
 def test_the_report_shows_weights_memory_arithmetic_and_traffic() -> None:
     text = render_run(build_step(RUN), simulate(RUN))
     for part in (
         "Parameters",
         "expert fc1",
-        "Memory of each stage",
+        "Memory per stage",
         "<- worst",
-        "Matrix arithmetic",
-        "Traffic",
+        "Matrix FLOPs",
+        "Communication traffic",
         "shared with",
     ):
         assert part in text
@@ -64,21 +72,21 @@ def test_a_report_with_times_ends_in_what_they_are_and_what_would_help() -> None
     timed = time_at_highest_clock(step)
     text = render_run(step, result, timed, best_changes(RUN, timed.step_time_s))
     parts = [
-        "Traffic of a step",
+        "Communication traffic",
         "Step time",
-        "Where a step's seconds go",
-        "Seconds of each stage",
-        "Messages and links",
+        "Breakdown of the step time (mean",
+        "Breakdown of the step time by pipeline stage",
+        "Communication by axis",
     ]
-    places = [text.index(part) for part in [*parts, "What one change buys most"]]
+    places = [text.index(part) for part in [*parts, "Best single changes"]]
     assert places == sorted(places)
 
 
 def test_a_report_without_times_shows_none() -> None:
     tight = resolve_run({"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"pp": 32}})
     text = render_run(build_step(tight), simulate(tight))
-    assert "Memory of each stage" in text
-    assert not any(word in text for word in ("Step time", "seconds", "buys"))
+    assert "Memory per stage" in text
+    assert not any(word in text for word in ("Step time", "Breakdown", "Best single"))
 
 
 def test_the_headline_has_the_rates() -> None:
@@ -127,7 +135,7 @@ def test_links_are_told_by_axis_with_their_messages() -> None:
 
 def test_a_gpu_alone_uses_no_links() -> None:
     alone = resolve_run({"model": "llama3-8b", "cluster": "h200x1", "training": {"lora_rank": 8}})
-    assert "one GPU works alone" in render_links(build_step(alone), simulate(alone, ignore_memory=True))
+    assert "single GPU" in render_links(build_step(alone), simulate(alone, ignore_memory=True))
 
 
 def test_gains_are_listed_or_said_to_be_none() -> None:

@@ -25,7 +25,7 @@ def test_a_table_of_cases_has_their_time_and_their_watts() -> None:
     text = render_study(STUDY, outcomes)
     timed, drawn = (
         ["step s", "tokens/s/GPU", "MFU"],
-        ["W/GPU", "highest W", "highest C", "MHz", "clock lost", "tokens/J"],
+        ["W/GPU", "peak W", "peak C", "MHz", "clock loss", "tokens/J"],
     )
     assert cells(text, "case")[-9:] == [*timed, *drawn]
     step_s, tokens, mfu, watts, highest, degrees, megahertz, lost, _ = cells(text, "tp 2")[-9:]
@@ -36,8 +36,8 @@ def test_a_table_of_cases_has_their_time_and_their_watts() -> None:
     assert 25 < float(degrees) < 90
     assert 345 <= float(megahertz) <= 1980
     assert lost.endswith(" %")
-    assert cells(text, "tp 3")[-1] == "wrong"
-    assert "Refused" in text
+    assert cells(text, "tp 3")[-1] == "invalid"
+    assert "Rejected cases" in text
     assert "one label was wrong" in text
 
 

@@ -36,7 +36,7 @@ def resolve_run(request: Mapping[str, Any]) -> RunSpec:
             raise unknown_name(key, key, PARTS)
     for key in ("model", "cluster"):
         if request.get(key) is None:
-            raise SpecError(key, None, f"required: a name from `charllm catalog {key}s`, or a file")
+            raise SpecError(key, None, f"a name from `charllm catalog {key}s`, or a file")
     model = resolve_model(request["model"])
     cluster = resolve_cluster(request["cluster"])
     framework = resolve_framework(request.get("framework", DEFAULT_FRAMEWORK))

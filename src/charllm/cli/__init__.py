@@ -1,4 +1,4 @@
-"""The command line: one file a command; data goes to stdout, talk to stderr."""
+"""The command line: one file per command; results go to stdout, messages to stderr."""
 
 import argparse
 import os
@@ -10,15 +10,15 @@ from charllm import __version__
 from charllm.errors import CharllmError, unknown_name
 
 COMMANDS = {
-    "simulate": "predict a run without a GPU",
-    "measure": "run a command and record power, clocks and temperature",
+    "simulate": "predict memory, step time, power and temperature of one run",
+    "measure": "run a command and record power, clocks and temperature of its GPUs",
     "sweep": "simulate every case of a study",
-    "train": "train a model of the catalog on one GPU",
-    "emulate": "play one rank of a big job on one GPU",
-    "bench": "time the ops of a GPU with their watts, clocks and degrees",
-    "calibrate": "find a GPU's constants from readings of it",
-    "compare": "put two runs side by side",
-    "catalog": "show what is known about models, GPUs, nodes, clusters, studies",
+    "train": "train a model from the catalog on one GPU",
+    "emulate": "emulate one rank of a large job on one GPU",
+    "bench": "measure time, power, clock and temperature of single ops on this GPU",
+    "calibrate": "fit the constants of a GPU to measurements of it",
+    "compare": "compare two runs",
+    "catalog": "show models, GPUs, nodes, clusters, frameworks and studies, with sources",
     "validate": "score predictions against measurements",
 }
 """Name: what it does. The command itself is the module of the same name in this folder."""
@@ -69,9 +69,9 @@ def _overview() -> str:
     lines = [f"  {name.ljust(width)}  {text}" for name, text in COMMANDS.items()]
     return "\n".join(
         [
-            "charllm: seconds, watts and degrees of distributed LLM training",
+            "charllm: step time, power and temperature of distributed LLM training",
             "",
-            "usage: charllm COMMAND ... (charllm COMMAND --help tells more)",
+            "usage: charllm COMMAND ... (see charllm COMMAND --help)",
             "",
             *lines,
             "",

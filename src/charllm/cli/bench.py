@@ -1,4 +1,4 @@
-"""Bench this GPU: `ops` runs the calibration suite (ten minutes) and writes what each op costs."""
+"""Benchmark this GPU: `ops` runs the calibration suite (ten minutes) and writes time, power and clock of each op."""
 
 import argparse
 import json
@@ -18,23 +18,27 @@ LARGEST_SCALE, RATE_HZ = 100.0, 100.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    parser.add_argument("what", choices=["ops"], help="what to bench")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the record (default charllm-runs/ops-TIME)")
-    parser.add_argument("--suite", choices=["full", "short"], default="full", help="short: only ops that are run twice")
+    parser.add_argument("what", choices=["ops"], help="the benchmark to run")
     parser.add_argument(
-        "--only", default="", metavar="TEXT,...", help="only ops whose group or name contains one of these"
+        "--out", type=Path, metavar="DIR", help="folder for the recording (default charllm-runs/ops-TIME)"
     )
     parser.add_argument(
-        "--skip", default="", metavar="TEXT,...", help="no ops whose group or name contains one of these"
+        "--suite", choices=["full", "short"], default="full", help="short: only the ops that are run twice"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the order")
     parser.add_argument(
-        "--telemetry", default="auto", metavar="auto|nvml|replay:FOLDER|none", help="where readings come from"
+        "--only", default="", metavar="TEXT,...", help="run only ops whose group or name contains one of these"
     )
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: only to try the bench out")
     parser.add_argument(
-        "--scale", type=float, default=1.0, metavar="X", help="run every op this much longer or shorter"
+        "--skip", default="", metavar="TEXT,...", help="skip ops whose group or name contains one of these"
     )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the order in which ops run")
+    parser.add_argument(
+        "--telemetry", default="auto", metavar="auto|nvml|replay:FOLDER|none", help="source of the readings"
+    )
+    parser.add_argument(
+        "--device", default="cuda", choices=["cuda", "cpu"], help="cpu: only to test the benchmark itself"
+    )
+    parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="multiply the duration of every op by X")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,9 +1,9 @@
-"""Find a GPU's constants from readings of it.
+"""Fit the constants of a GPU to measurements of it.
 
 RUN is a folder of `charllm bench ops`, a table of ops, or a recording of power and temperature (t_s, power_w,
-temperature_c, or NVML's counters). Tables of ops give power and kernels, recordings give heat. The file written names
-the GPU it started from, and stands wherever a GPU's name does: `--set cluster.node.gpu=FILE.toml`,
-`validate ops --gpu FILE.toml`.
+temperature_c, or NVML's counters). Tables of ops identify the constants of power and kernels, recordings those of
+heat. The file written names the GPU it is based on, and can be used wherever a GPU's name is expected:
+`--set cluster.node.gpu=FILE.toml`, `validate ops --gpu FILE.toml`.
 """
 
 import argparse
@@ -23,13 +23,15 @@ from charllm.evaluate.ops import bench_machine
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of `charllm bench ops`, ops CSV, or heat CSV")
-    parser.add_argument("-o", "--out", required=True, metavar="FILE.toml", help="where to write the GPU")
-    parser.add_argument("--gpu", default="h200", metavar="NAME", help="the GPU to start from (default h200)")
-    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    parser.add_argument("-o", "--out", required=True, metavar="FILE.toml", help="the GPU file to write")
+    parser.add_argument(
+        "--gpu", default="h200", metavar="NAME", help="the GPU of the catalog to start from (default h200)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the fitted constants as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fit what the runs tell, print how well, and write the GPU."""
+    """Fit the constants that the runs identify, print their errors, and write the GPU file."""
     cluster = bench_machine(arguments.gpu)
     tables, traces = read_runs(arguments.runs)
     report: dict[str, Any] = {"gpu": cluster.gpu.name, "runs": len(arguments.runs)}

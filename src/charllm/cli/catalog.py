@@ -1,4 +1,4 @@
-"""Show what is known: models, GPUs, nodes, fabrics, clusters, frameworks, studies, each figure with its source."""
+"""Show the catalog: models, GPUs, nodes, fabrics, clusters, frameworks and studies, each figure with its source."""
 
 import argparse
 import json
@@ -14,8 +14,8 @@ from charllm.workload.parameters import count_active_parameters, count_parameter
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    parser.add_argument("kind", nargs="?", choices=KINDS, help="what to list; all kinds unless given")
-    parser.add_argument("name", nargs="?", help="one entry, with the source of each figure")
+    parser.add_argument("kind", nargs="?", choices=KINDS, help="kind of entries to list (default: all kinds)")
+    parser.add_argument("name", nargs="?", help="show one entry with the source of each figure")
     parser.add_argument("--json", action="store_true", help="print as JSON")
 
 
@@ -90,7 +90,7 @@ def _render_entry(kind: str, entry: Entry) -> str:
     if kind == "studies":
         study = load_study(entry.name)
         lines = [f"{study.name}: {study.about}", "", *(f"  {case.name}" for case in study.cases)]
-        return "\n".join([*lines, "", "Corrected against the source:", *(f"  {text}" for text in study.corrections)])
+        return "\n".join([*lines, "", "Corrections to the source:", *(f"  {text}" for text in study.corrections)])
     figures = [(key, value) for key, value in entry.values.items() if key != "name" and key not in PARTS]
     inside = [(part, entry.values[part]) for part in PARTS if part in entry.values]
     figures += [(f"{part}.{key}", value) for part, table in inside for key, value in table.items()]

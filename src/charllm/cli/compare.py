@@ -1,4 +1,4 @@
-"""Put two runs side by side: what was asked differently, and what came out differently."""
+"""Compare two runs: the settings that differ, and every metric with its ratio."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ from charllm.result.store import load_run
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("first", type=Path, metavar="RUN", help="a run folder or its result.json")
-    parser.add_argument("second", type=Path, metavar="RUN", help="the other")
+    parser.add_argument("second", type=Path, metavar="RUN", help="the run to compare it with")
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
 
 

@@ -1,6 +1,7 @@
-"""Play one rank of a big job on this GPU: its kernels are real, its communication and waits as long as planned.
+"""Emulate one rank of a large job on this GPU: its kernels run, its communication and waits last as long as simulated.
 
-What the GPU will read is predicted first and kept beside the record; `--predict` stops there and needs no GPU.
+Time, power, clock and temperature are predicted first and stored with the recording; `--predict` stops there and needs
+no GPU.
 """
 
 import argparse
@@ -25,18 +26,24 @@ CAPS = ("power_cap", "clock_cap")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     add_spec_flags(parser)
-    parser.add_argument("--rank", type=int, default=0, metavar="N", help="the rank to play (default 0)")
-    parser.add_argument("--timeline", type=Path, metavar="FILE", help="play this timeline, not the simulated one")
-    parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="play whole steps for this long")
+    parser.add_argument("--rank", type=int, default=0, metavar="N", help="the rank to emulate (default 0)")
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for the record (default charllm-runs/rank-TIME)"
+        "--timeline", type=Path, metavar="FILE", help="emulate this timeline instead of the simulated one"
     )
     parser.add_argument(
-        "--telemetry", default="auto", metavar="auto|nvml|replay:FOLDER|none", help="where readings come from"
+        "--seconds", type=float, default=60.0, metavar="S", help="emulate whole steps for this long (default 60)"
     )
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: only to try it out")
-    parser.add_argument("--print-timeline", action="store_true", help="print the timeline and play nothing")
-    parser.add_argument("--predict", action="store_true", help="print what a GPU would read and play nothing")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder for the recording (default charllm-runs/rank-TIME)"
+    )
+    parser.add_argument(
+        "--telemetry", default="auto", metavar="auto|nvml|replay:FOLDER|none", help="source of the readings"
+    )
+    parser.add_argument(
+        "--device", choices=["cuda", "cpu"], default="cuda", help="cpu: only to test the command itself"
+    )
+    parser.add_argument("--print-timeline", action="store_true", help="print the timeline and stop")
+    parser.add_argument("--predict", action="store_true", help="print the prediction and stop")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     for name, value in predicted.items():
         read = result.metrics.get(name)
         if value is not None and read is not None:
-            print(f"charllm: {name}: predicted {value:.5g}, read {read:.5g}", file=sys.stderr)
+            print(f"charllm: {name}: predicted {value:.5g}, measured {read:.5g}", file=sys.stderr)
     print(f"charllm: recorded in {folder}", file=sys.stderr)
     return 0
 

@@ -19,15 +19,23 @@ LONGEST_WAIT_S = 86_400.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the record (default charllm-runs/TIME)")
-    parser.add_argument("--rate", type=float, default=100.0, metavar="HZ", help="readings a second (default 100)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the recording (default charllm-runs/TIME)")
+    parser.add_argument("--rate", type=float, default=100.0, metavar="HZ", help="readings per second (default 100)")
     sources = "auto|nvml|replay:FOLDER|none"
-    parser.add_argument("--telemetry", default="auto", metavar=sources, help="where readings come from")
-    parser.add_argument("--idle", type=float, default=2.0, metavar="S", help="idle seconds recorded before (default 2)")
+    parser.add_argument("--telemetry", default="auto", metavar=sources, help="source of the readings")
     parser.add_argument(
-        "--cooldown", type=float, default=AFTER_S, metavar="S", help=f"seconds recorded after (default {AFTER_S:g})"
+        "--idle", type=float, default=2.0, metavar="S", help="idle seconds recorded before the command (default 2)"
     )
-    parser.add_argument("--repeats", type=int, default=1, metavar="N", help="run the command this often")
+    parser.add_argument(
+        "--cooldown",
+        type=float,
+        default=AFTER_S,
+        metavar="S",
+        help=f"seconds recorded after the command (default {AFTER_S:g})",
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=1, metavar="N", help="number of times to run the command (default 1)"
+    )
     parser.add_argument("--watch", action="store_true", help="show power, clock and temperature while it runs")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
 
@@ -41,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not 0 <= seconds_s <= LONGEST_WAIT_S:
             raise SpecError(flag, seconds_s, f"0 to {LONGEST_WAIT_S:g} seconds")
     if not 0.1 <= arguments.rate <= 1000:
-        raise SpecError("--rate", arguments.rate, "0.1 to 1000 readings a second")
+        raise SpecError("--rate", arguments.rate, "0.1 to 1000 readings per second")
     if not 1 <= arguments.repeats <= 1000:
         raise SpecError("--repeats", arguments.repeats, "1 to 1000")
     folder = arguments.out or Path("charllm-runs") / time.strftime("%Y%m%d-%H%M%S")
@@ -67,10 +75,10 @@ def _headline(result: RunResult, folder: Path) -> str:
     parts = [
         f"{metrics[name]:.4g} {unit}"
         for name, unit in (
-            ("step_time_s", "s a step"),
+            ("step_time_s", "s per step"),
             ("power_mean_w", "W"),
-            ("temperature_peak_c", "C at most"),
-            ("tokens_per_j", "tokens a joule"),
+            ("temperature_peak_c", "C peak"),
+            ("tokens_per_j", "tokens per joule"),
         )
         if metrics[name] is not None
     ]

@@ -1,4 +1,4 @@
-"""Predict a run without a GPU: what it needs, takes, draws and warms, and what would help."""
+"""Predict memory, step time, power and temperature of one run, and the best single changes to it; needs no GPU."""
 
 import argparse
 import sys
@@ -26,16 +26,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     add_spec_flags(parser)
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--steps", type=int, metavar="N", help="steps from a cold start instead of the steady state")
     length.add_argument(
-        "--seconds", type=float, metavar="S", help="seconds from a cold start instead of the steady state"
+        "--steps", type=int, metavar="N", help="simulate N steps from a cold start instead of the steady state"
     )
-    parser.add_argument("--ignore-memory", action="store_true", help="go on when the run does not fit")
+    length.add_argument(
+        "--seconds", type=float, metavar="S", help="simulate S seconds from a cold start instead of the steady state"
+    )
+    parser.add_argument("--ignore-memory", action="store_true", help="continue even if the run does not fit in memory")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="store the run in a new folder")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="store the run in this new folder")
     parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write the step as a trace for ui.perfetto.dev")
     parser.add_argument("--timeline", type=Path, metavar="FILE", help="write one rank's step for `charllm emulate`")
-    parser.add_argument("--rank", type=int, default=0, metavar="N", help="the rank of --timeline (default 0)")
+    parser.add_argument("--rank", type=int, default=0, metavar="N", help="the rank that --timeline writes (default 0)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -75,7 +77,10 @@ def _write_files(arguments: argparse.Namespace, found: Simulation) -> list[str]:
         flag: path for flag, path in (("--perfetto", arguments.perfetto), ("--timeline", arguments.timeline)) if path
     }
     if found.timed is None or found.machine is None or found.played is None:
-        return [f"{flag}: not written, a run that does not fit has no times (--ignore-memory)" for flag in asked]
+        return [
+            f"{flag}: not written: a run that does not fit in memory has no step time (see --ignore-memory)"
+            for flag in asked
+        ]
     talk = []
     for flag, path in asked.items():
         if flag == "--perfetto":

@@ -66,7 +66,7 @@ FOLLOWS = {
 def add_spec_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that describe a run."""
     group = parser.add_argument_group("the run")
-    group.add_argument("spec", nargs="?", metavar="SPEC", help="a TOML spec, or a stored run whose spec to take")
+    group.add_argument("spec", nargs="?", metavar="SPEC", help="a TOML spec, or a stored run whose spec is reused")
     group.add_argument("--from", dest="foreign", metavar="FILE", help="Megatron-LM script, NeMo yaml or HF config.json")
     for name, text in NAMED.items():
         group.add_argument(f"--{name}", metavar=text.split(":")[0], help=text.split(": ", 1)[1])
@@ -81,13 +81,17 @@ def add_spec_flags(parser: argparse.ArgumentParser) -> None:
         "--fsdp", action="store_true", default=None, help="Shard weights, gradients and optimizer (--zero 3)."
     )
     group.add_argument(
-        "--sp", action=argparse.BooleanOptionalAction, default=None, help="Sequence parallelism beside tp."
+        "--sp", action=argparse.BooleanOptionalAction, default=None, help="Sequence parallelism (with tp)."
     )
     group.add_argument(
         "--recompute", metavar="none|selective[:module,...]|full[:layers]", help="Activation recomputation."
     )
-    group.add_argument("--overlap", metavar="none|tp,dp,pp,ep,cp", help="Axes whose communication hides under compute.")
-    group.add_argument("--layers-per-stage", metavar="7,8x14,7", help="Uneven stages.")
+    group.add_argument(
+        "--overlap", metavar="none|tp,dp,pp,ep,cp", help="Axes whose communication is overlapped with compute."
+    )
+    group.add_argument(
+        "--layers-per-stage", metavar="7,8x14,7", help="Layers of each pipeline stage, where they are uneven."
+    )
     group.add_argument(
         "--set",
         action="append",

@@ -13,16 +13,16 @@ from charllm.sweep.study import load_study
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    parser.add_argument("study", metavar="STUDY", help="name or FILE.toml")
+    parser.add_argument("study", metavar="STUDY", help="name of a study in the catalog, or FILE.toml")
     parser.add_argument("--runner", choices=["local"], default="local", help="where the cases run")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes to use (default 1)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="store every run, and the outcome of each case, here")
-    parser.add_argument("--resume", action="store_true", help="go on where an interrupted sweep into --out stopped")
-    parser.add_argument("--json", action="store_true", help="print the outcomes as JSON, one case a line")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for every run and the outcome of each case")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted sweep in --out")
+    parser.add_argument("--json", action="store_true", help="print the outcomes as JSON, one case per line")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the study and print what became of each case."""
+    """Run the study and print the outcome of each case."""
     study = load_study(arguments.study)
     results = run_study(study, arguments.workers, arguments.out, resume=arguments.resume)
     outcomes = list(track(results, len(study.cases), study.name))
@@ -31,6 +31,6 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps(outcome._asdict(), allow_nan=False))
     else:
         print(render_study(study, outcomes))
-    refused = sum(outcome.exit_code != 0 for outcome in outcomes)
-    print(f"charllm: {len(outcomes)} cases, {refused} refused", file=sys.stderr)
+    rejected = sum(outcome.exit_code != 0 for outcome in outcomes)
+    print(f"charllm: {len(outcomes)} cases, {rejected} rejected", file=sys.stderr)
     return 0

@@ -1,4 +1,4 @@
-"""Train with the reference trainer on this GPU: the spec's model on made-up tokens, or on a file of them."""
+"""Train the model of a spec on this GPU with the reference trainer, on synthetic tokens or a file of tokens."""
 
 import argparse
 import json
@@ -23,9 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     add_spec_flags(parser)
     parser.add_argument("--steps", type=int, metavar="N", help=f"steps to train (default {DEFAULT_STEPS})")
-    parser.add_argument("--seconds", type=float, metavar="S", help="seconds to train")
-    parser.add_argument("--data", type=Path, metavar="FILE", help="memory-mapped 16-bit tokens instead of made-up ones")
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="where to train")
+    parser.add_argument("--seconds", type=float, metavar="S", help="train for this many seconds instead")
+    parser.add_argument(
+        "--data", type=Path, metavar="FILE", help="memory-mapped 16-bit tokens instead of synthetic ones"
+    )
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="device to train on")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,4 +70,4 @@ def _leave_spec(spec: RunSpec) -> None:
         try:
             (Path(folder) / "spec.json").write_text(json.dumps(spec.as_table()), encoding="utf-8")
         except OSError as error:
-            print(f"charllm: the spec could not be left with the record ({error})", file=sys.stderr)
+            print(f"charllm: the spec could not be stored with the recording ({error})", file=sys.stderr)

@@ -2,10 +2,10 @@
 
 `results [FILE.csv]` reads a table of published training runs, without FILE the one that ships with the package. Step
 time is scored (tokens per second converted), and memory in the measure each source prints. Measured columns are read
-only after every row has been predicted. Times are those at the clocks that prices hold at; with --closed every row is
-played through power, heat and clocks too, as `charllm simulate` does (minutes for hundreds of rows), and both are
-scored. Some sources' times are corrected for a stated reason; --doubtful reports doubtful rows apart.
-`ops FILE.csv --gpu NAME|FILE.toml` reads single ops, and predicts seconds, watts and clock from their shapes.
+only after every row has been predicted. Step times are those of the closed loop of power, temperature and clocks, as
+`charllm simulate` computes them; --open stops at the one clock at which a run settles, which is faster and within a few
+per cent. Some sources' times are corrected for a stated reason; --doubtful scores doubtful rows separately.
+`ops FILE.csv --gpu NAME|FILE.toml` reads single ops, and predicts time, power and clock from their shapes.
 `known` predicts well-known training runs that are described from their papers; it reads no file.
 `heat FILE.csv --gpu NAME` reads recorded power and temperature, and predicts the temperature from the power alone.
 """
@@ -40,14 +40,19 @@ class Scoring(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    parser.add_argument("what", choices=list(SCORINGS), help="what the file holds")
+    parser.add_argument("what", choices=list(SCORINGS), help="kind of measurements in the file")
     parser.add_argument(
-        "file", nargs="?", metavar="FILE.csv", help="the measurements; results: default the shipped table"
+        "file",
+        nargs="?",
+        metavar="FILE.csv",
+        help="the measurements (default for results: the table shipped with charllm)",
     )
-    parser.add_argument("--gpu", metavar="NAME", help="the GPU that was read, as in `charllm catalog gpus`")
-    parser.add_argument("--closed", action="store_true", help="results: score the closed loop's step times too")
+    parser.add_argument("--gpu", metavar="NAME", help="the GPU that was measured, as in `charllm catalog gpus`")
+    parser.add_argument("--open", action="store_true", help="results: at one solved clock; faster than the closed loop")
     parser.add_argument(
-        "--doubtful", action="store_true", help="results: report rows that look wrong or under-described apart"
+        "--doubtful",
+        action="store_true",
+        help="results: score rows that look wrong or incompletely described separately",
     )
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
 
@@ -56,9 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Score and print."""
     scoring = SCORINGS[arguments.what]
     if scoring.needs_gpu and not arguments.gpu:
-        raise SpecError("--gpu", arguments.gpu, "required: a name from `charllm catalog gpus`, such as h200")
+        raise SpecError("--gpu", arguments.gpu, "a name from `charllm catalog gpus`, such as h200")
     if arguments.file is None and arguments.what not in ("results", "known"):
-        raise SpecError("FILE", None, "required: a CSV of measurements")
+        raise SpecError("FILE", None, "a CSV file of measurements")
     table = scoring.score(arguments)
     print(json.dumps(table, indent=2, allow_nan=False) if arguments.json else scoring.render(table))
     return 0
@@ -68,14 +73,10 @@ def _score_results(arguments: argparse.Namespace) -> dict[str, Any]:
     rows = read_rows(arguments.file or PUBLISHED)
     apart = [row for row in rows if arguments.doubtful and doubtful_reason(row["id"])]
     rows = [row for row in rows if row not in apart]
-    predictions, skipped = predict_rows(track(iter(rows), len(rows), "rows"), closed=arguments.closed)
+    predictions, skipped = predict_rows(track(iter(rows), len(rows), "rows"), closed=not arguments.open)
     table = _as_table(len(rows), predictions, skipped, *score_memory(rows))
     if arguments.doubtful:
         table["doubtful"] = _score_doubtful(apart)
-    if arguments.closed:
-        closed = [prediction.closed for prediction in predictions if prediction.closed is not None]
-        errors = describe_errors([score.error_fraction for score in closed])
-        table["closed_loop"] = {**errors, "by_class": describe_by(closed, lambda score: score.kind)}
     return table
 
 
@@ -160,7 +161,6 @@ def _render_results(table: dict[str, Any]) -> str:
         **({f"{name} hosts": group for name, group in table["by_host"].items()} if len(table["by_host"]) > 1 else {}),
         "constant FLOP/s": table["baseline"],
         **({"doubtful (not in the above)": table["doubtful"]} if "doubtful" in table else {}),
-        **({"loop closed": table["closed_loop"]} if "closed_loop" in table else {}),
     }
     cells = [[name, *_cells(group)] for name, group in groups.items()]
     parts = [render_table("Step time, predicted against published", columns, cells)]
@@ -220,10 +220,10 @@ def _render_ops(table: dict[str, Any]) -> str:
         [name, str(found["seconds"]["scored"]), *(cell for each in QUANTITIES for cell in _cells(found[each])[1:])]
         for name, found in groups.items()
     ]
-    parts = [render_table(f"Ops, predicted against read, {table['gpu']}: |error|", columns, cells)]
+    parts = [render_table(f"Ops, predicted against measured, {table['gpu']}: |error|", columns, cells)]
     peaks = table["by_class"].get("burst", {}).get("peak")
     if peaks and peaks["scored"]:
-        parts.append("highest reading of bursts: " + ", ".join(_cells(peaks)[1:]) + " (median, p90, mean)")
+        parts.append("peak power of bursts: " + ", ".join(_cells(peaks)[1:]) + " (median, p90, mean)")
     parts += [f"not scored: {row['name']}: {row['reason']}" for row in table["skipped"]]
     return "\n".join(parts)
 

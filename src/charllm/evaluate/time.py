@@ -101,12 +101,13 @@ class Prediction(NamedTuple):
     fits: bool
     score: TimeScore | None
     """Present where the row has a time."""
-    closed: TimeScore | None = None
-    """The same with the loop of power, heat and clocks closed, where that was asked for."""
 
 
-def predict_rows(rows: Iterable[Row], *, closed: bool = False) -> tuple[list[Prediction], list[Skipped]]:
-    """Predict every row that can be described; what is measured is looked at afterwards only."""
+def predict_rows(rows: Iterable[Row], *, closed: bool = True) -> tuple[list[Prediction], list[Skipped]]:
+    """Predict every row that can be described, as `simulate` does unless `closed` is false.
+
+    What is measured is looked at afterwards only.
+    """
     predictions, skipped = [], []
     for row in rows:
         try:
@@ -125,7 +126,7 @@ def _predict(row: Row, *, closed: bool) -> Prediction:
     step = build_step(run)
     fitting = _fits(step)
     timed = solve_step(step)
-    predicted_s = timed.step_time_s
+    predicted_s = play_to_steady(build_machine(step, timed)).step_time_s if closed else timed.step_time_s
     measured_s = measured_step_s(row)
     if not measured_s:
         return Prediction(row["id"], predicted_s, fitting, None)
@@ -143,5 +144,4 @@ def _predict(row: Row, *, closed: bool) -> Prediction:
         model_flop(run) / run.parallelism.world,
         "tuned" if run.cluster.node.host_speed_fraction >= 1 else "untuned",
     )
-    played = score._replace(predicted_s=play_to_steady(build_machine(step, timed)).step_time_s) if closed else None
-    return Prediction(row["id"], predicted_s, fitting, score, played)
+    return Prediction(row["id"], predicted_s, fitting, score)

@@ -1,4 +1,4 @@
-"""Two runs side by side as text."""
+"""A comparison of two runs as text."""
 
 from typing import Any
 
@@ -18,7 +18,11 @@ def render_comparison(differences: list[Difference], settings: dict[str, tuple[A
         ]
         for entry in differences
     ]
-    parts = [render_table("Asked differently", ["setting", "first", "second"], asked)] if asked else ["Asked the same"]
+    parts = (
+        [render_table("Settings that differ", ["setting", "first", "second"], asked)]
+        if asked
+        else ["All settings are equal"]
+    )
     parts.append(render_table("Metrics", ["metric", "first", "second", "second/first"], metrics))
     return "\n\n".join(parts)
 

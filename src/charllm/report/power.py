@@ -1,4 +1,4 @@
-"""Watts, degrees and hertz of a simulated run as text: in three lines, by slot of a node, by stage."""
+"""Power, temperature and clocks of a simulated run as text: a summary, then tables by slot of a node and by stage."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec
 from charllm.units import MEGA, format_si
 
-COLUMNS = ["GPUs", "W", "highest W", "C", "highest C", "MHz", "held back by power", "by heat", "waits s"]
+COLUMNS = ["GPUs", "W", "peak W", "C", "peak C", "MHz", "power-throttled", "thermal-throttled", "wait s"]
 
 
 def render_power(run: RunSpec, result: RunResult) -> list[str]:
-    """Return the parts of a report that tell of power, heat and clocks."""
+    """Return the sections of a report on power, temperature and clocks."""
     gpus = result.gpus
     parts = [render_watts(result), render_clocks(run, result)]
     if run.cluster.node.gpus > 1:
-        parts.append(render_groups("GPUs by slot of their node, mean over nodes", "slot", gpus, _slot_names(run)))
+        parts.append(render_groups("GPUs by slot (mean over nodes)", "slot", gpus, _slot_names(run)))
     if run.parallelism.pp > 1:
         names = {stage: str(stage) for stage in range(run.parallelism.pp)}
         parts.append(render_groups("GPUs by stage", "stage", gpus, names))
@@ -26,39 +26,40 @@ def render_power(run: RunSpec, result: RunResult) -> list[str]:
 
 
 def render_watts(result: RunResult) -> str:
-    """Say in one line what a run draws."""
+    """Return one line with the power and energy of a run."""
     metrics = result.metrics
     swing = metrics["cluster_power_swing_w"]
     ramp = metrics["cluster_power_ramp_w_per_s"]
     hall = (
         ""
         if swing is None or ramp is None
-        else f"; all nodes peak at {format_si(metrics['cluster_power_peak_w'], 'W')}, "
-        f"move by {format_si(ramp, 'W')} in a second, swing by {format_si(swing, 'W')} at 0.1 to 3 Hz"
+        else f"; cluster peak {format_si(metrics['cluster_power_peak_w'], 'W')}, "
+        f"maximum ramp {format_si(ramp, 'W/s')}; 0.1-3 Hz oscillation {format_si(swing, 'W')} peak to peak"
     )
     return (
-        f"Power {metrics['power_mean_w']:.0f} W a GPU (highest {metrics['power_peak_sensor_w']:.0f} W over 25 ms), "
-        f"{format_si(metrics['node_power_mean_w'], 'W')} a node; "
-        f"{format_si(metrics['energy_per_step_j'], 'J')} a step, "
-        f"{metrics['tokens_per_j']:.3g} tokens a joule{hall}"
+        f"Power {metrics['power_mean_w']:.0f} W per GPU (peak {metrics['power_peak_sensor_w']:.0f} W, 25 ms average), "
+        f"{format_si(metrics['node_power_mean_w'], 'W')} per node; "
+        f"{format_si(metrics['energy_per_step_j'], 'J')} per step, "
+        f"{metrics['tokens_per_j']:.3g} tokens per joule{hall}"
     )
 
 
 def render_clocks(run: RunSpec, result: RunResult) -> str:
-    """Say in one line how fast the clocks run, what holds them, and how hot GPUs are."""
+    """Return one line with the mean clock, the causes of throttling and the temperatures."""
     metrics = result.metrics
-    lost = [
-        f"{cause} {format_percent(metrics['throttled_time_fraction'][cause])} of the time ({format_percent(loss)} lost)"
+    throttled = [
+        f"{cause}-throttled {100 * metrics['throttled_time_fraction'][cause]:.0f} % of the time "
+        f"(mean clock {100 * loss:.0f} % below maximum)"
         for cause, loss in metrics["clock_loss_fraction"].items()
         if loss > 0
     ]
-    spread = f", GPUs of a node {metrics['temperature_spread_node_k']:.1f} K apart" if run.cluster.node.gpus > 1 else ""
-    preheat_k = max(node["preheat_k"] for node in result.nodes)
-    spread += f" ({preheat_k:.1f} K of a rear one are preheat, which is assumed)" if preheat_k > 0 else ""
+    spread_k, preheat_k = metrics["temperature_spread_node_k"], max(node["preheat_k"] for node in result.nodes)
+    spread = f"; GPUs of a node differ by up to {spread_k:.1f} K" if run.cluster.node.gpus > 1 else ""
+    spread += f", of which {preheat_k:.1f} K is assumed preheating by upstream GPUs" if preheat_k > 0 else ""
     return (
-        f"Clock {metrics['clock_mean_hz'] / MEGA:.0f} of {run.cluster.gpu.clock_max_hz / MEGA:.0f} MHz, held back by "
-        f"{', '.join(lost) or 'nothing'}; {metrics['temperature_mean_c']:.1f} C, hottest "
-        f"{metrics['temperature_peak_c']:.1f} C, {metrics['margin_to_slowdown_k']:.1f} K below slowdown{spread}"
+        f"Clock {metrics['clock_mean_hz'] / MEGA:.0f} of {run.cluster.gpu.clock_max_hz / MEGA:.0f} MHz; "
+        f"{'; '.join(throttled) or 'not throttled'}. Temperature {metrics['temperature_mean_c']:.1f} C (mean), "
+        f"{metrics['temperature_peak_c']:.1f} C (peak), {metrics['margin_to_slowdown_k']:.1f} K below slowdown{spread}"
     )
 
 

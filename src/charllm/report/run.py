@@ -1,4 +1,4 @@
-"""A simulated run as text: what it is, its weights, memory, arithmetic, traffic, time, power and heat."""
+"""A simulated run as text: configuration, parameters, memory, FLOPs, traffic, step time, power and temperature."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ TRAFFIC_COLUMNS = (
     "axis",
     "ranks",
     "sent",
-    "inside",
+    "intra-node",
     "over NICs",
     "messages",
     "median",
@@ -36,7 +36,7 @@ AXIS_GROUPS = {"tp": "tp", "cp": "cp", "ep": "ep", "dp": "data", "pp": "pp"}
 def render_run(
     step: Step, result: RunResult, timed: StepTime | None = None, gains: Sequence[PredictedGain] = ()
 ) -> str:
-    """Return the whole report of a simulated run; a run without times has no part on time."""
+    """Return the whole report of a simulated run; a run that does not fit has no sections on time and power."""
     run = step.run
     parts = [
         describe(run),
@@ -53,7 +53,7 @@ def render_run(
 
 
 def describe(run: RunSpec) -> str:
-    """Say in two lines what runs where, and how it is cut."""
+    """Return the configuration in two lines, and a third with the defaults taken from the software profile."""
     degrees, training = run.parallelism, run.training
     axes = ("tp", "cp", "pp", "dp", "ep")
     cut = " x ".join(
@@ -70,7 +70,15 @@ def describe(run: RunSpec) -> str:
         f"{training.precision}\n"
         f"{', '.join([cut, *details])}; {degrees.schedule}; batch {training.global_batch_size} = "
         f"{run.microbatches} microbatches of {training.micro_batch_size} x {training.seq_length} tokens on each replica"
+        f"{_defaults_line(run)}"
     )
+
+
+def _defaults_line(run: RunSpec) -> str:
+    """Return the line that lists the settings a profile supplied, if there are any."""
+    if not run.defaults_taken:
+        return ""
+    return f"\ndefaults taken from profile {run.framework.name}: {'; '.join(run.defaults_taken)}"
 
 
 def render_parameters(run: RunSpec) -> str:
@@ -105,7 +113,7 @@ def render_memory(step: Step) -> str:
             ]
         )
     has_gib = run.cluster.gpu.memory_bytes / GIB
-    title = f"Memory of each stage, GiB; a {run.cluster.gpu.name} has {has_gib:.1f}{left_out}"
+    title = f"Memory per stage, GiB ({run.cluster.gpu.name}: {has_gib:.1f} GiB){left_out}"
     return render_table(title, ["stage", "in flight", *KINDS, "total"], cells)
 
 
@@ -126,7 +134,7 @@ def render_arithmetic(run: RunSpec, result: RunResult) -> str:
             format_si(executed / run.tokens_per_step, "FLOP"),
         ],
     ]
-    return render_table("Matrix arithmetic of a step", ["", "all GPUs", "one GPU", "one token"], cells)
+    return render_table("Matrix FLOPs per step", ["", "all GPUs", "per GPU", "per token"], cells)
 
 
 def render_traffic(step: Step) -> str:
@@ -158,5 +166,5 @@ def render_traffic(step: Step) -> str:
             ]
         )
     if not cells:
-        return "Traffic of a step: none, one GPU works alone"
-    return render_table("Traffic of a step, all GPUs", TRAFFIC_COLUMNS, cells)
+        return "Communication traffic per step: none, the job has a single GPU"
+    return render_table("Communication traffic per step (all GPUs)", TRAFFIC_COLUMNS, cells)

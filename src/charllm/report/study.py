@@ -1,4 +1,4 @@
-"""The cases of a study as one table, and why some were refused."""
+"""The cases of a study as one table, and the reasons why some were rejected."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -18,10 +18,10 @@ COLUMNS = (
     "tokens/s/GPU",
     "MFU",
     "W/GPU",
-    "highest W",
-    "highest C",
+    "peak W",
+    "peak C",
     "MHz",
-    "clock lost",
+    "clock loss",
     "tokens/J",
     "",
 )
@@ -36,11 +36,11 @@ class CaseOutcome(Protocol):
 
     @property
     def exit_code(self) -> int:
-        """0 simulated, 2 wrong, 3 does not fit."""
+        """0 simulated, 2 invalid, 3 does not fit in memory."""
 
     @property
     def message(self) -> str:
-        """Why it was refused, or what to know."""
+        """Why it was rejected, or its warnings."""
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class NamedStudy(Protocol):
 
     @property
     def about(self) -> str:
-        """What it asks."""
+        """The question it answers."""
 
     @property
     def corrections(self) -> tuple[str, ...]:
@@ -64,22 +64,22 @@ class NamedStudy(Protocol):
 
 
 def render_study(study: NamedStudy, outcomes: Sequence[CaseOutcome]) -> str:
-    """Return the table of cases, then what was refused and corrected."""
+    """Return the table of cases, then the rejected cases and the corrections to the source."""
     cells = [_cells(outcome) for outcome in outcomes]
     parts = [render_table(f"{study.name}: {study.about}", COLUMNS, cells)]
     refused = [[outcome.case, outcome.message] for outcome in outcomes if outcome.exit_code]
     if refused:
-        parts.append("Refused\n" + "\n".join(f"  {case}: {message}" for case, message in refused))
+        parts.append("Rejected cases\n" + "\n".join(f"  {case}: {message}" for case, message in refused))
     if study.corrections:
-        parts.append("Corrected against the source\n" + "\n".join(f"  {text}" for text in study.corrections))
+        parts.append("Corrections to the source\n" + "\n".join(f"  {text}" for text in study.corrections))
     return "\n\n".join(parts)
 
 
 def _cells(outcome: CaseOutcome) -> list[str]:
     summary = outcome.summary
     if not summary:
-        return [outcome.case, *["-"] * (len(COLUMNS) - 2), "wrong"]
-    verdict = {0: "", 3: "does not fit"}.get(outcome.exit_code, "wrong")
+        return [outcome.case, *["-"] * (len(COLUMNS) - 2), "invalid"]
+    verdict = {0: "", 3: "does not fit"}.get(outcome.exit_code, "invalid")
     return [
         outcome.case,
         str(summary["microbatches"]),

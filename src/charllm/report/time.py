@@ -1,4 +1,4 @@
-"""The time of a simulated step as text: how long, where it goes, on which stage, on which links, what would help."""
+"""The time of a simulated step as text: step time, breakdown, stages, communication, best single changes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -42,7 +42,7 @@ class PredictedGain(Protocol):
 
 
 def render_time(step: Step, result: RunResult, timed: StepTime) -> list[str]:
-    """Return the parts of a report that tell of time."""
+    """Return the sections of a report on step time."""
     return [
         render_headline(result),
         render_waterfall(result.metrics["breakdown_s"]),
@@ -53,7 +53,7 @@ def render_time(step: Step, result: RunResult, timed: StepTime) -> list[str]:
 
 
 def render_headline(result: RunResult) -> str:
-    """Say in one line how fast a run is."""
+    """Return one line with step time, throughput and MFU."""
     metrics = result.metrics
     mfu = "" if metrics["mfu"] is None else f", MFU {format_percent(metrics['mfu'])}"
     return (
@@ -73,7 +73,7 @@ def render_waterfall(breakdown_s: Mapping[str, float]) -> str:
             cells.append([label.replace("_", " "), write(seconds), format_percent(seconds / total_s), bar])
         before_s += seconds
     cells.append(["step", write(total_s), format_percent(1.0), ""])
-    return render_table("Where a step's seconds go, mean over GPUs", ["label", "s", "share", ""], cells)
+    return render_table("Breakdown of the step time (mean over GPUs)", ["label", "s", "share", ""], cells)
 
 
 def _bar(begin: float, end: float) -> str:
@@ -95,7 +95,9 @@ def render_stages(run: RunSpec, timed: StepTime) -> str:
         ]
         for stage in shown
     ]
-    return render_table(f"Seconds of each stage, and share of the step{left_out}", ["stage", *STAGE_COLUMNS], cells)
+    return render_table(
+        f"Breakdown of the step time by pipeline stage (seconds and share){left_out}", ["stage", *STAGE_COLUMNS], cells
+    )
 
 
 def render_path(result: RunResult) -> list[str]:
@@ -128,9 +130,9 @@ def render_links(step: Step, result: RunResult) -> str:
         use = [_use(traffic, metrics["link_utilization_fraction"], axis, link) for link in LINKS]
         cells.append([axis, format_bytes(median), write(exposed_s), write(hidden_s), *use])
     if not cells:
-        return "Links: none used, one GPU works alone"
-    columns = ["axis", "message", "exposed s", "hidden s", *(f"of {link}" for link in LINKS)]
-    return render_table("Messages and links; shares are of what the links can carry in a step", columns, cells)
+        return "Communication: none, the job has a single GPU"
+    columns = ["axis", "message", "exposed s", "hidden s", *(f"% of {link}" for link in LINKS)]
+    return render_table("Communication by axis (link columns: share of the capacity of the links)", columns, cells)
 
 
 def _use(traffic: Traffic, used_fraction: Mapping[str, float | None], axis: str, link: str) -> str:
@@ -141,12 +143,12 @@ def _use(traffic: Traffic, used_fraction: Mapping[str, float | None], axis: str,
 
 
 def render_gains(gains: Sequence[PredictedGain]) -> str:
-    """Return the changes that buy most."""
+    """Return the single changes with the largest gains."""
     if not gains:
-        return "What one change buys: none of those tried is faster and fits"
+        return "Best single changes: none of those tried is faster and fits in memory"
     write = seconds_format(max(gain.step_time_s for gain in gains))
     cells = [[gain.asked, write(gain.step_time_s), f"+{format_percent(gain.gain_fraction)}"] for gain in gains]
-    return render_table("What one change buys most (predicted, and fits)", ["change", "step s", "tokens/s"], cells)
+    return render_table("Best single changes (predicted; all fit in memory)", ["change", "step s", "tokens/s"], cells)
 
 
 def seconds_format(scale_s: float) -> Callable[[float], str]:

@@ -1,4 +1,4 @@
-"""Predict a run without a GPU: the loop of execution, power, heat and clocks, on one screen."""
+"""Predict a run without a GPU: execution, power, temperature and clocks in a closed loop."""
 
 from typing import Any, NamedTuple
 
@@ -38,7 +38,7 @@ class Simulation(NamedTuple):
 
 
 def simulate(run: RunSpec, *, ignore_memory: bool = False) -> RunResult:
-    """Return what a run needs, takes and draws; one that does not fit has no times unless that is ignored."""
+    """Return memory, step time, power and temperature of a run; only memory where it does not fit."""
     return predict(run, ignore_memory=ignore_memory).result
 
 
@@ -79,14 +79,16 @@ def predict(run: RunSpec, *, ignore_memory: bool = False) -> Simulation:
 
 
 def _heat_warnings(run: RunSpec, metrics: dict[str, Any]) -> list[str]:
-    """Say where heat goes beyond what boards were ever seen at."""
+    """Return warnings where temperatures exceed those of any measured GPU."""
     lost, margin_k = metrics["clock_loss_fraction"]["thermal"], metrics["margin_to_slowdown_k"]
     if margin_k < 0:
         limit_c = run.cluster.gpu.slowdown_temperature_c
-        return [
-            f"temperature: {-margin_k:.0f} K above the {limit_c:g} C at which clocks are cut; a real GPU may switch off"
-        ]
-    return ["temperature: clocks are lost to heat, how steeply is assumed: no board was read there"] if lost > 0 else []
+        return [f"temperature: {-margin_k:.0f} K above the slowdown limit of {limit_c:g} C; a real GPU may shut down"]
+    return (
+        ["temperature: GPUs are thermally throttled; the slope of clock over temperature is assumed, not measured"]
+        if lost > 0
+        else []
+    )
 
 
 def _needs(step: Step, worst: StageMemory, traffic: Traffic) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class Rule:
         """Say in words what the field may hold."""
         if self.options:
             words = ", ".join(self.options)
-            return f"any of {words}, separated by commas" if self.kind == "words" else words
+            return f"any of {words}, separated by commas" if self.kind == "words" else f"one of {words}"
         words = {
             "int": "a whole number",
             "float": "a number",
@@ -115,7 +115,7 @@ def read(cls: type[T], table: Mapping[str, Any], where: str, **parts: Any) -> T:
         values[name] = _convert(raw, known[name], f"{where}.{key}", factor)
     for name in _required(cls):
         if name not in values:
-            raise SpecError(f"{where}.{name}", None, f"required: {known[name].possible()} ({known[name].doc})")
+            raise SpecError(f"{where}.{name}", None, f"{known[name].possible()}: required ({known[name].doc})")
     try:
         return cls(**values)
     except SpecError as error:

@@ -230,21 +230,21 @@ def _check_conditions(run: RunSpec) -> None:
 
 
 def idle_requests(run: RunSpec) -> list[str]:
-    """List what was asked for but has no effect, and what the profile supplied unasked, as warnings."""
+    """Return warnings: settings without effect, and defaults that the profile supplied."""
     degrees, found = run.parallelism, []
     if run.defaults_taken:
         found.append(f"defaults taken from profile {run.framework.name}: {'; '.join(run.defaults_taken)}")
     for axis in degrees.overlap:
         degree = degrees.data_ranks if axis == "dp" else getattr(degrees, axis)
         if degree == 1:
-            found.append(f"parallelism.overlap: {axis} can do nothing, {axis} is 1")
+            found.append(f"parallelism.overlap: {axis} has no effect: {axis} is 1")
         elif axis == "cp":
-            found.append("parallelism.overlap: cp changes nothing, a ring always hides under attention")
+            found.append("parallelism.overlap: cp has no effect: a ring is always overlapped with attention")
         elif axis == "tp" and not degrees.sp:
-            found.append("parallelism.overlap: tp can do nothing without sequence parallelism (sp)")
+            found.append("parallelism.overlap: tp has no effect without sequence parallelism (sp)")
     if degrees.zero and degrees.data_ranks == 1:
-        found.append(f"parallelism.zero: {degrees.zero} shards nothing, dp x cp is 1")
+        found.append(f"parallelism.zero: {degrees.zero} has no effect: dp x cp is 1")
     training = run.training
     if training.recompute == "full" and training.recompute_layers == 0:
-        found.append("training.recompute: full over 0 layers recomputes nothing")
+        found.append("training.recompute: full with 0 layers recomputes nothing")
     return found

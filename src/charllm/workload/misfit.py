@@ -1,4 +1,4 @@
-"""When a run does not fit in memory: who is over, by what, and the nearest change that would fit."""
+"""Explain why a run does not fit in memory, and find the nearest change that would fit."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,18 +24,18 @@ def fits(run: RunSpec, memory: StageMemory) -> bool:
 
 
 def explain_misfit(run: RunSpec, memory: StageMemory) -> str:
-    """Say which rank is over, what fills it most, and the nearest change that would fit."""
+    """Name the rank that does not fit, its largest kind of memory, and the nearest change that would fit."""
     kind, size_bytes = max(memory.by_kind().items(), key=lambda item: item[1])
     change = nearest_change(run)
     advice = (
-        f"{change.flags} would need {format_bytes(change.memory_bytes)}"
+        f"with {change.flags} it would need {format_bytes(change.memory_bytes)}"
         if change
-        else "no single change tried would fit: use more GPUs or a smaller model"
+        else "none of the single changes tried fits: use more GPUs or a smaller model"
     )
     return (
         f"memory: rank {first_rank(run, memory.stage)} (stage {memory.stage}) needs "
-        f"{format_bytes(memory.least_bytes)} of {format_bytes(run.cluster.gpu.memory_bytes)}, "
-        f"most of it {kind} ({format_bytes(size_bytes)}); {advice}"
+        f"{format_bytes(memory.least_bytes)}, more than the {format_bytes(run.cluster.gpu.memory_bytes)} of one "
+        f"{run.cluster.gpu.name}; the largest part is {kind} ({format_bytes(size_bytes)}); {advice}"
     )
 
 

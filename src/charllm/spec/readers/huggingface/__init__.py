@@ -61,7 +61,7 @@ def _text_part(config: Any) -> Table:
 def _find_family(config: Config) -> Family:
     asked = config.get("model_type")
     if not isinstance(asked, str):
-        raise SpecError("model.model_type", asked and shown(asked), f"required: {', '.join(FAMILIES)}")
+        raise SpecError("model.model_type", asked and shown(asked), f"one of {', '.join(FAMILIES)}")
     if asked in HYBRIDS:
         possible = "a transformer or nemotron_h: other recurrent and linear-attention layers are not modelled"
         raise SpecError("model.model_type", asked, possible)

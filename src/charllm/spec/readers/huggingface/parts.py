@@ -44,7 +44,7 @@ def first_of(config: Config, keys: tuple[str, ...]) -> tuple[str, Any]:
         if key in config:
             return f"model.{key}", config[key]
     others = f" (or as {', '.join(keys[1:])})" if len(keys) > 1 else ""
-    raise SpecError(f"model.{keys[0]}", None, f"required{others}")
+    raise SpecError(f"model.{keys[0]}", None, f"a value{others}")
 
 
 def count_of(config: Config, keys: tuple[str, ...], otherwise: int | None = None, high: int = MAX_COUNT) -> int:

@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 ROW_ERROR = 0.08
 STEP = 0.03
 """Change of a logarithm for a derivative."""
-ROUNDS, BATCH = 2, 16
+ROUNDS, BATCH = 4, 16
 
 
 class Constant(NamedTuple):
@@ -208,14 +208,27 @@ class Fitter:
                 break
         return _named(at)
 
-    def folds(self, values: Values, key: Callable[[FitRow], str]) -> dict[str, dict[str, float]]:
-        """Return the constants fitted without each group of rows, linearised around those of all rows."""
+    def folds(
+        self, values: Values, keys: Mapping[str, Callable[[FitRow], str]]
+    ) -> dict[str, dict[str, dict[str, float]]]:
+        """Return the constants fitted without each group of rows, linearised around those of all rows.
+
+        Equation: x + (solution without the group - solution of all rows), both of the same linearised problem, so that
+        what `values` still lack of their optimum does not count as an effect of the group.
+        """
         at = np.log([values[constant.name] for constant in CONSTANTS])
-        places = list(range(len(self.rows)))
         base = np.log(self.predict(values))
-        errors, slopes = base - np.log([row.measured_s for row in self.rows]), self._slopes(at, places, base)
-        keys = np.array([key(row) for row in self.rows])
-        return {str(one): _named(_solve(errors[keys != one], slopes[keys != one], at)) for one in sorted(set(keys))}
+        errors = base - np.log([row.measured_s for row in self.rows])
+        slopes = self._slopes(at, list(range(len(self.rows))), base)
+        everything = _solve(errors, slopes, at)
+        found: dict[str, dict[str, dict[str, float]]] = {}
+        for name, key in keys.items():
+            groups = np.array([key(row) for row in self.rows])
+            found[name] = {
+                str(group): _named(at + _solve(errors[groups != group], slopes[groups != group], at) - everything)
+                for group in sorted(set(groups))
+            }
+        return found
 
     def _slopes(self, at: Floats, places: list[int], base: Floats) -> Floats:
         """Return the derivative of each row's logarithm, constants that move different rows together."""
@@ -284,8 +297,7 @@ def main() -> None:
     values = fitter.fit(np.ones(len(rows), dtype=np.bool_), start)
     found: dict[str, Any] = {
         "all": values,
-        "family": fitter.folds(values, lambda row: row.family),
-        "source": fitter.folds(values, lambda row: row.source),
+        **fitter.folds(values, {"family": lambda row: row.family, "source": lambda row: row.source}),
     }
     # A family or source with untuned hosts alone is in no fit: it is held out by all constants.
     for row in load_rows():

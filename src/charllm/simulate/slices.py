@@ -1,4 +1,4 @@
-"""Passes cut into slices of about 5 ms: what each takes at any clock, and what it draws.
+"""Passes cut into slices of about 12 ms, half a tick of the governor: what each takes at any clock, and what it draws.
 
 Equation: a slice takes max(matrix cycles / min(f, f_matrix) + other cycles / f + fixed seconds + stall, host seconds),
 where a stall is a wait for the first launches of a pass. Cycles, seconds and joules of its ops are those of
@@ -19,7 +19,7 @@ from charllm.timeline.schedules import order_arrays
 from charllm.timeline.step_time import StepTime
 from charllm.workload.op import is_communication
 
-SLICE_S = 0.005
+SLICE_S = 0.0125
 CHANNELS = 24
 """Assumed: blocks that a collective occupies (NCCL's usual choice inside a node)."""
 LEAST_STALL_S = 5e-9

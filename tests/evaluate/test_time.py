@@ -6,6 +6,7 @@ from charllm.catalog.tables import entries
 from charllm.evaluate.published import Row
 from charllm.evaluate.time import measured_step_s, predict_rows, resolve_row, row_class
 from charllm.simulate.one_clock import solve_step
+from charllm.simulate.predict import predict
 from charllm.workload.step import build_step
 
 DENSE: dict[str, str] = {
@@ -53,7 +54,9 @@ def test_rows_are_predicted_and_scored() -> None:
 
 def test_a_prediction_is_the_simulated_step() -> None:
     (prediction,), _ = predict_rows([DENSE])
-    assert prediction.predicted_s == solve_step(build_step(resolve_row(DENSE))).step_time_s
+    assert prediction.predicted_s == predict(resolve_row(DENSE)).result.metrics["step_time_s"]
+    (fast,), _ = predict_rows([DENSE], closed=False)
+    assert fast.predicted_s == solve_step(build_step(resolve_row(DENSE))).step_time_s
 
 
 def test_predictions_do_not_look_at_what_was_measured() -> None:

@@ -139,7 +139,7 @@ def agreement(found: Done, rank: int) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("cap", CAPS)
 def test_an_emulated_gpu_reads_what_is_simulated_under_any_cap(cap: str) -> None:
-    assert agreement(ran(under(**CAPS[cap]), ALONE), 0) == pytest.approx((1, 1, 1), abs=2e-3)
+    assert agreement(ran(under(**CAPS[cap]), ALONE), 0) == pytest.approx((1, 1, 1), abs=3e-3)
 
 
 @pytest.mark.parametrize("conditions", [{}, {"clock_cap_hz": 1.2e9}, {"braked_nodes": [0]}], ids=str)

@@ -42,4 +42,4 @@ def test_the_named_change_really_fits() -> None:
 def test_where_nothing_helps_that_is_said() -> None:
     hopeless = run("llama3-405b", "a100x1")
     assert nearest_change(hopeless) is None
-    assert "no single change" in explain_misfit(hopeless, worst_memory(build_step(hopeless)))
+    assert "none of the single changes" in explain_misfit(hopeless, worst_memory(build_step(hopeless)))

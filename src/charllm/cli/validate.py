@@ -76,13 +76,13 @@ def _score_results(arguments: argparse.Namespace) -> dict[str, Any]:
     predictions, skipped = predict_rows(track(iter(rows), len(rows), "rows"), closed=not arguments.open)
     table = _as_table(len(rows), predictions, skipped, *score_memory(rows))
     if arguments.doubtful:
-        table["doubtful"] = _score_doubtful(apart)
+        table["doubtful"] = _score_doubtful(apart, closed=not arguments.open)
     return table
 
 
-def _score_doubtful(rows: list[Row]) -> dict[str, Any]:
+def _score_doubtful(rows: list[Row], *, closed: bool) -> dict[str, Any]:
     """Score doubtful rows by themselves, each with the reason why it is doubtful."""
-    predictions, skipped = predict_rows(rows)
+    predictions, skipped = predict_rows(rows, closed=closed)
     errors = [prediction.score.error_fraction for prediction in predictions if prediction.score is not None]
     listed = [{**_prediction(prediction), "reason": doubtful_reason(prediction.id)} for prediction in predictions]
     return {**describe_errors(errors), "rows": listed, "skipped": [row._asdict() for row in skipped]}

@@ -25,7 +25,12 @@ PREHEAT_K_PER_W = 0.0083
 """As the catalog assumes for HGX nodes."""
 BASE: Request = {
     "cluster": {"base": "h200x32"},
-    "framework": {"base": "nemo", "in_switch_reduction": False},
+    "framework": {
+        "base": "nemo",
+        "in_switch_reduction": False,
+        "default_overlap": [],
+        "default_interleaving": False,
+    },
     "training": {"global_batch_size": 128},
 }
 ACT: Request = {"training": {"recompute": "full"}}

@@ -14,10 +14,23 @@ import numpy as np
 from charllm.gpu.heat import network
 from charllm.gpu.shape import KernelShape
 from charllm.simulate.one_gpu import Player, SingleGpuRun, rows_of
-from charllm.simulate.slices import BOARD_J, CHANNELS, COLUMNS, CORE_J, FIXED, HOST, MATRIX, OTHER, POLL, SLICE_S
+from charllm.simulate.slices import (
+    BOARD_J,
+    CHANNELS,
+    COLUMNS,
+    CORE_J,
+    FIXED,
+    HOST,
+    MATRIX,
+    MATRIX_J,
+    OTHER,
+    POLL,
+    SLICE_S,
+)
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.run import Conditions
 from charllm.timeline.constants import TIMELINE
+from charllm.timeline.costs import transfer_j
 from charllm.timeline.engine import Floats
 from charllm.timeline.play import Item, PlayTimeline, Segment
 from charllm.units import MICRO
@@ -123,8 +136,6 @@ def _item_rows(
             hidden = item.stream != "compute"
             row[FIXED] = item.duration_s * (TIMELINE.contention_fraction * item.blocks / CHANNELS if hidden else 1.0)
             row[HOST] = launch_s
-            moved_bytes = 2 * item.sent_bytes
-            row[CORE_J] = moved_bytes * gpu.power.cache_byte_j
-            row[BOARD_J] = moved_bytes * gpu.power.memory_byte_j + item.sent_bytes * gpu.power.link_byte_j
+            row[[MATRIX_J, CORE_J, BOARD_J]] = transfer_j(item.sent_bytes, gpu)
             row[POLL] = row[FIXED] * item.blocks / gpu.multiprocessors
             yield row, 0.0, row[FIXED]

@@ -5,11 +5,9 @@ stays at or below what the governor holds.
 Ignores: bursts within a step, differences between GPUs, temperature (taken as WARM_C).
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
-from charllm.gpu.board import standing_w, working_w
+from charllm.gpu.board import Energy, standing_w, working_w
 from charllm.gpu.governor import Limits, limits_of
 from charllm.network.constants import NETWORK, NetworkConstants
 from charllm.spec.hardware import Gpu
@@ -24,12 +22,6 @@ WARM_C = 60.0
 """Assumed: temperature at which the clock is solved; leakage moves it by 0.1 % a degree."""
 ROUNDS, SETTLED_FRACTION = 4, 2e-3
 HALVINGS = 30
-
-
-class _Energy(NamedTuple):
-    matrix_j: float
-    core_j: float
-    board_j: float
 
 
 def solve_step(step: Step, network: NetworkConstants = NETWORK, timeline: TimelineConstants = TIMELINE) -> StepTime:
@@ -76,7 +68,7 @@ def _span_row(timed: StepTime, items: tuple) -> Floats:  # type: ignore[type-arg
 
 def _settled_hz(row: Floats, gpu: Gpu, limits: Limits) -> float:
     """Return the highest clock at which work of these costs stays at what the governor holds."""
-    energy = _Energy(row[MATRIX_J], row[CORE_J], row[BOARD_J])
+    energy = Energy(row[MATRIX_J], row[CORE_J], row[BOARD_J])
 
     def over_w(clock_hz: float) -> float:
         matrix_hz = min(clock_hz, limits.matrix_clock_hz)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from charllm.layout.grid import GROUPS
+from charllm.network.constants import NETWORK
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Costs
 from charllm.timeline.engine import Floats
@@ -20,8 +21,8 @@ from charllm.timeline.step_time import StepTime
 from charllm.workload.op import is_communication
 
 SLICE_S = 0.0125
-CHANNELS = 24
-"""Assumed: blocks that a collective occupies (NCCL's usual choice inside a node)."""
+CHANNELS = NETWORK.collective_blocks
+"""Blocks that a collective occupies."""
 LEAST_STALL_S = 5e-9
 """Less is rounding."""
 MATRIX, OTHER, FIXED, HOST, MATRIX_J, CORE_J, BOARD_J, POLL, STALL = range(9)

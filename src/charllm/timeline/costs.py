@@ -80,7 +80,7 @@ class Costs(NamedTuple):
     def cells(self, op: Op) -> Floats:
         """Return an op's row; a collective's has its energy and no time of its own."""
         if is_communication(op):
-            return np.array([0.0, 0.0, 0.0, *communication_j(op, self.run.cluster.gpu)])
+            return np.array([0.0, 0.0, 0.0, *transfer_j(op.sent_bytes, self.run.cluster.gpu)])
         return np.asarray(self.table[self.kernels.row_of[id(op)]])
 
     def launches(self, op: Op) -> float:
@@ -88,13 +88,13 @@ class Costs(NamedTuple):
         return 1.0 if is_communication(op) else float(self.kernels.launches[self.kernels.row_of[id(op)]])
 
 
-def communication_j(op: Op, gpu: Gpu) -> tuple[float, float, float]:
-    """Return the joules of a collective on one GPU: what is sent is read, and what arrives is written.
+def transfer_j(sent_bytes: float, gpu: Gpu) -> tuple[float, float, float]:
+    """Return the joules of a transfer on one GPU: what is sent is read, and as much arrives and is written.
 
     Ignores: reductions' arithmetic.
     """
-    power, moved_bytes = gpu.power, 2 * op.sent_bytes
-    on_board = moved_bytes * power.memory_byte_j + op.sent_bytes * power.link_byte_j
+    power, moved_bytes = gpu.power, 2 * sent_bytes
+    on_board = moved_bytes * power.memory_byte_j + sent_bytes * power.link_byte_j
     return 0.0, moved_bytes * power.cache_byte_j, on_board
 
 

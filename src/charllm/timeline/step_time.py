@@ -10,7 +10,7 @@ from charllm.network.constants import NetworkConstants
 from charllm.spec.parallelism import OVERLAPS, SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Costs, cost_step, read_step
-from charllm.timeline.engine import Events, Floats, Flows, play
+from charllm.timeline.engine import Events, Flows, play
 from charllm.timeline.nic_sharing import held_up, hops_beside_gradients, nic_seconds
 from charllm.timeline.passes import ChunkPasses, chunk_passes, hidden_axes, launch_seconds
 from charllm.timeline.schedules import BACKWARD, WEIGHT, order_arrays
@@ -108,12 +108,6 @@ def _flows(run: RunSpec, endings: list[_Ending]) -> Flows | None:
 def _leaves_early(run: RunSpec) -> bool:
     """Tell whether gradients leave under backward passes; where weights come last, only after them."""
     return "dp" in run.parallelism.overlap and run.parallelism.schedule not in SPLIT_SCHEDULES
-
-
-def finish_step(step: Step, timed: StepTime, free_s: Floats) -> StepTime:
-    """Follow passes that leave stages free at other times with what every stage does once a step."""
-    events = timed.events._replace(free_s=free_s)
-    return _finish(step, timed.passes, events, _endings(step, timed.costs), timed.costs)
 
 
 def _endings(step: Step, costs: Costs) -> list[_Ending]:

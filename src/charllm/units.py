@@ -4,6 +4,7 @@ Every quantity's name ends in its unit. Inside the package that unit is SI (``_s
 files and flags may use any suffix listed here (``memory_gib``, ``clock_mhz``, ``nic_gbit_per_s``).
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 
 KIB, MIB, GIB, TIB = 2.0**10, 2.0**20, 2.0**30, 2.0**40
@@ -102,3 +103,50 @@ def format_params(count: float) -> str:
 
 def _decimals(value: float) -> int:
     return 0 if abs(value) >= 100 or value == int(value) else 1 if abs(value) >= 10 else 2
+
+
+def seconds_format(scale_s: float) -> Callable[[float], str]:
+    """Return how to write seconds beside others: as many places as the largest of them needs for four digits."""
+    places = 1 if scale_s >= KILO else 2 if scale_s >= 10 else 3 if scale_s >= 1 else 4 if scale_s >= 0.1 else 6
+    return lambda seconds: f"{seconds:,.{places}f}"
+
+
+def format_figure(key: str, value: object) -> str:
+    """Write a figure in the unit that people use for it, told by the suffix of its SI name."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, int | float):
+        return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    split = split_suffix(key)
+    return _WRITERS.get(split[1] if split else "", _plain)(float(value))
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) and abs(value) < TERA else f"{value:.4g}"
+
+
+def _scaled(value: float, unit: str) -> str:
+    """Write a small number with the prefix that leaves one to three digits before the point."""
+    for prefix, factor in (("", 1.0), ("m", MILLI), ("u", MICRO), ("n", NANO), ("p", PICO)):
+        if abs(value) >= factor:
+            return f"{value / factor:.4g} {prefix}{unit}"
+    return f"{value / PICO:.4g} p{unit}" if value else f"0 {unit}"
+
+
+_WRITERS: dict[str, Callable[[float], str]] = {
+    "bytes": format_bytes,
+    "bytes_per_s": lambda value: format_si(value, "B/s"),
+    "flop_per_s": lambda value: format_si(value, "FLOP/s"),
+    "hz": lambda value: f"{value / MEGA:,.4g} MHz",
+    "per_hz": lambda value: f"{value * GIGA:.4g} per GHz",
+    "s": lambda value: _scaled(value, "s"),
+    "j": lambda value: _scaled(value, "J"),
+    "w": lambda value: f"{value:,.4g} W",
+    "c": lambda value: f"{value:.4g} C",
+    "k": lambda value: f"{value:.4g} K",
+    "w_per_k": lambda value: f"{value:.4g} W/K",
+    "k_per_w": lambda value: f"{value:.4g} K/W",
+    "fraction": lambda value: f"{value:.4g}",
+}

@@ -7,33 +7,33 @@ from numpy.typing import NDArray
 
 from charllm.calibrate.least_squares import Fit
 from charllm.evaluate.scores import describe_errors
-from charllm.report.tables import render_table
+from charllm.report.tables import render_table, wrap_all
 
 Floats = NDArray[np.float64]
 
 ADVICE = {
     "power.leakage_w_per_k": "the same op 20 K apart: `charllm bench ops --only soak,cool` (1 minute), cold and hot",
     "power.voltage_slope_per_hz": "ops held at different clocks: `charllm bench ops --only gemm,attention` (4 minutes)",
-    "power.fp8": "8-bit products: `charllm bench ops --only fp8` (20 seconds)",
+    "power.fp8": "8-bit GEMMs: `charllm bench ops --only fp8` (20 seconds)",
     "power.softmax": "`charllm bench ops --only attention` (1 minute)",
     "power.instruction_j": "only its product with the instructions of a kernel is seen: a loop of known instructions",
-    "power.cache_byte_j": "streams that stay in cache: `charllm bench ops --only memory` (1 minute)",
+    "power.cache_byte_j": "memory-bound kernels that stay in cache: `charllm bench ops --only memory` (1 minute)",
     "power.memory_byte_j": "`charllm bench ops --only memory` (1 minute)",
     "power": "`charllm bench ops` (10 minutes)",
-    "kernels.fp8": "8-bit products: `charllm bench ops --only fp8` (20 seconds)",
-    "kernels.grouped": "grouped products: `charllm bench ops --only grouped` (20 seconds)",
+    "kernels.fp8": "8-bit GEMMs: `charllm bench ops --only fp8` (20 seconds)",
+    "kernels.grouped": "grouped GEMMs: `charllm bench ops --only grouped` (20 seconds)",
     "kernels.attention": "`charllm bench ops --only attention` (1 minute)",
     "kernels.softmax": "`charllm bench ops --only attention` (1 minute)",
     "kernels.tile_ramp": "attention with few heads: `charllm bench ops --only attention` (1 minute)",
     "kernels.memory": "`charllm bench ops --only memory` (1 minute)",
     "kernels.cache": "`charllm bench ops --only memory` (1 minute)",
     "kernels.stream": "`charllm bench ops --only memory` (1 minute)",
-    "kernels.launch_s": "products too small to keep the GPU busy: `charllm bench ops --only small` (1 minute)",
-    "kernels": "products of many shapes: `charllm bench ops --only gemm` (6 minutes)",
-    "heat.memory": "copies between products: `charllm bench ops --only memory,soak` (2 minutes)",
+    "kernels.launch_s": "GEMMs too small to keep the GPU busy: `charllm bench ops --only small` (1 minute)",
+    "kernels": "GEMMs of many shapes: `charllm bench ops --only gemm` (6 minutes)",
+    "heat.memory": "copies between GEMMs: `charllm bench ops --only memory,soak` (2 minutes)",
     "heat": "load, then rest, three sink times each: `charllm bench ops --only soak,cool` (1 minute)",
 }
-"""Beginning of a parameter's name: what would tell it. The first that fits counts."""
+"""Beginning of a parameter's name: benchmark needed to identify it. The first that fits counts."""
 
 
 def advice_for(found: Fit) -> list[dict[str, str]]:
@@ -77,10 +77,14 @@ def render_fit(report: dict[str, Any]) -> str:
     if "heat" in report:
         heat = report["heat"]
         parts.append(_parameters(f"Heat of {report['gpu']}", heat["parameters"]))
-        parts.append("left over, up to an offset: " + ", ".join(f"{rmse:.2f}" for rmse in heat["rmse_k"]) + " K RMSE")
+        parts += wrap_all(
+            ["RMSE of each recording less an offset, K: " + ", ".join(f"{x:.2f}" for x in heat["rmse_k"])]
+        )
     if report["not_identified"]:
         rows = [[row["parameter"], row["run"]] for row in report["not_identified"]]
-        parts.append(render_table("Not identified (left out of the file); what would tell", ["", "run"], rows))
+        parts.append(
+            render_table("Not identified (left out of the file)", ["constant", "benchmark needed to identify it"], rows)
+        )
     return "\n\n".join(parts)
 
 
@@ -98,4 +102,4 @@ def _parameters(title: str, found: list[dict[str, Any]]) -> str:
         ]
         for each in found
     ]
-    return render_table(title, ["", "value", "+-", "before", ""], rows)
+    return render_table(title, ["constant", "value", "standard error", "before", ""], rows)

@@ -7,7 +7,6 @@ heat. The file written names the GPU it is based on, and can be used wherever a 
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from charllm.calibrate.ops import errors_of, fit_identified, gather, held_out
 from charllm.calibrate.report import advice_for, describe_fit, render_fit
 from charllm.calibrate.runs import read_runs
 from charllm.calibrate.write import as_toml, write_file
+from charllm.cli.output import add_format_flags, print_as
 from charllm.evaluate.ops import bench_machine
 
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu", default="h200", metavar="NAME", help="the GPU of the catalog to start from (default h200)"
     )
-    parser.add_argument("--json", action="store_true", help="print the fitted constants as JSON")
+    add_format_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -53,6 +53,6 @@ def run(arguments: argparse.Namespace) -> int:
     source = f"charllm calibrate {' '.join(Path(run).name for run in arguments.runs)}"
     comments = [f"{row['parameter']}: not identified; {row['run']}" for row in report["not_identified"]]
     write_file(arguments.out, as_toml(cluster.gpu.name, Path(arguments.out).stem, parts, source, comments))
-    print(json.dumps(report, indent=2, allow_nan=False) if arguments.json else render_fit(report))
+    print_as(arguments, report, lambda: render_fit(report))
     print(f"charllm: wrote {arguments.out}", file=sys.stderr)
     return 0

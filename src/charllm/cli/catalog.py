@@ -1,39 +1,54 @@
 """Show the catalog: models, GPUs, nodes, fabrics, clusters, frameworks and studies, each figure with its source."""
 
 import argparse
-import json
 from typing import Any
 
 from charllm.catalog.resolve import resolve_model
 from charllm.catalog.tables import KINDS, PARTS, Entry, entries, find
-from charllm.report.tables import render_table
+from charllm.cli.output import add_format_flags, print_as
+from charllm.report.tables import render_table, wrap_all
 from charllm.sweep.study import load_study
-from charllm.units import format_params
+from charllm.units import format_figure, format_params
 from charllm.workload.parameters import count_active_parameters, count_parameters
+
+EXAMPLES = ("charllm catalog", "charllm catalog gpus", "charllm catalog gpus h200", "charllm catalog clusters --csv")
+
+HEADINGS = {
+    "memory_bandwidth_bytes_per_s": "memory bandwidth",
+    "peak_bf16_flop_per_s": "bf16 peak",
+    "power_cap_w": "power limit",
+    "link_bandwidth_bytes_per_s": "link, each way",
+    "nic_bandwidth_bytes_per_s": "NIC, each way",
+    "nics_per_node": "NICs per node",
+    "gpu": "GPU",
+    "gpus": "GPUs",
+    "default_zero": "zero",
+    "reserve_fraction": "allocator reserve",
+}
+"""Figure: its heading, where its name without underscores and unit is not one."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("kind", nargs="?", choices=KINDS, help="kind of entries to list (default: all kinds)")
     parser.add_argument("name", nargs="?", help="show one entry with the source of each figure")
-    parser.add_argument("--json", action="store_true", help="print as JSON")
+    add_format_flags(parser, table="a row for each entry, or for each figure of one entry,")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """List kinds, list the entries of one, or show one entry."""
     if arguments.kind is None:
         names = {kind: list(entries(kind)) for kind in KINDS}
-        print(json.dumps(names, indent=2) if arguments.json else _render_kinds(names))
+        rows = [{"kind": kind, "entries": len(listed)} for kind, listed in names.items()]
+        print_as(arguments, names, lambda: _render_kinds(names), lambda: rows)
     elif arguments.name is None:
         listed = {name: _headline(arguments.kind, entry) for name, entry in entries(arguments.kind).items()}
-        print(json.dumps(listed, indent=2) if arguments.json else _render_list(arguments.kind, listed))
+        rows = [{"name": name, **headline} for name, headline in listed.items()]
+        print_as(arguments, listed, lambda: _render_list(arguments.kind, listed), lambda: rows)
     else:
         entry = find(arguments.kind, arguments.name, f"charllm catalog {arguments.kind}")
-        print(
-            json.dumps(_entry_table(arguments.kind, entry), indent=2)
-            if arguments.json
-            else _render_entry(arguments.kind, entry)
-        )
+        table = _entry_table(arguments.kind, entry)
+        print_as(arguments, table, lambda: _render_entry(arguments.kind, entry), lambda: _entry_rows(entry, table))
     return 0
 
 
@@ -65,17 +80,21 @@ def _headline(kind: str, entry: Entry) -> dict[str, Any]:
 
 
 def _render_list(kind: str, listed: dict[str, dict[str, Any]]) -> str:
-    columns = ["name", *next(iter(listed.values()))]
+    keys = list(next(iter(listed.values())))
     cells = [[name, *(_short(key, value) for key, value in headline.items())] for name, headline in listed.items()]
-    return render_table(f"Catalog: {kind}", columns, cells)
+    return render_table(
+        f"Catalog: {kind}", ["name", *map(_heading, keys)], cells, drop=[_heading(k) for k in keys[::-1]]
+    )
+
+
+def _heading(key: str) -> str:
+    return HEADINGS.get(key, key.removesuffix("_bytes").replace("_", " "))
 
 
 def _short(key: str, value: Any) -> str:
-    if value is None:
-        return "-"
-    if key.endswith("parameters"):
+    if value is not None and key.endswith("parameters"):
         return format_params(value)
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return format_figure(key, value)
 
 
 def _entry_table(kind: str, entry: Entry) -> dict[str, Any]:
@@ -86,16 +105,26 @@ def _entry_table(kind: str, entry: Entry) -> dict[str, Any]:
     return {"name": entry.name, "values": dict(entry.values), "sources": dict(entry.sources)}
 
 
+def _figures(entry: Entry) -> list[tuple[str, Any, str]]:
+    """List name, value and source of each figure, those of its parts after its own."""
+    own = [(key, value) for key, value in entry.values.items() if key != "name" and key not in PARTS]
+    inside = [(part, entry.values[part]) for part in PARTS if part in entry.values]
+    own += [(f"{part}.{key}", value) for part, table in inside for key, value in table.items()]
+    return [(key, value, entry.sources.get(key, "")) for key, value in own]
+
+
+def _entry_rows(entry: Entry, table: dict[str, Any]) -> list[dict[str, Any]]:
+    if "cases" in table:
+        return [{"case": case["name"]} for case in table["cases"]]
+    return [{"figure": key, "value": value, "source": source} for key, value, source in _figures(entry)]
+
+
 def _render_entry(kind: str, entry: Entry) -> str:
     if kind == "studies":
         study = load_study(entry.name)
-        lines = [f"{study.name}: {study.about}", "", *(f"  {case.name}" for case in study.cases)]
-        return "\n".join([*lines, "", "Corrections to the source:", *(f"  {text}" for text in study.corrections)])
-    figures = [(key, value) for key, value in entry.values.items() if key != "name" and key not in PARTS]
-    inside = [(part, entry.values[part]) for part in PARTS if part in entry.values]
-    figures += [(f"{part}.{key}", value) for part, table in inside for key, value in table.items()]
-    cells = [[key, _short(key, value), entry.sources.get(key, "")] for key, value in figures]
-    width = max(len(row[1]) for row in cells)
-    rows = [[key, value.rjust(width) + "  " + source] for key, value, source in cells]
-    lines = [f"{key.ljust(max(len(row[0]) for row in rows))}  {rest}".rstrip() for key, rest in rows]
-    return "\n".join([f"{kind}: {entry.name}", *lines])
+        lines = wrap_all([f"{study.name}: {study.about}"]) + ["", *(f"  {case.name}" for case in study.cases)]
+        return "\n".join(
+            [*lines, "", "Corrections to the source:", *wrap_all(f"- {text}" for text in study.corrections)]
+        )
+    cells = [[key, _short(key, value), source or "-"] for key, value, source in _figures(entry)]
+    return render_table(f"{kind}: {entry.name}", ["figure", "value", "source"], cells)

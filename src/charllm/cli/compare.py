@@ -1,9 +1,9 @@
 """Compare two runs: the settings that differ, and every metric with its ratio."""
 
 import argparse
-import json
 from pathlib import Path
 
+from charllm.cli.output import add_format_flags, print_as
 from charllm.report.compare import render_comparison
 from charllm.result.compare import compare_runs, spec_differences
 from charllm.result.store import load_run
@@ -13,17 +13,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("first", type=Path, metavar="RUN", help="a run folder or its result.json")
     parser.add_argument("second", type=Path, metavar="RUN", help="the run to compare it with")
-    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    add_format_flags(parser, table="a row for each metric")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare and print."""
     first, second = load_run(arguments.first), load_run(arguments.second)
     differences, settings = compare_runs(first, second), spec_differences(first, second)
-    if arguments.json:
-        metrics = [{**difference._asdict(), "ratio": difference.ratio} for difference in differences]
-        table = {"settings": {name: list(pair) for name, pair in settings.items()}, "metrics": metrics}
-        print(json.dumps(table, indent=2, allow_nan=False))
-    else:
-        print(render_comparison(differences, settings))
+    metrics = [{**difference._asdict(), "ratio": difference.ratio} for difference in differences]
+    table = {"settings": {name: list(pair) for name, pair in settings.items()}, "metrics": metrics}
+    print_as(arguments, table, lambda: render_comparison(differences, settings), lambda: metrics)
     return 0

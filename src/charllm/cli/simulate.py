@@ -7,11 +7,14 @@ from textwrap import shorten
 from typing import Any
 
 from charllm.analysis.advice import best_changes
+from charllm.analysis.explain import explain_run
 from charllm.catalog.resolve import resolve_run
+from charllm.cli.output import add_format_flags, show
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.errors import DoesNotFit, SpecError
 from charllm.report.perfetto import Signals, trace_step
 from charllm.report.run import render_run
+from charllm.report.tables import to_csv
 from charllm.result.result import to_json
 from charllm.result.store import save_run, write_text
 from charllm.simulate.predict import Simulation, predict
@@ -33,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, metavar="S", help="simulate S seconds from a cold start instead of the steady state"
     )
     parser.add_argument("--ignore-memory", action="store_true", help="continue even if the run does not fit in memory")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_format_flags(parser, table="a row for each GPU")
     parser.add_argument("--out", type=Path, metavar="DIR", help="store the run in this new folder")
     parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write the step as a trace for ui.perfetto.dev")
     parser.add_argument("--timeline", type=Path, metavar="FILE", help="write one rank's step for `charllm emulate`")
@@ -53,9 +56,11 @@ def run(arguments: argparse.Namespace) -> int:
         save_run(result, arguments.out, {**tabulate_step(found.step), **_signals(found)})
     if arguments.json:
         print(to_json(result))
+    elif arguments.csv:
+        print(to_csv(result.gpus))
     else:
         gains = best_changes(spec, found.timed.step_time_s) if found.timed is not None else []
-        print(render_run(found.step, result, found.timed, gains))
+        show(render_run(found.step, result, found.timed, gains, explain_run(found)))
     sys.stdout.flush()
     for warning in (*talk, *result.warnings):
         print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)

@@ -11,10 +11,10 @@ per cent. Some sources' times are corrected for a stated reason; --doubtful scor
 """
 
 import argparse
-import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.progress import track
 from charllm.cli.validate_known import render_known, score_known
 from charllm.errors import SpecError
@@ -27,7 +27,10 @@ from charllm.evaluate.ops_table import read_ops
 from charllm.evaluate.published import Row
 from charllm.evaluate.scores import TimeScore, baseline_errors, describe_by, describe_errors, order_pairs
 from charllm.evaluate.time import Prediction, predict_rows
-from charllm.report.tables import render_table
+from charllm.report.tables import render_table, wrap_all
+
+OPS_DROP = tuple(f"{name} {what}" for what in ("mean", "p90") for name in reversed(QUANTITIES))
+"""Columns of the table of ops that a narrow terminal has no room for, the least important first."""
 
 
 class Scoring(NamedTuple):
@@ -36,6 +39,8 @@ class Scoring(NamedTuple):
     score: Callable[[argparse.Namespace], dict[str, Any]]
     render: Callable[[dict[str, Any]], str]
     needs_gpu: bool
+    rows: str = "predictions"
+    """Key of its list of rows, one for each measurement."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="results: score rows that look wrong or incompletely described separately",
     )
-    parser.add_argument("--json", action="store_true", help="print the scores as JSON")
+    add_format_flags(parser, table="a row for each prediction")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -65,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.file is None and arguments.what not in ("results", "known"):
         raise SpecError("FILE", None, "a CSV file of measurements")
     table = scoring.score(arguments)
-    print(json.dumps(table, indent=2, allow_nan=False) if arguments.json else scoring.render(table))
+    print_as(arguments, table, lambda: scoring.render(table), lambda: table[scoring.rows])
     return 0
 
 
@@ -166,8 +171,10 @@ def _render_results(table: dict[str, Any]) -> str:
     parts = [render_table("Step time, predicted against published", columns, cells)]
     if table["pairs"]:
         share = 100 * table["pair_order_fraction"]
-        parts.append(f"{share:.1f} % of {table['pairs']} pairs of one source, model and GPU are in the measured order")
-    parts += [f"corrected times of {source}: {reason}" for source, reason in table["corrections"].items()]
+        parts += wrap_all(
+            [f"{share:.1f} % of {table['pairs']} pairs of one source, model and GPU are ranked correctly"]
+        )
+    parts += wrap_all(f"corrected times of {source}: {reason}" for source, reason in table["corrections"].items())
     if "doubtful" in table:
         cells = [[row["id"], _percent(row["error_fraction"]), row["reason"]] for row in table["doubtful"]["rows"]]
         parts.append(render_table("Doubtful rows", ["row", "error", "reason"], cells))
@@ -195,7 +202,10 @@ def _percent(fraction: float | None) -> str:
 
 def _render_heat(table: dict[str, Any]) -> str:
     names = ("rmse_k", "rmse_with_offset_k", "rmse_1s_k", "mean_error_k", "max_error_k", "steady_error_k")
-    columns = ["", "ambient C", "RMSE K", "with offset", "of 1 s means", "mean error", "largest", "steady |error|"]
+    columns = [
+        "", "ambient C", "RMSE K", "RMSE K less offset", "RMSE K of 1 s means", "mean error K", "largest error K",
+        "steady |error| K",
+    ]  # fmt: skip
     groups = [(f"GPU {row['gpu']}", f"{row['ambient_c']:.1f}", row) for row in table["gpus"]]
     groups += [("all", "", table)] if len(groups) > 1 else []
     groups += [("one resistance, no lag", "", table["baseline"])]
@@ -206,10 +216,10 @@ def _render_heat(table: dict[str, Any]) -> str:
     title = f"Temperature from power alone, {table['gpu']} in {table['node']}, {table['seconds']:.0f} s"
     parts = [render_table(title, columns, cells)]
     if table["gap_error_k"] is not None:
-        parts.append(f"rear slots less front slots: {table['gap_error_k']:+.2f} K against the recorded difference")
+        parts.append(f"temperature of rear less front slots: off by {table['gap_error_k']:+.2f} K")
     offsets = ", ".join(f"{row['offset_k']:+.2f}" for row in table["gpus"])
-    parts.append(f"offset of each GPU that would remove its mean error: {offsets} K")
-    return "\n".join(parts)
+    parts.append(f"offset of each GPU that would remove its mean error, K: {offsets}")
+    return "\n".join([parts[0], *wrap_all(parts[1:])])
 
 
 def _render_ops(table: dict[str, Any]) -> str:
@@ -220,18 +230,18 @@ def _render_ops(table: dict[str, Any]) -> str:
         [name, str(found["seconds"]["scored"]), *(cell for each in QUANTITIES for cell in _cells(found[each])[1:])]
         for name, found in groups.items()
     ]
-    parts = [render_table(f"Ops, predicted against measured, {table['gpu']}: |error|", columns, cells)]
+    parts = [render_table(f"Ops, predicted against measured, {table['gpu']}: |error|", columns, cells, drop=OPS_DROP)]
     peaks = table["by_class"].get("burst", {}).get("peak")
     if peaks and peaks["scored"]:
         parts.append("peak power of bursts: " + ", ".join(_cells(peaks)[1:]) + " (median, p90, mean)")
-    parts += [f"not scored: {row['name']}: {row['reason']}" for row in table["skipped"]]
+    parts += wrap_all(f"not scored: {row['name']}: {row['reason']}" for row in table["skipped"])
     return "\n".join(parts)
 
 
 SCORINGS = {
     "results": Scoring(_score_results, _render_results, needs_gpu=False),
     "ops": Scoring(_score_ops, _render_ops, needs_gpu=True),
-    "heat": Scoring(_score_heat, _render_heat, needs_gpu=True),
+    "heat": Scoring(_score_heat, _render_heat, needs_gpu=True, rows="gpus"),
     "known": Scoring(score_known, render_known, needs_gpu=False),
 }
 """What a file may hold."""

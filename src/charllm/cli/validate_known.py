@@ -5,7 +5,7 @@ from typing import Any
 
 from charllm.cli.progress import track
 from charllm.evaluate.known_runs import known_runs, score_run, summarise
-from charllm.report.tables import render_table
+from charllm.report.tables import render_table, wrap_all
 
 COLUMNS = ["run", "GPUs", "measured s", "predicted s", "error", "fits"]
 
@@ -50,4 +50,4 @@ def _describe_scores(table: dict[str, Any]) -> str:
         f"largest error {largest}: {table['worst']}",
     ]
     lines += [f"{row['name']}: {note}" for row in table["predictions"] for note in row["notes"]]
-    return "\n".join(lines)
+    return "\n".join(wrap_all(lines))

@@ -23,7 +23,9 @@ def render_comparison(differences: list[Difference], settings: dict[str, tuple[A
         if asked
         else ["All settings are equal"]
     )
-    parts.append(render_table("Metrics", ["metric", "first", "second", "second/first"], metrics))
+    parts.append(
+        render_table("Metrics (SI units, as in their names)", ["metric", "first", "second", "second/first"], metrics)
+    )
     return "\n\n".join(parts)
 
 

@@ -1,22 +1,23 @@
-"""Power, temperature and clocks of a simulated run as text: a summary, then tables by slot of a node and by stage."""
+"""Power, temperature and clocks of a simulated run as text: swings, then tables by slot of a node and by stage."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from charllm.report.tables import format_percent, render_table, shown_ends
+from charllm.report.tables import format_percent, render_table, shown_ends, wrap
 from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec
 from charllm.units import MEGA, format_si
 
-COLUMNS = ["GPUs", "W", "peak W", "C", "peak C", "MHz", "power-throttled", "thermal-throttled", "wait s"]
+COLUMNS = ["GPUs", "W", "peak W", "C", "peak C", "MHz", "power-throttled", "thermal-throttled", "group wait s"]
+DROP = ("GPUs", "thermal-throttled")
 
 
 def render_power(run: RunSpec, result: RunResult) -> list[str]:
     """Return the sections of a report on power, temperature and clocks."""
     gpus = result.gpus
-    parts = [render_watts(result), render_clocks(run, result)]
+    parts = render_swings(run, result)
     if run.cluster.node.gpus > 1:
         parts.append(render_groups("GPUs by slot (mean over nodes)", "slot", gpus, _slot_names(run)))
     if run.parallelism.pp > 1:
@@ -25,42 +26,20 @@ def render_power(run: RunSpec, result: RunResult) -> list[str]:
     return parts
 
 
-def render_watts(result: RunResult) -> str:
-    """Return one line with the power and energy of a run."""
-    metrics = result.metrics
-    swing = metrics["cluster_power_swing_w"]
-    ramp = metrics["cluster_power_ramp_w_per_s"]
-    hall = (
-        ""
-        if swing is None or ramp is None
-        else f"; cluster peak {format_si(metrics['cluster_power_peak_w'], 'W')}, "
-        f"maximum ramp {format_si(ramp, 'W/s')}; 0.1-3 Hz oscillation {format_si(swing, 'W')} peak to peak"
-    )
-    return (
-        f"Power {metrics['power_mean_w']:.0f} W per GPU (peak {metrics['power_peak_sensor_w']:.0f} W, 25 ms average), "
-        f"{format_si(metrics['node_power_mean_w'], 'W')} per node; "
-        f"{format_si(metrics['energy_per_step_j'], 'J')} per step, "
-        f"{metrics['tokens_per_j']:.3g} tokens per joule{hall}"
-    )
-
-
-def render_clocks(run: RunSpec, result: RunResult) -> str:
-    """Return one line with the mean clock, the causes of throttling and the temperatures."""
-    metrics = result.metrics
-    throttled = [
-        f"{cause}-throttled {100 * metrics['throttled_time_fraction'][cause]:.0f} % of the time "
-        f"(mean clock {100 * loss:.0f} % below maximum)"
-        for cause, loss in metrics["clock_loss_fraction"].items()
-        if loss > 0
-    ]
-    spread_k, preheat_k = metrics["temperature_spread_node_k"], max(node["preheat_k"] for node in result.nodes)
-    spread = f"; GPUs of a node differ by up to {spread_k:.1f} K" if run.cluster.node.gpus > 1 else ""
-    spread += f", of which {preheat_k:.1f} K is assumed preheating by upstream GPUs" if preheat_k > 0 else ""
-    return (
-        f"Clock {metrics['clock_mean_hz'] / MEGA:.0f} of {run.cluster.gpu.clock_max_hz / MEGA:.0f} MHz; "
-        f"{'; '.join(throttled) or 'not throttled'}. Temperature {metrics['temperature_mean_c']:.1f} C (mean), "
-        f"{metrics['temperature_peak_c']:.1f} C (peak), {metrics['margin_to_slowdown_k']:.1f} K below slowdown{spread}"
-    )
+def render_swings(run: RunSpec, result: RunResult) -> list[str]:
+    """Return what a power supply and a cooling engineer ask for: ramps of the cluster, differences inside a node."""
+    metrics, found = result.metrics, []
+    ramp, swing = metrics["cluster_power_ramp_w_per_s"], metrics["cluster_power_swing_w"]
+    if ramp is not None and swing is not None:
+        found.append(
+            f"Cluster power: peak {format_si(metrics['cluster_power_peak_w'], 'W')}, maximum ramp "
+            f"{format_si(ramp, 'W/s')}, 0.1-3 Hz oscillation {format_si(swing, 'W')} peak to peak"
+        )
+    if run.cluster.node.gpus > 1:
+        preheat_k = max(node["preheat_k"] for node in result.nodes)
+        assumed = f", of which {preheat_k:.1f} K is assumed preheating by upstream GPUs" if preheat_k > 0 else ""
+        found.append(f"GPUs of a node differ by up to {metrics['temperature_spread_node_k']:.1f} K{assumed}")
+    return ["\n".join(line for text in found for line in wrap(text))] if found else []
 
 
 def render_groups(title: str, column: str, gpus: Sequence[dict[str, Any]], names: dict[int, str]) -> str:
@@ -90,7 +69,7 @@ def render_groups(title: str, column: str, gpus: Sequence[dict[str, Any]], names
                 f"{mean('wait_for_group_s'):.3f}",
             ]
         )
-    return render_table(f"{title}{left_out}", [column, *COLUMNS], cells)
+    return render_table(f"{title}{left_out}", [column, *COLUMNS], cells, drop=DROP)
 
 
 def _slot_names(run: RunSpec) -> dict[int, str]:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from charllm.layout.links import group_links, nic_sharers
 from charllm.network.collectives import algorithms_taken
 from charllm.report.power import render_power
+from charllm.report.summary import PredictedGain, describe, render_summary
 from charllm.report.tables import render_table, shown_ends
-from charllm.report.time import PredictedGain, render_gains, render_time
+from charllm.report.time import render_gains, render_time
 from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec
 from charllm.timeline.step_time import StepTime
@@ -24,61 +25,36 @@ TRAFFIC_COLUMNS = (
     "intra-node",
     "over NICs",
     "messages",
-    "median",
+    "median message",
     "algorithm",
     "hops",
-    "flows/NIC",
-    "shared with",
+    "flows per NIC",
+    "NIC shared with",
 )
+TRAFFIC_DROP = ("hops", "NIC shared with", "algorithm", "flows per NIC", "messages", "ranks")
+MEMORY_DROP = ("in flight", "context", "communication", "scratch", "reserve")
+"""Columns that a narrow terminal has no room for, the least important first."""
 AXIS_GROUPS = {"tp": "tp", "cp": "cp", "ep": "ep", "dp": "data", "pp": "pp"}
 
 
 def render_run(
-    step: Step, result: RunResult, timed: StepTime | None = None, gains: Sequence[PredictedGain] = ()
+    step: Step,
+    result: RunResult,
+    timed: StepTime | None = None,
+    gains: Sequence[PredictedGain] = (),
+    notes: Sequence[str] = (),
 ) -> str:
-    """Return the whole report of a simulated run; a run that does not fit has no sections on time and power."""
+    """Return the whole report of a simulated run, answers first; one that does not fit has no time and power."""
     run = step.run
-    parts = [
-        describe(run),
-        render_parameters(run),
-        render_memory(step),
-        render_arithmetic(run, result),
-        render_traffic(step),
-    ]
+    parts = [describe(run)]
     if timed is not None:
+        parts.append(render_summary(run, result, gains, notes))
         parts += render_time(step, result, timed)
         parts += render_power(run, result) if result.metrics["power_mean_w"] is not None else []
+    parts += [render_memory(step), render_traffic(step), render_arithmetic(run, result), render_parameters(run)]
+    if timed is not None:
         parts.append(render_gains(gains))
     return "\n\n".join(parts)
-
-
-def describe(run: RunSpec) -> str:
-    """Return the configuration in two lines, and a third with the defaults taken from the software profile."""
-    degrees, training = run.parallelism, run.training
-    axes = ("tp", "cp", "pp", "dp", "ep")
-    cut = " x ".join(
-        f"{axis} {getattr(degrees, axis)}" for axis in axes if axis in ("tp", "pp", "dp") or getattr(degrees, axis) > 1
-    )
-    details = [f"zero {degrees.zero}"] if degrees.zero else []
-    details += ["sp"] if degrees.sp else []
-    details += [f"vpp {degrees.vpp}"] if degrees.vpp > 1 else []
-    details += [f"overlap {','.join(degrees.overlap)}"] if degrees.overlap else []
-    details += [f"recompute {training.recompute}"] if training.recompute != "none" else []
-    details += [f"lora {training.lora_rank}"] if training.lora_rank else []
-    return (
-        f"{run.model.name} on {run.cluster.name} ({run.cluster.gpus} x {run.cluster.gpu.name}), {run.framework.name}, "
-        f"{training.precision}\n"
-        f"{', '.join([cut, *details])}; {degrees.schedule}; batch {training.global_batch_size} = "
-        f"{run.microbatches} microbatches of {training.micro_batch_size} x {training.seq_length} tokens on each replica"
-        f"{_defaults_line(run)}"
-    )
-
-
-def _defaults_line(run: RunSpec) -> str:
-    """Return the line that lists the settings a profile supplied, if there are any."""
-    if not run.defaults_taken:
-        return ""
-    return f"\ndefaults taken from profile {run.framework.name}: {'; '.join(run.defaults_taken)}"
 
 
 def render_parameters(run: RunSpec) -> str:
@@ -102,19 +78,19 @@ def render_memory(step: Step) -> str:
     cells = []
     for memory in shown:
         kinds = [f"{memory.by_kind()[kind] / GIB:.2f}" for kind in KINDS]
-        mark = " <- worst" if memory is worst else ""
+        mark = ", worst" if memory is worst else ""
         flights = "+".join(str(count) for count in dict.fromkeys(in_flight(run, memory.stage)))
         cells.append(
             [
-                f"{memory.stage} (rank {first_rank(run, memory.stage)})",
+                f"{memory.stage} (rank {first_rank(run, memory.stage)}{mark})",
                 flights,
                 *kinds,
-                f"{memory.total_bytes / GIB:.2f}{mark}",
+                f"{memory.total_bytes / GIB:.2f}",
             ]
         )
     has_gib = run.cluster.gpu.memory_bytes / GIB
-    title = f"Memory per stage, GiB ({run.cluster.gpu.name}: {has_gib:.1f} GiB){left_out}"
-    return render_table(title, ["stage", "in flight", *KINDS, "total"], cells)
+    title = f"Memory per stage, GiB on one GPU ({run.cluster.gpu.name}: {has_gib:.1f} GiB){left_out}"
+    return render_table(title, ["stage", "in flight", *KINDS, "total"], cells, drop=MEMORY_DROP)
 
 
 def render_arithmetic(run: RunSpec, result: RunResult) -> str:
@@ -167,4 +143,4 @@ def render_traffic(step: Step) -> str:
         )
     if not cells:
         return "Communication traffic per step: none, the job has a single GPU"
-    return render_table("Communication traffic per step (all GPUs)", TRAFFIC_COLUMNS, cells)
+    return render_table("Communication traffic per step (all GPUs)", TRAFFIC_COLUMNS, cells, drop=TRAFFIC_DROP)

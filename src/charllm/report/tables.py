@@ -1,25 +1,160 @@
-"""Plain tables that read well in any terminal, in a log and without colour."""
+"""Tables that fit the terminal: headings and texts wrap, then the least important columns are left out and named.
 
-from collections.abc import Sequence
-from typing import TypeVar
+`render_table` is the only function that lays out columns; `to_csv` writes the same rows in full.
+"""
+
+import csv
+import io
+import re
+import shutil
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 MAX_STAGES = 12
+PIPED_COLUMNS = 100
+"""Width where no terminal says how wide it is."""
+GAP = "  "
+LEAST_TEXT = 24
+"""Texts are wrapped to this width before a column is left out."""
+NUMBER = re.compile(r"[-+]?[\d,.]+(e[-+]?\d+)?( *[\d.]+)?( ?[%A-Za-z/]+)?|-|")
+"""What is aligned to the right: a number, its share beside it or its unit; a dash; nothing."""
+UNIT_SPACE, GLUE = re.compile(r"(?<=\d) (?=[%A-Za-z/]{1,5}\b|%)"), "\x00"
+"""The space between a number and its unit, and what stands for it while a text is wrapped."""
 Shown = TypeVar("Shown")
 
 
-def render_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lay rows out under a heading: the first column to the left, numbers to the right."""
-    cells = [list(columns), *[list(row) for row in rows]]
-    widths = [max(len(row[index]) for row in cells) for index in range(len(columns))]
-    lines = [_line(row, widths) for row in cells]
-    rule = "  ".join("-" * width for width in widths)
-    return "\n".join([title, lines[0], rule, *lines[1:]])
+def terminal_columns() -> int:
+    """Return the width to write for: COLUMNS where it is set, the terminal's, or 100 where output is piped."""
+    return max(40, shutil.get_terminal_size((PIPED_COLUMNS, 24)).columns)
 
 
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    first = row[0].ljust(widths[0])
-    rest = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-    return "  ".join([first, *rest]).rstrip()
+def render_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    drop: Sequence[str] = (),
+    where: str = "--json",
+    width: int | None = None,
+) -> str:
+    """Lay rows out under a heading, numbers to the right, in at most `width` columns.
+
+    `drop` names the columns that may be left out, the least important first; `where` is the flag that shows all.
+    """
+    width = width or terminal_columns()
+    kept, dropped = list(range(len(columns))), []
+    candidates = [list(columns).index(name) for name in drop if name in columns]
+    # A column without a single entry goes first.
+    candidates.sort(key=lambda index: any(row[index] not in ("", "-") for row in rows))
+    while True:
+        widths = _fit([columns[index] for index in kept], [[row[index] for index in kept] for row in rows], width)
+        if widths is not None or not candidates:
+            break
+        dropped.append(candidates.pop(0))
+        kept = [index for index in kept if index not in dropped]
+    shown = [[row[index] for index in kept] for row in rows]
+    widths = widths or _squeezed([columns[index] for index in kept], shown, width)
+    right = [index for index in range(len(kept)) if _is_number([row[index] for row in shown], first=index == 0)]
+    head = _lines([columns[index] for index in kept], widths, right)
+    rule = GAP.join("-" * each for each in widths)
+    body = [line for row in shown for line in _lines(row, widths, right)]
+    parts = [*wrap(title, width), *head, rule, *body]
+    if dropped:
+        names = ", ".join(columns[index] for index in sorted(dropped))
+        parts += wrap(f"(no room for: {names}; {where} has all)", width)
+    return "\n".join(parts)
+
+
+def wrap(text: str, width: int | None = None, indent: str = "") -> list[str]:
+    """Break a text at spaces, never between a number and its unit; inside a word only where it fills a line."""
+    glued = UNIT_SPACE.sub(GLUE, text)
+    lines = textwrap.wrap(glued, width or terminal_columns(), subsequent_indent=indent, break_on_hyphens=False)
+    return [line.replace(GLUE, " ") for line in lines] or [""]
+
+
+def wrap_all(texts: Iterable[str]) -> list[str]:
+    """Wrap each of several texts, its further lines set in."""
+    return ["\n".join(wrap(text, indent="  ")) for text in texts]
+
+
+def _fit(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
+    """Return the width of each column so that all fit: as they are, with headings wrapped, with texts wrapped."""
+    cells = [[row[index] for row in rows] for index in range(len(columns))]
+    widths = [max(map(len, (name, *column))) for name, column in zip(columns, cells, strict=True)]
+    spare = width - len(GAP) * (len(columns) - 1)
+    least = [max([_longest_word(name), *map(len, column)]) for name, column in zip(columns, cells, strict=True)]
+    widths = _shrink(widths, least, spare)
+    least = [
+        each if _is_number(column) else max(_longest_word(name), min(each, LEAST_TEXT))
+        for name, column, each in zip(columns, cells, widths, strict=True)
+    ]
+    widths = _shrink(widths, least, spare)
+    return widths if sum(widths) <= spare else None
+
+
+def _squeezed(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return widths that fit whatever it takes: words are broken where nothing else is left to give."""
+    widths = [max(map(len, (name, *(row[index] for row in rows)))) for index, name in enumerate(columns)]
+    return _shrink(widths, [1] * len(widths), width - len(GAP) * (len(columns) - 1))
+
+
+def _shrink(widths: Sequence[int], least: Sequence[int], spare: int) -> list[int]:
+    """Take from the widest column that can still give, until all fit or none can."""
+    found = list(widths)
+    while sum(found) > spare:
+        able = [index for index in range(len(found)) if found[index] > least[index]]
+        if not able:
+            break
+        found[max(able, key=lambda index: found[index])] -= 1
+    return found
+
+
+def _longest_word(text: str) -> int:
+    return max((len(word) for word in text.split()), default=1)
+
+
+def _is_number(column: Sequence[str], *, first: bool = False) -> bool:
+    """Tell whether a column holds numbers; the first one names the rows, whatever it holds."""
+    return not first and all(NUMBER.fullmatch(cell) for cell in column)
+
+
+def _lines(cells: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> list[str]:
+    """Return one row of cells, over several lines where a cell is wider than its column."""
+    pieces = [
+        textwrap.wrap(cell, width, break_on_hyphens=False) or [""] if len(cell) > width else [cell]
+        for cell, width in zip(cells, widths, strict=True)
+    ]
+    lines = []
+    for line in range(max(map(len, pieces))):
+        row = [piece[line] if line < len(piece) else "" for piece in pieces]
+        padded = [
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(GAP.join(padded).rstrip())
+    return lines
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Write rows under the names of all their fields, tables inside them as `outer.inner`; what is missing is empty."""
+    flat = [_flatten(row) for row in rows]
+    names = list(dict.fromkeys(name for row in flat for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue().rstrip("\n")
+
+
+def _flatten(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            found.update(_flatten(value, f"{before}{name}."))
+        else:
+            found[f"{before}{name}"] = ";".join(map(str, value)) if isinstance(value, list | tuple) else value
+    return found
 
 
 def shown_ends(stages: Sequence[Shown]) -> tuple[list[Shown], str]:
@@ -33,3 +168,14 @@ def shown_ends(stages: Sequence[Shown]) -> tuple[list[Shown], str]:
 def format_percent(fraction: float) -> str:
     """Write a share with one place."""
     return f"{100 * fraction:.1f} %"
+
+
+def render_facts(facts: Sequence[tuple[str, str]], width: int | None = None) -> str:
+    """Return labelled sentences, each wrapped beside its label."""
+    width = width or terminal_columns()
+    label_width = max(len(label) for label, _ in facts) + len(GAP)
+    lines = []
+    for label, text in facts:
+        first, *rest = wrap(text, width - label_width)
+        lines += [f"{label.ljust(label_width)}{first}", *(" " * label_width + line for line in rest)]
+    return "\n".join(lines)

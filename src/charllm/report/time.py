@@ -1,14 +1,14 @@
 """The time of a simulated step as text: step time, breakdown, stages, communication, best single changes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
-from charllm.report.tables import format_percent, render_table, shown_ends
+from charllm.report.summary import PredictedGain
+from charllm.report.tables import format_percent, render_table, shown_ends, wrap
 from charllm.result.metrics import AXES, LINKS
 from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec
 from charllm.timeline.step_time import StepTime
-from charllm.units import format_bytes
+from charllm.units import format_bytes, seconds_format
 from charllm.workload.memory import first_rank
 from charllm.workload.step import Step
 from charllm.workload.totals import Traffic, count_traffic
@@ -25,41 +25,14 @@ STAGE_COLUMNS: dict[str, tuple[str, ...]] = {
 """Column of the table of stages: the labels it adds up."""
 
 
-class PredictedGain(Protocol):
-    """What a table needs of a change that was tried."""
-
-    @property
-    def asked(self) -> str:
-        """How to ask for it."""
-
-    @property
-    def step_time_s(self) -> float:
-        """Step time with it."""
-
-    @property
-    def gain_fraction(self) -> float:
-        """Tokens a second gained."""
-
-
 def render_time(step: Step, result: RunResult, timed: StepTime) -> list[str]:
     """Return the sections of a report on step time."""
     return [
-        render_headline(result),
         render_waterfall(result.metrics["breakdown_s"]),
         render_stages(step.run, timed),
         *render_path(result),
         render_links(step, result),
     ]
-
-
-def render_headline(result: RunResult) -> str:
-    """Return one line with step time, throughput and MFU."""
-    metrics = result.metrics
-    mfu = "" if metrics["mfu"] is None else f", MFU {format_percent(metrics['mfu'])}"
-    return (
-        f"Step time {seconds_format(metrics['step_time_s'])(metrics['step_time_s'])} s, "
-        f"{metrics['tokens_per_s']:,.0f} tokens/s, {metrics['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU{mfu}"
-    )
 
 
 def render_waterfall(breakdown_s: Mapping[str, float]) -> str:
@@ -95,9 +68,8 @@ def render_stages(run: RunSpec, timed: StepTime) -> str:
         ]
         for stage in shown
     ]
-    return render_table(
-        f"Breakdown of the step time by pipeline stage (seconds and share){left_out}", ["stage", *STAGE_COLUMNS], cells
-    )
+    title = f"Breakdown of the step time by pipeline stage (seconds and share){left_out}"
+    return render_table(title, ["stage", *STAGE_COLUMNS], cells, drop=("recompute", "update", "overhead"))
 
 
 def render_path(result: RunResult) -> list[str]:
@@ -110,7 +82,7 @@ def render_path(result: RunResult) -> list[str]:
         f"stage {part['stage']} on node {part['node']} {write(part['seconds'])} s" for part in parts[:PATH_STAGES]
     )
     more = f" and {len(parts) - PATH_STAGES} more" if len(parts) > PATH_STAGES else ""
-    return [f"Critical path: {shown}{more}"]
+    return ["\n".join(wrap(f"Critical path: {shown}{more}"))]
 
 
 def _with_share(write: Callable[[float], str], seconds: float, total_s: float) -> str:
@@ -132,7 +104,9 @@ def render_links(step: Step, result: RunResult) -> str:
     if not cells:
         return "Communication: none, the job has a single GPU"
     columns = ["axis", "message", "exposed s", "hidden s", *(f"% of {link}" for link in LINKS)]
-    return render_table("Communication by axis (link columns: share of the capacity of the links)", columns, cells)
+    return render_table(
+        "Communication by axis (link columns: share of the capacity of the links)", columns, cells, drop=("message",)
+    )
 
 
 def _use(traffic: Traffic, used_fraction: Mapping[str, float | None], axis: str, link: str) -> str:
@@ -149,9 +123,3 @@ def render_gains(gains: Sequence[PredictedGain]) -> str:
     write = seconds_format(max(gain.step_time_s for gain in gains))
     cells = [[gain.asked, write(gain.step_time_s), f"+{format_percent(gain.gain_fraction)}"] for gain in gains]
     return render_table("Best single changes (predicted; all fit in memory)", ["change", "step s", "tokens/s"], cells)
-
-
-def seconds_format(scale_s: float) -> Callable[[float], str]:
-    """Return how to write seconds of one table: as many places as its largest needs for four digits."""
-    places = 2 if scale_s >= 10 else 3 if scale_s >= 1 else 4 if scale_s >= 0.1 else 6
-    return lambda seconds: f"{seconds:.{places}f}"

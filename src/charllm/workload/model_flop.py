@@ -12,14 +12,19 @@ from charllm.workload.vocabulary import embedding, head, mtp_entry
 
 
 def model_flop_utilization(run: RunSpec, step_time_s: float) -> float | None:
-    """Return MFU: model FLOPs of a step over what the job's GPUs could do in it, None where they have no peak.
+    """Return MFU: model FLOPs of a step over what the job's GPUs could do in it, None where they have no peak."""
+    peak = peak_flop_per_s(run)
+    return model_flop(run) / (step_time_s * run.parallelism.world * peak) if peak else None
+
+
+def peak_flop_per_s(run: RunSpec) -> float:
+    """Return the peak of one GPU that MFU divides by.
 
     Products asked for in fp32 run as TF32, at half the 16-bit peak; a format the GPU lacks runs in 16 bits.
     """
     gpu, precision = run.cluster.gpu, run.training.precision
     whole = gpu.peak_16bit_flop_per_s
-    peak = whole / 2 if precision == "fp32" else gpu.peak_flop_per_s(precision) or whole
-    return model_flop(run) / (step_time_s * run.parallelism.world * peak) if peak else None
+    return whole / 2 if precision == "fp32" else gpu.peak_flop_per_s(precision) or whole
 
 
 def model_flop(run: RunSpec) -> float:

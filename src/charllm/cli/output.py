@@ -1,0 +1,39 @@
+"""What every command prints with: tables for people, `--json` and `--csv` for programs."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from charllm.report.colour import paint
+from charllm.report.tables import to_csv
+
+
+def add_format_flags(parser: argparse.ArgumentParser, *, table: str = "") -> None:
+    """Add --json, and --csv where the command has one table to write: `table` says what a row of it is."""
+    formats = parser.add_mutually_exclusive_group()
+    formats.add_argument("--json", action="store_true", help="print everything as JSON")
+    if table:
+        formats.add_argument("--csv", action="store_true", help=f"print {table} as CSV")
+
+
+def show(text: str) -> None:
+    """Print a report; in colour where a person is watching who has not set NO_COLOR."""
+    print(paint(text) if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text)
+
+
+def print_as(
+    arguments: argparse.Namespace,
+    value: Any,
+    render: Callable[[], str],
+    rows: Callable[[], Sequence[Mapping[str, Any]]] | None = None,
+) -> None:
+    """Print a value in the format that was asked for."""
+    if arguments.json:
+        print(json.dumps(value, indent=2, allow_nan=False))
+    elif rows is not None and arguments.csv:
+        print(to_csv(rows()))
+    else:
+        show(render())

@@ -188,8 +188,8 @@ def explain_mfu(run: RunSpec, metrics: dict[str, Any]) -> str:
     )
     return (
         f"MFU is {100 * metrics['mfu']:.2g} % = {format_si(metrics['model_flop'], 'FLOP')} / ({run.cluster.gpus} GPUs "
-        f"x {format_si(peak, 'FLOP/s')} x {_seconds(step_s)} s): {cause}. Compute takes {_seconds(busy_s)} s; over that "
-        f"time alone MFU would be {100 * inside:.0f} %."
+        f"x {format_si(peak, 'FLOP/s')} x {_seconds(step_s)} s): {cause}. Compute takes {_seconds(busy_s)} s; over "
+        f"that time alone MFU would be {100 * inside:.0f} %."
     )
 
 

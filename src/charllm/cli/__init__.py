@@ -1,6 +1,5 @@
 """The command line: one file per command; results go to stdout, messages to stderr."""
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -9,18 +8,26 @@ from importlib import import_module
 from charllm import __version__
 from charllm.errors import CharllmError, unknown_name
 
-COMMANDS = {
-    "simulate": "predict memory, step time, power and temperature of one run",
-    "measure": "run a command and record power, clocks and temperature of its GPUs",
-    "sweep": "simulate every case of a study",
-    "train": "train a model from the catalog on one GPU",
-    "emulate": "emulate one rank of a large job on one GPU",
-    "bench": "measure time, power, clock and temperature of single ops on this GPU",
-    "calibrate": "fit the constants of a GPU to measurements of it",
-    "compare": "compare two runs",
-    "catalog": "show models, GPUs, nodes, clusters, frameworks and studies, with sources",
-    "validate": "score predictions against measurements",
+GROUPS = {
+    "Predict, without a GPU": {
+        "simulate": "memory, step time, power and temperature of one run",
+        "sweep": "the same for every case of a study",
+        "compare": "settings and metrics of two runs side by side",
+    },
+    "Measure, on a GPU": {
+        "measure": "run a command; record power, clocks and temperature of its GPUs",
+        "train": "train a model of the catalog on one GPU",
+        "emulate": "emulate one rank of a large job on one GPU",
+        "bench": "time, power, clock and temperature of single ops",
+    },
+    "Look up and check": {
+        "catalog": "models, GPUs, nodes, clusters, frameworks and studies, with sources",
+        "calibrate": "fit the constants of a GPU to measurements of it",
+        "validate": "score predictions against measurements",
+        "completion": "print a completion script for bash, zsh or fish",
+    },
 }
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 """Name: what it does. The command itself is the module of the same name in this folder."""
 
 INTERRUPTED = 130
@@ -53,28 +60,22 @@ def _dispatch(words: list[str]) -> int:
     name = words[0]
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS)
-    module = import_module(f"charllm.cli.{name}")
-    parser = argparse.ArgumentParser(prog=f"charllm {name}", description=module.__doc__, allow_abbrev=False)
-    module.add_arguments(parser)
+    from charllm.cli.parser import build_parser
+
+    parser = build_parser(name)
     arguments, unknown = parser.parse_known_args(words[1:])
     if unknown:
         flags = [flag for action in parser._actions for flag in action.option_strings]
         raise unknown_name(f"charllm {name}", unknown[0], flags)
-    code: int = module.run(arguments)
+    code: int = import_module(f"charllm.cli.{name}").run(arguments)
     return code
 
 
 def _overview() -> str:
     width = max(len(name) for name in COMMANDS)
-    lines = [f"  {name.ljust(width)}  {text}" for name, text in COMMANDS.items()]
-    return "\n".join(
-        [
-            "charllm: step time, power and temperature of distributed LLM training",
-            "",
-            "usage: charllm COMMAND ... (see charllm COMMAND --help)",
-            "",
-            *lines,
-            "",
-            "try: charllm simulate --model gpt3-175b --cluster h200x32 --tp 8 --pp 4 --gbs 128",
-        ]
-    )
+    lines = ["charllm: step time, power and temperature of distributed LLM training", ""]
+    lines += ["usage: charllm COMMAND [flags]; `charllm COMMAND --help` lists flags and examples"]
+    for title, commands in GROUPS.items():
+        lines += ["", f"{title}:", *(f"  {name.ljust(width)}  {text}" for name, text in commands.items())]
+    lines += ["", "Start with:", "  charllm simulate --model llama3-70b --cluster h200x32 --tp 4 --pp 4 --gbs 128"]
+    return "\n".join(lines)

@@ -2,7 +2,9 @@
 
 RUN is a folder of `charllm bench ops`, a table of ops, or a recording of power and temperature (t_s, power_w,
 temperature_c, or NVML's counters). Tables of ops identify the constants of power and kernels, recordings those of
-heat. The file written names the GPU it is based on, and can be used wherever a GPU's name is expected:
+heat.
+
+The file written names the GPU it is based on, and can be used wherever a GPU's name is expected:
 `--set cluster.node.gpu=FILE.toml`, `validate ops --gpu FILE.toml`.
 """
 
@@ -18,6 +20,12 @@ from charllm.calibrate.runs import read_runs
 from charllm.calibrate.write import as_toml, write_file
 from charllm.cli.output import add_format_flags, print_as
 from charllm.evaluate.ops import bench_machine
+
+EXAMPLES = (
+    "charllm calibrate runs/ops -o my_gpu.toml",
+    "charllm calibrate runs/ops heat.csv --gpu h100 -o my_h100.toml",
+    "charllm validate ops runs/ops/ops.csv --gpu my_gpu.toml",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -82,9 +82,7 @@ def _headline(kind: str, entry: Entry) -> dict[str, Any]:
 def _render_list(kind: str, listed: dict[str, dict[str, Any]]) -> str:
     keys = list(next(iter(listed.values())))
     cells = [[name, *(_short(key, value) for key, value in headline.items())] for name, headline in listed.items()]
-    return render_table(
-        f"Catalog: {kind}", ["name", *map(_heading, keys)], cells, drop=[_heading(k) for k in keys[::-1]]
-    )
+    return render_table(f"Catalog: {kind}", ["name", *map(_heading, keys)], cells)
 
 
 def _heading(key: str) -> str:
@@ -122,9 +120,15 @@ def _entry_rows(entry: Entry, table: dict[str, Any]) -> list[dict[str, Any]]:
 def _render_entry(kind: str, entry: Entry) -> str:
     if kind == "studies":
         study = load_study(entry.name)
-        lines = wrap_all([f"{study.name}: {study.about}"]) + ["", *(f"  {case.name}" for case in study.cases)]
-        return "\n".join(
-            [*lines, "", "Corrections to the source:", *wrap_all(f"- {text}" for text in study.corrections)]
-        )
-    cells = [[key, _short(key, value), source or "-"] for key, value, source in _figures(entry)]
-    return render_table(f"{kind}: {entry.name}", ["figure", "value", "source"], cells)
+        lines = [*wrap_all([f"{study.name}: {study.about}"]), "", *(f"  {case.name}" for case in study.cases)]
+        corrections = wrap_all(f"- {text}" for text in study.corrections)
+        return "\n".join([*lines, "", "Corrections to the source:", *corrections])
+    figures = _figures(entry)
+    # A source is written out once, under the table.
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(text for *_, text in figures if text), start=1)}
+    cells = [
+        [key, _short(key, value), f"{source.partition(':')[0]} [{numbers[source]}]" if source else "-"]
+        for key, value, source in figures
+    ]
+    listed = wrap_all(f"[{number}] {text}" for text, number in numbers.items())
+    return "\n".join([render_table(f"{kind}: {entry.name}", ["figure", "value", "source"], cells), "", *listed])

@@ -8,6 +8,13 @@ from charllm.report.compare import render_comparison
 from charllm.result.compare import compare_runs, spec_differences
 from charllm.result.store import load_run
 
+EXAMPLES = (
+    "charllm simulate --model llama3-8b --cluster h200x8 --tp 2 --out runs/a",
+    "charllm simulate runs/a --tp 4 --out runs/b",
+    "charllm compare runs/a runs/b",
+    "charllm compare runs/a runs/b --csv",
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""

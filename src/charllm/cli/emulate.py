@@ -19,6 +19,11 @@ from charllm.spec.fields import read
 from charllm.spec.run import Conditions
 from charllm.timeline.play import PlayTimeline, read_timeline, to_text
 
+EXAMPLES = (
+    "charllm emulate --model gpt3-175b --cluster h200x32 --tp 8 --pp 4 --gbs 128 --rank 8 --seconds 60",
+    "charllm emulate --model gpt3-175b --cluster h200x32 --tp 8 --pp 4 --gbs 128 --rank 8 --predict",
+    "charllm emulate --model llama3-8b --cluster h200x8 --tp 2 --gbs 8 --print-timeline",
+)
 CAPS = ("power_cap", "clock_cap")
 """Conditions that hold for one GPU alone, in any unit."""
 
@@ -47,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Play the rank under the sampler and print the result."""
+    """Emulate the rank under the sampler and print the result."""
     timeline = _timeline(arguments)
     if arguments.print_timeline:
         print(to_text(timeline))

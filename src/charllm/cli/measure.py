@@ -1,6 +1,6 @@
 """Run a command and record power, clocks and temperature of every GPU it may use.
 
-charllm measure [--out DIR] -- COMMAND ...   The command's output, signals and exit code pass through.
+The command's output, signals and exit code pass through.
 """
 
 import argparse
@@ -14,6 +14,11 @@ from charllm.measure.job import Job, measure_job, stopped_early
 from charllm.measure.launch import AFTER_S
 from charllm.result.result import RunResult
 
+EXAMPLES = (
+    "charllm measure --out runs/mine -- torchrun train.py",
+    "charllm measure --repeats 3 --watch -- python train.py --steps 100",
+    "charllm measure --telemetry none -- sleep 1",
+)
 LONGEST_WAIT_S = 86_400.0
 
 
@@ -37,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--repeats", type=int, default=1, metavar="N", help="number of times to run the command (default 1)"
     )
     parser.add_argument("--watch", action="store_true", help="show power, clock and temperature while it runs")
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")
 
 
 def run(arguments: argparse.Namespace) -> int:

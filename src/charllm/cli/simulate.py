@@ -1,4 +1,8 @@
-"""Predict memory, step time, power and temperature of one run, and the best single changes to it; needs no GPU."""
+"""Predict memory, step time, power and temperature of one run, and the best single changes to it; needs no GPU.
+
+A run is a SPEC file, flags, or both: flags win. Names come from `charllm catalog`; every field of a spec can also be
+given as --set FIELD=VALUE. Exit codes: 0 done, 2 the request is wrong, 3 the run does not fit in memory.
+"""
 
 import argparse
 import sys
@@ -24,17 +28,21 @@ from charllm.spec.request import merge
 from charllm.timeline.play import to_text
 from charllm.workload.table import tabulate_step
 
+EXAMPLES = (
+    "charllm simulate --model llama3-70b --cluster h200x32 --tp 4 --pp 4 --gbs 128",
+    "charllm simulate --model mixtral-8x7b --cluster h200x32 --ep 8 --power-cap 500 --inlet 32 --json",
+    "charllm simulate --model llama3-8b --cluster h100x8 --fsdp --framework fsdp --csv",
+    "charllm simulate --model llama3-8b --cluster h100x8 --tp 2 --set conditions.weak_gpus=[3] --seconds 60",
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     add_spec_flags(parser)
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument(
-        "--steps", type=int, metavar="N", help="simulate N steps from a cold start instead of the steady state"
-    )
-    length.add_argument(
-        "--seconds", type=float, metavar="S", help="simulate S seconds from a cold start instead of the steady state"
-    )
+    group = parser.add_argument_group("length of the run (default: thermal steady state)")
+    length = group.add_mutually_exclusive_group()
+    length.add_argument("--steps", type=int, metavar="N", help="N steps from a cold start")
+    length.add_argument("--seconds", type=float, metavar="S", help="S seconds from a cold start")
     parser.add_argument("--ignore-memory", action="store_true", help="continue even if the run does not fit in memory")
     add_format_flags(parser, table="a row for each GPU")
     parser.add_argument("--out", type=Path, metavar="DIR", help="store the run in this new folder")

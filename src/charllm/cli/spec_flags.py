@@ -24,9 +24,9 @@ from charllm.spec.run import Conditions
 from charllm.spec.training import Training
 
 NAMED = {
-    "model": "NAME|FILE.toml|config.json: the model (charllm catalog models)",
-    "cluster": "NAME|FILE.toml: the cluster (charllm catalog clusters)",
-    "framework": "NAME: the software profile (charllm catalog frameworks; default megatron)",
+    "model": "NAME|FILE: The model: a name of `charllm catalog models`, FILE.toml or config.json.",
+    "cluster": "NAME|FILE: The cluster: a name of `charllm catalog clusters`, or FILE.toml.",
+    "framework": "NAME: The software profile: a name of `charllm catalog frameworks` (default megatron).",
 }
 SETTINGS: dict[str, tuple[str, type]] = {
     "--tp": ("parallelism.tp", Parallelism),
@@ -63,41 +63,62 @@ FOLLOWS = {
 """Degree: the settings it follows from unless it is given."""
 
 
+METAVARS = {"conditions.placement": "default|FILE.json"}
+UNITS = {"w": "W", "c": "C", "mhz": "MHZ"}
+"""Suffix of a field: what its flag takes."""
+GROUPS = {
+    "training": "model and batch",
+    "parallelism": "parallelism (see docs/concepts/glossary.md)",
+    "conditions": "conditions of the GPUs",
+    "cluster": "conditions of the GPUs",
+}
+"""Part of a spec: the group of flags that set it."""
+
+
 def add_spec_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that describe a run."""
     group = parser.add_argument_group("the run")
-    group.add_argument("spec", nargs="?", metavar="SPEC", help="a TOML spec, or a stored run whose spec is reused")
-    group.add_argument("--from", dest="foreign", metavar="FILE", help="Megatron-LM script, NeMo yaml or HF config.json")
+    group.add_argument(
+        "spec", nargs="?", metavar="SPEC", help="A TOML file, or the folder of a stored run whose spec is used again."
+    )
+    group.add_argument(
+        "--from", dest="foreign", metavar="FILE", help="Megatron-LM script, NeMo yaml or Hugging Face config.json."
+    )
     for name, text in NAMED.items():
         group.add_argument(f"--{name}", metavar=text.split(":")[0], help=text.split(": ", 1)[1])
-    for flags, (path, cls) in SETTINGS.items():
-        spellings = flags.split(",")
-        rule = next(
-            rule for name, rule in rules(cls).items() if name.split("_")[0] == path.split(".")[-1].split("_")[0]
-        )
-        metavar = "MHZ" if path.endswith("_mhz") else "|".join(rule.options) or rule.kind[0].upper()
-        group.add_argument(*spellings, dest=path, metavar=metavar, help=rule.doc)
-    group.add_argument(
-        "--fsdp", action="store_true", default=None, help="Shard weights, gradients and optimizer (--zero 3)."
-    )
-    group.add_argument(
-        "--sp", action=argparse.BooleanOptionalAction, default=None, help="Sequence parallelism (with tp)."
-    )
-    group.add_argument(
-        "--recompute", metavar="none|selective[:module,...]|full[:layers]", help="Activation recomputation."
-    )
-    group.add_argument(
-        "--overlap", metavar="none|tp,dp,pp,ep,cp", help="Axes whose communication is overlapped with compute."
-    )
-    group.add_argument(
-        "--layers-per-stage", metavar="7,8x14,7", help="Layers of each pipeline stage, where they are uneven."
-    )
     group.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="FIELD=VALUE",
-        help="Set any field, e.g. cluster.nodes=8.",
+        help="Set any field of a spec in any unit, e.g. cluster.nodes=8; may be repeated.",
+    )
+    groups = {title: parser.add_argument_group(title) for title in GROUPS.values()}
+    for flags, (path, cls) in SETTINGS.items():
+        rule = next(
+            rule for name, rule in rules(cls).items() if name.split("_")[0] == path.split(".")[-1].split("_")[0]
+        )
+        metavar = UNITS.get(path.rsplit("_", 1)[-1]) or "|".join(rule.options) or METAVARS.get(path, "N")
+        groups[GROUPS[path.split(".")[0]]].add_argument(*flags.split(","), dest=path, metavar=metavar, help=rule.doc)
+    _add_other_flags(groups[GROUPS["training"]], groups[GROUPS["parallelism"]])
+
+
+def _add_other_flags(training: argparse._ArgumentGroup, parallelism: argparse._ArgumentGroup) -> None:
+    """Add the flags that are not one field's value as it stands."""
+    training.add_argument(
+        "--recompute", metavar="none|selective[:module,...]|full[:layers]", help="Activation recomputation."
+    )
+    parallelism.add_argument(
+        "--fsdp", action="store_true", default=None, help="Shard weights, gradients and optimizer (--zero 3)."
+    )
+    parallelism.add_argument(
+        "--sp", action=argparse.BooleanOptionalAction, default=None, help="Sequence parallelism (with tp)."
+    )
+    parallelism.add_argument(
+        "--overlap", metavar="none|tp,dp,pp,ep,cp", help="Axes whose communication is overlapped with compute."
+    )
+    parallelism.add_argument(
+        "--layers-per-stage", metavar="7,8x14,7", help="Layers of each pipeline stage, where they are uneven."
     )
 
 

@@ -10,6 +10,13 @@ from charllm.report.study import render_study
 from charllm.sweep.local import run_study
 from charllm.sweep.study import load_study
 
+EXAMPLES = (
+    "charllm catalog studies",
+    "charllm sweep charllm-ppt-parallelism",
+    "charllm sweep my_study.toml --workers 4 --out runs/my_study",
+    "charllm sweep my_study.toml --out runs/my_study --resume",
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""

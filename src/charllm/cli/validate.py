@@ -5,8 +5,11 @@ time is scored (tokens per second converted), and memory in the measure each sou
 only after every row has been predicted. Step times are those of the closed loop of power, temperature and clocks, as
 `charllm simulate` computes them; --open stops at the one clock at which a run settles, which is faster and within a few
 per cent. Some sources' times are corrected for a stated reason; --doubtful scores doubtful rows separately.
+
 `ops FILE.csv --gpu NAME|FILE.toml` reads single ops, and predicts time, power and clock from their shapes.
+
 `known` predicts well-known training runs that are described from their papers; it reads no file.
+
 `heat FILE.csv --gpu NAME` reads recorded power and temperature, and predicts the temperature from the power alone.
 """
 
@@ -29,6 +32,13 @@ from charllm.evaluate.scores import TimeScore, baseline_errors, describe_by, des
 from charllm.evaluate.time import Prediction, predict_rows
 from charllm.report.tables import render_table, wrap_all
 
+EXAMPLES = (
+    "charllm validate known",
+    "charllm validate results --open",
+    "charllm validate results --open --csv",
+    "charllm validate ops runs/ops/ops.csv --gpu h200",
+    "charllm validate heat trace.csv --gpu h200",
+)
 OPS_DROP = tuple(f"{name} {what}" for what in ("mean", "p90") for name in reversed(QUANTITIES))
 """Columns of the table of ops that a narrow terminal has no room for, the least important first."""
 

@@ -24,7 +24,7 @@ def render_comparison(differences: list[Difference], settings: dict[str, tuple[A
         else ["All settings are equal"]
     )
     parts.append(
-        render_table("Metrics (SI units, as in their names)", ["metric", "first", "second", "second/first"], metrics)
+        render_table("Metrics (unit: end of the name)", ["metric", "first", "second", "second/first"], metrics)
     )
     return "\n\n".join(parts)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from charllm.report.tables import format_percent, render_table
+from charllm.report.tables import format_percent, render_table, wrap_all
 from charllm.units import MEGA, format_bytes
 
 COLUMNS = (
@@ -25,6 +25,21 @@ COLUMNS = (
     "tokens/J",
     "",
 )
+DROP = (
+    "tp message",
+    "pp message",
+    "NVLink",
+    "microbatches",
+    "NICs",
+    "clock loss",
+    "MHz",
+    "peak W",
+    "tokens/J",
+    "peak C",
+    "memory",
+    "MFU",
+)
+"""Columns that a narrow terminal has no room for, the least important first."""
 
 
 class CaseOutcome(Protocol):
@@ -66,12 +81,12 @@ class NamedStudy(Protocol):
 def render_study(study: NamedStudy, outcomes: Sequence[CaseOutcome]) -> str:
     """Return the table of cases, then the rejected cases and the corrections to the source."""
     cells = [_cells(outcome) for outcome in outcomes]
-    parts = [render_table(f"{study.name}: {study.about}", COLUMNS, cells)]
-    refused = [[outcome.case, outcome.message] for outcome in outcomes if outcome.exit_code]
+    parts = [render_table(f"{study.name}: {study.about}", COLUMNS, cells, drop=DROP)]
+    refused = [f"- {outcome.case}: {outcome.message}" for outcome in outcomes if outcome.exit_code]
     if refused:
-        parts.append("Rejected cases\n" + "\n".join(f"  {case}: {message}" for case, message in refused))
+        parts.append("\n".join(["Rejected cases", *wrap_all(refused)]))
     if study.corrections:
-        parts.append("Corrections to the source\n" + "\n".join(f"  {text}" for text in study.corrections))
+        parts.append("\n".join(["Corrections to the source", *wrap_all(f"- {text}" for text in study.corrections)]))
     return "\n\n".join(parts)
 
 

@@ -40,11 +40,12 @@ def render_table(
 ) -> str:
     """Lay rows out under a heading, numbers to the right, in at most `width` columns.
 
-    `drop` names the columns that may be left out, the least important first; `where` is the flag that shows all.
+    `drop` names the columns that may be left out, the least important first (by default all but two, the last first);
+    `where` is the flag that shows all.
     """
     width = width or terminal_columns()
     kept, dropped = list(range(len(columns))), []
-    candidates = [list(columns).index(name) for name in drop if name in columns]
+    candidates = [list(columns).index(name) for name in drop or columns[:1:-1] if name in columns]
     # A column without a single entry goes first.
     candidates.sort(key=lambda index: any(row[index] not in ("", "-") for row in rows))
     while True:
@@ -57,7 +58,7 @@ def render_table(
     widths = widths or _squeezed([columns[index] for index in kept], shown, width)
     right = [index for index in range(len(kept)) if _is_number([row[index] for row in shown], first=index == 0)]
     head = _lines([columns[index] for index in kept], widths, right)
-    rule = GAP.join("-" * each for each in widths)
+    rule = GAP.join("-" * each for each in widths).rstrip()
     body = [line for row in shown for line in _lines(row, widths, right)]
     parts = [*wrap(title, width), *head, rule, *body]
     if dropped:

@@ -25,28 +25,28 @@ RECOMPUTE_MODULES = (
 class Training:
     """One step of training, before it is spread over GPUs."""
 
-    seq_length: int = count("Tokens in a sequence.", 1, 16_777_216)
+    seq_length: int = count("Sequence length in tokens; the model's own unless given.", 1, 16_777_216)
     document_tokens: int = count(
         "Tokens of the documents packed into a sequence, which attend to themselves only; 0: one fills it.",
         0, 16_777_216, 0,
     )  # fmt: skip
-    global_batch_size: int = count("Sequences in a step, over all replicas.", 1, 16_777_216)
-    micro_batch_size: int = count("Sequences a replica works on at once.", 1, 65_536, 1)
+    global_batch_size: int = count("Global batch: sequences in a step, all replicas; 128 unless given.", 1, 16_777_216)
+    micro_batch_size: int = count("Microbatch: sequences that a replica works on at once.", 1, 65_536, 1)
     precision: str = choice("Format of the matrix multiplications.", PRECISIONS, "bf16")
-    recompute: str = choice("Which activations are thrown away and computed again.", RECOMPUTES, "none")
+    recompute: str = choice("Activation recomputation: which activations are computed again.", RECOMPUTES, "none")
     recompute_layers: int | None = count(
         "With full: layers of each stage chunk recomputed; all unless given.", 0, 4096, None
     )
     recompute_modules: tuple[str, ...] = words("With selective: the modules recomputed.", RECOMPUTE_MODULES)
     optimizer: str = choice("Update rule; none skips the update.", OPTIMIZERS, "adam")
-    lora_rank: int = count("Rank of the adapters; 0: all weights are trained.", 0, 65_536, 0)
+    lora_rank: int = count("Rank of LoRA adapters; 0: all weights are trained.", 0, 65_536, 0)
     lora_targets: tuple[str, ...] = words("Linear layers that carry an adapter.", LORA_TARGETS, ("qkv", "proj"))
     reduce_precision: str | None = choice(
         "Format gradients are reduced in, unless the framework's.", ("fp32", "bf16"), None
     )
     clip_gradients: bool = flag("Whether gradients are clipped by their norm; the framework's unless given.", True)
     grouped_gemm: bool | None = flag("Experts in one grouped GEMM, or in a loop, unless the framework's.", None)
-    wide_layers: int = count("Last layers whose products stay in 16 bits where others are narrower.", 0, 4096, 0)
+    wide_layers: int = count("Last layers whose GEMMs stay in 16 bits where others are narrower.", 0, 4096, 0)
     capacity_factor: float | None = number(
         "Tokens an expert takes over its even share; none: dropless.", 0.1, 1000, None
     )

@@ -77,9 +77,9 @@ def test_a_transfer_beside_compute_slows_it_and_warms_it() -> None:
 def test_a_burst_is_a_square_wave() -> None:
     shape = KernelShape(*PRODUCT)
     net = network(ONE.node, ONE.cooling)
-    seen, call_s = play_burst(shape, ONE.gpu, net, ONE.cooling.inlet_c, on_s=0.1, period_s=0.37, seconds_s=8.0)
+    seen, call_s = play_burst(shape, ONE.gpu, net, ONE.cooling.inlet_of(0), on_s=0.1, period_s=0.37, seconds_s=8.0)
     steady, steady_call_s = play_burst(
-        shape, ONE.gpu, net, ONE.cooling.inlet_c, on_s=0.37, period_s=0.37, seconds_s=8.0
+        shape, ONE.gpu, net, ONE.cooling.inlet_of(0), on_s=0.37, period_s=0.37, seconds_s=8.0
     )
     assert call_s <= steady_call_s * 1.001
     assert seen.power_mean_w < steady.power_mean_w
@@ -88,13 +88,13 @@ def test_a_burst_is_a_square_wave() -> None:
 
 @pytest.mark.parametrize("silicon", [0.9, 1.0, 1.15])
 def test_a_player_that_only_waits_settles_where_its_power_takes_it(silicon: float) -> None:
-    player = Player(ONE.gpu, network(ONE.node, ONE.cooling), ONE.cooling.inlet_c, longest_s=400.0, silicon=silicon)
+    player = Player(ONE.gpu, network(ONE.node, ONE.cooling), ONE.cooling.inlet_of(0), longest_s=400.0, silicon=silicon)
     player.wait(300.0)
     player.clear()
     player.wait(50.0)
     seen = player.seen()
     warm_k = network(ONE.node, ONE.cooling).resistance_k_per_w[0].sum() * seen.power_mean_w
-    assert seen.temperature_mean_c == pytest.approx(ONE.cooling.inlet_c + warm_k, abs=0.1)
+    assert seen.temperature_mean_c == pytest.approx(ONE.cooling.inlet_of(0) + warm_k, abs=0.1)
 
 
 GRAPHS: dict[str, Any] = {"base": "megatron", "graphs": "full"}

@@ -105,14 +105,14 @@ SLICED: dict[str, dict[str, Any]] = {
 def test_slices_hold_the_seconds_and_joules_of_their_ops(name: str) -> None:
     run = resolve_run(SLICED[name])
     timed = time_at_highest_clock(build_step(run))
-    slices, costs = cut_passes(run, timed), timed.costs
+    slices, costs = cut_passes(run, timed, [timed.costs]), timed.costs
     top_hz = matrix_hz(run.cluster.gpu, costs.clock_hz)
     passes = [one[kind] for kind in range(3) for one in timed.passes]
     for number, part in enumerate(passes):
         items = [(item, span.repeats) for span in part.spans for item in span.items if item.op is not None]
-        rows = np.zeros(slices.table.shape[1])
+        rows = np.zeros(slices.table.shape[2])
         for begin, end, repeats in slices.spans[slices.first[number] : slices.first[number + 1]]:
-            rows += repeats * slices.table[begin:end].sum(axis=0)
+            rows += repeats * slices.table[0, begin:end].sum(axis=0)
         seconds = rows[MATRIX] / top_hz + rows[OTHER] / costs.clock_hz + rows[FIXED]
         assert seconds == pytest.approx(sum(item.seconds * repeats for item, repeats in items), rel=1e-9)
         joules = sum((repeats * costs.cells(item.op)[3:] for item, repeats in items if item.op), np.zeros(3))

@@ -66,7 +66,7 @@ def explain_run(found: Simulation) -> list[str]:
         for cause, lost in metrics["clock_loss_fraction"].items()
         if lost > LOST_CLOCK_FRACTION
     ]
-    if metrics["memory_peak_bytes"] > FULL_MEMORY_FRACTION * run.cluster.gpu.memory_bytes:
+    if metrics["memory_peak_bytes"] > FULL_MEMORY_FRACTION * run.cluster.smallest_gpu.memory_bytes:
         notes.append(explain_memory(run, metrics))
     return notes
 
@@ -218,7 +218,7 @@ def explain_clocks(run: RunSpec, metrics: dict[str, Any], cause: str) -> str:
 
 def explain_memory(run: RunSpec, metrics: dict[str, Any]) -> str:
     """Say how little memory is left, and what takes most of it."""
-    has_bytes, need_bytes = run.cluster.gpu.memory_bytes, metrics["memory_peak_bytes"]
+    has_bytes, need_bytes = run.cluster.smallest_gpu.memory_bytes, metrics["memory_peak_bytes"]
     kinds = {kind: size for kind, size in metrics["memory_breakdown_bytes"].items() if kind != "reserve"}
     largest = max(kinds, key=lambda kind: kinds[kind])
     cached = metrics["memory_breakdown_bytes"].get("reserve", 0.0)

@@ -119,7 +119,7 @@ def gather(
     for number in range(len(tables)):
         mine = board == number
         if mine.any():
-            start = start_of(starts_c(rows)[mine], gpu, net, cluster.cooling.inlet_c)[1]
+            start = start_of(starts_c(rows)[mine], gpu, net, cluster.cooling.inlet_of(0))[1]
             before[mine] = start.mean_w
             warm[mine] = warm_c(start, watts[mine], traffic[mine], window[mine], gpu, net)
     none = np.zeros(len(rows), dtype=np.bool_)

@@ -13,7 +13,7 @@ from charllm.errors import SpecError, unknown_name
 from charllm.spec.board import Governor, Heat, Kernels, Power
 from charllm.spec.fields import read, read_field
 from charllm.spec.framework import Framework
-from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node
+from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node, OtherNodes
 from charllm.spec.model import Model, fill_model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.readers.huggingface import read_hf_config
@@ -109,22 +109,40 @@ def _build_framework(values: Table) -> Framework:
 
 
 def _build_cluster(values: Table) -> Cluster:
-    node_values = _values("nodes", values.pop("node", None), "cluster.node")
-    gpu_values = _values("gpus", node_values.pop("gpu", None), "cluster.node.gpu")
+    node = _build_node(values.pop("node", None), "cluster.node")
+    mixed = _build_mixed(values.pop("mixed", []))
     fabric_values = _values("fabrics", values.pop("fabric", None), "cluster.fabric")
     cooling = read(Cooling, _as_table(values.pop("cooling", {}), "cluster.cooling"), "cluster.cooling")
-    gpu = read(Gpu, gpu_values, "cluster.node.gpu", **_board_parts(gpu_values))
-    node = read(Node, node_values, "cluster.node", gpu=gpu)
     fabric = read(Fabric, fabric_values, "cluster.fabric")
-    return read(Cluster, values, "cluster", node=node, fabric=fabric, cooling=cooling)
+    return read(Cluster, values, "cluster", node=node, fabric=fabric, cooling=cooling, mixed=mixed)
 
 
-def _board_parts(gpu_values: Table) -> dict[str, Any]:
+def _build_node(asked: Any, field: str) -> Node:
+    node_values = _values("nodes", asked, field)
+    gpu_values = _values("gpus", node_values.pop("gpu", None), f"{field}.gpu")
+    gpu = read(Gpu, gpu_values, f"{field}.gpu", **_board_parts(gpu_values, f"{field}.gpu"))
+    return read(Node, node_values, field, gpu=gpu)
+
+
+def _build_mixed(asked: Any) -> tuple[OtherNodes, ...]:
+    """Build the nodes that differ from the usual ones: a list of tables with the kind and the numbers of each."""
+    if not isinstance(asked, list | tuple):
+        raise SpecError("cluster.mixed", asked, 'a list such as [{ node = "hgx-h100", nodes = [2, 3] }]')
+    found = []
+    for place, listed in enumerate(asked):
+        field = f"cluster.mixed[{place}]"
+        table = _as_table(listed, field)
+        node = _build_node(table.pop("node", None), f"{field}.node")
+        found.append(read(OtherNodes, table, field, node=node))
+    return tuple(found)
+
+
+def _board_parts(gpu_values: Table, field: str) -> dict[str, Any]:
     """Take the tables inside a GPU's table out of it, built; what they leave open is scaled from an H200's."""
-    given = {part: _as_table(gpu_values.pop(part, {}), f"cluster.node.gpu.{part}") for part in BOARD_PARTS}
+    given = {part: _as_table(gpu_values.pop(part, {}), f"{field}.{part}") for part in BOARD_PARTS}
     given["kernels"] = {**entries("gpus")["h200"].values["kernels"], **given["kernels"]}
     filled = fill_board(gpu_values, given)
-    return {part: read(cls, filled[part], f"cluster.node.gpu.{part}") for part, cls in BOARD_PARTS.items()}
+    return {part: read(cls, filled[part], f"{field}.{part}") for part, cls in BOARD_PARTS.items()}
 
 
 BUILDERS: dict[str, tuple[Callable[[Table], Any], str]] = {

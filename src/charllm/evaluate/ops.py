@@ -103,14 +103,14 @@ def predict_ops(rows: Sequence[OpRow], cluster: Cluster, silicon: float = 1.0) -
     found: dict[int, OpPrediction] = {}
     if steady:
         shapes = read_shapes([row.shape for row in steady], gpu)
-        held = predict_steady(steady, shapes, gpu, net, cluster.cooling.inlet_c, silicon)
+        held = predict_steady(steady, shapes, gpu, net, cluster.cooling.inlet_of(0), silicon)
         kinds = classes_of(shapes, gpu, held)
         for place, row in enumerate(steady):
             figures = (float(held.seconds[place]), float(held.power_w[place]), float(held.clock_hz[place]))
             found[id(row)] = OpPrediction(row, kinds[place], *figures, None)
     for row in rows:
         if row.on_s:
-            found[id(row)] = _predict_burst(row, gpu, net, cluster.cooling.inlet_c, silicon)
+            found[id(row)] = _predict_burst(row, gpu, net, cluster.cooling.inlet_of(0), silicon)
     return [found[id(row)] for row in rows]
 
 

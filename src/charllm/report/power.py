@@ -20,6 +20,8 @@ def render_power(run: RunSpec, result: RunResult) -> list[str]:
     parts = render_swings(run, result)
     if run.cluster.node.gpus > 1:
         parts.append(render_groups("GPUs by slot (mean over nodes)", "slot", gpus, _slot_names(run)))
+    if run.cluster.mixed or run.conditions.braked_nodes or isinstance(run.cluster.cooling.inlet_c, tuple):
+        parts.append(render_groups("GPUs by node", "node", gpus, _node_names(run)))
     if run.parallelism.pp > 1:
         names = {stage: str(stage) for stage in range(run.parallelism.pp)}
         parts.append(render_groups("GPUs by stage", "stage", gpus, names))
@@ -47,7 +49,7 @@ def render_groups(title: str, column: str, gpus: Sequence[dict[str, Any]], names
     groups: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for gpu in gpus:
         groups[gpu[column]].append(gpu)
-    shown, left_out = shown_ends(sorted(groups))
+    shown, left_out = shown_ends(sorted(groups), f"{column}s")
     cells = []
     for key in shown:
         rows = groups[key]
@@ -70,6 +72,19 @@ def render_groups(title: str, column: str, gpus: Sequence[dict[str, Any]], names
             ]
         )
     return render_table(f"{title}{left_out}", [column, *COLUMNS], cells, drop=DROP)
+
+
+def _node_names(run: RunSpec) -> dict[int, str]:
+    """Name the nodes by number and what sets them apart."""
+    cluster = run.cluster
+    kinds = {number: other.node.name for other in cluster.mixed for number in other.nodes}
+    names = {}
+    for node in range(cluster.nodes):
+        marks = [kinds.get(node, cluster.node.name)] if cluster.mixed else []
+        marks += [f"inlet {cluster.cooling.inlet_of(node):g} C"] if isinstance(cluster.cooling.inlet_c, tuple) else []
+        marks += ["braked"] if node in run.conditions.braked_nodes else []
+        names[node] = f"{node} ({', '.join(marks)})" if marks else str(node)
+    return names
 
 
 def _slot_names(run: RunSpec) -> dict[int, str]:

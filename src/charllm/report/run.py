@@ -88,8 +88,8 @@ def render_memory(step: Step) -> str:
                 f"{memory.total_bytes / GIB:.2f}",
             ]
         )
-    has_gib = run.cluster.gpu.memory_bytes / GIB
-    title = f"Memory per stage, GiB on one GPU ({run.cluster.gpu.name}: {has_gib:.1f} GiB){left_out}"
+    has_gib = run.cluster.smallest_gpu.memory_bytes / GIB
+    title = f"Memory per stage, GiB on one GPU ({run.cluster.smallest_gpu.name}: {has_gib:.1f} GiB){left_out}"
     return render_table(title, ["stage", "in flight", *KINDS, "total"], cells, drop=MEMORY_DROP)
 
 

@@ -39,11 +39,11 @@ def describe(run: RunSpec) -> str:
 
 
 def _job(run: RunSpec) -> str:
-    cluster = run.cluster
-    return (
-        f"{run.model.name} on {cluster.name} ({cluster.gpus} x {cluster.gpu.name}), {run.framework.name}, "
-        f"{run.training.precision}"
-    )
+    cluster, per_node = run.cluster, run.cluster.node.gpus
+    others = [(len(other.nodes) * per_node, other.node) for other in cluster.mixed]
+    counted = [(cluster.gpus - sum(count for count, _ in others), cluster.node), *others]
+    gpus = " + ".join(f"{count} x {node.gpu.name}{f' in {node.name}' if others else ''}" for count, node in counted)
+    return f"{run.model.name} on {cluster.name} ({gpus}), {run.framework.name}, {run.training.precision}"
 
 
 def _parallelism(run: RunSpec) -> str:
@@ -74,13 +74,14 @@ def conditions(run: RunSpec) -> list[str]:
         f"clock capped at {asked.clock_cap_hz / MEGA:.0f} of {gpu.clock_max_hz / MEGA:.0f} MHz"
         if asked.clock_cap_hz is not None
         else f"clock up to {gpu.clock_max_hz / MEGA:.0f} MHz",
-        f"{cooling.kind} cooling, inlet {cooling.inlet_c:g} C",
+        f"{cooling.kind} cooling, inlet {_inlets(run)}",
     ]
     if cooling.flow_fraction != 1:
         found.append(f"flow {cooling.flow_fraction:g} times the usual")
     found.append("rank i on GPU i" if not asked.gpu_of_rank else f"ranks placed by {asked.placement}")
     if asked.weak_gpus:
-        found.append(f"weak GPUs {_listed(asked.weak_gpus)} (dynamic power x {asked.weak_power_fraction:g})")
+        weak = [f"{gpu} (x {factor:g})" for gpu, factor in run.weak_factors.items()]
+        found.append(f"dynamic power of weak GPUs {_listed(weak)}")
     if asked.braked_nodes:
         clock = "half the clock" if asked.brake_clock_hz is None else f"{asked.brake_clock_hz / MEGA:.0f} MHz"
         found.append(f"power brake on nodes {_listed(asked.braked_nodes)} ({clock})")
@@ -90,7 +91,14 @@ def conditions(run: RunSpec) -> list[str]:
     return [*found, f"{length} from a cold start" if length else "thermal steady state"]
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _inlets(run: RunSpec) -> str:
+    inlets_c = run.cluster.cooling.inlet_c
+    if not isinstance(inlets_c, tuple):
+        return f"{inlets_c:g} C"
+    return f"{min(inlets_c):g} to {max(inlets_c):g} C by node ({_listed([f'{inlet:g}' for inlet in inlets_c])})"
+
+
+def _listed(numbers: Sequence[object]) -> str:
     more = f" and {len(numbers) - MANY} more" if len(numbers) > MANY else ""
     return ", ".join(map(str, numbers[:MANY])) + more
 
@@ -157,7 +165,7 @@ def _clock(run: RunSpec, metrics: dict[str, Any]) -> str:
 
 
 def _memory(run: RunSpec, result: RunResult) -> str:
-    metrics, has_bytes = result.metrics, run.cluster.gpu.memory_bytes
+    metrics, has_bytes = result.metrics, run.cluster.smallest_gpu.memory_bytes
     rank, need_bytes = metrics["memory_rank"], metrics["memory_peak_bytes"]
     stage = next(row["stage"] for row in result.gpus if row["rank"] == rank)
     verdict = "fits" if metrics["fits"] else "does not fit"

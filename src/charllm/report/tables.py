@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-MAX_STAGES = 12
+MAX_SHOWN = 12
 PIPED_COLUMNS = 100
 """Width where no terminal says how wide it is."""
 GAP = "  "
@@ -158,12 +158,12 @@ def _flatten(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     return found
 
 
-def shown_ends(stages: Sequence[Shown]) -> tuple[list[Shown], str]:
-    """Return the stages a table has room for, both ends of a long pipeline, and how to say what is left out."""
-    half = MAX_STAGES // 2
-    if len(stages) <= MAX_STAGES:
-        return list(stages), ""
-    return [*stages[:half], *stages[-half:]], f" ({len(stages) - 2 * half} stages between not shown)"
+def shown_ends(items: Sequence[Shown], what: str = "stages") -> tuple[list[Shown], str]:
+    """Return the stages or nodes a table has room for, both ends of a long list, and how to say what is left out."""
+    half = MAX_SHOWN // 2
+    if len(items) <= MAX_SHOWN:
+        return list(items), ""
+    return [*items[:half], *items[-half:]], f" ({len(items) - 2 * half} {what} between not shown)"
 
 
 def format_percent(fraction: float) -> str:

@@ -47,16 +47,19 @@ def standing(source: str) -> str:
 
 def figure_sources(run: RunSpec) -> dict[str, str]:
     """Return the source of every figure behind a run, by dotted field; what differs from the catalog was given."""
-    node = run.cluster.node
     found: dict[str, str] = {}
-    for kind, path, part in (
+    fields = {"cluster.node": run.cluster.node} | {
+        f"cluster.mixed[{place}].node": other.node for place, other in enumerate(run.cluster.mixed)
+    }
+    parts: tuple[tuple[str, str, Any], ...] = (
         ("models", "model", run.model),
         ("frameworks", "framework", run.framework),
         ("clusters", "cluster", run.cluster),
         ("fabrics", "cluster.fabric", run.cluster.fabric),
-        ("nodes", "cluster.node", node),
-        ("gpus", "cluster.node.gpu", node.gpu),
-    ):
+        *(("nodes", field, node) for field, node in fields.items()),
+        *(("gpus", f"{field}.gpu", node.gpu) for field, node in fields.items()),
+    )
+    for kind, path, part in parts:
         entry = entries(kind).get(part.name)
         for name, rule in rules(type(part)).items():
             value = getattr(part, name)
@@ -66,10 +69,12 @@ def figure_sources(run: RunSpec) -> dict[str, str]:
                 found[f"{path}.{name}"] = entry.sources[name]
             elif entry is None or (name in entry.values and not _same(entry.values[name], value)):
                 found[f"{path}.{name}"] = "given"
-    return {**found, **_board_sources(node.gpu)}
+    for field, node in fields.items():
+        found |= _board_sources(f"{field}.gpu", node.gpu)
+    return found
 
 
-def _board_sources(gpu: Gpu) -> dict[str, str]:
+def _board_sources(field: str, gpu: Gpu) -> dict[str, str]:
     """Return the source of each constant of a GPU's board; what no figure is known for was scaled from an H200."""
     entry = entries("gpus").get(gpu.name)
     found = {}
@@ -79,7 +84,7 @@ def _board_sources(gpu: Gpu) -> dict[str, str]:
         for name in rules(type(getattr(gpu, part))):
             source = entry.sources.get(f"{part}.{name}", filled) if entry else filled
             same = name not in known or _same(known[name], getattr(getattr(gpu, part), name))
-            found[f"cluster.node.gpu.{part}.{name}"] = source if same else "given"
+            found[f"{field}.{part}.{name}"] = source if same else "given"
     return found
 
 

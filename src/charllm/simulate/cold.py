@@ -15,11 +15,11 @@ MOVED_K = 0.5
 def play_from_cold(machine: Machine, steps: int | None, seconds_s: float | None) -> Played:
     """Play a run of some length that begins with idle GPUs; sums are means over its steps."""
     cluster = machine.run.cluster
-    net = network(cluster.node, cluster.cooling)
+    nets = [network(node, cluster.cooling) for node in cluster.kinds]
     idle_w = cluster.gpu.power.static_w + cluster.gpu.power.context_w
     state = start_state(machine, idle_w)
     sink_k = sink_target_k(machine, np.full(len(state), idle_w))
-    time_s = net.time_s[machine.gpus % net.slots, SINK]
+    time_s = np.stack([net.time_s[:, SINK] for net in nets])[machine.kind, machine.gpus % cluster.node.gpus]
     pole_s = float(np.max(-machine.limits.tick_s / np.log(machine.decay)))
     total, done, ran_s, plays = None, 0.0, 0.0, 0
     while True:

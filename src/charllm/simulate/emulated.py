@@ -71,7 +71,7 @@ def predict_played(
         rows = rows_of([KernelShape(*shape) for shape in shapes], gpu, clock_hz, in_step=True)
         known = dict(zip(shapes, rows, strict=True))
         sliced = [(_slices(segment, known, gpu, launch_s), segment.repeat) for segment in timeline.segments]
-        player = Player(gpu, net, cluster.cooling.inlet_c, conditions, before_w=start.power_w,
+        player = Player(gpu, net, cluster.cooling.inlet_of(0), conditions, before_w=start.power_w,
                         longest_s=LONGEST_S + least_s, begun=start.state)  # fmt: skip
         steps = _play(player, sliced, least_s)
         seen = player.seen()

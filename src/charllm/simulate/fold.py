@@ -1,8 +1,9 @@
 """Which GPUs have to be played: replicas whose ranks sit in equal slots do the same, and are played once.
 
 A replica is one position of every data-parallel rank in all stages. Two are equal when each of their ranks has the same
-slot of a node and the same stages work in the slots that warm it: those upstream, and those of its package. With
-silicon spread, weak dies or a braked node, none are.
+slot of a node with the same inlet, and the same stages work in the slots that warm it: those upstream, and those of
+its package. With
+silicon spread, weak dies, a braked node or mixed nodes, none are.
 """
 
 from typing import NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from charllm.layout.grid import GROUPS, Grid, cached_groups
+from charllm.layout.nodes import inlets_c
 from charllm.layout.placement import place_ranks
 from charllm.spec.hardware import Node
 from charllm.spec.run import RunSpec
@@ -74,7 +76,7 @@ def _kinds_of_replica(run: RunSpec, grid: Grid, data: Ints) -> tuple[Ints, Ints]
     replicas = int(data.max()) + 1
     conditions = run.conditions
     differ = conditions.silicon_spread_fraction > 0 or conditions.weak_gpus or conditions.braked_nodes
-    if differ or replicas == 1:
+    if differ or run.cluster.mixed or replicas == 1:
         return np.arange(replicas), np.arange(replicas)
     surroundings = _surroundings(run, grid)
     by_replica = np.array([surroundings[:, data == replica].ravel() for replica in range(replicas)])
@@ -89,7 +91,8 @@ def _surroundings(run: RunSpec, grid: Grid) -> Ints:
     gpus = place_ranks(run)[grid.rank(positions, stages)]
     stage_on = np.empty(run.cluster.gpus, dtype=np.int64)
     stage_on[gpus] = np.broadcast_to(stages, gpus.shape)
-    code = gpus % node.gpus
+    _, inlet = np.unique(inlets_c(run.cluster), return_inverse=True)
+    code = gpus % node.gpus + node.gpus * inlet.ravel()[gpus // node.gpus]
     warming = [_warming_slots(node, slot) for slot in range(node.gpus)]
     for depth in range(max(map(len, warming))):
         of_slot = np.array([(*slots, *([-1] * node.gpus))[depth] for slots in warming])

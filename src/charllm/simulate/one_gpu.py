@@ -79,8 +79,9 @@ class Player:
             state[0] = begun
         boxes = int(longest_s / self.box_s) + 8
         self.states = play.GpuStates(
-            state, np.zeros((1, play.SUMS)), board_constants(gpu), self.limits,
-            np.ascontiguousarray(net.resistance_k_per_w[0, :poles]), np.exp(-self.box_s / net.time_s[0, :poles]),
+            state, np.zeros((1, play.SUMS)), np.zeros(1, dtype=np.int64), board_constants(gpu)[None],
+            np.array([self.limits]), np.ascontiguousarray(net.resistance_k_per_w[:1, :poles]),
+            np.exp(-self.box_s / net.time_s[:1, :poles]),
             np.zeros((1, boxes, 3)), np.zeros(boxes), np.ones(1), np.zeros((0, 0, 4)),
         )  # fmt: skip
         self.clear()

@@ -31,6 +31,7 @@ TOTALS = (ENERGY, CLOCK_S, CLOCK2_S, *range(HEAT_S, SUMS))
 """Sums that grow with time; the others are extremes."""
 (STATIC_W, CONTEXT_W, ACTIVE_W, LEAK, REFERENCE_C, SLOPE, REFERENCE_HZ, FLOOR, MAX_HZ, POLLING_W, OFF_DIE) = range(11)
 """Constants of a board's power, as gpu/board.py has them, and which share of memory's power the die never feels."""
+CLOCK_MAX_HZ, MATRIX_CLOCK_HZ = (Limits._fields.index(name) for name in ("clock_max_hz", "matrix_clock_hz"))
 SHORTEST_S = 1e-12
 
 
@@ -41,12 +42,16 @@ class GpuStates(NamedTuple):
     """[gpu, state]"""
     sums: Floats
     """[gpu, sum]"""
+    kind: Ints
+    """[gpu] its kind of node; what follows is told by it."""
     board: Floats
-    limits: Limits
+    """[kind, constant]"""
+    limits: Floats
+    """[kind, field of Limits]"""
     resistance: Floats
-    """[pole] of the die and what follows it fast."""
+    """[kind, pole] of the die and what follows it fast."""
     decay: Floats
-    """[pole] what a box leaves of a difference."""
+    """[kind, pole] what a box leaves of a difference."""
     series: Floats
     """[gpu, box, (watts, degrees, hertz)] of the first GPUs."""
     cluster: Floats
@@ -59,14 +64,22 @@ class GpuStates(NamedTuple):
 
 
 @jit
+def read_limits(row: Floats) -> Limits:
+    """Return a row of limits under their names."""
+    return Limits(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
+                  row[12], row[13], row[14], row[15])  # fmt: skip
+
+
+@jit
 def spend(states: GpuStates, gpu: int, row: Floats, least_s: float) -> None:
     """Let one GPU do one slice, however often its clock moves meanwhile; `least_s` bounds its length from below."""
-    mine, total, board, limits = states.state[gpu], states.sums[gpu], states.board, states.limits
+    mine, total, kind = states.state[gpu], states.sums[gpu], states.kind[gpu]
+    board, limits = states.board[kind], states.limits[kind]
     working = row[MATRIX] + row[OTHER] + row[BOARD_J] + row[CORE_J] + row[MATRIX_J] > 0
     left = 1.0
     while left > SHORTEST_S:
         clock = mine[CLOCK]
-        matrix_clock = min(clock, limits.matrix_clock_hz)
+        matrix_clock = min(clock, limits[MATRIX_CLOCK_HZ])
         gpu_s = row[MATRIX] / matrix_clock + row[OTHER] / clock + row[FIXED]
         length_s = max(gpu_s + row[STALL], row[HOST], least_s)
         if length_s <= SHORTEST_S:
@@ -97,7 +110,7 @@ def spend(states: GpuStates, gpu: int, row: Floats, least_s: float) -> None:
         cause = int(mine[CAUSE])
         if cause > 0:
             total[POWER_S + cause - 1] += step_s
-            total[POWER_LOSS + cause - 1] += max(0.0, limits.clock_max_hz - clock) * step_s
+            total[POWER_LOSS + cause - 1] += max(0.0, limits[CLOCK_MAX_HZ] - clock) * step_s
         if mine[BOX_LEFT] <= SHORTEST_S:
             end_box(states, gpu, standing)
 
@@ -105,14 +118,15 @@ def spend(states: GpuStates, gpu: int, row: Floats, least_s: float) -> None:
 @jit
 def end_box(states: GpuStates, gpu: int, standing_w: float) -> None:
     """Close a box of power: warm the die, move the clock, write it down."""
-    mine, total, limits = states.state[gpu], states.sums[gpu], states.limits
-    box_s = limits.tick_s
+    mine, total, kind = states.state[gpu], states.sums[gpu], states.kind[gpu]
+    limits = read_limits(states.limits[kind])
+    resistance, decay, box_s = states.resistance[kind], states.decay[kind], limits.tick_s
     box_w, heat_w = mine[BOX_J] / box_s, mine[BOX_HEAT_J] / box_s
     mine[BOX_J] = mine[BOX_HEAT_J] = 0.0
     temperature = mine[AIR_C]
-    for pole in range(len(states.resistance)):
-        target = heat_w * states.resistance[pole]
-        mine[POLES + pole] = target + (mine[POLES + pole] - target) * states.decay[pole]
+    for pole in range(len(resistance)):
+        target = heat_w * resistance[pole]
+        mine[POLES + pole] = target + (mine[POLES + pole] - target) * decay[pole]
         temperature += mine[POLES + pole]
     mine[TEMPERATURE] = temperature
     total[HOT_C] = max(total[HOT_C], temperature)
@@ -142,8 +156,8 @@ def play_step(
     began_s = state[0, TIME]
     kept = states.passes.shape[1]
     end = np.full((len(turns) + 1, positions), began_s)
-    waiting = np.zeros(slices.table.shape[1])
-    waiting[POLL] = tail[0, 0, POLL]
+    waiting = np.zeros(slices.table.shape[2])
+    waiting[POLL] = tail[0, 0, 0, POLL]
     for turn in range(len(turns)):
         base, program = turns[turn, 0] * positions, turns[turn, 1]
         for at in range(positions):
@@ -159,7 +173,7 @@ def play_step(
             for _ in range(slices.spans[span, 2]):
                 for item in range(slices.spans[span, 0], slices.spans[span, 1]):
                     for at in range(positions):
-                        spend(states, base + at, slices.table[item], 0.0)
+                        spend(states, base + at, slices.table[states.kind[base + at], item], 0.0)
                     if slices.group_barriers[item]:
                         wait_for_group(states, slices.group_barriers[item], members, offsets, base, waiting)
         for at in range(positions):
@@ -196,7 +210,7 @@ def wait_for_group(states: GpuStates, mask: int, members: Ints, offsets: Ints, b
 
 @jit
 def finish(states: GpuStates, tail: Floats, waiting: Floats) -> float:
-    """Wait for the last GPU, then exchange, update and end the step together: `tail[stage, part]` are slices."""
+    """Wait for the last GPU, then exchange, update and end the step together: `tail[kind, stage, part]` are slices."""
     latest = 0.0
     for gpu in range(len(states.state)):
         latest = max(latest, states.state[gpu, TIME])
@@ -204,8 +218,8 @@ def finish(states: GpuStates, tail: Floats, waiting: Floats) -> float:
         wait = latest - states.state[gpu, TIME]
         states.sums[gpu, INPUT_WAIT] += wait
         spend(states, gpu, waiting, wait)
-        for part in range(tail.shape[1]):
-            spend(states, gpu, tail[gpu // len(states.weights), part], 0.0)
+        for part in range(tail.shape[2]):
+            spend(states, gpu, tail[states.kind[gpu], gpu // len(states.weights), part], 0.0)
     latest = 0.0
     for gpu in range(len(states.state)):
         latest = max(latest, states.state[gpu, TIME])

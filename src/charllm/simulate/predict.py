@@ -1,5 +1,6 @@
 """Predict a run without a GPU: execution, power, temperature and clocks in a closed loop."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from charllm.simulate.recorded import close_times, critical_path
 from charllm.simulate.signals import gpu_signals, node_rows, power_metrics
 from charllm.simulate.steady import Machine, Played, build_machine, play_to_steady
 from charllm.spec.run import RunSpec, idle_requests
+from charllm.timeline.costs import Costs
 from charllm.timeline.step_time import StepTime
 from charllm.workload.memory import StageMemory, first_rank, stage_memories
 from charllm.workload.misfit import explain_misfit, fits
@@ -52,8 +54,8 @@ def predict(run: RunSpec, *, ignore_memory: bool = False) -> Simulation:
     warnings = idle_requests(run)
     timed = machine = played = None
     if metrics["fits"] or ignore_memory:
-        priced = solve_step(step)
-        machine = build_machine(step, priced)
+        priced, kinds = solve_kinds(step)
+        machine = build_machine(step, priced, kinds)
         conditions = run.conditions
         cold = conditions.steps is not None or conditions.seconds_s is not None
         played = play_from_cold(machine, conditions.steps, conditions.seconds_s) if cold else play_to_steady(machine)
@@ -76,6 +78,23 @@ def predict(run: RunSpec, *, ignore_memory: bool = False) -> Simulation:
         warnings=warnings,
     )
     return Simulation(result, step, timed, machine, played)
+
+
+def solve_kinds(step: Step) -> tuple[StepTime, list[Costs]]:
+    """Price a step on each kind of node; its schedule is timed on the slowest, whose links all collectives wait for.
+
+    Ignores: that communication hidden under a slower GPU's compute may show beside a faster one's.
+    """
+    if not step.run.cluster.mixed:
+        priced = solve_step(step)
+        return priced, [priced.costs]
+    found = [solve_step(uniform_step(step, kind)) for kind in range(len(step.run.cluster.kinds))]
+    return max(found, key=lambda one: one.step_time_s), [one.costs for one in found]
+
+
+def uniform_step(step: Step, kind: int) -> Step:
+    """Return the same step on a cluster of one kind of node."""
+    return replace(step, run=replace(step.run, cluster=step.run.cluster.uniform(kind)))
 
 
 def _heat_warnings(run: RunSpec, metrics: dict[str, Any]) -> list[str]:
@@ -128,7 +147,7 @@ def time_metrics(step: Step, timed: StepTime, traffic: Traffic) -> dict[str, Any
 
 def _link_use(run: RunSpec, traffic: Traffic, seconds: float) -> dict[str, float | None]:
     """Return what is sent over each kind of link over what it could carry in the step, one way."""
-    node, fabric, nodes = run.cluster.node, run.cluster.fabric, run.cluster.nodes
+    node, fabric, nodes = run.cluster.uniform(0).node, run.cluster.fabric, run.cluster.nodes
     can_carry = {
         "nvlink": node.link_bandwidth_bytes_per_s * node.gpus * nodes,
         "pcie": node.pcie_bandwidth_bytes_per_s * node.gpus * nodes,

@@ -7,9 +7,11 @@ import numpy as np
 from charllm.gpu.chassis import fan_power_w, node_power_w
 from charllm.gpu.governor import CAUSES
 from charllm.gpu.heat import network
+from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
 from charllm.simulate import play
 from charllm.simulate.steady import Machine, Played
+from charllm.spec.hardware import Cluster
 from charllm.timeline.engine import Floats
 
 RAMP_S = 1.0
@@ -22,27 +24,27 @@ def power_metrics(machine: Machine, played: Played) -> dict[str, Any]:
     """Return every metric of watts, degrees and hertz of one step."""
     run, sums, step_s = machine.run, played.sums, played.step_time_s
     weights = np.tile(machine.fold.weights, run.parallelism.pp)
-    gpu = run.cluster.gpu
+    slowdown_c = np.array([node.gpu.slowdown_temperature_c for node in run.cluster.kinds])[machine.kind]
     power_w = sums[:, play.ENERGY] / step_s
     energy_j = float(np.sum(weights * sums[:, play.ENERGY]))
     clock = np.average(sums[:, play.CLOCK_S], weights=weights) / step_s
     square = np.average(sums[:, play.CLOCK2_S], weights=weights) / step_s
     by_node = power_w[machine.representatives].reshape(run.cluster.nodes, run.cluster.node.gpus)
     degrees = (sums[:, play.HEAT_S] / step_s)[machine.representatives].reshape(by_node.shape)
-    asked_hz = machine.limits.clock_max_hz
+    asked_hz = float(np.average(machine.asked_hz, weights=weights))
     return {
         "power_mean_w": energy_j / step_s / run.parallelism.world,
         "power_peak_w": float(sums[:, play.PEAK_W].max()),
         "power_peak_sensor_w": float(sums[:, play.SENSOR_W].max()),
         "energy_per_step_j": energy_j,
         "tokens_per_j": run.tokens_per_step / energy_j,
-        "node_power_mean_w": float(np.mean(node_power_w(by_node, run.cluster.node, run.cluster.cooling))),
+        "node_power_mean_w": float(np.mean(whole_node_w(run.cluster, by_node))),
         **cluster_metrics(machine, played),
         "temperature_mean_c": float(np.mean(degrees)),
         "temperature_peak_c": float(sums[:, play.HOT_C].max()),
         "temperature_spread_node_k": float(np.max(degrees.max(axis=1) - degrees.min(axis=1))),
         "temperature_swing_k": float(np.max(sums[:, play.HOT_C] - sums[:, play.COLD_C])),
-        "margin_to_slowdown_k": gpu.slowdown_temperature_c - float(sums[:, play.HOT_C].max()),
+        "margin_to_slowdown_k": float(np.min(slowdown_c - sums[:, play.HOT_C])),
         "clock_mean_hz": float(clock),
         "clock_std_fraction": float(np.sqrt(max(0.0, square - clock**2)) / clock),
         "throttled_time_fraction": {
@@ -58,8 +60,12 @@ def power_metrics(machine: Machine, played: Played) -> dict[str, Any]:
 
 def cluster_metrics(machine: Machine, played: Played) -> dict[str, float | None]:
     """Return the peak, the ramp and the swing of all nodes together."""
-    cluster, node = machine.run.cluster, machine.run.cluster.node
-    beside_w = cluster.nodes * (node.overhead_w + fan_power_w(node, cluster.cooling))
+    cluster = machine.run.cluster
+    counts = np.bincount(node_kinds(cluster), minlength=len(cluster.kinds)).tolist()
+    beside_w = sum(
+        count * (node.overhead_w + fan_power_w(node, cluster.cooling))
+        for count, node in zip(counts, cluster.kinds, strict=True)
+    )
     # The first boxes of a play belong partly to the step before.
     power_w = played.cluster_w[1:-1] + beside_w
     apart = round(RAMP_S / played.box_s)
@@ -80,7 +86,7 @@ def cluster_metrics(machine: Machine, played: Played) -> dict[str, float | None]
 def gpu_signals(machine: Machine, played: Played) -> dict[str, Floats]:
     """Return per GPU of the cluster what its row of the result holds."""
     sums, step_s = played.sums, played.step_time_s
-    asked_hz = machine.limits.clock_max_hz
+    asked_hz = machine.asked_hz
     columns = {
         "power_mean_w": sums[:, play.ENERGY] / step_s,
         "power_peak_w": sums[:, play.PEAK_W],
@@ -96,14 +102,24 @@ def gpu_signals(machine: Machine, played: Played) -> dict[str, Floats]:
     return {name: column[machine.representatives] for name, column in columns.items()}
 
 
+def whole_node_w(cluster: Cluster, gpu_power_w: Floats) -> Floats:
+    """Return what each node draws, from the power of its GPUs: [node, slot]."""
+    whole, kinds = np.empty(cluster.nodes), node_kinds(cluster)
+    for place, node in enumerate(cluster.kinds):
+        whole[kinds == place] = node_power_w(gpu_power_w[kinds == place], node, cluster.cooling)
+    return whole
+
+
 def node_rows(machine: Machine, played: Played) -> list[dict[str, Any]]:
     """Describe every node: its power, how far its GPUs' temperatures lie apart, the most that preheat adds."""
     cluster = machine.run.cluster
     shape = (cluster.nodes, cluster.node.gpus)
     power = (played.sums[:, play.ENERGY] / played.step_time_s)[machine.representatives].reshape(shape)
     degrees = (played.sums[:, play.HEAT_S] / played.step_time_s)[machine.representatives].reshape(shape)
-    whole = node_power_w(power, cluster.node, cluster.cooling)
-    preheat_k = power @ network(cluster.node, cluster.cooling).air_k_per_w.T
+    whole = whole_node_w(cluster, power)
+    preheat_k, kinds = np.empty_like(power), node_kinds(cluster)
+    for place, kind in enumerate(cluster.kinds):
+        preheat_k[kinds == place] = power[kinds == place] @ network(kind, cluster.cooling).air_k_per_w.T
     return [
         {
             "node": node,

@@ -5,6 +5,7 @@ where a stall is a wait for the first launches of a pass. Cycles, seconds and jo
 timeline/costs.py.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -38,16 +39,25 @@ class Slices(NamedTuple):
     spans: NDArray[np.int64]
     """[span, (first slice, slice after the last, repeats)]"""
     table: Floats
-    """[slice, column]"""
+    """[kind of node, slice, column]"""
     group_barriers: NDArray[np.int64]
     """[slice] bit g is set where a collective over GROUPS[g] ends in it."""
 
 
-def cut_passes(run: RunSpec, timed: StepTime) -> Slices:
-    """Cut every pass of every chunk, forward ones first, as the schedule numbers them."""
-    cutter = _Cutter(run, timed.costs)
-    first, spans = [0], []
+def cut_passes(run: RunSpec, timed: StepTime, kinds: Sequence[Costs]) -> Slices:
+    """Cut every pass as it was timed, once for what it costs on each kind of node: slices end at the same ops."""
     paces = _paces(run, timed)
+    cuts = [_cut_passes(timed, costs, paces) for costs in kinds]
+    table = np.concatenate([cut.table for cut in cuts])
+    for costs, rows in zip(kinds, table, strict=True):
+        rows[:, HOST] *= timed.costs.run.cluster.node.host_speed_fraction / costs.run.cluster.node.host_speed_fraction
+    return cuts[0]._replace(table=table)
+
+
+def _cut_passes(timed: StepTime, costs: Costs, paces: dict[tuple[int, int], "HostPace"]) -> Slices:
+    """Cut every pass of every chunk, forward ones first, as the schedule numbers them."""
+    cutter = _Cutter(costs)
+    first, spans = [0], []
     for kind in range(3):
         for chunk, one in enumerate(timed.passes):
             spans += cutter.cut(one[kind], paces.get((kind, chunk), HostPace()))
@@ -55,7 +65,7 @@ def cut_passes(run: RunSpec, timed: StepTime) -> Slices:
     return Slices(
         np.array(first, dtype=np.int64),
         np.array(spans, dtype=np.int64).reshape(-1, 3),
-        np.array(cutter.rows, dtype=np.float64).reshape(-1, COLUMNS),
+        np.array(cutter.rows, dtype=np.float64).reshape(1, -1, COLUMNS),
         np.array(cutter.barriers, dtype=np.int64),
     )
 
@@ -104,8 +114,8 @@ def _pace(one: Pass, took_s: float) -> HostPace:
 class _Cutter:
     """Cuts passes of one run; equal layers are cut once."""
 
-    def __init__(self, run: RunSpec, costs: Costs) -> None:
-        self.costs, self.gpu = costs, run.cluster.gpu
+    def __init__(self, costs: Costs) -> None:
+        self.costs, self.gpu = costs, costs.run.cluster.gpu
         self.rows: list[list[float]] = []
         self.barriers: list[int] = []
         self.known: dict[tuple[int, int, HostPace], tuple[int, int]] = {}

@@ -6,6 +6,8 @@ The steady state is where played power and the sinks it warms agree; a run from 
 Ignores: how the sinks of one step move within it (a step is taken to be short beside their time constant).
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 from charllm.gpu.governor import Limits, limits_of
 from charllm.gpu.heat import SINK, network, steady_state_k
 from charllm.layout.grid import Grid
+from charllm.layout.nodes import inlets_c, node_kinds
 from charllm.layout.placement import place_ranks
 from charllm.simulate import play
 from charllm.simulate.fold import Fold, fold_run
@@ -32,6 +35,7 @@ from charllm.simulate.slices import (
 )
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import RunSpec
+from charllm.timeline.costs import Costs
 from charllm.timeline.engine import Floats
 from charllm.timeline.step_time import StepTime
 from charllm.timeline.turns import order_turns, turn_hops
@@ -89,13 +93,20 @@ class Machine(NamedTuple):
     turns: Ints
     moved_s: Floats
     sent_s: Floats
-    tail: Floats
-    board: Floats
-    limits: Limits
+    tails: Floats
+    """[kind of node, stage, part, column]"""
+    boards: Floats
+    """[kind, constant]"""
+    kind_limits: tuple[Limits, ...]
+    """Of each kind."""
     resistance: Floats
+    """[kind, pole]"""
     decay: Floats
+    """[kind, pole]"""
     gpus: Ints
     """[played] its GPU in the cluster."""
+    kind: Ints
+    """[played] its kind of node."""
     representatives: Ints
     """[GPU of the cluster] who is played for it."""
     silicon: Floats
@@ -103,33 +114,52 @@ class Machine(NamedTuple):
     brake_hz: Floats
     """[played] the clock a brake leaves it, or the highest."""
 
+    @property
+    def limits(self) -> Limits:
+        """Limits of the usual kind of node."""
+        return self.kind_limits[0]
 
-def build_machine(step: Step, timed: StepTime) -> Machine:
-    """Lay out everything a play needs."""
+    @property
+    def tail(self) -> Floats:
+        """What ends a step on the usual kind of node: [stage, part, column]."""
+        return np.asarray(self.tails[0])
+
+    @property
+    def asked_hz(self) -> Floats:
+        """[played] the clock that was asked for."""
+        return np.array([limits.clock_max_hz for limits in self.kind_limits])[self.kind]
+
+
+def build_machine(step: Step, timed: StepTime, kinds: Sequence[Costs] = ()) -> Machine:
+    """Lay out everything a play needs; `kinds` are the costs on each kind of node, where there are several."""
     run, degrees = step.run, step.run.parallelism
-    gpu, fold = run.cluster.gpu, fold_run(run)
+    fold, kinds = fold_run(run), kinds or (timed.costs,)
     turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
-    moved_s, sent_s = turn_hops(step, turns, timed.events.late_s, timed.costs.network)
-    limits, net = limits_of(gpu, run.conditions), network(run.cluster.node, run.cluster.cooling)
-    tail = np.array([_tail(step, timed, stage) for stage in range(degrees.pp)])
+    moved_s, sent_s = turn_hops(replace(step, run=timed.costs.run), turns, timed.events.late_s, timed.costs.network)
+    nodes = run.cluster.kinds
+    limits = tuple(limits_of(node.gpu, run.conditions) for node in nodes)
+    nets = [network(node, run.cluster.cooling) for node in nodes]
+    tails = [[_tail(step, timed, costs, stage) for stage in range(degrees.pp)] for costs in kinds]
     played, representatives = _places(run, fold)
+    kind = node_kinds(run.cluster)[played // run.cluster.node.gpus]
     return Machine(
         run=run,
         open_s=timed.step_time_s,
-        slices=cut_passes(run, timed),
+        slices=cut_passes(run, timed, kinds),
         fold=fold,
         turns=np.stack([turns.stage, turns.program, turns.source], axis=1),
         moved_s=moved_s,
         sent_s=sent_s,
-        tail=tail,
-        board=board_constants(gpu),
-        limits=limits,
-        resistance=np.ascontiguousarray(net.resistance_k_per_w[0, :SINK]),
-        decay=np.exp(-limits.tick_s / net.time_s[0, :SINK]),
+        tails=np.array(tails),
+        boards=np.array([board_constants(node.gpu) for node in nodes]),
+        kind_limits=limits,
+        resistance=np.array([net.resistance_k_per_w[0, :SINK] for net in nets]),
+        decay=np.array([np.exp(-limits[0].tick_s / net.time_s[0, :SINK]) for net in nets]),
         gpus=played,
+        kind=kind,
         representatives=representatives,
         silicon=_silicon(run, played),
-        brake_hz=_brake_hz(run, played, limits),
+        brake_hz=_brake_hz(run, played, kind),
     )
 
 
@@ -160,29 +190,34 @@ def _silicon(run: RunSpec, played: Ints) -> Floats:
     spread = run.conditions.silicon_spread_fraction
     drawn = np.random.default_rng(run.conditions.seed).standard_normal(run.cluster.gpus) if spread else None
     silicon = np.exp(spread * drawn) if drawn is not None else np.ones(run.cluster.gpus)
-    silicon[list(run.conditions.weak_gpus)] *= run.conditions.weak_power_fraction
+    factors = run.weak_factors
+    silicon[list(factors)] *= list(factors.values())
     return silicon[played]
 
 
-def _brake_hz(run: RunSpec, played: Ints, limits: Limits) -> Floats:
+def _brake_hz(run: RunSpec, played: Ints, kind: Ints) -> Floats:
     """Return the clock that a brake leaves the GPUs of braked nodes; the others have the one asked for."""
-    conditions, gpu = run.conditions, run.cluster.gpu
-    braked_hz = conditions.brake_clock_hz or BRAKE_FRACTION * gpu.clock_max_hz
+    conditions, gpus = run.conditions, [node.gpu for node in run.cluster.kinds]
+    asked_hz = np.array([limits_of(gpu, conditions).clock_max_hz for gpu in gpus])
+    braked_hz = np.array([conditions.brake_clock_hz or BRAKE_FRACTION * gpu.clock_max_hz for gpu in gpus])
     braked = np.isin(played // run.cluster.node.gpus, conditions.braked_nodes)
-    return np.where(braked, min(braked_hz, limits.clock_max_hz), limits.clock_max_hz)
+    return np.where(braked, np.minimum(braked_hz, asked_hz)[kind], asked_hz[kind])
 
 
-def _tail(step: Step, timed: StepTime, stage: int) -> Floats:
-    """Return what ends a step on one stage: exchange of gradients and weights, update, and the rest, as slices."""
-    run, gpu = step.run, step.run.cluster.gpu
+def _tail(step: Step, timed: StepTime, costs: Costs, stage: int) -> Floats:
+    """Return what ends a step on one stage: exchange of gradients and weights, update, and the rest, as slices.
+
+    Exchange and rest last as long as the step was timed with; the update takes what it costs on this kind of node.
+    """
+    run, gpu = step.run, costs.run.cluster.gpu
     labels, own = timed.stages[stage], timed.passes[stage :: run.parallelism.pp]
     in_passes = run.microbatches * sum(part.labels.get("dp_exposed", 0.0) for one in own for part in one)
     whole_s = timed.step_time_s - float(max(timed.events.free_s))
     exchange_s = min(whole_s, max(0.0, labels["dp_exposed"] - in_passes))
     update_s = min(whole_s - exchange_s, labels["optimizer"])
     exchanged, updated = (
-        sum((timed.costs.cells(op) for op in ops), np.zeros(6))
-        for ops in (step_sync(step, stage), timed.costs.kernels.updates[stage])
+        sum((costs.cells(op) for op in ops), np.zeros(6))
+        for ops in (step_sync(step, stage), costs.kernels.updates[stage])
     )
     rows = np.zeros((3, COLUMNS))
     rows[:, FIXED] = exchange_s, 0.0, whole_s - exchange_s - update_s
@@ -198,13 +233,13 @@ def _tail(step: Step, timed: StepTime, stage: int) -> Floats:
 
 def start_state(machine: Machine, power_w: float = START_W, clock_fraction: float = 1.0) -> Floats:
     """Return GPUs that have drawn some power for long."""
-    state = np.zeros((len(machine.gpus), play.POLES + len(machine.resistance)))
-    state[:, play.CLOCK] = np.minimum(clock_fraction * machine.limits.clock_max_hz, machine.brake_hz)
+    state = np.zeros((len(machine.gpus), play.POLES + machine.resistance.shape[1]))
+    state[:, play.CLOCK] = np.minimum(clock_fraction * machine.asked_hz, machine.brake_hz)
     state[:, play.BRAKE_HZ] = machine.brake_hz
     state[:, play.MEAN_W] = power_w
     state[:, play.BOX_LEFT] = machine.limits.tick_s
     state[:, play.SILICON] = machine.silicon
-    state[:, play.POLES :] = power_w * machine.resistance
+    state[:, play.POLES :] = power_w * machine.resistance[machine.kind]
     return state
 
 
@@ -212,7 +247,9 @@ def sink_target_k(machine: Machine, power_w: Floats) -> Floats:
     """Return the rise of each played GPU's sink that the power of its whole node leads to."""
     cluster = machine.run.cluster
     by_node = power_w[machine.representatives].reshape(cluster.nodes, cluster.node.gpus)
-    rises = steady_state_k(by_node, network(cluster.node, cluster.cooling))[..., SINK]
+    rises, kinds = np.empty_like(by_node), node_kinds(cluster)
+    for place, node in enumerate(cluster.kinds):
+        rises[kinds == place] = steady_state_k(by_node[kinds == place], network(node, cluster.cooling))[..., SINK]
     return np.asarray(rises.ravel()[machine.gpus])
 
 
@@ -228,15 +265,17 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
     sums = np.zeros((len(state), play.SUMS))
     sums[:, play.COLD_C] = np.inf
     sums[:, play.HOT_C] = -np.inf
-    state[:, play.AIR_C] = machine.run.cluster.cooling.inlet_c + sink_k
+    cluster = machine.run.cluster
+    state[:, play.AIR_C] = inlets_c(cluster)[machine.gpus // cluster.node.gpus] + sink_k
     state[:, play.TEMPERATURE] = state[:, play.AIR_C] + state[:, play.POLES :].sum(axis=1)
     state[:, play.TIME] = 0.0
     begun = state.copy()
     states = play.GpuStates(
         state,
         sums,
-        machine.board,
-        machine.limits,
+        machine.kind,
+        machine.boards,
+        np.array(machine.kind_limits),
         machine.resistance,
         machine.decay,
         series,
@@ -248,7 +287,7 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
     for _ in range(repeats):
         ended_s = play.play_step(
             states, machine.turns, machine.moved_s, machine.sent_s, machine.slices, machine.fold.members,
-            machine.fold.offsets, machine.tail,
+            machine.fold.offsets, machine.tails,
         )  # fmt: skip
     sums[:, list(play.TOTALS)] /= repeats
     full = int(ended_s / box_s)
@@ -261,10 +300,11 @@ def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float
     A play takes a pole from x to a x + b, whatever x is, so that repeats of it lead to b / (1 - a).
     """
     after_k, boxes = state[:, play.POLES :], state[0, play.TIME] / machine.limits.tick_s
-    left = machine.decay**boxes
+    decay = machine.decay[machine.kind]
+    left = decay**boxes
     repeated_k = (after_k - left * before_k) / (1 - left)
     far_k = float(np.max(np.abs(repeated_k - after_k)))
-    state[:, play.POLES :] = repeated_k + (after_k - repeated_k) * machine.decay ** (more_s / machine.limits.tick_s)
+    state[:, play.POLES :] = repeated_k + (after_k - repeated_k) * decay ** (more_s / machine.limits.tick_s)
     return far_k
 
 

@@ -34,9 +34,10 @@ class Rule:
             "bool": "true or false",
             "text": "a text of up to 200 characters",
             "ints": "whole numbers separated by commas",
+            "floats": "a number, or a list with one for each,",
             "words": "words separated by commas",
         }[self.kind]
-        if self.kind in ("int", "float", "ints"):
+        if self.kind in ("int", "float", "ints", "floats"):
             words += f" from {_plain(self.low)} to {_plain(self.high)}"
         return words
 
@@ -55,6 +56,11 @@ def count(doc: str, low: int, high: int, default: Any = MISSING) -> Any:
 def number(doc: str, low: float, high: float, default: Any = MISSING) -> Any:
     """Declare a real number; a default of None makes it optional."""
     return _declare(Rule("float", doc, low, high, optional=default is None), default)
+
+
+def number_or_list(doc: str, low: float, high: float, default: Any = MISSING) -> Any:
+    """Declare a real number that holds for all, or a list with one for each."""
+    return _declare(Rule("floats", doc, low, high), default)
 
 
 def flag(doc: str, default: Any = MISSING) -> Any:
@@ -153,9 +159,10 @@ def _check(name: str, value: Any, rule: Rule) -> None:
     elif rule.kind in ("int", "float"):
         if not rule.low <= value <= rule.high:
             raise SpecError(name, value, rule.possible())
-    elif rule.kind == "ints":
+    elif rule.kind in ("ints", "floats"):
+        value = (value,) if isinstance(value, float | int) else value
         if value and not rule.low <= min(value) <= max(value) <= rule.high:
-            raise SpecError(name, value, rule.possible())
+            raise SpecError(name, value[0] if len(value) == 1 else value, rule.possible())
     elif rule.options:
         for word in value if rule.kind == "words" else (value,):
             if word not in rule.options:
@@ -204,6 +211,14 @@ def _to_ints(raw: Any, _factor: float) -> tuple[int, ...]:
     return tuple(_to_int(item, 1.0) for item in items)
 
 
+def _to_floats(raw: Any, factor: float) -> float | tuple[float, ...]:
+    if not isinstance(raw, list | tuple):
+        return _to_float(raw, factor)
+    if not 0 < len(raw) <= 1_048_576:
+        raise ValueError
+    return tuple(_to_float(item, factor) for item in raw)
+
+
 def _to_words(raw: Any, _factor: float) -> tuple[str, ...]:
     items = [word for word in raw.split(",") if word] if isinstance(raw, str) else raw
     return tuple(dict.fromkeys(_to_text(item, 1.0) for item in items))
@@ -215,6 +230,7 @@ _CONVERTERS = {
     "bool": _to_bool,
     "text": _to_text,
     "ints": _to_ints,
+    "floats": _to_floats,
     "words": _to_words,
 }
 

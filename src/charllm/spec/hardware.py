@@ -1,10 +1,10 @@
 """The machine: GPU, node, fabric, cooling, cluster."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from charllm.errors import SpecError
 from charllm.spec.board import Governor, Heat, Kernels, Power
-from charllm.spec.fields import check_fields, choice, count, counts, flag, number, text
+from charllm.spec.fields import check_fields, choice, count, counts, flag, number, number_or_list, text
 
 COOLINGS = ("air", "liquid", "immersion")
 READ_AT = ("dc", "wall")
@@ -132,9 +132,26 @@ class Cooling:
     """What carries the heat away."""
 
     kind: str = choice("Air, cold plates or immersion.", COOLINGS, "air")
-    inlet_c: float = number("Temperature of the air or coolant that enters a node.", -20.0, 80.0, 25.0)
+    inlet_c: float | tuple[float, ...] = number_or_list(
+        "Temperature of the air or coolant that enters the nodes: one for all, or one for each.", -20.0, 80.0, 25.0
+    )
     flow_fraction: float = number("Air or coolant that passes, over the usual.", 0.1, 4.0, 1.0)
     read_at: str = choice("Side of the power supplies on which node power is read.", READ_AT, "dc")
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def inlet_of(self, node: int) -> float:
+        """Return what enters one node, in degrees Celsius."""
+        return self.inlet_c[node] if isinstance(self.inlet_c, tuple) else self.inlet_c
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherNodes:
+    """Nodes of a cluster that differ from its usual ones."""
+
+    node: Node
+    nodes: tuple[int, ...] = counts("Their numbers in the cluster.", 0, 1_048_575)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -142,7 +159,7 @@ class Cooling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Equal nodes under one fabric."""
+    """Nodes under one fabric: all equal, but for those in `mixed`."""
 
     name: str = text("What people call it.")
     node: Node
@@ -150,16 +167,60 @@ class Cluster:
     cooling: Cooling
     nodes: int = count("Nodes in all.", 1, 1_048_576)
     domain_nodes: int = count("Nodes that share one scale-up domain (18 in an NVL72).", 1, 4096, 1)
+    mixed: tuple[OtherNodes, ...] = ()
+    """Nodes of other kinds; their slots are as many."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+        self._check_mixed()
+        inlets_c = self.cooling.inlet_c
+        if isinstance(inlets_c, tuple) and len(inlets_c) != self.nodes:
+            possible = f"a number, or one for each of {self.nodes} nodes"
+            raise SpecError("cooling.inlet_c", f"{len(inlets_c)} entries", possible)
         if self.nodes > self.domain_nodes and self.fabric.nics_per_node == 0:
             raise SpecError("fabric", self.fabric.name, f"a fabric with NICs, to join {self.nodes} nodes")
 
+    def _check_mixed(self) -> None:
+        """Other kinds of nodes must fit the ranks' grid and the clock of the simulation."""
+        taken: set[int] = set()
+        for place, other in enumerate(self.mixed):
+            field = f"mixed[{place}]"
+            for name, found, usual in (
+                ("node.gpus", other.node.gpus, self.node.gpus),
+                ("node.gpu.package_gpus", other.node.gpu.package_gpus, self.gpu.package_gpus),
+                ("node.gpu.governor.tick_s", other.node.gpu.governor.tick_s, self.gpu.governor.tick_s),
+            ):
+                if found != usual:
+                    possible = f"{usual}, as in {self.node.name}: only nodes of equal size can be mixed"
+                    raise SpecError(f"{field}.{name}", found, possible)
+            if not other.nodes or max(other.nodes) >= self.nodes or taken & {*other.nodes}:
+                raise SpecError(f"{field}.nodes", list(other.nodes), f"nodes 0 to {self.nodes - 1}, each once")
+            taken |= {*other.nodes}
+
+    @property
+    def kinds(self) -> tuple[Node, ...]:
+        """The kinds of its nodes, the usual one first."""
+        return (self.node, *(other.node for other in self.mixed))
+
+    def uniform(self, kind: int) -> "Cluster":
+        """Return a cluster of nodes of one kind alone, on links as fast as the slowest: a collective waits for it."""
+        links = {
+            name: min(getattr(node, name) for node in self.kinds)
+            for name in ("link_bandwidth_bytes_per_s", "package_bandwidth_bytes_per_s", "pcie_bandwidth_bytes_per_s")
+        }
+        reduces = all(node.in_switch_reduction for node in self.kinds)
+        node = replace(self.kinds[kind], in_switch_reduction=reduces, **links)
+        return replace(self, node=node, mixed=())
+
     @property
     def gpu(self) -> Gpu:
-        """The GPU every node holds."""
+        """The GPU of its usual nodes."""
         return self.node.gpu
+
+    @property
+    def smallest_gpu(self) -> Gpu:
+        """The GPU with the least memory, which every rank must fit, wherever it is placed."""
+        return min((node.gpu for node in self.kinds), key=lambda gpu: gpu.memory_bytes)
 
     @property
     def gpus(self) -> int:

@@ -4,9 +4,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from charllm.errors import SpecError
-from charllm.spec.fields import check_fields, count, counts, number, text
+from charllm.spec.fields import check_fields, count, counts, number, number_or_list, text
 from charllm.spec.framework import Framework
-from charllm.spec.hardware import Cluster
+from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.training import Training
@@ -27,7 +27,9 @@ class Conditions:
     )
     silicon_spread_fraction: float = number("Standard deviation of leakage between dies.", 0.0, 0.5, 0.0)
     weak_gpus: tuple[int, ...] = counts("GPUs, by number, that draw more than others at equal work.", 0, 2**31)
-    weak_power_fraction: float = number("What they draw for their work, over the typical.", 0.5, 3.0, 1.15)
+    weak_power_fraction: float | tuple[float, ...] = number_or_list(
+        "Dynamic-power multiplier of weak GPUs: one for all, or one for each.", 0.5, 3.0, 1.15
+    )
     braked_nodes: tuple[int, ...] = counts("Nodes, by number, whose supplies hold the power brake.", 0, 2**31)
     brake_clock_hz: float | None = number("Clock the brake leaves; half the highest unless given.", 1e6, 1e11, None)
     seed: int = count("Seed of everything random.", 0, 2**63 - 1, 0)
@@ -38,6 +40,10 @@ class Conditions:
         check_fields(self)
         if self.steps is not None and self.seconds_s is not None:
             raise SpecError("steps", self.steps, "steps or seconds, not both")
+        factors = self.weak_power_fraction
+        if isinstance(factors, tuple) and len(factors) != len(self.weak_gpus):
+            possible = f"a number, or one for each of the {len(self.weak_gpus)} weak GPUs"
+            raise SpecError("weak_power_fraction", list(factors), possible)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +66,12 @@ class RunSpec:
         return training.global_batch_size // (training.micro_batch_size * self.parallelism.dp)
 
     @property
+    def weak_factors(self) -> dict[int, float]:
+        """Dynamic-power multiplier of each weak GPU."""
+        weak, factors = self.conditions.weak_gpus, self.conditions.weak_power_fraction
+        return dict(zip(weak, factors if isinstance(factors, tuple) else (factors,) * len(weak), strict=True))
+
+    @property
     def tokens_per_step(self) -> int:
         """Tokens in a step, over all replicas."""
         return self.training.global_batch_size * self.training.seq_length
@@ -77,7 +89,7 @@ class RunSpec:
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items() if item is not None}
-    return list(value) if isinstance(value, tuple) else value
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def check_run(run: RunSpec) -> None:
@@ -153,10 +165,10 @@ def _check_widths(run: RunSpec) -> None:
         )
     if degrees.cp_kind == "all-to-all" and cp > 1 and (model.heads // tp) % cp:
         raise SpecError("parallelism.cp", cp, f"a divisor of heads / tp = {model.heads // tp} with all-to-all")
-    gpu = run.cluster.gpu
-    if not gpu.peak_flop_per_s(training.precision):
-        able = [name for name in ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32") if gpu.peak_flop_per_s(name)]
-        raise SpecError("training.precision", training.precision, f"{', '.join(able)} on {gpu.name}")
+    for gpu in (node.gpu for node in run.cluster.kinds):
+        if not gpu.peak_flop_per_s(training.precision):
+            able = [name for name in ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32") if gpu.peak_flop_per_s(name)]
+            raise SpecError("training.precision", training.precision, f"{', '.join(able)} on {gpu.name}")
 
 
 def _check_experts(run: RunSpec) -> None:
@@ -209,7 +221,19 @@ def _check_recompute(run: RunSpec) -> None:
 
 
 def _check_conditions(run: RunSpec) -> None:
-    gpu, conditions = run.cluster.gpu, run.conditions
+    conditions = run.conditions
+    for node in run.cluster.kinds:
+        _check_limits(node.gpu, conditions)
+    placed, gpus, nodes = conditions.gpu_of_rank, run.cluster.gpus, run.cluster.nodes
+    if max(conditions.weak_gpus, default=0) >= gpus:
+        raise SpecError("conditions.weak_gpus", list(conditions.weak_gpus), f"GPUs 0 to {gpus - 1}")
+    if max(conditions.braked_nodes, default=0) >= nodes:
+        raise SpecError("conditions.braked_nodes", list(conditions.braked_nodes), f"nodes 0 to {nodes - 1}")
+    if placed and (len(placed) != gpus or set(placed) != set(range(gpus))):
+        raise SpecError("conditions.placement", conditions.placement, f"the GPUs 0 to {gpus - 1}, each once")
+
+
+def _check_limits(gpu: Gpu, conditions: Conditions) -> None:
     cap_w = conditions.power_cap_w
     if cap_w is not None and not gpu.power_cap_min_w <= cap_w <= gpu.power_cap_w:
         raise SpecError(
@@ -220,13 +244,6 @@ def _check_conditions(run: RunSpec) -> None:
         if clock_hz is not None and not gpu.clock_idle_hz <= clock_hz <= gpu.clock_max_hz:
             possible = f"{gpu.clock_idle_hz / MEGA:g} to {gpu.clock_max_hz / MEGA:g} MHz on {gpu.name}"
             raise SpecError(f"conditions.{name}_mhz", clock_hz / MEGA, possible)
-    placed, gpus, nodes = conditions.gpu_of_rank, run.cluster.gpus, run.cluster.nodes
-    if max(conditions.weak_gpus, default=0) >= gpus:
-        raise SpecError("conditions.weak_gpus", list(conditions.weak_gpus), f"GPUs 0 to {gpus - 1}")
-    if max(conditions.braked_nodes, default=0) >= nodes:
-        raise SpecError("conditions.braked_nodes", list(conditions.braked_nodes), f"nodes 0 to {nodes - 1}")
-    if placed and (len(placed) != gpus or set(placed) != set(range(gpus))):
-        raise SpecError("conditions.placement", conditions.placement, f"the GPUs 0 to {gpus - 1}, each once")
 
 
 def idle_requests(run: RunSpec) -> list[str]:

@@ -80,7 +80,7 @@ def stage_memories(step: Step) -> list[StageMemory]:
         if id(chunk.blocks) not in passages:
             passages[id(chunk.blocks)] = pass_through(step, chunk, lambda weights: _fresh_gradient(step, weights))
     states: dict[tuple[int, ...], _States] = {}
-    outside = communication_bytes(run), run.cluster.gpu.context_bytes + run.framework.kernel_bytes
+    outside = communication_bytes(run), run.cluster.smallest_gpu.context_bytes + run.framework.kernel_bytes
     memories = []
     for stage in range(run.parallelism.pp):
         key = tuple(id(chunk.blocks) for chunk in step.stage_chunks(stage))
@@ -148,7 +148,7 @@ def _stage_memory(run: RunSpec, stage: int, states: _States, communication: floa
     # The update runs when activations are gone; it then needs an fp32 copy of 16-bit gradients.
     scratch = max(scratch + states.standing_scratch, states.update_scratch - activations)
     allocated = states.weights + states.gradients + states.optimizer + activations + scratch
-    free = run.cluster.gpu.memory_bytes - allocated - communication - context
+    free = run.cluster.smallest_gpu.memory_bytes - allocated - communication - context
     # Freed blocks stay cached only while there is room; what fragmentation costs cannot be given back.
     reserve = max(FRAGMENTATION * allocated, min(run.framework.reserve_fraction * allocated, free))
     return StageMemory(

@@ -20,7 +20,7 @@ class Change(NamedTuple):
 
 def fits(run: RunSpec, memory: StageMemory) -> bool:
     """Tell whether the worst rank fits in its GPU."""
-    return memory.least_bytes <= run.cluster.gpu.memory_bytes
+    return memory.least_bytes <= run.cluster.smallest_gpu.memory_bytes
 
 
 def explain_misfit(run: RunSpec, memory: StageMemory) -> str:
@@ -34,8 +34,8 @@ def explain_misfit(run: RunSpec, memory: StageMemory) -> str:
     )
     return (
         f"memory: rank {first_rank(run, memory.stage)} (stage {memory.stage}) needs "
-        f"{format_bytes(memory.least_bytes)}, more than the {format_bytes(run.cluster.gpu.memory_bytes)} of one "
-        f"{run.cluster.gpu.name}; the largest part is {kind} ({format_bytes(size_bytes)}); {advice}"
+        f"{format_bytes(memory.least_bytes)}, more than the {format_bytes(run.cluster.smallest_gpu.memory_bytes)} of one "
+        f"{run.cluster.smallest_gpu.name}; the largest part is {kind} ({format_bytes(size_bytes)}); {advice}"
     )
 
 

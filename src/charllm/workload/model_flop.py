@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from charllm.spec.hardware import Gpu
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.run import RunSpec
 from charllm.workload.cut import PLAIN, Cut, cut_model
@@ -18,11 +19,16 @@ def model_flop_utilization(run: RunSpec, step_time_s: float) -> float | None:
 
 
 def peak_flop_per_s(run: RunSpec) -> float:
-    """Return the peak of one GPU that MFU divides by.
+    """Return the peak of one GPU that MFU divides by, on average over the GPUs of a mixed cluster.
 
     Products asked for in fp32 run as TF32, at half the 16-bit peak; a format the GPU lacks runs in 16 bits.
     """
-    gpu, precision = run.cluster.gpu, run.training.precision
+    cluster, others = run.cluster, sum(len(other.nodes) for other in run.cluster.mixed)
+    counted = [(cluster.gpu, cluster.nodes - others), *((other.node.gpu, len(other.nodes)) for other in cluster.mixed)]
+    return sum(_gpu_peak(gpu, run.training.precision) * nodes for gpu, nodes in counted) / cluster.nodes
+
+
+def _gpu_peak(gpu: Gpu, precision: str) -> float:
     whole = gpu.peak_16bit_flop_per_s
     return whole / 2 if precision == "fp32" else gpu.peak_flop_per_s(precision) or whole
 

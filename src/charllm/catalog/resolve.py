@@ -27,6 +27,8 @@ DEFAULT_FRAMEWORK = "megatron"
 DEFAULT_BATCH = 128
 FILE_SIGNS = (".toml", ".json", "/")
 """What tells a file from a name."""
+MOST_BASES = 8
+"""Files that may rest on each other."""
 
 
 def resolve_run(request: Mapping[str, Any]) -> RunSpec:
@@ -161,7 +163,7 @@ def _values(kind: str, asked: Any, field: str) -> Table:
 def find_entry(kind: str, asked: Any, field: str) -> Entry:
     """Return values and sources behind a name, a file, or a table with a base and changes over it."""
     if isinstance(asked, str):
-        return _read_file(kind, asked, field) if _is_file(asked) else find(kind, asked, field)
+        return _read_file(kind, asked, field) if is_file(asked) else find(kind, asked, field)
     if not isinstance(asked, Mapping):
         raise SpecError(field, asked, f"a name from the catalog's {kind}, a file, or a table")
     changes = dict(asked)
@@ -173,20 +175,26 @@ def find_entry(kind: str, asked: Any, field: str) -> Entry:
     return Entry(values["name"], values, sources)
 
 
-def _is_file(asked: str) -> bool:
+def is_file(asked: str) -> bool:
+    """Tell a file from a name."""
     return any(sign in asked for sign in FILE_SIGNS)
 
 
-def _read_file(kind: str, path: str, field: str) -> Entry:
+def _read_file(kind: str, path: str, field: str, depth: int = 0) -> Entry:
     if path.endswith(".json") and kind == "models":
         return Entry(Path(path).stem, read_hf_config(read_json(path, field), path), {})
     table = read_toml(path, field)
     citations = table.pop("sources", {})
     name = str(table.pop("name", Path(path).stem))
     base = table.get("base")
-    if base is not None:
+    known = entries(kind)
+    if base is not None and is_file(str(base)):
+        if depth == MOST_BASES:
+            raise SpecError(f"{field}.base", base, f"at most {MOST_BASES} files that rest on each other")
+        known = {base: _read_file(kind, base, f"{field}.base", depth + 1)}
+    elif base is not None:
         find(kind, str(base), f"{field}.base")
-    entry = read_entry(name, table, citations if isinstance(citations, Mapping) else {}, entries(kind))
+    entry = read_entry(name, table, citations if isinstance(citations, Mapping) else {}, known)
     return Entry(name, entry.values, entry.sources or dict.fromkeys(entry.values, f"given: {path}"))
 
 

@@ -18,6 +18,7 @@ from charllm.calibrate.ops import errors_of, fit_identified, gather, held_out
 from charllm.calibrate.report import advice_for, describe_fit, render_fit
 from charllm.calibrate.runs import read_runs
 from charllm.calibrate.write import as_toml, write_file
+from charllm.catalog.resolve import is_file
 from charllm.cli.output import add_format_flags, print_as
 from charllm.evaluate.ops import bench_machine
 
@@ -32,9 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of `charllm bench ops`, ops CSV, or heat CSV")
     parser.add_argument("-o", "--out", required=True, metavar="FILE.toml", help="the GPU file to write")
-    parser.add_argument(
-        "--gpu", default="h200", metavar="NAME", help="the GPU of the catalog to start from (default h200)"
-    )
+    parser.add_argument("--gpu", default="h200", metavar="NAME|FILE", help="the GPU to start from (default h200)")
     add_format_flags(parser)
 
 
@@ -58,9 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
         report["heat"] = heat.describe()
         parts["heat"] = [each for each in heat.fit.found if each.identified]
         report.setdefault("not_identified", []).extend(advice_for(heat.fit))
+    base = arguments.gpu if is_file(arguments.gpu) else cluster.gpu.name
     source = f"charllm calibrate {' '.join(Path(run).name for run in arguments.runs)}"
     comments = [f"{row['parameter']}: not identified; {row['run']}" for row in report["not_identified"]]
-    write_file(arguments.out, as_toml(cluster.gpu.name, Path(arguments.out).stem, parts, source, comments))
+    write_file(arguments.out, as_toml(base, Path(arguments.out).stem, parts, source, comments))
     print_as(arguments, report, lambda: render_fit(report))
     print(f"charllm: wrote {arguments.out}", file=sys.stderr)
     return 0

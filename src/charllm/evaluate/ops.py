@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.catalog.resolve import FILE_SIGNS, find_entry, resolve_cluster
+from charllm.catalog.resolve import find_entry, is_file, resolve_cluster
 from charllm.catalog.tables import entries
-from charllm.errors import SpecError
 from charllm.evaluate.ops_table import OpRow, SkippedOp
 from charllm.evaluate.scores import describe_errors
 from charllm.gpu.formats import GROUPED, NARROW, PRODUCTS
@@ -38,6 +37,8 @@ QUANTITIES = ("seconds", "watts", "clock")
 CLASSES = ("gemm", "small gemm", "grouped", "fp8", "attention", "memory", "host-bound", "burst")
 SMALL_ROWS, SMALL_COLUMNS, SMALL_DEPTH, SMALL_PRODUCTS = 1024, 512, 256, 2e10
 """A product counts as small or skinny up to these sizes, or below this many multiplications."""
+ALONE = {"link_bandwidth_bytes_per_s": 0.0, "pcie_bandwidth_bytes_per_s": 64e9}
+"""Links of a GPU that no node of the catalog has: none to others, PCIe gen 5 to its host."""
 WARMING_ROUNDS = 2
 PAUSES_S = np.concatenate([[0.0], np.geomspace(1e-3, 1e4, 400)])
 LEAST_PEAK_ON_S = 0.05
@@ -77,17 +78,16 @@ class OpPrediction(NamedTuple):
 
 
 def bench_machine(gpu: str) -> Cluster:
-    """Return one GPU alone, by its name in the catalog or by a file that starts from one of them."""
+    """Return one GPU alone, by its name in the catalog or by a file; one that no node has gets a node of its own."""
     entry = find_entry("gpus", gpu, "--gpu")
     name = entry.name
-    if any(sign in gpu for sign in FILE_SIGNS):
+    if is_file(gpu):
         name = str(read_toml(gpu, "--gpu").get("base", ""))
     nodes = {node.name: node.values["gpus"] for node in entries("nodes").values() if node.values["gpu"] == name}
     if not nodes:
-        known = sorted({str(node.values["gpu"]) for node in entries("nodes").values()})
-        raise SpecError(
-            "--gpu", gpu, f"a GPU of some node of the catalog, or a file with such a base: {', '.join(known)}"
-        )
+        count = entry.values.get("package_gpus", 1)
+        single = {"name": "single", "gpu": gpu, "gpus": count, **ALONE}
+        return resolve_cluster({"name": f"{entry.name}x{count}", "nodes": 1, "fabric": "none", "node": single})
     node = min(nodes, key=lambda each: nodes[each])
     alone = [each.name for each in entries("clusters").values() if each.values["node"] == node]
     under: dict[str, Any] = {"base": alone[0]} if alone else {"fabric": "none"}

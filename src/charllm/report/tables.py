@@ -15,8 +15,8 @@ MAX_SHOWN = 12
 PIPED_COLUMNS = 100
 """Width where no terminal says how wide it is."""
 GAP = "  "
-LEAST_TEXT = 24
-"""Texts are wrapped to this width before a column is left out."""
+LEAST_TEXT, LONGEST_WORD = 24, 40
+"""Texts are wrapped to this width, or that of a word, before a column is left out."""
 NUMBER = re.compile(r"[-+]?[\d,.]+(e[-+]?\d+)?( *[\d.]+)?( ?[%A-Za-z/]+)?|-|")
 """What is aligned to the right: a number, its share beside it or its unit; a dash; nothing."""
 UNIT_SPACE, GLUE = re.compile(r"(?<=\d) (?=[%A-Za-z/]{1,5}\b|%)"), "\x00"
@@ -87,7 +87,7 @@ def _fit(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> l
     least = [max([_longest_word(name), *map(len, column)]) for name, column in zip(columns, cells, strict=True)]
     widths = _shrink(widths, least, spare)
     least = [
-        each if _is_number(column) else max(_longest_word(name), min(each, LEAST_TEXT))
+        each if _is_number(column) else min(each, max(LEAST_TEXT, *(_longest_word(cell) for cell in (name, *column))))
         for name, column, each in zip(columns, cells, widths, strict=True)
     ]
     widths = _shrink(widths, least, spare)
@@ -112,7 +112,7 @@ def _shrink(widths: Sequence[int], least: Sequence[int], spare: int) -> list[int
 
 
 def _longest_word(text: str) -> int:
-    return max((len(word) for word in text.split()), default=1)
+    return min(LONGEST_WORD, max((len(word) for word in text.split()), default=1))
 
 
 def _is_number(column: Sequence[str], *, first: bool = False) -> bool:

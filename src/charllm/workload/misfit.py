@@ -32,10 +32,11 @@ def explain_misfit(run: RunSpec, memory: StageMemory) -> str:
         if change
         else "none of the single changes tried fits: use more GPUs or a smaller model"
     )
+    gpu = run.cluster.smallest_gpu
     return (
         f"memory: rank {first_rank(run, memory.stage)} (stage {memory.stage}) needs "
-        f"{format_bytes(memory.least_bytes)}, more than the {format_bytes(run.cluster.smallest_gpu.memory_bytes)} of one "
-        f"{run.cluster.smallest_gpu.name}; the largest part is {kind} ({format_bytes(size_bytes)}); {advice}"
+        f"{format_bytes(memory.least_bytes)}, more than the {format_bytes(gpu.memory_bytes)} of one "
+        f"{gpu.name}; the largest part is {kind} ({format_bytes(size_bytes)}); {advice}"
     )
 
 

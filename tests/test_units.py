@@ -1,6 +1,15 @@
 import pytest
 
-from charllm.units import SUFFIXES, format_bytes, format_params, format_si, si_key, split_suffix
+from charllm.units import (
+    SUFFIXES,
+    format_bytes,
+    format_figure,
+    format_params,
+    format_si,
+    seconds_format,
+    si_key,
+    split_suffix,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,3 +53,31 @@ def test_numbers_keep_three_digits() -> None:
     assert format_si(1.2345e15, "FLOP") == "1.23 PFLOP"
     assert format_si(0.5) == "0.50"
     assert format_params(70_553_706_496) == "70.6 B"
+
+
+@pytest.mark.parametrize(
+    ("scale_s", "written"),
+    [(3842.4, "12.3"), (123.4, "12.35"), (2.5, "12.346"), (0.3, "12.3456"), (0.01, "12.345600")],
+)
+def test_short_times_are_written_with_more_places(scale_s: float, written: str) -> None:
+    assert seconds_format(scale_s)(12.3456) == written
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "written"),
+    [
+        ("memory_bytes", 150754820096.0, "140 GiB"),
+        ("nic_bandwidth_bytes_per_s", 12.5e9, "12.5 GB/s"),
+        ("peak_bf16_flop_per_s", 9.894e14, "989 TFLOP/s"),
+        ("clock_max_hz", 1.98e9, "1,980 MHz"),
+        ("launch_s", 13.32e-6, "13.32 us"),
+        ("flop_j", 0.41e-12, "0.41 pJ"),
+        ("power_cap_w", 1000.0, "1,000 W"),
+        ("heads", 64, "64"),
+        ("upstream", [-1, 0], "-1, 0"),
+        ("rail", True, "yes"),
+        ("experts", None, "-"),
+    ],
+)
+def test_figures_are_written_in_the_unit_people_use(key: str, value: object, written: str) -> None:
+    assert format_figure(key, value) == written

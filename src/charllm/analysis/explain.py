@@ -121,8 +121,8 @@ def explain_bubble(found: Simulation, _label: str, share: float) -> str:
     return (
         f"the pipeline bubble takes {100 * share:.0f} % of the step: with {microbatches} microbatches, {pp} stages and "
         f"{vpp} chunks a stage, (pp - 1) / (microbatches x vpp + pp - 1) = {pp - 1} / {microbatches * vpp + pp - 1} = "
-        f"{100 * ideal:.0f} % of the time is filling and draining. To reduce it: more microbatches (a larger --gbs or "
-        f"a smaller --mbs), more chunks (--vpp), or fewer stages (--pp)."
+        f"{100 * ideal:.0f} % of the time is filling and draining, if stages are equal. To reduce it: more "
+        f"microbatches (a larger --gbs or a smaller --mbs), more chunks (--vpp), or fewer stages (--pp)."
     )
 
 

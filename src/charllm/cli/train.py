@@ -19,7 +19,7 @@ from charllm.spec.run import RunSpec
 DEFAULT_STEPS = 10
 EXAMPLES = (
     "charllm train --model llama3-8b --set model.layers=8 --seq 4096 --mbs 2 --gbs 8 --seconds 60",
-    "charllm measure -- charllm train --model gpt2-124m --gbs 32 --steps 50",
+    "charllm measure -- charllm train --model gpt2 --gbs 32 --steps 50",
 )
 
 

@@ -21,7 +21,7 @@ GROUPS = {
         "bench": "time, power, clock and temperature of single ops",
     },
     "Look up and check": {
-        "catalog": "models, GPUs, nodes, clusters, frameworks and studies, with sources",
+        "catalog": "models, GPUs, nodes, clusters, frameworks and studies with sources",
         "calibrate": "fit the constants of a GPU to measurements of it",
         "validate": "score predictions against measurements",
         "completion": "print a completion script for bash, zsh or fish",
@@ -74,7 +74,7 @@ def _dispatch(words: list[str]) -> int:
 def _overview() -> str:
     width = max(len(name) for name in COMMANDS)
     lines = ["charllm: step time, power and temperature of distributed LLM training", ""]
-    lines += ["usage: charllm COMMAND [flags]; `charllm COMMAND --help` lists flags and examples"]
+    lines += ["usage: charllm COMMAND [flags]   (charllm COMMAND --help: flags and examples)"]
     for title, commands in GROUPS.items():
         lines += ["", f"{title}:", *(f"  {name.ljust(width)}  {text}" for name, text in commands.items())]
     lines += ["", "Start with:", "  charllm simulate --model llama3-70b --cluster h200x32 --tp 4 --pp 4 --gbs 128"]

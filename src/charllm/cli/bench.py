@@ -16,7 +16,6 @@ from charllm.measure.device import require_device, telemetry_gpus
 EXAMPLES = (
     "charllm bench ops --out runs/ops",
     "charllm bench ops --only attention,fp8 --out runs/some_ops",
-    "charllm calibrate runs/ops -o my_gpu.toml",
 )
 LARGEST_SCALE, RATE_HZ = 100.0, 100.0
 

@@ -24,7 +24,7 @@ from charllm.evaluate.ops import bench_machine
 
 EXAMPLES = (
     "charllm calibrate runs/ops -o my_gpu.toml",
-    "charllm calibrate runs/ops heat.csv --gpu h100 -o my_h100.toml",
+    "charllm calibrate heat.csv --gpu h100 -o my_h100.toml",
     "charllm validate ops runs/ops/ops.csv --gpu my_gpu.toml",
 )
 

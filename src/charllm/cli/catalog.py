@@ -30,8 +30,14 @@ HEADINGS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    parser.add_argument("kind", nargs="?", choices=KINDS, help="kind of entries to list (default: all kinds)")
-    parser.add_argument("name", nargs="?", help="show one entry with the source of each figure")
+    parser.add_argument(
+        "kind",
+        nargs="?",
+        choices=KINDS,
+        metavar="KIND",
+        help=f"entries to list: {', '.join(KINDS)} (default: a summary)",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="show one entry with the source of each figure")
     add_format_flags(parser, table="a row for each entry, or for each figure of one entry,")
 
 

@@ -13,8 +13,8 @@ from charllm.cli import COMMANDS
 from charllm.cli.parser import build_parser
 
 EXAMPLES = (
-    "charllm completion bash > ~/.local/share/bash-completion/completions/charllm",
-    "charllm completion zsh > ~/.charllm-completion.zsh",
+    "charllm completion bash >> ~/.bash_completion",
+    "charllm completion zsh >> ~/.zshrc",
     "charllm completion fish > ~/.config/fish/completions/charllm.fish",
 )
 NAMED = {"model": "models", "cluster": "clusters", "framework": "frameworks", "gpu": "gpus", "study": "studies"}
@@ -113,7 +113,7 @@ def zsh_script(words: dict[str, list[Word]]) -> str:
     """Use zsh's own support for completion functions of bash."""
     return "\n".join(
         [
-            "# Completion of charllm for zsh; written by `charllm completion zsh`. Source it from ~/.zshrc.",
+            "# Completion of charllm for zsh; written by `charllm completion zsh`. Part of ~/.zshrc.",
             "autoload -Uz compinit bashcompinit && compinit && bashcompinit",
             *bash_script(words).splitlines()[1:],
         ]

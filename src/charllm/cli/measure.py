@@ -17,7 +17,7 @@ from charllm.result.result import RunResult
 EXAMPLES = (
     "charllm measure --out runs/mine -- torchrun train.py",
     "charllm measure --repeats 3 --watch -- python train.py --steps 100",
-    "charllm measure --telemetry none -- sleep 1",
+    "charllm measure --telemetry none --idle 0 -- sleep 1",
 )
 LONGEST_WAIT_S = 86_400.0
 

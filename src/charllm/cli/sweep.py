@@ -13,7 +13,7 @@ from charllm.sweep.study import load_study
 EXAMPLES = (
     "charllm catalog studies",
     "charllm sweep charllm-ppt-parallelism",
-    "charllm sweep my_study.toml --workers 4 --out runs/my_study",
+    "charllm sweep my_study.toml --workers 2 --out runs/my_study",
     "charllm sweep my_study.toml --out runs/my_study --resume",
 )
 

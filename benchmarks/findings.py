@@ -371,7 +371,7 @@ INTRODUCTION = f"""# The paper's findings, computed
 What the closed loop says of the claims of CharLLM-PPT (MICRO'25) on its 32 H200, written by
 `python -m benchmarks.findings --write`. Nothing is fitted to any of them: power, heat and clocks are calibrated on
 single kernels, on an idle and soaked board and on public traces of a node. "Throttling" is any loss of clock, as the
-paper reads it from clocks; its causes are told apart in the last table. A claim *holds* when every configuration shows
+paper reads it from clocks; its causes are separated in the last table. A claim *holds* when every configuration shows
 it at an inlet of {USUAL_C:.0f} C and one its size, *partly* when some do. All claims are known from summaries of the
 paper.
 

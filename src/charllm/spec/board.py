@@ -24,7 +24,7 @@ class Power:
     flop_j: float = number("Energy of one 16-bit matrix operation.", 0, 1e-9)
     fp8_flop_j: float = number("The same in 8 bits.", 0, 1e-9)
     fp4_flop_j: float = number("The same in 4 bits.", 0, 1e-9)
-    softmax_flop_fraction: float = number("Further energy of attention forward, over that of its products.", 0, 3)
+    softmax_flop_fraction: float = number("Further energy of attention forward, over that of its GEMMs.", 0, 3)
     softmax_backward_flop_fraction: float = number("The same backward.", 0, 3)
     instruction_j: float = number("Energy of one elementwise instruction of one thread.", 0, 1e-9)
     cache_byte_j: float = number("Energy of moving a byte on the die, at the core's voltage.", 0, 1e-8)
@@ -42,26 +42,26 @@ class Kernels:
     """Constants of gpu/kernels.py, where the equations stand: how fast single kernels run at a clock."""
 
     rate_fraction: float = number("Rate of GEMMs and attention over what the other figures give; fitted.", 0.3, 2, 1.0)
-    matrix_fraction: float = number("Rate of deep products over what matrix units could do at the clock.", 0.1, 1, 0.9)
+    matrix_fraction: float = number("Rate of deep GEMMs over the peak of the matrix units at the clock.", 0.1, 1, 0.9)
     fp8_fraction: float = number("The same in 8 bits.", 0.1, 1, 0.865)
     fp4_fraction: float = number("The same in 4 bits.", 0.1, 1, 0.8)
-    grouped_fraction: float = number("Rate of a grouped product over a plain one.", 0.1, 1, 0.9635)
-    grouped_ramp: float = number("Depth that starting and storing a tile of a grouped product costs.", 0, 1e4, 286.0)
-    grouped_s: float = number("Time to prepare a grouped product.", 0, 1e-3, 11e-6)
+    grouped_fraction: float = number("Rate of a grouped GEMM over a plain one.", 0.1, 1, 0.9635)
+    grouped_ramp: float = number("Depth that starting and storing a tile of a grouped GEMM costs.", 0, 1e4, 286.0)
+    grouped_s: float = number("Time to prepare a grouped GEMM.", 0, 1e-3, 11e-6)
     grouped_roof_power: float = number("How sharply its arithmetic and memory limits meet.", 1, 20, 9.5)
     grouped_memory_fraction: float = number("Memory bandwidth it reaches, over that of copies.", 0.1, 1, 0.76)
-    ramp: float = number("Depth at which a product's tiles spend as long starting as multiplying.", 0, 1e4, 115.0)
+    ramp: float = number("Depth at which a GEMM's tiles spend as long starting as multiplying.", 0, 1e4, 115.0)
     gap_s: float = number("Time between two kernels.", 0, 1e-3, 4.1e-6)
-    queued_gap_s: float = number("The same between products whose launches are queued.", 0, 1e-3, 2.3e-6)
-    stream_gap_s: float = number("The same before and after streams.", 0, 1e-3, 4.0e-6)
+    queued_gap_s: float = number("The same between GEMMs whose launches are queued.", 0, 1e-3, 2.3e-6)
+    stream_gap_s: float = number("The same before and after memory-bound kernels.", 0, 1e-3, 4.0e-6)
     roof_power: float = number("How sharply arithmetic and memory limits meet.", 1, 10, 2.45)
     wave_fraction: float = number("What of a last, partial wave of tiles is lost.", 0, 1, 0.49)
     fill_fraction: float = number("Rate gained where only some multiprocessors are busy, at most.", 0, 1, 0.36)
     padding_fraction: float = number("Energy of padding in tiles over that of values.", 0, 1, 0.34)
-    reread_factor: float = number("Traffic again over that of waves of tiles.", 0, 10, 1.54)
-    split_s: float = number("Time to add up a product that is cut in depth.", 0, 1e-3, 1.7e-6)
+    reread_factor: float = number("Multiplier on tile re-read traffic.", 0, 10, 1.54)
+    split_s: float = number("Time to add up a GEMM that is split in depth.", 0, 1e-3, 1.7e-6)
     memory_fraction: float = number("Share of the memory's peak bandwidth that copies reach.", 0.1, 1, 0.9)
-    cache_fraction: float = number("Bandwidth gained by streams that stay in cache.", 0, 5, 1.5)
+    cache_fraction: float = number("Bandwidth gained by memory-bound kernels that stay in cache.", 0, 5, 1.5)
     attention_fraction: float = number("Rate of long attention over matrix units at the clock.", 0.05, 1, 0.6645)
     attention_backward_fraction: float = number("The same backward.", 0.05, 1, 0.606)
     flash2_fraction: float = number("Rate of FlashAttention-2 over the GPU's best attention kernel.", 0.05, 1, 1.0)
@@ -71,7 +71,7 @@ class Kernels:
     attention_backward_ramp: float = number("The same backward.", 0, 1e5, 887.0)
     tile_ramp: float = number("Blocks of 128 queries at which attention runs at half its rate.", 0, 1e5, 166.0)
     softmax_ramp: float = number("Length at which attention takes twice its energy.", 0, 1e5, 220.0)
-    launch_s: float = number("Host time to launch a product in eager PyTorch.", 0, 1e-2, 13.4e-6)
+    launch_s: float = number("Host time to launch a GEMM in eager PyTorch.", 0, 1e-2, 13.4e-6)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -79,7 +79,7 @@ class Kernels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Governor:
-    """Constants of clocks/governor.py, where the rules stand."""
+    """Constants of gpu/governor.py, where the rules stand."""
 
     hold_fraction: float = number("What the mean over a second is held at, over the cap.", 0.5, 1.2, 0.987)
     mean_s: float = number("Length of that mean.", 1e-3, 100, 1.0)
@@ -96,7 +96,7 @@ class Governor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heat:
-    """Constants of heat/network.py, where the equation stands."""
+    """Constants of gpu/heat.py, where the equation stands."""
 
     die_resistance_k_per_w: float = number("From die to base, the part that follows at once.", 0, 10)
     die_time_s: float = number("Its time constant.", 1e-3, 1e3)

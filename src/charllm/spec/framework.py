@@ -37,7 +37,7 @@ class Framework:
     packed_qkv: bool = flag(
         "Whether values stay views of one qkv tensor, which is then kept beside rotated copies.", False
     )
-    tf32: bool = flag("Whether products asked for in fp32 run on matrix units as TF32.", True)
+    tf32: bool = flag("Whether GEMMs in fp32 run on matrix units as TF32.", True)
     fused_gradients: bool = flag("Whether weight gradients are added in place; a placeholder per shape remains.", True)
     default_sp: bool = flag("Whether tp ranks share the sequence when nothing is asked for.", True)
     default_zero: int = count("ZeRO stage when dp > 1 and none is asked for.", 0, 3, 1)
@@ -89,13 +89,13 @@ class Framework:
         "random",
     )
     sparse_sync: bool = flag("Whether the host waits in every sparse layer to read how many tokens experts get.", True)
-    packed_projections: bool = flag("Whether q, k and v, and gate and up, are one product each.", True)
+    packed_projections: bool = flag("Whether q, k and v, and gate and up, are one GEMM each.", True)
     fused_permute: bool = flag("Whether sorting tokens by expert and back is one kernel each.", True)
     fused_router: bool = flag("Whether a router's scores and top-k are one kernel.", False)
     fused_rope: bool = flag("Whether one kernel rotates queries and keys (rotary embedding).", True)
     fused_latent_rope: bool = flag("Whether one kernel turns queries and keys of latent attention.", False)
     fused_experts: bool = flag(
-        "Whether experts' activation and casts are part of their products, which write 8 bits at once.", False
+        "Whether experts' activation and casts are part of their GEMMs, which write 8 bits at once.", False
     )
     graphs: str = choice(
         "Which kernel launches are captured in CUDA graphs, which cost the host nothing: none, those outside the "
@@ -123,7 +123,7 @@ class Framework:
     clip_gradients: bool = flag("Whether the gradient norm is computed and clipped unless the request says.", True)
     packs_documents: bool = flag("Whether its recipes for fine-tuning pack short documents into a sequence.", False)
     narrow_gather: bool = flag("Whether tp ranks gather operands after casting them to 8 or 4 bits.", False)
-    async_tp_backward: bool = flag("Whether backward hides exchanges of column-cut products under products.", True)
+    async_tp_backward: bool = flag("Whether backward hides exchanges of column-parallel GEMMs under other GEMMs.", True)
     default_overlap: tuple[str, ...] = words("Axes that overlap communication unless the request gives them.", OVERLAPS)
     vocab_multiple: int = count("The vocabulary is padded to a multiple of this times tp.", 1, 65_536, 1)
     # Constants.

@@ -45,16 +45,16 @@ def zero_bubble(pp: int, stage: int, _vpp: int, microbatches: int) -> Order:
     """1F1B whose weight gradients wait: later stages put off more and fill the end with them (ZB-H1, Qi 2024)."""
     ahead = min(pp - stage - 1, microbatches)
     order = [(FORWARD, 0, mb) for mb in range(ahead)]
-    weighed = 0
+    weights_done = 0
     for mb in range(microbatches - ahead):
         order += [(FORWARD, 0, ahead + mb), (BACKWARD, 0, mb)]
         if mb >= stage:
-            order.append((WEIGHT, 0, weighed))
-            weighed += 1
+            order.append((WEIGHT, 0, weights_done))
+            weights_done += 1
     for mb in range(microbatches - ahead, microbatches):
-        order += [(BACKWARD, 0, mb), (WEIGHT, 0, weighed)]
-        weighed += 1
-    return order + [(WEIGHT, 0, mb) for mb in range(weighed, microbatches)]
+        order += [(BACKWARD, 0, mb), (WEIGHT, 0, weights_done)]
+        weights_done += 1
+    return order + [(WEIGHT, 0, mb) for mb in range(weights_done, microbatches)]
 
 
 def dualpipe(pp: int, stage: int, vpp: int, microbatches: int) -> Order:

@@ -1,5 +1,6 @@
 import csv
 import io
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,7 @@ def test_the_width_is_that_of_columns_or_100_where_output_is_piped(monkeypatch: 
 
 
 def test_csv_has_every_field_of_every_row() -> None:
-    rows = [{"a": 1, "part": {"x": 2.5}, "list": [1, 2]}, {"a": None, "b": "with, comma"}]
+    rows: list[dict[str, Any]] = [{"a": 1, "part": {"x": 2.5}, "list": [1, 2]}, {"a": None, "b": "with, comma"}]
     found = list(csv.DictReader(io.StringIO(to_csv(rows))))
     assert found[0] == {"a": "1", "part.x": "2.5", "list": "1;2", "b": ""}
     assert found[1] == {"a": "", "part.x": "", "list": "", "b": "with, comma"}

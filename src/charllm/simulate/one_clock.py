@@ -5,6 +5,8 @@ stays at or below what the governor holds.
 Ignores: bursts within a step, differences between GPUs, temperature (taken as WARM_C).
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from charllm.gpu.board import Energy, standing_w, working_w
@@ -25,7 +27,25 @@ HALVINGS = 30
 
 
 def solve_step(step: Step, network: NetworkConstants = NETWORK, timeline: TimelineConstants = TIMELINE) -> StepTime:
-    """Price a step at the clock it settles at."""
+    """Price a step at the clock it settles at; of a mixed cluster, on the kind of node that is slowest."""
+    return max(solve_kinds(step, network, timeline), key=lambda timed: timed.step_time_s)
+
+
+def solve_kinds(
+    step: Step, network: NetworkConstants = NETWORK, timeline: TimelineConstants = TIMELINE
+) -> list[StepTime]:
+    """Price a step on each kind of node, as if all were of it, at the rate of the slowest links.
+
+    Ignores: that communication hidden under a slower GPU's compute may be exposed beside a faster one's.
+    """
+    cluster = step.run.cluster
+    if not cluster.mixed:
+        return [_solve(step, network, timeline)]
+    runs = [replace(step.run, cluster=cluster.uniform(kind)) for kind in range(len(cluster.kinds))]
+    return [_solve(replace(step, run=run), network, timeline) for run in runs]
+
+
+def _solve(step: Step, network: NetworkConstants, timeline: TimelineConstants) -> StepTime:
     gpu, limits = step.run.cluster.gpu, limits_of(step.run.cluster.gpu, step.run.conditions)
     kernels: StepKernels = read_step(step)
     clock_hz = limits.clock_max_hz

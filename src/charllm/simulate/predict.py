@@ -1,6 +1,5 @@
 """Predict a run without a GPU: execution, power, temperature and clocks in a closed loop."""
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,6 @@ from charllm.simulate.recorded import close_times, critical_path
 from charllm.simulate.signals import gpu_signals, node_rows, power_metrics
 from charllm.simulate.steady import Machine, Played, build_machine, play_to_steady
 from charllm.spec.run import RunSpec, idle_requests
-from charllm.timeline.costs import Costs
 from charllm.timeline.step_time import StepTime
 from charllm.workload.memory import StageMemory, first_rank, stage_memories
 from charllm.workload.misfit import explain_misfit, fits
@@ -54,8 +52,8 @@ def predict(run: RunSpec, *, ignore_memory: bool = False) -> Simulation:
     warnings = idle_requests(run)
     timed = machine = played = None
     if metrics["fits"] or ignore_memory:
-        priced, kinds = solve_kinds(step)
-        machine = build_machine(step, priced, kinds)
+        priced = solve_step(step)
+        machine = build_machine(step, priced)
         conditions = run.conditions
         cold = conditions.steps is not None or conditions.seconds_s is not None
         played = play_from_cold(machine, conditions.steps, conditions.seconds_s) if cold else play_to_steady(machine)
@@ -78,23 +76,6 @@ def predict(run: RunSpec, *, ignore_memory: bool = False) -> Simulation:
         warnings=warnings,
     )
     return Simulation(result, step, timed, machine, played)
-
-
-def solve_kinds(step: Step) -> tuple[StepTime, list[Costs]]:
-    """Price a step on each kind of node; its schedule is timed on the slowest, whose links all collectives wait for.
-
-    Ignores: that communication hidden under a slower GPU's compute may show beside a faster one's.
-    """
-    if not step.run.cluster.mixed:
-        priced = solve_step(step)
-        return priced, [priced.costs]
-    found = [solve_step(uniform_step(step, kind)) for kind in range(len(step.run.cluster.kinds))]
-    return max(found, key=lambda one: one.step_time_s), [one.costs for one in found]
-
-
-def uniform_step(step: Step, kind: int) -> Step:
-    """Return the same step on a cluster of one kind of node."""
-    return replace(step, run=replace(step.run, cluster=step.run.cluster.uniform(kind)))
 
 
 def _heat_warnings(run: RunSpec, metrics: dict[str, Any]) -> list[str]:

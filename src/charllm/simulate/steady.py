@@ -6,7 +6,6 @@ The steady state is where played power and the sinks it warms agree; a run from 
 Ignores: how the sinks of one step move within it (a step is taken to be short beside their time constant).
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from charllm.layout.nodes import inlets_c, node_kinds
 from charllm.layout.placement import place_ranks
 from charllm.simulate import play
 from charllm.simulate.fold import Fold, fold_run
+from charllm.simulate.one_clock import solve_kinds
 from charllm.simulate.slices import (
     BOARD_J,
     CHANNELS,
@@ -130,10 +130,11 @@ class Machine(NamedTuple):
         return np.array([limits.clock_max_hz for limits in self.kind_limits])[self.kind]
 
 
-def build_machine(step: Step, timed: StepTime, kinds: Sequence[Costs] = ()) -> Machine:
-    """Lay out everything a play needs; `kinds` are the costs on each kind of node, where there are several."""
+def build_machine(step: Step, timed: StepTime) -> Machine:
+    """Lay out everything a play needs."""
     run, degrees = step.run, step.run.parallelism
-    fold, kinds = fold_run(run), kinds or (timed.costs,)
+    fold = fold_run(run)
+    kinds = [one.costs for one in solve_kinds(step)] if run.cluster.mixed else [timed.costs]
     turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
     moved_s, sent_s = turn_hops(replace(step, run=timed.costs.run), turns, timed.events.late_s, timed.costs.network)
     nodes = run.cluster.kinds

@@ -74,6 +74,8 @@ def test_short_times_are_written_with_more_places(scale_s: float, written: str) 
         ("flop_j", 0.41e-12, "0.41 pJ"),
         ("power_cap_w", 1000.0, "1,000 W"),
         ("heads", 64, "64"),
+        ("tokens_per_s", 76630.7, "76,631"),
+        ("power_ramp_w_per_s", 4369.27, "4,369"),
         ("upstream", [-1, 0], "-1, 0"),
         ("rail", True, "yes"),
         ("experts", None, "-"),

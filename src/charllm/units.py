@@ -120,11 +120,15 @@ def format_figure(key: str, value: object) -> str:
     if not isinstance(value, int | float):
         return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     split = split_suffix(key)
-    return _WRITERS.get(split[1] if split else "", _plain)(float(value))
+    # A rate, such as tokens_per_s, has no unit of its own here.
+    suffix = split[1] if split and not split[0].endswith("_per") else ""
+    return _WRITERS.get(suffix, _plain)(float(value))
 
 
 def _plain(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) and abs(value) < TERA else f"{value:.4g}"
+    if value == int(value) or abs(value) >= KILO:
+        return f"{value:,.0f}" if abs(value) < TERA else f"{value:.4g}"
+    return f"{value:.4g}"
 
 
 def _scaled(value: float, unit: str) -> str:

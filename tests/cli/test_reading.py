@@ -68,6 +68,10 @@ def test_comparisons_and_studies_fit_too(tmp_path: Path, capsys: pytest.CaptureF
     assert main([*run, "--out", str(tmp_path / "a")]) == 0
     assert main([*run, "--mbs", "2", "--power-cap", "500", "--out", str(tmp_path / "b")]) == 0
     capsys.readouterr()
+    compared = printed(capsys, ["compare", str(tmp_path / "a"), str(tmp_path / "b")])
+    assert re.search(r"conditions.power_cap_w +not set +500.0", compared)
+    assert re.search(r"memory_peak_bytes +[\d.]+ GiB +[\d.]+ GiB +1\.\d{3}", compared)
+    assert "breakdown_s.pp_exposed" not in compared
     for words in (["compare", str(tmp_path / "a"), str(tmp_path / "b")], ["sweep", str(ROOT / "examples/study.toml")]):
         text = printed(capsys, words)
         assert [line for line in text.splitlines() if len(line) > 80] == []

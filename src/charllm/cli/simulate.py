@@ -21,7 +21,7 @@ from charllm.report.run import render_run
 from charllm.report.tables import to_csv
 from charllm.result.result import to_json
 from charllm.result.store import save_run, write_text
-from charllm.simulate.predict import Simulation, predict
+from charllm.simulate.predict import NOT_KNOWN, Simulation, predict
 from charllm.simulate.rank_timeline import rank_timeline
 from charllm.simulate.signals import stage_series, tabulate_cluster, tabulate_signals
 from charllm.spec.request import merge
@@ -70,7 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
         gains = best_changes(spec, found.timed.step_time_s) if found.timed is not None else []
         show(render_run(found.step, result, found.timed, gains, explain_run(found)))
     sys.stdout.flush()
-    for warning in (*talk, *result.warnings):
+    # That a run which does not fit has no step time goes without saying.
+    known = [text for text in result.warnings if result.metrics["fits"] or not text.startswith(NOT_KNOWN)]
+    for warning in (*talk, *known):
         print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)
     if not result.metrics["fits"] and not arguments.ignore_memory:
         return DoesNotFit.exit_code

@@ -4,19 +4,21 @@ from typing import Any
 
 from charllm.report.tables import render_table
 from charllm.result.compare import Difference
+from charllm.units import format_figure
 
 
 def render_comparison(differences: list[Difference], settings: dict[str, tuple[Any, Any]]) -> str:
     """Return the settings that differ, then every metric with its ratio."""
-    asked = [[name, str(first), str(second)] for name, (first, second) in settings.items()]
+    asked = [[name, _setting(first), _setting(second)] for name, (first, second) in settings.items()]
     metrics = [
         [
             entry.metric,
-            _number(entry.first),
-            _number(entry.second),
+            format_figure(entry.metric.split(".")[0], entry.first),
+            format_figure(entry.metric.split(".")[0], entry.second),
             "-" if entry.ratio is None else f"{entry.ratio:.3f}",
         ]
         for entry in differences
+        if entry.first or entry.second
     ]
     parts = (
         [render_table("Settings that differ", ["setting", "first", "second"], asked)]
@@ -24,10 +26,14 @@ def render_comparison(differences: list[Difference], settings: dict[str, tuple[A
         else ["All settings are equal"]
     )
     parts.append(
-        render_table("Metrics (unit: end of the name)", ["metric", "first", "second", "second/first"], metrics)
+        render_table(
+            "Metrics (those that are 0 or unknown in both are left out)",
+            ["metric", "first", "second", "second/first"],
+            metrics,
+        )
     )
     return "\n\n".join(parts)
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.6g}"
+def _setting(value: Any) -> str:
+    return "not set" if value is None else str(value)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from charllm.layout.links import group_links, nic_sharers
 from charllm.network.collectives import algorithms_taken
 from charllm.report.power import render_power
-from charllm.report.summary import PredictedGain, describe, render_summary
-from charllm.report.tables import render_table, shown_ends
+from charllm.report.summary import PredictedGain, describe, describe_memory, render_summary
+from charllm.report.tables import render_facts, render_table, shown_ends
 from charllm.report.time import render_gains, render_time
 from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec
@@ -51,6 +51,8 @@ def render_run(
         parts.append(render_summary(run, result, gains, notes))
         parts += render_time(step, result, timed)
         parts += render_power(run, result) if result.metrics["power_mean_w"] is not None else []
+    else:
+        parts.append(render_facts([("Memory", describe_memory(run, result))]))
     parts += [render_memory(step), render_traffic(step), render_arithmetic(run, result), render_parameters(run)]
     if timed is not None:
         parts.append(render_gains(gains))

@@ -112,7 +112,7 @@ def render_summary(run: RunSpec, result: RunResult, gains: Sequence[PredictedGai
     facts = [("Step time", render_headline(result)), ("Time goes to", _largest_shares(metrics["breakdown_s"]))]
     if metrics["power_mean_w"] is not None:
         facts += [("Power", _power(metrics)), ("Temperature", _temperature(metrics)), ("Clock", _clock(run, metrics))]
-    facts += [("Memory", _memory(run, result)), *((("Paced by", pace),) if (pace := _pace(result)) else ())]
+    facts += [("Memory", describe_memory(run, result)), *((("Paced by", pace),) if (pace := _pace(result)) else ())]
     facts.append(("Best changes", _gains(gains)))
     text = render_facts(facts)
     explained = ["\n".join(wrap(f"Explanation: {note}", indent="  ")) for note in notes]
@@ -164,7 +164,8 @@ def _clock(run: RunSpec, metrics: dict[str, Any]) -> str:
     )
 
 
-def _memory(run: RunSpec, result: RunResult) -> str:
+def describe_memory(run: RunSpec, result: RunResult) -> str:
+    """Say whether a run fits, and how much the rank with the largest need takes."""
     metrics, has_bytes = result.metrics, run.cluster.smallest_gpu.memory_bytes
     rank, need_bytes = metrics["memory_rank"], metrics["memory_peak_bytes"]
     stage = next(row["stage"] for row in result.gpus if row["rank"] == rank)

@@ -1,5 +1,6 @@
 """What the documents show is what the program prints today."""
 
+import os
 import re
 import subprocess
 import sys
@@ -22,7 +23,8 @@ EXAMPLES = [
 @pytest.mark.parametrize(("command", "shown"), EXAMPLES, ids=["fits", "does not fit"])
 def test_the_readme_shows_what_is_printed(command: str, shown: str) -> None:
     words = command.split()[1:]
-    done = subprocess.run([sys.executable, "-m", "charllm", *words], capture_output=True, text=True, check=False)
+    command_line, piped = [sys.executable, "-m", "charllm", *words], {**os.environ, "COLUMNS": "100"}
+    done = subprocess.run(command_line, capture_output=True, text=True, check=False, env=piped)
     printed = {line.rstrip() for line in (done.stdout + done.stderr).splitlines()}
     for line in shown.splitlines():
         assert line in printed or line == "...", line

@@ -88,7 +88,7 @@ def _headline(kind: str, entry: Entry) -> dict[str, Any]:
 def _render_list(kind: str, listed: dict[str, dict[str, Any]]) -> str:
     keys = list(next(iter(listed.values())))
     cells = [[name, *(_short(key, value) for key, value in headline.items())] for name, headline in listed.items()]
-    return render_table(f"Catalog: {kind}", ["name", *map(_heading, keys)], cells)
+    return render_table(f"Catalog: {kind}", ["name", *map(_heading, keys)], cells, where="--json")
 
 
 def _heading(key: str) -> str:

@@ -240,7 +240,11 @@ def _render_ops(table: dict[str, Any]) -> str:
         [name, str(found["seconds"]["scored"]), *(cell for each in QUANTITIES for cell in _cells(found[each])[1:])]
         for name, found in groups.items()
     ]
-    parts = [render_table(f"Ops, predicted against measured, {table['gpu']}: |error|", columns, cells, drop=OPS_DROP)]
+    parts = [
+        render_table(
+            f"Ops, predicted against measured, {table['gpu']}: |error|", columns, cells, drop=OPS_DROP, where="--json"
+        )
+    ]
     peaks = table["by_class"].get("burst", {}).get("peak")
     if peaks and peaks["scored"]:
         parts.append("peak power of bursts: " + ", ".join(_cells(peaks)[1:]) + " (median, p90, mean)")

@@ -71,7 +71,7 @@ def render_groups(title: str, column: str, gpus: Sequence[dict[str, Any]], names
                 f"{mean('wait_for_group_s'):.3f}",
             ]
         )
-    return render_table(f"{title}{left_out}", [column, *COLUMNS], cells, drop=DROP)
+    return render_table(f"{title}{left_out}", [column, *COLUMNS], cells, drop=DROP, where="--csv")
 
 
 def _node_names(run: RunSpec) -> dict[int, str]:

@@ -81,7 +81,7 @@ class NamedStudy(Protocol):
 def render_study(study: NamedStudy, outcomes: Sequence[CaseOutcome]) -> str:
     """Return the table of cases, then the rejected cases and the corrections to the source."""
     cells = [_cells(outcome) for outcome in outcomes]
-    parts = [render_table(f"{study.name}: {study.about}", COLUMNS, cells, drop=DROP)]
+    parts = [render_table(f"{study.name}: {study.about}", COLUMNS, cells, drop=DROP, where="--json")]
     refused = [f"- {outcome.case}: {outcome.message}" for outcome in outcomes if outcome.exit_code]
     if refused:
         parts.append("\n".join(["Rejected cases", *wrap_all(refused)]))

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 MAX_SHOWN = 12
 PIPED_COLUMNS = 100
 """Width where no terminal says how wide it is."""
+WIDEST = 400
+"""No terminal is asked to be wider."""
 GAP = "  "
 LEAST_TEXT, LONGEST_WORD = 24, 40
 """Texts are wrapped to this width, or that of a word, before a column is left out."""
@@ -35,36 +37,51 @@ def render_table(
     rows: Sequence[Sequence[str]],
     *,
     drop: Sequence[str] = (),
-    where: str = "--json",
+    where: str = "",
     width: int | None = None,
 ) -> str:
     """Lay rows out under a heading, numbers to the right, in at most `width` columns.
 
     `drop` names the columns that may be left out, the least important first (by default all but two, the last first);
-    `where` is the flag that shows all.
+    `where` is the flag that shows all, where there is one beside a wider terminal.
     """
     width = width or terminal_columns()
-    kept, dropped = list(range(len(columns))), []
-    candidates = [list(columns).index(name) for name in drop or columns[:1:-1] if name in columns]
-    # A column without a single entry goes first.
-    candidates.sort(key=lambda index: any(row[index] not in ("", "-") for row in rows))
-    while True:
-        widths = _fit([columns[index] for index in kept], [[row[index] for index in kept] for row in rows], width)
-        if widths is not None or not candidates:
-            break
-        dropped.append(candidates.pop(0))
-        kept = [index for index in kept if index not in dropped]
+    kept, dropped = _choose_columns(columns, rows, drop or columns[:1:-1], width)
     shown = [[row[index] for index in kept] for row in rows]
-    widths = widths or _squeezed([columns[index] for index in kept], shown, width)
+    names = [columns[index] for index in kept]
+    widths = _fit(names, shown, width) or _squeezed(names, shown, width)
     right = [index for index in range(len(kept)) if _is_number([row[index] for row in shown], first=index == 0)]
-    head = _lines([columns[index] for index in kept], widths, right)
+    head = _lines(names, widths, right)
     rule = GAP.join("-" * each for each in widths).rstrip()
     body = [line for row in shown for line in _lines(row, widths, right)]
     parts = [*wrap(title, width), *head, rule, *body]
     if dropped:
-        names = ", ".join(columns[index] for index in sorted(dropped))
-        parts += wrap(f"(no room for: {names}; {where} has all)", width)
+        left_out = ", ".join(columns[index] for index in sorted(dropped))
+        enough = next(wide for wide in range(width, WIDEST + 1) if wide == WIDEST or _fit(columns, rows, wide))
+        parts += wrap(f"(no room for: {left_out}; {where + ' or ' if where else ''}COLUMNS={enough} shows all)", width)
     return "\n".join(parts)
+
+
+def _choose_columns(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], drop: Sequence[str], width: int
+) -> tuple[list[int], list[int]]:
+    """Return the columns that fit, and those left out: the least important go first, and return where room is left."""
+
+    def fits(chosen: Sequence[int]) -> bool:
+        cells = [[row[index] for index in chosen] for row in rows]
+        return _fit([columns[index] for index in chosen], cells, width) is not None
+
+    candidates = [list(columns).index(name) for name in drop if name in columns]
+    # A column without a single entry goes first.
+    candidates.sort(key=lambda index: any(row[index] not in ("", "-") for row in rows))
+    kept, dropped = list(range(len(columns))), list[int]()
+    while candidates and not fits(kept):
+        dropped.append(candidates.pop(0))
+        kept.remove(dropped[-1])
+    for index in reversed(dropped):
+        if fits(wider := sorted([*kept, index])):
+            kept = wider
+    return kept, [index for index in dropped if index not in kept]
 
 
 def wrap(text: str, width: int | None = None, indent: str = "") -> list[str]:

@@ -80,6 +80,8 @@ class RunSpec:
         """Return the spec as a plain table that builds the same spec again."""
         table: dict[str, Any] = _plain(asdict(self))
         del table["defaults_taken"]
+        if not self.cluster.mixed:
+            del table["cluster"]["mixed"]
         if self.framework.drops_tokens:
             # Stated, so that the profile does not supply it again.
             table["training"]["capacity_factor"] = self.training.capacity_factor

@@ -8,6 +8,7 @@ import io
 import re
 import shutil
 import textwrap
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -57,7 +58,7 @@ def render_table(
     parts = [*wrap(title, width), *head, rule, *body]
     if dropped:
         left_out = ", ".join(columns[index] for index in sorted(dropped))
-        enough = next(wide for wide in range(width, WIDEST + 1) if wide == WIDEST or _fit(columns, rows, wide))
+        enough = bisect_left(range(WIDEST), True, width, key=lambda wide: _fit(columns, rows, wide) is not None)
         parts += wrap(f"(no room for: {left_out}; {where + ' or ' if where else ''}COLUMNS={enough} shows all)", width)
     return "\n".join(parts)
 

@@ -97,7 +97,7 @@ _compiled: dict[str, Any] = {}
 def _compile(source: str, name: str) -> Any:
     compiler = getattr(torch.cuda, "_compile_kernel", None)
     if compiler is None:
-        raise CharllmError("playing communication needs a torch that can compile kernels (2.9 or newer)")
+        raise CharllmError("emulating communication needs a torch that can compile kernels (2.9 or newer)")
     if name not in _compiled:
         _compiled[name] = compiler(source, name)
     return _compiled[name]

@@ -6,7 +6,7 @@ from charllm.catalog.tables import KINDS, entries
 from charllm.result.metrics import METRICS
 from charllm.spec.fields import rules
 from charllm.spec.framework import Framework
-from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node
+from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node, OtherNodes
 from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.run import Conditions
@@ -20,6 +20,7 @@ TABLES = {
     "cluster": Cluster,
     "cluster.node": Node,
     "cluster.node.gpu": Gpu,
+    "cluster.mixed": OtherNodes,
     "cluster.fabric": Fabric,
     "cluster.cooling": Cooling,
     "framework": Framework,
@@ -31,7 +32,7 @@ def spec_page() -> str:
     """List every field of every table of a spec."""
     parts = ["# Spec", "", "Every field, as it stands in a TOML file or after `--set`."]
     for name, settings in TABLES.items():
-        parts += ["", f"## {name}", "", settings.__doc__ or "", "", "| field | meaning | possible |", "|---|---|---|"]
+        parts += ["", f"## {name}", "", settings.__doc__ or "", "", "| field | meaning | expected |", "|---|---|---|"]
         parts += [f"| `{field}` | {rule.doc} | {rule.possible()} |" for field, rule in rules(settings).items()]
     return "\n".join(parts) + "\n"
 

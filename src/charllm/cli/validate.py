@@ -174,7 +174,7 @@ def _render_results(table: dict[str, Any]) -> str:
         **table["by_gpu"],
         **table["by_source"],
         **({f"{name} hosts": group for name, group in table["by_host"].items()} if len(table["by_host"]) > 1 else {}),
-        "constant FLOP/s": table["baseline"],
+        "baseline: constant FLOP/s": table["baseline"],
         **({"doubtful (not in the above)": table["doubtful"]} if "doubtful" in table else {}),
     }
     cells = [[name, *_cells(group)] for name, group in groups.items()]
@@ -218,7 +218,7 @@ def _render_heat(table: dict[str, Any]) -> str:
     ]  # fmt: skip
     groups = [(f"GPU {row['gpu']}", f"{row['ambient_c']:.1f}", row) for row in table["gpus"]]
     groups += [("all", "", table)] if len(groups) > 1 else []
-    groups += [("one resistance, no lag", "", table["baseline"])]
+    groups += [("baseline: one resistance, no lag", "", table["baseline"])]
     cells = [
         [name, ambient, *("-" if row[key] is None else f"{row[key]:.2f}" for key in names)]
         for name, ambient, row in groups
@@ -234,7 +234,11 @@ def _render_heat(table: dict[str, Any]) -> str:
 
 def _render_ops(table: dict[str, Any]) -> str:
     columns = ["", "ops", *(f"{name} {what}" for name in QUANTITIES for what in ("median", "p90", "mean"))]
-    groups = {"all": table["overall"], **table["by_class"], "one figure per class": table["baseline"]["overall"]}
+    groups = {
+        "all": table["overall"],
+        **table["by_class"],
+        "baseline: one figure per class": table["baseline"]["overall"],
+    }
     groups |= {f"  {name}": found for name, found in table["baseline"]["by_class"].items()}
     cells = [
         [name, str(found["seconds"]["scored"]), *(cell for each in QUANTITIES for cell in _cells(found[each])[1:])]

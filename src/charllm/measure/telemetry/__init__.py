@@ -36,7 +36,7 @@ def open_source(asked: str) -> Source:
     if name not in SOURCES:
         raise unknown_name("--telemetry", name, ("auto", *SOURCES))
     if name == "replay" and not detail:
-        raise SpecError("--telemetry", asked, "replay:FOLDER, a recording to play again")
+        raise SpecError("--telemetry", asked, "replay:FOLDER, a recording to replay")
     return SOURCES[name](detail)
 
 

@@ -93,7 +93,7 @@ class _Pricer:
     def __init__(self, step: Step, costs: Costs) -> None:
         self.step, self.costs, self.price = step, costs, costs.price
         self.overlap = hidden_axes(step.run)
-        self.launch_s = launch_seconds(step.run)
+        self.host_pace = host_pace(step.run)
         self.split = step.run.parallelism.schedule in SPLIT_SCHEDULES
         self.known: dict[tuple[int, int, str], Pass] = {}
 
@@ -164,7 +164,7 @@ class _Pricer:
         """Return the host's time to launch an op: none where a graph holds it."""
         if self.step.run.framework.graphs == "partial" and not (op.expert or op.group == "ep"):
             return 0.0
-        return self.launch_s * self.costs.launches(op)
+        return self.host_pace * self.costs.launch_s(op)
 
     def _parts(self, block: Block, direction: str) -> list[tuple[list[Op], str]]:
         if direction == "forward":
@@ -272,9 +272,12 @@ def hidden_axes(run: RunSpec) -> frozenset[str]:
 
 def launch_seconds(run: RunSpec) -> float:
     """Return the host's time to launch one kernel of a run."""
-    if run.framework.graphs == "full":
-        return 0.0
-    return run.framework.launch_s / run.cluster.node.host_speed_fraction
+    return host_pace(run) * run.framework.launch_s
+
+
+def host_pace(run: RunSpec) -> float:
+    """Return the host's time for launches over that of a tuned host; none where a graph holds the whole step."""
+    return 0.0 if run.framework.graphs == "full" else 1 / run.cluster.node.host_speed_fraction
 
 
 def _race(items: tuple[Item, ...]) -> Race:

@@ -32,9 +32,10 @@ def linear(
     n = outputs // cut.tp if split == "column" else outputs
     exchange = _exchange(cut, split, inputs if split == "column" else outputs, trained=trained)
     widths = [part * n // sum(parts) for part in parts] if parts and not cut.framework.packed_projections else [n]
-    gradient_bytes = _gradient_bytes(cut)
     wgrad = tuple(
-        _gemm(cut, f"{name} wgrad", wide, k, tokens, "wgrad", output_bytes=gradient_bytes) for wide in widths if trained
+        _gemm(cut, f"{name} wgrad", wide, k, tokens, "wgrad", output_bytes=cut.gradient_bytes)
+        for wide in widths
+        if trained
     )
     joined = (_addition(f"{name} grad add", tokens * k * cut.element_bytes, "backward"),) * (len(widths) - 1)
     forward = (
@@ -53,6 +54,8 @@ def linear(
     )
     elements = float(k * n + (n if bias else 0))
     gathered = tokens * k if split == "column" and cut.sp else 0
+    if gathered and cut.framework.keeps_gathered:
+        input_kept = tuple(tensor._replace(size_bytes=tensor.size_bytes * cut.tp) for tensor in input_kept)
     module = Module(
         name,
         forward,
@@ -79,7 +82,7 @@ class _Exchange(NamedTuple):
 def _exchange(cut: Cut, split: str, width: int, *, trained: bool) -> _Exchange:
     """Describe Megatron's exchanges (Korthikanti 2022): the stream is whole, or each rank holds some of its tokens.
 
-    A column's gathered input is not kept but gathered again for the weight gradient.
+    A column's gathered input is gathered again for the weight gradient, kept or not.
     """
     if split == "none" or cut.tp == 1:
         return _Exchange()
@@ -110,10 +113,6 @@ def _gemm(
 ) -> Op:
     written = cut.element_bytes if output_bytes is None else output_bytes
     return gemm(name, m, n, k, cut.operand_bytes, written, cut.precision, direction)
-
-
-def _gradient_bytes(cut: Cut) -> float:
-    return 4.0 if cut.framework.gradient_precision == "fp32" else cut.element_bytes
 
 
 def _adapt(cut: Cut, base: Module, tokens: int, k: int, n: int, split: str, input_kept: tuple[Kept, ...]) -> Module:

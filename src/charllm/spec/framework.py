@@ -27,9 +27,7 @@ class Framework:
         ("best", "flash2", "flash1"),
         "best",
     )
-    cross_entropy: str = choice(
-        "How the loss treats logits (workload/vocabulary.py).", CROSS_ENTROPIES, "fused"
-    )
+    cross_entropy: str = choice("How the loss treats logits (workload/vocabulary.py).", CROSS_ENTROPIES, "fused")
     square_loss: bool = flag("Whether a model without vocabulary ends in the mean square of its output.", False)
     fused_activation: bool = flag("Whether bias, activation and gate are one kernel.", True)
     norm: str = choice(
@@ -70,7 +68,9 @@ class Framework:
     )
     master_weights: bool = flag("Whether the optimizer keeps fp32 copies of 16-bit weights.", True)
     gradient_precision: str = choice(
-        "Format gradients are accumulated in; reduced: the one they are reduced in.", ("fp32", "16bit", "reduced"), "fp32"
+        "Format gradients are accumulated in; reduced: the one they are reduced in.",
+        ("fp32", "16bit", "reduced"),
+        "fp32",
     )
     gradient_copies: bool = flag("Whether 16-bit gradients stay beside fp32 accumulators.", False)
     moment_precision: str = choice("Format of the optimizer's moments.", ("fp32", "16bit"), "fp32")

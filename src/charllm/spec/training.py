@@ -45,7 +45,7 @@ class Training:
     lora_rank: int = count("Rank of the adapters; 0: all weights are trained.", 0, 65_536, 0)
     lora_targets: tuple[str, ...] = words("Linear layers that carry an adapter.", LORA_TARGETS, ("qkv", "proj"))
     reduce_precision: str | None = choice(
-        "Format gradients are reduced in; Megatron keeps its gradient buffers in it, too. The framework's unless given.",
+        "Format gradients are reduced in, and Megatron's gradient buffers. The framework's unless given.",
         REDUCE_PRECISIONS,
         None,
     )
@@ -55,8 +55,8 @@ class Training:
         None,
     )
     main_weight_precision: str | None = choice(
-        "Format of the optimizer's own copy of the weights (--main-params-dtype), none: it has no copy. The framework's "
-        "unless given.",
+        "Format of the optimizer's own copy of the weights (--main-params-dtype); none: it has no copy. The "
+        "framework's unless given.",
         MAIN_WEIGHT_PRECISIONS,
         None,
     )
@@ -80,7 +80,10 @@ class Training:
         "Share of the optimizer's states that are kept, and updated, in the host's memory.", 0, 1, 0.0
     )
     activation_offload_fraction: float = number(
-        "Share of the activations of layers that are moved to the host's memory between forward and backward.", 0, 1, 0.0
+        "Share of the activations of layers that are moved to the host's memory between forward and backward.",
+        0,
+        1,
+        0.0,
     )
     clip_gradients: bool = flag("Whether gradients are clipped by their norm; the framework's unless given.", True)
     grouped_gemm: bool | None = flag("Experts in one grouped GEMM, or in a loop, unless the framework's.", None)

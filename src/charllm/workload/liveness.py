@@ -128,10 +128,10 @@ def live_bytes(passages: list[Passage], flights: tuple[Flight, ...]) -> float:
 
 def rank_chunks(step: Step, stage: int) -> tuple[Chunk, ...]:
     """List the chunks a rank of a stage holds; DualPipe's also hold the stage as far from the other end."""
-    chunks = step.stage_chunks(stage)
-    if step.run.parallelism.schedule != "dualpipe":
+    chunks, degrees = step.stage_chunks(stage), step.run.parallelism
+    if degrees.schedule != "dualpipe" or degrees.pp == 1:
         return chunks
-    return (*chunks, *step.stage_chunks(step.run.parallelism.pp - 1 - stage))
+    return (*chunks, *step.stage_chunks(degrees.pp - 1 - stage))
 
 
 def in_flight(run: RunSpec, stage: int) -> tuple[Flight, ...]:
@@ -156,6 +156,8 @@ def _dualpipe(run: RunSpec, stage: int) -> tuple[Flight, ...]:
     Source: DeepSeek-V3 report, table 2: activations of p + 1 microbatches.
     """
     entering, pp = -(-run.microbatches // 2), run.parallelism.pp
+    if pp == 1:
+        return _one_f_one_b(run, stage)
     return Flight(min(entering, pp - stage)), Flight(min(entering, stage + 1))
 
 

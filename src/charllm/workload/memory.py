@@ -25,8 +25,8 @@ from charllm.workload.sync import (
 
 KINDS = ("weights", "gradients", "optimizer", "activations", "scratch", "reserve", "communication", "context")
 
-FRAGMENTATION = 0.03
-"""Assumed: share of its use that the allocator cannot avoid to waste."""
+FRAGMENTATION = 0.02
+"""Assumed: share of its use that an allocator cannot avoid to waste, whatever it gives back."""
 
 WORKSPACE_BYTES = 64 * MIB
 """Measured: workspaces of cuBLAS and cuBLASLt, which PyTorch allocates at the first product (32 MiB each on Hopper);

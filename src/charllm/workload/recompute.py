@@ -71,7 +71,7 @@ def _alternate_matmuls(cut: Cut, modules: tuple[Module, ...]) -> Replay:
     Counted in the order q k v, proj, gate up, down: the outputs of q, v, gate and down are kept, so that of qkv
     and fc1 a share runs again.
     """
-    model, size = cut.model, cut.element_bytes
+    model = cut.model
     layer_input = cut.shard_tokens * model.hidden * cut.stream_bytes
     saved, ops = layer_input, []
     shares = {"qkv": _key_share(cut), "fc1": 0.5 if model.gated else 1.0, "fc2": 0.0, "core attention": 0.0}

@@ -143,9 +143,9 @@ class Framework:
     default_overlap: tuple[str, ...] = words("Axes that overlap communication unless the request gives them.", OVERLAPS)
     vocab_multiple: int = count("The vocabulary is padded to a multiple of this times tp.", 1, 65_536, 1)
     # Constants.
-    live_parameters: float = number(
+    live_parameters: int = count(
         "Gathered weights that ZeRO stage 3 lets stay for a later use (DeepSpeed's stage3_max_live_parameters).",
-        0, 1e13, 0.0,
+        0, 10**13, 0,
     )  # fmt: skip
     reserve_fraction: float = number("Memory the caching allocator holds beyond its peak use, over that peak.", 0, 1)
     kernel_bytes: float = number("Memory of kernels loaded at start, beside the driver's context.", 0, 1e11, 0.0)

@@ -32,11 +32,7 @@ def linear(
     n = outputs // cut.tp if split == "column" else outputs
     exchange = _exchange(cut, split, inputs if split == "column" else outputs, trained=trained)
     widths = [part * n // sum(parts) for part in parts] if parts and not cut.framework.packed_projections else [n]
-    wgrad = tuple(
-        _gemm(cut, f"{name} wgrad", wide, k, tokens, "wgrad", output_bytes=cut.gradient_bytes)
-        for wide in widths
-        if trained
-    )
+    wgrad = tuple(_gemm(cut, f"{name} wgrad", wide, k, tokens, "wgrad", cut.gradient_bytes) for wide in widths)
     joined = (_addition(f"{name} grad add", tokens * k * cut.element_bytes, "backward"),) * (len(widths) - 1)
     forward = (
         *exchange.before_forward,
@@ -50,12 +46,11 @@ def linear(
         *(_gemm(cut, f"{name} dgrad", tokens, k, wide, "dgrad") for wide in widths),
         *joined,
         *exchange.after_dgrad,
-        *wgrad,
+        *(wgrad if trained else ()),
     )
     elements = float(k * n + (n if bias else 0))
     gathered = tokens * k if split == "column" and cut.sp else 0
-    if gathered and cut.framework.keeps_gathered:
-        input_kept = tuple(tensor._replace(size_bytes=tensor.size_bytes * cut.tp) for tensor in input_kept)
+    input_kept = _as_gathered(cut, input_kept) if gathered else input_kept
     module = Module(
         name,
         forward,
@@ -68,6 +63,13 @@ def linear(
         backward_scratch_bytes=(gathered + tokens * (n + k)) * cut.element_bytes,
     )
     return _adapt(cut, module, tokens, k, n, split, input_kept) if target in _targets(cut) else module
+
+
+def _as_gathered(cut: Cut, input_kept: tuple[Kept, ...]) -> tuple[Kept, ...]:
+    """Return what is kept of an input that tp ranks gather: its shard, or all of it where the framework saves that."""
+    if not cut.framework.keeps_gathered:
+        return input_kept
+    return tuple(tensor._replace(size_bytes=tensor.size_bytes * cut.tp) for tensor in input_kept)
 
 
 class _Exchange(NamedTuple):

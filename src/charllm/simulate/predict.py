@@ -17,7 +17,7 @@ from charllm.simulate.steady import Machine, Played, build_machine, play_to_stea
 from charllm.spec.run import RunSpec, idle_requests
 from charllm.timeline.step_time import StepTime
 from charllm.workload.memory import StageMemory, first_rank, stage_memories
-from charllm.workload.misfit import explain_misfit, fits
+from charllm.workload.misfit import fits, memory_warnings
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
 from charllm.workload.step import Step, build_step
@@ -48,7 +48,7 @@ def predict(run: RunSpec, *, ignore_memory: bool = False) -> Simulation:
     memories = stage_memories(step)
     worst = max(memories, key=lambda memory: memory.total_bytes)
     traffic = count_traffic(step)
-    metrics = fill_metrics(_needs(step, worst, traffic))
+    metrics = fill_metrics(_needs(step, memories, worst, traffic))
     warnings = idle_requests(run)
     timed = machine = played = None
     if metrics["fits"] or ignore_memory:
@@ -62,8 +62,7 @@ def predict(run: RunSpec, *, ignore_memory: bool = False) -> Simulation:
         metrics.update(power_metrics(machine, played))
         metrics["critical_path"] = [part._asdict() for part in critical_path(machine, played).parts]
         warnings += _heat_warnings(run, metrics)
-    if not metrics["fits"]:
-        warnings.append(explain_misfit(run, worst))
+    warnings += memory_warnings(run, worst)
     if missing(metrics):
         warnings.append(f"{NOT_KNOWN}: {', '.join(missing(metrics))}")
     result = RunResult(
@@ -91,7 +90,7 @@ def _heat_warnings(run: RunSpec, metrics: dict[str, Any]) -> list[str]:
     )
 
 
-def _needs(step: Step, worst: StageMemory, traffic: Traffic) -> dict[str, Any]:
+def _needs(step: Step, memories: list[StageMemory], worst: StageMemory, traffic: Traffic) -> dict[str, Any]:
     """Return the metrics that need no clock."""
     run = step.run
     return {
@@ -101,6 +100,8 @@ def _needs(step: Step, worst: StageMemory, traffic: Traffic) -> dict[str, Any]:
         "executed_flop": executed_flop(step),
         "microbatches": run.microbatches,
         "fits": fits(run, worst),
+        "memory_allocated_bytes": max(memory.allocated_bytes for memory in memories),
+        "memory_reserved_bytes": max(memory.reserved_bytes for memory in memories),
         "memory_peak_bytes": worst.total_bytes,
         "memory_breakdown_bytes": worst.by_kind(),
         "memory_rank": first_rank(run, worst.stage),

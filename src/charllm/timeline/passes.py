@@ -129,6 +129,7 @@ class _Pricer:
         # What stays exposed of a sharded exchange is waited for before the ops that need it.
         sharding = self._sharding(block, direction, sum(item.seconds for item in timed))
         items = (*self._items(sharding), *self._items(timed))
+        items = (*items, *self._offload(block, direction, sum(item.launch_s for item in items)))
         timed = [*sharding, *timed]
         labels: dict[str, float] = {}
         hidden: dict[str, float] = {}
@@ -154,6 +155,18 @@ class _Pricer:
             kind = "collective" if is_communication(one.op) else "kernel"
             items.append(Item(kind, one.seconds, self._launch_s(one.op), one.op))
         return tuple(items)
+
+    def _offload(self, block: Block, direction: str, launch_s: float) -> tuple[Item, ...]:
+        """Let copies of activations to or from the host pace a layer, as launches do where these take longer.
+
+        Ignores: that copies share the host's links with NICs and other GPUs, and their energy.
+        """
+        run = self.step.run
+        if direction == "weight" or not block.is_layer or not run.training.activation_offload_fraction:
+            return ()
+        moved_bytes = block.replay.kept_bytes * run.training.activation_offload_fraction
+        copy_s = moved_bytes / run.cluster.node.pcie_bandwidth_bytes_per_s
+        return (Item("host", 0.0, max(0.0, copy_s - launch_s)),)
 
     def _reads_counts(self) -> bool:
         """Tell whether the host waits for token counts; fixed capacities need no reading."""

@@ -178,8 +178,8 @@ def _flash(cut: Cut, window: int) -> Module:
     )
     up_projected = ("mla_up_proj",) if model.attention == "mla" else ()
     kept = (
-        Kept("query", query * size, up_projected),
-        Kept("key and value", key_value * size, up_projected),
+        Kept("query", query * size, up_projected, returned=_returns_queries(cut)),
+        Kept("key and value", key_value * size, up_projected, returned=cut.framework.returns_outputs),
         Kept("attention output", output * size),
         Kept("log-sum-exp", log_sum, ("core_attn",)),
     )
@@ -193,6 +193,11 @@ def _flash(cut: Cut, window: int) -> Module:
         weights=float(cut.heads) if model.attention_sinks else 0.0,
         backward_scratch_bytes=(query + key_value + output) * size,
     )
+
+
+def _returns_queries(cut: Cut) -> bool:
+    """Keys and values that are handed back hold queries, too, where all three are views of one tensor."""
+    return cut.framework.returns_outputs and cut.framework.packed_qkv
 
 
 def _exchange(cut: Cut, query: float, key_value: float, output: float) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
@@ -254,8 +259,8 @@ def _unfused(cut: Cut) -> Module:
         product("key grad", keys, qk, cut.seq, scores + query, key, "dgrad"),
     )
     kept = [
-        Kept("query", query * size),
-        Kept("key and value", key_value * size),
+        Kept("query", query * size, returned=_returns_queries(cut)),
+        Kept("key and value", key_value * size, returned=cut.framework.returns_outputs),
         Kept("softmax", scores * size, ("core_attn",)),
         Kept("attention output", output * size),
     ]

@@ -45,7 +45,8 @@ def activation(
     """Describe the non-linearity: backward needs its input; unfused and gated, also the inner product's factor."""
     size = cut.element_bytes
     inputs = outputs * (2 if cut.model.gated else 1)
-    kept = [Kept(f"{name} input", inputs * size, dropped_by)]
+    kept_bytes = 1.0 if cut.training.narrow_activation_input else size
+    kept = [Kept(f"{name} input", inputs * kept_bytes, dropped_by)]
     extra = 0.0
     if cut.model.gated and not cut.framework.fused_activation:
         kept.append(Kept(f"{name} gate", outputs * size, recomputed_by))

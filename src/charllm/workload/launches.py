@@ -83,15 +83,14 @@ def _gemm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 def _accumulated(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     """Add a weight's gradient to what earlier microbatches left, where no product does it in place.
 
-    The first microbatch has nothing to add to. With fp16's loss scaling gradients accumulate in 16 bits.
+    The first microbatch has nothing to add to.
     """
     framework, microbatches = run.framework, run.microbatches
     if framework.fused_gradients or microbatches == 1:
         return ()
-    total_bytes = 4.0 if framework.gradient_precision == "fp32" and op.precision != "fp16" else 2.0
     batch, m, n, _k = (max(1, size) for size in op.shape)
     share = (microbatches - 1) / microbatches
-    return (moving(share * batch * m * n * (2.0 + 2 * total_bytes), "add"),)
+    return (moving(share * (2.0 * batch * m * n + 2 * op.written_bytes), "add"),)
 
 
 def _attention(op: Op, run: RunSpec) -> tuple[Launched, ...]:

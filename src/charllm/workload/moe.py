@@ -207,8 +207,7 @@ def _expert_linear(cut: Cut, name: str, inputs: int, outputs: int, dropped_by: t
 
     trained = cut.training.lora_rank == 0
     weights = float(local * (inputs * outputs + (outputs if model.bias == "all" else 0)))
-    gradient_bytes = 4.0 if cut.framework.gradient_precision == "fp32" else size
-    wgrad = (product(f"{name} wgrad", outputs, inputs, rows, gradient_bytes, "wgrad"),) if trained else ()
+    wgrad = (product(f"{name} wgrad", outputs, inputs, rows, cut.gradient_bytes, "wgrad"),) if trained else ()
     return Module(
         name,
         (*quantise(cut, f"{name} cast", tokens * inputs, expert=True), product(name, rows, outputs, inputs, size)),

@@ -17,7 +17,7 @@ from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node
 from charllm.spec.model import Model, fill_model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.readers.huggingface import read_hf_config
-from charllm.spec.request import Table, merge, parse_json, read_json, read_text, read_toml
+from charllm.spec.request import Table, check_plain, merge, parse_json, read_json, read_text, read_toml
 from charllm.spec.run import Conditions, RunSpec, check_run
 from charllm.spec.training import Training
 
@@ -31,6 +31,7 @@ FILE_SIGNS = (".toml", ".json", "/")
 
 def resolve_run(request: Mapping[str, Any]) -> RunSpec:
     """Build the run a request describes, or raise SpecError naming what is wrong."""
+    check_plain(request, "request")
     for key in request:
         if key not in PARTS:
             raise unknown_name(key, key, PARTS)

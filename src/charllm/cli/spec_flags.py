@@ -66,7 +66,12 @@ FOLLOWS = {
 def add_spec_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that describe a run."""
     group = parser.add_argument_group("the run")
-    group.add_argument("spec", nargs="?", metavar="SPEC", help="a TOML spec, or a stored run whose spec is reused")
+    group.add_argument(
+        "spec",
+        nargs="?",
+        metavar="SPEC",
+        help="a TOML spec (- for standard input), or a stored run whose spec is reused",
+    )
     group.add_argument("--from", dest="foreign", metavar="FILE", help="Megatron-LM script, NeMo yaml or HF config.json")
     for name, text in NAMED.items():
         group.add_argument(f"--{name}", metavar=text.split(":")[0], help=text.split(": ", 1)[1])

@@ -32,7 +32,7 @@ class Rule:
             "int": "a whole number",
             "float": "a number",
             "bool": "true or false",
-            "text": "a text of up to 200 characters",
+            "text": "a text of up to 200 printable characters",
             "ints": "whole numbers separated by commas",
             "words": "words separated by commas",
         }[self.kind]
@@ -192,7 +192,7 @@ def _to_bool(raw: Any, _factor: float) -> bool:
 
 
 def _to_text(raw: Any, _factor: float) -> str:
-    if not isinstance(raw, str) or len(raw) > 200:
+    if not isinstance(raw, str) or len(raw) > 200 or not raw.isprintable():
         raise ValueError
     return raw
 

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from charllm.gpu.heat import check_cooling
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.result.metrics import AXES, fill_metrics, missing
@@ -49,6 +50,7 @@ def predict(run: RunSpec, *, ignore_memory: bool = False, longest_s: float = LON
     What would take longer than `longest_s` to simulate is refused with the estimate.
     """
     check_size(run, longest_s)
+    check_cooling(run.cluster)
     step = build_step(run)
     memories = stage_memories(step)
     worst = max(memories, key=lambda memory: memory.total_bytes)

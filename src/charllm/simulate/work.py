@@ -71,8 +71,8 @@ def check_passes(run: RunSpec, longest_s: float) -> None:
 def check_plays(machine: Machine, longest_s: float) -> None:
     """Refuse a step that takes too long to simulate at its length and on its GPUs."""
     slices = PLAYS * slices_of(machine)
-    size = f"a step of {machine.open_s:,.3g} s on {len(machine.gpus):,} GPUs that differ"
-    _check(Work(SLICE_S * slices, 0.0, "simulate", size), longest_s)
+    size = f"{machine.open_s:,.3g} s, simulated on {len(machine.gpus):,} GPUs"
+    _check(Work(SLICE_S * slices, 0.0, "step time", size), longest_s)
 
 
 def _check(work: Work, longest_s: float) -> None:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TextIO
 
 from charllm import __version__
-from charllm.errors import CharllmError, unknown_name
+from charllm.errors import LONGEST_SHOWN, CharllmError, unknown_name
 
 COMMANDS = {
     "simulate": "predict memory, step time, power and temperature of one run",
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         code = _fail("out of memory", FAILED)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
+        where = f"{str(error.filename)[:LONGEST_SHOWN]!r}: " if error.filename else ""
         code = _fail(f"{where}{error.strerror or error}", FAILED)
     return code
 

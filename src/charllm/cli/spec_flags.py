@@ -1,6 +1,7 @@
 """The flags that describe a run, shared by every command that takes one, and how they become a request."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def request_from(arguments: argparse.Namespace) -> Table:
 
 def _read_spec(path: str, changes: Table) -> Table:
     """Read a spec file; a stored run gives the spec it ran, less what followed from something that is now changed."""
-    if not (Path(path).is_dir() or path.endswith(".json")):
+    if not (os.path.isdir(path) or path.endswith(".json")):
         return read_toml(path, "SPEC")
     stored = load_run(Path(path)).spec
     spec = {part: stored[part] for part in PARTS if part in stored}

@@ -16,7 +16,7 @@ from charllm.simulate.cold import play_from_cold
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.recorded import Path, PathPart, close_times, critical_path
 from charllm.simulate.steady import Machine, Played, build_machine, play_once, play_to_steady
-from charllm.simulate.work import check_passes, check_plays, passes_of, slices_of
+from charllm.simulate.work import check_length, check_passes, check_plays, passes_of, slices_of
 from charllm.spec.run import RunSpec
 from charllm.timeline.step_time import StepTime
 from charllm.workload.step import Step, build_step
@@ -62,6 +62,7 @@ def _lay_out(step: Step, longest_s: float) -> tuple[Step, StepTime, Machine]:
     while True:
         check_passes(part.run, longest_s)
         priced = solve_step(part)
+        check_length(priced, longest_s)
         machine = build_machine(part, priced)
         fewer = _fewer(part.run, MOST_SLICES / slices_of(machine))
         if cold or fewer == part.run.microbatches:

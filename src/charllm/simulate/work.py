@@ -6,9 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.errors import SpecError
+from charllm.simulate.slices import SLICE_S
 from charllm.simulate.steady import Machine, repeats_of
 from charllm.spec.parallelism import SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
+from charllm.timeline.step_time import StepTime
 from charllm.units import format_bytes
 
 LONGEST_S = 10.0
@@ -17,7 +19,9 @@ GPU_S, GPU_BYTES = 60e-6, 6000.0
 """Measured on one core of 2.5 GHz: to place, describe and print one GPU."""
 PASS_S, PASS_BYTES = 20e-6, 1200.0
 """The same to order one pass of a step and to record it."""
-SLICE_S = 0.4e-6
+CUT_S = 15e-6
+"""The same to cut one slice of work off a pass."""
+SIMULATED_SLICE_S = 0.4e-6
 """The same to simulate one slice of work on one GPU, or to close one box of its power."""
 PLAYS = 4
 """How often a step is simulated until it repeats, as a rule."""
@@ -68,11 +72,18 @@ def check_passes(run: RunSpec, longest_s: float) -> None:
     _check(Work(PASS_S * count, PASS_BYTES * count, field, f"{count:,} passes in a step"), longest_s)
 
 
+def check_length(priced: StepTime, longest_s: float) -> None:
+    """Refuse passes that are too long to be cut into slices, which is half of the work at most."""
+    seconds = sum(part.seconds for one in priced.passes for part in one)
+    size = f"{priced.step_time_s:,.3g} s"
+    _check(Work(CUT_S * seconds / SLICE_S, 0.0, "step time", size), longest_s / 2)
+
+
 def check_plays(machine: Machine, longest_s: float) -> None:
     """Refuse a step that takes too long to simulate at its length and on its GPUs."""
     slices = PLAYS * slices_of(machine)
     size = f"{machine.open_s:,.3g} s, simulated on {len(machine.gpus):,} GPUs"
-    _check(Work(SLICE_S * slices, 0.0, "step time", size), longest_s)
+    _check(Work(SIMULATED_SLICE_S * slices, 0.0, "step time", size), longest_s)
 
 
 def _check(work: Work, longest_s: float) -> None:

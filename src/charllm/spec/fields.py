@@ -110,9 +110,10 @@ def read(cls: type[T], table: Mapping[str, Any], where: str, **parts: Any) -> T:
         name = si_name if si_name in known else key
         if name not in known:
             raise unknown_name(f"{where}.{key}", key, (*known, *parts))
+        value = _convert(raw, known[name], f"{where}.{key}", factor)
         if name in values:
             raise SpecError(f"{where}.{key}", raw, f"{name} once, not in two units")
-        values[name] = _convert(raw, known[name], f"{where}.{key}", factor)
+        values[name] = value
     for name in _required(cls):
         if name not in values:
             raise SpecError(f"{where}.{name}", None, f"{known[name].possible()}: required ({known[name].doc})")

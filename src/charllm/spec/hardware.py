@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from charllm.errors import SpecError
 from charllm.spec.board import Governor, Heat, Kernels, Power
-from charllm.spec.fields import check_fields, choice, count, counts, flag, number, text
+from charllm.spec.fields import check_fields, choice, count, counts, flag, number, rules, text
 
 COOLINGS = ("air", "liquid", "immersion")
 READ_AT = ("dc", "wall")
-LEAST_BANDWIDTH_BYTES_PER_S = 1e6
+LEAST_BANDWIDTH_BYTES_PER_S, LEAST_FLOP_PER_S = 1e6, 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,7 @@ class Gpu:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        _check_rates(self, tuple(name for name in rules(Gpu) if name.startswith("peak_")), LEAST_FLOP_PER_S)
         if not self.peak_16bit_flop_per_s:
             raise SpecError("peak_bf16_flop_per_s", 0, "more than 0, unless peak_fp16_flop_per_s is")
         for low, high in (
@@ -76,11 +77,11 @@ class Gpu:
         }[precision]
 
 
-def _check_bandwidths(settings: object, names: tuple[str, ...]) -> None:
-    """Refuse a link slower than any that was ever built; 0 means that there is none."""
+def _check_rates(settings: object, names: tuple[str, ...], least: float) -> None:
+    """Refuse what is slower than anything that was ever built; 0 means that there is none."""
     for name in names:
-        if 0 < getattr(settings, name) < LEAST_BANDWIDTH_BYTES_PER_S:
-            raise SpecError(name, getattr(settings, name), f"0 (none), or at least {LEAST_BANDWIDTH_BYTES_PER_S:g}")
+        if 0 < getattr(settings, name) < least:
+            raise SpecError(name, getattr(settings, name), f"0 (none), or at least {least:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +97,7 @@ class Fabric:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        _check_bandwidths(self, ("nic_bandwidth_bytes_per_s",))
+        _check_rates(self, ("nic_bandwidth_bytes_per_s",), LEAST_BANDWIDTH_BYTES_PER_S)
         if self.nics_per_node and not self.nic_bandwidth_bytes_per_s:
             raise SpecError("nic_bandwidth_bytes_per_s", 0, f"more than 0 with {self.nics_per_node} NICs per node")
 
@@ -138,7 +139,8 @@ class Node:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        _check_bandwidths(self, ("link_bandwidth_bytes_per_s", "package_bandwidth_bytes_per_s"))
+        links = ("link_bandwidth_bytes_per_s", "package_bandwidth_bytes_per_s")
+        _check_rates(self, links, LEAST_BANDWIDTH_BYTES_PER_S)
         if self.upstream and len(self.upstream) != self.gpus:
             raise SpecError("upstream", self.upstream, f"one entry for each of the {self.gpus} slots")
         if any(entry >= self.gpus or entry == slot for slot, entry in enumerate(self.upstream)):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 import sys
 import tomllib
@@ -16,9 +17,12 @@ from charllm.units import MIB, format_bytes
 Table = dict[str, Any]
 
 MAX_FILE_BYTES = int(8 * MIB)
+MAX_TOML_BYTES = int(2 * MIB)
 MAX_SETTINGS = 10_000
 MAX_DEPTH = 32
 """Tables and lists inside each other; a spec has 6."""
+LONG_KEY = re.compile(rf"""(?<![\w.'"-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}""")
+"""A dotted key that the parser of TOML would need minutes for."""
 MAX_INTEGER = 2**63
 STANDARD_INPUT = "-"
 FILE_KINDS = {
@@ -76,7 +80,9 @@ def _open_at_once(path: str, flags: int) -> int:
 
 def read_toml(path: str | Path, field: str) -> Table:
     """Read a TOML file into a plain table."""
-    text = read_text(path, field)
+    text = read_text(path, field, MAX_TOML_BYTES)
+    if LONG_KEY.search(text):
+        raise SpecError(field, str(path), f"keys of at most {MAX_DEPTH} parts")
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:

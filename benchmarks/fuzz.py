@@ -2,9 +2,9 @@
 
     python -m benchmarks.fuzz [--inputs 100000] [--runs 10000] [--processes 300] [--workers 2] [--seed 0]
 
-`inputs` are flags, settings, TOML, JSON, YAML, shell and files of all kinds, `runs` are those that reach the closed loop;
-both are read inside one process a worker. `processes` of them go through a program of their own. Exit code 1 when
-anything is wrong; `--only KIND:NUMBER` repeats one input and prints it.
+`inputs` are flags, settings, TOML, JSON, YAML, shell and files of all kinds; `runs` are those that reach the closed
+loop; both are asked inside the process of a worker, and their processor time counts. `processes` inputs are asked of a
+program of their own. Exit code 1 when anything is wrong; `--only KIND:NUMBER` repeats one input and prints it.
 """
 
 import argparse

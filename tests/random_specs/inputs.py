@@ -20,8 +20,8 @@ JSON = "--json"
 NASTY = (
     "", "0", "-1", "1", "2", "3", "7", "64", "1e9", "-1e9", "1e-9", "1e308", "-0.0", "nan", "inf", "-inf", "9" * 25,
     "9" * 400, "9" * 5000, "0x10", "1_000", "1e400", "2.5", "true", "false", "''", '""', "[]", "{}", "[1,2]", "{a=1}",
-    "none", "null", "x", "é", "‮", "𝟘", "a" * 300, "1979-05-27", "1979-05-27T07:32:00Z", r'"\u0000"', "[" * 40,
-    "[" * 40 + "]" * 40, ",", "=", "..", " ", "\t", "a\nb", "\x1b[31m", "\udcff", "/dev/zero", "/dev/stdin", "/", ".",
+    "none", "null", "x", "é", "\u202e", "\U0001d7d8", "a" * 300, "1979-05-27", "1979-05-27T07:32:00Z", r'"\u0000"',
+    "[" * 40, "[" * 40 + "]" * 40, ",", "=", "..", " ", "\t", "a\nb", "\x1b[31m", "\udcff", "/dev/zero", "/dev/stdin", "/", ".",
     "$(true)", "%s", "{0}", "h200x32", "llama3-8b", "megatron", "1f1b", "1,2", "8x4", "full:3", "selective:mlp",
 )  # fmt: skip
 MODELS = ("llama3-8b", "gpt3-175b", "mixtral-8x7b", "deepseek-v2-lite", "gpt2", "llama3-70b")
@@ -228,8 +228,7 @@ def _mutated(random: Random, text: str) -> bytes:
 
 def _plain_toml(random: Random) -> str:
     lines = [f'model = "{random.choice(MODELS)}"', f'cluster = "{random.choice(CLUSTERS)}"']
-    for path in random.sample(field_paths(), random.randint(0, 3)):
-        lines.append(f"{path} = {_value(random)}")
+    lines += [f"{path} = {_value(random)}" for path in random.sample(field_paths(), random.randint(0, 3))]
     if random.random() < 0.3:
         lines = [f"[model]\nbase = '{random.choice(MODELS)}'\n{line}" for line in lines[:1]] + lines[1:]
     return "\n".join(lines) + "\n[training]\nglobal_batch_size = 64\n"
@@ -274,8 +273,9 @@ def _strange_file(random: Random) -> Input:
     """A file that is no text, too deep, too long or empty, where any command reads one."""
     depth = random.choice((50, 500, 20_000))
     content = random.choice((
-        b"", b"\0" * 100, b"\xff\xfe" + "model".encode("utf-16-le"), b"[" * depth, b"a = " + b"[" * depth + b"]" * depth,
-        b".".join([b"a"] * depth) + b" = 1", b'{"a":' * depth + b"1" + b"}" * depth, b"a = " + b"9" * depth,
+        b"", b"\0" * 100, b"\xff\xfe" + "model".encode("utf-16-le"), b"[" * depth,
+        b"a = " + b"[" * depth + b"]" * depth, b".".join([b"a"] * depth) + b" = 1",
+        b'{"a":' * depth + b"1" + b"}" * depth, b"a = " + b"9" * depth,
         b'{"hidden_size": ' + b"9" * depth + b"}", b"a: &a [1]\n" + b"b: &b [*a,*a,*a,*a,*a,*a,*a,*a]\n" * 3,
         b"- " * depth, b"x" * 100_000, b'x = "' + b"y" * 100_000 + b'"', b"\n" * depth, b"$" + b"{a:-" * depth,
         b"$((" * depth, b"'" * (depth + 1), b"\\" * depth, bytes(random.randrange(256) for _ in range(200)),
@@ -288,7 +288,7 @@ def _strange_file(random: Random) -> Input:
 
 _RUN = ("--model", "llama3-8b", "--cluster", "h200x8")
 _READERS = (
-    ("simulate", "{0}"), ("simulate", "--from", "{0}", "--cluster", "h200x8"), ("simulate", "--model", "{0}", *_RUN[2:]),
+    ("simulate", "{0}"), ("simulate", "--from", "{0}", *_RUN[2:]), ("simulate", "--model", "{0}", *_RUN[2:]),
     ("simulate", *_RUN[:2], "--cluster", "{0}"), ("simulate", *_RUN, "--placement", "{0}"), ("sweep", "{0}"),
     ("validate", "results", "{0}"), ("validate", "ops", "{0}", "--gpu", "h200"), ("compare", "{0}", "{0}"),
     ("validate", "heat", "{0}", "--gpu", "h200"), ("calibrate", "{0}", "-o", "/dev/null/x"),
@@ -344,11 +344,13 @@ def draw_run(random: Random) -> Input:
     world = gpus * nodes
     heads = pick((8, 16, 32))
     model: dict[str, Any] = {
-        "name": "random", "layers": pick((1, 2, 4, 8, 12)), "hidden": heads * pick((16, 64, 128)), "ffn": pick((256, 1024, 8192)),
-        "heads": heads, "kv_heads": pick((1, 2, 8, heads)), "head_dim": pick((8, 64, 128)), "vocab": pick((0, 1000, 32000, 128256)),
+        "name": "random", "layers": pick((1, 2, 4, 8, 12)), "hidden": heads * pick((16, 64, 128)),
+        "ffn": pick((256, 1024, 8192)), "heads": heads, "kv_heads": pick((1, 2, 8, heads)),
+        "head_dim": pick((8, 64, 128)), "vocab": pick((0, 1000, 32000, 128256)),
         "activation": pick(("swiglu", "gelu", "squared-relu")), "norm": pick(("rmsnorm", "layernorm")),
-        "norms_per_layer": pick((1, 2, 4)), "qk_norm": pick((True, False)), "position": pick(("rope", "learned", "alibi", "none")),
-        "bias": pick(("none", "qkv", "all")), "tied_embeddings": pick((True, False)), "dropout_fraction": pick((0.0, 0.1)),
+        "norms_per_layer": pick((1, 2, 4)), "qk_norm": pick((True, False)),
+        "position": pick(("rope", "learned", "alibi", "none")), "bias": pick(("none", "qkv", "all")),
+        "tied_embeddings": pick((True, False)), "dropout_fraction": pick((0.0, 0.1)),
         "causal": pick((True, True, False)), "window": pick((0, 0, 128)), "mtp_layers": pick((0, 0, 0, 1)),
     }  # fmt: skip
     if random.random() < 0.3:
@@ -377,18 +379,16 @@ def draw_run(random: Random) -> Input:
         "precision": pick(("bf16", "bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")),
         "recompute": pick(("none", "selective", "full")), "optimizer": pick(("adam", "sgd", "none")),
     }  # fmt: skip
-    conditions: dict[str, Any] = {}
     cooling: dict[str, Any] = {
         "inlet_c": pick((25, 25, -20, 45, 80)),
         "kind": pick(("air", "air", "liquid", "immersion")),
     }
-    for chance, name, value in (
+    possible = (
         (0.15, "power_cap_w", random.uniform(150, 700)), (0.15, "clock_cap_mhz", random.uniform(300, 1900)),
         (0.1, "silicon_spread_fraction", random.uniform(0, 0.5)), (0.1, "weak_gpus", [random.randrange(world)]),
         (0.1, "braked_nodes", [random.randrange(nodes)]), (0.1, "steps", random.randint(1, 10**8)),
-    ):  # fmt: skip
-        if random.random() < chance:
-            conditions[name] = value
+    )  # fmt: skip
+    conditions: dict[str, Any] = {name: value for chance, name, value in possible if random.random() < chance}
     if "steps" not in conditions and random.random() < 0.1:
         conditions["seconds_s"] = 10 ** random.uniform(-2, 9)
     base = pick(("h200x32", "h200x32", "h100x64", "b200x8", "a100x8"))

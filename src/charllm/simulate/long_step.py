@@ -3,7 +3,7 @@
 Equation: once a pipeline is full, each further microbatch adds the same seconds and joules. With a step of n and one of
 m < n microbatches simulated at the same temperatures, whatever grows with a step's length is for N microbatches
 x(N) = x(n) + (x(n) - x(m)) (N - n) / (n - m).
-Ignores: that a longer step waits less in its bubble, and is warmer for it (less than 1 % of the bubble's share).
+Ignores: what the first microbatches of a step do to its fast temperatures and to the governor.
 """
 
 from dataclasses import replace
@@ -15,9 +15,10 @@ from charllm.simulate import play
 from charllm.simulate.cold import play_from_cold
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.recorded import Path, PathPart, close_times, critical_path
-from charllm.simulate.steady import Machine, Played, build_machine, play_once, play_to_steady
+from charllm.simulate.steady import Machine, Played, build_machine, play_once, play_to_steady, sink_target_k
 from charllm.simulate.work import check_length, check_passes, check_plays, passes_of, slices_of
 from charllm.spec.run import RunSpec
+from charllm.timeline.engine import Floats
 from charllm.timeline.step_time import StepTime
 from charllm.workload.step import Step, build_step
 
@@ -85,22 +86,42 @@ def _with_microbatches(run: RunSpec, microbatches: int) -> RunSpec:
     return replace(run, training=replace(run.training, global_batch_size=batch))
 
 
-def _shorter(far: Execution) -> Execution:
-    """Simulate about half of a step's microbatches at the temperatures of the whole."""
-    run = far.step.run
-    pp = run.parallelism.pp
-    step = build_step(_with_microbatches(run, run.microbatches - pp * (run.microbatches // (2 * pp))))
-    priced = solve_step(step)
-    machine = build_machine(step, priced)
-    played = play_once(machine, far.played.begun.copy(), far.played.sink_k)
+def extend(simulated: Execution, step: Step) -> Execution:
+    """Extend what grows with a step's length to all microbatches of the step that was asked for.
+
+    It is done twice: a longer step spends less of its time in the bubble, and the power it draws leads to other
+    temperatures.
+    """
+    if simulated.step is step:
+        return simulated
+    machine, begun = simulated.machine, simulated.played.begun
+    shorter = _half(simulated.step)
+    priced = solve_step(shorter)
+    half = build_machine(shorter, priced)
+    sink_k, whole = simulated.played.sink_k, simulated
+    for _ in range(2):
+        far = _again(simulated.step, machine, simulated.timed, begun, sink_k)
+        near = _again(shorter, half, priced, begun, sink_k)
+        whole = _extrapolate(far, near, step)
+        sink_k = sink_target_k(machine, whole.played.sums[:, play.ENERGY] / whole.played.step_time_s)
+    return whole
+
+
+def _half(step: Step) -> Step:
+    """Return a step with about half of its microbatches, in whole rounds of the pipeline."""
+    pp, count = step.run.parallelism.pp, step.run.microbatches
+    return build_step(_with_microbatches(step.run, count - pp * (count // (2 * pp))))
+
+
+def _again(step: Step, machine: Machine, priced: StepTime, begun: Floats, sink_k: Floats) -> Execution:
+    """Simulate a step once, at given temperatures of the sinks."""
+    played = play_once(machine, begun.copy(), sink_k)
     return Execution(step, machine, played, close_times(machine, priced, played), critical_path(machine, played))
 
 
-def extend(far: Execution, step: Step) -> Execution:
-    """Extend what grows with a step's length to all microbatches of the step that was asked for."""
-    if far.step is step:
-        return far
-    near, count = _shorter(far), far.step.run.microbatches
+def _extrapolate(far: Execution, near: Execution, step: Step) -> Execution:
+    """Draw the line through two lengths of a step to the one that was asked for."""
+    count = far.step.run.microbatches
     more = (step.run.microbatches - count) / (count - near.step.run.microbatches)
 
     def extended(of_far: float, of_near: float) -> float:

@@ -29,7 +29,7 @@ class Gpu:
     peak_fp4_flop_per_s: float = number("Dense fp4 peak; 0: none.", 0, 1e17, 0.0)
     peak_fp32_flop_per_s: float = number("Dense fp32 peak outside the matrix units.", 0, 1e17)
     multiprocessors: int = count("Streaming multiprocessors or compute units.", 1, 4096)
-    l2_bytes: float = number("Last-level cache.", 0, 1e11)
+    l2_bytes: float = number("Last-level cache.", 1e5, 1e11)
     clock_max_hz: float = number("Highest multiprocessor clock.", 1e8, 1e10)
     clock_idle_hz: float = number("Clock when idle.", 1e7, 1e10)
     power_cap_w: float = number("Board power limit as delivered; of the package when it holds several GPUs.", 10, 2e4)

@@ -107,6 +107,7 @@ def fuzz(kind: str, wanted: int, seed: int, workers: int) -> list[str]:
             for fault in done.faults[:SHOWN_FAULTS]:
                 print(f"  {fault}", flush=True)
             so_far = reached if kind == "run" else asked
+            print(f"{kind}: {so_far:,} of {wanted:,}, {len(faults)} faults", file=sys.stderr, flush=True)
             if so_far + BATCH * len(waiting) < wanted and len(faults) < 10 * SHOWN_FAULTS:
                 waiting.append(pool.apply_async(run_batch, (next(source),)))
     elapsed = time.perf_counter() - began

@@ -13,6 +13,15 @@ _REPR.maxstring = _REPR.maxother = LONGEST_SHOWN + 1
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 20
 
 
+class Words(str):
+    """What was found, described: a message repeats it without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 class CharllmError(Exception):
     """A failure that is explained to the user in one message, without a traceback."""
 

@@ -97,7 +97,7 @@ def test_malformed_json_is_refused(tmp_path: Path, text: str) -> None:
 def test_deep_tables_and_long_numbers_are_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "deep.toml"
     file.write_text(text)
-    with pytest.raises(SpecError, match=r"nested more than 32 deep|64 bits"):
+    with pytest.raises(SpecError, match=r"at most 32|64 bits"):
         read_toml(file, "SPEC")
     with pytest.raises(SpecError):
         resolve_run({"model": "llama3-8b", "cluster": "h200x8", "training": {"global_batch_size": 10**400}})
@@ -105,7 +105,7 @@ def test_deep_tables_and_long_numbers_are_refused(tmp_path: Path, text: str) -> 
 
 @pytest.mark.parametrize("setting", ["a=" + "9" * 300, "a=" + "[" * 40 + "]" * 40])
 def test_settings_are_bounded_too(setting: str) -> None:
-    with pytest.raises(SpecError, match=r"nested|64 bits"):
+    with pytest.raises(SpecError, match=r"at most 32|64 bits"):
         parse_settings([setting])
 
 
@@ -136,7 +136,7 @@ def test_missing_huge_and_binary_files_are_refused(tmp_path: Path) -> None:
 )
 def test_what_may_never_end_is_not_read(tmp_path: Path, kind: str, make: Callable[[Path], None]) -> None:
     make(tmp_path)
-    with pytest.raises(SpecError, match=rf"spec \({kind}\)'; expected a readable file: a regular one"):
+    with pytest.raises(SpecError, match=rf"spec', {kind}; expected a readable file: a regular one"):
         read_toml(tmp_path / "spec", "SPEC")
 
 

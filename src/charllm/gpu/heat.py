@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from charllm.errors import SpecError
+from charllm.errors import SpecError, Words
 from charllm.spec.board import Heat
 from charllm.spec.hardware import Cluster, Cooling, Node
 
@@ -172,7 +172,7 @@ def check_cooling(cluster: Cluster) -> None:
     )
     raise SpecError(
         "cluster.node.sink_resistance_k_per_w",
-        f"{resistance:.3g} K/W from die to inlet",
+        Words(f"{resistance:.3g} K/W from die to inlet in the hottest slot"),
         f"less than about {most:.2g} K/W at an inlet of {inlet_c:g} C: {why}",
     )
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.errors import SpecError
+from charllm.errors import SpecError, Words
 from charllm.simulate.slices import SLICE_S
 from charllm.simulate.steady import Machine, repeats_of
 from charllm.spec.parallelism import SPLIT_SCHEDULES
@@ -92,16 +92,7 @@ def _check(work: Work, longest_s: float) -> None:
         if work.memory_bytes > 2**30:
             needs += f" and {format_bytes(work.memory_bytes)}"
         possible = f"a run that takes at most {_duration(longest_s)} to simulate, not {needs} (or --allow-long)"
-        raise SpecError(work.field, _Words(work.size), possible)
-
-
-class _Words(str):
-    """A size in words, which a message repeats without quotes."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
+        raise SpecError(work.field, Words(work.size), possible)
 
 
 def _duration(seconds: float) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from charllm.errors import SpecError
+from charllm.errors import SpecError, Words
 from charllm.spec.fields import normalise
 from charllm.units import MIB, format_bytes
 
@@ -68,7 +68,8 @@ def _read_regular(path: str | Path, field: str, max_bytes: int) -> bytes:
         raise SpecError(field, str(path), f"a file name ({error})") from None
     for is_kind, kind in FILE_KINDS.items():
         if is_kind(mode):
-            raise SpecError(field, f"{path} ({kind})", "a readable file: a regular one, or - for standard input")
+            shown = Words(f"{str(path)!r}, {kind}")
+            raise SpecError(field, shown, "a readable file: a regular one, or - for standard input")
     with open(path, "rb", opener=_open_at_once) as file:
         return file.read(max_bytes + 1)
 
@@ -120,7 +121,7 @@ def check_plain(value: Any, field: str) -> None:
     level, depth = [value], 0
     while level:
         if depth > MAX_DEPTH:
-            raise SpecError(field, f"tables or lists nested more than {MAX_DEPTH} deep", f"at most {MAX_DEPTH}")
+            raise SpecError(field, Words("deeper tables or lists"), f"at most {MAX_DEPTH} inside each other")
         below: list[Any] = []
         for item in level:
             if isinstance(item, Mapping):

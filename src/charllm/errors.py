@@ -1,7 +1,6 @@
 """What can go wrong for a user, and the exit code each case ends in."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from reprlib import Repr
 
 LONGEST_SHOWN = 120
@@ -48,6 +47,8 @@ class DoesNotFit(CharllmError):
 
 def unknown_name(field: str, asked: str, known: Iterable[str]) -> SpecError:
     """Build the error for a name that is not in a list; it ends with the closest names."""
+    from difflib import get_close_matches
+
     names = sorted(known)
     near = get_close_matches(asked[:LONGEST_SHOWN].lower(), names, n=3, cutoff=0.5)
     listed = ", ".join(names[:40]) + (f", ... ({len(names)} in all)" if len(names) > 40 else "")

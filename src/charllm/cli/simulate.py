@@ -52,7 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     given = {name: value for name, value in length.items() if value is not None}
     spec = resolve_run(merge(request, {"conditions": given}) if given else request)
     longest_s = math.inf if arguments.allow_long else LONGEST_S
-    found = predict(spec, ignore_memory=arguments.ignore_memory, longest_s=longest_s)
+    whole = arguments.timeline is not None
+    found = predict(spec, ignore_memory=arguments.ignore_memory, longest_s=longest_s, whole=whole)
     result = found.result
     talk = _write_files(arguments, found)
     if arguments.out:

@@ -44,10 +44,13 @@ def simulate(run: RunSpec, *, ignore_memory: bool = False) -> RunResult:
     return predict(run, ignore_memory=ignore_memory).result
 
 
-def predict(run: RunSpec, *, ignore_memory: bool = False, longest_s: float = LONGEST_S) -> Simulation:
+def predict(
+    run: RunSpec, *, ignore_memory: bool = False, longest_s: float = LONGEST_S, whole: bool = False
+) -> Simulation:
     """Price a step, play it on every GPU at its clock of the moment, warm the GPUs up, and again until it repeats.
 
-    What would take longer than `longest_s` to simulate is refused with the estimate.
+    What would take longer than `longest_s` to simulate is refused with the estimate. A long step is simulated in part,
+    unless its timeline is needed as a `whole`.
     """
     check_size(run, longest_s)
     check_cooling(run.cluster)
@@ -57,7 +60,7 @@ def predict(run: RunSpec, *, ignore_memory: bool = False, longest_s: float = LON
     traffic = count_traffic(step)
     metrics = fill_metrics(_needs(step, worst, traffic))
     warnings = idle_requests(run)
-    simulated = execute(step, longest_s) if metrics["fits"] or ignore_memory else None
+    simulated = execute(step, longest_s, whole=whole) if metrics["fits"] or ignore_memory else None
     found = extend(simulated, step) if simulated else None
     if simulated and found:
         metrics.update(time_metrics(step, found.timed, traffic))

@@ -13,8 +13,10 @@ from charllm.catalog.change import (
     tensor_change,
 )
 from charllm.errors import SpecError
+from charllm.simulate.long_step import MOST_PASSES, first_part
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import predict
+from charllm.simulate.work import passes_of
 from charllm.spec.parallelism import OVERLAPS, Parallelism
 from charllm.spec.request import Table
 from charllm.spec.run import RunSpec
@@ -23,6 +25,8 @@ from charllm.workload.memory import worst_memory
 from charllm.workload.misfit import fits
 from charllm.workload.step import build_step
 
+LONGEST_HINT_S = 2.0
+"""Estimated seconds beyond which a change is not simulated."""
 LEAST_GAIN_FRACTION = 1e-3
 """Gains below this are not worth a line."""
 
@@ -46,11 +50,21 @@ def best_changes(run: RunSpec, step_time_s: float, limit: int = 5) -> list[Gain]
     fitting = sorted((pair for pair in screened if pair[1] is not None), key=lambda pair: pair[1] or 0.0)
     gains = []
     for change, _seconds in fitting[:limit]:
-        metrics = predict(changed_run(run, change)).result.metrics
+        metrics = _simulated(changed_run(run, change))
+        if metrics is None:
+            continue
         gain_fraction = step_time_s / metrics["step_time_s"] - 1
         if gain_fraction >= LEAST_GAIN_FRACTION:
             gains.append(Gain(change.asked, metrics["step_time_s"], gain_fraction, metrics["memory_peak_bytes"]))
     return sorted(gains, key=lambda gain: -gain.gain_fraction)
+
+
+def _simulated(run: RunSpec) -> dict[str, Any] | None:
+    """Return the metrics of a changed run as it is simulated; None where that takes too long for a hint."""
+    try:
+        return predict(run, longest_s=LONGEST_HINT_S).result.metrics
+    except SpecError:
+        return None
 
 
 def _screened_s(run: RunSpec, change: Change) -> float | None:
@@ -60,7 +74,12 @@ def _screened_s(run: RunSpec, change: Change) -> float | None:
     except SpecError:
         return None
     step = build_step(changed)
-    return solve_step(step).step_time_s if fits(changed, worst_memory(step)) else None
+    if not fits(changed, worst_memory(step)):
+        return None
+    part = first_part(step)
+    if passes_of(part.run) > 2 * MOST_PASSES:
+        return None
+    return solve_step(part).step_time_s * changed.microbatches / part.run.microbatches
 
 
 def changes(run: RunSpec) -> Iterator[Change]:

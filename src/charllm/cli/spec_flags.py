@@ -1,6 +1,7 @@
 """The flags that describe a run, shared by every command that takes one, and how they become a request."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,12 @@ FOLLOWS = {
 def add_spec_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that describe a run."""
     group = parser.add_argument_group("the run")
-    group.add_argument("spec", nargs="?", metavar="SPEC", help="a TOML spec, or a stored run whose spec is reused")
+    group.add_argument(
+        "spec",
+        nargs="?",
+        metavar="SPEC",
+        help="a TOML spec (- for standard input), or a stored run whose spec is reused",
+    )
     group.add_argument("--from", dest="foreign", metavar="FILE", help="Megatron-LM script, NeMo yaml or HF config.json")
     for name, text in NAMED.items():
         group.add_argument(f"--{name}", metavar=text.split(":")[0], help=text.split(": ", 1)[1])
@@ -117,7 +123,7 @@ def request_from(arguments: argparse.Namespace) -> Table:
 
 def _read_spec(path: str, changes: Table) -> Table:
     """Read a spec file; a stored run gives the spec it ran, less what followed from something that is now changed."""
-    if not (Path(path).is_dir() or path.endswith(".json")):
+    if not (os.path.isdir(path) or path.endswith(".json")):
         return read_toml(path, "SPEC")
     stored = load_run(Path(path)).spec
     spec = {part: stored[part] for part in PARTS if part in stored}

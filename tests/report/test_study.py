@@ -1,5 +1,5 @@
 from charllm.report.study import render_study
-from charllm.sweep.local import run_study
+from charllm.sweep.run import run_study
 from charllm.sweep.outcome import Outcome
 from charllm.sweep.study import unfold
 

@@ -17,34 +17,39 @@ from collections.abc import Callable
 from pathlib import Path
 
 COUNT, SEED, WORKERS = 200, 0, 2
-END_S = 60.0
+SHOWN_EVERY = 5
+END_S = 120.0
 """A sweep that is still there so long after a signal hangs."""
 STUDY = """
-about = "small cases, two wrong ones and one that does not fit"
+about = "small cases, some wrong, and one that does not fit"
 request = { cluster = "h200x8", model = "llama3-8b" }
 [[groups]]
-axes.tp = { field = "parallelism.tp", values = [1, 2, 3, 4] }
+axes.tp = { field = "parallelism.tp", values = [1, 2, 3, 4, 8] }
 axes.mbs = { field = "training.micro_batch_size", values = [1, 2] }
+axes.recompute = { none = { }, full = { training = { recompute = "full" } } }
 [[groups]]
 axes.large."does not fit" = { model = "llama3-405b" }
 """
 
 
-def to_group(process: "subprocess.Popen[bytes]", number: int) -> None:
-    os.killpg(process.pid, number)
+def to_group(parent: int, number: int) -> bool:
+    os.killpg(parent, number)
+    return True
 
 
-def to_parent(process: "subprocess.Popen[bytes]", number: int) -> None:
-    process.send_signal(number)
+def to_parent(parent: int, number: int) -> bool:
+    os.kill(parent, number)
+    return True
 
 
-def to_worker(process: "subprocess.Popen[bytes]", number: int) -> None:
-    found = workers_of(process.pid)
+def to_worker(parent: int, number: int) -> bool:
+    found = workers_of(parent)
     if found:
         os.kill(random.choice(found), number)
+    return bool(found)
 
 
-INTERRUPTIONS: dict[str, tuple[int, Callable[["subprocess.Popen[bytes]", int], None]]] = {
+INTERRUPTIONS: dict[str, tuple[int, Callable[[int, int], bool]]] = {
     "SIGINT to all": (signal.SIGINT, to_group),
     "SIGINT to the parent": (signal.SIGINT, to_parent),
     "SIGTERM to the parent": (signal.SIGTERM, to_parent),
@@ -88,21 +93,22 @@ def left_behind(out: Path) -> list[int]:
     return found
 
 
-def interrupt(study: Path, out: Path, name: str, after_s: float) -> tuple[int, int]:
-    """Start a sweep, interrupt it after a while; return its exit code and how many cases it had stored."""
+def interrupt(study: Path, out: Path, name: str, after_s: float) -> tuple[int, bool]:
+    """Start a sweep, interrupt it after a while; return its exit code, and whether there was anything to interrupt."""
     number, aim = INTERRUPTIONS[name]
+    was_hit = False
     command = sweep(study, out)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         process.wait(after_s)
     except subprocess.TimeoutExpired:
-        aim(process, number)
+        was_hit = aim(process.pid, number)
     try:
         code = process.wait(END_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise SystemExit(f"{name} after {after_s:.2f} s: the sweep hangs") from None
-    return code, stored(out)
+    return code, was_hit
 
 
 def resume(study: Path, out: Path) -> bytes:
@@ -122,22 +128,32 @@ def files(out: Path) -> dict[str, bytes]:
     return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.glob("runs/*/*.json"))}
 
 
-def run_trial(count: int, seed: int, folder: Path) -> Counter[str]:
-    """Interrupt as often as asked, spread evenly over the kinds; return how often each was done."""
+def run_trial(count: int, seed: int, folder: Path, text: str = STUDY) -> Counter[str]:
+    """Interrupt as often as asked, each kind equally often; return how often each was done.
+
+    A moment at which the sweep had ended already, or had no worker yet to kill, does not count.
+    """
     study = folder / "study.toml"
-    study.write_text(STUDY)
+    study.write_text(text)
     start_s = time.monotonic()
     undisturbed = subprocess.run(sweep(study, folder / "whole"), capture_output=True, timeout=END_S, check=True).stdout
     longest_s = time.monotonic() - start_s
     draw = random.Random(seed)
     tally: Counter[str] = Counter()
-    for turn in range(count):
+    # A shell that starts this in the background lets it ignore interrupts, and its children would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    while (turn := tally.total()) < count:
         name = list(INTERRUPTIONS)[turn % len(INTERRUPTIONS)]
         after_s = draw.uniform(0.0, longest_s)
-        out = folder / str(turn)
-        code, before = interrupt(study, out, name, after_s)
+        out = Path(tempfile.mkdtemp(dir=folder)) / "out"
+        code, was_hit = interrupt(study, out, name, after_s)
+        if not was_hit:
+            continue
+        before = stored(out)
         table = resume(study, out)
         equal = table == undisturbed and files(out) == files(folder / "whole")
+        if turn % SHOWN_EVERY == 0:
+            equal = equal and shown(out) == undisturbed
         print(f"{turn:4d}  {name:22} after {after_s:5.2f} s: exit {code:4d}, {before:2d} stored, equal: {equal}")
         if not equal or left_behind(out):
             raise SystemExit(f"{out}: tables differ, or processes are left: {left_behind(out)}")
@@ -146,7 +162,7 @@ def run_trial(count: int, seed: int, folder: Path) -> Counter[str]:
 
 
 if __name__ == "__main__":
-    count, seed = (int(word) for word in (*sys.argv[1:], COUNT, SEED)[:2])
+    count, seed = map(int, (*sys.argv[1:], *map(str, (COUNT, SEED)[len(sys.argv) - 1 :])))
     with tempfile.TemporaryDirectory() as place:
         done = run_trial(count, seed, Path(place))
     print(f"{sum(done.values())} interruptions, {sum(done.values())} equal tables: {dict(done)}")

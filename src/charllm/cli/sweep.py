@@ -81,9 +81,7 @@ def _stored(study: Study, arguments: argparse.Namespace) -> str:
     if arguments.out is None:
         return "nothing is stored without --out DIR"
     stored = len(read_cases(arguments.out, study))
-    return (
-        f"{stored} of {len(study.cases)} cases are stored in {arguments.out}; continue with: {_resume(arguments)}"
-    )
+    return f"{stored} of {len(study.cases)} cases are stored in {arguments.out}; continue with: {_resume(arguments)}"
 
 
 def _resume(arguments: argparse.Namespace) -> str:

@@ -10,6 +10,7 @@ from charllm.units import MEGA, format_bytes
 VERDICTS = {0: "", 1: "failed", 2: "invalid", 3: "does not fit"}
 """By exit code."""
 
+
 class CaseOutcome(Protocol):
     """What a table needs of an outcome."""
 

@@ -41,8 +41,7 @@ def save_folder(folder: Path, texts: Mapping[str, str], tables: Mapping[str, Col
     except OSError as error:
         raise explain(folder, error) from None
     try:
-        for name, columns in tables.items():
-            write_parquet(columns, draft / f"{name}.parquet")
+        write_tables({draft / f"{name}.parquet": columns for name, columns in tables.items()})
         for name, text in texts.items():
             write_text(text, draft / name)
         # Drafts are private; a run is as readable as any other file of its owner.
@@ -81,19 +80,25 @@ def write_text(text: str, path: Path) -> None:
 
 def write_parquet(columns: Columns, path: Path) -> None:
     """Write equal-length columns as a parquet table."""
+    write_tables({path: columns})
+
+
+def write_tables(tables: Mapping[Path, Columns]) -> None:
+    """Write tables of equal-length columns, each to its parquet file."""
+    if not tables:
+        return
     duckdb = _duckdb()
-    names = list(columns)
+    # To connect takes longer than to write, hence once for all.
     with duckdb.connect() as connection:
-        # Values go in as nested lists of one row each, so that types are inferred from the data.
-        selected = ", ".join(f'unnest(${index + 1}) AS "{name}"' for index, name in enumerate(names))
-        relation = connection.execute(
-            f"CREATE TABLE data AS SELECT {selected}", [list(columns[name]) for name in names]
-        )
-        del relation
-        try:
-            connection.execute(f"COPY data TO '{_quoted(path)}' (FORMAT parquet, COMPRESSION zstd)")
-        except duckdb.IOException as error:
-            raise StoreError(path.parent, str(error).splitlines()[0]) from None
+        for path, columns in tables.items():
+            # Values go in as nested lists of one row each, so that types are inferred from the data.
+            selected = ", ".join(f'unnest(${index + 1}) AS "{name}"' for index, name in enumerate(columns))
+            values = [list(column) for column in columns.values()]
+            connection.execute(f"CREATE OR REPLACE TABLE data AS SELECT {selected}", values)
+            try:
+                connection.execute(f"COPY data TO '{_quoted(path)}' (FORMAT parquet, COMPRESSION zstd)")
+            except duckdb.IOException as error:
+                raise StoreError(path.parent, str(error).splitlines()[0]) from None
 
 
 def read_parquet(path: Path) -> dict[str, list[Any]]:

@@ -81,10 +81,9 @@ def summarise(case: Case, result: RunResult | None) -> dict[str, Any]:
     spec = {} if result is None else result.spec
     settings = {"model": find_setting(spec or case.request, "model")}
     settings |= {axis: find_setting(spec, f"parallelism.{axis}") for axis in DEGREES}
-    swept = {
-        name: _cell(find_setting(spec, name) if value is None else value) for name, value in case.swept.items()
-    }
-    return {**swept, **{**settings, **flatten_metrics({} if result is None else result.metrics), **swept}}
+    swept = {name: _cell(find_setting(spec, name) if value is None else value) for name, value in case.swept.items()}
+    # Twice: once for its place in front, once more to win over a column of the same name.
+    return {**swept, **settings, **flatten_metrics({} if result is None else result.metrics), **swept}
 
 
 def flatten_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import NamedTuple
 
 from charllm.errors import CharllmError
@@ -25,7 +25,9 @@ class Numbered(NamedTuple):
     task: Task
 
 
-def run_in_workers(tasks: Iterable[Numbered], workers: int, lock: int | None) -> Iterator[tuple[int, Outcome]]:
+def run_in_workers(
+    tasks: Iterable[Numbered], workers: int, lock: int | None
+) -> Generator[tuple[int, Outcome], None, None]:
     """Yield outcomes as cases end; whatever ends this, no worker outlives it."""
     waiting = iter(tasks)
     busy: dict[Worker, Numbered] = {}
@@ -38,7 +40,7 @@ def run_in_workers(tasks: Iterable[Numbered], workers: int, lock: int | None) ->
                 _send(worker, numbered.task)
             if not busy:
                 return
-            ready, _, _ = select.select([worker.stdout for worker in busy], [], [])
+            ready, _, _ = select.select([worker.stdout for worker in busy if worker.stdout], [], [])
             for worker in [worker for worker in busy if worker.stdout in ready]:
                 number, task = busy[worker]
                 outcome = _receive(worker, task)

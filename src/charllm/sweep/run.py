@@ -1,6 +1,6 @@
 """Work through a study on this machine: in this process, or in several."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, nullcontext
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def run_study(
     return StudyResult(study, tuple(done[number] for number in range(len(study.cases))))
 
 
-def _run(tasks: list[Numbered], workers: int, lock: int | None) -> Iterator[Ended]:
+def _run(tasks: list[Numbered], workers: int, lock: int | None) -> Generator[Ended, None, None]:
     if workers == 1:
         return ((number, run_case(task)) for number, task in tasks)
     return run_in_workers(tasks, min(workers, len(tasks)), lock)

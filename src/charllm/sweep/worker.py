@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
@@ -30,6 +31,7 @@ def main() -> None:
 
     for line in sys.stdin:
         sent = json.loads(line)
+        reply: dict[str, Any]
         folder = None if sent["folder"] is None else Path(sent["folder"])
         try:
             reply = {"outcome": run_case(Task(Case(*sent["case"]), folder, sent["signals"]))._asdict()}

@@ -72,7 +72,17 @@ def test_a_killed_job_is_summarised_until_the_kill(tmp_path: Path) -> None:
 
 
 def test_a_kill_before_the_command_began_says_so(tmp_path: Path) -> None:
-    words = ["measure", "--idle", "60", "--out", str(tmp_path / "run"), "--telemetry", f"replay:{CAPTURE}", "--", "true"]
+    words = [
+        "measure",
+        "--idle",
+        "60",
+        "--out",
+        str(tmp_path / "run"),
+        "--telemetry",
+        f"replay:{CAPTURE}",
+        "--",
+        "true",
+    ]
     process = subprocess.Popen([sys.executable, "-m", "charllm", *words], start_new_session=True)
     await_file(tmp_path / "run" / SAMPLES_FILE)
     time.sleep(0.5)

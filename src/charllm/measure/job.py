@@ -5,11 +5,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from charllm.errors import CharllmError, SpecError
 from charllm.measure.device import telemetry_gpus
@@ -82,32 +82,38 @@ def prepare_folder(folder: Path) -> None:
 
 
 def _measure_once(job: Job, folder: Path, gpus: list[str], environment: Mapping[str, str]) -> tuple[RunResult, Ended]:
-    command = describe_command(job.command, environment)
-    details: dict[str, Any] = {"command": command, "environment": describe_environment(environment), "exit_code": None}
-    record = JobRecord("measured", {"command": command}, gpus, job.rate_hz, details).write(folder)
+    record = describe_job(job, gpus, environment).write(folder)
     with sampling(folder, job.telemetry, job.rate_hz, gpus):
         windows = {"idle": list(wait_idle(job.idle_s)), "command": [time.monotonic()]}
         record = replace(record, windows_s=windows).write(folder)
-        with _watching(folder) if job.watch else nullcontext():
+        with watching(folder) if job.watch else nullcontext():
             ended = run_command(job.command, folder, environment)
-        windows = {**windows, "command": [*windows["command"], time.monotonic()]}
+        windows["command"].append(time.monotonic())
         cooldown, cut_short = cool_down(job.cooldown_s)
-    details = {**details, "exit_code": ended.exit_code}
-    record = replace(record, windows_s={**windows, "cooldown": list(cooldown)}, details=details, ended=True)
-    _write_late(record, folder)
-    return finish_record(folder, record), ended._replace(interrupted=ended.interrupted or cut_short)
+    result = conclude(record, folder, {**windows, "cooldown": list(cooldown)}, ended.exit_code)
+    return result, ended._replace(interrupted=ended.interrupted or cut_short)
 
 
-def _write_late(record: JobRecord, folder: Path) -> None:
-    """Store how a job ended; a disk that has filled up meanwhile must not hide it."""
+def describe_job(job: Job, gpus: Sequence[str], environment: Mapping[str, str]) -> JobRecord:
+    """Return what is known of a job before it starts."""
+    command = describe_command(job.command, environment)
+    details = {"command": command, "environment": describe_environment(environment), "exit_code": None}
+    return JobRecord("measured", {"command": command}, list(gpus), job.rate_hz, details)
+
+
+def conclude(record: JobRecord, folder: Path, windows_s: dict[str, list[float]], exit_code: int) -> RunResult:
+    """Note how a job ended and summarise it; a disk that has filled up meanwhile must not hide how it ended."""
+    details = {**record.details, "exit_code": exit_code}
+    record = replace(record, windows_s=windows_s, details=details, ended=True)
     try:
         record.write(folder)
     except CharllmError as error:
         print(f"charllm: {error}", file=sys.stderr)
+    return finish_record(folder, record)
 
 
 @contextmanager
-def _watching(folder: Path) -> Iterator[None]:
+def watching(folder: Path) -> Iterator[None]:
     """Show the newest readings on stderr once a second."""
     stop = threading.Event()
 

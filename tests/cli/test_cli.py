@@ -130,7 +130,7 @@ def test_a_stored_run_can_be_compared_and_run_again(tmp_path: Path) -> None:
 def test_a_sweep_prints_its_cases(tmp_path: Path) -> None:
     done = charllm("sweep", "charllm-ppt-parallelism", "--workers", "2", "--out", str(tmp_path / "study"))
     assert done.returncode == 0
-    assert done.stdout.count("gpt3-175b") == 5
+    assert sum(line.startswith("gpt3-175b") for line in done.stdout.splitlines()) == 5
     assert "15 cases, 0 rejected" in done.stderr
     lines = charllm("sweep", "charllm-ppt-parallelism", "--json").stdout.splitlines()
     assert [json.loads(line)["exit_code"] for line in lines] == [0] * 15

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     require_device(arguments.device)
     from charllm.measure.emulation.record import emulate
-    from charllm.measure.job import stopped_early
+    from charllm.measure.finish import stopped_early
 
     gpus = telemetry_gpus(arguments.telemetry, os.environ)[:1]
     folder = arguments.out or Path("charllm-runs") / time.strftime("rank-%Y%m%d-%H%M%S")

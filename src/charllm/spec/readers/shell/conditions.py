@@ -1,0 +1,155 @@
+"""Tests of a shell script, answered from its variables alone."""
+
+import re
+from collections.abc import Callable
+
+from charllm.spec.readers.shell.arithmetic import evaluate
+from charllm.spec.readers.shell.script import OPEN, Script, is_known
+from charllm.spec.readers.shell.syntax import Node, line_of, text_of
+from charllm.spec.readers.shell.words import fields, matches, special_value, text
+
+_NUMBER = re.compile(r"\s*-?\d{1,18}\s*", re.ASCII)
+_MARK = re.compile(f"{OPEN}\\d+\ue001")
+_NUMBERS: dict[str, Callable[[int, int], bool]] = {
+    "-eq": lambda left, right: left == right,
+    "-ne": lambda left, right: left != right,
+    "-gt": lambda left, right: left > right,
+    "-ge": lambda left, right: left >= right,
+    "-lt": lambda left, right: left < right,
+    "-le": lambda left, right: left <= right,
+}
+_TEXTS = ("=", "==", "!=", "=~", "<", ">")
+JOINS = {"&&": "and", "-a": "and", "||": "or", "-o": "or"}
+
+
+def answer(script: Script, node: Node) -> bool | None:
+    """Answer a test in brackets; None when only running the script would tell."""
+    inner = [child for child in node.children if child.is_named]
+    if node.type == "test_command":
+        if text_of(node).startswith("(("):
+            return _arithmetic_holds(script, text_of(node)[2:-2])
+        return answer(script, inner[0]) if len(inner) == 1 else None
+    if node.type == "parenthesized_expression":
+        return answer(script, inner[0]) if len(inner) == 1 else None
+    if node.type == "unary_expression":
+        return _unary(script, node, inner)
+    if node.type == "binary_expression":
+        return _binary(script, node, inner)
+    return _is_set(script, text(script, node))
+
+
+def answer_words(script: Script, words: list[str], line: int) -> bool | None:
+    """Answer ``test`` or ``[`` given as words."""
+    if words[:1] == ["!"]:
+        found = answer_words(script, words[1:], line)
+        return None if found is None else not found
+    for index, word in enumerate(words):
+        if word in ("-a", "-o") and 0 < index < len(words) - 1:
+            left = answer_words(script, words[:index], line)
+            return join(JOINS[word], left, answer_words(script, words[index + 1 :], line))
+    match words:
+        case []:
+            return False
+        case [operator, value] if operator.startswith("-"):
+            return _tested(script, operator, value)
+        case [value]:
+            return _is_set(script, value)
+        case [left, operator, right]:
+            return compare(script, left, operator, right, line)
+    return None
+
+
+def join(kind: str, left: bool | None, right: bool | None) -> bool | None:
+    """Combine two answers, either of which may be unknown."""
+    if kind == "and":
+        return False if left is False or right is False else None if left is None or right is None else True
+    return True if left is True or right is True else None if left is None or right is None else False
+
+
+def _unary(script: Script, node: Node, inner: list[Node]) -> bool | None:
+    operator = text_of(node.children[0])
+    if operator == "!":
+        found = answer(script, inner[-1])
+        return None if found is None else not found
+    return _tested(script, operator, text(script, inner[-1]))
+
+
+def _tested(script: Script, operator: str, value: str) -> bool | None:
+    if operator in ("-z", "-n"):
+        found = _is_set(script, value)
+        return None if found is None else found == (operator == "-n")
+    if operator == "-v":
+        return value in script.variables
+    return None
+
+
+def _is_set(script: Script, value: str) -> bool | None:
+    """Say whether a value has any text; a variable that nobody sets is empty, output of a command is not."""
+    if is_known(value):
+        return bool(value)
+    if _MARK.sub("", value) or any(entry.kind == "command" for entry in script.unknowns_in(value)):
+        return True
+    return False
+
+
+def _binary(script: Script, node: Node, inner: list[Node]) -> bool | None:
+    operators = [text_of(child) for child in node.children if not child.is_named or child.type == "test_operator"]
+    operator = operators[0] if operators else ""
+    operands = [child for child in inner if child.type != "test_operator"]
+    if len(operands) != 2:
+        return None
+    if operator in JOINS:
+        left = answer(script, operands[0])
+        kind = JOINS[operator]
+        if left is (kind == "or"):
+            return left
+        return join(kind, left, answer(script, operands[1]))
+    if text_of(node.parent).startswith("((") and node.parent.type in ("test_command", "compound_statement"):
+        return _arithmetic_holds(script, text_of(node))
+    left_text, right_text = text(script, operands[0]), text(script, operands[1])
+    return compare(script, left_text, operator, right_text, line_of(node))
+
+
+def compare(script: Script, left: str, operator: str, right: str, line: int) -> bool | None:
+    """Compare two values; an unset variable is empty, which is noted where it decides."""
+    for value in (left, right):
+        for entry in script.unknowns_in(value):
+            if entry.kind == "argument":
+                script.asked_arguments.setdefault(entry.text, line)
+            elif entry.kind == "unset":
+                script.assumed_empty.setdefault(entry.text, line)
+            else:
+                return None
+    left, right = _MARK.sub("", left), _MARK.sub("", right)
+    if operator in _NUMBERS:
+        if not (_NUMBER.fullmatch(left) and _NUMBER.fullmatch(right)):
+            return False
+        return _NUMBERS[operator](int(left), int(right))
+    if operator in ("=", "=="):
+        return left == right or matches(left, right)
+    if operator == "!=":
+        return not (left == right or matches(left, right))
+    if operator in ("<", ">"):
+        return left < right if operator == "<" else left > right
+    return _searches(left, right) if operator == "=~" else None
+
+
+def _searches(value: str, pattern: str) -> bool | None:
+    """Search a simple regular expression; one that could take long is left undecided."""
+    if len(value) > 1000 or len(pattern) > 200 or len(re.findall(r"[*+{]", pattern)) > 3:
+        return None
+    try:
+        return re.search(pattern, value) is not None
+    except (re.error, RecursionError, OverflowError):
+        return None
+
+
+def _arithmetic_holds(script: Script, expression: str) -> bool | None:
+    bare = re.sub(r"\$\{?(\w+)\}?", r"\1", expression, flags=re.ASCII)
+    value = evaluate(bare, lambda name: special_value(script, name))
+    return None if value is None else value != 0
+
+
+def words_of(script: Script, node: Node) -> list[str]:
+    """Return the words of a command that is used as a test."""
+    return fields(script, [child for child in node.children if child.is_named])

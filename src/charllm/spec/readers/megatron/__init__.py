@@ -9,7 +9,7 @@ from typing import Any
 from charllm.errors import SpecError
 from charllm.spec.readers import deepspeed
 from charllm.spec.readers.megatron.family import Family, find_family
-from charllm.spec.readers.megatron.flags import Flags, count_of, sort_out
+from charllm.spec.readers.megatron.flags import Flags, count_of, sort_out, take_unknown
 from charllm.spec.readers.megatron.launch import Launch, count_nodes, find_launch
 from charllm.spec.readers.megatron.model import missing_vocabulary, read_model
 from charllm.spec.readers.megatron.parallelism import read_parallelism, split_shards
@@ -25,6 +25,29 @@ Table = dict[str, Any]
 MOST_UNDECIDED = 8
 """Undecided tests of a script that are tried both ways."""
 MOST_NAMED = 6
+FIELDS = {
+    "--num-layers": "model.layers",
+    "--hidden-size": "model.hidden",
+    "--ffn-hidden-size": "model.ffn",
+    "--num-attention-heads": "model.heads",
+    "--num-query-groups": "model.kv_heads",
+    "--num-key-value-heads": "model.kv_heads",
+    "--vocab-size": "model.vocab",
+    "--padded-vocab-size": "model.vocab",
+    "--extra-vocab-size": "model.vocab",
+    "--num-experts": "model.experts",
+    "--moe-ffn-hidden-size": "model.expert_ffn",
+    "--tensor-model-parallel-size": "parallelism.tp",
+    "--pipeline-model-parallel-size": "parallelism.pp",
+    "--context-parallel-size": "parallelism.cp",
+    "--expert-model-parallel-size": "parallelism.ep",
+    "--zero-stage": "parallelism.zero",
+    "--seq-length": "training.seq_length",
+    "--max-position-embeddings": "model.seq_length",
+    "--micro-batch-size": "training.micro_batch_size",
+    "--global-batch-size": "training.global_batch_size",
+}
+"""Flag: field that --set can give where the script takes the value from elsewhere."""
 _ENVIRONMENTS = re.compile(r"conda|activate|bashrc|profile|modules?\b|venv|setvars|/etc/|env\.sh|setup|start-", re.IGNORECASE)
 """Files that set up programs and paths, and no training settings."""
 
@@ -40,13 +63,13 @@ def read_megatron(text: str, path: str, inputs: Inputs = Inputs()) -> Reading:
 def _read(script: Script, text: str, path: str) -> Reading:
     launch = find_launch(script, text)
     flags = launch.flags
+    missing = take_unknown(flags, FIELDS)
     family = find_family(flags)
     config, config_missing = _deepspeed_config(flags, script)
-    model = read_model(flags, family)
+    model = read_model(flags, family, launch.program)
     sparse = "experts" in model
     parallelism = read_parallelism(flags, family, sparse)
     training, unmodelled = read_training(flags, family, sparse)
-    missing: dict[str, str] = {}
     strange: list[Setting] = []
     small: list[Setting] = []
     if family.deepspeed:
@@ -56,6 +79,11 @@ def _read(script: Script, text: str, path: str) -> Reading:
     nodes, gpus = count_nodes(launch, script)
     data_ranks = _data_ranks(nodes, gpus, parallelism)
     parallelism.update(split_shards(flags, parallelism["zero"], data_ranks))
+    if "--megablocks-expert-parallelism" in flags and sparse:
+        # MegaBlocks spreads experts over all replicas.
+        parallelism["ep"] = min(data_ranks or 1, model["experts"])
+        if not data_ranks:
+            missing["parallelism.ep"] = "--ep N (experts are spread over all replicas, whose number the script leaves open)"
     framework, more = read_software(flags, family, model, training, parallelism["ep"])
     unmodelled += more
     if launch.other_family:
@@ -63,10 +91,13 @@ def _read(script: Script, text: str, path: str) -> Reading:
     found = sort_out(flags)
     request: Table = {"framework": framework, "parallelism": parallelism, "training": training}
     # A script that takes its sizes from a checkpoint leaves the model to be named.
-    if "layers" in model or "hidden" in model:
+    for field in missing:
+        request.get(field.partition(".")[0], {}).pop(field.partition(".")[2], None)
+        model.pop(field.removeprefix("model."), None)
+    if "layers" in model or "hidden" in model or any(field.startswith("model.") for field in missing):
         request["model"] = {"name": name_from(path, "megatron"), **model}
         if "vocab" not in model:
-            missing["model.vocab"] = missing_vocabulary(flags)
+            missing.setdefault("model.vocab", missing_vocabulary(flags))
     else:
         missing["model"] = "--model NAME (the script states no --num-layers and no --hidden-size)"
     return Reading(
@@ -78,7 +109,7 @@ def _read(script: Script, text: str, path: str) -> Reading:
         _launch_notes(launch),
         nodes,
         gpus,
-        None if "global_batch_size" in training else 1,
+        None if "global_batch_size" in {**training, **{field.rpartition(".")[2]: 0 for field in missing}} else 1,
     )
 
 

@@ -80,7 +80,7 @@ def read_layout(field: str, layout: Any, pp: int) -> list[int]:
 
 
 def _layout_stages(field: str, layout: Any) -> list[list[str]]:
-    text = layout.replace(",", "") if isinstance(layout, str) else ""
+    text = layout.replace(",", "").replace("\\", "") if isinstance(layout, str) else ""
     for repeat in _REPEATS:
         if sum(len(body) * int(times) for body, times in repeat.findall(text)) > 4 * MAX_ENTRIES:
             text = ""

@@ -41,9 +41,12 @@ ALIASES = {
     "--distribute-checkpointed-activations": "--distribute-saved-activations",
     "--activations-checkpoint-num-layers": "--recompute-num-layers",
     "--overlapped-distributed-optimizer": "--use-distributed-optimizer",
-    "--deepspeed-config": "--deepspeed-config",
     "--encoder-num-layers": "--num-layers",
+    "--encoder-seq-length": "--seq-length",
+    "--num-attention-head": "--num-attention-heads",
     "--fp8-param": "--fp8-param-gather",
+    "--moe-capacity-factor": "--moe-expert-capacity-factor",
+    "--use-fused-sdpa": "--use-flash-attn",
     "--grad-reduce-in-fp32": "--accumulate-allreduce-grads-in-fp32",
 }
 """Other spellings of a flag, of other years and other code bases."""
@@ -64,7 +67,7 @@ USED = frozenset(
     --moe-expert-capacity-factor --moe-grouped-gemm --mlp-type --disable-moe-token-dropping --moe-latent-size
     --moe-token-dispatcher-type --moe-enable-deepep --moe-flex-dispatcher-backend --moe-permute-fusion
     --moe-router-fusion --moe-router-force-load-balancing --enable-expert-tensor-parallelism --moe-layer-recompute
-    --moe-capacity-factor --megablocks-expert-parallelism
+    --megablocks-expert-parallelism
     --tensor-model-parallel-size --pipeline-model-parallel-size --virtual-pipeline-model-parallel-size
     --num-layers-per-virtual-pipeline-stage --num-virtual-stages-per-pipeline-rank --context-parallel-size
     --expert-model-parallel-size --expert-tensor-parallel-size --sequence-parallel --ds-sequence-parallel-size
@@ -175,6 +178,11 @@ NO_EFFECT = frozenset(
     --rotary-base-value --adlr-autoresume --adlr-autoresume-interval --no-scatter-gather-tensors-in-pipeline
     --align-grad-reduce --align-param-gather --gradient-accumulation-fusion --bias-dropout-fusion
     --bias-swiglu-fusion --masked-softmax-fusion --persist-layer-norm --check-weight-hash-across-dp-replicas-interval
+    --lazy-loader --resume-dataloader --step-batch-size-schedule --moe-loss-weight --export-force-local-attention
+    --use-fused-sdpa-with-recompute --use-fused-rmsnorm --use-torch-compile --use-torch-compiled-autograd
+    --compiled-autograd-fallback-mode --use-fast-softmax --cache-fp8-weight --cache-fp8-weight-fwd --check-tp-norm
+    --batch-sched-samples --scheduler-batch-size --stop-after-num-samples --loss-on-targets-only --nvtx-ranges
+    --dataset-provider --model-provider --debug --causal-lm --job-name --max-tokens-to-oom --no-final-layernorm
     --master-addr --master-port --master_addr --node-rank --rdzv-id --rdzv-backend --rdzv-endpoint --max-restarts
     --tee --launcher --hostfile --include --exclude --no-local-rank --use-env
     """.split()
@@ -316,6 +324,17 @@ UNMODELLED = {
     "--patch-dim": "a vision tower",
     "--image-size": "a vision tower",
     "--perform-rl-step": "reinforcement learning",
+    "--spec": "another specification of the layers",
+    "--hybrid-attention-ratio": "a hybrid whose layers are not listed",
+    "--hybrid-mlp-ratio": "a hybrid whose layers are not listed",
+    "--pixel-shuffle": "a vision tower",
+    "--disable-vision-class-token": "a vision tower",
+    "--image-tag-type": "a vision tower",
+    "--max-num-tiles": "a vision tower",
+    "--use-tiling": "a vision tower",
+    "--synchronizer": "training with few synchronisations",
+    "--post-self-attn-layernorm": "norms after each block",
+    "--post-mlp-layernorm": "norms after each block",
     "--kd": "distillation from a teacher",
     "--mos": "distillation from a teacher",
     "--load-teacher": "distillation from a teacher",

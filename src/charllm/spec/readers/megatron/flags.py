@@ -17,7 +17,7 @@ from charllm.spec.readers.megatron.effects import (
 )
 from charllm.spec.readers.megatron.expression import evaluate_list
 from charllm.spec.readers.reading import Setting
-from charllm.spec.readers.shell.script import OPEN, Script
+from charllm.spec.readers.shell.script import OPEN, Script, Unknown
 from charllm.spec.readers.values import MAX_TEXT, read_count
 
 MAX_NUMBER = 40
@@ -32,7 +32,7 @@ _FLAG = re.compile(r"--?[A-Za-z][\w.-]*", re.ASCII)
 class Flags:
     """Flags of one command, each with the words after it; the last one of a name wins."""
 
-    values: Mapping[str, list[str]]
+    values: dict[str, list[str]]
     """By canonical name."""
     written: Mapping[str, str]
     """How the script spells each."""
@@ -62,13 +62,18 @@ class Flags:
 
     def _remedy(self, value: str) -> str:
         unknowns = self.script.unknowns_in(value) if self.script else []
-        for entry in unknowns:
-            name = entry.text.strip("${}")
-            if entry.kind == "argument":
-                return f"; the script takes it from its arguments: --args 'WORDS' gives {entry.text}"
-            if entry.kind == "unset":
-                return f"; the script does not set that variable: --env {name}=VALUE does"
-        return "; the script asks another program for it, and nothing is run: set the field with --set" if unknowns else ""
+        return f"; {self.why_unknown(unknowns[0])}" if unknowns else ""
+
+    def why_unknown(self, entry: Unknown) -> str:
+        """Say where the script takes something unknown from, and which flag gives it."""
+        if entry.kind == "argument":
+            return f"the script takes it from its arguments: --args 'WORDS' gives {entry.root}"
+        asked = ", ".join(self.script.asked_arguments) if self.script else ""
+        if entry.kind == "unset" and asked:
+            return f"the script sets {entry.root} by its arguments ({asked}): --args 'WORDS' gives them"
+        if entry.kind == "unset":
+            return f"the script does not set that variable: --env {entry.root.strip('${}')}=VALUE does"
+        return "the script asks another program for it, and nothing is run"
 
 
 def collect_flags(words: Iterable[str], script: Script | None = None, source: str = "") -> Flags:
@@ -97,6 +102,19 @@ def canonical(spelled: str) -> str:
     """Return the name under which a flag is looked up: dashes, and today's name of it."""
     name = spelled.replace("_", "-")
     return ALIASES.get(name, name)
+
+
+def take_unknown(flags: Flags, fields: Mapping[str, str]) -> dict[str, str]:
+    """Take out the flags whose value the script does not say; returns the field of each and what gives it."""
+    missing: dict[str, str] = {}
+    for flag, field_name in fields.items():
+        value = (flags.values.get(flag) or [""])[0]
+        unknowns = flags.script.unknowns_in(value) if flags.script else []
+        if unknowns:
+            shown = flags.setting(flag, flags.why_unknown(unknowns[0])).shown()
+            missing[field_name] = f"--set {field_name}=N ({shown})"
+            flags.values.pop(flag)
+    return missing
 
 
 def find_lines(source: str, written: Mapping[str, str]) -> dict[str, int]:

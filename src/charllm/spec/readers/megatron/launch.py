@@ -18,9 +18,13 @@ _OTHER_WORK = re.compile(
     r"download|hf2|2hf|checkpoint/|ckpt|prune|prepare|profile_",
     re.IGNORECASE,
 )
+_OWN = "a model that the program builds with settings of its own"
 _FAMILIES = {"t5": "an encoder-decoder", "bert": "BERT", "ict": "a retriever", "retro": "retrieval (RETRO)",
              "vlm": "a vision tower", "vision": "a vision model", "mimo": "a vision tower", "llava": "a vision tower",
-             "biencoder": "a retriever", "realm": "a retriever", "vl": "a vision tower"}  # fmt: skip
+             "biencoder": "a retriever", "realm": "a retriever", "vl": "a vision tower",
+             "starcoder": _OWN, "bloom": _OWN, "falcon": _OWN, "chatglm": _OWN, "glm130b": _OWN, "galactica": _OWN,
+             "baichuan": _OWN, "baichuan2": _OWN}  # fmt: skip
+"""Part of a program's name: what it trains beside or instead of a decoder that the flags describe."""
 _WHOLE = re.compile(r"\d{1,7}", re.ASCII)
 
 
@@ -92,6 +96,9 @@ def _sourced(script: Script, source: str) -> Launch:
         values = [item for value in script.variables.values() for item in items_of(value)]
         words = [word for value in values for word in (value.split() if "--" in value else [value])]
         found = collect_flags(words, script, source)
+        tokenizer = script.variables.get("TOKENIZER_MODEL")
+        if isinstance(tokenizer, str) and "--tokenizer-model" not in found:
+            found.values["--tokenizer-model"] = [tokenizer]
     if not any(mark in found for mark in MARKS):
         raise SpecError("--from", script.path, f"{_why_nothing(script)}Megatron-LM arguments, such as {', '.join(MARKS)}")
     return Launch(found, found)

@@ -41,18 +41,19 @@ PATCH_VOCABULARIES = {
     "llama2tokenizer": 32_000,
     "mistraltokenizer": 32_000,
     "mixtraltokenizer": 32_000,
-    "deepseekv2tokenizer": 100_002,
+    "deepseekv2tokenizer": 100_000,
     "yitokenizer": 64_000,
+    "starcodertokenizerfromhf": 49_152,
 }
 """Tokens that the tokenizers of Pai-Megatron-Patch count before ``--extra-vocab-size`` adds to them."""
 TOKENIZER_FLAGS = ("--tokenizer-model", "--tokenizer-name-or-path", "--tokenizer-type", "--vocab-file")
 GPT2_TOKENS = 50_257
 
 
-def read_model(flags: Flags, family: Family) -> Table:
+def read_model(flags: Flags, family: Family, program: str = "") -> Table:
     """Return the fields of the model that the flags state or imply."""
     table: Table = {field: count_of(flags, flag) for field, flag in COUNTS.items()}
-    table["vocab"] = _vocab(flags)
+    table["vocab"] = _vocab(flags, program)
     table["activation"] = _activation(flags)
     table["norm"] = _norm(flags)
     table["bias"] = _bias(flags, family)
@@ -65,6 +66,8 @@ def read_model(flags: Flags, family: Family) -> Table:
     table.update(_latent_attention(flags) if "--multi-latent-attention" in flags else _attention(flags))
     table.update(_window(flags))
     table.update(_experts(flags, family, table["ffn"], table["layers"]))
+    if "--hybrid-override-pattern" in flags:
+        table.update(_hybrid(flags, table))
     return {field: value for field, value in table.items() if value is not None}
 
 
@@ -76,7 +79,26 @@ def _ffn(flags: Flags, hidden: int | None) -> int | None:
     return int(4 * hidden * 2 / 3 / 64) * 64 if "--swiglu" in flags else 4 * hidden
 
 
-def _vocab(flags: Flags) -> int | None:
+def _hybrid(flags: Flags, table: Table) -> Table:
+    """Return the layers of a hybrid of Mamba-2 and attention, with Megatron's widths where none are given."""
+    flag = "--hybrid-override-pattern"
+    pattern = (known_text_of(flags, flag) or "").partition("/")[0].replace("|", "")
+    if not pattern or not set(pattern) <= set("M*-E"):
+        raise flags.error(flag, pattern, "letters M (Mamba-2), * (attention), - (feed-forward) and E (experts)")
+    head_dim = count_or(flags, "--mamba-head-dim", 64)
+    return {
+        "layers": len(pattern),
+        "pattern": pattern,
+        "ssm_heads": count_of(flags, "--mamba-num-heads", low=1) or 2 * (table["hidden"] or 0) // head_dim,
+        "ssm_head_dim": head_dim,
+        "ssm_state": count_or(flags, "--mamba-state-dim", 128),
+        "ssm_groups": count_or(flags, "--mamba-num-groups", 8),
+        "dense_layers": None,
+        "sparse_layers": None,
+    }
+
+
+def _vocab(flags: Flags, program: str) -> int | None:
     for flag in ("--padded-vocab-size", "--pad-vocab-size-to", "--vocab-size"):
         stated = count_of(flags, flag)
         if stated:
@@ -86,9 +108,9 @@ def _vocab(flags: Flags) -> int | None:
         return PATCH_VOCABULARIES[patch] + count_or(flags, "--extra-vocab-size", 0)
     names = [(flags.values.get(flag) or [""])[0] for flag in TOKENIZER_FLAGS]
     known = known_vocabulary(name for name in names if OPEN not in name)
-    if known is None and re.search(r"gpt2|GPT2BPE", " ".join(names)):
-        return GPT2_TOKENS
-    return known
+    # pretrain_gpt.py takes GPT-2's tokenizer where none is named.
+    default = "--tokenizer-type" not in flags and re.search(r"pretrain_gpt", program)
+    return GPT2_TOKENS if known is None and (default or re.search(r"gpt2", " ".join(names))) else known
 
 
 def _activation(flags: Flags) -> str:

@@ -13,7 +13,7 @@ from charllm.spec.training import RECOMPUTE_MODULES
 
 Table = dict[str, Any]
 
-OPTIMIZERS = {"adam": "adam", "sgd": "sgd", "adamw": "adam", "fusedadam": "adam"}
+OPTIMIZERS = {"adam": "adam", "sgd": "sgd", "adamw": "adam", "fusedadam": "adam", "fusedadamw": "adam"}
 FP8_FLAGS = ("--fp8-format", "--fp8-hybrid", "--fp8-e4m3")
 OLD_RECOMPUTES = ("--checkpoint-activations", "--deepspeed-activation-checkpointing", "--activations-checkpoint-method")
 

@@ -115,9 +115,9 @@ def compare(script: Script, left: str, operator: str, right: str, line: int) -> 
     for value in (left, right):
         for entry in script.unknowns_in(value):
             if entry.kind == "argument":
-                script.asked_arguments.setdefault(entry.text, line)
+                script.asked_arguments.setdefault(entry.root, line)
             elif entry.kind == "unset":
-                script.assumed_empty.setdefault(entry.text, line)
+                script.assumed_empty.setdefault(entry.root, line)
             else:
                 return None
     left, right = _MARK.sub("", left), _MARK.sub("", right)

@@ -46,6 +46,8 @@ class Unknown(NamedTuple):
     text: str
     kind: str
     """`unset`: a variable of the environment; `argument`: a positional argument; `command`: output of a command."""
+    root: str = ""
+    """The variable behind it."""
 
 
 @dataclass(slots=True)
@@ -95,9 +97,9 @@ class Script:
         if self.statements > MAX_STATEMENTS:
             raise SpecError("--from", self.path, f"a script of at most {MAX_STATEMENTS:,} executed statements")
 
-    def unknown(self, text: str, kind: str) -> str:
+    def unknown(self, text: str, kind: str, root: str = "") -> str:
         """Return a mark that stands for something unknown inside a value."""
-        entry = Unknown(text, kind)
+        entry = Unknown(text, kind, root or text)
         if entry not in self.unknowns:
             if len(self.unknowns) >= MAX_STATEMENTS:
                 raise SpecError("--from", self.path, "a script with fewer unknown values")

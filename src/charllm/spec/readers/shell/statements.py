@@ -16,11 +16,13 @@ from charllm.spec.readers.shell.words import array_value, assign_arithmetic, fie
 from charllm.units import format_bytes
 
 MAX_SCRIPT = 2**20
-MAX_LOOPS = 64
+MAX_LOOPS = 256
 
 _SHELLS = ("bash", "sh", "zsh", "dash", "ksh", "/bin/bash", "/bin/sh", "/usr/bin/bash")
 _STARTERS = ("sbatch", "source", ".", "exec", "nohup", "time", "sudo", "command")
 _PRINTING = ("echo", "printf")
+_PLACEHOLDER = re.compile(r"(?<=[=\s\"'])<([A-Za-z][^<>\n$|&;()]{0,80}[\w.])>")
+"""What an example leaves to be filled in: <path to data>."""
 _HEADER = re.compile(r"^\s*#SBATCH\s+(.*?)(?:\s#.*)?$", re.MULTILINE)
 
 
@@ -63,7 +65,8 @@ def _follow_text(script: Script, content: str) -> None:
     script.nesting += 1
     if "#SBATCH" in content:
         _read_headers(script, content)
-    _block(script, parse(content.replace("\r\n", "\n").replace("\r", "\n")).children)
+    content = _PLACEHOLDER.sub("PLACEHOLDER", content.replace("\r\n", "\n").replace("\r", "\n"))
+    _block(script, parse(content).children)
     script.nesting -= 1
 
 
@@ -358,6 +361,11 @@ def _function(script: Script, node: Node) -> bool:
 def _redirected(script: Script, node: Node) -> bool | None:
     """Follow a command with redirections; text that it writes to a file is kept."""
     target, body = _redirections(script, node)
+    if target and text_of(node).lstrip().startswith("sed"):
+        edited = _edited(script, [node])
+        if edited is not None:
+            script.files[target] = edited
+        return True
     command = node.children[0] if node.children and node.children[0].is_named else None
     words = conditions.words_of(script, command) if command is not None and command.type == "command" else []
     if body is not None and words and _feeds_shell(words):
@@ -396,7 +404,42 @@ def _feeds_shell(words: list[str]) -> bool:
     return words[0] in ("sbatch", *_SHELLS) and not any(word.endswith(".sh") for word in words)
 
 
+def _edited(script: Script, nodes: list[Node]) -> str | None:
+    """Return a template beside the script after the ``sed s/A/B/`` commands of a pipeline; None when there is none."""
+    content: str | None = None
+    for command in _commands_in(nodes):
+        words = conditions.words_of(script, command)
+        if words[:1] != ["sed"]:
+            return None
+        for word in words[1:]:
+            change = re.fullmatch(r"s(\W)(.*?)\1(.*?)\1g?", word, re.DOTALL)
+            if change is None and not word.startswith("-"):
+                content = _find_file(script, word)
+            elif change is not None and content is not None:
+                content = script.checked(content.replace(change[2], change[3]))
+            elif change is not None:
+                # The file to edit stands after the change.
+                content = _find_file(script, words[-1])
+                content = None if content is None else content.replace(change[2], change[3])
+                break
+    return content
+
+
+def _commands_in(nodes: list[Node]) -> list[Node]:
+    found: list[Node] = []
+    for node in nodes:
+        found += [node] if node.type == "command" else _commands_in(node.children)
+    return found
+
+
 def _pipeline(script: Script, node: Node) -> bool | None:
+    last = node.children[-1]
+    if text_of(node).lstrip().startswith("sed") and last.type == "redirected_statement":
+        target, _ = _redirections(script, last)
+        edited = _edited(script, [node])
+        if target and edited is not None:
+            script.files[target] = edited
+        return True
     for child in node.children:
         if child.is_named:
             _follow(script, child)
@@ -434,12 +477,22 @@ def _command(script: Script, node: Node) -> bool | None:
     if words[0] in script.functions:
         return _call(script, words)
     if words[0] in _PRINTING:
-        return True
+        return _print(script, words)
     if _start_inner(script, words, line_of(node)):
         return None
     if len(script.commands) < 10_000:
         script.commands.append(Command(words, line_of(node), script.outer))
     return None
+
+
+def _print(script: Script, words: list[str]) -> bool:
+    """Keep what ``printf -v NAME`` assigns; other text goes to the screen."""
+    if words[:2] == ["printf", "-v"] and len(words) > 3 and words[2].isidentifier():
+        filled = words[3]
+        for value in words[4:]:
+            filled = re.sub(r"%[sd]", lambda _, value=value: value, filled, count=1)
+        script.variables[words[2]] = script.checked(filled)
+    return True
 
 
 def _call(script: Script, words: list[str]) -> bool | None:

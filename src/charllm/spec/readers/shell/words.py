@@ -22,7 +22,30 @@ _OPERATOR = re.compile(r":?[-=+?]|##?|%%?|//?[#%]?|\^\^?|,,?|:|@", re.ASCII)
 
 def fields(script: Script, nodes: list[Node]) -> list[str]:
     """Return the words that a shell would make of some nodes."""
-    return [word for node in nodes for word in _split(script, pieces(script, node))]
+    words: list[str] = []
+    for group in _adjacent([node for node in nodes if node.type != "comment"]):
+        if len(group) == 1:
+            words += _split(script, pieces(script, group[0]))
+        else:
+            words.append(_loose(script, "".join(text_of(node) for node in group)))
+    return words
+
+
+def _adjacent(nodes: list[Node]) -> list[list[Node]]:
+    """Group nodes without a blank between them: one word that the grammar takes apart, such as ``[0]*$N+[1]``."""
+    groups: list[list[Node]] = []
+    for node in nodes:
+        if groups and groups[-1][-1].end_byte == node.start_byte and not text_of(node)[:1].isspace():
+            groups[-1].append(node)
+        else:
+            groups.append([node])
+    return groups
+
+
+def _loose(script: Script, source: str) -> str:
+    bare = source.replace("'", "").replace('"', "")
+    filled = re.sub(r"\$\{?(\w+)\}?", lambda match: special_value(script, match[1]), bare, flags=re.ASCII)
+    return script.checked(_unescape(filled))
 
 
 def text(script: Script, node: Node) -> str:
@@ -92,12 +115,9 @@ def _between(script: Script, node: Node, start: int, end: int, quoted: bool) -> 
     """Expand the text from one byte to another: the expansions in it, and what stands between them as it is."""
     parts: list[Piece] = []
     place = start
-    for child in node.children:
-        if child.type not in (*EXPANSIONS, "string", "raw_string", "concatenation") or child.start_byte < place:
-            continue
-        if child.end_byte > end:
-            break
-        if quoted and child.type not in EXPANSIONS:
+    wanted = EXPANSIONS if quoted else (*EXPANSIONS, "string", "raw_string")
+    for child in _topmost(node, wanted):
+        if child.start_byte < place or child.end_byte > end:
             continue
         blank = len(text_of(child)) - len(text_of(child).lstrip())
         literal = _source(node, place, child.start_byte + blank)
@@ -109,6 +129,14 @@ def _between(script: Script, node: Node, start: int, end: int, quoted: bool) -> 
     if rest:
         parts.append((_unescape_quoted(rest) if quoted else _unescape(rest), False))
     return parts
+
+
+def _topmost(node: Node, kinds: tuple[str, ...]) -> list[Node]:
+    """List the outermost nodes of some kinds inside a node."""
+    found: list[Node] = []
+    for child in node.children:
+        found += [child] if child.type in kinds else _topmost(child, kinds)
+    return found
 
 
 def heredoc(script: Script, body: Node) -> str:
@@ -187,7 +215,14 @@ def _arithmetic(script: Script, node: Node) -> str:
     inner = "".join(piece[0] for piece in parts if piece).strip()
     inner = inner.removeprefix("$((").removesuffix("))").removeprefix("$[").removesuffix("]")
     value = evaluate(inner, lambda name: special_value(script, name))
-    return script.unknown(text_of(node).strip(), "command") if value is None else str(value)
+    return _unknown_sum(script, text_of(node).strip(), inner) if value is None else str(value)
+
+
+def _unknown_sum(script: Script, source: str, inner: str) -> str:
+    """Return a mark for a sum that needs something unknown, which remembers what that is."""
+    values = inner + "".join(special_value(script, name) for name in re.findall(r"\b[A-Za-z_]\w*", inner, re.ASCII))
+    roots = script.unknowns_in(values)
+    return script.unknown(source, roots[0].kind, roots[0].root) if roots else script.unknown(source, "command")
 
 
 def assign_arithmetic(script: Script, statement: str) -> int | None:
@@ -336,11 +371,15 @@ def matches(value: str, pattern: str) -> bool:
 
 def _command_output(script: Script, node: Node) -> str:
     """Return the output of the few commands that only print what they are given; of others a mark."""
-    inner = [child for child in node.children if child.is_named]
+    inner = [child for child in node.children if child.is_named and child.type != "comment"]
     unknown = script.unknown(" ".join(text_of(node).split()), "command")
-    if len(inner) != 1 or node.type != "command_substitution":
+    if not inner or node.type != "command_substitution":
         return unknown
-    return _output(script, inner[0]) or unknown
+    separator = re.fullmatch(r"IFS=[\"']?(.).*", text_of(inner[0]).strip(), re.DOTALL)
+    if len(inner) == 2 and separator and "[*]" in text_of(inner[1]):
+        # The first character of IFS joins the elements of an array.
+        return _output(script, inner[1]).replace(" ", separator[1]) or unknown
+    return _output(script, inner[0]) or unknown if len(inner) == 1 else unknown
 
 
 def _output(script: Script, node: Node) -> str:

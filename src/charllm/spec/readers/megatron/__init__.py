@@ -109,8 +109,15 @@ def _read(script: Script, text: str, path: str) -> Reading:
         _launch_notes(launch),
         nodes,
         gpus,
-        None if "global_batch_size" in {**training, **{field.rpartition(".")[2]: 0 for field in missing}} else 1,
+        _microbatches(flags, training, missing),
     )
+
+
+def _microbatches(flags: Flags, training: Table, missing: dict[str, str]) -> int | None:
+    """Return the microbatches of a replica where no global batch is given: one, unless a flag says otherwise."""
+    if "global_batch_size" in training or "training.global_batch_size" in missing:
+        return None
+    return count_of(flags, "--gradient-accumulation-steps", low=1) or 1
 
 
 def _deepspeed_config(flags: Flags, script: Script) -> tuple[Table, str]:

@@ -89,7 +89,7 @@ USED = frozenset(
     --no-rope-fusion --apply-rope-fusion --no-persist-layer-norm --enable-cuda-graph --external-cuda-graph --cuda-graph-impl
     --cuda-graph-scope --cuda-graph-modules
     --deepspeed --deepspeed-config --zero-stage --deepscale --deepscale-config
-    --nproc-per-node --nnodes --num-gpus --num-nodes --world-size --sft --no-async-tensor-model-parallel-allreduce
+    --gradient-accumulation-steps --nproc-per-node --nnodes --num-gpus --num-nodes --world-size --sft --no-async-tensor-model-parallel-allreduce
     --hybrid-override-pattern --is-hybrid-model --mamba-num-heads --mamba-head-dim --mamba-state-dim --mamba-num-groups
     --use-checkpoint-args --distributed-backend
     """.split()
@@ -178,6 +178,8 @@ NO_EFFECT = frozenset(
     --rotary-base-value --adlr-autoresume --adlr-autoresume-interval --no-scatter-gather-tensors-in-pipeline
     --align-grad-reduce --align-param-gather --gradient-accumulation-fusion --bias-dropout-fusion
     --bias-swiglu-fusion --masked-softmax-fusion --persist-layer-norm --check-weight-hash-across-dp-replicas-interval
+    --norm-target-loss --reset-progress --transformer-type --sample-input-file --sample-output-file
+    --scalar-loss-mask --variable-seq-lengths --use-wandb --result-dir --create-tensorboard-logger
     --lazy-loader --resume-dataloader --step-batch-size-schedule --moe-loss-weight --export-force-local-attention
     --use-fused-sdpa-with-recompute --use-fused-rmsnorm --use-torch-compile --use-torch-compiled-autograd
     --compiled-autograd-fallback-mode --use-fast-softmax --cache-fp8-weight --cache-fp8-weight-fwd --check-tp-norm

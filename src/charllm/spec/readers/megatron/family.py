@@ -7,7 +7,8 @@ from charllm.spec.readers.megatron.flags import Flags
 
 _DEEPSPEED = ("--deepspeed", "--deepspeed-config", "--deepscale", "--deepscale-config", "--zero-stage",
               "--ds-sequence-parallel-size", "--no-pipeline-parallel", "--deepspeed-activation-checkpointing")  # fmt: skip
-_EPFL = ("--use_rms_norm", "--no_tie_embed_logits", "--use_bias", "--use_post_ln")
+_EPFL = ("--use_rms_norm", "--no_tie_embed_logits", "--use_bias", "--use_post_ln", "--num_layers", "--hidden_size")
+"""Megatron-LLM alone spells its flags with underscores."""
 _MEGABLOCKS = ("--moe-num-experts", "--moe-top-k", "--moe-expert-model-parallelism")
 
 

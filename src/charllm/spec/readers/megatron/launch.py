@@ -55,6 +55,8 @@ def find_launch(script: Script, source: str) -> Launch:
         first = training[0]
         others = sum(launch.flags.values != first.flags.values for launch in training[1:])
         return Launch(first.flags, first.launcher, first.program, first.line, others)
+    if script.exited is not None:
+        raise SpecError("--from", script.path, f"{_why_nothing(script)}a training command before that")
     if launches:
         raise SpecError("--from", script.path, f"a training script: {launches[0].program} trains nothing")
     return _sourced(script, source)
@@ -90,7 +92,8 @@ def _module_place(words: list[str]) -> int | None:
 
 
 def _sourced(script: Script, source: str) -> Launch:
-    words = [word for command in script.commands for word in command.words]
+    # A bare argument string is a command that begins with a flag.
+    words = [word for command in script.commands if command.words[0].startswith("--") for word in command.words]
     found = collect_flags(words, script, source)
     if not any(mark in found for mark in MARKS):
         values = [item for value in script.variables.values() for item in items_of(value)]
@@ -106,9 +109,9 @@ def _sourced(script: Script, source: str) -> Launch:
 
 def _why_nothing(script: Script) -> str:
     if script.asked_arguments:
-        return "--args 'WORDS', the script's arguments (it exits without them), and "
+        return f"--args 'WORDS', the script's arguments {', '.join(script.asked_arguments)}, and "
     if script.exited is not None:
-        return f"a script that does not exit on line {script.exited} without --args or --env, and "
+        return f"--args 'WORDS' or --env NAME=VALUE, without which the script exits on line {script.exited}, and "
     missing = next(iter(script.not_found), None)
     return f"the script {missing}, which this one starts, beside it, and " if missing else ""
 

@@ -24,18 +24,67 @@ JOINS = {"&&": "and", "-a": "and", "||": "or", "-o": "or"}
 
 def answer(script: Script, node: Node) -> bool | None:
     """Answer a test in brackets; None when only running the script would tell."""
-    inner = [child for child in node.children if child.is_named]
-    if node.type == "test_command":
-        if text_of(node).startswith("(("):
-            return _arithmetic_holds(script, text_of(node)[2:-2])
-        return answer(script, inner[0]) if len(inner) == 1 else None
-    if node.type == "parenthesized_expression":
-        return answer(script, inner[0]) if len(inner) == 1 else None
-    if node.type == "unary_expression":
-        return _unary(script, node, inner)
-    if node.type == "binary_expression":
-        return _binary(script, node, inner)
-    return _is_set(script, text(script, node))
+    source = text_of(node).strip()
+    if source.startswith("(("):
+        return _arithmetic_holds(script, source[2:-2])
+    tokens = _tokens(node)
+    found, rest = _either(script, tokens, 0)
+    return found if rest == len(tokens) else None
+
+
+Token = str | Node
+"""An operator as text, or the node of an operand."""
+
+
+def _tokens(node: Node) -> list[Token]:
+    """List operators and operands in the order of the script: the grammar's own nesting of tests is not relied on."""
+    tokens: list[Token] = []
+    for child in node.children:
+        if child.type in ("binary_expression", "unary_expression", "parenthesized_expression"):
+            tokens += _tokens(child)
+        elif child.type == "test_operator" or not child.is_named:
+            tokens += [] if child.type in ("[", "]", "[[", "]]") else [text_of(child).strip()]
+        else:
+            tokens.append(child)
+    return tokens
+
+
+def _either(script: Script, tokens: list[Token], place: int) -> tuple[bool | None, int]:
+    found, place = _both(script, tokens, place)
+    while place < len(tokens) and tokens[place] in ("||", "-o"):
+        right, place = _both(script, tokens, place + 1)
+        found = join("or", found, right)
+    return found, place
+
+
+def _both(script: Script, tokens: list[Token], place: int) -> tuple[bool | None, int]:
+    found, place = _single(script, tokens, place)
+    while place < len(tokens) and tokens[place] in ("&&", "-a"):
+        right, place = _single(script, tokens, place + 1)
+        found = join("and", found, right)
+    return found, place
+
+
+def _single(script: Script, tokens: list[Token], place: int) -> tuple[bool | None, int]:
+    """Answer one comparison, one test such as ``-z``, or what stands in parentheses."""
+    token = tokens[place] if place < len(tokens) else ""
+    if token == "!":
+        found, place = _single(script, tokens, place + 1)
+        return (None if found is None else not found), place
+    if token == "(":
+        found, place = _either(script, tokens, place + 1)
+        return found, place + (tokens[place : place + 1] == [")"])
+    if isinstance(token, str):
+        operand = tokens[place + 1] if place + 1 < len(tokens) else ""
+        if not token.startswith("-") or isinstance(operand, str):
+            return None, min(place + 1, len(tokens))
+        return _tested(script, token, text(script, operand)), place + 2
+    operator = tokens[place + 1] if place + 1 < len(tokens) else ""
+    right = tokens[place + 2] if place + 2 < len(tokens) else ""
+    if isinstance(operator, str) and (operator in _NUMBERS or operator in _TEXTS) and not isinstance(right, str):
+        line = line_of(token)
+        return compare(script, text(script, token), operator, text(script, right), line), place + 3
+    return _is_set(script, text(script, token)), place + 1
 
 
 def answer_words(script: Script, words: list[str], line: int) -> bool | None:
@@ -66,14 +115,6 @@ def join(kind: str, left: bool | None, right: bool | None) -> bool | None:
     return True if left is True or right is True else None if left is None or right is None else False
 
 
-def _unary(script: Script, node: Node, inner: list[Node]) -> bool | None:
-    operator = text_of(node.children[0])
-    if operator == "!":
-        found = answer(script, inner[-1])
-        return None if found is None else not found
-    return _tested(script, operator, text(script, inner[-1]))
-
-
 def _tested(script: Script, operator: str, value: str) -> bool | None:
     if operator in ("-z", "-n"):
         found = _is_set(script, value)
@@ -90,24 +131,6 @@ def _is_set(script: Script, value: str) -> bool | None:
     if _MARK.sub("", value) or any(entry.kind == "command" for entry in script.unknowns_in(value)):
         return True
     return False
-
-
-def _binary(script: Script, node: Node, inner: list[Node]) -> bool | None:
-    operators = [text_of(child) for child in node.children if not child.is_named or child.type == "test_operator"]
-    operator = operators[0] if operators else ""
-    operands = [child for child in inner if child.type != "test_operator"]
-    if len(operands) != 2:
-        return None
-    if operator in JOINS:
-        left = answer(script, operands[0])
-        kind = JOINS[operator]
-        if left is (kind == "or"):
-            return left
-        return join(kind, left, answer(script, operands[1]))
-    if text_of(node.parent).startswith("((") and node.parent.type in ("test_command", "compound_statement"):
-        return _arithmetic_holds(script, text_of(node))
-    left_text, right_text = text(script, operands[0]), text(script, operands[1])
-    return compare(script, left_text, operator, right_text, line_of(node))
 
 
 def compare(script: Script, left: str, operator: str, right: str, line: int) -> bool | None:

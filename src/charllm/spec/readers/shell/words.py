@@ -14,6 +14,8 @@ Piece = tuple[str, bool] | None
 EXPANSIONS = ("simple_expansion", "expansion", "command_substitution", "arithmetic_expansion", "process_substitution")
 MAX_RANGE = 1000
 
+_LEAD = re.compile(r"(?:\s|\\\n)*")
+"""Blanks and continued lines, which the grammar counts to the expansion after them."""
 _RANGE = re.compile(r"\{(-?\d{1,6})\.\.(-?\d{1,6})(?:\.\.(\d{1,4}))?\}", re.ASCII)
 _PREFIX = re.compile(r"\$\{\s*(?P<sign>[!#]?)(?P<name>[A-Za-z_]\w*|\d+|[@*#?$!-])", re.ASCII)
 _SUBSCRIPT = re.compile(r"\[([^\]]*)\]")
@@ -88,7 +90,7 @@ def pieces(script: Script, node: Node, quoted: bool = False) -> list[Piece]:
     if kind == "ansi_c_string":
         return [(_unescape_c(text_of(node)[2:-1]), False)]
     if kind in ("string", "translated_string"):
-        start = node.start_byte + len(text_of(node)) - len(text_of(node).lstrip()) + (2 if kind != "string" else 1)
+        start = node.start_byte + _lead(text_of(node)) + (2 if kind != "string" else 1)
         return [("", False), *_between(script, node, start, node.end_byte - 1, quoted=True)]
     if kind == "brace_expression":
         return _brace_range(text_of(node))
@@ -119,8 +121,7 @@ def _between(script: Script, node: Node, start: int, end: int, quoted: bool) -> 
     for child in _topmost(node, wanted):
         if child.start_byte < place or child.end_byte > end:
             continue
-        blank = len(text_of(child)) - len(text_of(child).lstrip())
-        literal = _source(node, place, child.start_byte + blank)
+        literal = _source(node, place, child.start_byte + _lead(text_of(child)))
         if literal:
             parts.append((_unescape_quoted(literal) if quoted else _unescape(literal), False))
         parts += pieces(script, child, quoted)
@@ -143,6 +144,11 @@ def heredoc(script: Script, body: Node) -> str:
     """Return the text of a here-document with its variables filled in."""
     parts = _between(script, body, body.start_byte, body.end_byte, quoted=True)
     return script.checked("".join(piece[0] for piece in parts if piece))
+
+
+def _lead(source: str) -> int:
+    match = _LEAD.match(source)
+    return match.end() if match else 0
 
 
 def _source(node: Node, start: int, end: int) -> str:
@@ -176,7 +182,7 @@ def _brace_range(literal: str) -> list[Piece]:
 
 def _expand(script: Script, node: Node, quoted: bool) -> list[Piece]:
     if node.type == "simple_expansion":
-        return _variable(script, text_of(node).strip().lstrip("$"), quoted)
+        return _variable(script, text_of(node)[_lead(text_of(node)) :].strip().lstrip("$"), quoted)
     if node.type == "arithmetic_expansion":
         return [(_arithmetic(script, node), False)]
     if node.type == "expansion":
@@ -212,10 +218,10 @@ def _listed(items: list[str], apart: bool) -> list[Piece]:
 
 def _arithmetic(script: Script, node: Node) -> str:
     parts = _between(script, node, node.start_byte, node.end_byte, quoted=True)
-    inner = "".join(piece[0] for piece in parts if piece).strip()
-    inner = inner.removeprefix("$((").removesuffix("))").removeprefix("$[").removesuffix("]")
+    inner = "".join(piece[0] for piece in parts if piece)
+    inner = inner[_lead(inner) :].strip().removeprefix("$((").removesuffix("))").removeprefix("$[").removesuffix("]")
     value = evaluate(inner, lambda name: special_value(script, name))
-    return _unknown_sum(script, text_of(node).strip(), inner) if value is None else str(value)
+    return _unknown_sum(script, text_of(node)[_lead(text_of(node)) :].strip(), inner) if value is None else str(value)
 
 
 def _unknown_sum(script: Script, source: str, inner: str) -> str:
@@ -242,9 +248,8 @@ def assign_arithmetic(script: Script, statement: str) -> int | None:
 
 def _parameter(script: Script, node: Node, quoted: bool) -> list[Piece]:
     """Expand ``${A}``, ``${A[@]}``, ``${A:-default}``, ``${#A}``, ``${A%x}``, ``${A/x/y}`` and the like."""
-    source = text_of(node)
-    blank = len(source) - len(source.lstrip())
-    source = source.lstrip()
+    blank = _lead(text_of(node))
+    source = text_of(node)[blank:]
     match = _PREFIX.match(source)
     if match is None:
         return [(script.unknown(source, "command"), not quoted)]
@@ -372,7 +377,7 @@ def matches(value: str, pattern: str) -> bool:
 def _command_output(script: Script, node: Node) -> str:
     """Return the output of the few commands that only print what they are given; of others a mark."""
     inner = [child for child in node.children if child.is_named and child.type != "comment"]
-    unknown = script.unknown(" ".join(text_of(node).split()), "command")
+    unknown = script.unknown(" ".join(text_of(node)[_lead(text_of(node)) :].split()), "command")
     if not inner or node.type != "command_substitution":
         return unknown
     separator = re.fullmatch(r"IFS=[\"']?(.).*", text_of(inner[0]).strip(), re.DOTALL)
@@ -385,10 +390,13 @@ def _command_output(script: Script, node: Node) -> str:
 def _output(script: Script, node: Node) -> str:
     if node.type == "pipeline":
         stages = [child for child in node.children if child.is_named]
-        last = fields(script, stages[-1].children) if stages[-1].type == "command" else []
+        last = fields(script, [child for child in stages[-1].children if child.is_named]) if stages else []
         if len(stages) == 2 and last[:1] == ["bc"]:
             value = evaluate(_output(script, stages[0]), lambda name: special_value(script, name))
             return "" if value is None else str(value)
+        if len(stages) == 2 and last[:1] == ["tr"] and len(last) == 3:
+            case = {"[:lower:]": str.lower, "a-z": str.lower, "[:upper:]": str.upper, "A-Z": str.upper}.get(last[2])
+            return case(_output(script, stages[0])) if case else ""
         return ""
     if node.type != "command":
         return ""

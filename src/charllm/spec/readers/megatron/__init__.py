@@ -11,7 +11,7 @@ from charllm.spec.readers import deepspeed
 from charllm.spec.readers.megatron.family import Family, find_family
 from charllm.spec.readers.megatron.flags import Flags, count_of, sort_out, take_unknown
 from charllm.spec.readers.megatron.launch import Launch, count_nodes, find_launch
-from charllm.spec.readers.megatron.model import missing_vocabulary, read_model
+from charllm.spec.readers.megatron.model import guess_vocabulary, missing_vocabulary, read_model
 from charllm.spec.readers.megatron.parallelism import read_parallelism, split_shards
 from charllm.spec.readers.megatron.software import read_software
 from charllm.spec.readers.megatron.training import read_training
@@ -25,6 +25,7 @@ Table = dict[str, Any]
 MOST_UNDECIDED = 8
 """Undecided tests of a script that are tried both ways."""
 MOST_NAMED = 6
+TRAINING_MARKS = ("--micro-batch-size", "--global-batch-size", "--bf16", "--fp16", "--lr", "--train-iters")
 FIELDS = {
     "--num-layers": "model.layers",
     "--hidden-size": "model.hidden",
@@ -89,14 +90,26 @@ def _read(script: Script, text: str, path: str) -> Reading:
     if launch.other_family:
         unmodelled.append(Setting(launch.program, launch.program, launch.line, launch.other_family))
     found = sort_out(flags)
+    notes = _launch_notes(launch)
     request: Table = {"framework": framework, "parallelism": parallelism, "training": training}
     # A script that takes its sizes from a checkpoint leaves the model to be named.
+    if not launch.program and not flags.any(*TRAINING_MARKS):
+        # A file that another script sources for its model: nothing is known of the training.
+        request = {"framework": framework}
+        notes.append("the file states a model and no training: batch, precision and parallelism are left to other flags")
     for field in missing:
         request.get(field.partition(".")[0], {}).pop(field.partition(".")[2], None)
         model.pop(field.removeprefix("model."), None)
     if "layers" in model or "hidden" in model or any(field.startswith("model.") for field in missing):
         request["model"] = {"name": name_from(path, "megatron"), **model}
-        if "vocab" not in model:
+        guessed = guess_vocabulary(flags, path) if "vocab" not in model and "model.vocab" not in missing else None
+        if guessed is not None:
+            request["model"]["vocab"] = guessed[0]
+            notes.append(
+                f"model.vocab is {guessed[0]}, after the file name {guessed[1]}, as the tokenizer has no name; "
+                "--set model.vocab=N sets another"
+            )
+        elif "vocab" not in model:
             missing.setdefault("model.vocab", missing_vocabulary(flags))
     else:
         missing["model"] = "--model NAME (the script states no --num-layers and no --hidden-size)"
@@ -106,7 +119,7 @@ def _read(script: Script, text: str, path: str) -> Reading:
         tuple(found[1] + unmodelled),
         missing,
         tuple(found[2] + small),
-        _launch_notes(launch),
+        tuple(notes),
         nodes,
         gpus,
         _microbatches(flags, training, missing),
@@ -115,6 +128,8 @@ def _read(script: Script, text: str, path: str) -> Reading:
 
 def _microbatches(flags: Flags, training: Table, missing: dict[str, str]) -> int | None:
     """Return the microbatches of a replica where no global batch is given: one, unless a flag says otherwise."""
+    if not flags.any(*TRAINING_MARKS):
+        return None
     if "global_batch_size" in training or "training.global_batch_size" in missing:
         return None
     return count_of(flags, "--gradient-accumulation-steps", low=1) or 1
@@ -178,10 +193,10 @@ def _data_ranks(nodes: int | None, gpus: int | None, parallelism: Table) -> int 
     return ranks if ranks and not rest and not ranks % parallelism["cp"] else None
 
 
-def _launch_notes(launch: Launch) -> tuple[str, ...]:
+def _launch_notes(launch: Launch) -> list[str]:
     if not launch.others:
-        return ()
-    return (f"the script starts {launch.others + 1} different training commands; the first is read (line {launch.line})",)
+        return []
+    return [f"the script starts {launch.others + 1} different training commands; the first is read (line {launch.line})"]
 
 
 def _with_notes(reading: Reading, script: Script, text: str, path: str, inputs: Inputs) -> Reading:

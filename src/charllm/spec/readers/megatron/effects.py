@@ -150,7 +150,7 @@ NO_EFFECT = frozenset(
     --rope-scaling-factor --rope-scaling --rope-type --run-id --save --save-interval --save-retain-interval --seed
     --sgd-momentum --short-seq-prob --shuffle --shuffle-sample-in-corpus --skip-iters --skip-train-iteration-range
     --source-seq-len --split --start-weight-decay --structured-logs --structured-logs-dir
-    --sync-tp-duplicated-parameters --synchronize-each-layer --target-seq-len --task --te-rng-tracker --test-data
+    --sync-tp-duplicated-parameters --synchronize-each-layer --target-seq-len --te-rng-tracker --test-data
     --test-data-path --test-mode --test-weighted-split-paths --test-weighted-split-paths-path --text-key
     --timing-log-level --timing-log-option --tokenizer-file --tokenizer-path --tp-comm-bootstrap-backend
     --tp-comm-overlap-cfg --train-data --train-data-exact-num-epochs --train-data-path --train-iters --train-mode
@@ -196,7 +196,7 @@ NO_EFFECT_FAMILIES = (
     "--inprocess-", "--inference-", "--profile-", "--straggler-", "--dataloader-", "--fim-", "--eval-", "--app-tag-",
     "--tiktoken-", "--tokenizer-", "--yarn-", "--save-", "--error-injection-", "--retriever-", "--ict-", "--indexer-",
     "--train-", "--valid-", "--test-", "--otel-", "--rerun-", "--flight-recorder-", "--moe-routing-trace-", "--goldfish-",
-    "--metrics-", "--async-ckpt-", "--mlflow-", "--comet-", "--kd-", "--prompt-", "--rope-", "--rotary-", "--sgd-", "--clearml-",
+    "--export-", "--metrics-", "--async-ckpt-", "--mlflow-", "--comet-", "--kd-", "--prompt-", "--rope-", "--rotary-", "--sgd-", "--clearml-",
 )  # fmt: skip
 """Beginnings of names that all belong to such a group."""
 
@@ -326,6 +326,8 @@ UNMODELLED = {
     "--patch-dim": "a vision tower",
     "--image-size": "a vision tower",
     "--perform-rl-step": "reinforcement learning",
+    "--task": "a downstream task",
+    "--task-list": "a downstream task",
     "--spec": "another specification of the layers",
     "--hybrid-attention-ratio": "a hybrid whose layers are not listed",
     "--hybrid-mlp-ratio": "a hybrid whose layers are not listed",

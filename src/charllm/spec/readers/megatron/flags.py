@@ -68,9 +68,10 @@ class Flags:
         """Say where the script takes something unknown from, and which flag gives it."""
         if entry.kind == "argument":
             return f"the script takes it from its arguments: --args 'WORDS' gives {entry.root}"
-        asked = ", ".join(self.script.asked_arguments) if self.script else ""
+        asked = list(self.script.asked_arguments) if self.script else []
         if entry.kind == "unset" and asked:
-            return f"the script sets {entry.root} by its arguments ({asked}): --args 'WORDS' gives them"
+            shown = ", ".join(asked[:3]) + (", ..." if len(asked) > 3 else "")
+            return f"the script sets {entry.root} by its arguments ({shown}): --args 'WORDS' gives them"
         if entry.kind == "unset":
             return f"the script does not set that variable: --env {entry.root.strip('${}')}=VALUE does"
         return "the script asks another program for it, and nothing is run"

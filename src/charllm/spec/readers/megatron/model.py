@@ -41,13 +41,21 @@ PATCH_VOCABULARIES = {
     "llama2tokenizer": 32_000,
     "mistraltokenizer": 32_000,
     "mixtraltokenizer": 32_000,
-    "deepseekv2tokenizer": 100_000,
     "yitokenizer": 64_000,
     "starcodertokenizerfromhf": 49_152,
 }
 """Tokens that the tokenizers of Pai-Megatron-Patch count before ``--extra-vocab-size`` adds to them."""
-TOKENIZER_FLAGS = ("--tokenizer-model", "--tokenizer-name-or-path", "--tokenizer-type", "--vocab-file")
+DEEPSEEK_VOCABULARIES = {2_400: 102_400, 467: 129_280}
+"""Extra tokens: vocabulary of the DeepSeek model, V2 or V3, whose tokenizer the patch's DeepSeekV2Tokenizer loads."""
+TOKENIZER_FLAGS = (
+    "--tokenizer-model", "--tokenizer-name-or-path", "--tokenizer-file", "--tokenizer-path", "--tokenizer-type", "--vocab-file",
+)  # fmt: skip
 GPT2_TOKENS = 50_257
+LLAMA_TOKENS = 32_000
+_LLAMA = re.compile(r"llama(?![-_. ]?[34])", re.IGNORECASE)
+"""Llama and Llama 2, which share a tokenizer."""
+_NAMELESS = re.compile(r"(^|/)(tokenizer\.(model|json)|vocab\.json)?/?$|PLACEHOLDER|\bPATH\b")
+"""Where a tokenizer lies, without its name."""
 
 
 def read_model(flags: Flags, family: Family, program: str = "") -> Table:
@@ -106,8 +114,12 @@ def _vocab(flags: Flags, program: str) -> int | None:
     patch = (text_of(flags, "--patch-tokenizer-type") or "").lower()
     if patch in PATCH_VOCABULARIES:
         return PATCH_VOCABULARIES[patch] + count_or(flags, "--extra-vocab-size", 0)
+    if patch == "deepseekv2tokenizer":
+        return DEEPSEEK_VOCABULARIES.get(count_or(flags, "--extra-vocab-size", 0))
     names = [(flags.values.get(flag) or [""])[0] for flag in TOKENIZER_FLAGS]
     known = known_vocabulary(name for name in names if OPEN not in name)
+    if known is None and any(_LLAMA.search(name) for name in names if OPEN not in name):
+        return LLAMA_TOKENS
     # pretrain_gpt.py takes GPT-2's tokenizer where none is named.
     default = "--tokenizer-type" not in flags and re.search(r"pretrain_gpt", program)
     return GPT2_TOKENS if known is None and (default or re.search(r"gpt2", " ".join(names))) else known
@@ -246,9 +258,19 @@ def _sparse_layers(flags: Flags, family: Family, layers: int | None) -> Table:
     return {"dense_layers": dense_layers(flag, pattern, total)}
 
 
+def guess_vocabulary(flags: Flags, path: str) -> tuple[int, str] | None:
+    """Return the vocabulary of the model that the script's file name names, where its tokenizer has no name."""
+    name = path.rpartition("/")[2]
+    places = [(flags.values.get(flag) or [""])[0] for flag in TOKENIZER_FLAGS[:4]]
+    if any(place and OPEN not in place and not _NAMELESS.search(place) for place in places):
+        return None
+    known = known_vocabulary([name]) or (LLAMA_TOKENS if _LLAMA.search(name) else None)
+    return None if known is None else (known, name)
+
+
 def missing_vocabulary(flags: Flags) -> str:
     """Say which setting gives a vocabulary that the script leaves open."""
-    names = [(flags.values.get(flag) or [""])[0] for flag in ("--tokenizer-model", "--tokenizer-name-or-path", "--tokenizer-type", "--patch-tokenizer-type")]  # fmt: skip
+    names = [(flags.values.get(flag) or [""])[0] for flag in (*TOKENIZER_FLAGS[:5], "--patch-tokenizer-type")]
     name = next((flags.script.shown(name) if flags.script else name for name in names if name), "")
     what = f"the vocabulary of tokenizer {name} is not known" if name else "the script names no tokenizer"
     return f"--set model.vocab=N ({what})"

@@ -49,7 +49,9 @@ def score_entry(entry: Mapping[str, Any], folder: Path) -> Score:
         return _score_refusal(entry, str(error))
     if reading.unmodelled or reading.missing:
         said = [setting.shown() for setting in reading.unmodelled]
-        return _score_refusal(entry, "; ".join([*said, *(f"{field}: {text}" for field, text in reading.missing.items())]))
+        return _score_refusal(
+            entry, "; ".join([*said, *(f"{field}: {text}" for field, text in reading.missing.items())])
+        )
     return _score_reading(entry, reading)
 
 
@@ -77,7 +79,7 @@ def _score_reading(entry: Mapping[str, Any], reading: Reading) -> Score:
 
 
 def field_of(reading: Reading, field: str) -> Any:
-    """Return a field of the request, or nodes, gpus_per_node and microbatches of the reading; None when it is absent."""
+    """Return a field of the request, or one of the reading such as nodes; None when it is absent."""
     if "." not in field:
         return getattr(reading, field)
     part, key = field.split(".")

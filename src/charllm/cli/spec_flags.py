@@ -73,7 +73,8 @@ def add_spec_flags(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="foreign",
         metavar="FILE",
-        help="launch script (Megatron-LM, Megatron-DeepSpeed, Pai-Megatron-Patch), DeepSpeed JSON, NeMo yaml or HF config.json",
+        help="launch script (Megatron-LM, Megatron-DeepSpeed, Pai-Megatron-Patch), DeepSpeed JSON, NeMo yaml "
+        "or HF config.json",
     )
     group.add_argument("--args", metavar="'WORDS'", help="with --from: positional arguments of the script ($1 $2 ...)")
     group.add_argument(
@@ -86,7 +87,7 @@ def add_spec_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--allow-unmodelled",
         action="store_true",
-        help="with --from: leave out settings that change the result but are not modelled, instead of refusing the file",
+        help="with --from: leave out settings that are not modelled instead of refusing the file",
     )
     for name, text in NAMED.items():
         group.add_argument(f"--{name}", metavar=text.split(":")[0], help=text.split(": ", 1)[1])

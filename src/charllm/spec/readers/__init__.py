@@ -5,11 +5,11 @@ from charllm.spec.readers.huggingface import read_hf_config
 from charllm.spec.readers.megatron import read_megatron
 from charllm.spec.readers.nemo import read_nemo
 from charllm.spec.readers.reading import Reading
-from charllm.spec.readers.shell.script import Inputs
+from charllm.spec.readers.shell.script import NO_INPUTS, Inputs
 from charllm.spec.request import read_json, read_text
 
 
-def read_foreign(path: str, inputs: Inputs = Inputs()) -> Reading:
+def read_foreign(path: str, inputs: Inputs = NO_INPUTS) -> Reading:
     """Read a NeMo YAML, a Hugging Face or DeepSpeed JSON, or else a script with Megatron-LM arguments."""
     text = read_text(path, "--from")
     suffix = path.lower().rpartition(".")[2]

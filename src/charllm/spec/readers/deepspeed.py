@@ -10,26 +10,24 @@ Table = dict[str, Any]
 
 SIGNS = ("zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
 OPTIMIZERS = {"adam": "adam", "adamw": "adam", "fusedadam": "adam", "torch_adam": "adam", "sgd": "sgd"}
-NO_EFFECT = frozenset(
-    """
-    steps_per_print wall_clock_breakdown dump_state tensorboard wandb csv_monitor comms_logger memory_breakdown
-    scheduler prescale_gradients gradient_predivide_factor communication_data_type flops_profiler checkpoint
-    data_types zero_allow_untested_optimizer zero_force_ds_cpu_optimizer sparse_gradients amp autotuning elasticity
-    load_universal_checkpoint aio nebula data_efficiency dataloader_drop_last disable_allgather
-    pipeline use_data_before_expert_parallelism zero_allow_comm_data_type_fp32 seq_parallel_communication_data_type
-    """.split()
-)
-ZERO_NO_EFFECT = frozenset(
-    """
-    contiguous_gradients reduce_scatter allgather_partitions allgather_bucket_size round_robin_gradients
-    sub_group_size stage3_max_live_parameters stage3_max_reuse_distance stage3_prefetch_bucket_size
-    stage3_param_persistence_threshold stage3_gather_16bit_weights_on_model_save ignore_unused_parameters
-    elastic_checkpoint load_from_fp32_weights legacy_stage1 use_multi_rank_bucket_allreduce
-    stage3_gather_fp16_weights_on_model_save memory_efficient_linear cpu_offload_use_pin_memory find_unused_parameters
-    stage3_model_persistence_threshold param_persistence_threshold model_persistence_threshold max_live_parameters
-    max_reuse_distance prefetch_bucket_size gather_16bit_weights_on_model_save pipeline_loading_checkpoint
-    """.split()
-)
+_NO_EFFECT = """
+steps_per_print wall_clock_breakdown dump_state tensorboard wandb csv_monitor comms_logger memory_breakdown
+scheduler prescale_gradients gradient_predivide_factor communication_data_type flops_profiler checkpoint
+data_types zero_allow_untested_optimizer zero_force_ds_cpu_optimizer sparse_gradients amp autotuning elasticity
+load_universal_checkpoint aio nebula data_efficiency dataloader_drop_last disable_allgather
+pipeline use_data_before_expert_parallelism zero_allow_comm_data_type_fp32 seq_parallel_communication_data_type
+"""
+NO_EFFECT = frozenset(_NO_EFFECT.split())
+_ZERO_NO_EFFECT = """
+contiguous_gradients reduce_scatter allgather_partitions allgather_bucket_size round_robin_gradients
+sub_group_size stage3_max_live_parameters stage3_max_reuse_distance stage3_prefetch_bucket_size
+stage3_param_persistence_threshold stage3_gather_16bit_weights_on_model_save ignore_unused_parameters
+elastic_checkpoint load_from_fp32_weights legacy_stage1 use_multi_rank_bucket_allreduce
+stage3_gather_fp16_weights_on_model_save memory_efficient_linear cpu_offload_use_pin_memory find_unused_parameters
+stage3_model_persistence_threshold param_persistence_threshold model_persistence_threshold max_live_parameters
+max_reuse_distance prefetch_bucket_size gather_16bit_weights_on_model_save pipeline_loading_checkpoint
+"""
+ZERO_NO_EFFECT = frozenset(_ZERO_NO_EFFECT.split())
 UNMODELLED = {
     "sparse_attention": "sparse attention",
     "compression_training": "compression",
@@ -121,8 +119,6 @@ def zero_of(table: Mapping[str, Any]) -> tuple[Table, bool | None]:
     return found, overlap if isinstance(overlap, bool) else (True if found["zero"] == 3 else None)
 
 
-
-
 def precision_of(table: Mapping[str, Any]) -> str | None:
     """Return the format of the matrix multiplications, where it is stated."""
     return _precision(table).get("precision")
@@ -160,10 +156,12 @@ def _is_off(value: Any) -> bool:
 
 
 def _sort_activations(table: Mapping[str, Any], unmodelled: list[Setting], small: list[Setting]) -> None:
-    if table.get("cpu_checkpointing") is True:
-        unmodelled.append(Setting("cpu_checkpointing", "activation_checkpointing.cpu_checkpointing", None, "activations on the CPU"))  # fmt: skip
-    if table.get("partition_activations") is True:
-        small.append(Setting("partition_activations", "activation_checkpointing.partition_activations", None, "kept activations spread over tensor ranks"))  # fmt: skip
+    for key, found, why in (
+        ("cpu_checkpointing", unmodelled, "activations on the CPU"),
+        ("partition_activations", small, "kept activations spread over tensor ranks"),
+    ):
+        if table.get(key) is True:
+            found.append(Setting(key, f"activation_checkpointing.{key}", None, why))
 
 
 def _sort_zero(table: Mapping[str, Any], strange: list[Setting], unmodelled: list[Setting]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from charllm.errors import SpecError
 from charllm.spec.readers import deepspeed
-from charllm.spec.readers.megatron.family import Family, find_family
+from charllm.spec.readers.megatron.family import find_family
 from charllm.spec.readers.megatron.flags import Flags, count_of, sort_out, take_unknown
 from charllm.spec.readers.megatron.launch import Launch, count_nodes, find_launch
 from charllm.spec.readers.megatron.model import guess_vocabulary, missing_vocabulary, read_model
@@ -16,7 +16,7 @@ from charllm.spec.readers.megatron.parallelism import read_parallelism, split_sh
 from charllm.spec.readers.megatron.software import read_software
 from charllm.spec.readers.megatron.training import read_training
 from charllm.spec.readers.reading import Reading, Setting
-from charllm.spec.readers.shell import Inputs, Script, read_script
+from charllm.spec.readers.shell import NO_INPUTS, Inputs, Script, read_script
 from charllm.spec.readers.values import name_from
 from charllm.spec.request import MAX_FILE_BYTES
 
@@ -49,11 +49,13 @@ FIELDS = {
     "--global-batch-size": "training.global_batch_size",
 }
 """Flag: field that --set can give where the script takes the value from elsewhere."""
-_ENVIRONMENTS = re.compile(r"conda|activate|bashrc|profile|modules?\b|venv|setvars|/etc/|env\.sh|setup|start-", re.IGNORECASE)
+_ENVIRONMENTS = re.compile(
+    r"conda|activate|bashrc|profile|modules?\b|venv|setvars|/etc/|env\.sh|setup|start-", re.IGNORECASE
+)
 """Files that set up programs and paths, and no training settings."""
 
 
-def read_megatron(text: str, path: str, inputs: Inputs = Inputs()) -> Reading:
+def read_megatron(text: str, path: str, inputs: Inputs = NO_INPUTS) -> Reading:
     """Read the training command of a launch script, or a bare argument string; nothing is executed."""
     text = text.replace("\ue000", "").replace("\ue001", "")
     script = read_script(text, path, inputs)
@@ -84,7 +86,9 @@ def _read(script: Script, text: str, path: str) -> Reading:
         # MegaBlocks spreads experts over all replicas.
         parallelism["ep"] = min(data_ranks or 1, model["experts"])
         if not data_ranks:
-            missing["parallelism.ep"] = "--ep N (experts are spread over all replicas, whose number the script leaves open)"
+            missing["parallelism.ep"] = (
+                "--ep N (experts are spread over all replicas, whose number the script leaves open)"
+            )
     framework, more = read_software(flags, family, model, training, parallelism["ep"])
     unmodelled += more
     if launch.other_family:
@@ -96,7 +100,9 @@ def _read(script: Script, text: str, path: str) -> Reading:
     if not launch.program and not flags.any(*TRAINING_MARKS):
         # A file that another script sources for its model: nothing is known of the training.
         request = {"framework": framework}
-        notes.append("the file states a model and no training: batch, precision and parallelism are left to other flags")
+        notes.append(
+            "the file states a model and no training: batch, precision and parallelism are left to other flags"
+        )
     for field in missing:
         request.get(field.partition(".")[0], {}).pop(field.partition(".")[2], None)
         model.pop(field.removeprefix("model."), None)
@@ -196,7 +202,9 @@ def _data_ranks(nodes: int | None, gpus: int | None, parallelism: Table) -> int 
 def _launch_notes(launch: Launch) -> list[str]:
     if not launch.others:
         return []
-    return [f"the script starts {launch.others + 1} different training commands; the first is read (line {launch.line})"]
+    return [
+        f"the script starts {launch.others + 1} different training commands; the first is read (line {launch.line})"
+    ]
 
 
 def _with_notes(reading: Reading, script: Script, text: str, path: str, inputs: Inputs) -> Reading:
@@ -204,8 +212,8 @@ def _with_notes(reading: Reading, script: Script, text: str, path: str, inputs: 
     notes = [*reading.notes, *_undecided_notes(reading, script, text, path, inputs)]
     if script.asked_arguments:
         notes.append(
-            f"arguments that the script compares were not given and are taken as empty: {_listed(script.asked_arguments)}; "
-            "--args 'WORDS' gives them"
+            "arguments that the script compares were not given and are taken as empty: "
+            f"{_listed(script.asked_arguments)}; --args 'WORDS' gives them"
         )
     if script.assumed_empty:
         notes.append(

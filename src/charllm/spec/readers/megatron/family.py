@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-from charllm.spec.readers.megatron.effects import DEPRECATED_AFTER_2022
+from charllm.spec.readers.megatron.effects import effects
 from charllm.spec.readers.megatron.flags import Flags
 
 _DEEPSPEED = ("--deepspeed", "--deepspeed-config", "--deepscale", "--deepscale-config", "--zero-stage",
-              "--ds-sequence-parallel-size", "--no-pipeline-parallel", "--deepspeed-activation-checkpointing")  # fmt: skip
+              "--ds-sequence-parallel-size", "--no-pipeline-parallel",
+              "--deepspeed-activation-checkpointing")  # fmt: skip
 _EPFL = ("--use_rms_norm", "--no_tie_embed_logits", "--use_bias", "--use_post_ln", "--num_layers", "--hidden_size")
 """Megatron-LLM alone spells its flags with underscores."""
 _MEGABLOCKS = ("--moe-num-experts", "--moe-top-k", "--moe-expert-model-parallelism")
@@ -35,7 +36,7 @@ def find_family(flags: Flags) -> Family:
         deepspeed=flags.any(*_DEEPSPEED),
         megablocks=bool(dashed & set(_MEGABLOCKS)),
         bias_by_flag=bool(spelled & set(_EPFL)),
-        before_flash=bool(dashed & DEPRECATED_AFTER_2022) and not modern,
+        before_flash=bool(dashed & effects().until_2022) and not modern,
     )
 
 

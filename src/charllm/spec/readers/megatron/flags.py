@@ -7,14 +7,7 @@ from difflib import get_close_matches
 from itertools import takewhile
 
 from charllm.errors import SpecError
-from charllm.spec.readers.megatron.effects import (
-    ALIASES,
-    SMALL,
-    USED,
-    is_without_effect,
-    known_flags,
-    why_unmodelled,
-)
+from charllm.spec.readers.megatron.effects import effects
 from charllm.spec.readers.megatron.expression import evaluate_list
 from charllm.spec.readers.reading import Setting
 from charllm.spec.readers.shell.script import OPEN, Script, Unknown
@@ -102,7 +95,7 @@ def collect_flags(words: Iterable[str], script: Script | None = None, source: st
 def canonical(spelled: str) -> str:
     """Return the name under which a flag is looked up: dashes, and today's name of it."""
     name = spelled.replace("_", "-")
-    return ALIASES.get(name, name)
+    return effects().aliases.get(name, name)
 
 
 def take_unknown(flags: Flags, fields: Mapping[str, str]) -> dict[str, str]:
@@ -144,21 +137,22 @@ def sort_out(flags: Flags) -> tuple[list[Setting], list[Setting], list[Setting]]
     strange: list[Setting] = []
     unmodelled: list[Setting] = []
     small: list[Setting] = []
+    table = effects()
     for flag in flags.values:
-        if flag in USED:
+        if flag in table.used:
             continue
-        reason = why_unmodelled(flag)
+        reason = table.why_unmodelled(flag)
         if reason:
             unmodelled.append(flags.setting(flag, reason))
-        elif flag in SMALL:
-            small.append(flags.setting(flag, SMALL[flag]))
-        elif not is_without_effect(flag):
+        elif flag in table.small:
+            small.append(flags.setting(flag, table.small[flag]))
+        elif not table.is_without_effect(flag):
             strange.append(flags.setting(flag, _hint(flag)))
     return strange, unmodelled, small
 
 
 def _hint(flag: str) -> str:
-    near = get_close_matches(flag, known_flags(), n=1, cutoff=0.85)
+    near = get_close_matches(flag, effects().names(), n=1, cutoff=0.85)
     return f"did you mean {near[0]}?" if near else ""
 
 

@@ -44,7 +44,9 @@ class Launch:
         """What the program trains, by its name, if it is no decoder; empty for one."""
         name = self.program.rpartition("/")[2].lower().removesuffix(".py")
         parts = re.split(r"[_\d.-]+", name)
-        return next((what for word, what in _FAMILIES.items() if word in parts or word in re.split(r"[_.-]+", name)), "")
+        return next(
+            (what for word, what in _FAMILIES.items() if word in parts or word in re.split(r"[_.-]+", name)), ""
+        )
 
 
 def find_launch(script: Script, source: str) -> Launch:
@@ -74,7 +76,9 @@ def _split(script: Script, command: Command, source: str) -> Launch:
     if place is None:
         place = _module_place(words)
     if place is None:
-        return Launch(collect_flags(words, script, source), collect_flags([*command.outer, *words], script), "", command.line)
+        return Launch(
+            collect_flags(words, script, source), collect_flags([*command.outer, *words], script), "", command.line
+        )
     launcher = collect_flags([*_long(command.outer), *_long(words[:place])], script)
     return Launch(collect_flags(words[place + 1 :], script, source), launcher, words[place], command.line)
 
@@ -103,7 +107,9 @@ def _sourced(script: Script, source: str) -> Launch:
         if isinstance(tokenizer, str) and "--tokenizer-model" not in found:
             found.values["--tokenizer-model"] = [tokenizer]
     if not any(mark in found for mark in MARKS):
-        raise SpecError("--from", script.path, f"{_why_nothing(script)}Megatron-LM arguments, such as {', '.join(MARKS)}")
+        raise SpecError(
+            "--from", script.path, f"{_why_nothing(script)}Megatron-LM arguments, such as {', '.join(MARKS)}"
+        )
     return Launch(found, found)
 
 
@@ -124,7 +130,12 @@ def count_nodes(launch: Launch, script: Script) -> tuple[int | None, int | None]
     gpus = gpus or slurm.get("gpus")
     if gpus is None and (slurm.get("tasks") or 0) > 1:
         gpus = slurm["tasks"]
-    if nodes is None and gpus is not None and launch.launcher.any("--nproc-per-node", "--num-gpus") and "--nnodes" not in launch.launcher:
+    if (
+        nodes is None
+        and gpus is not None
+        and launch.launcher.any("--nproc-per-node", "--num-gpus")
+        and "--nnodes" not in launch.launcher
+    ):
         nodes = 1
     if nodes is None or gpus is None:
         return _from_world(launch, script, nodes, gpus)
@@ -132,8 +143,8 @@ def count_nodes(launch: Launch, script: Script) -> tuple[int | None, int | None]
 
 
 def _slurm_words(launch: Launch) -> list[str]:
-    pairs = launch.launcher.values.items()
-    return [f"{name}={values[0]}" for name, values in pairs if values and name in ("--nodes", "--ntasks-per-node", "--gres", "--gpus-per-node", "--ntasks")]  # fmt: skip
+    wanted = ("--nodes", "--ntasks-per-node", "--gres", "--gpus-per-node", "--ntasks")
+    return [f"{name}={launch.launcher.values[name][0]}" for name in wanted if launch.launcher.values.get(name)]
 
 
 def _from_world(launch: Launch, script: Script, nodes: int | None, gpus: int | None) -> tuple[int | None, int | None]:

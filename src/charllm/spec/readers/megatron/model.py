@@ -3,7 +3,6 @@
 import re
 from typing import Any
 
-
 from charllm.spec.readers.megatron.derived import DEFAULT_TOPK, dense_layers, full_attention_every, sparse_letters
 from charllm.spec.readers.megatron.family import Family
 from charllm.spec.readers.megatron.flags import Flags, count_of, count_or, known_text_of, list_of, number_of, text_of
@@ -48,7 +47,8 @@ PATCH_VOCABULARIES = {
 DEEPSEEK_VOCABULARIES = {2_400: 102_400, 467: 129_280}
 """Extra tokens: vocabulary of the DeepSeek model, V2 or V3, whose tokenizer the patch's DeepSeekV2Tokenizer loads."""
 TOKENIZER_FLAGS = (
-    "--tokenizer-model", "--tokenizer-name-or-path", "--tokenizer-file", "--tokenizer-path", "--tokenizer-type", "--vocab-file",
+    "--tokenizer-model", "--tokenizer-name-or-path", "--tokenizer-file", "--tokenizer-path", "--tokenizer-type",
+    "--vocab-file",
 )  # fmt: skip
 GPT2_TOKENS = 50_257
 LLAMA_TOKENS = 32_000
@@ -274,5 +274,3 @@ def missing_vocabulary(flags: Flags) -> str:
     name = next((flags.script.shown(name) if flags.script else name for name in names if name), "")
     what = f"the vocabulary of tokenizer {name} is not known" if name else "the script names no tokenizer"
     return f"--set model.vocab=N ({what})"
-
-

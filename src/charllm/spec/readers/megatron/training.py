@@ -83,7 +83,9 @@ def _recompute(flags: Flags) -> Table:
         return {"recompute": kind, **(_modules(flags) if kind == "selective" else _recomputed_layers(flags))}
     if flags.any(*OLD_RECOMPUTES):
         return {"recompute": "full", **_recomputed_layers(flags)}
-    return {"recompute": "selective", "recompute_modules": ["moe"]} if "--moe-layer-recompute" in flags else {"recompute": "none"}  # fmt: skip
+    if "--moe-layer-recompute" in flags:
+        return {"recompute": "selective", "recompute_modules": ["moe"]}
+    return {"recompute": "none"}
 
 
 def _recomputed_layers(flags: Flags) -> Table:

@@ -94,8 +94,8 @@ def answer_words(script: Script, words: list[str], line: int) -> bool | None:
         return None if found is None else not found
     for index, word in enumerate(words):
         if word in ("-a", "-o") and 0 < index < len(words) - 1:
-            left = answer_words(script, words[:index], line)
-            return join(JOINS[word], left, answer_words(script, words[index + 1 :], line))
+            before, after = words[:index], words[index + 1 :]
+            return join(JOINS[word], answer_words(script, before, line), answer_words(script, after, line))
     match words:
         case []:
             return False
@@ -128,9 +128,7 @@ def _is_set(script: Script, value: str) -> bool | None:
     """Say whether a value has any text; a variable that nobody sets is empty, output of a command is not."""
     if is_known(value):
         return bool(value)
-    if _MARK.sub("", value) or any(entry.kind == "command" for entry in script.unknowns_in(value)):
-        return True
-    return False
+    return bool(_MARK.sub("", value) or any(entry.kind == "command" for entry in script.unknowns_in(value)))
 
 
 def compare(script: Script, left: str, operator: str, right: str, line: int) -> bool | None:

@@ -31,6 +31,9 @@ class Inputs(NamedTuple):
     environment: Mapping[str, str] = {}
 
 
+NO_INPUTS = Inputs()
+
+
 class Command(NamedTuple):
     """A command that a script starts."""
 
@@ -110,7 +113,9 @@ class Script:
         """List what is unknown inside a value."""
         pieces = value.split(OPEN)[1:]
         numbers = [piece.partition(CLOSE)[0] for piece in pieces]
-        return [self.unknowns[int(number)] for number in numbers if number.isdigit() and int(number) < len(self.unknowns)]
+        return [
+            self.unknowns[int(number)] for number in numbers if number.isdigit() and int(number) < len(self.unknowns)
+        ]
 
     def shown(self, value: str) -> str:
         """Return a value as a person reads it, with what is unknown as the script writes it."""

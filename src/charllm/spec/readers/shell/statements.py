@@ -6,11 +6,22 @@ would decide is taken as false, or as true where its else branch would end the s
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from charllm.errors import SpecError
 from charllm.spec.readers.shell import conditions
-from charllm.spec.readers.shell.script import MAX_NESTING, Command, Inputs, Script, Value, is_known, items_of, plain
+from charllm.spec.readers.shell.script import (
+    MAX_NESTING,
+    NO_INPUTS,
+    Command,
+    Inputs,
+    Script,
+    Value,
+    is_known,
+    items_of,
+    plain,
+)
 from charllm.spec.readers.shell.syntax import Node, holds_exit, line_of, parse, text_of
 from charllm.spec.readers.shell.words import array_value, assign_arithmetic, fields, heredoc, matches, text
 from charllm.units import format_bytes
@@ -23,7 +34,7 @@ _STARTERS = ("sbatch", "source", ".", "exec", "nohup", "time", "sudo", "command"
 _PRINTING = ("echo", "printf")
 _PLACEHOLDER = re.compile(r"(?<=[=\s\"'])<([A-Za-z][^<>\n$|&;()]{0,80}[\w.])>")
 """What an example leaves to be filled in: <path to data>."""
-_HEADER = re.compile(r"^\s*#SBATCH\s+(.*?)(?:\s#.*)?$", re.MULTILINE)
+_HEADER = re.compile(r"^[ \t]*#SBATCH[ \t]+(.*?)(?:[ \t]#.*)?$", re.MULTILINE)
 
 
 class _Exit(Exception):
@@ -42,17 +53,15 @@ class _Continue(Exception):
     """A turn of a loop ends."""
 
 
-def read_script(script_text: str, path: str, inputs: Inputs = Inputs(), flipped: int = -1) -> Script:
+def read_script(script_text: str, path: str, inputs: Inputs = NO_INPUTS, flipped: int = -1) -> Script:
     """Follow a script and collect the commands that it starts."""
     folder = Path(path).parent if path else None
     script = Script(path, folder, inputs, flipped=flipped)
     script.arguments = list(inputs.arguments or ())
     script.arguments_known = inputs.arguments is not None
     script.variables.update(inputs.environment)
-    try:
+    with suppress(_Exit, _Return, _Break, _Continue):
         _follow_text(script, script_text)
-    except (_Exit, _Return, _Break, _Continue):
-        pass
     return script
 
 
@@ -87,7 +96,9 @@ def _read_headers(script: Script, content: str) -> None:
 _SLURM = {
     "nodes": re.compile(r"(?:^|\s)(?:--nodes[= ]|-N\s*=?)(\d{1,6})(?=\s|$)", re.ASCII),
     "tasks": re.compile(r"(?:^|\s)--n?tasks-per-node[= ](\d{1,4})(?=\s|$)", re.ASCII),
-    "gpus": re.compile(r"(?:^|\s)(?:--gpus-per-node|--gres)[= ](?:gpu:)?(?:[a-zA-Z]\w*:)?(\d{1,4})(?=\s|$|\()", re.ASCII),
+    "gpus": re.compile(
+        r"(?:^|\s)(?:--gpus-per-node|--gres)[= ](?:gpu:)?(?:[a-zA-Z]\w*:)?(\d{1,4})(?=\s|$|\()", re.ASCII
+    ),
     "all_tasks": re.compile(r"(?:^|\s)(?:--ntasks[= ]|-n\s*)(\d{1,7})(?=\s|$)", re.ASCII),
 }  # fmt: skip
 
@@ -238,7 +249,7 @@ def _condition(script: Script, node: Node) -> bool | None:
             return _command(script, node)
         return None
     if node.type == "compound_statement" and text_of(node).startswith("(("):
-        value = assign_arithmetic(script, _inner_text(script, node))
+        value = assign_arithmetic(script, _inner_text(node))
         return None if value is None else value != 0
     if node.type == "variable_assignment":
         return _assignment(script, node)
@@ -448,13 +459,13 @@ def _pipeline(script: Script, node: Node) -> bool | None:
 
 def _group(script: Script, node: Node) -> bool | None:
     if text_of(node).startswith("(("):
-        value = assign_arithmetic(script, _inner_text(script, node))
+        value = assign_arithmetic(script, _inner_text(node))
         return None if value is None else value != 0
     _block(script, node.children)
     return None
 
 
-def _inner_text(script: Script, node: Node) -> str:
+def _inner_text(node: Node) -> str:
     return _bare(text_of(node).strip()[2:-2])
 
 
@@ -490,7 +501,7 @@ def _print(script: Script, words: list[str]) -> bool:
     if words[:2] == ["printf", "-v"] and len(words) > 3 and words[2].isidentifier():
         filled = words[3]
         for value in words[4:]:
-            filled = re.sub(r"%[sd]", lambda _, value=value: value, filled, count=1)
+            filled = re.sub(r"%[sd]", value.replace("\\", r"\\"), filled, count=1)
         script.variables[words[2]] = script.checked(filled)
     return True
 
@@ -578,10 +589,8 @@ def _source(script: Script, words: list[str], line: int) -> bool:
         if words:
             script.not_found.setdefault(script.shown(words[0]), line)
         return True
-    try:
+    with suppress(_Return):
         _follow_text(script, content)
-    except _Return:
-        pass
     return True
 
 
@@ -677,7 +686,7 @@ _NO_WORDS = ("variable_assignment", "file_redirect", "heredoc_redirect", "herest
 _GROUPS = ("program", "subshell", "do_group", "compound_statement", "else_clause")
 _STATEMENTS: dict[str, Callable[[Script, Node], bool | None]] = {
     "variable_assignment": _assignment,
-    "variable_assignments": lambda script, node: _block(script, node.children),
+    "variable_assignments": lambda script, node: _pipeline(script, node),
     "declaration_command": _declaration,
     "command": _command,
     "if_statement": _if,
@@ -693,8 +702,3 @@ _STATEMENTS: dict[str, Callable[[Script, Node], bool | None]] = {
     "test_command": conditions.answer,
     "negated_command": _condition,
 }
-
-
-def other_answers(script_text: str, path: str, inputs: Inputs, script: Script, most: int) -> list[Script]:
-    """Return readings of a script with each of its undecided tests answered the other way."""
-    return [read_script(script_text, path, inputs, flipped=number) for number in range(min(len(script.undecided), most))]

@@ -256,11 +256,11 @@ def _parameter(script: Script, node: Node, quoted: bool) -> list[Piece]:
     name, sign, place = match["name"], match["sign"], match.end()
     subscript = _SUBSCRIPT.match(source, place) if source[place : place + 1] == "[" else None
     place = subscript.end() if subscript else place
-    value = _subscripted(script, name, _expanded(script, node, blank, subscript)) if subscript else None
+    value = _subscripted(script, name, _expanded(script, subscript)) if subscript else None
     if value is None:
         value = script.arguments if name in ("@", "*") else _value(script, name)
     if sign == "#":
-        return [(str(len(value) if isinstance(value, list | dict) else len(value)), False)]
+        return [(str(len(value)), False)]
     if sign == "!":
         return [(special_value(script, plain(value)) if is_known(plain(value)) else plain(value), not quoted)]
     operator = _OPERATOR.match(source, place)
@@ -272,11 +272,13 @@ def _parameter(script: Script, node: Node, quoted: bool) -> list[Piece]:
     start = node.start_byte + blank + len(source[: operator.end()].encode())
     argument = _between(script, node, start, node.end_byte - 1, quoted)
     if operator.group() == ":" and isinstance(value, list):
-        return _listed(_sliced(script, value, name in ("@", "*"), "".join(part[0] for part in argument if part)), quoted)
+        return _listed(
+            _sliced(script, value, name in ("@", "*"), "".join(part[0] for part in argument if part)), quoted
+        )
     return _operate(script, name, value, operator.group(), argument, quoted)
 
 
-def _expanded(script: Script, node: Node, blank: int, subscript: re.Match[str]) -> str:
+def _expanded(script: Script, subscript: re.Match[str]) -> str:
     if "$" not in subscript[1]:
         return subscript[1]
     inner = re.fullmatch(r"\$\{?(\w+)\}?", subscript[1], re.ASCII)
@@ -428,4 +430,3 @@ def _named_entry(script: Script, node: Any) -> tuple[str, str] | None:
         return None
     value = text(script, node)
     return match[1].strip("\"'"), value[value.index("=") + 1 :] if "=" in value else ""
-

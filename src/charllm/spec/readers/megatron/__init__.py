@@ -49,6 +49,7 @@ FIELDS = {
     "--global-batch-size": "training.global_batch_size",
 }
 """Flag: field that --set can give where the script takes the value from elsewhere."""
+_PARENTHESES = re.compile(r"(?<!\S)([^\s'\"]*\([^\s'\"]*\)[^\s'\"]*)")
 _ENVIRONMENTS = re.compile(
     r"conda|activate|bashrc|profile|modules?\b|venv|setvars|/etc/|env\.sh|setup|start-", re.IGNORECASE
 )
@@ -58,6 +59,9 @@ _ENVIRONMENTS = re.compile(
 def read_megatron(text: str, path: str, inputs: Inputs = NO_INPUTS) -> Reading:
     """Read the training command of a launch script, or a bare argument string; nothing is executed."""
     text = text.replace("\ue000", "").replace("\ue001", "")
+    if text.lstrip().startswith("--"):
+        # Bare arguments may hold parentheses that a shell would want quoted.
+        text = _PARENTHESES.sub(r"'\1'", text)
     script = read_script(text, path, inputs)
     reading = _read(script, text, path)
     return _with_notes(reading, script, text, path, inputs)

@@ -24,7 +24,7 @@ def read_parallelism(flags: Flags, family: Family, sparse: bool) -> Table:
     table: Table = {axis: count_or(flags, flag, 1) for axis, flag in DEGREES.items()}
     if "--no-pipeline-parallel" in flags:
         table["pp"] = 1
-    if not sparse:
+    if family.deepspeed and not sparse:
         table["ep"] = 1
     ulysses = count_or(flags, "--ds-sequence-parallel-size", 1)
     table["cp"] = max(table["cp"], ulysses)

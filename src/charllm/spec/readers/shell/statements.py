@@ -267,9 +267,11 @@ def _list(script: Script, node: Node) -> bool | None:
     if left is (operator == "||"):
         return left
     if left is None and inner[0].type in ("test_command", "negated_command"):
-        shown = " ".join(text_of(inner[0]).split())
-        if not _undecided(script, line_of(node), shown, operator == "&&" and False):
+        if not _undecided(script, line_of(node), " ".join(text_of(inner[0]).split()), False):
             return None
+    elif left is None and operator == "||":
+        # A command of unknown outcome is taken to succeed.
+        return None
     if left is None and holds_exit(inner[1]):
         return None
     right = _follow(script, inner[1])

@@ -1,6 +1,7 @@
 """Shell scripts as they are read: the commands that they would start."""
 
 import contextlib
+import sys
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from charllm.errors import SpecError
 from charllm.spec.readers.megatron import read_megatron
-from charllm.spec.readers.shell import Inputs, Script, read_script
+from charllm.spec.readers.shell import Inputs, Script, read_script, syntax
 
 
 def script_of(text: str, arguments: str | None = None, path: str = "job.sh", **environment: str) -> Script:
@@ -114,6 +115,14 @@ def test_a_script_that_is_started_gets_its_arguments(tmp_path: Path) -> None:
 
 def test_a_script_that_cannot_be_found_is_noted() -> None:
     assert script_of("source settings.sh").not_found == {"settings.sh": 1}
+
+
+def test_without_the_parser_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    syntax._parser.cache_clear()
+    monkeypatch.setitem(sys.modules, "tree_sitter_bash", None)
+    with pytest.raises(SpecError, match=r"charllm\[readers\]"):
+        script_of("run")
+    syntax._parser.cache_clear()
 
 
 def test_variables_that_a_test_takes_as_empty_are_noted() -> None:

@@ -23,6 +23,8 @@ from charllm.spec.training import Training
 
 BOARD_PARTS: dict[str, Any] = {"power": Power, "governor": Governor, "kernels": Kernels, "heat": Heat}
 PARTS = ("model", "cluster", "framework", "parallelism", "training", "conditions")
+NOTES = "notes"
+"""Key of a request that holds what its reader has to say, a sentence each."""
 DEFAULT_FRAMEWORK = "megatron"
 DEFAULT_BATCH = 128
 FILE_SIGNS = (".toml", ".json", "/")
@@ -33,7 +35,7 @@ def resolve_run(request: Mapping[str, Any]) -> RunSpec:
     """Build the run a request describes, or raise SpecError naming what is wrong."""
     check_plain(request, "request")
     for key in request:
-        if key not in PARTS:
+        if key not in (*PARTS, NOTES):
             raise unknown_name(key, key, PARTS)
     for key in ("model", "cluster"):
         if request.get(key) is None:
@@ -53,6 +55,7 @@ def resolve_run(request: Mapping[str, Any]) -> RunSpec:
         framework=framework,
         conditions=_fill_conditions(_table(request, "conditions")),
         defaults_taken=describe_defaults(taken),
+        notes=tuple(request.get(NOTES, ())),
     )
     check_run(run)
     return run

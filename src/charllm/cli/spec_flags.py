@@ -2,16 +2,18 @@
 
 import argparse
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
+from charllm.catalog.foreign import complete_request
 from charllm.catalog.resolve import PARTS
 from charllm.errors import SpecError
 from charllm.result.store import load_run
 from charllm.spec.fields import rules
 from charllm.spec.hardware import Cooling
 from charllm.spec.parallelism import Parallelism
-from charllm.spec.readers import read_foreign
+from charllm.spec.readers import Inputs, read_foreign
 from charllm.spec.request import (
     Table,
     merge,
@@ -73,7 +75,26 @@ def add_spec_flags(parser: argparse.ArgumentParser) -> None:
         metavar="SPEC",
         help="a TOML spec (- for standard input), or a stored run whose spec is reused",
     )
-    group.add_argument("--from", dest="foreign", metavar="FILE", help="Megatron-LM script, NeMo yaml or HF config.json")
+    group.add_argument(
+        "--from",
+        dest="foreign",
+        metavar="FILE",
+        help="launch script (Megatron-LM, Megatron-DeepSpeed, Pai-Megatron-Patch), DeepSpeed JSON, NeMo yaml "
+        "or HF config.json",
+    )
+    group.add_argument("--args", metavar="'WORDS'", help="with --from: positional arguments of the script ($1 $2 ...)")
+    group.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="with --from: environment variable of the script; repeatable",
+    )
+    group.add_argument(
+        "--allow-unmodelled",
+        action="store_true",
+        help="with --from: leave out settings that are not modelled instead of refusing the file",
+    )
     for name, text in NAMED.items():
         group.add_argument(f"--{name}", metavar=text.split(":")[0], help=text.split(": ", 1)[1])
     for flags, (path, cls) in SETTINGS.items():
@@ -110,7 +131,8 @@ def add_spec_flags(parser: argparse.ArgumentParser) -> None:
 def request_from(arguments: argparse.Namespace) -> Table:
     """Merge foreign file, spec file, flags and --set, each over the one before."""
     changes: Table = merge(_flag_request(arguments), parse_settings(arguments.set))
-    request: Table = read_foreign(arguments.foreign) if arguments.foreign else {}
+    reading = read_foreign(arguments.foreign, _script_inputs(arguments)) if arguments.foreign else None
+    request: Table = reading.request if reading else {}
     if arguments.spec:
         request = merge(request, _read_spec(arguments.spec, changes))
     if arguments.recompute is not None:
@@ -118,7 +140,22 @@ def request_from(arguments: argparse.Namespace) -> Table:
         training = request.get("training", {})
         request["training"] = {key: value for key, value in training.items() if not key.startswith("recompute")}
     merged: Table = merge(request, changes)
-    return merged
+    return complete_request(reading, merged, allow_unmodelled=arguments.allow_unmodelled) if reading else merged
+
+
+def _script_inputs(arguments: argparse.Namespace) -> Inputs:
+    """Return the positional arguments and the environment that a script is read with."""
+    environment = {}
+    for entry in arguments.env:
+        name, equals, value = entry.partition("=")
+        if not equals or not name.isidentifier():
+            raise SpecError("--env", entry, "NAME=VALUE, e.g. NNODES=4")
+        environment[name] = value
+    try:
+        words = None if arguments.args is None else tuple(shlex.split(arguments.args))
+    except ValueError:
+        raise SpecError("--args", arguments.args, "words with matching quotes") from None
+    return Inputs(words, environment)
 
 
 def _read_spec(path: str, changes: Table) -> Table:

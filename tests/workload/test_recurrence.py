@@ -10,9 +10,9 @@ from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.training import Training
 from charllm.workload.cut import PLAIN, Cut, cut_model
-from charllm.workload.mamba import CHUNK, mamba, scan_flop
 from charllm.workload.model_flop import _module_flop
 from charllm.workload.recompute import kept_bytes
+from charllm.workload.recurrence import CHUNK, recurrence, scan_flop
 from tests.workload.torch_reference import Mamba
 
 BATCH, SEQ = 2, 2 * CHUNK
@@ -34,7 +34,7 @@ def test_the_products_are_those_of_a_plain_scan_but_for_the_causal_half() -> Non
         out = block(x)
         forward = counter.get_total_flops()
         out.sum().backward()
-    modules = mamba(cut())
+    modules = recurrence(cut(), "M")
     half = BATCH * SEQ * CHUNK * MODEL.ssm_heads * MODEL.ssm_head_dim
     assert sum(op.flop for module in modules for op in module.forward) == forward - half
     assert sum(_module_flop(module) for module in modules) == counter.get_total_flops() - 3 * half
@@ -42,7 +42,7 @@ def test_the_products_are_those_of_a_plain_scan_but_for_the_causal_half() -> Non
 
 def test_the_weights_are_those_of_the_plain_block() -> None:
     plain = sum(weight.numel() for weight in Mamba(MODEL, CHUNK).parameters())
-    assert sum(module.weights for module in mamba(cut())) == plain
+    assert sum(module.weights for module in recurrence(cut(), "M")) == plain
 
 
 def test_backward_runs_parts_of_forward_again() -> None:
@@ -51,7 +51,7 @@ def test_backward_runs_parts_of_forward_again() -> None:
 
 
 def test_ranks_share_heads_and_keep_their_share() -> None:
-    whole, shared = mamba(cut()), mamba(cut(tp=2, sp=True))
+    whole, shared = recurrence(cut(), "M"), recurrence(cut(tp=2, sp=True), "M")
     for one, part in zip(whole, shared, strict=True):
         assert sum(op.flop for op in part.forward) == sum(op.flop for op in one.forward) / 2
         assert part.weights == one.weights / 2
@@ -60,17 +60,17 @@ def test_ranks_share_heads_and_keep_their_share() -> None:
 
 
 def test_ranks_that_share_a_sequence_exchange_it_for_channels() -> None:
-    exchanged = [op for module in mamba(cut(cp=2)) for op in module.forward if op.group == "cp"]
+    exchanged = [op for module in recurrence(cut(cp=2), "M") for op in module.forward if op.group == "cp"]
     assert [op.kind for op in exchanged] == ["all_to_all", "all_to_all"]
 
 
 def test_frozen_weights_have_no_gradient_of_their_own() -> None:
     training = Training(seq_length=SEQ, global_batch_size=BATCH, micro_batch_size=BATCH, lora_rank=4)
-    frozen = mamba(cut_model(MODEL, training, PLAIN, Parallelism()))
+    frozen = recurrence(cut_model(MODEL, training, PLAIN, Parallelism()), "M")
     assert sum(module.weights for module in frozen) == 0
-    assert sum(module.frozen_weights for module in frozen) == sum(module.weights for module in mamba(cut()))
+    assert sum(module.frozen_weights for module in frozen) == sum(module.weights for module in recurrence(cut(), "M"))
 
 
 def test_a_larger_state_costs_traffic_between_chunks() -> None:
-    small, large = (mamba(cut(replace(MODEL, ssm_state=state)))[2].forward[0] for state in (32, 64))
+    small, large = (recurrence(cut(replace(MODEL, ssm_state=state)), "M")[2].forward[0] for state in (32, 64))
     assert large.read_bytes + large.written_bytes > small.read_bytes + small.written_bytes

@@ -161,7 +161,7 @@ def _is_file(asked: str) -> bool:
 
 def _read_file(kind: str, path: str, field: str) -> Entry:
     if path.endswith(".json") and kind == "models":
-        return Entry(Path(path).stem, read_hf_config(read_json(path, field), path), {})
+        return Entry(Path(path).stem, read_hf_config(read_json(path, field), path).request["model"], {})
     table = read_toml(path, field)
     citations = table.pop("sources", {})
     name = str(table.pop("name", Path(path).stem))

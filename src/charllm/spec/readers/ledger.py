@@ -80,28 +80,46 @@ class Known(NamedTuple):
 
     no_effect: tuple[str, ...]
     unmodelled: Mapping[str, Unmodelled]
+    small: Mapping[str, Unmodelled] = {}
+    """Exact paths that change the result a little in a way that is not modelled."""
 
 
-def sort_unread(
-    ledger: Ledger, known: Known, lines: Mapping[str, int], above: str = ""
-) -> tuple[tuple[Setting, ...], tuple[Setting, ...]]:
-    """Sort the settings that no one read into not understood and unmodelled; those without effect are left out.
+class Unread(NamedTuple):
+    """Settings that no one read, but for those without effect."""
+
+    not_understood: tuple[Setting, ...]
+    unmodelled: tuple[Setting, ...]
+    small: tuple[Setting, ...]
+
+
+def list_names(text: str) -> tuple[str, ...]:
+    """Split a text into the names it holds."""
+    return tuple(text.split())
+
+
+def sort_unread(ledger: Ledger, known: Known, lines: Mapping[str, int], above: str = "") -> Unread:
+    """Sort the settings that no one read; those without effect are left out.
 
     Of settings that are unmodelled for one reason, such as those of a vision tower, the first is listed.
     """
     not_understood: list[Setting] = []
     unmodelled: dict[str, Setting] = {}
+    small: dict[str, Setting] = {}
     for path, value in ledger.unread():
         pattern = _pattern_of(path, known)
         if pattern is None:
             not_understood.append(_setting(above + path, value, lines))
-        elif pattern and not any(value is off or value == off for off in known.unmodelled[pattern].neutral):
-            reason = known.unmodelled[pattern].reason
-            # A whole table that is not modelled is named as one.
-            whole = path if "." in pattern or "." not in path else path.partition(".")[0]
-            setting = _setting(above + whole, value if whole == path else {}, lines)
-            unmodelled.setdefault(reason, replace(setting, reason=reason))
-    return tuple(not_understood), tuple(unmodelled.values())
+        if not pattern:
+            continue
+        found, effect = (small, known.small) if pattern in known.small else (unmodelled, known.unmodelled)
+        reason, neutral = effect[pattern]
+        if any(value is off or value == off for off in neutral):
+            continue
+        # A whole table that is not modelled is named as one.
+        whole = path if "." in pattern or "." not in path else path.partition(".")[0]
+        setting = _setting(above + whole, value if whole == path else {}, lines)
+        found.setdefault(reason, replace(setting, reason=reason))
+    return Unread(tuple(not_understood), tuple(unmodelled.values()), tuple(small.values()))
 
 
 def _setting(name: str, value: Any, lines: Mapping[str, int]) -> Setting:
@@ -113,7 +131,7 @@ def _pattern_of(path: str, known: Known) -> str | None:
 
     An exact path says more than a pattern.
     """
-    if path in known.unmodelled:
+    if path in known.unmodelled or path in known.small:
         return path
     if _any_of(known.no_effect).match(path):
         return ""
@@ -123,4 +141,4 @@ def _pattern_of(path: str, known: Known) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(translate(pattern) for pattern in patterns))
+    return re.compile("|".join(translate(pattern) for pattern in patterns) or r"(?!)")

@@ -45,7 +45,7 @@ def read_hf_config(config: Mapping[str, Any], path: str, text: str = "") -> Read
     found = [sort_unread(part, KNOWN, lines, above)]
     if above:
         found.append(sort_unread(whole, KNOWN, lines))
-    unknown, missing = (tuple(setting for pair in found for setting in pair[index]) for index in (0, 1))
+    unknown, missing = (tuple(setting for unread in found for setting in unread[index]) for index in (0, 1))
     return Reading({"model": table}, unknown, missing)
 
 

@@ -1,8 +1,8 @@
 """Settings of a Hugging Face config that its reader does not use: without effect on a step, or not modelled."""
 
-from charllm.spec.readers.ledger import Known, Unmodelled
+from charllm.spec.readers.ledger import Known, Unmodelled, list_names
 
-RUN = tuple(
+RUN = list_names(
     """
     architectures auto_map* transformers_version torch_dtype dtype model_type _name_or_path name_or_path
     _commit_hash _attn_implementation* attn_implementation _flash_attn_2_enabled *use_flash_attn*
@@ -16,16 +16,16 @@ RUN = tuple(
     quantization_bit pre_seq_len prefix_projection lora* *_revision _moe_implementation transformers.js_config*
     base_model_* wandb* experts_implementation is_llama_config enable_fp32_lm_head fp32_lm_head sigmoid_router*
     use_mla_kernel* _experts_implementation
-    """.split()
+    """
 )
 """How a checkpoint is loaded, run and described."""
-TOKENS = tuple(
+TOKENS = list_names(
     """
     *token_id *token_ids *token_index tokenizer_class tokenizer* eos_token pad_token bos_token vocab_type
     token_type_ids *_token_type_id type_vocab_size
-    """.split()
+    """
 )
-GENERATION = tuple(
+GENERATION = list_names(
     """
     max_length min_length do_sample temperature top_k top_p typical_p repetition_penalty length_penalty num_beams
     num_beam_groups diversity_penalty early_stopping no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
@@ -34,9 +34,9 @@ GENERATION = tuple(
     use_bfloat16 tf_legacy_loss pruned_heads* tie_encoder_decoder cross_attention_hidden_size prefix finetuning_task
     problem_type task_specific_params* id2label* label2id* num_labels chunk_size_feed_forward summary_* generation*
     max_context_len max_window_size window_attn*
-    """.split()
+    """
 )
-NUMBERS = tuple(
+NUMBERS = list_names(
     """
     initializer_* init_* *_init_std *_init rescale_prenorm_residual *norm_eps *norm_epsilon *layernorm_epsilon
     *layer_norm_epsilon layer_norm_eps ln_eps norm_eps rms_norm_eps* eps time_step_* mamba_hidden_act mamba_dt_*
@@ -58,7 +58,7 @@ NUMBERS = tuple(
     language_model_only output_gate_type mlp_only_layers use_routing_bias use_qk_norm qkv_bias use_mrope
     initial_context_length video_placeholder image_placeholder moe_use_* n_ctx parallel_attn_mlp_res attention_scale
     embedding_fraction hidden_act_param mtp_loss*
-    """.split()
+    """
 )
 """Constants of formulas, and dropout inside attention kernels: they change values, not times."""
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from charllm.errors import SpecError
 from charllm.spec.readers.huggingface.values import Config, Table, count_of, first_of, flag_of, layers_of
+from charllm.spec.readers.patterns import describe_mixers, describe_sparse
 from charllm.spec.readers.values import read_choice, read_count, read_counts, shown
 
 PATTERN = ("sliding_window_pattern", "_sliding_window_pattern", "layer_switch", "global_attn_every_n_layers")
@@ -75,27 +76,6 @@ def read_words(config: Config, key: str, letters: dict[str, str]) -> str:
     if not isinstance(words, list) or len(words) != layers:
         raise SpecError(f"model.{key}", shown(words), f"a list of {layers} words, one for each layer")
     return "".join(read_choice(f"model.{key}", word, letters) for word in words)
-
-
-def describe_mixers(letters: str, window: int = 0) -> Table:
-    """Return the fields that say what mixes tokens in each layer, the shortest way."""
-    with_window: Table = {"window": window} if "w" in letters else {}
-    if set(letters) <= {"*"}:
-        return {}
-    if set(letters) == {"w"}:
-        return with_window
-    period = shortest_period(letters)
-    if set(period) == {"*", "w"} and period == "w" * (len(period) - 1) + "*":
-        return {**with_window, "full_attention_every": len(period)}
-    return {**with_window, "mixers": period}
-
-
-def shortest_period(letters: str) -> str:
-    """Return the shortest pattern that, repeated, begins with these letters."""
-    for length in range(1, len(letters)):
-        if letters == (letters[:length] * (len(letters) // length + 1))[: len(letters)]:
-            return letters[:length]
-    return letters
 
 
 def read_delta_layers(config: Config) -> Table:
@@ -187,11 +167,7 @@ def read_chunked_layers(config: Config) -> Table:
 
 def read_sparse_layers(config: Config) -> Table:
     """Read which layers have experts."""
-    letters = _sparse_letters(config)
-    dense = letters.index("E") if "E" in letters else len(letters)
-    if letters == "-" * dense + "E" * (len(letters) - dense):
-        return {"dense_layers": dense}
-    return {"sparse_layers": shortest_period(letters)}
+    return describe_sparse(_sparse_letters(config))
 
 
 def _sparse_letters(config: Config) -> str:

@@ -104,7 +104,7 @@ def add_spec_flags(parser: argparse.ArgumentParser) -> None:
 def request_from(arguments: argparse.Namespace) -> Table:
     """Merge foreign file, spec file, flags and --set, each over the one before."""
     changes: Table = merge(_flag_request(arguments), parse_settings(arguments.set))
-    request: Table = read_foreign(arguments.foreign) if arguments.foreign else {}
+    request: Table = read_foreign(arguments.foreign).request if arguments.foreign else {}
     if arguments.spec:
         request = merge(request, _read_spec(arguments.spec, changes))
     if arguments.recompute is not None:

@@ -436,14 +436,14 @@ def test_a_huge_script_is_refused() -> None:
 def test_files_are_read_by_their_suffix(tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
     script.write_text(GPT3, encoding="utf-8")
-    assert read_foreign(str(script))["model"]["name"] == "train"
+    assert read_foreign(str(script)).request["model"]["name"] == "train"
     config = tmp_path / "config.json"
     sizes = dict.fromkeys(("hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"), 8)
     config.write_text(json.dumps(sizes | {"model_type": "llama", "num_hidden_layers": 2}), encoding="utf-8")
-    assert read_foreign(str(config))["model"]["layers"] == 2
+    assert read_foreign(str(config)).request["model"]["layers"] == 2
     recipe = tmp_path / "run.yaml"
     recipe.write_text("model: {num_layers: 4}", encoding="utf-8")
-    assert read_foreign(str(recipe))["framework"] == "nemo"
+    assert read_foreign(str(recipe)).request["framework"] == "nemo"
     with pytest.raises(SpecError, match="--from"):
         read_foreign(str(tmp_path / "missing.sh"))
 

@@ -1,19 +1,25 @@
-"""Readers of foreign formats: each turns one into a request."""
-
-from typing import Any
+"""Readers of foreign formats: each turns a file into a request and lists what the request does not hold."""
 
 from charllm.spec.readers.huggingface import read_hf_config
 from charllm.spec.readers.megatron import read_megatron
 from charllm.spec.readers.nemo import read_nemo
-from charllm.spec.request import read_json, read_text
+from charllm.spec.readers.reading import Reading
+from charllm.spec.readers.recipes import SEPARATOR, read_recipe
+from charllm.spec.readers.torchtitan import read_torchtitan
+from charllm.spec.request import parse_json, read_text
 
 
-def read_foreign(path: str) -> dict[str, Any]:
-    """Return the request in a file: a NeMo YAML, a Hugging Face JSON, or else Megatron-LM arguments."""
+def read_foreign(path: str) -> Reading:
+    """Read a NeMo YAML, a torchtitan TOML, a Python recipe, a Hugging Face JSON, or else Megatron-LM arguments."""
+    path, _, function = path.partition(SEPARATOR)
     text = read_text(path, "--from")
     suffix = path.lower().rpartition(".")[2]
     if suffix in ("yaml", "yml"):
         return read_nemo(text, path)
+    if suffix == "toml":
+        return read_torchtitan(text, path)
+    if suffix == "py":
+        return read_recipe(text, path, function)
     if suffix == "json" or text.lstrip().startswith("{"):
-        return {"model": read_hf_config(read_json(path, "--from"), path)}
-    return read_megatron(text, path)
+        return read_hf_config(parse_json(text, path, "--from"), path, text)
+    return Reading(read_megatron(text, path))

@@ -169,7 +169,8 @@ def _expanded(node: "yaml.Node", sizes: dict[int, int]) -> int:
 
 def _note_lines(node: "yaml.Node", above: str, lines: dict[str, int], depth: int = MAX_DEPTH) -> None:
     """Note the line of each key of a mapping, by its dotted path."""
-    for key, value in node.value if isinstance(node.value, list) and node.id == "mapping" else ():
+    pairs = [pair for pair in node.value if isinstance(pair, tuple)] if isinstance(node.value, list) else []
+    for key, value in pairs:
         path = f"{above}{shown(key.value)}"
         lines.setdefault(path, key.start_mark.line + 1)
         if depth > 0:

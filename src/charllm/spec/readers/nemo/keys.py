@@ -142,6 +142,7 @@ INSIDE = list_names(
 OFFLOADED = "offloading to the CPU is not modelled"
 UNMODELLED = {
     "model.cpu_offloading": Unmodelled(OFFLOADED),
+    "model.fine_grained_activation_offloading": Unmodelled(OFFLOADED),
     "model.headscale": Unmodelled("learned scales of heads are not modelled"),
     "model.transformer_block_type": Unmodelled("this order of norms is not modelled", (None, "pre_ln")),
     "model.attention_type": Unmodelled("this attention is not modelled", (None, "multihead", "self_attn")),
@@ -166,11 +167,23 @@ SMALL = {
     "model.use_flash_attention": Unmodelled("another fused attention kernel", (None, True)),
     "model.data.train_ds.packed_sequence": Unmodelled("packed documents: give training.document_tokens"),
 }
-NEMO2 = tuple(
-    room + name.removeprefix("model.")
-    for name in (*INSIDE, *FILES)
-    if name.startswith("model.")
-    for room in ("model.config.", "trainer.strategy.")
+NEMO2 = (
+    *(
+        room + name.removeprefix("model.")
+        for name in (*INSIDE, *FILES)
+        if name.startswith("model.")
+        for room in ("model.config.", "trainer.strategy.")
+    ),
+    *(f"trainer.strategy.{name}" for name in (*INSIDE, "ckpt_*", "fsdp", "ddp") if not name.startswith("model.")),
+    *(f"optim.{name}" for name in ("max_lr", "min_lr", "warmup_steps", "constant_steps", "precision", "clip_grad")),
+    *(
+        "dir",
+        "num_nodes",
+        "num_gpus_per_node",
+        "performance_mode",
+        "model.config.softmax_type",
+        "model.config.moe_grouped_gemm",
+    ),
 )
 """NeMo 2 keeps the settings of a model in tables of its own."""
 KNOWN = Known((*FILES, *OPTIMISER, *INSIDE, *NEMO2), UNMODELLED, SMALL)

@@ -249,9 +249,11 @@ def _training(job: Ledger, degrees: Table) -> tuple[Table, int | None]:
 def _precision(job: Ledger) -> str:
     """Read the format of products: 8 bits where a converter of that name is on."""
     listed = _find(job, ("model",), "converters")[1]
-    names = " ".join(str(name) for name in listed[:MAX_ENTRIES]) if isinstance(listed, list) else ""
+    names = " ".join(str(name) for name in listed[:MAX_ENTRIES]).lower() if isinstance(listed, list) else ""
     if "mx" in names:
         return "mxfp8"
+    if "nvfp4" in names:
+        return "nvfp4"
     where, old = _find(job, ("float8",), "enable_float8_linear")
     older = _find(job, ("training",), "fp8_linear", "enable_fp8_linear")[1]
     if "float8" in names or (old is not None and read_flag(where, old)) or older in (True, "dynamic", "delayed"):

@@ -4,8 +4,8 @@ from charllm.spec.readers.ledger import Known, Unmodelled, list_names
 
 NO_EFFECT = list_names(
     """
-    job.* profiling.* metrics.* checkpoint.* validation.* lr_scheduler.* comm.* memory_estimation.*
-    fault_tolerance.enable debug.* model.tokenizer_path model.hf_assets_path model.norm_type
+    training.disable_cuda_graphs job.* profiling.* metrics.* checkpoint.* validation.* lr_scheduler.* comm.*
+    memory_estimation.* fault_tolerance.enable debug.* model.tokenizer_path model.hf_assets_path model.norm_type
     model.print_after_conversion model.tokenizer_type optimizer.lr optimizer.eps optimizer.weight_decay
     optimizer.beta1 optimizer.beta2 optimizer.implementation optimizer.fused optimizer.foreach optimizer.lr_min
     optimizer.moe_router_bias_update_speed training.dataset* training.steps training.warmup_steps training.seed

@@ -92,6 +92,8 @@ UNMODELLED = {
     "index_topk_freq": Unmodelled("layers that share an indexer are not modelled", (None, 0, 1)),
     "index_*": Unmodelled("layers that share an indexer are not modelled"),
     "mtp_use_dedicated_embeddings": Unmodelled("embeddings of multi-token prediction are not modelled"),
+    "attention_bias": Unmodelled("biases of attention are not read for this type"),
+    "use_sliding_window": Unmodelled("windows are not read for this type"),
     "use_bias": Unmodelled("biases of Mamba's projections are not modelled"),
     "add_cross_attention": Unmodelled("cross attention is not modelled"),
     "is_encoder_decoder": Unmodelled("an encoder and a decoder in one model are not modelled"),

@@ -91,11 +91,11 @@ def _overlap(document: Document, table: Table) -> list[str]:
     dp_rooms = (*DDP, *OPTIMIZER, "comm_overlap")
     dp_keys = ("overlap_grad_sync", "overlap_grad_reduce", "overlap_param_sync", "overlap_param_gather")
     asked_tp = flag_setting(document, tp_rooms, "ub_tp_comm_overlap", "tp_comm_overlap")
+    asked_dp = [flag_setting(document, dp_rooms, key) for key in dp_keys]
     hidden = {
         # NeMo turns the overlap off itself without sequence parallelism and under FSDP.
         "tp": asked_tp and table["sp"] and not is_fsdp(document),
-        "dp": is_fsdp(document)
-        or any(flag_setting(document, (*DDP, *OPTIMIZER, "comm_overlap"), key) for key in dp_keys),
+        "dp": is_fsdp(document) or any(asked_dp),
         "pp": table["vpp"] > 1 and flag_setting(document, ("model", "comm_overlap"), "overlap_p2p_comm"),
         "ep": flag_setting(document, ("model", "comm_overlap"), "overlap_moe_expert_parallel_comm"),
         "cp": table["cp_kind"] == "ring",

@@ -54,7 +54,7 @@ def test_a_job_says_everything_but_the_number_of_gpus() -> None:
     }  # fmt: skip
     assert reading.request["training"]["micro_batch_size"] == 2
     assert (reading.nodes, reading.microbatches) == (None, 1)
-    assert not (reading.not_understood or reading.unmodelled or reading.small)
+    assert (reading.not_understood, reading.unmodelled, reading.small) == ((), (), ())
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_flavor_without_rotation_everywhere_attends_in_chunks() -> None:
     ("old", "new", "part", "expected"),
     [
         ("local_batch_size = 2", "batch_size = 3", "training", {"micro_batch_size": 3}),
-        ("local_batch_size = 2", "global_batch_size = 64", "training", {"global_batch_size": 64, "micro_batch_size": 8}),
+        ("local_batch_size = 2", "global_batch_size = 64", "training", {"global_batch_size": 64}),
         ("seq_len = 8192", "", "training", {"seq_length": 2048}),
         ("max_norm = 1.0", "max_norm = 0", "training", {"clip_gradients": False}),
         ('mode = "selective"', 'mode = "full"', "training", {"recompute": "full"}),
@@ -105,7 +105,7 @@ def test_a_flavor_without_rotation_everywhere_attends_in_chunks() -> None:
         ("[compile]", "[float8]\nenable_float8_linear = true\n[compile]", "training", {"precision": "fp8"}),
         ("seq_len = 8192", 'fp8_linear = "dynamic"', "training", {"precision": "fp8"}),
         ("[parallelism]", "[experimental]", "parallelism", {"tp": 4}),
-        ("[parallelism]", "[parallelism]\nenable_async_tensor_parallel = true", "parallelism", {"overlap": ["tp", "dp"]}),
+        ("tensor_", "enable_async_tensor_parallel = true\ntensor_", "parallelism", {"overlap": ["tp", "dp"]}),
         ("[parallelism]", "[parallelism]\ndata_parallel_shard_degree = 8", "parallelism", {"dp": 8, "zero": 3}),
         ("[parallelism]", "[parallelism]\ndata_parallel_shard_degree = 1", "parallelism", {"zero": 0}),
         ("[parallelism]", '[parallelism]\nfsdp_reshard_after_forward = "never"', "parallelism", {"zero": 2}),

@@ -115,10 +115,11 @@ def _follow(raw: Raw, path: str, target: str, mounts: tuple[str, ...], depth: in
     name = target.lstrip(".")
     dots = len(target) - len(name)
     full = ".".join([*(path.split(".")[:-dots] if dots else []), name])
-    first, _, rest = full.partition(".")
     there, value = raw(full)
-    if not there and not dots and first in mounts and rest:
-        full = rest
+    if not there and not dots:
+        first, _, rest = full.partition(".")
+        others = [rest] if first in mounts and rest else [f"{mount}.{full}" for mount in mounts]
+        full = next((other for other in others if raw(other)[0]), full)
         there, value = raw(full)
     if not there:
         if not required:

@@ -27,6 +27,12 @@ NO_SETTING = (
     *("hf_assets_path", "dataloader", "checkpoint", "metrics", "profiler"),
 )
 """Keys of a recipe that describe no step."""
+TABLES = (
+    *("model", "config", "trainer", "strategy", "plugins", "optim", "optimizer", "data", "dataset", "train", "ddp"),
+    *("dist", "comm_overlap", "mixed_precision", "tokenizer", "scheduler", "logger", "rng", "profiling", "peft"),
+    *("training", "parallelism", "compile", "lr_scheduler", "validation"),
+)
+"""Keys of a recipe whose values are tables, even where code that is not followed makes them."""
 UNTOLD = ("model.", "data", "tokenizer", "lr_scheduler")
 """Tables whose maker need not be named: what is left open of a model is asked for."""
 PRECISIONS = {
@@ -235,6 +241,8 @@ def _plain(table: Traced, above: str, lines: dict[str, int]) -> tuple[Table, lis
     for key, value in table.items():
         path = f"{above}{key}"
         lines[path] = table.lines.get(key, 0)
+        if isinstance(value, Traced) and isinstance(value.get("_base_"), Opaque) and key not in TABLES:
+            value = value["_base_"]
         if isinstance(value, Traced) and key not in NO_SETTING:
             values[key], inner = _plain(value, f"{path}.", lines)
             opaque += inner

@@ -176,7 +176,8 @@ def _read_config(path: str, field: str) -> Table:
     """Read a Hugging Face config that stands for a model; one that is not modelled as it is is refused."""
     reading = read_hf_config(read_json(path, field), path)
     for setting in reading.unmodelled:
-        raise SpecError(f"{field}.{setting.name}", path, f"a config without it ({setting.reason}), or --from {path}")
+        possible = f"left out ({setting.reason}), or --from {path} --allow-unmodelled"
+        raise SpecError(f"{field}.{setting.name}", setting.text.partition(": ")[2], possible)
     model: Table = reading.request["model"]
     return model
 

@@ -571,3 +571,17 @@ def test_a_file_that_restores_a_model_asks_for_it() -> None:
 def test_a_vocabulary_that_no_one_knows_is_asked_for() -> None:
     reading = read_nemo(GPT3.replace("GPT2BPETokenizer", "MyTokenizer"), "run.yaml")
     assert "MyTokenizer" in reading.missing["model.vocab"]
+
+
+def test_a_variable_that_is_given_goes_before_its_default() -> None:
+    text = GPT3.replace("num_layers: 96", "num_layers: ${oc.decode:${oc.env:LAYERS,96}}")
+    assert read_nemo(text, "run.yaml").request["model"]["layers"] == 96
+    assert read_nemo(text, "run.yaml", {"LAYERS": "12"}).request["model"]["layers"] == 12
+    with pytest.raises(SpecError, match="--env LAYERS=VALUE"):
+        read_nemo(GPT3.replace("num_layers: 96", "num_layers: ${oc.env:LAYERS}"), "run.yaml")
+
+
+def test_a_reference_is_followed_before_a_setting_is_refused() -> None:
+    for written, refused in (("${oc.decode:${oc.env:OFFLOAD,False}}", 0), ("${oc.env:OFFLOAD,True}", 1)):
+        text = GPT3.replace("  sequence_parallel: true", f"  sequence_parallel: true\n  cpu_offloading: {written}")
+        assert len(read_nemo(text, "run.yaml").unmodelled) == refused

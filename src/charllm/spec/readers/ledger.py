@@ -1,7 +1,7 @@
 """A table of a foreign file that remembers which of its settings were read, so that none is dropped without a word."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import translate
 from functools import lru_cache
@@ -97,16 +97,23 @@ def list_names(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def sort_unread(ledger: Ledger, known: Known, lines: Mapping[str, int], above: str = "") -> Unread:
-    """Sort the settings that no one read; those without effect are left out.
+def sort_unread(
+    ledger: Ledger,
+    known: Known,
+    lines: Mapping[str, int],
+    above: str = "",
+    resolved: Callable[[str], Any] | None = None,
+) -> Unread:
+    """Sort the settings that no one read; those without effect are left out. `resolved` follows a setting's references.
 
     Of settings that are unmodelled for one reason, such as those of a vision tower, the first is listed.
     """
     not_understood: list[Setting] = []
     unmodelled: dict[str, Setting] = {}
     small: dict[str, Setting] = {}
-    for path, value in ledger.unread():
+    for path, written in list(ledger.unread()):
         pattern = _pattern_of(path, known)
+        value = resolved(path) if resolved and pattern and isinstance(written, str) and "${" in written else written
         if pattern is None:
             not_understood.append(_setting(above + path, value, lines))
         if not pattern:

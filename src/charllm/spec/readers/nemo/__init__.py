@@ -1,5 +1,8 @@
 """A NeMo training YAML (1.x, and the plain keys of NeMo 2 and Megatron Bridge) as a request."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from charllm.errors import SpecError
 from charllm.spec.readers.ledger import sort_unread
 from charllm.spec.readers.nemo.document import Document, load_document
@@ -15,9 +18,9 @@ from charllm.spec.readers.values import MAX_COUNT, MAX_TEXT, name_from, shown
 MARKS = ("num_layers", "hidden_size", "tensor_model_parallel_size", "micro_batch_size")
 
 
-def read_nemo(text: str, path: str) -> Reading:
+def read_nemo(text: str, path: str, environment: Mapping[str, str] | None = None) -> Reading:
     """Return the request that a NeMo YAML makes, and what of it the request does not hold."""
-    return read_settings(load_document(text, path), path)
+    return read_settings(load_document(text, path, environment), path)
 
 
 def read_settings(document: Document, path: str, framework: str = "nemo") -> Reading:
@@ -40,7 +43,8 @@ def read_settings(document: Document, path: str, framework: str = "nemo") -> Rea
     if "layers" in model or "hidden" in model:
         request["model"] = {"name": name_from(path, "nemo"), **model}
     nodes, gpus = (_positive(document, f"trainer.{key}") for key in ("num_nodes", "devices"))
-    unread = sort_unread(document.settings, KNOWN, document.lines, f"{document.mount}." if document.mount else "")
+    above = f"{document.mount}." if document.mount else ""
+    unread = sort_unread(document.settings, KNOWN, document.lines, above, lambda key: _resolved(document, key))
     return Reading(
         request,
         unread.not_understood,
@@ -50,6 +54,14 @@ def read_settings(document: Document, path: str, framework: str = "nemo") -> Rea
         nodes=nodes,
         gpus_per_node=gpus,
     )
+
+
+def _resolved(document: Document, path: str) -> Any:
+    """Return a setting with its references worked out, or as it is written where they cannot be."""
+    try:
+        return document.find(path)
+    except SpecError:
+        return document.written(path)
 
 
 def _positive(document: Document, path: str) -> int | None:
@@ -66,6 +78,10 @@ def _missing(document: Document, request: Table) -> dict[str, str]:
     if "model" not in request:
         hint = f" (the file restores {shown(restored)[:MAX_TEXT]})" if restored not in (None, "???") else ""
         return {"model": f"--model NAME{hint}"}
+    needed = ("layers", "hidden", "heads")
+    sizes = {field: f"--set model.{field}=N" for field in needed if field not in request["model"]}
+    if sizes:
+        return {f"model.{field}": text for field, text in sizes.items()}
     if "vocab" in request["model"]:
         return {}
     names = [shown(name)[:MAX_TEXT] for where in TOKENIZERS if (name := document.written(where)) not in (None, "???")]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.errors import SpecError
 from charllm.spec.readers.ledger import Ledger
-from charllm.spec.readers.nemo.references import resolve
+from charllm.spec.readers.nemo.references import Source, resolve
 from charllm.spec.readers.reading import Setting
 from charllm.spec.readers.values import MAX_TEXT, shown
 from charllm.spec.request import read_text
@@ -29,8 +29,15 @@ _MISSING = "???"
 class Document:
     """The settings of a file as nested tables, the line of each, and files that it builds on but that are not there."""
 
-    def __init__(self, values: Mapping[Any, Any], lines: Mapping[str, int], missing: tuple[Setting, ...] = ()) -> None:
+    def __init__(
+        self,
+        values: Mapping[Any, Any],
+        lines: Mapping[str, int],
+        missing: tuple[Setting, ...] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.lines, self.missing = lines, missing
+        self._source = Source(self._raw, MOUNTS, environment or {})
         whole = Ledger(values)
         # The launcher mounts a file of training/ at `training`, and references say so.
         self.mount = next((key for key in MOUNTS if isinstance(whole.get(key), Ledger) and "model" in whole[key]), "")
@@ -43,7 +50,7 @@ class Document:
 
     def find(self, path: str) -> Any:
         """Return what stands at a dotted path, references followed; None when nothing does."""
-        value = resolve(self._raw, f"{self.mount}.{path}" if self.mount else path, MOUNTS)
+        value = resolve(self._source, f"{self.mount}.{path}" if self.mount else path)
         return None if value == _MISSING else value
 
     def written(self, path: str) -> Any:
@@ -68,12 +75,12 @@ MOUNTS = ("training", "peft", "fine_tuning", "adapter_learning", "prompt_learnin
 """Where the launcher mounts its files."""
 
 
-def load_document(text: str, path: str) -> Document:
+def load_document(text: str, path: str, environment: Mapping[str, str] | None = None) -> Document:
     """Load a YAML file over those of its `defaults` list, as Hydra does; what cannot be found is noted."""
     values, lines = _load(text, path)
     listed = values.pop("defaults", None)
     if not isinstance(listed, list) or len(listed) > MAX_BASES:
-        return Document(values, lines)
+        return Document(values, lines, (), environment)
     merged: dict[Any, Any] = {}
     missing = []
     for entry in listed if "_self_" in listed else [*listed, "_self_"]:
@@ -82,7 +89,7 @@ def load_document(text: str, path: str) -> Document:
             reason = f"the file it builds on, {name}.yaml, is not beside it"
             missing.append(Setting("defaults", f"defaults: {name}"[:MAX_TEXT], lines.get("defaults"), reason))
         merged = _merge(merged, part or {})
-    return Document(merged, lines, tuple(missing))
+    return Document(merged, lines, tuple(missing), environment)
 
 
 def _base(entry: Any, path: Path) -> tuple[str, dict[Any, Any] | None]:

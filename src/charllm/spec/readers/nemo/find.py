@@ -8,11 +8,11 @@ from charllm.spec.readers.values import read_count, read_flag, read_number
 Table = dict[str, Any]
 
 MODEL = ("model", "model.config")
-PARALLEL = ("model", "trainer.strategy", "model.config")
+PARALLEL = ("model", "trainer.strategy", "model.config", "strategy")
 BATCH = ("model", "train", "data", "model.data.train_ds")
-DDP = ("ddp", "trainer.strategy.ddp", "dist")
+DDP = ("ddp", "trainer.strategy.ddp", "dist", "strategy.ddp")
 OPTIMIZER = ("optimizer", "optim.config", "model.optim")
-PRECISE = (*MODEL, "mixed_precision", "trainer.plugins")
+PRECISE = (*MODEL, "mixed_precision", "trainer.plugins", "plugins")
 
 
 def find_setting(document: Document, rooms: tuple[str, ...], *keys: str) -> tuple[str, Any]:

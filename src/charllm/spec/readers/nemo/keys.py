@@ -25,7 +25,9 @@ REFUSED = {
 
 FILES = list_names(
     """
-    run.* exp_manager.* name hydra.* restore_from_path restore_from_ckpt *.restore_from_path *.restore_from_ckpt
+    display_name version instance_types pre_script resources.* mmap.* callbacks precision
+    model.overwrite_base_config.* trainer.rm.* trainer.reload_dataloaders_every_n_epochs model.optim.amsgrad run.*
+    exp_manager.* name hydra.* restore_from_path restore_from_ckpt *.restore_from_path *.restore_from_ckpt
     *.resume_from_checkpoint model.nemo_path logger.* checkpoint.* profiling.* profile.* log.* resume.*
     s3_checkpointing.* env_vars.* cluster.* launcher.* tensorboard_dir wandb.* *.nsys_profile.* model.version
     model.seed seed rng.* scheduler.* lr_scheduler.* chat chatbot_config.* server port username password web_port
@@ -71,15 +73,16 @@ OPTIMISER = list_names(
 """Learning rates, schedules of steps, and what the optimizer's name implies."""
 INSIDE = list_names(
     """
-    model.init_method* model.*init_method* model.use_scaled_init_method model.embedding_init_method*
-    model.perform_initialization model.use_cpu_initialization model.layernorm_epsilon
-    model.layernorm_zero_centered_gamma model.do_layer_norm_weight_decay model.persist_layer_norm
-    model.memory_efficient_layer_norm model.max_position_embeddings model.rotary_* model.rope_*
-    model.scale_positional_embedding model.add_position_embedding model.seq_len_interpolation_factor model.yarn_*
-    model.beta_fast model.beta_slow model.mscale* model.original_max_position_embeddings model.mrope_section
-    model.use_rope_scaling model.attention_dropout model.embedding_dropout model.ffn_dropout
-    model.apply_query_key_layer_scaling model.normalize_attention_scores model.attention_softmax_in_fp32
-    model.softmax_scale model.disable_bf16_reduced_precision_matmul model.qk_clip* model.openai_gelu model.onnx_safe
+    model.custom.* custom.* model.disable_parameter_transpose_cache model.tp_comm_disable_* model.init_method*
+    model.*init_method* model.use_scaled_init_method model.embedding_init_method* model.perform_initialization
+    model.use_cpu_initialization model.layernorm_epsilon model.layernorm_zero_centered_gamma
+    model.do_layer_norm_weight_decay model.persist_layer_norm model.memory_efficient_layer_norm
+    model.max_position_embeddings model.rotary_* model.rope_* model.scale_positional_embedding
+    model.add_position_embedding model.seq_len_interpolation_factor model.yarn_* model.beta_fast model.beta_slow
+    model.mscale* model.original_max_position_embeddings model.mrope_section model.use_rope_scaling
+    model.attention_dropout model.embedding_dropout model.ffn_dropout model.apply_query_key_layer_scaling
+    model.normalize_attention_scores model.attention_softmax_in_fp32 model.softmax_scale
+    model.disable_bf16_reduced_precision_matmul model.qk_clip* model.openai_gelu model.onnx_safe
     model.fp16_lm_cross_entropy model.fp32_residual_connection model.apply_embedding_scaling
     model.mcore_customization_config.* model.megatron_legacy model.megatron_lm_compatible model.mcore_gpt
     model.mcore_t5 model.mcore_bert model.name model.pre_process model.post_process model.add_pooler
@@ -140,7 +143,16 @@ INSIDE = list_names(
 """Constants of formulas, fusions of small kernels, buckets and settings that another setting switches on."""
 
 OFFLOADED = "offloading to the CPU is not modelled"
+PREFERENCES = "training by preferences or rewards runs further passes, which are not modelled"
 UNMODELLED = {
+    **{
+        f"model.{kind}.*": Unmodelled(PREFERENCES, ())
+        for kind in ("dpo", "ppo", "kto", "rpo", "grpo", "spin", "regression")
+    },
+    "model.reward_model_type": Unmodelled(PREFERENCES),
+    "trainer.ppo.*": Unmodelled(PREFERENCES, ()),
+    "remote_critic_rm.*": Unmodelled(PREFERENCES, ()),
+    "model.knowledge_distillation.*": Unmodelled("a teacher's passes are not modelled", ()),
     "model.cpu_offloading": Unmodelled(OFFLOADED),
     "model.fine_grained_activation_offloading": Unmodelled(OFFLOADED),
     "model.headscale": Unmodelled("learned scales of heads are not modelled"),
@@ -165,6 +177,7 @@ UNMODELLED = {
 }
 SMALL = {
     "model.use_flash_attention": Unmodelled("another fused attention kernel", (None, True)),
+    "model.fp8_dot_product_attention": Unmodelled("attention in 8 bits"),
     "model.data.train_ds.packed_sequence": Unmodelled("packed documents: give training.document_tokens"),
 }
 NEMO2 = (
@@ -172,9 +185,14 @@ NEMO2 = (
         room + name.removeprefix("model.")
         for name in (*INSIDE, *FILES)
         if name.startswith("model.")
-        for room in ("model.config.", "trainer.strategy.")
+        for room in ("model.config.", "trainer.strategy.", "strategy.")
     ),
-    *(f"trainer.strategy.{name}" for name in (*INSIDE, "ckpt_*", "fsdp", "ddp") if not name.startswith("model.")),
+    *(
+        f"{room}.{name}"
+        for name in (*INSIDE, "ckpt_*", "fsdp", "ddp")
+        if not name.startswith("model.")
+        for room in ("trainer.strategy", "strategy")
+    ),
     *(f"optim.{name}" for name in ("max_lr", "min_lr", "warmup_steps", "constant_steps", "precision", "clip_grad")),
     *(
         "dir",

@@ -24,6 +24,8 @@ from charllm.spec.training import RECOMPUTE_MODULES
 
 RECOMPUTE_WORDS = {word: word for word in RECOMPUTE_MODULES}
 DEFAULT_LORA = 32
+STATED = ("trainer.precision", "trainer.plugins.precision", "plugins.precision", "mixed_precision", "model.precision")
+"""Where a file may state its format in one word."""
 
 
 def read_training(document: Document, model: Table) -> Table:
@@ -79,7 +81,13 @@ def _precision(document: Document) -> str | None:
         return "mxfp8" if recipe == "mxfp8" else "fp8"
     if isinstance(document.find("mixed_precision"), Mapping):
         return "bf16" if flag_setting(document, ("mixed_precision",), "bf16", otherwise=True) else "fp16"
-    for where in ("trainer.precision", "trainer.plugins.precision", "mixed_precision", "model.precision"):
+    for where in (
+        "trainer.precision",
+        "trainer.plugins.precision",
+        "plugins.precision",
+        "mixed_precision",
+        "model.precision",
+    ):
         value = document.find(where)
         if value is not None and not isinstance(value, Mapping):
             return read_choice(where, value, PRECISIONS)

@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from charllm.errors import SpecError
+from charllm.spec.readers import SEPARATOR
 from charllm.spec.readers.ledger import Ledger
 from charllm.spec.readers.nemo import read_settings
 from charllm.spec.readers.nemo.document import Document
@@ -19,8 +20,6 @@ from charllm.spec.readers.values import MAX_TEXT
 
 Table = dict[str, Any]
 
-SEPARATOR = "::"
-"""Between a file and the function of it that is meant."""
 PREFERRED = ("pretrain_recipe", "pretrain_config", "finetune_recipe")
 NO_SETTING = (
     *("_target_", "_base_", "log", "resume", "callbacks", "env_vars", "fn", "pipeline_dtype", "loss", "validator"),
@@ -70,7 +69,8 @@ def read_recipe(text: str, path: str, function: str = "") -> Reading:
     lines: dict[str, int] = {}
     values, opaque = _plain(recipe, "", lines)
     skipped = [*opaque, *(Setting("statement", item.text, item.line) for item in module.skipped)]
-    reading = read_settings(Document(values, lines), f"{name}.py", "megatron-bridge" if bridge else "nemo")
+    called = path if name in PREFERRED else f"{name}.py"
+    reading = read_settings(Document(values, lines), called, "megatron-bridge" if bridge else "nemo")
     missing = dict(reading.missing)
     if "model" in missing and origin:
         missing["model"] = f"--model NAME (the recipe builds on {origin})"

@@ -295,6 +295,15 @@ def _scan(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
     return (Launched(moving((op.read_bytes + op.written_bytes) / count, "scan").shape, count),)
 
 
+def _delta(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    """Kernels of flash-linear-attention: cumulated decays, keys by keys, inverse, correction, states, outputs.
+
+    Assumed: each moves memory at the rate of Mamba-2's scan, of which measurements exist.
+    """
+    count = 10 if op.direction == "backward" else 6
+    return (Launched(moving((op.read_bytes + op.written_bytes) / count, "scan").shape, count),)
+
+
 DESCRIBED_IN_PART = ("norm", "rope", "activation", "residual", "add")
 """Kinds of op on a layer's stream of tokens beside which frameworks run copies and additions of their own."""
 LAUNCHES: dict[str, Callable[[Op, RunSpec], tuple[Launched, ...]]] = {
@@ -322,5 +331,6 @@ LAUNCHES: dict[str, Callable[[Op, RunSpec], tuple[Launched, ...]]] = {
     "optimizer": _optimizer,
     "convolution": _stream,
     "scan": _scan,
+    "delta": _delta,
 }
 """Kind of op: the kernels that it launches."""

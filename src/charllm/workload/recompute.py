@@ -5,7 +5,7 @@ from typing import NamedTuple
 from charllm.workload.cut import Cut
 from charllm.workload.op import MATRIX_KINDS, Module, Op
 
-LAST_PRODUCTS = ("fc2", "proj", "mamba out", "latent up")
+LAST_PRODUCTS = ("fc2", "proj", "mamba out", "delta out", "lightning out", "latent up")
 """Products that may end a layer."""
 
 

@@ -5,6 +5,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
+from charllm.spec.model import MIXERS
 from charllm.spec.run import RunSpec
 from charllm.workload.cut import Cut, cut_run, in_16_bits
 from charllm.workload.layer import LayerKind, layer, layer_kinds, mtp_kinds
@@ -150,7 +151,7 @@ class _LayerPair(NamedTuple):
 
 def _layer_pair(cut: Cut, kind: LayerKind) -> _LayerPair:
     name = PART_NAMES.get(kind.part) or ("sparse layer" if kind.sparse else "dense layer")
-    name += " windowed" if kind.window else ""
+    name += " windowed" if kind.window else f" {MIXERS[kind.mixer]}" if kind.mixer else ""
     cut = in_16_bits(cut) if kind.wide else cut
     modules = layer(cut, kind)
     plain = make_block(name, modules, 1, replay(cut, modules, "none"), narrow=not kind.wide)

@@ -77,7 +77,7 @@ def test_the_headline_has_the_rates() -> None:
 
 def test_the_answers_are_those_of_the_result() -> None:
     result = simulate(RUN)
-    text = render_summary(RUN, result, [Gain("--mbs 2", 9.0, 0.111)], ["the arithmetic"])
+    text = render_summary(RUN, result, [Gain("--mbs 2", 9.0, 0.111, 2e9)], ["the arithmetic"])
     metrics = result.metrics
     assert f"{metrics['power_mean_w']:.0f} W per GPU" in text
     assert f"{metrics['temperature_peak_c']:.1f} C peak" in text

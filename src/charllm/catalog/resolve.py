@@ -11,18 +11,20 @@ from charllm.catalog.scale import fill_board
 from charllm.catalog.tables import Entry, entries, find, read_entry
 from charllm.errors import SpecError, unknown_name
 from charllm.spec.board import Governor, Heat, Kernels, Power
-from charllm.spec.fields import read, read_field
+from charllm.spec.fields import read, read_field, rules
 from charllm.spec.framework import Framework
 from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node, OtherNodes
 from charllm.spec.model import Model, fill_model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.readers.huggingface import read_hf_config
-from charllm.spec.request import Table, merge, parse_json, read_json, read_text, read_toml
+from charllm.spec.request import Table, check_plain, merge, parse_json, read_json, read_text, read_toml
 from charllm.spec.run import Conditions, RunSpec, check_run
 from charllm.spec.training import Training
 
 BOARD_PARTS: dict[str, Any] = {"power": Power, "governor": Governor, "kernels": Kernels, "heat": Heat}
 PARTS = ("model", "cluster", "framework", "parallelism", "training", "conditions")
+NOTES = "notes"
+"""Key of a request that holds what its reader has to say, a sentence each."""
 DEFAULT_FRAMEWORK = "megatron"
 DEFAULT_BATCH = 128
 FILE_SIGNS = (".toml", ".json", "/")
@@ -33,8 +35,9 @@ MOST_BASES = 8
 
 def resolve_run(request: Mapping[str, Any]) -> RunSpec:
     """Build the run a request describes, or raise SpecError naming what is wrong."""
+    check_plain(request, "request")
     for key in request:
-        if key not in PARTS:
+        if key not in (*PARTS, NOTES):
             raise unknown_name(key, key, PARTS)
     for key in ("model", "cluster"):
         if request.get(key) is None:
@@ -54,6 +57,7 @@ def resolve_run(request: Mapping[str, Any]) -> RunSpec:
         framework=framework,
         conditions=_fill_conditions(_table(request, "conditions")),
         defaults_taken=describe_defaults(taken),
+        notes=tuple(request.get(NOTES, ())),
     )
     check_run(run)
     return run
@@ -143,8 +147,18 @@ def _board_parts(gpu_values: Table, field: str) -> dict[str, Any]:
     """Take the tables inside a GPU's table out of it, built; what they leave open is scaled from an H200's."""
     given = {part: _as_table(gpu_values.pop(part, {}), f"{field}.{part}") for part in BOARD_PARTS}
     given["kernels"] = {**entries("gpus")["h200"].values["kernels"], **given["kernels"]}
-    filled = fill_board(gpu_values, given)
+    # What others are scaled by has to be a number of its kind first.
+    checked = _checked(Gpu, gpu_values, field)
+    filled = fill_board(
+        checked, {part: _checked(BOARD_PARTS[part], table, f"{field}.{part}") for part, table in given.items()}
+    )
     return {part: read(cls, filled[part], f"{field}.{part}") for part, cls in BOARD_PARTS.items()}
+
+
+def _checked(cls: Any, table: Table, where: str) -> Table:
+    """Read the fields of a table that its class knows; the others are refused when all of it is read."""
+    known = rules(cls)
+    return {name: read_field(cls, name, value, where) if name in known else value for name, value in table.items()}
 
 
 BUILDERS: dict[str, tuple[Callable[[Table], Any], str]] = {
@@ -182,7 +196,7 @@ def is_file(asked: str) -> bool:
 
 def _read_file(kind: str, path: str, field: str, depth: int = 0) -> Entry:
     if path.endswith(".json") and kind == "models":
-        return Entry(Path(path).stem, read_hf_config(read_json(path, field), path), {})
+        return Entry(Path(path).stem, _read_config(path, field), {})
     table = read_toml(path, field)
     citations = table.pop("sources", {})
     name = str(table.pop("name", Path(path).stem))
@@ -196,6 +210,16 @@ def _read_file(kind: str, path: str, field: str, depth: int = 0) -> Entry:
         find(kind, str(base), f"{field}.base")
     entry = read_entry(name, table, citations if isinstance(citations, Mapping) else {}, known)
     return Entry(name, entry.values, entry.sources or dict.fromkeys(entry.values, f"given: {path}"))
+
+
+def _read_config(path: str, field: str) -> Table:
+    """Read a Hugging Face config that stands for a model; one that is not modelled as it is is refused."""
+    reading = read_hf_config(read_json(path, field), path)
+    for setting in reading.unmodelled:
+        possible = f"left out ({setting.reason}), or --from {path} --allow-unmodelled"
+        raise SpecError(f"{field}.{setting.name}", setting.text.partition(": ")[2], possible)
+    model: Table = reading.request["model"]
+    return model
 
 
 def _table(request: Mapping[str, Any], key: str) -> Table:

@@ -6,7 +6,7 @@ from pathlib import Path
 from charllm.cli.output import add_format_flags, print_as
 from charllm.report.compare import render_comparison
 from charllm.result.compare import compare_runs, spec_differences
-from charllm.result.store import load_run
+from charllm.stored import load_one_run
 
 EXAMPLES = (
     "charllm simulate --model llama3-8b --cluster h200x8 --tp 2 --out runs/a",
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare and print."""
-    first, second = load_run(arguments.first), load_run(arguments.second)
+    first, second = load_one_run(arguments.first), load_one_run(arguments.second)
     differences, settings = compare_runs(first, second), spec_differences(first, second)
     metrics = [{**difference._asdict(), "ratio": difference.ratio} for difference in differences]
     table = {"settings": {name: list(pair) for name, pair in settings.items()}, "metrics": metrics}

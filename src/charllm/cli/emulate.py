@@ -26,6 +26,8 @@ EXAMPLES = (
 )
 CAPS = ("power_cap", "clock_cap")
 """Conditions that hold for one GPU alone, in any unit."""
+LONGEST_S, WARM_AFTER_S = 86_400.0, 3600.0
+"""A day; an hour after which a GPU no longer warms up, and the prediction stays as it is."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Emulate the rank under the sampler and print the result."""
+    if not 0 < arguments.seconds <= LONGEST_S:
+        raise SpecError("--seconds", arguments.seconds, f"more than 0, at most {LONGEST_S:,.0f}")
     timeline = _timeline(arguments)
     if arguments.print_timeline:
         print(to_text(timeline))
@@ -63,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     require_device(arguments.device)
     from charllm.measure.emulation.record import emulate
-    from charllm.measure.job import stopped_early
+    from charllm.measure.finish import stopped_early
 
     gpus = telemetry_gpus(arguments.telemetry, os.environ)[:1]
     folder = arguments.out or Path("charllm-runs") / time.strftime("rank-%Y%m%d-%H%M%S")
@@ -96,7 +100,7 @@ def _predict(timeline: PlayTimeline, seconds_s: float, conditions: Conditions) -
     except (KeyError, TypeError, SpecError):
         # A timeline from elsewhere, or a GPU that the catalog does not know.
         return {}
-    seen = predict_played(timeline, cluster, seconds_s, conditions)
+    seen = predict_played(timeline, cluster, min(seconds_s, WARM_AFTER_S), conditions)
     return {
         "step_time_s": seen.busy_s,
         "power_mean_w": seen.power_mean_w,

@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 from charllm.errors import SpecError
-from charllm.measure.job import Job, measure_job, stopped_early
+from charllm.measure.finish import stopped_early
+from charllm.measure.job import Job, measure_job
 from charllm.measure.launch import AFTER_S
 from charllm.result.result import RunResult
 

@@ -5,6 +5,7 @@ given as --set FIELD=VALUE. Exit codes: 0 done, 2 the request is wrong, 3 the ru
 """
 
 import argparse
+import math
 import sys
 from pathlib import Path
 from textwrap import shorten
@@ -24,6 +25,7 @@ from charllm.result.store import save_run, write_text
 from charllm.simulate.predict import NOT_KNOWN, Simulation, predict
 from charllm.simulate.rank_timeline import rank_timeline
 from charllm.simulate.signals import stage_series, tabulate_cluster, tabulate_signals
+from charllm.simulate.work import LONGEST_S
 from charllm.spec.request import merge
 from charllm.timeline.play import to_text
 from charllm.workload.table import tabulate_step
@@ -44,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     length.add_argument("--steps", type=int, metavar="N", help="N steps from a cold start")
     length.add_argument("--seconds", type=float, metavar="S", help="S seconds from a cold start")
     parser.add_argument("--ignore-memory", action="store_true", help="continue even if the run does not fit in memory")
+    parser.add_argument(
+        "--allow-long", action="store_true", help="simulate even if that is estimated to take minutes or hours"
+    )
     add_format_flags(parser, table="a row for each GPU")
     parser.add_argument("--out", type=Path, metavar="DIR", help="store the run in this new folder")
     parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write the step as a trace for ui.perfetto.dev")
@@ -57,7 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
     length = {"steps": arguments.steps, "seconds_s": arguments.seconds}
     given = {name: value for name, value in length.items() if value is not None}
     spec = resolve_run(merge(request, {"conditions": given}) if given else request)
-    found = predict(spec, ignore_memory=arguments.ignore_memory)
+    longest_s = math.inf if arguments.allow_long else LONGEST_S
+    whole = arguments.timeline is not None
+    found = predict(spec, ignore_memory=arguments.ignore_memory, longest_s=longest_s, whole=whole)
     result = found.result
     talk = _write_files(arguments, found)
     if arguments.out:
@@ -91,7 +98,8 @@ def _write_files(arguments: argparse.Namespace, found: Simulation) -> list[str]:
     asked = {
         flag: path for flag, path in (("--perfetto", arguments.perfetto), ("--timeline", arguments.timeline)) if path
     }
-    if found.timed is None or found.machine is None or found.played is None:
+    simulated = found.simulated
+    if simulated is None:
         return [
             f"{flag}: not written: a run that does not fit in memory has no step time (see --ignore-memory)"
             for flag in asked
@@ -99,8 +107,8 @@ def _write_files(arguments: argparse.Namespace, found: Simulation) -> list[str]:
     talk = []
     for flag, path in asked.items():
         if flag == "--perfetto":
-            signals = Signals(stage_series(found.machine, found.played), found.played.box_s)
-            trace = trace_step(found.step, found.timed, signals=signals)
+            signals = Signals(stage_series(simulated.machine, simulated.played), simulated.played.box_s)
+            trace = trace_step(simulated.step, simulated.timed, signals=signals)
             text = trace.to_text()
             talk += [f"{flag}: {trace.left_out}"] if trace.left_out else []
         else:

@@ -1,16 +1,19 @@
 """The flags that describe a run, shared by every command that takes one, and how they become a request."""
 
 import argparse
+import os
+import shlex
 from pathlib import Path
 from typing import Any
 
+from charllm.catalog.foreign import complete_request
 from charllm.catalog.resolve import PARTS
 from charllm.errors import SpecError
 from charllm.result.store import load_run
 from charllm.spec.fields import rules
 from charllm.spec.hardware import Cooling
 from charllm.spec.parallelism import Parallelism
-from charllm.spec.readers import read_foreign
+from charllm.spec.readers import Inputs, read_foreign
 from charllm.spec.request import (
     Table,
     merge,
@@ -79,10 +82,30 @@ def add_spec_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that describe a run."""
     group = parser.add_argument_group("the run")
     group.add_argument(
-        "spec", nargs="?", metavar="SPEC", help="A TOML file, or the folder of a stored run whose spec is used again."
+        "spec",
+        nargs="?",
+        metavar="SPEC",
+        help="A TOML file (- for standard input), or the folder of a stored run whose spec is used again.",
     )
     group.add_argument(
-        "--from", dest="foreign", metavar="FILE", help="Megatron-LM script, NeMo yaml or Hugging Face config.json."
+        "--from",
+        dest="foreign",
+        metavar="FILE",
+        help="Launch script (Megatron-LM, Megatron-DeepSpeed, Pai-Megatron-Patch), DeepSpeed JSON, NeMo yaml "
+        "or Hugging Face config.json.",
+    )
+    group.add_argument("--args", metavar="'WORDS'", help="With --from: positional arguments of the script ($1 $2 ...).")
+    group.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="With --from: environment variable of the script; may be repeated.",
+    )
+    group.add_argument(
+        "--allow-unmodelled",
+        action="store_true",
+        help="With --from: leave out settings that are not modelled instead of refusing the file.",
     )
     for name, text in NAMED.items():
         group.add_argument(f"--{name}", metavar=text.split(":")[0], help=text.split(": ", 1)[1])
@@ -125,7 +148,8 @@ def _add_other_flags(training: argparse._ArgumentGroup, parallelism: argparse._A
 def request_from(arguments: argparse.Namespace) -> Table:
     """Merge foreign file, spec file, flags and --set, each over the one before."""
     changes: Table = merge(_flag_request(arguments), parse_settings(arguments.set))
-    request: Table = read_foreign(arguments.foreign) if arguments.foreign else {}
+    reading = read_foreign(arguments.foreign, _script_inputs(arguments)) if arguments.foreign else None
+    request: Table = reading.request if reading else {}
     if arguments.spec:
         request = merge(request, _read_spec(arguments.spec, changes))
     if arguments.recompute is not None:
@@ -133,12 +157,27 @@ def request_from(arguments: argparse.Namespace) -> Table:
         training = request.get("training", {})
         request["training"] = {key: value for key, value in training.items() if not key.startswith("recompute")}
     merged: Table = merge(request, changes)
-    return merged
+    return complete_request(reading, merged, allow_unmodelled=arguments.allow_unmodelled) if reading else merged
+
+
+def _script_inputs(arguments: argparse.Namespace) -> Inputs:
+    """Return the positional arguments and the environment that a script is read with."""
+    environment = {}
+    for entry in arguments.env:
+        name, equals, value = entry.partition("=")
+        if not equals or not name.isidentifier():
+            raise SpecError("--env", entry, "NAME=VALUE, e.g. NNODES=4")
+        environment[name] = value
+    try:
+        words = None if arguments.args is None else tuple(shlex.split(arguments.args))
+    except ValueError:
+        raise SpecError("--args", arguments.args, "words with matching quotes") from None
+    return Inputs(words, environment)
 
 
 def _read_spec(path: str, changes: Table) -> Table:
     """Read a spec file; a stored run gives the spec it ran, less what followed from something that is now changed."""
-    if not (Path(path).is_dir() or path.endswith(".json")):
+    if not (os.path.isdir(path) or path.endswith(".json")):
         return read_toml(path, "SPEC")
     stored = load_run(Path(path)).spec
     spec = {part: stored[part] for part in PARTS if part in stored}

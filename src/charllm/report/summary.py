@@ -26,6 +26,10 @@ class PredictedGain(Protocol):
         """Step time with it."""
 
     @property
+    def memory_peak_bytes(self) -> float:
+        """Device memory with it."""
+
+    @property
     def gain_fraction(self) -> float:
         """Tokens a second gained."""
 

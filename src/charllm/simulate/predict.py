@@ -4,20 +4,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from charllm.gpu.heat import check_cooling
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.result.metrics import AXES, fill_metrics, missing
 from charllm.result.provenance import describe_provenance
 from charllm.result.result import RunResult
-from charllm.simulate.cold import play_from_cold
-from charllm.simulate.one_clock import solve_step
-from charllm.simulate.recorded import close_times, critical_path
+from charllm.simulate.long_step import Execution, execute, extend
 from charllm.simulate.signals import gpu_signals, node_rows, power_metrics
-from charllm.simulate.steady import Machine, Played, build_machine, play_to_steady
+from charllm.simulate.steady import Machine, Played
+from charllm.simulate.work import LONGEST_S, check_size
 from charllm.spec.run import RunSpec, idle_requests
 from charllm.timeline.step_time import StepTime
 from charllm.workload.memory import StageMemory, first_rank, stage_memories
-from charllm.workload.misfit import explain_misfit, fits
+from charllm.workload.misfit import fits, memory_warnings
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
 from charllm.workload.step import Step, build_step
@@ -35,6 +35,8 @@ class Simulation(NamedTuple):
     """The step at the clocks it was played at; None where a run does not fit."""
     machine: Machine | None
     played: Played | None
+    simulated: Execution | None
+    """What was simulated of it: fewer microbatches, where those tell the rest."""
 
 
 def simulate(run: RunSpec, *, ignore_memory: bool = False) -> RunResult:
@@ -42,30 +44,33 @@ def simulate(run: RunSpec, *, ignore_memory: bool = False) -> RunResult:
     return predict(run, ignore_memory=ignore_memory).result
 
 
-def predict(run: RunSpec, *, ignore_memory: bool = False) -> Simulation:
-    """Price a step, play it on every GPU at its clock of the moment, warm the GPUs up, and again until it repeats."""
+def predict(
+    run: RunSpec, *, ignore_memory: bool = False, longest_s: float = LONGEST_S, whole: bool = False
+) -> Simulation:
+    """Price a step, play it on every GPU at its clock of the moment, warm the GPUs up, and again until it repeats.
+
+    What would take longer than `longest_s` to simulate is refused with the estimate. A long step is simulated in part,
+    unless its timeline is needed as a `whole`.
+    """
+    check_size(run, longest_s)
+    check_cooling(run.cluster)
     step = build_step(run)
     memories = stage_memories(step)
     worst = max(memories, key=lambda memory: memory.total_bytes)
     traffic = count_traffic(step)
-    metrics = fill_metrics(_needs(step, worst, traffic))
+    metrics = fill_metrics(_needs(step, memories, worst, traffic))
     warnings = idle_requests(run)
-    timed = machine = played = None
-    if metrics["fits"] or ignore_memory:
-        priced = solve_step(step)
-        machine = build_machine(step, priced)
-        conditions = run.conditions
-        cold = conditions.steps is not None or conditions.seconds_s is not None
-        played = play_from_cold(machine, conditions.steps, conditions.seconds_s) if cold else play_to_steady(machine)
-        timed = close_times(machine, priced, played)
-        metrics.update(time_metrics(step, timed, traffic))
-        metrics.update(power_metrics(machine, played))
-        metrics["critical_path"] = [part._asdict() for part in critical_path(machine, played).parts]
-        warnings += _heat_warnings(run, metrics)
-    if not metrics["fits"]:
-        warnings.append(explain_misfit(run, worst))
+    simulated = execute(step, longest_s, whole=whole) if metrics["fits"] or ignore_memory else None
+    found = extend(simulated, step) if simulated else None
+    if simulated and found:
+        metrics.update(time_metrics(step, found.timed, traffic))
+        metrics.update(power_metrics(found.machine, found.played))
+        metrics["critical_path"] = [part._asdict() for part in found.path.parts]
+        warnings += [*_heat_warnings(run, metrics), *_length_warnings(step, simulated.step)]
+    warnings += memory_warnings(run, worst)
     if missing(metrics):
         warnings.append(f"{NOT_KNOWN}: {', '.join(missing(metrics))}")
+    machine, played, timed = (found.machine, found.played, found.timed) if found else (None, None, None)
     result = RunResult(
         origin="simulated",
         spec=run.as_table(),
@@ -75,7 +80,15 @@ def predict(run: RunSpec, *, ignore_memory: bool = False) -> Simulation:
         provenance=describe_provenance(run),
         warnings=warnings,
     )
-    return Simulation(result, step, timed, machine, played)
+    return Simulation(result, step, timed, machine, played, simulated)
+
+
+def _length_warnings(step: Step, simulated: Step) -> list[str]:
+    """Say where a step was extended from fewer microbatches."""
+    if simulated is step:
+        return []
+    few, all_of_them = simulated.run.microbatches, step.run.microbatches
+    return [f"microbatches: {few:,} of {all_of_them:,} were simulated; the rest repeat them"]
 
 
 def _heat_warnings(run: RunSpec, metrics: dict[str, Any]) -> list[str]:
@@ -91,7 +104,7 @@ def _heat_warnings(run: RunSpec, metrics: dict[str, Any]) -> list[str]:
     )
 
 
-def _needs(step: Step, worst: StageMemory, traffic: Traffic) -> dict[str, Any]:
+def _needs(step: Step, memories: list[StageMemory], worst: StageMemory, traffic: Traffic) -> dict[str, Any]:
     """Return the metrics that need no clock."""
     run = step.run
     return {
@@ -101,6 +114,8 @@ def _needs(step: Step, worst: StageMemory, traffic: Traffic) -> dict[str, Any]:
         "executed_flop": executed_flop(step),
         "microbatches": run.microbatches,
         "fits": fits(run, worst),
+        "memory_allocated_bytes": max(memory.allocated_bytes for memory in memories),
+        "memory_reserved_bytes": max(memory.reserved_bytes for memory in memories),
         "memory_peak_bytes": worst.total_bytes,
         "memory_breakdown_bytes": worst.by_kind(),
         "memory_rank": first_rank(run, worst.stage),

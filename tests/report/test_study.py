@@ -53,7 +53,7 @@ def test_what_has_no_time_has_a_dash() -> None:
 def test_a_failed_case_is_told_apart_from_a_rejected_one() -> None:
     text = render_study(STUDY, [Outcome("tp 2", 1, "the worker process was killed by SIGKILL", {})])
     assert cells(text, "tp 2")[-1] == "failed"
-    assert "Failed cases\n  tp 2: the worker process was killed by SIGKILL" in text
+    assert "Failed cases\n- tp 2: the worker process was killed by SIGKILL" in text
     assert "Rejected" not in text
 
 

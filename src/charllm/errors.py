@@ -21,6 +21,19 @@ class SpecError(CharllmError, ValueError):
         self.possible = possible
         super().__init__(f"{field}: got {_shorten(asked)}; expected {possible}")
 
+    @property
+    def got(self) -> object:
+        """The value found in the field, as in the message."""
+        return self.asked
+
+    @property
+    def expected(self) -> str:
+        """The values that the field may hold, in words."""
+        return self.possible
+
+    def __reduce__(self) -> tuple[type["SpecError"], tuple[str, object, str]]:
+        return type(self), (self.field, self.asked, self.possible)
+
 
 class DoesNotFit(CharllmError):
     """The run needs more memory than a GPU has."""

@@ -4,12 +4,11 @@ import argparse
 import json
 from typing import Any
 
-from charllm.catalog.resolve import resolve_model
-from charllm.catalog.tables import KINDS, PARTS, Entry, entries, find
+from charllm.api.listing import catalog
+from charllm.catalog.tables import KINDS, PARTS, Entry, find
 from charllm.report.tables import render_table
 from charllm.sweep.study import load_study
 from charllm.units import format_params
-from charllm.workload.parameters import count_active_parameters, count_parameters
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,47 +20,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List kinds, list the entries of one, or show one entry."""
-    if arguments.kind is None:
-        names = {kind: list(entries(kind)) for kind in KINDS}
-        print(json.dumps(names, indent=2) if arguments.json else _render_kinds(names))
+    listed = catalog(arguments.kind, arguments.name)
+    if arguments.json:
+        print(json.dumps(listed, indent=2))
+    elif arguments.kind is None:
+        print(_render_kinds(listed))
     elif arguments.name is None:
-        listed = {name: _headline(arguments.kind, entry) for name, entry in entries(arguments.kind).items()}
-        print(json.dumps(listed, indent=2) if arguments.json else _render_list(arguments.kind, listed))
+        print(_render_list(arguments.kind, listed))
     else:
-        entry = find(arguments.kind, arguments.name, f"charllm catalog {arguments.kind}")
-        print(
-            json.dumps(_entry_table(arguments.kind, entry), indent=2)
-            if arguments.json
-            else _render_entry(arguments.kind, entry)
-        )
+        print(_render_entry(arguments.kind, find(arguments.kind, arguments.name, "NAME")))
     return 0
 
 
 def _render_kinds(names: dict[str, list[str]]) -> str:
     return render_table("Catalog", ["kind", "entries"], [[kind, str(len(listed))] for kind, listed in names.items()])
-
-
-def _headline(kind: str, entry: Entry) -> dict[str, Any]:
-    """Pick the few figures that tell entries of a kind apart."""
-    values = entry.values
-    if kind == "models":
-        model = resolve_model(entry.name)
-        return {
-            "parameters": count_parameters(model),
-            "active_parameters": count_active_parameters(model),
-            **{key: values.get(key) for key in ("layers", "hidden", "heads", "experts", "seq_length")},
-        }
-    if kind == "studies":
-        study = load_study(entry.name)
-        return {"cases": len(study.cases), "about": study.about}
-    keys = {
-        "gpus": ("memory_bytes", "memory_bandwidth_bytes_per_s", "peak_bf16_flop_per_s", "power_cap_w"),
-        "nodes": ("gpu", "gpus", "link_bandwidth_bytes_per_s"),
-        "fabrics": ("nics_per_node", "nic_bandwidth_bytes_per_s"),
-        "clusters": ("node", "nodes", "fabric"),
-        "frameworks": ("attention", "default_zero", "reserve_fraction"),
-    }[kind]
-    return {key: values.get(key) for key in keys}
 
 
 def _render_list(kind: str, listed: dict[str, dict[str, Any]]) -> str:
@@ -76,14 +48,6 @@ def _short(key: str, value: Any) -> str:
     if key.endswith("parameters"):
         return format_params(value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _entry_table(kind: str, entry: Entry) -> dict[str, Any]:
-    if kind == "studies":
-        study = load_study(entry.name)
-        cases = [case._asdict() for case in study.cases]
-        return {"name": study.name, "about": study.about, "corrections": list(study.corrections), "cases": cases}
-    return {"name": entry.name, "values": dict(entry.values), "sources": dict(entry.sources)}
 
 
 def _render_entry(kind: str, entry: Entry) -> str:

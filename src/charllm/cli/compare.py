@@ -1,12 +1,9 @@
 """Compare two runs: the settings that differ, and every metric with its ratio."""
 
 import argparse
-import json
 from pathlib import Path
 
-from charllm.report.compare import render_comparison
-from charllm.result.compare import compare_runs, spec_differences
-from charllm.result.store import load_run
+from charllm.api.stored import compare
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,12 +15,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare and print."""
-    first, second = load_run(arguments.first), load_run(arguments.second)
-    differences, settings = compare_runs(first, second), spec_differences(first, second)
-    if arguments.json:
-        metrics = [{**difference._asdict(), "ratio": difference.ratio} for difference in differences]
-        table = {"settings": {name: list(pair) for name, pair in settings.items()}, "metrics": metrics}
-        print(json.dumps(table, indent=2, allow_nan=False))
-    else:
-        print(render_comparison(differences, settings))
+    compared = compare(arguments.first, arguments.second)
+    print(compared.to_json() if arguments.json else compared)
     return 0

@@ -36,6 +36,7 @@ from charllm.measure.sampler import SELF_FILE
 from charllm.measure.steady import interval
 from charllm.measure.summary import Measured, summarise
 from charllm.measure.window import look
+from charllm.result.metrics import Metrics
 from charllm.result.result import RunResult, all_finite, to_json
 from charllm.result.store import RESULT_FILE, write_text
 from charllm.units import MEGA
@@ -45,6 +46,8 @@ from charllm.workload.parameters import count_active_parameters, count_parameter
 WATCH_S, WATCH_BYTES = 1.0, 1 << 14
 EARLY_S, STOPPED = 1.0, "sampling stopped"
 """Readings that end this long before the command mean that sampling has stopped; the warning's first words."""
+SHORTEST_REST_S = 1e-2
+"""A window of rest that is shorter was not asked for."""
 SMALLEST_DISK_BYTES = 1 << 20
 SPEC_FILE = "spec.json"
 """Written into the marks folder by a job that knows its own spec (`charllm train` does)."""
@@ -63,6 +66,14 @@ class Job(NamedTuple):
     cooldown_s: float = AFTER_S
     repeats: int = 1
     watch: bool = False
+
+
+class Windows(NamedTuple):
+    """When a record was idle, at work and cooling down, in monotonic seconds."""
+
+    idle: Window
+    command: Window
+    cooldown: Window
 
 
 def measure_job(job: Job, environment: Mapping[str, str]) -> tuple[RunResult, int]:
@@ -104,24 +115,39 @@ def _measure_once(job: Job, folder: Path, gpus: list[str], environment: Mapping[
     with sampling(folder, job.telemetry, job.rate_hz, gpus):
         idle = wait_idle(job.idle_s)
         start_s = time.monotonic()
-        with _watching(folder) if job.watch else nullcontext():
+        with watching(folder) if job.watch else nullcontext():
             ended = run_command(job.command, folder, environment)
         end_s = time.monotonic()
         cooldown, cut_short = cool_down(job.cooldown_s)
+    windows = Windows(idle, (start_s, end_s), cooldown)
+    result = conclude(folder, gpus, job.rate_hz, windows, job.command, ended.exit_code, environment)
+    return result, ended._replace(interrupted=ended.interrupted or cut_short)
+
+
+def conclude(
+    folder: Path,
+    gpus: Sequence[str],
+    rate_hz: float,
+    windows: Windows,
+    command: Sequence[str],
+    exit_code: int,
+    environment: Mapping[str, str],
+) -> RunResult:
+    """Summarise what was recorded in a folder and store it there: result.json, and the readings as parquet."""
     recording = read_sampled(folder, gpus)
-    command = describe_command(job.command, environment)
+    shown = describe_command(command, environment)
     details: dict[str, Any] = {
-        "command": command,
+        "command": shown,
         "environment": describe_environment(environment),
-        "exit_code": ended.exit_code,
+        "exit_code": exit_code,
         "sampler": _read_json(folder / SELF_FILE),
-        "windows_s": {"idle": list(idle), "command": [start_s, end_s], "cooldown": list(cooldown)},
-        "idle": _at_rest(recording, idle) if job.idle_s else {},
-        "cooldown": _at_rest(recording, cooldown) if job.cooldown_s else {},
+        "windows_s": {name: list(window) for name, window in windows._asdict().items()},
+        "idle": _at_rest(recording, windows.idle),
+        "cooldown": _at_rest(recording, windows.cooldown),
     }
     left = _read_json(folder / SPEC_FILE)
-    spec = left if isinstance(left, dict) and all_finite(left) else {"command": command}
-    measured, warnings = until_last_reading(Measured(recording, read_marks(folder), start_s, end_s), job.rate_hz)
+    spec = left if isinstance(left, dict) and all_finite(left) else {"command": shown}
+    measured, warnings = until_last_reading(Measured(recording, read_marks(folder), *windows.command), rate_hz)
     result = summarise(measured, "measured", spec, details)
     result = _with_model_metrics(replace(result, warnings=[*warnings, *result.warnings]))
     _store(result, folder)
@@ -129,7 +155,7 @@ def _measure_once(job: Job, folder: Path, gpus: list[str], environment: Mapping[
         write_signals(recording, folder)
     except CharllmError as error:
         print(f"charllm: {error}", file=sys.stderr)
-    return result, ended._replace(interrupted=ended.interrupted or cut_short)
+    return result
 
 
 def read_sampled(folder: Path, gpus: Sequence[str]) -> Recording:
@@ -160,8 +186,10 @@ def stopped_early(warnings: Sequence[str]) -> list[str]:
 
 
 def _at_rest(recording: Recording, window: Window) -> dict[str, dict[str, float | None]]:
-    """Describe every GPU in a window without work."""
-    found = {}
+    """Describe every GPU in a window without work; nothing where there was no such window."""
+    found: dict[str, dict[str, float | None]] = {}
+    if window[1] - window[0] < SHORTEST_REST_S:
+        return found
     for gpu in recording.series:
         seen = look(recording, gpu, *window)
         uuid = recording.facts.gpus[gpu].uuid
@@ -201,7 +229,7 @@ def _with_model_metrics(result: RunResult) -> RunResult:
     warnings = [warning for warning in result.warnings if warning.split(":")[0] not in known]
     if known["mfu"] is None:
         warnings.append("mfu: no steps were marked")
-    return replace(result, metrics={**result.metrics, **known}, warnings=warnings)
+    return replace(result, metrics=Metrics({**result.metrics, **known}), warnings=warnings)
 
 
 def _combine(results: list[RunResult]) -> RunResult:
@@ -223,14 +251,14 @@ def _combine(results: list[RunResult]) -> RunResult:
     measurement["repeat_difference_fraction"] = spread
     return replace(
         first,
-        metrics=metrics,
+        metrics=Metrics(metrics),
         provenance={**first.provenance, "measurement": measurement},
         warnings=list(dict.fromkeys(warning for result in results for warning in result.warnings)),
     )
 
 
 @contextmanager
-def _watching(folder: Path) -> Iterator[None]:
+def watching(folder: Path) -> Iterator[None]:
     """Show the newest readings on stderr once a second."""
     stop = threading.Event()
 

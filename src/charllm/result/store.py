@@ -3,15 +3,16 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from charllm.errors import CharllmError, SpecError
-from charllm.result.result import RunResult, from_json, to_json
+from charllm.result.result import Columns, RunResult, from_json, to_json
 
 RESULT_FILE = "result.json"
-Columns = Mapping[str, Sequence[Any]]
 
 
 def save_run(result: RunResult, folder: Path, tables: Mapping[str, Columns]) -> Path:
@@ -90,4 +91,5 @@ def load_run(path: Path) -> RunResult:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError("RUN", str(path), f"a run folder or its {RESULT_FILE} ({error})") from None
-    return from_json(text, str(file))
+    tables = {table.stem: partial(read_parquet, table) for table in sorted(file.parent.glob("*.parquet"))}
+    return replace(from_json(text, str(file)), tables=tables)

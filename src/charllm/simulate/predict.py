@@ -1,5 +1,7 @@
 """Predict a run without a GPU: execution, power, temperature and clocks in a closed loop."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,19 +10,21 @@ from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.result.metrics import AXES, fill_metrics, missing
 from charllm.result.provenance import describe_provenance
-from charllm.result.result import RunResult
+from charllm.result.result import Columns, RunResult
 from charllm.simulate.cold import play_from_cold
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.recorded import close_times, critical_path
-from charllm.simulate.signals import gpu_signals, node_rows, power_metrics
+from charllm.simulate.signals import gpu_signals, node_rows, power_metrics, tabulate_cluster, tabulate_signals
 from charllm.simulate.steady import Machine, Played, build_machine, play_to_steady
 from charllm.spec.run import RunSpec, idle_requests
 from charllm.timeline.step_time import StepTime
+from charllm.timeline.table import tabulate_timeline
 from charllm.workload.memory import StageMemory, first_rank, stage_memories
 from charllm.workload.misfit import explain_misfit, fits
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
 from charllm.workload.step import Step, build_step
+from charllm.workload.table import tabulate_memory, tabulate_ops
 from charllm.workload.totals import Traffic, count_traffic, executed_flop
 
 NOT_KNOWN = "not predicted for this run"
@@ -74,8 +78,24 @@ def predict(run: RunSpec, *, ignore_memory: bool = False) -> Simulation:
         nodes=node_rows(machine, played) if machine and played else [{"node": n} for n in range(run.cluster.nodes)],
         provenance=describe_provenance(run),
         warnings=warnings,
+        tables=_tables(step, timed, machine, played),
     )
     return Simulation(result, step, timed, machine, played)
+
+
+def _tables(
+    step: Step, timed: StepTime | None, machine: Machine | None, played: Played | None
+) -> dict[str, Callable[[], Columns]]:
+    """Return what tabulates a run in detail; a run that does not fit has no times to tabulate."""
+    tables: dict[str, Callable[[], Columns]] = {
+        "ops": partial(tabulate_ops, step),
+        "memory": partial(tabulate_memory, step),
+    }
+    if timed is not None and machine is not None and played is not None:
+        tables["timeline"] = partial(tabulate_timeline, step, timed)
+        tables["signals"] = partial(tabulate_signals, machine, played)
+        tables["cluster"] = partial(tabulate_cluster, played)
+    return tables
 
 
 def _heat_warnings(run: RunSpec, metrics: dict[str, Any]) -> list[str]:

@@ -52,7 +52,7 @@ def generate_timeline(run: RunSpec, rank: int) -> PlayTimeline:
 
 
 def _check_rank(run: RunSpec, rank: int) -> None:
-    if not 0 <= rank < run.parallelism.world:
+    if not (isinstance(rank, int) and 0 <= rank < run.parallelism.world):
         raise SpecError("--rank", rank, f"0 to {run.parallelism.world - 1}")
 
 

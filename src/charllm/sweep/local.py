@@ -33,7 +33,7 @@ def run_case(case: Case, folder: Path | None = None) -> Outcome:
 
 def run_study(study: Study, workers: int, out: Path | None, *, resume: bool) -> Generator[Outcome, None, None]:
     """Yield the outcome of every case; with a folder, each is on disk before it is yielded."""
-    done = _read_outcomes(out) if out and resume else {}
+    done = read_outcomes(out) if out and resume else {}
     if out:
         _prepare(out, resume=resume)
     yield from (done[case.name] for case in study.cases if case.name in done)
@@ -72,7 +72,8 @@ def _noted(outcomes: Iterator[Outcome], out: Path | None) -> Iterator[Outcome]:
             yield outcome
 
 
-def _read_outcomes(out: Path) -> dict[str, Outcome]:
+def read_outcomes(out: Path) -> dict[str, Outcome]:
+    """Return the outcomes stored in a folder, by case."""
     file = out / OUTCOMES_FILE
     if not file.exists():
         return {}

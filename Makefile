@@ -30,6 +30,7 @@ bench: setup ## print rates and accuracies (minutes)
 	$(BIN)/python benchmarks/specs.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/time_speed.py
+	$(BIN)/python benchmarks/api_overhead.py
 	$(BIN)/python -m benchmarks.loop_speed
 	$(BIN)/python -m benchmarks.h100_caps
 	CHARLLM_RANDOM_SPECS=10000 $(BIN)/pytest tests/random_specs

@@ -19,6 +19,7 @@ from charllm.timeline.play import PlayTimeline, read_timeline
 
 CAPS = ("power_cap", "clock_cap")
 """Conditions that hold for one GPU alone, in any unit."""
+LONGEST_S = 86_400.0
 
 
 class Emulation(NamedTuple):
@@ -105,6 +106,8 @@ def predict_readings(timeline: PlayTimeline, request: Table, seconds_s: float) -
     from charllm.evaluate.ops import bench_machine
     from charllm.simulate.emulated import predict_played
 
+    if isinstance(seconds_s, bool) or not isinstance(seconds_s, int | float) or not 0 < seconds_s <= LONGEST_S:
+        raise SpecError("--seconds", seconds_s, f"more than 0, at most {LONGEST_S:g}")
     conditions = _conditions(timeline, request)
     try:
         cluster = bench_machine(timeline.spec["cluster"]["node"]["gpu"]["name"])

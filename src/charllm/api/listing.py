@@ -25,7 +25,7 @@ def catalog(kind: str | None = None, name: str | None = None) -> dict[str, Any]:
 
     >>> import charllm
     >>> "llama3-70b" in charllm.catalog()["models"], charllm.catalog("gpus")["h200"]["power_cap_w"]
-    (True, 700.0)
+    (True, 700)
     >>> charllm.catalog("gpus", "h200")["sources"]["power_cap_w"].split(":")[0]
     'datasheet'
     """

@@ -38,7 +38,7 @@ from charllm.measure.summary import Measured, summarise
 from charllm.measure.window import look
 from charllm.result.metrics import Metrics
 from charllm.result.result import RunResult, all_finite, to_json
-from charllm.result.store import RESULT_FILE, write_text
+from charllm.result.store import RESULT_FILE, with_tables, write_text
 from charllm.units import MEGA
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
@@ -155,7 +155,7 @@ def conclude(
         write_signals(recording, folder)
     except CharllmError as error:
         print(f"charllm: {error}", file=sys.stderr)
-    return result
+    return with_tables(result, folder)
 
 
 def read_sampled(folder: Path, gpus: Sequence[str]) -> Recording:

@@ -91,5 +91,10 @@ def load_run(path: Path) -> RunResult:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError("RUN", str(path), f"a run folder or its {RESULT_FILE} ({error})") from None
-    tables = {table.stem: partial(read_parquet, table) for table in sorted(file.parent.glob("*.parquet"))}
-    return replace(from_json(text, str(file)), tables=tables)
+    return with_tables(from_json(text, str(file)), file.parent)
+
+
+def with_tables(result: RunResult, folder: Path) -> RunResult:
+    """Return a result with the parquet tables of a folder, each read when it is asked for."""
+    tables = {table.stem: partial(read_parquet, table) for table in sorted(folder.glob("*.parquet"))}
+    return replace(result, tables=tables)

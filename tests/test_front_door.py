@@ -1,0 +1,54 @@
+"""``import charllm`` is light, and names what it offers."""
+
+import doctest
+import importlib
+import subprocess
+import sys
+from types import FunctionType
+
+import pytest
+
+import charllm
+from charllm import _HOMES
+
+API = sorted(home for home in set(_HOMES.values()) if home.startswith("charllm.api"))
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_importing_takes_less_than_a_tenth_of_a_second() -> None:
+    code = "import time; start = time.perf_counter(); import charllm; print(time.perf_counter() - start)"
+    assert min(float(python(code)) for _ in range(3)) < 0.1
+
+
+def test_importing_loads_nothing_of_weight() -> None:
+    code = "import sys, charllm; print(sorted(name for name in sys.modules if name.startswith(('charllm', 'numpy'))))"
+    assert python(code) == "['charllm']"
+
+
+def test_every_public_name_is_listed_documented_and_there() -> None:
+    assert set(charllm.__all__) == set(_HOMES)
+    assert set(charllm.__all__) <= set(dir(charllm))
+    for name in charllm.__all__:
+        assert getattr(charllm, name).__doc__, name
+    with pytest.raises(AttributeError, match="plan"):
+        charllm.plan  # noqa: B018
+
+
+@pytest.mark.parametrize("room", ["simulate", "sweep", "measure", "catalog"])
+def test_a_room_of_the_same_name_does_not_hide_a_function(room: str) -> None:
+    module = importlib.import_module(f"charllm.{room}")
+    assert module.__name__ == f"charllm.{room}"
+    code = f"import charllm.{room}, charllm; print(type(charllm.{room}).__name__)"
+    assert python(code) == "function"
+    assert isinstance(getattr(charllm, room), FunctionType)
+
+
+@pytest.mark.parametrize("module", API)
+def test_the_examples_in_docstrings_are_true(module: str) -> None:
+    outcome = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)
+    assert outcome.failed == 0
+    assert outcome.attempted > 0

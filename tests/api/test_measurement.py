@@ -8,6 +8,7 @@ import pytest
 
 import charllm
 import charllm.mark as mark
+from tests.api.tiny import RUN
 from tests.measure.replays import REPLAY, find_sampler
 
 QUICK: dict[str, Any] = {"telemetry": REPLAY, "idle": 0, "cooldown": 0.2}
@@ -31,7 +32,13 @@ def test_a_block_is_measured_by_its_steps(tmp_path: Path) -> None:
     assert measurement["exit_code"] == 0
     assert measurement["phases_s"]["work"] >= 0.05
     assert charllm.load(tmp_path / "run") == result
-    assert result.signals is not None
+    signals = result.signals
+    assert signals is not None
+    simulated = charllm.simulate(**RUN).signals
+    assert simulated is not None
+    assert set(simulated) <= set(signals)
+    assert signals["t_s"][0] == 0
+    assert max(signals["power_w"]) > 50
     assert find_sampler(tmp_path / "run") is None
 
 

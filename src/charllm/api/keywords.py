@@ -246,6 +246,6 @@ def _plain(value: Any, word: str, depth: int = 0) -> Any:
 
 
 def _key(key: Any, word: str) -> str:
-    if not isinstance(key, str):
-        raise SpecError(word, key, "a table whose keys are texts")
+    if not isinstance(key, str) or not key:
+        raise SpecError(word, key, "a table whose keys are names")
     return key

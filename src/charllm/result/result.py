@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 ORIGINS = ("simulated", "emulated", "measured")
 
+READ_AS = {"power_instant_w": "power_w"}
+"""Reading of a sensor: the signal that it is."""
+
 Columns = Mapping[str, Sequence[Any]]
 """A table by column; pandas, polars and matplotlib take it as it is."""
 
@@ -48,8 +51,12 @@ class RunResult:
 
     @property
     def signals(self) -> Columns | None:
-        """Power, temperature and clock of the GPUs over time; None where the run has none (it does not fit)."""
-        return self._table("signals")
+        """Power, temperature and clock of the GPUs over time; None where the run has none (it does not fit).
+
+        Columns: rank, t_s, power_w, temperature_c, clock_hz; a measured run has more of them.
+        """
+        columns = self._table("signals")
+        return None if columns is None else _name_alike(columns)
 
     @property
     def timeline(self) -> Columns | None:
@@ -92,6 +99,16 @@ class RunResult:
 
     def _repr_html_(self) -> str:
         return brief.write_html(self)
+
+
+def _name_alike(columns: Columns) -> Columns:
+    """Give the readings of a measured run the names that a simulated one has."""
+    if "monotonic_s" not in columns:
+        return columns
+    start_s = min(columns["monotonic_s"], default=0.0)
+    times = {"rank": columns["gpu"], "t_s": [time_s - start_s for time_s in columns["monotonic_s"]]}
+    rest = {READ_AS.get(name, name): values for name, values in columns.items() if name not in ("gpu", "monotonic_s")}
+    return {**times, **rest}
 
 
 def to_frame(rows: Sequence[Mapping[str, Any]]) -> "DataFrame":

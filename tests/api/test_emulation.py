@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_a_rank_is_emulated_and_stored(tmp_path: Path) -> None:
         ({"tpp": 5}, "tpp"),
     ],
 )
-def test_a_wrong_request_names_its_keyword(words: dict[str, object], field: str) -> None:
+def test_a_wrong_request_names_its_keyword(words: dict[str, Any], field: str) -> None:
     with pytest.raises(charllm.SpecError) as caught:
-        charllm.predict_emulation(**{**RUN, **words})  # type: ignore[arg-type]
+        charllm.predict_emulation(**{**RUN, **words})
     assert caught.value.field == field

@@ -4,6 +4,7 @@ import argparse
 import inspect
 import json
 import os
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ NO_KEYWORD = {
     "catalog": {"--help", "--json"},
 }
 """Flags that say how to print, or that another function or a method stands for."""
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     "simulate": charllm.simulate,
     "sweep": charllm.sweep,
     "emulate": charllm.emulate,
@@ -152,7 +153,8 @@ def test_the_files_of_a_run_are_written_alike(tmp_path: Path, capsys: pytest.Cap
     names = {"out": "run", "perfetto": "trace.json", "timeline": "rank.json"}
     asked = {word: tmp_path / "flags" / name for word, name in names.items()}
     printed(capsys, *flags_of({**RUN, **asked, "rank": 5}))
-    result = charllm.simulate(**RUN, **{word: tmp_path / "keywords" / name for word, name in names.items()}, rank=5)
+    files: dict[str, Any] = {word: tmp_path / "keywords" / name for word, name in names.items()}
+    result = charllm.simulate(**RUN, **files, rank=5)
     left, right = (
         {str(file.relative_to(side)): file for file in side.rglob("*") if file.is_file()}
         for side in (tmp_path / "flags", tmp_path / "keywords")

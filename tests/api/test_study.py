@@ -36,7 +36,7 @@ def test_axes_are_the_product_of_keywords_over_a_base() -> None:
 
 
 def test_an_axis_of_labels_sets_several_keywords() -> None:
-    axes = {
+    axes: dict[str, Any] = {
         "strategy": {"deep": {"pp": 4, "tp": 1}, "wide": {"pp": 1, "tp": 4}},
         "training.optimizer": ["adam", "none"],
     }

@@ -27,9 +27,12 @@ def test_the_examples_of_the_guide_are_true() -> None:
 def run_cell(source: str, names: dict[str, Any]) -> Any:
     """Run a cell and return the value of its last line, which a notebook would show."""
     tree = ast.parse(source)
-    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-    exec(compile(tree, "cell", "exec"), names)
-    return None if last is None else eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+    last = tree.body[-1]
+    if not isinstance(last, ast.Expr):
+        exec(compile(tree, "cell", "exec"), names)
+        return None
+    exec(compile(ast.Module(tree.body[:-1], []), "cell", "exec"), names)
+    return eval(compile(ast.Expression(last.value), "cell", "eval"), names)
 
 
 def test_the_notebook_runs_from_its_first_cell_to_its_last(

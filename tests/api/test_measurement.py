@@ -51,6 +51,17 @@ def test_marks_outside_the_block_go_nowhere(tmp_path: Path) -> None:
     assert len(file.read_text().splitlines()) == 1
 
 
+def test_the_mfu_is_known_where_the_spec_is(tmp_path: Path) -> None:
+    simulated = charllm.simulate(**RUN)
+    with charllm.measure(tmp_path / "run", telemetry="none", idle=0, cooldown=0, spec=simulated) as job:
+        for _ in range(4):
+            time.sleep(0.01)
+            job.step()
+    ratio = simulated.metrics.step_time_s / job.result.metrics.step_time_s
+    assert job.result.metrics.mfu == pytest.approx(simulated.metrics.mfu * ratio)
+    assert job.result.spec == simulated.spec
+
+
 def test_an_exception_passes_and_the_record_is_kept(tmp_path: Path) -> None:
     measuring = charllm.measure(tmp_path / "run", **QUICK)
     job = measuring.__enter__()
@@ -79,6 +90,7 @@ def test_a_command_is_measured_as_the_command_line_does(tmp_path: Path) -> None:
         ({"telemetry": "amd"}, "telemetry"),
         ({"out": 5}, "out"),
         ({"rates": 5}, "rates"),
+        ({"spec": {"model": "no-such-model", "cluster": "h200x1"}}, "model"),
     ],
 )
 def test_wrong_settings_are_refused_before_the_block_runs(settings: dict[str, Any], field: str, tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 import ast
 import doctest
+import inspect
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import charllm
 
 GUIDES = Path(__file__).parent.parent.parent / "docs" / "guides"
 
@@ -22,6 +25,12 @@ def test_the_examples_of_the_guide_are_true() -> None:
         globs = example.globs
     assert runner.summarize().attempted >= 15
     assert runner.summarize().failed == 0
+
+
+def test_the_guide_names_every_keyword() -> None:
+    words = set(re.findall(r"\w+", (GUIDES / "python.md").read_text()))
+    keywords = set(inspect.signature(charllm.simulate).parameters) - {"fields"}
+    assert keywords <= words
 
 
 def run_cell(source: str, names: dict[str, Any]) -> Any:

@@ -11,6 +11,7 @@ from charllm.api.signature import public
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.measure.device import require_device, telemetry_gpus
+from charllm.result.metrics import Metrics
 from charllm.result.result import RunResult
 from charllm.spec.fields import read
 from charllm.spec.request import Table
@@ -61,16 +62,16 @@ def predict_emulation(
     timeline: str | os.PathLike[str] | None = None,
     seconds: float = 60.0,
     **words: Unpack[RunKeywords],
-) -> dict[str, float]:
+) -> Metrics:
     """Predict what `emulate` will read, without a GPU: step time, power, clock and temperature of one GPU alone.
 
     >>> import charllm
     >>> seen = charllm.predict_emulation(model="llama3-8b", cluster="h200x8", tp=8, gbs=8, rank=3, seconds=1)
-    >>> sorted(seen)[:3]
-    ['clock_mean_hz', 'power_mean_w', 'power_peak_sensor_w']
+    >>> 100 < seen.power_mean_w < 900, seen["step_time_s"] > 0
+    (True, True)
     """
     request = build_request(spec, words)
-    return predict_readings(timeline_of(request, rank, timeline), request, seconds)
+    return Metrics(predict_readings(timeline_of(request, rank, timeline), request, seconds))
 
 
 def timeline_of(request: Table, rank: int, file: str | os.PathLike[str] | None) -> PlayTimeline:

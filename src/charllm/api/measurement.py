@@ -9,8 +9,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from charllm.api.keywords import as_path
+from charllm.api.keywords import Spec, as_path, build_request
 from charllm.api.signature import public
+from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.measure.device import telemetry_gpus
 from charllm.measure.job import Job, measure_job
@@ -32,13 +33,15 @@ def measure(
     idle: float = 2.0,
     cooldown: float = AFTER_S,
     watch: bool = False,
+    spec: Spec | None = None,
 ) -> AbstractContextManager[Session]:
     """Record power, clocks and temperature of every GPU that this process may use while a ``with`` block runs.
 
     Readings are taken `rate` times per second by a process of their own and stored in `out` (default
     ``charllm-runs/TIME``), `idle` seconds before the block and `cooldown` seconds after it included. `telemetry` is
     their source: auto, nvml, replay:FOLDER or none. Mark steps with ``job.step(tokens=...)`` and metrics are per step;
-    after the block ``job.result`` is the run.
+    after the block ``job.result`` is the run. With the `spec` of what the block trains (a table, a file or a result of
+    `charllm.simulate`) MFU is known, too.
 
     >>> import charllm, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -49,7 +52,8 @@ def measure(
     ('measured', True)
     """
     job = build_job(sys.orig_argv, out, rate=rate, telemetry=telemetry, idle=idle, cooldown=cooldown, watch=watch)
-    return measure_here(job, telemetry_gpus(job.telemetry, os.environ), os.environ)
+    table = None if spec is None else resolve_run(build_request(spec, {})).as_table()
+    return measure_here(job, telemetry_gpus(job.telemetry, os.environ), os.environ, table)
 
 
 @public

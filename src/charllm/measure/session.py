@@ -1,15 +1,18 @@
 """Measure code of this process: the sampler runs beside it, its steps are marked as it goes."""
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from charllm import mark
 from charllm.errors import CharllmError
-from charllm.measure.job import Job, Windows, conclude, prepare_folder, watching
+from charllm.measure.job import SPEC_FILE, Job, Windows, conclude, prepare_folder, watching
 from charllm.measure.launch import sampling, wait_idle
 from charllm.result.result import RunResult
+from charllm.result.store import write_text
 
 FAILED = 1
 """Exit code of a block that ended in an exception, as of a script that does."""
@@ -43,9 +46,13 @@ class Session:
 
 
 @contextmanager
-def measure_here(job: Job, gpus: Sequence[str], environment: Mapping[str, str]) -> Iterator[Session]:
+def measure_here(
+    job: Job, gpus: Sequence[str], environment: Mapping[str, str], spec: Mapping[str, Any] | None = None
+) -> Iterator[Session]:
     """Record while the block inside runs, and summarise it when it ends, also where it ends in an exception."""
     prepare_folder(job.folder)
+    if spec is not None:
+        write_text(json.dumps(dict(spec)), job.folder / SPEC_FILE)
     session = Session(job.folder)
     windows, exit_code = None, FAILED
     try:

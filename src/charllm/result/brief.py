@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 from html import escape
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
+from charllm.result.metrics import METRICS
 from charllm.units import GIB, MEGA, format_si
 
 if TYPE_CHECKING:
     from charllm.result.result import RunResult
 
+LONGEST = 300
 Line = tuple[str, str]
 """Label and text."""
 
@@ -25,8 +28,11 @@ def brief_lines(result: "RunResult") -> list[Line]:
         ("throttling", _describe_throttling(metrics)),
         ("pacing", _describe_pacing(metrics)),
     ]
-    lines += [("warning", warning) for warning in result.warnings]
-    return [(label, text) for label, text in lines if text]
+    telling = [warning for warning in result.warnings if warning.split(":")[0] not in METRICS]
+    lines += [("warning", warning) for warning in telling]
+    unknown = len(result.warnings) - len(telling)
+    lines += [("not known", f"{unknown} metrics; `warnings` has the reason of each")] if unknown else []
+    return [(label, shorten(text, LONGEST, placeholder=" ...")) for label, text in lines if text]
 
 
 def write_text(result: "RunResult") -> str:

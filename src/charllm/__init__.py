@@ -15,12 +15,17 @@ catalog             models, GPUs, nodes, clusters, frameworks and studies, with 
 Keywords are the flags of the command line, with the same words. A wrong request raises `SpecError`.
 """
 
+from __future__ import annotations
+
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
+# As in `typing`, whose import would take longer than all of this file.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from charllm.api.emulation import emulate, predict_emulation
     from charllm.api.listing import catalog
     from charllm.api.measurement import measure, measure_command

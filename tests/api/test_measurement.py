@@ -8,6 +8,7 @@ import pytest
 
 import charllm
 import charllm.mark as mark
+from charllm.measure.marks import read_marks
 from tests.api.tiny import RUN
 from tests.measure.replays import REPLAY, find_sampler
 
@@ -47,8 +48,8 @@ def test_marks_outside_the_block_go_nowhere(tmp_path: Path) -> None:
     with charllm.measure(tmp_path / "run", telemetry="none", idle=0, cooldown=0):
         mark.step()
     mark.step()
-    (file,) = (tmp_path / "run").glob("marks-*.csv")
-    assert len(file.read_text().splitlines()) == 1
+    (marks,) = read_marks(tmp_path / "run").values()
+    assert [found.kind for found in marks] == ["step"]
 
 
 def test_the_mfu_is_known_where_the_spec_is(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from charllm import mark
 from charllm.errors import CharllmError
-from charllm.measure.job import SPEC_FILE, Job, Windows, conclude, prepare_folder, watching
+from charllm.measure.finish import SPEC_FILE
+from charllm.measure.job import Job, begin_record, end_record, prepare_folder, start_work, watching
 from charllm.measure.launch import sampling, wait_idle
 from charllm.result.result import RunResult
 from charllm.result.store import write_text
@@ -54,18 +55,18 @@ def measure_here(
     if spec is not None:
         write_text(json.dumps(dict(spec)), job.folder / SPEC_FILE)
     session = Session(job.folder)
-    windows, exit_code = None, FAILED
+    record, exit_code = begin_record(job, job.folder, gpus, environment), FAILED
+    end_s, cooldown = None, (0.0, 0.0)
     try:
         with sampling(job.folder, job.telemetry, job.rate_hz, gpus):
-            idle = wait_idle(job.idle_s)
-            start_s = time.monotonic()
+            record = start_work(record, job.folder, job.idle_s)
             try:
                 with mark.recording_to(str(job.folder)), watching(job.folder) if job.watch else nullcontext():
                     yield session
                 exit_code = 0
             finally:
                 end_s = time.monotonic()
-                windows = Windows(idle, (start_s, end_s), wait_idle(job.cooldown_s))
+                cooldown = wait_idle(job.cooldown_s)
     finally:
-        if windows is not None:
-            session._result = conclude(job.folder, gpus, job.rate_hz, windows, job.command, exit_code, environment)
+        if end_s is not None:
+            session._result = end_record(record, job.folder, end_s, cooldown, exit_code)

@@ -47,6 +47,21 @@ def test_a_room_of_the_same_name_does_not_hide_a_function(room: str) -> None:
     assert isinstance(getattr(charllm, room), FunctionType)
 
 
+@pytest.mark.parametrize("first", ["import charllm; charllm.simulate; ", ""])
+def test_the_modules_of_such_a_room_are_reached_by_every_kind_of_import(first: str) -> None:
+    code = (
+        f"{first}import charllm.simulate.predict as one, charllm.simulate.predict\n"
+        "from charllm.simulate import predict as two\n"
+        "print(one is two is charllm.simulate.predict, callable(charllm.simulate))"
+    )
+    assert python(code) == "True True"
+
+
+def test_a_public_function_keeps_its_own_name_and_text() -> None:
+    assert charllm.simulate.__name__ == "simulate"
+    assert (charllm.simulate.__doc__ or "").startswith("Predict memory, step time")
+
+
 @pytest.mark.parametrize("module", API)
 def test_the_examples_in_docstrings_are_true(module: str) -> None:
     outcome = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)

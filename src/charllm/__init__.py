@@ -65,12 +65,14 @@ _HOMES = {
     "catalog": "charllm.api.listing",
 }
 """Public name: the module that holds it, imported when the name is first used."""
+_ROOMS = ("catalog", "measure", "simulate", "sweep")
+"""Functions whose name is also that of a subpackage."""
 
 
 class _FrontDoor(ModuleType):
     """This package. Python binds a subpackage to its name here once it is imported; a public function keeps its name.
 
-    The rooms `simulate`, `sweep`, `measure` and `catalog` are reached by ``from charllm.simulate.predict import ...``.
+    Such a function has the attributes of the subpackage too, so that ``import charllm.simulate.predict as p`` works.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -81,6 +83,10 @@ class _FrontDoor(ModuleType):
         if name not in _HOMES:
             raise AttributeError(f"module 'charllm' has no attribute {name!r}", name=name, obj=self)
         value = getattr(import_module(_HOMES[name]), name)
+        if name in _ROOMS:
+            shared = vars(import_module(f"{__name__}.{name}"))
+            shared.update(vars(value))
+            value.__dict__ = shared
         super().__setattr__(name, value)
         return value
 

@@ -14,7 +14,6 @@ import pytest
 
 from charllm.cli import main
 from charllm.cli.progress import track
-from charllm.measure import job
 from charllm.measure.bench.table import COLUMNS
 from charllm.measure.recording import read_recording
 from charllm.result.store import load_run
@@ -269,7 +268,7 @@ def test_a_folder_that_cannot_be_used_ends_in_2_before_the_command_runs(
 def test_a_full_disk_ends_in_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job, "SMALLEST_DISK_BYTES", 1 << 80)
+    monkeypatch.setattr("charllm.measure.job.SMALLEST_DISK_BYTES", 1 << 80)
     words = ["measure", "--out", str(tmp_path / "run"), "--telemetry", "none", "--", "touch", str(tmp_path / "ran")]
     assert "a disk with room" in failure(capsys, *words)
     assert not (tmp_path / "ran").exists()

@@ -64,7 +64,7 @@ def test_a_study_and_each_of_its_cases_can_be_opened(stored: Path) -> None:
     assert [outcome.exit_code for outcome in found.outcomes] == [0, 2]
     assert isinstance(load(stored / "study" / "runs" / "0000"), RunResult)
     assert load(stored / "study" / "study.json") == found
-    with pytest.raises(SpecError, match="was rejected .*a divisor of the 8 GPUs"):
+    with pytest.raises(SpecError, match=r"was rejected .*a divisor of the 8 GPUs"):
         load(stored / "study" / "runs" / "0001")
 
 
@@ -113,5 +113,5 @@ def test_anything_else_is_refused_with_a_reason(
 
 def test_a_comparison_takes_runs_only(stored: Path) -> None:
     assert load_one_run(stored / "record").origin == "measured"
-    with pytest.raises(SpecError, match="the folder of one run; such as .*0000"):
+    with pytest.raises(SpecError, match=r"the folder of one run; such as .*0000"):
         load_one_run(stored / "study")

@@ -65,7 +65,8 @@ def test_one_query_reads_a_whole_study(swept: Path) -> None:
     """
     with duckdb.connect() as connection:
         rows = connection.execute(query).fetchall()
-        ops = connection.execute(f"SELECT count(DISTINCT filename) FROM '{swept}/out/runs/*/ops.parquet'").fetchone()
+        tables = f"read_parquet('{swept}/out/runs/*/ops.parquet', filename = true)"
+        ops = connection.execute(f"SELECT count(DISTINCT filename) FROM {tables}").fetchone()
     assert [row[:2] for row in rows[:2]] == [("tp 1 / cap 0.5", 1), ("tp 1 / cap 0.7", 1)]
     assert all(row[2] > 0 for row in rows)
     assert ops == (4,)

@@ -154,7 +154,7 @@ def test_repeats_give_intervals_and_the_largest_difference(tmp_path: Path) -> No
     assert measurement["repeats"] == 3
     assert result.metrics["step_time_s"] == pytest.approx(np.mean(singles))
     low, high = measurement["intervals"]["step_time_s"]
-    half = 4.30 * np.std(singles, ddof=1) / 3**0.5
+    half = 4.302653 * np.std(singles, ddof=1) / 3**0.5
     assert (low, high) == pytest.approx((np.mean(singles) - half, np.mean(singles) + half), rel=1e-4)
     difference = (max(singles) - min(singles)) / np.mean(singles)
     assert measurement["repeat_difference_fraction"]["step_time_s"] == pytest.approx(difference)

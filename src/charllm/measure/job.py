@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from charllm.errors import CharllmError, SpecError
 from charllm.measure.device import telemetry_gpus
@@ -31,7 +31,6 @@ from charllm.units import MEGA
 
 WATCH_S, WATCH_BYTES = 1.0, 1 << 14
 SMALLEST_DISK_BYTES = 1 << 20
-Window = tuple[float, float]
 
 
 class Job(NamedTuple):
@@ -83,44 +82,34 @@ def prepare_folder(folder: Path) -> None:
 
 
 def _measure_once(job: Job, folder: Path, gpus: list[str], environment: Mapping[str, str]) -> tuple[RunResult, Ended]:
-    record = begin_record(job, folder, gpus, environment)
+    record = describe_job(job, gpus, environment).write(folder)
     with sampling(folder, job.telemetry, job.rate_hz, gpus):
-        record = start_work(record, folder, job.idle_s)
+        windows = {"idle": list(wait_idle(job.idle_s)), "command": [time.monotonic()]}
+        record = replace(record, windows_s=windows).write(folder)
         with watching(folder) if job.watch else nullcontext():
             ended = run_command(job.command, folder, environment)
-        end_s = time.monotonic()
+        windows["command"].append(time.monotonic())
         cooldown, cut_short = cool_down(job.cooldown_s)
-    result = end_record(record, folder, end_s, cooldown, ended.exit_code)
+    result = conclude(record, folder, {**windows, "cooldown": list(cooldown)}, ended.exit_code)
     return result, ended._replace(interrupted=ended.interrupted or cut_short)
 
 
-def begin_record(job: Job, folder: Path, gpus: Sequence[str], environment: Mapping[str, str]) -> JobRecord:
-    """Store what is about to be recorded, so that a record that is killed can be finished."""
+def describe_job(job: Job, gpus: Sequence[str], environment: Mapping[str, str]) -> JobRecord:
+    """Return what is known of a job before it starts."""
     command = describe_command(job.command, environment)
-    details: dict[str, Any] = {"command": command, "environment": describe_environment(environment), "exit_code": None}
-    return JobRecord("measured", {"command": command}, list(gpus), job.rate_hz, details).write(folder)
+    details = {"command": command, "environment": describe_environment(environment), "exit_code": None}
+    return JobRecord("measured", {"command": command}, list(gpus), job.rate_hz, details)
 
 
-def start_work(record: JobRecord, folder: Path, idle_s: float) -> JobRecord:
-    """Let the machine be idle, then store that the work begins now."""
-    windows = {"idle": list(wait_idle(idle_s)), "command": [time.monotonic()]}
-    return replace(record, windows_s=windows).write(folder)
-
-
-def end_record(record: JobRecord, folder: Path, end_s: float, cooldown: Window, exit_code: int) -> RunResult:
-    """Store how the work ended, and summarise the record."""
-    windows = {**record.windows_s, "command": [*record.windows_s["command"], end_s], "cooldown": list(cooldown)}
-    record = replace(record, windows_s=windows, details={**record.details, "exit_code": exit_code}, ended=True)
-    _write_late(record, folder)
-    return finish_record(folder, record)
-
-
-def _write_late(record: JobRecord, folder: Path) -> None:
-    """Store how a job ended; a disk that has filled up meanwhile must not hide it."""
+def conclude(record: JobRecord, folder: Path, windows_s: dict[str, list[float]], exit_code: int) -> RunResult:
+    """Note how a job ended and summarise it; a disk that has filled up meanwhile must not hide how it ended."""
+    details = {**record.details, "exit_code": exit_code}
+    record = replace(record, windows_s=windows_s, details=details, ended=True)
     try:
         record.write(folder)
     except CharllmError as error:
         print(f"charllm: {error}", file=sys.stderr)
+    return finish_record(folder, record)
 
 
 @contextmanager

@@ -4,13 +4,14 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from charllm import mark
 from charllm.errors import CharllmError
 from charllm.measure.finish import SPEC_FILE
-from charllm.measure.job import Job, begin_record, end_record, prepare_folder, start_work, watching
+from charllm.measure.job import Job, conclude, describe_job, prepare_folder, watching
 from charllm.measure.launch import sampling, wait_idle
 from charllm.result.result import RunResult
 from charllm.result.store import write_text
@@ -55,18 +56,19 @@ def measure_here(
     if spec is not None:
         write_text(json.dumps(dict(spec)), job.folder / SPEC_FILE)
     session = Session(job.folder)
-    record, exit_code = begin_record(job, job.folder, gpus, environment), FAILED
-    end_s, cooldown = None, (0.0, 0.0)
+    record, exit_code = describe_job(job, gpus, environment).write(job.folder), FAILED
+    windows: dict[str, list[float]] = {}
     try:
         with sampling(job.folder, job.telemetry, job.rate_hz, gpus):
-            record = start_work(record, job.folder, job.idle_s)
+            windows = {"idle": list(wait_idle(job.idle_s)), "command": [time.monotonic()]}
+            record = replace(record, windows_s=windows).write(job.folder)
             try:
                 with mark.recording_to(str(job.folder)), watching(job.folder) if job.watch else nullcontext():
                     yield session
                 exit_code = 0
             finally:
-                end_s = time.monotonic()
-                cooldown = wait_idle(job.cooldown_s)
+                windows["command"].append(time.monotonic())
+                windows["cooldown"] = list(wait_idle(job.cooldown_s))
     finally:
-        if end_s is not None:
-            session._result = end_record(record, job.folder, end_s, cooldown, exit_code)
+        if "cooldown" in windows:
+            session._result = conclude(record, job.folder, windows, exit_code)

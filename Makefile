@@ -35,6 +35,7 @@ bench: setup ## print rates and accuracies (minutes)
 	$(BIN)/python -m benchmarks.h100_caps
 	CHARLLM_RANDOM_SPECS=10000 $(BIN)/pytest tests/random_specs
 	CHARLLM_KILLS=100 $(BIN)/pytest tests/measure/test_sampler.py -k kill -s
+	$(BIN)/python benchmarks/interruptions.py
 
 docs: setup ## build the documentation into site/
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'

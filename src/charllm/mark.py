@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 FOLDER_VARIABLE = "CHARLLM_MARKS"
+COLUMNS = b"monotonic_ns,wall_ns,kind,name,value\n"
 _files: dict[int, int | None] = {}
 
 
@@ -84,6 +85,9 @@ def _open() -> int | None:
 
 def _create(path: str) -> int | None:
     try:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        if os.fstat(file).st_size == 0:
+            os.write(file, COLUMNS)
     except OSError:
         return None
+    return file

@@ -91,7 +91,18 @@ SAMPLES: dict[str, list[tuple[list[str], dict[str, Any]]]] = {
     ],
 }
 """Flag of `simulate`: the words of the command line, and the keywords that must give the same result."""
-WITH_FILES = {"--from", "--model", "--placement", "--out", "--perfetto", "--timeline", "--rank"}
+WITH_FILES = {
+    "--from",
+    "--args",
+    "--env",
+    "--allow-unmodelled",
+    "--model",
+    "--placement",
+    "--out",
+    "--perfetto",
+    "--timeline",
+    "--rank",
+}
 """Flags whose value is a file: tests of their own below."""
 
 
@@ -131,13 +142,17 @@ def test_model_spec_foreign_and_placement_files_are_read_alike(
     placement = tmp_path / "placement.json"
     script.write_text(
         "ARGS=(--num-layers 4 --hidden-size 64 --num-attention-heads 8 --seq-length 32 --max-position-embeddings 32\n"
-        "--micro-batch-size 1 --global-batch-size 16 --vocab-size 64 --bf16)\ntorchrun pretrain_gpt.py ${ARGS[@]}\n"
+        "--micro-batch-size $1 --global-batch-size $BATCH --vocab-size 64 --bf16 --optimizer-cpu-offload)\n"
+        "torchrun pretrain_gpt.py ${ARGS[@]}\n"
     )
     spec.write_text('cluster = "h200x8"\n[parallelism]\ntp = 2\npp = 2\n')
     model.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in MODEL.items()))
     placement.write_text(json.dumps([7, 6, 5, 4, 3, 2, 1, 0]))
     for asked, words in (
-        ([str(spec), "--from", str(script)], {"spec": spec, "from_": script}),
+        (
+            [str(spec), "--from", str(script), "--args", "2", "--env", "BATCH=16", "--allow-unmodelled"],
+            {"spec": spec, "from_": script, "args": "2", "env": {"BATCH": "16"}, "allow_unmodelled": True},
+        ),
         ([str(spec), "--model", str(model)], {"spec": str(spec), "model": model}),
         (
             [str(spec), "--model", str(model), "--placement", str(placement)],
@@ -202,6 +217,9 @@ def test_none_counts_as_not_given() -> None:
         ({"set": 5}, "set", "a table"),
         ({"spec": 5}, "spec", "a path"),
         ({"from_": 5}, "from_", "a path"),
+        ({"from_": "x.sh", "args": "'"}, "args", "matching quotes"),
+        ({"from_": "x.sh", "args": [5]}, "args", "a list of words"),
+        ({"from_": "x.sh", "env": {"A": 5}}, "env", "a text for each"),
         ({"from_": "/nowhere.sh"}, "from_", "a readable file"),
         ({"out": 5}, "out", "a path"),
         ({"rank": "x", "timeline": "/tmp/nothing"}, "rank", "0 to 7"),

@@ -7,7 +7,7 @@ import pytest
 
 import charllm
 from charllm.report.study import render_study
-from charllm.sweep.local import run_study
+from charllm.sweep.run import run_study
 from charllm.sweep.study import load_study
 from tests.api.tiny import MODEL, RUN
 
@@ -20,7 +20,7 @@ def test_a_study_gives_the_rows_of_the_command(tmp_path: Path) -> None:
     )
     study = load_study(str(file))
     swept = charllm.sweep(file)
-    assert list(swept.outcomes) == list(run_study(study, 1, None, resume=False))
+    assert swept.outcomes == run_study(study).outcomes
     assert len(swept) == 2
     assert repr(swept) == render_study(study, swept.outcomes)
 

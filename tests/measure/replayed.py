@@ -8,6 +8,7 @@ from typing import Any
 
 from charllm.measure.marks import Mark, read_marks
 from charllm.measure.recording import HEADER_FILE, SAMPLES_FILE, Recording, read_recording
+from charllm.units import NANO
 
 CAPTURE = Path(__file__).parent / "captures" / "h200-train"
 JOB_S = (36.0, 50.2)
@@ -50,18 +51,37 @@ def write_two_gpus(folder: Path, warmer_k: float, *, second_is_read: bool = True
     """Write the capture with a second GPU that is as busy and some kelvins warmer, or was not sampled."""
     (first,) = header()["gpus"]
     second = {**first, "uuid": "GPU-00000000-0000-0000-0000-000000000201", "number": 1}
-    rows = samples().decode().splitlines()
-    warmer = [_warmer(row.split(","), warmer_k) for row in rows] if second_is_read else []
-    both = "".join(f"{row}\n" for row in rows + warmer)
+    names, *rows = samples().decode().splitlines()
+    warmer = [_warmer(row.split(","), names.split(","), warmer_k) for row in rows] if second_is_read else []
+    both = "".join(f"{row}\n" for row in [names, *rows, *warmer])
     write_copy(folder, both.encode(), gpus=[first, second])
     for file in CAPTURE.glob("marks-*.csv"):
         shutil.copy(file, folder)
     return folder
 
 
-def _warmer(cells: list[str], warmer_k: float) -> str:
-    """Give a row to GPU 1; temperature is the third quantity of the fast beat."""
+def _warmer(cells: list[str], names: list[str], warmer_k: float) -> str:
+    """Give a row to GPU 1."""
     cells[1] = "1"
     if cells[0] == "fast":
-        cells[7] = str(float(cells[7]) + warmer_k)
+        place = names.index("temperature_c")
+        cells[place] = str(float(cells[place]) + warmer_k)
     return ",".join(cells)
+
+
+def unread(row: str, quantities: list[str], reason: str) -> str:
+    """Return a row in which these quantities could not be read."""
+    cells = dict(zip(columns(), row.split(","), strict=True))
+    missing = " ".join(f"{name}={reason}" for name in quantities)
+    return ",".join({**cells, **dict.fromkeys(quantities, ""), "missing": missing}.values())
+
+
+def columns() -> list[str]:
+    return samples().decode().split("\n", 1)[0].split(",")
+
+
+def one_row(beat: str, time_s: float, **readings: float | str) -> str:
+    """Return a row of GPU 0 under the capture's header."""
+    names = columns()
+    cells = {"beat": beat, "gpu": 0, "monotonic_ns": round(time_s / NANO), "wall_ns": 1, "duration_ns": 1, **readings}
+    return ",".join(str(cells.get(name, "")) for name in names)

@@ -1,5 +1,6 @@
 """The real capture of an H200, cut and copied: what stands for GPUs in tests of whole commands."""
 
+import csv
 import json
 import os
 import sys
@@ -29,15 +30,18 @@ def make_replay(folder: Path, *, gpus: int = 1, from_s: float = LOADED_S, lost_a
     header["gpus"] = [{**identity, "uuid": uuid(gpu), "number": gpu} for gpu in range(gpus)]
     header["capabilities"] = {uuid(gpu): capabilities for gpu in range(gpus)}
     (folder / HEADER_FILE).write_text(json.dumps(header))
-    rows = [line.split(",") for line in (CAPTURE / SAMPLES_FILE).read_text().splitlines()]
-    first_ns = int(rows[0][2])
-    with (folder / SAMPLES_FILE).open("w") as file:
+    with (CAPTURE / SAMPLES_FILE).open() as capture, (folder / SAMPLES_FILE).open("w") as file:
+        rows = list(csv.DictReader(capture))
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        first_ns = int(rows[0]["monotonic_ns"])
         for row in rows:
-            at_s = (int(row[2]) - first_ns) * NANO - from_s
-            lost = lost_after_s is not None and at_s >= lost_after_s
-            cells = ["!lost"] * len(row[5:]) if lost else row[5:]
+            at_s = (int(row["monotonic_ns"]) - first_ns) * NANO - from_s
+            if lost_after_s is not None and at_s >= lost_after_s:
+                names = header["beats"][row["beat"]]
+                row |= {**dict.fromkeys(names, ""), "missing": " ".join(f"{name}=lost" for name in names)}
             for gpu in range(gpus if at_s >= 0 else 0):
-                file.write(",".join([row[0], str(gpu), *row[2:5], *cells]) + "\n")
+                writer.writerow({**row, "gpu": gpu})
     return f"replay:{folder}"
 
 

@@ -14,13 +14,15 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, SpecError
+from charllm.measure import finish
 from charllm.measure import job as job_module
-from charllm.measure.job import Job, measure_job, prepare_folder, read_sampled
+from charllm.measure.finish import read_sampled
+from charllm.measure.job import Job, measure_job, prepare_folder
 from charllm.measure.parquet import write_signals
 from charllm.measure.quantities import BEATS
 from charllm.measure.recording import read_recording
 from charllm.result.result import RunResult, all_finite
-from charllm.result.store import load_run, read_parquet
+from charllm.result.store import load_run, read_parquet, write_text
 from charllm.workload.model_flop import model_flop
 from charllm.workload.parameters import count_parameters
 from tests.measure.replays import REPLAY, await_file, find_sampler, make_replay, uuid
@@ -152,7 +154,7 @@ def test_repeats_give_intervals_and_the_largest_difference(tmp_path: Path) -> No
     assert measurement["repeats"] == 3
     assert result.metrics["step_time_s"] == pytest.approx(np.mean(singles))
     low, high = measurement["intervals"]["step_time_s"]
-    half = 4.30 * np.std(singles, ddof=1) / 3**0.5
+    half = 4.302653 * np.std(singles, ddof=1) / 3**0.5
     assert (low, high) == pytest.approx((np.mean(singles) - half, np.mean(singles) + half), rel=1e-4)
     difference = (max(singles) - min(singles)) / np.mean(singles)
     assert measurement["repeat_difference_fraction"]["step_time_s"] == pytest.approx(difference)
@@ -309,7 +311,7 @@ def test_tables_that_cannot_be_written_are_told_and_do_no_harm(
     def refuse(*_: object) -> None:
         raise CharllmError("parquet tables could not be written (no room)")
 
-    monkeypatch.setattr(job_module, "write_signals", refuse)
+    monkeypatch.setattr(finish, "write_signals", refuse)
     _, code = measure(tmp_path / "second", "sh", "-c", "exit 4")
     assert code == 4
     assert "charllm: parquet tables could not be written (no room)" in capsys.readouterr().err
@@ -319,10 +321,12 @@ def test_tables_that_cannot_be_written_are_told_and_do_no_harm(
 def test_a_result_that_cannot_be_written_does_not_hide_the_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+    def refuse(text: str, path: Path) -> None:
+        if path.name == "result.json":
+            raise OSError(28, "No space left on device")
+        write_text(text, path)
 
-    monkeypatch.setattr(job_module, "write_text", refuse)
+    monkeypatch.setattr(finish, "write_text", refuse)
     _, code = measure(tmp_path, "sh", "-c", "exit 4", telemetry="none")
     assert code == 4
     assert "result.json could not be written (No space left on device)" in capsys.readouterr().err

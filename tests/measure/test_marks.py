@@ -29,7 +29,7 @@ def test_marks_cut_at_any_byte_lose_at_most_the_last(tmp_path_factory: pytest.Te
     folder = tmp_path_factory.mktemp("cut")
     (folder / MARKS_FILE).write_bytes(DATA[:size])
     found = read_marks(folder)["0-440"]
-    assert found == WHOLE[: DATA[:size].count(b"\n")]
+    assert found == WHOLE[: max(0, DATA[:size].count(b"\n") - 1)]
 
 
 def test_a_cut_inside_a_letter_is_a_cut(tmp_path: Path) -> None:

@@ -19,13 +19,14 @@ from charllm.measure.recording import (
     FLUSH_S,
     HEADER_FILE,
     SAMPLES_FILE,
+    TIMES,
     RecordingError,
     RecordingWriter,
     read_recording,
 )
 from charllm.measure.telemetry.source import REASONS, Capability, GpuIdentity, Reading, SourceFacts
 from charllm.units import GIGA, NANO
-from tests.measure.replayed import header, recording, samples, write_copy
+from tests.measure.replayed import header, one_row, recording, samples, write_copy
 
 FACTS = SourceFacts(
     "nvml",
@@ -34,6 +35,9 @@ FACTS = SourceFacts(
     {"driver": "580.1"},
 )
 ROW_NS = (5_000_000_000, 1_794_786_270_876_632_882, 120_000)
+
+NAMES = samples().decode().split("\n", 1)[0]
+GOOD = one_row("fast", 2.0, power_instant_w=100.0, power_average_w=100.0, temperature_c=40.0, clock_hz=1e9, limits=0.0)
 
 readings = st.one_of(st.floats(allow_nan=False, allow_infinity=False, width=64), st.sampled_from(REASONS))
 
@@ -112,7 +116,9 @@ def test_a_quantity_newer_than_the_recording_is_missing_not_supported() -> None:
 
 def test_a_recording_says_itself_on_which_beat_a_quantity_was_read(tmp_path: Path) -> None:
     beats = {"fast": ["energy_j"], "slow": [name for name in QUANTITIES if name != "energy_j"]}
-    folder = write_copy(tmp_path, b"fast,0,1000000000,1,1,42\n", beats=beats)
+    names = ",".join((*TIMES, *QUANTITIES, "missing"))
+    cells = ["fast", "0", "1000000000", "1", "1", *("42" if name == "energy_j" else "" for name in QUANTITIES), ""]
+    folder = write_copy(tmp_path, f"{names}\n{','.join(cells)}\n".encode(), beats=beats)
     found = read_recording(folder)
     assert found.series_of(0, "energy_j") is found.series[0]["fast"]
     assert found.known(0, "energy_j")[1].tolist() == [42.0]
@@ -141,21 +147,22 @@ def test_cut_at_any_byte_it_loses_at_most_the_last_row(tmp_path_factory: pytest.
     "row",
     [
         "fast,0,1,2",
-        "fast,zero,1000000000,1,1,1,1,1,1,1",
-        "fast,0,soon,1,1,1,1,1,1,1",
-        "fast,0,1000000000,1,1,1,1,x,1,1",
-        "fast,0,1000000000,1,1,1,1,,1,1",
-        "fast,0,1000000000,1,1,1,1,1,1,1,1",
-        f"fast,0,1{'0' * 400},1,1,1,1,1,1,1",
-        "quick,0,1000000000,1,1,1,1,1,1,1",
-        "fast,7,1000000000,1,1,1,1,1,1,1",
+        GOOD.replace("fast,0,", "fast,zero,"),
+        GOOD.replace("2000000000", "soon"),
+        GOOD.replace("40.0", "x"),
+        GOOD.replace("40.0", ""),
+        f"{GOOD},1",
+        GOOD[:-1],
+        GOOD.replace("2000000000", f"1{'0' * 400}"),
+        GOOD.replace("fast", "quick"),
+        GOOD.replace("fast,0,", "fast,7,"),
+        f"{GOOD}lost",
         "\ufffd\ufffd",
         "\0\0\0\0",
     ],
 )
 def test_a_row_that_cannot_be_read_spoils_no_other(tmp_path: Path, row: str) -> None:
-    good = "fast,0,2000000000,1,1,100,100,40,1e9,0"
-    folder = write_copy(tmp_path, f"{good}\n{row}\n{good}\n".encode())
+    folder = write_copy(tmp_path, f"{NAMES}\n{GOOD}\n{row}\n{GOOD}\n".encode())
     assert recording_times(folder) == [2.0, 2.0]
 
 
@@ -164,8 +171,8 @@ def recording_times(folder: Path) -> list[float]:
 
 
 def test_bytes_that_are_no_text_spoil_no_row(tmp_path: Path) -> None:
-    good = b"fast,0,2000000000,1,1,100,100,40,1e9,0\n"
-    assert recording_times(write_copy(tmp_path, good + b"\xff\xfe\x00\n" + good)) == [2.0, 2.0]
+    lines = [NAMES.encode(), GOOD.encode(), b"\xff\xfe\x00", GOOD.encode(), b""]
+    assert recording_times(write_copy(tmp_path, b"\n".join(lines))) == [2.0, 2.0]
 
 
 def test_a_recording_without_rows_has_empty_series(tmp_path: Path) -> None:
@@ -184,8 +191,8 @@ def test_a_recording_without_rows_has_empty_series(tmp_path: Path) -> None:
         ("[]", "charllm-recording"),
         ('"text"', "charllm-recording"),
         ('{"format": "other", "version": 1}', "charllm-recording"),
-        ('{"format": "charllm-recording", "version": 2}', "version 2.*expected version 1"),
-        ('{"format": "charllm-recording", "version": 1}', "KeyError: 'gpus'"),
+        ('{"format": "charllm-recording", "version": 1}', "version 1.*expected version 2"),
+        ('{"format": "charllm-recording", "version": 2}', "KeyError: 'gpus'"),
         (json.dumps({**header(), "gpus": [{"name": "x"}]}), "header with"),
         (json.dumps({**header(), "gpus": 3}), "header with"),
         (json.dumps({**header(), "beats": ["fast"]}), "header with"),
@@ -261,8 +268,10 @@ def test_a_full_disk_is_said_and_everything_before_stays_readable(
     energy = recording_energy(folder)
     assert energy == [float(number) for number in range(len(energy))]
     data = (folder / SAMPLES_FILE).read_bytes()
-    assert len(data) == room
-    assert len(energy) == data.count(b"\n")
+    # What is there ends with a whole row, for tools that know nothing of rows cut short.
+    assert room - 200 < len(data) <= room or room < 800
+    assert data[-1:] in (b"", b"\n")
+    assert len(energy) == max(0, data.count(b"\n") - 1)
 
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -202,9 +203,10 @@ def test_a_disk_that_fills_while_it_runs_is_one_line_and_what_is_written_stays(t
     assert (code, errors.count("\n")) == (1, 1)
     assert "cannot write the recording" in errors
     data = (tmp_path / SAMPLES_FILE).read_bytes()
-    assert len(data) == room
+    assert room - 1000 < len(data) <= room
+    assert data.endswith(b"\n")
     found = read_recording(tmp_path)
-    assert sum(len(series.times_s) for series in found.series[0].values()) == data.count(b"\n") > 100
+    assert sum(len(series.times_s) for series in found.series[0].values()) == data.count(b"\n") - 1 > 50
 
 
 def test_a_slow_driver_costs_beats_and_freezes_nothing(tmp_path: Path) -> None:
@@ -321,6 +323,14 @@ def test_an_idle_board_that_shows_the_same_is_read_all_the_same(
     assert np.max(np.diff(board.energy_at_s)) < 0.3
 
 
+def opened_by_duckdb(folder: Path) -> int:
+    """Count the fast rows with a tool that knows nothing of recordings."""
+    query = f"SELECT count(power_instant_w) FROM '{folder / SAMPLES_FILE}' WHERE beat = 'fast'"
+    with duckdb.connect() as connection:
+        (count,) = connection.execute(query).fetchone()
+    return int(count)
+
+
 def kill_once(folder: Path, run_s: float) -> float:
     """Kill a sampler after a while; return how much time before the kill its record lacks, having read it."""
     with started(folder) as process:
@@ -332,7 +342,8 @@ def kill_once(folder: Path, run_s: float) -> float:
     assert process.returncode == -signal.SIGKILL
     found = read_recording(folder)
     data = (folder / SAMPLES_FILE).read_bytes()
-    assert sum(len(series.times_s) for series in found.series[0].values()) == data.count(b"\n")
+    assert sum(len(series.times_s) for series in found.series[0].values()) == data.count(b"\n") - 1
+    assert opened_by_duckdb(folder) == len(found.fast(0).times_s)
     times = found.fast(0).times_s
     assert np.all(np.diff(times) > 0)
     return float(kill_s - times[-1])

@@ -10,7 +10,7 @@ from charllm.measure.recording import read_recording
 from charllm.measure.summary import Measured, summarise
 from charllm.result.metrics import METRICS
 from charllm.result.result import RunResult, to_json
-from tests.measure.replayed import header, marks, recording, samples, write_copy, write_two_gpus
+from tests.measure.replayed import header, marks, recording, samples, unread, write_copy, write_two_gpus
 
 RUN_S = (41.8, 48.0)
 
@@ -99,7 +99,7 @@ def test_a_gpu_that_the_job_did_not_use_is_no_part_of_its_result(tmp_path: Path)
 
 def test_a_lost_gpu_is_named_with_its_reason(tmp_path: Path) -> None:
     rows = samples().decode().splitlines()
-    lost = [",".join([*row.split(",")[:5], *["!lost"] * (row.count(",") - 4)]) for row in rows[1800:]]
+    lost = [unread(row, header()["beats"][row.split(",")[0]], "lost") for row in rows[1800:]]
     folder = write_copy(tmp_path, "".join(f"{row}\n" for row in rows[:1800] + lost).encode())
     result = summarise(Measured(read_recording(folder), marks(), *RUN_S), "measured", {}, {})
     assert any("temperature_c was not read" in warning and "times lost" in warning for warning in result.warnings)
@@ -117,10 +117,9 @@ def test_a_machine_without_gpus_still_has_the_times_of_its_steps(tmp_path: Path)
 
 
 def test_a_board_without_a_temperature_has_not_failed_to_settle(tmp_path: Path) -> None:
-    place = 5 + header()["beats"]["fast"].index("temperature_c")
-    rows = [row.split(",") for row in samples().decode().splitlines()]
-    blind = [[*row[:place], "!not_supported", *row[place + 1 :]] if row[0] == "fast" else row for row in rows]
-    folder = write_copy(tmp_path, "".join(f"{','.join(row)}\n" for row in blind).encode())
+    rows = samples().decode().splitlines()
+    blind = [unread(row, ["temperature_c"], "not_supported") if row.startswith("fast") else row for row in rows]
+    folder = write_copy(tmp_path, "".join(f"{row}\n" for row in blind).encode())
     result = summarise(Measured(read_recording(folder), marks(), *RUN_S), "measured", {}, {})
     assert not any("settled" in warning for warning in result.warnings)
     assert result.metrics["power_mean_w"] is not None

@@ -1,6 +1,6 @@
 from charllm.report.study import render_study
-from charllm.sweep.local import run_study
 from charllm.sweep.outcome import Outcome
+from charllm.sweep.run import run_study
 from charllm.sweep.study import unfold
 
 STUDY = unfold(
@@ -20,14 +20,15 @@ def cells(text: str, case: str) -> list[str]:
     return [cell.strip() for cell in line.split("  ") if cell.strip()]
 
 
-def test_a_table_of_cases_has_their_time_and_their_watts() -> None:
-    outcomes = list(run_study(STUDY, 1, None, resume=False))
-    text = render_study(STUDY, outcomes)
+def test_a_table_of_cases_has_what_is_swept_their_time_and_their_watts() -> None:
+    text = render_study(STUDY, run_study(STUDY).outcomes)
     timed, drawn = (
         ["step s", "tokens/s/GPU", "MFU"],
         ["W/GPU", "peak W", "peak C", "MHz", "clock loss", "tokens/J"],
     )
+    assert cells(text, "case")[:2] == ["case", "tp"]
     assert cells(text, "case")[-9:] == [*timed, *drawn]
+    assert cells(text, "tp 2")[1] == "2"
     step_s, tokens, mfu, watts, highest, degrees, megahertz, lost, _ = cells(text, "tp 2")[-9:]
     assert float(step_s) > 0
     assert int(tokens.replace(",", "")) > 0
@@ -42,8 +43,21 @@ def test_a_table_of_cases_has_their_time_and_their_watts() -> None:
 
 
 def test_what_has_no_time_has_a_dash() -> None:
-    (fitting, _) = run_study(STUDY, 1, None, resume=False)
-    known = ("microbatches", "memory_peak_bytes", "nvlink_bytes", "nic_bytes", "tp_message_bytes", "pp_message_bytes")
+    fitting = run_study(STUDY).outcomes[0]
+    known = ("parallelism.tp", "microbatches", "memory_peak_bytes", "link_bytes.nvlink", "link_bytes.nic")
     timeless = {name: fitting.summary[name] for name in known}
     text = render_study(STUDY, [Outcome("tp 2", 3, "memory", timeless)])
-    assert cells(text, "tp 2")[-10:] == [*["-"] * 9, "does not fit"]
+    assert cells(text, "tp 2")[-12:] == [*["-"] * 11, "does not fit"]
+
+
+def test_a_failed_case_is_told_apart_from_a_rejected_one() -> None:
+    text = render_study(STUDY, [Outcome("tp 2", 1, "the worker process was killed by SIGKILL", {})])
+    assert cells(text, "tp 2")[-1] == "failed"
+    assert "Failed cases\n  tp 2: the worker process was killed by SIGKILL" in text
+    assert "Rejected" not in text
+
+
+def test_labels_that_the_name_of_a_case_says_are_not_repeated() -> None:
+    axes = {"plan": {"wide": {"parallelism": {"tp": 8}}, "narrow": {"model": "gpt2"}}}
+    study = unfold("s", {"request": {"cluster": "h200x8", "model": "llama3-8b"}, "groups": [{"axes": axes}]})
+    assert cells(render_study(study, run_study(study).outcomes), "case")[:3] == ["case", "tp", "model"]

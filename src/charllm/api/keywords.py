@@ -5,17 +5,19 @@ A keyword without a dot is one of `RunKeywords`; one with a dot sets that field 
 """
 
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypedDict
 
+from charllm.catalog.foreign import complete_request
 from charllm.catalog.resolve import PARTS
 from charllm.errors import SpecError, unknown_name
 from charllm.result.result import RunResult
 from charllm.result.store import load_run
-from charllm.spec.readers import read_foreign
+from charllm.spec.readers import Inputs, Reading, read_foreign
 from charllm.spec.request import Table, merge, nest, parse_layer_split, parse_recompute, read_toml
 
 Named = str | os.PathLike[str] | Mapping[str, Any]
@@ -28,6 +30,9 @@ class RunKeywords(TypedDict, total=False):
     """Every keyword that describes a run, with the type of its value."""
 
     from_: str | os.PathLike[str] | None
+    args: str | Sequence[str] | None
+    env: Mapping[str, str] | None
+    allow_unmodelled: bool | None
     model: Named | None
     cluster: Named | None
     framework: Named | None
@@ -106,9 +111,9 @@ def build_request(spec: Spec | None, words: Mapping[str, Any]) -> Table:
     """Merge foreign file, spec, keywords and dotted fields, each over the one before."""
     given = {word: _plain(value, word) for word, value in words.items() if value is not None}
     _check_words(given)
-    foreign = given.pop("from_", None)
     changes = _changes(given)
-    request: Table = read_foreign(str(as_path(foreign, "from_"))) if foreign is not None else {}
+    reading = _read_foreign(given)
+    request: Table = {} if reading is None else reading.request
     if spec is not None:
         request = merge(request, _read_spec(spec, changes))
     if "recompute" in given:
@@ -116,7 +121,26 @@ def build_request(spec: Spec | None, words: Mapping[str, Any]) -> Table:
         training = request.get("training", {})
         request["training"] = {key: value for key, value in training.items() if not key.startswith("recompute")}
     merged: Table = merge(request, changes)
-    return merged
+    if reading is None:
+        return merged
+    return complete_request(reading, merged, allow_unmodelled=bool(given.get("allow_unmodelled")))
+
+
+def _read_foreign(given: Mapping[str, Any]) -> Reading | None:
+    """Read the foreign file, a script with its positional arguments and its environment."""
+    if "from_" not in given:
+        return None
+    words, environment = given.get("args"), _table(given.get("env", {}), "env")
+    try:
+        args = shlex.split(words) if isinstance(words, str) else words
+    except ValueError:
+        raise SpecError("args", words, "words with matching quotes") from None
+    if args is not None and not (isinstance(args, list) and all(isinstance(word, str) for word in args)):
+        raise SpecError("args", words, "a text, or a list of words")
+    if not all(isinstance(value, str) for value in environment.values()):
+        raise SpecError("env", environment, "a text for each variable")
+    inputs = Inputs(None if args is None else tuple(args), environment)
+    return read_foreign(str(as_path(given["from_"], "from_")), inputs)
 
 
 def _check_words(given: Mapping[str, Any]) -> None:

@@ -3,16 +3,17 @@
 import json
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from charllm.api.keywords import as_path
 from charllm.api.signature import public
-from charllm.api.study import Sweep, is_study, load_sweep
+from charllm.api.study import Sweep
 from charllm.report.compare import render_comparison
 from charllm.result.compare import Difference, compare_runs, spec_differences
 from charllm.result.result import RunResult, to_frame
-from charllm.result.store import load_run
+from charllm.stored import OpsResult, load_one_run
+from charllm.stored import load as load_stored
+from charllm.sweep.outcome import StudyResult
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -22,8 +23,10 @@ Run = RunResult | str | PathLike[str]
 
 
 @public
-def load(folder: str | PathLike[str]) -> RunResult | Sweep:
-    """Read what `save`, ``--out``, `measure` or `sweep` stored: a run, or a study with all its cases.
+def load(folder: str | PathLike[str]) -> RunResult | Sweep | OpsResult:
+    """Read what `save`, ``--out``, `measure` or `sweep` stored: a run, a study with all its cases, an op benchmark.
+
+    A record that was killed is finished first: what was recorded until then is its result.
 
     >>> import charllm, tempfile
     >>> result = charllm.simulate(model="llama3-8b", cluster="h200x8", tp=2)
@@ -32,8 +35,8 @@ def load(folder: str | PathLike[str]) -> RunResult | Sweep:
     >>> again == result
     True
     """
-    path = as_path(folder, "folder")
-    return load_sweep(path) if is_study(path) else load_run(path)
+    found = load_stored(as_path(folder, "folder"))
+    return Sweep(found.study, found.outcomes) if isinstance(found, StudyResult) else found
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -75,4 +78,4 @@ def compare(first: Run, second: Run) -> Comparison:
 
 
 def _run(given: Run, word: str) -> RunResult:
-    return given if isinstance(given, RunResult) else load_run(Path(as_path(given, word)))
+    return given if isinstance(given, RunResult) else load_one_run(as_path(given, word))

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from charllm.api.keywords import FIELDS, SHORT, RunKeywords, as_path, build_request
@@ -12,8 +11,8 @@ from charllm.errors import SpecError
 from charllm.report.study import render_study
 from charllm.result.result import to_frame
 from charllm.spec.request import Table
-from charllm.sweep.local import OUTCOMES_FILE, read_outcomes, run_study
 from charllm.sweep.outcome import Outcome
+from charllm.sweep.run import run_study
 from charllm.sweep.study import Study, load_study, unfold
 
 if TYPE_CHECKING:
@@ -21,26 +20,20 @@ if TYPE_CHECKING:
 
 Axis = Sequence[Any] | Mapping[str, Mapping[str, Any]]
 """Values of the keyword that the axis is named after, or labels, each with the keywords that it stands for."""
-MOST_WORKERS = 1024
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Sweep:
     """The cases of a study with their outcomes."""
 
-    name: str
-    about: str
-    corrections: tuple[str, ...]
+    study: Study
     outcomes: tuple[Outcome, ...]
-    """By case: exit code (0 simulated, 2 the request is wrong, 3 does not fit in memory), message and metrics."""
+    """By case: message, columns and exit code (0 simulated, 1 failed, 2 the request is wrong, 3 does not fit)."""
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row per case: its name, its exit code, why it was rejected, and its metrics."""
-        return [
-            {"case": outcome.case, "exit_code": outcome.exit_code, "message": outcome.message, **outcome.summary}
-            for outcome in self.outcomes
-        ]
+        """A row per case: its name, its exit code, why it was rejected, what the study varies, and every metric."""
+        return [outcome.row for outcome in self.outcomes]
 
     def to_frame(self) -> "DataFrame":
         """Return a row per case as a pandas DataFrame."""
@@ -50,7 +43,7 @@ class Sweep:
         return len(self.outcomes)
 
     def __repr__(self) -> str:
-        return render_study(self, self.outcomes)
+        return render_study(self.study, self.outcomes)
 
 
 @public
@@ -62,14 +55,15 @@ def sweep(
     workers: int = 1,
     out: str | PathLike[str] | None = None,
     resume: bool = False,
+    signals: bool = False,
     **words: Unpack[RunKeywords],
 ) -> Sweep:
     """Simulate every case of a study, or of the product of `axes` over the keywords in `base`.
 
     `study` is a name from ``charllm.catalog("studies")``, a TOML file or a table as in such a file. An axis is a list
     of values for the keyword it is named after, or a dict of labels with the keywords that each stands for. A case
-    that is wrong or does not fit is an outcome with its message, never an exception. `out` stores every run;
-    `resume` continues there after an interruption.
+    that is wrong or does not fit is an outcome with its message, never an exception. `out` stores every case as it
+    ends, with `signals` also power, temperature and clock over time; `resume` continues there after an interruption.
 
     >>> import charllm
     >>> study = charllm.sweep(
@@ -78,28 +72,15 @@ def sweep(
     ... )
     >>> [row["case"] for row in study.rows]
     ['tensor / mbs 1', 'tensor / mbs 2', 'data / mbs 1', 'data / mbs 2']
-    >>> study.rows[0]["tp"], study.rows[0]["step_time_s"] > 0
-    (8, True)
+    >>> study.rows[0]["strategy"], study.rows[0]["training.micro_batch_size"], study.rows[0]["step_time_s"] > 0
+    ('tensor', 1, True)
     """
+    if not isinstance(workers, int):
+        raise SpecError("--workers", workers, "a whole number")
     unfolded = _study(study, axes, {**_keywords(base, "base"), **words})
-    if not (isinstance(workers, int) and 1 <= workers <= MOST_WORKERS):
-        raise SpecError("workers", workers, f"1 to {MOST_WORKERS}")
     folder = None if out is None else as_path(out, "--out")
-    return _sweep(unfolded, list(run_study(unfolded, workers, folder, resume=resume)))
-
-
-def is_study(folder: Path) -> bool:
-    """Tell whether a folder holds a study."""
-    return (folder / OUTCOMES_FILE).is_file()
-
-
-def load_sweep(folder: Path) -> Sweep:
-    """Read the outcomes of a stored study."""
-    return Sweep(folder.name, "", (), tuple(read_outcomes(folder).values()))
-
-
-def _sweep(study: Study, outcomes: Sequence[Outcome]) -> Sweep:
-    return Sweep(study.name, study.about, study.corrections, tuple(outcomes))
+    found = run_study(unfolded, workers=workers, out=folder, resume=resume, signals=signals)
+    return Sweep(found.study, found.outcomes)
 
 
 def _study(study: Any, axes: Any, words: Mapping[str, Any]) -> Study:

@@ -23,6 +23,8 @@ from charllm.spec.training import Training
 
 BOARD_PARTS: dict[str, Any] = {"power": Power, "governor": Governor, "kernels": Kernels, "heat": Heat}
 PARTS = ("model", "cluster", "framework", "parallelism", "training", "conditions")
+NOTES = "notes"
+"""Key of a request that holds what its reader has to say, a sentence each."""
 DEFAULT_FRAMEWORK = "megatron"
 DEFAULT_BATCH = 128
 FILE_SIGNS = (".toml", ".json", "/")
@@ -32,7 +34,7 @@ FILE_SIGNS = (".toml", ".json", "/")
 def resolve_run(request: Mapping[str, Any]) -> RunSpec:
     """Build the run a request describes, or raise SpecError naming what is wrong."""
     for key in request:
-        if key not in PARTS:
+        if key not in (*PARTS, NOTES):
             raise unknown_name(key, key, PARTS)
     for key in ("model", "cluster"):
         if request.get(key) is None:
@@ -52,6 +54,7 @@ def resolve_run(request: Mapping[str, Any]) -> RunSpec:
         framework=framework,
         conditions=_fill_conditions(_table(request, "conditions")),
         defaults_taken=describe_defaults(taken),
+        notes=tuple(request.get(NOTES, ())),
     )
     check_run(run)
     return run

@@ -17,6 +17,7 @@ COMMANDS = {
     "emulate": "emulate one rank of a large job on one GPU",
     "bench": "measure time, power, clock and temperature of single ops on this GPU",
     "calibrate": "fit the constants of a GPU to measurements of it",
+    "show": "print a stored run or study; finish a record that was killed",
     "compare": "compare two runs",
     "catalog": "show models, GPUs, nodes, clusters, frameworks and studies, with sources",
     "validate": "score predictions against measurements",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from charllm.api.emulation import predict_readings, run_emulation, timeline_of
 from charllm.cli.spec_flags import add_spec_flags, request_from
-from charllm.measure.job import stopped_early
+from charllm.measure.finish import stopped_early
 from charllm.timeline.play import to_text
 
 

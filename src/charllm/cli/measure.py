@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from charllm.api.measurement import build_job, run_job
-from charllm.measure.job import stopped_early
+from charllm.measure.finish import stopped_early
 from charllm.measure.launch import AFTER_S
 from charllm.result.result import RunResult
 

@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from charllm.api.keywords import FIELDS, SHORT, build_request
+from charllm.errors import SpecError
 from charllm.spec.fields import Rule, rules
 from charllm.spec.hardware import Cooling
 from charllm.spec.parallelism import Parallelism
@@ -24,7 +25,10 @@ TABLES: dict[str, type] = {
     "cluster.cooling": Cooling,
 }
 """Table of a spec: the settings class that declares its fields."""
-PLAIN = ("model", "cluster", "framework", "fsdp", "sp", "recompute", "overlap", "layers_per_stage")
+PLAIN = (
+    "from_", "args", "allow_unmodelled", "model", "cluster", "framework", "fsdp", "sp", "recompute", "overlap",
+    "layers_per_stage",
+)  # fmt: skip
 """Keywords whose flag is passed on as it is; other flags hold one value, read as TOML."""
 WORDS = ("placement", "schedule", "precision")
 """Keywords that are words, even where TOML would read a number."""
@@ -34,7 +38,26 @@ def add_spec_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that describe a run."""
     group = parser.add_argument_group("the run")
     group.add_argument("spec", nargs="?", metavar="SPEC", help="a TOML spec, or a stored run whose spec is reused")
-    group.add_argument("--from", dest="from_", metavar="FILE", help="Megatron-LM script, NeMo yaml or HF config.json")
+    group.add_argument(
+        "--from",
+        dest="from_",
+        metavar="FILE",
+        help="launch script (Megatron-LM, Megatron-DeepSpeed, Pai-Megatron-Patch), DeepSpeed JSON, NeMo yaml "
+        "or HF config.json",
+    )
+    group.add_argument("--args", metavar="'WORDS'", help="with --from: positional arguments of the script ($1 $2 ...)")
+    group.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="with --from: environment variable of the script; repeatable",
+    )
+    group.add_argument(
+        "--allow-unmodelled",
+        action="store_true",
+        help="with --from: leave out settings that are not modelled instead of refusing the file",
+    )
     for name, text in NAMED.items():
         group.add_argument(f"--{name}", metavar=text.split(":")[0], help=text.split(": ", 1)[1])
     for word, path in FIELDS.items():
@@ -86,9 +109,18 @@ def request_from(arguments: argparse.Namespace) -> Table:
 def keywords_from(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the keywords of the Python API that the flags stand for."""
     given = {name: value for name, value in vars(arguments).items() if value is not None}
-    words = {word: given[word] for word in ("from_", *PLAIN) if word in given}
+    words = {word: given[word] for word in PLAIN if word in given}
     words |= {word: _value(word, given[word]) for word in FIELDS if word in given and word not in PLAIN}
-    return {**words, "set": parse_settings(arguments.set)}
+    return {**words, "env": _variables(arguments.env), "set": parse_settings(arguments.set)}
+
+
+def _variables(entries: list[str]) -> dict[str, str]:
+    """Return the environment that a script is read with."""
+    pairs = [entry.partition("=") for entry in entries]
+    for entry, (name, equals, _value) in zip(entries, pairs, strict=True):
+        if not equals or not name.isidentifier():
+            raise SpecError("--env", entry, "NAME=VALUE, e.g. NNODES=4")
+    return {name: value for name, _equals, value in pairs}
 
 
 def _value(word: str, raw: str) -> Any:

@@ -1,10 +1,13 @@
-"""A recording on disk: a header, and rows appended as they are read, so that a kill loses at most what was buffered.
+"""A recording on disk: rows appended as they are read, so that a kill loses at most what was buffered.
 
-``recording.json`` says which GPUs, which columns each beat has and what each GPU can tell; ``samples.csv`` holds a row
-per GPU and beat: ``beat,gpu,monotonic_ns,wall_ns,duration_ns,value,value,...``. A value that could not be read is a
-``!`` and the reason. A row that cannot be read (the last one, cut short) is left out.
+``samples.csv`` is a CSV file with a header that DuckDB and pandas open as it is, complete or cut off: a row per GPU and
+beat, with a column for every quantity (its unit is in its name), empty where the beat does not read it. What could not
+be read is empty too, and the last column, `missing`, says why: ``energy_j=lost clock_hz=no_permission``.
+``recording.json`` says which GPUs were read and what each can tell. A row that was cut short is left out.
 """
 
+import contextlib
+import fcntl
 import json
 import math
 import os
@@ -18,14 +21,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from charllm.errors import CharllmError, SpecError
-from charllm.measure.quantities import BEATS
+from charllm.measure.quantities import BEATS, QUANTITIES
 from charllm.measure.telemetry.source import Capability, GpuIdentity, Reading, SourceFacts
+from charllm.result.store import write_text
 from charllm.spec.request import parse_json, read_text
 from charllm.units import NANO
 
-FORMAT, VERSION = "charllm-recording", 1
+FORMAT, VERSION = "charllm-recording", 2
 HEADER_FILE, SAMPLES_FILE = "recording.json", "samples.csv"
 FLUSH_S, FLUSH_BYTES = 0.25, 1 << 16
+TAIL_BYTES = 1 << 20
+"""Longer than any row."""
+
+TIMES = ("beat", "gpu", "monotonic_ns", "wall_ns", "duration_ns")
+"""Columns before the quantities: which beat and GPU; when its first reading was asked for; how long all took."""
+MISSING = "missing"
 
 Floats = NDArray[np.float64]
 
@@ -54,32 +64,47 @@ class RecordingWriter:
             },
         }
         self._folder = folder
+        # Where the cells of a beat go in a row.
+        self._places = {beat: [list(QUANTITIES).index(name) for name in names] for beat, names in BEATS.items()}
         try:
-            (folder / HEADER_FILE).write_text(json.dumps(header, indent=1), encoding="utf-8")
+            write_text(json.dumps(header, indent=1), folder / HEADER_FILE)
             self._file = os.open(folder / SAMPLES_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            with contextlib.suppress(OSError):
+                # Tells others that this recording still grows; where there are no locks, it seems not to.
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise RecordingError(folder, error) from None
-        self._buffer: list[str] = []
+        self._buffer = [",".join((*TIMES, *QUANTITIES, MISSING)) + "\n"]
         self._size = 0
         self._flushed_ns = 0
 
     def write(self, beat: str, gpu: int, times_ns: tuple[int, int, int], readings: Sequence[Reading]) -> None:
         """Add one row: monotonic and wall time of its first reading, how long all took, and the readings."""
-        cells = ",".join(_cell(reading) for reading in readings)
-        row = f"{beat},{gpu},{times_ns[0]},{times_ns[1]},{times_ns[2]},{cells}\n"
+        cells = [""] * len(QUANTITIES)
+        missing = []
+        for place, name, reading in zip(self._places[beat], BEATS[beat], readings, strict=True):
+            if not isinstance(reading, str) and math.isfinite(reading):
+                # Every digit, for a counter may have 10 before the point; and a point always, so that a column of
+                # noughts is still one of real numbers.
+                cells[place] = repr(float(reading))
+            else:
+                missing.append(f"{name}={reading if isinstance(reading, str) else 'not_finite'}")
+        row = f"{beat},{gpu},{times_ns[0]},{times_ns[1]},{times_ns[2]},{','.join(cells)},{' '.join(missing)}\n"
         self._buffer.append(row)
         self._size += len(row)
         if self._size >= FLUSH_BYTES or times_ns[0] - self._flushed_ns >= FLUSH_S / NANO:
             self.flush(times_ns[0])
 
     def flush(self, now_ns: int) -> None:
-        """Hand buffered rows to the operating system."""
+        """Hand buffered rows to the operating system; where the disk is full, the file still ends with a whole row."""
         data = memoryview("".join(self._buffer).encode())
         self._buffer.clear()
         try:
             while data:
                 data = data[os.write(self._file, data) :]
         except OSError as error:
+            with contextlib.suppress(OSError):
+                cut_torn_row(self._folder)
             raise RecordingError(self._folder, error) from None
         self._size = 0
         self._flushed_ns = now_ns
@@ -92,18 +117,32 @@ class RecordingWriter:
             os.close(self._file)
 
 
-def _cell(reading: Reading) -> str:
-    """Write a reading with every digit: a counter may be 10 digits before the point and still count millijoules."""
-    if isinstance(reading, str):
-        return f"!{reading}"
-    return repr(float(reading)).removesuffix(".0") if math.isfinite(reading) else "!not_finite"
+def cut_torn_row(folder: Path) -> None:
+    """Remove what a kill or a full disk has left of a row at the end of a recording."""
+    path = folder / SAMPLES_FILE
+    if not path.is_file():
+        return
+    with path.open("r+b") as file:
+        start = max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES)
+        file.seek(start)
+        file.truncate(start + file.read(TAIL_BYTES).rfind(b"\n") + 1)
 
 
-def _reading(cell: str) -> Reading:
-    if cell.startswith("!"):
-        return cell[1:]
-    value = float(cell)
-    return value if math.isfinite(value) else "not_finite"
+def is_growing(folder: Path) -> bool:
+    """Tell whether a sampler is still writing a recording."""
+    try:
+        file = os.open(folder / SAMPLES_FILE, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +214,7 @@ def read_recording(folder: Path) -> Recording:
     absent = {beat: tuple(name for name in names if name not in known) for beat, names in BEATS.items()}
     series = {
         gpu: {
-            beat: _series(rows.get((beat, gpu), []), columns.get(beat, ()), absent.get(beat, ()))
+            beat: _series(rows.get((beat, gpu), []), (*columns.get(beat, ()), *absent.get(beat, ())))
             for beat in {**BEATS, **columns}
         }
         for gpu in range(len(facts.gpus))
@@ -204,10 +243,10 @@ def _read_facts(header: Mapping[str, Any]) -> SourceFacts:
 
 class _Row(NamedTuple):
     times_s: tuple[float, float, float]
-    readings: list[Reading]
+    readings: dict[str, Reading]
 
 
-def _read_rows(folder: Path, columns: Mapping[str, tuple[str, ...]]) -> dict[tuple[str, int], list[_Row]]:
+def _read_rows(folder: Path, beats: Mapping[str, tuple[str, ...]]) -> dict[tuple[str, int], list[_Row]]:
     """Read the rows of each beat and GPU; one that cannot be read is left out."""
     try:
         data = (folder / SAMPLES_FILE).read_bytes()
@@ -215,26 +254,42 @@ def _read_rows(folder: Path, columns: Mapping[str, tuple[str, ...]]) -> dict[tup
         return {}
     except OSError as error:
         raise SpecError("recording", str(folder), f"a readable {SAMPLES_FILE} ({error.strerror or error})") from None
+    lines = data[: data.rfind(b"\n") + 1].decode(errors="replace").split("\n")
+    names = lines[0].split(",")
+    places = {
+        beat: {name: names.index(name) for name in quantities if name in names} for beat, quantities in beats.items()
+    }
     rows: dict[tuple[str, int], list[_Row]] = {}
-    for line in data[: data.rfind(b"\n") + 1].decode(errors="replace").split("\n"):
-        cells = line.split(",")
-        if cells[0] not in columns or len(cells) != 5 + len(columns[cells[0]]):
+    for cells in (line.split(",") for line in lines[1:]):
+        if cells[0] not in places or len(cells) != len(names):
             continue
         try:
             monotonic_s, wall_s, duration_s = (int(cell) * NANO for cell in cells[2:5])
-            row = _Row((monotonic_s, wall_s, duration_s), [_reading(cell) for cell in cells[5:]])
+            row = _Row((monotonic_s, wall_s, duration_s), _readings(cells, places[cells[0]]))
             rows.setdefault((cells[0], int(cells[1])), []).append(row)
         except (ValueError, OverflowError):
             continue
     return rows
 
 
-def _series(rows: list[_Row], names: tuple[str, ...], absent: tuple[str, ...]) -> Series:
+def _readings(cells: list[str], places: Mapping[str, int]) -> dict[str, Reading]:
+    """Return the readings of a row: numbers, or the reasons in its last cell."""
+    reasons = dict(word.split("=", 1) for word in cells[-1].split())
+    return {name: reasons[name] if name in reasons else _number(cells[place]) for name, place in places.items()}
+
+
+def _number(cell: str) -> Reading:
+    value = float(cell)
+    return value if math.isfinite(value) else "not_finite"
+
+
+def _series(rows: list[_Row], names: tuple[str, ...]) -> Series:
     times = np.array([row.times_s for row in rows], dtype=np.float64).reshape(-1, 3)
     columns: dict[str, Floats] = {}
     reasons: dict[str, dict[int, str]] = {}
-    for place, name in enumerate((*names, *absent)):
-        readings = [row.readings[place] if name in names else "not_supported" for row in rows]
+    for name in names:
+        # A quantity that is newer than the recording could not be read then.
+        readings = [row.readings.get(name, "not_supported") for row in rows]
         columns[name] = np.array([np.nan if isinstance(value, str) else value for value in readings], dtype=np.float64)
         unread = {number: value for number, value in enumerate(readings) if isinstance(value, str)}
         if unread:

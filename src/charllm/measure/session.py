@@ -4,12 +4,14 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from charllm import mark
 from charllm.errors import CharllmError
-from charllm.measure.job import SPEC_FILE, Job, Windows, conclude, prepare_folder, watching
+from charllm.measure.finish import SPEC_FILE
+from charllm.measure.job import Job, conclude, describe_job, prepare_folder, watching
 from charllm.measure.launch import sampling, wait_idle
 from charllm.result.result import RunResult
 from charllm.result.store import write_text
@@ -54,18 +56,19 @@ def measure_here(
     if spec is not None:
         write_text(json.dumps(dict(spec)), job.folder / SPEC_FILE)
     session = Session(job.folder)
-    windows, exit_code = None, FAILED
+    record, exit_code = describe_job(job, gpus, environment).write(job.folder), FAILED
+    windows: dict[str, list[float]] = {}
     try:
         with sampling(job.folder, job.telemetry, job.rate_hz, gpus):
-            idle = wait_idle(job.idle_s)
-            start_s = time.monotonic()
+            windows = {"idle": list(wait_idle(job.idle_s)), "command": [time.monotonic()]}
+            record = replace(record, windows_s=windows).write(job.folder)
             try:
                 with mark.recording_to(str(job.folder)), watching(job.folder) if job.watch else nullcontext():
                     yield session
                 exit_code = 0
             finally:
-                end_s = time.monotonic()
-                windows = Windows(idle, (start_s, end_s), wait_idle(job.cooldown_s))
+                windows["command"].append(time.monotonic())
+                windows["cooldown"] = list(wait_idle(job.cooldown_s))
     finally:
-        if windows is not None:
-            session._result = conclude(job.folder, gpus, job.rate_hz, windows, job.command, exit_code, environment)
+        if "cooldown" in windows:
+            session._result = conclude(record, job.folder, windows, exit_code)

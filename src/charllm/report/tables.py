@@ -1,7 +1,9 @@
 """Plain tables that read well in any terminal, in a log and without colour."""
 
-from collections.abc import Sequence
-from typing import TypeVar
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 MAX_STAGES = 12
 Shown = TypeVar("Shown")
@@ -20,6 +22,16 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     first = row[0].ljust(widths[0])
     rest = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
     return "  ".join([first, *rest]).rstrip()
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Write rows under the names of all their fields; what a row lacks stays empty."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().rstrip("\n")
 
 
 def shown_ends(stages: Sequence[Shown]) -> tuple[list[Shown], str]:

@@ -1,5 +1,6 @@
 """A run as a folder: ``result.json``, and parquet tables beside it, written whole or not at all."""
 
+import errno
 import os
 import shutil
 import tempfile
@@ -15,27 +16,57 @@ from charllm.result.result import Columns, RunResult, from_json, to_json
 RESULT_FILE = "result.json"
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a place that could be written and no longer can."""
+
+
+class StoreError(CharllmError):
+    """A place that cannot be written any more: a full disk, a quota that is used up."""
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        super().__init__(f"cannot write {folder}: {reason}; what was stored before is kept")
+
+
 def save_run(result: RunResult, folder: Path, tables: Mapping[str, Columns]) -> Path:
-    """Write a run beside its final place and move it there in one step; an existing folder is not overwritten."""
+    """Write a run as a folder that is there whole or not at all; an existing folder is not overwritten."""
+    return save_folder(folder, {RESULT_FILE: to_json(result)}, tables)
+
+
+def save_folder(folder: Path, texts: Mapping[str, str], tables: Mapping[str, Columns]) -> Path:
+    """Write files beside their final place and move them there in one step."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SpecError("--out", str(folder), "a folder that does not exist yet, or an empty one")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     except OSError as error:
-        raise SpecError("--out", str(folder), f"a folder that can be written ({error.strerror or error})") from None
+        raise explain(folder, error) from None
     try:
-        for name, columns in tables.items():
-            write_parquet(columns, draft / f"{name}.parquet")
-        write_text(to_json(result), draft / RESULT_FILE)
-        if folder.exists():
-            folder.rmdir()
+        write_tables({draft / f"{name}.parquet": columns for name, columns in tables.items()})
+        for name, text in texts.items():
+            write_text(text, draft / name)
+        # Drafts are private; a run is as readable as any other file of its owner.
+        draft.chmod(0o777 & ~_umask())
         draft.rename(folder)
     except OSError as error:
-        raise SpecError("--out", str(folder), f"a folder that can be written ({error.strerror or error})") from None
+        raise explain(folder, error) from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return folder
+
+
+def explain(folder: Path, error: OSError) -> CharllmError:
+    """Return the error for a folder that cannot be written: the request is wrong, or the disk is full."""
+    if error.errno in FULL:
+        return StoreError(folder, error.strerror or str(error))
+    return SpecError("--out", str(folder), f"a folder that can be written ({error.strerror or error})")
+
+
+def _umask() -> int:
+    """Return the mask of permissions, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def write_text(text: str, path: Path) -> None:
@@ -50,16 +81,25 @@ def write_text(text: str, path: Path) -> None:
 
 def write_parquet(columns: Columns, path: Path) -> None:
     """Write equal-length columns as a parquet table."""
+    write_tables({path: columns})
+
+
+def write_tables(tables: Mapping[Path, Columns]) -> None:
+    """Write tables of equal-length columns, each to its parquet file."""
+    if not tables:
+        return
     duckdb = _duckdb()
-    names = list(columns)
+    # To connect takes longer than to write, hence once for all.
     with duckdb.connect() as connection:
-        # Values go in as nested lists of one row each, so that types are inferred from the data.
-        selected = ", ".join(f'unnest(${index + 1}) AS "{name}"' for index, name in enumerate(names))
-        relation = connection.execute(
-            f"CREATE TABLE data AS SELECT {selected}", [list(columns[name]) for name in names]
-        )
-        del relation
-        connection.execute(f"COPY data TO '{_quoted(path)}' (FORMAT parquet, COMPRESSION zstd)")
+        for path, columns in tables.items():
+            # Values go in as nested lists of one row each, so that types are inferred from the data.
+            selected = ", ".join(f'unnest(${index + 1}) AS "{name}"' for index, name in enumerate(columns))
+            values = [list(column) for column in columns.values()]
+            connection.execute(f"CREATE OR REPLACE TABLE data AS SELECT {selected}", values)
+            try:
+                connection.execute(f"COPY data TO '{_quoted(path)}' (FORMAT parquet, COMPRESSION zstd)")
+            except duckdb.IOException as error:
+                raise StoreError(path.parent, str(error).splitlines()[0]) from None
 
 
 def read_parquet(path: Path) -> dict[str, list[Any]]:

@@ -61,6 +61,7 @@ class Model:
     ssm_groups: int = count("Mamba-2: groups of heads that share what writes and reads the state.", 1, 65_536, 1)
     ssm_conv: int = count("Mamba-2: tokens that the convolution before the scan sees.", 1, 64, 4)
     dense_layers: int = count("How many of the first layers stay dense in a sparse model.", 0, 4096, 0)
+    sparse_layers: str = text("Which layers have experts (E, else -), repeated; empty: all after dense_layers.", "")
     mtp_layers: int = count("Multi-token-prediction layers after the last one.", 0, 16, 0)
     mtp_pattern: str = text("Hybrid: parts of one multi-token-prediction layer; empty: as the last layer.", "")
     stated_params: float | None = number("Parameters its makers state.", 0, 1e15, None)
@@ -86,6 +87,8 @@ class Model:
             )
         if self.expert_latent and not self.experts:
             raise SpecError("expert_latent", self.expert_latent, "0 without experts")
+        if self.sparse_layers and (not self.experts or self.dense_layers or not set(self.sparse_layers) <= {"E", "-"}):
+            raise SpecError("sparse_layers", self.sparse_layers, "letters E and -, with experts and no dense_layers")
         if self.pattern or self.mtp_pattern:
             self._check_patterns()
 
@@ -103,8 +106,8 @@ class Model:
             raise SpecError("ssm_groups", self.ssm_groups, f"a divisor of ssm_heads ({self.ssm_heads})")
         if ("E" in parts) != bool(self.experts):
             raise SpecError("experts", self.experts, "at least 1 with E in the pattern, else 0")
-        if self.dense_layers or self.window:
-            raise SpecError("pattern", self.pattern, "empty with dense_layers or a window")
+        if self.dense_layers or self.window or self.sparse_layers:
+            raise SpecError("pattern", self.pattern, "empty with dense_layers, sparse_layers or a window")
 
     @property
     def gated(self) -> bool:

@@ -52,6 +52,8 @@ class RunSpec:
     conditions: Conditions
     defaults_taken: tuple[str, ...] = field(default=(), compare=False)
     """Settings that the request left open and the framework's profile supplied, in words."""
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    """What the reader of a foreign file did not use or had to assume, a sentence each."""
 
     @property
     def microbatches(self) -> int:
@@ -67,7 +69,7 @@ class RunSpec:
     def as_table(self) -> dict[str, Any]:
         """Return the spec as a plain table that builds the same spec again."""
         table: dict[str, Any] = _plain(asdict(self))
-        del table["defaults_taken"]
+        del table["defaults_taken"], table["notes"]
         if self.framework.drops_tokens:
             # Stated, so that the profile does not supply it again.
             table["training"]["capacity_factor"] = self.training.capacity_factor
@@ -231,7 +233,7 @@ def _check_conditions(run: RunSpec) -> None:
 
 def idle_requests(run: RunSpec) -> list[str]:
     """Return warnings: settings without effect, and defaults that the profile supplied."""
-    degrees, found = run.parallelism, []
+    degrees, found = run.parallelism, list(run.notes)
     if run.defaults_taken:
         found.append(f"defaults taken from profile {run.framework.name}: {'; '.join(run.defaults_taken)}")
     for axis in degrees.overlap:

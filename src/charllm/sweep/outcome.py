@@ -1,23 +1,54 @@
-"""What became of one case of a study."""
+"""The outcome of one case of a study, as a line of JSON and as a row of a table."""
 
 import json
+import math
+from collections.abc import Mapping
+from types import NoneType
 from typing import Any, NamedTuple
 
+from charllm.result.metrics import AXES, CAUSES, LINKS, METRICS
 from charllm.result.result import RunResult
+from charllm.sweep.study import Case, Study, find_setting
+from charllm.timeline.step_time import LABELS
+from charllm.workload.memory import KINDS
+
+FAILED = 1
+"""Exit code of a case that could not be finished; unlike a refused one it is not stored, and `--resume` retries it."""
+DEGREES = ("tp", "pp", "dp", "ep", "zero")
+KEYED: dict[str, tuple[str, ...]] = {
+    "memory_breakdown_bytes": KINDS,
+    "throttled_time_fraction": CAUSES,
+    "clock_loss_fraction": CAUSES,
+    "breakdown_s": LABELS,
+    "hidden_communication_s": AXES,
+    "link_bytes": LINKS,
+    "axis_bytes": AXES,
+    "link_utilization_fraction": LINKS,
+    "message_bytes_median": AXES,
+    "messages": AXES,
+}
+"""Metrics that hold a table, and its keys: each is a column of its own, `link_bytes.nic`."""
+LISTED = ("critical_path",)
+"""Metrics that are lists: only a run's own result.json has them."""
 
 
 class Outcome(NamedTuple):
-    """One case after it was tried: 0 simulated, 2 the request is wrong, 3 it does not fit."""
+    """One case after it was tried: 0 simulated, 1 failed, 2 the request is wrong, 3 it does not fit in memory."""
 
     case: str
     exit_code: int
     message: str
     summary: dict[str, Any]
-    """The numbers a table of cases shows."""
+    """What the study varies, then every metric in one level; the same columns for every case of a study."""
 
     def to_line(self) -> str:
         """Write it as one line of JSON."""
         return json.dumps(self._asdict(), allow_nan=False)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The case in one level of columns."""
+        return {"case": self.case, "exit_code": self.exit_code, "message": self.message, **self.summary}
 
 
 def from_line(line: str) -> Outcome | None:
@@ -28,30 +59,48 @@ def from_line(line: str) -> Outcome | None:
         return None
 
 
-DRAWN = ("power_mean_w", "power_peak_sensor_w", "temperature_peak_c", "clock_mean_hz", "tokens_per_j")
+class StudyResult(NamedTuple):
+    """A study and the outcomes of its cases, in the order of the study; cases not run yet are not among them."""
+
+    study: Study
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each case: its name, what the study varies, and every metric."""
+        return [outcome.row for outcome in self.outcomes]
+
+    @property
+    def failed(self) -> list[Outcome]:
+        """Cases that could not be finished."""
+        return [outcome for outcome in self.outcomes if outcome.exit_code == FAILED]
 
 
-def _total(parts: dict[str, float] | None) -> float | None:
-    return None if parts is None else sum(parts.values())
+def summarise(case: Case, result: RunResult | None) -> dict[str, Any]:
+    """Return the columns of a case; without a result its metrics are None."""
+    spec = {} if result is None else result.spec
+    settings = {"model": find_setting(spec or case.request, "model")}
+    settings |= {axis: find_setting(spec, f"parallelism.{axis}") for axis in DEGREES}
+    swept = {name: _cell(find_setting(spec, name) if value is None else value) for name, value in case.swept.items()}
+    # Twice: once for its place in front, once more to win over a column of the same name.
+    return {**swept, **settings, **flatten_metrics({} if result is None else result.metrics), **swept}
 
 
-def summarise(result: RunResult) -> dict[str, Any]:
-    """Pick what a table of cases shows out of a result."""
-    metrics, degrees = result.metrics, result.spec["parallelism"]
-    return {
-        "model": result.spec["model"]["name"],
-        **{axis: degrees[axis] for axis in ("tp", "pp", "dp", "ep", "zero")},
-        "microbatches": metrics["microbatches"],
-        "fits": metrics["fits"],
-        "step_time_s": metrics["step_time_s"],
-        "tokens_per_s_per_gpu": metrics["tokens_per_s_per_gpu"],
-        "mfu": metrics["mfu"],
-        **{name: metrics[name] for name in DRAWN},
-        "clock_loss_fraction": _total(metrics["clock_loss_fraction"]),
-        "memory_peak_bytes": metrics["memory_peak_bytes"],
-        "executed_flop": metrics["executed_flop"],
-        "nvlink_bytes": metrics["link_bytes"]["nvlink"],
-        "nic_bytes": metrics["link_bytes"]["nic"],
-        "pp_message_bytes": metrics["message_bytes_median"]["pp"],
-        "tp_message_bytes": metrics["message_bytes_median"]["tp"],
-    }
+def flatten_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every metric in one level, keyed ones by `name.key`; what is not known is None."""
+    flat: dict[str, Any] = {}
+    for name in METRICS:
+        value = metrics.get(name)
+        if name in KEYED:
+            flat |= {f"{name}.{key}": (value or {}).get(key) for key in KEYED[name]}
+        elif name not in LISTED:
+            flat[name] = value
+    return flat
+
+
+def _cell(value: Any) -> Any:
+    """Return a setting as one cell of a table; lists are joined, and what JSON does not know is written as text."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    known = isinstance(value, str | bool | int | NoneType) or (isinstance(value, float) and math.isfinite(value))
+    return value if known else str(value)

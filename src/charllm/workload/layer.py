@@ -31,11 +31,16 @@ def layer_kinds(model: Model) -> tuple[LayerKind, ...]:
         return _parts(model.pattern)
     return tuple(
         LayerKind(
-            sparse=model.experts > 0 and index >= model.dense_layers,
+            sparse=model.experts > 0 and _has_experts(model, index),
             window=model.window if (index + 1) % model.full_attention_every or model.full_attention_every == 1 else 0,
         )
         for index in range(model.layers)
     )
+
+
+def _has_experts(model: Model, index: int) -> bool:
+    pattern = model.sparse_layers
+    return pattern[index % len(pattern)] == "E" if pattern else index >= model.dense_layers
 
 
 def mtp_kinds(model: Model) -> tuple[LayerKind, ...]:

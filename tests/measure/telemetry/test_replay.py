@@ -12,7 +12,7 @@ from charllm.measure.recording import read_recording
 from charllm.measure.telemetry import replay
 from charllm.measure.telemetry.replay import Replay, open_replay
 from charllm.measure.telemetry.source import Reading, TelemetryError
-from tests.measure.replayed import CAPTURE, recording, samples, write_copy, write_two_gpus
+from tests.measure.replayed import CAPTURE, columns, one_row, recording, samples, write_copy, write_two_gpus
 
 OPENED_S = 1000.0
 
@@ -72,8 +72,21 @@ def test_it_plays_in_real_time() -> None:
 
 
 def test_what_was_not_read_is_missing_again_for_the_same_reason(tmp_path: Path, clock: Clock) -> None:
-    rows = ["energy,0,1000000000,1,1,!lost", "energy,0,2000000000,1,1,5", "energy,0,3000000000,1,1,!not_supported",
-            "energy,0,4000000000,1,1,!not_supported", "fast,0,1000000000,1,1,!lost,nan,1,1,1"]  # fmt: skip
+    fast: dict[str, float | str] = {
+        "power_average_w": "nan",
+        "temperature_c": 1,
+        "clock_hz": 1,
+        "limits": 1,
+        "missing": "power_instant_w=lost",
+    }
+    rows = [
+        ",".join(columns()),
+        one_row("energy", 1.0, missing="energy_j=lost"),
+        one_row("energy", 2.0, energy_j=5),
+        one_row("energy", 3.0, missing="energy_j=not_supported"),
+        one_row("energy", 4.0, missing="energy_j=not_supported"),
+        one_row("fast", 1.0, **fast),
+    ]
     source = open_replay(str(write_copy(tmp_path, "".join(f"{row}\n" for row in rows).encode())))
     found: list[Reading] = []
     for second in range(4):

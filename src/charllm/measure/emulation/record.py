@@ -8,12 +8,11 @@ from pathlib import Path
 
 from charllm import mark
 from charllm.measure.emulation.player import Player, require_playable
-from charllm.measure.job import prepare_folder, read_sampled, until_last_reading
+from charllm.measure.finish import JobRecord, finish_record
+from charllm.measure.job import prepare_folder
 from charllm.measure.launch import AFTER_S, sampling, wait_idle
-from charllm.measure.marks import read_marks
-from charllm.measure.summary import Measured, summarise
-from charllm.result.result import RunResult, to_json
-from charllm.result.store import RESULT_FILE, write_text
+from charllm.result.result import RunResult
+from charllm.result.store import write_text
 from charllm.timeline.play import PlayTimeline, to_text
 
 RATE_HZ = 100.0
@@ -37,21 +36,20 @@ def emulate(
     write_text(to_text(timeline), folder / "timeline.json")
     write_text(json.dumps(dict(predicted), indent=1), folder / "predicted.json")
     player = Player(timeline, device)
-    with sampling(folder, telemetry, RATE_HZ, gpus):
-        mark.record_to(str(folder))
-        start_s = time.monotonic()
-        steps = player.play(seconds_s)
-        end_s = time.monotonic()
-        wait_idle(AFTER_S)
-    measured = Measured(read_sampled(folder, gpus), read_marks(folder), start_s, end_s)
-    measured, warnings = until_last_reading(measured, RATE_HZ)
     details = {
         "rank": timeline.rank,
-        "steps_played": steps,
+        "steps_played": None,
         "planned_communication_s": timeline.total_s("communication"),
         "planned_wait_s": timeline.total_s("wait"),
     }
-    result = summarise(measured, "emulated", timeline.spec, details)
-    result = replace(result, warnings=[*warnings, *result.warnings])
-    write_text(to_json(result), folder / RESULT_FILE)
-    return result
+    record = JobRecord("emulated", timeline.spec, list(gpus), RATE_HZ, details).write(folder)
+    with sampling(folder, telemetry, RATE_HZ, gpus):
+        mark.record_to(str(folder))
+        start_s = time.monotonic()
+        record = replace(record, windows_s={"command": [start_s]}).write(folder)
+        steps = player.play(seconds_s)
+        end_s = time.monotonic()
+        wait_idle(AFTER_S)
+    played = {**details, "steps_played": steps}
+    record = replace(record, windows_s={"command": [start_s, end_s]}, details=played, ended=True).write(folder)
+    return finish_record(folder, record)

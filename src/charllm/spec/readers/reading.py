@@ -15,6 +15,11 @@ class Setting:
     reason: str = ""
     """Why it is not used, where that is known."""
 
+    def shown(self) -> str:
+        """Return the setting with its line and reason, as warnings and errors show it."""
+        line = "" if self.line is None else f" (line {self.line})"
+        return f"{self.text}{line}{f': {self.reason}' if self.reason else ''}"
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -27,3 +32,18 @@ class Reading:
     """Known to change the result in a way that is not modelled: refused unless the user allows it."""
     missing: dict[str, str] = field(default_factory=dict)
     """Field of the request that the file leaves open: what to add, e.g. ``--set model.vocab=N``."""
+    small: tuple[Setting, ...] = ()
+    """Known to change the result a little in a way that is not modelled: a warning each."""
+    notes: tuple[str, ...] = ()
+    """What the reader had to assume: a warning each."""
+    nodes: int | None = None
+    """Nodes that the file starts the job on."""
+    gpus_per_node: int | None = None
+    microbatches: int | None = None
+    """Microbatches of each replica in a step, where the file states them and no global batch."""
+
+    def warnings(self) -> list[str]:
+        """Return what a user must know about this reading, one sentence a line."""
+        found = [f"not understood and not used: {setting.shown()}" for setting in self.not_understood]
+        found += [f"not modelled, small effect: {setting.shown()}" for setting in self.small]
+        return [*found, *self.notes]

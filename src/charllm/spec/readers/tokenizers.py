@@ -16,6 +16,9 @@ VOCABULARIES = {
     "deepseek-v3": 129_280,
     "qwen2": 151_936,
     "qwen3": 151_936,
+    "t5-small": 32_100,
+    "mt5": 250_112,
+    "starcoder": 49_152,
 }
 """Part of a tokenizer's name in lower case: vocabulary of the models that are trained with it."""
 

@@ -1,351 +1,270 @@
-"""A Megatron-LM launch script, or its bare arguments, as a request."""
+"""A Megatron-LM launch script, of any year and of its descendants, or its bare arguments, as a request."""
 
+import json
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from charllm.errors import SpecError, unknown_name
-from charllm.spec.readers.megatron.derived import (
-    CP_KINDS,
-    DEFAULT_TOPK,
-    RECOMPUTES,
-    SHARDINGS,
-    counted_stages,
-    dense_layers,
-    full_attention_every,
-    read_layout,
-    uneven_stages,
-)
-from charllm.spec.readers.megatron.flags import (
-    Flags,
-    count_of,
-    count_or,
-    find_flags,
-    list_of,
-    number_of,
-    text_of,
-)
-from charllm.spec.readers.megatron.shell import Script, read_script
-from charllm.spec.readers.tokenizers import known_vocabulary
-from charllm.spec.readers.values import MAX_TEXT, name_from, read_choice
-from charllm.spec.training import RECOMPUTE_MODULES
+from charllm.errors import SpecError
+from charllm.spec.readers import deepspeed
+from charllm.spec.readers.megatron.family import find_family
+from charllm.spec.readers.megatron.flags import Flags, count_of, sort_out, take_unknown
+from charllm.spec.readers.megatron.launch import Launch, count_nodes, find_launch
+from charllm.spec.readers.megatron.model import guess_vocabulary, missing_vocabulary, read_model
+from charllm.spec.readers.megatron.parallelism import read_parallelism, split_shards
+from charllm.spec.readers.megatron.software import read_software
+from charllm.spec.readers.megatron.training import read_training
+from charllm.spec.readers.reading import Reading, Setting
+from charllm.spec.readers.shell import NO_INPUTS, Inputs, Script, read_script
+from charllm.spec.readers.values import name_from
+from charllm.spec.request import MAX_FILE_BYTES
 
 Table = dict[str, Any]
 
-REFUSED = {
-    "--hybrid-override-pattern": "a transformer: hybrids are read from a config.json",
-    "--is-hybrid-model": "a transformer: hybrids are read from a config.json",
-    "--linear-attention-freq": "softmax attention in every layer",
-    "--heterogeneous-layers-config-path": "layers of one shape",
-    "--yaml-cfg": "arguments on the command line",
+MOST_UNDECIDED = 8
+"""Undecided tests of a script that are tried both ways."""
+MOST_NAMED = 6
+TRAINING_MARKS = ("--micro-batch-size", "--global-batch-size", "--bf16", "--fp16", "--lr", "--train-iters")
+FIELDS = {
+    "--num-layers": "model.layers",
+    "--hidden-size": "model.hidden",
+    "--ffn-hidden-size": "model.ffn",
+    "--num-attention-heads": "model.heads",
+    "--num-query-groups": "model.kv_heads",
+    "--num-key-value-heads": "model.kv_heads",
+    "--vocab-size": "model.vocab",
+    "--padded-vocab-size": "model.vocab",
+    "--extra-vocab-size": "model.vocab",
+    "--num-experts": "model.experts",
+    "--moe-ffn-hidden-size": "model.expert_ffn",
+    "--tensor-model-parallel-size": "parallelism.tp",
+    "--pipeline-model-parallel-size": "parallelism.pp",
+    "--context-parallel-size": "parallelism.cp",
+    "--expert-model-parallel-size": "parallelism.ep",
+    "--zero-stage": "parallelism.zero",
+    "--seq-length": "training.seq_length",
+    "--max-position-embeddings": "model.seq_length",
+    "--micro-batch-size": "training.micro_batch_size",
+    "--global-batch-size": "training.global_batch_size",
 }
-
-MODEL_COUNTS = {
-    "layers": "--num-layers",
-    "hidden": "--hidden-size",
-    "heads": "--num-attention-heads",
-    "mtp_layers": "--mtp-num-layers",
-}
-DEGREES = {
-    "tp": "--tensor-model-parallel-size",
-    "pp": "--pipeline-model-parallel-size",
-    "cp": "--context-parallel-size",
-    "ep": "--expert-model-parallel-size",
-}
-NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm"}
-POSITIONS = {
-    "learned_absolute": "learned",
-    "rope": "rope",
-    "mrope": "rope",
-    "yarn": "rope",
-    "relative": "none",
-    "none": "none",
-}
-OPTIMIZERS = {"adam": "adam", "sgd": "sgd"}
-FSDP_FLAGS = ("--use-megatron-fsdp", "--use-custom-fsdp")
-DP_OVERLAPS = ("--overlap-grad-reduce", "--overlap-param-gather", "--use-torch-fsdp2")
-ACCOUNTED = ("--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split")
-FP8_FLAGS = ("--fp8-format", "--fp8-hybrid", "--fp8-e4m3")
+"""Flag: field that --set can give where the script takes the value from elsewhere."""
+_PARENTHESES = re.compile(r"(?<!\S)([^\s'\"]*\([^\s'\"]*\)[^\s'\"]*)")
+_ENVIRONMENTS = re.compile(
+    r"conda|activate|bashrc|profile|modules?\b|venv|setvars|/etc/|env\.sh|setup|start-", re.IGNORECASE
+)
+"""Files that set up programs and paths, and no training settings."""
 
 
-def read_megatron(text: str, path: str) -> dict[str, Any]:
-    """Return the request that a launch script or a bare argument string makes; nothing is executed.
+def read_megatron(text: str, path: str, inputs: Inputs = NO_INPUTS) -> Reading:
+    """Read the training command of a launch script, or a bare argument string; nothing is executed."""
+    text = text.replace("\ue000", "").replace("\ue001", "")
+    if text.lstrip().startswith("--"):
+        # Bare arguments may hold parentheses that a shell would want quoted.
+        text = _PARENTHESES.sub(r"'\1'", text)
+    script = read_script(text, path, inputs)
+    reading = _read(script, text, path)
+    return _with_notes(reading, script, text, path, inputs)
 
-    What Megatron-LM derives from an absent flag is derived here too; a size that neither states is left out.
-    """
-    script = read_script(text, path)
-    flags = find_flags(script)
-    for flag, possible in REFUSED.items():
-        if flag in flags:
-            raise SpecError(flag, " ".join(flags[flag])[:MAX_TEXT], possible)
-    model, parallelism = _model(flags), _parallelism(flags)
-    data_ranks = _data_ranks(flags, parallelism, script)
-    request = {
-        "framework": "megatron",
-        "parallelism": {**parallelism, **_shards(flags, parallelism, data_ranks)},
-        "training": _training(flags, model, data_ranks and data_ranks // parallelism["cp"]),
-    }
+
+def _read(script: Script, text: str, path: str) -> Reading:
+    launch = find_launch(script, text)
+    flags = launch.flags
+    missing = take_unknown(flags, FIELDS)
+    family = find_family(flags)
+    config, config_missing = _deepspeed_config(flags, script)
+    model = read_model(flags, family, launch.program)
+    sparse = "experts" in model
+    parallelism = read_parallelism(flags, family, sparse)
+    training, unmodelled = read_training(flags, family, sparse)
+    strange: list[Setting] = []
+    small: list[Setting] = []
+    if family.deepspeed:
+        _apply_deepspeed(flags, config, config_missing, parallelism, training, missing)
+        strange, more, small = deepspeed.sort_out(config)
+        unmodelled += more
+    nodes, gpus = count_nodes(launch, script)
+    data_ranks = _data_ranks(nodes, gpus, parallelism)
+    parallelism.update(split_shards(flags, parallelism["zero"], data_ranks))
+    if "--megablocks-expert-parallelism" in flags and sparse:
+        # MegaBlocks spreads experts over all replicas.
+        parallelism["ep"] = min(data_ranks or 1, model["experts"])
+        if not data_ranks:
+            missing["parallelism.ep"] = (
+                "--ep N (experts are spread over all replicas, whose number the script leaves open)"
+            )
+    framework, more = read_software(flags, family, model, training, parallelism["ep"])
+    unmodelled += more
+    if launch.other_family:
+        unmodelled.append(Setting(launch.program, launch.program, launch.line, launch.other_family))
+    found = sort_out(flags)
+    notes = _launch_notes(launch)
+    request: Table = {"framework": framework, "parallelism": parallelism, "training": training}
     # A script that takes its sizes from a checkpoint leaves the model to be named.
-    if "layers" in model or "hidden" in model:
+    if not launch.program and not flags.any(*TRAINING_MARKS):
+        # A file that another script sources for its model: nothing is known of the training.
+        request = {"framework": framework}
+        notes.append(
+            "the file states a model and no training: batch, precision and parallelism are left to other flags"
+        )
+    for field in missing:
+        request.get(field.partition(".")[0], {}).pop(field.partition(".")[2], None)
+        model.pop(field.removeprefix("model."), None)
+    if "layers" in model or "hidden" in model or any(field.startswith("model.") for field in missing):
         request["model"] = {"name": name_from(path, "megatron"), **model}
-    return request
+        guessed = guess_vocabulary(flags, path) if "vocab" not in model and "model.vocab" not in missing else None
+        if guessed is not None:
+            request["model"]["vocab"] = guessed[0]
+            notes.append(
+                f"model.vocab is {guessed[0]}, after the file name {guessed[1]}, as the tokenizer has no name; "
+                "--set model.vocab=N sets another"
+            )
+        elif "vocab" not in model:
+            missing.setdefault("model.vocab", missing_vocabulary(flags))
+    else:
+        missing["model"] = "--model NAME (the script states no --num-layers and no --hidden-size)"
+    return Reading(
+        request,
+        tuple(strange + found[0]),
+        tuple(found[1] + unmodelled),
+        missing,
+        tuple(found[2] + small),
+        tuple(notes),
+        nodes,
+        gpus,
+        _microbatches(flags, training, missing),
+    )
 
 
-def _model(flags: Flags) -> Table:
-    table: Table = {field: count_of(flags, flag) for field, flag in MODEL_COUNTS.items()}
-    table["vocab"] = _vocab(flags)
-    table["activation"] = _activation(flags)
-    table["norm"] = read_choice("--normalization", text_of(flags, "--normalization") or "LayerNorm", NORMS)
-    table["bias"] = _bias(flags)
-    table["tied_embeddings"] = "--untie-embeddings-and-output-weights" not in flags
-    dropout = number_of(flags, "--hidden-dropout")
-    table["dropout_fraction"] = 0.1 if dropout is None else dropout
-    table["ffn"] = _ffn(flags, table["hidden"])
-    table.update(_positions(flags))
-    table.update(_latent_attention(flags) if "--multi-latent-attention" in flags else _attention(flags))
-    table.update(_window(flags))
-    table.update(_experts(flags, table["ffn"], table["layers"]))
-    return {field: value for field, value in table.items() if value is not None}
+def _microbatches(flags: Flags, training: Table, missing: dict[str, str]) -> int | None:
+    """Return the microbatches of a replica where no global batch is given: one, unless a flag says otherwise."""
+    if not flags.any(*TRAINING_MARKS):
+        return None
+    if "global_batch_size" in training or "training.global_batch_size" in missing:
+        return None
+    return count_of(flags, "--gradient-accumulation-steps", low=1) or 1
 
 
-def _ffn(flags: Flags, hidden: int | None) -> int | None:
-    """Return the feed-forward width; without the flag, three matrices weigh what two of 4 x hidden do."""
-    stated = count_of(flags, "--ffn-hidden-size")
-    if stated is not None or hidden is None:
-        return stated
-    return int(4 * hidden * 2 / 3 / 64) * 64 if "--swiglu" in flags else 4 * hidden
+def _deepspeed_config(flags: Flags, script: Script) -> tuple[Table, str]:
+    """Return the DeepSpeed configuration that a script writes or names, and its name where it cannot be read."""
+    flag = next((name for name in ("--deepspeed-config", "--deepscale-config") if name in flags), None)
+    named = (flags.values[flag] or [""])[0] if flag else ""
+    if not named:
+        return {}, ""
+    text = script.files.get(named)
+    if text is None:
+        text = _beside(script, named)
+    try:
+        table = json.loads(script.shown(text)) if text else None
+    except (ValueError, RecursionError):
+        table = None
+    return (table, "") if isinstance(table, dict) else ({}, script.shown(named))
 
 
-def _vocab(flags: Flags) -> int | None:
-    for flag in ("--padded-vocab-size", "--vocab-size"):
-        stated = count_of(flags, flag)
-        if stated is not None:
-            return stated
-    names = (flags.get(flag, []) for flag in ("--tokenizer-type", "--tokenizer-model", "--tokenizer-name-or-path"))
-    return known_vocabulary(name for values in names for name in values[:1])
+def _beside(script: Script, named: str) -> str | None:
+    name = Path(script.shown(named)).name
+    path = script.folder / name if script.folder and name and name.isprintable() else None
+    try:
+        if path is not None and path.is_file() and path.stat().st_size <= MAX_FILE_BYTES:
+            return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, ValueError):
+        return None
+    return None
 
 
-def _activation(flags: Flags) -> str:
-    choices = {"--swiglu": "swiglu", "--quick-geglu": "geglu", "--squared-relu": "squared-relu"}
-    return next((activation for flag, activation in choices.items() if flag in flags), "gelu")
+def _apply_deepspeed(
+    flags: Flags, config: Table, config_missing: str, parallelism: Table, training: Table, missing: dict[str, str]
+) -> None:
+    """Take batch, precision and ZeRO from the configuration, else from the flags."""
+    if config:
+        sharded, overlap = deepspeed.zero_of(config)
+        parallelism.update(sharded)
+        if overlap and parallelism["zero"]:
+            parallelism["overlap"] = [*parallelism["overlap"], "dp"]
+        precision = deepspeed.precision_of(config)
+        if precision and training["precision"] == "fp32":
+            training["precision"] = precision
+        for field, value in deepspeed.batch_of(config).items():
+            training.setdefault(field, value)
+    elif "--zero-stage" in flags:
+        parallelism["zero"] = min(count_of(flags, "--zero-stage") or 0, 3)
+    elif config_missing:
+        del parallelism["zero"]
+        missing["parallelism.zero"] = f"--zero N (ZeRO stage in {config_missing}, which does not lie beside the script)"
+        parallelism["zero"] = 0
+    if training["precision"] == "bf16" and parallelism["zero"] == 0 and (config or "--zero-stage" in flags):
+        # DeepSpeed's bf16 optimizer shards its state over replicas even at stage 0.
+        parallelism["zero"] = 1
 
 
-def _bias(flags: Flags) -> str:
-    if "--disable-bias-linear" not in flags:
-        return "all"
-    return "qkv" if "--add-qkv-bias" in flags else "none"
-
-
-def _positions(flags: Flags) -> Table:
-    kind = text_of(flags, "--position-embedding-type") or "learned_absolute"
-    position = read_choice("--position-embedding-type", kind, POSITIONS)
-    if "--use-rotary-position-embeddings" in flags:
-        position = "rope"
-    # Learned positions are weights, so their number and not the sequence is a dimension of the model.
-    sequence = count_of(flags, "--seq-length")
-    longest = count_of(flags, "--max-position-embeddings")
-    return {"position": position, "seq_length": longest if position == "learned" and longest else sequence}
-
-
-def _attention(flags: Flags) -> Table:
-    grouped = "--group-query-attention" in flags
-    return {
-        "kv_heads": count_or(flags, "--num-query-groups", 1) if grouped else None,
-        "head_dim": count_of(flags, "--kv-channels"),
-        "qk_norm": "--qk-layernorm" in flags,
-    }
-
-
-def _latent_attention(flags: Flags) -> Table:
-    return {
-        "attention": "mla",
-        "q_lora_rank": count_or(flags, "--q-lora-rank", 0),
-        "kv_lora_rank": count_or(flags, "--kv-lora-rank", 32),
-        "head_dim": count_or(flags, "--qk-head-dim", 128),
-        "rope_head_dim": count_or(flags, "--qk-pos-emb-head-dim", 64),
-        "v_head_dim": count_or(flags, "--v-head-dim", 128),
-    }
-
-
-def _window(flags: Flags) -> Table:
-    table: Table = {"attention_sinks": text_of(flags, "--softmax-type") == "learnable"}
-    size = text_of(flags, "--window-size")
-    if size is None:
-        return table
-    match = re.fullmatch(r"\(?\s*(\d{1,8})\s*,\s*-?\d{1,8}\s*\)?", size, re.ASCII)
-    if match is None:
-        raise SpecError("--window-size", size, "tokens before and after, e.g. (128,0)")
-    table["window"] = int(match[1])
-    skip = "--window-attn-skip-freq"
-    pattern = list_of(flags, skip)
-    table["full_attention_every"] = full_attention_every(skip, pattern) if pattern else count_of(flags, skip, low=1)
-    return table
-
-
-def _experts(flags: Flags, ffn: int | None, layers: int | None) -> Table:
-    experts = count_or(flags, "--num-experts", 0)
-    if not experts:
-        return {}
-    return {
-        "experts": experts,
-        "topk": count_or(flags, "--moe-router-topk", DEFAULT_TOPK),
-        "expert_groups": count_or(flags, "--moe-router-num-groups", 1),
-        "groups_per_token": count_or(flags, "--moe-router-group-topk", 1),
-        "expert_ffn": count_of(flags, "--moe-ffn-hidden-size") or ffn,
-        "shared_ffn": count_or(flags, "--moe-shared-expert-intermediate-size", 0),
-        "dense_layers": _dense_layers(flags, layers),
-    }
-
-
-def _dense_layers(flags: Flags, layers: int | None) -> int:
-    flag = "--moe-layer-freq"
-    pattern = list_of(flags, flag)
-    if pattern is not None:
-        return dense_layers(flag, pattern, len(pattern) if layers is None else layers)
-    if count_or(flags, flag, 1) != 1:
-        raise SpecError(flag, text_of(flags, flag), "1, or dense layers before sparse ones: ([0]*3+[1]*58)")
-    return 0
-
-
-def _parallelism(flags: Flags) -> Table:
-    table: Table = {axis: count_or(flags, flag, 1) for axis, flag in DEGREES.items()}
-    table.update(_stages(flags, table["pp"]))
-    table["etp"] = count_of(flags, "--expert-tensor-parallel-size")
-    table["sp"] = "--sequence-parallel" in flags and table["tp"] > 1
-    table["zero"] = _zero(flags)
-    kind = (text_of(flags, "--cp-comm-type") or "p2p") if table["cp"] > 1 else None
-    table["cp_kind"] = kind and read_choice("--cp-comm-type", kind, CP_KINDS)
-    table["overlap"] = _overlap(flags, table)
-    if "--use-tp-pp-dp-mapping" in flags:
-        table["order"] = "tp-cp-ep-pp-dp"
-    return {field: value for field, value in table.items() if value is not None}
-
-
-def _stages(flags: Flags, pp: int) -> Table:
-    """Read how many chunks each stage holds, and their layers when they are not all equal."""
-    flag = "--pipeline-model-parallel-layout"
-    layout = text_of(flags, flag)
-    if layout is not None:
-        split = read_layout(flag, layout, pp)
-        return {"vpp": len(split) // pp, "layers_per_stage": split}
-    vpp = _chunks(flags, pp)
-    return {"vpp": vpp, "layers_per_stage": _uneven(flags, pp, vpp) if pp > 1 else None}
-
-
-def _chunks(flags: Flags, pp: int) -> int:
-    flag = "--num-layers-per-virtual-pipeline-stage"
-    each = count_of(flags, flag, low=1)
-    if each is None:
-        return count_or(flags, "--num-virtual-stages-per-pipeline-rank", 1)
-    total = count_or(flags, "--num-layers", 0) + sum(account in flags for account in ACCOUNTED)
-    if total % (pp * each) or not total:
-        raise SpecError(flag, each, f"a divisor of the {total} layers over {pp} pipeline stages")
-    return total // (pp * each)
-
-
-def _uneven(flags: Flags, pp: int, vpp: int) -> list[int] | None:
-    layers = count_or(flags, "--num-layers", 0)
-    first = count_of(flags, "--decoder-first-pipeline-num-layers")
-    last = count_of(flags, "--decoder-last-pipeline-num-layers")
-    embedding, loss = (flag in flags for flag in ACCOUNTED)
-    if first is not None or last is not None:
-        return uneven_stages(DEGREES["pp"], layers, pp, vpp, (first, last))
-    return counted_stages(DEGREES["pp"], layers, pp * vpp, embedding, loss) if embedding or loss else None
-
-
-def _zero(flags: Flags) -> int:
-    if "--use-torch-fsdp2" in flags:
-        return 3
-    if any(flag in flags for flag in FSDP_FLAGS):
-        strategy = "--data-parallel-sharding-strategy"
-        return read_choice(strategy, text_of(flags, strategy) or "no_shard", SHARDINGS)
-    return int("--use-distributed-optimizer" in flags)
-
-
-def _overlap(flags: Flags, table: Table) -> list[str]:
-    hidden = {
-        "tp": "--tp-comm-overlap" in flags and table["sp"],
-        "dp": any(flag in flags for flag in DP_OVERLAPS),
-        "pp": table["vpp"] > 1 and "--no-overlap-p2p-communication" not in flags,
-        "ep": "--overlap-moe-expert-parallel-comm" in flags,
-        "cp": table["cp_kind"] == "ring",
-    }
-    return [axis for axis, hides in hidden.items() if hides]
-
-
-def _data_ranks(flags: Flags, parallelism: Table, script: Script) -> int | None:
+def _data_ranks(nodes: int | None, gpus: int | None, parallelism: Table) -> int | None:
     """Return dp x cp when the script says on how many GPUs it runs."""
-    per_node, nodes = (_plain(flags.get(flag)) for flag in ("--nproc-per-node", "--nnodes"))
-    world = per_node * (nodes if "--nnodes" in flags else 1) if per_node else 0
-    world = world or _plain([script.variables.get("WORLD_SIZE", "")])
-    ranks, rest = divmod(world, parallelism["tp"] * parallelism["pp"])
+    ranks, rest = divmod((nodes or 0) * (gpus or 0), parallelism["tp"] * parallelism["pp"])
     return ranks if ranks and not rest and not ranks % parallelism["cp"] else None
 
 
-def _plain(values: list[str] | None) -> int:
-    """Read a number of the launcher, whose other notations (2:4, gpu) leave it unknown."""
-    return int(values[0]) if values and re.fullmatch(r"\d{1,7}", values[0], re.ASCII) else 0
+def _launch_notes(launch: Launch) -> list[str]:
+    if not launch.others:
+        return []
+    return [
+        f"the script starts {launch.others + 1} different training commands; the first is read (line {launch.line})"
+    ]
 
 
-def _shards(flags: Flags, parallelism: Table, data_ranks: int | None) -> Table:
-    instances = count_or(flags, "--num-distributed-optimizer-instances", 1)
-    if instances == 1 or not parallelism["zero"] or not data_ranks or data_ranks % instances:
-        return {}
-    return {"shard_size": data_ranks // instances}
+def _with_notes(reading: Reading, script: Script, text: str, path: str, inputs: Inputs) -> Reading:
+    """Add what was assumed: empty variables, tests that could not be decided, scripts that could not be read."""
+    notes = [*reading.notes, *_undecided_notes(reading, script, text, path, inputs)]
+    if script.asked_arguments:
+        notes.append(
+            "arguments that the script compares were not given and are taken as empty: "
+            f"{_listed(script.asked_arguments)}; --args 'WORDS' gives them"
+        )
+    if script.assumed_empty:
+        notes.append(
+            f"variables that the script compares but does not set are taken as empty: {_listed(script.assumed_empty)}; "
+            "--env NAME=VALUE sets one"
+        )
+    sourced = {name: line for name, line in script.not_found.items() if not _ENVIRONMENTS.search(name)}
+    if sourced:
+        notes.append(f"scripts that this one starts or sources do not lie beside it: {_listed(sourced)}")
+    lost = {word: command.line for command in script.commands for word in command.words[:1] if word.startswith("--")}
+    if lost and len(lost) < len(script.commands):
+        notes.append(f"not passed to the training program, as the line before does not continue: {_listed(lost)}")
+    return replace(reading, notes=tuple(notes))
 
 
-def _training(flags: Flags, model: Table, dp: int | None) -> Table:
-    micro = count_of(flags, "--micro-batch-size")
-    batch = count_of(flags, "--global-batch-size")
-    table = {
-        "seq_length": count_of(flags, "--seq-length"),
-        "micro_batch_size": micro,
-        "global_batch_size": micro * dp if batch is None and micro and dp else batch,
-        "precision": _precision(flags),
-        "reduce_precision": _reduce_precision(flags),
-        "optimizer": read_choice("--optimizer", text_of(flags, "--optimizer") or "adam", OPTIMIZERS),
-        **_recompute(flags),
-    }
-    if "experts" in model:
-        table["grouped_gemm"] = "--moe-grouped-gemm" in flags
-        table["capacity_factor"] = number_of(flags, "--moe-expert-capacity-factor")
-    return {field: value for field, value in table.items() if value is not None}
+def _listed(found: dict[str, int]) -> str:
+    names = [f"{name[:80]} (line {line})" for name, line in found.items()]
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
 
 
-def _precision(flags: Flags) -> str:
-    if "--fp4-format" in flags:
-        return "nvfp4"
-    if any(flag in flags for flag in FP8_FLAGS):
-        return "mxfp8" if text_of(flags, "--fp8-recipe") == "mxfp8" else "fp8"
-    return next((name for name in ("bf16", "fp16") if f"--{name}" in flags), "fp32")
+def _undecided_notes(reading: Reading, script: Script, text: str, path: str, inputs: Inputs) -> list[str]:
+    """Try each undecided test the other way, and say which fields depend on it."""
+    notes = []
+    for number, (line, shown) in enumerate(script.undecided[:MOST_UNDECIDED]):
+        try:
+            other = _read(read_script(text, path, inputs, flipped=number), text, path)
+        except SpecError:
+            continue
+        changed = _changed(reading, other)
+        if changed:
+            notes.append(
+                f"line {line}: `{shown[:80]}` cannot be decided without running the script; the other answer changes "
+                f"{', '.join(changed[:MOST_NAMED])}"
+            )
+    return notes
 
 
-def _reduce_precision(flags: Flags) -> str:
-    """Return the format of the gradient reduction, which bf16 training does in fp32 unless told otherwise."""
-    if "--bf16" in flags:
-        return "bf16" if "--grad-reduce-in-bf16" in flags else "fp32"
-    return "bf16" if "--fp16" in flags and "--accumulate-allreduce-grads-in-fp32" not in flags else "fp32"
-
-
-def _recompute(flags: Flags) -> Table:
-    if "--recompute-activations" in flags:
-        return {"recompute": "selective", **_modules(flags)}
-    granularity = text_of(flags, "--recompute-granularity")
-    if granularity is None:
-        return {"recompute": "none"}
-    kind = read_choice("--recompute-granularity", granularity, RECOMPUTES)
-    if kind == "selective":
-        return {"recompute": kind, **_modules(flags)}
-    # The uniform method groups layers but recomputes all of them.
-    block = text_of(flags, "--recompute-method") == "block"
-    return {
-        "recompute": kind,
-        "recompute_layers": count_of(flags, "--recompute-num-layers") if block else None,
-    }
-
-
-def _modules(flags: Flags) -> Table:
-    modules = [word for word in flags.get("--recompute-modules", []) if re.fullmatch(r"[a-z_]+", word)]
-    for module in modules:
-        if module not in RECOMPUTE_MODULES:
-            raise unknown_name("--recompute-modules", module[:MAX_TEXT], RECOMPUTE_MODULES)
-    return {"recompute_modules": modules} if modules else {}
+def _changed(reading: Reading, other: Reading) -> list[str]:
+    """List the fields in which two readings differ."""
+    changed = []
+    for part in {**reading.request, **other.request}:
+        ours, theirs = reading.request.get(part), other.request.get(part)
+        if isinstance(ours, dict) and isinstance(theirs, dict):
+            changed += [f"{part}.{key}" for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+        elif ours != theirs:
+            changed.append(part)
+    for name in ("nodes", "gpus_per_node", "unmodelled"):
+        changed += [name] if getattr(reading, name) != getattr(other, name) else []
+    return changed

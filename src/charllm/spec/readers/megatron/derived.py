@@ -23,6 +23,14 @@ def dense_layers(field: str, pattern: list[int], layers: int) -> int:
     return dense
 
 
+def sparse_letters(field: str, pattern: list[int], layers: int) -> str:
+    """Return which layers have experts (E, else -), where these do not simply follow dense ones; else nothing."""
+    dense = pattern.index(1) if 1 in pattern else len(pattern)
+    if len(pattern) != layers or not set(pattern) <= {0, 1}:
+        raise SpecError(field, f"{len(pattern)} entries", f"{layers} entries, 0 (dense) or 1 (sparse)")
+    return "" if pattern == [0] * dense + [1] * (layers - dense) else "".join("-E"[entry] for entry in pattern)
+
+
 def full_attention_every(field: str, pattern: list[int]) -> int:
     """Return the period of the layers that attend to all (0) in a pattern of windowed ones (1)."""
     every = pattern.index(0) + 1 if 0 in pattern else 1
@@ -72,7 +80,7 @@ def read_layout(field: str, layout: Any, pp: int) -> list[int]:
 
 
 def _layout_stages(field: str, layout: Any) -> list[list[str]]:
-    text = layout.replace(",", "") if isinstance(layout, str) else ""
+    text = layout.replace(",", "").replace("\\", "") if isinstance(layout, str) else ""
     for repeat in _REPEATS:
         if sum(len(body) * int(times) for body, times in repeat.findall(text)) > 4 * MAX_ENTRIES:
             text = ""

@@ -1,0 +1,107 @@
+"""From a reading of a foreign file, laid under what the user asks for, to a request that can be resolved."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from charllm.catalog.resolve import NOTES, resolve_cluster
+from charllm.catalog.tables import entries
+from charllm.errors import SpecError
+from charllm.spec.hardware import Cluster
+from charllm.spec.readers.reading import Reading
+from charllm.spec.request import Table, merge
+
+FABRICS = {4: "ib-4x400g", 8: "ib-8x400g"}
+"""GPUs of a node: fabric that joins such nodes where the catalog has no larger cluster of them."""
+
+
+def complete_request(reading: Reading, request: Table, *, allow_unmodelled: bool = False) -> Table:
+    """Refuse what is not modelled or missing, size the cluster and the batch as the file does, add its warnings."""
+    notes = reading.warnings()
+    if reading.unmodelled:
+        if not allow_unmodelled:
+            raise _refusal(reading)
+        notes += [f"not modelled, left out: {setting.shown()}" for setting in reading.unmodelled]
+    for field, remedy in reading.missing.items():
+        if not _is_given(request, field):
+            raise SpecError(field, None, remedy)
+    request, sized = _size_cluster(reading, request)
+    request = _fill_batch(reading, request)
+    return {**request, NOTES: [*request.get(NOTES, ()), *notes, *sized]}
+
+
+def _refusal(reading: Reading) -> SpecError:
+    first, *more = reading.unmodelled
+    line = "" if first.line is None else f" (line {first.line})"
+    also = f"; also not modelled: {', '.join(setting.shown() for setting in more[:4])}" if more else ""
+    return SpecError(
+        f"{first.name}{line}", first.text, f"a run without {first.reason}, or --allow-unmodelled to leave it out{also}"
+    )
+
+
+def _is_given(request: Mapping[str, Any], field: str) -> bool:
+    part, _, key = field.partition(".")
+    table = request.get(part)
+    # A name stands for a whole model or cluster.
+    return table is not None and (not key or not isinstance(table, Mapping) or key in table or "base" in table)
+
+
+def _size_cluster(reading: Reading, request: Table) -> tuple[Table, list[str]]:
+    """Give a single-node cluster the nodes that the file starts; a cluster that the user sized stays as it is."""
+    asked = request.get("cluster")
+    if asked is None or reading.nodes is None:
+        return request, []
+    cluster = resolve_cluster(asked)
+    per_node = reading.gpus_per_node or cluster.node.gpus
+    gpus = reading.nodes * per_node
+    if gpus == cluster.gpus:
+        return request, []
+    started = f"the file starts {reading.nodes} x {per_node} = {gpus} GPUs"
+    sized = isinstance(asked, Mapping) and "nodes" in asked
+    if sized or cluster.nodes > 1 or cluster.gpus == 1:
+        return request, [f"{started}; the run is simulated on the {cluster.gpus} GPUs of {cluster.name}"]
+    if gpus < cluster.gpus or gpus % cluster.node.gpus:
+        return request, [f"{started}, which are no whole nodes of {cluster.name}; {cluster.gpus} GPUs are simulated"]
+    nodes = gpus // cluster.node.gpus
+    degrees = request.get("parallelism", {})
+    product = _product(degrees)
+    if gpus % product:
+        raise SpecError(
+            "parallelism",
+            f"tp x cp x pp = {product}",
+            f"a divisor of {gpus} GPUs: {started} (--set cluster.nodes=N, or --env for the variable that counts them)",
+        )
+    changes: Table = {"nodes": nodes}
+    fabric = ""
+    if cluster.fabric.nics_per_node == 0 and nodes > cluster.domain_nodes:
+        changes["fabric"] = fabric = _fabric_for(cluster)
+    resized = merge(request, {"cluster": changes})
+    joined = f", joined by {fabric} (--set cluster.fabric=NAME for another)" if fabric else ""
+    return resized, [f"cluster.nodes is {nodes}, as {started}{joined}"]
+
+
+def _product(degrees: Mapping[str, Any]) -> int:
+    product = 1
+    for axis in ("tp", "cp", "pp"):
+        degree = degrees.get(axis, 1)
+        product *= degree if isinstance(degree, int) and degree > 0 else 1
+    return product
+
+
+def _fabric_for(cluster: Cluster) -> str:
+    """Return the fabric of the catalog's larger cluster of the same nodes."""
+    for entry in entries("clusters").values():
+        if entry.values.get("node") == cluster.node.name and entry.values.get("fabric") not in (None, "none"):
+            return str(entry.values["fabric"])
+    return FABRICS.get(cluster.node.gpus, "ib-8x400g")
+
+
+def _fill_batch(reading: Reading, request: Table) -> Table:
+    """Work out the global batch where the file states microbatches instead."""
+    training, asked = request.get("training", {}), request.get("cluster")
+    if reading.microbatches is None or "global_batch_size" in training or asked is None:
+        return request
+    replicas, rest = divmod(resolve_cluster(asked).gpus, _product(request.get("parallelism", {})))
+    micro = training.get("micro_batch_size", 1)
+    if rest or not replicas or not isinstance(micro, int):
+        return request
+    return merge(request, {"training": {"global_batch_size": micro * reading.microbatches * replicas}})  # type: ignore[no-any-return]

@@ -1,0 +1,75 @@
+"""Print what is stored in a folder: a simulated, emulated or measured run, a study, an op benchmark.
+
+A recording whose job or recorder was killed is finished first: what was recorded until then is summarised and stored.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from charllm.cli.sweep import print_outcomes
+from charllm.report.stored import gpu_rows, render_stored, telling
+from charllm.report.tables import render_table, to_csv
+from charllm.result.result import RunResult, to_json
+from charllm.stored import OpsResult, load
+from charllm.sweep.outcome import StudyResult
+
+PREDICTED_FILE = "predicted.json"
+OPS_COLUMNS = ("name", "s_per_call", "tflops_or_tbps", "mean_w", "sm_mhz", "temp_end_c", "error")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of this command."""
+    parser.add_argument("path", type=Path, metavar="PATH", help="folder of a run or of a study, or a result.json")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the result as JSON; of a study, one case per line")
+    form.add_argument("--csv", action="store_true", help="print a row per GPU of a run, per case of a study, per op")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Open the folder and print it."""
+    found = load(arguments.path)
+    if isinstance(found, StudyResult):
+        print_outcomes(found, arguments)
+        stored, cases = len(found.outcomes), len(found.study.cases)
+        said = f"{stored} of {cases} cases are stored" + ("" if stored == cases else "; continue with sweep --resume")
+        print(f"charllm: {said}", file=sys.stderr)
+    elif isinstance(found, OpsResult):
+        _print_rows(found.rows, arguments)
+    else:
+        _print_run(found, arguments)
+    return 0
+
+
+def _print_run(result: RunResult, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print(to_json(result))
+    elif arguments.csv:
+        print(to_csv(gpu_rows(result)))
+    else:
+        print(render_stored(result, _predicted(arguments.path)))
+    sys.stdout.flush()
+    for warning in telling(result.warnings):
+        print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)
+
+
+def _print_rows(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print(json.dumps(rows, indent=2))
+    elif arguments.csv:
+        print(to_csv(rows))
+    else:
+        cells = [[str(row.get(name, "")) for name in OPS_COLUMNS] for row in rows]
+        print(render_table("Op benchmark", OPS_COLUMNS, cells))
+
+
+def _predicted(folder: Path) -> dict[str, float]:
+    """Return what was predicted of an emulated rank before it was emulated."""
+    try:
+        found = json.loads((folder / PREDICTED_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, int | float)}

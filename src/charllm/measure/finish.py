@@ -1,0 +1,245 @@
+"""Turn a record on disk into a result: right after the job, or later where the job or its recording was killed.
+
+Everything is read from the folder: the readings, the marks, and ``job.json``, which is written before the job starts
+and again whenever more is known of it.
+"""
+
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from charllm.catalog.resolve import resolve_run
+from charllm.errors import CharllmError, SpecError
+from charllm.measure.marks import read_marks
+from charllm.measure.parquet import write_signals
+from charllm.measure.recording import HEADER_FILE, Recording, cut_torn_row, is_growing, read_recording
+from charllm.measure.sampler import SELF_FILE
+from charllm.measure.steady import interval
+from charllm.measure.summary import Measured, summarise
+from charllm.measure.window import look
+from charllm.result.metrics import Metrics
+from charllm.result.result import RunResult, all_finite, to_json
+from charllm.result.store import RESULT_FILE, load_run, with_tables, write_text
+from charllm.workload.model_flop import model_flop, model_flop_utilization
+from charllm.workload.parameters import count_active_parameters, count_parameters
+
+JOB_FILE, SPEC_FILE = "job.json", "spec.json"
+"""What is recorded; and its spec, left in the marks folder by a job that knows its own (`charllm train` does)."""
+REPEATS = "repeat-*"
+EARLY_S, STOPPED = 1.0, "sampling stopped"
+"""Readings that end this long before the command mean that sampling has stopped; the warning's first words."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """What a recording is of."""
+
+    origin: str = "measured"
+    spec: dict[str, Any] = field(default_factory=dict)
+    gpus: list[str] | None = None
+    """UUIDs of the GPUs that were sampled; None for all."""
+    rate_hz: float = 100.0
+    details: dict[str, Any] = field(default_factory=dict)
+    windows_s: dict[str, list[float]] = field(default_factory=dict)
+    """idle, command, cooldown: start and end on the monotonic clock; a command that runs has no end yet."""
+    ended: bool = False
+    """False until the job has ended: a record that stays so was interrupted."""
+
+    def write(self, folder: Path) -> "JobRecord":
+        """Store it beside the readings."""
+        try:
+            write_text(json.dumps(asdict(self), indent=1), folder / JOB_FILE)
+        except OSError as error:
+            raise SpecError("--out", str(folder), f"a folder that can be written ({error.strerror})") from None
+        return self
+
+
+def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
+    """Summarise a record and store the result beside it; one that is still growing is only looked at."""
+    if not (folder / HEADER_FILE).exists():
+        return _finish_repeats(folder)
+    job, growing = job or _read_job(folder), is_growing(folder)
+    recording = read_sampled(folder, job.gpus)
+    measured, warnings = _span(job, Measured(recording, read_marks(folder), 0.0, 0.0))
+    if growing:
+        warnings = ["still recording: metrics describe the time until now"]
+    details = {
+        **job.details,
+        "sampler": _read_json(folder / SELF_FILE),
+        "windows_s": job.windows_s,
+        **{name: _at_rest(recording, job, name) for name in ("idle", "cooldown")},
+    }
+    left = _read_json(folder / SPEC_FILE) if job.origin == "measured" else None
+    spec = left if isinstance(left, dict) and all_finite(left) else job.spec
+    result = summarise(measured, job.origin, spec, details)
+    result = replace(result, warnings=[*warnings, *result.warnings])
+    result = _with_model_metrics(result) if job.origin == "measured" else result
+    if not growing:
+        _keep(result, recording, folder, ended=job.ended)
+    return with_tables(result, folder)
+
+
+def _keep(result: RunResult, recording: Recording, folder: Path, *, ended: bool) -> None:
+    """Store a result; a disk that has filled up meanwhile must not hide how the command ended."""
+    store_result(result, folder)
+    try:
+        write_signals(recording, folder)
+        if not ended:
+            cut_torn_row(folder)
+    except OSError as error:
+        print(f"charllm: {folder}: {error.strerror or error}", file=sys.stderr)
+    except CharllmError as error:
+        print(f"charllm: {error}", file=sys.stderr)
+
+
+def store_result(result: RunResult, folder: Path) -> None:
+    """Write a result, or say on stderr why it cannot be written."""
+    try:
+        write_text(to_json(result), folder / RESULT_FILE)
+    except OSError as error:
+        print(f"charllm: {RESULT_FILE} could not be written ({error.strerror or error})", file=sys.stderr)
+
+
+def is_record(folder: Path) -> bool:
+    """Tell whether a folder holds a recording, or repeats of one."""
+    return (folder / HEADER_FILE).exists() or any(folder.glob(f"{REPEATS}/{HEADER_FILE}"))
+
+
+def _finish_repeats(folder: Path) -> RunResult:
+    """Finish those repeats of a job that have no result yet, and combine all."""
+    places = sorted(folder.glob(REPEATS), key=lambda place: (len(place.name), place.name))
+    places = [place for place in places if (place / HEADER_FILE).exists()]
+    if not places:
+        raise SpecError("RUN", str(folder), f"a folder with {HEADER_FILE}, or with repeats that have one")
+    results = [load_run(place) if (place / RESULT_FILE).exists() else finish_record(place) for place in places]
+    combined = results[0] if len(results) == 1 else combine(results)
+    if not any(is_growing(place) for place in places):
+        store_result(combined, folder)
+    return combined
+
+
+def _read_job(folder: Path) -> JobRecord:
+    """Read what a recording is of; one that nothing is known of is a measured one of all GPUs."""
+    table = _read_json(folder / JOB_FILE)
+    try:
+        return JobRecord(**table)
+    except TypeError:
+        return JobRecord()
+
+
+def _span(job: JobRecord, measured: Measured) -> tuple[Measured, list[str]]:
+    """Set the time that a result describes: the command, or as much of it as was recorded."""
+    recording, marks = measured.recording, measured.marks
+    window = job.windows_s.get("command", [])
+    if job.ended and len(window) == 2:
+        return until_last_reading(measured._replace(start_s=window[0], end_s=window[1]), job.rate_hz)
+    read_s = [recording.fast(gpu).times_s for gpu in recording.sampled]
+    first_s = min((float(times[0]) for times in read_s), default=0.0)
+    start_s = window[0] if window else first_s
+    marked_s = [mark.time_s for found in marks.values() for mark in found]
+    end_s = max((float(times[-1]) for times in read_s), default=max(marked_s, default=start_s))
+    kept = {name: [mark for mark in found if mark.time_s <= end_s] for name, found in marks.items()}
+    told = f"interrupted: metrics describe the {end_s - start_s:.1f} s of the job that were recorded"
+    if not window:
+        told = f"no {JOB_FILE}: when the job began and ended is not known; metrics describe all that was recorded"
+    if job.details and (not window or end_s <= start_s):
+        start_s, told = min(first_s, end_s), "interrupted before the job began; metrics describe the idle machine"
+    return Measured(recording, kept, start_s, end_s), [told]
+
+
+def read_sampled(folder: Path, gpus: Sequence[str] | None) -> Recording:
+    """Read a recording back, without the GPUs that were only listed."""
+    recording = read_recording(folder)
+    identities = recording.facts.gpus
+    series = {gpu: found for gpu, found in recording.series.items() if gpus is None or identities[gpu].uuid in gpus}
+    return Recording(recording.facts, series)
+
+
+def until_last_reading(measured: Measured, rate_hz: float) -> tuple[Measured, list[str]]:
+    """Where readings end before the command did, keep the part that they describe, with a warning."""
+    times = [measured.recording.fast(gpu).times_s for gpu in measured.recording.series]
+    last_s = min((float(found[-1]) if len(found) else 0.0 for found in times), default=measured.end_s)
+    if measured.end_s - last_s < EARLY_S + 2 / rate_hz:
+        return measured, []
+    if last_s <= measured.start_s:
+        return measured, [f"{STOPPED} before the command began; see sampler.log"]
+    marks = {name: [mark for mark in found if mark.time_s <= last_s] for name, found in measured.marks.items()}
+    gap_s = measured.end_s - last_s
+    told = f"{STOPPED} {gap_s:.1f} s before the command ended; metrics describe the time until then"
+    return measured._replace(marks=marks, end_s=last_s), [told]
+
+
+def stopped_early(warnings: Sequence[str]) -> list[str]:
+    """Return those of a result's warnings that a user should see at once."""
+    return [warning for warning in warnings if warning.startswith(STOPPED)]
+
+
+def _at_rest(recording: Recording, job: JobRecord, name: str) -> dict[str, dict[str, float | None]]:
+    """Describe every GPU in a window without work, where there was one long enough to read anything."""
+    window = job.windows_s.get(name, [0.0, 0.0])
+    if window[1] - window[0] < 1 / job.rate_hz:
+        return {}
+    found = {}
+    for gpu in recording.series:
+        seen = look(recording, gpu, *window)
+        uuid = recording.facts.gpus[gpu].uuid
+        found[uuid] = {"power_mean_w": seen.power_mean_w, "temperature_end_c": seen.temperature_end_c}
+    return found
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _with_model_metrics(result: RunResult) -> RunResult:
+    """Add what follows from the model, where the job left its spec; MFU is over the peak of the spec's own GPU."""
+    try:
+        run = resolve_run(result.spec)
+    except CharllmError:
+        return result
+    step_time_s = result.metrics["step_time_s"]
+    known = {
+        "mfu": model_flop_utilization(run, step_time_s) if step_time_s else None,
+        "parameters": count_parameters(run.model, with_mtp=True),
+        "active_parameters": count_active_parameters(run.model),
+        "model_flop": model_flop(run),
+        "microbatches": run.microbatches,
+    }
+    warnings = [warning for warning in result.warnings if warning.split(":")[0] not in known]
+    if known["mfu"] is None:
+        warnings.append("mfu: no steps were marked")
+    return replace(result, metrics=Metrics({**result.metrics, **known}), warnings=warnings)
+
+
+def combine(results: list[RunResult]) -> RunResult:
+    """Average the repeats, with the interval over them and their largest difference as the A/A noise floor."""
+    first = results[0]
+    metrics: dict[str, Any] = {}
+    intervals: dict[str, list[float | None]] = {}
+    spread: dict[str, float] = {}
+    for name, value in first.metrics.items():
+        values = [result.metrics[name] for result in results]
+        if isinstance(value, float) and all(isinstance(found, float) for found in values):
+            metrics[name] = statistics.fmean(values)
+            found = interval(np.array(values))
+            intervals[name] = found.bounds
+            spread[name] = (max(values) - min(values)) / abs(metrics[name]) if metrics[name] else 0.0
+        else:
+            metrics[name] = value
+    measurement = {**first.provenance["measurement"], "repeats": len(results), "intervals": intervals}
+    measurement["repeat_difference_fraction"] = spread
+    return replace(
+        first,
+        metrics=Metrics(metrics),
+        provenance={**first.provenance, "measurement": measurement},
+        warnings=list(dict.fromkeys(warning for result in results for warning in result.warnings)),
+    )

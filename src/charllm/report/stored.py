@@ -1,0 +1,131 @@
+"""A stored run as text, from its result alone: simulated, emulated and measured runs look the same."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from charllm.report.tables import format_percent, render_table, shown_ends
+from charllm.report.time import render_waterfall
+from charllm.result.compare import flatten
+from charllm.result.metrics import METRICS
+from charllm.result.result import RunResult
+from charllm.units import MEGA, format_bytes, format_si
+
+HEADLINES: dict[str, dict[str, Callable[[Any], str]]] = {
+    "Step time": {
+        "step_time_s": lambda seconds: f"{seconds:.4g} s",
+        "tokens_per_s": lambda tokens: f"{tokens:,.0f} tokens/s",
+        "tokens_per_s_per_gpu": lambda tokens: f"{tokens:,.0f} tokens/s/GPU",
+        "mfu": lambda fraction: f"MFU {format_percent(fraction)}",
+    },
+    "Power": {
+        "power_mean_w": lambda watts: f"{watts:.0f} W per GPU",
+        "power_peak_sensor_w": lambda watts: f"peak {watts:.0f} W (25 ms average)",
+        "energy_per_step_j": lambda joules: f"{format_si(joules, 'J')} per step",
+        "tokens_per_j": lambda tokens: f"{tokens:.3g} tokens per joule",
+    },
+    "Temperature": {
+        "temperature_mean_c": lambda degrees: f"{degrees:.1f} C (mean)",
+        "temperature_peak_c": lambda degrees: f"{degrees:.1f} C (peak)",
+        "margin_to_slowdown_k": lambda kelvin: f"{kelvin:.1f} K below slowdown",
+    },
+    "Clock": {
+        "clock_mean_hz": lambda hertz: f"{hertz / MEGA:.0f} MHz",
+        "throttled_time_fraction": lambda shares: ", ".join(
+            f"{cause}-throttled {100 * share:.0f} % of the time" for cause, share in shares.items() if share
+        ),
+    },
+    "Memory": {
+        "memory_peak_bytes": format_bytes,
+        "fits": lambda fits: "" if fits else "does not fit",
+    },
+}
+"""Line: its metrics, and how each is written."""
+GPU_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "rank": ("rank", str),
+    "node": ("node", str),
+    "slot": ("slot", str),
+    "stage": ("stage", str),
+    "W": ("power_mean_w", lambda watts: f"{watts:.0f}"),
+    "peak W": ("power_peak_sensor_w", lambda watts: f"{watts:.0f}"),
+    "C": ("temperature_mean_c", lambda degrees: f"{degrees:.1f}"),
+    "peak C": ("temperature_peak_c", lambda degrees: f"{degrees:.1f}"),
+    "MHz": ("clock_mean_hz", lambda hertz: f"{hertz / MEGA:.0f}"),
+    "memory": ("memory_peak_bytes", format_bytes),
+}
+
+
+def render_stored(result: RunResult, predicted: Mapping[str, float] | None = None) -> str:
+    """Return what was asked, the metrics that are known, the breakdown of the step time, and a row per GPU."""
+    lines = [f"{result.origin} run: {describe_spec(result.spec)}", *_headlines(result.metrics)]
+    parts = ["\n".join(lines)]
+    if predicted:
+        parts.append(_render_predicted(predicted, result))
+    if result.metrics.get("breakdown_s"):
+        parts.append(render_waterfall(result.metrics["breakdown_s"]))
+    if result.gpus:
+        parts.append(_render_gpus(result.gpus))
+    return "\n\n".join(parts)
+
+
+def describe_spec(spec: Mapping[str, Any]) -> str:
+    """Name model, cluster and degrees of a run, or the command that was measured."""
+    try:
+        degrees, training, cluster = spec["parallelism"], spec["training"], spec["cluster"]
+        gpus = cluster["nodes"] * cluster["node"]["gpus"]
+        cut = " x ".join(f"{axis} {degrees[axis]}" for axis in ("tp", "cp", "pp", "dp", "ep") if degrees[axis] > 1)
+        return (
+            f"{spec['model']['name']} on {cluster['name']} ({gpus} x {cluster['node']['gpu']['name']}), "
+            f"{spec['framework']['name']}, {training['precision']}; {cut or 'one rank'}; "
+            f"batch {training['global_batch_size']}, microbatch {training['micro_batch_size']} x "
+            f"{training['seq_length']} tokens"
+        )
+    except (KeyError, TypeError):
+        # The spec of a measured run is whatever its job left behind.
+        command = spec.get("command")
+        return " ".join(map(str, command)) if isinstance(command, list) else "spec not known"
+
+
+def telling(warnings: Sequence[str]) -> list[str]:
+    """Return the warnings that say more than that a metric is not known."""
+    return [warning for warning in warnings if warning.split(":")[0] not in METRICS]
+
+
+def gpu_rows(result: RunResult) -> list[dict[str, Any]]:
+    """Return the rows of GPUs in one level of columns."""
+    rows = []
+    for gpu in result.gpus:
+        row: dict[str, Any] = {}
+        for name, value in gpu.items():
+            row |= {f"{name}.{key}": item for key, item in value.items()} if isinstance(value, dict) else {name: value}
+        rows.append(row)
+    return rows
+
+
+def _headlines(metrics: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for label, writers in HEADLINES.items():
+        texts = [write(metrics[name]) for name, write in writers.items() if metrics.get(name) is not None]
+        known = [text for text in texts if text]
+        lines += [f"{label}: {', '.join(known)}"] if known else []
+    return lines or ["no metric is known"]
+
+
+def _render_predicted(predicted: Mapping[str, float], result: RunResult) -> str:
+    known = flatten(result.metrics)
+    cells = [
+        [name, f"{value:.6g}", "-" if known.get(name) is None else f"{known[name]:.6g}"]
+        for name, value in predicted.items()
+    ]
+    return render_table(f"Predicted and {result.origin}", ["metric", "predicted", result.origin], cells)
+
+
+def _render_gpus(gpus: Sequence[Mapping[str, Any]]) -> str:
+    columns = {
+        heading: column
+        for heading, column in GPU_COLUMNS.items()
+        if any(gpu.get(column[0]) is not None for gpu in gpus)
+    }
+    shown, _ = shown_ends(gpus)
+    left_out = f" ({len(gpus) - len(shown)} between not shown)" if len(shown) < len(gpus) else ""
+    cells = [["-" if gpu.get(name) is None else write(gpu[name]) for name, write in columns.values()] for gpu in shown]
+    return render_table(f"GPUs{left_out}", list(columns), cells)

@@ -1,0 +1,98 @@
+"""The software profile behind Megatron-LM flags, and what flags change in it."""
+
+from typing import Any
+
+from charllm.spec.readers.megatron.family import Family, text_is
+from charllm.spec.readers.megatron.flags import Flags, count_of, known_text_of
+from charllm.spec.readers.reading import Setting
+from charllm.spec.readers.values import read_choice
+
+Table = dict[str, Any]
+
+BACKENDS = {"auto": "flash", "flash": "flash", "fused": "flash", "unfused": "unfused", "local": "unfused"}
+DISPATCHERS = {"deepep": "deepep", "hybridep": "hybridep"}
+NARROW = ("bf16", "fp16", "bfloat16", "float16")
+
+
+def read_software(flags: Flags, family: Family, model: Table, training: Table, ep: int) -> tuple[Any, list[Setting]]:
+    """Return the profile, by its name or with changes over it, and settings that are not modelled."""
+    old = family.deepspeed or family.before_flash
+    base = "megatron-deepspeed" if family.deepspeed else "megatron-2020" if family.before_flash else "megatron"
+    changes = {"attention": _attention(flags, old), **_fusions(flags, old, model), **_formats(flags, old, training)}
+    changes["vocab_multiple"] = count_of(flags, "--make-vocab-size-divisible-by", low=1)
+    changes["graphs"] = _graphs(flags, "experts" in model)
+    unmodelled = _dispatch(flags, family, changes, model, ep) + _moments(flags, changes)
+    changes = {field: value for field, value in changes.items() if value is not None}
+    return ({"base": base, **changes} if changes else base), unmodelled
+
+
+def _attention(flags: Flags, old: bool) -> str | None:
+    """Return the kind of attention where it is not the profile's."""
+    stated = known_text_of(flags, "--attention-backend")
+    if stated is not None:
+        kind = read_choice("--attention-backend", stated, BACKENDS)
+    elif "--use-flash-attn" in flags:
+        kind = "flash"
+    elif flags.any("--use-legacy-models") or text_is(flags, "--transformer-impl", "local"):
+        kind = "unfused"
+    else:
+        return None
+    return kind if (kind == "unfused") != old else None
+
+
+def _fusions(flags: Flags, old: bool, model: Table) -> Table:
+    gated = model.get("activation") in ("swiglu", "geglu")
+    fused_loss = "--cross-entropy-loss-fusion" in flags
+    sparse = "experts" in model and not old
+    return {
+        "cross_entropy": None if fused_loss != old else ("fused" if old else "vocab-parallel"),
+        "fused_gradients": False if "--no-gradient-accumulation-fusion" in flags and not old else None,
+        "fused_activation": False if f"--no-bias-{'swiglu' if gated else 'gelu'}-fusion" in flags else None,
+        "fused_rope": False if "--no-rope-fusion" in flags and model.get("position") == "rope" else None,
+        "fused_permute": False if sparse and "--moe-permute-fusion" not in flags else None,
+        "fused_router": True if sparse and "--moe-router-fusion" in flags else None,
+    }
+
+
+def _formats(flags: Flags, old: bool, training: Table) -> Table:
+    narrow = training["precision"] != "fp32" and training.get("reduce_precision") == "bf16"
+    main = known_text_of(flags, "--main-grads-dtype")
+    bucket = count_of(flags, "--ddp-bucket-size", low=1)
+    return {
+        "gradient_precision": "16bit" if not old and (narrow or main in NARROW) else None,
+        "cast_weights": "stored" if "--fp8-param-gather" in flags else None,
+        "bucket_bytes": None if bucket is None else float(bucket * (2 if narrow else 4)),
+    }
+
+
+def _moments(flags: Flags, changes: Table) -> list[Setting]:
+    """Set the format of the optimizer's moments; 8-bit ones are not modelled."""
+    unmodelled = []
+    for flag in ("--exp-avg-dtype", "--exp-avg-sq-dtype"):
+        stated = known_text_of(flags, flag)
+        if stated in NARROW:
+            changes["moment_precision"] = "16bit"
+        elif stated is not None and stated not in ("fp32", "float32"):
+            unmodelled.append(flags.setting(flag, "8-bit moments of the optimizer"))
+    return unmodelled
+
+
+def _graphs(flags: Flags, sparse: bool) -> str | None:
+    implementation = known_text_of(flags, "--cuda-graph-impl") or "none"
+    if implementation == "none" and not flags.any("--enable-cuda-graph", "--external-cuda-graph"):
+        return None
+    scopes = flags.values.get("--cuda-graph-scope") or flags.values.get("--cuda-graph-modules") or ["full"]
+    return "partial" if sparse and "full_iteration" not in scopes else "full"
+
+
+def _dispatch(flags: Flags, family: Family, changes: Table, model: Table, ep: int) -> list[Setting]:
+    """Set what sends tokens to experts; Megatron's all-gather dispatcher is not modelled."""
+    if "experts" not in model or family.deepspeed:
+        return []
+    kind = known_text_of(flags, "--moe-token-dispatcher-type")
+    if kind == "flex" or "--moe-enable-deepep" in flags:
+        backend = known_text_of(flags, "--moe-flex-dispatcher-backend") or "deepep"
+        changes["dispatcher"] = read_choice("--moe-flex-dispatcher-backend", backend, DISPATCHERS)
+    if kind == "allgather" and ep > 1:
+        return [flags.setting("--moe-token-dispatcher-type", "tokens sent to all expert ranks")]
+    return []

@@ -20,7 +20,7 @@ def python(code: str) -> str:
 
 
 def test_importing_takes_less_than_a_tenth_of_a_second() -> None:
-    code = "import time; start = time.perf_counter(); import charllm; print(time.perf_counter() - start)"
+    code = "import time; start = time.process_time(); import charllm; print(time.process_time() - start)"
     assert min(float(python(code)) for _ in range(3)) < 0.1
 
 

@@ -37,7 +37,7 @@ WORDS = ("placement", "schedule", "precision")
 def add_spec_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that describe a run."""
     group = parser.add_argument_group("the run")
-    group.add_argument("spec", nargs="?", metavar="SPEC", help="a TOML spec, or a stored run whose spec is reused")
+    group.add_argument("spec", nargs="?", metavar="SPEC", help="a TOML spec (- for standard input), or a stored run")
     group.add_argument(
         "--from",
         dest="from_",
@@ -64,7 +64,7 @@ def add_spec_flags(parser: argparse.ArgumentParser) -> None:
         if word != "sp":
             rule = _rule(path)
             metavar = "MHZ" if path.endswith("_mhz") else "|".join(rule.options) or rule.kind[0].upper()
-            group.add_argument(*_spellings(word), dest=word, metavar=metavar, help=rule.doc)
+            group.add_argument(*spellings(word), dest=word, metavar=metavar, help=rule.doc)
     group.add_argument(
         "--fsdp", action="store_true", default=None, help="Shard weights, gradients and optimizer (--zero 3)."
     )
@@ -89,7 +89,7 @@ def add_spec_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _spellings(word: str) -> list[str]:
+def spellings(word: str) -> list[str]:
     """Return the flags of a keyword: its own, then the short one."""
     words = [word, *(short for short, full in SHORT.items() if full == word)]
     return [f"--{each.replace('_', '-')}" for each in words]

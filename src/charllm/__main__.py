@@ -2,6 +2,12 @@
 
 import sys
 
-from charllm.cli import main
+try:
+    from charllm.cli import main
 
-sys.exit(main())
+    code = main()
+except KeyboardInterrupt:
+    # While Python still reads the program, before it can say so itself.
+    print("charllm: interrupted", file=sys.stderr)
+    code = 130
+sys.exit(code)

@@ -1,7 +1,24 @@
 """What can go wrong for a user, and the exit code each case ends in."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
+from reprlib import Repr
+
+LONGEST_SHOWN = 120
+"""Characters of a wrong value that a message repeats."""
+LONGEST_EXPECTED = 1200
+MOST_DIGITS = 10**40
+_REPR = Repr()
+_REPR.maxstring = _REPR.maxother = LONGEST_SHOWN + 1
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 20
+
+
+class Words(str):
+    """What was found, described: a message repeats it without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 class CharllmError(Exception):
@@ -19,7 +36,7 @@ class SpecError(CharllmError, ValueError):
         self.field = field
         self.asked = asked
         self.possible = possible
-        super().__init__(f"{field}: got {_shorten(asked)}; expected {possible}")
+        super().__init__(f"{_plain(field)}: got {_shorten(asked)}; expected {_plain(possible, LONGEST_EXPECTED)}")
 
     @property
     def got(self) -> object:
@@ -43,15 +60,25 @@ class DoesNotFit(CharllmError):
 
 def unknown_name(field: str, asked: str, known: Iterable[str]) -> SpecError:
     """Build the error for a name that is not in a list; it ends with the closest names."""
+    from difflib import get_close_matches
+
     names = sorted(known)
-    near = get_close_matches(asked.lower(), names, n=3, cutoff=0.5)
+    near = get_close_matches(asked[:LONGEST_SHOWN].lower(), names, n=3, cutoff=0.5)
     listed = ", ".join(names[:40]) + (f", ... ({len(names)} in all)" if len(names) > 40 else "")
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return SpecError(field, asked, f"one of {listed}{hint}")
 
 
+def _plain(text: str, longest: int = LONGEST_SHOWN) -> str:
+    """Cut a text to one readable line: what a user wrote may hold anything."""
+    shown = text if len(text) <= longest else text[: longest - 3] + "..."
+    return shown if shown.isprintable() else shown.encode("unicode_escape", "backslashreplace").decode()
+
+
 def _shorten(asked: object) -> str:
     if asked is None:
         return "nothing"
-    text = str(asked) if isinstance(asked, int | float) else repr(asked)
-    return text if len(text) <= 120 else text[:117] + "..."
+    if isinstance(asked, int) and abs(asked) >= MOST_DIGITS:
+        return f"a whole number of about {int(asked.bit_length() * 0.30103) + 1} digits"
+    text = str(asked) if isinstance(asked, int | float) else _REPR.repr(asked)
+    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 3] + "..."

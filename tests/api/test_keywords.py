@@ -83,6 +83,7 @@ SAMPLES: dict[str, list[tuple[list[str], dict[str, Any]]]] = {
     ],
     "--steps": [(["--steps", "2"], {"steps": 2})],
     "--seconds": [(["--seconds", "0.5"], {"seconds": 0.5})],
+    "--allow-long": [(["--allow-long"], {"allow_long": True})],
     "--ignore-memory": [
         (
             ["--ignore-memory", "--set", "cluster.node.gpu.memory_gib=0.5"],

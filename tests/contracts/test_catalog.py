@@ -4,8 +4,14 @@ import pytest
 
 from charllm.catalog.resolve import resolve_cluster, resolve_framework, resolve_model
 from charllm.catalog.tables import KINDS, SOURCE_KINDS, entries
+from charllm.spec.board import Governor, Heat, Kernels, Power
 from charllm.spec.fields import rules
 from charllm.spec.framework import Framework
+from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node
+from charllm.spec.model import Model
+from charllm.spec.parallelism import Parallelism
+from charllm.spec.run import Conditions
+from charllm.spec.training import Training
 from charllm.workload.parameters import count_active_parameters, count_parameters
 
 CHOICES_THAT_ARE_NUMBERS = {"default_zero", "vocab_multiple"}
@@ -132,3 +138,14 @@ def test_the_papers_clusters_are_as_described() -> None:
         assert fabric.nics_per_node * fabric.nic_bandwidth_bytes_per_s == pytest.approx(12.5e9)
         assert cluster.cooling.kind == "air"
         assert any(slot >= 0 for slot in cluster.node.upstream)
+
+
+SETTINGS = (Power, Kernels, Governor, Heat, Gpu, Node, Fabric, Cooling, Cluster, Model, Training, Parallelism,
+            Framework, Conditions)  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_every_number_of_a_run_has_both_ends_of_its_range(settings: type) -> None:
+    for name, rule in rules(settings).items():
+        if rule.kind in ("int", "float", "ints"):
+            assert -1e18 < rule.low < rule.high < 1e19, name

@@ -7,12 +7,15 @@ from hypothesis import strategies as st
 
 from charllm.catalog.resolve import resolve_cluster
 from charllm.catalog.tables import entries
+from charllm.errors import SpecError
 from charllm.gpu.heat import (
     SINK,
     advance,
     air_temperature_c,
+    check_cooling,
     heat_capacity_j_per_k,
     heat_to_air_w,
+    idle_temperature_c,
     mean_state_k,
     memory_temperature_c,
     network,
@@ -232,3 +235,27 @@ def test_every_machine_of_the_catalog_stays_below_its_limit_at_full_power(name: 
     power = np.full(node.gpus, node.gpu.power_cap_w / node.gpu.package_gpus)
     shown = steady_temperature_c(power, network(node, cluster.cooling), 25.0)
     assert 25 < shown.min() <= shown.max() < node.gpu.max_operating_temperature_c
+
+
+@pytest.mark.parametrize("name", sorted(entries("clusters")))
+def test_every_machine_of_the_catalog_is_cool_when_idle(name: str) -> None:
+    cluster = resolve_cluster(name)
+    check_cooling(cluster)
+    idle_c = idle_temperature_c(cluster)
+    assert idle_c is not None
+    # Leakage is part of it: the temperature is that of the power drawn at it.
+    power = cluster.gpu.power
+    drawn_w = cluster.gpu.idle_draw_w / cluster.gpu.package_gpus + power.leakage_w_per_k * (idle_c - power.reference_c)
+    shown = steady_temperature_c(drawn_w, network(cluster.node, cluster.cooling), cluster.cooling.inlet_c)
+    assert shown == pytest.approx(idle_c, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("resistance", "why"), [(0.4, "an idle GPU reaches"), (0.9, "runs away because leakage grows")]
+)
+def test_a_sink_that_cannot_keep_an_idle_gpu_cool_is_refused(resistance: float, why: str) -> None:
+    cluster = resolve_cluster("h200x8")
+    hot = replace(cluster, node=replace(cluster.node, sink_resistance_k_per_w=resistance))
+    with pytest.raises(SpecError, match=why) as caught:
+        check_cooling(hot)
+    assert caught.value.field == "cluster.node.sink_resistance_k_per_w"

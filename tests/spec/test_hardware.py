@@ -43,3 +43,28 @@ def test_airflow_must_name_other_slots(upstream: tuple[int, ...]) -> None:
 def test_several_nodes_need_a_network() -> None:
     with pytest.raises(SpecError, match="NICs"):
         replace(CLUSTER, fabric=replace(CLUSTER.fabric, nics_per_node=0))
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "field"),
+    [
+        ("gpu", {"power_cap_w": 60.0, "power_cap_min_w": 0.0}, "power_cap_w"),
+        ("gpu", {"power_cap_min_w": 900.0}, "power_cap_min_w"),
+        ("gpu", {"clock_idle_hz": 0.0}, "clock_idle_hz"),
+        ("gpu", {"clock_idle_hz": 3e9}, "clock_idle_hz"),
+        ("gpu", {"slowdown_temperature_c": 60.0}, "max_operating_temperature_c"),
+        ("gpu", {"peak_bf16_flop_per_s": 0.0, "peak_fp16_flop_per_s": 0.0}, "peak_bf16_flop_per_s"),
+        ("gpu", {"peak_fp8_flop_per_s": 5.0}, "peak_fp8_flop_per_s"),
+        ("gpu", {"memory_bytes": 1.0}, "memory_bytes"),
+        ("gpu", {"memory_bandwidth_bytes_per_s": -1.0}, "memory_bandwidth_bytes_per_s"),
+        ("node", {"link_bandwidth_bytes_per_s": 3.0}, "link_bandwidth_bytes_per_s"),
+        ("node", {"sink_resistance_k_per_w": 9.0}, "sink_resistance_k_per_w"),
+        ("fabric", {"nic_bandwidth_bytes_per_s": 0.0}, "nic_bandwidth_bytes_per_s"),
+        ("fabric", {"nic_bandwidth_bytes_per_s": 1.0}, "nic_bandwidth_bytes_per_s"),
+        ("cooling", {"inlet_c": 1e9}, "inlet_c"),
+    ],
+)
+def test_a_figure_that_cannot_be_is_refused(part: str, changes: dict[str, float], field: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        replace(getattr(CLUSTER, part), **changes)
+    assert caught.value.field == field

@@ -5,18 +5,23 @@ from typing import Any, NamedTuple
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
+from charllm.simulate.long_step import MOST_PASSES, first_part
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import predict
+from charllm.simulate.work import passes_of
 from charllm.spec.parallelism import OVERLAPS, Parallelism
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 from charllm.spec.training import RECOMPUTES
+from charllm.timeline.step_time import StepTime
 from charllm.workload.memory import worst_memory
 from charllm.workload.misfit import fits
 from charllm.workload.step import build_step
 
 FOLLOWS = None
 """As a value of a change: the setting is left open and follows from the others."""
+LONGEST_HINT_S = 2.0
+"""Estimated seconds beyond which a change is not simulated."""
 LEAST_GAIN_FRACTION = 1e-3
 """Gains below this are not worth a line."""
 
@@ -48,7 +53,7 @@ def best_changes(run: RunSpec, step_time_s: float, limit: int = 5) -> list[Gain]
     fitting = sorted((pair for pair in screened if pair[1] is not None), key=lambda pair: pair[1] or 0.0)
     gains = []
     for change, _seconds in fitting[:limit]:
-        found = predict(changed_run(table, change.settings)).timed
+        found = _simulated(changed_run(table, change.settings))
         if found is not None and step_time_s / found.step_time_s - 1 >= LEAST_GAIN_FRACTION:
             gains.append(Gain(change.asked, found.step_time_s, step_time_s / found.step_time_s - 1))
     return sorted(gains, key=lambda gain: -gain.gain_fraction)
@@ -59,6 +64,14 @@ def changed_run(table: Table, settings: Table) -> RunSpec:
     return resolve_run(_without_open(merge(table, settings)))
 
 
+def _simulated(run: RunSpec) -> StepTime | None:
+    """Return the step of a changed run as it is simulated; None where that takes too long for a hint."""
+    try:
+        return predict(run, longest_s=LONGEST_HINT_S).timed
+    except SpecError:
+        return None
+
+
 def _screened_s(table: Table, settings: Table) -> float | None:
     """Return the step time of a changed run at one clock, or None where it is no run or does not fit."""
     try:
@@ -66,7 +79,12 @@ def _screened_s(table: Table, settings: Table) -> float | None:
     except SpecError:
         return None
     step = build_step(run)
-    return solve_step(step).step_time_s if fits(run, worst_memory(step)) else None
+    if not fits(run, worst_memory(step)):
+        return None
+    part = first_part(step)
+    if passes_of(part.run) > 2 * MOST_PASSES:
+        return None
+    return solve_step(part).step_time_s * run.microbatches / part.run.microbatches
 
 
 def _without_open(table: Table) -> Table:

@@ -20,7 +20,8 @@ from charllm.timeline.play import PlayTimeline, read_timeline
 
 CAPS = ("power_cap", "clock_cap")
 """Conditions that hold for one GPU alone, in any unit."""
-LONGEST_S = 86_400.0
+LONGEST_S, WARM_AFTER_S = 86_400.0, 3600.0
+"""A day; an hour after which a GPU no longer warms up, and the prediction stays as it is."""
 
 
 class Emulation(NamedTuple):
@@ -108,14 +109,14 @@ def predict_readings(timeline: PlayTimeline, request: Table, seconds_s: float) -
     from charllm.simulate.emulated import predict_played
 
     if isinstance(seconds_s, bool) or not isinstance(seconds_s, int | float) or not 0 < seconds_s <= LONGEST_S:
-        raise SpecError("--seconds", seconds_s, f"more than 0, at most {LONGEST_S:g}")
+        raise SpecError("--seconds", seconds_s, f"more than 0, at most {LONGEST_S:,.0f}")
     conditions = _conditions(timeline, request)
     try:
         cluster = bench_machine(timeline.spec["cluster"]["node"]["gpu"]["name"])
     except (KeyError, TypeError, SpecError):
         # A timeline from elsewhere, or a GPU that the catalog does not know.
         return {}
-    seen = predict_played(timeline, cluster, seconds_s, conditions)
+    seen = predict_played(timeline, cluster, min(seconds_s, WARM_AFTER_S), conditions)
     return {
         "step_time_s": seen.busy_s,
         "power_mean_w": seen.power_mean_w,

@@ -1,5 +1,6 @@
 """Simulate one run from keywords."""
 
+import math
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
@@ -14,6 +15,7 @@ from charllm.result.store import write_text
 from charllm.simulate.predict import Simulation, predict
 from charllm.simulate.rank_timeline import rank_timeline
 from charllm.simulate.signals import stage_series
+from charllm.simulate.work import LONGEST_S
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.timeline.play import to_text
@@ -37,6 +39,7 @@ def simulate(
     steps: int | None = None,
     seconds: float | None = None,
     ignore_memory: bool = False,
+    allow_long: bool = False,
     out: File | None = None,
     perfetto: File | None = None,
     timeline: File | None = None,
@@ -51,7 +54,8 @@ def simulate(
     step of one `rank` for `charllm.emulate`.
 
     A wrong request raises `charllm.SpecError`. A run that does not fit in memory has ``metrics.fits`` False, times that
-    are None and the reason in `warnings`; with ``ignore_memory=True`` it is simulated all the same.
+    are None and the reason in `warnings`; with ``ignore_memory=True`` it is simulated all the same. One that would take
+    minutes to simulate is refused unless ``allow_long=True``.
 
     >>> import charllm
     >>> result = charllm.simulate(model="llama3-8b", cluster="h200x8", tp=2, gbs=32, **{"training.optimizer": "none"})
@@ -64,9 +68,9 @@ def simulate(
     charllm.errors.SpecError: parallelism: got 'tp 3 x cp 1 x pp 1 = 3'; expected a divisor of the 8 GPUs of h200x8
     """
     request = length_request(build_request(spec, words), steps, seconds)
-    return run_simulation(
-        request, ignore_memory=ignore_memory, out=out, perfetto=perfetto, timeline=timeline, rank=rank
-    ).found.result
+    allowed = {"ignore_memory": ignore_memory, "allow_long": allow_long}
+    found = run_simulation(request, **allowed, out=out, perfetto=perfetto, timeline=timeline, rank=rank).found
+    return found.result
 
 
 def length_request(request: dict[str, Any], steps: int | None, seconds: float | None) -> dict[str, Any]:
@@ -81,6 +85,7 @@ def run_simulation(
     request: dict[str, Any],
     *,
     ignore_memory: bool = False,
+    allow_long: bool = False,
     out: File | None = None,
     perfetto: File | None = None,
     timeline: File | None = None,
@@ -88,7 +93,7 @@ def run_simulation(
 ) -> Simulated:
     """Simulate a request and write the files that were asked for."""
     spec = resolve_run(request)
-    found = predict(spec, ignore_memory=ignore_memory)
+    found = predict(spec, ignore_memory=ignore_memory, longest_s=math.inf if allow_long else LONGEST_S)
     files = {"--perfetto": perfetto, "--timeline": timeline}
     asked = {flag: as_path(file, flag) for flag, file in files.items() if file is not None}
     messages = _write_files(found, asked, rank)
@@ -99,7 +104,8 @@ def run_simulation(
 
 def _write_files(found: Simulation, files: dict[str, Path], rank: int) -> list[str]:
     """Write the step as a trace or as a timeline; returns what to say about it."""
-    if found.timed is None or found.machine is None or found.played is None:
+    simulated = found.simulated
+    if simulated is None:
         return [
             f"{flag}: not written: a run that does not fit in memory has no step time (see --ignore-memory)"
             for flag in files
@@ -107,8 +113,8 @@ def _write_files(found: Simulation, files: dict[str, Path], rank: int) -> list[s
     messages = []
     for flag, path in files.items():
         if flag == "--perfetto":
-            signals = Signals(stage_series(found.machine, found.played), found.played.box_s)
-            trace = trace_step(found.step, found.timed, signals=signals)
+            signals = Signals(stage_series(simulated.machine, simulated.played), simulated.played.box_s)
+            trace = trace_step(simulated.step, simulated.timed, signals=signals)
             text = trace.to_text()
             messages += [f"{flag}: {trace.left_out}"] if trace.left_out else []
         else:

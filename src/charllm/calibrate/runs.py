@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.errors import SpecError
-from charllm.evaluate.heat_trace import Trace, read_trace
+from charllm.evaluate.heat_trace import MAX_FILE_BYTES, Trace, read_trace
 from charllm.evaluate.ops_table import OpRow, read_ops
 from charllm.measure.recording import HEADER_FILE, read_recording
+from charllm.spec.request import read_bytes
 
 OPS_FILE = "ops.csv"
 
@@ -50,11 +51,7 @@ def read_runs(paths: Sequence[str]) -> tuple[list[OpsTable], list[NamedTrace]]:
 
 
 def _is_ops_table(path: Path) -> bool:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            header = file.readline()
-    except OSError as error:
-        raise SpecError("RUN", str(path), f"a readable folder or CSV file ({error.strerror or error})") from None
+    header = read_bytes(path, "RUN", MAX_FILE_BYTES).decode(errors="replace").partition("\n")[0]
     return {"kind", "dtype"} <= {name.strip() for name in header.split(",")}
 
 

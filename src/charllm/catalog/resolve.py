@@ -11,13 +11,13 @@ from charllm.catalog.scale import fill_board
 from charllm.catalog.tables import Entry, entries, find, read_entry
 from charllm.errors import SpecError, unknown_name
 from charllm.spec.board import Governor, Heat, Kernels, Power
-from charllm.spec.fields import read, read_field
+from charllm.spec.fields import read, read_field, rules
 from charllm.spec.framework import Framework
 from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node
 from charllm.spec.model import Model, fill_model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.readers.huggingface import read_hf_config
-from charllm.spec.request import Table, merge, parse_json, read_json, read_text, read_toml
+from charllm.spec.request import Table, check_plain, merge, parse_json, read_json, read_text, read_toml
 from charllm.spec.run import Conditions, RunSpec, check_run
 from charllm.spec.training import Training
 
@@ -33,6 +33,7 @@ FILE_SIGNS = (".toml", ".json", "/")
 
 def resolve_run(request: Mapping[str, Any]) -> RunSpec:
     """Build the run a request describes, or raise SpecError naming what is wrong."""
+    check_plain(request, "request")
     for key in request:
         if key not in (*PARTS, NOTES):
             raise unknown_name(key, key, PARTS)
@@ -126,8 +127,18 @@ def _board_parts(gpu_values: Table) -> dict[str, Any]:
     """Take the tables inside a GPU's table out of it, built; what they leave open is scaled from an H200's."""
     given = {part: _as_table(gpu_values.pop(part, {}), f"cluster.node.gpu.{part}") for part in BOARD_PARTS}
     given["kernels"] = {**entries("gpus")["h200"].values["kernels"], **given["kernels"]}
-    filled = fill_board(gpu_values, given)
+    # What others are scaled by has to be a number of its kind first.
+    checked = _checked(Gpu, gpu_values, "cluster.node.gpu")
+    filled = fill_board(
+        checked, {part: _checked(BOARD_PARTS[part], table, f"cluster.node.gpu.{part}") for part, table in given.items()}
+    )
     return {part: read(cls, filled[part], f"cluster.node.gpu.{part}") for part, cls in BOARD_PARTS.items()}
+
+
+def _checked(cls: Any, table: Table, where: str) -> Table:
+    """Read the fields of a table that its class knows; the others are refused when all of it is read."""
+    known = rules(cls)
+    return {name: read_field(cls, name, value, where) if name in known else value for name, value in table.items()}
 
 
 BUILDERS: dict[str, tuple[Callable[[Table], Any], str]] = {

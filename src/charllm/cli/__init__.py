@@ -1,13 +1,14 @@
 """The command line: one file per command; results go to stdout, messages to stderr."""
 
-import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TextIO
 
 from charllm import __version__
-from charllm.errors import CharllmError, unknown_name
+from charllm.errors import LONGEST_SHOWN, CharllmError, unknown_name
 
 COMMANDS = {
     "simulate": "predict memory, step time, power and temperature of one run",
@@ -24,24 +25,57 @@ COMMANDS = {
 }
 """Name: what it does. The command itself is the module of the same name in this folder."""
 
-INTERRUPTED = 130
+FAILED, INTERRUPTED, CLOSED_PIPE = 1, 128 + signal.SIGINT, 128 + signal.SIGPIPE
+"""Exit codes beside those of errors.py: as a shell reports a program that a signal ended."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _dispatch(words)
+        _prepare_streams()
+        code = _dispatch(words)
+        sys.stdout.flush()
     except CharllmError as error:
-        print(f"charllm: {error}", file=sys.stderr)
-        return error.exit_code
+        code = _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        print("charllm: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        code = _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        # The reader went away (`| head`): point stdout elsewhere so that closing it stays quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        code = _fail("the output was closed before all of it was written", CLOSED_PIPE)
+    except MemoryError:
+        code = _fail("out of memory", FAILED)
+    except OSError as error:
+        where = f"{str(error.filename)[:LONGEST_SHOWN]!r}: " if error.filename else ""
+        code = _fail(f"{where}{error.strerror or error}", FAILED)
+    return code
+
+
+def _prepare_streams() -> None:
+    """Let no message fail for its characters, nor for a stream that was closed before the program began."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _fail(message: str, code: int) -> int:
+    """Say why the program ends; what can no longer be written is dropped, so that nothing complains at exit."""
+    for stream, text in ((sys.stdout, ""), (sys.stderr, f"charllm: {message}\n")):
+        try:
+            stream.write(text)
+            stream.flush()
+        except (OSError, ValueError):
+            _drop(stream)
+    return code
+
+
+def _drop(stream: TextIO) -> None:
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except (OSError, ValueError):
+        return
 
 
 def _dispatch(words: list[str]) -> int:
@@ -54,10 +88,16 @@ def _dispatch(words: list[str]) -> int:
     name = words[0]
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS)
+    # Only now: an interrupt before this line could not be answered in one line.
+    import argparse
+
     module = import_module(f"charllm.cli.{name}")
     parser = argparse.ArgumentParser(prog=f"charllm {name}", description=module.__doc__, allow_abbrev=False)
     module.add_arguments(parser)
-    arguments, unknown = parser.parse_known_args(words[1:])
+    try:
+        arguments, unknown = parser.parse_known_args(words[1:])
+    except SystemExit as stop:
+        return int(stop.code or 0)
     if unknown:
         flags = [flag for action in parser._actions for flag in action.option_strings]
         raise unknown_name(f"charllm {name}", unknown[0], flags)

@@ -23,6 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, metavar="S", help="simulate S seconds from a cold start instead of the steady state"
     )
     parser.add_argument("--ignore-memory", action="store_true", help="continue even if the run does not fit in memory")
+    parser.add_argument(
+        "--allow-long", action="store_true", help="simulate even if that is estimated to take minutes or hours"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--out", type=Path, metavar="DIR", help="store the run in this new folder")
     parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write the step as a trace for ui.perfetto.dev")
@@ -34,7 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Simulate, print, store; exit 3 when the run does not fit."""
     request = length_request(request_from(arguments), arguments.steps, arguments.seconds)
     files = {name: getattr(arguments, name) for name in ("out", "perfetto", "timeline", "rank")}
-    spec, found, messages = run_simulation(request, ignore_memory=arguments.ignore_memory, **files)
+    allowed = {name: getattr(arguments, name) for name in ("ignore_memory", "allow_long")}
+    spec, found, messages = run_simulation(request, **allowed, **files)
     result = found.result
     if arguments.json:
         print(result.to_json())

@@ -8,12 +8,12 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from charllm.errors import SpecError
+from charllm.spec.request import read_bytes
 from charllm.units import MEGA, MIB, MILLI, format_bytes
 
 Floats = NDArray[np.float64]
@@ -54,22 +54,18 @@ def read_trace(path: str) -> Trace:
 
 def _read_columns(path: str) -> Columns:
     """Read a CSV file as columns of texts."""
+    raw = read_bytes(path, "file", MAX_FILE_BYTES)
     try:
-        size = Path(path).stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise SpecError("file", path, f"a file of at most {format_bytes(MAX_FILE_BYTES)}")
-        opened = gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")  # noqa: SIM115
-        with opened as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
-        text = raw.decode("utf-8")
-        rows = list(csv.reader(io.StringIO(text)))
+        if path.endswith(".gz"):
+            with gzip.open(io.BytesIO(raw), "rb") as file:
+                raw = file.read(MAX_FILE_BYTES + 1)
+        rows = list(csv.reader(io.StringIO(raw.decode("utf-8-sig"))))
     except UnicodeDecodeError:
         raise SpecError("file", path, "a CSV file in UTF-8") from None
     except csv.Error as error:
         raise SpecError("file", path, f"a CSV file ({error})") from None
     except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SpecError("file", path, f"a readable CSV file ({reason})") from None
+        raise SpecError("file", path, f"a readable CSV file ({error})") from None
     rows = [row for row in rows if row]
     if len(raw) > MAX_FILE_BYTES:
         raise SpecError("file", path, f"at most {format_bytes(MAX_FILE_BYTES)} unpacked")

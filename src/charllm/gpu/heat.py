@@ -26,8 +26,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from charllm.errors import SpecError, Words
 from charllm.spec.board import Heat
-from charllm.spec.hardware import Cooling, Node
+from charllm.spec.hardware import Cluster, Cooling, Node
 
 Floats = NDArray[np.float64]
 
@@ -137,6 +138,43 @@ def steady_state_k(power_w: ArrayLike, net: Network, memory_bytes_per_s: ArrayLi
     target = net.resistance_k_per_w * on_die[..., None]
     target[..., SINK] = net.resistance_k_per_w[:, SINK] * power + power @ net.neighbour_k_per_w.T
     return target
+
+
+def idle_temperature_c(cluster: Cluster) -> Floats | None:
+    """Return what the sensors of idle GPUs show once heat out equals heat in; None where they never do.
+
+    Equation: T = inlet + M (idle_w + leakage (T - T_ref)), with M the resistances between the slots of a node. It has a
+    solution only where leakage M is smaller than 1: otherwise each degree leaks more heat than leaves for it.
+    """
+    net, power = network(cluster.node, cluster.cooling), cluster.gpu.power
+    warming = np.diag(net.resistance_k_per_w.sum(axis=1)) + net.neighbour_k_per_w
+    gain = power.leakage_w_per_k * warming
+    if np.max(np.abs(np.linalg.eigvals(gain))) >= 1:
+        return None
+    idle_w = cluster.gpu.idle_draw_w / cluster.gpu.package_gpus - power.leakage_w_per_k * power.reference_c
+    start_c = cluster.cooling.inlet_c + warming.sum(axis=1) * idle_w
+    return np.asarray(np.linalg.solve(np.eye(net.slots) - gain, start_c))
+
+
+def check_cooling(cluster: Cluster) -> None:
+    """Refuse a cluster whose GPUs are too hot before they do anything."""
+    idle_c, limit_c = idle_temperature_c(cluster), cluster.gpu.slowdown_temperature_c
+    if idle_c is not None and float(idle_c.max()) < limit_c:
+        return
+    gpu, inlet_c = cluster.gpu, cluster.cooling.inlet_c
+    resistance = float(poles(cluster.node, cluster.cooling).resistance_k_per_w.sum(axis=1).max())
+    leaking_w = gpu.power.leakage_w_per_k * (limit_c - gpu.power.reference_c)
+    most = max(0.0, (limit_c - inlet_c) / max(1.0, gpu.idle_draw_w / gpu.package_gpus + leaking_w))
+    why = (
+        "temperature runs away because leakage grows faster than heat leaves"
+        if idle_c is None
+        else f"an idle GPU reaches {float(idle_c.max()):.0f} C, and slows down at {limit_c:g} C"
+    )
+    raise SpecError(
+        "cluster.node.sink_resistance_k_per_w",
+        Words(f"{resistance:.3g} K/W from die to inlet in the hottest slot"),
+        f"less than about {most:.2g} K/W at an inlet of {inlet_c:g} C: {why}",
+    )
 
 
 def decay(dt_s: float, net: Network) -> Floats:

@@ -12,10 +12,12 @@ from typing import Any
 
 from charllm.errors import CharllmError, SpecError
 from charllm.result.result import Columns, RunResult, from_json, to_json
+from charllm.spec.request import read_text
+from charllm.units import GIB
 
 RESULT_FILE = "result.json"
-
-
+MAX_RESULT_BYTES = int(GIB)
+"""A row for each of a million GPUs."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a place that could be written and no longer can."""
 
@@ -70,7 +72,10 @@ def _umask() -> int:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a file so that after a crash it is there whole or not at all."""
+    """Write a file so that after a crash it is there whole or not at all; a device or pipe is written to as it is."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_text(text, encoding="utf-8")
+        return
     draft = path.with_name(f".{path.name}.draft")
     with draft.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -127,11 +132,7 @@ def _duckdb() -> Any:
 def load_run(path: Path) -> RunResult:
     """Read a run from its folder, or from a result.json alone."""
     file = path / RESULT_FILE if path.is_dir() else path
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError("RUN", str(path), f"a run folder or its {RESULT_FILE} ({error})") from None
-    return with_tables(from_json(text, str(file)), file.parent)
+    return with_tables(from_json(read_text(file, "RUN", MAX_RESULT_BYTES), str(file)), file.parent)
 
 
 def with_tables(result: RunResult, folder: Path) -> RunResult:

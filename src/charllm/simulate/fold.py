@@ -17,6 +17,9 @@ from charllm.spec.run import RunSpec
 
 Ints = NDArray[np.int64]
 
+ABSENT = -1
+"""Place of a position that is not played."""
+
 
 class Fold(NamedTuple):
     """The positions that are played, and whom each stands for."""
@@ -40,33 +43,26 @@ def fold_run(run: RunSpec) -> Fold:
     chosen, of_replica = _kinds_of_replica(run, grid, data)
     kept = np.flatnonzero(np.isin(data, chosen))
     counts = np.bincount(of_replica, minlength=len(chosen)).astype(np.float64)
-    place_of = {int(position): place for place, position in enumerate(kept)}
-    within = _within_replica(data)
-    representative = np.empty(grid.positions, dtype=np.int64)
-    key_of = {(int(data[position]), int(within[position])): place for position, place in place_of.items()}
-    for position in range(grid.positions):
-        representative[position] = key_of[int(chosen[of_replica[data[position]]]), int(within[position])]
-    kind_of = {int(replica): kind for kind, replica in enumerate(chosen)}
-    weights = np.array([counts[kind_of[int(data[position])]] for position in kept])
-    return Fold(kept, weights, representative, *_kept_groups(run, grid, place_of))
+    place_of = np.full(grid.positions, ABSENT, dtype=np.int64)
+    place_of[kept] = np.arange(len(kept))
+    members = _members(data)
+    own_place = np.empty(grid.positions, dtype=np.int64)
+    own_place[members] = np.arange(members.shape[1])
+    representative = place_of[members[chosen[of_replica[data]], own_place]]
+    return Fold(kept, counts[of_replica[data[kept]]], representative, *_kept_groups(run, grid, place_of))
 
 
 def _data_index(grid: Grid) -> Ints:
     """Return the data-parallel index of each position."""
     rows = cached_groups(grid.parallelism, "dp")
     index = np.empty(grid.positions, dtype=np.int64)
-    for row in rows[: len(rows) // grid.parallelism.pp]:
-        index[grid.position(row)] = np.arange(len(row))
+    index[grid.position(rows[: len(rows) // grid.parallelism.pp])] = np.arange(rows.shape[1])
     return index
 
 
-def _within_replica(data: Ints) -> Ints:
-    """Return the place of each position among those of its replica."""
-    within = np.empty(len(data), dtype=np.int64)
-    for replica in range(int(data.max()) + 1):
-        own = np.flatnonzero(data == replica)
-        within[own] = np.arange(len(own))
-    return within
+def _members(data: Ints) -> Ints:
+    """Return the positions of each replica, [replica, place]."""
+    return np.argsort(data, kind="stable").reshape(int(data.max()) + 1, -1)
 
 
 def _kinds_of_replica(run: RunSpec, grid: Grid, data: Ints) -> tuple[Ints, Ints]:
@@ -77,7 +73,7 @@ def _kinds_of_replica(run: RunSpec, grid: Grid, data: Ints) -> tuple[Ints, Ints]
     if differ or replicas == 1:
         return np.arange(replicas), np.arange(replicas)
     surroundings = _surroundings(run, grid)
-    by_replica = np.array([surroundings[:, data == replica].ravel() for replica in range(replicas)])
+    by_replica = surroundings[:, _members(data)].transpose(1, 0, 2).reshape(replicas, -1)
     _, chosen, kind = np.unique(by_replica, axis=0, return_index=True, return_inverse=True)
     return chosen, np.asarray(kind).ravel()
 
@@ -106,21 +102,19 @@ def _warming_slots(node: Node, slot: int) -> tuple[int, ...]:
     return (*node.upstream_slots(slot), *mates)
 
 
-def _kept_groups(run: RunSpec, grid: Grid, place_of: dict[int, int]) -> tuple[Ints, Ints]:
+def _kept_groups(run: RunSpec, grid: Grid, place_of: Ints) -> tuple[Ints, Ints]:
     """List the groups of a stage by played positions only; those who are not played do as their stand-ins."""
-    members = np.zeros((len(GROUPS), len(place_of)), dtype=np.int64)
-    offsets = np.zeros((len(GROUPS), len(place_of) + 1), dtype=np.int64)
+    played = int(np.count_nonzero(place_of >= 0))
+    members = np.zeros((len(GROUPS), played), dtype=np.int64)
+    offsets = np.zeros((len(GROUPS), played + 1), dtype=np.int64)
     for place, group in enumerate(GROUPS):
         if group == "pp":
             continue
         rows = cached_groups(run.parallelism, group)
-        at = row_number = 0
-        for row in grid.position(rows[: len(rows) // run.parallelism.pp]):
-            played = [place_of[position] for position in row.tolist() if position in place_of]
-            if played:
-                members[place, at : at + len(played)] = played
-                at += len(played)
-                row_number += 1
-                offsets[place, row_number] = at
-        offsets[place, row_number + 1 :] = at
+        places = place_of[grid.position(rows[: len(rows) // run.parallelism.pp])]
+        sizes = np.count_nonzero(places >= 0, axis=1)
+        ends = np.cumsum(sizes[sizes > 0])
+        members[place, : ends[-1]] = places[places >= 0]
+        offsets[place, 1 : len(ends) + 1] = ends
+        offsets[place, len(ends) + 1 :] = ends[-1]
     return members, offsets

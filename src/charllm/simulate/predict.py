@@ -6,16 +6,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from charllm.gpu.heat import check_cooling
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.result.metrics import AXES, fill_metrics, missing
 from charllm.result.provenance import describe_provenance
 from charllm.result.result import Columns, RunResult
-from charllm.simulate.cold import play_from_cold
-from charllm.simulate.one_clock import solve_step
-from charllm.simulate.recorded import close_times, critical_path
+from charllm.simulate.long_step import Execution, execute, extend
 from charllm.simulate.signals import gpu_signals, node_rows, power_metrics, tabulate_cluster, tabulate_signals
-from charllm.simulate.steady import Machine, Played, build_machine, play_to_steady
+from charllm.simulate.steady import Machine, Played
+from charllm.simulate.work import LONGEST_S, check_size
 from charllm.spec.run import RunSpec, idle_requests
 from charllm.timeline.step_time import StepTime
 from charllm.timeline.table import tabulate_timeline
@@ -39,6 +39,8 @@ class Simulation(NamedTuple):
     """The step at the clocks it was played at; None where a run does not fit."""
     machine: Machine | None
     played: Played | None
+    simulated: Execution | None
+    """What was simulated of it: fewer microbatches, where those tell the rest."""
 
 
 def simulate(run: RunSpec, *, ignore_memory: bool = False) -> RunResult:
@@ -46,30 +48,31 @@ def simulate(run: RunSpec, *, ignore_memory: bool = False) -> RunResult:
     return predict(run, ignore_memory=ignore_memory).result
 
 
-def predict(run: RunSpec, *, ignore_memory: bool = False) -> Simulation:
-    """Price a step, play it on every GPU at its clock of the moment, warm the GPUs up, and again until it repeats."""
+def predict(run: RunSpec, *, ignore_memory: bool = False, longest_s: float = LONGEST_S) -> Simulation:
+    """Price a step, play it on every GPU at its clock of the moment, warm the GPUs up, and again until it repeats.
+
+    What would take longer than `longest_s` to simulate is refused with the estimate.
+    """
+    check_size(run, longest_s)
+    check_cooling(run.cluster)
     step = build_step(run)
     memories = stage_memories(step)
     worst = max(memories, key=lambda memory: memory.total_bytes)
     traffic = count_traffic(step)
     metrics = fill_metrics(_needs(step, worst, traffic))
     warnings = idle_requests(run)
-    timed = machine = played = None
-    if metrics["fits"] or ignore_memory:
-        priced = solve_step(step)
-        machine = build_machine(step, priced)
-        conditions = run.conditions
-        cold = conditions.steps is not None or conditions.seconds_s is not None
-        played = play_from_cold(machine, conditions.steps, conditions.seconds_s) if cold else play_to_steady(machine)
-        timed = close_times(machine, priced, played)
-        metrics.update(time_metrics(step, timed, traffic))
-        metrics.update(power_metrics(machine, played))
-        metrics["critical_path"] = [part._asdict() for part in critical_path(machine, played).parts]
-        warnings += _heat_warnings(run, metrics)
+    simulated = execute(step, longest_s) if metrics["fits"] or ignore_memory else None
+    found = extend(simulated, step) if simulated else None
+    if simulated and found:
+        metrics.update(time_metrics(step, found.timed, traffic))
+        metrics.update(power_metrics(found.machine, found.played))
+        metrics["critical_path"] = [part._asdict() for part in found.path.parts]
+        warnings += [*_heat_warnings(run, metrics), *_length_warnings(step, simulated.step)]
     if not metrics["fits"]:
         warnings.append(explain_misfit(run, worst))
     if missing(metrics):
         warnings.append(f"{NOT_KNOWN}: {', '.join(missing(metrics))}")
+    machine, played, timed = (found.machine, found.played, found.timed) if found else (None, None, None)
     result = RunResult(
         origin="simulated",
         spec=run.as_table(),
@@ -78,23 +81,29 @@ def predict(run: RunSpec, *, ignore_memory: bool = False) -> Simulation:
         nodes=node_rows(machine, played) if machine and played else [{"node": n} for n in range(run.cluster.nodes)],
         provenance=describe_provenance(run),
         warnings=warnings,
-        tables=_tables(step, timed, machine, played),
+        tables=_tables(step, simulated),
     )
-    return Simulation(result, step, timed, machine, played)
+    return Simulation(result, step, timed, machine, played, simulated)
 
 
-def _tables(
-    step: Step, timed: StepTime | None, machine: Machine | None, played: Played | None
-) -> dict[str, Callable[[], Columns]]:
-    """Return what tabulates a run in detail; a run that does not fit has no times to tabulate."""
+def _length_warnings(step: Step, simulated: Step) -> list[str]:
+    """Say where a step was extended from fewer microbatches."""
+    if simulated is step:
+        return []
+    few, all_of_them = simulated.run.microbatches, step.run.microbatches
+    return [f"microbatches: {few:,} of {all_of_them:,} were simulated; the rest repeat them"]
+
+
+def _tables(step: Step, simulated: Execution | None) -> dict[str, Callable[[], Columns]]:
+    """Return what tabulates a run in detail, times as far as they were simulated."""
     tables: dict[str, Callable[[], Columns]] = {
         "ops": partial(tabulate_ops, step),
         "memory": partial(tabulate_memory, step),
     }
-    if timed is not None and machine is not None and played is not None:
-        tables["timeline"] = partial(tabulate_timeline, step, timed)
-        tables["signals"] = partial(tabulate_signals, machine, played)
-        tables["cluster"] = partial(tabulate_cluster, played)
+    if simulated is not None:
+        tables["timeline"] = partial(tabulate_timeline, simulated.step, simulated.timed)
+        tables["signals"] = partial(tabulate_signals, simulated.machine, simulated.played)
+        tables["cluster"] = partial(tabulate_cluster, simulated.played)
     return tables
 
 

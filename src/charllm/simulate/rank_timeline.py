@@ -17,6 +17,7 @@ from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.network.constants import NETWORK
 from charllm.simulate.emulated import Start
+from charllm.simulate.long_step import Execution
 from charllm.simulate.play import GROUP_WAIT
 from charllm.simulate.predict import Simulation, predict
 from charllm.simulate.recorded import END, WAIT
@@ -58,17 +59,18 @@ def _check_rank(run: RunSpec, rank: int) -> None:
 
 def rank_timeline(found: Simulation, rank: int) -> PlayTimeline:
     """Return the simulated step of one rank."""
-    step, timed, run = found.step, found.timed, found.step.run
-    _check_rank(run, rank)
-    if timed is None or found.machine is None or found.played is None:
+    _check_rank(found.step.run, rank)
+    simulated = found.simulated
+    if simulated is None:
         raise SpecError("--rank", rank, "a run that fits in memory, or --ignore-memory")
+    step, timed, run = simulated.step, simulated.timed, simulated.step.run
     stage = int(Grid(run.parallelism).stage(rank))
-    (under, after), (first, last) = _exchange(step, timed, stage, float(found.machine.tail[stage, 0, FIXED]))
+    (under, after), (first, last) = _exchange(step, timed, stage, float(simulated.machine.tail[stage, 0, FIXED]))
     update = tuple(item for op in timed.costs.kernels.updates[stage] for item in kernel_items(run, op))
     joined = Segment("update", 1, tuple(item._replace(joins=("dp",)) for item in update))
     # Weights that hide are those of the step before; the update needs all gradients.
-    passes, ended = _passes(found, timed, stage, rank, under)
-    rest = Item("wait", "end of the step", duration_s=float(found.machine.tail[stage, 2, FIXED]), joins=AXES)
+    passes, ended = _passes(simulated, timed, stage, rank, under)
+    rest = Item("wait", "end of the step", duration_s=float(simulated.machine.tail[stage, 2, FIXED]), joins=AXES)
     segments = [*first, *passes, *after, joined, *last, Segment("end", 1, (rest,)), ended]
     tokens = run.tokens_per_step // run.parallelism.dp
     return PlayTimeline(rank, run.as_table(), tuple(_merged(segments)), tokens, timed.costs.clock_hz)
@@ -95,15 +97,13 @@ def _plain(shape: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _passes(
-    found: Simulation, timed: StepTime, stage: int, rank: int, hidden: list[Segment]
+    found: Execution, timed: StepTime, stage: int, rank: int, hidden: list[Segment]
 ) -> tuple[list[Segment], Segment]:
     """List the passes of a rank with the waits between them, and the wait for slower updates that ends a step.
 
     `hidden` goes under the last backward pass.
     """
     machine, played, step = found.machine, found.played, found.step
-    assert machine is not None
-    assert played is not None
     grid, chunks = Grid(step.run.parallelism), len(step.chunks)
     position = min(
         int(machine.fold.representative[int(grid.position(np.array([rank]))[0])]), played.passes.shape[1] - 1

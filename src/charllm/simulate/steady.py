@@ -216,9 +216,14 @@ def sink_target_k(machine: Machine, power_w: Floats) -> Floats:
     return np.asarray(rises.ravel()[machine.gpus])
 
 
+def repeats_of(machine: Machine) -> int:
+    """Return how often a step is played in a row: short ones several times."""
+    return max(1, int(np.ceil(LEAST_PLAY_S / machine.open_s)))
+
+
 def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
     """Play a step with sinks held, several times over when it is short; `state` moves on."""
-    repeats = max(1, int(np.ceil(LEAST_PLAY_S / machine.open_s)))
+    repeats = repeats_of(machine)
     box_s = machine.limits.tick_s
     boxes = min(LONGEST_SERIES, int(LONGEST_STRETCH * repeats * machine.open_s / box_s) + 8)
     series = np.zeros((min(MOST_SERIES, len(state)), boxes, 3))

@@ -12,26 +12,26 @@ from charllm.spec.fields import check_fields, number
 class Power:
     """Constants of gpu/board.py, where the equation stands."""
 
-    idle_w: float = number("Drawn without a context, at the reference temperature.", 0, 1e4)
-    static_w: float = number("Drawn with a context, whatever the clock.", 0, 1e4)
-    context_w: float = number("Drawn on top of it by an idle context at the highest clock.", 0, 1e4)
-    active_w: float = number("Drawn on top while kernels follow each other.", 0, 1e4)
-    leakage_w_per_k: float = number("Further power for each degree above the reference temperature.", 0, 100)
-    reference_c: float = number("Temperature at which the other figures hold.", -50, 150, 41.0)
-    voltage_slope_per_hz: float = number("Relative voltage gained with the clock.", 0, 1e-6)
-    voltage_reference_hz: float = number("Clock at which voltage is 1.", 1e6, 1e11)
+    idle_w: float = number("Drawn without a context, at the reference temperature.", 0, 5e3)
+    static_w: float = number("Drawn with a context, whatever the clock.", 0, 5e3)
+    context_w: float = number("Drawn on top of it by an idle context at the highest clock.", 0, 5e3)
+    active_w: float = number("Drawn on top while kernels follow each other.", 0, 5e3)
+    leakage_w_per_k: float = number("Further power for each degree above the reference temperature.", 0, 20)
+    reference_c: float = number("Temperature at which the other figures hold.", -20, 120, 41.0)
+    voltage_slope_per_hz: float = number("Relative voltage gained with the clock.", 0, 1e-8)
+    voltage_reference_hz: float = number("Clock at which voltage is 1.", 1e8, 1e10)
     voltage_floor_fraction: float = number("Lowest voltage, over that at the reference clock.", 0.3, 1.5)
-    flop_j: float = number("Energy of one 16-bit matrix operation.", 0, 1e-9)
-    fp8_flop_j: float = number("The same in 8 bits.", 0, 1e-9)
-    fp4_flop_j: float = number("The same in 4 bits.", 0, 1e-9)
+    flop_j: float = number("Energy of one 16-bit matrix operation.", 0, 1e-10)
+    fp8_flop_j: float = number("The same in 8 bits.", 0, 1e-10)
+    fp4_flop_j: float = number("The same in 4 bits.", 0, 1e-10)
     softmax_flop_fraction: float = number("Further energy of attention forward, over that of its products.", 0, 3)
     softmax_backward_flop_fraction: float = number("The same backward.", 0, 3)
     instruction_j: float = number("Energy of one elementwise instruction of one thread.", 0, 1e-9)
-    cache_byte_j: float = number("Energy of moving a byte on the die, at the core's voltage.", 0, 1e-8)
-    memory_byte_j: float = number("Energy of a byte to or from memory, at memory's own voltage.", 0, 1e-8)
-    link_byte_j: float = number("Energy of a byte sent over the scale-up link.", 0, 1e-8)
+    cache_byte_j: float = number("Energy of moving a byte on the die, at the core's voltage.", 0, 1e-9)
+    memory_byte_j: float = number("Energy of a byte to or from memory, at memory's own voltage.", 0, 1e-9)
+    link_byte_j: float = number("Energy of a byte sent over the scale-up link.", 0, 1e-9)
     energy_fraction: float = number("Energy of work over what the other figures give; fitted.", 0.3, 3, 1.0)
-    polling_w: float = number("Drawn on top by polling on every multiprocessor, at the highest clock.", 0, 1e4)
+    polling_w: float = number("Drawn on top by polling on every multiprocessor, at the highest clock.", 0, 5e3)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -82,13 +82,13 @@ class Governor:
     """Constants of clocks/governor.py, where the rules stand."""
 
     hold_fraction: float = number("What the mean over a second is held at, over the cap.", 0.5, 1.2, 0.987)
-    mean_s: float = number("Length of that mean.", 1e-3, 100, 1.0)
+    mean_s: float = number("Length of that mean.", 0.01, 60, 1.0)
     burst_fraction: float = number("What a burst is held at until that mean catches up, over the cap.", 0.5, 2, 1.04)
-    tick_s: float = number("Time between two looks at power, each at the mean of the last two.", 1e-3, 10, 0.025)
+    tick_s: float = number("Time between two looks at power, each at the mean of the last two.", 1e-3, 1, 0.025)
     climb_fraction: float = number("Share of the way back up that the clock climbs in one tick.", 0.01, 1, 0.4)
     burst_clock_fraction: float = number("Highest clock of full matrix units, over the highest.", 0.1, 1, 1.0)
     thermal_step_fraction: float = number("Clock given up for each degree above the operating limit.", 0, 1, 0.02)
-    slowdown_fraction: float = number("Clock left above the slowdown threshold.", 0.01, 1, 0.5)
+    slowdown_fraction: float = number("Clock left above the slowdown threshold.", 0.05, 1, 0.5)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -98,15 +98,15 @@ class Governor:
 class Heat:
     """Constants of heat/network.py, where the equation stands."""
 
-    die_resistance_k_per_w: float = number("From die to base, the part that follows at once.", 0, 10)
-    die_time_s: float = number("Its time constant.", 1e-3, 1e3)
-    base_resistance_k_per_w: float = number("From base to sink.", 0, 10)
+    die_resistance_k_per_w: float = number("From die to base, the part that follows at once.", 0, 2)
+    die_time_s: float = number("Its time constant.", 1e-3, 100)
+    base_resistance_k_per_w: float = number("From base to sink.", 0, 2)
     base_time_s: float = number("Its time constant.", 1e-3, 1e4)
-    sink_resistance_k_per_w: float = number("From the sink, a package's own, to the air or coolant.", 1e-6, 10)
-    sink_time_s: float = number("Its time constant.", 1e-2, 1e5)
-    memory_byte_heat_j: float = number("Heat of a byte of memory traffic that never reaches the die.", 0, 1e-8)
-    memory_board_resistance_k_per_w: float = number("Warming of memory by the board's power.", 0, 10)
-    memory_resistance_k_per_w: float = number("Warming of memory by the heat of its own traffic.", 0, 10)
+    sink_resistance_k_per_w: float = number("From the sink, a package's own, to the air or coolant.", 1e-4, 2)
+    sink_time_s: float = number("Its time constant.", 0.1, 1e5)
+    memory_byte_heat_j: float = number("Heat of a byte of memory traffic that never reaches the die.", 0, 1e-9)
+    memory_board_resistance_k_per_w: float = number("Warming of memory by the board's power.", 0, 5)
+    memory_resistance_k_per_w: float = number("Warming of memory by the heat of its own traffic.", 0, 5)
 
     def __post_init__(self) -> None:
         check_fields(self)

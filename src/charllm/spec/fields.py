@@ -32,7 +32,7 @@ class Rule:
             "int": "a whole number",
             "float": "a number",
             "bool": "true or false",
-            "text": "a text of up to 200 characters",
+            "text": "a text of up to 200 printable characters",
             "ints": "whole numbers separated by commas",
             "words": "words separated by commas",
         }[self.kind]
@@ -110,9 +110,10 @@ def read(cls: type[T], table: Mapping[str, Any], where: str, **parts: Any) -> T:
         name = si_name if si_name in known else key
         if name not in known:
             raise unknown_name(f"{where}.{key}", key, (*known, *parts))
+        value = _convert(raw, known[name], f"{where}.{key}", factor)
         if name in values:
             raise SpecError(f"{where}.{key}", raw, f"{name} once, not in two units")
-        values[name] = _convert(raw, known[name], f"{where}.{key}", factor)
+        values[name] = value
     for name in _required(cls):
         if name not in values:
             raise SpecError(f"{where}.{name}", None, f"{known[name].possible()}: required ({known[name].doc})")
@@ -192,7 +193,7 @@ def _to_bool(raw: Any, _factor: float) -> bool:
 
 
 def _to_text(raw: Any, _factor: float) -> str:
-    if not isinstance(raw, str) or len(raw) > 200:
+    if not isinstance(raw, str) or len(raw) > 200 or not raw.isprintable():
         raise ValueError
     return raw
 

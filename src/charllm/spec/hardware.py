@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 from charllm.errors import SpecError
 from charllm.spec.board import Governor, Heat, Kernels, Power
-from charllm.spec.fields import check_fields, choice, count, counts, flag, number, text
+from charllm.spec.fields import check_fields, choice, count, counts, flag, number, rules, text
 
 COOLINGS = ("air", "liquid", "immersion")
 READ_AT = ("dc", "wall")
+LEAST_BANDWIDTH_BYTES_PER_S, LEAST_FLOP_PER_S = 1e6, 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,26 +21,44 @@ class Gpu:
     kernels: Kernels
     heat: Heat
     vendor: str = choice("Who makes it.", ("nvidia", "amd"))
-    memory_bytes: float = number("Memory the driver shows.", 1e6, 1e14)
-    memory_bandwidth_bytes_per_s: float = number("Peak memory bandwidth.", 1e9, 1e15)
-    peak_bf16_flop_per_s: float = number("Dense bf16 peak.", 0, 1e18)
-    peak_fp16_flop_per_s: float = number("Dense fp16 peak.", 0, 1e18)
-    peak_fp8_flop_per_s: float = number("Dense fp8 peak; 0: none.", 0, 1e18, 0.0)
-    peak_fp4_flop_per_s: float = number("Dense fp4 peak; 0: none.", 0, 1e18, 0.0)
-    peak_fp32_flop_per_s: float = number("Dense fp32 peak outside the matrix units.", 0, 1e18)
+    memory_bytes: float = number("Memory the driver shows.", 1e8, 1e13)
+    memory_bandwidth_bytes_per_s: float = number("Peak memory bandwidth.", 1e9, 1e14)
+    peak_bf16_flop_per_s: float = number("Dense bf16 peak.", 0, 1e17)
+    peak_fp16_flop_per_s: float = number("Dense fp16 peak.", 0, 1e17)
+    peak_fp8_flop_per_s: float = number("Dense fp8 peak; 0: none.", 0, 1e17, 0.0)
+    peak_fp4_flop_per_s: float = number("Dense fp4 peak; 0: none.", 0, 1e17, 0.0)
+    peak_fp32_flop_per_s: float = number("Dense fp32 peak outside the matrix units.", 0, 1e17)
     multiprocessors: int = count("Streaming multiprocessors or compute units.", 1, 4096)
-    l2_bytes: float = number("Last-level cache.", 0, 1e12)
-    clock_max_hz: float = number("Highest multiprocessor clock.", 1e6, 1e11)
-    clock_idle_hz: float = number("Clock when idle.", 0, 1e11)
-    power_cap_w: float = number("Board power limit as delivered; of the package when it holds several GPUs.", 1, 1e5)
-    power_cap_min_w: float = number("Lowest power limit that can be set.", 0, 1e5)
-    slowdown_temperature_c: float = number("Temperature at which the hardware halves the clock.", 0, 200)
-    max_operating_temperature_c: float = number("Temperature above which software lowers the clock.", 0, 200)
+    l2_bytes: float = number("Last-level cache.", 1e5, 1e11)
+    clock_max_hz: float = number("Highest multiprocessor clock.", 1e8, 1e10)
+    clock_idle_hz: float = number("Clock when idle.", 1e7, 1e10)
+    power_cap_w: float = number("Board power limit as delivered; of the package when it holds several GPUs.", 10, 2e4)
+    power_cap_min_w: float = number("Lowest power limit that can be set.", 0, 2e4)
+    slowdown_temperature_c: float = number("Temperature at which the hardware halves the clock.", 40, 150)
+    max_operating_temperature_c: float = number("Temperature above which software lowers the clock.", 30, 150)
     package_gpus: int = count("GPUs in one package that share its power limit.", 1, 16, 1)
     context_bytes: float = number("Memory a process takes before its first tensor.", 0, 1e11)
 
     def __post_init__(self) -> None:
         check_fields(self)
+        _check_rates(self, tuple(name for name in rules(Gpu) if name.startswith("peak_")), LEAST_FLOP_PER_S)
+        if not self.peak_16bit_flop_per_s:
+            raise SpecError("peak_bf16_flop_per_s", 0, "more than 0, unless peak_fp16_flop_per_s is")
+        for low, high in (
+            ("power_cap_min_w", "power_cap_w"),
+            ("clock_idle_hz", "clock_max_hz"),
+            ("max_operating_temperature_c", "slowdown_temperature_c"),
+        ):
+            if getattr(self, low) > getattr(self, high):
+                raise SpecError(low, getattr(self, low), f"at most {high} ({getattr(self, high):g})")
+        if self.idle_draw_w >= self.power_cap_w:
+            raise SpecError("power_cap_w", self.power_cap_w, f"more than the {self.idle_draw_w:.0f} W it draws idle")
+
+    @property
+    def idle_draw_w(self) -> float:
+        """What a package draws at its lowest clock with a context on each GPU, at the reference temperature."""
+        power = self.power
+        return self.package_gpus * (power.static_w + power.context_w * self.clock_idle_hz / self.clock_max_hz)
 
     @property
     def peak_16bit_flop_per_s(self) -> float:
@@ -58,6 +77,13 @@ class Gpu:
         }[precision]
 
 
+def _check_rates(settings: object, names: tuple[str, ...], least: float) -> None:
+    """Refuse what is slower than anything that was ever built; 0 means that there is none."""
+    for name in names:
+        if 0 < getattr(settings, name) < least:
+            raise SpecError(name, getattr(settings, name), f"0 (none), or at least {least:g}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
     """What joins nodes: NICs of a node, and the switches behind them."""
@@ -71,6 +97,9 @@ class Fabric:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        _check_rates(self, ("nic_bandwidth_bytes_per_s",), LEAST_BANDWIDTH_BYTES_PER_S)
+        if self.nics_per_node and not self.nic_bandwidth_bytes_per_s:
+            raise SpecError("nic_bandwidth_bytes_per_s", 0, f"more than 0 with {self.nics_per_node} NICs per node")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,26 +109,26 @@ class Node:
     name: str = text("What people call it.")
     gpu: Gpu
     gpus: int = count("GPUs in the chassis.", 1, 1024)
-    link_bandwidth_bytes_per_s: float = number("Scale-up bandwidth of one GPU, each way; 0: none.", 0, 1e14)
+    link_bandwidth_bytes_per_s: float = number("Scale-up bandwidth of one GPU, each way; 0: none.", 0, 1e13)
     package_bandwidth_bytes_per_s: float = number(
-        "Bandwidth inside a package, each way; 0: as the links.", 0, 1e14, 0.0
+        "Bandwidth inside a package, each way; 0: as the links.", 0, 1e13, 0.0
     )
     pcie_bandwidth_bytes_per_s: float = number("Host bandwidth of one GPU, each way.", 1e8, 1e13)
     in_switch_reduction: bool = flag("Whether the scale-up switch can reduce (NVLS).", False)
     upstream: tuple[int, ...] = counts("For each slot the slot the air passes before it, or -1.", -1, 1023)
-    preheat_k_per_w: float = number("Warming of a slot's air by each watt of each slot upstream.", 0, 1, 0.0)
+    preheat_k_per_w: float = number("Warming of a slot's air by each watt of each slot upstream.", 0, 0.2, 0.0)
     rear_sink_fraction: float = number(
         "Sink resistance of a slot with others upstream, over one without.", 0.1, 10, 1.0
     )
     package_skew_fraction: float = number(
         "Sink resistance of a package's last GPU less its first's, over their mean.", 0, 1, 0.0
     )
-    base_resistance_k_per_w: float | None = number("From base to sink here; none: the GPU's own figure.", 0, 10, None)
+    base_resistance_k_per_w: float | None = number("From base to sink here; none: the GPU's own figure.", 0, 2, None)
     base_time_s: float | None = number("Its time constant; none: the GPU's own figure.", 1e-3, 1e4, None)
     sink_resistance_k_per_w: float | None = number(
-        "From a front slot's sink to its air; none: the GPU's own figure.", 1e-6, 10, None
+        "From a front slot's sink to its air; none: the GPU's own figure.", 1e-4, 2, None
     )
-    sink_time_s: float | None = number("Its time constant; none: the GPU's own figure.", 1e-2, 1e5, None)
+    sink_time_s: float | None = number("Its time constant; none: the GPU's own figure.", 0.1, 1e5, None)
     host_speed_fraction: float = number(
         "Speed at which the host launches kernels, over a tuned host (CPU binding, synchronised garbage collection).",
         0.01, 100, 1.0,
@@ -110,6 +139,8 @@ class Node:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        links = ("link_bandwidth_bytes_per_s", "package_bandwidth_bytes_per_s")
+        _check_rates(self, links, LEAST_BANDWIDTH_BYTES_PER_S)
         if self.upstream and len(self.upstream) != self.gpus:
             raise SpecError("upstream", self.upstream, f"one entry for each of the {self.gpus} slots")
         if any(entry >= self.gpus or entry == slot for slot, entry in enumerate(self.upstream)):

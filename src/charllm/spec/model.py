@@ -24,8 +24,8 @@ class Model:
     pattern: str = text(
         "Hybrid: what each layer is, M Mamba-2, * attention, - feed-forward, E experts; empty: none.", ""
     )
-    hidden: int = count("Width of the residual stream.", 1, 1_048_576)
-    ffn: int = count("Width of the feed-forward block; with experts and no expert_ffn, of one expert.", 1, 4_194_304)
+    hidden: int = count("Width of the residual stream.", 1, 262_144)
+    ffn: int = count("Width of the feed-forward block; with experts and no expert_ffn, of one expert.", 1, 1_048_576)
     heads: int = count("Query heads.", 1, 4096)
     kv_heads: int = count("Key and value heads (equal to heads: MHA; fewer: GQA).", 1, 4096)
     head_dim: int = count("Width of a head's query and key (MLA: of the part without position).", 1, 4096)
@@ -50,11 +50,11 @@ class Model:
     v_head_dim: int = count("MLA: width of a head's value.", 0, 4096, 0)
     experts: int = count("Routed experts of a sparse layer; 0: dense.", 0, 65_536, 0)
     topk: int = count("Experts that each token visits.", 0, 4096, 0)
-    expert_ffn: int = count("Width of one routed expert.", 0, 4_194_304, 0)
+    expert_ffn: int = count("Width of one routed expert.", 0, 1_048_576, 0)
     expert_groups: int = count("Groups of neighbouring experts among which a token chooses first.", 1, 65_536, 1)
     groups_per_token: int = count("Groups whose experts a token may visit.", 1, 65_536, 1)
-    shared_ffn: int = count("Width of all shared experts together; 0: none.", 0, 4_194_304, 0)
-    expert_latent: int = count("Width that tokens are projected to for routed experts; 0: none.", 0, 1_048_576, 0)
+    shared_ffn: int = count("Width of all shared experts together; 0: none.", 0, 1_048_576, 0)
+    expert_latent: int = count("Width that tokens are projected to for routed experts; 0: none.", 0, 262_144, 0)
     ssm_heads: int = count("Mamba-2: heads.", 0, 65_536, 0)
     ssm_head_dim: int = count("Mamba-2: width of a head.", 0, 4096, 0)
     ssm_state: int = count("Mamba-2: state for each channel of a head.", 0, 65_536, 0)
@@ -64,8 +64,8 @@ class Model:
     sparse_layers: str = text("Which layers have experts (E, else -), repeated; empty: all after dense_layers.", "")
     mtp_layers: int = count("Multi-token-prediction layers after the last one.", 0, 16, 0)
     mtp_pattern: str = text("Hybrid: parts of one multi-token-prediction layer; empty: as the last layer.", "")
-    stated_params: float | None = number("Parameters its makers state.", 0, 1e15, None)
-    stated_active_params: float | None = number("Parameters active per token its makers state.", 0, 1e15, None)
+    stated_params: float | None = number("Parameters its makers state.", 1, 1e15, None)
+    stated_active_params: float | None = number("Parameters active per token its makers state.", 1, 1e15, None)
 
     def __post_init__(self) -> None:
         check_fields(self)

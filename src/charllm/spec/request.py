@@ -1,41 +1,95 @@
 """A request before names are looked up: plain nested tables from TOML, flags and ``--set``, merged in that order."""
 
 import json
+import os
+import re
+import stat
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from charllm.errors import SpecError
+from charllm.errors import SpecError, Words
 from charllm.spec.fields import normalise
 from charllm.units import MIB, format_bytes
 
 Table = dict[str, Any]
 
 MAX_FILE_BYTES = int(8 * MIB)
+MAX_TOML_BYTES = int(2 * MIB)
 MAX_SETTINGS = 10_000
+MAX_DEPTH = 32
+"""Tables and lists inside each other; a spec has 6."""
+LONG_KEY = re.compile(rf"""(?<![\w.'"-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}""")
+"""A dotted key that the parser of TOML would need minutes for."""
+MAX_INTEGER = 2**63
+STANDARD_INPUT = "-"
+FILE_KINDS = {
+    stat.S_ISDIR: "a folder",
+    stat.S_ISFIFO: "a named pipe",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+    stat.S_ISSOCK: "a socket",
+}
+"""What is not a regular file, by its test."""
 
 
-def read_text(path: str | Path, field: str) -> str:
-    """Read a text file, or say what is wrong with it."""
-    file = Path(path)
+def read_text(path: str | Path, field: str, max_bytes: int = MAX_FILE_BYTES) -> str:
+    """Read a text in UTF-8, or say what is wrong with it; a byte order mark is dropped, line ends are newlines."""
     try:
-        if file.stat().st_size > MAX_FILE_BYTES:
-            raise SpecError(field, str(path), f"a file of at most {format_bytes(MAX_FILE_BYTES)}")
-        return file.read_text(encoding="utf-8")
+        text = read_bytes(path, field, max_bytes).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise SpecError(field, str(path), "a text file in UTF-8") from None
+    if "\0" in text:
+        raise SpecError(field, str(path), "a text file (this one holds NUL characters)")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_bytes(path: str | Path, field: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """Read a regular file, or standard input for ``-``; anything else may never end, and is refused."""
+    try:
+        if str(path) == STANDARD_INPUT:
+            raw = sys.stdin.buffer.read(max_bytes + 1) if sys.stdin is not None else b""
+        else:
+            raw = _read_regular(path, field, max_bytes)
     except OSError as error:
         raise SpecError(field, str(path), f"a readable file ({error.strerror or error})") from None
+    if len(raw) > max_bytes:
+        raise SpecError(field, str(path), f"a file of at most {format_bytes(max_bytes)}")
+    return raw
+
+
+def _read_regular(path: str | Path, field: str, max_bytes: int) -> bytes:
+    try:
+        mode = os.stat(path).st_mode
+    except ValueError as error:
+        # A NUL, or a character that no file name can hold.
+        raise SpecError(field, str(path), f"a file name ({error})") from None
+    for is_kind, kind in FILE_KINDS.items():
+        if is_kind(mode):
+            shown = Words(f"{str(path)!r}, {kind}")
+            raise SpecError(field, shown, "a readable file: a regular one, or - for standard input")
+    with open(path, "rb", opener=_open_at_once) as file:
+        return file.read(max_bytes + 1)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open without waiting, should a pipe have taken the file's place meanwhile."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_toml(path: str | Path, field: str) -> Table:
     """Read a TOML file into a plain table."""
-    text = read_text(path, field)
+    text = read_text(path, field, MAX_TOML_BYTES)
+    if LONG_KEY.search(text):
+        raise SpecError(field, str(path), f"keys of at most {MAX_DEPTH} parts")
     try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise SpecError(field, str(path), f"valid TOML ({error or 'nested too deeply'})") from None
+        table = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SpecError(field, str(path), f"valid TOML ({_reason(error)})") from None
+    check_plain(table, field)
+    return table
 
 
 def read_json(path: str | Path, field: str) -> Table:
@@ -49,9 +103,34 @@ def read_json(path: str | Path, field: str) -> Table:
 def parse_json(text: str, path: str, field: str) -> Any:
     """Read JSON text, or say where it is wrong."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SpecError(field, path, f"valid JSON ({error or 'nested too deeply'})") from None
+        raise SpecError(field, path, f"valid JSON ({_reason(error)})") from None
+    check_plain(value, field)
+    return value
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return "a number of too many digits" if "digits" in str(error) else str(error)
+
+
+def check_plain(value: Any, field: str) -> None:
+    """Refuse values nested too deeply and whole numbers of more than 64 bits, before anything works on them."""
+    level, depth = [value], 0
+    while level:
+        if depth > MAX_DEPTH:
+            raise SpecError(field, Words("deeper tables or lists"), f"at most {MAX_DEPTH} inside each other")
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, Mapping):
+                below.extend(item.values())
+            elif isinstance(item, list | tuple):
+                below.extend(item)
+            elif isinstance(item, int) and not -MAX_INTEGER <= item < MAX_INTEGER:
+                raise SpecError(field, item, "whole numbers of at most 64 bits")
+        level, depth = below, depth + 1
 
 
 def merge(under: Any, over: Any) -> Any:
@@ -95,9 +174,11 @@ def parse_value(raw: str) -> Any:
     if "\n" in raw or len(raw) > 100_000:
         raise SpecError("--set", raw, "one value on one line")
     try:
-        return tomllib.loads(f"value = {raw}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+        value = tomllib.loads(f"value = {raw}")["value"]
+    except (ValueError, RecursionError):
         return raw
+    check_plain(value, "--set")
+    return value
 
 
 def parse_layer_split(raw: str) -> list[int]:

@@ -18,9 +18,9 @@ class Conditions:
     """What the run is subjected to: limits, placement, spread between dies, length."""
 
     power_cap_w: float | None = number(
-        "Power limit set on every GPU (package); as delivered unless given.", 1, 1e5, None
+        "Power limit set on every GPU (package); as delivered unless given.", 10, 2e4, None
     )
-    clock_cap_hz: float | None = number("Highest clock allowed; the GPU's own unless given.", 1e6, 1e11, None)
+    clock_cap_hz: float | None = number("Highest clock allowed; the GPU's own unless given.", 1e7, 1e10, None)
     placement: str = text("default (rank i on GPU i), or a JSON file that lists the GPU of each rank.", "default")
     gpu_of_rank: tuple[int, ...] = counts(
         "The GPU of each rank, as the placement says; empty: rank i on GPU i.", 0, 2**31
@@ -29,10 +29,10 @@ class Conditions:
     weak_gpus: tuple[int, ...] = counts("GPUs, by number, that draw more than others at equal work.", 0, 2**31)
     weak_power_fraction: float = number("What they draw for their work, over the typical.", 0.5, 3.0, 1.15)
     braked_nodes: tuple[int, ...] = counts("Nodes, by number, whose supplies hold the power brake.", 0, 2**31)
-    brake_clock_hz: float | None = number("Clock the brake leaves; half the highest unless given.", 1e6, 1e11, None)
+    brake_clock_hz: float | None = number("Clock the brake leaves; half the highest unless given.", 1e7, 1e10, None)
     seed: int = count("Seed of everything random.", 0, 2**63 - 1, 0)
     steps: int | None = count("Steps from a cold start; thermal steady state unless given.", 1, 100_000_000, None)
-    seconds_s: float | None = number("Seconds from a cold start; thermal steady state unless given.", 1e-6, 1e9, None)
+    seconds_s: float | None = number("Seconds from a cold start; thermal steady state unless given.", 1e-3, 1e9, None)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -217,6 +217,8 @@ def _check_conditions(run: RunSpec) -> None:
         raise SpecError(
             "conditions.power_cap_w", cap_w, f"{gpu.power_cap_min_w:g} to {gpu.power_cap_w:g} W on {gpu.name}"
         )
+    if cap_w is not None and cap_w <= gpu.idle_draw_w:
+        raise SpecError("conditions.power_cap_w", cap_w, f"more than the {gpu.idle_draw_w:.0f} W {gpu.name} draws idle")
     for name in ("clock_cap", "brake_clock"):
         clock_hz = getattr(conditions, f"{name}_hz")
         if clock_hz is not None and not gpu.clock_idle_hz <= clock_hz <= gpu.clock_max_hz:

@@ -1,0 +1,55 @@
+"""What would take too long to simulate is refused, with the estimate."""
+
+import math
+import time
+from typing import Any
+
+import pytest
+
+from charllm.catalog.resolve import resolve_run
+from charllm.errors import SpecError
+from charllm.simulate.predict import predict
+from charllm.spec.request import merge
+
+LLAMA: dict[str, Any] = {"model": "llama3-8b", "cluster": "h200x32"}
+TOO_LONG: dict[str, tuple[dict[str, Any], str]] = {
+    "nodes": ({"cluster": {"nodes": 100_000}}, "cluster.nodes: got 800,000 GPUs"),
+    "stages": (
+        {"model": {"layers": 4096}, "cluster": {"nodes": 512}, "parallelism": {"pp": 4096}},
+        "parallelism.pp: got 1,048,576 passes",
+    ),
+    "slow links": ({"cluster": {"fabric": {"nic_bandwidth_mb_per_s": 1}}, "parallelism": {"tp": 32}}, "step time: got"),
+    "long sequences": ({"training": {"seq_length": 2**24}}, "step time: got"),
+    "many different GPUs": (
+        {"cluster": {"nodes": 4000}, "conditions": {"silicon_spread_fraction": 0.1}, "parallelism": {"tp": 8},
+         "training": {"global_batch_size": 40_000}},
+        "step time: got",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", TOO_LONG)
+def test_what_takes_too_long_is_refused_with_the_estimate(what: str) -> None:
+    change, message = TOO_LONG[what]
+    begun = time.perf_counter()
+    with pytest.raises(SpecError) as caught:
+        predict(resolve_run(merge(LLAMA, change)), ignore_memory=True)
+    assert message in str(caught.value)
+    assert "to simulate, not about" in str(caught.value)
+    assert time.perf_counter() - begun < 20
+
+
+def test_a_limit_can_be_lifted() -> None:
+    run = resolve_run(merge(LLAMA, {"cluster": {"nodes": 64}}))
+    with pytest.raises(SpecError, match="at most 0 s to simulate"):
+        predict(run, longest_s=0.01)
+    assert predict(run, longest_s=math.inf).result.metrics["step_time_s"] > 0
+
+
+@pytest.mark.parametrize("length", [{"seconds_s": 1e9}, {"steps": 100_000_000}])
+def test_a_run_of_years_ends_where_its_temperature_does(length: dict[str, float]) -> None:
+    begun = time.perf_counter()
+    steady, long = (predict(resolve_run(merge(LLAMA, {"conditions": asked}))).result.metrics for asked in ({}, length))
+    assert time.perf_counter() - begun < 10
+    assert long["step_time_s"] == pytest.approx(steady["step_time_s"], rel=2e-3)
+    assert long["temperature_mean_c"] == pytest.approx(steady["temperature_mean_c"], abs=0.5)

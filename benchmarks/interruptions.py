@@ -18,7 +18,7 @@ from pathlib import Path
 
 COUNT, SEED, WORKERS = 200, 0, 2
 SHOWN_EVERY = 5
-END_S = 120.0
+END_S = 300.0
 """A sweep that is still there so long after a signal hangs."""
 STUDY = """
 about = "small cases, some wrong, and one that does not fit"

@@ -97,7 +97,7 @@ def main() -> None:
     arguments = parser.parse_args()
     scores = [score_entry(entry, arguments.folder) for entry in load_entries()]
     for score in scores:
-        if arguments.all or score.verdict not in ("right", "refused"):
+        if arguments.all or score.verdict not in ("right", "refused", "absent"):
             print(f"{score.verdict}: {score.repo} {score.path}\n    {score.why[:400]}")
     counts = Counter(score.verdict for score in scores)
     present = len(scores) - counts["absent"]

@@ -23,7 +23,7 @@ class OpsResult(NamedTuple):
     rows: list[dict[str, Any]]
 
 
-def load(path: Path) -> RunResult | StudyResult | OpsResult:
+def load(path: Path, field: str = "PATH") -> RunResult | StudyResult | OpsResult:
     """Return what a folder holds, or what is in a result.json; a folder of anything else is refused."""
     if path.is_file():
         return load_study_folder(path.parent) if path.name == STUDY_FILE else load_run(path)
@@ -35,12 +35,12 @@ def load(path: Path) -> RunResult | StudyResult | OpsResult:
         return load_run(path)
     if path.is_dir() and is_record(path):
         return finish_record(path)
-    raise SpecError("PATH", str(path), _describe_expected(path))
+    raise SpecError(field, str(path), _describe_expected(path))
 
 
 def load_one_run(path: Path) -> RunResult:
     """Return the run that a folder holds; a folder of something else is refused."""
-    found = load(path)
+    found = load(path, "RUN")
     if not isinstance(found, RunResult):
         raise SpecError("RUN", str(path), "the folder of one run" + _inside(path / "runs"))
     return found

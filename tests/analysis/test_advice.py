@@ -1,15 +1,22 @@
 """Advice: single changes that are valid, fit, and are predicted to be faster."""
 
+import argparse
 import time
 from typing import Any
 
 import pytest
 
-from charllm.analysis.advice import Gain, best_changes, changed_run, changes
+from charllm.analysis.advice import Gain, best_changes, changes
+from charllm.catalog.change import changed_run
 from charllm.catalog.resolve import resolve_run
+from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.simulate.predict import simulate
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
+from charllm.units import format_bytes
+from charllm.workload.memory import worst_memory
+from charllm.workload.misfit import explain_misfit, nearest_change
+from charllm.workload.step import build_step
 
 README: dict[str, Any] = {
     "model": "llama3-70b",
@@ -58,14 +65,15 @@ def test_the_best_come_first() -> None:
 def test_what_advice_promises_is_what_the_advised_run_reports(change: dict[str, Any]) -> None:
     run = resolve_run(merge(README, change))
     before_s = simulate(run, ignore_memory=True).metrics["step_time_s"]
-    asked_for = {one.asked: one.settings for one in changes(run)}
+    asked_for = {one.asked: one for one in changes(run)}
     gains = best_changes(run, before_s)
     assert gains
     for gain in gains:
-        metrics = simulate(changed_run(run.as_table(), asked_for[gain.asked])).metrics
+        metrics = simulate(changed_run(run, asked_for[gain.asked])).metrics
         assert metrics["fits"]
         assert gain.step_time_s == metrics["step_time_s"]
         assert gain.gain_fraction == before_s / metrics["step_time_s"] - 1
+        assert gain.memory_peak_bytes == metrics["memory_peak_bytes"]
 
 
 def test_an_advised_flag_asked_for_by_hand_reports_the_same() -> None:
@@ -79,6 +87,56 @@ def test_an_advised_flag_asked_for_by_hand_reports_the_same() -> None:
         if flag in gains:
             after_s = simulate(resolve_run(merge(README, settings))).metrics["step_time_s"]
             assert gains[flag].step_time_s == after_s
+
+
+COMMANDS = [
+    "--model llama3-70b --cluster h200x32 --tp 4 --pp 4 --gbs 128",
+    "--model llama3-8b --cluster h100x8 --framework fsdp --gbs 64 --recompute full",
+    "--model mixtral-8x7b --cluster h200x32 --tp 2 --ep 4 --pp 2 --framework nemo --gbs 256",
+    "--model gpt3-175b --cluster h200x32 --tp 8 --pp 4 --recompute full",
+    "--model llama3-8b --cluster a100x8 --tp 4 --recompute full",
+]
+TOO_LARGE = [
+    "--model llama3-70b --cluster h200x32 --tp 2 --pp 4 --gbs 128",
+    "--model gpt3-175b --cluster h200x32 --tp 1 --pp 32",
+    "--model llama3-8b --cluster h200x8 --mbs 16",
+    "--model llama3-70b --cluster h100x64 --tp 4 --framework nemo",
+    "--model gpt3-175b --cluster h200x32 --lora 8 --mbs 4",
+]
+
+
+def reported(command: str) -> dict[str, Any]:
+    """Return the metrics that `charllm simulate` reports for a command line."""
+    parser = argparse.ArgumentParser()
+    add_spec_flags(parser)
+    return simulate(resolve_run(request_from(parser.parse_args(command.split())))).metrics
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_flags_added_to_the_command_report_what_advice_printed(command: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_spec_flags(parser)
+    run = resolve_run(request_from(parser.parse_args(command.split())))
+    before = simulate(run, ignore_memory=True).metrics
+    gains = [gain for gain in best_changes(run, before["step_time_s"], 3) if gain.asked.startswith("--")]
+    assert gains
+    for gain in gains:
+        after = reported(f"{command} {gain.asked}")
+        assert (gain.step_time_s, gain.memory_peak_bytes) == (after["step_time_s"], after["memory_peak_bytes"])
+
+
+@pytest.mark.parametrize("command", TOO_LARGE)
+def test_flags_that_make_a_run_fit_report_the_memory_that_was_printed(command: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_spec_flags(parser)
+    run = resolve_run(request_from(parser.parse_args(command.split())))
+    remedy = nearest_change(run)
+    assert remedy is not None
+    after = reported(f"{command} {remedy.flags}")
+    assert after["fits"]
+    assert after["memory_peak_bytes"] == remedy.memory_peak_bytes
+    text = explain_misfit(run, worst_memory(build_step(run)))
+    assert f"{remedy.flags} it fits, and its memory is {format_bytes(after['memory_peak_bytes'])}" in text
 
 
 def test_what_does_not_fit_is_not_advised() -> None:

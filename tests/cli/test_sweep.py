@@ -22,7 +22,7 @@ axes.tp = { field = "parallelism.tp", values = [1, 2, 3] }
 axes.cap = { field = "conditions.power_cap_kw", values = [0.5, 0.7] }
 """
 SLOW = 'groups = [{ request = { model = "gpt3-175b", cluster = { base = "h200x32", nodes = 512 } } }]\n'
-END_S = 60.0
+END_S = 120.0
 
 
 def charllm(*words: str) -> subprocess.CompletedProcess[str]:

@@ -42,7 +42,12 @@ TRAINING = _some(
         "optimizer": ["adam", "sgd", "none"],
         "lora_rank": [0, 0, 16],
         "lora_targets": [["qkv"], ["qkv", "proj", "fc1", "fc2"], []],
-        "reduce_precision": ["fp32", "bf16"],
+        "reduce_precision": ["fp32", "bf16", "fp8"],
+        "narrow_weights": [True, False],
+        "first_moment_precision": ["fp32", "16bit", "8bit"],
+        "main_weight_precision": ["fp32", "16bit", "none"],
+        "optimizer_offload_fraction": [0.0, 0.5, 1.0],
+        "activation_offload_fraction": [0.0, 0.3, 1.0],
     }
 )
 SMALL_MODEL = st.fixed_dictionaries(

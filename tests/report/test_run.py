@@ -18,6 +18,7 @@ from charllm.report.time import (
 from charllm.result.metrics import Metrics
 from charllm.simulate.predict import simulate
 from charllm.timeline.step_time import time_at_highest_clock
+from charllm.units import GIB
 from charllm.workload.step import build_step
 
 RUN = resolve_run(
@@ -140,8 +141,11 @@ def test_a_gpu_alone_uses_no_links() -> None:
 
 
 def test_gains_are_listed_or_said_to_be_none() -> None:
-    text = render_gains([Gain("--mbs 2", 9.0, 0.111), Gain("--sp", 10.0, 0.001)])
-    assert text.splitlines()[3:] == ["--mbs 2    9.00   +11.1 %", "--sp      10.00    +0.1 %"]
+    text = render_gains([Gain("--mbs 2", 9.0, 0.111, 70 * GIB), Gain("--sp", 10.0, 0.001, 64.25 * GIB)])
+    assert [line.split() for line in text.splitlines()[3:]] == [
+        ["--mbs", "2", "9.00", "+11.1", "%", "70.00"],
+        ["--sp", "10.00", "+0.1", "%", "64.25"],
+    ]
     assert "none of those tried" in render_gains([])
 
 

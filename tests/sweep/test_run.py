@@ -70,6 +70,8 @@ def test_a_sweep_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
         run_study(SMALL, out=out, progress=interrupted)
     assert list(read_cases(out, SMALL)) == [0]
     (out / "runs" / ".0002.draft").mkdir()
+    (out / "runs" / "0001").mkdir()
+    (out / "runs" / "0001" / "case.json").write_text('{"case": "tp 2", "exit')
     assert run_study(SMALL, out=out, resume=True, progress=two_left) == whole == load_study_folder(out)
     assert load_run(case_folder(out, 1)).metrics["fits"]
     assert sorted(path.name for path in (out / "runs").iterdir()) == ["0000", "0001", "0002"]

@@ -268,7 +268,7 @@ def test_a_host_launches_every_kernel_of_an_op_in_its_time() -> None:
     for one in chunk_passes(step, costs):
         for item in (item for part in one for span in part.spans for item in span.items):
             if item.op is not None:
-                assert item.launch_s == pytest.approx(run.framework.launch_s * costs.launches(item.op))
+                assert item.launch_s == pytest.approx(costs.launch_s(item.op))
 
 
 def test_a_host_of_half_the_speed_takes_twice_as_long() -> None:

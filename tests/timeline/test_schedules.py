@@ -80,7 +80,8 @@ def most_held(order: Order, until: int) -> int:
 
 @settings(max_examples=60)
 @given(
-    st.sampled_from(sorted(SCHEDULES)),
+    # Memory knows both ends of a DualPipe, its order of passes only one.
+    st.sampled_from(sorted(set(SCHEDULES) - {"dualpipe"})),
     st.sampled_from([1, 2, 4, 8]),
     st.sampled_from([2, 3, 6]),
     st.integers(1, 24),
@@ -100,7 +101,7 @@ def test_every_stage_holds_what_memory_was_counted_for(schedule: str, pp: int, v
     run = resolve_run(request)
     for stage, order in enumerate(orders(schedule, pp, vpp, microbatches)):
         released = WEIGHT if schedule in SPLIT_SCHEDULES else BACKWARD
-        assert most_held(order, released) == sum(in_flight(run, stage))
+        assert most_held(order, released) == sum(sum(flight) for flight in in_flight(run, stage))
 
 
 @given(st.integers(1, 9), st.integers(1, 30))

@@ -8,6 +8,7 @@ from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import simulate
 from charllm.spec.request import merge
 from charllm.timeline.step_time import LABELS, StepTime, slowest_of, time_at_highest_clock
+from charllm.workload.memory import stage_memories
 from charllm.workload.step import build_step
 
 DENSE: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x64", "training": {"global_batch_size": 256}}
@@ -171,3 +172,25 @@ def test_a_step_of_profiled_layers_has_no_other_host_time() -> None:
     found = timed(DENSE, {"framework": {"base": "megatron", "composed": True}})
     assert found.host_s == 0.0
     assert sum(found.breakdown_s.values()) == pytest.approx(found.step_time_s, rel=1e-9)
+
+
+def offloaded(**training: float) -> StepTime:
+    request = {"model": "llama3-8b", "cluster": "h200x8", "training": {"global_batch_size": 16, **training}}
+    return time_at_highest_clock(build_step(resolve_run(request)))
+
+
+def test_offloaded_states_wait_for_the_hosts_update() -> None:
+    none, half, everything = (offloaded(optimizer_offload_fraction=fraction).host_s for fraction in (0.0, 0.5, 1.0))
+    assert none < half < everything
+    # 8.03 billion weights at 4 bytes of gradient and twice 12 of states, over 110 GB/s, and a copy of the eighth.
+    assert everything == pytest.approx(8.03e9 * 28 / 1.1e11 + 8.03e9 / 8 * 6 / 55e9, rel=0.1)
+
+
+def test_offloaded_activations_pace_a_step_that_computes_faster_than_they_are_copied() -> None:
+    none, some, everything = (offloaded(activation_offload_fraction=share).step_time_s for share in (0.0, 0.1, 1.0))
+    assert some == pytest.approx(none, rel=0.01)
+    kept_bytes = sum(memory.activations for memory in stage_memories(build_step(resolve_run(
+        {"model": "llama3-8b", "cluster": "h200x8", "training": {"global_batch_size": 16}}
+    ))))  # fmt: skip
+    # Two microbatches, there and back.
+    assert everything > 0.8 * 4 * kept_bytes / 55e9

@@ -68,3 +68,81 @@ def test_a_hybrid_needs_the_flop_its_makers_count() -> None:
 def test_recomputation_leaves_a_hybrid_less_to_keep() -> None:
     kept = [worst_memory(build_step(run(NANO, recompute=how))).activations for how in ("none", "selective", "full")]
     assert kept[0] > kept[1] > kept[2] > 0
+
+
+LINEAR = Model(
+    name="linear", layers=8, mixers="DDD*", sparse_layers="-E", hidden=256, ffn=512, heads=8, kv_heads=2, head_dim=32,
+    vocab=1000, ssm_heads=8, ssm_head_dim=32, ssm_state=32, ssm_groups=4, experts=4, topk=2, expert_ffn=128,
+)  # fmt: skip
+
+
+def test_mixers_and_experts_follow_their_patterns_to_the_last_layer() -> None:
+    kinds = layer_kinds(LINEAR)
+    assert [kind.mixer for kind in kinds] == ["D", "D", "D", ""] * 2
+    assert [kind.sparse for kind in kinds] == [False, True] * 4
+
+
+def test_a_layer_of_linear_attention_keeps_its_feed_forward_block() -> None:
+    kinds = layer_kinds(LINEAR)
+    linear, full = ([module.name for module in layer(whole_cut(LINEAR), kinds[index])] for index in (0, 3))
+    assert {"delta scan", "fc1", "attention residual"} <= set(linear)
+    assert "core attention" not in linear
+    assert {"core attention", "dispatch"} <= set(full)
+
+
+def test_letters_say_which_layers_have_a_window() -> None:
+    windowed = replace(LINEAR, mixers="*w", window=16, ssm_heads=0)
+    assert [kind.window for kind in layer_kinds(windowed)] == [0, 16] * 4
+
+
+def linear_run(**changes: object):  # type: ignore[no-untyped-def]
+    values = {name: getattr(LINEAR, name) for name in LINEAR.__dataclass_fields__} | changes
+    training = {"seq_length": 4096, "micro_batch_size": 1, "global_batch_size": 8}
+    return resolve_run({"model": values, "cluster": "h100x8", "training": training})
+
+
+def test_linear_attention_does_not_grow_with_the_sequence_squared() -> None:
+    per_token = []
+    for length in (4096, 16384):
+        run_of = linear_run()
+        longer = replace(run_of, training=replace(run_of.training, seq_length=length))
+        attention = replace(longer, model=replace(longer.model, mixers="*"))
+        per_token.append((model_flop(longer) / length, model_flop(attention) / length))
+    (linear, full), (linear_long, full_long) = per_token
+    assert linear_long / linear < full_long / full
+
+
+def test_chunked_attention_is_full_attention_of_each_chunk() -> None:
+    full = linear_run(mixers="")
+    chunked = linear_run(mixers="w", window=1024, window_kind="chunked")
+    sliding = linear_run(mixers="w", window=1024)
+
+    def attention(run_of) -> float:  # type: ignore[no-untyped-def]
+        blocks = build_step(run_of).stage_blocks(0)
+        return sum(
+            op.flop * block.repeats
+            for block in blocks
+            for module in block.modules
+            for op in module.forward
+            if op.kind == "attention"
+        )
+
+    assert attention(chunked) == attention(full) / 4
+    assert attention(chunked) < attention(sliding) < attention(full)
+
+
+def test_a_gate_doubles_the_projection_of_queries() -> None:
+    plain, gated = (
+        layer(whole_cut(model), layer_kinds(model)[3]) for model in (LINEAR, replace(LINEAR, attention_gate=True))
+    )
+    weights = [next(module.weights for module in modules if module.name == "qkv") for modules in (plain, gated)]
+    assert weights[1] - weights[0] == 256 * 8 * 32
+    assert any(module.name == "attention gate" for module in gated)
+
+
+def test_an_indexer_scores_all_tokens_and_attention_meets_the_chosen_ones() -> None:
+    dense = run("deepseek-v3-no-mtp", seq_length=8192).model
+    sparse = replace(dense, index_heads=64, index_head_dim=128, index_topk=2048)
+    modules = {module.name: module for module in layer(whole_cut(sparse), layer_kinds(sparse)[-1])}
+    assert {"index q", "index k", "index weights", "index scores"} <= set(modules)
+    assert modules["index q"].weights == 1536 * 64 * 128

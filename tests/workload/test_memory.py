@@ -115,7 +115,7 @@ def test_fp8_keeps_less_activation_and_more_weight() -> None:
 
 def test_the_cache_takes_only_what_is_free() -> None:
     roomy = memories("cluster.node.gpu.memory_gib=500")[0]
-    assert roomy.reserve == pytest.approx(0.22 * roomy.allocated_bytes)
+    assert roomy.reserve == pytest.approx(0.2 * roomy.allocated_bytes, rel=0.02)
     crowded = memories(f"cluster.node.gpu.memory_bytes={roomy.least_bytes * 1.01}")[0]
     assert crowded.least_bytes < crowded.total_bytes <= roomy.least_bytes * 1.01
     assert crowded.reserve < roomy.reserve
@@ -125,3 +125,103 @@ def test_the_worst_stage_is_the_first_in_1f1b() -> None:
     step = build_step(resolve_run(REQUEST))
     assert worst_memory(step).stage == 0
     assert first_rank(step.run, 3) == 24
+
+
+def change(kind: str, *settings: str, before: tuple[str, ...] = ()) -> float:
+    """Return what settings make of a kind of memory of stage 1, over what it was."""
+    return float(getattr(memories(*before, *settings)[1], kind) / getattr(memories(*before)[1], kind))
+
+
+def test_megatrons_gradient_buffers_have_the_format_gradients_are_reduced_in() -> None:
+    assert change("gradients", "training.reduce_precision=bf16") == 0.5
+    assert change("gradients", "training.reduce_precision=fp8") == 0.25
+    # PyTorch's sharded gradients stay in the format of the weights.
+    sharded = ("framework=fsdp", "parallelism.pp=1", "parallelism.tp=8")
+    kept = [memories(*sharded, f"training.reduce_precision={kind}")[0].gradients for kind in ("fp32", "bf16")]
+    assert kept[0] == kept[1] > 0
+
+
+def test_weights_stored_in_8_bits_have_no_16_bit_copy() -> None:
+    fp8 = ("training.precision=fp8",)
+    assert change("weights", "training.narrow_weights=true", before=fp8) == pytest.approx(0.5)
+    stored = ("framework=megatron-bridge", *fp8)
+    assert change("weights", "training.narrow_weights=false", before=stored) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "bytes_each"),
+    [
+        (["main_weight_precision=16bit"], 10),
+        (["main_weight_precision=none"], 8),
+        (["first_moment_precision=16bit", "second_moment_precision=16bit"], 8),
+        (["first_moment_precision=8bit", "second_moment_precision=16bit", "main_weight_precision=16bit"], 5),
+    ],
+)
+def test_each_state_of_the_optimizer_has_its_format(settings: list[str], bytes_each: int) -> None:
+    assert change("optimizer", *(f"training.{setting}" for setting in settings)) == pytest.approx(bytes_each / 12)
+
+
+def test_an_update_that_reads_16_bit_gradients_needs_no_copy_of_them() -> None:
+    # Weights alone: with one short sequence the update is the worst moment.
+    short = ("training.reduce_precision=bf16", "training.seq_length=64", "parallelism.zero=0")
+    copied, read = (
+        memories(*short, f"training.main_gradient_precision={kind}")[1].scratch for kind in ("fp32", "16bit")
+    )
+    assert copied > 3 * read
+
+
+def test_the_input_of_a_non_linearity_can_be_kept_in_8_bits() -> None:
+    run = resolve_run(REQUEST)
+    saved = memories()[1].activations - memories("training.narrow_activation_input=true")[1].activations
+    # Gate and up of 20 layers, for three microbatches in flight: one byte less of each.
+    assert saved == pytest.approx(3 * 20 * run.training.seq_length * 2 * run.model.ffn / 2)
+
+
+def test_offloaded_states_leave_the_gpu() -> None:
+    assert memories("training.optimizer_offload_fraction=1.0")[1].optimizer == 0
+    assert change("optimizer", "training.optimizer_offload_fraction=0.25") == pytest.approx(0.75)
+
+
+def test_offloaded_activations_leave_what_is_still_on_its_way() -> None:
+    plain, away = memories()[1], memories("training.activation_offload_fraction=1.0")[1]
+    assert away.activations == 0
+    one_layer = plain.activations / (3 * 20)
+    assert away.scratch > one_layer
+    assert away.allocated_bytes < plain.allocated_bytes - 0.9 * plain.activations
+
+
+def test_gradients_that_microbatches_add_to_live_through_a_step() -> None:
+    request = {"model": "llama3-8b", "cluster": "h200x8", "framework": "fsdp"}
+    once, twice = (
+        stage_memories(build_step(resolve_run({**request, "training": {"global_batch_size": batch}})))[0]
+        for batch in (8, 16)
+    )
+    assert once.gradients == 0
+    assert twice.gradients == pytest.approx(4 * 8.03e9 / 8, rel=0.01)
+
+
+def test_a_dualpipe_rank_holds_two_stages_and_shares_their_optimizer() -> None:
+    zero_bubble, dual = (memories(f"parallelism.schedule={kind}") for kind in ("zero-bubble", "dualpipe"))
+    assert dual[1].weights == pytest.approx(zero_bubble[1].weights + zero_bubble[2].weights)
+    assert dual[1].optimizer == pytest.approx((zero_bubble[1].optimizer + zero_bubble[2].optimizer) / 2)
+    # Five microbatches of a stage, where the plain schedule holds four and what weight gradients need.
+    assert dual[1].activations == pytest.approx(5 / 3 * memories("parallelism.schedule=1f1b")[1].activations, rel=0.01)
+
+
+def test_sharded_weights_and_gradients_have_memory_pools_of_their_own() -> None:
+    request = {"model": "llama3-8b", "cluster": "h200x8", "framework": "fsdp", "training": {"global_batch_size": 8}}
+    memory = stage_memories(build_step(resolve_run(request)))[0]
+    shards = 4 * 8.03e9 / 8
+    assert memory.reserve > shards + 0.02 * memory.allocated_bytes
+
+
+def test_autocast_keeps_the_residual_stream_in_fp32() -> None:
+    sharded = {"model": "llama3-8b", "cluster": "h200x8", "training": {"global_batch_size": 8, "recompute": "full"}}
+    plain, wide, returned = (
+        stage_memories(build_step(resolve_run({**sharded, "framework": {"base": "fsdp", **choices}})))[0].activations
+        for choices in ({}, {"autocast": True}, {"returns_outputs": True})
+    )
+    one = 8192 * 4096 * 2
+    assert wide - plain == pytest.approx(33 * one, rel=0.02)
+    # Keys and values of a quarter of the heads on each layer, and fp32 logits.
+    assert returned - plain == pytest.approx(32 * one / 2 + 4 * 8192 * 128256, rel=0.02)

@@ -5,7 +5,7 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.spec.request import merge, parse_settings
 from charllm.workload.memory import worst_memory
-from charllm.workload.misfit import explain_misfit, fits, nearest_change
+from charllm.workload.misfit import ERROR_FRACTION, explain_misfit, fits, memory_warnings, nearest_change
 from charllm.workload.step import build_step
 
 
@@ -36,10 +36,27 @@ def test_the_named_change_really_fits() -> None:
     mended = run("gpt3-175b", "h200x32", "parallelism.tp=1", "parallelism.pp=32", "training.recompute=full")
     memory = worst_memory(build_step(mended))
     assert fits(mended, memory)
-    assert change.memory_bytes == memory.least_bytes
+    assert change.memory_peak_bytes == memory.total_bytes
 
 
 def test_where_nothing_helps_that_is_said() -> None:
     hopeless = run("llama3-405b", "a100x1")
     assert nearest_change(hopeless) is None
     assert "none of the single changes" in explain_misfit(hopeless, worst_memory(build_step(hopeless)))
+
+
+def test_a_run_within_the_error_of_the_limit_is_warned_of() -> None:
+    roomy = run("llama3-8b", "h200x8")
+    needs = worst_memory(build_step(roomy)).least_bytes
+    for has, said in (
+        (needs * (1 + 2 * ERROR_FRACTION), ""),
+        (needs * (1 + ERROR_FRACTION / 2), "the run may not fit"),
+        (needs * (1 - ERROR_FRACTION / 2), "it may fit"),
+        (needs / 2, "needs"),
+    ):
+        cluster = {"base": "h200x8", "node": {"gpu": {"memory_bytes": has}}}
+        tight = run("llama3-8b", cluster)
+        warnings = memory_warnings(tight, worst_memory(build_step(tight)))
+        assert len(warnings) == bool(said)
+        assert all(said in warning for warning in warnings)
+        assert ("may be off" in "".join(warnings)) == (said.endswith("may not fit") or said == "it may fit")

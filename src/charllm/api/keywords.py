@@ -215,7 +215,7 @@ def _read_spec(spec: Spec, changes: Table) -> Table:
     if isinstance(spec, RunResult):
         return _reuse(spec, changes)
     path = as_path(spec, "spec")
-    if path.is_dir() or path.suffix == ".json":
+    if os.path.isdir(path) or path.suffix == ".json":
         return _reuse(load_run(path), changes)
     return read_toml(path, "SPEC")
 

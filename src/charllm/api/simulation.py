@@ -93,7 +93,8 @@ def run_simulation(
 ) -> Simulated:
     """Simulate a request and write the files that were asked for."""
     spec = resolve_run(request)
-    found = predict(spec, ignore_memory=ignore_memory, longest_s=math.inf if allow_long else LONGEST_S)
+    longest_s = math.inf if allow_long else LONGEST_S
+    found = predict(spec, ignore_memory=ignore_memory, longest_s=longest_s, whole=timeline is not None)
     files = {"--perfetto": perfetto, "--timeline": timeline}
     asked = {flag: as_path(file, flag) for flag, file in files.items() if file is not None}
     messages = _write_files(found, asked, rank)

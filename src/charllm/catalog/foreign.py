@@ -53,30 +53,25 @@ def _size_cluster(reading: Reading, request: Table) -> tuple[Table, list[str]]:
     cluster = resolve_cluster(asked)
     per_node = reading.gpus_per_node or cluster.node.gpus
     gpus = reading.nodes * per_node
-    if gpus == cluster.gpus:
-        return request, []
     started = f"the file starts {reading.nodes} x {per_node} = {gpus} GPUs"
     sized = isinstance(asked, Mapping) and "nodes" in asked
     if sized or cluster.nodes > 1 or cluster.gpus == 1:
-        return request, [f"{started}; the run is simulated on the {cluster.gpus} GPUs of {cluster.name}"]
+        other = f"{started}; the run is simulated on the {cluster.gpus} GPUs of {cluster.name}"
+        return request, [] if gpus == cluster.gpus else [other]
     if gpus < cluster.gpus or gpus % cluster.node.gpus:
         return request, [f"{started}, which are no whole nodes of {cluster.name}; {cluster.gpus} GPUs are simulated"]
-    nodes = gpus // cluster.node.gpus
-    degrees = request.get("parallelism", {})
-    product = _product(degrees)
+    product = _product(request.get("parallelism", {}))
     if gpus % product:
-        raise SpecError(
-            "parallelism",
-            f"tp x cp x pp = {product}",
-            f"a divisor of {gpus} GPUs: {started} (--set cluster.nodes=N, or --env for the variable that counts them)",
-        )
-    changes: Table = {"nodes": nodes}
-    fabric = ""
-    if cluster.fabric.nics_per_node == 0 and nodes > cluster.domain_nodes:
-        changes["fabric"] = fabric = _fabric_for(cluster)
-    resized = merge(request, {"cluster": changes})
-    joined = f", joined by {fabric} (--set cluster.fabric=NAME for another)" if fabric else ""
-    return resized, [f"cluster.nodes is {nodes}, as {started}{joined}"]
+        remedy = "--set cluster.nodes=N, or --env for the variable that counts them, changes that"
+        raise SpecError("parallelism", f"tp x cp x pp = {product}", f"a divisor of {gpus} GPUs: {started}; {remedy}")
+    if gpus == cluster.gpus:
+        return request, []
+    changes: Table = {"nodes": gpus // cluster.node.gpus}
+    joined = ""
+    if cluster.fabric.nics_per_node == 0 and changes["nodes"] > cluster.domain_nodes:
+        changes["fabric"] = _fabric_for(cluster)
+        joined = f", joined by {changes['fabric']} (--set cluster.fabric=NAME for another)"
+    return merge(request, {"cluster": changes}), [f"cluster.nodes is {changes['nodes']}, as {started}{joined}"]
 
 
 def _product(degrees: Mapping[str, Any]) -> int:

@@ -175,7 +175,7 @@ def _is_file(asked: str) -> bool:
 
 def _read_file(kind: str, path: str, field: str) -> Entry:
     if path.endswith(".json") and kind == "models":
-        return Entry(Path(path).stem, read_hf_config(read_json(path, field), path), {})
+        return Entry(Path(path).stem, _read_config(path, field), {})
     table = read_toml(path, field)
     citations = table.pop("sources", {})
     name = str(table.pop("name", Path(path).stem))
@@ -184,6 +184,16 @@ def _read_file(kind: str, path: str, field: str) -> Entry:
         find(kind, str(base), f"{field}.base")
     entry = read_entry(name, table, citations if isinstance(citations, Mapping) else {}, entries(kind))
     return Entry(name, entry.values, entry.sources or dict.fromkeys(entry.values, f"given: {path}"))
+
+
+def _read_config(path: str, field: str) -> Table:
+    """Read a Hugging Face config that stands for a model; one that is not modelled as it is is refused."""
+    reading = read_hf_config(read_json(path, field), path)
+    for setting in reading.unmodelled:
+        possible = f"left out ({setting.reason}), or --from {path} --allow-unmodelled"
+        raise SpecError(f"{field}.{setting.name}", setting.text.partition(": ")[2], possible)
+    model: Table = reading.request["model"]
+    return model
 
 
 def _table(request: Mapping[str, Any], key: str) -> Table:

@@ -37,7 +37,12 @@ WORDS = ("placement", "schedule", "precision")
 def add_spec_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that describe a run."""
     group = parser.add_argument_group("the run")
-    group.add_argument("spec", nargs="?", metavar="SPEC", help="a TOML spec (- for standard input), or a stored run")
+    group.add_argument(
+        "spec",
+        nargs="?",
+        metavar="SPEC",
+        help="a TOML spec (- for standard input), or a stored run whose spec is reused",
+    )
     group.add_argument(
         "--from",
         dest="from_",

@@ -171,7 +171,7 @@ def _render_results(table: dict[str, Any]) -> str:
     if "doubtful" in table:
         cells = [[row["id"], _percent(row["error_fraction"]), row["reason"]] for row in table["doubtful"]["rows"]]
         parts.append(render_table("Doubtful rows", ["row", "error", "reason"], cells))
-    memory = {**table["memory"]["by_source"], "all": table["memory"]}
+    memory = {**table["memory"]["by_meaning"], **table["memory"]["by_source"], "all": table["memory"]}
     if table["memory"]["scored"]:
         cells = [[name, *_cells(group)] for name, group in memory.items()]
         parts.append(render_table("Peak memory, predicted against published", columns, cells))

@@ -52,47 +52,36 @@ GPU_FAMILIES = {
 }  # fmt: skip
 """GPU: the family whose factors it shares; others have none."""
 UNDESCRIBED = {
-    "megatron": "megatron", "nemo": "megatron", "megatron-bridge": "megatron", "megatron-2020": "megatron-2020",
-    "megatron-deepspeed": "megatron-deepspeed", "fsdp": "fsdp", "llm-foundry": "llm-foundry", "deepspeed": "deepspeed",
-    "jax": "jax",
+    "megatron": "tuned", "nemo": "tuned", "megatron-bridge": "tuned", "megatron-2020": "tuned", "llm-foundry": "tuned",
+    "fsdp": "tuned", "megatron-deepspeed": "megatron-deepspeed", "deepspeed": "plain", "jax": "plain",
 }  # fmt: skip
-"""Profile of software whose small kernels are not all described: the one whose share of them it has."""
-LAUNCHES = {
-    "megatron": "megatron", "megatron-2020": "megatron", "megatron-deepspeed": "megatron", "nemo": "megatron",
-    "megatron-bridge": "megatron", "fsdp": "fsdp", "llm-foundry": "fsdp", "deepspeed": "fsdp",
-}  # fmt: skip
-"""Profile: the one whose launches take as long."""
+"""Profile of software whose small kernels are not all described: how well its vendor fuses them."""
+LAUNCHING = ("megatron", "megatron-2020", "megatron-deepspeed", "nemo", "megatron-bridge")
+"""Profiles whose launches take longer than those of plain PyTorch, which were measured."""
 
+EARLY_LIBRARIES = {"h100": "libraries of 2023 on Hopper", "b200": "libraries of early 2025 on Blackwell"}
+FITTED_FAMILIES = ("gb300",)
 CONSTANTS = (
     *(
         Constant(f"energy.{family}", f"energy of work on a {family.upper()} over what its power figures give", 1.0,
-                 "power tables and published clocks of the GPU", 0.10, "energy")
-        for family in ("a100", "h100", "b200", "b300", "gb200", "gb300")
+                 "power tables and published clocks of the GPU", 0.06, "energy")
+        for family in FITTED_FAMILIES
     ),
-    Constant("rate.a100", "rate of GEMMs and attention on A100 over operator tables", 1.0,
-             "operator tables of the GPU", 0.05, "rate"),
     Constant("attention.flash1", "FlashAttention-1 over 0.7 and 0.5 of FlashAttention-2", 1.0,
              "Dao 2023: 1.3 to 2.5 times slower", 0.2, "flash1"),
-    Constant("library.early", "rate of GEMMs in libraries that are early for their GPU", 0.85,
-             "assumed", 0.1, "library"),
-    Constant("timeline.contention_fraction", "compute time added per second of hidden communication", 0.3,
-             "emulated ranks on an H200: 0.28 to 0.7", 0.4, "contention"),
-    Constant("timeline.straggler_fraction", "standard deviation of a GPU's pace", 0.011,
-             "energy of three H200 boards", 0.15, "straggler"),
-    Constant("timeline.exposed_factor", "time of a collective in a step over that in a benchmark", 1.2,
-             "assumed: members arrive unevenly", 0.06, "exposed"),
+    *(
+        Constant(f"library.{name}", f"rate of GEMMs in {words} over later ones", 0.85, "assumed", 0.1, "library")
+        for name, words in EARLY_LIBRARIES.items()
+    ),
     Constant("timeline.exchange_factor", "time of an expert exchange in a step over that in a benchmark", 1.2,
              "assumed: members arrive unevenly", 0.15, "exchange"),
-    *(
-        Constant(f"launch.{profile}", f"host time to launch a kernel, {profile}", 25e-6,
-                 "eager PyTorch beside H200 boards: 24 to 34 us", 0.2, "launch")
-        for profile in ("megatron", "fsdp")
-    ),
-    *(
-        Constant(f"undescribed.{profile}", f"traffic of small kernels not described over those that are, {profile}",
-                 0.6, "assumed", 0.5, "undescribed")
-        for profile in dict.fromkeys(UNDESCRIBED.values())
-    ),
+    Constant("launch.megatron", "host time to launch a kernel, Megatron's modules around it", 29e-6,
+             "eager PyTorch beside H200 boards: 24 to 34 us", 0.12, "launch"),
+    Constant("undescribed.tuned", "traffic of small kernels not described over those that are, tuned software", 0.6,
+             "assumed", 0.5, "undescribed"),
+    Constant("undescribed.plain", "the same, software that fuses little", 1.2, "assumed", 0.5, "undescribed"),
+    Constant("undescribed.megatron-deepspeed", "the same, Megatron-DeepSpeed of 2022", 1.2, "assumed", 0.5,
+             "undescribed"),
 )  # fmt: skip
 
 
@@ -122,10 +111,10 @@ def with_values(run: RunSpec, values: Values) -> RunSpec:
     profile = profile_of(run)
     if profile in UNDESCRIBED and framework.name != "fsdp-compiled":
         framework = replace(framework, undescribed_fraction=values[f"undescribed.{UNDESCRIBED[profile]}"])
-    if profile in LAUNCHES:
-        framework = replace(framework, launch_s=values[f"launch.{LAUNCHES[profile]}"])
+    if profile in LAUNCHING:
+        framework = replace(framework, launch_s=values["launch.megatron"])
     if framework.library_fraction < 1:
-        framework = replace(framework, library_fraction=values["library.early"])
+        framework = replace(framework, library_fraction=values[f"library.{GPU_FAMILIES[run.cluster.gpu.name]}"])
     node = replace(run.cluster.node, gpu=gpu)
     return replace(run, cluster=replace(run.cluster, node=node), framework=framework)
 
@@ -140,9 +129,7 @@ def _with_factors(gpu: Gpu, values: Values) -> Gpu:
     if family is None:
         return gpu
     power = replace(gpu.power, energy_fraction=values.get(f"energy.{family}", 1.0))
-    kernels = replace(
-        gpu.kernels, rate_fraction=values.get(f"rate.{family}", 1.0), flash1_fraction=values["attention.flash1"]
-    )
+    kernels = replace(gpu.kernels, rate_fraction=1.0, flash1_fraction=values["attention.flash1"])
     return replace(gpu, power=power, kernels=kernels)
 
 
@@ -256,11 +243,10 @@ def moves(name: str, run: RunSpec) -> bool:
         return run.parallelism.ep > 1
     tests: dict[str, Callable[[], bool]] = {
         "energy": lambda: GPU_FAMILIES.get(run.cluster.gpu.name) == what,
-        "rate": lambda: GPU_FAMILIES.get(run.cluster.gpu.name) == what,
         "undescribed": lambda: UNDESCRIBED.get(profile) == what,
-        "library": lambda: run.framework.library_fraction < 1,
+        "library": lambda: run.framework.library_fraction < 1 and GPU_FAMILIES[run.cluster.gpu.name] == what,
         "attention": lambda: run.framework.attention_kernel == "flash1",
-        "launch": lambda: LAUNCHES.get(profile) == what,
+        "launch": lambda: profile in LAUNCHING,
     }
     return tests.get(kind, lambda: True)()
 

@@ -1,8 +1,14 @@
-"""Predicted memory against published memory, each source in the measure it printed."""
+"""Predicted memory against published memory, each source in the meaning it prints: allocated, reserved or device.
+
+Which source prints which is listed in spellings.toml. Of the model of memory one constant is fitted on these rows, what
+the allocator of Megatron, DeepSpeed and Paddle holds beyond its use; `held_out` fits it again without each source.
+"""
 
 import csv
 import io
-from collections.abc import Iterable
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from charllm.catalog.resolve import resolve_run
@@ -12,15 +18,26 @@ from charllm.evaluate.published import Row, read_row
 from charllm.evaluate.scores import describe_errors
 from charllm.evaluate.spellings import HERE, spellings
 from charllm.spec.request import read_text
+from charllm.spec.run import RunSpec
 from charllm.units import GIB
-from charllm.workload.memory import StageMemory, stage_memories
+from charllm.workload.memory import FRAGMENTATION, StageMemory, stage_memories
 from charllm.workload.step import build_step
 
 COLUMNS = ("id", "model", "gpu", "n_gpus", "framework", "seq", "gbs")
 
 
+MEANINGS: dict[str, Callable[[StageMemory], float]] = {
+    "allocated": lambda memory: memory.allocated_bytes,
+    "reserved": lambda memory: memory.reserved_bytes,
+    "device": lambda memory: memory.total_bytes,
+}
+"""What a source may mean by memory: how a rank's memory shows it."""
+CANDIDATES = tuple(step / 50 for step in range(1, 21))
+"""Values of reserve_fraction that a fit tries."""
+
+
 class MemoryScore(NamedTuple):
-    """One row: what was printed, and what is predicted in the same measure."""
+    """One row: what was printed, and what is predicted in the same meaning."""
 
     id: str
     measure: str
@@ -53,39 +70,80 @@ def read_rows(path: str = PUBLISHED) -> list[Row]:
     return rows
 
 
-def score_memory(rows: Iterable[Row]) -> tuple[list[MemoryScore], list[Skipped]]:
-    """Predict the memory of every row that prints one."""
-    scores, skipped = [], []
+class MemoryRow(NamedTuple):
+    """One published row that prints memory, resolved."""
+
+    id: str
+    measure: str
+    measured_bytes: float
+    run: RunSpec
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the fitted constant enters its prediction."""
+        return self.measure != "allocated" and self.run.framework.reserve_fraction > FRAGMENTATION
+
+    def score(self, reserve_fraction: float | None = None) -> MemoryScore:
+        """Predict it, with another constant where one is given and would enter."""
+        run = self.run
+        if reserve_fraction is not None and self.is_fitted:
+            run = replace(run, framework=replace(run.framework, reserve_fraction=reserve_fraction))
+        predicted = max(map(MEANINGS[self.measure], stage_memories(build_step(run))))
+        return MemoryScore(self.id, self.measure, self.measured_bytes, predicted)
+
+
+def resolve_rows(rows: Iterable[Row]) -> tuple[list[MemoryRow], list[Skipped]]:
+    """Resolve every row that prints memory, or say why not."""
+    found, skipped = [], []
     for row in rows:
         if not row.get("memory_gb"):
             continue
+        measure = spellings()["memory"].get(source_of(row["id"]).lower(), "device")
         try:
-            scores.append(_score(row))
+            run = resolve_run(read_row(row))
+            found.append(MemoryRow(row["id"], measure, float(row["memory_gb"]) * GIB, run))
         except (CharllmError, ValueError) as error:
             skipped.append(Skipped(row["id"], str(error)))
-    return scores, skipped
+    return found, skipped
 
 
-def _score(row: Row) -> MemoryScore:
-    measure = spellings()["memory"].get(source_of(row["id"]).lower(), "device")
-    memories = stage_memories(build_step(resolve_run(read_row(row))))
-    predicted = max(measured_bytes(memory, measure) for memory in memories)
-    return MemoryScore(row["id"], measure, float(row["memory_gb"]) * GIB, predicted)
+def score_memory(rows: Iterable[Row]) -> tuple[list[MemoryScore], list[Skipped]]:
+    """Predict the memory of every row that prints one."""
+    found, skipped = resolve_rows(rows)
+    return [row.score() for row in found], skipped
 
 
-def measured_bytes(memory: StageMemory, measure: str) -> float:
-    """Return the part of a rank's memory that a measure shows."""
-    return {
-        "allocated": memory.allocated_bytes,
-        "reserved": memory.reserved_bytes,
-        "device": memory.total_bytes,
-    }[measure]
+def held_out(rows: Sequence[MemoryRow]) -> list[MemoryScore]:
+    """Predict every row with the constant fitted on the other sources alone; most rows do not depend on it."""
+    fitted = [row for row in rows if row.is_fitted]
+    without = {
+        source: fit_reserve([row for row in fitted if source_of(row.id) != source])
+        for source in {source_of(row.id) for row in fitted}
+    }
+    return [row.score(without.get(source_of(row.id))) for row in rows]
 
 
-def summarise(scores: list[MemoryScore]) -> dict[str, Any]:
-    """Return median, 90th percentile and bias of the errors, in all and by source."""
-    by_source: dict[str, list[float]] = {}
-    for score in scores:
-        by_source.setdefault(source_of(score.id), []).append(score.error_fraction)
+def fit_reserve(rows: Sequence[MemoryRow]) -> float | None:
+    """Return the candidate with the smallest median error, None where there are no rows."""
+
+    def median_error(fraction: float) -> float:
+        return statistics.median(abs(row.score(fraction).error_fraction) for row in rows)
+
+    return min(CANDIDATES, key=median_error) if rows else None
+
+
+def summarise(scores: Sequence[MemoryScore]) -> dict[str, Any]:
+    """Return median, 90th percentile and bias of the errors: in all, by meaning and by source."""
     whole = describe_errors([score.error_fraction for score in scores])
-    return {**whole, "by_source": {name: describe_errors(group) for name, group in by_source.items()}}
+    return {
+        **whole,
+        "by_meaning": _describe_by(scores, lambda score: score.measure),
+        "by_source": _describe_by(scores, lambda score: source_of(score.id)),
+    }
+
+
+def _describe_by(scores: Sequence[MemoryScore], key: Callable[[MemoryScore], str]) -> dict[str, Any]:
+    groups: dict[str, list[float]] = {}
+    for score in scores:
+        groups.setdefault(key(score), []).append(score.error_fraction)
+    return {name: describe_errors(group) for name, group in groups.items()}

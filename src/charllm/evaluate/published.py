@@ -62,8 +62,7 @@ def read_row(row: Row) -> Table:
     model = read_model(row)
     cluster = read_cluster(row, gpu)
     experts = int(model_value(model, "experts", 0) or 0)
-    hybrid = bool(model_value(model, "pattern"))
-    recipe = find_recipe(release, gpu, _precision(row), hybrid=hybrid) if experts else {}
+    recipe = find_recipe(release, gpu, _precision(row), _recipe_kind(model)) if experts else {}
     framework = read_framework(row, release, gpu, recipe, sparse=bool(experts))
     training = _training(row, release, model, recipe)
     overlap = read_overlap(row, framework, recipe)
@@ -147,6 +146,15 @@ def _layer_split(row: Row, release: str, framework: Table, layers: int, table: T
         if rounds == int(rounds) and default_chunks(layers, pp, int(rounds))[0] > 1:
             return {}
     return {"layers_per_stage": list(split_layers(layers, pp * (vpp or 1)))}
+
+
+def _recipe_kind(model: Table) -> str:
+    """Return what recipes depend on beside GPU and format."""
+    if model_value(model, "pattern"):
+        return "hybrid"
+    if model_value(model, "attention") == "mla":
+        return "latent"
+    return "sinks" if model_value(model, "attention_sinks") else ""
 
 
 def _training(row: Row, release: str, model: Table, recipe: Mapping[str, Any]) -> Table:

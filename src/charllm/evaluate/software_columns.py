@@ -24,8 +24,8 @@ OVERLAPS_AXIS = r"overlap|async-?tp|dualpipe|\btp comm\b|p2p"
 DENIED = r"\bno\b|\bnot?t?\b(?! stated)|\bwithout\b|\boff\b|\bdisabled\b|\bexposed\b|=\s*(0|false|no|off)\b|\bnone\b"
 
 
-EARLY_LIBRARY_FRACTION = 0.674
-"""Fitted: rate of GEMMs in libraries that are early for their GPU."""
+EARLY_LIBRARY_FRACTIONS = {"h100": 0.797, "b200": 0.601}
+"""Fitted: rate of GEMMs in libraries that are early for their GPU: of 2023 on Hopper, of early 2025 on Blackwell."""
 
 
 def read_release(row: Row) -> str:
@@ -52,11 +52,25 @@ def release_value(release: str, field: str) -> Any:
     return table[field] if field in table else entries("frameworks")[table["base"]].values.get(field)
 
 
-def find_recipe(release: str, gpu: str, precision: str, *, hybrid: bool) -> Mapping[str, Any]:
-    """Return what the public recipes of a release set for sparse models on this GPU, in this format; or for hybrids."""
-    asked = spell(f"{release} {gpu} {precision}{' hybrid' if hybrid else ''}")
-    recipes = spellings()["recipes"].items()
-    return next((recipe for pattern, recipe in recipes if fnmatchcase(asked, spell(pattern))), {})
+def find_recipe(release: str, gpu: str, precision: str, kind: str) -> Mapping[str, Any]:
+    """Return what the public recipes of a release set for sparse models on this GPU, in this format.
+
+    `kind` is what a recipe depends on beside: hybrid (its own recipes), latent or sinks (more settings); else empty.
+    """
+    asked = f"{release} {gpu} {precision}"
+    general = {} if kind == "hybrid" else _first_recipe(asked, "")
+    return {**general, **_first_recipe(f"{asked} {kind}", kind)} if kind else general
+
+
+def _first_recipe(asked: str, kind: str) -> Mapping[str, Any]:
+    """Return the first recipe that matches, of those for a kind."""
+    kinds = ("hybrid", "latent", "sinks")
+    for pattern, recipe in spellings()["recipes"].items():
+        last = pattern.rpartition(" ")[2]
+        if (last if last in kinds else "") == kind and fnmatchcase(spell(asked), spell(pattern)):
+            found: Mapping[str, Any] = recipe
+            return found
+    return {}
 
 
 def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], *, sparse: bool) -> Table:
@@ -64,7 +78,7 @@ def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], 
     table = release_table(release)
     asked, chosen = spell(f"{release} {gpu}"), spellings()["dispatchers"].items()
     if any(fnmatchcase(asked, spell(pattern)) for pattern in spellings()["early_libraries"]["patterns"]):
-        table["library_fraction"] = EARLY_LIBRARY_FRACTION
+        table["library_fraction"] = next(rate for name, rate in EARLY_LIBRARY_FRACTIONS.items() if gpu.startswith(name))
     table.update(next(({"dispatcher": name} for pattern, name in chosen if fnmatchcase(asked, spell(pattern))), {}))
     if is_composed(row):
         return {**table, "composed": True}
@@ -82,7 +96,7 @@ def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], 
         captured = captured or ("none" if speaks else recipe["graphs"])
     if captured is not None:
         table["graphs"] = captured
-    if sparse and recipe.get("fused_experts") and table.get("graphs") == recipe["graphs"]:
+    if sparse and "fused_graphs" in recipe and table.get("graphs") == recipe["fused_graphs"]:
         table["fused_experts"] = True
     return table
 

@@ -25,7 +25,7 @@ from charllm.measure.summary import Measured, summarise
 from charllm.measure.window import look
 from charllm.result.metrics import Metrics
 from charllm.result.result import RunResult, all_finite, to_json
-from charllm.result.store import RESULT_FILE, load_run, with_tables, write_text
+from charllm.result.store import RESULT_FILE, explain, load_run, with_tables, write_text
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
 
@@ -56,7 +56,7 @@ class JobRecord:
         try:
             write_text(json.dumps(asdict(self), indent=1), folder / JOB_FILE)
         except OSError as error:
-            raise SpecError("--out", str(folder), f"a folder that can be written ({error.strerror})") from None
+            raise explain(folder, error) from None
         return self
 
 

@@ -103,7 +103,7 @@ def render_memory(step: Step) -> str:
     for memory in shown:
         kinds = [f"{memory.by_kind()[kind] / GIB:.2f}" for kind in KINDS]
         mark = " <- worst" if memory is worst else ""
-        flights = "+".join(str(count) for count in dict.fromkeys(in_flight(run, memory.stage)))
+        flights = "+".join(str(count) for count in dict.fromkeys(sum(one) for one in in_flight(run, memory.stage)))
         cells.append(
             [
                 f"{memory.stage} (rank {first_rank(run, memory.stage)})",

@@ -8,7 +8,7 @@ from charllm.result.metrics import AXES, LINKS
 from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec
 from charllm.timeline.step_time import StepTime
-from charllm.units import format_bytes
+from charllm.units import GIB, format_bytes
 from charllm.workload.memory import first_rank
 from charllm.workload.step import Step
 from charllm.workload.totals import Traffic, count_traffic
@@ -35,6 +35,10 @@ class PredictedGain(Protocol):
     @property
     def step_time_s(self) -> float:
         """Step time with it."""
+
+    @property
+    def memory_peak_bytes(self) -> float:
+        """Device memory with it."""
 
     @property
     def gain_fraction(self) -> float:
@@ -147,8 +151,17 @@ def render_gains(gains: Sequence[PredictedGain]) -> str:
     if not gains:
         return "Best single changes: none of those tried is faster and fits in memory"
     write = seconds_format(max(gain.step_time_s for gain in gains))
-    cells = [[gain.asked, write(gain.step_time_s), f"+{format_percent(gain.gain_fraction)}"] for gain in gains]
-    return render_table("Best single changes (predicted; all fit in memory)", ["change", "step s", "tokens/s"], cells)
+    cells = [
+        [
+            gain.asked,
+            write(gain.step_time_s),
+            f"+{format_percent(gain.gain_fraction)}",
+            f"{gain.memory_peak_bytes / GIB:.2f}",
+        ]
+        for gain in gains
+    ]
+    columns = ["change", "step s", "tokens/s", "memory GiB"]
+    return render_table("Best single changes (predicted; all fit in memory)", columns, cells)
 
 
 def seconds_format(scale_s: float) -> Callable[[float], str]:

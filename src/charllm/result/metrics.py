@@ -19,6 +19,8 @@ METRICS: dict[str, str] = {
     "executed_flop": "Matrix arithmetic of a step as executed, all GPUs.",
     "microbatches": "Microbatches a replica works through in a step.",
     "fits": "Whether every rank fits in its GPU's memory.",
+    "memory_allocated_bytes": "Most that the framework's allocator has handed out at once, on any rank.",
+    "memory_reserved_bytes": "Most that the allocator holds from the driver, on any rank: used, cached or wasted.",
     "memory_peak_bytes": "Device memory of the worst rank: reserved, context and communication buffers.",
     "memory_breakdown_bytes": "The same by kind.",
     "memory_rank": "The worst rank.",

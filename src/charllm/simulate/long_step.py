@@ -39,9 +39,9 @@ class Execution(NamedTuple):
     path: Path
 
 
-def execute(step: Step, longest_s: float) -> Execution:
-    """Simulate a step, or as much of a long one as tells the rest."""
-    part, priced, machine = _lay_out(step, longest_s)
+def execute(step: Step, longest_s: float, *, whole: bool = False) -> Execution:
+    """Simulate a step, or as much of a long one as tells the rest; all of it where it is asked for as a `whole`."""
+    part, priced, machine = _lay_out(step, longest_s, whole=whole)
     conditions = step.run.conditions
     if conditions.steps is None and conditions.seconds_s is None:
         played = play_to_steady(machine)
@@ -56,17 +56,17 @@ def first_part(step: Step, most_passes: int = MOST_PASSES) -> Step:
     return step if fewer == step.run.microbatches else build_step(_with_microbatches(step.run, fewer))
 
 
-def _lay_out(step: Step, longest_s: float) -> tuple[Step, StepTime, Machine]:
-    """Price and lay out a step; a long one with fewer microbatches."""
-    cold = step.run.conditions.steps is not None or step.run.conditions.seconds_s is not None
-    part = step if cold else first_part(step)
+def _lay_out(step: Step, longest_s: float, *, whole: bool) -> tuple[Step, StepTime, Machine]:
+    """Price and lay out a step; a long one with fewer microbatches, unless it is needed whole."""
+    whole = whole or step.run.conditions.steps is not None or step.run.conditions.seconds_s is not None
+    part = step if whole else first_part(step)
     while True:
         check_passes(part.run, longest_s)
         priced = solve_step(part)
         check_length(priced, longest_s)
         machine = build_machine(part, priced)
         fewer = _fewer(part.run, MOST_SLICES / slices_of(machine))
-        if cold or fewer == part.run.microbatches:
+        if whole or fewer == part.run.microbatches:
             check_plays(machine, longest_s)
             return part, priced, machine
         part = build_step(_with_microbatches(step.run, fewer))

@@ -20,7 +20,7 @@ from charllm.spec.run import RunSpec, idle_requests
 from charllm.timeline.step_time import StepTime
 from charllm.timeline.table import tabulate_timeline
 from charllm.workload.memory import StageMemory, first_rank, stage_memories
-from charllm.workload.misfit import explain_misfit, fits
+from charllm.workload.misfit import fits, memory_warnings
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
 from charllm.workload.step import Step, build_step
@@ -48,10 +48,13 @@ def simulate(run: RunSpec, *, ignore_memory: bool = False) -> RunResult:
     return predict(run, ignore_memory=ignore_memory).result
 
 
-def predict(run: RunSpec, *, ignore_memory: bool = False, longest_s: float = LONGEST_S) -> Simulation:
+def predict(
+    run: RunSpec, *, ignore_memory: bool = False, longest_s: float = LONGEST_S, whole: bool = False
+) -> Simulation:
     """Price a step, play it on every GPU at its clock of the moment, warm the GPUs up, and again until it repeats.
 
-    What would take longer than `longest_s` to simulate is refused with the estimate.
+    What would take longer than `longest_s` to simulate is refused with the estimate. A long step is simulated in part,
+    unless its timeline is needed as a `whole`.
     """
     check_size(run, longest_s)
     check_cooling(run.cluster)
@@ -59,17 +62,16 @@ def predict(run: RunSpec, *, ignore_memory: bool = False, longest_s: float = LON
     memories = stage_memories(step)
     worst = max(memories, key=lambda memory: memory.total_bytes)
     traffic = count_traffic(step)
-    metrics = fill_metrics(_needs(step, worst, traffic))
+    metrics = fill_metrics(_needs(step, memories, worst, traffic))
     warnings = idle_requests(run)
-    simulated = execute(step, longest_s) if metrics["fits"] or ignore_memory else None
+    simulated = execute(step, longest_s, whole=whole) if metrics["fits"] or ignore_memory else None
     found = extend(simulated, step) if simulated else None
     if simulated and found:
         metrics.update(time_metrics(step, found.timed, traffic))
         metrics.update(power_metrics(found.machine, found.played))
         metrics["critical_path"] = [part._asdict() for part in found.path.parts]
         warnings += [*_heat_warnings(run, metrics), *_length_warnings(step, simulated.step)]
-    if not metrics["fits"]:
-        warnings.append(explain_misfit(run, worst))
+    warnings += memory_warnings(run, worst)
     if missing(metrics):
         warnings.append(f"{NOT_KNOWN}: {', '.join(missing(metrics))}")
     machine, played, timed = (found.machine, found.played, found.timed) if found else (None, None, None)
@@ -120,7 +122,7 @@ def _heat_warnings(run: RunSpec, metrics: dict[str, Any]) -> list[str]:
     )
 
 
-def _needs(step: Step, worst: StageMemory, traffic: Traffic) -> dict[str, Any]:
+def _needs(step: Step, memories: list[StageMemory], worst: StageMemory, traffic: Traffic) -> dict[str, Any]:
     """Return the metrics that need no clock."""
     run = step.run
     return {
@@ -130,6 +132,8 @@ def _needs(step: Step, worst: StageMemory, traffic: Traffic) -> dict[str, Any]:
         "executed_flop": executed_flop(step),
         "microbatches": run.microbatches,
         "fits": fits(run, worst),
+        "memory_allocated_bytes": max(memory.allocated_bytes for memory in memories),
+        "memory_reserved_bytes": max(memory.reserved_bytes for memory in memories),
         "memory_peak_bytes": worst.total_bytes,
         "memory_breakdown_bytes": worst.by_kind(),
         "memory_rank": first_rank(run, worst.stage),

@@ -49,7 +49,7 @@ AXES = ("tp", "pp", "dp", "ep", "cp")
 def generate_timeline(run: RunSpec, rank: int) -> PlayTimeline:
     """Simulate a run and return one step of one rank."""
     _check_rank(run, rank)
-    return rank_timeline(predict(run, ignore_memory=True), rank)
+    return rank_timeline(predict(run, ignore_memory=True, whole=True), rank)
 
 
 def _check_rank(run: RunSpec, rank: int) -> None:
@@ -63,6 +63,8 @@ def rank_timeline(found: Simulation, rank: int) -> PlayTimeline:
     simulated = found.simulated
     if simulated is None:
         raise SpecError("--rank", rank, "a run that fits in memory, or --ignore-memory")
+    if simulated.step is not found.step:
+        raise ValueError("the timeline of a rank needs a step that was simulated whole")
     step, timed, run = simulated.step, simulated.timed, simulated.step.run
     stage = int(Grid(run.parallelism).stage(rank))
     (under, after), (first, last) = _exchange(step, timed, stage, float(simulated.machine.tail[stage, 0, FIXED]))

@@ -8,6 +8,7 @@ from charllm.spec.training import RECOMPUTES
 
 SELECTIVE_POLICIES = ("modules", "alternate_matmuls")
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
+CROSS_ENTROPIES = ("fused", "vocab-parallel", "fp32", "compiled")
 GRAPHS = ("none", "partial", "full")
 LEAST_RECOMPUTE = "least that fits"
 """Default recomputation that depends on the memory of a published run; in a request it means none."""
@@ -26,9 +27,7 @@ class Framework:
         ("best", "flash2", "flash1"),
         "best",
     )
-    cross_entropy: str = choice(
-        "How the loss treats logits (workload/vocabulary.py).", ("fused", "vocab-parallel", "fp32"), "fused"
-    )
+    cross_entropy: str = choice("How the loss treats logits (workload/vocabulary.py).", CROSS_ENTROPIES, "fused")
     square_loss: bool = flag("Whether a model without vocabulary ends in the mean square of its output.", False)
     fused_activation: bool = flag("Whether bias, activation and gate are one kernel.", True)
     norm: str = choice(
@@ -36,6 +35,16 @@ class Framework:
     )
     packed_qkv: bool = flag(
         "Whether values stay views of one qkv tensor, which is then kept beside rotated copies.", False
+    )
+    autocast: bool = flag(
+        "Whether only matrix multiplications run in 16 bits (torch.autocast): the residual stream and gathered weights "
+        "stay in fp32.",
+        False,
+    )
+    returns_outputs: bool = flag(
+        "Whether the model hands back its logits and every layer's keys and values, which then live through backward "
+        "(Hugging Face models, unless use_cache is off).",
+        False,
     )
     tf32: bool = flag("Whether products asked for in fp32 run on matrix units as TF32.", True)
     fused_gradients: bool = flag("Whether weight gradients are added in place; a placeholder per shape remains.", True)
@@ -58,7 +67,11 @@ class Framework:
         "cached",
     )
     master_weights: bool = flag("Whether the optimizer keeps fp32 copies of 16-bit weights.", True)
-    gradient_precision: str = choice("Format gradients are accumulated in.", ("fp32", "16bit"), "fp32")
+    gradient_precision: str = choice(
+        "Format gradients are accumulated in; reduced: the one they are reduced in.",
+        ("fp32", "16bit", "reduced"),
+        "fp32",
+    )
     gradient_copies: bool = flag("Whether 16-bit gradients stay beside fp32 accumulators.", False)
     moment_precision: str = choice("Format of the optimizer's moments.", ("fp32", "16bit"), "fp32")
     reduce_precision: str = choice("Format gradients are reduced in.", ("fp32", "bf16"), "fp32")
@@ -123,10 +136,17 @@ class Framework:
     clip_gradients: bool = flag("Whether the gradient norm is computed and clipped unless the request says.", True)
     packs_documents: bool = flag("Whether its recipes for fine-tuning pack short documents into a sequence.", False)
     narrow_gather: bool = flag("Whether tp ranks gather operands after casting them to 8 or 4 bits.", False)
+    keeps_gathered: bool = flag(
+        "Whether what tp ranks gather before a product is kept whole for backward, not gathered again.", False
+    )
     async_tp_backward: bool = flag("Whether backward hides exchanges of column-cut products under products.", True)
     default_overlap: tuple[str, ...] = words("Axes that overlap communication unless the request gives them.", OVERLAPS)
     vocab_multiple: int = count("The vocabulary is padded to a multiple of this times tp.", 1, 65_536, 1)
     # Constants.
+    live_parameters: int = count(
+        "Gathered weights that ZeRO stage 3 lets stay for a later use (DeepSpeed's stage3_max_live_parameters).",
+        0, 10**13, 0,
+    )  # fmt: skip
     reserve_fraction: float = number("Memory the caching allocator holds beyond its peak use, over that peak.", 0, 1)
     kernel_bytes: float = number("Memory of kernels loaded at start, beside the driver's context.", 0, 1e11, 0.0)
     bucket_bytes: float = number("Size of a gradient bucket.", 0, 1e11)

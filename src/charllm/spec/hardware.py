@@ -133,6 +133,9 @@ class Node:
         "Speed at which the host launches kernels, over a tuned host (CPU binding, synchronised garbage collection).",
         0.01, 100, 1.0,
     )  # fmt: skip
+    host_memory_bytes_per_s: float = number(
+        "Memory bandwidth that an optimizer on the host's processors reaches, all of a node.", 1e9, 1e14, 1.1e11
+    )
     overhead_w: float = number("Drawn by processors, adapters, drives and boards beside the GPUs.", 0, 1e5, 0.0)
     fan_w: float = number("Drawn by the fans at their usual speed, where air cools.", 0, 1e5, 0.0)
     supply_fraction: float = number("Efficiency of the power supplies.", 0.5, 1, 0.94)

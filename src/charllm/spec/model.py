@@ -9,10 +9,15 @@ GATED_ACTIVATIONS = ("swiglu", "geglu")
 ACTIVATIONS = (*GATED_ACTIVATIONS, "gelu", "relu", "squared-relu", "silu")
 NORMS = ("rmsnorm", "layernorm")
 POSITIONS = ("rope", "learned", "alibi", "none")
-BIASES = ("none", "qkv", "attention", "all")
+BIASES = ("none", "qkv", "attention", "mlp", "all")
 ATTENTIONS = ("gqa", "mla")
+WINDOWS = ("sliding", "chunked")
 PARTS = {"M": "Mamba-2", "*": "attention", "-": "feed-forward", "E": "experts"}
 """What a layer of a hybrid model is, by its letter in the pattern (Nemotron-H's and Megatron's letters)."""
+MIXERS = {"*": "attention", "w": "windowed attention", "M": "Mamba-2", "D": "gated delta rule", "L": "lightning"}
+"""What mixes the tokens of a layer that also has a feed-forward block, by its letter in `mixers`."""
+RECURRENT = ("M", "D", "L")
+"""Mixers with a state instead of attention."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +46,22 @@ class Model:
     dropout_fraction: float = number("Dropout after attention and feed-forward, 0 when off.", 0.0, 0.9, 0.0)
     causal: bool = flag("Whether attention sees only earlier tokens.", True)
     window: int = count("Tokens a windowed layer attends to; 0: all layers attend to all.", 0, 16_777_216, 0)
+    window_kind: str = choice("Sliding: the last tokens; chunked: those of the same chunk.", WINDOWS, "sliding")
     full_attention_every: int = count("With a window: one layer in this many still attends to all.", 1, 4096, 1)
+    mixers: str = text(
+        "What mixes the tokens of each layer, repeated to the last: * attention, w windowed attention, M Mamba-2, "
+        "D gated delta rule, L lightning attention; empty: attention.", ""
+    )  # fmt: skip
+    attention_gate: bool = flag("Whether attention output is multiplied by a gate projected beside queries.", False)
     attention_sinks: bool = flag("Whether each head has a learned sink logit.", False)
     attention: str = choice("Grouped queries, or DeepSeek's latent attention.", ATTENTIONS, "gqa")
     q_lora_rank: int = count("MLA: rank of the query compression; 0: queries are not compressed.", 0, 65_536, 0)
     kv_lora_rank: int = count("MLA: rank of the key-value compression.", 0, 65_536, 0)
     rope_head_dim: int = count("MLA: width of the part of a head that carries position.", 0, 4096, 0)
     v_head_dim: int = count("MLA: width of a head's value.", 0, 4096, 0)
+    index_heads: int = count("DeepSeek sparse attention: heads of the indexer; 0: no indexer.", 0, 4096, 0)
+    index_head_dim: int = count("DeepSeek sparse attention: width of an indexer's head.", 0, 4096, 0)
+    index_topk: int = count("DeepSeek sparse attention: tokens that each query attends to.", 0, 16_777_216, 0)
     experts: int = count("Routed experts of a sparse layer; 0: dense.", 0, 65_536, 0)
     topk: int = count("Experts that each token visits.", 0, 4096, 0)
     expert_ffn: int = count("Width of one routed expert.", 0, 1_048_576, 0)
@@ -55,11 +69,16 @@ class Model:
     groups_per_token: int = count("Groups whose experts a token may visit.", 1, 65_536, 1)
     shared_ffn: int = count("Width of all shared experts together; 0: none.", 0, 1_048_576, 0)
     expert_latent: int = count("Width that tokens are projected to for routed experts; 0: none.", 0, 262_144, 0)
-    ssm_heads: int = count("Mamba-2: heads.", 0, 65_536, 0)
-    ssm_head_dim: int = count("Mamba-2: width of a head.", 0, 4096, 0)
-    ssm_state: int = count("Mamba-2: state for each channel of a head.", 0, 65_536, 0)
-    ssm_groups: int = count("Mamba-2: groups of heads that share what writes and reads the state.", 1, 65_536, 1)
-    ssm_conv: int = count("Mamba-2: tokens that the convolution before the scan sees.", 1, 64, 4)
+    ssm_heads: int = count("Mamba-2 and linear attention: heads (of values).", 0, 65_536, 0)
+    ssm_head_dim: int = count("Mamba-2 and linear attention: width of a head (of values).", 0, 4096, 0)
+    ssm_state: int = count("Mamba-2: state for each channel of a head; linear attention: width of a key.", 0, 65_536, 0)
+    ssm_groups: int = count(
+        "Mamba-2: groups of heads that share what writes and reads the state; linear attention: key heads.",
+        1,
+        65_536,
+        1,
+    )
+    ssm_conv: int = count("Tokens that the convolution before the scan sees; 1: no convolution.", 1, 64, 4)
     dense_layers: int = count("How many of the first layers stay dense in a sparse model.", 0, 4096, 0)
     sparse_layers: str = text("Which layers have experts (E, else -), repeated; empty: all after dense_layers.", "")
     mtp_layers: int = count("Multi-token-prediction layers after the last one.", 0, 16, 0)
@@ -87,10 +106,11 @@ class Model:
             )
         if self.expert_latent and not self.experts:
             raise SpecError("expert_latent", self.expert_latent, "0 without experts")
-        if self.sparse_layers and (not self.experts or self.dense_layers or not set(self.sparse_layers) <= {"E", "-"}):
-            raise SpecError("sparse_layers", self.sparse_layers, "letters E and -, with experts and no dense_layers")
+        if self.index_heads and not (self.attention == "mla" and self.index_head_dim and self.index_topk):
+            raise SpecError("index_heads", self.index_heads, "0 without mla, index_head_dim and index_topk")
         if self.pattern or self.mtp_pattern:
             self._check_patterns()
+        self._check_mixers()
 
     def _check_patterns(self) -> None:
         letters = ", ".join(f"{letter} ({part})" for letter, part in PARTS.items())
@@ -100,14 +120,25 @@ class Model:
         if len(self.pattern) != self.layers:
             raise SpecError("pattern", self.pattern, f"one letter for each of the {self.layers} layers")
         parts = {*self.pattern, *self.mtp_pattern}
-        if "M" in parts and not (self.ssm_heads and self.ssm_head_dim and self.ssm_state):
-            raise SpecError("ssm_heads", self.ssm_heads, "with Mamba-2: ssm_heads, ssm_head_dim and ssm_state >= 1")
-        if self.ssm_heads % self.ssm_groups:
-            raise SpecError("ssm_groups", self.ssm_groups, f"a divisor of ssm_heads ({self.ssm_heads})")
         if ("E" in parts) != bool(self.experts):
             raise SpecError("experts", self.experts, "at least 1 with E in the pattern, else 0")
-        if self.dense_layers or self.window or self.sparse_layers:
-            raise SpecError("pattern", self.pattern, "empty with dense_layers, sparse_layers or a window")
+        if self.dense_layers or self.window or self.mixers or self.sparse_layers:
+            raise SpecError("pattern", self.pattern, "empty with dense_layers, sparse_layers, mixers or a window")
+
+    def _check_mixers(self) -> None:
+        letters = ", ".join(f"{letter} ({mixer})" for letter, mixer in MIXERS.items())
+        if not set(self.mixers) <= set(MIXERS) or len(self.mixers) > self.layers:
+            raise SpecError("mixers", self.mixers, f"at most {self.layers} letters: {letters}")
+        if "w" in self.mixers and not self.window:
+            raise SpecError("window", self.window, "at least 1 with w in mixers")
+        recurrent = {*self.mixers, *self.pattern, *self.mtp_pattern} & set(RECURRENT)
+        if recurrent and not (self.ssm_heads and self.ssm_head_dim and self.ssm_state):
+            names = ", ".join(MIXERS[letter] for letter in sorted(recurrent))
+            raise SpecError("ssm_heads", self.ssm_heads, f"with {names}: ssm_heads, ssm_head_dim and ssm_state >= 1")
+        if self.ssm_heads % self.ssm_groups:
+            raise SpecError("ssm_groups", self.ssm_groups, f"a divisor of ssm_heads ({self.ssm_heads})")
+        if self.sparse_layers and (not self.experts or self.dense_layers or not set(self.sparse_layers) <= {"E", "-"}):
+            raise SpecError("sparse_layers", self.sparse_layers, "letters E and -, with experts and no dense_layers")
 
     @property
     def gated(self) -> bool:

@@ -7,6 +7,9 @@ from charllm.spec.fields import check_fields, choice, count, flag, number, words
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")
 RECOMPUTES = ("none", "selective", "full")
 OPTIMIZERS = ("adam", "sgd", "none")
+REDUCE_PRECISIONS = ("fp32", "bf16", "fp8")
+STATE_PRECISIONS = ("fp32", "16bit", "8bit")
+MAIN_WEIGHT_PRECISIONS = ("fp32", "16bit", "none")
 ROUTINGS = ("forced", "natural")
 LORA_TARGETS = ("qkv", "proj", "fc1", "fc2")
 RECOMPUTE_MODULES = (
@@ -42,7 +45,45 @@ class Training:
     lora_rank: int = count("Rank of the adapters; 0: all weights are trained.", 0, 65_536, 0)
     lora_targets: tuple[str, ...] = words("Linear layers that carry an adapter.", LORA_TARGETS, ("qkv", "proj"))
     reduce_precision: str | None = choice(
-        "Format gradients are reduced in, unless the framework's.", ("fp32", "bf16"), None
+        "Format gradients are reduced in, and Megatron's gradient buffers. The framework's unless given.",
+        REDUCE_PRECISIONS,
+        None,
+    )
+    narrow_weights: bool | None = flag(
+        "In fp8 and fp4: whether weights are stored in that format alone (--fp8-param-gather), without a 16-bit copy. "
+        "The framework's unless given.",
+        None,
+    )
+    main_weight_precision: str | None = choice(
+        "Format of the optimizer's own copy of the weights (--main-params-dtype); none: it has no copy. The "
+        "framework's unless given.",
+        MAIN_WEIGHT_PRECISIONS,
+        None,
+    )
+    main_gradient_precision: str = choice(
+        "Format the update reads gradients in (--main-grads-dtype): fp32 copies 16-bit gradients first.",
+        ("fp32", "16bit"),
+        "fp32",
+    )
+    first_moment_precision: str | None = choice(
+        "Format of Adam's first moment (--exp-avg-dtype). The framework's unless given.", STATE_PRECISIONS, None
+    )
+    second_moment_precision: str | None = choice(
+        "Format of Adam's second moment (--exp-avg-sq-dtype). The framework's unless given.", STATE_PRECISIONS, None
+    )
+    narrow_activation_input: bool = flag(
+        "Whether the input of a feed-forward block's non-linearity is kept for backward in 8 bits "
+        "(--activation-func-fp8-input-store).",
+        False,
+    )
+    optimizer_offload_fraction: float = number(
+        "Share of the optimizer's states that are kept, and updated, in the host's memory.", 0, 1, 0.0
+    )
+    activation_offload_fraction: float = number(
+        "Share of the activations of layers that are moved to the host's memory between forward and backward.",
+        0,
+        1,
+        0.0,
     )
     clip_gradients: bool = flag("Whether gradients are clipped by their norm; the framework's unless given.", True)
     grouped_gemm: bool | None = flag("Experts in one grouped GEMM, or in a loop, unless the framework's.", None)

@@ -44,10 +44,7 @@ def claimed(out: Path) -> Iterator[int]:
 
     Yields the open lock, for workers to hold too: a folder is free only when nobody can write into it any more.
     """
-    entries = list(out.iterdir()) if out.is_dir() else []
-    if (entries and not (out / STUDY_FILE).exists() and any(not _is_hidden(entry) for entry in entries)) or (
-        out.exists() and not out.is_dir()
-    ):
+    if out.exists() and not _may_hold_study(out):
         raise SpecError("--out", str(out), "a folder that does not exist yet, an empty one, or that of a study")
     try:
         (out / RUNS).mkdir(parents=True, exist_ok=True)
@@ -61,8 +58,12 @@ def claimed(out: Path) -> Iterator[int]:
         os.close(lock)
 
 
-def _is_hidden(path: Path) -> bool:
-    return path.name.startswith(".") or path.name == RUNS
+def _may_hold_study(out: Path) -> bool:
+    """Tell whether a study may be written here: a sweep may have been killed before it had written its first file."""
+    if not out.is_dir():
+        return False
+    begun = all(entry.name.startswith(".") or entry.name == RUNS for entry in out.iterdir())
+    return begun or (out / STUDY_FILE).exists()
 
 
 def _lock(lock: int, out: Path) -> None:
@@ -100,9 +101,13 @@ def begin(out: Path, study: Study, *, resume: bool, signals: bool) -> dict[int, 
             write_text(json.dumps(header, indent=1), out / STUDY_FILE)
         except OSError as error:
             raise explain(out, error) from None
-    for draft in (out / RUNS).glob(".*"):
-        shutil.rmtree(draft, ignore_errors=True)
-    return read_cases(out, study)
+    done = read_cases(out, study)
+    kept = {case_folder(out, number) for number in done}
+    for place in (out / RUNS).iterdir():
+        # Drafts of a sweep that was killed, and what a failing disk has spoiled.
+        if place not in kept:
+            shutil.rmtree(place, ignore_errors=True)
+    return done
 
 
 def read_cases(out: Path, study: Study) -> dict[int, Outcome]:

@@ -32,7 +32,7 @@ class Case(NamedTuple):
 
     name: str
     request: Table
-    swept: dict[str, Any] = {}  # noqa: RUF012
+    swept: dict[str, Any]
     """Label of each axis, and value of each field that the study varies; None where this case leaves it open."""
 
 

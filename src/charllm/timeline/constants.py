@@ -7,18 +7,18 @@ from dataclasses import dataclass
 class TimelineConstants:
     """What happens where work meets: compute beside communication, and many GPUs that wait for each other."""
 
-    contention_fraction: float = 0.24
+    contention_fraction: float = 0.28
     """Time that compute takes longer for each second of communication beside it. Measured: emulated ranks on an H200, a
     transfer on 24 blocks: 0.28 beside GEMMs of milliseconds, 0.7 beside ones of 0.2 ms."""
     overlap_chunks: float = 4.0
     """Pieces into which a tensor- or expert-parallel exchange is cut to hide under compute; the first stays exposed.
     Published: Transformer Engine's user buffers split a GEMM into 4 by default."""
-    straggler_fraction: float = 0.0141
+    straggler_fraction: float = 0.011
     """Standard deviation of a GPU's pace. Derived: three H200 boards differ by 3 % in the energy of equal work, and
     0.37 of that reaches the step time under the power cap."""
-    exposed_factor: float = 1.26
-    """Time of a collective within a step over that of a benchmark that repeats it: members arrive unevenly. Fitted."""
-    exchange_factor: float = 1.68
+    exposed_factor: float = 1.2
+    """Time of a collective within a step over that of a benchmark that repeats it: members arrive unevenly. Assumed."""
+    exchange_factor: float = 1.63
     """The same of an exchange of tokens between expert ranks, by NCCL or DeepEP. Fitted."""
 
 

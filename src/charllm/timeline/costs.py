@@ -16,7 +16,7 @@ from charllm.network.constants import NETWORK, NetworkConstants
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE, TimelineConstants
-from charllm.workload.launches import launched
+from charllm.workload.launches import LOOPED_LAUNCH_S, launched
 from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Step
 from charllm.workload.sync import optimizer_ops
@@ -39,8 +39,8 @@ class StepKernels(NamedTuple):
     """[launch] the op's row, the kernel's place and how often it is launched."""
     kernel: Ints
     times: Floats
-    launches: Floats
-    """[op] what the host launches for it."""
+    launch_s: Floats
+    """[op] what its launches take on a tuned host."""
     updates: tuple[tuple[Op, ...], ...]
     """[stage] what updates its weights."""
 
@@ -83,9 +83,11 @@ class Costs(NamedTuple):
             return np.array([0.0, 0.0, 0.0, *transfer_j(op.sent_bytes, self.run.cluster.gpu)])
         return np.asarray(self.table[self.kernels.row_of[id(op)]])
 
-    def launches(self, op: Op) -> float:
-        """Return how many kernels an op launches."""
-        return 1.0 if is_communication(op) else float(self.kernels.launches[self.kernels.row_of[id(op)]])
+    def launch_s(self, op: Op) -> float:
+        """Return what launching an op takes on a tuned host."""
+        if is_communication(op):
+            return self.run.framework.launch_s
+        return float(self.kernels.launch_s[self.kernels.row_of[id(op)]])
 
 
 def transfer_j(sent_bytes: float, gpu: Gpu) -> tuple[float, float, float]:
@@ -105,14 +107,14 @@ def read_step(step: Step) -> StepKernels:
     places: dict[KernelShape, int] = {}
     lists = [(row, one) for row, op in enumerate(ops) for one in launched(op, step.run)]
     launches = [(row, places.setdefault(one.shape, len(places)), one.times) for row, one in lists]
-    calls = np.array([one.calls for _row, one in lists])
+    called_s = [one.calls * step.run.framework.launch_s + one.looped * LOOPED_LAUNCH_S for _row, one in lists]
     table = np.array(launches, dtype=np.int64).reshape(-1, 3)
     shapes = read_shapes(list(places), step.run.cluster.gpu, in_step=True)
     times = table[:, 2].astype(np.float64)
-    counts = np.zeros(len(ops))
-    np.add.at(counts, table[:, 0], times * calls)
+    launch_s = np.zeros(len(ops))
+    np.add.at(launch_s, table[:, 0], times * np.array(called_s))
     rows = {id(op): row for row, op in enumerate(ops)}
-    return StepKernels(rows, shapes, table[:, 0], table[:, 1], times, counts, updates)
+    return StepKernels(rows, shapes, table[:, 0], table[:, 1], times, launch_s, updates)
 
 
 def _distinct_ops(step: Step, updates: tuple[tuple[Op, ...], ...]) -> list[Op]:
@@ -143,7 +145,7 @@ def cost_step(
     """Return what every op of a step costs at one clock."""
     gpu, shapes = step.run.cluster.gpu, kernels.shapes
     rows = kernel_rows(shapes, gpu, np.full(len(shapes.flop), clock_hz))
-    table = np.zeros((len(kernels.launches), COLUMNS))
+    table = np.zeros((len(kernels.launch_s), COLUMNS))
     np.add.at(table, kernels.op, kernels.times[:, None] * rows[kernels.kernel])
     seconds = table[:, MATRIX] / matrix_hz(gpu, clock_hz) + table[:, OTHER] / clock_hz + table[:, FIXED]
     return Costs(step.run, kernels, clock_hz, table, seconds, {}, network, timeline)

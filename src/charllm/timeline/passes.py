@@ -93,7 +93,7 @@ class _Pricer:
     def __init__(self, step: Step, costs: Costs) -> None:
         self.step, self.costs, self.price = step, costs, costs.price
         self.overlap = hidden_axes(step.run)
-        self.launch_s = launch_seconds(step.run)
+        self.host_pace = host_pace(step.run)
         self.split = step.run.parallelism.schedule in SPLIT_SCHEDULES
         self.known: dict[tuple[int, int, str], Pass] = {}
 
@@ -129,6 +129,7 @@ class _Pricer:
         # What stays exposed of a sharded exchange is waited for before the ops that need it.
         sharding = self._sharding(block, direction, sum(item.seconds for item in timed))
         items = (*self._items(sharding), *self._items(timed))
+        items = (*items, *self._offload(block, direction, sum(item.launch_s for item in items)))
         timed = [*sharding, *timed]
         labels: dict[str, float] = {}
         hidden: dict[str, float] = {}
@@ -155,6 +156,18 @@ class _Pricer:
             items.append(Item(kind, one.seconds, self._launch_s(one.op), one.op))
         return tuple(items)
 
+    def _offload(self, block: Block, direction: str, launch_s: float) -> tuple[Item, ...]:
+        """Let copies of activations to or from the host pace a layer, as launches do where these take longer.
+
+        Ignores: that copies share the host's links with NICs and other GPUs, and their energy.
+        """
+        run = self.step.run
+        if direction == "weight" or not block.is_layer or not run.training.activation_offload_fraction:
+            return ()
+        moved_bytes = block.replay.kept_bytes * run.training.activation_offload_fraction
+        copy_s = moved_bytes / run.cluster.node.pcie_bandwidth_bytes_per_s
+        return (Item("host", 0.0, max(0.0, copy_s - launch_s)),)
+
     def _reads_counts(self) -> bool:
         """Tell whether the host waits for token counts; fixed capacities need no reading."""
         run = self.step.run
@@ -164,7 +177,7 @@ class _Pricer:
         """Return the host's time to launch an op: none where a graph holds it."""
         if self.step.run.framework.graphs == "partial" and not (op.expert or op.group == "ep"):
             return 0.0
-        return self.launch_s * self.costs.launches(op)
+        return self.host_pace * self.costs.launch_s(op)
 
     def _parts(self, block: Block, direction: str) -> list[tuple[list[Op], str]]:
         if direction == "forward":
@@ -272,9 +285,12 @@ def hidden_axes(run: RunSpec) -> frozenset[str]:
 
 def launch_seconds(run: RunSpec) -> float:
     """Return the host's time to launch one kernel of a run."""
-    if run.framework.graphs == "full":
-        return 0.0
-    return run.framework.launch_s / run.cluster.node.host_speed_fraction
+    return host_pace(run) * run.framework.launch_s
+
+
+def host_pace(run: RunSpec) -> float:
+    """Return the host's time for launches over that of a tuned host; none where a graph holds the whole step."""
+    return 0.0 if run.framework.graphs == "full" else 1 / run.cluster.node.host_speed_fraction
 
 
 def _race(items: tuple[Item, ...]) -> Race:

@@ -24,7 +24,7 @@ from charllm.workload.sync import (
     layer_reduce,
     step_sync,
 )
-from charllm.workload.update import update_launches
+from charllm.workload.update import host_update_s, update_launches
 
 LABELS = ("compute", "recompute", "optimizer", "tp_exposed", "pp_exposed", "dp_exposed", "ep_exposed", "cp_exposed",
           "straggler_wait", "bubble", "overhead")  # fmt: skip
@@ -142,16 +142,16 @@ def _ending(step: Step, stage: int, costs: Costs) -> _Ending:
 
 
 def _host_wait_s(step: Step, ends: "list[_StageEnd]", events: Events) -> float:
-    """Return how long GPUs wait for the host that launches the update.
+    """Return how long GPUs wait for the host that launches the update, or updates what lies in its memory.
 
     Where gradients are clipped the host reads their norm first and launches the update only then; otherwise it has
     launched the update while the GPU was still busy, if it was ahead.
     """
     run = step.run
+    waits = [0.0, *(host_update_s(step, stage) - end.update_s for stage, end in enumerate(ends))]
     if run.framework.composed or run.framework.graphs == "full":
-        return 0.0
+        return max(waits)
     launch_s = launch_seconds(run)
-    waits = [0.0]
     for stage, end in enumerate(ends):
         update_s = update_launches(step, stage) * launch_s
         begun_s = end.gradients_at_s if run.training.clip_gradients else float(events.launched_s[stage])

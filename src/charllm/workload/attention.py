@@ -22,26 +22,31 @@ def attention_pairs(queries: int, causal: bool, window: int) -> float:
 
 def attention(cut: Cut, window: int) -> tuple[Module, ...]:
     """Describe the attention block between two residual additions."""
-    projections = _latent_projections(cut) if cut.model.attention == "mla" else _grouped_projections(cut)
-    return (*projections, _core(cut, window), _output(cut))
+    model = cut.model
+    projections = _latent_projections(cut) if model.attention == "mla" else _grouped_projections(cut)
+    indexer = _indexer(cut) if model.index_heads else ()
+    gate = (_gate(cut),) if model.attention_gate else ()
+    # A query that chooses its keys has as many as one that looks back over a window of that length.
+    return (*projections, *indexer, _core(cut, model.index_topk or window), *gate, _output(cut))
 
 
 def _grouped_projections(cut: Cut) -> tuple[Module, ...]:
     model = cut.model
     width = model.heads * model.head_dim
     kv_width = max(model.kv_heads, cut.tp) * model.head_dim
+    query_width = 2 * width if model.attention_gate else width
     norm_output = Kept("attention input", cut.shard_tokens * model.hidden * cut.operand_bytes, ("layernorm",))
     modules = [
         linear(
             cut,
             "qkv",
             model.hidden,
-            width + 2 * kv_width,
+            query_width + 2 * kv_width,
             split="column",
-            bias=model.bias != "none",
+            bias=model.bias in ("qkv", "attention", "all"),
             input_kept=(norm_output,),
             target="qkv",
-            parts=(width, kv_width, kv_width),
+            parts=(query_width, kv_width, kv_width),
         )
     ]
     heads = cut.tokens * (cut.heads + cut.kv_heads) * model.head_dim
@@ -129,6 +134,53 @@ def _rope(
     )
 
 
+def _indexer(cut: Cut) -> tuple[Module, ...]:
+    """Describe DeepSeek sparse attention's indexer: a light score of all earlier tokens, of which the best are kept.
+
+    Source: DeepSeek-V3.2 report, section 2.1: heads of queries from the compressed query, one key for all heads, and
+    a weight for each head. Backward has two products for the one of forward.
+    Ignores: the loss that teaches it; that its scores may be 8-bit.
+    """
+    model, size = cut.model, cut.element_bytes
+    inputs = model.q_lora_rank or model.hidden
+    keys = cut.seq * cut.cp
+    pairs = cut.batch * attention_pairs(keys, model.causal, 0) / cut.cp
+    flop = 2.0 * pairs * model.index_heads * model.index_head_dim
+    shape = (cut.batch, cut.seq * model.index_heads, max(1, round(keys * pairs / (cut.batch * cut.seq * keys))),
+             model.index_head_dim)  # fmt: skip
+    operands = cut.tokens * (model.index_heads + 1) * model.index_head_dim * size
+    scores = pairs * 4.0
+    forward = Op("index scores", "gemm", flop, operands, scores, shape=shape)
+    backward = Op("index scores dgrad", "gemm", flop, scores + operands, operands, shape=shape, direction="dgrad")
+    choose = elementwise("index choice", "elementwise", scores, cut.tokens * model.index_topk * 4.0)
+    chosen = Kept("chosen tokens", cut.tokens * model.index_topk * 4.0, ("core_attn",))
+    scoring = Module(
+        "index scores", (forward, choose), (backward, backward), (chosen,), forward_scratch_bytes=scores,
+        backward_scratch_bytes=scores, recomputed_by=("core_attn",),
+    )  # fmt: skip
+    return (
+        linear(cut, "index q", inputs, model.index_heads * model.index_head_dim),
+        linear(cut, "index k", model.hidden, model.index_head_dim),
+        linear(cut, "index weights", model.hidden, model.index_heads),
+        scoring,
+    )
+
+
+def _gate(cut: Cut) -> Module:
+    """Describe output times sigmoid(gate), a kernel each way, as in Qwen3-Next."""
+    moved = cut.tokens * cut.heads * cut.model.value_head_dim * cut.element_bytes
+    forward = elementwise("attention gate", "activation", 2 * moved, moved)
+    backward = elementwise("attention gate", "activation", 3 * moved, 2 * moved, "backward")
+    return Module(
+        "attention gate",
+        (forward,),
+        (backward,),
+        (Kept("attention gate", 2 * moved),),
+        forward_scratch_bytes=moved,
+        backward_scratch_bytes=2 * moved,
+    )
+
+
 def _core(cut: Cut, window: int) -> Module:
     """Softmax(QK)V: as one flash kernel, or as two products around a materialised score matrix."""
     return _flash(cut, window) if cut.framework.attention == "flash" else _unfused(cut)
@@ -152,6 +204,8 @@ def _flash(cut: Cut, window: int) -> Module:
     query, key_value, output = _widths(cut)
     # Packed documents are a batch of short sequences.
     document = min(cut.training.document_tokens or cut.seq * cut.cp, cut.seq * cut.cp)
+    if window and model.window_kind == "chunked":
+        document, window = min(document, window), 0
     documents = cut.seq * cut.cp / document
     pairs = documents * attention_pairs(document, model.causal, window) / cut.cp
     products = cut.batch * cut.heads * pairs
@@ -178,8 +232,8 @@ def _flash(cut: Cut, window: int) -> Module:
     )
     up_projected = ("mla_up_proj",) if model.attention == "mla" else ()
     kept = (
-        Kept("query", query * size, up_projected),
-        Kept("key and value", key_value * size, up_projected),
+        Kept("query", query * size, up_projected, returned=_returns_queries(cut)),
+        Kept("key and value", key_value * size, up_projected, returned=cut.framework.returns_outputs),
         Kept("attention output", output * size),
         Kept("log-sum-exp", log_sum, ("core_attn",)),
     )
@@ -193,6 +247,11 @@ def _flash(cut: Cut, window: int) -> Module:
         weights=float(cut.heads) if model.attention_sinks else 0.0,
         backward_scratch_bytes=(query + key_value + output) * size,
     )
+
+
+def _returns_queries(cut: Cut) -> bool:
+    """Keys and values that are handed back hold queries, too, where all three are views of one tensor."""
+    return cut.framework.returns_outputs and cut.framework.packed_qkv
 
 
 def _exchange(cut: Cut, query: float, key_value: float, output: float) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
@@ -254,8 +313,8 @@ def _unfused(cut: Cut) -> Module:
         product("key grad", keys, qk, cut.seq, scores + query, key, "dgrad"),
     )
     kept = [
-        Kept("query", query * size),
-        Kept("key and value", key_value * size),
+        Kept("query", query * size, returned=_returns_queries(cut)),
+        Kept("key and value", key_value * size, returned=cut.framework.returns_outputs),
         Kept("softmax", scores * size, ("core_attn",)),
         Kept("attention output", output * size),
     ]

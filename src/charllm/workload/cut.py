@@ -17,7 +17,8 @@ OPERAND_BYTES = {
     "fp32": 4.0,
 }
 """Bytes of a matrix operand, block scales included (one byte for 32 values in mxfp8, for 16 in nvfp4)."""
-
+REDUCED_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp8": 1.0}
+"""Bytes of a gradient on its way between ranks."""
 
 PLAIN = Framework(name="plain", reserve_fraction=0.0, bucket_bytes=0.0)
 """No framework in particular, for what does not depend on one."""
@@ -41,6 +42,10 @@ class Cut:
     cp_kind: str
     element_bytes: float
     """Of an activation."""
+    stream_bytes: float
+    """Of an element of the residual stream between blocks."""
+    gathered_bytes: float
+    """Of a weight that was sharded and is gathered for use."""
     operand_bytes: float
     """Of a matrix operand."""
     cast: bool
@@ -58,6 +63,10 @@ class Cut:
     """Vocabulary entries on this rank, padding included."""
     precision: str
     """Format of the matrix multiplications."""
+    reduced_bytes: float
+    """Of a gradient on its way between ranks."""
+    gradient_bytes: float
+    """Of an accumulated gradient."""
 
 
 def cut_run(run: RunSpec) -> Cut:
@@ -90,6 +99,8 @@ def cut_model(model: Model, training: Training, framework: Framework, degrees: P
         sp=degrees.sp,
         cp_kind=degrees.cp_kind,
         element_bytes=4.0 if precision == "fp32" else 2.0,
+        stream_bytes=4.0 if precision == "fp32" or framework.autocast else 2.0,
+        gathered_bytes=4.0 if precision == "fp32" or framework.autocast else 2.0,
         operand_bytes=OPERAND_BYTES[precision],
         cast=precision in ("fp8", "mxfp8", "nvfp4"),
         tokens=tokens,
@@ -98,7 +109,26 @@ def cut_model(model: Model, training: Training, framework: Framework, degrees: P
         kv_heads=max(1, model.kv_heads // tp),
         vocab=model.vocab // tp if framework.composed else -(-model.vocab // vocab_step) * framework.vocab_multiple,
         precision=precision,
+        reduced_bytes=_reduced_bytes(training, framework),
+        gradient_bytes=_gradient_bytes(training, framework),
     )
+
+
+def _reduced_bytes(training: Training, framework: Framework) -> float:
+    """With fp16's loss scaling gradients are reduced in 16 bits unless asked otherwise.
+
+    Source: Megatron-LM sets accumulate_allreduce_grads_in_fp32 by itself with bf16 only.
+    """
+    default = "bf16" if training.precision == "fp16" else framework.reduce_precision
+    return REDUCED_BYTES[training.reduce_precision or default]
+
+
+def _gradient_bytes(training: Training, framework: Framework) -> float:
+    """With fp16's loss scaling gradients accumulate in 16 bits, too."""
+    if framework.gradient_precision == "reduced":
+        return _reduced_bytes(training, framework)
+    in_fp32 = framework.gradient_precision == "fp32" and training.precision != "fp16"
+    return 4.0 if in_fp32 or training.precision == "fp32" else 2.0
 
 
 def in_16_bits(cut: Cut) -> Cut:

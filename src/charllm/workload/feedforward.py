@@ -18,7 +18,7 @@ def feedforward(
         model.hidden,
         width * (2 if model.gated else 1),
         split="column",
-        bias=model.bias == "all",
+        bias=model.bias in ("mlp", "all"),
         input_kept=(norm_output,) if input_kept else (),
         recomputed_by=tags,
         target="fc1",
@@ -30,7 +30,7 @@ def feedforward(
         width,
         model.hidden,
         split="row",
-        bias=model.bias == "all",
+        bias=model.bias in ("mlp", "all"),
         input_kept=(Kept(f"{prefix}fc2 input", inner * size, (*tags, "mlp_act")),),
         recomputed_by=tags,
         target="fc2",
@@ -45,7 +45,8 @@ def activation(
     """Describe the non-linearity: backward needs its input; unfused and gated, also the inner product's factor."""
     size = cut.element_bytes
     inputs = outputs * (2 if cut.model.gated else 1)
-    kept = [Kept(f"{name} input", inputs * size, dropped_by)]
+    kept_bytes = 1.0 if cut.training.narrow_activation_input else size
+    kept = [Kept(f"{name} input", inputs * kept_bytes, dropped_by)]
     extra = 0.0
     if cut.model.gated and not cut.framework.fused_activation:
         kept.append(Kept(f"{name} gate", outputs * size, recomputed_by))

@@ -17,13 +17,17 @@ MAX_HEAD_DIM = 256
 GEMM_CALLS, ATTENTION_CALLS, NORM_BACKWARD_CALLS = 1.7, (2.0, 5.0), 2.0
 """Measured: kernels and memory clears of one GEMM, of attention forward and backward, and of a norm's backward, in a
 profile of eager PyTorch on an H200."""
-EXPERT_CALLS = 0.6
-"""Published: Transformer Engine's grouped linear layer launches a GEMM for each expert, at 5 to 6 us each."""
+SMALL_CALLS = 0.4
+"""Measured: host time of an op on a small tensor without a module around it (add 11 us, cast 13, sort 8 a kernel) over
+the 29 us that a kernel of a whole step takes (benchmarks/device/h200/host_ops.csv, host_steps.csv)."""
+LOOPED_LAUNCH_S = 5.5e-6
+"""Published: Transformer Engine's grouped linear layer launches a GEMM for each expert from C++, at 5 to 6 us each."""
 ROUTER_KERNELS, MAP_KERNELS = (12, 30), (10, 20)
 """Counted: small kernels of a router (scores, top-k, probabilities, balancing loss) and of maps and counts of tokens by
 expert, forward and backward: 45 in eager PyTorch on an H200, alike in Megatron-Core's token dispatchers."""
 CAST_KERNELS = 3
-"""Published: kernels that quantise one expert's operand: the cast and two layouts of scales."""
+"""Published: kernels that quantise one expert's operand: the cast and two layouts of scales. Python makes a tensor
+object for each expert first."""
 ELEMENT_BYTES = 2.0
 
 
@@ -34,6 +38,8 @@ class Launched(NamedTuple):
     times: int = 1
     calls: float = 1.0
     """Launches of the host for each kernel: more where a library prepares or splits it."""
+    looped: float = 0.0
+    """Launches from a loop inside the library, for each kernel."""
 
 
 def launched(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -41,7 +47,7 @@ def launched(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     found = LAUNCHES[op.kind](op, run)
     extra = run.framework.undescribed_fraction
     if extra and op.kind in DESCRIBED_IN_PART:
-        return (*found, moving(extra * (op.read_bytes + op.written_bytes)))
+        return (*found, moving(extra * (op.read_bytes + op.written_bytes))._replace(calls=SMALL_CALLS))
     return found
 
 
@@ -64,8 +70,8 @@ def _gemm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     shaped = partial(KernelShape, precision=precision, variant=variant, rate=run.framework.library_fraction)
     if op.kind == "grouped_gemm":
         kind = "grouped_wgrad" if op.direction == "wgrad" else "grouped_gemm"
-        calls = 2.0 if run.framework.grouped_launch else max(2.0, EXPERT_CALLS * batch)
-        product = Launched(shaped(kind, (batch, m, n, k)), calls=calls)
+        looped = 0 if run.framework.grouped_launch else batch
+        product = Launched(shaped(kind, (batch, m, n, k)), calls=2.0, looped=looped)
     elif op.expert:
         # A loop over experts is as many launches as experts.
         product = Launched(shaped("gemm", (1, m, n, k)), batch, GEMM_CALLS)
@@ -77,15 +83,14 @@ def _gemm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 def _accumulated(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     """Add a weight's gradient to what earlier microbatches left, where no product does it in place.
 
-    The first microbatch has nothing to add to. With fp16's loss scaling gradients accumulate in 16 bits.
+    The first microbatch has nothing to add to.
     """
     framework, microbatches = run.framework, run.microbatches
     if framework.fused_gradients or microbatches == 1:
         return ()
-    total_bytes = 4.0 if framework.gradient_precision == "fp32" and op.precision != "fp16" else 2.0
     batch, m, n, _k = (max(1, size) for size in op.shape)
     share = (microbatches - 1) / microbatches
-    return (moving(share * batch * m * n * (2.0 + 2 * total_bytes), "add"),)
+    return (moving(share * (2.0 * batch * m * n + 2 * op.written_bytes), "add"),)
 
 
 def _attention(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -189,13 +194,15 @@ def _cast(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     if not op.expert:
         return (moving(size_bytes, "cast"),)
     count = CAST_KERNELS * max(1, run.model.experts // run.parallelism.ep)
-    return (Launched(moving(size_bytes / count, "cast").shape, count, 1 / CAST_KERNELS),)
+    return (Launched(moving(size_bytes / count, "cast").shape, count, SMALL_CALLS / CAST_KERNELS, 1.0),)
 
 
 def _router(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     """Scores, top-k, probabilities, counts and the balancing loss, over tokens x experts in fp32."""
     backward = op.direction == "backward"
-    small = Launched(KernelShape("tiny", (1024,)), ROUTER_KERNELS[backward] + MAP_KERNELS[backward])
+    # With a fixed capacity no tokens are counted.
+    maps = MAP_KERNELS[backward] if run.training.capacity_factor is None else 0
+    small = Launched(KernelShape("tiny", (1024,)), ROUTER_KERNELS[backward] + maps)
     streams = Launched(moving((op.read_bytes + op.written_bytes) / 2).shape, 4)
     if backward or run.framework.fused_router:
         return (small, streams)
@@ -288,8 +295,17 @@ def _scan(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
     return (Launched(moving((op.read_bytes + op.written_bytes) / count, "scan").shape, count),)
 
 
-DESCRIBED_IN_PART = ("norm", "softmax", "rope", "activation", "residual", "add", "dropout", "elementwise", "cast")
-"""Kinds of op beside which frameworks run copies, casts and masks of their own."""
+def _delta(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    """Kernels of flash-linear-attention: cumulated decays, keys by keys, inverse, correction, states, outputs.
+
+    Assumed: each moves memory at the rate of Mamba-2's scan, of which measurements exist.
+    """
+    count = 10 if op.direction == "backward" else 6
+    return (Launched(moving((op.read_bytes + op.written_bytes) / count, "scan").shape, count),)
+
+
+DESCRIBED_IN_PART = ("norm", "rope", "activation", "residual", "add")
+"""Kinds of op on a layer's stream of tokens beside which frameworks run copies and additions of their own."""
 LAUNCHES: dict[str, Callable[[Op, RunSpec], tuple[Launched, ...]]] = {
     "gemm": _gemm,
     "grouped_gemm": _gemm,
@@ -315,5 +331,6 @@ LAUNCHES: dict[str, Callable[[Op, RunSpec], tuple[Launched, ...]]] = {
     "optimizer": _optimizer,
     "convolution": _stream,
     "scan": _scan,
+    "delta": _delta,
 }
 """Kind of op: the kernels that it launches."""

@@ -3,14 +3,14 @@
 from functools import lru_cache
 from typing import NamedTuple
 
-from charllm.spec.model import Model
+from charllm.spec.model import RECURRENT, Model
 from charllm.workload.attention import attention
 from charllm.workload.cut import Cut
 from charllm.workload.feedforward import feedforward
-from charllm.workload.mamba import mamba
 from charllm.workload.moe import moe
 from charllm.workload.norm import norm, residual
 from charllm.workload.op import Module
+from charllm.workload.recurrence import recurrence
 
 
 class LayerKind(NamedTuple):
@@ -20,6 +20,8 @@ class LayerKind(NamedTuple):
     window: int
     part: str = ""
     """The one part it is in a hybrid, as a letter of the pattern; empty: attention, then feed-forward."""
+    mixer: str = ""
+    """The letter of what mixes its tokens where that is no attention; empty: attention."""
     wide: bool = False
     """Whether its products stay in 16 bits where those of others are narrower."""
 
@@ -29,13 +31,21 @@ def layer_kinds(model: Model) -> tuple[LayerKind, ...]:
     """List the kind of each layer: the first ones may be dense, and one in n may attend to everything."""
     if model.pattern:
         return _parts(model.pattern)
-    return tuple(
-        LayerKind(
-            sparse=model.experts > 0 and _has_experts(model, index),
-            window=model.window if (index + 1) % model.full_attention_every or model.full_attention_every == 1 else 0,
-        )
-        for index in range(model.layers)
+    return tuple(_kind(model, index) for index in range(model.layers))
+
+
+def _kind(model: Model, index: int) -> LayerKind:
+    letter = model.mixers[index % len(model.mixers)] if model.mixers else _attention_letter(model, index)
+    return LayerKind(
+        sparse=model.experts > 0 and _has_experts(model, index),
+        window=model.window if letter == "w" else 0,
+        mixer=letter if letter in RECURRENT else "",
     )
+
+
+def _attention_letter(model: Model, index: int) -> str:
+    period = model.full_attention_every
+    return "w" if model.window and (period == 1 or (index + 1) % period) else "*"
 
 
 def _has_experts(model: Model, index: int) -> bool:
@@ -59,7 +69,8 @@ def layer(cut: Cut, kind: LayerKind) -> tuple[Module, ...]:
         return _single(cut, kind.part)
     stream = cut.shard_tokens * model.hidden
     parallel_blocks = model.norms_per_layer == 1
-    modules = [norm(cut, "attention norm", stream, model.hidden), *attention(cut, kind.window)]
+    mixer = recurrence(cut, kind.mixer) if kind.mixer else attention(cut, kind.window)
+    modules = [norm(cut, "attention norm", stream, model.hidden), *mixer]
     if model.norms_per_layer == 4:
         modules.append(norm(cut, "attention post norm", stream, model.hidden))
     if not parallel_blocks:
@@ -76,7 +87,7 @@ def _single(cut: Cut, part: str) -> tuple[Module, ...]:
     name = {"M": "mamba", "*": "attention"}.get(part, "mlp")
     before = norm(cut, f"{name} norm", cut.shard_tokens * cut.model.hidden, cut.model.hidden)
     if part == "M":
-        modules = mamba(cut)
+        modules = recurrence(cut, part)
     elif part == "*":
         modules = attention(cut, 0)
     else:

@@ -32,10 +32,7 @@ def linear(
     n = outputs // cut.tp if split == "column" else outputs
     exchange = _exchange(cut, split, inputs if split == "column" else outputs, trained=trained)
     widths = [part * n // sum(parts) for part in parts] if parts and not cut.framework.packed_projections else [n]
-    gradient_bytes = _gradient_bytes(cut)
-    wgrad = tuple(
-        _gemm(cut, f"{name} wgrad", wide, k, tokens, "wgrad", output_bytes=gradient_bytes) for wide in widths if trained
-    )
+    wgrad = tuple(_gemm(cut, f"{name} wgrad", wide, k, tokens, "wgrad", cut.gradient_bytes) for wide in widths)
     joined = (_addition(f"{name} grad add", tokens * k * cut.element_bytes, "backward"),) * (len(widths) - 1)
     forward = (
         *exchange.before_forward,
@@ -49,10 +46,11 @@ def linear(
         *(_gemm(cut, f"{name} dgrad", tokens, k, wide, "dgrad") for wide in widths),
         *joined,
         *exchange.after_dgrad,
-        *wgrad,
+        *(wgrad if trained else ()),
     )
     elements = float(k * n + (n if bias else 0))
     gathered = tokens * k if split == "column" and cut.sp else 0
+    input_kept = _as_gathered(cut, input_kept) if gathered else input_kept
     module = Module(
         name,
         forward,
@@ -67,6 +65,13 @@ def linear(
     return _adapt(cut, module, tokens, k, n, split, input_kept) if target in _targets(cut) else module
 
 
+def _as_gathered(cut: Cut, input_kept: tuple[Kept, ...]) -> tuple[Kept, ...]:
+    """Return what is kept of an input that tp ranks gather: its shard, or all of it where the framework saves that."""
+    if not cut.framework.keeps_gathered:
+        return input_kept
+    return tuple(tensor._replace(size_bytes=tensor.size_bytes * cut.tp) for tensor in input_kept)
+
+
 class _Exchange(NamedTuple):
     """What tp ranks exchange around a linear layer."""
 
@@ -79,7 +84,7 @@ class _Exchange(NamedTuple):
 def _exchange(cut: Cut, split: str, width: int, *, trained: bool) -> _Exchange:
     """Describe Megatron's exchanges (Korthikanti 2022): the stream is whole, or each rank holds some of its tokens.
 
-    A column's gathered input is not kept but gathered again for the weight gradient.
+    A column's gathered input is gathered again for the weight gradient, kept or not.
     """
     if split == "none" or cut.tp == 1:
         return _Exchange()
@@ -110,10 +115,6 @@ def _gemm(
 ) -> Op:
     written = cut.element_bytes if output_bytes is None else output_bytes
     return gemm(name, m, n, k, cut.operand_bytes, written, cut.precision, direction)
-
-
-def _gradient_bytes(cut: Cut) -> float:
-    return 4.0 if cut.framework.gradient_precision == "fp32" else cut.element_bytes
 
 
 def _adapt(cut: Cut, base: Module, tokens: int, k: int, n: int, split: str, input_kept: tuple[Kept, ...]) -> Module:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from charllm.layout.grid import Grid
 from charllm.spec.run import RunSpec
 from charllm.units import MIB
-from charllm.workload.liveness import Passage, in_flight, live_bytes, pass_through
+from charllm.workload.liveness import Passage, in_flight, live_bytes, pass_through, rank_chunks
 from charllm.workload.op import Module
 from charllm.workload.step import Step, Weights
 from charllm.workload.sync import (
@@ -19,14 +19,18 @@ from charllm.workload.sync import (
     gathers_once,
     gradient_bytes,
     optimizer_bytes,
-    reduce_bytes,
     stored_bytes,
+    update_copy_bytes,
 )
 
 KINDS = ("weights", "gradients", "optimizer", "activations", "scratch", "reserve", "communication", "context")
 
-FRAGMENTATION = 0.03
-"""Assumed: share of its use that the allocator cannot avoid to waste."""
+FRAGMENTATION = 0.02
+"""Assumed: share of its use that an allocator cannot avoid to waste, whatever it gives back."""
+
+WORKSPACE_BYTES = 64 * MIB
+"""Measured: workspaces of cuBLAS and cuBLASLt, which PyTorch allocates at the first product (32 MiB each on Hopper);
+22 dense loops on an H200 report 50 to 80 MiB more than their tensors (benchmarks/device/h200/loops.csv)."""
 
 COMMUNICATOR_BYTES = 400 * MIB
 """Assumed: 24 channels x two directions x 8 MiB, NCCL's buffers of all three protocols for one communicator."""
@@ -40,26 +44,27 @@ class StageMemory(NamedTuple):
     gradients: float
     optimizer: float
     activations: float
-    """Kept from forward to backward by all microbatches in flight."""
+    """Kept on the GPU from forward to backward by all microbatches in flight."""
     scratch: float
     """On top, while a block runs: recomputed activations, gradients of activations, gathered weights."""
     reserve: float
+    """Freed memory that the allocator holds: cached blocks, holes, and pools of streams that are not at their peak."""
     communication: float
     context: float
 
     @property
     def allocated_bytes(self) -> float:
-        """What the framework's allocator reports as its peak use."""
+        """What the framework's allocator reports as its peak use (torch.cuda.max_memory_allocated)."""
         return self.weights + self.gradients + self.optimizer + self.activations + self.scratch
 
     @property
     def reserved_bytes(self) -> float:
-        """What the allocator holds from the driver."""
+        """What the allocator holds from the driver (torch.cuda.max_memory_reserved)."""
         return self.allocated_bytes + self.reserve
 
     @property
     def total_bytes(self) -> float:
-        """What the device has in use."""
+        """What the device has in use (nvidia-smi)."""
         return self.reserved_bytes + self.communication + self.context
 
     @property
@@ -83,7 +88,7 @@ def stage_memories(step: Step) -> list[StageMemory]:
     outside = communication_bytes(run), run.cluster.gpu.context_bytes + run.framework.kernel_bytes
     memories = []
     for stage in range(run.parallelism.pp):
-        key = tuple(id(chunk.blocks) for chunk in step.stage_chunks(stage))
+        key = tuple(id(chunk.blocks) for chunk in rank_chunks(step, stage))
         if key not in states:
             states[key] = _stage_states(step, stage, [passages[chunk] for chunk in key])
         memories.append(_stage_memory(run, stage, states[key], *outside))
@@ -126,7 +131,10 @@ def _stage_states(step: Step, stage: int, passages: list[Passage]) -> _States:
     weights = Weights()
     for passage in passages:
         weights = weights.plus(passage.weights)
-    shard = _sharded(run, weights, 1)
+    # Both ranks that hold a stage in a DualPipe share its optimizer's states.
+    holders = len(passages) // run.parallelism.vpp if run.parallelism.zero else 1
+    shard = _sharded(run, weights, 1) / holders
+    on_gpu = 1 - run.training.optimizer_offload_fraction
     frozen_shard = run.parallelism.shard_ranks if run.parallelism.zero == 3 else 1
     held = _sharded(run, weights, 2 if gathers_in_forward(run) else 3) + weights.frozen / frozen_shard
     weight_bytes = held * stored_bytes(step)
@@ -135,22 +143,25 @@ def _stage_states(step: Step, stage: int, passages: list[Passage]) -> _States:
         weight_bytes += held * narrow_fraction * cast_weight_bytes(step)
     return _States(
         weights=weight_bytes,
-        gradients=_sharded(run, weights, 2) * gradient_bytes(step) if run.framework.persistent_gradients else 0.0,
-        optimizer=shard * optimizer_bytes(step),
-        standing_scratch=_placeholders(step, stage) + _resident(step, weights),
-        update_scratch=shard * _update_bytes(step),
+        gradients=_sharded(run, weights, 2) * gradient_bytes(step) if _keeps_gradients(run) else 0.0,
+        optimizer=shard * on_gpu * optimizer_bytes(step),
+        standing_scratch=WORKSPACE_BYTES + _placeholders(step, stage) + _gathered_for_a_step(step, weights),
+        update_scratch=shard * on_gpu * update_copy_bytes(step),
         passages=passages,
     )
 
 
 def _stage_memory(run: RunSpec, stage: int, states: _States, communication: float, context: float) -> StageMemory:
-    activations, scratch = live_bytes(states.passages, in_flight(run, stage))
+    passages = states.passages
+    activations = live_bytes(passages, in_flight(run, stage))
+    on_top = max(passage.peak - passage.kept for passage in passages) + states.standing_scratch
     # The update runs when activations are gone; it then needs an fp32 copy of 16-bit gradients.
-    scratch = max(scratch + states.standing_scratch, states.update_scratch - activations)
+    scratch = max(0.0, on_top, states.update_scratch - activations)
     allocated = states.weights + states.gradients + states.optimizer + activations + scratch
+    apart = max(0.0, _pools_apart(passages) + states.standing_scratch - scratch)
     free = run.cluster.gpu.memory_bytes - allocated - communication - context
     # Freed blocks stay cached only while there is room; what fragmentation costs cannot be given back.
-    reserve = max(FRAGMENTATION * allocated, min(run.framework.reserve_fraction * allocated, free))
+    reserve = max(FRAGMENTATION * allocated, min(apart + run.framework.reserve_fraction * allocated, free))
     return StageMemory(
         stage,
         states.weights,
@@ -164,6 +175,11 @@ def _stage_memory(run: RunSpec, stage: int, states: _States, communication: floa
     )
 
 
+def _pools_apart(passages: list[Passage]) -> float:
+    """Return what is held on top when every pool is at its own peak: the allocator keeps one for each stream."""
+    return max(passage.pool_peak - passage.kept for passage in passages) + sum(one.side_pools for one in passages)
+
+
 def _sharded(run: RunSpec, weights: Weights, zero: int) -> float:
     """Trained elements on this rank when ZeRO stages from `zero` on shard them."""
     degrees = run.parallelism
@@ -172,29 +188,29 @@ def _sharded(run: RunSpec, weights: Weights, zero: int) -> float:
     return weights.dense / degrees.shard_ranks + weights.expert / degrees.expert_shard_ranks
 
 
+def _keeps_gradients(run: RunSpec) -> bool:
+    """Tell whether gradients live through all of a step: in buffers, or because microbatches add to them."""
+    return run.framework.persistent_gradients or (run.microbatches > 1 and not gathers_once(run))
+
+
 def _fresh_gradient(step: Step, weights: Weights) -> float:
-    """Gradient that is allocated during backward, where the framework keeps no buffers for it."""
-    if step.run.framework.persistent_gradients:
+    """Gradient that is allocated during backward, where none is there already."""
+    if _keeps_gradients(step.run):
         return 0.0
     return _sharded(step.run, weights, 2) * gradient_bytes(step)
 
 
-def _update_bytes(step: Step) -> float:
-    """Bytes of temporary fp32 gradient for each element of a rank's shard."""
-    copied = step.run.framework.master_weights and gradient_bytes(step) < 4.0
-    return 4.0 if copied and step.run.training.optimizer != "none" else 0.0
-
-
-def _resident(step: Step, weights: Weights) -> float:
+def _gathered_for_a_step(step: Step, weights: Weights) -> float:
     """Weights that stay gathered for a whole step, and their gradients, whole until the last microbatch."""
+    size = step.cut.gathered_bytes
     if gathers_in_forward(step.run):
-        return weights.total * step.cut.element_bytes
+        return weights.total * size
     copy_ranks = step.run.parallelism.regather_size
     if copy_ranks and not gathers_once(step.run):
-        return (weights.dense + weights.frozen) / copy_ranks * step.cut.element_bytes
+        return (weights.dense + weights.frozen) / copy_ranks * size
     if not gathers_once(step.run):
         return 0.0
-    return weights.total * step.cut.element_bytes + weights.trained * reduce_bytes(step)
+    return weights.total * size + weights.trained * step.cut.reduced_bytes
 
 
 def _placeholders(step: Step, stage: int) -> float:

@@ -6,9 +6,12 @@ from charllm.spec.parallelism import Parallelism
 from charllm.spec.run import RunSpec
 from charllm.workload.cut import PLAIN, Cut, cut_model
 from charllm.workload.layer import layer, layer_kinds, mtp_kinds
-from charllm.workload.mamba import scan_flop
 from charllm.workload.op import Module, Op
+from charllm.workload.recurrence import delta_flop, scan_flop
 from charllm.workload.vocabulary import embedding, head, mtp_entry
+
+SCANS = {"scan": scan_flop, "delta": delta_flop}
+"""Kind of op that computes parts of forward again in backward: its arithmetic."""
 
 
 def model_flop_utilization(run: RunSpec, step_time_s: float) -> float | None:
@@ -59,8 +62,8 @@ def _module_flop(module: Module) -> float:
 
 def _needed_share(op: Op) -> float:
     """Share of an op's arithmetic that is gradient: backward of attention and of a scan runs parts of forward again."""
-    if op.kind == "scan":
-        flop = scan_flop(op.shape)
+    if op.kind in SCANS:
+        flop = SCANS[op.kind](op.shape)
         return 2 * flop.forward / flop.backward
     if op.kind != "attention":
         return 1.0

@@ -170,7 +170,7 @@ def _with_bias(cut: Cut, fc2: Module) -> Module:
 
     Source: Megatron-Core's `_apply_bias`: an fp32 product, an addition, a concatenation and a cast.
     """
-    if cut.model.bias != "all":
+    if cut.model.bias not in ("mlp", "all"):
         return fc2
     elements = expert_tokens(cut) * _expert_width(cut)
     forward = elementwise("expert bias", "expert bias", 14.0 * elements, 14.0 * elements, expert=True)
@@ -206,9 +206,8 @@ def _expert_linear(cut: Cut, name: str, inputs: int, outputs: int, dropped_by: t
                   expert=True)  # fmt: skip
 
     trained = cut.training.lora_rank == 0
-    weights = float(local * (inputs * outputs + (outputs if model.bias == "all" else 0)))
-    gradient_bytes = 4.0 if cut.framework.gradient_precision == "fp32" else size
-    wgrad = (product(f"{name} wgrad", outputs, inputs, rows, gradient_bytes, "wgrad"),) if trained else ()
+    weights = float(local * (inputs * outputs + (outputs if model.bias in ("mlp", "all") else 0)))
+    wgrad = (product(f"{name} wgrad", outputs, inputs, rows, cut.gradient_bytes, "wgrad"),) if trained else ()
     return Module(
         name,
         (*quantise(cut, f"{name} cast", tokens * inputs, expert=True), product(name, rows, outputs, inputs, size)),

@@ -14,7 +14,9 @@ def norm(cut: Cut, name: str, elements: int, width: int, *, copies: int = 1) -> 
     statistics = per_channel * 4.0 * elements / width
     trained = cut.training.lora_rank == 0
     weights = float(copies * width * per_channel)
-    kept = [Kept(f"{name} input", elements * size + statistics)]
+    # A norm as wide as the model reads the residual stream.
+    stream = cut.stream_bytes if width == cut.model.hidden else size
+    kept = [Kept(f"{name} input", elements * stream + statistics)]
     if cut.framework.norm == "chain":
         # The fp32 copy of the input and the normalised values before their weight.
         kept.append(Kept(f"{name} chain", elements * (4.0 + size)))

@@ -49,6 +49,8 @@ class Kept(NamedTuple):
     size_bytes: float
     dropped_by: tuple[str, ...] = ()
     """Recompute modules that throw it away."""
+    returned: bool = False
+    """Whether the model hands it back to its caller, so that no recomputation frees it."""
 
 
 class Module(NamedTuple):
@@ -68,6 +70,8 @@ class Module(NamedTuple):
     forward_scratch_bytes: float = 0.0
     backward_scratch_bytes: float = 0.0
     """Memory beyond what is kept while it runs."""
+    hole_bytes: float = 0.0
+    """Freed before its backward pass in a block too small for anything that pass allocates."""
 
 
 def gemm(

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from charllm.workload.cut import Cut
 from charllm.workload.op import MATRIX_KINDS, Module, Op
 
-LAST_PRODUCTS = ("fc2", "proj", "mamba out", "latent up")
+LAST_PRODUCTS = ("fc2", "proj", "mamba out", "delta out", "lightning out", "latent up")
 """Products that may end a layer."""
 
 
@@ -44,18 +44,22 @@ def _full(cut: Cut, modules: tuple[Module, ...]) -> Replay:
     No gradient needs what the last product and the addition after it give; PyTorch runs them only for a dropout mask
     (torch.utils.checkpoint, `set_checkpoint_early_stop`), XLA never.
     """
-    layer_input = cut.shard_tokens * cut.model.hidden * cut.element_bytes
+    layer_input = cut.shard_tokens * cut.model.hidden * cut.stream_bytes
+    returned = sum(tensor.size_bytes for module in modules for tensor in module.kept if tensor.returned)
     ends_at_product = modules[-2].name in LAST_PRODUCTS
     needless = {"all": False, "saved": ends_at_product and not modules[-1].kept, "needed": ends_at_product}
     again = modules[:-2] if needless[cut.framework.full_recompute] else modules
-    return Replay(layer_input, tuple(op for module in again for op in module.forward))
+    return Replay(layer_input + returned, tuple(op for module in again for op in module.forward))
 
 
 def _modules(cut: Cut, modules: tuple[Module, ...]) -> Replay:
     """Drop what the named modules can give again (Megatron's --recompute-modules; core attention unless named)."""
     chosen = set(cut.training.recompute_modules or ("core_attn",))
     kept = sum(
-        tensor.size_bytes for module in modules for tensor in module.kept if chosen.isdisjoint(tensor.dropped_by)
+        tensor.size_bytes
+        for module in modules
+        for tensor in module.kept
+        if tensor.returned or chosen.isdisjoint(tensor.dropped_by)
     )
     ops = tuple(op for module in modules if not chosen.isdisjoint(module.recomputed_by) for op in module.forward)
     return Replay(kept, ops)
@@ -67,8 +71,8 @@ def _alternate_matmuls(cut: Cut, modules: tuple[Module, ...]) -> Replay:
     Counted in the order q k v, proj, gate up, down: the outputs of q, v, gate and down are kept, so that of qkv
     and fc1 a share runs again.
     """
-    model, size = cut.model, cut.element_bytes
-    layer_input = cut.shard_tokens * model.hidden * size
+    model = cut.model
+    layer_input = cut.shard_tokens * model.hidden * cut.stream_bytes
     saved, ops = layer_input, []
     shares = {"qkv": _key_share(cut), "fc1": 0.5 if model.gated else 1.0, "fc2": 0.0, "core attention": 0.0}
     for module in modules:

@@ -5,6 +5,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
+from charllm.spec.model import MIXERS
 from charllm.spec.run import RunSpec
 from charllm.workload.cut import Cut, cut_run, in_16_bits
 from charllm.workload.layer import LayerKind, layer, layer_kinds, mtp_kinds
@@ -57,6 +58,10 @@ class Block(NamedTuple):
     """Most bytes one pass through its modules holds; recomputation frees most of them at the end."""
     backward_high: float
     """Most bytes it holds going backward, after recomputation has brought back what it needs."""
+    hole: float
+    """Freed bytes beside them that nothing in its backward pass fits in."""
+    is_layer: bool = True
+    """Whether it is a layer, not one end of the model."""
 
 
 def make_block(name: str, modules: tuple[Module, ...], repeats: int, replayed: Replay, *, narrow: bool) -> Block:
@@ -72,7 +77,9 @@ def make_block(name: str, modules: tuple[Module, ...], repeats: int, replayed: R
             level += tensor.size_bytes
         forward_high = max(forward_high, level + module.forward_scratch_bytes)
         backward_high = max(backward_high, level + module.backward_scratch_bytes)
-    return Block(name, modules, repeats, replayed, Weights(dense, expert, frozen), narrow, forward_high, backward_high)
+    hole = sum(module.hole_bytes for module in modules)
+    weights = Weights(dense, expert, frozen)
+    return Block(name, modules, repeats, replayed, weights, narrow, forward_high, backward_high, hole)
 
 
 class Chunk(NamedTuple):
@@ -94,7 +101,7 @@ class Step:
     @cached_property
     def boundary_ops(self) -> tuple[Op, ...]:
         """Sending one microbatch's activations (or their gradients) to the neighbouring stage."""
-        size_bytes = self.cut.shard_tokens * self.run.model.hidden * self.cut.element_bytes
+        size_bytes = self.cut.shard_tokens * self.run.model.hidden * self.cut.stream_bytes
         return collective("send", "pp", size_bytes, self.run.parallelism.pp)
 
     def stage_chunks(self, stage: int) -> tuple[Chunk, ...]:
@@ -144,7 +151,7 @@ class _LayerPair(NamedTuple):
 
 def _layer_pair(cut: Cut, kind: LayerKind) -> _LayerPair:
     name = PART_NAMES.get(kind.part) or ("sparse layer" if kind.sparse else "dense layer")
-    name += " windowed" if kind.window else ""
+    name += " windowed" if kind.window else f" {MIXERS[kind.mixer]}" if kind.mixer else ""
     cut = in_16_bits(cut) if kind.wide else cut
     modules = layer(cut, kind)
     plain = make_block(name, modules, 1, replay(cut, modules, "none"), narrow=not kind.wide)
@@ -182,4 +189,4 @@ def _ends(run: RunSpec, cut: Cut, layers: dict[LayerKind, _LayerPair]) -> tuple[
 
 
 def _end(cut: Cut, name: str, modules: tuple[Module, ...], repeats: int = 1) -> Block:
-    return make_block(name, modules, repeats, replay(cut, modules, "none"), narrow=False)
+    return make_block(name, modules, repeats, replay(cut, modules, "none"), narrow=False)._replace(is_layer=False)

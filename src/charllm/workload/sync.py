@@ -19,17 +19,6 @@ def stage_weights(step: Step, stage: int) -> Weights:
     return total
 
 
-def reduce_bytes(step: Step) -> float:
-    """Return the bytes of one gradient element on the wire.
-
-    With fp16's loss scaling gradients are reduced as they accumulate, in 16 bits, unless asked otherwise. Source:
-    Megatron-LM sets accumulate_allreduce_grads_in_fp32 by itself with bf16 only.
-    """
-    training = step.run.training
-    default = "fp16" if training.precision == "fp16" else step.run.framework.reduce_precision
-    return 4.0 if (training.reduce_precision or default) == "fp32" else 2.0
-
-
 def stored_bytes(step: Step) -> float:
     """Return the bytes of one weight as it is stored."""
     return 4.0 if step.run.framework.weight_precision == "fp32" else step.cut.element_bytes
@@ -40,29 +29,68 @@ def cast_weight_bytes(step: Step) -> float:
 
     A cast weight is held row-wise for one product and column-wise for the other.
     """
-    how = step.run.framework.cast_weights
+    how = cast_weights(step.run)
     if not step.cut.cast or how == "each-use":
         return 0.0
     both = 2 * step.cut.operand_bytes
     return both if how == "cached" else both - stored_bytes(step)
 
 
+def cast_weights(run: RunSpec) -> str:
+    """Tell how products in 8 or 4 bits get their weights: cast for each use, cached beside, or stored so."""
+    asked = run.training.narrow_weights
+    if asked is None:
+        return run.framework.cast_weights
+    if asked:
+        return "stored"
+    return "cached" if run.framework.cast_weights == "stored" else run.framework.cast_weights
+
+
 def gradient_bytes(step: Step) -> float:
-    """Return the bytes of gradient for one element; with fp16's loss scaling gradients accumulate in 16 bits."""
-    framework, size = step.run.framework, step.cut.element_bytes
-    in_fp32 = framework.gradient_precision == "fp32" and step.run.training.precision != "fp16"
-    accumulated = 4.0 if in_fp32 else size
-    return accumulated + (size if framework.gradient_copies and accumulated > size else 0.0)
+    """Return the bytes of gradient that a rank keeps for one element."""
+    accumulated, size = step.cut.gradient_bytes, step.cut.element_bytes
+    return accumulated + (size if step.run.framework.gradient_copies and accumulated > size else 0.0)
+
+
+STATE_BYTES = {"fp32": 4.0, "16bit": 2.0, "8bit": 1.0, "none": 0.0}
+"""Format of an optimizer's state: bytes. Ignores: the scales of 8-bit ones, one for some hundred values."""
 
 
 def optimizer_bytes(step: Step) -> float:
-    """Return the optimizer state of one element: moments, and an fp32 copy where weights are stored in 16 bits."""
-    framework, optimizer = step.run.framework, step.run.training.optimizer
+    """Return the optimizer state of one element: Adam's moments, and the optimizer's own copy of the weight."""
+    optimizer = step.run.training.optimizer
     if optimizer == "none":
         return 0.0
-    master = 4.0 if framework.master_weights and stored_bytes(step) < 4.0 else 0.0
-    moment = 4.0 if framework.moment_precision == "fp32" else step.cut.element_bytes
-    return master + (2 * moment if optimizer == "adam" else 0.0)
+    return _main_weight_bytes(step) + (sum(_moment_bytes(step)) if optimizer == "adam" else 0.0)
+
+
+def _main_weight_bytes(step: Step) -> float:
+    """Return the bytes of the optimizer's own copy; weights stored in fp32 need none."""
+    asked = step.run.training.main_weight_precision
+    if asked is not None:
+        return STATE_BYTES[asked]
+    return 4.0 if step.run.framework.master_weights and stored_bytes(step) < 4.0 else 0.0
+
+
+def _moment_bytes(step: Step) -> tuple[float, float]:
+    training = step.run.training
+    default = 4.0 if step.run.framework.moment_precision == "fp32" else step.cut.element_bytes
+    asked = (training.first_moment_precision, training.second_moment_precision)
+    first, second = (STATE_BYTES[one] if one else default for one in asked)
+    return first, second
+
+
+def update_copy_bytes(step: Step) -> float:
+    """Return the bytes of the temporary fp32 copy of one gradient that the update reads."""
+    training = step.run.training
+    copied = step.run.framework.master_weights and gradient_bytes(step) < 4.0
+    return 4.0 if copied and training.optimizer != "none" and training.main_gradient_precision == "fp32" else 0.0
+
+
+def updated_elements(step: Step, stage: int) -> float:
+    """Count the weights whose update falls to one rank of a stage, on its GPU or on the host."""
+    weights, degrees = stage_weights(step, stage), step.run.parallelism
+    return weights.dense / degrees.shard_ranks + weights.expert / degrees.expert_shard_ranks
 
 
 def trained_tensors(step: Step, stage: int) -> int:
@@ -80,7 +108,7 @@ def layer_gather(step: Step, block: Block, direction: str = "forward") -> tuple[
     FSDP's second stage (SHARD_GRAD_OP) gathers them in forward and keeps them until its backward is done. ZeRO++ (hpZ)
     gathers them in backward from a second copy that fewer ranks share; experts have none here.
     """
-    degrees, weights, size = step.run.parallelism, block.weights, step.cut.element_bytes
+    degrees, weights, size = step.run.parallelism, block.weights, step.cut.gathered_bytes
     if degrees.zero < 3 and not (gathers_in_forward(step.run) and direction == "forward"):
         return ()
     group, ranks = "shard", degrees.shard_ranks
@@ -144,13 +172,13 @@ def count_buckets(step: Step, op: Op) -> int:
     bucket_bytes = run.framework.bucket_bytes
     if run.framework.growing_buckets:
         # So that each replica's part of a bucket stays long enough to use the network.
-        bucket_bytes = max(bucket_bytes, MIN_BUCKET_PART * run.parallelism.data_ranks * reduce_bytes(step))
+        bucket_bytes = max(bucket_bytes, MIN_BUCKET_PART * run.parallelism.data_ranks * step.cut.reduced_bytes)
     return max(1, round(op.message_bytes / bucket_bytes))
 
 
 def _whole_gradients(step: Step, weights: Weights) -> tuple[Op, ...]:
     """Add up gradients on every replica."""
-    degrees, size = step.run.parallelism, reduce_bytes(step)
+    degrees, size = step.run.parallelism, step.cut.reduced_bytes
     return (
         *collective("all_reduce", "data", weights.dense * size, degrees.data_ranks),
         *collective("all_reduce", "edp", weights.expert * size, degrees.expert_data_ranks),
@@ -159,7 +187,7 @@ def _whole_gradients(step: Step, weights: Weights) -> tuple[Op, ...]:
 
 def _shard_gradients(step: Step, weights: Weights) -> tuple[Op, ...]:
     """Reduce gradients to this rank's shard, then over the other copies when only some ranks share one."""
-    degrees, size = step.run.parallelism, reduce_bytes(step)
+    degrees, size = step.run.parallelism, step.cut.reduced_bytes
     copies = degrees.data_ranks // degrees.shard_ranks
     return (
         *collective("reduce_scatter", "shard", weights.dense * size, degrees.shard_ranks),
@@ -177,22 +205,20 @@ def _tied_embedding(step: Step, stage: int) -> tuple[Op, ...]:
         or run.training.lora_rank
     ):
         return ()
-    return collective("all_reduce", "pp", step.cut.vocab * run.model.hidden * reduce_bytes(step), 2)
+    return collective("all_reduce", "pp", step.cut.vocab * run.model.hidden * step.cut.reduced_bytes, 2)
 
 
 def optimizer_ops(step: Step, stage: int) -> tuple[Op, ...]:
-    """Describe the update of this rank's shard: gradient and states read, states and weight written."""
-    run = step.run
-    if run.training.optimizer == "none":
+    """Describe the update of this rank's shard on its GPU: gradient and states read, states and weight written."""
+    training = step.run.training
+    elements = updated_elements(step, stage)
+    if training.optimizer == "none" or not elements:
         return ()
-    weights, degrees = stage_weights(step, stage), run.parallelism
-    elements = weights.dense / degrees.shard_ranks + weights.expert / degrees.expert_shard_ranks
-    if not elements:
-        return ()
-    states = optimizer_bytes(step)
-    read = elements * (gradient_bytes(step) + max(states, stored_bytes(step)))
-    update = elementwise("optimizer", "optimizer", read, elements * (states + stored_bytes(step)), "step")
-    if not run.training.clip_gradients:
-        return (update,)
-    gradients = elements * gradient_bytes(step)
-    return (elementwise("clip gradients", "clip", 2 * gradients, gradients, "step"), update)
+    gradients, states, weight = gradient_bytes(step), optimizer_bytes(step), stored_bytes(step)
+    here = elements * (1 - training.optimizer_offload_fraction)
+    read, written = here * (gradients + max(states, weight)), here * (states + weight)
+    update = (elementwise("optimizer", "optimizer", read, written, "step"),) if here else ()
+    if not training.clip_gradients:
+        return update
+    clipped = elements * gradients
+    return (elementwise("clip gradients", "clip", 2 * clipped, clipped, "step"), *update)

@@ -1,7 +1,7 @@
-"""What ends a step on one rank, in kernels that the host would launch in the same time."""
+"""What ends a step on one rank: host time to launch the update, and the update of states that lie with the host."""
 
 from charllm.workload.step import Step
-from charllm.workload.sync import trained_tensors
+from charllm.workload.sync import gradient_bytes, optimizer_bytes, stored_bytes, trained_tensors, updated_elements
 
 UPDATE_CALLS, CLIP_CALLS = 0.33, 0.32
 """Measured: host time of each trained tensor for fused AdamW and clearing (10 us), and for clipping (10 us), over that
@@ -14,3 +14,20 @@ def update_launches(step: Step, stage: int) -> float:
     if training.optimizer == "none":
         return 0.0
     return trained_tensors(step, stage) * (UPDATE_CALLS + (CLIP_CALLS if training.clip_gradients else 0.0))
+
+
+def host_update_s(step: Step, stage: int) -> float:
+    """Return the time to update offloaded states: gradients to the host, the update there, weights back.
+
+    All GPUs of a node share the memory of its host. Source of the default bandwidth: ZeRO-Offload (Ren et al. 2021,
+    table 4): 10 billion weights in 2.57 s on two processors, at 28 bytes each.
+    Ignores: overlap of the three, and with the last backward passes.
+    """
+    run = step.run
+    elements = updated_elements(step, stage) * run.training.optimizer_offload_fraction
+    if not elements or run.training.optimizer == "none":
+        return 0.0
+    node, states = run.cluster.node, optimizer_bytes(step)
+    moved_s = elements * (gradient_bytes(step) + stored_bytes(step)) / node.pcie_bandwidth_bytes_per_s
+    touched = elements * node.gpus * (gradient_bytes(step) + 2 * states)
+    return moved_s + touched / node.host_memory_bytes_per_s

@@ -6,22 +6,25 @@ from charllm.workload.norm import norm
 from charllm.workload.op import Kept, Module, collective, elementwise
 
 LOSS_BYTES = {
-    "fused": (2.0, 0.0, 0.0, 2.0),
-    "vocab-parallel": (0.0, 4.0, 2.0, 2.0),
-    "fp32": (0.0, 4.0, 6.0, 8.0),
+    "fused": (2.0, 0.0, 0.0, 2.0, 0.0),
+    "vocab-parallel": (0.0, 4.0, 2.0, 2.0, 0.0),
+    "fp32": (0.0, 4.0, 6.0, 8.0, 2.0),
+    "compiled": (2.0, 0.0, 0.0, 6.0, 0.0),
 }
-"""Bytes of a logit: kept by the head and by the loss, and on top while the loss runs forward and backward.
+"""Bytes of a logit: kept by the head and by the loss, on top while the loss runs forward and backward, and freed in
+between in a block too small for the gradients.
 
 fused: 16-bit logits whose gradient overwrites them, then its scaled copy (Transformer Engine). vocab-parallel: an
 fp32 softmax kept, 16-bit logits beside it (Megatron). fp32: the log-softmax kept, 16-bit logits and their fp32 copy
-beside it, then two fp32 gradients (F.cross_entropy on float logits)."""
+beside it, then two fp32 gradients; the 16-bit logits' block is free by then, and fits neither (F.cross_entropy on float
+logits). compiled: 16-bit logits kept, then an fp32 gradient and its 16-bit copy (torch.compile of the same)."""
 
-LOSS_MOVED_BYTES = {"fused": (6.0, 4.0), "vocab-parallel": (38.0, 14.0), "fp32": (14.0, 22.0)}
+LOSS_MOVED_BYTES = {"fused": (6.0, 4.0), "vocab-parallel": (38.0, 14.0), "fp32": (14.0, 22.0), "compiled": (4.0, 12.0)}
 """Bytes of a logit that the loss reads and writes forward and backward.
 
 fused: read for the sum, read and overwritten by the gradient; then scaled. vocab-parallel: cast, largest, difference,
 exponential, sum and quotient, a kernel each; then scaled and cast back. fp32: cast, log-softmax; then filled, its
-gradient, cast back."""
+gradient, cast back. compiled: read twice; then read, written in fp32, cast back."""
 
 
 def embedding(cut: Cut) -> tuple[Module, ...]:
@@ -66,7 +69,9 @@ def head(cut: Cut, *, owns_weight: bool) -> tuple[Module, ...]:
     head_cut = cut if not cut.cast else in_16_bits(cut)
     input_kept = (Kept("head input", elements * size),)
     lm_head = linear(head_cut, "lm head", model.hidden, cut.vocab * cut.tp, split="column", input_kept=input_kept)
-    logits = Kept("logits", cut.tokens * cut.vocab * LOSS_BYTES[cut.framework.cross_entropy][0])
+    returned_bytes = 4.0 if cut.framework.returns_outputs else 0.0
+    logit_bytes = max(returned_bytes, LOSS_BYTES[cut.framework.cross_entropy][0])
+    logits = Kept("logits", cut.tokens * cut.vocab * logit_bytes, returned=cut.framework.returns_outputs)
     lm_head = lm_head._replace(kept=(*lm_head.kept, logits))
     if not owns_weight:
         lm_head = lm_head._replace(weights=0.0, frozen_weights=0.0)
@@ -87,7 +92,7 @@ def _square_loss(cut: Cut, elements: int) -> Module:
 def _loss(cut: Cut) -> Module:
     """Cross entropy over a vocabulary that tp ranks share: three small all-reduces, one pass over the logits."""
     logits, rows = float(cut.tokens * cut.vocab), (cut.tokens, cut.vocab)
-    _, kept, forward_extra, backward_extra = LOSS_BYTES[cut.framework.cross_entropy]
+    _, kept, forward_extra, backward_extra, hole = LOSS_BYTES[cut.framework.cross_entropy]
     if cut.framework.cross_entropy == "fp32" and cut.tp > 1:
         # Over a cut vocabulary, shifted logits and their exponentials are written out too.
         forward_extra += 8.0
@@ -107,6 +112,7 @@ def _loss(cut: Cut) -> Module:
         (Kept("softmax", logits * kept),),
         forward_scratch_bytes=logits * forward_extra,
         backward_scratch_bytes=logits * backward_extra,
+        hole_bytes=logits * hole,
     )
 
 

@@ -13,6 +13,7 @@ from charllm.spec.readers.shell import Inputs
 SIZES = "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024 "
 BATCH = "--micro-batch-size 4 --global-batch-size 64 --fp16 --vocab-file gpt2-vocab.json "
 GPT = f"python pretrain_gpt.py {SIZES} {BATCH}"
+SPARSE = f"{GPT} --num-experts 8 --expert-model-parallel-size 2 "
 DEEPSPEED = f"deepspeed pretrain_gpt.py {SIZES} {BATCH} --deepspeed --zero-stage 1 "
 
 
@@ -51,12 +52,16 @@ def field_of(reading: Reading, field: str) -> Any:
         (f"{GPT} --num-experts 8 --moe-layer-freq 2", "model.sparse_layers", "E-"),
         (f"{GPT} --num-experts 8 --moe-layer-freq [0,1]*12", "model.sparse_layers", "-E" * 12),
         (f"{GPT} --hybrid-override-pattern {'M-*-' * 6}", "model.ssm_heads", 32),
-        (f"{GPT} --pipeline-model-parallel-size 4 --standalone-embedding-stage", "parallelism.layers_per_stage", [0, 8, 8, 8]),
+        (
+            f"{GPT} --pipeline-model-parallel-size 4 --standalone-embedding-stage",
+            "parallelism.layers_per_stage",
+            [0, 8, 8, 8],
+        ),
         (f"{GPT} --glu-activation swiglu --use_rms_norm", "model.bias", "none"),
         (f"{GPT} --attention-head-type multiquery", "model.kv_heads", 1),
         (f"{GPT} --moe-num-experts 8 --moe-top-k 1 --moe-capacity-factor 1", "training.capacity_factor", 1.0),
     ],
-)  # fmt: skip
+)
 def test_megatron_of_every_year(command: str, field: str, value: Any) -> None:
     found = reading_of(command)
     assert (found.request["framework"] if field == "framework" else field_of(found, field)) == value
@@ -175,12 +180,18 @@ def test_without_arguments_each_missing_field_names_them() -> None:
         (f"{GPT} --grpo-group-size 8", "reinforcement learning"),
         (f"{GPT} --fp32-residual-connection", "a residual stream in fp32"),
         (f"{GPT} --exp-avg-dtype fp8", "8-bit moments of the optimizer"),
-        (f"{GPT} --num-experts 8 --expert-model-parallel-size 2 --moe-token-dispatcher-type allgather", "tokens sent to all expert ranks"),
+        (
+            f"{GPT} --num-experts 8 --expert-model-parallel-size 2 --moe-token-dispatcher-type allgather",
+            "tokens sent to all expert ranks",
+        ),
         (GPT.replace("pretrain_gpt", "pretrain_bert"), "BERT"),
         (GPT.replace("pretrain_gpt", "pretrain_t5"), "an encoder-decoder"),
-        (GPT.replace("pretrain_gpt", "pretrain_megatron_starcoder"), "a model that the program builds with settings of its own"),
+        (
+            GPT.replace("pretrain_gpt", "pretrain_megatron_starcoder"),
+            "a model that the program builds with settings of its own",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_changes_the_result_and_is_not_modelled_is_listed(text: str, reason: str) -> None:
     assert reason in [setting.reason for setting in reading_of(text).unmodelled]
 
@@ -196,7 +207,9 @@ def test_a_typing_error_is_listed_with_its_line_and_a_hint() -> None:
 )
 def test_flags_without_effect_are_not_mentioned(flag: str) -> None:
     found = reading_of(f"{GPT} {flag}")
-    assert not (found.warnings() or found.unmodelled or found.missing)
+    assert not (found.warnings())
+    assert not (found.unmodelled)
+    assert not (found.missing)
 
 
 def test_a_small_effect_is_a_warning() -> None:

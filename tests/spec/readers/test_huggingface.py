@@ -1,5 +1,6 @@
 """What a Hugging Face config.json becomes."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,8 @@ from charllm.errors import SpecError
 from charllm.spec.fields import read
 from charllm.spec.model import Model, fill_model
 from charllm.spec.readers.huggingface import read_hf_config
-from charllm.spec.readers.huggingface.families import FAMILIES, HYBRIDS
+from charllm.spec.readers.huggingface.families import FAMILIES, REFUSED
+from charllm.workload.parameters import count_active_parameters, count_parameters
 
 Config = dict[str, Any]
 
@@ -172,6 +174,116 @@ NEMOTRON_3_NANO: Config = {
     "vocab_size": 131072,
     "max_position_embeddings": 262144,
 }
+DBRX: Config = {
+    "model_type": "dbrx",
+    "d_model": 6144,
+    "n_heads": 48,
+    "n_layers": 40,
+    "max_seq_len": 32768,
+    "vocab_size": 100352,
+    "attn_config": {"clip_qkv": 8, "kv_n_heads": 8, "rope_theta": 500000},
+    "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4, "moe_loss_weight": 0.05},
+}
+GPT_J: Config = {
+    "model_type": "gptj",
+    "n_embd": 4096,
+    "n_head": 16,
+    "n_layer": 28,
+    "n_positions": 2048,
+    "rotary_dim": 64,
+    "vocab_size": 50400,
+}
+LLAMA4: Config = {
+    "model_type": "llama4_text",
+    "hidden_size": 5120,
+    "intermediate_size": 8192,
+    "intermediate_size_mlp": 16384,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 40,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "num_experts_per_tok": 1,
+    "attention_chunk_size": 8192,
+    "vocab_size": 202048,
+    "max_position_embeddings": 1048576,
+}
+QWEN3_NEXT: Config = {
+    "model_type": "qwen3_next",
+    "hidden_size": 2048,
+    "intermediate_size": 5120,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "head_dim": 256,
+    "full_attention_interval": 4,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "linear_value_head_dim": 128,
+    "decoder_sparse_step": 1,
+    "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512,
+    "num_experts": 512,
+    "num_experts_per_tok": 10,
+    "vocab_size": 151936,
+    "max_position_embeddings": 262144,
+}
+MINIMAX_01: Config = {
+    "model_type": "minimax_text_01",
+    "attn_type_list": ([0] * 7 + [1]) * 10,
+    "head_dim": 128,
+    "hidden_size": 6144,
+    "intermediate_size": 9216,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 80,
+    "num_local_experts": 32,
+    "num_experts_per_tok": 2,
+    "shared_intermediate_size": 0,
+    "vocab_size": 200064,
+    "max_position_embeddings": 10240000,
+}
+GLM_4_5: Config = {
+    "model_type": "glm4_moe",
+    "attention_bias": True,
+    "head_dim": 128,
+    "hidden_size": 5120,
+    "intermediate_size": 12288,
+    "moe_intermediate_size": 1536,
+    "n_routed_experts": 160,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "first_k_dense_replace": 3,
+    "num_attention_heads": 96,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 92,
+    "num_nextn_predict_layers": 1,
+    "use_qk_norm": True,
+    "vocab_size": 151552,
+    "max_position_embeddings": 131072,
+}
+GRANITE_4: Config = {
+    "model_type": "granitemoehybrid",
+    "hidden_size": 4096,
+    "intermediate_size": 768,
+    "shared_intermediate_size": 1536,
+    "num_hidden_layers": 40,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_local_experts": 72,
+    "num_experts_per_tok": 10,
+    "layer_types": ["mamba"] * 5 + (["attention"] + ["mamba"] * 9) * 3 + ["attention"] + ["mamba"] * 4,
+    "mamba_n_heads": 128,
+    "mamba_d_head": 64,
+    "mamba_d_state": 128,
+    "mamba_n_groups": 1,
+    "mamba_expand": 2,
+    "position_embedding_type": "nope",
+    "tie_word_embeddings": True,
+    "vocab_size": 100352,
+    "max_position_embeddings": 131072,
+}
 SMALL: Config = {
     "hidden_size": 1024,
     "intermediate_size": 4096,
@@ -184,7 +296,13 @@ SMALL: Config = {
 EXTRAS: dict[str, Config] = {
     "deepseek_v2": DEEPSEEK_V3 | {"model_type": "deepseek_v2"},
     "deepseek_v3": DEEPSEEK_V3,
-    "kimi_k2": DEEPSEEK_V3 | {"model_type": "kimi_k2"},
+    **{name: DEEPSEEK_V3 | {"model_type": name} for name in ("kimi_k2", "glm4_moe_lite", "mistral4", "minicpm3")},
+    **{
+        name: DEEPSEEK_V3 | {"model_type": name, "index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048}
+        for name in ("deepseek_v32", "glm_moe_dsa")
+    },
+    "dbrx": DBRX,
+    "granitemoehybrid": GRANITE_4,
     "gpt2": GPT2,
     "mpt": MPT_7B,
     "bloom": BLOOM,
@@ -194,7 +312,7 @@ EXTRAS: dict[str, Config] = {
 
 
 def model_of(config: Config) -> Model:
-    return read(Model, fill_model(read_hf_config(config, "some/model/config.json")), "model")
+    return read(Model, fill_model(read_hf_config(config, "some/model/config.json").request["model"]), "model")
 
 
 def small(model_type: str, **changes: Any) -> Config:
@@ -249,6 +367,28 @@ def parameters(model: Model) -> float:
 )
 def test_the_dimensions_add_up_to_the_published_size(config: Config, billions: float) -> None:
     assert parameters(model_of(config)) / 1e9 == pytest.approx(billions, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("config", "billions", "active"),
+    [
+        (DBRX, 132, 36),
+        (GPT_J, 6.05, 6.05),
+        (LLAMA4 | {"num_local_experts": 16}, 107.8, 17),
+        (LLAMA4 | {"num_local_experts": 128, "interleave_moe_layer_step": 2}, 400, 17),
+        (QWEN3_NEXT, 80, 3.9),
+        (MINIMAX_01, 456, 45.9),
+        (GLM_4_5, 355, 32),
+        (GRANITE_4, 32, 9),
+        (DEEPSEEK_V3, 671, 37),
+        (NEMOTRON_3_NANO, 31.6, 3.6),
+    ],
+    ids=lambda value: value["model_type"] if isinstance(value, dict) else None,
+)
+def test_the_parameters_are_those_published(config: Config, billions: float, active: float) -> None:
+    model = model_of(config)
+    assert count_parameters(model) / 1e9 == pytest.approx(billions, rel=0.01)
+    assert count_active_parameters(model) / 1e9 == pytest.approx(active, rel=0.06)
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)
@@ -364,17 +504,24 @@ def test_falcon_40b_groups_queries_and_normalises_twice() -> None:
             512,
             4,
         ),
-        (
-            {"sliding_window": 512, "layer_types": (["full_attention"] + ["sliding_attention"] * 2) * 4},
-            512,
-            3,
-        ),
-        ({"sliding_window": 512, "max_window_layers": 6}, 512, 2),
     ],
 )
 def test_windows_apply_to_the_stated_layers(changes: Config, window: int, every: int) -> None:
     model = model_of(small("mistral", **changes))
     assert (model.window, model.full_attention_every) == (window, every)
+
+
+@pytest.mark.parametrize(
+    ("changes", "mixers"),
+    [
+        ({"layer_types": (["full_attention"] + ["sliding_attention"] * 2) * 4}, "*ww"),
+        ({"max_window_layers": 6}, "******wwwwww"),
+        ({"layer_types": ["full_attention"] * 11 + ["sliding_attention"]}, "***********w"),
+    ],
+)
+def test_windows_without_a_period_are_listed(changes: Config, mixers: str) -> None:
+    model = model_of(small("mistral", sliding_window=512, **changes))
+    assert (model.window, model.mixers, model.full_attention_every) == (512, mixers, 1)
 
 
 def test_qwen_windows_are_off_unless_switched_on() -> None:
@@ -393,15 +540,21 @@ def test_dense_layers_before_sparse_ones_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "letters"),
     [
-        {"mlp_only_layers": [3]},
-        {"decoder_sparse_step": 2},
-        {"mlp_only_layers": "all"},
-        {"moe_layer_freq": [0, 1]},
+        ({"decoder_sparse_step": 2}, "-E"),
+        ({"mlp_only_layers": [3]}, "EEE-" + "E" * 41),
+        ({"moe_layer_freq": 3}, "E--"),
+        ({"mlp_layer_types": ["sparse", "dense"] * 24}, "E-"),
     ],
 )
-def test_dense_layers_elsewhere_are_refused(changes: Config) -> None:
+def test_dense_layers_elsewhere_are_listed(changes: Config, letters: str) -> None:
+    model = model_of(QWEN3_30B | changes)
+    assert (model.sparse_layers, model.dense_layers) == (letters, 0)
+
+
+@pytest.mark.parametrize("changes", [{"mlp_only_layers": "all"}, {"moe_layer_freq": [0, 1]}])
+def test_dense_layers_that_are_no_list_of_all_are_refused(changes: Config) -> None:
     with pytest.raises(SpecError, match=f"model.{next(iter(changes))}"):
         read_hf_config(QWEN3_30B | changes, "config.json")
 
@@ -440,7 +593,7 @@ def test_a_text_part_may_leave_out_the_defaults_of_its_family() -> None:
     ],
 )
 def test_the_name_comes_from_the_config_or_the_path(config: Config, path: str, name: str) -> None:
-    assert read_hf_config(small("llama", **config), path)["name"] == name
+    assert read_hf_config(small("llama", **config), path).request["model"]["name"] == name
 
 
 def test_an_unknown_type_is_answered_with_the_nearest() -> None:
@@ -477,7 +630,7 @@ def test_a_pattern_that_is_none_is_named(change: Config) -> None:
         read_hf_config(small("nemotron_h", **change), "config.json")
 
 
-@pytest.mark.parametrize("model_type", HYBRIDS)
+@pytest.mark.parametrize("model_type", REFUSED)
 def test_models_with_other_layers_than_attention_are_refused(model_type: str) -> None:
     with pytest.raises(SpecError, match="not modelled"):
         read_hf_config(SMALL | {"model_type": model_type}, "config.json")
@@ -541,8 +694,48 @@ JSON = st.recursive(
 def test_any_json_gives_a_table_or_a_spec_error(changes: Config, path: str) -> None:
     for base in ({}, small("llama"), DEEPSEEK_V3, QWEN3_30B, MPT_7B, FALCON_7B):
         try:
-            table = read_hf_config(base | changes, path)
+            table = read_hf_config(base | changes, path).request["model"]
             read(Model, fill_model(table), "model")
         except SpecError:
             continue
         assert set(table) <= set(Model.__dataclass_fields__)
+
+
+def test_llama_4_attends_in_chunks_but_for_every_fourth_layer() -> None:
+    model = model_of(LLAMA4 | {"num_local_experts": 16})
+    assert (model.window, model.window_kind, model.full_attention_every) == (8192, "chunked", 4)
+    assert (model.ffn, model.expert_ffn, model.shared_ffn) == (16384, 8192, 8192)
+
+
+def test_qwen3_next_is_linear_but_for_every_fourth_layer() -> None:
+    model = model_of(QWEN3_NEXT)
+    assert (model.mixers, model.attention_gate) == ("DDD*", True)
+    assert (model.ssm_heads, model.ssm_groups, model.ssm_state, model.ssm_conv) == (32, 16, 128, 4)
+
+
+def test_minimax_is_lightning_but_for_every_eighth_layer() -> None:
+    assert model_of(MINIMAX_01).mixers == "LLLLLLL*"
+
+
+def test_deepseek_v32_has_an_indexer() -> None:
+    model = model_of(small("deepseek_v32"))
+    assert (model.index_heads, model.index_head_dim, model.index_topk) == (64, 128, 2048)
+
+
+def test_a_vision_tower_is_unmodelled_and_named_with_its_line() -> None:
+    parts = ['{"model_type": "mistral3",', '"vision_config": {"hidden_size": 7},']
+    text = "\n".join([*parts, f'"text_config": {json.dumps(small("mistral"))}}}'])
+    reading = read_hf_config(json.loads(text), "config.json", text)
+    assert [(setting.name, setting.line) for setting in reading.unmodelled] == [("vision_config", 2)]
+
+
+def test_a_key_that_no_one_knows_is_listed_with_its_line() -> None:
+    text = json.dumps(small("llama", flux_capacitor=1.21), indent=1)
+    (setting,) = read_hf_config(json.loads(text), "config.json", text).not_understood
+    assert setting.name == "flux_capacitor"
+    assert "flux_capacitor" in text.splitlines()[(setting.line or 0) - 1]
+
+
+def test_settings_of_generation_have_no_effect() -> None:
+    config = small("llama", rope_theta=1e6, torch_dtype="bfloat16", rms_norm_eps=1e-5, rope_scaling={"type": "yarn"})
+    assert not read_hf_config(config, "config.json").not_understood

@@ -1,5 +1,6 @@
 """What a NeMo training YAML becomes."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,7 +100,7 @@ mixed_precision: bf16_with_fp8_current_scaling_mixed
 
 
 def request_of(text: str) -> Table:
-    return read_nemo(text, "recipes/run.yaml")
+    return read_nemo(text, "recipes/run.yaml").request
 
 
 def changed(text: str, **model: Any) -> Table:
@@ -316,7 +317,8 @@ def test_an_unstated_vocabulary_is_left_to_be_set() -> None:
         ({"num_layers": True}, "model.num_layers"),
         ({"num_layers": [96]}, "model.num_layers"),
         ({"num_layers": "${oc.env:LAYERS}"}, "model.num_layers"),
-        ({"num_layers": "${multiply:2,3}"}, "model.num_layers"),
+        ({"num_layers": "${shell:ls}"}, "model.num_layers"),
+        ({"num_layers": "${multiply:2,${.activation}}"}, "model.num_layers"),
         ({"num_layers": "${model.depth}"}, "model.num_layers"),
         ({"num_layers": "${model.num_layers}"}, "model.num_layers"),
         ({"num_layers": "${.hidden_size}", "hidden_size": "${.num_layers}"}, "model.num_layers"),
@@ -330,7 +332,7 @@ def test_an_unstated_vocabulary_is_left_to_be_set() -> None:
             {"peft": {"peft_scheme": "lora", "lora_tuning": {"target_modules": "all"}}},
             "model.peft.lora_tuning",
         ),
-        ({"num_moe_experts": 8, "moe_layer_freq": 2}, "model.moe_layer_freq"),
+        ({"num_moe_experts": 8, "moe_layer_freq": 0}, "model.moe_layer_freq"),
         ({"num_moe_experts": 8, "moe_layer_freq": [1, 0]}, "model.moe_layer_freq"),
         ({"num_moe_experts": 8, "moe_layer_freq": "often"}, "model.moe_layer_freq"),
         ({"pipeline_model_parallel_layout": 7}, "model.pipeline_model_parallel_layout"),
@@ -418,7 +420,7 @@ def test_any_document_gives_a_request_or_a_spec_error(changes: Table) -> None:
         document = yaml.safe_load(text)
         for whole in (document | changes, document | {"model": document["model"] | changes}):
             try:
-                assert read_nemo(yaml.safe_dump(whole), "run.yaml")["framework"] == "nemo"
+                assert read_nemo(yaml.safe_dump(whole), "run.yaml").request["parallelism"]["tp"] > 0
             except SpecError:
                 continue
 
@@ -428,3 +430,158 @@ def test_any_document_gives_a_request_or_a_spec_error(changes: Table) -> None:
 def test_any_text_gives_a_request_or_a_spec_error(text: str) -> None:
     with pytest.raises(SpecError):
         read_nemo(text, "run.yaml")
+
+
+@pytest.mark.parametrize(
+    ("written", "width"),
+    [
+        ("${multiply:4, ${.hidden_size}}", 4 * 12288),
+        ("${multiply:${model.hidden_size}, 2}", 2 * 12288),
+        ("${divide_ceil:${.hidden_size}, 5}", 2458),
+        ("${divide_floor:${.hidden_size}, 5}", 2457),
+        ("${int_div:${..model.hidden_size},2}", 6144),
+        ("${sum:${.hidden_size},-288}", 12000),
+        ("${oc.env:FFN,7168}", 7168),
+        ("${oc.select:model.absent,5120}", 5120),
+        ("${if:${eq:${.num_layers},96},1024,2048}", 1024),
+        ("${training.model.hidden_size}", 12288),
+        ("${multiply:${add:1,1}, ${add:2,2}}", 8),
+    ],
+)
+def test_resolvers_are_worked_out(written: str, width: int) -> None:
+    assert changed(GPT3, ffn_hidden_size=written)["model"]["ffn"] == width
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["${oc.env:FFN}", "${divide:1,0}", "${multiply:1e300,1e300}", "${eval:1+1}", "${" * 200, "${..........x}", "${}"],
+)
+def test_what_a_resolver_cannot_work_out_is_refused(written: str) -> None:
+    with pytest.raises(SpecError, match=r"model\.ffn_hidden_size"):
+        changed(GPT3, ffn_hidden_size=written)
+
+
+def test_nodes_and_devices_are_those_of_the_trainer() -> None:
+    reading = read_nemo(GPT3, "run.yaml")
+    assert (reading.nodes, reading.gpus_per_node) == (4, 8)
+    automatic = read_nemo(GPT3.replace("devices: 8", "devices: auto"), "run.yaml")
+    assert automatic.gpus_per_node is None
+
+
+def test_a_file_over_another_takes_what_it_leaves_out(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(GPT3)
+    text = "defaults: [base, _self_]\nmodel: {num_layers: 12, tensor_model_parallel_size: 4}\n"
+    reading = read_nemo(text, str(tmp_path / "run.yaml"))
+    assert (reading.request["model"]["layers"], reading.request["model"]["hidden"]) == (12, 12288)
+    assert (reading.request["parallelism"]["tp"], reading.nodes) == (4, 4)
+
+
+def test_a_base_file_that_is_not_there_is_named() -> None:
+    text = f"defaults: [base, optional overlap@model.cfg: null]\n{GPT3}"
+    (setting,) = read_nemo(text, "nowhere/run.yaml").unmodelled
+    assert (setting.name, setting.line) == ("defaults", 1)
+    assert "base.yaml" in setting.reason
+
+
+def test_a_file_mounted_by_the_launcher_is_read_where_it_is_mounted() -> None:
+    mounted = yaml.safe_dump({"training": yaml.safe_load(GPT3), "cluster": {"partition": "a"}})
+    assert request_of(mounted)["model"]["layers"] == 96
+
+
+def test_every_setting_of_the_examples_is_accounted_for() -> None:
+    for text in (GPT3, MIXTRAL, BRIDGE):
+        reading = read_nemo(text, "run.yaml")
+        assert not reading.unmodelled
+        assert [setting.name for setting in reading.not_understood] == []
+
+
+def test_a_typo_is_listed_with_its_line() -> None:
+    text = GPT3.replace("tensor_model_parallel_size", "tensor_model_paralel_size")
+    (setting,) = read_nemo(text, "run.yaml").not_understood
+    assert (setting.name, setting.line) == ("model.tensor_model_paralel_size", 7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"cpu_offloading": True}, "CPU"),
+        ({"transformer_block_type": "normformer"}, "norms"),
+        ({"headscale": True}, "heads"),
+        ({"activations_checkpoint_layers_per_pipeline": 1}, "stages"),
+    ],
+)
+def test_what_is_not_modelled_is_named(changes: Table, reason: str) -> None:
+    document = yaml.safe_load(GPT3)
+    document["model"] |= changes
+    (setting,) = read_nemo(yaml.safe_dump(document), "run.yaml").unmodelled
+    assert reason in setting.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "value"),
+    [
+        ({"make_vocab_size_divisible_by": 512}, "vocab_multiple", 512),
+        ({"bias_activation_fusion": False}, "fused_activation", False),
+        ({"cross_entropy_loss_fusion": False}, "cross_entropy", "vocab-parallel"),
+        ({"use_flash_attention": False}, "attention", "unfused"),
+        ({"megatron_amp_O2": False}, "weight_precision", "fp32"),
+        ({"enable_cuda_graph": True}, "graphs", "full"),
+        ({"moe_token_dispatcher_type": "flex"}, "dispatcher", "deepep"),
+    ],
+)
+def test_choices_of_the_file_change_the_profile(changes: Table, field: str, value: Any) -> None:
+    assert changed(GPT3, **changes)["framework"] == {"base": "nemo", field: value} | (
+        {"gradient_precision": "fp32"} if "megatron_amp_O2" in changes else {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "match"),
+    [
+        ("encoder", {"num_layers": 12}, "decoder"),
+        ("hyena", {"order": 2}, "Hyena"),
+        ("retro", {"retro_num_neighbors": 2}, "retrieval"),
+        ("mm_cfg", {"vision_encoder": {}}, "vision"),
+    ],
+)
+def test_another_kind_of_model_is_refused(key: str, value: Any, match: str) -> None:
+    with pytest.raises(SpecError, match=match):
+        changed(GPT3, **{key: value})
+
+
+def test_windows_parallel_blocks_and_bert_are_told_from_their_settings() -> None:
+    assert changed(GPT3, window_size=[4096, 0])["model"]["window"] == 4096
+    falcon = {"parallel_attention": True, "new_decoder_architecture": False}
+    assert changed(GPT3, mcore_customization_config=falcon)["model"]["norms_per_layer"] == 1
+    assert changed(GPT3, bert_binary_head=True)["model"]["causal"] is False
+    sparse = changed(MIXTRAL, moe_layer_freq=2)["model"]
+    assert sparse["sparse_layers"] == "E-"
+
+
+def test_a_file_that_restores_a_model_asks_for_it() -> None:
+    document = yaml.safe_load(GPT3)
+    for key in ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "max_position_embeddings"):
+        del document["model"][key]
+    document["model"] |= {"restore_from_path": "/models/llama2_7b.nemo", "peft": {"peft_scheme": "lora"}}
+    reading = read_nemo(yaml.safe_dump(document), "peft.yaml")
+    assert "llama2_7b.nemo" in reading.missing["model"]
+    assert reading.request["training"]["lora_rank"] == 32
+
+
+def test_a_vocabulary_that_no_one_knows_is_asked_for() -> None:
+    reading = read_nemo(GPT3.replace("GPT2BPETokenizer", "MyTokenizer"), "run.yaml")
+    assert "MyTokenizer" in reading.missing["model.vocab"]
+
+
+def test_a_variable_that_is_given_goes_before_its_default() -> None:
+    text = GPT3.replace("num_layers: 96", "num_layers: ${oc.decode:${oc.env:LAYERS,96}}")
+    assert read_nemo(text, "run.yaml").request["model"]["layers"] == 96
+    assert read_nemo(text, "run.yaml", {"LAYERS": "12"}).request["model"]["layers"] == 12
+    with pytest.raises(SpecError, match="--env LAYERS=VALUE"):
+        read_nemo(GPT3.replace("num_layers: 96", "num_layers: ${oc.env:LAYERS}"), "run.yaml")
+
+
+def test_a_reference_is_followed_before_a_setting_is_refused() -> None:
+    for written, refused in (("${oc.decode:${oc.env:OFFLOAD,False}}", 0), ("${oc.env:OFFLOAD,True}", 1)):
+        text = GPT3.replace("  sequence_parallel: true", f"  sequence_parallel: true\n  cpu_offloading: {written}")
+        assert len(read_nemo(text, "run.yaml").unmodelled) == refused

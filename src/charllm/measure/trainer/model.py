@@ -30,6 +30,13 @@ def require_trainable(model: Model) -> None:
     """Refuse what this trainer does not build."""
     if model.pattern:
         raise SpecError("model.pattern", model.pattern, "empty: the trainer has no hybrids")
+    for field in ("mixers", "sparse_layers", "attention_gate", "index_heads"):
+        if getattr(model, field):
+            raise SpecError(f"model.{field}", getattr(model, field), "left out: the trainer does not build it")
+    if model.window and model.window_kind != "sliding":
+        raise SpecError("model.window_kind", model.window_kind, "sliding in the trainer")
+    if model.bias == "mlp":
+        raise SpecError("model.bias", model.bias, "none, qkv, attention or all in the trainer")
     if model.expert_latent:
         raise SpecError("model.expert_latent", model.expert_latent, "0: the trainer has no latent experts")
     if model.attention_sinks:

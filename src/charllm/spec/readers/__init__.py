@@ -1,24 +1,44 @@
 """Readers of foreign formats: each turns a file into a request and lists what the request does not hold."""
 
-from charllm.spec.readers.deepspeed import is_deepspeed, read_deepspeed
-from charllm.spec.readers.huggingface import read_hf_config
-from charllm.spec.readers.megatron import read_megatron
-from charllm.spec.readers.nemo import read_nemo
 from charllm.spec.readers.reading import Reading
 from charllm.spec.readers.shell.script import NO_INPUTS, Inputs
-from charllm.spec.request import read_json, read_text
+from charllm.spec.request import parse_json, read_text
+
+SEPARATOR = "::"
+"""Between a Python recipe and the function of it that is meant."""
 
 
 def read_foreign(path: str, inputs: Inputs = NO_INPUTS) -> Reading:
-    """Read a NeMo YAML, a Hugging Face or DeepSpeed JSON, or else a script with Megatron-LM arguments."""
+    """Read a NeMo YAML, a torchtitan TOML, a Python recipe, a Hugging Face or DeepSpeed JSON, or else a script."""
+    path, _, function = path.partition(SEPARATOR)
     text = read_text(path, "--from")
     suffix = path.lower().rpartition(".")[2]
     if suffix in ("yaml", "yml"):
-        return Reading(read_nemo(text, path))
+        from charllm.spec.readers.nemo import read_nemo
+
+        return read_nemo(text, path)
+    if suffix == "toml":
+        from charllm.spec.readers.torchtitan import read_torchtitan
+
+        return read_torchtitan(text, path)
+    if suffix == "py":
+        from charllm.spec.readers.recipes import read_recipe
+
+        return read_recipe(text, path, function)
     if suffix == "json" or text.lstrip().startswith("{"):
-        table = read_json(path, "--from")
-        return read_deepspeed(table, path) if is_deepspeed(table) else Reading({"model": read_hf_config(table, path)})
+        return _read_json(text, path)
+    from charllm.spec.readers.megatron import read_megatron
+
     return read_megatron(text, path, inputs)
+
+
+def _read_json(text: str, path: str) -> Reading:
+    from charllm.spec.readers.deepspeed import is_deepspeed, read_deepspeed
+    from charllm.spec.readers.huggingface import read_hf_config
+
+    table = parse_json(text, path, "--from")
+    is_engine = isinstance(table, dict) and is_deepspeed(table)
+    return read_deepspeed(table, path) if is_engine else read_hf_config(table, path, text)
 
 
 __all__ = ["Inputs", "Reading", "read_foreign"]

@@ -5,13 +5,16 @@ from pathlib import PurePath
 from typing import Any
 
 from charllm.errors import SpecError, unknown_name
-from charllm.spec.readers.huggingface.families import FAMILIES, GATED, HYBRIDS, PLAIN, Family
-from charllm.spec.readers.huggingface.parts import (
+from charllm.spec.readers.huggingface.families import FAMILIES, GATED, PART_DEFAULTS, PLAIN, REFUSED, Family
+from charllm.spec.readers.huggingface.keys import KNOWN
+from charllm.spec.readers.huggingface.values import (
     ACTIVATION,
     FFN,
+    HEAD_DIM,
     HEADS,
     HIDDEN,
     KV_HEADS,
+    VOCAB,
     Config,
     Table,
     count_of,
@@ -21,53 +24,90 @@ from charllm.spec.readers.huggingface.parts import (
     read_dropout,
     read_sequence,
 )
+from charllm.spec.readers.json_lines import key_lines
+from charllm.spec.readers.ledger import Ledger, sort_unread
+from charllm.spec.readers.reading import Reading
 from charllm.spec.readers.values import MAX_TEXT, read_choice, read_table, shown
 
+TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
+"""Where multimodal configs keep their language model."""
 
-def read_hf_config(config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return the model table that a config.json describes, or raise SpecError naming the wrong key."""
-    stated = _text_part(config)
-    family = _find_family(stated)
-    config = {**family.defaults, **stated}
+
+def read_hf_config(config: Mapping[str, Any], path: str, text: str = "") -> Reading:
+    """Return the model that a config.json describes, or raise SpecError naming the wrong key.
+
+    `text` is the file as it is written, to say on which lines settings stand that are not used.
+    """
+    whole = Ledger(read_table("model", config))
+    part, above = _text_part(whole)
+    table = _read_model(part, path, inside=bool(above))
+    lines = key_lines(text)
+    found = [sort_unread(part, KNOWN, lines, above)]
+    if above:
+        found.append(sort_unread(whole, KNOWN, lines))
+    unknown, missing = (tuple(setting for unread in found for setting in unread[index]) for index in (0, 1))
+    return Reading({"model": table}, unknown, missing)
+
+
+def _text_part(whole: Ledger) -> tuple[Ledger, str]:
+    """Return the language model of a multimodal config and the path to it; else all of the config."""
+    for key in TEXT_PARTS:
+        if key in whole:
+            read_table(f"model.{key}", whole.get(key))
+            part, above = whole.take(key), f"{key}."
+            if part is not None and len(part):
+                inner = part.take("text_config")
+                shared = {name: whole[name] for name in ("tie_word_embeddings", "_name_or_path") if name in whole}
+                outer = whole.get("model_type")
+                return (inner or part).over({"model_type": outer, **shared}), above + ("text_config." if inner else "")
+    return whole, ""
+
+
+def _read_model(config: Ledger, path: str, *, inside: bool) -> Table:
+    family, model_type = _find_family(config)
+    shared = {key: config.get(key) for key in ("tie_word_embeddings", "_name_or_path", "model_type")}
+    defaults = {**family.defaults, **(PART_DEFAULTS.get(model_type, {}) if inside else {}), **shared}
+    config = config.over({key: value for key, value in defaults.items() if value is not None})
     hidden, heads = count_of(config, HIDDEN), count_of(config, HEADS)
+    wide = hidden * family.ffn_over_hidden or None
     table = {
         "name": _name(config, path),
         "layers": layers_of(config),
         "hidden": hidden,
-        "ffn": count_of(config, FFN, otherwise=hidden * family.ffn_over_hidden or None),
+        # Where all layers are sparse, only the width of an expert may be stated.
+        "ffn": count_of(config, FFN if family.ffn_over_hidden else (*FFN, "moe_intermediate_size"), otherwise=wide),
         "heads": heads,
         "kv_heads": count_of(config, KV_HEADS, otherwise=heads),
-        "vocab": count_of(config, ("vocab_size",)),
+        "vocab": count_of(config, VOCAB),
         "activation": read_choice(*first_of(config, ACTIVATION), GATED if family.gated else PLAIN),
         **family.features,
     }
-    if "head_dim" in config:
-        table["head_dim"] = count_of(config, ("head_dim",))
+    if any(key in config for key in HEAD_DIM):
+        table["head_dim"] = count_of(config, HEAD_DIM)
     for part in family.parts:
         table.update(part(config))
     table["tied_embeddings"] = flag_of(config, "tie_word_embeddings", table["tied_embeddings"])
     return {**table, **read_dropout(config), **read_sequence(config, table["position"])}
 
 
-def _text_part(config: Any) -> Table:
-    """Return what is stated about the language model; in a multimodal config that is a part of it."""
-    whole = read_table("model", config)
-    text = read_table("model.text_config", whole.get("text_config"))
-    shared = ("model_type", "tie_word_embeddings", "_name_or_path")
-    part = {**{key: whole.get(key) for key in shared}, **text} if text else whole
-    return {key: value for key, value in part.items() if value is not None}
-
-
-def _find_family(config: Config) -> Family:
+def _find_family(config: Config) -> tuple[Family, str]:
     asked = config.get("model_type")
     if not isinstance(asked, str):
         raise SpecError("model.model_type", asked and shown(asked), f"one of {', '.join(FAMILIES)}")
-    if asked in HYBRIDS:
-        possible = "a transformer or nemotron_h: other recurrent and linear-attention layers are not modelled"
-        raise SpecError("model.model_type", asked, possible)
-    if asked not in FAMILIES:
+    if asked in REFUSED:
+        raise SpecError("model.model_type", asked, f"a type that is modelled: {REFUSED[asked]}")
+    name = _spelled(asked)
+    if name not in FAMILIES:
         raise unknown_name("model.model_type", asked[:MAX_TEXT], FAMILIES)
-    return FAMILIES[asked]
+    return FAMILIES[name], name
+
+
+def _spelled(asked: str) -> str:
+    """Find a type that is spelled in other letters, or after the multimodal model around it."""
+    name = asked if asked in FAMILIES else asked.lower()
+    if name not in FAMILIES and f"{name}_text" in FAMILIES:
+        return f"{name}_text"
+    return name
 
 
 def _name(config: Config, path: str) -> str:

@@ -1,96 +1,51 @@
 """The parts of a Hugging Face config that families of models share, each as fields of a model table."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from charllm.errors import SpecError
-from charllm.spec.readers.values import (
-    MAX_COUNT,
-    MAX_ENTRIES,
-    read_choice,
-    read_count,
-    read_counts,
-    read_flag,
-    read_number,
-    read_table,
-    shown,
+from charllm.spec.readers.huggingface.layers import read_sparse_layers
+from charllm.spec.readers.huggingface.values import (
+    FFN,
+    HEADS,
+    HIDDEN,
+    KV_HEADS,
+    Config,
+    Table,
+    count_of,
+    first_of,
+    flag_of,
+    same_count_of,
+    text_of,
 )
+from charllm.spec.readers.values import MAX_ENTRIES, read_choice, read_table, shown
 
-Config = Mapping[str, Any]
-Table = dict[str, Any]
-
-LONGEST_SEQUENCE = 8192
-"""What goes beyond it in a config is a context extended after training."""
-
-LAYERS = ("num_hidden_layers", "n_layer", "n_layers")
-HIDDEN = ("hidden_size", "n_embd", "n_embed", "d_model")
-HEADS = ("num_attention_heads", "n_head", "n_heads")
-KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
-FFN = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
-POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
-DROPOUT = ("resid_pdrop", "hidden_dropout", "residual_dropout", "dropout")
-ACTIVATION = ("hidden_activation", "hidden_act", "activation_function", "activation", "mlp_hidden_act")
-EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")
-TOPK = ("num_experts_per_tok", "experts_per_token")
-PATTERN = ("sliding_window_pattern", "_sliding_window_pattern")
-
+EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts")
+TOPK = ("num_experts_per_tok", "experts_per_token", "moe_k", "moe_top_k", "moe_topk", "num_experts_per_token")
+EXPERT_FFN = ("moe_intermediate_size", "expert_ffn_hidden_size")
+SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")
+SHARED_FFN = (
+    "shared_expert_intermediate_size",
+    "moe_shared_expert_intermediate_size",
+    "shared_intermediate_size",
+)
+PREDICTION = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
+BIASES = {(False, False): "none", (True, False): "attention", (False, True): "mlp", (True, True): "all"}
+"""Whether attention has a bias, whether the feed-forward block has one: the word for it."""
 BLOCKS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
-WINDOWED = {"full_attention": False, "sliding_attention": True}
-
-
-def first_of(config: Config, keys: tuple[str, ...]) -> tuple[str, Any]:
-    """Return the first of several keys that is stated, as the field of an error, and its value."""
-    for key in keys:
-        if key in config:
-            return f"model.{key}", config[key]
-    others = f" (or as {', '.join(keys[1:])})" if len(keys) > 1 else ""
-    raise SpecError(f"model.{keys[0]}", None, f"a value{others}")
-
-
-def count_of(config: Config, keys: tuple[str, ...], otherwise: int | None = None, high: int = MAX_COUNT) -> int:
-    """Return the whole number under the first of several keys that is stated."""
-    if otherwise is not None and not any(key in config for key in keys):
-        return otherwise
-    name, value = first_of(config, keys)
-    return read_count(name, value, high=high)
-
-
-def flag_of(config: Config, key: str, otherwise: bool) -> bool:
-    """Return the yes or no under a key."""
-    return read_flag(f"model.{key}", config.get(key, otherwise))
-
-
-def layers_of(config: Config) -> int:
-    """Return how many layers there are."""
-    return count_of(config, LAYERS, high=MAX_ENTRIES)
-
-
-def read_dropout(config: Config) -> Table:
-    """Read the dropout after attention and feed-forward, under any of its names."""
-    if not any(key in config for key in DROPOUT):
-        return {}
-    return {"dropout_fraction": read_number(*first_of(config, DROPOUT))}
-
-
-def read_sequence(config: Config, position: str) -> Table:
-    """Read the sequence length; longer contexts than usual are taken as extended after training."""
-    length = count_of(config, POSITIONS, otherwise=0)
-    if not length:
-        return {}
-    # A learned table holds weights for every position, so its length is a dimension of the model.
-    return {"seq_length": length if position == "learned" else min(length, LONGEST_SEQUENCE)}
 
 
 def read_biases(config: Config) -> Table:
     """Read biases that reach the output projection of the attention, or the feed-forward block too."""
-    if flag_of(config, "mlp_bias", False):
-        return {"bias": "all"}
-    return {"bias": "attention" if flag_of(config, "attention_bias", False) else "none"}
+    attention, mlp = flag_of(config, "attention_bias", False), flag_of(config, "mlp_bias", False)
+    return {"bias": BIASES[attention, mlp]}
 
 
 def read_qkv_bias(config: Config) -> Table:
     """Read biases that stop at queries, keys and values."""
-    return {"bias": "qkv" if flag_of(config, "attention_bias", False) else "none"}
+    stated = flag_of(config, "attention_bias", False) or flag_of(config, "qkv_bias", False)
+    return {"bias": "attention" if stated and flag_of(config, "attention_out_bias", False) else _named_bias(stated)}
+
+
+def _named_bias(stated: bool) -> str:
+    return "qkv" if stated else "none"
 
 
 def read_all_bias(config: Config) -> Table:
@@ -98,34 +53,25 @@ def read_all_bias(config: Config) -> Table:
     return {"bias": "all" if flag_of(config, "use_bias", True) else "none"}
 
 
-def read_window(config: Config) -> Table:
-    """Read a sliding window and which layers have it."""
-    window = count_of(config, ("sliding_window",), otherwise=0)
-    if not window or not flag_of(config, "use_sliding_window", True):
-        return {}
-    windowed = _windowed_layers(config)
-    full = [index for index, has_window in enumerate(windowed) if not has_window]
-    if not full:
-        return {"window": window}
-    every = full[0] + 1
-    if full != list(range(every - 1, len(windowed), every)):
-        every = round(len(windowed) / len(full))
-    # Mostly full layers have no period; counting all of them as full is the safe side.
-    return {"window": window, "full_attention_every": every} if every > 1 else {}
+def read_stated_bias(config: Config) -> Table:
+    """Require the biases of attention that a type always has."""
+    if not flag_of(config, "attention_bias", True):
+        raise SpecError("model.attention_bias", False, "true: this type has biases")
+    return {}
 
 
-def _windowed_layers(config: Config) -> list[bool]:
-    layers = layers_of(config)
-    if "layer_types" in config:
-        types = config["layer_types"]
-        if not isinstance(types, list) or len(types) != layers:
-            raise SpecError("model.layer_types", shown(types), f"a list of {layers} words, one for each layer")
-        return [read_choice("model.layer_types", word, WINDOWED) for word in types]
-    if any(key in config for key in PATTERN):
-        period = max(1, count_of(config, PATTERN))
-        return [bool((index + 1) % period) for index in range(layers)]
-    first = count_of(config, ("max_window_layers",), otherwise=0)
-    return [index >= first for index in range(layers)]
+def read_no_bias(config: Config) -> Table:
+    """Read biases of all linear layers, absent unless switched on."""
+    return {
+        "bias": "all" if flag_of(config, "use_bias", False) else _named_bias(flag_of(config, "use_qkv_bias", False))
+    }
+
+
+def read_plain_bias(config: Config) -> Table:
+    """Read InternLM's one switch for the biases of attention, and its later one for queries, keys and values."""
+    if flag_of(config, "bias", False):
+        return {"bias": "attention"}
+    return {"bias": _named_bias(flag_of(config, "qkv_bias", False))}
 
 
 def read_experts(config: Config) -> Table:
@@ -133,32 +79,36 @@ def read_experts(config: Config) -> Table:
     experts = count_of(config, EXPERTS, otherwise=0)
     if not experts:
         return {}
-    for key in ("moe_layer_freq", "decoder_sparse_step"):
-        if count_of(config, (key,), otherwise=1) != 1:
-            raise SpecError(f"model.{key}", config[key], "1: dense layers may only come before the sparse ones")
-    width = count_of(config, ("moe_intermediate_size", *FFN))
-    shared = count_of(config, ("n_shared_experts",), otherwise=0, high=MAX_ENTRIES) * width
+    width = same_count_of(config, (*EXPERT_FFN, *FFN))
+    shared = same_count_of(config, SHARED, otherwise=0, high=MAX_ENTRIES) * width
     return {
         "experts": experts,
-        "topk": count_of(config, TOPK),
+        "topk": same_count_of(config, TOPK),
         "expert_groups": max(1, count_of(config, ("n_group",), otherwise=1)),
         "groups_per_token": max(1, count_of(config, ("topk_group",), otherwise=1)),
         "expert_ffn": width,
-        "shared_ffn": count_of(config, ("shared_expert_intermediate_size",), otherwise=shared),
-        "dense_layers": _dense_layers(config),
+        "shared_ffn": count_of(config, SHARED_FFN, otherwise=shared),
+        **read_sparse_layers(config),
     }
 
 
-def _dense_layers(config: Config) -> int:
-    dense = sorted(read_counts("model.mlp_only_layers", config.get("mlp_only_layers", [])))
-    if dense != list(range(len(dense))):
-        raise SpecError("model.mlp_only_layers", dense, "the first layers: 0, 1, ... without gaps")
-    return len(dense) or count_of(config, ("first_k_dense_replace",), otherwise=0)
+def read_granite_experts(config: Config) -> Table:
+    """Read Granite's experts beside a shared block; without experts that block is the whole feed-forward."""
+    table = read_experts(config)
+    return table or {"ffn": count_of(config, (*SHARED_FFN, *FFN))}
+
+
+def read_llama4_experts(config: Config) -> Table:
+    """Read Llama 4: experts and a shared one of the same width, dense layers of another."""
+    width = count_of(config, ("intermediate_size",))
+    table = read_experts(config)
+    dense = count_of(config, ("intermediate_size_mlp",), otherwise=width)
+    return {**table, "shared_ffn": width, "ffn": dense} if table else {"ffn": dense}
 
 
 def read_latent_attention(config: Config) -> Table:
-    """Read the ranks and widths of DeepSeek's latent attention."""
-    return {
+    """Read the ranks and widths of DeepSeek's latent attention, and of its indexer where it has one."""
+    table = {
         "attention": "mla",
         "kv_heads": count_of(config, HEADS),
         "head_dim": count_of(config, ("qk_nope_head_dim",)),
@@ -167,11 +117,24 @@ def read_latent_attention(config: Config) -> Table:
         "kv_lora_rank": count_of(config, ("kv_lora_rank",)),
         "q_lora_rank": count_of(config, ("q_lora_rank",), otherwise=0),
     }
+    for key in ("layer_types", "qk_head_dim", "head_dim", "indexer_rope_interleave"):
+        config.get(key)
+    if "index_topk" not in config:
+        return table
+    kinds = config.get("indexer_types", [])
+    if isinstance(kinds, list) and any(kind != "full" for kind in kinds):
+        raise SpecError("model.indexer_types", "shared indexers", "full for each layer: others are not modelled")
+    return {
+        **table,
+        "index_heads": count_of(config, ("index_n_heads",)),
+        "index_head_dim": count_of(config, ("index_head_dim",)),
+        "index_topk": count_of(config, ("index_topk",)),
+    }
 
 
 def read_token_prediction(config: Config) -> Table:
     """Read the multi-token-prediction layers."""
-    return {"mtp_layers": count_of(config, ("num_nextn_predict_layers",), otherwise=0)}
+    return {"mtp_layers": count_of(config, PREDICTION, otherwise=0)}
 
 
 def read_hybrid(config: Config) -> Table:
@@ -189,11 +152,14 @@ def read_hybrid(config: Config) -> Table:
     if table["mtp_layers"]:
         table["mtp_pattern"] = _pattern(config, "mtp_hybrid_override_pattern", "mtp_layers_block_type")
     if "E" not in pattern:
+        for key in (*EXPERTS, *TOPK, *EXPERT_FFN, *SHARED, *SHARED_FFN, "n_group", "topk_group"):
+            config.get(key)
         return table
-    shared = count_of(config, ("n_shared_experts",), otherwise=1, high=MAX_ENTRIES)
+    shared = count_of(config, SHARED, otherwise=1, high=MAX_ENTRIES)
     width = count_of(config, ("moe_shared_expert_intermediate_size",), otherwise=0)
     latent = count_of(config, ("moe_latent_size",), otherwise=0)
-    return {**table, **read_experts(config), "shared_ffn": shared * width, "expert_latent": latent}
+    experts = {key: value for key, value in read_experts(config).items() if key != "dense_layers"}
+    return {**table, **experts, "shared_ffn": shared * width, "expert_latent": latent}
 
 
 def _pattern(config: Config, text: str, words: str) -> str:
@@ -204,6 +170,7 @@ def _pattern(config: Config, text: str, words: str) -> str:
             raise SpecError(name, shown(letters), "a text with one letter for each layer")
         return letters
     listed = config[words]
+    config.get(text)
     if not isinstance(listed, list):
         raise SpecError(f"model.{words}", shown(listed), "a list of words, one for each layer")
     return "".join(read_choice(f"model.{words}", word, BLOCKS) for word in listed)
@@ -211,7 +178,7 @@ def _pattern(config: Config, text: str, words: str) -> str:
 
 def read_qk_norm(config: Config) -> Table:
     """Read whether queries and keys are normalised."""
-    return {"qk_norm": flag_of(config, "use_qk_norm", False)}
+    return {"qk_norm": flag_of(config, "use_qk_norm", False) or flag_of(config, "qk_layernorm", False)}
 
 
 def read_bigcode(config: Config) -> Table:
@@ -223,9 +190,10 @@ def read_falcon(config: Config) -> Table:
     """Read Falcon's two architectures."""
     heads, new = count_of(config, HEADS), flag_of(config, "new_decoder_architecture", False)
     old_kv_heads = 1 if flag_of(config, "multi_query", True) else heads
+    stated_kv_heads = count_of(config, KV_HEADS, otherwise=heads)
     norms = count_of(config, ("num_ln_in_parallel_attn",), otherwise=2) if new else 1
     return {
-        "kv_heads": count_of(config, KV_HEADS, otherwise=heads) if new else old_kv_heads,
+        "kv_heads": stated_kv_heads if new else old_kv_heads,
         "norms_per_layer": norms if flag_of(config, "parallel_attn", True) else 2,
         "position": "alibi" if flag_of(config, "alibi", False) else "rope",
         "bias": "all" if flag_of(config, "bias", False) else "none",
@@ -247,6 +215,22 @@ def read_mpt(config: Config) -> Table:
     }
 
 
+def read_dbrx(config: Config) -> Table:
+    """Read DBRX, which keeps its attention and its experts in tables of their own."""
+    attention = read_table("model.attn_config", config.get("attn_config"))
+    experts = read_table("model.ffn_config", config.get("ffn_config"))
+    function = read_table("model.ffn_config.ffn_act_fn", experts.get("ffn_act_fn"))
+    read_choice("model.ffn_config.ffn_act_fn.name", function.get("name", "silu"), {"silu": "swiglu"})
+    width = count_of(experts, ("ffn_hidden_size",))
+    return {
+        "ffn": width,
+        "kv_heads": count_of(attention, ("kv_n_heads",), otherwise=1),
+        "experts": count_of(experts, ("moe_num_experts",)),
+        "topk": count_of(experts, ("moe_top_k",)),
+        "expert_ffn": width,
+    }
+
+
 def read_opt(config: Config) -> Table:
     """Read OPT; a variant that projects its embedding is refused."""
     hidden = count_of(config, HIDDEN)
@@ -262,3 +246,37 @@ def read_stablelm(config: Config) -> Table:
         "norms_per_layer": 1 if flag_of(config, "use_parallel_residual", False) else 2,
         "qk_norm": flag_of(config, "qk_layernorm", False),
     }
+
+
+def read_chatglm(config: Config) -> Table:
+    """Read ChatGLM 2 and 3 and GLM-4's first release."""
+    groups = count_of(config, ("multi_query_group_num",), otherwise=0)
+    bias = flag_of(config, "add_bias_linear", False)
+    return {
+        "kv_heads": groups if groups and flag_of(config, "multi_query_attention", False) else count_of(config, HEADS),
+        "vocab": count_of(config, ("padded_vocab_size", "vocab_size")),
+        "bias": "all" if bias else _named_bias(flag_of(config, "add_qkv_bias", False)),
+    }
+
+
+def read_qwen1(config: Config) -> Table:
+    """Read the first Qwen, which counts both halves of its gated block as one width."""
+    return {"ffn": count_of(config, FFN) // 2, "bias": "qkv"}
+
+
+def read_baichuan(config: Config) -> Table:
+    """Read Baichuan: the smaller one has positions to rotate, the larger one has ALiBi and so no limit of them."""
+    return {"position": "rope" if "max_position_embeddings" in config else "alibi"}
+
+
+def read_granite_position(config: Config) -> Table:
+    """Read whether positions enter at all."""
+    rotated = text_of(config, "position_embedding_type", "nope") == "rope"
+    return {"position": "rope" if rotated else "none"}
+
+
+def read_minimax_prediction(config: Config) -> Table:
+    """Read MiniMax-M2's modules of multi-token prediction."""
+    each = count_of(config, ("mtp_transformer_layers",), otherwise=1)
+    modules = count_of(config, ("num_mtp_modules",), otherwise=0)
+    return {"mtp_layers": modules * each if flag_of(config, "use_mtp", bool(modules)) else 0}

@@ -1,13 +1,12 @@
 """A Megatron-LM launch script, of any year and of its descendants, or its bare arguments, as a request."""
 
-import json
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from charllm.errors import SpecError
 from charllm.spec.readers import deepspeed
+from charllm.spec.readers.megatron.deepspeed_config import apply_config, find_config
 from charllm.spec.readers.megatron.family import find_family
 from charllm.spec.readers.megatron.flags import Flags, count_of, sort_out, take_unknown
 from charllm.spec.readers.megatron.launch import Launch, count_nodes, find_launch
@@ -18,7 +17,6 @@ from charllm.spec.readers.megatron.training import read_training
 from charllm.spec.readers.reading import Reading, Setting
 from charllm.spec.readers.shell import NO_INPUTS, Inputs, Script, read_script
 from charllm.spec.readers.values import name_from
-from charllm.spec.request import MAX_FILE_BYTES
 
 Table = dict[str, Any]
 
@@ -70,70 +68,77 @@ def read_megatron(text: str, path: str, inputs: Inputs = NO_INPUTS) -> Reading:
 def _read(script: Script, text: str, path: str) -> Reading:
     launch = find_launch(script, text)
     flags = launch.flags
-    missing = take_unknown(flags, FIELDS)
     family = find_family(flags)
-    config, config_missing = _deepspeed_config(flags, script)
+    missing = take_unknown(flags, FIELDS)
+    strange, unmodelled, small = sort_out(flags)
     model = read_model(flags, family, launch.program)
     sparse = "experts" in model
     parallelism = read_parallelism(flags, family, sparse)
-    training, unmodelled = read_training(flags, family, sparse)
-    strange: list[Setting] = []
-    small: list[Setting] = []
+    training, others = read_training(flags, family, sparse)
     if family.deepspeed:
-        _apply_deepspeed(flags, config, config_missing, parallelism, training, missing)
-        strange, more, small = deepspeed.sort_out(config)
-        unmodelled += more
+        config, not_found = find_config(flags, script)
+        apply_config(flags, config, not_found, parallelism, training, missing)
+        more = deepspeed.sort_out(config)
+        strange, unmodelled, small = strange + more[0], unmodelled + more[1], small + more[2]
     nodes, gpus = count_nodes(launch, script)
-    data_ranks = _data_ranks(nodes, gpus, parallelism)
-    parallelism.update(split_shards(flags, parallelism["zero"], data_ranks))
-    if "--megablocks-expert-parallelism" in flags and sparse:
-        # MegaBlocks spreads experts over all replicas.
-        parallelism["ep"] = min(data_ranks or 1, model["experts"])
-        if not data_ranks:
-            missing["parallelism.ep"] = (
-                "--ep N (experts are spread over all replicas, whose number the script leaves open)"
-            )
-    framework, more = read_software(flags, family, model, training, parallelism["ep"])
-    unmodelled += more
+    parallelism.update(_by_replicas(flags, model, parallelism, _data_ranks(nodes, gpus, parallelism), missing))
+    framework, software = read_software(flags, family, model, training, parallelism["ep"])
     if launch.other_family:
-        unmodelled.append(Setting(launch.program, launch.program, launch.line, launch.other_family))
-    found = sort_out(flags)
+        software.append(Setting(launch.program, launch.program, launch.line, launch.other_family))
+    request: Table = {"framework": framework}
     notes = _launch_notes(launch)
-    request: Table = {"framework": framework, "parallelism": parallelism, "training": training}
-    # A script that takes its sizes from a checkpoint leaves the model to be named.
-    if not launch.program and not flags.any(*TRAINING_MARKS):
-        # A file that another script sources for its model: nothing is known of the training.
-        request = {"framework": framework}
-        notes.append(
-            "the file states a model and no training: batch, precision and parallelism are left to other flags"
-        )
-    for field in missing:
-        request.get(field.partition(".")[0], {}).pop(field.partition(".")[2], None)
-        model.pop(field.removeprefix("model."), None)
-    if "layers" in model or "hidden" in model or any(field.startswith("model.") for field in missing):
-        request["model"] = {"name": name_from(path, "megatron"), **model}
-        guessed = guess_vocabulary(flags, path) if "vocab" not in model and "model.vocab" not in missing else None
-        if guessed is not None:
-            request["model"]["vocab"] = guessed[0]
-            notes.append(
-                f"model.vocab is {guessed[0]}, after the file name {guessed[1]}, as the tokenizer has no name; "
-                "--set model.vocab=N sets another"
-            )
-        elif "vocab" not in model:
-            missing.setdefault("model.vocab", missing_vocabulary(flags))
+    if launch.program or flags.any(*TRAINING_MARKS):
+        request |= {"parallelism": parallelism, "training": training}
     else:
-        missing["model"] = "--model NAME (the script states no --num-layers and no --hidden-size)"
+        # A file that another script sources for its model: nothing is known of the training.
+        notes.append("the file states a model and no training: batch, precision and parallelism come from other flags")
+    for field in missing:
+        part, _, key = field.partition(".")
+        {**request, "model": model}.get(part, {}).pop(key, None)
+    request |= _named_model(flags, path, model, missing, notes)
     return Reading(
         request,
-        tuple(strange + found[0]),
-        tuple(found[1] + unmodelled),
+        tuple(strange),
+        tuple(unmodelled + others + software),
         missing,
-        tuple(found[2] + small),
+        tuple(small),
         tuple(notes),
         nodes,
         gpus,
         _microbatches(flags, training, missing),
     )
+
+
+def _by_replicas(
+    flags: Flags, model: Table, parallelism: Table, data_ranks: int | None, missing: dict[str, str]
+) -> Table:
+    """Return the degrees that follow from how many ranks hold a copy of the weights."""
+    found = split_shards(flags, parallelism["zero"], data_ranks)
+    if "--megablocks-expert-parallelism" in flags and "experts" in model:
+        # MegaBlocks spreads experts over all replicas.
+        found["ep"] = min(data_ranks or 1, model["experts"])
+        if not data_ranks:
+            missing["parallelism.ep"] = "--ep N (experts are spread over all replicas, which the script does not count)"
+    return found
+
+
+def _named_model(flags: Flags, path: str, model: Table, missing: dict[str, str], notes: list[str]) -> Table:
+    """Return the model under the name of its file; a script without sizes leaves the model to be named."""
+    if not ("layers" in model or "hidden" in model or any(field.startswith("model.") for field in missing)):
+        missing["model"] = "--model NAME (the script states no --num-layers and no --hidden-size)"
+        return {}
+    named = {"name": name_from(path, "megatron"), **model}
+    if "vocab" in model or "model.vocab" in missing:
+        return {"model": named}
+    guessed = guess_vocabulary(flags, path)
+    if guessed is None:
+        missing["model.vocab"] = missing_vocabulary(flags)
+        return {"model": named}
+    notes.append(
+        f"model.vocab is {guessed[0]}, after the file name {guessed[1]}, as the tokenizer has no name; "
+        "--set model.vocab=N sets another"
+    )
+    return {"model": {**named, "vocab": guessed[0]}}
 
 
 def _microbatches(flags: Flags, training: Table, missing: dict[str, str]) -> int | None:
@@ -143,58 +148,6 @@ def _microbatches(flags: Flags, training: Table, missing: dict[str, str]) -> int
     if "global_batch_size" in training or "training.global_batch_size" in missing:
         return None
     return count_of(flags, "--gradient-accumulation-steps", low=1) or 1
-
-
-def _deepspeed_config(flags: Flags, script: Script) -> tuple[Table, str]:
-    """Return the DeepSpeed configuration that a script writes or names, and its name where it cannot be read."""
-    flag = next((name for name in ("--deepspeed-config", "--deepscale-config") if name in flags), None)
-    named = (flags.values[flag] or [""])[0] if flag else ""
-    if not named:
-        return {}, ""
-    text = script.files.get(named)
-    if text is None:
-        text = _beside(script, named)
-    try:
-        table = json.loads(script.shown(text)) if text else None
-    except (ValueError, RecursionError):
-        table = None
-    return (table, "") if isinstance(table, dict) else ({}, script.shown(named))
-
-
-def _beside(script: Script, named: str) -> str | None:
-    name = Path(script.shown(named)).name
-    path = script.folder / name if script.folder and name and name.isprintable() else None
-    try:
-        if path is not None and path.is_file() and path.stat().st_size <= MAX_FILE_BYTES:
-            return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError, ValueError):
-        return None
-    return None
-
-
-def _apply_deepspeed(
-    flags: Flags, config: Table, config_missing: str, parallelism: Table, training: Table, missing: dict[str, str]
-) -> None:
-    """Take batch, precision and ZeRO from the configuration, else from the flags."""
-    if config:
-        sharded, overlap = deepspeed.zero_of(config)
-        parallelism.update(sharded)
-        if overlap and parallelism["zero"]:
-            parallelism["overlap"] = [*parallelism["overlap"], "dp"]
-        precision = deepspeed.precision_of(config)
-        if precision and training["precision"] == "fp32":
-            training["precision"] = precision
-        for field, value in deepspeed.batch_of(config).items():
-            training.setdefault(field, value)
-    elif "--zero-stage" in flags:
-        parallelism["zero"] = min(count_of(flags, "--zero-stage") or 0, 3)
-    elif config_missing:
-        del parallelism["zero"]
-        missing["parallelism.zero"] = f"--zero N (ZeRO stage in {config_missing}, which does not lie beside the script)"
-        parallelism["zero"] = 0
-    if training["precision"] == "bf16" and parallelism["zero"] == 0 and (config or "--zero-stage" in flags):
-        # DeepSpeed's bf16 optimizer shards its state over replicas even at stage 0.
-        parallelism["zero"] = 1
 
 
 def _data_ranks(nodes: int | None, gpus: int | None, parallelism: Table) -> int | None:

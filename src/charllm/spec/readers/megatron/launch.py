@@ -7,7 +7,7 @@ from charllm.errors import SpecError
 from charllm.spec.readers.megatron.flags import Flags, canonical, collect_flags
 from charllm.spec.readers.shell import Command, Script
 from charllm.spec.readers.shell.script import items_of
-from charllm.spec.readers.shell.statements import slurm_counts
+from charllm.spec.readers.shell.slurm import slurm_counts
 
 MARKS = ("--num-layers", "--hidden-size", "--micro-batch-size", "--tensor-model-parallel-size", "--seq-length")
 ENOUGH = 2

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from charllm.spec.readers.shell.arithmetic import evaluate
 from charllm.spec.readers.shell.script import OPEN, Script, is_known
 from charllm.spec.readers.shell.syntax import Node, line_of, text_of
-from charllm.spec.readers.shell.words import fields, matches, special_value, text
+from charllm.spec.readers.shell.values import bare, matches, special_value
+from charllm.spec.readers.shell.words import fields, text
 
 _NUMBER = re.compile(r"\s*-?\d{1,18}\s*", re.ASCII)
 _MARK = re.compile(f"{OPEN}\\d+\ue001")
@@ -166,8 +167,7 @@ def _searches(value: str, pattern: str) -> bool | None:
 
 
 def _arithmetic_holds(script: Script, expression: str) -> bool | None:
-    bare = re.sub(r"\$\{?(\w+)\}?", r"\1", expression, flags=re.ASCII)
-    value = evaluate(bare, lambda name: special_value(script, name))
+    value = evaluate(bare(expression), lambda name: special_value(script, name))
     return None if value is None else value != 0
 
 

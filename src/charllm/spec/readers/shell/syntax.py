@@ -50,3 +50,35 @@ def holds_exit(node: Node) -> bool:
     if node.type == "command" and text_of(node).split(maxsplit=1)[:1] in (["exit"], ["usage"]):
         return True
     return any(holds_exit(child) for child in node.children)
+
+
+def branch_parts(node: Node) -> tuple[list[Node], list[Node]]:
+    """Split an if, elif or while into the statements of its test and those of its body."""
+    tests: list[Node] = []
+    body: list[Node] = []
+    part = tests
+    for child in node.children:
+        if child.type in ("then", "do"):
+            part = body
+        elif child.type in ("elif_clause", "else_clause"):
+            continue
+        elif child.type == "do_group":
+            body += [inner for inner in child.children if inner.is_named]
+        elif child.is_named:
+            part.append(child)
+    return tests, body
+
+
+def case_parts(item: Node) -> tuple[list[str], list[Node]]:
+    """Split one branch of a case into its patterns and its statements."""
+    patterns: list[str] = []
+    body: list[Node] = []
+    before = True
+    for child in item.children:
+        if child.type == ")":
+            before = False
+        elif before and child.is_named:
+            patterns.append(text_of(child).strip("\"'"))
+        elif not before and child.is_named:
+            body.append(child)
+    return patterns, body

@@ -17,7 +17,7 @@ from charllm.errors import SpecError
 from charllm.measure.device import require_device, telemetry_gpus
 from charllm.spec.fields import read
 from charllm.spec.run import Conditions
-from charllm.timeline.play import PlayTimeline, read_timeline, to_text
+from charllm.timeline.play import PlayTimeline, check_length, read_timeline, to_text
 
 CAPS = ("power_cap", "clock_cap")
 """Conditions that hold for one GPU alone, in any unit."""
@@ -108,7 +108,9 @@ def _predict(timeline: PlayTimeline, seconds_s: float, conditions: Conditions) -
 
 def _timeline(arguments: argparse.Namespace) -> PlayTimeline:
     if arguments.timeline is not None:
-        return read_timeline(arguments.timeline)
+        timeline = read_timeline(arguments.timeline)
+        check_length(timeline)
+        return timeline
     from charllm.simulate.rank_timeline import generate_timeline
 
     return generate_timeline(resolve_run(request_from(arguments)), arguments.rank)

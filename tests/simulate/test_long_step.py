@@ -28,12 +28,12 @@ def test_an_extended_step_is_the_simulated_one(case: str, monkeypatch: pytest.Mo
     run = resolve_run(merge(GPT3, CASES[case]))
     monkeypatch.setattr(long_step, "MOST_SLICES", 1e9)
     whole = predict(run)
-    monkeypatch.setattr(long_step, "MOST_SLICES", 40_000)
+    monkeypatch.setattr(long_step, "MOST_SLICES", 100_000)
     part = predict(run)
     assert whole.simulated is not None
     assert part.simulated is not None
     assert whole.simulated.step.run.microbatches == 300
-    assert 32 <= part.simulated.step.run.microbatches < 150
+    assert 32 <= part.simulated.step.run.microbatches < 200
     assert part.simulated.step.run.microbatches % 4 == 0
     for name in ("step_time_s", "energy_per_step_j", "mfu"):
         assert part.result.metrics[name] == pytest.approx(whole.result.metrics[name], rel=2e-3)

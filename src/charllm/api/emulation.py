@@ -16,7 +16,7 @@ from charllm.result.result import RunResult
 from charllm.spec.fields import read
 from charllm.spec.request import Table
 from charllm.spec.run import Conditions
-from charllm.timeline.play import PlayTimeline, read_timeline
+from charllm.timeline.play import PlayTimeline, check_length, read_timeline
 
 CAPS = ("power_cap", "clock_cap")
 """Conditions that hold for one GPU alone, in any unit."""
@@ -78,7 +78,9 @@ def predict_emulation(
 def timeline_of(request: Table, rank: int, file: str | os.PathLike[str] | None) -> PlayTimeline:
     """Read the timeline to emulate, or simulate it."""
     if file is not None:
-        return read_timeline(as_path(file, "--timeline"))
+        timeline = read_timeline(as_path(file, "--timeline"))
+        check_length(timeline)
+        return timeline
     from charllm.simulate.rank_timeline import generate_timeline
 
     return generate_timeline(resolve_run(request), rank)

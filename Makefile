@@ -28,7 +28,7 @@ check: setup ## format, lint, types, rooms
 
 bench: setup ## print rates and accuracies (minutes)
 	$(BIN)/python benchmarks/specs.py
-	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python benchmarks/time_speed.py
 	$(BIN)/python benchmarks/api_overhead.py
 	$(BIN)/python -m benchmarks.loop_speed

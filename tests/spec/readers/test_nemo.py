@@ -176,7 +176,7 @@ def test_bridge_keys_are_read_where_they_stand() -> None:
     assert (model.vocab, model.seq_length) == (128256, 8192)
     parallelism, training = request["parallelism"], request["training"]
     assert (parallelism["tp"], parallelism["cp"], parallelism["zero"]) == (4, 2, 1)
-    assert parallelism["overlap"] == ["tp", "dp", "cp"]
+    assert parallelism["overlap"] == ["tp", "dp"]
     assert (training["global_batch_size"], training["precision"]) == (512, "fp8")
     assert (training["recompute"], training["reduce_precision"]) == ("selective", "fp32")
 

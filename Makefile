@@ -28,8 +28,9 @@ check: setup ## format, lint, types, rooms
 
 bench: setup ## print rates and accuracies (minutes)
 	$(BIN)/python benchmarks/specs.py
-	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python benchmarks/time_speed.py
+	$(BIN)/python benchmarks/api_overhead.py
 	$(BIN)/python -m benchmarks.loop_speed
 	$(BIN)/python -m benchmarks.h100_caps
 	$(BIN)/python -m benchmarks.fuzz

@@ -24,7 +24,7 @@ from tests.random_specs.answer import LONGEST_S, Answer, ask, check_answer
 from tests.random_specs.inputs import Input, draw_input, draw_run, write_files
 
 DRAWN = {"input": draw_input, "run": draw_run, "process": draw_input}
-BATCH = 200
+BATCHES = {"input": 200, "run": 200, "process": 20}
 SHOWN_FAULTS = 20
 
 
@@ -86,8 +86,8 @@ def run_batch(job: tuple[str, int, int, int]) -> Batch:
 def jobs(kind: str, seed: int, start: int = 0) -> Iterator[tuple[str, int, int, int]]:
     """Number batches without end."""
     while True:
-        yield kind, seed, start, BATCH
-        start += BATCH
+        yield kind, seed, start, BATCHES[kind]
+        start += BATCHES[kind]
 
 
 def fuzz(kind: str, wanted: int, seed: int, workers: int) -> list[str]:
@@ -108,7 +108,7 @@ def fuzz(kind: str, wanted: int, seed: int, workers: int) -> list[str]:
                 print(f"  {fault}", flush=True)
             so_far = reached if kind == "run" else asked
             print(f"{kind}: {so_far:,} of {wanted:,}, {len(faults)} faults", file=sys.stderr, flush=True)
-            if so_far + BATCH * len(waiting) < wanted and len(faults) < 10 * SHOWN_FAULTS:
+            if so_far + BATCHES[kind] * len(waiting) < wanted and len(faults) < 10 * SHOWN_FAULTS:
                 waiting.append(pool.apply_async(run_batch, (next(source),)))
     elapsed = time.perf_counter() - began
     print(f"{kind}: {asked:,} asked, {reached:,} reached the loop, {len(faults)} faults; exit codes {dict(codes)};")

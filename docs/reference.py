@@ -1,7 +1,10 @@
 """Write the reference pages from the code: every field of a spec, every metric, every entry of the catalog."""
 
+import inspect
+import textwrap
 from pathlib import Path
 
+import charllm
 from charllm.catalog.tables import KINDS, entries
 from charllm.result.metrics import METRICS
 from charllm.spec.fields import rules
@@ -43,6 +46,16 @@ def metrics_page() -> str:
     return "\n".join(["# Metrics", "", "| metric | meaning |", "|---|---|", *rows]) + "\n"
 
 
+def python_page() -> str:
+    """List every name of the Python API."""
+    parts = ["# Python", "", charllm.__doc__ or ""]
+    for name in charllm.__all__:
+        entry = getattr(charllm, name)
+        shown = f"{name}{inspect.signature(entry)}" if inspect.isfunction(entry) else name
+        parts += ["", f"## {name}", "", "```", textwrap.fill(shown, 120), "```", "", inspect.getdoc(entry) or ""]
+    return "\n".join(parts) + "\n"
+
+
 def catalog_page() -> str:
     """List the names of every kind of entry."""
     parts = ["# Catalog", "", "`charllm catalog KIND NAME` shows an entry with the source of each figure."]
@@ -54,7 +67,9 @@ def catalog_page() -> str:
 def main() -> None:
     """Write the pages."""
     HERE.mkdir(exist_ok=True)
-    for name, page in (("spec", spec_page()), ("metrics", metrics_page()), ("catalog", catalog_page())):
+    pages = {"spec": spec_page, "metrics": metrics_page, "catalog": catalog_page, "python": python_page}
+    for name, write in pages.items():
+        page = write()
         (HERE / f"{name}.md").write_text(page, encoding="utf-8")
 
 

@@ -1,3 +1,102 @@
-"""Seconds, watts and degrees of distributed LLM training."""
+"""Seconds, watts and degrees of distributed LLM training.
+
+    import charllm
+
+    result = charllm.simulate(model="llama3-70b", cluster="h200x32", tp=4, pp=4, gbs=128)
+    result.metrics.step_time_s, result.metrics.power_mean_w, result.metrics.temperature_peak_c
+
+simulate            memory, step time, power and temperature of one run
+sweep               the same for every case of a study, or of axes
+emulate             one rank of a large job on the GPU of this machine; predict_emulation needs no GPU
+measure             power, clocks and temperature of the code inside a ``with`` block; measure_command: of a command
+load, compare       a stored run or study; two runs side by side
+catalog             models, GPUs, nodes, clusters, frameworks and studies, with sources
+
+Keywords are the flags of the command line, with the same words. A wrong request raises `SpecError`.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+
+# As in `typing`, whose import would take longer than all of this file.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from charllm.api.emulation import emulate, predict_emulation
+    from charllm.api.listing import catalog
+    from charllm.api.measurement import measure, measure_command
+    from charllm.api.simulation import simulate
+    from charllm.api.stored import Comparison, compare, load
+    from charllm.api.study import Sweep, sweep
+    from charllm.errors import CharllmError, SpecError
+    from charllm.result.result import RunResult
 
 __version__ = "0.1.0"
+__all__ = [
+    "CharllmError",
+    "Comparison",
+    "RunResult",
+    "SpecError",
+    "Sweep",
+    "catalog",
+    "compare",
+    "emulate",
+    "load",
+    "measure",
+    "measure_command",
+    "predict_emulation",
+    "simulate",
+    "sweep",
+]
+
+_HOMES = {
+    "CharllmError": "charllm.errors",
+    "SpecError": "charllm.errors",
+    "RunResult": "charllm.result.result",
+    "simulate": "charllm.api.simulation",
+    "sweep": "charllm.api.study",
+    "Sweep": "charllm.api.study",
+    "emulate": "charllm.api.emulation",
+    "predict_emulation": "charllm.api.emulation",
+    "measure": "charllm.api.measurement",
+    "measure_command": "charllm.api.measurement",
+    "load": "charllm.api.stored",
+    "compare": "charllm.api.stored",
+    "Comparison": "charllm.api.stored",
+    "catalog": "charllm.api.listing",
+}
+"""Public name: the module that holds it, imported when the name is first used."""
+_ROOMS = ("catalog", "measure", "simulate", "sweep")
+"""Functions whose name is also that of a subpackage."""
+
+
+class _FrontDoor(ModuleType):
+    """This package. Python binds a subpackage to its name here once it is imported; a public function keeps its name.
+
+    Such a function has the attributes of the subpackage too, so that ``import charllm.simulate.predict as p`` works.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'charllm' has no attribute {name!r}", name=name, obj=self)
+        value = getattr(import_module(_HOMES[name]), name)
+        if name in _ROOMS:
+            shared = vars(import_module(f"{__name__}.{name}"))
+            shared.update(vars(value))
+            value.__dict__ = shared
+        super().__setattr__(name, value)
+        return value
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *__all__})
+
+
+sys.modules[__name__].__class__ = _FrontDoor

@@ -38,6 +38,19 @@ class SpecError(CharllmError, ValueError):
         self.possible = possible
         super().__init__(f"{_plain(field)}: got {_shorten(asked)}; expected {_plain(possible, LONGEST_EXPECTED)}")
 
+    @property
+    def got(self) -> object:
+        """The value found in the field, as in the message."""
+        return self.asked
+
+    @property
+    def expected(self) -> str:
+        """The values that the field may hold, in words."""
+        return self.possible
+
+    def __reduce__(self) -> tuple[type["SpecError"], tuple[str, object, str]]:
+        return type(self), (self.field, self.asked, self.possible)
+
 
 class DoesNotFit(CharllmError):
     """The run needs more memory than a GPU has."""

@@ -25,6 +25,22 @@ def record_to(folder: str) -> None:
     _files[os.getpid()] = _create(os.path.join(folder, f"marks-0-{os.getpid()}.csv"))
 
 
+@contextmanager
+def recording_to(folder: str) -> Iterator[None]:
+    """Send this process's marks to a folder for a while, then to where they went before."""
+    pid = os.getpid()
+    before = _files.pop(pid, None)
+    record_to(folder)
+    try:
+        yield
+    finally:
+        own = _files.pop(pid, None)
+        if own is not None:
+            os.close(own)
+        if before is not None:
+            _files[pid] = before
+
+
 def step(number: int | None = None, *, tokens: int | None = None) -> None:
     """Mark the end of a step, with the tokens it worked on."""
     _write("step", "" if number is None else str(number), "" if tokens is None else str(tokens))

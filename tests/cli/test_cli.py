@@ -53,7 +53,7 @@ def test_a_run_that_does_not_fit_ends_in_3_with_its_result() -> None:
         ([*SIMULATE, "--tpp", "3"], "did you mean --"),
         ([*SIMULATE, "--dp", "2"], "32 ranks, one for each GPU"),
         ([*SIMULATE, "--precision", "int3"], "training.precision"),
-        ([*SIMULATE, "--zero", "1", "--fsdp"], "--fsdp alone"),
+        ([*SIMULATE, "--zero", "1", "--fsdp"], "fsdp alone"),
         ([*SIMULATE, "--set", "cluster.nodse=3"], "did you mean node or nodes"),
         ([*SIMULATE, "--steps", "3", "--seconds", "2"], "not allowed with"),
         ([*SIMULATE, "--recompute", "none:4"], "training.recompute"),

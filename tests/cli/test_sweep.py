@@ -109,7 +109,7 @@ def test_a_killed_worker_fails_its_case(tmp_path: Path) -> None:
     assert process.returncode == 1
     (row,) = map(json.loads, printed.splitlines())
     assert (row["exit_code"], row["message"]) == (1, "the worker process was killed by SIGKILL (out of memory?)")
-    assert "1 cases failed; try again with: charllm sweep" in errors
+    assert "1 of them failed; try again with: charllm sweep" in errors
     assert list((tmp_path / "out" / "runs").iterdir()) == []
 
 

@@ -35,6 +35,11 @@ def test_hotter_never_draws_less(name: str) -> None:
     assert np.all(np.diff(drawn) >= 0)
 
 
+def test_a_cold_board_never_gives_power_back() -> None:
+    gpu = gpu_of("h200")
+    assert standing_w(replace(gpu.power, leakage_w_per_k=20.0), gpu.clock_max_hz, gpu.clock_idle_hz, -20.0) > 0
+
+
 def test_energy_of_work_does_not_depend_on_how_long_it_takes() -> None:
     power = replace(gpu_of("h200").power, active_w=0.0)
     joules = [working_w(power, WORK, seconds, 1.6e9, 1.5e9) * seconds for seconds in (0.5, 1.0, 7.0)]

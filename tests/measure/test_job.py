@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,7 +104,7 @@ def test_marks_become_step_time_and_tokens(tmp_path: Path) -> None:
     assert metrics["tokens_per_s"] == pytest.approx(100 / metrics["step_time_s"])
     assert metrics["tokens_per_s_per_gpu"] == metrics["tokens_per_s"]
     assert metrics["tokens_per_j"] == pytest.approx(100 / metrics["energy_per_step_j"])
-    assert asdict(load_run(tmp_path)) == asdict(result)
+    assert load_run(tmp_path) == result
     assert all_finite(result.as_table())
 
 

@@ -52,7 +52,7 @@ def ask(words: list[str], *, wants_json: bool) -> Answer:
             raise
         fault = f"{type(error).__name__}\n{traceback.format_exc(limit=-6)}"
     seconds = time.process_time() - start
-    text, said = (stream.buffer.getvalue().decode("utf-8", "replace") for stream in (out, err))  # type: ignore[attr-defined]
+    text, said = (stream.buffer.getvalue().decode("utf-8", "replace") for stream in (out, err))
     return check_answer(code, text, said, seconds, fault, wants_json=wants_json)
 
 
@@ -65,7 +65,8 @@ def check_answer(
         fault, result = _fault(code, text, said, wants_json=wants_json)
     if fault is None and seconds > LONGEST_S:
         fault = f"answered after {seconds:.0f} s"
-    return Answer(code, seconds, fault, bool(result) and result["metrics"]["step_time_s"] is not None)
+    simulated = result is not None and result["metrics"]["step_time_s"] is not None
+    return Answer(code, seconds, fault, simulated)
 
 
 def _fault(code: int | None, text: str, said: str, *, wants_json: bool) -> tuple[str | None, Any]:

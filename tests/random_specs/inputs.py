@@ -9,9 +9,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from charllm.api.keywords import FIELDS
 from charllm.catalog.resolve import resolve_run
 from charllm.catalog.tables import KINDS, entries
-from charllm.cli.spec_flags import SETTINGS
+from charllm.cli.spec_flags import spellings
 from charllm.spec.fields import Rule, rules
 from charllm.spec.run import RunSpec
 from charllm.units import SUFFIXES
@@ -28,7 +29,7 @@ NASTY = (
 MODELS = ("llama3-8b", "gpt3-175b", "mixtral-8x7b", "deepseek-v2-lite", "gpt2", "llama3-70b")
 CLUSTERS = ("h200x1", "h200x8", "h100x8", "a100x8", "b200x8", "h200x32", "mi250x32")
 FLAGS = (
-    *(flag for flags in SETTINGS for flag in flags.split(",")),
+    *(flag for word in FIELDS for flag in spellings(word)),
     "--model", "--cluster", "--framework", "--recompute", "--overlap", "--layers-per-stage", "--steps", "--seconds",
     "--rank", "--fsdp", "--sp", "--no-sp", "--ignore-memory", "--from", "--set", "--out", "--perfetto", "--tp=2",
 )  # fmt: skip

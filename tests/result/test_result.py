@@ -4,7 +4,7 @@ import math
 import pytest
 
 from charllm.errors import SpecError
-from charllm.result.metrics import METRICS, fill_metrics, missing
+from charllm.result.metrics import METRICS, Metrics, fill_metrics, missing
 from charllm.result.result import RunResult, all_finite, from_json, to_json
 
 RESULT = RunResult(origin="simulated", spec={"model": {"name": "m"}}, metrics=fill_metrics({"step_time_s": 1.5}))
@@ -26,7 +26,7 @@ def test_a_metric_nobody_declared_is_refused() -> None:
 
 
 def test_numbers_that_are_not_finite_never_reach_a_file() -> None:
-    bad = RunResult(origin="simulated", spec={}, metrics={"step_time_s": math.nan})
+    bad = RunResult(origin="simulated", spec={}, metrics=Metrics(step_time_s=math.nan))
     assert not all_finite(bad.as_table())
     with pytest.raises(ValueError, match="not JSON compliant"):
         to_json(bad)

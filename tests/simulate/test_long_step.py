@@ -28,12 +28,12 @@ def test_an_extended_step_is_the_simulated_one(case: str, monkeypatch: pytest.Mo
     run = resolve_run(merge(GPT3, CASES[case]))
     monkeypatch.setattr(long_step, "MOST_SLICES", 1e9)
     whole = predict(run)
-    monkeypatch.setattr(long_step, "MOST_SLICES", 40_000)
+    monkeypatch.setattr(long_step, "MOST_SLICES", 100_000)
     part = predict(run)
     assert whole.simulated is not None
     assert part.simulated is not None
     assert whole.simulated.step.run.microbatches == 300
-    assert 32 <= part.simulated.step.run.microbatches < 150
+    assert 32 <= part.simulated.step.run.microbatches < 200
     assert part.simulated.step.run.microbatches % 4 == 0
     for name in ("step_time_s", "energy_per_step_j", "mfu"):
         assert part.result.metrics[name] == pytest.approx(whole.result.metrics[name], rel=2e-3)
@@ -41,8 +41,9 @@ def test_an_extended_step_is_the_simulated_one(case: str, monkeypatch: pytest.Mo
     assert part.result.metrics["clock_mean_hz"] == pytest.approx(whole.result.metrics["clock_mean_hz"], rel=1.5e-2)
     for name in ("temperature_mean_c", "temperature_peak_c"):
         assert part.result.metrics[name] == pytest.approx(whole.result.metrics[name], abs=0.6)
+    step_time_s = whole.result.metrics["step_time_s"]
     for label, seconds in whole.result.metrics["breakdown_s"].items():
-        assert part.result.metrics["breakdown_s"][label] == pytest.approx(seconds, abs=3e-3 * run.microbatches / 10)
+        assert part.result.metrics["breakdown_s"][label] == pytest.approx(seconds, abs=5e-3 * step_time_s)
     assert sum(part.result.metrics["breakdown_s"].values()) == pytest.approx(part.result.metrics["step_time_s"])
     assert part.result.metrics["microbatches"] == 300
     assert f"{part.simulated.step.run.microbatches} of 300 were simulated" in " ".join(part.result.warnings)

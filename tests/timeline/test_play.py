@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from charllm.errors import SpecError
-from charllm.timeline.play import KINDS, Item, PlayTimeline, Segment, read_timeline, to_text
+from charllm.timeline.play import KINDS, Item, PlayTimeline, Segment, check_length, read_timeline, to_text
 
 GEMM = ("gemm", (1, 4096, 4096, 1024), "bf16")
 words = st.text(max_size=12)
@@ -208,3 +208,10 @@ def test_a_timeline_with_any_value_exchanged_is_read_or_refused(
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="--timeline"):
         read_timeline(tmp_path / "nowhere.json")
+
+
+@pytest.mark.parametrize(("repeat", "duration_s"), [(10_000_000, 0.0), (1000, 1000.0)])
+def test_a_step_that_nobody_could_wait_for_is_refused(repeat: int, duration_s: float) -> None:
+    items = (Item("wait", "long", duration_s=duration_s),)
+    with pytest.raises(SpecError, match="a step of at most"):
+        check_length(PlayTimeline(0, {}, (Segment("a", repeat, items),), 1, None))

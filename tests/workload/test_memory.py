@@ -115,7 +115,7 @@ def test_fp8_keeps_less_activation_and_more_weight() -> None:
 
 def test_the_cache_takes_only_what_is_free() -> None:
     roomy = memories("cluster.node.gpu.memory_gib=500")[0]
-    assert roomy.reserve == pytest.approx(0.2 * roomy.allocated_bytes, rel=0.02)
+    assert roomy.reserve == pytest.approx(0.21 * roomy.allocated_bytes, rel=0.02)
     crowded = memories(f"cluster.node.gpu.memory_bytes={roomy.least_bytes * 1.01}")[0]
     assert crowded.least_bytes < crowded.total_bytes <= roomy.least_bytes * 1.01
     assert crowded.reserve < roomy.reserve

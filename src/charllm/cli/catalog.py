@@ -3,13 +3,12 @@
 import argparse
 from typing import Any
 
-from charllm.catalog.resolve import resolve_model
-from charllm.catalog.tables import KINDS, PARTS, Entry, entries, find
+from charllm.api.listing import catalog
+from charllm.catalog.tables import KINDS, PARTS, Entry, find
 from charllm.cli.output import add_format_flags, print_as
 from charllm.report.tables import render_table, wrap_all
 from charllm.sweep.study import load_study
 from charllm.units import format_figure, format_params
-from charllm.workload.parameters import count_active_parameters, count_parameters
 
 EXAMPLES = ("charllm catalog", "charllm catalog gpus", "charllm catalog gpus h200", "charllm catalog clusters --csv")
 
@@ -43,46 +42,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List kinds, list the entries of one, or show one entry."""
+    listed = catalog(arguments.kind, arguments.name)
     if arguments.kind is None:
-        names = {kind: list(entries(kind)) for kind in KINDS}
-        rows = [{"kind": kind, "entries": len(listed)} for kind, listed in names.items()]
-        print_as(arguments, names, lambda: _render_kinds(names), lambda: rows)
+        rows = [{"kind": kind, "entries": len(names)} for kind, names in listed.items()]
+        print_as(arguments, listed, lambda: _render_kinds(listed), lambda: rows)
     elif arguments.name is None:
-        listed = {name: _headline(arguments.kind, entry) for name, entry in entries(arguments.kind).items()}
         rows = [{"name": name, **headline} for name, headline in listed.items()]
         print_as(arguments, listed, lambda: _render_list(arguments.kind, listed), lambda: rows)
     else:
-        entry = find(arguments.kind, arguments.name, f"charllm catalog {arguments.kind}")
-        table = _entry_table(arguments.kind, entry)
-        print_as(arguments, table, lambda: _render_entry(arguments.kind, entry), lambda: _entry_rows(entry, table))
+        entry = find(arguments.kind, arguments.name, "NAME")
+        print_as(arguments, listed, lambda: _render_entry(arguments.kind, entry), lambda: _entry_rows(entry, listed))
     return 0
 
 
 def _render_kinds(names: dict[str, list[str]]) -> str:
     return render_table("Catalog", ["kind", "entries"], [[kind, str(len(listed))] for kind, listed in names.items()])
-
-
-def _headline(kind: str, entry: Entry) -> dict[str, Any]:
-    """Pick the few figures that tell entries of a kind apart."""
-    values = entry.values
-    if kind == "models":
-        model = resolve_model(entry.name)
-        return {
-            "parameters": count_parameters(model),
-            "active_parameters": count_active_parameters(model),
-            **{key: values.get(key) for key in ("layers", "hidden", "heads", "experts", "seq_length")},
-        }
-    if kind == "studies":
-        study = load_study(entry.name)
-        return {"cases": len(study.cases), "about": study.about}
-    keys = {
-        "gpus": ("memory_bytes", "memory_bandwidth_bytes_per_s", "peak_bf16_flop_per_s", "power_cap_w"),
-        "nodes": ("gpu", "gpus", "link_bandwidth_bytes_per_s"),
-        "fabrics": ("nics_per_node", "nic_bandwidth_bytes_per_s"),
-        "clusters": ("node", "nodes", "fabric"),
-        "frameworks": ("attention", "default_zero", "reserve_fraction"),
-    }[kind]
-    return {key: values.get(key) for key in keys}
 
 
 def _render_list(kind: str, listed: dict[str, dict[str, Any]]) -> str:
@@ -99,14 +73,6 @@ def _short(key: str, value: Any) -> str:
     if value is not None and key.endswith("parameters"):
         return format_params(value)
     return format_figure(key, value)
-
-
-def _entry_table(kind: str, entry: Entry) -> dict[str, Any]:
-    if kind == "studies":
-        study = load_study(entry.name)
-        cases = [case._asdict() for case in study.cases]
-        return {"name": study.name, "about": study.about, "corrections": list(study.corrections), "cases": cases}
-    return {"name": entry.name, "values": dict(entry.values), "sources": dict(entry.sources)}
 
 
 def _figures(entry: Entry) -> list[tuple[str, Any, str]]:

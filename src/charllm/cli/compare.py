@@ -3,10 +3,9 @@
 import argparse
 from pathlib import Path
 
-from charllm.cli.output import add_format_flags, print_as
-from charllm.report.compare import render_comparison
-from charllm.result.compare import compare_runs, spec_differences
-from charllm.stored import load_one_run
+from charllm.api.stored import compare
+from charllm.cli.output import add_format_flags, show
+from charllm.report.tables import to_csv
 
 EXAMPLES = (
     "charllm simulate --model llama3-8b --cluster h200x8 --tp 2 --out runs/a",
@@ -25,9 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare and print."""
-    first, second = load_one_run(arguments.first), load_one_run(arguments.second)
-    differences, settings = compare_runs(first, second), spec_differences(first, second)
-    metrics = [{**difference._asdict(), "ratio": difference.ratio} for difference in differences]
-    table = {"settings": {name: list(pair) for name, pair in settings.items()}, "metrics": metrics}
-    print_as(arguments, table, lambda: render_comparison(differences, settings), lambda: metrics)
+    compared = compare(arguments.first, arguments.second)
+    if arguments.json:
+        print(compared.to_json())
+    elif arguments.csv:
+        print(to_csv([{**each._asdict(), "ratio": each.ratio} for each in compared.metrics]))
+    else:
+        show(str(compared))
     return 0

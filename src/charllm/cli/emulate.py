@@ -6,28 +6,19 @@ no GPU.
 
 import argparse
 import json
-import os
 import sys
-import time
 from pathlib import Path
 
-from charllm.catalog.resolve import resolve_run
+from charllm.api.emulation import predict_readings, run_emulation, timeline_of
 from charllm.cli.spec_flags import add_spec_flags, request_from
-from charllm.errors import SpecError
-from charllm.measure.device import require_device, telemetry_gpus
-from charllm.spec.fields import read
-from charllm.spec.run import Conditions
-from charllm.timeline.play import PlayTimeline, read_timeline, to_text
+from charllm.measure.finish import stopped_early
+from charllm.timeline.play import to_text
 
 EXAMPLES = (
     "charllm emulate --model gpt3-175b --cluster h200x32 --tp 8 --pp 4 --gbs 128 --rank 8 --seconds 60",
     "charllm emulate --model gpt3-175b --cluster h200x32 --tp 8 --pp 4 --gbs 128 --rank 8 --predict",
     "charllm emulate --model llama3-8b --cluster h200x8 --tp 2 --gbs 8 --print-timeline",
 )
-CAPS = ("power_cap", "clock_cap")
-"""Conditions that hold for one GPU alone, in any unit."""
-LONGEST_S, WARM_AFTER_S = 86_400.0, 3600.0
-"""A day; an hour after which a GPU no longer warms up, and the prediction stays as it is."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,23 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Emulate the rank under the sampler and print the result."""
-    if not 0 < arguments.seconds <= LONGEST_S:
-        raise SpecError("--seconds", arguments.seconds, f"more than 0, at most {LONGEST_S:,.0f}")
-    timeline = _timeline(arguments)
+    request = request_from(arguments)
+    timeline = timeline_of(request, arguments.rank, arguments.timeline)
     if arguments.print_timeline:
         print(to_text(timeline))
         return 0
-    predicted = _predict(timeline, arguments.seconds, _conditions(timeline, arguments))
     if arguments.predict:
-        print(json.dumps(predicted, indent=2, allow_nan=False))
+        print(json.dumps(predict_readings(timeline, request, arguments.seconds), indent=2, allow_nan=False))
         return 0
-    require_device(arguments.device)
-    from charllm.measure.emulation.record import emulate
-    from charllm.measure.finish import stopped_early
-
-    gpus = telemetry_gpus(arguments.telemetry, os.environ)[:1]
-    folder = arguments.out or Path("charllm-runs") / time.strftime("rank-%Y%m%d-%H%M%S")
-    result = emulate(timeline, folder, arguments.telemetry, arguments.device, arguments.seconds, gpus, predicted)
+    result, predicted, folder = run_emulation(
+        timeline, request, arguments.seconds, arguments.out, arguments.telemetry, arguments.device
+    )
     for warning in stopped_early(result.warnings):
         print(f"charllm: {warning}", file=sys.stderr)
     print(json.dumps(result.metrics, indent=2, allow_nan=False))
@@ -81,39 +66,3 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"charllm: {name}: predicted {value:.5g}, measured {read:.5g}", file=sys.stderr)
     print(f"charllm: recorded in {folder}", file=sys.stderr)
     return 0
-
-
-def _conditions(timeline: PlayTimeline, arguments: argparse.Namespace) -> Conditions:
-    """Return the caps that were asked for, or those under which the timeline was simulated."""
-    asked = request_from(arguments).get("conditions") or timeline.spec.get("conditions") or {}
-    caps = {name: value for name, value in asked.items() if name.startswith(CAPS)}
-    return read(Conditions, caps, "conditions")
-
-
-def _predict(timeline: PlayTimeline, seconds_s: float, conditions: Conditions) -> dict[str, float]:
-    """Predict what one GPU of the timeline's kind will read, alone where such a one was measured."""
-    from charllm.evaluate.ops import bench_machine
-    from charllm.simulate.emulated import predict_played
-
-    try:
-        cluster = bench_machine(timeline.spec["cluster"]["node"]["gpu"]["name"])
-    except (KeyError, TypeError, SpecError):
-        # A timeline from elsewhere, or a GPU that the catalog does not know.
-        return {}
-    seen = predict_played(timeline, cluster, min(seconds_s, WARM_AFTER_S), conditions)
-    return {
-        "step_time_s": seen.busy_s,
-        "power_mean_w": seen.power_mean_w,
-        "power_peak_sensor_w": seen.power_peak_shown_w,
-        "clock_mean_hz": seen.clock_mean_hz,
-        "temperature_mean_c": seen.temperature_mean_c,
-        "temperature_peak_c": seen.temperature_peak_c,
-    }
-
-
-def _timeline(arguments: argparse.Namespace) -> PlayTimeline:
-    if arguments.timeline is not None:
-        return read_timeline(arguments.timeline)
-    from charllm.simulate.rank_timeline import generate_timeline
-
-    return generate_timeline(resolve_run(request_from(arguments)), arguments.rank)

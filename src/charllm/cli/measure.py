@@ -4,14 +4,11 @@ The command's output, signals and exit code pass through.
 """
 
 import argparse
-import os
 import sys
-import time
 from pathlib import Path
 
-from charllm.errors import SpecError
+from charllm.api.measurement import build_job, run_job
 from charllm.measure.finish import stopped_early
-from charllm.measure.job import Job, measure_job
 from charllm.measure.launch import AFTER_S
 from charllm.result.result import RunResult
 
@@ -20,7 +17,6 @@ EXAMPLES = (
     "charllm measure --repeats 3 --watch -- python train.py --steps 100",
     "charllm measure --telemetry none --idle 0 -- sleep 1",
 )
-LONGEST_WAIT_S = 86_400.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,30 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print what was found to stderr, and return the command's own exit code."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    if not command:
-        raise SpecError("COMMAND", "nothing", "charllm measure [flags] -- COMMAND ...")
-    for flag, seconds_s in (("--idle", arguments.idle), ("--cooldown", arguments.cooldown)):
-        if not 0 <= seconds_s <= LONGEST_WAIT_S:
-            raise SpecError(flag, seconds_s, f"0 to {LONGEST_WAIT_S:g} seconds")
-    if not 0.1 <= arguments.rate <= 1000:
-        raise SpecError("--rate", arguments.rate, "0.1 to 1000 readings per second")
-    if not 1 <= arguments.repeats <= 1000:
-        raise SpecError("--repeats", arguments.repeats, "1 to 1000")
-    folder = arguments.out or Path("charllm-runs") / time.strftime("%Y%m%d-%H%M%S")
-    job = Job(
-        command=tuple(command),
-        folder=folder,
-        rate_hz=arguments.rate,
-        telemetry=arguments.telemetry,
-        idle_s=arguments.idle,
-        cooldown_s=arguments.cooldown,
-        repeats=arguments.repeats,
-        watch=arguments.watch,
-    )
-    result, code = measure_job(job, os.environ)
+    settings = {name: value for name, value in vars(arguments).items() if name != "command"}
+    job = build_job(command, **settings)
+    result, code = run_job(job)
     for warning in stopped_early(result.warnings):
         print(f"charllm: {warning}", file=sys.stderr)
-    print(_headline(result, folder), file=sys.stderr)
+    print(_headline(result, job.folder), file=sys.stderr)
     return code
 
 

@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"charllm: {len(result.outcomes)} cases, {rejected} rejected", file=sys.stderr)
     if result.failed:
         again = f"; try again with: {_resume(arguments)}" if arguments.out else ""
-        print(f"charllm: {len(result.failed)} cases failed{again}", file=sys.stderr)
+        print(f"charllm: {len(result.failed)} of them failed{again}", file=sys.stderr)
     return 1 if result.failed else 0
 
 

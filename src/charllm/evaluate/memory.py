@@ -32,7 +32,7 @@ MEANINGS: dict[str, Callable[[StageMemory], float]] = {
     "device": lambda memory: memory.total_bytes,
 }
 """What a source may mean by memory: how a rank's memory shows it."""
-CANDIDATES = tuple(step / 50 for step in range(1, 21))
+CANDIDATES = tuple(step / 100 for step in range(10, 35))
 """Values of reserve_fraction that a fit tries."""
 
 

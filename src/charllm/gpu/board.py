@@ -57,7 +57,8 @@ def standing_w(power: Power, clock_max_hz: float, clock_hz: Any, temperature_c: 
     """Return what a board with a context draws before any work: static, leakage, clocks."""
     level = (voltage(power, clock_hz) / voltage(power, clock_max_hz)) ** 2
     leaking = power.leakage_w_per_k * (temperature_c - power.reference_c)
-    return power.static_w + leaking + power.context_w * clock_hz / clock_max_hz * level
+    # Leakage is a line through temperatures that were measured; far below them it would take all power away.
+    return np.maximum(0.0, power.static_w + leaking) + power.context_w * clock_hz / clock_max_hz * level
 
 
 def working_w(

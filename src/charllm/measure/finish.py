@@ -23,8 +23,9 @@ from charllm.measure.sampler import SELF_FILE
 from charllm.measure.steady import interval
 from charllm.measure.summary import Measured, summarise
 from charllm.measure.window import look
+from charllm.result.metrics import Metrics
 from charllm.result.result import RunResult, all_finite, to_json
-from charllm.result.store import RESULT_FILE, explain, load_run, write_text
+from charllm.result.store import RESULT_FILE, explain, load_run, with_tables, write_text
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
 
@@ -81,7 +82,7 @@ def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
     result = _with_model_metrics(result) if job.origin == "measured" else result
     if not growing:
         _keep(result, recording, folder, ended=job.ended)
-    return result
+    return with_tables(result, folder)
 
 
 def _keep(result: RunResult, recording: Recording, folder: Path, *, ended: bool) -> None:
@@ -216,7 +217,7 @@ def _with_model_metrics(result: RunResult) -> RunResult:
     warnings = [warning for warning in result.warnings if warning.split(":")[0] not in known]
     if known["mfu"] is None:
         warnings.append("mfu: no steps were marked")
-    return replace(result, metrics={**result.metrics, **known}, warnings=warnings)
+    return replace(result, metrics=Metrics({**result.metrics, **known}), warnings=warnings)
 
 
 def combine(results: list[RunResult]) -> RunResult:
@@ -238,7 +239,7 @@ def combine(results: list[RunResult]) -> RunResult:
     measurement["repeat_difference_fraction"] = spread
     return replace(
         first,
-        metrics=metrics,
+        metrics=Metrics(metrics),
         provenance={**first.provenance, "measurement": measurement},
         warnings=list(dict.fromkeys(warning for result in results for warning in result.warnings)),
     )

@@ -92,7 +92,10 @@ def render_memory(step: Step) -> str:
         )
     has_gib = run.cluster.smallest_gpu.memory_bytes / GIB
     title = f"Memory per stage, GiB on one GPU ({run.cluster.smallest_gpu.name}: {has_gib:.1f} GiB){left_out}"
-    return render_table(title, ["stage", "in flight", *KINDS, "total"], cells, drop=MEMORY_DROP)
+    table = render_table(title, ["stage", "in flight", *KINDS, "total"], cells, drop=MEMORY_DROP)
+    allocated = max(memory.allocated_bytes for memory in memories) / GIB
+    reserved = max(memory.reserved_bytes for memory in memories) / GIB
+    return f"{table}\nlargest of any rank: allocated {allocated:.2f}, reserved {reserved:.2f}"
 
 
 def render_arithmetic(run: RunSpec, result: RunResult) -> str:

@@ -1,5 +1,7 @@
 """The metrics of a run: every name a result may carry, its unit and its meaning."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 AXES = ("tp", "pp", "dp", "ep", "cp")
@@ -52,12 +54,27 @@ METRICS: dict[str, str] = {
 """Name: meaning. Keyed metrics (by axis, link, cause, kind) hold a table."""
 
 
-def fill_metrics(known: dict[str, Any]) -> dict[str, Any]:
+class Metrics(dict[str, Any]):
+    """Metrics by name, read as ``metrics["step_time_s"]`` or ``metrics.step_time_s``."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            near = get_close_matches(name, self, n=3, cutoff=0.5)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise AttributeError(f"no metric is named {name!r}{hint}", name=name, obj=self) from None
+
+    def __dir__(self) -> Iterable[str]:
+        return [*super().__dir__(), *self]
+
+
+def fill_metrics(known: dict[str, Any]) -> Metrics:
     """Return every metric in order, None where it is not known."""
     unknown = set(known) - set(METRICS)
     if unknown:
         raise KeyError(f"not metrics: {sorted(unknown)}")
-    return {name: known.get(name) for name in METRICS}
+    return Metrics((name, known.get(name)) for name in METRICS)
 
 
 def missing(metrics: dict[str, Any]) -> list[str]:

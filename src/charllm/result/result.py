@@ -2,27 +2,69 @@
 
 import json
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from charllm.errors import SpecError
+from charllm.errors import CharllmError, SpecError
+from charllm.result import brief
+from charllm.result.metrics import Metrics
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 SCHEMA_VERSION = 1
 ORIGINS = ("simulated", "emulated", "measured")
 
+READ_AS = {"power_instant_w": "power_w"}
+"""Reading of a sensor: the signal that it is."""
 
-@dataclass(frozen=True, slots=True)
+Columns = Mapping[str, Sequence[Any]]
+"""A table by column; pandas, polars and matplotlib take it as it is."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
-    """What a run gave. A metric that is not known is None, with a reason in `warnings`."""
+    """A run: what was asked, its metrics, a row per GPU and per node, where the numbers come from, and warnings.
+
+    A metric that is not known is None, with a reason in `warnings`. Metrics are read as ``result.metrics.step_time_s``
+    or ``result.metrics["step_time_s"]``; `charllm.result.metrics.METRICS` lists every name with its meaning.
+    """
 
     origin: str
+    """simulated, emulated or measured."""
     spec: dict[str, Any]
-    metrics: dict[str, Any]
+    """The complete spec, defaults included; for a measured run whatever its job left, at least the command."""
+    metrics: Metrics
     gpus: list[dict[str, Any]] = field(default_factory=list)
     nodes: list[dict[str, Any]] = field(default_factory=list)
     provenance: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     schema_version: int = SCHEMA_VERSION
+    tables: Mapping[str, Callable[[], Columns]] = field(default_factory=dict, compare=False)
+    """Larger tables of the run, each computed or read when it is asked for; `save` writes all of them."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metrics", Metrics(self.metrics))
+
+    @property
+    def signals(self) -> Columns | None:
+        """Power, temperature and clock of the GPUs over time; None where the run has none (it does not fit).
+
+        Columns: rank, t_s, power_w, temperature_c, clock_hz; a measured run has more of them.
+        """
+        columns = self._table("signals")
+        return None if columns is None else _name_alike(columns)
+
+    @property
+    def timeline(self) -> Columns | None:
+        """Every pass, wait and update of the step on each pipeline stage; None where the run has none."""
+        return self._table("timeline")
+
+    def _table(self, name: str) -> Columns | None:
+        return self.tables[name]() if name in self.tables else None
 
     def as_table(self) -> dict[str, Any]:
         """Return the result as a plain table, keys in the order of the schema."""
@@ -30,12 +72,52 @@ class RunResult:
             "origin": self.origin,
             "schema_version": self.schema_version,
             "spec": self.spec,
-            "metrics": self.metrics,
+            "metrics": dict(self.metrics),
             "gpus": self.gpus,
             "nodes": self.nodes,
             "provenance": self.provenance,
             "warnings": self.warnings,
         }
+
+    def to_json(self) -> str:
+        """Return the result as JSON, as ``charllm simulate --json`` prints it."""
+        return to_json(self)
+
+    def to_frame(self) -> "DataFrame":
+        """Return a row per GPU as a pandas DataFrame."""
+        return to_frame(self.gpus)
+
+    def save(self, folder: str | PathLike[str]) -> Path:
+        """Store the run in a new folder: ``result.json``, and its tables as parquet; `charllm.load` reads it back."""
+        # The store reads and writes results, so that it cannot be imported above.
+        from charllm.result.store import save_run
+
+        return save_run(self, Path(folder), {name: table() for name, table in self.tables.items()})
+
+    def __repr__(self) -> str:
+        return brief.write_text(self)
+
+    def _repr_html_(self) -> str:
+        return brief.write_html(self)
+
+
+def _name_alike(columns: Columns) -> Columns:
+    """Give the readings of a measured run the names that a simulated one has."""
+    if "monotonic_s" not in columns:
+        return columns
+    start_s = min(columns["monotonic_s"], default=0.0)
+    times = {"rank": columns["gpu"], "t_s": [time_s - start_s for time_s in columns["monotonic_s"]]}
+    rest = {READ_AS.get(name, name): values for name, values in columns.items() if name not in ("gpu", "monotonic_s")}
+    return {**times, **rest}
+
+
+def to_frame(rows: Sequence[Mapping[str, Any]]) -> "DataFrame":
+    """Return rows as a pandas DataFrame."""
+    try:
+        import pandas
+    except ImportError:
+        raise CharllmError("to_frame needs pandas, which is not installed: pip install 'charllm[frame]'") from None
+    return pandas.DataFrame.from_records(list(rows))
 
 
 def to_json(result: RunResult) -> str:
@@ -52,6 +134,8 @@ def from_json(text: str, source: str) -> RunResult:
             raise SpecError(source, f"schema_version {version}", f"{SCHEMA_VERSION}")
         if table["origin"] not in ORIGINS:
             raise SpecError(source, table["origin"], f"an origin of {', '.join(ORIGINS)}")
+        if "tables" in table:
+            raise SpecError(source, "tables", "the keys that charllm writes")
         return RunResult(**table)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, SpecError):

@@ -4,21 +4,20 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from charllm.errors import CharllmError, SpecError
-from charllm.result.result import RunResult, from_json, to_json
+from charllm.result.result import Columns, RunResult, from_json, to_json
 from charllm.spec.request import read_text
 from charllm.units import GIB
 
 RESULT_FILE = "result.json"
 MAX_RESULT_BYTES = int(GIB)
 """A row for each of a million GPUs."""
-Columns = Mapping[str, Sequence[Any]]
-
-
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a place that could be written and no longer can."""
 
@@ -133,4 +132,10 @@ def _duckdb() -> Any:
 def load_run(path: Path) -> RunResult:
     """Read a run from its folder, or from a result.json alone."""
     file = path / RESULT_FILE if path.is_dir() else path
-    return from_json(read_text(file, "RUN", MAX_RESULT_BYTES), str(file))
+    return with_tables(from_json(read_text(file, "RUN", MAX_RESULT_BYTES), str(file)), file.parent)
+
+
+def with_tables(result: RunResult, folder: Path) -> RunResult:
+    """Return a result with the parquet tables of a folder, each read when it is asked for."""
+    tables = {table.stem: partial(read_parquet, table) for table in sorted(folder.glob("*.parquet"))}
+    return replace(result, tables=tables)

@@ -89,7 +89,8 @@ def spend(states: GpuStates, gpu: int, row: Floats, least_s: float) -> None:
         matrix_volts = max(board[FLOOR], 1 + board[SLOPE] * (matrix_clock - board[REFERENCE_HZ]))
         top_volts = max(board[FLOOR], 1 + board[SLOPE] * (board[MAX_HZ] - board[REFERENCE_HZ]))
         level = clock / board[MAX_HZ] * (volts / top_volts) ** 2
-        standing = board[STATIC_W] + mine[SILICON] * board[LEAK] * (mine[TEMPERATURE] - board[REFERENCE_C])
+        leaking = mine[SILICON] * board[LEAK] * (mine[TEMPERATURE] - board[REFERENCE_C])
+        standing = max(0.0, board[STATIC_W] + leaking)
         standing += level * (board[CONTEXT_W] + row[POLL] * board[POLLING_W]) + (board[ACTIVE_W] if working else 0.0)
         core = mine[SILICON] * (row[MATRIX_J] * matrix_volts**2 + row[CORE_J] * volts**2)
         watts = standing + (core + row[BOARD_J]) / length_s

@@ -1,5 +1,7 @@
 """Predict a run without a GPU: execution, power, temperature and clocks in a closed loop."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,18 +11,20 @@ from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.result.metrics import AXES, fill_metrics, missing
 from charllm.result.provenance import describe_provenance
-from charllm.result.result import RunResult
+from charllm.result.result import Columns, RunResult
 from charllm.simulate.long_step import Execution, execute, extend
-from charllm.simulate.signals import gpu_signals, node_rows, power_metrics
+from charllm.simulate.signals import gpu_signals, node_rows, power_metrics, tabulate_cluster, tabulate_signals
 from charllm.simulate.steady import Machine, Played
 from charllm.simulate.work import LONGEST_S, check_size
 from charllm.spec.run import RunSpec, idle_requests
 from charllm.timeline.step_time import StepTime
+from charllm.timeline.table import tabulate_timeline
 from charllm.workload.memory import StageMemory, first_rank, stage_memories
 from charllm.workload.misfit import fits, memory_warnings
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
 from charllm.workload.step import Step, build_step
+from charllm.workload.table import tabulate_memory, tabulate_ops
 from charllm.workload.totals import Traffic, count_traffic, executed_flop
 
 NOT_KNOWN = "not predicted for this run"
@@ -79,6 +83,7 @@ def predict(
         nodes=node_rows(machine, played) if machine and played else [{"node": n} for n in range(run.cluster.nodes)],
         provenance=describe_provenance(run),
         warnings=warnings,
+        tables=_tables(step, simulated),
     )
     return Simulation(result, step, timed, machine, played, simulated)
 
@@ -89,6 +94,19 @@ def _length_warnings(step: Step, simulated: Step) -> list[str]:
         return []
     few, all_of_them = simulated.run.microbatches, step.run.microbatches
     return [f"microbatches: {few:,} of {all_of_them:,} were simulated; the rest repeat them"]
+
+
+def _tables(step: Step, simulated: Execution | None) -> dict[str, Callable[[], Columns]]:
+    """Return what tabulates a run in detail, times as far as they were simulated."""
+    tables: dict[str, Callable[[], Columns]] = {
+        "ops": partial(tabulate_ops, step),
+        "memory": partial(tabulate_memory, step),
+    }
+    if simulated is not None:
+        tables["timeline"] = partial(tabulate_timeline, simulated.step, simulated.timed)
+        tables["signals"] = partial(tabulate_signals, simulated.machine, simulated.played)
+        tables["cluster"] = partial(tabulate_cluster, simulated.played)
+    return tables
 
 
 def _heat_warnings(run: RunSpec, metrics: dict[str, Any]) -> list[str]:

@@ -55,7 +55,7 @@ def generate_timeline(run: RunSpec, rank: int) -> PlayTimeline:
 def _check_rank(run: RunSpec, rank: int) -> None:
     if run.cluster.mixed:
         raise SpecError("cluster.mixed", run.cluster.name, "nodes of one kind, to emulate one of their ranks")
-    if not 0 <= rank < run.parallelism.world:
+    if not (isinstance(rank, int) and 0 <= rank < run.parallelism.world):
         raise SpecError("--rank", rank, f"0 to {run.parallelism.world - 1}")
 
 

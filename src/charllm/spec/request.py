@@ -156,11 +156,17 @@ def parse_settings(settings: Iterable[str]) -> Table:
         keys = [key.strip() for key in path.split(".")]
         if not equals or not all(keys) or len(keys) > 8:
             raise SpecError("--set", entry, "field.name=value, e.g. cluster.nodes=8")
-        value: Any = parse_value(raw.strip())
-        for key in reversed(keys):
-            value = {key: value}
-        request = merge(request, value)
+        request = merge(request, nest(".".join(keys), parse_value(raw.strip())))
     return request
+
+
+def nest(path: str, value: Any) -> Table:
+    """Return a request that sets one dotted field."""
+    keys = path.split(".")
+    nested: Table = {keys[-1]: value}
+    for key in reversed(keys[:-1]):
+        nested = {key: nested}
+    return nested
 
 
 def parse_value(raw: str) -> Any:

@@ -5,13 +5,11 @@ from typing import NamedTuple
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, DoesNotFit
-from charllm.result.result import to_json
-from charllm.result.store import RESULT_FILE, Columns, save_folder
+from charllm.result.result import Columns, RunResult, to_json
+from charllm.result.store import RESULT_FILE, save_folder
 from charllm.simulate.predict import Simulation, predict
-from charllm.simulate.signals import tabulate_cluster, tabulate_signals
 from charllm.sweep.outcome import FAILED, Outcome, summarise
 from charllm.sweep.study import Case
-from charllm.workload.table import tabulate_step
 
 CASE_FILE = "case.json"
 """The outcome of a case; a folder that holds it is finished."""
@@ -35,7 +33,7 @@ def run_case(task: Task) -> Outcome:
         found = predict(resolve_run(task.case.request))
         outcome = _judge(task.case, found)
         if task.folder is not None:
-            texts, tables = {RESULT_FILE: to_json(found.result)}, _tables(found, signals=task.signals)
+            texts, tables = {RESULT_FILE: to_json(found.result)}, _tables(found.result, signals=task.signals)
     except CharllmError as error:
         outcome = Outcome(task.case.name, error.exit_code, str(error), summarise(task.case, None))
     except Exception as error:
@@ -59,9 +57,6 @@ def _judge(case: Case, found: Simulation) -> Outcome:
     return Outcome(case.name, DoesNotFit.exit_code, reason, summarise(case, result))
 
 
-def _tables(found: Simulation, *, signals: bool) -> dict[str, Columns]:
-    tables: dict[str, Columns] = dict(tabulate_step(found.step))
-    if signals and found.machine is not None and found.played is not None:
-        tables["signals"] = tabulate_signals(found.machine, found.played)
-        tables["cluster"] = tabulate_cluster(found.played)
-    return tables
+def _tables(result: RunResult, *, signals: bool) -> dict[str, Columns]:
+    kept = result.tables if signals else ("ops", "memory")
+    return {name: result.tables[name]() for name in kept}

@@ -35,7 +35,7 @@ def run_in_workers(
     try:
         while True:
             while len(busy) < workers and (numbered := next(waiting, None)) is not None:
-                worker = idle.pop() if idle else _start(lock)
+                worker = _take(idle) or _start(lock)
                 busy[worker] = numbered
                 _send(worker, numbered.task)
             if not busy:
@@ -53,6 +53,16 @@ def run_in_workers(
             worker.kill()
         for worker in (*busy, *idle):
             _close(worker)
+
+
+def _take(idle: list[Worker]) -> Worker | None:
+    """Return a worker that waits for a case, if there is one; those that were killed meanwhile are dropped."""
+    while idle:
+        worker = idle.pop()
+        if worker.poll() is None:
+            return worker
+        _close(worker)
+    return None
 
 
 def _start(lock: int | None) -> Worker:
@@ -95,9 +105,9 @@ def _receive(worker: Worker, task: Task) -> Outcome:
         return stored
     if code >= 0:
         raise CharllmError(f"a worker process ended with exit code {code}")
-    killed = signal.Signals(-code)
-    hint = " (out of memory?)" if killed is signal.SIGKILL else ""
-    return fail_case(task.case, f"the worker process was killed by {killed.name}{hint}")
+    name = next((known.name for known in signal.Signals if known == -code), f"signal {-code}")
+    hint = " (out of memory?)" if name == "SIGKILL" else ""
+    return fail_case(task.case, f"the worker process was killed by {name}{hint}")
 
 
 def _close(worker: Worker) -> int:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from charllm.catalog.tables import find
 from charllm.errors import SpecError
 from charllm.result.metrics import METRICS
-from charllm.spec.request import Table, merge, read_toml
+from charllm.spec.request import Table, merge, nest, read_toml
 
 MAX_CASES = 1_000_000
 KEYS = ("about", "corrections", "request", "groups", "name")
@@ -123,7 +123,7 @@ def _choices(name: str, axis: Any) -> list[_Choice]:
     """Read an axis: one field over values, or a table of labelled changes."""
     table = _table(axis, f"STUDY.groups.axes.{name}")
     if set(table) == {"field", "values"} and isinstance(table["values"], list):
-        changes = [_nest(str(table["field"]), value) for value in table["values"]]
+        changes = [nest(str(table["field"]), value) for value in table["values"]]
         labels = [f"{name} {value}" for value in table["values"]]
         return [_Choice(label, change, list_settings(change)) for label, change in zip(labels, changes, strict=True)]
     labelled = {label: _table(change, f"STUDY.groups.axes.{name}.{label}") for label, change in table.items()}
@@ -148,13 +148,6 @@ def find_setting(table: Mapping[str, Any], name: str) -> Any:
     for key in name.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value.get("name", value.get("base")) if isinstance(value, Mapping) else value
-
-
-def _nest(path: str, value: Any) -> Table:
-    for key in reversed(path.split(".")):
-        value = {key: value}
-    nested: Table = value
-    return nested
 
 
 def _table(value: Any, field: str) -> Table:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from charllm.errors import SpecError
+from charllm.errors import SpecError, Words
 from charllm.spec.request import parse_json, read_text
 
 FORMAT, VERSION = "charllm-timeline", 1
@@ -107,18 +107,18 @@ def read_timeline(path: Path) -> PlayTimeline:
             for segment in table["segments"]
         ]
         segments = tuple(_placed(distinct, place, repeat) for place, repeat in table["order"])
-        _check_length(segments)
         return PlayTimeline(int(table["rank"]), dict(table["spec"]), segments, int(table["tokens"]), _clock(table))
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
         raise SpecError("--timeline", str(path), f"segments of items ({type(error).__name__}: {error})") from None
 
 
-def _check_length(segments: tuple[Segment, ...]) -> None:
+def check_length(timeline: PlayTimeline) -> None:
     """Refuse a step that nobody could wait for."""
-    items = sum(segment.repeat * len(segment.items) for segment in segments)
-    waits_s = sum(segment.repeat * sum(item.duration_s for item in segment.items) for segment in segments)
+    items = sum(segment.repeat * len(segment.items) for segment in timeline.segments)
+    waits_s = sum(segment.repeat * sum(item.duration_s for item in segment.items) for segment in timeline.segments)
     if items > MOST_ITEMS or waits_s > LONGEST_STEP_S:
-        raise ValueError(f"{items:,} items, {waits_s:,.0f} s; at most {MOST_ITEMS:,} and {LONGEST_STEP_S:,.0f} s")
+        possible = f"a step of at most {MOST_ITEMS:,} items and {LONGEST_STEP_S:,.0f} s"
+        raise SpecError("--timeline", Words(f"{items:,} items, {waits_s:,.0f} s"), possible)
 
 
 def _clock(table: dict[str, Any]) -> float | None:

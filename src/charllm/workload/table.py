@@ -11,10 +11,11 @@ Columns = dict[str, list[Any]]
 
 def tabulate_step(step: Step) -> dict[str, Columns]:
     """Return every op of every stage, and the memory of every stage."""
-    return {"ops": _ops(step), "memory": _memory(step)}
+    return {"ops": tabulate_ops(step), "memory": tabulate_memory(step)}
 
 
-def _ops(step: Step) -> Columns:
+def tabulate_ops(step: Step) -> Columns:
+    """Return every op of every stage, with how often it runs in a step."""
     columns: Columns = {
         name: []
         for name in (
@@ -53,7 +54,8 @@ def _ops(step: Step) -> Columns:
     return columns
 
 
-def _memory(step: Step) -> Columns:
+def tabulate_memory(step: Step) -> Columns:
+    """Return the memory of every stage, by kind."""
     memories = stage_memories(step)
     columns: Columns = {"stage": [memory.stage for memory in memories]}
     for kind in KINDS:

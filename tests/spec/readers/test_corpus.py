@@ -10,7 +10,7 @@ from benchmarks.reader_corpus import load_entries, score_entry
 
 SCRIPT = """torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py \\
   --num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 128 \\
-  --micro-batch-size 1 --global-batch-size 16 --bf16 --tensor-model-parallel-size 2 $EXTRA
+  --micro-batch-size 1 --global-batch-size 16 --bf16 --use-mcore-models --tensor-model-parallel-size 2 $EXTRA
 """
 
 

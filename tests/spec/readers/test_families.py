@@ -206,10 +206,15 @@ def test_a_typing_error_is_listed_with_its_line_and_a_hint() -> None:
     "flag", ["--wandb-project x", "--lr 1e-4", "--seed 1", "--save /a", "--log-interval 9", "--split 1"]
 )
 def test_flags_without_effect_are_not_mentioned(flag: str) -> None:
-    found = reading_of(f"{GPT} {flag}")
+    found = reading_of(f"{GPT} --use-mcore-models {flag}")
     assert not (found.warnings())
     assert not (found.unmodelled)
     assert not (found.missing)
+
+
+def test_a_script_that_fits_several_years_says_which_attention_is_taken() -> None:
+    assert "since 2024" in reading_of(GPT).notes[0]
+    assert not reading_of(f"{GPT} --attention-backend fused").notes
 
 
 def test_a_small_effect_is_a_warning() -> None:
@@ -247,4 +252,4 @@ def test_a_nameless_tokenizer_is_named_after_the_file() -> None:
     text = f"python train.py {SIZES} --micro-batch-size 1 --tokenizer-model /data/tokenizer.model"
     found = reading_of(text, "jobs/pretrain_llama2.sh")
     assert field_of(found, "model.vocab") == 32000
-    assert "after the file name pretrain_llama2.sh" in found.notes[0]
+    assert "after the file name pretrain_llama2.sh" in found.notes[1]

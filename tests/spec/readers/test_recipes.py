@@ -160,10 +160,10 @@ def test_a_file_that_is_no_recipe_is_refused(text: str) -> None:
 def test_nothing_is_run_and_nothing_grows() -> None:
     grows = "def a_config():\n    x = [0] * 10\n" + "    x = x + x\n" * 60
     bomb = grows + "    cfg = f()\n    cfg.model.num_layers = x\n"
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(SpecError):
         reading_of(bomb + "    import os; os.abort()\n    return cfg\n")
-    assert time.monotonic() - start < 1
+    assert time.process_time() - start < 1
 
 
 LINES = st.sampled_from([line for text in (NEMO2, BRIDGE, REGISTRY) for line in text.splitlines()])
@@ -172,10 +172,10 @@ LINES = st.sampled_from([line for text in (NEMO2, BRIDGE, REGISTRY) for line in 
 @settings(deadline=None, max_examples=150)
 @given(lines=st.lists(LINES, max_size=25), text=st.text(max_size=40))
 def test_any_source_gives_a_request_or_a_spec_error_at_once(lines: list[str], text: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     for content in ("\n".join(lines), text, NEMO2 + text):
         try:
             assert "parallelism" in reading_of(content).request
         except SpecError:
             continue
-    assert time.monotonic() - start < 1
+    assert time.process_time() - start < 1

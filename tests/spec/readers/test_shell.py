@@ -131,7 +131,8 @@ def test_variables_that_a_test_takes_as_empty_are_noted() -> None:
 
 
 LLAMA = (
-    "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 8 --micro-batch-size 1 --vocab-size 9 --bf16"
+    "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 8 --micro-batch-size 1 --vocab-size 9 --bf16 "
+    "--use-mcore-models"
 )
 
 

@@ -16,7 +16,7 @@ def read_foreign(path: str, inputs: Inputs = NO_INPUTS) -> Reading:
     if suffix in ("yaml", "yml"):
         from charllm.spec.readers.nemo import read_nemo
 
-        return read_nemo(text, path)
+        return read_nemo(text, path, inputs.environment)
     if suffix == "toml":
         from charllm.spec.readers.torchtitan import read_torchtitan
 

@@ -62,10 +62,10 @@ NUMBERS = list_names(
 )
 """Constants of formulas, and dropout inside attention kernels: they change values, not times."""
 
-VISION = "the vision tower is not modelled; the text model alone is read"
-AUDIO = "the audio tower is not modelled; the text model alone is read"
-PER_LAYER = "widths that differ from layer to layer are not modelled"
-SHARED_KV = "keys and values shared between layers are not modelled"
+VISION = "a vision tower (the text model alone is read)"
+AUDIO = "an audio tower (the text model alone is read)"
+PER_LAYER = "widths that differ from layer to layer"
+SHARED_KV = "keys and values shared between layers"
 
 UNMODELLED = {
     **{f"{key}*": Unmodelled(VISION, ()) for key in (
@@ -89,26 +89,26 @@ UNMODELLED = {
     "num_attention_heads_per_layer": Unmodelled(PER_LAYER),
     "num_kv_shared_layers": Unmodelled(SHARED_KV),
     "use_cla": Unmodelled(SHARED_KV),
-    "index_topk_freq": Unmodelled("layers that share an indexer are not modelled", (None, 0, 1)),
-    "index_*": Unmodelled("layers that share an indexer are not modelled"),
-    "mtp_use_dedicated_embeddings": Unmodelled("embeddings of multi-token prediction are not modelled"),
-    "attention_bias": Unmodelled("biases of attention are not read for this type"),
-    "use_sliding_window": Unmodelled("windows are not read for this type"),
-    "use_bias": Unmodelled("biases of Mamba's projections are not modelled"),
-    "add_cross_attention": Unmodelled("cross attention is not modelled"),
-    "is_encoder_decoder": Unmodelled("an encoder and a decoder in one model are not modelled"),
-    "use_bidirectional_attention": Unmodelled("attention to later tokens is not modelled for this type"),
-    "attn_uses_sequence_id": Unmodelled("attention masks of packed documents are set with training.document_tokens"),
-    "attn_config.attn_uses_sequence_id": Unmodelled("packed documents are set with training.document_tokens"),
-    "attn_config.prefix_lm": Unmodelled("prefix attention is not modelled"),
-    "prefix_lm": Unmodelled("prefix attention is not modelled"),
-    "lm_head_bias": Unmodelled("a bias of the LM head is not modelled"),
-    "mamba_proj_bias": Unmodelled("biases of Mamba's projections are not modelled"),
-    "hc_mult": Unmodelled("several residual streams are not modelled", (None, 0, 1)),
-    "altup_num_inputs": Unmodelled("several residual streams are not modelled", (None, 0, 1)),
-    "laurel_rank": Unmodelled("LAuReL blocks are not modelled"),
-    "hidden_size_per_layer_input": Unmodelled("embeddings of each layer are not modelled"),
-    "zero_expert_num": Unmodelled("experts that do nothing are not modelled"),
+    "index_topk_freq": Unmodelled("layers that share an indexer", (None, 0, 1)),
+    "index_*": Unmodelled("layers that share an indexer"),
+    "mtp_use_dedicated_embeddings": Unmodelled("embeddings of multi-token prediction"),
+    "attention_bias": Unmodelled("biases of attention in this type"),
+    "use_sliding_window": Unmodelled("windows in this type"),
+    "use_bias": Unmodelled("biases of Mamba's projections"),
+    "add_cross_attention": Unmodelled("cross attention"),
+    "is_encoder_decoder": Unmodelled("an encoder and a decoder in one model"),
+    "use_bidirectional_attention": Unmodelled("attention to later tokens"),
+    "attn_uses_sequence_id": Unmodelled("masks of packed documents (set training.document_tokens)"),
+    "attn_config.attn_uses_sequence_id": Unmodelled("masks of packed documents (set training.document_tokens)"),
+    "attn_config.prefix_lm": Unmodelled("prefix attention"),
+    "prefix_lm": Unmodelled("prefix attention"),
+    "lm_head_bias": Unmodelled("a bias of the LM head"),
+    "mamba_proj_bias": Unmodelled("biases of Mamba's projections"),
+    "hc_mult": Unmodelled("several residual streams", (None, 0, 1)),
+    "altup_num_inputs": Unmodelled("several residual streams", (None, 0, 1)),
+    "laurel_rank": Unmodelled("LAuReL blocks"),
+    "hidden_size_per_layer_input": Unmodelled("embeddings of each layer"),
+    "zero_expert_num": Unmodelled("experts that do nothing"),
     "mlp_only_layer_size": Unmodelled(PER_LAYER),
 }  # fmt: skip
 

@@ -87,6 +87,11 @@ def _read(script: Script, text: str, path: str) -> Reading:
         software.append(Setting(launch.program, launch.program, launch.line, launch.other_family))
     request: Table = {"framework": framework}
     notes = _launch_notes(launch)
+    if family.year_open and launch.program:
+        notes.append(
+            "attention is taken as one fused kernel, as in Megatron-LM since 2024; "
+            "--set framework.attention=unfused for an older version"
+        )
     if launch.program or flags.any(*TRAINING_MARKS):
         request |= {"parallelism": parallelism, "training": training}
     else:

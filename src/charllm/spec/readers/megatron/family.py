@@ -10,6 +10,9 @@ _DEEPSPEED = ("--deepspeed", "--deepspeed-config", "--deepscale", "--deepscale-c
               "--deepspeed-activation-checkpointing")  # fmt: skip
 _EPFL = ("--use_rms_norm", "--no_tie_embed_logits", "--use_bias", "--use_post_ln", "--num_layers", "--hidden_size")
 """Megatron-LLM alone spells its flags with underscores."""
+_SINCE_2024 = ("--use-legacy-models", "--transformer-impl", "--context-parallel-size", "--cross-entropy-loss-fusion",
+               "--multi-latent-attention", "--moe-router-topk", "--ckpt-format", "--use-torch-fsdp2", "--qk-layernorm",
+               "--patch-tokenizer-type", "--fp8-format", "--grad-reduce-in-bf16", "--tp-comm-overlap")  # fmt: skip
 _MEGABLOCKS = ("--moe-num-experts", "--moe-top-k", "--moe-expert-model-parallelism")
 
 
@@ -24,6 +27,8 @@ class Family:
     """Megatron-LLM (EPFL): linear layers have a bias only with --use_bias."""
     before_flash: bool = False
     """Megatron-LM until 2022: attention is three kernels."""
+    year_open: bool = False
+    """Whether the flags fit 2023 as well as today: attention without --use-flash-attn was three kernels until 2024."""
 
 
 def find_family(flags: Flags) -> Family:
@@ -37,6 +42,7 @@ def find_family(flags: Flags) -> Family:
         megablocks=bool(dashed & set(_MEGABLOCKS)),
         bias_by_flag=bool(spelled & set(_EPFL)),
         before_flash=bool(dashed & effects().until_2022) and not modern,
+        year_open=not modern and not flags.any(*_DEEPSPEED, *_SINCE_2024) and not dashed & effects().until_2022,
     )
 
 

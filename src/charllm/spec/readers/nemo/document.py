@@ -86,7 +86,7 @@ def load_document(text: str, path: str, environment: Mapping[str, str] | None = 
     for entry in listed if "_self_" in listed else [*listed, "_self_"]:
         name, part = ("", values) if entry == "_self_" else _base(entry, Path(path))
         if part is None and name:
-            reason = f"the file it builds on, {name}.yaml, is not beside it"
+            reason = f"the file it builds on, {name}.yaml, which is not beside it"
             missing.append(Setting("defaults", f"defaults: {name}"[:MAX_TEXT], lines.get("defaults"), reason))
         merged = _merge(merged, part or {})
     return Document(merged, lines, tuple(missing), environment)

@@ -142,8 +142,8 @@ INSIDE = list_names(
 )
 """Constants of formulas, fusions of small kernels, buckets and settings that another setting switches on."""
 
-OFFLOADED = "offloading to the CPU is not modelled"
-PREFERENCES = "training by preferences or rewards runs further passes, which are not modelled"
+OFFLOADED = "offloading to the CPU"
+PREFERENCES = "the further passes of training by preferences or rewards"
 UNMODELLED = {
     **{
         f"model.{kind}.*": Unmodelled(PREFERENCES, ())
@@ -152,28 +152,26 @@ UNMODELLED = {
     "model.reward_model_type": Unmodelled(PREFERENCES),
     "trainer.ppo.*": Unmodelled(PREFERENCES, ()),
     "remote_critic_rm.*": Unmodelled(PREFERENCES, ()),
-    "model.knowledge_distillation.*": Unmodelled("a teacher's passes are not modelled", ()),
+    "model.knowledge_distillation.*": Unmodelled("the passes of a teacher", ()),
     "model.cpu_offloading": Unmodelled(OFFLOADED),
     "model.fine_grained_activation_offloading": Unmodelled(OFFLOADED),
-    "model.headscale": Unmodelled("learned scales of heads are not modelled"),
-    "model.transformer_block_type": Unmodelled("this order of norms is not modelled", (None, "pre_ln")),
-    "model.attention_type": Unmodelled("this attention is not modelled", (None, "multihead", "self_attn")),
+    "model.headscale": Unmodelled("learned scales of heads"),
+    "model.transformer_block_type": Unmodelled("this order of norms", (None, "pre_ln")),
+    "model.attention_type": Unmodelled("this attention", (None, "multihead", "self_attn")),
     "model.activations_checkpoint_layers_per_pipeline": Unmodelled("recomputation of fewer layers in later stages"),
     "model.num_micro_batches_with_partial_activation_checkpoints": Unmodelled("recomputation in some microbatches"),
-    "model.moe_token_dispatcher_type": Unmodelled(
-        "this dispatch of tokens is not modelled", (None, "alltoall", "flex")
-    ),
+    "model.moe_token_dispatcher_type": Unmodelled("this dispatch of tokens", (None, "alltoall", "flex")),
     "optimizer.optimizer_cpu_offload": Unmodelled(OFFLOADED),
     "optimizer.optimizer_offload_fraction": Unmodelled(OFFLOADED),
     "trainer.strategy.cpu_offload": Unmodelled(OFFLOADED),
-    "dist.use_torch_fsdp2": Unmodelled("PyTorch's FSDP under Megatron is not modelled"),
-    "model.use_torch_fsdp2": Unmodelled("PyTorch's FSDP under Megatron is not modelled"),
+    "dist.use_torch_fsdp2": Unmodelled("PyTorch's FSDP under Megatron"),
+    "model.use_torch_fsdp2": Unmodelled("PyTorch's FSDP under Megatron"),
     "ddp.num_distributed_optimizer_instances": Unmodelled("several copies of optimizer shards", (None, 1)),
     "ddp.outer_dp_sharding_strategy": Unmodelled("sharding over groups of replicas", (None, "no_shard")),
     "model.peft.lora_tuning.layer_selection": Unmodelled("adapters in some layers only"),
-    "model.drop_layers": Unmodelled("layers that are left out are not modelled"),
-    "model.heterogeneous_layers_config_path": Unmodelled("widths that differ from layer to layer are not modelled"),
-    "trainer.accumulate_grad_batches": Unmodelled("accumulation by the trainer is not modelled", (None, 1)),
+    "model.drop_layers": Unmodelled("layers that are left out"),
+    "model.heterogeneous_layers_config_path": Unmodelled("widths that differ from layer to layer"),
+    "trainer.accumulate_grad_batches": Unmodelled("accumulation by the trainer", (None, 1)),
 }
 SMALL = {
     "model.use_flash_attention": Unmodelled("another fused attention kernel", (None, True)),

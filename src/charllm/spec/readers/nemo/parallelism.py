@@ -98,6 +98,5 @@ def _overlap(document: Document, table: Table) -> list[str]:
         "dp": is_fsdp(document) or any(asked_dp),
         "pp": table["vpp"] > 1 and flag_setting(document, ("model", "comm_overlap"), "overlap_p2p_comm"),
         "ep": flag_setting(document, ("model", "comm_overlap"), "overlap_moe_expert_parallel_comm"),
-        "cp": table["cp_kind"] == "ring",
     }
     return [axis for axis, hides in hidden.items() if hides]

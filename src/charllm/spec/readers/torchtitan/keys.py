@@ -22,19 +22,21 @@ NO_EFFECT = list_names(
     fault_tolerance.min_replica_size hf_transformers.* data.* actions.* tokenizer.* dataset.* wandb.* logging.*
     """
 )
-OFFLOADED = "offloading to the CPU is not modelled"
+OFFLOADED = "offloading to the CPU"
 KNOWN = Known(
     NO_EFFECT,
     {
         "training.enable_cpu_offload": Unmodelled(OFFLOADED),
         "experimental.enable_cpu_offload": Unmodelled(OFFLOADED),
         "parallelism.enable_cpu_offload": Unmodelled(OFFLOADED),
-        "optimizer.early_step_in_backward": Unmodelled("updates inside backward are not modelled"),
-        "fault_tolerance.semi_sync_method": Unmodelled("replicas that synchronise rarely are not modelled"),
-        "parallelism.module_fqns_per_model_part": Unmodelled("modules named for each stage: give layers_per_stage"),
-        "parallelism.pipeline_parallel_schedule_csv": Unmodelled("a schedule from a file is not modelled"),
-        "experimental.pipeline_parallel_schedule_csv": Unmodelled("a schedule from a file is not modelled"),
-        "encoder.*": Unmodelled("diffusion models are not modelled", ()),
-        "activation_checkpoint.memory_budget": Unmodelled("a memory budget is not modelled", (None, 0.5)),
+        "optimizer.early_step_in_backward": Unmodelled("updates inside backward"),
+        "fault_tolerance.semi_sync_method": Unmodelled("replicas that synchronise rarely"),
+        "parallelism.module_fqns_per_model_part": Unmodelled(
+            "modules named for each stage (set parallelism.layers_per_stage)"
+        ),
+        "parallelism.pipeline_parallel_schedule_csv": Unmodelled("a schedule from a file"),
+        "experimental.pipeline_parallel_schedule_csv": Unmodelled("a schedule from a file"),
+        "encoder.*": Unmodelled("diffusion models", ()),
+        "activation_checkpoint.memory_budget": Unmodelled("a memory budget", (None, 0.5)),
     },
 )

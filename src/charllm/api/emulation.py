@@ -1,0 +1,135 @@
+"""Emulate one rank of a large job on the GPU of this machine, or predict what that GPU will read."""
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Unpack
+
+from charllm.api.keywords import RunKeywords, Spec, as_path, build_request
+from charllm.api.signature import public
+from charllm.catalog.resolve import resolve_run
+from charllm.errors import SpecError
+from charllm.measure.device import require_device, telemetry_gpus
+from charllm.result.metrics import Metrics
+from charllm.result.result import RunResult
+from charllm.spec.fields import read
+from charllm.spec.request import Table
+from charllm.spec.run import Conditions
+from charllm.timeline.play import PlayTimeline, check_length, read_timeline
+
+CAPS = ("power_cap", "clock_cap")
+"""Conditions that hold for one GPU alone, in any unit."""
+LONGEST_S, WARM_AFTER_S = 86_400.0, 3600.0
+"""A day; an hour after which a GPU no longer warms up, and the prediction stays as it is."""
+
+
+class Emulation(NamedTuple):
+    """An emulated rank: its readings, what was predicted of them, and where they are recorded."""
+
+    result: RunResult
+    predicted: dict[str, float]
+    folder: Path
+
+
+@public
+def emulate(
+    spec: Spec | None = None,
+    *,
+    rank: int = 0,
+    timeline: str | os.PathLike[str] | None = None,
+    seconds: float = 60.0,
+    out: str | os.PathLike[str] | None = None,
+    telemetry: str = "auto",
+    device: str = "cuda",
+    **words: Unpack[RunKeywords],
+) -> RunResult:
+    """Emulate one rank of a large job on this GPU; returns its readings as a result with origin ``emulated``.
+
+    The rank's kernels run, its communication and waits last as long as simulated, for whole steps of at least
+    `seconds`. `timeline` is a file from ``simulate(timeline=...)`` to emulate instead. What was predicted is stored in
+    `out` (default ``charllm-runs/rank-TIME``) before anything runs. Needs torch and a GPU.
+    """
+    request = build_request(spec, words)
+    rank_timeline = timeline_of(request, rank, timeline)
+    return run_emulation(rank_timeline, request, seconds, out, telemetry, device).result
+
+
+@public
+def predict_emulation(
+    spec: Spec | None = None,
+    *,
+    rank: int = 0,
+    timeline: str | os.PathLike[str] | None = None,
+    seconds: float = 60.0,
+    **words: Unpack[RunKeywords],
+) -> Metrics:
+    """Predict what `emulate` will read, without a GPU: step time, power, clock and temperature of one GPU alone.
+
+    >>> import charllm
+    >>> seen = charllm.predict_emulation(model="llama3-8b", cluster="h200x8", tp=8, gbs=8, rank=3, seconds=1)
+    >>> 100 < seen.power_mean_w < 900, seen["step_time_s"] > 0
+    (True, True)
+    """
+    request = build_request(spec, words)
+    return Metrics(predict_readings(timeline_of(request, rank, timeline), request, seconds))
+
+
+def timeline_of(request: Table, rank: int, file: str | os.PathLike[str] | None) -> PlayTimeline:
+    """Read the timeline to emulate, or simulate it."""
+    if file is not None:
+        timeline = read_timeline(as_path(file, "--timeline"))
+        check_length(timeline)
+        return timeline
+    from charllm.simulate.rank_timeline import generate_timeline
+
+    return generate_timeline(resolve_run(request), rank)
+
+
+def run_emulation(
+    timeline: PlayTimeline,
+    request: Table,
+    seconds_s: float,
+    out: str | os.PathLike[str] | None,
+    telemetry: str,
+    device: str,
+) -> Emulation:
+    """Predict, then emulate a timeline under the sampler."""
+    predicted = predict_readings(timeline, request, seconds_s)
+    require_device(device)
+    from charllm.measure.emulation.record import emulate as record_rank
+
+    gpus = telemetry_gpus(telemetry, os.environ)[:1]
+    folder = Path("charllm-runs") / time.strftime("rank-%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
+    result = record_rank(timeline, folder, telemetry, device, seconds_s, gpus, predicted)
+    return Emulation(result, predicted, folder)
+
+
+def predict_readings(timeline: PlayTimeline, request: Table, seconds_s: float) -> dict[str, float]:
+    """Predict what one GPU of the timeline's kind will read, alone where such a one was measured."""
+    from charllm.evaluate.ops import bench_machine
+    from charllm.simulate.emulated import predict_played
+
+    if isinstance(seconds_s, bool) or not isinstance(seconds_s, int | float) or not 0 < seconds_s <= LONGEST_S:
+        raise SpecError("--seconds", seconds_s, f"more than 0, at most {LONGEST_S:,.0f}")
+    conditions = _conditions(timeline, request)
+    try:
+        cluster = bench_machine(timeline.spec["cluster"]["node"]["gpu"]["name"])
+    except (KeyError, TypeError, SpecError):
+        # A timeline from elsewhere, or a GPU that the catalog does not know.
+        return {}
+    seen = predict_played(timeline, cluster, min(seconds_s, WARM_AFTER_S), conditions)
+    return {
+        "step_time_s": seen.busy_s,
+        "power_mean_w": seen.power_mean_w,
+        "power_peak_sensor_w": seen.power_peak_shown_w,
+        "clock_mean_hz": seen.clock_mean_hz,
+        "temperature_mean_c": seen.temperature_mean_c,
+        "temperature_peak_c": seen.temperature_peak_c,
+    }
+
+
+def _conditions(timeline: PlayTimeline, request: Mapping[str, Any]) -> Conditions:
+    """Return the caps that were asked for, or those under which the timeline was simulated."""
+    asked = request.get("conditions") or timeline.spec.get("conditions") or {}
+    return read(Conditions, {name: value for name, value in asked.items() if name.startswith(CAPS)}, "conditions")

@@ -1,0 +1,114 @@
+"""Measure code of this process, or a command."""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from charllm.api.keywords import Spec, as_path, build_request
+from charllm.api.signature import public
+from charllm.catalog.resolve import resolve_run
+from charllm.errors import SpecError
+from charllm.measure.device import telemetry_gpus
+from charllm.measure.job import Job, measure_job
+from charllm.measure.launch import AFTER_S
+from charllm.measure.session import Session, measure_here
+from charllm.result.result import RunResult
+
+LONGEST_WAIT_S, MOST_REPEATS = 86_400.0, 1000
+SLOWEST_HZ, FASTEST_HZ = 0.1, 1000.0
+Folder = str | PathLike[str]
+
+
+@public
+def measure(
+    out: Folder | None = None,
+    *,
+    rate: float = 100.0,
+    telemetry: str = "auto",
+    idle: float = 2.0,
+    cooldown: float = AFTER_S,
+    watch: bool = False,
+    spec: Spec | None = None,
+) -> AbstractContextManager[Session]:
+    """Record power, clocks and temperature of every GPU that this process may use while a ``with`` block runs.
+
+    Readings are taken `rate` times per second by a process of their own and stored in `out` (default
+    ``charllm-runs/TIME``), `idle` seconds before the block and `cooldown` seconds after it included. `telemetry` is
+    their source: auto, nvml, replay:FOLDER or none. Mark steps with ``job.step(tokens=...)`` and metrics are per step;
+    after the block ``job.result`` is the run. With the `spec` of what the block trains (a table, a file or a result of
+    `charllm.simulate`) MFU is known, too.
+
+    >>> import charllm, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with charllm.measure(f"{folder}/run", telemetry="none", idle=0, cooldown=0) as job:
+    ...         for batch in range(4):
+    ...             job.step(tokens=1024)
+    >>> job.result.origin, job.result.metrics.tokens_per_s > 0
+    ('measured', True)
+    """
+    job = build_job(sys.orig_argv, out, rate=rate, telemetry=telemetry, idle=idle, cooldown=cooldown, watch=watch)
+    table = None if spec is None else resolve_run(build_request(spec, {})).as_table()
+    return measure_here(job, telemetry_gpus(job.telemetry, os.environ), os.environ, table)
+
+
+@public
+def measure_command(
+    command: Sequence[str],
+    out: Folder | None = None,
+    *,
+    rate: float = 100.0,
+    telemetry: str = "auto",
+    idle: float = 2.0,
+    cooldown: float = AFTER_S,
+    repeats: int = 1,
+    watch: bool = False,
+) -> RunResult:
+    """Run a command and record power, clocks and temperature of every GPU it may use, as ``charllm measure`` does.
+
+    The command's exit code is in ``result.provenance["measurement"]["exit_code"]``.
+    """
+    settings: dict[str, Any] = {"rate": rate, "telemetry": telemetry, "idle": idle, "cooldown": cooldown}
+    return run_job(build_job(command, out, **settings, repeats=repeats, watch=watch))[0]
+
+
+def run_job(job: Job) -> tuple[RunResult, int]:
+    """Measure a command; returns its result and its exit code."""
+    return measure_job(job, os.environ)
+
+
+def build_job(
+    command: Sequence[str],
+    out: Folder | None,
+    *,
+    rate: float,
+    telemetry: str,
+    idle: float,
+    cooldown: float,
+    repeats: int = 1,
+    watch: bool = False,
+) -> Job:
+    """Check what was asked for."""
+    if isinstance(command, str) or not command or not all(isinstance(word, str) for word in command):
+        raise SpecError(
+            "COMMAND", command or "nothing", "the words of a command: charllm measure [flags] -- COMMAND ..."
+        )
+    for flag, seconds_s in (("--idle", idle), ("--cooldown", cooldown)):
+        _check_number(flag, seconds_s, 0, LONGEST_WAIT_S, "seconds")
+    _check_number("--rate", rate, SLOWEST_HZ, FASTEST_HZ, "readings per second")
+    if not isinstance(repeats, int):
+        raise SpecError("--repeats", repeats, f"a whole number from 1 to {MOST_REPEATS}")
+    _check_number("--repeats", repeats, 1, MOST_REPEATS, "times")
+    if not isinstance(telemetry, str):
+        raise SpecError("--telemetry", telemetry, "auto, nvml, replay:FOLDER or none")
+    folder = Path("charllm-runs") / time.strftime("%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
+    return Job(tuple(command), folder, rate, telemetry, idle, cooldown, repeats, watch)
+
+
+def _check_number(flag: str, value: Any, low: float, high: float, unit: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise SpecError(flag, value, f"{low:g} to {high:g} {unit}")

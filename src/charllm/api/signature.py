@@ -1,0 +1,52 @@
+"""What every function of the API shares: its keywords are visible and checked, and its errors name keywords."""
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from charllm.api.keywords import RunKeywords
+from charllm.errors import SpecError, unknown_name
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def public(function: Callable[P, R]) -> Callable[P, R]:
+    """Refuse unknown keywords with the nearest names, list those of a run in `help`, and name `out`, not ``--out``."""
+    signature = _unfolded(inspect.signature(function))
+    takes_fields = "fields" in signature.parameters
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        for word in kwargs:
+            if word not in signature.parameters and not (takes_fields and "." in word):
+                raise unknown_name(word, word, set(signature.parameters) - {"fields"})
+        try:
+            return function(*args, **kwargs)
+        except SpecError as error:
+            if not error.field.startswith("--"):
+                raise
+            raise SpecError(keyword_of(error.field), error.asked, error.possible) from None
+
+    called.__signature__ = signature  # type: ignore[attr-defined]
+    return called
+
+
+def keyword_of(flag: str) -> str:
+    """Return the keyword of a flag: ``--power-cap`` -> ``power_cap``; ``from`` is a word of Python."""
+    word = flag.removeprefix("--").replace("-", "_")
+    return "from_" if word == "from" else word
+
+
+def _unfolded(signature: inspect.Signature) -> inspect.Signature:
+    """Replace ``**words`` by the keywords it takes, and dotted fields."""
+    kept = list(signature.parameters.values())
+    if not kept or kept[-1].kind is not inspect.Parameter.VAR_KEYWORD:
+        return signature
+    named = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in RunKeywords.__annotations__.items()
+    ]
+    fields = inspect.Parameter("fields", inspect.Parameter.VAR_KEYWORD)
+    return signature.replace(parameters=[*kept[:-1], *named, fields])

@@ -1,0 +1,131 @@
+"""Simulate one run from keywords."""
+
+import math
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, Unpack
+
+from charllm.api.keywords import RunKeywords, Spec, as_path, build_request
+from charllm.api.signature import public
+from charllm.catalog.resolve import resolve_run
+from charllm.errors import SpecError
+from charllm.report.perfetto import Signals, trace_step
+from charllm.result.result import RunResult
+from charllm.result.store import write_text
+from charllm.simulate.predict import Simulation, predict
+from charllm.simulate.rank_timeline import rank_timeline
+from charllm.simulate.signals import stage_series
+from charllm.simulate.work import LONGEST_S
+from charllm.spec.request import merge
+from charllm.spec.run import RunSpec
+from charllm.timeline.play import to_text
+
+File = str | PathLike[str]
+
+
+class Simulated(NamedTuple):
+    """A simulated run, with all that a report of it needs."""
+
+    spec: RunSpec
+    found: Simulation
+    messages: list[str]
+    """What to say about the files that were asked for."""
+
+
+@public
+def simulate(
+    spec: Spec | None = None,
+    *,
+    steps: int | None = None,
+    seconds: float | None = None,
+    ignore_memory: bool = False,
+    allow_long: bool = False,
+    out: File | None = None,
+    perfetto: File | None = None,
+    timeline: File | None = None,
+    rank: int = 0,
+    **words: Unpack[RunKeywords],
+) -> RunResult:
+    """Predict memory, step time, power and temperature of one run; needs no GPU.
+
+    The keywords are the flags of ``charllm simulate``: `spec` is a TOML file, a table, or a stored run whose spec is
+    used again; a dotted keyword sets any field. Without `steps` or `seconds` (from a cold start) the result describes
+    one step at thermal steady state. `out` stores the run, `perfetto` writes the step as a trace, `timeline` writes the
+    step of one `rank` for `charllm.emulate`.
+
+    A wrong request raises `charllm.SpecError`. A run that does not fit in memory has ``metrics.fits`` False, times that
+    are None and the reason in `warnings`; with ``ignore_memory=True`` it is simulated all the same. One that would take
+    minutes to simulate is refused unless ``allow_long=True``.
+
+    >>> import charllm
+    >>> result = charllm.simulate(model="llama3-8b", cluster="h200x8", tp=2, gbs=32, **{"training.optimizer": "none"})
+    >>> result.metrics.fits, result.metrics["step_time_s"] == result.metrics.step_time_s
+    (True, True)
+    >>> len(result.gpus), result.spec["parallelism"]["dp"]
+    (8, 4)
+    >>> charllm.simulate(model="llama3-8b", cluster="h200x8", tp=3)
+    Traceback (most recent call last):
+    charllm.errors.SpecError: parallelism: got 'tp 3 x cp 1 x pp 1 = 3'; expected a divisor of the 8 GPUs of h200x8
+    """
+    request = length_request(build_request(spec, words), steps, seconds)
+    allowed = {"ignore_memory": ignore_memory, "allow_long": allow_long}
+    found = run_simulation(request, **allowed, out=out, perfetto=perfetto, timeline=timeline, rank=rank).found
+    return found.result
+
+
+def length_request(request: dict[str, Any], steps: int | None, seconds: float | None) -> dict[str, Any]:
+    """Add how much of a run to simulate from a cold start, where that was asked."""
+    length = {"steps": steps, "seconds_s": seconds}
+    given = {name: value for name, value in length.items() if value is not None}
+    merged: dict[str, Any] = merge(request, {"conditions": given}) if given else request
+    return merged
+
+
+def run_simulation(
+    request: dict[str, Any],
+    *,
+    ignore_memory: bool = False,
+    allow_long: bool = False,
+    out: File | None = None,
+    perfetto: File | None = None,
+    timeline: File | None = None,
+    rank: int = 0,
+) -> Simulated:
+    """Simulate a request and write the files that were asked for."""
+    spec = resolve_run(request)
+    longest_s = math.inf if allow_long else LONGEST_S
+    found = predict(spec, ignore_memory=ignore_memory, longest_s=longest_s, whole=timeline is not None)
+    files = {"--perfetto": perfetto, "--timeline": timeline}
+    asked = {flag: as_path(file, flag) for flag, file in files.items() if file is not None}
+    messages = _write_files(found, asked, rank)
+    if out is not None:
+        found.result.save(as_path(out, "--out"))
+    return Simulated(spec, found, messages)
+
+
+def _write_files(found: Simulation, files: dict[str, Path], rank: int) -> list[str]:
+    """Write the step as a trace or as a timeline; returns what to say about it."""
+    simulated = found.simulated
+    if simulated is None:
+        return [
+            f"{flag}: not written: a run that does not fit in memory has no step time (see --ignore-memory)"
+            for flag in files
+        ]
+    messages = []
+    for flag, path in files.items():
+        if flag == "--perfetto":
+            signals = Signals(stage_series(simulated.machine, simulated.played), simulated.played.box_s)
+            trace = trace_step(simulated.step, simulated.timed, signals=signals)
+            text = trace.to_text()
+            messages += [f"{flag}: {trace.left_out}"] if trace.left_out else []
+        else:
+            text = to_text(rank_timeline(found, rank))
+        _write(flag, path, text)
+    return messages
+
+
+def _write(flag: str, path: Path, text: str) -> None:
+    try:
+        write_text(text, path)
+    except OSError as error:
+        raise SpecError(flag, str(path), f"a file that can be written ({error.strerror or error})") from None

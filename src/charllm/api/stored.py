@@ -1,0 +1,81 @@
+"""Runs and studies on disk, and two runs side by side."""
+
+import json
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from charllm.api.keywords import as_path
+from charllm.api.signature import public
+from charllm.api.study import Sweep
+from charllm.report.compare import render_comparison
+from charllm.result.compare import Difference, compare_runs, spec_differences
+from charllm.result.result import RunResult, to_frame
+from charllm.stored import OpsResult, load_one_run
+from charllm.stored import load as load_stored
+from charllm.sweep.outcome import StudyResult
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Run = RunResult | str | PathLike[str]
+"""A result, or the folder (or result.json) it is stored in."""
+
+
+@public
+def load(folder: str | PathLike[str]) -> RunResult | Sweep | OpsResult:
+    """Read what `save`, ``--out``, `measure` or `sweep` stored: a run, a study with all its cases, an op benchmark.
+
+    A record that was killed is finished first: what was recorded until then is its result.
+
+    >>> import charllm, tempfile
+    >>> result = charllm.simulate(model="llama3-8b", cluster="h200x8", tp=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = charllm.load(result.save(f"{folder}/run"))
+    >>> again == result
+    True
+    """
+    found = load_stored(as_path(folder, "folder"))
+    return Sweep(found.study, found.outcomes) if isinstance(found, StudyResult) else found
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison:
+    """Two runs side by side: the settings in which they differ, and every metric that one of them knows."""
+
+    settings: dict[str, tuple[Any, Any]]
+    """Setting: its value in the first run and in the second."""
+    metrics: list[Difference]
+    """By metric: the first run's value, the second run's, and `ratio`, second over first."""
+
+    def to_frame(self) -> "DataFrame":
+        """Return a row per metric as a pandas DataFrame."""
+        return to_frame(self._rows())
+
+    def to_json(self) -> str:
+        """Return the comparison as JSON, as ``charllm compare --json`` prints it."""
+        settings = {name: list(pair) for name, pair in self.settings.items()}
+        return json.dumps({"settings": settings, "metrics": self._rows()}, indent=2, allow_nan=False)
+
+    def __repr__(self) -> str:
+        return render_comparison(self.metrics, self.settings)
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return [{**difference._asdict(), "ratio": difference.ratio} for difference in self.metrics]
+
+
+@public
+def compare(first: Run, second: Run) -> Comparison:
+    """Compare two runs, given as results or as the folders they are stored in.
+
+    >>> import charllm
+    >>> few, many = (charllm.simulate(model="llama3-8b", cluster="h200x8", tp=tp) for tp in (1, 8))
+    >>> charllm.compare(few, many).settings["parallelism.tp"]
+    (1, 8)
+    """
+    left, right = _run(first, "first"), _run(second, "second")
+    return Comparison(spec_differences(left, right), compare_runs(left, right))
+
+
+def _run(given: Run, word: str) -> RunResult:
+    return given if isinstance(given, RunResult) else load_one_run(as_path(given, word))

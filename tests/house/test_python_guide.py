@@ -1,0 +1,62 @@
+"""The Python guide and its notebook are run as they stand."""
+
+import ast
+import doctest
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import charllm
+
+GUIDES = Path(__file__).parent.parent.parent / "docs" / "guides"
+
+
+def test_the_examples_of_the_guide_are_true() -> None:
+    blocks = re.findall(r"```python\n(>>>.*?)```", (GUIDES / "python.md").read_text(), flags=re.DOTALL)
+    globs: dict[str, Any] = {}
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    for number, block in enumerate(blocks):
+        example = doctest.DocTestParser().get_doctest(block, globs, f"block {number}", "python.md", 0)
+        runner.run(example, clear_globs=False)
+        globs = example.globs
+    assert runner.summarize().attempted >= 15
+    assert runner.summarize().failed == 0
+
+
+def test_the_guide_names_every_keyword() -> None:
+    words = set(re.findall(r"\w+", (GUIDES / "python.md").read_text()))
+    keywords = set(inspect.signature(charllm.simulate).parameters) - {"fields"}
+    assert keywords <= words
+
+
+def run_cell(source: str, names: dict[str, Any]) -> Any:
+    """Run a cell and return the value of its last line, which a notebook would show."""
+    tree = ast.parse(source)
+    last = tree.body[-1]
+    if not isinstance(last, ast.Expr):
+        exec(compile(tree, "cell", "exec"), names)
+        return None
+    exec(compile(ast.Module(tree.body[:-1], []), "cell", "exec"), names)
+    return eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+
+
+def test_the_notebook_runs_from_its_first_cell_to_its_last(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    cells = [cell for cell in json.loads((GUIDES / "python.ipynb").read_text())["cells"] if cell["cell_type"] == "code"]
+    names: dict[str, Any] = {}
+    shown = [run_cell("".join(cell["source"]), names) for cell in cells]
+    assert "llama3-70b on h200x32" in shown[0]._repr_html_()
+    printed = capsys.readouterr().out
+    for told in ("compute", "hottest: rank", "settings that differ", "500 W cap", "tokens/s; power: None"):
+        assert told in printed
+    assert len(names["cases"]) >= 2
+    if names["plt"] is None:
+        assert "mbs 1 " in printed
+        assert "rank 31, stage 3" in printed
+    assert not any(cell["outputs"] for cell in cells)

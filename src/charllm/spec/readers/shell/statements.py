@@ -91,8 +91,12 @@ def _if(script: Script, node: Node) -> bool | None:
 
 def _decide(script: Script, tests: list[Node], body: list[Node], rest: list[Node]) -> bool:
     found: bool | None = None
+    before = script.guesses
     for test in tests:
         found = _condition(script, test)
+    if found and script.guesses > before and any(holds_exit(child) for child in body):
+        # A script that ends because something was not given is read on as if it had been.
+        return False
     if found is not None:
         return found
     shown = " ".join(" ".join(text_of(test) for test in tests).split())
@@ -144,9 +148,12 @@ def _list(script: Script, node: Node) -> bool | None:
     if len(inner) != 2:
         _block(script, inner)
         return None
+    before = script.guesses
     left = _follow(script, inner[0])
     if left is (operator == "||"):
         return left
+    if script.guesses > before and holds_exit(inner[1]):
+        return None
     if left is None and inner[0].type in ("test_command", "negated_command"):
         if not _undecided(script, line_of(node), " ".join(text_of(inner[0]).split()), False):
             return None

@@ -41,9 +41,9 @@ def test_the_corpus_names_files_commits_and_what_they_say() -> None:
         ({"expect": {"parallelism.tp": 4}}, "silently wrong"),
         ({"expect": {"parallelism.tp": 4}, "env": {"EXTRA": "--turbo"}}, "wrong, with a warning"),
         ({"refused": "offload"}, "silently wrong"),
-        ({"refused": "an optimizer on the CPU", "env": {"EXTRA": "--optimizer-cpu-offload"}}, "refused"),
-        ({"refused": "vision", "env": {"EXTRA": "--optimizer-cpu-offload"}}, "refused, should be right"),
-        ({"expect": {"parallelism.tp": 2}, "env": {"EXTRA": "--optimizer-cpu-offload"}}, "refused, should be right"),
+        ({"refused": "a vision tower", "env": {"EXTRA": "--img-h 9"}}, "refused"),
+        ({"refused": "BERT", "env": {"EXTRA": "--img-h 9"}}, "refused, should be right"),
+        ({"expect": {"parallelism.tp": 2}, "env": {"EXTRA": "--img-h 9"}}, "refused, should be right"),
         ({"expect": {"parallelism.tp": 2}, "path": "gone.sh"}, "absent"),
     ],
 )

@@ -50,9 +50,8 @@ def test_zero_plus_plus_keeps_a_second_copy() -> None:
     ("changes", "reason"),
     [
         ({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}, "weights on the CPU"),
-        ({"zero_optimization": {"stage": 2, "cpu_offload": True}}, "an optimizer on the CPU"),
+        ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}}, "an optimizer on a disk"),
         ({"optimizer": {"type": "OneBitAdam"}}, "another optimizer"),
-        ({"activation_checkpointing": {"cpu_checkpointing": True}}, "activations on the CPU"),
         ({"sparse_attention": {"mode": "fixed"}}, "sparse attention"),
     ],
 )
@@ -72,6 +71,13 @@ def test_what_is_off_or_without_effect_is_not_mentioned(changes: dict[str, Any])
     found = reading_of(**changes)
     assert not (found.unmodelled)
     assert not (found.warnings())
+
+
+def test_offloading_gives_the_shares_of_the_host() -> None:
+    found = reading_of(zero_optimization={"stage": 2, "offload_optimizer": {"device": "cpu", "ratio": 0.5}})
+    assert found.request["training"]["optimizer_offload_fraction"] == 0.5
+    found = reading_of(activation_checkpointing={"cpu_checkpointing": True})
+    assert found.request["training"]["activation_offload_fraction"] == 1.0
 
 
 def test_an_unknown_key_is_listed() -> None:

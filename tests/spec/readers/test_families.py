@@ -44,9 +44,14 @@ def field_of(reading: Reading, field: str) -> Any:
         (f"{GPT} --checkpoint-activations --use-flash-attn", "framework.base", "megatron"),
         (f"{GPT} --attention-backend unfused", "framework.attention", "unfused"),
         (f"{GPT} --transformer-impl local", "framework.attention", "unfused"),
-        (f"{GPT} --grad-reduce-in-bf16 --bf16", "framework.gradient_precision", "16bit"),
-        (f"{GPT} --bf16 --fp8-format hybrid --fp8-param-gather", "framework.cast_weights", "stored"),
-        (f"{GPT} --cross-entropy-loss-fusion", "framework", {"base": "megatron", "gradient_precision": "16bit"}),
+        (f"{GPT} --grad-reduce-in-bf16 --bf16", "training.reduce_precision", "bf16"),
+        (f"{GPT} --bf16 --fp8-format hybrid --fp8-param-gather", "training.narrow_weights", True),
+        (f"{GPT} --cross-entropy-loss-fusion", "framework", "megatron"),
+        (f"{GPT} --exp-avg-dtype fp8", "training.first_moment_precision", "8bit"),
+        (f"{GPT} --main-params-dtype fp16", "training.main_weight_precision", "16bit"),
+        (f"{GPT} --optimizer-cpu-offload", "training.optimizer_offload_fraction", 1.0),
+        (f"{GPT} --optimizer-cpu-offload --optimizer-offload-fraction 0.5", "training.optimizer_offload_fraction", 0.5),
+        (f"{GPT} --cpu-offloading --cpu-offloading-num-layers 6", "training.activation_offload_fraction", 0.25),
         (f"{GPT} --make-vocab-size-divisible-by 1024", "framework.vocab_multiple", 1024),
         (f"{GPT} --clip-grad 0.0", "training.clip_gradients", False),
         (f"{GPT} --num-experts 8 --moe-layer-freq 2", "model.sparse_layers", "E-"),
@@ -126,10 +131,10 @@ def test_a_deepspeed_config_elsewhere_is_missing() -> None:
     assert "away.json" in reading_of(run).missing["parallelism.zero"]
 
 
-def test_offloading_in_a_deepspeed_config_is_not_modelled() -> None:
+def test_offloading_in_a_deepspeed_config_is_taken() -> None:
     config = 'cat > ds.json <<EOF\n{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}\nEOF\n'
     found = reading_of(f"{config}{GPT} --deepspeed --deepspeed_config ds.json")
-    assert [setting.reason for setting in found.unmodelled] == ["an optimizer on the CPU"]
+    assert field_of(found, "training.optimizer_offload_fraction") == 1.0
 
 
 PAI = f"""
@@ -172,14 +177,12 @@ def test_without_arguments_each_missing_field_names_them() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (f"{GPT} --optimizer-cpu-offload", "an optimizer on the CPU"),
+        (f"{GPT} --optimizer-offload-policy auto", "an optimizer on the CPU"),
         (f"{GPT} --optimizer dist_muon", "another optimizer"),
-        (f"{GPT} --cpu-offloading-num-layers 3", "activations on the CPU"),
         (f"{GPT} --retro-add-retriever", "retrieval (RETRO)"),
         (f"{GPT} --img-h 336", "a vision tower"),
         (f"{GPT} --grpo-group-size 8", "reinforcement learning"),
         (f"{GPT} --fp32-residual-connection", "a residual stream in fp32"),
-        (f"{GPT} --exp-avg-dtype fp8", "8-bit moments of the optimizer"),
         (
             f"{GPT} --num-experts 8 --expert-model-parallel-size 2 --moe-token-dispatcher-type allgather",
             "tokens sent to all expert ranks",

@@ -80,6 +80,9 @@ def test_words_are_those_of_a_shell(text: str, words: list[str]) -> None:
         ("run yes; if grep -q x y; then run no; fi", "yes"),
         ("if [ -f /no/where ]; then exit 1; fi; run yes", "yes"),
         ("[ -f /no/where ] || exit 1; run yes", "yes"),
+        ("if [ -z $DATA ]; then exit 1; fi; run yes", "yes"),
+        ("if [ $# -lt 2 ]; then usage; exit 1; fi; run yes", "yes"),
+        ('[[ "${HOSTNAME%%.*}" != node1 ]] && exit 1; run yes', "yes"),
     ],
 )
 def test_tests_are_answered_from_the_script_alone(text: str, word: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from charllm.spec.readers.reading import Reading, Setting
-from charllm.spec.readers.values import read_count, read_table, shown
+from charllm.spec.readers.values import read_count, read_number, read_table, shown
 
 Table = dict[str, Any]
 
@@ -39,9 +39,8 @@ UNMODELLED = {
     "quantize_training": "compression",
 }
 ZERO_UNMODELLED = {
-    "offload_optimizer": "an optimizer on the CPU",
+    "offload_optimizer": "an optimizer on a disk",
     "offload_param": "weights on the CPU",
-    "cpu_offload": "an optimizer on the CPU",
     "cpu_offload_params": "weights on the CPU",
     "zero_quantized_weights": "weights gathered in 8 bits",
     "zero_quantized_gradients": "gradients reduced in 4 bits",
@@ -58,7 +57,7 @@ def is_deepspeed(table: Mapping[str, Any]) -> bool:
 def read_deepspeed(table: Mapping[str, Any], path: str) -> Reading:
     """Return the request of a DeepSpeed configuration alone; the model has to be given beside it."""
     parallelism, overlap = zero_of(table)
-    training = {**batch_of(table), **_precision(table), **_optimizer(table)}
+    training = {**batch_of(table), **_precision(table), **_optimizer(table), **offload_of(table)}
     strange, unmodelled, small = sort_out(table)
     if overlap is not None:
         parallelism["overlap"] = ["dp"] if overlap else []
@@ -119,6 +118,20 @@ def zero_of(table: Mapping[str, Any]) -> tuple[Table, bool | None]:
     return found, overlap if isinstance(overlap, bool) else (True if found["zero"] == 3 else None)
 
 
+def offload_of(table: Mapping[str, Any]) -> Table:
+    """Return the shares of the optimizer and of kept activations that the host holds."""
+    zero = read_table("zero_optimization", table.get("zero_optimization"))
+    optimizer = zero.get("offload_optimizer")
+    found: Table = {}
+    if zero.get("cpu_offload") is True:
+        found["optimizer_offload_fraction"] = 1.0
+    if isinstance(optimizer, Mapping) and optimizer.get("device") == "cpu":
+        found["optimizer_offload_fraction"] = read_number("offload_optimizer.ratio", optimizer.get("ratio", 1.0))
+    if read_table("activation_checkpointing", table.get("activation_checkpointing")).get("cpu_checkpointing") is True:
+        found["activation_offload_fraction"] = 1.0
+    return found
+
+
 def precision_of(table: Mapping[str, Any]) -> str | None:
     """Return the format of the matrix multiplications, where it is stated."""
     return _precision(table).get("precision")
@@ -137,7 +150,7 @@ def sort_out(table: Mapping[str, Any]) -> tuple[list[Setting], list[Setting], li
             if not (isinstance(kind, str) and kind.lower() in OPTIMIZERS):
                 unmodelled.append(Setting(key, f"optimizer {shown(kind)}", None, "another optimizer"))
         elif key == "activation_checkpointing":
-            _sort_activations(read_table(key, value), unmodelled, small)
+            _sort_activations(read_table(key, value), small)
         elif key == "curriculum_learning":
             small.append(Setting(key, key, None, "short sequences at the start of training"))
         elif key in UNMODELLED:
@@ -155,22 +168,21 @@ def _is_off(value: Any) -> bool:
     return value is False or value is None or (isinstance(value, Mapping) and value.get("enabled") is False)
 
 
-def _sort_activations(table: Mapping[str, Any], unmodelled: list[Setting], small: list[Setting]) -> None:
-    for key, found, why in (
-        ("cpu_checkpointing", unmodelled, "activations on the CPU"),
-        ("partition_activations", small, "kept activations spread over tensor ranks"),
-    ):
-        if table.get(key) is True:
-            found.append(Setting(key, f"activation_checkpointing.{key}", None, why))
+def _sort_activations(table: Mapping[str, Any], small: list[Setting]) -> None:
+    key = "partition_activations"
+    if table.get(key) is True:
+        small.append(Setting(key, f"activation_checkpointing.{key}", None, "kept activations spread over tensor ranks"))
 
 
 def _sort_zero(table: Mapping[str, Any], strange: list[Setting], unmodelled: list[Setting]) -> None:
-    used = ("stage", "overlap_comm", "reduce_bucket_size", "zero_hpz_partition_size")
+    used = ("stage", "cpu_offload", "overlap_comm", "reduce_bucket_size", "zero_hpz_partition_size")
     for key, value in table.items():
         if key in used or key in ZERO_NO_EFFECT or _is_off(value):
             continue
         if key in ZERO_UNMODELLED:
             device = value.get("device") if isinstance(value, Mapping) else value
+            if key == "offload_optimizer" and device == "cpu":
+                continue
             if device not in ("none", None, False, 0, -1):
                 unmodelled.append(Setting(key, f"zero_optimization.{key}: {shown(device)}", None, ZERO_UNMODELLED[key]))
         else:

@@ -51,6 +51,7 @@ def apply_config(
         precision = deepspeed.precision_of(config)
         if precision and training["precision"] == "fp32":
             training["precision"] = precision
+        training.update(deepspeed.offload_of(config))
         for field, value in deepspeed.batch_of(config).items():
             training.setdefault(field, value)
     elif "--zero-stage" in flags:

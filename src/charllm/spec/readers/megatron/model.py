@@ -6,7 +6,7 @@ from typing import Any
 from charllm.spec.readers.megatron.derived import DEFAULT_TOPK, dense_layers, full_attention_every, sparse_letters
 from charllm.spec.readers.megatron.family import Family
 from charllm.spec.readers.megatron.flags import Flags, count_of, count_or, known_text_of, list_of, number_of, text_of
-from charllm.spec.readers.shell.script import OPEN
+from charllm.spec.readers.shell.script import CLOSE, OPEN
 from charllm.spec.readers.tokenizers import known_vocabulary
 from charllm.spec.readers.values import read_choice
 
@@ -54,6 +54,7 @@ GPT2_TOKENS = 50_257
 LLAMA_TOKENS = 32_000
 _LLAMA = re.compile(r"llama(?![-_. ]?[34])", re.IGNORECASE)
 """Llama and Llama 2, which share a tokenizer."""
+_MARK = re.compile(f"{OPEN}\\d+{CLOSE}")
 _NAMELESS = re.compile(r"(^|/)(tokenizer\.(model|json)|vocab\.json)?/?$|PLACEHOLDER|\bPATH\b")
 """Where a tokenizer lies, without its name."""
 
@@ -116,9 +117,9 @@ def _vocab(flags: Flags, program: str) -> int | None:
         return PATCH_VOCABULARIES[patch] + count_or(flags, "--extra-vocab-size", 0)
     if patch == "deepseekv2tokenizer":
         return DEEPSEEK_VOCABULARIES.get(count_or(flags, "--extra-vocab-size", 0))
-    names = [(flags.values.get(flag) or [""])[0] for flag in TOKENIZER_FLAGS]
-    known = known_vocabulary(name for name in names if OPEN not in name)
-    if known is None and any(_LLAMA.search(name) for name in names if OPEN not in name):
+    names = [_MARK.sub("", (flags.values.get(flag) or [""])[0]) for flag in TOKENIZER_FLAGS]
+    known = known_vocabulary(names)
+    if known is None and any(_LLAMA.search(name) for name in names):
         return LLAMA_TOKENS
     # pretrain_gpt.py takes GPT-2's tokenizer where none is named.
     default = "--tokenizer-type" not in flags and re.search(r"pretrain_gpt", program)

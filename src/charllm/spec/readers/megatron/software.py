@@ -11,17 +11,16 @@ Table = dict[str, Any]
 
 BACKENDS = {"auto": "flash", "flash": "flash", "fused": "flash", "unfused": "unfused", "local": "unfused"}
 DISPATCHERS = {"deepep": "deepep", "hybridep": "hybridep"}
-NARROW = ("bf16", "fp16", "bfloat16", "float16")
 
 
 def read_software(flags: Flags, family: Family, model: Table, training: Table, ep: int) -> tuple[Any, list[Setting]]:
     """Return the profile, by its name or with changes over it, and settings that are not modelled."""
     old = family.deepspeed or family.before_flash
     base = "megatron-deepspeed" if family.deepspeed else "megatron-2020" if family.before_flash else "megatron"
-    changes = {"attention": _attention(flags, old), **_fusions(flags, old, model), **_formats(flags, old, training)}
+    changes = {"attention": _attention(flags, old), **_fusions(flags, old, model), **_buckets(flags, training)}
     changes["vocab_multiple"] = count_of(flags, "--make-vocab-size-divisible-by", low=1)
     changes["graphs"] = _graphs(flags, "experts" in model)
-    unmodelled = _dispatch(flags, family, changes, model, ep) + _moments(flags, changes)
+    unmodelled = _dispatch(flags, family, changes, model, ep)
     changes = {field: value for field, value in changes.items() if value is not None}
     return ({"base": base, **changes} if changes else base), unmodelled
 
@@ -54,27 +53,12 @@ def _fusions(flags: Flags, old: bool, model: Table) -> Table:
     }
 
 
-def _formats(flags: Flags, old: bool, training: Table) -> Table:
+def _buckets(flags: Flags, training: Table) -> Table:
     narrow = training["precision"] != "fp32" and training.get("reduce_precision") == "bf16"
-    main = known_text_of(flags, "--main-grads-dtype")
     bucket = count_of(flags, "--ddp-bucket-size", low=1)
     return {
-        "gradient_precision": "16bit" if not old and (narrow or main in NARROW) else None,
-        "cast_weights": "stored" if "--fp8-param-gather" in flags else None,
         "bucket_bytes": None if bucket is None else float(bucket * (2 if narrow else 4)),
     }
-
-
-def _moments(flags: Flags, changes: Table) -> list[Setting]:
-    """Set the format of the optimizer's moments; 8-bit ones are not modelled."""
-    unmodelled = []
-    for flag in ("--exp-avg-dtype", "--exp-avg-sq-dtype"):
-        stated = known_text_of(flags, flag)
-        if stated in NARROW:
-            changes["moment_precision"] = "16bit"
-        elif stated is not None and stated not in ("fp32", "float32"):
-            unmodelled.append(flags.setting(flag, "8-bit moments of the optimizer"))
-    return unmodelled
 
 
 def _graphs(flags: Flags, sparse: bool) -> str | None:

@@ -13,7 +13,18 @@ from charllm.spec.training import RECOMPUTE_MODULES
 
 Table = dict[str, Any]
 
-OPTIMIZERS = {"adam": "adam", "sgd": "sgd", "adamw": "adam", "fusedadam": "adam", "fusedadamw": "adam"}
+OPTIMIZERS = {
+    "adam": "adam", "sgd": "sgd", "adamw": "adam", "fusedadam": "adam", "fusedadamw": "adam", "hybridadam": "adam",
+}  # fmt: skip
+FORMATS = {"fp32": "fp32", "float32": "fp32", "bf16": "16bit", "bfloat16": "16bit", "fp16": "16bit", "float16": "16bit"}
+MOMENT_FORMATS = {**FORMATS, "fp8": "8bit", "uint8": "8bit"}
+STATES = {
+    "first_moment_precision": ("--exp-avg-dtype", MOMENT_FORMATS),
+    "second_moment_precision": ("--exp-avg-sq-dtype", MOMENT_FORMATS),
+    "main_weight_precision": ("--main-params-dtype", FORMATS),
+    "main_gradient_precision": ("--main-grads-dtype", FORMATS),
+}
+"""Field of the training: flag that states its format, and what its words mean."""
 FP8_FLAGS = ("--fp8-format", "--fp8-hybrid", "--fp8-e4m3")
 OLD_RECOMPUTES = ("--checkpoint-activations", "--deepspeed-activation-checkpointing", "--activations-checkpoint-method")
 
@@ -30,6 +41,10 @@ def read_training(flags: Flags, family: Family, sparse: bool) -> tuple[Table, li
         "optimizer": optimizer,
         "clip_gradients": False if number_of(flags, "--clip-grad") == 0 else None,
         "wide_layers": _wide_layers(flags),
+        "narrow_weights": True if "--fp8-param-gather" in flags else None,
+        "narrow_activation_input": True if "--activation-func-fp8-input-store" in flags else None,
+        **{field: _format(flags, flag, words) for field, (flag, words) in STATES.items()},
+        **_offload(flags),
         **_recompute(flags),
     }
     if sparse:
@@ -43,6 +58,24 @@ def _optimizer(flags: Flags) -> tuple[str, list[Setting]]:
     if name in OPTIMIZERS:
         return OPTIMIZERS[name], []
     return "adam", [flags.setting("--optimizer", "another optimizer")]
+
+
+def _format(flags: Flags, flag: str, words: dict[str, str]) -> str | None:
+    stated = known_text_of(flags, flag)
+    return None if stated is None else read_choice(flag, stated, words)
+
+
+def _offload(flags: Flags) -> Table:
+    """Return the shares of the optimizer and of the layers' activations that the host holds."""
+    found: Table = {}
+    if flags.any("--optimizer-cpu-offload", "--optimizer-offload-fraction", "--cpu-optimizer", "--cpu-torch-adam"):
+        stated = number_of(flags, "--optimizer-offload-fraction")
+        found["optimizer_offload_fraction"] = 1.0 if stated is None else stated
+    layers = count_of(flags, "--cpu-offloading-num-layers")
+    if layers:
+        each = max(count_or(flags, "--num-layers", 1) // count_or(flags, "--pipeline-model-parallel-size", 1), 1)
+        found["activation_offload_fraction"] = min(1.0, layers / each)
+    return found
 
 
 def _capacity(flags: Flags, family: Family) -> float | None:

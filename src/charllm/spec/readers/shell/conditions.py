@@ -129,6 +129,7 @@ def _is_set(script: Script, value: str) -> bool | None:
     """Say whether a value has any text; a variable that nobody sets is empty, output of a command is not."""
     if is_known(value):
         return bool(value)
+    script.guesses += 1
     return bool(_MARK.sub("", value) or any(entry.kind == "command" for entry in script.unknowns_in(value)))
 
 
@@ -136,6 +137,7 @@ def compare(script: Script, left: str, operator: str, right: str, line: int) -> 
     """Compare two values; an unset variable is empty, which is noted where it decides."""
     for value in (left, right):
         for entry in script.unknowns_in(value):
+            script.guesses += 1
             if entry.kind == "argument":
                 script.asked_arguments.setdefault(entry.root, line)
             elif entry.kind == "unset":

@@ -9,6 +9,7 @@ from charllm.spec.readers.shell.syntax import Node
 from charllm.spec.readers.shell.words import heredoc, text
 
 MAX_SCRIPT = 2**20
+SHELLS = ("bash", "sh", "zsh", "dash", "ksh", "/bin/bash", "/bin/sh", "/usr/bin/bash")
 
 
 def redirections(script: Script, node: Node) -> tuple[str, str | None]:
@@ -72,3 +73,8 @@ def find_file(script: Script, name: str) -> str | None:
         except (OSError, UnicodeDecodeError, ValueError):
             return None
     return None
+
+
+def feeds_shell(words: list[str]) -> bool:
+    """Say whether a command takes a here-document as a script."""
+    return words[0] in ("sbatch", *SHELLS) and not any(word.endswith(".sh") for word in words)

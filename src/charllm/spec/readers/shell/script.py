@@ -82,6 +82,8 @@ class Script:
     not_found: dict[str, int] = field(default_factory=dict)
     """Scripts that are sourced or started and cannot be read: name, line."""
     exited: int | None = None
+    guesses: int = 0
+    """Answers so far that rest on a variable or an argument that was not given."""
     outer: tuple[str, ...] = ()
     expanded: int = 0
     statements: int = 0

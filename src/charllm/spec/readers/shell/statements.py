@@ -13,7 +13,7 @@ from charllm.errors import SpecError
 from charllm.spec.readers.shell import conditions
 from charllm.spec.readers.shell.assignments import assignment, declaration
 from charllm.spec.readers.shell.builtins import BUILTINS, Break, Continue, Exit, Return, print_words
-from charllm.spec.readers.shell.files import MAX_SCRIPT, edited, find_file, redirections
+from charllm.spec.readers.shell.files import MAX_SCRIPT, SHELLS, edited, feeds_shell, find_file, redirections
 from charllm.spec.readers.shell.script import MAX_NESTING, NO_INPUTS, Command, Inputs, Script, is_known, plain
 from charllm.spec.readers.shell.slurm import read_headers
 from charllm.spec.readers.shell.syntax import Node, branch_parts, case_parts, holds_exit, line_of, parse, text_of
@@ -23,7 +23,6 @@ from charllm.units import format_bytes
 
 MAX_LOOPS = 256
 
-_SHELLS = ("bash", "sh", "zsh", "dash", "ksh", "/bin/bash", "/bin/sh", "/usr/bin/bash")
 _STARTERS = ("sbatch", "source", ".", "exec", "nohup", "time", "sudo", "command")
 _PRINTING = ("echo", "printf")
 _PLACEHOLDER = re.compile(r"(?<=[=\s\"'])<([A-Za-z][^<>\n$|&;()]{0,80}[\w.])>")
@@ -91,8 +90,12 @@ def _if(script: Script, node: Node) -> bool | None:
 
 def _decide(script: Script, tests: list[Node], body: list[Node], rest: list[Node]) -> bool:
     found: bool | None = None
+    before = script.guesses
     for test in tests:
         found = _condition(script, test)
+    if found and script.guesses > before and any(holds_exit(child) for child in body):
+        # A script that ends because something was not given is read on as if it had been.
+        return False
     if found is not None:
         return found
     shown = " ".join(" ".join(text_of(test) for test in tests).split())
@@ -144,9 +147,12 @@ def _list(script: Script, node: Node) -> bool | None:
     if len(inner) != 2:
         _block(script, inner)
         return None
+    before = script.guesses
     left = _follow(script, inner[0])
     if left is (operator == "||"):
         return left
+    if script.guesses > before and holds_exit(inner[1]):
+        return None
     if left is None and inner[0].type in ("test_command", "negated_command"):
         if not _undecided(script, line_of(node), " ".join(text_of(inner[0]).split()), False):
             return None
@@ -245,7 +251,7 @@ def _redirected(script: Script, node: Node) -> bool | None:
         return _keep_edited(script, target, node)
     command = node.children[0] if node.children and node.children[0].is_named else None
     words = conditions.words_of(script, command) if command is not None and command.type == "command" else []
-    if body is not None and words and _feeds_shell(words):
+    if body is not None and words and feeds_shell(words):
         _follow_inner(script, script.shown(body), words)
         return None
     if target and words[:1] == ["cat"] and body is not None:
@@ -264,10 +270,6 @@ def _keep_edited(script: Script, target: str, node: Node) -> bool:
     if target and content is not None:
         script.files[target] = content
     return True
-
-
-def _feeds_shell(words: list[str]) -> bool:
-    return words[0] in ("sbatch", *_SHELLS) and not any(word.endswith(".sh") for word in words)
 
 
 def _pipeline(script: Script, node: Node) -> bool | None:
@@ -331,7 +333,7 @@ def _call(script: Script, words: list[str]) -> bool | None:
 def _start_inner(script: Script, words: list[str], line: int) -> bool:
     """Follow ``bash -c TEXT``, ``bash FILE`` and ``sbatch FILE``, wherever they stand in a command."""
     for index, word in enumerate(words):
-        if word in _SHELLS:
+        if word in SHELLS:
             rest = words[index + 1 :]
             options = []
             while rest and rest[0].startswith("-") and not rest[0].startswith("--"):

@@ -23,6 +23,7 @@ def _parser() -> Any:
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 
 
+@lru_cache(maxsize=32)
 def parse(text: str) -> Node:
     """Parse a script; text that is no shell gives a tree with error nodes, not an exception."""
     root = _parser().parse(text.encode("utf-8", "replace")).root_node

@@ -10,6 +10,7 @@ from charllm.spec.readers.shell.script import Script, plain
 def special_value(script: Script, name: str) -> str:
     """Return the value of a variable or of a special parameter."""
     if name == "#":
+        script.guesses += not script.arguments_known
         return str(len(script.arguments))
     if name == "0":
         return script.path

@@ -3,8 +3,8 @@
     python -m benchmarks.fuzz [--inputs 100000] [--runs 10000] [--processes 300] [--workers 2] [--seed 0]
 
 `inputs` are flags, settings, TOML, JSON, YAML, shell and files of all kinds; `runs` are those that reach the closed
-loop; both are asked inside the process of a worker, and their processor time counts. `processes` inputs are asked of a
-program of their own. Exit code 1 when anything is wrong; `--only KIND:NUMBER` repeats one input and prints it.
+loop; both are asked inside the process of a worker, `processes` inputs of a program of their own. Processor time counts.
+Exit code 1 when anything is wrong; `--only KIND:NUMBER` repeats one input and prints it.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tests.random_specs.answer import LONGEST_S, Answer, ask, check_answer
+from tests.random_specs.answer import LONGEST_WAIT_S, Answer, ask, check_answer
 from tests.random_specs.inputs import Input, draw_input, draw_run, write_files
 
 DRAWN = {"input": draw_input, "run": draw_run, "process": draw_input}
@@ -51,17 +51,23 @@ def answer(kind: str, case: Input, folder: Path) -> Answer:
     words = write_files(case, folder)
     if kind != "process":
         return ask(words, wants_json=case.wants_json)
-    start = time.perf_counter()
+    start = _children_s()
     words = [word.replace("\0", "") for word in words]
     command = [sys.executable, "-m", "charllm", *words]
     try:
         done = subprocess.run(
-            command, capture_output=True, timeout=3 * LONGEST_S, check=False, stdin=subprocess.DEVNULL
+            command, capture_output=True, timeout=LONGEST_WAIT_S, check=False, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired:
-        return Answer(None, 3 * LONGEST_S, "no answer", False)
+        return Answer(None, LONGEST_WAIT_S, "no answer", False)
     out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
-    return check_answer(done.returncode, out, err, time.perf_counter() - start, wants_json=case.wants_json)
+    return check_answer(done.returncode, out, err, _children_s() - start, wants_json=case.wants_json)
+
+
+def _children_s() -> float:
+    """Return the processor time of the programs that were waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def run_batch(job: tuple[str, int, int, int]) -> Batch:

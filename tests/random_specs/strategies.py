@@ -46,8 +46,6 @@ TRAINING = _some(
         "narrow_weights": [True, False],
         "first_moment_precision": ["fp32", "16bit", "8bit"],
         "main_weight_precision": ["fp32", "16bit", "none"],
-        "optimizer_offload_fraction": [0.0, 0.5, 1.0],
-        "activation_offload_fraction": [0.0, 0.3, 1.0],
     }
 )
 SMALL_MODEL = st.fixed_dictionaries(
@@ -110,6 +108,9 @@ SPOILERS = [
     "training.micro_batch_size=0",
     "training.micro_batch_size=65536",
     "training.precision=int3",
+    "training.optimizer_offload_fraction=0.5",
+    "training.activation_offload_fraction=1.0",
+    "training.activation_offload_fraction=1.5",
     "training.recompute_layers=3",
     'training.recompute_modules=["mlp", "moe_act"]',
     "training.capacity_factor=1.25",

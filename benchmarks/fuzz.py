@@ -3,8 +3,8 @@
     python -m benchmarks.fuzz [--inputs 100000] [--runs 10000] [--processes 300] [--workers 2] [--seed 0]
 
 `inputs` are flags, settings, TOML, JSON, YAML, shell and files of all kinds; `runs` are those that reach the closed
-loop; both are asked inside the process of a worker, `processes` inputs of a program of their own. Processor time counts.
-Exit code 1 when anything is wrong; `--only KIND:NUMBER` repeats one input and prints it.
+loop; both are asked inside the process of a worker, `processes` inputs of a program of their own. Processor time
+counts. Exit code 1 when anything is wrong; `--only KIND:NUMBER` repeats one input and prints it.
 """
 
 import argparse

@@ -22,12 +22,12 @@ from charllm.result.result import RunResult, all_finite
 from tests.api.tiny import MODEL, RUN, SPARSE, flags_of
 
 NO_KEYWORD = {
-    "simulate": {"--help", "--json", "--no-sp"},
+    "simulate": {"--help", "--json", "--csv", "--no-sp"},
     "sweep": {"--help", "--json", "--csv", "--runner"},
     "emulate": {"--help", "--no-sp", "--print-timeline", "--predict"},
     "measure": {"--help"},
-    "compare": {"--help", "--json"},
-    "catalog": {"--help", "--json"},
+    "compare": {"--help", "--json", "--csv"},
+    "catalog": {"--help", "--json", "--csv"},
 }
 """Flags that say how to print, or that another function or a method stands for."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -117,6 +117,7 @@ def test_the_page_names_every_run_and_its_citation(scores: list[KnownScore]) -> 
 def test_the_command_prints_a_table_of_at_most_100_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], scores: list[KnownScore]
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     found = {score.run.id: score for score in scores}
     monkeypatch.setattr("charllm.cli.validate_known.score_run", lambda run: found[run.id])
     assert main(["validate", "known"]) == 0

@@ -140,7 +140,7 @@ def test_a_lower_power_cap_is_never_faster(request: dict[str, Any], one: float, 
     run = resolve(request)
     gpu = run.cluster.gpu
     low, high = (
-        replace(run.conditions, power_cap_w=max(1.0, (1 - share) * gpu.power_cap_min_w + share * gpu.power_cap_w))
+        replace(run.conditions, power_cap_w=max(10.0, (1 - share) * gpu.power_cap_min_w + share * gpu.power_cap_w))
         for share in sorted((one, other))
     )
     lower_s, higher_s, free_s = (settled_s(replace(run, conditions=cap)) for cap in (low, high, run.conditions))

@@ -3,6 +3,7 @@
 No constant is fitted to them. `python -m charllm.evaluate.known_runs --docs` writes the page docs/known_runs.md.
 """
 
+import math
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -115,7 +116,7 @@ def measured_step_s(run: KnownRun, spec: RunSpec) -> float:
 def score_run(run: KnownRun) -> KnownScore:
     """Simulate one run through the closed loop, as `charllm simulate --ignore-memory` does."""
     spec, notes = resolve_known(run)
-    metrics = predict(spec, ignore_memory=True).result.metrics
+    metrics = predict(spec, ignore_memory=True, longest_s=math.inf).result.metrics
     return KnownScore(
         run=run,
         spec=spec,

@@ -13,7 +13,7 @@ from charllm.spec.run import RunSpec
 from charllm.timeline.step_time import StepTime
 from charllm.units import format_bytes
 
-LONGEST_S = 10.0
+LONGEST_S = 18.0
 """Estimated seconds beyond which a run is refused; `--allow-long` lifts it."""
 GPU_S, GPU_BYTES = 60e-6, 6000.0
 """Measured on one core of 2.5 GHz: to place, describe and print one GPU."""

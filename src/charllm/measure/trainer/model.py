@@ -35,8 +35,6 @@ def require_trainable(model: Model) -> None:
             raise SpecError(f"model.{field}", getattr(model, field), "left out: the trainer does not build it")
     if model.window and model.window_kind != "sliding":
         raise SpecError("model.window_kind", model.window_kind, "sliding in the trainer")
-    if model.bias == "mlp":
-        raise SpecError("model.bias", model.bias, "none, qkv, attention or all in the trainer")
     if model.expert_latent:
         raise SpecError("model.expert_latent", model.expert_latent, "0: the trainer has no latent experts")
     if model.attention_sinks:
@@ -137,7 +135,7 @@ class Attention(nn.Module):
         self.attend = Core(model, training, window)
         self.model = model
         query, key = model.heads * model.head_dim, model.kv_heads * model.head_dim
-        bias = model.bias != "none"
+        bias = model.bias not in ("none", "mlp")
         self.q = Linear(model.hidden, query, bias=bias, training=training, target="qkv")
         self.k = Linear(model.hidden, key, bias=bias, training=training, target="qkv")
         self.v = Linear(model.hidden, key, bias=bias, training=training, target="qkv")
@@ -201,7 +199,7 @@ class FeedForward(nn.Module):
     def __init__(self, model: Model, training: Training, width: int) -> None:
         super().__init__()
         self.activation, self.gated = ACTIVATIONS[model.activation], model.gated
-        bias = model.bias == "all"
+        bias = model.bias in ("mlp", "all")
         self.fc1 = Linear(model.hidden, width, bias=bias, training=training, target="fc1")
         self.up = Linear(model.hidden, width, bias=bias, training=training, target="fc1") if model.gated else None
         self.fc2 = Linear(width, model.hidden, bias=bias, training=training, target="fc2")

@@ -81,13 +81,19 @@ def _open_at_once(path: str, flags: int) -> int:
 
 def read_toml(path: str | Path, field: str) -> Table:
     """Read a TOML file into a plain table."""
-    text = read_text(path, field, MAX_TOML_BYTES)
+    return parse_toml(read_text(path, field, MAX_TOML_BYTES), str(path), field)
+
+
+def parse_toml(text: str, path: str, field: str) -> Table:
+    """Read TOML text, or say what is wrong with it."""
+    if len(text) > MAX_TOML_BYTES:
+        raise SpecError(field, path, f"a file of at most {format_bytes(MAX_TOML_BYTES)}")
     if LONG_KEY.search(text):
-        raise SpecError(field, str(path), f"keys of at most {MAX_DEPTH} parts")
+        raise SpecError(field, path, f"keys of at most {MAX_DEPTH} parts")
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SpecError(field, str(path), f"valid TOML ({_reason(error)})") from None
+        raise SpecError(field, path, f"valid TOML ({_reason(error)})") from None
     check_plain(table, field)
     return table
 

@@ -1,7 +1,6 @@
 """A torchtitan job config in TOML as a request."""
 
 import re
-import tomllib
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +10,7 @@ from charllm.spec.readers.reading import Reading, Setting
 from charllm.spec.readers.torchtitan.flavors import FLAVORS, find_flavor
 from charllm.spec.readers.torchtitan.keys import KNOWN
 from charllm.spec.readers.values import MAX_ENTRIES, MAX_TEXT, read_choice, read_count, read_flag, read_number, shown
+from charllm.spec.request import parse_toml
 
 Table = dict[str, Any]
 
@@ -42,10 +42,7 @@ def is_torchtitan(table: Table) -> bool:
 
 def read_torchtitan(text: str, path: str) -> Reading:
     """Return the request that a torchtitan TOML makes; the number of GPUs is not in it."""
-    try:
-        values = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise SpecError("--from", path, f"valid TOML ({error or 'nested too deeply'})") from None
+    values = parse_toml(text, path, "--from")
     if not is_torchtitan(values):
         raise SpecError("--from", path, "a torchtitan job config, with [model] name and flavor, and [training]")
     return read_job(Ledger(values), key_lines(text))

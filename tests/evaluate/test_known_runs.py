@@ -21,7 +21,7 @@ from charllm.workload.model_flop import model_flop
 
 RUNS = known_runs()
 MEASURES = ({"step_time_s"}, {"tokens_per_s_per_gpu"}, {"tflop_per_s_per_gpu", "flop_per_token"})
-MAX_MEDIAN_ERROR, MAX_ERROR = 0.06, 0.23
+MAX_MEDIAN_ERROR, MAX_ERROR = 0.06, 0.2
 each_run = pytest.mark.parametrize("run", RUNS, ids=lambda run: run.id)
 
 

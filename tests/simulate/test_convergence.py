@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from charllm.catalog.resolve import resolve_run
-from charllm.simulate import play, slices, steady
+from charllm.simulate import cold, play, slices, steady
 from charllm.simulate.cold import MOVED_K
 from charllm.simulate.steady import MOST_PLAYS, play_to_steady, start_state
 from charllm.spec.request import merge
@@ -68,6 +68,11 @@ def test_a_run_from_cold_warms_up_to_its_steady_state() -> None:
     assert last["temperature_mean_c"] == pytest.approx(warm["temperature_mean_c"], abs=MOVED_K)
     for name in ("step_time_s", "power_mean_w", "clock_mean_hz"):
         assert last[name] == pytest.approx(warm[name], rel=SAME), name
+
+
+def test_a_run_from_cold_ends_even_where_temperatures_never_settle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cold, "MOST_PLAYS", 3)
+    assert ran(under(steps=1_000_003)).played.plays == 3
 
 
 def test_seconds_and_steps_of_the_same_length_are_the_same_run() -> None:

@@ -117,3 +117,9 @@ def test_slices_hold_the_seconds_and_joules_of_their_ops(name: str) -> None:
         assert seconds == pytest.approx(sum(item.seconds * repeats for item, repeats in items), rel=1e-9)
         joules = sum((repeats * costs.cells(item.op)[3:] for item, repeats in items if item.op), np.zeros(3))
         assert rows[[MATRIX_J, CORE_J, BOARD_J]] == pytest.approx(joules, rel=1e-9)
+
+
+def test_memory_that_draws_nothing_heats_nothing_and_cools_nothing() -> None:
+    free = {"cluster": {"node": {"gpu": {"power": {"memory_byte_j": 0.0}}}}}
+    metrics = ran(free).metrics
+    assert metrics["temperature_mean_c"] > 25.0

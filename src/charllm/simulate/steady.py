@@ -170,7 +170,7 @@ def board_constants(gpu: Gpu) -> Floats:
     return np.array([
         power.static_w, power.context_w, power.active_w, power.leakage_w_per_k, power.reference_c,
         power.voltage_slope_per_hz, power.voltage_reference_hz, power.voltage_floor_fraction, gpu.clock_max_hz,
-        power.polling_w, gpu.heat.memory_byte_heat_j / max(power.memory_byte_j, 1e-15),
+        power.polling_w, min(1.0, gpu.heat.memory_byte_heat_j / max(power.memory_byte_j, 1e-15)),
     ])  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def find_sampler(folder: Path) -> int | None:
     return None
 
 
-def await_file(path: Path, timeout_s: float = 20.0) -> None:
+def await_file(path: Path, timeout_s: float = 60.0) -> None:
     """Wait until a file is there."""
     end_s = time.monotonic() + timeout_s
     while not path.exists():

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from charllm.catalog.change import (
-    FOLLOWS,
+    LEFT_OPEN,
     Change,
     changed_run,
     microbatch_change,
@@ -111,7 +111,7 @@ def _overlap_change(degrees: Parallelism) -> Iterator[Change]:
 
 def _schedule_changes(degrees: Parallelism) -> Iterator[Change]:
     if degrees.pp > 1:
-        chunks: Table = {"vpp": 2 * degrees.vpp, "schedule": FOLLOWS, "layers_per_stage": FOLLOWS}
+        chunks: Table = {"vpp": 2 * degrees.vpp, "schedule": LEFT_OPEN, "layers_per_stage": LEFT_OPEN}
         yield Change(f"--vpp {2 * degrees.vpp}", {"parallelism": chunks})
     if degrees.pp > 1 and degrees.vpp == 1 and degrees.schedule != "zero-bubble":
         yield Change("--schedule zero-bubble", {"parallelism": {"schedule": "zero-bubble"}})

@@ -9,7 +9,7 @@ from charllm.errors import SpecError
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 
-FOLLOWS = None
+LEFT_OPEN = None
 """As a value of a change: the setting is left open and follows from the others."""
 
 
@@ -46,7 +46,7 @@ def _open_table(run: RunSpec) -> Table:
 
 def _without_open(table: Table) -> Table:
     return {
-        part: {name: value for name, value in settings.items() if value is not FOLLOWS}
+        part: {name: value for name, value in settings.items() if value is not LEFT_OPEN}
         for part, settings in table.items()
     }
 
@@ -59,9 +59,9 @@ def tensor_change(run: RunSpec, factor: float) -> Iterator[Change]:
         return
     settings: Table = {"tp": tp, "dp": dp}
     if degrees.tp == 1 or tp == 1:
-        settings["sp"] = FOLLOWS
+        settings["sp"] = LEFT_OPEN
     if degrees.etp == degrees.tp:
-        settings["etp"] = FOLLOWS
+        settings["etp"] = LEFT_OPEN
     yield _with_batch(run, Change(f"--tp {tp} --dp {dp}", {"parallelism": settings}))
 
 
@@ -71,12 +71,12 @@ def pipeline_change(run: RunSpec, factor: float) -> Iterator[Change]:
     pp, dp = _times(degrees.pp, factor), _times(degrees.dp, 1 / factor)
     if pp is None or dp is None:
         return
-    settings: Table = {"pp": pp, "dp": dp, "layers_per_stage": FOLLOWS}
+    settings: Table = {"pp": pp, "dp": dp, "layers_per_stage": LEFT_OPEN}
     flags = f"--pp {pp} --dp {dp}"
     vpp = degrees.vpp
     if pp == 1 and vpp > 1:
         vpp = 1
-        settings.update(vpp=vpp, schedule=FOLLOWS)
+        settings.update(vpp=vpp, schedule=LEFT_OPEN)
         flags += " --vpp 1"
     if len(set(degrees.layers_per_stage)) > 1:
         # Layers of the present stages were given, and would stay in force.
@@ -96,7 +96,7 @@ def microbatch_change(run: RunSpec, factor: float) -> Iterator[Change]:
 
 def recompute_change(kind: str) -> Change:
     """Recompute activations in another way."""
-    settings: Table = {"recompute": kind, "recompute_modules": FOLLOWS, "recompute_layers": FOLLOWS}
+    settings: Table = {"recompute": kind, "recompute_modules": LEFT_OPEN, "recompute_layers": LEFT_OPEN}
     return Change(f"--recompute {kind}", {"training": settings})
 
 
@@ -129,7 +129,7 @@ def _times(value: int, factor: float) -> int | None:
 def _with_batch(run: RunSpec, change: Change) -> Change:
     """State the batch where a command that leaves it open would take another one."""
     batch = run.training.global_batch_size
-    left_open = merge(change.settings, {"training": {"global_batch_size": FOLLOWS}})
+    left_open = merge(change.settings, {"training": {"global_batch_size": LEFT_OPEN}})
     try:
         same = changed_run(run, Change("", left_open)).training.global_batch_size == batch
     except SpecError:

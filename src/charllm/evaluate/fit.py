@@ -129,7 +129,7 @@ def _with_factors(gpu: Gpu, values: Values) -> Gpu:
     if family is None:
         return gpu
     power = replace(gpu.power, energy_fraction=values.get(f"energy.{family}", 1.0))
-    kernels = replace(gpu.kernels, rate_fraction=1.0, flash1_fraction=values["attention.flash1"])
+    kernels = replace(gpu.kernels, flash1_fraction=values["attention.flash1"])
     return replace(gpu, power=power, kernels=kernels)
 
 

@@ -160,21 +160,26 @@ def _experts(cut: Cut) -> tuple[Module, ...]:
     width = model.expert_ffn // cut.etp
     tokens = expert_tokens(cut)
     fc1 = _expert_linear(cut, "expert fc1", _expert_width(cut), width * (2 if model.gated else 1), ("moe",))
-    fc2 = _with_bias(cut, _expert_linear(cut, "expert fc2", width, _expert_width(cut), ("moe", "moe_act")))
+    fc2 = _expert_linear(cut, "expert fc2", width, _expert_width(cut), ("moe", "moe_act"))
     act = activation(cut, "expert activation", tokens * width, ("moe",), ("moe", "moe_act"), expert=True)
-    return _fused(fc1, act, fc2) if cut.framework.fused_experts and cut.cast else (fc1, act, fc2)
+    if cut.framework.fused_experts and cut.cast:
+        return _fused(fc1, act, fc2)
+    return fc1, act, _with_bias(cut, fc2)
 
 
 def _with_bias(cut: Cut, fc2: Module) -> Module:
-    """Add experts' output bias, weighed by the router's probability, where a model has one: 28 and 36 bytes an element.
+    """Add experts' output bias, weighed by the router's probability, where a model has one: expert by expert, in fp32.
 
-    Source: Megatron-Core's `_apply_bias`: an fp32 product, an addition, a concatenation and a cast.
+    Source: Megatron-Core's `_apply_bias`; fused experts add it in their products.
     """
     if cut.model.bias not in ("mlp", "all"):
         return fc2
-    elements = expert_tokens(cut) * _expert_width(cut)
-    forward = elementwise("expert bias", "expert bias", 14.0 * elements, 14.0 * elements, expert=True)
-    backward = elementwise("expert bias", "expert bias", 18.0 * elements, 18.0 * elements, "backward", expert=True)
+    size = (round(expert_tokens(cut)), _expert_width(cut))
+    elements = float(size[0] * size[1])
+    forward, backward = (
+        elementwise("expert bias", "expert bias", read * elements, written * elements, direction, size, expert=True)
+        for direction, read, written in (("forward", 14.0, 14.0), ("backward", 26.0, 18.0))
+    )
     return fc2._replace(forward=(*fc2.forward, forward), backward=(backward, *fc2.backward))
 
 

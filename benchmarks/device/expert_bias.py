@@ -22,9 +22,9 @@ class Biased:
 
     def __init__(self, experts: int, each: int, hidden: int) -> None:
         make = {"device": "cuda", "requires_grad": True}
-        self.out = torch.randn(experts * each, hidden, dtype=torch.bfloat16, **make)  # type: ignore[arg-type]
-        self.bias = [torch.randn(hidden, dtype=torch.bfloat16, **make) for _ in range(experts)]  # type: ignore[arg-type]
-        self.probability = torch.rand(experts * each, 1, **make)  # type: ignore[arg-type]
+        self.out = torch.randn(experts * each, hidden, dtype=torch.bfloat16, **make)
+        self.bias = [torch.randn(hidden, dtype=torch.bfloat16, **make) for _ in range(experts)]
+        self.probability = torch.rand(experts * each, 1, **make)
         self.sizes = [each] * experts
         self.gradient = torch.randn(experts * each, hidden, dtype=torch.bfloat16, device="cuda")
 

@@ -109,7 +109,8 @@ def _parallelism(
     table.update(read_sharding(row.get("fsdp_or_zero", ""), read_whole(row, "gpus_per_node") or 8))
     table.update(_layer_split(row, release, framework, int(model_value(model, "layers")), table, training))
     if overlap:
-        usual = release_value(release, "default_overlap") or ()
+        sparse = release_value(release, "default_sparse_overlap") if experts else ()
+        usual = sparse or release_value(release, "default_overlap") or ()
         default = {axis for axis in usual if axis == "dp" or table.get(axis, 1) > 1}
         table["overlap"] = sorted(axis for axis in {*default, *overlap} if overlap.get(axis, True))
     return table

@@ -141,6 +141,7 @@ class Framework:
     )
     async_tp_backward: bool = flag("Whether backward hides exchanges of column-parallel GEMMs under other GEMMs.", True)
     default_overlap: tuple[str, ...] = words("Axes that overlap communication unless the request gives them.", OVERLAPS)
+    default_sparse_overlap: tuple[str, ...] = words("The same for models with experts, where they differ.", OVERLAPS)
     vocab_multiple: int = count("The vocabulary is padded to a multiple of this times tp.", 1, 65_536, 1)
     # Constants.
     live_parameters: int = count(

@@ -96,16 +96,17 @@ def _accumulated(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 def _attention(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     """A causal kernel with as many query-key pairs; windows, full squares and context parallelism change its length.
 
-    Ignores: that latent attention's queries are wider than its values; both get the mean width.
+    Ignores: that latent attention's queries are wider than its values; both get the mean width over its products.
     """
     batch, heads, kv_heads, queries, keys, qk, pv = op.shape
     backward = op.direction == "backward"
-    pairs = op.flop / (2 * batch * heads * (3 * qk + 2 * pv if backward else qk + pv))
+    widths, products = (3 * qk + 2 * pv, 5) if backward else (qk + pv, 2)
+    pairs = op.flop / (2 * batch * heads * widths)
     if run.model.attention_sinks:
         # Assumed: kernels with sinks compute the blocks outside a window, too.
         pairs = max(pairs, queries * keys / 2)
     # Kernels exist for head widths up to 256 in steps of 8.
-    width = min(MAX_HEAD_DIM, -(-(qk + pv) // 16) * 8)
+    width = min(MAX_HEAD_DIM, -(-widths // (8 * products)) * 8)
     kind = "attention_backward" if backward else "attention"
     length = max(1, round((2 * pairs) ** 0.5))
     shape = KernelShape(kind, (batch, heads, kv_heads, length, width), variant=run.framework.attention_kernel)
@@ -202,7 +203,7 @@ def _router(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     backward = op.direction == "backward"
     # With a fixed capacity no tokens are counted.
     maps = MAP_KERNELS[backward] if run.training.capacity_factor is None else 0
-    small = Launched(KernelShape("tiny", (1024,)), ROUTER_KERNELS[backward] + maps)
+    small = Launched(KernelShape("tiny", (1024,)), ROUTER_KERNELS[backward] + maps, SMALL_CALLS)
     streams = Launched(moving((op.read_bytes + op.written_bytes) / 2).shape, 4)
     if backward or run.framework.fused_router:
         return (small, streams)

@@ -139,7 +139,7 @@ def test_formats_that_a_gpu_has_no_units_for_run_in_the_next_wider_one(name: str
     assert (fp4 < 0.8 * fp8) == four
 
 
-CUDNN_MS = {
+CUDNN_MS: dict[tuple[str, str, tuple[int, ...]], float] = {
     ("gb200", "attention", (2, 64, 8, 4096, 128)): 0.391,
     ("gb200", "attention_backward", (2, 64, 8, 4096, 128)): 1.198,
     ("gb200", "attention", (2, 128, 128, 8192, 160)): 3.470,

@@ -48,11 +48,32 @@ def as_toml(base: str, name: str, parts: Mapping[str, Sequence[Found]], source: 
     ]
     for part, found in parts.items():
         if found:
-            lines += ["", f"[{part}]"]
-        for each in found:
-            key, value = written(each.name.partition(".")[2], each.value, each.error_fraction)
-            lines.append(f'{key} = [{value}, "run"]  # +- {100 * each.error_fraction:.1f} %')
+            lines += ["", f"[{part}]", *_figures(found)]
     return "\n".join(lines) + "\n"
+
+
+def cluster_toml(
+    base: str,
+    name: str,
+    bases: Mapping[str, str],
+    parts: Mapping[str, Sequence[Found]],
+    source: str,
+    comments: Sequence[str],
+) -> str:
+    """Return a cluster's file: the constants of its node and fabric that were found, over the cluster it started from."""
+    lines = [f"# {line}" for line in comments]
+    lines += [f'name = "{_escaped(name)}"', f'base = "{_escaped(base)}"']
+    lines += ["", "[sources]", f'run = "measured: {_escaped(source)}"']
+    for part, found in parts.items():
+        if found:
+            lines += ["", f"[{part}]", f'base = "{_escaped(bases[part])}"', *_figures(found)]
+    return "\n".join(lines) + "\n"
+
+
+def _figures(found: Sequence[Found]) -> Iterator[str]:
+    for each in found:
+        key, value = written(each.name.partition(".")[2], each.value, each.error_fraction)
+        yield f'{key} = [{value}, "run"]  # +- {100 * each.error_fraction:.1f} %'
 
 
 def write_file(path: str, text: str) -> None:

@@ -8,8 +8,10 @@ Origins are told apart, because only the last two count as free constants:
 - fitted to step times: none.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Any
 
 from charllm.spec.hardware import Cluster
 
@@ -107,7 +109,12 @@ def constants_of(cluster: Cluster, usual: NetworkConstants = NETWORK) -> Network
     """Return the constants of a cluster: those measured on it, and the usual ones for the rest."""
     fields = {name: getattr(getattr(cluster, part), field) for name, (part, field) in MEASURED_FIELDS.items()}
     found = {name: value for name, value in fields.items() if value is not None}
-    if "switch_fraction" in found:
-        # A share measured on this link includes whatever the switch itself cannot pass.
-        found["switch_bytes_per_s"] = inf
-    return replace(usual, **found) if found else usual
+    return with_measured(usual, found) if found else usual
+
+
+def with_measured(usual: NetworkConstants, found: Mapping[str, float]) -> NetworkConstants:
+    """Return constants with measured ones among them."""
+    # A share of this very link includes whatever its switch cannot pass.
+    cap = {"switch_bytes_per_s": inf} if "switch_fraction" in found else {}
+    changes: dict[str, Any] = {**found, **cap}
+    return replace(usual, **changes)

@@ -19,13 +19,14 @@ GROUPS = {
     },
     "Measure, on a GPU": {
         "measure": "run a command; record power, clocks and temperature of its GPUs",
+        "watch": "show a run while it is recorded; serve its metrics for Prometheus",
         "train": "train a model of the catalog on one GPU",
         "emulate": "emulate one rank of a large job on one GPU",
-        "bench": "time, power, clock and temperature of single ops",
+        "bench": "time and power of single ops; latency and bandwidth of collectives",
     },
     "Look up and check": {
         "catalog": "models, GPUs, nodes, clusters, frameworks and studies with sources",
-        "calibrate": "fit the constants of a GPU to measurements of it",
+        "calibrate": "fit the constants of a GPU or a network to measurements of it",
         "validate": "score predictions against measurements",
         "completion": "print a completion script for bash, zsh or fish",
     },

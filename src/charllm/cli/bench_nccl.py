@@ -99,7 +99,7 @@ def _devices(device: str) -> int:
         return 2
     import torch
 
-    return torch.cuda.device_count()
+    return int(torch.cuda.device_count())
 
 
 def _layout(arguments: argparse.Namespace, ranks: int, ranks_per_node: int) -> tuple[Parallelism, Table | None]:

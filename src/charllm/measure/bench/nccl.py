@@ -13,9 +13,8 @@ from charllm import __version__
 from charllm.errors import CharllmError
 from charllm.layout.grid import Ranks
 from charllm.measure.bench.nccl_run import TIMEOUT, check_all, largest_message, prepare, run_cases
-from charllm.measure.bench.nccl_suite import CollectiveCase, build_suite
+from charllm.measure.bench.nccl_suite import build_suite
 from charllm.measure.bench.nccl_table import CollectiveRow, RowWriter, open_table
-from charllm.measure.launch import describe_environment
 from charllm.spec.parallelism import Parallelism
 from charllm.units import KIB
 
@@ -83,7 +82,7 @@ def measure_collectives(
 
 def is_first() -> bool:
     """Tell whether this rank is the one that writes and talks."""
-    return dist.get_rank() == 0
+    return int(dist.get_rank()) == 0
 
 
 def _written(rows: Iterator[CollectiveRow | None], folder: Path) -> Iterator[CollectiveRow | None]:

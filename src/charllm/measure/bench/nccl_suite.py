@@ -1,4 +1,4 @@
-"""Which collectives the network bench runs: every one that training uses, on each group of a layout, by message size."""
+"""Which collectives the network bench runs: all that training uses, on each group of a layout, by message size."""
 
 import re
 from collections.abc import Sequence

@@ -179,7 +179,7 @@ def _read_row(cells: Mapping[str, Any], where: str) -> CollectiveRow:
 
 def _number(text: str, kind: type, where: str) -> float | int:
     try:
-        value = kind(text)
+        value: float | int = kind(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value < 0:

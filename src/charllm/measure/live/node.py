@@ -1,0 +1,156 @@
+"""One node of a run as it is now, from the ends of its files."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from charllm.measure.live.rows import NOT_YET, Row, join_rows, read_number, read_object, read_reasons
+from charllm.measure.live.snapshot import GpuNow, NodeNow, Readings
+from charllm.measure.live.tail import first_lines, newest_lines
+from charllm.measure.quantities import LIMITS
+from charllm.measure.recording import HEADER_FILE, MISSING, SAMPLES_FILE
+from charllm.units import NANO
+
+JOB_FILE, HOST_FILE = "job.json", "host.csv"
+FLAT_NAME = "0"
+"""Name of the only node of a run whose folder has no nodes/."""
+
+
+class NodeReader:
+    """Reads one node's folder; remembers what of it does not change while it is recorded."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._columns: list[str] = []
+        self._header: dict[str, Any] = {}
+        self._first_energy: dict[int, tuple[float, float]] = {}
+
+    def look(self) -> tuple[NodeNow, float | None]:
+        """Return the node as it is now, and the seconds since its command began."""
+        self._learn()
+        job = read_object(self._folder / JOB_FILE)
+        rows = self._newest_rows()
+        newest = max((row for found in rows.values() for row in found), key=lambda row: row.time_s, default=None)
+        ranks = _ranks(self._header, job, flat=self._name == FLAT_NAME)
+        gpus = tuple(self._describe(gpu, rows, ranks) for gpu in sampled_gpus(self._header, rows))
+        age_s = None if newest is None else max(0.0, time.time() - newest.wall_s)
+        window = job.get("windows_s", {}).get("command") or [None]
+        elapsed = newest.time_s - window[0] if newest is not None and window[0] is not None else None
+        return NodeNow(self._name, age_s, gpus, _read_host(self._folder / HOST_FILE)), elapsed
+
+    def _learn(self) -> None:
+        if not self._columns:
+            lines = first_lines(self._folder / SAMPLES_FILE)
+            self._columns = lines[0].decode(errors="replace").split(",") if lines else []
+        if not self._header:
+            self._header = read_object(self._folder / HEADER_FILE)
+
+    def _newest_rows(self) -> dict[tuple[str, int], list[Row]]:
+        """Return by beat and GPU the newest row, and of the slow beat the one before too, newest first."""
+        if not self._columns:
+            return {}
+        listed = [int(gpu) for gpu in str(self._header.get("details", {}).get("sampled", "")).split(",") if gpu]
+        wanted = {(beat, gpu): 2 if beat == "slow" else 1 for beat in self._header.get("beats", {}) for gpu in listed}
+        found: dict[tuple[str, int], list[bytes]] = {}
+
+        def enough(lines: list[bytes]) -> bool:
+            found.clear()
+            left = sum(wanted.values())
+            for line in reversed(lines):
+                beat, _comma, rest = line.partition(b",")
+                number = rest.partition(b",")[0]
+                key = (beat.decode(errors="replace"), int(number) if number.isdigit() else -1)
+                kept = found.setdefault(key, [])
+                if len(kept) < wanted.get(key, 2 if key[0] == "slow" else 1):
+                    kept.append(line)
+                    left -= key in wanted
+                    if left == 0 and wanted:
+                        break
+            return left <= 0 and bool(wanted)
+
+        enough(newest_lines(self._folder / SAMPLES_FILE, enough))
+        rows = {key: [row for line in lines if (row := self._parse(line))] for key, lines in found.items()}
+        return {key: parsed for key, parsed in rows.items() if parsed and key[1] >= 0}
+
+    def _parse(self, line: bytes) -> Row | None:
+        cells = line.decode(errors="replace").split(",")
+        if len(cells) != len(self._columns):
+            return None
+        table = dict(zip(self._columns, cells, strict=True))
+        try:
+            time_s, wall_s = int(table["monotonic_ns"]) * NANO, int(table["wall_ns"]) * NANO
+        except (KeyError, ValueError):
+            return None
+        return Row(time_s, wall_s, table, read_reasons(table.get(MISSING, "")))
+
+    def _describe(self, gpu: int, rows: Mapping[tuple[str, int], list[Row]], ranks: Mapping[int, int]) -> GpuNow:
+        identities = self._header.get("gpus", [])
+        identity = identities[gpu] if gpu < len(identities) else {}
+        readings = join_rows(self._header.get("beats", {}), gpu, rows)
+        mean_w, used_j = self._energy(gpu, rows.get(("energy", gpu), []))
+        if used_j is None:
+            reason = readings.missing.get("energy_j", NOT_YET)
+            readings.missing.update(power_mean_w=reason, energy_used_j=reason)
+        bits = readings.values.get("limits")
+        held = () if bits is None else tuple(name for name, bit in LIMITS.items() if int(bits) & bit and name != "idle")
+        number, uuid = int(identity.get("number", gpu)), str(identity.get("uuid", ""))
+        return GpuNow(self._name, number, uuid, ranks.get(gpu), readings, held, mean_w, used_j)
+
+    def _energy(self, gpu: int, rows: Sequence[Row]) -> tuple[float | None, float | None]:
+        """Return mean power and energy since the recording began."""
+        last_j = read_number(rows[0].cells.get("energy_j", "")) if rows else None
+        if not rows or last_j is None:
+            return None, None
+        if gpu not in self._first_energy:
+            self._learn_energy()
+        first_s, first_j = self._first_energy.get(gpu, (rows[0].time_s, last_j))
+        if last_j < first_j:
+            # The driver was loaded again: what was used before is not known.
+            first_s, first_j = self._first_energy[gpu] = (rows[0].time_s, last_j)
+        used_j, passed_s = last_j - first_j, rows[0].time_s - first_s
+        return (used_j / passed_s if passed_s > 0 else None), used_j
+
+    def _learn_energy(self) -> None:
+        for line in first_lines(self._folder / SAMPLES_FILE)[1:]:
+            row = self._parse(line) if line.startswith(b"energy,") else None
+            value = read_number(row.cells.get("energy_j", "")) if row else None
+            if row is not None and value is not None and row.cells["gpu"].isdecimal():
+                self._first_energy.setdefault(int(row.cells["gpu"]), (row.time_s, value))
+
+
+def sampled_gpus(header: Mapping[str, Any], rows: Mapping[tuple[str, int], Any]) -> list[int]:
+    """Return the places of the GPUs that are read."""
+    listed = str(header.get("details", {}).get("sampled", "")).split(",")
+    return sorted({int(gpu) for gpu in listed if gpu.isdecimal()} or {gpu for _beat, gpu in rows})
+
+
+def _ranks(header: Mapping[str, Any], job: Mapping[str, Any], *, flat: bool) -> dict[int, int]:
+    """Return the rank on each GPU of a node, where its ranks have one each."""
+    uuids = [identity["uuid"] for identity in header.get("gpus", [])]
+    gpus = [uuids.index(uuid) for uuid in job.get("gpus") or uuids if uuid in uuids]
+    details = job.get("details", {})
+    per_node = details.get("ranks_per_node")
+    if flat and per_node is None:
+        return {gpu: gpu for gpu in gpus}
+    if per_node != len(gpus):
+        return {}
+    first = int(details.get("node_rank", 0)) * per_node
+    return {gpu: first + number for number, gpu in enumerate(gpus)}
+
+
+def _read_host(path: Path) -> Readings:
+    """Return the newest readings of the host, where they are taken."""
+    lines = newest_lines(path, lambda lines: len(lines) > 2)
+    header = first_lines(path, 1 << 16)[:1]
+    if not header or not lines:
+        return Readings(missing={"host": "no host readings are recorded"})
+    names = header[0].decode(errors="replace").split(",")
+    tables = [dict(zip(names, cells, strict=True)) for line in lines[-2:]
+              if len(cells := line.decode(errors="replace").split(",")) == len(names)]  # fmt: skip
+    rows = [Row(int(table["monotonic_ns"]) * NANO, 0.0, table, read_reasons(table.get(MISSING, ""))) for table in tables
+            if table.get("monotonic_ns", "").isdecimal()]  # fmt: skip
+    if not rows:
+        return Readings(missing={"host": NOT_YET})
+    quantities = [name for name in names if name not in ("monotonic_ns", "wall_ns", "duration_ns", MISSING)]
+    return join_rows({"host": quantities}, 0, {("host", 0): rows[::-1]})

@@ -16,6 +16,7 @@ from charllm.errors import SpecError
 from charllm.measure.device import telemetry_gpus
 from charllm.measure.job import Job, measure_job
 from charllm.measure.launch import AFTER_S
+from charllm.measure.live.endpoint import parse_address
 from charllm.measure.session import Session, measure_here
 from charllm.result.result import RunResult
 
@@ -33,13 +34,15 @@ def measure(
     idle: float = 2.0,
     cooldown: float = AFTER_S,
     watch: bool = False,
+    prometheus: str | int | None = None,
     spec: Spec | None = None,
 ) -> AbstractContextManager[Session]:
     """Record power, clocks and temperature of every GPU that this process may use while a ``with`` block runs.
 
     Readings are taken `rate` times per second by a process of their own and stored in `out` (default
     ``charllm-runs/TIME``), `idle` seconds before the block and `cooldown` seconds after it included. `telemetry` is
-    their source: auto, nvml, replay:FOLDER or none. Mark steps with ``job.step(tokens=...)`` and metrics are per step;
+    their source: auto, nvml, replay:FOLDER or none. `watch` shows them on stderr, `prometheus` ("[HOST:]PORT") serves
+    them as metrics. Mark steps with ``job.step(tokens=...)`` and metrics are per step;
     after the block ``job.result`` is the run. With the `spec` of what the block trains (a table, a file or a result of
     `charllm.simulate`) MFU is known, too.
 
@@ -51,7 +54,8 @@ def measure(
     >>> job.result.origin, job.result.metrics.tokens_per_s > 0
     ('measured', True)
     """
-    job = build_job(sys.orig_argv, out, rate=rate, telemetry=telemetry, idle=idle, cooldown=cooldown, watch=watch)
+    settings: dict[str, Any] = {"rate": rate, "telemetry": telemetry, "idle": idle, "cooldown": cooldown}
+    job = build_job(sys.orig_argv, out, **settings, watch=watch, prometheus=prometheus)
     table = None if spec is None else resolve_run(build_request(spec, {})).as_table()
     return measure_here(job, telemetry_gpus(job.telemetry, os.environ), os.environ, table)
 
@@ -67,13 +71,14 @@ def measure_command(
     cooldown: float = AFTER_S,
     repeats: int = 1,
     watch: bool = False,
+    prometheus: str | int | None = None,
 ) -> RunResult:
     """Run a command and record power, clocks and temperature of every GPU it may use, as ``charllm measure`` does.
 
     The command's exit code is in ``result.provenance["measurement"]["exit_code"]``.
     """
     settings: dict[str, Any] = {"rate": rate, "telemetry": telemetry, "idle": idle, "cooldown": cooldown}
-    return run_job(build_job(command, out, **settings, repeats=repeats, watch=watch))[0]
+    return run_job(build_job(command, out, **settings, repeats=repeats, watch=watch, prometheus=prometheus))[0]
 
 
 def run_job(job: Job) -> tuple[RunResult, int]:
@@ -91,6 +96,7 @@ def build_job(
     cooldown: float,
     repeats: int = 1,
     watch: bool = False,
+    prometheus: str | int | None = None,
 ) -> Job:
     """Check what was asked for."""
     if isinstance(command, str) or not command or not all(isinstance(word, str) for word in command):
@@ -105,8 +111,11 @@ def build_job(
     _check_number("--repeats", repeats, 1, MOST_REPEATS, "times")
     if not isinstance(telemetry, str):
         raise SpecError("--telemetry", telemetry, "auto, nvml, replay:FOLDER or none")
+    address = "" if prometheus is None else str(prometheus)
+    if address:
+        parse_address(address)
     folder = Path("charllm-runs") / time.strftime("%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
-    return Job(tuple(command), folder, rate, telemetry, idle, cooldown, repeats, watch)
+    return Job(tuple(command), folder, rate, telemetry, idle, cooldown, repeats, watch, address)
 
 
 def _check_number(flag: str, value: Any, low: float, high: float, unit: str) -> None:

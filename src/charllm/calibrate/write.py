@@ -60,7 +60,7 @@ def cluster_toml(
     source: str,
     comments: Sequence[str],
 ) -> str:
-    """Return a cluster's file: the constants of its node and fabric that were found, over the cluster it started from."""
+    """Return a cluster's file: the constants found of its node and fabric, over the cluster it started from."""
     lines = [f"# {line}" for line in comments]
     lines += [f'name = "{_escaped(name)}"', f'base = "{_escaped(base)}"']
     lines += ["", "[sources]", f'run = "measured: {_escaped(source)}"']

@@ -5,9 +5,9 @@ temperature_c, or NVML's counters). Tables of ops identify the constants of powe
 heat. The file written names the GPU it is based on, and can be used wherever a GPU's name is expected:
 `--set cluster.node.gpu=FILE.toml`, `validate ops --gpu FILE.toml`.
 
-If every RUN is a folder or table of `charllm bench nccl`, the constants of links, NICs and collectives are fitted instead,
-starting from --cluster. The file written can be used wherever a cluster's name is expected: `simulate --cluster
-FILE.toml`, `validate nccl RUN --cluster FILE.toml`.
+If every RUN is a folder or table of `charllm bench nccl`, the constants of links, NICs and collectives are fitted
+instead, starting from --cluster. The file written can be used wherever a cluster's name is expected: `simulate
+--cluster FILE.toml`, `validate nccl RUN --cluster FILE.toml`.
 """
 
 import argparse

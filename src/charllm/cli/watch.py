@@ -1,8 +1,8 @@
 """Show a run while it is recorded: power, temperature, clocks and steps of every GPU of every node.
 
-RUN is the folder that `charllm measure --out` writes, opened from another terminal or another node. On a terminal a table
-is redrawn every second, elsewhere a block of lines is printed every five; the command ends with the run. --once prints
-the present state and leaves.
+RUN is the folder that `charllm measure --out` writes, opened from another terminal or another node. On a terminal a
+table is redrawn every second, elsewhere a block of lines is printed every five; the command ends with the run. --once
+prints the present state and leaves.
 """
 
 import argparse

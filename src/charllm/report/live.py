@@ -114,7 +114,10 @@ def _notes(snapshot: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], width
             if name in gpu["readings"]["missing"]:
                 key = (name, gpu["readings"]["missing"][name])
                 reasons[key] = reasons.get(key, 0) + 1
-    told = [f"{name} {reason}{'' if count == len(gpus) else f' ({count} GPUs)'}" for (name, reason), count in reasons.items()]
+    told = [
+        f"{name} {reason}{'' if count == len(gpus) else f' ({count} GPUs)'}"
+        for (name, reason), count in reasons.items()
+    ]
     job = snapshot["job"]
     told += [f"{name}: {reason}" for name, reason in job["missing"].items() if job["steps"] is not None]
     told += [f"{name}: {reason}" for name, reason in snapshot["missing"].items()]

@@ -88,7 +88,7 @@ class _Server(ThreadingHTTPServer):
             self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002
         """Take a connection unless too many are open."""
         with self._lock:
             if len(self._open) >= MOST_CONNECTIONS:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from charllm.measure.live.rows import read_number
 from charllm.measure.live.snapshot import JobNow
-from charllm.measure.live.tail import LineCount, newest_lines
+from charllm.measure.live.tail import LineCount, Tail
 from charllm.units import NANO
 
 STEPS_SHOWN = 20
@@ -17,16 +17,16 @@ class MarksReader:
     """Reads the newest marks of a run; remembers how far its steps were counted."""
 
     def __init__(self) -> None:
-        self._counts: dict[Path, LineCount] = {}
+        self._files: dict[Path, tuple[LineCount, Tail]] = {}
 
     def look(self, places: Sequence[Path], drawn_w: float | None) -> JobNow:
         """Return what the marks in the folders of the nodes tell, given the power of all GPUs."""
         file = _leading_marks(places)
         if file is None:
             return JobNow(missing=dict.fromkeys(JOB_METRICS, "the job has marked no step (see charllm.mark)"))
-        steps = self._counts.setdefault(file, LineCount(file, b",step,")).update()
-        cells = [line.decode(errors="replace").split(",") for line in newest_lines(file, _enough_steps)]
-        return _describe_job(max(0, steps - 1), [row for row in cells if len(row) == 5], drawn_w)
+        count, tail = self._files.setdefault(file, (LineCount(file, b",step,"), Tail(file)))
+        cells = [line.decode(errors="replace").split(",") for line in tail.newest(_enough_steps)]
+        return _describe_job(max(0, count.update() - 1), [row for row in cells if len(row) == 5], drawn_w)
 
 
 def _leading_marks(places: Sequence[Path]) -> Path | None:

@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from charllm.measure.live.rows import NOT_YET, Row, join_rows, read_number, read_object, read_reasons
+from charllm.measure.live.rows import NOT_YET, Row, join_rows, parse_row, read_number, read_object
 from charllm.measure.live.snapshot import GpuNow, NodeNow, Readings
-from charllm.measure.live.tail import first_lines, newest_lines
+from charllm.measure.live.tail import Tail, first_lines
 from charllm.measure.quantities import LIMITS
 from charllm.measure.recording import HEADER_FILE, MISSING, SAMPLES_FILE
-from charllm.units import NANO
 
 JOB_FILE, HOST_FILE = "job.json", "host.csv"
 FLAT_NAME = "0"
@@ -22,6 +21,7 @@ class NodeReader:
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
+        self._samples, self._host = Tail(folder / SAMPLES_FILE), Tail(folder / HOST_FILE)
         self._columns: list[str] = []
         self._header: dict[str, Any] = {}
         self._first_energy: dict[int, tuple[float, float]] = {}
@@ -33,11 +33,11 @@ class NodeReader:
         rows = self._newest_rows()
         newest = max((row for found in rows.values() for row in found), key=lambda row: row.time_s, default=None)
         ranks = _ranks(self._header, job, flat=self._name == FLAT_NAME)
-        gpus = tuple(self._describe(gpu, rows, ranks) for gpu in sampled_gpus(self._header, rows))
+        gpus = tuple(self._describe(gpu, rows, ranks) for gpu in sampled_gpus(self._header))
         age_s = None if newest is None else max(0.0, time.time() - newest.wall_s)
         window = job.get("windows_s", {}).get("command") or [None]
         elapsed = newest.time_s - window[0] if newest is not None and window[0] is not None else None
-        return NodeNow(self._name, age_s, gpus, _read_host(self._folder / HOST_FILE)), elapsed
+        return NodeNow(self._name, age_s, gpus, self._read_host()), elapsed
 
     def _learn(self) -> None:
         if not self._columns:
@@ -46,43 +46,46 @@ class NodeReader:
         if not self._header:
             self._header = read_object(self._folder / HEADER_FILE)
 
+    def _read_host(self) -> Readings:
+        """Return the newest readings of the host, where they are taken."""
+        lines = self._host.newest(lambda lines: len(lines) > 2)
+        header = first_lines(self._folder / HOST_FILE, 1 << 16)[:1]
+        if not header or not lines:
+            return Readings(missing={"host": "no host readings are recorded"})
+        names = header[0].decode(errors="replace").split(",")
+        rows = [row for line in lines[-2:] if (row := parse_row(line, names))]
+        if not rows:
+            return Readings(missing={"host": NOT_YET})
+        quantities = [name for name in names if name not in ("monotonic_ns", "wall_ns", "duration_ns", MISSING)]
+        return join_rows({"host": quantities}, 0, {("host", 0): rows[::-1]})
+
     def _newest_rows(self) -> dict[tuple[str, int], list[Row]]:
         """Return by beat and GPU the newest row, and of the slow beat the one before too, newest first."""
         if not self._columns:
             return {}
-        listed = [int(gpu) for gpu in str(self._header.get("details", {}).get("sampled", "")).split(",") if gpu]
-        wanted = {(beat, gpu): 2 if beat == "slow" else 1 for beat in self._header.get("beats", {}) for gpu in listed}
+        beats, gpus = self._header.get("beats", {}), sampled_gpus(self._header)
+        wanted = {(beat, gpu): 2 if beat == "slow" else 1 for beat in beats for gpu in gpus}
         found: dict[tuple[str, int], list[bytes]] = {}
 
-        def enough(lines: list[bytes]) -> bool:
+        def collect(lines: list[bytes]) -> bool:
+            """Keep the newest lines of each kind; tell whether all that are wanted were among them."""
             found.clear()
             left = sum(wanted.values())
             for line in reversed(lines):
-                beat, _comma, rest = line.partition(b",")
-                number = rest.partition(b",")[0]
-                key = (beat.decode(errors="replace"), int(number) if number.isdigit() else -1)
-                kept = found.setdefault(key, [])
-                if len(kept) < wanted.get(key, 2 if key[0] == "slow" else 1):
-                    kept.append(line)
-                    left -= key in wanted
-                    if left == 0 and wanted:
+                beat, gpu, _rest = (*line.split(b",", 2), b"", b"")[:3]
+                key = (beat.decode(errors="replace"), int(gpu) if gpu.isdigit() else -1)
+                if len(found.get(key, ())) < wanted.get(key, 0):
+                    found.setdefault(key, []).append(line)
+                    left -= 1
+                    if not left:
                         break
-            return left <= 0 and bool(wanted)
+            return not left
 
-        enough(newest_lines(self._folder / SAMPLES_FILE, enough))
-        rows = {key: [row for line in lines if (row := self._parse(line))] for key, lines in found.items()}
-        return {key: parsed for key, parsed in rows.items() if parsed and key[1] >= 0}
+        self._samples.newest(collect)
+        return {key: rows for key, lines in found.items() if (rows := self._parse(lines))}
 
-    def _parse(self, line: bytes) -> Row | None:
-        cells = line.decode(errors="replace").split(",")
-        if len(cells) != len(self._columns):
-            return None
-        table = dict(zip(self._columns, cells, strict=True))
-        try:
-            time_s, wall_s = int(table["monotonic_ns"]) * NANO, int(table["wall_ns"]) * NANO
-        except (KeyError, ValueError):
-            return None
-        return Row(time_s, wall_s, table, read_reasons(table.get(MISSING, "")))
+    def _parse(self, lines: Sequence[bytes]) -> list[Row]:
+        return [row for line in lines if (row := parse_row(line, self._columns))]
 
     def _describe(self, gpu: int, rows: Mapping[tuple[str, int], list[Row]], ranks: Mapping[int, int]) -> GpuNow:
         identities = self._header.get("gpus", [])
@@ -113,16 +116,16 @@ class NodeReader:
 
     def _learn_energy(self) -> None:
         for line in first_lines(self._folder / SAMPLES_FILE)[1:]:
-            row = self._parse(line) if line.startswith(b"energy,") else None
-            value = read_number(row.cells.get("energy_j", "")) if row else None
-            if row is not None and value is not None and row.cells["gpu"].isdecimal():
-                self._first_energy.setdefault(int(row.cells["gpu"]), (row.time_s, value))
+            for row in self._parse([line]) if line.startswith(b"energy,") else ():
+                value, gpu = read_number(row.cells.get("energy_j", "")), row.cells["gpu"]
+                if value is not None and gpu.isdecimal():
+                    self._first_energy.setdefault(int(gpu), (row.time_s, value))
 
 
-def sampled_gpus(header: Mapping[str, Any], rows: Mapping[tuple[str, int], Any]) -> list[int]:
+def sampled_gpus(header: Mapping[str, Any]) -> list[int]:
     """Return the places of the GPUs that are read."""
     listed = str(header.get("details", {}).get("sampled", "")).split(",")
-    return sorted({int(gpu) for gpu in listed if gpu.isdecimal()} or {gpu for _beat, gpu in rows})
+    return sorted({int(gpu) for gpu in listed if gpu.isdecimal()})
 
 
 def _ranks(header: Mapping[str, Any], job: Mapping[str, Any], *, flat: bool) -> dict[int, int]:
@@ -137,20 +140,3 @@ def _ranks(header: Mapping[str, Any], job: Mapping[str, Any], *, flat: bool) -> 
         return {}
     first = int(details.get("node_rank", 0)) * per_node
     return {gpu: first + number for number, gpu in enumerate(gpus)}
-
-
-def _read_host(path: Path) -> Readings:
-    """Return the newest readings of the host, where they are taken."""
-    lines = newest_lines(path, lambda lines: len(lines) > 2)
-    header = first_lines(path, 1 << 16)[:1]
-    if not header or not lines:
-        return Readings(missing={"host": "no host readings are recorded"})
-    names = header[0].decode(errors="replace").split(",")
-    tables = [dict(zip(names, cells, strict=True)) for line in lines[-2:]
-              if len(cells := line.decode(errors="replace").split(",")) == len(names)]  # fmt: skip
-    rows = [Row(int(table["monotonic_ns"]) * NANO, 0.0, table, read_reasons(table.get(MISSING, ""))) for table in tables
-            if table.get("monotonic_ns", "").isdecimal()]  # fmt: skip
-    if not rows:
-        return Readings(missing={"host": NOT_YET})
-    quantities = [name for name in names if name not in ("monotonic_ns", "wall_ns", "duration_ns", MISSING)]
-    return join_rows({"host": quantities}, 0, {("host", 0): rows[::-1]})

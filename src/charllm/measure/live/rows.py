@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from charllm.measure.live.snapshot import Readings
 from charllm.measure.quantities import COUNTERS
+from charllm.measure.recording import MISSING
+from charllm.units import NANO
 
 NOT_YET = "not read yet"
 HOST_COUNTERS = (
@@ -25,6 +27,16 @@ class Row(NamedTuple):
     wall_s: float
     cells: dict[str, str]
     reasons: dict[str, str]
+
+
+def parse_row(line: bytes, columns: Sequence[str]) -> Row | None:
+    """Read a line under some columns; None where it was cut short or is no row."""
+    cells = line.decode(errors="replace").split(",")
+    table = dict(zip(columns, cells, strict=False))
+    if len(cells) != len(columns) or not (table.get("monotonic_ns", "") + table.get("wall_ns", "")).isdecimal():
+        return None
+    time_s, wall_s = (int(table.get(name) or 0) * NANO for name in ("monotonic_ns", "wall_ns"))
+    return Row(time_s, wall_s, table, read_reasons(table.get(MISSING, "")))
 
 
 def join_rows(beats: Mapping[str, Sequence[str]], gpu: int, rows: Mapping[tuple[str, int], list[Row]]) -> Readings:

@@ -40,7 +40,9 @@ class Panel:
         rule = "-" * (columns - 1)
         shown = [rule, *text][: max(1, lines - 1)]
         out = ""
-        if len(shown) > self._height or size != self._size:
+        if size != self._size:
+            self._height, out = 0, f"{SAVE}\033[r{RESTORE}"
+        if len(shown) > self._height:
             out += self._reserve(len(shown), lines)
         first = lines - self._height + 1
         padded = [*shown, *[""] * (self._height - len(shown))]
@@ -50,10 +52,8 @@ class Panel:
 
     def _reserve(self, height: int, lines: int) -> str:
         """Scroll what is there out of the way, and let the terminal scroll only the lines above."""
-        more, self._height = max(0, height - self._height), height
-        return f"{chr(10) * more}\033[{more}A{SAVE}\033[1;{lines - height}r{RESTORE}" if more else (
-            f"{SAVE}\033[1;{lines - height}r{RESTORE}"
-        )
+        more, self._height = height - self._height, height
+        return "\n" * more + f"\033[{more}A{SAVE}\033[1;{lines - height}r{RESTORE}"
 
     def close(self) -> None:
         """Give the whole screen back."""
@@ -86,7 +86,6 @@ def show_run(folder: Path, stream: TextIO, stop: threading.Event, *, until_ended
     watcher = Watcher(folder)
     panel = Panel(stream) if is_terminal(stream) else None
     wait_s = REFRESH_S if panel else BLOCK_S
-    snapshot: Snapshot | None = None
     try:
         while True:
             snapshot = watcher.look()
@@ -102,7 +101,7 @@ def show_run(folder: Path, stream: TextIO, stop: threading.Event, *, until_ended
         if panel:
             panel.close()
     if panel or until_ended:
-        _print(snapshot, stream)
+        _print(watcher.look(), stream)
 
 
 def _print(snapshot: Snapshot, stream: TextIO) -> None:

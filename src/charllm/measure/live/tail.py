@@ -3,29 +3,36 @@
 from collections.abc import Callable
 from pathlib import Path
 
-SPANS = (1 << 15, 1 << 17, 1 << 19, 1 << 21, 1 << 23)
+SPANS = tuple(1 << power for power in range(15, 24))
 """How far back to look, at first and where that was not enough."""
 
 
-def newest_lines(path: Path, enough: Callable[[list[bytes]], bool]) -> list[bytes]:
-    """Return whole lines from the end of a file, oldest first, as far back as `enough` of them needs."""
-    lines: list[bytes] = []
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            for span in SPANS:
-                start = max(0, size - span)
-                file.seek(start)
-                # The first line is cut unless the file begins with it; the last one has no end yet.
-                lines = file.read(size - start).split(b"\n")[1 if start else 0 : -1]
-                if not start or enough(lines):
-                    break
-    except OSError:
-        return []
-    return lines
+class Tail:
+    """The end of a growing file; remembers how far back was enough the last time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._place = 0
+
+    def newest(self, enough: Callable[[list[bytes]], bool]) -> list[bytes]:
+        """Return whole lines from the end of the file, oldest first, as far back as `enough` of them needs."""
+        lines: list[bytes] = []
+        try:
+            with self._path.open("rb") as file:
+                size = file.seek(0, 2)
+                for place in range(self._place, len(SPANS)):
+                    start, self._place = max(0, size - SPANS[place]), place
+                    file.seek(start)
+                    # The first line is cut unless the file begins with it; the last one has no end yet.
+                    lines = file.read(size - start).split(b"\n")[1 if start else 0 : -1]
+                    if enough(lines) or not start:
+                        break
+        except OSError:
+            return []
+        return lines
 
 
-def first_lines(path: Path, span: int = SPANS[1]) -> list[bytes]:
+def first_lines(path: Path, span: int = SPANS[2]) -> list[bytes]:
     """Return whole lines from the beginning of a file."""
     try:
         with path.open("rb") as file:

@@ -44,10 +44,9 @@ class Watcher:
         drawn = [_drawn_w(gpu) for gpu in gpus]
         job = self._marks.look(places, None if None in drawn or not drawn else math.fsum(each or 0.0 for each in drawn))
         ended = [bool(read_object(place / JOB_FILE).get("ended")) for place in (self._folder, folder)]
-        if not all(ended):
-            missing |= {
-                f"node {node.name}": f"no new readings for {node.age_s:.0f} s" for node in nodes if is_silent(node)
-            }
+        if not any(ended) and len(nodes) > 1:
+            late = {f"node {node.name}": f"no new readings for {node.age_s:.0f} s" for node in nodes if is_silent(node)}
+            missing |= late
         elapsed = max((found for _node, found in looks if found is not None), default=None)
         state = "ended" if any(ended) else _state(nodes)
         return Snapshot(str(self._folder), time.time(), state, elapsed, nodes, power_w, energy_j, job, missing)

@@ -1,7 +1,8 @@
 """Time collectives on the groups of a layout: every rank runs this, rank 0 writes the rows.
 
 A repeat is some calls back to back, enough for `REPEAT_S`, after one call that brings the ranks of a group together;
-its length is that of its slowest rank. Repeats end when the 95 % interval of their median is narrow, or after a while.
+its length is that of its slowest rank. On a GPU its calls are one CUDA graph, so that the host, which takes longer to
+launch a small collective than the GPU to run it, is not what is measured. Repeats end when the 95 % interval of their median is narrow, or after a while.
 Ranks agree on everything (when to stop, what to leave out) over a group of their own on the CPU.
 """
 
@@ -133,9 +134,10 @@ def _time_case(bench: Bench, case: CollectiveCase, expected_s: float) -> Collect
     launch = _launch_of(bench, case, row.message_bytes)
     start_s, wall_s = time.monotonic(), time.time()
     calls = _calls_per_repeat(launch, bench.device)
-    durations = _repeat(launch, calls, bench)
+    batch, launched = _batch(launch, calls, bench.device)
+    durations = _repeat(lambda: _run(launch, batch, calls, bench.device), bench)
     return _summarise(row, case, durations, bench)._replace(
-        calls=calls, start_monotonic_s=start_s, end_monotonic_s=time.monotonic(), start_wall_s=wall_s
+        calls=calls, launched=launched, start_monotonic_s=start_s, end_monotonic_s=time.monotonic(), start_wall_s=wall_s
     )
 
 
@@ -168,21 +170,47 @@ def _launch_of(bench: Bench, case: CollectiveCase, message_bytes: int) -> Launch
 
 def _calls_per_repeat(launch: Launch | None, device: str) -> int:
     """Warm up, and return how many calls make a repeat; all ranks take the slowest one's."""
-    _run(launch, WARM_UP_CALLS, device)
-    slowest_s = torch.tensor([_run(launch, WARM_UP_CALLS, device)], dtype=torch.float64)
+    warm_up = _loop(launch, WARM_UP_CALLS)
+    _run(launch, warm_up, WARM_UP_CALLS, device)
+    slowest_s = torch.tensor([_run(launch, warm_up, WARM_UP_CALLS, device)], dtype=torch.float64)
     slowest_s.nan_to_num_(0.0)
     dist.all_reduce(slowest_s, op=dist.ReduceOp.MAX)
     return int(min(MOST_CALLS, max(1, REPEAT_S / max(float(slowest_s), REPEAT_S / MOST_CALLS))))
 
 
-def _run(launch: Launch | None, calls: int, device: str) -> float:
+def _loop(launch: Launch | None, calls: int) -> Launch:
+    def run() -> None:
+        for _ in range(calls if launch else 0):
+            launch()  # type: ignore[misc]
+
+    return run
+
+
+def _batch(launch: Launch | None, calls: int, device: str) -> tuple[Launch, str]:
+    """Return what runs all calls of a repeat, and how: as one graph, or one by one where some rank cannot."""
+    loop = _loop(launch, calls)
+    if device == "cpu":
+        return loop, "eager"
+    graph, captured = torch.cuda.CUDAGraph(), 1.0
+    if launch is not None:
+        torch.cuda.synchronize()
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                loop()
+        except RuntimeError:
+            captured = 0.0
+    everyone = torch.tensor([captured], dtype=torch.float64)
+    dist.all_reduce(everyone, op=dist.ReduceOp.MIN)
+    return (graph.replay, "graph") if float(everyone) else (loop, "eager")
+
+
+def _run(launch: Launch | None, batch: Launch, calls: int, device: str) -> float:
     """Return the seconds of one of several calls back to back, after one that brings the ranks together."""
     if launch is None:
         return math.nan
     launch()
     clock = _HostClock() if device == "cpu" else _DeviceClock()
-    for _ in range(calls):
-        launch()
+    batch()
     return clock.elapsed_s() / calls
 
 
@@ -207,12 +235,12 @@ class _DeviceClock:
         return float(self._start.elapsed_time(self._end)) * MILLI
 
 
-def _repeat(launch: Launch | None, calls: int, bench: Bench) -> Floats:
+def _repeat(run: Callable[[], float], bench: Bench) -> Floats:
     """Repeat until the median is known well enough; returns [rank, repeat], NaN for ranks that looked on."""
     rounds: list[Floats] = []
     start_s = time.monotonic()
     while True:
-        mine = [_run(launch, calls, bench.device) for _ in range(ROUND_REPEATS)]
+        mine = [run() for _ in range(ROUND_REPEATS)]
         mine.append(time.monotonic() - start_s)
         told = torch.tensor(mine, dtype=torch.float64)
         everyone = torch.zeros(dist.get_world_size() * len(mine), dtype=torch.float64)

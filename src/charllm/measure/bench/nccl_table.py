@@ -46,6 +46,8 @@ class CollectiveRow(NamedTuple):
     repeats: int = 0
     calls: int = 0
     """Calls in each repeat, back to back."""
+    launched: str = ""
+    """graph: the calls of a repeat as one CUDA graph; eager: one by one, so that the host may set the pace."""
     algorithm_bytes_per_s: float | None = None
     bus_bytes_per_s: float | None = None
     fastest_group_s: float | None = None

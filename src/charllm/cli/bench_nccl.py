@@ -13,6 +13,7 @@ import os
 import platform
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from charllm.catalog.resolve import resolve_cluster, resolve_run
@@ -71,7 +72,6 @@ def run(arguments: argparse.Namespace) -> int:
             raise SpecError(flag, value, "more than 0")
     parse_sizes(arguments.sizes)
     parse_collectives(arguments.collectives)
-    require_device(arguments.device)
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         return _take_part(arguments)
     return _start_ranks(arguments)
@@ -79,6 +79,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _start_ranks(arguments: argparse.Namespace) -> int:
     """Start this command on several ranks of this machine, once all that can be wrong has been looked at."""
+    if arguments.device == "cuda" or not find_spec("torch"):
+        # Importing torch takes seconds: ranks on the CPU do that themselves.
+        require_device(arguments.device)
     ranks = arguments.ranks or _devices(arguments.device)
     if not 2 <= ranks <= MOST_RANKS:
         raise SpecError("--ranks", ranks, f"2 to {MOST_RANKS}; torchrun starts more, on several nodes too")
@@ -120,6 +123,7 @@ def _layout(arguments: argparse.Namespace, ranks: int, ranks_per_node: int) -> t
 
 def _take_part(arguments: argparse.Namespace) -> int:
     """Measure as one of several ranks; the first one talks."""
+    require_device(arguments.device)
     from charllm.measure.bench import nccl
 
     node = os.environ.get("SLURMD_NODENAME") or platform.node()

@@ -71,13 +71,20 @@ def measure_collectives(
         print(f"charllm: messages above {largest / KIB:,.0f} KiB are left out: too little memory", file=sys.stderr)
     suite = build_suite(groups, asked.collectives, [size for size in asked.sizes if size <= largest])
     backend = BACKENDS[asked.device]
-    written = agreed(lambda: open_table(asked.folder, {**describe(layout, peers, backend), **header}))
+    writers: list[RowWriter] = []
+
+    def begin() -> list[CollectiveRow]:
+        rows = open_table(asked.folder, {**describe(layout, peers, backend), **header})
+        writers.append(RowWriter(asked.folder))
+        return rows
+
+    written = agreed(begin)
     done = {row.case for row in written if not row.error}
     settings = {"device": asked.device, "backend": backend, "case_s": asked.case_s}
     bench = prepare(groups, peers.nodes, sorted({case.message_bytes for case in suite}), settings)
     check_all(bench, suite)
     rows = run_cases(bench, suite, done, asked.seconds_s)
-    return len(suite), _written(rows, asked.folder) if is_first() else rows
+    return len(suite), _written(rows, writers[0]) if writers else rows
 
 
 def is_first() -> bool:
@@ -85,8 +92,7 @@ def is_first() -> bool:
     return int(dist.get_rank()) == 0
 
 
-def _written(rows: Iterator[CollectiveRow | None], folder: Path) -> Iterator[CollectiveRow | None]:
-    writer = RowWriter(folder)
+def _written(rows: Iterator[CollectiveRow | None], writer: RowWriter) -> Iterator[CollectiveRow | None]:
     try:
         for row in rows:
             if row is not None:

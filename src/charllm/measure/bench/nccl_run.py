@@ -2,11 +2,12 @@
 
 A repeat is some calls back to back, enough for `REPEAT_S`, after one call that brings the ranks of a group together;
 its length is that of its slowest rank. On a GPU its calls are one CUDA graph, so that the host, which takes longer to
-launch a small collective than the GPU to run it, is not what is measured. Repeats end when the 95 % interval of their median is narrow, or after a while.
-Ranks agree on everything (when to stop, what to leave out) over a group of their own on the CPU.
+launch a small collective than the GPU to run it, is not what is measured. Repeats end when the 95 % interval of their
+median is narrow, or after a while. Ranks agree on everything (when to stop, what to leave out) over gloo.
 """
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -104,9 +105,11 @@ def run_cases(
 ) -> Iterator[CollectiveRow | None]:
     """Yield a row for each case, on every rank the same; None for one that was measured before or has no time left."""
     began_s, taken_s = time.monotonic(), dict[tuple[str, str, str], tuple[int, float]]()
+    parent = os.getppid()
     for case in cases:
         series = case[:3]
-        over = bool(_agree(float(time.monotonic() - began_s > seconds_s)))
+        # Ranks outlive a launcher that is killed: another command may be at the same table by now.
+        over = bool(_agree(float(time.monotonic() - began_s > seconds_s or os.getppid() != parent)))
         if case in done or over:
             yield None
             continue

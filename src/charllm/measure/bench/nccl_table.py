@@ -4,6 +4,7 @@
 """
 
 import csv
+import fcntl
 import json
 import math
 import os
@@ -83,8 +84,16 @@ class RowWriter:
 
     def __init__(self, folder: Path) -> None:
         path = folder / ROWS_FILE
-        _cut_torn_row(path)
         self._file = path.open("a", encoding="utf-8", newline="")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise SpecError("--out", str(folder), "a table that no other command is writing") from None
+        except OSError:
+            # A file system without locks.
+            pass
+        _cut_torn_row(path)
         self._writer = csv.writer(self._file, lineterminator="\n")
         if self._file.tell() == 0:
             self._writer.writerow(CollectiveRow._fields)

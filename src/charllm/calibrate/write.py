@@ -1,10 +1,12 @@
 """Write a GPU's calibrated constants as a file that any command takes instead of a GPU's name."""
 
+import json
 import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from charllm.calibrate.least_squares import Fit, Found
 from charllm.errors import CharllmError, SpecError
@@ -55,18 +57,20 @@ def as_toml(base: str, name: str, parts: Mapping[str, Sequence[Found]], source: 
 def cluster_toml(
     base: str,
     name: str,
-    bases: Mapping[str, str],
+    under: Mapping[str, Mapping[str, Any]],
     parts: Mapping[str, Sequence[Found]],
     source: str,
     comments: Sequence[str],
 ) -> str:
-    """Return a cluster's file: the constants found of its node and fabric, over the cluster it started from."""
+    """Return a cluster's file: the constants found of its node and fabric, over what each of them was before."""
     lines = [f"# {line}" for line in comments]
     lines += [f'name = "{_escaped(name)}"', f'base = "{_escaped(base)}"']
     lines += ["", "[sources]", f'run = "measured: {_escaped(source)}"']
     for part, found in parts.items():
         if found:
-            lines += ["", f"[{part}]", f'base = "{_escaped(bases[part])}"', *_figures(found)]
+            new = {each.name.partition(".")[2] for each in found}
+            kept = [f"{key} = {json.dumps(value)}" for key, value in under[part].items() if key not in new]
+            lines += ["", f"[{part}]", *kept, *_figures(found)]
     return "\n".join(lines) + "\n"
 
 

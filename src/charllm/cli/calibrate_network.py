@@ -22,7 +22,7 @@ def calibrate_network(arguments: argparse.Namespace) -> int:
     """Fit the constants that tables of collectives identify, print residuals, and write the cluster file."""
     base = _cluster_of(arguments.cluster, arguments.runs[0])
     cluster = resolve_cluster(base)
-    bases = _bases(base)
+    under = _parts(base)
     measured = [each for run in arguments.runs for each in gather(read_rows(Path(run)), cluster)]
     print(f"charllm: fitting {len(measured)} collectives, then again 4 times", file=sys.stderr)
     found = fit_network(measured, cluster)
@@ -32,7 +32,7 @@ def calibrate_network(arguments: argparse.Namespace) -> int:
     residual = report["in_sample"]["overall"]["median_abs_error_fraction"]
     comments = [f"median residual of {len(measured)} collectives: {100 * residual:.1f} %"]
     comments += [f"{row['parameter']}: not identified; {row['run']}" for row in report["not_identified"]]
-    text = cluster_toml(base, Path(arguments.out).stem, bases, parts, source, comments)
+    text = cluster_toml(base, Path(arguments.out).stem, under, parts, source, comments)
     write_file(arguments.out, text)
     print_as(arguments, report, lambda: render_fit(report))
     print(f"charllm: wrote {arguments.out}", file=sys.stderr)
@@ -58,11 +58,17 @@ def _cluster_of(asked: str | None, run: str) -> str:
     return str(asked or told)
 
 
-def _bases(cluster: str) -> dict[str, str]:
-    """Return the names of a cluster's node and fabric, which the file to write rests on."""
+def _parts(cluster: str) -> dict[str, dict[str, Any]]:
+    """Return a cluster's node and fabric as a file has them: a base, and figures over it."""
     values: Mapping[str, Any] = find_entry("clusters", cluster, "--cluster").values
+    found = {}
     for part in ("node", "fabric"):
-        if not isinstance(values[part], str):
-            possible = f"a cluster whose {part} is a name or a file of its own, so that the new file can rest on it"
-            raise SpecError(f"--cluster {cluster}: {part}", "a table", possible)
-    return {part: values[part] for part in ("node", "fabric")}
+        written = values[part]
+        table = {"base": written} if isinstance(written, str) else dict(written)
+        if any(isinstance(value, Mapping) for value in table.values()):
+            possible = (
+                f'a cluster whose {part} has no tables inside it: name a file for each, such as gpu = "my_gpu.toml"'
+            )
+            raise SpecError(f"--cluster {cluster}: {part}", "tables inside a table", possible)
+        found[part] = {key: value for key, value in table.items() if value is not None}
+    return found

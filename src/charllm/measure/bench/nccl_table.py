@@ -161,10 +161,10 @@ def read_rows(path: Path) -> list[CollectiveRow]:
     file = path / ROWS_FILE if path.is_dir() else path
     text = read_text(file, "FILE")
     lines = text[: text.rfind("\n") + 1].splitlines()
-    found: dict[tuple[CollectiveCase, int], CollectiveRow] = {}
+    found: dict[tuple[object, ...], CollectiveRow] = {}
     for number, cells in enumerate(csv.DictReader(lines), start=2):
         row = _read_row(cells, f"{file}, line {number}")
-        found[row.case, row.ranks] = row
+        found[row.case, row.ranks, row.ranks_per_node, row.active_ranks_per_node] = row
     return list(found.values())
 
 

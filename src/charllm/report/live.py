@@ -38,19 +38,27 @@ DROP = (
 SHOWN = ("power_instant_w", "power_mean_w", "power_limit_w", "temperature_c", "margin_k", "clock_hz", "limits",
          "memory_used_bytes", "utilization_fraction", "link_sent_bytes", "pcie_sent_bytes")  # fmt: skip
 """Quantities of the table whose absence is explained."""
-HEADER_LINES, LEAST_GPUS = 4, 2
+LEAST_GPUS = 2
+"""GPUs that are shown before the reasons of what is missing."""
 
 
 def render_live(snapshot: Mapping[str, Any], width: int, height: int | None = None) -> str:
     """Lay out a snapshot in at most `height` lines: GPUs that have no room are counted."""
     gpus = [gpu for node in snapshot["nodes"] for gpu in node["gpus"]]
-    top = _headlines(snapshot, len(gpus), width)
-    notes = _notes(snapshot, gpus, width)
-    room = len(gpus) if height is None else max(LEAST_GPUS, height - len(top) - len(notes) - HEADER_LINES)
-    table = _table(gpus[:room], width) if gpus else []
-    if len(gpus) > room:
-        table.append(f"({len(gpus) - room} more GPUs have no room; --json shows all)")
-    return "\n".join([*top, *table, *notes][:height])
+    top, notes = _headlines(snapshot, len(gpus), width), _notes(snapshot, gpus, width)
+    if not gpus:
+        return "\n".join([*top, *notes][:height])
+    table = _table(gpus, width)
+    if height is None or len(top) + len(table) + len(notes) <= height:
+        return "\n".join([*top, *table, *notes])
+    heading = len(table) - len(gpus) + 1
+    room = height - len(top) - heading - len(notes)
+    if room < min(LEAST_GPUS, len(gpus)):
+        # Readings come before why some are missing.
+        room, notes = room + len(notes), []
+    shown = max(1, min(room, len(gpus)))
+    more = [f"({len(gpus) - shown} more GPUs have no room)"] if shown < len(gpus) else []
+    return "\n".join([*top, *more, *_table(gpus[:shown], width), *notes][:height])
 
 
 def _headlines(snapshot: Mapping[str, Any], gpus: int, width: int) -> list[str]:

@@ -35,7 +35,15 @@ def measure_here(sizes: tuple[int, ...], case_s: float, seconds_s: float, slow: 
     bench = prepare(groups, ["a", "a", "b", "b"], sizes, {**SETTINGS, "case_s": case_s})
     if slow:
         usual = LAUNCHES["all_reduce"]
-        LAUNCHES["all_reduce"] = lambda *words: lambda: (time.sleep(0.04), usual(*words)())[1]
+
+        def slowed(*words: Any) -> Any:
+            def run() -> None:
+                time.sleep(0.04)
+                usual(*words)()
+
+            return run
+
+        LAUNCHES["all_reduce"] = slowed
     cases = build_suite(groups, ["all_reduce", "send"], sizes)
     done = {cases[0]}
     rows = [row and row._asdict() for row in run_cases(bench, cases, done, seconds_s)]

@@ -1,6 +1,7 @@
 """Tables of collectives against the network model: the links of each row, and scores."""
 
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,7 @@ CLUSTER = resolve_cluster({"base": "h200x32", "fabric": "ib-8x400g"})
 NIC = CLUSTER.fabric.nic_bandwidth_bytes_per_s
 
 
-def row(
-    kind: str = "all_reduce", ranks: int = 8, per_node: int = 8, active: int = 8, **changes: object
-) -> CollectiveRow:
+def row(kind: str = "all_reduce", ranks: int = 8, per_node: int = 8, active: int = 8, **changes: Any) -> CollectiveRow:
     found = CollectiveRow("tp", "together", kind, 1 << 26, ranks, per_node, active, max(1, active // per_node), 1e-3)
     return found._replace(**changes)
 

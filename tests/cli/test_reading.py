@@ -165,12 +165,20 @@ def few_degrees() -> str:
     return "t_s,power_w,temperature_c\n" + "".join(f"{second},{each},{degree:.2f}\n" for second, each, degree in rows)
 
 
+def few_collectives() -> str:
+    """Return a table of collectives inside a node."""
+    rows = [f"all_reduce,{1 << power},8,{1e-5 + (1 << power) / 2e11}" for power in range(10, 28, 2)]
+    return "collective,message_bytes,ranks,seconds_s\n" + "".join(f"{row}\n" for row in rows)
+
+
 FILES = {
     "my_study.toml": (ROOT / "examples" / "study.toml").read_text,
     "runs/ops/ops.csv": few_ops,
     "my_gpu.toml": lambda: 'base = "h200"\n',
     "heat.csv": few_degrees,
     "trace.csv": few_degrees,
+    "runs/nccl/nccl.csv": few_collectives,
+    "runs/mine/job.json": lambda: '{"ended": true}',
 }
 """Files that the examples name."""
 

@@ -1,7 +1,7 @@
 """Where the nodes of a run meet: the head listens, every node's agent (the head's own, too) keeps one connection to it.
 
 Lines of JSON over TCP. A node says hello, asks the time as often as it likes, says `ready` and waits for `go`, then
-sends a beat each second until it has `ended`, and `bye`. The head says `stop` to those who still run when one has
+sends a beat each second until it has `ended`, waits for `rest`, when all have, and says `bye`. The head says `stop` to those who still run when one has
 failed, was lost (its connection broke, or its beats ceased), when time is up or someone has asked for the end.
 """
 
@@ -173,6 +173,11 @@ class Meeting:
         self.verdict.events.append({"node": guest.name, "at_s": guest.ended_s, **message})
         if message.get("code") and self._failed_s is None:
             self._failed_s = guest.ended_s
+        self._rest_when_all_have_ended()
+
+    def _rest_when_all_have_ended(self) -> None:
+        if self._go_s is not None and all(guest.ended or guest.lost for guest in self.guests.values()):
+            self._tell_all({"say": "rest"})
 
     def _look_around(self) -> None:
         now_s = time.monotonic()
@@ -203,6 +208,7 @@ class Meeting:
             guest.lost = why
             self.verdict.events.append({"node": guest.name, "at_s": time.monotonic(), "say": "lost", "why": why})
             self._stop("node_loss", guest.name, f"node {guest.name} was lost: {why}")
+            self._rest_when_all_have_ended()
 
     def _stop(self, kind: str, node: str, message: str) -> None:
         if self._stopping:

@@ -317,6 +317,17 @@ def settle(_folder: Path, job: JobRecord) -> JobRecord:
     return replace(job, details=details, ended=not state.alive)
 
 
+def cancel_left(job: JobRecord) -> None:
+    """Cancel the job of a record that nobody waits for any more, and see it gone."""
+    number = (job.details.get("slurm") or {}).get("job_id")
+    if number and not job.ended:
+        handle = handle_job(str(number))
+        handle.cancel()
+        end_s = time.monotonic() + CANCEL_S
+        while (state := handle.ask()) is not None and state.alive and time.monotonic() < end_s:
+            time.sleep(ASK_S)
+
+
 def is_alive(job: JobRecord) -> bool:
     """Tell whether a job of Slurm still waits or runs, as far as is known."""
     return not job.ended and (job.details.get("slurm") or {}).get("state") in ALIVE

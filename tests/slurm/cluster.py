@@ -97,15 +97,17 @@ class Cluster:
         self._daemons[node].wait()
 
     def processes(self, node: str) -> list[int]:
-        """Return all that a node runs for jobs."""
+        """Return all that runs on a node for jobs, and what of Slurm looks after it."""
         found = []
         for place in Path("/proc").glob("[0-9]*"):
             try:
                 variables = (place / "environ").read_bytes().split(b"\0")
+                parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+                keeper = (Path("/proc") / str(parent) / "comm").read_text().strip()
             except OSError:
                 continue
             if f"SLURMD_NODENAME={node}".encode() in variables:
-                found.append(int(place.name))
+                found += [int(place.name), *([parent] if keeper == "slurmstepd" else [])]
         return found
 
     def ask(self, *words: str) -> str:

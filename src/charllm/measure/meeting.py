@@ -1,8 +1,9 @@
 """Where the nodes of a run meet: the head listens, every node's agent (the head's own, too) keeps one connection to it.
 
-Lines of JSON over TCP. A node says hello, asks the time as often as it likes, says `ready` and waits for `go`, then
-sends a beat each second until it has `ended`, waits for `rest`, when all have, and says `bye`. The head says `stop` to those who still run when one has
-failed, was lost (its connection broke, or its beats ceased), when time is up or someone has asked for the end.
+Lines of JSON over TCP. A node says hello, asks the time as often as it likes, says `ready` and waits for `go`; it says
+`ended` when its part has, waits for `rest`, when all have, and says `bye`. A beat each second shows that it lives. The
+head says `stop` to those who still run when one has failed, was lost (its connection broke, or its beats ceased), when
+time is up or someone has asked for the end. The head shows that it lives by touching its file.
 """
 
 import contextlib
@@ -88,6 +89,7 @@ class Meeting:
         self._server = socket.create_server(("", 0), backlog=nodes + 8)
         self._links: dict[socket.socket, _Link] = {}
         self._began_s = time.monotonic()
+        self._touched_s = self._began_s
         self._go_s: float | None = None
         self._stopping = self._done = False
         self._failed_s: float | None = None
@@ -181,6 +183,10 @@ class Meeting:
 
     def _look_around(self) -> None:
         now_s = time.monotonic()
+        if now_s - self._touched_s > BEAT_S:
+            self._touched_s = now_s
+            with contextlib.suppress(OSError):
+                (self._folder / HEAD_FILE).touch()
         for link in list(self._links.values()):
             if link.guest is not None and not link.guest.gone and now_s - link.guest.heard_s > self._lost_s:
                 self._drop(link, f"it has not been heard for {self._lost_s:.0f} s")

@@ -230,11 +230,13 @@ def test_a_job_that_nobody_waits_for_is_finished_later(charllm: Charllm, cluster
 
 
 STUDY = """
-request = { model = "gpt2", cluster = "h200x2", framework = "pytorch-eager", parallelism = { dp = 2 } }
+request = { model = "gpt2", framework = "pytorch-eager" }
 [[groups]]
+request = { cluster = { base = "h200x1", name = "h200x2", nodes = 2, fabric = "ib-100g-per-node" } }
 axes.mbs = { field = "training.micro_batch_size", values = [1, 2] }
 [[groups]]
-axes.ranks = { "sixteen ranks" = { cluster = "h200x16", parallelism = { dp = 16 } } }
+request = { cluster = { base = "h200x1", name = "h200x16", nodes = 16, fabric = "ib-100g-per-node" } }
+axes.ranks = { "sixteen ranks" = { parallelism = { dp = 16 } } }
 """
 
 

@@ -39,7 +39,7 @@ ASK_S, SLOWEST_S, ANSWER_S = 0.2, 5.0, 30.0
 SHOW_S = 10.0
 SILENT_S = 120.0
 """A head that has not touched its file for this long is lost; a shared file system may show it a minute late."""
-LINGER_S, CANCEL_S = 20.0, 30.0
+LINGER_S, CANCEL_S = 5.0, 30.0
 """A job whose nodes have all ended, or that was asked to end, is cancelled when it is still there after this long."""
 
 
@@ -253,9 +253,10 @@ def _wait(handle: Handle, folder: Path, show: Callable[[str], None], patience_s:
         if over_s is None and life.silent_s(folder / NODES / HEAD_FILE) > SILENT_S:
             show(f"{handle.name}: its head node has been silent for {SILENT_S:.0f} s")
             over_s = 0.0
-        if over_s is not None and time.monotonic() - over_s > LINGER_S:
+        if over_s is not None and (time.monotonic() - over_s > LINGER_S or (state and state.state == "COMPLETING")):
+            # All that will be recorded is there; a job with a lost node lingers for minutes.
             handle.cancel()
-            over_s = time.monotonic()
+            return state or State("UNKNOWN")
         text = _progress(handle, folder, state)
         if text != shown and (text.split(";")[0] != shown.split(";")[0] or time.monotonic() - shown_s > SHOW_S):
             show(text)

@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 STEPS = 20
 TOLERANCE = 1e-5
 DENSE: dict[str, Any] = {
-    "name": "tiny", "layers": 4, "hidden": 32, "ffn": 64, "heads": 4, "kv_heads": 2, "head_dim": 8, "vocab": 50,
+    "name": "tiny", "layers": 2, "hidden": 32, "ffn": 64, "heads": 4, "kv_heads": 2, "head_dim": 8, "vocab": 50,
     "seq_length": 16,
 }  # fmt: skip
 CLASSIC = {
@@ -32,12 +32,13 @@ LATENT = {
     **DENSE, "kv_heads": 4, "attention": "mla", "q_lora_rank": 16, "kv_lora_rank": 16, "rope_head_dim": 4,
     "v_head_dim": 8,
 }  # fmt: skip
-MODELS = {"dense": DENSE, "classic": CLASSIC, "sparse": SPARSE, "latent": LATENT}
+DEEP = {**DENSE, "layers": 4}
+DEEP_CLASSIC = {**CLASSIC, "layers": 4}
 
 
 def spec(model: dict[str, Any], degrees: dict[str, Any], **changes: Any) -> RunSpec:
     ranks = math.prod(degrees.get(axis, 1) for axis in ("tp", "cp", "dp", "pp"))
-    training = {"precision": "fp32", "micro_batch_size": 1, "global_batch_size": 8}
+    training = {"precision": "fp32", "micro_batch_size": 2, "global_batch_size": 4}
     if model.get("experts"):
         training["routing"] = "natural"
     request = {
@@ -47,6 +48,8 @@ def spec(model: dict[str, Any], degrees: dict[str, Any], **changes: Any) -> RunS
         "parallelism": {"zero": 0, "sp": False, **degrees},
         "training": training,
     }
+    if degrees.get("pp", 1) > 1:
+        training["micro_batch_size"] = 1
     return resolve_run(merge(request, changes))
 
 

@@ -60,6 +60,7 @@ class Moe(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Send each token to its experts and add their weighted outputs."""
         tokens = x.reshape(-1, x.shape[-1])
+        shared = self.shared(x) if self.shared is not None else None
         weights, chosen = self._route(tokens)
         order = chosen.flatten().argsort()
         owners = order // self.topk
@@ -67,9 +68,7 @@ class Moe(nn.Module):
         work = self.experts if self.ep.size * self.etp.size == 1 else self._spread
         outputs = work(tokens[owners], counts)
         out = torch.zeros_like(tokens).index_add(0, owners, outputs * weights.flatten()[order, None])
-        if self.shared is not None:
-            out = out + self.shared(x).view_as(out)
-        return out.view_as(x)
+        return out.view_as(x) if shared is None else out.view_as(x) + shared
 
     def _route(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return the experts of each token and their weights, which add up to one."""

@@ -64,11 +64,8 @@ def require_world(run: RunSpec) -> None:
     """Refuse a run whose ranks are not the processes that were started."""
     ranks, started = run.parallelism.world, world_size()
     if ranks != started:
-        degrees = run.parallelism
-        asked = f"tp {degrees.tp} x cp {degrees.cp} x dp {degrees.dp} x pp {degrees.pp} = {ranks} ranks"
-        processes = f"{started} processes were started" if started > 1 else "1 process was started"
-        hint = f"torchrun --nproc-per-node={ranks} on one node" if started == 1 else f"WORLD_SIZE={ranks}"
-        raise SpecError("parallelism", asked, f"as many ranks as processes: {processes} (start {hint})")
+        processes = f"{started} rank{'s' if started > 1 else ''}, one for each process"
+        raise SpecError("parallelism", f"{ranks} ranks", f"{processes} (torchrun --nproc-per-node={ranks} starts {ranks})")
 
 
 def take_place(run: RunSpec, device: str, timeout_s: float = TIMEOUT_S) -> Place:
@@ -84,6 +81,12 @@ def take_place(run: RunSpec, device: str, timeout_s: float = TIMEOUT_S) -> Place
     stage, replica = int(grid.stage(rank)), int(np.argwhere(grid.groups("dp") == rank)[0, 1])
     groups = _make_groups(run, rank, timedelta(seconds=timeout_s))
     return Place(rank, degrees.world, stage, replica, device, degrees.sp, degrees.cp_kind, groups)
+
+
+def leave_place() -> None:
+    """Part from the other ranks, once all of them are done."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def played_rank(run: RunSpec, process: int) -> int:

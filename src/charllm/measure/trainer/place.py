@@ -45,6 +45,7 @@ class Place:
     device: str = "cpu"
     sp: bool = False
     cp_kind: str = "ring"
+    grouped_gemm: bool = False
     groups: Mapping[str, Group] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Group:
@@ -72,7 +73,7 @@ def take_place(run: RunSpec, device: str, timeout_s: float = TIMEOUT_S) -> Place
     """Connect this process with the others and return its place; one process alone connects with nobody."""
     require_world(run)
     if run.parallelism.world == 1:
-        return Place(device=device)
+        return Place(device=device, grouped_gemm=asks_grouped_gemm(run))
     device = _own_device(device)
     if not dist.is_initialized():
         _connect(run, device, timeout_s)
@@ -80,7 +81,15 @@ def take_place(run: RunSpec, device: str, timeout_s: float = TIMEOUT_S) -> Place
     grid, degrees = Grid(run.parallelism), run.parallelism
     stage, replica = int(grid.stage(rank)), int(np.argwhere(grid.groups("dp") == rank)[0, 1])
     groups = _make_groups(run, rank, timedelta(seconds=timeout_s))
-    return Place(rank, degrees.world, stage, replica, device, degrees.sp, degrees.cp_kind, groups)
+    return Place(
+        rank, degrees.world, stage, replica, device, degrees.sp, degrees.cp_kind, asks_grouped_gemm(run), groups
+    )
+
+
+def asks_grouped_gemm(run: RunSpec) -> bool:
+    """Tell whether experts run in one grouped GEMM: the run's choice, else the framework's."""
+    asked = run.training.grouped_gemm
+    return run.framework.grouped_gemm if asked is None else asked
 
 
 def leave_place() -> None:

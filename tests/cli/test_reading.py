@@ -8,6 +8,7 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -171,7 +172,7 @@ def few_collectives() -> str:
     return "collective,message_bytes,ranks,seconds_s\n" + "".join(f"{row}\n" for row in rows)
 
 
-FILES = {
+FILES: dict[str, Callable[[], str]] = {
     "my_study.toml": (ROOT / "examples" / "study.toml").read_text,
     "runs/ops/ops.csv": few_ops,
     "my_gpu.toml": lambda: 'base = "h200"\n',

@@ -20,7 +20,7 @@ GROUPS = {
     "Measure, on a GPU": {
         "measure": "run a command; record power, clocks and temperature of its GPUs",
         "watch": "show a run while it is recorded; serve its metrics for Prometheus",
-        "train": "train a model of the catalog on one GPU",
+        "train": "train a model of the catalog on one GPU, or on many under torchrun",
         "emulate": "emulate one rank of a large job on one GPU",
         "bench": "time and power of single ops; latency and bandwidth of collectives",
     },

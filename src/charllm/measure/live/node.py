@@ -8,10 +8,12 @@ from typing import Any
 from charllm.measure.live.rows import NOT_YET, Row, join_rows, parse_row, read_number, read_object
 from charllm.measure.live.snapshot import GpuNow, NodeNow, Readings
 from charllm.measure.live.tail import Tail, first_lines
+from charllm.measure.parts import ranks_of
 from charllm.measure.quantities import LIMITS
+from charllm.measure.record import JobRecord, read_job
 from charllm.measure.recording import HEADER_FILE, MISSING, SAMPLES_FILE
 
-JOB_FILE, HOST_FILE = "job.json", "host.csv"
+HOST_FILE = "host.csv"
 FLAT_NAME = "0"
 """Name of the only node of a run whose folder has no nodes/."""
 
@@ -29,15 +31,22 @@ class NodeReader:
     def look(self) -> tuple[NodeNow, float | None]:
         """Return the node as it is now, and the seconds since its command began."""
         self._learn()
-        job = read_object(self._folder / JOB_FILE)
+        job = read_job(self._folder)
         rows = self._newest_rows()
         newest = max((row for found in rows.values() for row in found), key=lambda row: row.time_s, default=None)
-        ranks = _ranks(self._header, job, flat=self._name == FLAT_NAME)
+        ranks = self._ranks(job)
         gpus = tuple(self._describe(gpu, rows, ranks) for gpu in sampled_gpus(self._header))
         age_s = None if newest is None else max(0.0, time.time() - newest.wall_s)
-        window = job.get("windows_s", {}).get("command") or [None]
-        elapsed = newest.time_s - window[0] if newest is not None and window[0] is not None else None
+        begun = job.windows_s.get("command")
+        elapsed = newest.time_s - begun[0] if newest is not None and begun else None
         return NodeNow(self._name, age_s, gpus, self._read_host()), elapsed
+
+    def _ranks(self, job: JobRecord) -> dict[int, int]:
+        """Return the rank on each GPU, as the result of the run will have it."""
+        uuids = [str(identity.get("uuid", "")) for identity in self._header.get("gpus", [])]
+        if self._name == FLAT_NAME:
+            return {gpu: gpu for gpu in range(len(uuids))}
+        return ranks_of(uuids, job, [path.stem.removeprefix("marks-") for path in self._folder.glob("marks-*.csv")])
 
     def _learn(self) -> None:
         if not self._columns:
@@ -126,17 +135,3 @@ def sampled_gpus(header: Mapping[str, Any]) -> list[int]:
     """Return the places of the GPUs that are read."""
     listed = str(header.get("details", {}).get("sampled", "")).split(",")
     return sorted({int(gpu) for gpu in listed if gpu.isdecimal()})
-
-
-def _ranks(header: Mapping[str, Any], job: Mapping[str, Any], *, flat: bool) -> dict[int, int]:
-    """Return the rank on each GPU of a node, where its ranks have one each."""
-    uuids = [identity["uuid"] for identity in header.get("gpus", [])]
-    gpus = [uuids.index(uuid) for uuid in job.get("gpus") or uuids if uuid in uuids]
-    details = job.get("details", {})
-    per_node = details.get("ranks_per_node")
-    if flat and per_node is None:
-        return {gpu: gpu for gpu in gpus}
-    if per_node != len(gpus):
-        return {}
-    first = int(details.get("node_rank", 0)) * per_node
-    return {gpu: first + number for number, gpu in enumerate(gpus)}

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from charllm.errors import SpecError
+from charllm.measure.finish import REPEATS
 from charllm.measure.live.marks import MarksReader
-from charllm.measure.live.node import FLAT_NAME, JOB_FILE, NodeReader
-from charllm.measure.live.rows import read_object
+from charllm.measure.live.node import FLAT_NAME, NodeReader
 from charllm.measure.live.snapshot import GpuNow, NodeNow, Snapshot
+from charllm.measure.parts import is_on_nodes, part_folders
+from charllm.measure.record import JOB_FILE, NODES, read_job
 from charllm.measure.recording import SAMPLES_FILE
 
-NODES, REPEATS = "nodes", "repeat-*"
 SILENT_S = 10.0
 """Readings that are older mean that nobody samples any more."""
 
@@ -43,7 +44,7 @@ class Watcher:
         energy_j = _total("energy_used_j", [gpu.energy_used_j for gpu in gpus], missing)
         drawn = [_drawn_w(gpu) for gpu in gpus]
         job = self._marks.look(places, None if None in drawn or not drawn else math.fsum(each or 0.0 for each in drawn))
-        ended = [bool(read_object(place / JOB_FILE).get("ended")) for place in (self._folder, folder)]
+        ended = [read_job(place).ended for place in (self._folder, folder)]
         if not any(ended) and len(nodes) > 1:
             late = {f"node {node.name}": f"no new readings for {node.age_s:.0f} s" for node in nodes if is_silent(node)}
             missing |= late
@@ -62,8 +63,7 @@ def newest_repeat(folder: Path) -> Path:
 
 def node_folders(folder: Path) -> list[Path]:
     """Return the folder of each node: those under nodes/, or the run's own."""
-    found = sorted(place for place in (folder / NODES).glob("*") if place.is_dir())
-    return found or [folder]
+    return (part_folders(folder) if is_on_nodes(folder) else []) or [folder]
 
 
 def check_run(folder: Path) -> None:

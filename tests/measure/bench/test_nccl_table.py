@@ -61,6 +61,7 @@ def test_a_table_is_begun_once_and_resumed_only_by_the_same_run(tmp_path: Path) 
     assert open_table(folder, HEADER) == []
     write(folder, ROW)
     assert open_table(folder, HEADER) == [ROW]
+    assert open_table(folder, {**HEADER, "node_of_rank": ["b", "b", "a", "a"]}) == [ROW]
     for name, other in (("layout", {"tp": 4}), ("ranks", 8), ("backend", "nccl"), ("node_of_rank", ["a"] * 4)):
         with pytest.raises(SpecError, match=f"--out: .*{name}.*expected a run as the one before"):
             open_table(folder, {**HEADER, name: other})

@@ -8,7 +8,7 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,8 +20,13 @@ from charllm.workload.op import COLLECTIVES as SENT_FRACTIONS
 
 ROWS_FILE, HEADER_FILE = "nccl.csv", "nccl.json"
 FORMAT, VERSION = "charllm-nccl", 1
-SAME = ("layout", "ranks", "backend", "node_of_rank")
-"""Parts of the header that rows of one table share."""
+SAME: dict[str, Callable[[Any], object]] = {
+    "layout": lambda layout: layout,
+    "ranks": lambda ranks: ranks,
+    "backend": lambda backend: backend,
+    "node_of_rank": lambda nodes: [nodes.index(node) for node in nodes],
+}
+"""Parts of the header that rows of one table share, and what of each counts: nodes may be met in another order."""
 
 
 class CollectiveRow(NamedTuple):
@@ -130,8 +135,8 @@ def open_table(folder: Path, header: Mapping[str, Any]) -> list[CollectiveRow]:
 
 def _resume(folder: Path, header: Mapping[str, Any]) -> list[CollectiveRow]:
     before = read_header(folder)
-    for name in SAME:
-        if before.get(name) != header.get(name):
+    for name, counts in SAME.items():
+        if name not in before or counts(before[name]) != counts(header[name]):
             possible = f"a run as the one before ({name} {before.get(name)}), or another folder"
             raise SpecError("--out", f"{folder} with {name} {header.get(name)}", possible)
     return read_rows(folder) if (folder / ROWS_FILE).exists() else []

@@ -98,7 +98,7 @@ def _dispatch(words: list[str]) -> int:
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS)
     # Only now: an interrupt before this line could not be answered in one line.
-    from charllm.cli.parser import build_parser
+    from charllm.cli.parser import all_actions, build_parser
 
     parser = build_parser(name)
     try:
@@ -106,7 +106,7 @@ def _dispatch(words: list[str]) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     if unknown:
-        flags = [flag for action in parser._actions for flag in action.option_strings]
+        flags = [flag for action in all_actions(parser) for flag in action.option_strings]
         raise unknown_name(f"charllm {name}", unknown[0], flags)
     code: int = import_module(f"charllm.cli.{name}").run(arguments)
     return code

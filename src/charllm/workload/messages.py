@@ -2,10 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from charllm.errors import SpecError
-from charllm.layout.grid import Grid, cached_groups
+from charllm.layout.grid import Grid, Ranks, cached_groups
+from charllm.spec.parallelism import Parallelism
 from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Step
 from charllm.workload.totals import stage_ops
@@ -56,12 +60,20 @@ def _calls(step: Step, op: Op) -> Iterator[tuple[str, int]]:
 
 
 def _message(step: Step, rank: int, op: Op, kind: str) -> Message:
-    rows = cached_groups(step.run.parallelism, op.group)
-    members = tuple(int(member) for member in next(row for row in rows if rank in row))
-    name = op.group
+    degrees, name = step.run.parallelism, op.group
+    members = cached_groups(degrees, name)[_rows_by_rank(degrees, name)[rank]].tolist()
     if op.group == "pp" and kind != "send":
         name, members = ENDS, (members[0], members[-1])
     return Message(name, tuple(sorted(members)), kind, round(op.message_bytes))
+
+
+@lru_cache(maxsize=64)
+def _rows_by_rank(degrees: Parallelism, group: str) -> Ranks:
+    """Return for every rank which of the groups of a kind it is in."""
+    rows = cached_groups(degrees, group)
+    found = np.empty(rows.size, dtype=np.int64)
+    found[rows] = np.arange(len(rows))[:, None]
+    return found
 
 
 def _boundary_sends(step: Step, stage: int) -> Iterator[tuple[Op, int]]:

@@ -75,7 +75,7 @@ def test_steps_are_told_apart_by_the_order_in_which_nodes_begin(tmp_path: Path) 
     nodes = [comms(3, "allreduce", 9, 9), node(4, "charllm step 2"), comms(5, "allreduce", 1, 1, group="0"),
              node(6, "charllm step 3"), comms(7, "allreduce", 2, 2), comms(8, "allreduce", 2, 2)]  # fmt: skip
     trace = read_execution_trace(write(tmp_path, nodes))
-    assert trace.steps[2] == {Message("default_pg", (0, 1, 2, 3), "all_reduce", 4): 1}
+    assert trace.steps[2] == {Message("world", (0, 1, 2, 3), "all_reduce", 4): 1}
     assert trace.steps[3] == {Message(*TP, "all_reduce", 8): 2}
 
 

@@ -34,9 +34,9 @@ def messages(
 ) -> list[dict[str, Any]]:
     """List every collective and send of each rank in one step: group, kind, bytes and calls.
 
-    These are the messages that `simulate` prices. `rank` picks one rank. `trace` is a folder of PyTorch execution traces
-    of the same run, one file a rank, as ``charllm train --trace`` writes them: each row then has ``calls_traced``, too,
-    and ``equal``. Without a spec and keywords, the run is the one whose spec lies in that folder.
+    These are the messages that `simulate` prices. `rank` picks one rank. `trace` is a folder of PyTorch execution
+    traces of the same run, one file a rank, as ``charllm train --trace`` writes them: each row then has
+    ``calls_traced``, too, and ``equal``. Without a spec and keywords, the run is the one whose spec lies in that folder.
 
     >>> import charllm
     >>> rows = charllm.messages(model="llama3-8b", cluster="h200x8", tp=8, gbs=1, rank=0)
@@ -68,7 +68,9 @@ def _traced_request(folder: Path) -> dict[str, Any]:
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise SpecError("--trace", str(path), f"the spec of the run in JSON, or a run described by flags ({error})") from None
+        raise SpecError(
+            "--trace", str(path), f"the spec of the run in JSON, or a run described by flags ({error})"
+        ) from None
     if not isinstance(table, dict):
         raise SpecError("--trace", str(path), "the spec of the run as a table")
     return table

@@ -1,6 +1,7 @@
 """The messages of a run as text: those of one rank, or those of all ranks beside their traces."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from charllm.report.tables import render_table
 from charllm.trace.compare import MessageRow, total_by_group
@@ -52,7 +53,7 @@ def _totals(rows: Sequence[MessageRow], *, traced: bool) -> tuple[str, str]:
 
 def _ranks(ranks: Sequence[int]) -> str:
     """Write ranks with their stride where they have one: ``0-6/2`` is 0, 2, 4, 6."""
-    strides = {after - before for before, after in zip(ranks, ranks[1:], strict=False)}
+    strides = {after - before for before, after in pairwise(ranks)}
     if len(ranks) < 3 or len(strides) != 1:
         return ",".join(map(str, ranks))
     (stride,) = strides

@@ -1,8 +1,8 @@
 """PyTorch execution traces (ExecutionTraceObserver, the Chakra schema): the collectives and sends of one rank.
 
-Backends such as NCCL record every collective in a node of its own, `record_param_comms`, with group and sizes. Gloo does
-not: there the sizes are those of the `c10d` op, and its group is named by an enclosing range GROUP_RANGE, which the
-reference trainer writes (measure/trainer/trace.py).
+Backends such as NCCL record every collective in a node of its own, `record_param_comms`, with group and sizes. Gloo
+does not: there the sizes are those of the `c10d` op, and its group is named by an enclosing range GROUP_RANGE, which
+the reference trainer writes (measure/trainer/trace.py).
 """
 
 import gzip
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.errors import SpecError, Words
+from charllm.layout.grid import WORLD
 from charllm.workload.messages import Message, Messages
 
 SCHEMA = "chakra"
@@ -22,6 +23,8 @@ STEP_RANGE = "charllm step "
 """A range of this name and a number begins a step."""
 GROUP_RANGE = "charllm group "
 """A range of this name and a process group's encloses one collective."""
+DEFAULT_GROUP = "default_pg"
+"""What torch calls the group of all ranks."""
 COMMUNICATION, GROUPS_NODE = "record_param_comms", "## process_group:init ##"
 OPS = {
     "allreduce_": "all_reduce",
@@ -124,7 +127,8 @@ def _read_groups(path: Path, nodes: dict[int, dict[str, Any]]) -> dict[str, Grou
             try:
                 for entry in json.loads(node["inputs"]["values"][0]):
                     ranks = tuple(sorted(entry["ranks"])) or tuple(range(entry["group_size"]))
-                    groups[entry["pg_name"]] = Group(entry["pg_desc"] or entry["pg_name"], ranks)
+                    name = entry["pg_desc"] or entry["pg_name"]
+                    groups[entry["pg_name"]] = Group(WORLD if name == DEFAULT_GROUP else name, ranks)
             except (KeyError, TypeError, IndexError, ValueError) as error:
                 raise SpecError("--trace", str(path), f"a readable list of process groups ({error!r})") from None
     return groups

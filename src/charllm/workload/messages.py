@@ -14,15 +14,12 @@ from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Step
 from charllm.workload.totals import stage_ops
 
-ENDS = "embedding"
-"""Name of the group of first and last stage, which add up the gradients of a tied embedding."""
-
 
 class Message(NamedTuple):
     """A collective or send as one rank calls it."""
 
     group: str
-    """Kind of group (layout/grid.py:GROUPS), or ENDS."""
+    """Kind of group (layout/grid.py)."""
     ranks: tuple[int, ...]
     """Members of the group, this rank among them."""
     kind: str
@@ -62,8 +59,6 @@ def _calls(step: Step, op: Op) -> Iterator[tuple[str, int]]:
 def _message(step: Step, rank: int, op: Op, kind: str) -> Message:
     degrees, name = step.run.parallelism, op.group
     members = cached_groups(degrees, name)[_rows_by_rank(degrees, name)[rank]].tolist()
-    if op.group == "pp" and kind != "send":
-        name, members = ENDS, (members[0], members[-1])
     return Message(name, tuple(sorted(members)), kind, round(op.message_bytes))
 
 

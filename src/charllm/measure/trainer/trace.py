@@ -33,7 +33,9 @@ class StepTrace:
             if rank == 0:
                 (folder / SPEC_FILE).write_text(json.dumps(run.as_table()), encoding="utf-8")
         except OSError as error:
-            raise SpecError("--trace", str(folder), f"a folder that can be written ({error.strerror or error})") from None
+            raise SpecError(
+                "--trace", str(folder), f"a folder that can be written ({error.strerror or error})"
+            ) from None
         self.observer = ExecutionTraceObserver().register_callback(str(folder / f"rank-{rank}.json"))
 
     def __enter__(self) -> "StepTrace":

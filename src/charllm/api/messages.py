@@ -36,7 +36,7 @@ def messages(
 
     These are the messages that `simulate` prices. `rank` picks one rank. `trace` is a folder of PyTorch execution
     traces of the same run, one file a rank, as ``charllm train --trace`` writes them: each row then has
-    ``calls_traced``, too, and ``equal``. Without a spec and keywords, the run is the one whose spec lies in that folder.
+    ``calls_traced``, too, and ``equal``. Without a spec and keywords, the run is that of the spec in the folder.
 
     >>> import charllm
     >>> rows = charllm.messages(model="llama3-8b", cluster="h200x8", tp=8, gbs=1, rank=0)

@@ -1,10 +1,8 @@
-"""Execution traces of a few steps, one file a rank, with the process group of every collective named."""
+"""torch's execution trace of a few steps of one rank, with the process group of every collective named."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -12,45 +10,23 @@ from torch.distributed import ProcessGroup
 from torch.profiler import ExecutionTraceObserver, record_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from charllm.errors import SpecError
-from charllm.spec.run import RunSpec
 from charllm.trace.execution import GROUP_RANGE, STEP_RANGE
 
 TRACED_STEPS = (2, 3)
-"""The first step also builds communicators, exchanges shapes and plans buckets."""
-SPEC_FILE = "spec.json"
+"""The first step also builds communicators and agrees on shapes."""
 
 
 class StepTrace:
-    """The execution trace of one rank; without a folder, nothing is traced."""
+    """Writes `rank-N.json` (Chakra's schema) into a folder."""
 
-    def __init__(self, folder: Path | None, rank: int, run: RunSpec) -> None:
-        self.observer: ExecutionTraceObserver | None = None
-        if folder is None:
-            return
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if rank == 0:
-                (folder / SPEC_FILE).write_text(json.dumps(run.as_table()), encoding="utf-8")
-        except OSError as error:
-            raise SpecError(
-                "--trace", str(folder), f"a folder that can be written ({error.strerror or error})"
-            ) from None
+    def __init__(self, folder: Path, rank: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self.observer = ExecutionTraceObserver().register_callback(str(folder / f"rank-{rank}.json"))
-
-    def __enter__(self) -> "StepTrace":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.observer is not None:
-            self.observer.unregister_callback()
 
     @contextmanager
     def step(self, number: int) -> Iterator[None]:
         """Trace what runs inside, where this step is one of those traced."""
-        if self.observer is None or number not in TRACED_STEPS:
+        if number not in TRACED_STEPS:
             yield
             return
         self.observer.start()
@@ -59,6 +35,10 @@ class StepTrace:
                 yield
         finally:
             self.observer.stop()
+
+    def close(self) -> None:
+        """Finish the file."""
+        self.observer.unregister_callback()
 
 
 class _NamedGroups(TorchDispatchMode):

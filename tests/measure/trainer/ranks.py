@@ -1,8 +1,10 @@
 """Run a function on several gloo ranks, forked from this process so that torch is imported only once."""
 
+import faulthandler
 import multiprocessing
 import os
 import pickle
+import signal
 import tempfile
 import time
 import traceback
@@ -38,20 +40,35 @@ def run_ranks(
         for rank in range(count):
             here, there = context.Pipe(duplex=False)
             environment = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "MASTER_PORT": port}
-            meeting = Path(folder) / "store" if connect else None
-            process = context.Process(
-                target=_be_rank, args=(there, environment, meeting, timeout_s, function, arguments), daemon=True
-            )
+            job = (there, environment, Path(folder), connect, timeout_s, function, arguments)
+            process = context.Process(target=_be_rank, args=job, daemon=True)
             process.start()
             there.close()
             ranks.append(process)
             answers.append(here)
         try:
             return _collect(answers, time.monotonic() + timeout_s)
+        except _Late as late:
+            stacks = _ask_where(late.ranks, [process.pid or 0 for process in ranks], Path(folder))
+            numbers = ", ".join(str(rank) for rank in late.ranks)
+            raise RankFailed(f"ranks {numbers} did not end in time\n{stacks}") from None
         finally:
             for process in ranks:
                 process.kill()
                 process.join()
+
+
+class _Late(Exception):
+    def __init__(self, ranks: list[int]) -> None:
+        self.ranks = ranks
+
+
+def _ask_where(late: list[int], processes: list[int], folder: Path) -> str:
+    """Let ranks that hang write down where they are."""
+    for rank in late:
+        os.kill(processes[rank], signal.SIGUSR1)
+    time.sleep(1.0)
+    return "\n".join(f"rank {rank}:\n{(folder / f'stack-{rank}').read_text()}" for rank in late)
 
 
 def free_port() -> int:
@@ -67,10 +84,9 @@ def _collect(answers: list[Connection], deadline_s: float) -> list[Any]:
     returned: dict[int, Any] = {}
     while len(returned) < len(answers):
         waiting = [answer for rank, answer in enumerate(answers) if rank not in returned]
-        ready = wait(waiting, deadline_s - time.monotonic())
+        ready = wait(waiting, max(0.0, deadline_s - time.monotonic()))
         if not ready:
-            missing = ", ".join(str(rank) for rank in range(len(answers)) if rank not in returned)
-            raise RankFailed(f"ranks {missing} did not end in time")
+            raise _Late([rank for rank in range(len(answers)) if rank not in returned])
         for answer in ready:
             rank = next(index for index, known in enumerate(answers) if known is answer)
             try:
@@ -86,17 +102,20 @@ def _collect(answers: list[Connection], deadline_s: float) -> list[Any]:
 def _be_rank(
     answer: Connection,
     environment: dict[str, str],
-    meeting: Path | None,
+    folder: Path,
+    connect: bool,
     timeout_s: float,
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
 ) -> None:
     os.environ.update(environment, MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
     torch.set_num_threads(1)
+    rank, count = int(environment["RANK"]), int(environment["WORLD_SIZE"])
+    stack = (folder / f"stack-{rank}").open("w", encoding="utf-8")
+    faulthandler.register(signal.SIGUSR1, stack, all_threads=True)
     try:
-        if meeting is not None:
-            rank, count = int(environment["RANK"]), int(environment["WORLD_SIZE"])
-            store = dist.FileStore(str(meeting), count)
+        if connect:
+            store = dist.FileStore(str(folder / "store"), count)
             dist.init_process_group(
                 "gloo", store=store, rank=rank, world_size=count, timeout=timedelta(seconds=timeout_s)
             )

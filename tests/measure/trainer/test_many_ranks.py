@@ -48,7 +48,7 @@ def spec(model: dict[str, Any], degrees: dict[str, Any], **changes: Any) -> RunS
         "parallelism": {"zero": 0, "sp": False, **degrees},
         "training": training,
     }
-    if degrees.get("pp", 1) > 1:
+    if degrees.get("pp", 1) > 1 or degrees.get("dp", 1) > 2:
         training["micro_batch_size"] = 1
     return resolve_run(merge(request, changes))
 

@@ -243,9 +243,13 @@ class ReducedBySharding:
 
     def __init__(self, replicas: Replicas) -> None:
         self.owned = [_owned(entry, replicas.replicate.size) for entry in replicas.weights]
+        self.scale = replicas.whole.size / replicas.divisor
 
     def reduce(self) -> None:
-        """Do nothing: backward has done it."""
+        """Backward has averaged over the ranks that hold a weight; experts also work for the ranks that do not."""
+        if self.scale != 1:
+            for owned in self.owned:
+                local(owned.weight.grad).mul_(self.scale)
 
     def spread(self) -> None:
         """Do nothing: forward will."""

@@ -32,7 +32,6 @@ def shard_chunk(run: RunSpec, chunk: Transformer, device: str, dense: Replicas, 
             aside |= set(moe.experts.parameters())
         else:
             fully_shard(moe.experts, **{**how, "mesh": make_mesh(kind, experts)})
-            moe.experts.set_gradient_divide_factor(float(experts.divisor))
     how["ignored_params"] = aside
     for layer in chunk.layers.values():
         fully_shard(layer, **how)

@@ -20,7 +20,7 @@ GROUPS = {
     },
     "Measure, on a GPU": {
         "measure": "run a command; record power, clocks and temperature of its GPUs",
-        "train": "train a model of the catalog on one GPU",
+        "train": "train a model of the catalog on one GPU, or on many under torchrun",
         "emulate": "emulate one rank of a large job on one GPU",
         "bench": "time, power, clock and temperature of single ops",
     },

@@ -132,21 +132,21 @@ class Core(nn.Module):
         self.spans = own_spans(training.seq_length, self.cp, self.kind) if self.cp.size > 1 else ()
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Attend, keeping the result or only what it is made from."""
-        if self.cp.size == 1:
-            return self._attend(query, key, value, self.first_head, ())
-        if self.kind == "ring":
-            return self._attend(query, *self._gather(key, value), self.first_head, self.spans)
-        query, key, value = (self._trade(self._spread(part)) for part in (query, key, value))
-        out = self._attend(query, key, value, self.first_head + self.cp.index * query.shape[1], ())
-        return self._trade_back(out)
-
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor, first_head: int, spans: tuple[Span, ...]) -> Tensor:
-        heads = Heads(first_head, self.model.heads)
+        """Attend, keeping the result or only what it is made from; what cp ranks exchange is exchanged again, too."""
         if not self.again:
-            return attend(self.model, query, key, value, self.window, heads, spans)
-        out: Tensor = checkpoint(attend, self.model, query, key, value, self.window, heads, spans, use_reentrant=False)
+            return self._attend(query, key, value)
+        out: Tensor = checkpoint(self._attend, query, key, value, use_reentrant=False)
         return out
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        heads = Heads(self.first_head, self.model.heads)
+        if self.cp.size == 1:
+            return attend(self.model, query, key, value, self.window, heads)
+        if self.kind == "ring":
+            return attend(self.model, query, *self._gather(key, value), self.window, heads, self.spans)
+        query, key, value = (self._trade(self._spread(part)) for part in (query, key, value))
+        heads = Heads(self.first_head + self.cp.index * query.shape[1], self.model.heads)
+        return self._trade_back(attend(self.model, query, key, value, self.window, heads))
 
     def _gather(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values of the whole sequence, in its order."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from charllm.measure.trainer.exchange import all_gather, all_to_all, exchange, gather, scatter
-from charllm.measure.trainer.linear import FeedForward, split_over_etp, split_over_tp
+from charllm.measure.trainer.linear import ACTIVATIONS, FeedForward, Split, locate, split_over_etp, split_over_tp
 from charllm.measure.trainer.place import ALONE, Place
 from charllm.spec.model import Model
 from charllm.spec.training import Training
@@ -42,6 +42,49 @@ class Experts(nn.Module):
         return torch.cat([expert(part) for expert, part in zip(self._modules.values(), parts, strict=True)])
 
 
+class GroupedExperts(nn.Module):
+    """The experts of one rank in three tensors, each multiplied by one grouped GEMM where the device has one."""
+
+    def __init__(self, model: Model, first: int, held: int, split: Split) -> None:
+        super().__init__()
+        self.held, self.activation = held, ACTIVATIONS[model.activation]
+        width = model.expert_ffn // split.group.size
+        left = split.group.index * width
+        wide, narrow = (model.experts, model.expert_ffn, model.hidden), (model.experts, model.hidden, model.expert_ffn)
+        self.fc1 = nn.Parameter(torch.empty(held, width, model.hidden))
+        self.up = nn.Parameter(torch.empty(held, width, model.hidden)) if model.gated else None
+        self.fc2 = nn.Parameter(torch.empty(held, model.hidden, width))
+        for weight in (self.fc1, self.up):
+            if weight is not None:
+                locate(weight, wide, (first, left, 0), expert=True)
+        locate(self.fc2, narrow, (first, 0, left), expert=True)
+
+    def __len__(self) -> int:
+        return self.held
+
+    def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
+        """Run experts on rows that are sorted by expert."""
+        ends = counts.cumsum(0, dtype=torch.int32)
+        inner = self.activation(_grouped(rows, self.fc1, counts, ends))
+        if self.up is not None:
+            inner = inner * _grouped(rows, self.up, counts, ends)
+        return _grouped(inner, self.fc2, counts, ends)
+
+
+def _grouped(rows: Tensor, weights: Tensor, counts: Tensor, ends: Tensor) -> Tensor:
+    """Multiply each expert's rows by its weight."""
+    if rows.is_cuda and rows.dtype == torch.bfloat16:
+        out: Tensor = torch._grouped_mm(rows, weights.transpose(-2, -1), offs=ends)
+        return out
+    parts = rows.split(counts.tolist())
+    return torch.cat([functional.linear(part, weight) for part, weight in zip(parts, weights, strict=True)])
+
+
+def can_group(model: Model, training: Training) -> bool:
+    """Tell whether experts may be stacked: adapters and biases need layers of their own."""
+    return training.lora_rank == 0 and model.bias not in ("mlp", "all")
+
+
 class Moe(nn.Module):
     """Every token visits its topk experts; nothing is dropped."""
 
@@ -54,12 +97,17 @@ class Moe(nn.Module):
         self.first = self.ep.index * held
         self.router = nn.Linear(model.hidden, model.experts, bias=False).requires_grad_(training.lora_rank == 0)
         split = split_over_etp(place)
-        self.experts = Experts(FeedForward(model, training, model.expert_ffn, split) for _ in range(held))
+        self.experts: nn.Module = (
+            GroupedExperts(model, self.first, held, split)
+            if place.grouped_gemm and can_group(model, training)
+            else Experts(FeedForward(model, training, model.expert_ffn, split) for _ in range(held))
+        )
         self.shared = FeedForward(model, training, model.shared_ffn, split_over_tp(place)) if model.shared_ffn else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Send each token to its experts and add their weighted outputs."""
         tokens = x.reshape(-1, x.shape[-1])
+        shared = self.shared(x) if self.shared is not None else None
         weights, chosen = self._route(tokens)
         order = chosen.flatten().argsort()
         owners = order // self.topk
@@ -67,9 +115,7 @@ class Moe(nn.Module):
         work = self.experts if self.ep.size * self.etp.size == 1 else self._spread
         outputs = work(tokens[owners], counts)
         out = torch.zeros_like(tokens).index_add(0, owners, outputs * weights.flatten()[order, None])
-        if self.shared is not None:
-            out = out + self.shared(x).view_as(out)
-        return out.view_as(x)
+        return out.view_as(x) if shared is None else out.view_as(x) + shared
 
     def _route(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return the experts of each token and their weights, which add up to one."""

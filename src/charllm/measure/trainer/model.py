@@ -175,7 +175,7 @@ def global_name(network: Transformer, name: str) -> str:
     if name == "head.weight" and network.shares_table:
         return "embedding.weight"
     words = name.split(".")
-    if "experts" in words:
+    if "experts" in words and words[words.index("experts") + 1].isdecimal():
         at = words.index("experts")
         moe = network.get_submodule(".".join(words[:at]))
         words[at + 1] = str(int(words[at + 1]) + moe.first)

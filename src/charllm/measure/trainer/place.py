@@ -45,6 +45,7 @@ class Place:
     device: str = "cpu"
     sp: bool = False
     cp_kind: str = "ring"
+    grouped_gemm: bool = False
     groups: Mapping[str, Group] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Group:
@@ -64,18 +65,15 @@ def require_world(run: RunSpec) -> None:
     """Refuse a run whose ranks are not the processes that were started."""
     ranks, started = run.parallelism.world, world_size()
     if ranks != started:
-        degrees = run.parallelism
-        asked = f"tp {degrees.tp} x cp {degrees.cp} x dp {degrees.dp} x pp {degrees.pp} = {ranks} ranks"
-        processes = f"{started} processes were started" if started > 1 else "1 process was started"
-        hint = f"torchrun --nproc-per-node={ranks} on one node" if started == 1 else f"WORLD_SIZE={ranks}"
-        raise SpecError("parallelism", asked, f"as many ranks as processes: {processes} (start {hint})")
+        processes = f"{started} rank{'s' if started > 1 else ''}, one for each process"
+        raise SpecError("parallelism", f"{ranks} ranks", f"{processes} (torchrun --nproc-per-node={ranks} starts {ranks})")
 
 
 def take_place(run: RunSpec, device: str, timeout_s: float = TIMEOUT_S) -> Place:
     """Connect this process with the others and return its place; one process alone connects with nobody."""
     require_world(run)
     if run.parallelism.world == 1:
-        return Place(device=device)
+        return Place(device=device, grouped_gemm=asks_grouped_gemm(run))
     device = _own_device(device)
     if not dist.is_initialized():
         _connect(run, device, timeout_s)
@@ -83,7 +81,21 @@ def take_place(run: RunSpec, device: str, timeout_s: float = TIMEOUT_S) -> Place
     grid, degrees = Grid(run.parallelism), run.parallelism
     stage, replica = int(grid.stage(rank)), int(np.argwhere(grid.groups("dp") == rank)[0, 1])
     groups = _make_groups(run, rank, timedelta(seconds=timeout_s))
-    return Place(rank, degrees.world, stage, replica, device, degrees.sp, degrees.cp_kind, groups)
+    return Place(
+        rank, degrees.world, stage, replica, device, degrees.sp, degrees.cp_kind, asks_grouped_gemm(run), groups
+    )
+
+
+def asks_grouped_gemm(run: RunSpec) -> bool:
+    """Tell whether experts run in one grouped GEMM: the run's choice, else the framework's."""
+    asked = run.training.grouped_gemm
+    return run.framework.grouped_gemm if asked is None else asked
+
+
+def leave_place() -> None:
+    """Part from the other ranks, once all of them are done."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def played_rank(run: RunSpec, process: int) -> int:

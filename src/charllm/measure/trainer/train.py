@@ -14,7 +14,7 @@ from charllm.measure.trainer.attention import own_positions
 from charllm.measure.trainer.data import Batches, file_batches, own_tokens, own_turns, synthetic_batches
 from charllm.measure.trainer.gradients import MAX_NORM
 from charllm.measure.trainer.model import Chunk, Transformer
-from charllm.measure.trainer.place import ALONE, TIMEOUT_S, Group, Place, first_line, take_place
+from charllm.measure.trainer.place import TIMEOUT_S, Group, Place, asks_grouped_gemm, first_line, take_place
 from charllm.measure.trainer.trace import StepTrace
 from charllm.measure.trainer.work import build_work, initialise_chunk, make_chunk, make_optimizer, work_step
 from charllm.spec.run import RunSpec
@@ -70,7 +70,8 @@ def train(
 
 def build_network(run: RunSpec, device: str) -> Transformer:
     """Build the whole model of a run on a device, in its precision."""
-    network = make_chunk(run, ALONE, Chunk(0, run.model.layers), device)
+    place = Place(grouped_gemm=asks_grouped_gemm(run))
+    network = make_chunk(run, place, Chunk(0, run.model.layers), device)
     initialise_chunk(run, network, Group(), Group())
     return network
 

@@ -5,6 +5,7 @@ the block's number. A rank draws only the blocks that its rows lie in and keeps 
 ever held and every layout starts from the same weights.
 """
 
+from collections.abc import Iterator
 from hashlib import blake2b
 
 import torch
@@ -32,6 +33,17 @@ def initialise(weight: Tensor, piece: Piece, name: str, seed: int, skipped_rows:
             drawn = _draw(f"{seed}/{name}/{block}", min(height, rows - block * height), width, weight.device)
             part = drawn[top - block * height : bottom - block * height, left : left + weight.shape[1]]
             weight[top - first : bottom - first].copy_(part)
+
+
+def stacked(weight: Tensor, piece: Piece, name: str, skipped: int) -> Iterator[tuple[Tensor, Piece, str]]:
+    """Yield a weight as it is, or the weights of the experts that one tensor stacks, as if each were alone."""
+    if weight.ndim < 3:
+        yield weight, piece, name
+        return
+    block, _dot, layer = name.rpartition(".")
+    for number, part in enumerate(weight):
+        expert = piece.start[0] + skipped + number
+        yield part, piece._replace(full=piece.full[1:], start=piece.start[1:]), f"{block}.{expert}.{layer}.base.weight"
 
 
 def _draw(key: str, rows: int, width: int, device: torch.device) -> Tensor:

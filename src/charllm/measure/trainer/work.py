@@ -58,7 +58,7 @@ from charllm.measure.trainer.model import Chunk, Transformer, global_name
 from charllm.measure.trainer.pipeline import make_schedule, own_chunks, pass_through, schedule_name
 from charllm.measure.trainer.place import Group, Place
 from charllm.measure.trainer.sharding import shard_chunk, skipped_rows
-from charllm.measure.trainer.weights import initialise
+from charllm.measure.trainer.weights import initialise, stacked
 from charllm.spec.run import RunSpec
 from charllm.workload.layer import layer_kinds
 
@@ -130,7 +130,8 @@ def initialise_chunk(run: RunSpec, chunk: Transformer, shard: Group, expert_shar
         piece = chunk.pieces[name]
         group = expert_shard if piece.expert else shard
         skipped = skipped_rows(weight.shape[0], group) if hasattr(weight, "to_local") else 0
-        initialise(local(weight.detach()), piece, global_name(chunk, name), run.conditions.seed, skipped)
+        for part, place, called in stacked(local(weight.detach()), piece, global_name(chunk, name), skipped):
+            initialise(part, place, called, run.conditions.seed, skipped if weight.ndim < 3 else 0)
 
 
 def make_syncs(run: RunSpec, place: Place, weights: list[Trained]) -> list[Sync]:

@@ -14,7 +14,7 @@ from charllm.trace.compare import MessageRow, compare_messages, list_messages, r
 from charllm.workload.step import build_step
 
 SPEC_FILE = "spec.json"
-"""The spec that `charllm train --trace` leaves beside its traces."""
+"""The spec that `charllm train --execution-trace` leaves beside its traces."""
 
 
 class Listed(NamedTuple):
@@ -29,26 +29,26 @@ def messages(
     spec: Spec | None = None,
     *,
     rank: int | None = None,
-    trace: str | PathLike[str] | None = None,
+    execution_trace: str | PathLike[str] | None = None,
     **words: Unpack[RunKeywords],
 ) -> list[dict[str, Any]]:
     """List every collective and send of each rank in one step: group, kind, bytes and calls.
 
-    These are the messages that `simulate` prices. `rank` picks one rank. `trace` is a folder of PyTorch execution
-    traces of the same run, one file a rank, as ``charllm train --trace`` writes them: each row then has
-    ``calls_traced``, too, and ``equal``. Without a spec and keywords, the run is that of the spec in the folder.
+    These are the messages that `simulate` prices. `rank` picks one rank. `execution_trace` is a folder of PyTorch
+    execution traces of the same run, one file a rank, as ``charllm train --execution-trace`` writes them: each row then
+    has ``calls_traced`` and ``equal``. Without a spec and keywords, the run is that of the spec in the folder.
 
     >>> import charllm
     >>> rows = charllm.messages(model="llama3-8b", cluster="h200x8", tp=8, gbs=1, rank=0)
     >>> rows[0]["group"], rows[0]["kind"], rows[0]["message_bytes"], rows[0]["ranks"]
     ('tp', 'all_gather', 67108864, [0, 1, 2, 3, 4, 5, 6, 7])
     """
-    return [as_table(row) for row in run_messages(build_request(spec, words), rank, trace).rows]
+    return [as_table(row) for row in run_messages(build_request(spec, words), rank, execution_trace).rows]
 
 
 def run_messages(request: dict[str, Any], rank: int | None, trace: str | PathLike[str] | None) -> Listed:
     """List the messages of a request, or compare them with those of a folder of traces."""
-    folder = as_path(trace, "--trace") if trace is not None else None
+    folder = as_path(trace, "--execution-trace") if trace is not None else None
     run = resolve_run(request or (_traced_request(folder) if folder is not None else {}))
     step, world = build_step(run), run.parallelism.world
     if folder is None:
@@ -56,7 +56,7 @@ def run_messages(request: dict[str, Any], rank: int | None, trace: str | PathLik
     traces = read_traces(folder)
     strange = [number for number in traces if number >= world]
     if strange:
-        raise SpecError("--trace", f"rank {strange[0]} in {folder}", f"traces of a run of {world} ranks")
+        raise SpecError("--execution-trace", f"rank {strange[0]} in {folder}", f"traces of a run of {world} ranks")
     if rank is not None and rank not in traces:
         raise SpecError("--rank", rank, f"a rank that is traced in {folder}")
     return Listed(run, compare_messages(step, traces if rank is None else {rank: traces[rank]}))
@@ -69,10 +69,10 @@ def _traced_request(folder: Path) -> dict[str, Any]:
         table = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise SpecError(
-            "--trace", str(path), f"the spec of the run in JSON, or a run described by flags ({error})"
+            "--execution-trace", str(path), f"the spec of the run in JSON, or a run described by flags ({error})"
         ) from None
     if not isinstance(table, dict):
-        raise SpecError("--trace", str(path), "the spec of the run as a table")
+        raise SpecError("--execution-trace", str(path), "the spec of the run as a table")
     return table
 
 

@@ -58,11 +58,11 @@ def read_traces(folder: Path) -> dict[int, ExecutionTrace]:
     """Read the execution traces of a folder, one file a rank."""
     files = sorted(path for suffix in ("json", "json.gz") for path in folder.glob(f"*[0-9].{suffix}"))
     if not files:
-        expected = "a folder with execution traces rank-0.json, rank-1.json ..., as `charllm train --trace` writes them"
-        raise SpecError("--trace", str(folder), expected)
+        expected = "a folder with execution traces rank-0.json ..., as `charllm train --execution-trace` writes them"
+        raise SpecError("--execution-trace", str(folder), expected)
     repeated = [rank for rank, count in Counter(map(rank_of, files)).items() if count > 1]
     if repeated:
-        raise SpecError("--trace", f"two files of rank {repeated[0]} in {folder}", "one file a rank")
+        raise SpecError("--execution-trace", f"two files of rank {repeated[0]} in {folder}", "one file a rank")
     return {rank_of(path): read_execution_trace(path) for path in files}
 
 

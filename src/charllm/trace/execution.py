@@ -99,7 +99,7 @@ def rank_of(path: Path) -> int:
     """Return the rank whose trace a file holds: the last number in its name."""
     numbers = re.findall(r"\d+", path.name.split(".")[0])
     if not numbers:
-        raise SpecError("--trace", path.name, "a file name with the number of its rank, such as rank-0.json")
+        raise SpecError("--execution-trace", path.name, "a file name with the number of its rank, such as rank-0.json")
     return int(numbers[-1])
 
 
@@ -109,13 +109,17 @@ def _read_nodes(path: Path) -> list[dict[str, Any]]:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
             trace = json.load(file)
     except (OSError, EOFError, ValueError) as error:
-        raise SpecError("--trace", str(path), f"a complete JSON file ({error})") from None
+        raise SpecError("--execution-trace", str(path), f"a complete JSON file ({error})") from None
     if not isinstance(trace, dict) or SCHEMA not in str(trace.get("schema", "")):
         found = "a profiler (Kineto) trace" if isinstance(trace, dict) and "traceEvents" in trace else "other JSON"
-        raise SpecError("--trace", Words(f"{found} in {path}"), "an execution trace of torch's ExecutionTraceObserver")
+        raise SpecError(
+            "--execution-trace", Words(f"{found} in {path}"), "an execution trace of torch's ExecutionTraceObserver"
+        )
     nodes = trace.get("nodes")
     if not isinstance(nodes, list) or not all(isinstance(node, dict) and {"id", "name"} <= set(node) for node in nodes):
-        raise SpecError("--trace", str(path), "an execution trace with a list of nodes, each with id and name")
+        raise SpecError(
+            "--execution-trace", str(path), "an execution trace with a list of nodes, each with id and name"
+        )
     return nodes
 
 
@@ -130,7 +134,9 @@ def _read_groups(path: Path, nodes: dict[int, dict[str, Any]]) -> dict[str, Grou
                     name = entry["pg_desc"] or entry["pg_name"]
                     groups[entry["pg_name"]] = Group(WORLD if name == DEFAULT_GROUP else name, ranks)
             except (KeyError, TypeError, IndexError, ValueError) as error:
-                raise SpecError("--trace", str(path), f"a readable list of process groups ({error!r})") from None
+                raise SpecError(
+                    "--execution-trace", str(path), f"a readable list of process groups ({error!r})"
+                ) from None
     return groups
 
 
@@ -148,15 +154,17 @@ def _messages(path: Path, nodes: dict[int, dict[str, Any]], groups: dict[str, Gr
         try:
             found = _recorded(node) if recorded else None if id_ in outer else _from_op(node, nodes)
         except (KeyError, TypeError, IndexError, ValueError) as error:
-            raise SpecError("--trace", str(path), f"readable node {id_}, {node['name']} ({error!r})") from None
+            raise SpecError(
+                "--execution-trace", str(path), f"readable node {id_}, {node['name']} ({error!r})"
+            ) from None
         if found is None:
             continue
         number, kind, message_bytes = found
         if number not in groups:
             raise SpecError(
-                "--trace",
+                "--execution-trace",
                 Words(f"{node['name']} of process group {number or 'without a name'} in {path.name}"),
-                "a process group that the trace lists; under gloo `charllm train --trace` names them",
+                "a process group that the trace lists; under gloo `charllm train --execution-trace` names them",
             )
         group = groups[number]
         if len(group.ranks) > 1:

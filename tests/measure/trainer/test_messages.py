@@ -72,7 +72,9 @@ def reference(model: dict[str, Any], degrees: dict[str, Any], changes: dict[str,
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_rank_sends_what_the_simulator_says(layout: str, tmp_path: Path) -> None:
     run = reference(*LAYOUTS[layout])
-    assert run_ranks(run.parallelism.world, traced, run, tmp_path, timeout_s=TIMEOUT_S) == [STEPS] * run.parallelism.world
+    assert (
+        run_ranks(run.parallelism.world, traced, run, tmp_path, timeout_s=TIMEOUT_S) == [STEPS] * run.parallelism.world
+    )
     traces = read_traces(tmp_path)
     assert sorted(traces) == list(range(run.parallelism.world))
     assert all(sorted(trace.steps) == [2, 3] for trace in traces.values())

@@ -139,3 +139,24 @@ def test_truncated_and_foreign_files_are_refused(tmp_path: Path, text: str, expe
 def test_a_file_name_without_a_rank_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="number of its rank"):
         rank_of(tmp_path / "trace.json")
+
+
+def test_what_nccl_records_on_an_h200_is_understood(tmp_path: Path) -> None:
+    """The file is torch 2.11's trace of one rank, whose groups are made larger here: alone it sends nothing."""
+    text = (Path(__file__).parent / "nccl_one_rank.json").read_text()
+    alone = tmp_path / "rank-0.json"
+    alone.write_text(text)
+    assert read_execution_trace(alone).steps == {0: {}}
+    alone.write_text(text.replace('\\"group_size\\": 1', '\\"group_size\\": 2'))
+    both = (0, 1)
+    assert read_execution_trace(alone).steps == {
+        0: {
+            Message("tp", both, "all_reduce", 96): 2,
+            Message("tp", both, "all_gather", 96): 3,
+            Message("tp", both, "reduce_scatter", 96): 2,
+            Message("tp", both, "all_to_all", 96): 2,
+            Message("tp", both, "send", 48): 1,
+            Message("tp", both, "broadcast", 96): 1,
+            Message("world", both, "all_reduce", 4): 1,
+        }
+    }

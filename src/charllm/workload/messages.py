@@ -66,7 +66,7 @@ def _message(step: Step, rank: int, op: Op, kind: str) -> Message:
 def _rows_by_rank(degrees: Parallelism, group: str) -> Ranks:
     """Return for every rank which of the groups of a kind it is in."""
     rows = cached_groups(degrees, group)
-    found = np.empty(rows.size, dtype=np.int64)
+    found = np.zeros(degrees.world, dtype=np.int64)
     found[rows] = np.arange(len(rows))[:, None]
     return found
 

@@ -34,7 +34,7 @@ from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Step
 from charllm.workload.sync import (
     WEIGHT_EXCHANGES,
-    count_buckets,
+    cut_buckets,
     gathers_once,
     layer_gather,
     layer_reduce,
@@ -268,9 +268,8 @@ def _exchange(step: Step, timed: StepTime, stage: int, exposed_s: float) -> tupl
 
 def _bucketed_s(step: Step, timed: StepTime, op: Op) -> float:
     """Return the length of an exchange, bucket by bucket."""
-    parts = count_buckets(step, op)
-    part = op._replace(message_bytes=op.message_bytes / parts, sent_bytes=op.sent_bytes / parts)
-    return parts * sync_seconds(step.run, part, timed.costs.network)
+    network = timed.costs.network
+    return sum(times * sync_seconds(step.run, bucket, network) for bucket, times in cut_buckets(step, op))
 
 
 def _wait(length_s: float) -> Segment:

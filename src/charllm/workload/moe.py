@@ -10,6 +10,8 @@ from charllm.workload.routing import skew
 
 ROUTER_BYTES = 4.0
 """Scores are fp32; the product that gives them takes 16-bit operands."""
+COUNT_BYTES = 8.0
+"""Counts of tokens are 64-bit integers."""
 
 
 def moe(cut: Cut) -> tuple[Module, ...]:
@@ -64,6 +66,7 @@ def _router(cut: Cut) -> Module:
         (input_kept, Kept("router probabilities", 2 * logits, ("moe",))),
         weights=weights if trained else 0.0,
         frozen_weights=0.0 if trained else weights,
+        partial_weights=weights if trained and cut.sp else 0.0,
         recomputed_by=("moe",),
     )
 
@@ -111,6 +114,7 @@ def _dispatch(cut: Cut) -> Module:
     permute = _moved("permute", cut, cut.shard_tokens * width + sent, sent + received)
     forward = (
         permute,
+        *_counts(cut),
         *exchange,
         *collective("all_gather", "etp", received, cut.etp),
     )
@@ -126,6 +130,17 @@ def _dispatch(cut: Cut) -> Module:
         recomputed_by=("moe",),
         forward_scratch_bytes=sent + received,
         backward_scratch_bytes=sent + received,
+    )
+
+
+def _counts(cut: Cut) -> tuple[Op, ...]:
+    """Tell the ranks of experts how many tokens each will get: an integer for each expert."""
+    if not cut.framework.every_message or cut.training.capacity_factor is not None:
+        return ()
+    counts_bytes = cut.model.experts * COUNT_BYTES
+    return (
+        *collective("all_to_all", "ep", counts_bytes, cut.ep),
+        *collective("all_gather", "etp", cut.etp * counts_bytes, cut.etp),
     )
 
 

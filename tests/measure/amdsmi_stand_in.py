@@ -4,8 +4,10 @@ A scenario is what ``amdsmi_stand_in.c`` reads: ``play(folder, model="mi250", gp
 into ``FOLDER/lib`` as ROCm has it, so that the package finds it by ROCM_PATH, in this process and in others.
 """
 
+import atexit
 import importlib.util
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from functools import cache
@@ -30,6 +32,7 @@ def wrapper_symbols() -> set[str]:
 def rocm(without: Sequence[str] = ()) -> Path:
     """Build the library, without some functions as an older one is, and return the folder to call ROCM_PATH."""
     folder = Path(mkdtemp(prefix="rocm-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     (folder / "lib").mkdir()
     rest = sorted(wrapper_symbols() - set(WRITTEN.findall(SOURCE.read_text())) - set(without))
     stubs = "".join(f"int {name}(void) {{ return 2; }}\n" for name in rest)

@@ -21,6 +21,7 @@ from charllm.errors import CharllmError, SpecError
 from charllm.measure.live import endpoint, metrics
 from charllm.measure.live.endpoint import LOOPBACK, MOST_CONNECTIONS, parse_address, serving
 from charllm.measure.live.metrics import GPU_METRICS, RunCollector, host_name
+from charllm.measure.quantities import QUANTITIES
 from tests.measure.live.runs import HOST, write_marks, write_node
 from tests.measure.replays import REPLAY, quiet_environment, uuid
 
@@ -227,5 +228,6 @@ def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
 
 def test_every_metric_has_a_quantity_of_its_own() -> None:
     assert len({metric.quantity for metric in GPU_METRICS}) == len(GPU_METRICS)
+    assert {metric.quantity for metric in GPU_METRICS} == set(QUANTITIES) - {"limits"}
     assert json.dumps([metric.help for metric in GPU_METRICS])
     assert metrics.GPU_LABELS == ("node", "gpu", "uuid", "rank")

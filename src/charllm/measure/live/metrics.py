@@ -32,6 +32,7 @@ GPU_METRICS = (
     Metric("gpu_energy_joules", "Energy since the driver was loaded.", "energy_j", counter=True),
     Metric("gpu_temperature_celsius", "Temperature that the vendor's tool shows.", "temperature_c"),
     Metric("gpu_memory_temperature_celsius", "Temperature of the memory.", "memory_temperature_c"),
+    Metric("gpu_hotspot_celsius", "Temperature of the hottest place of the die.", "hotspot_c"),
     Metric("gpu_slowdown_margin_celsius", "Difference to the nearest slowdown temperature.", "margin_k"),
     Metric("gpu_clock_hertz", "Clock of the multiprocessors.", "clock_hz"),
     Metric("gpu_memory_clock_hertz", "Clock of the memory.", "memory_clock_hz"),

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from charllm.measure.host.record import HOST_FILE
 from charllm.measure.live.rows import NOT_YET, Row, join_rows, parse_row, read_number, read_object
 from charllm.measure.live.snapshot import GpuNow, NodeNow, Readings
 from charllm.measure.live.tail import Tail, first_lines
@@ -13,7 +14,6 @@ from charllm.measure.quantities import LIMITS
 from charllm.measure.record import JobRecord, read_job
 from charllm.measure.recording import HEADER_FILE, MISSING, SAMPLES_FILE
 
-HOST_FILE = "host.csv"
 FLAT_NAME = "0"
 """Name of the only node of a run whose folder has no nodes/."""
 

@@ -15,6 +15,7 @@ NOT_YET = "not read yet"
 HOST_COUNTERS = (
     "cpu_energy_j", "memory_energy_j", "platform_energy_j", "nic_sent_bytes", "nic_received_bytes", "disk_read_bytes",
     "disk_written_bytes", "disk_busy_s", "ethernet_sent_bytes", "ethernet_received_bytes",
+    "ethernet_sent_dropped", "ethernet_received_dropped", "nic_link_downs", "nic_errors", "nic_retries",
     "cpu_pressure_s", "memory_pressure_s", "io_pressure_s",
 )  # fmt: skip
 """Quantities of a host that only grow."""

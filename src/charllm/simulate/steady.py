@@ -296,7 +296,8 @@ def sink_target_k(machine: Machine, power_w: Floats) -> Floats:
 def sink_fractions(run: RunSpec) -> Floats:
     """Return for each GPU of the cluster the resistance of its sink over the usual."""
     fractions = np.ones(run.cluster.gpus)
-    fractions[list(run.conditions.hot_gpus)] = run.conditions.hot_sink_fraction
+    factors = run.sink_factors
+    fractions[list(factors)] = list(factors.values())
     return fractions
 
 

@@ -104,8 +104,12 @@ class RunSpec:
     @property
     def weak_factors(self) -> dict[int, float]:
         """Dynamic-power multiplier of each weak GPU."""
-        weak, factors = self.conditions.weak_gpus, self.conditions.weak_power_fraction
-        return dict(zip(weak, factors if isinstance(factors, tuple) else (factors,) * len(weak), strict=True))
+        return _each(self.conditions.weak_gpus, self.conditions.weak_power_fraction)
+
+    @property
+    def sink_factors(self) -> dict[int, float]:
+        """Sink resistance of each hot GPU over the usual."""
+        return _each(self.conditions.hot_gpus, self.conditions.hot_sink_fraction)
 
     @property
     def tokens_per_step(self) -> int:
@@ -126,6 +130,10 @@ class RunSpec:
             # Stated, so that the profile does not supply it again.
             table["training"]["capacity_factor"] = self.training.capacity_factor
         return table
+
+
+def _each(listed: tuple[int, ...], factors: float | tuple[float, ...]) -> dict[int, float]:
+    return dict(zip(listed, factors if isinstance(factors, tuple) else (factors,) * len(listed), strict=True))
 
 
 def _plain(value: Any) -> Any:

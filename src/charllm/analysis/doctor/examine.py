@@ -1,0 +1,161 @@
+"""The whole examination of a run: what was observed, what is weak, its cost, what to do, and what cannot be told."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from charllm.analysis.doctor.cost import Cost, price
+from charllm.analysis.doctor.diagnose import Finding, diagnose
+from charllm.analysis.doctor.expectation import expect
+from charllm.analysis.doctor.measured import known_run, observe_measured
+from charllm.analysis.doctor.observation import GPU_QUANTITIES, NODE_QUANTITIES, Observation
+from charllm.analysis.doctor.remedies import Remedy, propose
+from charllm.analysis.doctor.simulated import observe_simulation
+from charllm.result.result import RunResult
+from charllm.simulate.predict import predict
+
+HEALTHY = "no weak GPU, link, node or host found"
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """One finding with its cost and remedies."""
+
+    finding: Finding
+    name: str
+    cost: Cost
+    remedies: tuple[Remedy, ...]
+
+    def sentence(self, seen: Observation) -> str:
+        """Say what is weak, why, what it costs and what to do, in one sentence."""
+        cost = self.cost
+        told = f"costs {cost.fraction:.1%} of the step time ({cost.low:.1%} to {cost.high:.1%})"
+        return f"{self.name} {_why(seen, self.finding)}; {told}; {self.remedies[0].action}"
+
+    def as_table(self) -> dict[str, Any]:
+        """Return the finding as a plain table."""
+        finding, cost = self.finding, self.cost
+        return {
+            "name": self.name,
+            "kind": finding.kind,
+            "cause": finding.cause,
+            "node": finding.node,
+            "gpus": list(finding.gpus),
+            "effect_fraction": finding.effect_fraction,
+            "z": finding.z,
+            "cost_fraction": cost.fraction,
+            "cost_interval": [cost.low, cost.high],
+            "cost_basis": cost.basis,
+            "evidence": [row._asdict() for row in finding.evidence],
+            "remedies": [remedy._asdict() for remedy in self.remedies],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What doctor says of a run."""
+
+    verdict: str
+    findings: tuple[Examined, ...]
+    not_judged: tuple[str, ...]
+    """What could not be told, and why."""
+    gpus: int
+    nodes: int
+
+    def as_table(self) -> dict[str, Any]:
+        """Return everything as a plain table."""
+        return {
+            "verdict": self.verdict,
+            "gpus": self.gpus,
+            "nodes": self.nodes,
+            "findings": [one.as_table() for one in self.findings],
+            "not_judged": list(self.not_judged),
+        }
+
+
+def examine(result: RunResult, folder: Path | None = None, seed: int = 0) -> Examination:
+    """Examine a simulated, emulated or measured run; `folder` is where its recordings lie."""
+    seen = observe(result, folder, seed)
+    healthy = expect(seen)
+    found = []
+    for finding in diagnose(seen, healthy):
+        cost = price(seen, finding, healthy)
+        name = seen.name(finding.gpus[0]) if finding.kind == "gpu" else seen.node_name(finding.node)
+        found.append(Examined(finding, name, cost, tuple(propose(seen, finding, cost))))
+    found.sort(key=lambda one: -one.cost.fraction)
+    return Examination(
+        verdict=_verdict(seen, found),
+        findings=tuple(found),
+        not_judged=tuple(_not_judged(seen)),
+        gpus=len(seen.node),
+        nodes=len(seen.node_names),
+    )
+
+
+def observe(result: RunResult, folder: Path | None, seed: int) -> Observation:
+    """Return what a run shows; a simulated one is seen through the noise of sensors."""
+    run = known_run(result) if result.origin == "simulated" else None
+    if run is None:
+        return observe_measured(result, folder)
+    return observe_simulation(predict(run, ignore_memory=True), seed)
+
+
+def _verdict(seen: Observation, found: list[Examined]) -> str:
+    if len(seen.node) < 2:
+        return f"{'one GPU' if len(seen.node) else 'no GPU was read'}: nothing to compare it with"
+    if not found:
+        return HEALTHY
+    more = f" ({len(found) - 1} more below)" if len(found) > 1 else ""
+    return found[0].sentence(seen) + more
+
+
+def _why(seen: Observation, finding: Finding) -> str:
+    """Say how far something lies behind its peers, and why."""
+    rows = {row.quantity: row for row in finding.evidence}
+    effect = f"{finding.effect_fraction:.0%}"
+    if finding.kind == "host":
+        return f"leaves its GPUs without kernels {effect} more of the time than other nodes: host, it launches too slowly"
+    if finding.kind == "link":
+        return f"receives and sends at {1 - finding.effect_fraction:.0%} of the usual bandwidth: network adapters"
+    what = "clocks" if finding.kind == "gpu" else "has GPUs that clock"
+    slower = f"{what} {effect} lower than its peers: {finding.cause}"
+    if finding.cause == "thermal" and "temperature_c" in rows:
+        row = rows["temperature_c"]
+        return f"{slower}, {row.value:.0f} C beside {row.peers:.0f} C"
+    if finding.cause == "power limit" and "power_limit_w" in rows:
+        row = rows["power_limit_w"]
+        return f"{slower}, {row.value:.0f} W beside {row.peers:.0f} W"
+    if finding.cause == "silicon" and "power_w" in rows:
+        row = rows["power_w"]
+        return f"{slower}, it draws {row.value:.0f} W beside {row.peers:.0f} W"
+    return slower
+
+
+def _not_judged(seen: Observation) -> list[str]:
+    """Say what cannot be told of this run, and which reading or knowledge it would take."""
+    if len(seen.node) < 2:
+        return ["everything: one GPU has no peers"]
+    found, nodes = [], len(seen.node_names)
+    if "clock_hz" not in seen.gpus:
+        found.append("slow and hot GPUs: no clock was read")
+    if "power_limit_w" not in seen.gpus:
+        found.append("lower power limits: the power limit was not read")
+    if "thermal_fraction" not in seen.gpus:
+        found.append("hot GPUs: what limits the clock was not read")
+    if nodes == 1:
+        found.append("host and network adapters: one node has no other to compare it with")
+    else:
+        if "utilization_fraction" not in seen.gpus:
+            found.append("slow hosts: utilization was not read")
+        if "nic_wait_fraction" not in seen.nodes:
+            found.append("slow network adapters: the wait counters of the ports were not read")
+        elif seen.run is None:
+            found.append("slow network adapters: who sends to whom is not known without the spec of the run")
+    if seen.stage is None:
+        found.append("roles: the layout is not known, so that all GPUs are compared with each other")
+    if "sm_active_fraction" not in seen.gpus:
+        found.append("who waits for whom: multiprocessor activity was not read; costs without a spec are bounds")
+    found.append("scale-up links (NVLink, xGMI): a slow one slows all members of its group alike, and link errors are not read")
+    missing = [name for name in (*GPU_QUANTITIES, *NODE_QUANTITIES) if name in seen.missing]
+    return found + [f"{name}: {seen.missing[name]}" for name in missing]
+

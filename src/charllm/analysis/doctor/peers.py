@@ -1,0 +1,75 @@
+"""How far a GPU or node lies from its peers, against what may differ between healthy ones.
+
+Equation: z = (x - median of the others) / max(prior, 1.4826 MAD of the others, standard error of x). A run is accused
+where z exceeds the quantile at which one of n healthy ones would in ALPHA of all runs: Phi^-1(1 - ALPHA / n).
+Source: the prior spread of each quantity, below.
+"""
+
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from charllm.analysis.doctor.observation import Floats, Ints, Observation
+
+ALPHA = 0.002
+"""False alarms a run of one test may raise."""
+MAD_TO_SIGMA = 1.4826
+LEAST_PEERS = 4
+"""A stage with fewer GPUs is compared with the others, too."""
+
+CLOCK_SPREAD = 0.015
+"""Of mean clocks between healthy GPUs: dies differ by 1.5 % in energy at equal work (8 B200 under TP8), which is 0.7 %
+in clock, and twice that where the better ones wait for the worse at their highest clock."""
+ROLE_SPREAD = 0.03
+"""Of mean clocks between stages whose work is not known to be alike."""
+IDLE_SPREAD, IDLE_SPREAD_FRACTION = 0.006, 0.05
+"""Of the share of time GPUs of a node have no kernel: of all time, and of that share."""
+LIMIT_SPREAD = 0.015
+"""Of the share of time a cause that healthy GPUs do not know (heat, a brake) holds the clock."""
+PORT_SPREAD = 0.06
+"""Of what ports of healthy nodes wait, over the time they send."""
+NODE_TEMPERATURE_SPREAD_K = 2.0
+"""Of temperatures in the same slot of different nodes: sensors, sinks, and inlets that differ by a degree."""
+
+
+class Deviation(NamedTuple):
+    """One value against its peers."""
+
+    value: float
+    peers: float
+    """Their median."""
+    z: float
+
+
+def threshold(count: int) -> float:
+    """Return the z that one of so many healthy ones exceeds in ALPHA of all runs."""
+    return NormalDist().inv_cdf(1 - ALPHA / max(1, count))
+
+
+def deviate(values: Floats, place: int, peers: Ints, prior: float, error: float = 0.0) -> Deviation:
+    """Compare one value with those of its peers."""
+    others = values[peers[peers != place]]
+    others = others[np.isfinite(others)]
+    if not len(others) or not np.isfinite(values[place]):
+        return Deviation(float(values[place]), float("nan"), 0.0)
+    middle = float(np.median(others))
+    spread = MAD_TO_SIGMA * float(np.median(np.abs(others - middle))) if len(others) >= LEAST_PEERS else 0.0
+    sigma = float(np.hypot(max(prior, spread), error))
+    return Deviation(float(values[place]), middle, (float(values[place]) - middle) / sigma)
+
+
+def peers_of(seen: Observation, gpu: int) -> tuple[Ints, bool]:
+    """Return the GPUs in the same role as one, itself included, and whether their roles are alike."""
+    everyone = np.arange(len(seen.node))
+    if seen.stage is None:
+        return everyone, False
+    same = np.flatnonzero(seen.stage == seen.stage[gpu])
+    if len(same) >= LEAST_PEERS:
+        return same, True
+    return everyone, len(np.unique(seen.stage)) == 1
+
+
+def by_node(seen: Observation, values: Floats) -> Floats:
+    """Return the median of each node's GPUs."""
+    return np.array([np.nanmedian(values[seen.node == node]) for node in range(len(seen.node_names))])

@@ -1,0 +1,88 @@
+"""What doctor found, as text: the verdict, each finding with its evidence and remedies, what could not be judged."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from charllm.report.tables import format_percent, render_table, wrap
+from charllm.units import MEGA
+
+FORMATS = {"_hz": (MEGA, "{:.0f} MHz"), "_w": (1.0, "{:.0f} W"), "_c": (1.0, "{:.1f} C")}
+WORDS = {
+    "power_w": "power",
+    "temperature_c": "temperature",
+    "clock_hz": "clock",
+    "power_limit_w": "power limit",
+    "power_fraction": "limited by power",
+    "thermal_fraction": "limited by temperature",
+    "brake_fraction": "under a power brake",
+    "sm_active_fraction": "multiprocessor activity",
+    "utilization_fraction": "kernel resident",
+    "nic_wait_fraction": "port cannot send",
+    "host_load_fraction": "host load",
+}
+
+
+def render_examination(found: Mapping[str, Any]) -> str:
+    """Return an examination (its plain table) as text."""
+    parts = ["\n".join(wrap(_sentence(found["verdict"])))]
+    if found["findings"]:
+        parts.append(render_table("Findings", ("what", "cause", "behind", "cost", "from", "z"), _findings(found)))
+        parts.append(render_table("Evidence", ("what", "quantity", "value", "peers", "z"), _evidence(found)))
+        parts.append(render_table("What to do", ("what", "action", "throughput", "saves"), _remedies(found)))
+    if found["not_judged"]:
+        lines = ["Not judged", *(line for text in found["not_judged"] for line in wrap(text, indent="  "))]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _findings(found: Mapping[str, Any]) -> list[list[str]]:
+    return [
+        [
+            one["name"],
+            one["cause"],
+            format_percent(one["effect_fraction"]),
+            f"{one['cost_fraction']:.1%} ({one['cost_interval'][0]:.1%} to {one['cost_interval'][1]:.1%})",
+            "simulation" if one["cost_basis"] == "simulated" else "waits",
+            f"{one['z']:.1f}",
+        ]
+        for one in found["findings"]
+    ]
+
+
+def _evidence(found: Mapping[str, Any]) -> list[list[str]]:
+    return [
+        [one["name"], _words(row["quantity"]), _figure(row["quantity"], row["value"]), _figure(row["quantity"], row["peers"]),
+         f"{row['z']:+.1f}"]
+        for one in found["findings"]
+        for row in one["evidence"]
+    ]  # fmt: skip
+
+
+def _remedies(found: Mapping[str, Any]) -> list[list[str]]:
+    return [
+        [
+            one["name"],
+            remedy["action"],
+            "" if remedy["gain_fraction"] is None else f"{remedy['gain_fraction']:+.1%}",
+            "" if remedy["saves_w"] is None else f"{remedy['saves_w']:.0f} W a GPU",
+        ]
+        for one in found["findings"]
+        for remedy in one["remedies"]
+    ]
+
+
+def _words(quantity: str) -> str:
+    """Return a quantity in words; that of another node is followed by its name."""
+    name, _, where = quantity.partition(" ")
+    return f"{WORDS.get(name, name)} {where}".strip()
+
+
+def _figure(quantity: str, value: float) -> str:
+    for ending, (unit, written) in FORMATS.items():
+        if quantity.endswith(ending):
+            return written.format(value / unit)
+    return format_percent(value)

@@ -26,7 +26,9 @@ def render_examination(found: Mapping[str, Any]) -> str:
     """Return an examination (its plain table) as text."""
     parts = ["\n".join(wrap(_sentence(found["verdict"])))]
     if found["findings"]:
-        parts.append(render_table("Findings", ("what", "cause", "behind", "cost", "from", "z"), _findings(found)))
+        parts.append(
+            render_table("Findings", ("what", "cause", "behind", "cost", "computed from", "z"), _findings(found))
+        )
         parts.append(render_table("Evidence", ("what", "quantity", "value", "peers", "z"), _evidence(found)))
         parts.append(render_table("What to do", ("what", "action", "throughput", "saves"), _remedies(found)))
     if found["not_judged"]:
@@ -45,7 +47,7 @@ def _findings(found: Mapping[str, Any]) -> list[list[str]]:
             one["name"],
             one["cause"],
             format_percent(one["effect_fraction"]),
-            f"{one['cost_fraction']:.1%} ({one['cost_interval'][0]:.1%} to {one['cost_interval'][1]:.1%})",
+            "{} ({} to {})".format(*map(format_percent, (one["cost_fraction"], *one["cost_interval"]))),
             "simulation" if one["cost_basis"] == "simulated" else "waits",
             f"{one['z']:.1f}",
         ]
@@ -59,6 +61,7 @@ def _evidence(found: Mapping[str, Any]) -> list[list[str]]:
          f"{row['z']:+.1f}"]
         for one in found["findings"]
         for row in one["evidence"]
+        if row["value"] or row["peers"]
     ]  # fmt: skip
 
 
@@ -67,12 +70,16 @@ def _remedies(found: Mapping[str, Any]) -> list[list[str]]:
         [
             one["name"],
             remedy["action"],
-            "" if remedy["gain_fraction"] is None else f"{remedy['gain_fraction']:+.1%}",
+            "" if remedy["gain_fraction"] is None else _signed(remedy["gain_fraction"]),
             "" if remedy["saves_w"] is None else f"{remedy['saves_w']:.0f} W a GPU",
         ]
         for one in found["findings"]
         for remedy in one["remedies"]
     ]
+
+
+def _signed(fraction: float) -> str:
+    return ("-" if fraction < 0 else "+") + format_percent(abs(fraction))
 
 
 def _words(quantity: str) -> str:

@@ -100,7 +100,7 @@ def _exposed_s(machine: Machine, priced: StepTime, stage: int, label: str) -> fl
 
 def _stage_kinds(machine: Machine, stage: int) -> Ints:
     """Return the kind of each played GPU of a stage."""
-    return machine.kind.reshape(machine.run.parallelism.pp, -1)[stage]
+    return np.asarray(machine.kind.reshape(machine.run.parallelism.pp, -1)[stage])
 
 
 def _tail_s(machine: Machine, stage: int, part: int) -> Floats:

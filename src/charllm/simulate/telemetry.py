@@ -2,7 +2,7 @@
 
 Equation: multiprocessors are active while a GPU computes, and those of the collective's blocks while it transfers or
 waits: both look alike. A kernel is resident at all times but those in which the GPU waits for its host. A port that
-sends to a node with slow adapters holds its data back: for bytes / bandwidth x (1 / slow fraction - 1).
+sends to a node with slow adapters holds data back for bytes to receive / bandwidth x (1 / slow fraction - 1).
 Ignores: that kernels fill the multiprocessors unevenly.
 """
 
@@ -87,20 +87,30 @@ def _node_readings(step: Step, step_s: float) -> dict[str, Floats]:
     run, cluster = step.run, step.run.cluster
     readings = {"inlet_c": np.array(inlets_c(cluster), dtype=np.float64)}
     if cluster.nodes > 1 and cluster.fabric.nics_per_node:
-        busy = port_busy(step, step_s)
-        readings["nic_sent_bytes_per_s"] = node_traffic(step).sum(axis=1) / step_s
-        readings["nic_wait_fraction"] = _held_back(run, busy)
+        ports = use_ports(step, step_s)
+        readings["nic_sent_bytes_per_s"] = node_traffic(step).sent.sum(axis=1) / step_s
+        readings["nic_wait_fraction"] = _held_back(run, ports)
     return readings
 
 
-def port_busy(step: Step, step_s: float) -> Floats:
-    """Return the share of time that a node's adapters need to send to each other node at full rate, [from, to]."""
-    fabric = step.run.cluster.fabric
-    return node_traffic(step) / (fabric.nics_per_node * fabric.nic_bandwidth_bytes_per_s * step_s)
+class PortUse(NamedTuple):
+    """What the adapters of a node do in a step, as shares of it, at full rate."""
+
+    sends: Floats
+    """[node] it sends."""
+    waits_for: Floats
+    """[node, other] the other has to receive before the node is free: once more for each time it is slower."""
 
 
-def _held_back(run: RunSpec, busy: Floats) -> Floats:
+def use_ports(step: Step, step_s: float) -> PortUse:
+    """Return the use of every node's adapters."""
+    fabric, traffic = step.run.cluster.fabric, node_traffic(step)
+    bytes_of_step = fabric.nics_per_node * fabric.nic_bandwidth_bytes_per_s * step_s
+    return PortUse(traffic.sent.sum(axis=1) / bytes_of_step, traffic.waited_for / bytes_of_step)
+
+
+def _held_back(run: RunSpec, ports: PortUse) -> Floats:
     """Return the share of time each node's ports have data that a slower receiver does not take."""
-    slow = np.isin(np.arange(len(busy)), run.conditions.slow_nic_nodes)
+    slow = np.isin(np.arange(len(ports.sends)), run.conditions.slow_nic_nodes)
     more = 1 / run.conditions.slow_nic_fraction - 1
-    return np.asarray(np.where(slow, 0.0, (busy * slow).sum(axis=1) * more))
+    return np.asarray(np.where(slow, 0.0, (ports.waits_for * slow).sum(axis=1) * more))

@@ -1,6 +1,7 @@
-"""Bytes that each node sends to each other node in a step, through its network adapters."""
+"""Bytes that each node sends to each other node in a step, and those that hold its ports up where a receiver is slow."""
 
 from collections import defaultdict
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,27 +15,38 @@ from charllm.workload.totals import stage_ops
 Floats = NDArray[np.float64]
 
 
-def node_traffic(step: Step) -> Floats:
-    """Return the bytes of a step from node to node, [sender, receiver]; what stays inside a node is left out.
+class NodeTraffic(NamedTuple):
+    """What nodes send each other in a step, in bytes, [sender, receiver]; what stays inside a node is left out."""
 
-    A ring leaves each node for the next one in order of numbers; an exchange reaches all pairs of its members alike.
+    sent: Floats
+    waited_for: Floats
+    """What a receiver has to take before the sender is free: in an exchange all that its members send to it."""
+
+
+def node_traffic(step: Step) -> NodeTraffic:
+    """Return the bytes of a step from node to node.
+
+    A ring leaves each node for the next one in order of numbers; an exchange reaches all pairs of its members alike, and
+    ends for all of them when the last receiver has everything.
     Ignores: trees, whose nodes send to two others.
     """
     cluster, degrees = step.run.cluster, step.run.parallelism
-    traffic = np.zeros((cluster.nodes, cluster.nodes))
-    sent: dict[tuple[int, str, bool], float] = defaultdict(float)
+    alone, together = np.zeros((2, cluster.nodes, cluster.nodes))
+    sizes: dict[tuple[int, str, bool], float] = defaultdict(float)
     for stage in range(degrees.pp):
         for op, times, _phase in stage_ops(step, stage):
             if is_communication(op) and op.group != "pp":
-                sent[stage, op.group, op.kind == "all_to_all"] += op.sent_bytes * times
+                sizes[stage, op.group, op.kind == "all_to_all"] += op.sent_bytes * times
     placed = place_ranks(step.run) // cluster.node.gpus
-    for (stage, group, pairs), size_bytes in sent.items():
+    for (stage, group, pairs), size_bytes in sizes.items():
         rows = cached_groups(degrees, group)
         mine = rows[stage * len(rows) // degrees.pp : (stage + 1) * len(rows) // degrees.pp]
-        _add_group(traffic, np.sort(placed[mine], axis=1), size_bytes, pairs=pairs)
-    _add_boundaries(traffic, step, placed)
-    np.fill_diagonal(traffic, 0.0)
-    return traffic
+        _add_group(together if pairs else alone, np.sort(placed[mine], axis=1), size_bytes, pairs=pairs)
+    _add_boundaries(alone, step, placed)
+    for traffic in (alone, together):
+        np.fill_diagonal(traffic, 0.0)
+    received = np.where(together > 0, together.sum(axis=0), 0.0)
+    return NodeTraffic(alone + together, alone + received)
 
 
 def _add_group(traffic: Floats, members: NDArray[np.int64], size_bytes: float, *, pairs: bool) -> None:

@@ -103,7 +103,9 @@ def _grid(seen: Observation, run: RunSpec, finding: Finding, healthy: Expectatio
 
     if finding.cause == "network":
         fractions = (1 - finding.effect_fraction) * np.array([1.2, 1.0, 0.85])
-        each = tuple(replace(usual, slow_nic_nodes=node, slow_nic_fraction=float(np.clip(one, 0.01, 1))) for one in fractions)
+        each = tuple(
+            replace(usual, slow_nic_nodes=node, slow_nic_fraction=float(np.clip(one, 0.01, 1))) for one in fractions
+        )
         places = iter(1 - np.clip(fractions, 0.01, 1))
         return _Grid(each, lambda _telemetry: float(next(places)))
     if finding.cause == "host":

@@ -13,7 +13,8 @@ import numpy as np
 
 from charllm.analysis.doctor import peers
 from charllm.analysis.doctor.observation import Floats, Ints, Observation
-from charllm.analysis.doctor.peers import Deviation, deviate, peers_of
+from charllm.analysis.doctor.peers import deviate, peers_of
+from charllm.simulate.telemetry import PortUse
 
 LEAST_EFFECT_FRACTION = 0.01
 """Smaller differences are not worth a finding, however certain."""
@@ -21,6 +22,8 @@ CAP_FRACTION = 0.02
 """A power limit that much below its peers' is a lower limit."""
 SAME_POWER_FRACTION = 0.03
 """Power that differs by less is equal: sensors differ by as much."""
+SHORTEST_FRACTION = 1e-6
+"""Waits shorter than this share of time are not told apart."""
 WARM_NODE_K = 4.0
 """A node whose other GPUs are that much warmer than those in the same slots elsewhere is warm as a whole."""
 
@@ -57,8 +60,8 @@ class Expectation:
     """What a healthy run would show of each GPU and node, where the spec of the run is known."""
 
     gpus: Mapping[str, Floats]
-    port_busy: Floats | None
-    """[from, to] share of time the adapters of a node need to send to each other one."""
+    ports: PortUse | None
+    """What the adapters of each node do; None in a run on one node."""
 
 
 def diagnose(seen: Observation, healthy: Expectation | None = None) -> list[Finding]:
@@ -93,7 +96,15 @@ def _slow_gpus(seen: Observation, healthy: Expectation | None) -> list[Finding]:
             continue
         cause = _cause(seen, gpu, same, held, level)
         found.append(
-            Finding("gpu", cause, (gpu,), int(seen.node[gpu]), lost, _evidence(seen, gpu, same), max(-behind.z, *held.values(), 0.0))
+            Finding(
+                "gpu",
+                cause,
+                (gpu,),
+                int(seen.node[gpu]),
+                lost,
+                _evidence(seen, gpu, same),
+                max(-behind.z, *held.values(), 0.0),
+            )
         )
     return found
 
@@ -105,7 +116,21 @@ def _held(seen: Observation, gpu: int, same: Ints) -> dict[str, float]:
         share = seen.mean(quantity)
         if share is not None:
             found[cause] = deviate(share, gpu, same, peers.LIMIT_SPREAD, float(seen.error(quantity)[gpu])).z
+    if found["thermal"] > 0:
+        # Two sensors that know nothing of each other: the counter and the thermometer.
+        found["thermal"] = float(np.hypot(found["thermal"], max(0.0, _warmer(seen, gpu))))
     return found
+
+
+def _warmer(seen: Observation, gpu: int) -> float:
+    """Return by z how much warmer a GPU is than those in the same slots of other nodes, or of its own node."""
+    degrees = seen.mean("temperature_c")
+    if degrees is None:
+        return 0.0
+    alike = np.flatnonzero(seen.slot == seen.slot[gpu])
+    if len(alike) < peers.LEAST_PEERS:
+        return deviate(degrees, gpu, np.flatnonzero(seen.node == seen.node[gpu]), peers.SLOT_SPREAD_K).z
+    return deviate(degrees, gpu, alike, peers.TEMPERATURE_SPREAD_K).z
 
 
 def _cause(seen: Observation, gpu: int, same: Ints, held: Mapping[str, float], level: float) -> str:
@@ -194,7 +219,10 @@ def _slow_nodes(seen: Observation, healthy: Expectation | None) -> list[Finding]
             continue
         gpus = np.flatnonzero(seen.node == node)
         others = np.flatnonzero(seen.node != node)
-        held = {name: max(_held(seen, int(gpu), np.append(others, gpu))[name] for gpu in gpus) for name in ("thermal", "power brake")}
+        held = {
+            name: max(_held(seen, int(gpu), np.append(others, gpu))[name] for gpu in gpus)
+            for name in ("thermal", "power brake")
+        }
         worst = int(gpus[np.nanargmin(clock[gpus])])
         compared = np.append(others, worst)
         cause = _cause(seen, worst, compared, held, peers.threshold(len(clock)))
@@ -244,24 +272,25 @@ def _slow_links(seen: Observation, healthy: Expectation | None) -> list[Finding]
     Equation: a port of node j waits sum_k busy[j, k] s_k, where s_k = usual bandwidth / bandwidth - 1 of node k. The
     node whose s alone explains the waits best is named, if no healthy one could.
     """
-    waits, busy = seen.node_mean("nic_wait_fraction"), healthy.port_busy if healthy else None
-    if waits is None or busy is None or len(waits) < 2:
+    waits, ports = seen.node_mean("nic_wait_fraction"), healthy.ports if healthy else None
+    if waits is None or ports is None or len(waits) < 2:
         return []
     found: list[Finding] = []
-    sends, nodes = busy.sum(axis=1), np.arange(len(waits))
-    sigma = np.maximum(peers.PORT_SPREAD * sends, 1e-6)
-    left = waits - peers.PORT_SPREAD / 2 * sends
+    nodes, receives = np.arange(len(waits)), ports.waits_for
+    sigma = np.maximum(peers.PORT_SPREAD * ports.sends, SHORTEST_FRACTION)
+    left = waits - peers.PORT_WAIT * ports.sends
     while len(found) < len(nodes):
-        slowness = np.array([_slowness(left / sigma, busy[:, node] / sigma) for node in nodes])
-        misfits = [float(np.sum(np.square((left - slowness[node] * busy[:, node]) / sigma))) for node in nodes]
+        slowness = np.array([_slowness(left / sigma, receives[:, node] / sigma) for node in nodes])
+        misfits = np.square((left[:, None] - slowness * receives) / sigma[:, None]).sum(axis=0)
         node = int(np.argmin(misfits))
-        held = slowness[node] * busy[:, node]
+        held = slowness[node] * receives[:, node]
         z = float(np.linalg.norm(held / sigma))
         if z < peers.threshold(len(nodes)) or held.max() < LEAST_EFFECT_FRACTION:
             break
-        senders = np.flatnonzero(held > LEAST_EFFECT_FRACTION / 2)
-        evidence = tuple(Evidence(f"nic_wait_fraction of {seen.node_name(sender)}", *deviate(waits, sender, nodes, float(sigma[sender])))
-                         for sender in senders.tolist())  # fmt: skip
+        evidence = tuple(
+            Evidence(f"nic_wait_fraction of {seen.node_name(sender)}", *deviate(waits, sender, nodes, sigma[sender]))
+            for sender in np.flatnonzero(held > held.max() / 2).tolist()
+        )
         gpus = tuple(np.flatnonzero(seen.node == node).tolist())
         found.append(Finding("link", "network", gpus, node, 1 - 1 / (1 + float(slowness[node])), evidence, z))
         left = left - held

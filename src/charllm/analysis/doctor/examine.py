@@ -11,6 +11,7 @@ from charllm.analysis.doctor.measured import known_run, observe_measured
 from charllm.analysis.doctor.observation import GPU_QUANTITIES, NODE_QUANTITIES, Observation
 from charllm.analysis.doctor.remedies import Remedy, propose
 from charllm.analysis.doctor.simulated import observe_simulation
+from charllm.report.tables import format_percent
 from charllm.result.result import RunResult
 from charllm.simulate.predict import predict
 
@@ -29,7 +30,7 @@ class Examined:
     def sentence(self, seen: Observation) -> str:
         """Say what is weak, why, what it costs and what to do, in one sentence."""
         cost = self.cost
-        told = f"costs {cost.fraction:.1%} of the step time ({cost.low:.1%} to {cost.high:.1%})"
+        told = f"costs {format_percent(cost.fraction)} of the step time ({format_percent(cost.low)} to {format_percent(cost.high)})"
         return f"{self.name} {_why(seen, self.finding)}; {told}; {self.remedies[0].action}"
 
     def as_table(self) -> dict[str, Any]:
@@ -112,11 +113,13 @@ def _verdict(seen: Observation, found: list[Examined]) -> str:
 def _why(seen: Observation, finding: Finding) -> str:
     """Say how far something lies behind its peers, and why."""
     rows = {row.quantity: row for row in finding.evidence}
-    effect = f"{finding.effect_fraction:.0%}"
+    effect = format_percent(finding.effect_fraction)
     if finding.kind == "host":
-        return f"leaves its GPUs without kernels {effect} more of the time than other nodes: host, it launches too slowly"
+        return (
+            f"leaves its GPUs without kernels {effect} more of the time than other nodes: host, it launches too slowly"
+        )
     if finding.kind == "link":
-        return f"receives and sends at {1 - finding.effect_fraction:.0%} of the usual bandwidth: network adapters"
+        return f"receives and sends at {format_percent(1 - finding.effect_fraction)} of the usual bandwidth: network adapters"
     what = "clocks" if finding.kind == "gpu" else "has GPUs that clock"
     slower = f"{what} {effect} lower than its peers: {finding.cause}"
     if finding.cause == "thermal" and "temperature_c" in rows:
@@ -155,7 +158,8 @@ def _not_judged(seen: Observation) -> list[str]:
         found.append("roles: the layout is not known, so that all GPUs are compared with each other")
     if "sm_active_fraction" not in seen.gpus:
         found.append("who waits for whom: multiprocessor activity was not read; costs without a spec are bounds")
-    found.append("scale-up links (NVLink, xGMI): a slow one slows all members of its group alike, and link errors are not read")
+    found.append(
+        "scale-up links (NVLink, xGMI): a slow one slows all members of its group alike, and link errors are not read"
+    )
     missing = [name for name in (*GPU_QUANTITIES, *NODE_QUANTITIES) if name in seen.missing]
     return found + [f"{name}: {seen.missing[name]}" for name in missing]
-

@@ -4,7 +4,7 @@ from charllm.analysis.doctor.diagnose import Expectation
 from charllm.analysis.doctor.observation import Observation
 from charllm.errors import CharllmError
 from charllm.simulate.predict import predict
-from charllm.simulate.telemetry import port_busy, show_telemetry
+from charllm.simulate.telemetry import show_telemetry, use_ports
 
 
 def expect(seen: Observation) -> Expectation | None:
@@ -20,5 +20,5 @@ def expect(seen: Observation) -> Expectation | None:
         return None
     shown = show_telemetry(found)
     nics = seen.run.cluster.nodes > 1 and seen.run.cluster.fabric.nics_per_node
-    busy = port_busy(found.step, seen.step_time_s or shown.step_time_s) if nics else None
-    return Expectation(shown.gpus, busy)
+    ports = use_ports(found.step, seen.step_time_s or shown.step_time_s) if nics else None
+    return Expectation(shown.gpus, ports)

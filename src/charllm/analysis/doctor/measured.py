@@ -103,7 +103,9 @@ def _observe_parts(result: RunResult, parts: Sequence[_Part]) -> Observation:
     hosts = [_read_host(part, windows) for part in parts]
     nodes = {name: np.array([host.get(name, np.full(windows, np.nan)) for host in hosts]) for name in NODE_QUANTITIES}
     names = tuple(part.name if len(parts) > 1 else "0" for part in parts)
-    return _complete(result, places, known, {name: found for name, found in nodes.items() if np.isfinite(found).any()}, names)
+    return _complete(
+        result, places, known, {name: found for name, found in nodes.items() if np.isfinite(found).any()}, names
+    )
 
 
 def _read_gpu(recording: Recording, gpu: int, edges: Floats) -> dict[str, Floats]:
@@ -160,7 +162,11 @@ def _observe_rows(result: RunResult) -> Observation:
     rows = [row for row in result.gpus if row.get("clock_mean_hz") is not None or row.get("power_mean_w") is not None]
     numbers = {name: place for place, name in enumerate(dict.fromkeys(row.get("node") or 0 for row in rows))}
     places = [
-        (numbers[row.get("node") or 0], place if row.get("slot") is None else int(row["slot"]), int(row.get("rank") or 0))
+        (
+            numbers[row.get("node") or 0],
+            place if row.get("slot") is None else int(row["slot"]),
+            int(row.get("rank") or 0),
+        )
         for place, row in enumerate(rows)
     ]
     columns = {name: [_value(row.get(column)) for row in rows] for name, column in ROW_NAMES.items()}

@@ -23,14 +23,15 @@ CLOCK_SPREAD = 0.015
 in clock, and twice that where the better ones wait for the worse at their highest clock."""
 ROLE_SPREAD = 0.03
 """Of mean clocks between stages whose work is not known to be alike."""
-IDLE_SPREAD, IDLE_SPREAD_FRACTION = 0.006, 0.05
+IDLE_SPREAD, IDLE_SPREAD_FRACTION = 0.0045, 0.05
 """Of the share of time GPUs of a node have no kernel: of all time, and of that share."""
 LIMIT_SPREAD = 0.015
 """Of the share of time a cause that healthy GPUs do not know (heat, a brake) holds the clock."""
-PORT_SPREAD = 0.06
-"""Of what ports of healthy nodes wait, over the time they send."""
-NODE_TEMPERATURE_SPREAD_K = 2.0
-"""Of temperatures in the same slot of different nodes: sensors, sinks, and inlets that differ by a degree."""
+PORT_WAIT, PORT_SPREAD = 0.03, 0.06
+"""What ports of healthy nodes wait over the time they send, and its spread; twice as wide as it is in the mean, for
+queues have long tails."""
+TEMPERATURE_SPREAD_K, SLOT_SPREAD_K = 4.0, 8.0
+"""Of temperatures in the same slot of different nodes (sensors, sinks, inlets), and in different slots of a node."""
 
 
 class Deviation(NamedTuple):

@@ -55,7 +55,12 @@ def propose(seen: Observation, finding: Finding, cost: Cost) -> list[Remedy]:
     found = [Remedy(check.format(it=it, slot=int(seen.slot[finding.gpus[0]])), repaired)]
     nodes = len(seen.node_names)
     if nodes > 1:
-        found.append(Remedy(f"drain {seen.node_name(finding.node)} and run on {nodes - 1} nodes", (1 + repaired) * (nodes - 1) / nodes - 1))
+        found.append(
+            Remedy(
+                f"drain {seen.node_name(finding.node)} and run on {nodes - 1} nodes",
+                (1 + repaired) * (nodes - 1) / nodes - 1,
+            )
+        )
     if seen.run is not None and cost.conditions is not None and finding.kind == "gpu":
         found += [*_move(seen, seen.run, finding, cost.conditions), *_cap(seen, seen.run, finding, cost.conditions)]
     return found

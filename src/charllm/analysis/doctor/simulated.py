@@ -7,6 +7,7 @@ activity: refreshed every 100 ms, 1 % of a window; ports wait 3 % of the time th
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from charllm.analysis.doctor.observation import Floats, Observation
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.simulate.predict import Simulation
-from charllm.simulate.telemetry import port_busy, show_telemetry
+from charllm.simulate.telemetry import show_telemetry, use_ports
 from charllm.spec.run import GPU_LISTS, NODE_LISTS, RunSpec
 from charllm.units import MEGA
 
@@ -36,6 +37,8 @@ class SensorNoise:
     activity_bias_fraction: float = 0.005
     activity_jitter_fraction: float = 0.01
     utilization_jitter_fraction: float = 0.015
+    host_bias_fraction: float = 0.003
+    """Of the time that hosts of healthy nodes leave their GPUs without kernels."""
     port_wait_fraction: float = 0.03
     """Mean of what healthy ports wait, over the time they send."""
     port_jitter_fraction: float = 0.3
@@ -56,10 +59,12 @@ def observe_simulation(
     nodes = {name: np.repeat(values[:, None], windows, axis=1) for name, values in shown.nodes.items()}
     nodes["inlet_c"] = nodes["inlet_c"] + random.normal(0, noise.inlet_bias_k, (run.cluster.nodes, 1))
     if "nic_wait_fraction" in nodes:
-        busy = port_busy(found.step, shown.step_time_s).sum(axis=1, keepdims=True)
-        usual = busy * random.exponential(noise.port_wait_fraction, busy.shape)
-        jitter = 1 + noise.port_jitter_fraction * random.standard_normal((len(busy), windows))
+        sends = use_ports(found.step, shown.step_time_s).sends[:, None]
+        usual = sends * random.exponential(noise.port_wait_fraction, sends.shape)
+        jitter = 1 + noise.port_jitter_fraction * random.standard_normal((len(sends), windows))
         nodes["nic_wait_fraction"] = np.clip((nodes["nic_wait_fraction"] + usual) * jitter, 0, 1)
+    late = np.abs(random.normal(0, noise.host_bias_fraction, run.cluster.nodes))[gpus // per_node]
+    shown.gpus["utilization_fraction"] = shown.gpus["utilization_fraction"] - late
     ranks = np.argsort(place_ranks(run))
     return Observation(
         node=gpus // per_node,
@@ -98,11 +103,10 @@ def _read(name: str, values: Floats, *, random: np.random.Generator, noise: Sens
 
 def _as_asked(run: RunSpec) -> RunSpec:
     """Return the run as its owner would describe it: nobody knows of a weakness before it is found."""
-    hidden: dict[str, tuple[int, ...]] = dict.fromkeys((*GPU_LISTS, *NODE_LISTS), ())
+    hidden: dict[str, Any] = dict.fromkeys((*GPU_LISTS, *NODE_LISTS), ())
     inlets_c = run.cluster.cooling.inlet_c
     inlet_c = float(np.median(inlets_c)) if isinstance(inlets_c, tuple) else inlets_c
-    conditions = replace(
-        run.conditions, **hidden, weak_power_fraction=1.15, hot_sink_fraction=2.0, silicon_spread_fraction=0.0
-    )
+    usual: dict[str, Any] = {"weak_power_fraction": 1.15, "hot_sink_fraction": 2.0, "silicon_spread_fraction": 0.0}
+    conditions = replace(run.conditions, **hidden, **usual)
     cluster = replace(run.cluster, cooling=replace(run.cluster.cooling, inlet_c=inlet_c))
     return replace(run, conditions=conditions, cluster=cluster)

@@ -1,4 +1,6 @@
-"""How often doctor names an injected culprit, and accuses nobody in healthy runs: simulated runs seen through sensor noise.
+"""How often doctor names an injected culprit, and accuses nobody in healthy runs.
+
+Runs are simulated and seen through the noise of sensors, as `charllm doctor` sees them.
 
 Healthy machines differ as well: dies by 1.5 % in power, sinks by 5 %, inlets by 1 K from node to node; sensors add the
 noise of analysis/doctor/simulated.py. Thresholds were chosen on the layouts of DEVELOPED; those of HELD_OUT are scored.
@@ -15,10 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from charllm.api.keywords import build_request
 from charllm.analysis.doctor.diagnose import Finding, diagnose
 from charllm.analysis.doctor.expectation import expect
 from charllm.analysis.doctor.simulated import observe_simulation
+from charllm.api.keywords import build_request
 from charllm.catalog.resolve import resolve_run
 from charllm.simulate.predict import Simulation, predict
 from charllm.spec.run import Conditions, RunSpec
@@ -191,7 +193,8 @@ def describe(trial: Trial) -> str:
     degrees = run.parallelism
     where = f"GPU {trial.gpu}" if trial.gpu is not None else f"node {trial.node}"
     layout = f"{run.model.name} on {run.cluster.name}, tp {degrees.tp} pp {degrees.pp} dp {degrees.dp}"
-    return f"{layout}; {where}, {trial.loss_fraction:.1%}; said {[(one.kind, one.cause, one.node, one.gpus[:3], round(one.z, 1), round(one.effect_fraction, 3)) for one in findings(trial)]}"
+    said = [f"{one.kind} {one.node} {one.gpus[:2]} {one.cause} z {one.z:.1f}" for one in findings(trial)]
+    return f"{layout}; {where}, {trial.loss_fraction:.1%}; said: {'; '.join(said) or 'nothing'}"
 
 
 if __name__ == "__main__":

@@ -56,13 +56,17 @@ def _findings(found: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _evidence(found: Mapping[str, Any]) -> list[list[str]]:
+    rows = [(one["name"], row) for one in found["findings"] for row in one["evidence"] if row["value"] or row["peers"]]
     return [
-        [one["name"], _words(row["quantity"]), _figure(row["quantity"], row["value"]), _figure(row["quantity"], row["peers"]),
-         f"{row['z']:+.1f}"]
-        for one in found["findings"]
-        for row in one["evidence"]
-        if row["value"] or row["peers"]
-    ]  # fmt: skip
+        [
+            name,
+            _words(row["quantity"]),
+            _figure(row["quantity"], row["value"]),
+            _figure(row["quantity"], row["peers"]),
+            f"{row['z']:+.1f}",
+        ]
+        for name, row in rows
+    ]
 
 
 def _remedies(found: Mapping[str, Any]) -> list[list[str]]:

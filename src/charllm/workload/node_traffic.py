@@ -1,4 +1,4 @@
-"""Bytes that each node sends to each other node in a step, and those that hold its ports up where a receiver is slow."""
+"""Bytes that each node sends to each other one in a step, and those that it waits for where a receiver is slow."""
 
 from collections import defaultdict
 from typing import NamedTuple
@@ -26,8 +26,8 @@ class NodeTraffic(NamedTuple):
 def node_traffic(step: Step) -> NodeTraffic:
     """Return the bytes of a step from node to node.
 
-    A ring leaves each node for the next one in order of numbers; an exchange reaches all pairs of its members alike, and
-    ends for all of them when the last receiver has everything.
+    A ring leaves each node for the next one in order of numbers. An exchange reaches all pairs of its members alike,
+    and ends for all of them when the last receiver has everything.
     Ignores: trees, whose nodes send to two others.
     """
     cluster, degrees = step.run.cluster, step.run.parallelism

@@ -68,8 +68,10 @@ def diagnose(seen: Observation, healthy: Expectation | None = None) -> list[Find
     """Return what is weak in a run, the surest finding first."""
     found = _slow_gpus(seen, healthy)
     found = _whole_nodes(seen, found)
+    for more in (_slow_nodes(seen, healthy), _held_nodes(seen)):
+        taken = {finding.node for finding in found}
+        found += [one for one in more if one.node not in taken]
     named = {finding.node for finding in found if finding.kind == "node"}
-    found += [one for one in _slow_nodes(seen, healthy) if one.node not in {each.node for each in found}]
     found += [one for one in _slow_hosts(seen, healthy) if one.node not in named]
     found += _slow_links(seen, healthy)
     return sorted(found, key=lambda finding: -finding.z)
@@ -229,6 +231,24 @@ def _slow_nodes(seen: Observation, healthy: Expectation | None) -> list[Finding]
         found.append(
             Finding("node", cause, tuple(gpus.tolist()), int(node), lost, _evidence(seen, worst, compared), -behind.z)
         )
+    return found
+
+
+def _held_nodes(seen: Observation) -> list[Finding]:
+    """Find nodes whose GPUs are mostly held by heat or a brake, which no healthy node is, whatever the others do."""
+    clock, found = seen.mean("clock_hz"), []
+    for cause, quantity in (("thermal", "thermal_fraction"), ("power brake", "brake_fraction")):
+        share = seen.mean(quantity)
+        if share is None or clock is None:
+            continue
+        reached = clock / (seen.run.cluster.gpu.clock_max_hz if seen.run else np.nanmax(clock))
+        for node, held in enumerate(peers.by_node(seen, share).tolist()):
+            gpus = np.flatnonzero(seen.node == node)
+            z = held / peers.LIMIT_SPREAD
+            if z > peers.threshold(len(seen.node_names)):
+                evidence = (Evidence(quantity, held, 0.0, z),)
+                lost = max(0.0, 1 - float(np.nanmedian(reached[gpus])))
+                found.append(Finding("node", cause, tuple(gpus.tolist()), node, lost, evidence, z))
     return found
 
 

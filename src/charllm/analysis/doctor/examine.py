@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from charllm.analysis.doctor.cost import Cost, price
 from charllm.analysis.doctor.diagnose import Finding, diagnose
 from charllm.analysis.doctor.expectation import expect
@@ -15,6 +17,8 @@ from charllm.report.tables import format_percent
 from charllm.result.result import RunResult
 from charllm.simulate.predict import predict
 
+LONG_FRACTION = 0.05
+"""Waits worth a word."""
 HEALTHY = "no weak GPU, link, node or host found"
 
 
@@ -27,11 +31,11 @@ class Examined:
     cost: Cost
     remedies: tuple[Remedy, ...]
 
-    def sentence(self, seen: Observation) -> str:
+    def sentence(self) -> str:
         """Say what is weak, why, what it costs and what to do, in one sentence."""
-        cost = self.cost
-        told = f"costs {format_percent(cost.fraction)} of the step time ({format_percent(cost.low)} to {format_percent(cost.high)})"
-        return f"{self.name} {_why(seen, self.finding)}; {told}; {self.remedies[0].action}"
+        lost, low, high = map(format_percent, self.cost[:3])
+        told = f"costs {lost} of the step time ({low} to {high})"
+        return f"{self.name} {_why(self.finding)}; {told}; {self.remedies[0].action}"
 
     def as_table(self) -> dict[str, Any]:
         """Return the finding as a plain table."""
@@ -107,10 +111,10 @@ def _verdict(seen: Observation, found: list[Examined]) -> str:
     if not found:
         return HEALTHY
     more = f" ({len(found) - 1} more below)" if len(found) > 1 else ""
-    return found[0].sentence(seen) + more
+    return found[0].sentence() + more
 
 
-def _why(seen: Observation, finding: Finding) -> str:
+def _why(finding: Finding) -> str:
     """Say how far something lies behind its peers, and why."""
     rows = {row.quantity: row for row in finding.evidence}
     effect = format_percent(finding.effect_fraction)
@@ -119,7 +123,8 @@ def _why(seen: Observation, finding: Finding) -> str:
             f"leaves its GPUs without kernels {effect} more of the time than other nodes: host, it launches too slowly"
         )
     if finding.kind == "link":
-        return f"receives and sends at {format_percent(1 - finding.effect_fraction)} of the usual bandwidth: network adapters"
+        left = format_percent(1 - finding.effect_fraction)
+        return f"sends and receives at {left} of the usual bandwidth: network adapters"
     what = "clocks" if finding.kind == "gpu" else "has GPUs that clock"
     slower = f"{what} {effect} lower than its peers: {finding.cause}"
     if finding.cause == "thermal" and "temperature_c" in rows:
@@ -146,14 +151,14 @@ def _not_judged(seen: Observation) -> list[str]:
     if "thermal_fraction" not in seen.gpus:
         found.append("hot GPUs: what limits the clock was not read")
     if nodes == 1:
-        found.append("host and network adapters: one node has no other to compare it with")
+        found.append(f"host and network adapters: one node has no other to compare it with{_idle(seen)}")
     else:
         if "utilization_fraction" not in seen.gpus:
             found.append("slow hosts: utilization was not read")
         if "nic_wait_fraction" not in seen.nodes:
             found.append("slow network adapters: the wait counters of the ports were not read")
         elif seen.run is None:
-            found.append("slow network adapters: who sends to whom is not known without the spec of the run")
+            found.append(f"slow network adapters: who sends to whom is not known without the run's spec{_waits(seen)}")
     if seen.stage is None:
         found.append("roles: the layout is not known, so that all GPUs are compared with each other")
     if "sm_active_fraction" not in seen.gpus:
@@ -163,3 +168,20 @@ def _not_judged(seen: Observation) -> list[str]:
     )
     missing = [name for name in (*GPU_QUANTITIES, *NODE_QUANTITIES) if name in seen.missing]
     return found + [f"{name}: {seen.missing[name]}" for name in missing]
+
+
+def _idle(seen: Observation) -> str:
+    """Say how long GPUs had no kernel, where that is long."""
+    resident = seen.mean("utilization_fraction")
+    idle = 0.0 if resident is None else 1 - float(np.nanmedian(resident))
+    return f" (its GPUs have no kernel {format_percent(idle)} of the time)" if idle > LONG_FRACTION else ""
+
+
+def _waits(seen: Observation) -> str:
+    """Name the node whose ports wait longest, where that is long."""
+    waits = seen.node_mean("nic_wait_fraction")
+    if waits is None or np.nanmax(waits) < LONG_FRACTION:
+        return ""
+    node = int(np.nanargmax(waits))
+    longest = format_percent(float(waits[node]))
+    return f" (ports of {seen.node_name(node)} cannot send {longest} of the time: a node they send to may be slow)"

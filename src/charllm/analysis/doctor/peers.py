@@ -1,7 +1,8 @@
 """How far a GPU or node lies from its peers, against what may differ between healthy ones.
 
-Equation: z = (x - median of the others) / max(prior, 1.4826 MAD of the others, standard error of x). A run is accused
-where z exceeds the quantile at which one of n healthy ones would in ALPHA of all runs: Phi^-1(1 - ALPHA / n).
+Equation: z = (x - median of the others) / sigma, where sigma is the spread known beforehand, weighted as that of
+PRIOR_PEERS GPUs, and the spread of the others as they were seen (1.4826 MAD), and the standard error of x. Something is
+accused where z exceeds the quantile at which one of n healthy ones would in ALPHA of all runs: Phi^-1(1 - ALPHA / n).
 Source: the prior spread of each quantity, below.
 """
 
@@ -15,6 +16,8 @@ from charllm.analysis.doctor.observation import Floats, Ints, Observation
 ALPHA = 0.002
 """False alarms a run of one test may raise."""
 MAD_TO_SIGMA = 1.4826
+PRIOR_PEERS = 8
+"""GPUs whose spread the spread known beforehand is worth."""
 LEAST_PEERS = 4
 """A stage with fewer GPUs is compared with the others, too."""
 
@@ -55,8 +58,9 @@ def deviate(values: Floats, place: int, peers: Ints, prior: float, error: float 
     if not len(others) or not np.isfinite(values[place]):
         return Deviation(float(values[place]), float("nan"), 0.0)
     middle = float(np.median(others))
-    spread = MAD_TO_SIGMA * float(np.median(np.abs(others - middle))) if len(others) >= LEAST_PEERS else 0.0
-    sigma = float(np.hypot(max(prior, spread), error))
+    count = len(others) if len(others) >= LEAST_PEERS else 0
+    spread = MAD_TO_SIGMA * float(np.median(np.abs(others - middle)))
+    sigma = float(np.sqrt((PRIOR_PEERS * prior**2 + count * spread**2) / (PRIOR_PEERS + count) + error**2))
     return Deviation(float(values[place]), middle, (float(values[place]) - middle) / sigma)
 
 

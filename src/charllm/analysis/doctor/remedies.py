@@ -1,4 +1,4 @@
-"""What to do about a finding: repair, drain, move its rank, cap the others; each with what it gains where it is known."""
+"""What to do about a finding: repair, drain, move its rank, cap the others; with what each gains where it is known."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -18,6 +18,8 @@ MOST_MOVES = 4
 """Stages that a rank is tried on."""
 NEAR_FRACTION = 0.005
 """A cap that costs less time than this is free."""
+CAP_FACTORS = (1.0, 1.03, 1.06, 1.1)
+"""Caps to try, over the mean clock of the slow GPU: it works below that, and waits above."""
 
 
 class Remedy(NamedTuple):
@@ -62,11 +64,11 @@ def propose(seen: Observation, finding: Finding, cost: Cost) -> list[Remedy]:
             )
         )
     if seen.run is not None and cost.conditions is not None and finding.kind == "gpu":
-        found += [*_move(seen, seen.run, finding, cost.conditions), *_cap(seen, seen.run, finding, cost.conditions)]
+        found += [*_move(seen.run, finding, cost.conditions), *_cap(seen, seen.run, finding, cost.conditions)]
     return found
 
 
-def _move(seen: Observation, run: RunSpec, finding: Finding, conditions: Conditions) -> list[Remedy]:
+def _move(run: RunSpec, finding: Finding, conditions: Conditions) -> list[Remedy]:
     """Try the rank of a slow GPU on other stages: one that waits anyway may not notice."""
     now_s = step_time(run, conditions)
     if run.parallelism.pp == 1 or now_s is None:
@@ -90,17 +92,22 @@ def _move(seen: Observation, run: RunSpec, finding: Finding, conditions: Conditi
 
 
 def _cap(seen: Observation, run: RunSpec, finding: Finding, conditions: Conditions) -> list[Remedy]:
-    """Cap the clock of all GPUs at what the slow one reaches: the others only wait for it."""
+    """Cap the clock of all GPUs near what the slow one reaches: the others only wait for it."""
     clock = seen.mean("clock_hz")
     before = show_run(run, conditions)
     if clock is None or before is None:
         return []
-    cap_hz = float(np.clip(clock[finding.gpus[0]], run.cluster.gpu.clock_idle_hz, run.cluster.gpu.clock_max_hz))
-    after = show_run(run, replace(conditions, clock_cap_hz=cap_hz))
-    if after is None:
-        return []
-    gain = before.step_time_s / after.step_time_s - 1
-    saves_w = float(np.mean(before.gpus["power_w"]) - np.mean(after.gpus["power_w"]))
-    if gain < -NEAR_FRACTION or saves_w <= 0:
-        return []
-    return [Remedy(f"until then cap all clocks at {cap_hz / MEGA:.0f} MHz: the others wait anyway", gain, saves_w)]
+    highest_hz = run.cluster.gpu.clock_max_hz
+    for factor in CAP_FACTORS:
+        cap_hz = max(run.cluster.gpu.clock_idle_hz, factor * float(clock[finding.gpus[0]]))
+        after = (
+            show_run(run, replace(conditions, clock_cap_hz=min(cap_hz, highest_hz))) if cap_hz < highest_hz else None
+        )
+        if after is None:
+            break
+        gain = before.step_time_s / after.step_time_s - 1
+        saves_w = float(np.mean(before.gpus["power_w"]) - np.mean(after.gpus["power_w"]))
+        if gain >= -NEAR_FRACTION and saves_w > 0:
+            told = f"until then cap all clocks at {cap_hz / MEGA:.0f} MHz: the others wait anyway"
+            return [Remedy(told, gain, saves_w)]
+    return []

@@ -66,7 +66,7 @@ def test_conditions_without_effect_are_not_written_out() -> None:
     table = ran().machine.run.as_table()["conditions"]
     assert not {"hot_gpus", "hot_sink_fraction", "slow_nic_nodes", "slow_host_fraction", "capped_power_w"} & set(table)
     table = ran(under(hot_gpus=[9], hot_sink_fraction=8.0)).machine.run.as_table()["conditions"]
-    assert table["hot_gpus"] == [9] and table["hot_sink_fraction"] == 8.0
+    assert (table["hot_gpus"], table["hot_sink_fraction"]) == ([9], 8.0)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from charllm.report.tables import format_percent, render_table, wrap
-from charllm.units import MEGA
+from charllm.units import GIGA, MEGA
 
-FORMATS = {"_hz": (MEGA, "{:.0f} MHz"), "_w": (1.0, "{:.0f} W"), "_c": (1.0, "{:.1f} C")}
+FORMATS = {
+    "_hz": (MEGA, "{:.0f} MHz"),
+    "_w": (1.0, "{:.0f} W"),
+    "_c": (1.0, "{:.1f} C"),
+    "bytes_per_s": (GIGA, "{:.3g} GB/s"),
+    "_per_s": (1.0, "{:.3g} /s"),
+}
 WORDS = {
     "power_w": "power",
     "temperature_c": "temperature",
@@ -18,6 +24,8 @@ WORDS = {
     "sm_active_fraction": "multiprocessor activity",
     "utilization_fraction": "kernel resident",
     "nic_wait_fraction": "port cannot send",
+    "nic_rate_bytes_per_s": "port rate",
+    "nic_retries_per_s": "packets sent again",
     "host_load_fraction": "host load",
 }
 

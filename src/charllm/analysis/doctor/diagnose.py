@@ -22,6 +22,8 @@ CAP_FRACTION = 0.02
 """A power limit that much below its peers' is a lower limit."""
 SAME_POWER_FRACTION = 0.03
 """Power that differs by less is equal: sensors differ by as much."""
+RATE_FRACTION = 0.01
+"""Rates of ports that differ by more are different rates."""
 SHORTEST_FRACTION = 1e-6
 """Waits shorter than this share of time are not told apart."""
 WARM_NODE_K = 4.0
@@ -73,7 +75,8 @@ def diagnose(seen: Observation, healthy: Expectation | None = None) -> list[Find
         found += [one for one in more if one.node not in taken]
     named = {finding.node for finding in found if finding.kind == "node"}
     found += [one for one in _slow_hosts(seen, healthy) if one.node not in named]
-    found += _slow_links(seen, healthy)
+    links = _slow_links(seen, healthy)
+    found += [*links, *(one for one in _slow_ports(seen) if one.node not in {link.node for link in links})]
     return sorted(found, key=lambda finding: -finding.z)
 
 
@@ -311,10 +314,35 @@ def _slow_links(seen: Observation, healthy: Expectation | None) -> list[Finding]
             Evidence(f"nic_wait_fraction of {seen.node_name(sender)}", *deviate(waits, sender, nodes, sigma[sender]))
             for sender in np.flatnonzero(held > held.max() / 2).tolist()
         )
-        gpus = tuple(np.flatnonzero(seen.node == node).tolist())
+        gpus, evidence = tuple(np.flatnonzero(seen.node == node).tolist()), (*evidence, *_retries(seen, node))
         found.append(Finding("link", "network", gpus, node, 1 - 1 / (1 + float(slowness[node])), evidence, z))
         left = left - held
     return found
+
+
+def _slow_ports(seen: Observation) -> list[Finding]:
+    """Find nodes whose adapters have agreed on a lower rate than those of the others."""
+    rate, nodes = seen.node_mean("nic_rate_bytes_per_s"), np.arange(len(seen.node_names))
+    if rate is None or len(nodes) < 2:
+        return []
+    found = []
+    for node in nodes:
+        usual = float(np.nanmax(rate))
+        deviation = deviate(rate, int(node), nodes, RATE_FRACTION * usual)
+        if deviation.z < -peers.threshold(len(nodes)):
+            gpus = tuple(np.flatnonzero(seen.node == node).tolist())
+            rows = (Evidence("nic_rate_bytes_per_s", *deviation), *_retries(seen, int(node)))
+            lost = 1 - deviation.value / deviation.peers
+            found.append(Finding("link", "network", gpus, int(node), lost, rows, -deviation.z))
+    return found
+
+
+def _retries(seen: Observation, node: int) -> tuple[Evidence, ...]:
+    retries = seen.node_mean("nic_retries_per_s")
+    if retries is None:
+        return ()
+    spread = 1.0 + float(np.nanmedian(retries))
+    return (Evidence("nic_retries_per_s", *deviate(retries, node, np.arange(len(retries)), spread)),)
 
 
 def _slowness(waits: Floats, sends: Floats) -> float:

@@ -156,7 +156,8 @@ def _not_judged(seen: Observation) -> list[str]:
         if "utilization_fraction" not in seen.gpus:
             found.append("slow hosts: utilization was not read")
         if "nic_wait_fraction" not in seen.nodes:
-            found.append("slow network adapters: the wait counters of the ports were not read")
+            only = "; only their rates were compared" if "nic_rate_bytes_per_s" in seen.nodes else ""
+            found.append(f"slow network adapters: the wait counters of the ports were not read{only}")
         elif seen.run is None:
             found.append(f"slow network adapters: who sends to whom is not known without the run's spec{_waits(seen)}")
     if seen.stage is None:

@@ -11,6 +11,7 @@ import numpy as np
 from charllm.analysis.doctor.observation import GPU_QUANTITIES, NODE_QUANTITIES, Floats, Observation
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError
+from charllm.gpu.sensor import without_resets
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.measure.quantities import LIMITS
@@ -31,7 +32,8 @@ READ_AS = {
 }
 """Quantity: the readings that tell it, the best first."""
 ROW_NAMES = {"power_w": "power_mean_w", "temperature_c": "temperature_mean_c", "clock_hz": "clock_mean_hz"}
-HOST_FILE, HOST_TIME = "host.csv", "monotonic_ns"
+HOST_FILE, HOST_FACTS_FILE, HOST_TIME = "host.csv", "host.json", "monotonic_ns"
+WAIT_TICK_BYTES = 8
 
 
 class _Part(NamedTuple):
@@ -133,21 +135,67 @@ def _means(times_s: Floats, values: Floats, edges: Floats) -> Floats:
 
 
 def _read_host(part: _Part, windows: int) -> dict[str, Floats]:
-    """Return the means of a node's host readings in each window; empty where none were taken."""
-    path = part.folder / HOST_FILE
-    if not path.is_file():
+    """Return a node's host readings in each window; empty where none were taken.
+
+    Counters of several ports are added up. A port's wait counter grows by one for each 8 bytes it could have sent
+    (ibdiagnet manual 2.13, congestion assessment; of adapters this is assumed).
+    """
+    columns = _host_columns(part.folder / HOST_FILE)
+    if not columns:
         return {}
-    with path.open(encoding="utf-8", newline="", errors="replace") as file:
-        rows = list(csv.DictReader(file))
-    edges = np.linspace(part.start_s, part.end_s, windows + 1)
-    found = {}
-    for name in NODE_QUANTITIES:
-        pairs = [(_number(row.get(HOST_TIME)) * NANO, _number(row.get(name))) for row in rows]
-        times, values = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
-        known = np.isfinite(times) & np.isfinite(values)
-        if known.any():
-            found[name] = _means(times[known], values[known], edges)
+    times_s, edges = columns.pop(HOST_TIME)[0] * NANO, np.linspace(part.start_s, part.end_s, windows + 1)
+    rate = _port_rate(part.folder / HOST_FACTS_FILE)
+    seconds = float(edges[1] - edges[0])
+    found = {
+        name: _means(times_s, np.nanmean(columns[column], axis=0), edges)
+        for name, column in (("host_load_fraction", "cpu_load_fraction"), ("inlet_c", "inlet_c"))
+        if column in columns
+    }
+    for name, column, unit in (
+        ("nic_sent_bytes_per_s", "nic_sent_bytes", 1.0),
+        ("nic_retries_per_s", "nic_retries", 1.0),
+        ("nic_wait_fraction", "nic_wait_ticks", WAIT_TICK_BYTES / rate if rate else np.nan),
+    ):
+        if column in columns:
+            found[name] = unit * sum(_growth(times_s, counts, edges) for counts in columns[column]) / seconds
+    if rate:
+        found["nic_rate_bytes_per_s"] = np.full(windows, rate)
     return found
+
+
+def _host_columns(path: Path) -> dict[str, Floats]:
+    """Read host.csv by quantity, [what it is of, row]: a column of one of several has its name behind a colon."""
+    try:
+        with path.open(encoding="utf-8", newline="", errors="replace") as file:
+            rows = list(csv.DictReader(file))
+    except OSError:
+        return {}
+    found: dict[str, list[list[float]]] = {}
+    for column in rows[0] if rows else ():
+        if column != "missing":
+            found.setdefault(column.partition(":")[0], []).append([_number(row[column]) for row in rows])
+    columns = {name: np.array(values) for name, values in found.items()}
+    return (
+        {name: values for name, values in columns.items() if np.isfinite(values).any()} if HOST_TIME in columns else {}
+    )
+
+
+def _growth(times_s: Floats, counts: Floats, edges: Floats) -> Floats:
+    """Return how much a counter grew in each window; NaN where it was not read."""
+    known = np.isfinite(counts) & np.isfinite(times_s)
+    if known.sum() < 2:
+        return np.full(len(edges) - 1, np.nan)
+    return np.diff(np.interp(edges, times_s[known], without_resets(counts[known])))
+
+
+def _port_rate(path: Path) -> float | None:
+    """Return the rate that the ports of a node have agreed on, all together; None where one is not known."""
+    try:
+        ports = json.loads(path.read_text(encoding="utf-8"))["rdma"].values()
+        rates = [float(port["rate_bytes_per_s"]) for port in ports if port.get("state", "ACTIVE") == "ACTIVE"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return sum(rates) or None
 
 
 def _number(cell: str | None) -> float:

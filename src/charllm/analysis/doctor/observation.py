@@ -25,6 +25,8 @@ GPU_QUANTITIES = {
 NODE_QUANTITIES = {
     "inlet_c": "inlet temperature",
     "nic_sent_bytes_per_s": "bytes sent by the network adapters",
+    "nic_rate_bytes_per_s": "rate the network adapters have agreed on",
+    "nic_retries_per_s": "packets the network adapters had to send again",
     "nic_wait_fraction": "share of time the adapters could not send",
     "host_load_fraction": "load of the host's processors",
 }

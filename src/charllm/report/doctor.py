@@ -82,7 +82,7 @@ def _remedies(found: Mapping[str, Any]) -> list[list[str]]:
         [
             one["name"],
             remedy["action"],
-            "" if remedy["gain_fraction"] is None else _signed(remedy["gain_fraction"]),
+            _signed(remedy["gain_fraction"]),
             "" if remedy["saves_w"] is None else f"{remedy['saves_w']:.0f} W a GPU",
         ]
         for one in found["findings"]

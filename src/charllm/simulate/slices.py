@@ -192,9 +192,7 @@ class _Cutter:
             ]
         return self.known[key]
 
-    def _write(
-        self, pairs: list[tuple[Item, Item]], cut: Cut, launched: float, stalled: float
-    ) -> tuple[int, int, int]:
+    def _write(self, pairs: list[tuple[Item, Item]], cut: Cut, launched: float, stalled: float) -> tuple[int, int, int]:
         """Write slices; `launched` and `stalled` are what the host needs, and holds up, over a slice's length.
 
         A host that needs longer than the GPU paces it at any clock; what it holds up besides comes on top. Of a pair,

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from tests.analysis.doctor.runs import ONE_NODE, PIPELINE, seen, simulated
         {"slow_host_nodes": [2], "slow_host_fraction": 0.08},
     ],
 )
-def test_the_cost_is_what_the_step_would_be_shorter(conditions: dict[str, object]) -> None:
+def test_the_cost_is_what_the_step_would_be_shorter(conditions: dict[str, Any]) -> None:
     weak, usual = (simulated(PIPELINE, **one).result.metrics["step_time_s"] for one in (conditions, {}))
     observed = seen(PIPELINE, **conditions)
     healthy = expect(observed)
@@ -52,7 +53,7 @@ def test_remedies_say_what_they_gain() -> None:
     found = examine(simulated(PIPELINE, hot_gpus=[9], hot_sink_fraction=9.0).result)
     remedies = {remedy.action.split()[0]: remedy for remedy in found.findings[0].remedies}
     assert remedies["check"].gain_fraction > remedies["drain"].gain_fraction
-    assert remedies["until"].saves_w > 0
+    assert (remedies["until"].saves_w or 0) > 0
 
 
 def test_a_healthy_run_is_called_so() -> None:

@@ -244,7 +244,8 @@ def _held_nodes(seen: Observation) -> list[Finding]:
         share = seen.mean(quantity)
         if share is None or clock is None:
             continue
-        reached = clock / (seen.run.cluster.gpu.clock_max_hz if seen.run else np.nanmax(clock))
+        highest_hz = seen.run.cluster.gpu.clock_max_hz if seen.run else float(np.nanmax(clock))
+        reached = clock / highest_hz
         for node, held in enumerate(peers.by_node(seen, share).tolist()):
             gpus = np.flatnonzero(seen.node == node)
             z = held / peers.LIMIT_SPREAD

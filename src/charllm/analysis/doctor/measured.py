@@ -157,7 +157,8 @@ def _read_host(part: _Part, windows: int) -> dict[str, Floats]:
         ("nic_wait_fraction", "nic_wait_ticks", WAIT_TICK_BYTES / rate if rate else np.nan),
     ):
         if column in columns:
-            found[name] = unit * sum(_growth(times_s, counts, edges) for counts in columns[column]) / seconds
+            grown = np.sum([_growth(times_s, counts, edges) for counts in columns[column]], axis=0)
+            found[name] = np.asarray(unit * grown / seconds)
     if rate:
         found["nic_rate_bytes_per_s"] = np.full(windows, rate)
     return found

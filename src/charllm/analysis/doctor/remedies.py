@@ -26,10 +26,10 @@ class Remedy(NamedTuple):
     """One thing to do."""
 
     action: str
-    gain_fraction: float | None
-    """Tokens a second over those of the run as it is, less one; None where it is not known."""
+    gain_fraction: float
+    """Tokens a second over those of the run as it is, less one."""
     saves_w: float | None = None
-    """Mean power of a GPU that it saves."""
+    """Mean power of a GPU that it saves; None where it saves none."""
 
 
 CHECKS = {

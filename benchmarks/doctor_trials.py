@@ -35,17 +35,18 @@ DEVELOPED: tuple[Layout, ...] = (
 )
 HELD_OUT: tuple[Layout, ...] = (
     {"model": "gpt3-175b", "cluster": "h200x32", "tp": 8, "pp": 4, "gbs": 16, "recompute": "full"},
-    {"model": "llama3-30b", "cluster": "mi250x32", "tp": 8, "pp": 4, "gbs": 16},
+    {"model": "llama3-30b", "cluster": "mi250x32", "tp": 8, "pp": 4, "gbs": 8},
     {"model": "mixtral-8x22b", "cluster": "h200x32", "tp": 4, "pp": 4, "ep": 2, "gbs": 32},
     {"model": "gpt3-30b", "cluster": "h100x64", "tp": 4, "pp": 4, "gbs": 64},
     {"model": "llama3-70b", "cluster": "h200x32", "tp": 4, "pp": 4, "gbs": 32, "overlap": "dp,tp"},
     {"model": "llama3-8b", "cluster": "h200x32", "fsdp": True, "gbs": 64},
-    {"model": "llama3-70b", "cluster": "h100x64", "tp": 8, "pp": 4, "vpp": 2, "gbs": 32, "cluster.nodes": 16},
+    {"model": "llama3-70b", "cluster": "h100x64", "tp": 8, "pp": 4, "vpp": 2, "gbs": 16, "cluster.nodes": 16},
 )
 LEAST_LOSS, MOST_LOSS = 0.03, 0.20
 """What an injected culprit costs the job: severity is drawn, and moved until the cost lies between both. A
 link that has lost a lane or half of its PCIe width is not milder where it costs more."""
 MOST_TRIES = 6
+REPORT_EVERY = 50
 SILICON_SPREAD, SINK_SPREAD, INLET_SPREAD_K = 0.015, 0.05, 1.0
 KINDS = ("slow GPU", "hot GPU", "slow link", "slow host", "healthy")
 
@@ -63,10 +64,10 @@ class Trial(NamedTuple):
 
 
 def main() -> None:
-    """Run the trials and print how they were judged."""
+    """Run the trials and print how they were judged, as they are."""
     words = [word for word in sys.argv[1:] if not word.startswith("--")]
     count, layouts = int(words[0]) if words else 100, DEVELOPED if "--developed" in sys.argv else HELD_OUT
-    began_s, failed = time.perf_counter(), []
+    began_s = time.perf_counter()
     table: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     losses: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for trial in run_trials(count, layouts):
@@ -74,25 +75,33 @@ def main() -> None:
         table[trial.kind][told] += 1
         losses[trial.kind].append(trial.loss_fraction)
         if told != "right":
-            failed.append(f"  {trial.kind}, seed {trial.seed}: {told} ({describe(trial)})")
+            print(f"  {trial.kind}, seed {trial.seed}: {told} ({describe(trial)})", flush=True)
+        if sum(map(len, losses.values())) % REPORT_EVERY == 0:
+            print(*render(table, losses), sep="\n", flush=True)
     print(f"doctor, {count} runs of each kind on {len(layouts)} layouts ({time.perf_counter() - began_s:.0f} s)")
+    print(*render(table, losses), sep="\n")
+
+
+def render(table: Mapping[str, Counter[str]], losses: Mapping[str, list[float]]) -> list[str]:
+    """Write a line for each kind of run: how many were judged rightly, and what was said of the others."""
+    lines = []
     for kind, counts in table.items():
         rest = ", ".join(f"{name} {times}" for name, times in counts.items() if name != "right")
-        cost = f"; median cost {np.median(losses[kind]):.1%}" if kind != "healthy" else ""
-        print(f"  {kind:10} {counts['right']:4} of {counts.total()} right{cost}{'; ' + rest if rest else ''}")
-    print(*failed, sep="\n")
+        cost = f"; median cost {np.median(losses[kind]):.1%}" if any(losses[kind]) else ""
+        lines.append(f"  {kind:10} {counts['right']:4} of {counts.total()} right{cost}{'; ' + rest if rest else ''}")
+    return lines
 
 
-def run_trials(count: int, layouts: tuple[Layout, ...], first_seed: int = 0) -> Iterator[Trial]:
+def run_trials(count: int, layouts: tuple[Layout, ...]) -> Iterator[Trial]:
     """Yield so many runs of each kind, over all layouts in turn."""
-    for kind in KINDS:
-        made, seed = 0, first_seed
-        while made < count:
-            trial = make_trial(kind, layouts[seed % len(layouts)], seed)
-            seed += 1
+    made, seed = Counter[str](), 0
+    while min(made[kind] for kind in KINDS) < count:
+        for kind in KINDS:
+            trial = make_trial(kind, layouts[seed % len(layouts)], seed) if made[kind] < count else None
             if trial is not None:
-                made += 1
+                made[kind] += 1
                 yield trial
+        seed += 1
 
 
 def make_trial(kind: str, layout: Layout, seed: int) -> Trial | None:

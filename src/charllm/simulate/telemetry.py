@@ -21,8 +21,6 @@ from charllm.timeline.engine import Floats
 from charllm.workload.node_traffic import node_traffic
 from charllm.workload.step import Step
 
-ACTIVE_FRACTION = 0.95
-"""Assumed: multiprocessor activity while a GPU computes."""
 EXPOSED = ("tp_exposed", "dp_exposed", "ep_exposed", "cp_exposed")
 
 
@@ -55,7 +53,7 @@ def show_telemetry(found: Simulation) -> Telemetry:
         "temperature_c": sums[:, play.HEAT_S] / step_s,
         "clock_hz": sums[:, play.CLOCK_S] / step_s,
         "power_limit_w": caps_w[machine.kind],
-        "sm_active_fraction": (ACTIVE_FRACTION * computing_s + blocks * waiting_s) / step_s,
+        "sm_active_fraction": (computing_s + blocks * waiting_s) / step_s,
         "utilization_fraction": 1 - idle_s / step_s,
         **{f"{cause}_fraction": sums[:, play.POWER_S + place] / step_s for place, cause in enumerate(CAUSES)},
     }

@@ -15,7 +15,7 @@ from charllm.analysis.doctor.observation import Floats, Observation
 from charllm.analysis.doctor.peers import PORT_SPREAD, by_node, peers_of
 from charllm.errors import CharllmError
 from charllm.simulate.predict import predict
-from charllm.simulate.telemetry import ACTIVE_FRACTION, Telemetry, show_telemetry
+from charllm.simulate.telemetry import Telemetry, show_telemetry
 from charllm.spec.run import Conditions, RunSpec
 
 LONGEST_S = 3.0
@@ -153,5 +153,5 @@ def _from_waits(seen: Observation, finding: Finding) -> Cost:
     same = peers_of(seen, finding.gpus[0])[0] if finding.kind == "gpu" else np.arange(len(active))
     others = active[same[~inside[same]]]
     more = float(np.max(active[inside]) - np.median(others)) if len(others) else 0.0
-    found = float(np.clip(more / (ACTIVE_FRACTION - BLOCKS_FRACTION), 0.0, lost))
+    found = float(np.clip(more / (1 - BLOCKS_FRACTION), 0.0, lost))
     return Cost(found, max(0.0, found - EFFECT_ERROR), min(lost, found + EFFECT_ERROR), "waits")

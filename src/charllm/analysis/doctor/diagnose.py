@@ -348,4 +348,4 @@ def _retries(seen: Observation, node: int) -> tuple[Evidence, ...]:
 
 def _slowness(waits: Floats, sends: Floats) -> float:
     """Return the s of one node that explains the waits of those who send to it, by least squares; both over sigma."""
-    return max(0.0, float(sends @ waits / max(1e-12, sends @ sends)))
+    return max(0.0, float(sends @ waits) / max(SHORTEST_FRACTION**2, float(sends @ sends)))

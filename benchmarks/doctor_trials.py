@@ -5,7 +5,7 @@ Runs are simulated and seen through the noise of sensors, as `charllm doctor` se
 Healthy machines differ as well: dies by 1.5 % in power, sinks by 5 %, inlets by 1 K from node to node; sensors add the
 noise of analysis/doctor/simulated.py. Thresholds were chosen on the layouts of DEVELOPED; those of HELD_OUT are scored.
 
-    python -m benchmarks.doctor_trials [runs of each kind] [--developed]
+    python -m benchmarks.doctor_trials [runs of each kind] [--developed] [--without-spec]
 """
 
 import sys
@@ -71,7 +71,7 @@ def main() -> None:
     table: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     losses: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for trial in run_trials(count, layouts):
-        told = judge(trial)
+        told = judge(trial, knows_run="--without-spec" not in sys.argv)
         table[trial.kind][told] += 1
         losses[trial.kind].append(trial.loss_fraction)
         if told != "right":
@@ -176,9 +176,9 @@ def _slow_host(run: RunSpec, gpu: int, severity: float) -> tuple[Conditions, tup
     return replace(run.conditions, slow_host_nodes=(node,), slow_host_fraction=min(1.0, 0.02 / severity)), ("host",)
 
 
-def judge(trial: Trial) -> str:
+def judge(trial: Trial, *, knows_run: bool = True) -> str:
     """Say whether doctor was right, or what it said instead."""
-    found = findings(trial)
+    found = findings(trial, knows_run=knows_run)
     if trial.kind == "healthy":
         return "right" if not found else f"accuses a healthy {found[0].kind} ({found[0].cause})"
     if not found:
@@ -190,9 +190,9 @@ def judge(trial: Trial) -> str:
     return f"names the wrong cause ({first.cause})" if place else f"names another {first.kind} ({first.cause})"
 
 
-def findings(trial: Trial) -> list[Finding]:
-    """Return what doctor finds in a trial."""
-    seen = observe_simulation(trial.found, seed=trial.seed)
+def findings(trial: Trial, *, knows_run: bool = True) -> list[Finding]:
+    """Return what doctor finds in a trial, with or without the spec of the run."""
+    seen = observe_simulation(trial.found, seed=trial.seed, knows_run=knows_run)
     return diagnose(seen, expect(seen))
 
 

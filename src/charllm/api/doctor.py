@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
+NAMES = ("verdict", "gpus", "nodes", "findings", "unusual", "not_judged")
+"""Keys of a diagnosis as a table."""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Diagnosis:
     """What is weak in a run, the costliest first."""
@@ -25,6 +29,8 @@ class Diagnosis:
     """One sentence."""
     findings: list[dict[str, Any]]
     """What is weak (name, kind, cause, node, gpus), its cost with an interval, its evidence and remedies."""
+    unusual: list[dict[str, Any]]
+    """Readings far from those of the peers that make nothing slow."""
     not_judged: list[str]
     """What could not be told, and why."""
     gpus: int
@@ -32,7 +38,7 @@ class Diagnosis:
 
     def as_table(self) -> dict[str, Any]:
         """Return everything as a plain table."""
-        return {name: getattr(self, name) for name in ("verdict", "gpus", "nodes", "findings", "not_judged")}
+        return {name: getattr(self, name) for name in NAMES}
 
     def to_json(self) -> str:
         """Return everything as JSON, as ``charllm doctor --json`` prints it."""

@@ -13,6 +13,7 @@ FORMATS = {
     "bytes_per_s": (GIGA, "{:.3g} GB/s"),
     "_per_s": (1.0, "{:.3g} /s"),
 }
+EVIDENCE = ("what", "quantity", "value", "peers", "z")
 WORDS = {
     "power_w": "power",
     "temperature_c": "temperature",
@@ -37,8 +38,11 @@ def render_examination(found: Mapping[str, Any]) -> str:
         parts.append(
             render_table("Findings", ("what", "cause", "behind", "cost", "computed from", "z"), _findings(found))
         )
-        parts.append(render_table("Evidence", ("what", "quantity", "value", "peers", "z"), _evidence(found)))
+        parts.append(render_table("Evidence", EVIDENCE, _evidence(found)))
         parts.append(render_table("What to do", ("what", "action", "throughput", "saves"), _remedies(found)))
+    if found["unusual"]:
+        rows = [_evidence_row(row["name"], row) for row in found["unusual"]]
+        parts.append(render_table("Unusual, but nobody waits for it", EVIDENCE, rows))
     if found["not_judged"]:
         lines = ["Not judged", *(line for text in found["not_judged"] for line in wrap(text, indent="  "))]
         parts.append("\n".join(lines))
@@ -65,16 +69,13 @@ def _findings(found: Mapping[str, Any]) -> list[list[str]]:
 
 def _evidence(found: Mapping[str, Any]) -> list[list[str]]:
     rows = [(one["name"], row) for one in found["findings"] for row in one["evidence"] if row["value"] or row["peers"]]
-    return [
-        [
-            name,
-            _words(row["quantity"]),
-            _figure(row["quantity"], row["value"]),
-            _figure(row["quantity"], row["peers"]),
-            f"{row['z']:+.1f}",
-        ]
-        for name, row in rows
-    ]
+    return [_evidence_row(name, row) for name, row in rows]
+
+
+def _evidence_row(name: str, row: Mapping[str, Any]) -> list[str]:
+    quantity = row["quantity"]
+    value, peers = (_figure(quantity, row[key]) for key in ("value", "peers"))
+    return [name, _words(quantity), value, peers, f"{row['z']:+.1f}"]
 
 
 def _remedies(found: Mapping[str, Any]) -> list[list[str]]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from charllm.analysis.doctor import peers
 from charllm.analysis.doctor.observation import Floats, Ints, Observation
-from charllm.analysis.doctor.peers import deviate, peers_of
+from charllm.analysis.doctor.peers import Deviation, deviate, peers_of
 from charllm.simulate.telemetry import PortUse
 
 LEAST_EFFECT_FRACTION = 0.01
@@ -123,19 +123,19 @@ def _held(seen: Observation, gpu: int, same: Ints) -> dict[str, float]:
             found[cause] = deviate(share, gpu, same, peers.LIMIT_SPREAD, float(seen.error(quantity)[gpu])).z
     if found["thermal"] > 0:
         # Two sensors that know nothing of each other: the counter and the thermometer.
-        found["thermal"] = float(np.hypot(found["thermal"], max(0.0, _warmer(seen, gpu))))
+        found["thermal"] = float(np.hypot(found["thermal"], max(0.0, _warmer(seen, gpu).z)))
     return found
 
 
-def _warmer(seen: Observation, gpu: int) -> float:
-    """Return by z how much warmer a GPU is than those in the same slots of other nodes, or of its own node."""
+def _warmer(seen: Observation, gpu: int) -> Deviation:
+    """Compare the temperature of a GPU with those in the same slot of other nodes, or else of its own node."""
     degrees = seen.mean("temperature_c")
     if degrees is None:
-        return 0.0
+        return Deviation(float("nan"), float("nan"), 0.0)
     alike = np.flatnonzero(seen.slot == seen.slot[gpu])
     if len(alike) < peers.LEAST_PEERS:
-        return deviate(degrees, gpu, np.flatnonzero(seen.node == seen.node[gpu]), peers.SLOT_SPREAD_K).z
-    return deviate(degrees, gpu, alike, peers.TEMPERATURE_SPREAD_K).z
+        return deviate(degrees, gpu, np.flatnonzero(seen.node == seen.node[gpu]), peers.SLOT_SPREAD_K)
+    return deviate(degrees, gpu, alike, peers.TEMPERATURE_SPREAD_K)
 
 
 def _cause(seen: Observation, gpu: int, same: Ints, held: Mapping[str, float], level: float) -> str:
@@ -154,7 +154,7 @@ def _cause(seen: Observation, gpu: int, same: Ints, held: Mapping[str, float], l
 
 EVIDENCE = ("clock_hz", "power_w", "temperature_c", "power_limit_w", "power_fraction", "thermal_fraction",
             "brake_fraction", "sm_active_fraction")  # fmt: skip
-PRIORS = {"clock_hz": peers.CLOCK_SPREAD, "power_w": 0.02, "power_limit_w": 0.01}
+PRIORS = {"clock_hz": peers.CLOCK_SPREAD, "power_w": peers.POWER_SPREAD, "power_limit_w": 0.01}
 """Spread of a quantity between healthy GPUs, over its value; others are in PRIOR_UNITS."""
 PRIOR_UNITS = {"temperature_c": 3.0, "power_fraction": 0.1, "thermal_fraction": peers.LIMIT_SPREAD,
                "brake_fraction": peers.LIMIT_SPREAD, "sm_active_fraction": 0.01}  # fmt: skip
@@ -172,6 +172,25 @@ def _evidence(seen: Observation, gpu: int, same: Ints) -> tuple[Evidence, ...]:
         if np.isfinite(found.peers):
             rows.append(Evidence(quantity, *found))
     return tuple(rows)
+
+
+def find_unusual(seen: Observation, found: Sequence[Finding]) -> list[tuple[int, Evidence]]:
+    """List readings of GPUs that lie far from those of their peers without making anything slow."""
+    taken = {gpu for finding in found for gpu in finding.gpus}
+    level, rows = peers.threshold(len(seen.node)), []
+    for gpu in range(len(seen.node)):
+        same, alike = peers_of(seen, gpu)
+        if gpu in taken or len(same) < 2:
+            continue
+        power_w = seen.mean("power_w")
+        if power_w is not None:
+            prior = (peers.POWER_SPREAD if alike else peers.ROLE_SPREAD) * float(np.nanmedian(power_w))
+            found_w = deviate(power_w, gpu, same, prior, float(seen.error("power_w")[gpu]))
+            rows += [(gpu, Evidence("power_w", *found_w))] if abs(found_w.z) > level else []
+        warmer = _warmer(seen, gpu)
+        if warmer.z > level:
+            rows.append((gpu, Evidence("temperature_c", *warmer)))
+    return rows
 
 
 def _whole_nodes(seen: Observation, found: Sequence[Finding]) -> list[Finding]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from charllm.analysis.doctor.cost import Cost, price
-from charllm.analysis.doctor.diagnose import Finding, diagnose
+from charllm.analysis.doctor.diagnose import Finding, diagnose, find_unusual
 from charllm.analysis.doctor.expectation import expect
 from charllm.analysis.doctor.measured import known_run, observe_measured
 from charllm.analysis.doctor.observation import GPU_QUANTITIES, NODE_QUANTITIES, Observation
@@ -20,6 +20,7 @@ from charllm.simulate.predict import predict
 LONG_FRACTION = 0.05
 """Waits worth a word."""
 HEALTHY = "no weak GPU, link, node or host found"
+UNKNOWN = "nothing weak found in what was read; slow GPUs cannot be told without their clocks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class Examination:
 
     verdict: str
     findings: tuple[Examined, ...]
+    unusual: tuple[dict[str, Any], ...]
+    """Readings far from those of the peers that make nothing slow."""
     not_judged: tuple[str, ...]
     """What could not be told, and why."""
     gpus: int
@@ -74,6 +77,7 @@ class Examination:
             "gpus": self.gpus,
             "nodes": self.nodes,
             "findings": [one.as_table() for one in self.findings],
+            "unusual": list(self.unusual),
             "not_judged": list(self.not_judged),
         }
 
@@ -83,7 +87,8 @@ def examine(result: RunResult, folder: Path | None = None, seed: int = 0) -> Exa
     seen = observe(result, folder, seed)
     healthy = expect(seen)
     found = []
-    for finding in diagnose(seen, healthy):
+    findings = diagnose(seen, healthy)
+    for finding in findings:
         cost = price(seen, finding, healthy)
         name = seen.name(finding.gpus[0]) if finding.kind == "gpu" else seen.node_name(finding.node)
         found.append(Examined(finding, name, cost, tuple(propose(seen, finding, cost))))
@@ -91,6 +96,7 @@ def examine(result: RunResult, folder: Path | None = None, seed: int = 0) -> Exa
     return Examination(
         verdict=_verdict(seen, found),
         findings=tuple(found),
+        unusual=tuple({"name": seen.name(gpu), **row._asdict()} for gpu, row in find_unusual(seen, findings)),
         not_judged=tuple(_not_judged(seen)),
         gpus=len(seen.node),
         nodes=len(seen.node_names),
@@ -109,7 +115,7 @@ def _verdict(seen: Observation, found: list[Examined]) -> str:
     if len(seen.node) < 2:
         return f"{'one GPU' if len(seen.node) else 'no GPU was read'}: nothing to compare it with"
     if not found:
-        return HEALTHY
+        return HEALTHY if "clock_hz" in seen.gpus else UNKNOWN
     more = f" ({len(found) - 1} more below)" if len(found) > 1 else ""
     return found[0].sentence() + more
 
@@ -146,10 +152,10 @@ def _not_judged(seen: Observation) -> list[str]:
     found, nodes = [], len(seen.node_names)
     if "clock_hz" not in seen.gpus:
         found.append("slow and hot GPUs: no clock was read")
+    elif "thermal_fraction" not in seen.gpus:
+        found.append("hot GPUs: what limits the clock was not read")
     if "power_limit_w" not in seen.gpus:
         found.append("lower power limits: the power limit was not read")
-    if "thermal_fraction" not in seen.gpus:
-        found.append("hot GPUs: what limits the clock was not read")
     if nodes == 1:
         found.append(f"host and network adapters: one node has no other to compare it with{_idle(seen)}")
     else:

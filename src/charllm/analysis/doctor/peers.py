@@ -26,6 +26,8 @@ CLOCK_SPREAD = 0.015
 in clock, and twice that where the better ones wait for the worse at their highest clock."""
 ROLE_SPREAD = 0.03
 """Of mean clocks between stages whose work is not known to be alike."""
+POWER_SPREAD = 0.02
+"""Of mean power between healthy GPUs: dies, and sensors that differ by 1 %."""
 IDLE_SPREAD, IDLE_SPREAD_FRACTION = 0.0045, 0.05
 """Of the share of time GPUs of a node have no kernel: of all time, and of that share."""
 LIMIT_SPREAD = 0.015

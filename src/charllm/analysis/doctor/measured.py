@@ -14,6 +14,7 @@ from charllm.errors import CharllmError
 from charllm.gpu.sensor import without_resets
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
+from charllm.measure.parts import is_on_nodes, part_folders
 from charllm.measure.quantities import LIMITS
 from charllm.measure.recording import HEADER_FILE, Recording, read_recording
 from charllm.result.result import RunResult
@@ -61,7 +62,7 @@ def known_run(result: RunResult) -> RunSpec | None:
 
 
 def _read_parts(folder: Path) -> list[_Part]:
-    folders = sorted((folder / "nodes").iterdir()) if (folder / "nodes").is_dir() else [folder]
+    folders = part_folders(folder) if is_on_nodes(folder) else [folder]
     found = []
     for place in folders:
         if not (place / HEADER_FILE).exists():

@@ -83,3 +83,16 @@ def test_a_measured_result_without_recordings_is_judged_by_its_rows() -> None:
     found = examine(measured)
     assert found.findings[0].finding.gpus == (3,)
     assert any("layout" in told for told in found.not_judged)
+
+
+def test_a_warm_gpu_that_nobody_waits_for_is_unusual_and_not_accused() -> None:
+    found = examine(simulated(PIPELINE, hot_gpus=[9], hot_sink_fraction=5.0).result)
+    assert found.verdict == HEALTHY
+    assert [(row["name"], row["quantity"]) for row in found.unusual] == [("GPU 1 of node 1", "temperature_c")]
+
+
+def test_without_clocks_nobody_is_called_healthy() -> None:
+    result = simulated(ONE_NODE).result
+    rows = [{**row, "clock_mean_hz": None} for row in result.gpus]
+    found = examine(replace(result, origin="measured", gpus=rows, spec={"command": "python train.py"}))
+    assert "cannot be told without their clocks" in found.verdict

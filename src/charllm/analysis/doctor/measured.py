@@ -1,6 +1,5 @@
 """A measured run as an observation: from its recordings, a folder a node, or from the rows of its result alone."""
 
-import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,12 +13,12 @@ from charllm.errors import CharllmError
 from charllm.gpu.sensor import without_resets
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
+from charllm.measure.host.record import HostRecording, read_host
 from charllm.measure.parts import is_on_nodes, part_folders
 from charllm.measure.quantities import LIMITS
 from charllm.measure.recording import HEADER_FILE, Recording, read_recording
 from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec
-from charllm.units import NANO
 
 MOST_WINDOWS, LEAST_WINDOW_S = 30, 3.0
 """Windows that a run is cut into; slow quantities are read once a second."""
@@ -33,7 +32,6 @@ READ_AS = {
 }
 """Quantity: the readings that tell it, the best first."""
 ROW_NAMES = {"power_w": "power_mean_w", "temperature_c": "temperature_mean_c", "clock_hz": "clock_mean_hz"}
-HOST_FILE, HOST_FACTS_FILE, HOST_TIME = "host.csv", "host.json", "monotonic_ns"
 WAIT_TICK_BYTES = 8
 
 
@@ -141,45 +139,32 @@ def _read_host(part: _Part, windows: int) -> dict[str, Floats]:
     Counters of several ports are added up. A port's wait counter grows by one for each 8 bytes it could have sent
     (ibdiagnet manual 2.13, congestion assessment; of adapters this is assumed).
     """
-    columns = _host_columns(part.folder / HOST_FILE)
-    if not columns:
+    host = read_host(part.folder)
+    if host is None:
         return {}
-    times_s, edges = columns.pop(HOST_TIME)[0] * NANO, np.linspace(part.start_s, part.end_s, windows + 1)
-    rate = _port_rate(part.folder / HOST_FACTS_FILE)
+    times_s, edges, rate = host.times_s, np.linspace(part.start_s, part.end_s, windows + 1), _port_rate(host)
     seconds = float(edges[1] - edges[0])
     found = {
-        name: _means(times_s, np.nanmean(columns[column], axis=0), edges)
+        name: _known_means(np.tile(times_s, len(values)), np.concatenate([*values.values()]), edges)
         for name, column in (("host_load_fraction", "cpu_load_fraction"), ("inlet_c", "inlet_c"))
-        if column in columns
+        if (values := host.of(column))
     }
     for name, column, unit in (
         ("nic_sent_bytes_per_s", "nic_sent_bytes", 1.0),
         ("nic_retries_per_s", "nic_retries", 1.0),
         ("nic_wait_fraction", "nic_wait_ticks", WAIT_TICK_BYTES / rate if rate else np.nan),
     ):
-        if column in columns:
-            grown = np.sum([_growth(times_s, counts, edges) for counts in columns[column]], axis=0)
+        if host.of(column):
+            grown = np.sum([_growth(times_s, counts, edges) for counts in host.of(column).values()], axis=0)
             found[name] = np.asarray(unit * grown / seconds)
     if rate:
         found["nic_rate_bytes_per_s"] = np.full(windows, rate)
     return found
 
 
-def _host_columns(path: Path) -> dict[str, Floats]:
-    """Read host.csv by quantity, [what it is of, row]: a column of one of several has its name behind a colon."""
-    try:
-        with path.open(encoding="utf-8", newline="", errors="replace") as file:
-            rows = list(csv.DictReader(file))
-    except OSError:
-        return {}
-    found: dict[str, list[list[float]]] = {}
-    for column in rows[0] if rows else ():
-        if column != "missing":
-            found.setdefault(column.partition(":")[0], []).append([_number(row[column]) for row in rows])
-    columns = {name: np.array(values) for name, values in found.items()}
-    return (
-        {name: values for name, values in columns.items() if np.isfinite(values).any()} if HOST_TIME in columns else {}
-    )
+def _known_means(times_s: Floats, values: Floats, edges: Floats) -> Floats:
+    known = np.isfinite(values)
+    return _means(times_s[known], values[known], edges)
 
 
 def _growth(times_s: Floats, counts: Floats, edges: Floats) -> Floats:
@@ -190,21 +175,11 @@ def _growth(times_s: Floats, counts: Floats, edges: Floats) -> Floats:
     return np.diff(np.interp(edges, times_s[known], without_resets(counts[known])))
 
 
-def _port_rate(path: Path) -> float | None:
-    """Return the rate that the ports of a node have agreed on, all together; None where one is not known."""
-    try:
-        ports = json.loads(path.read_text(encoding="utf-8"))["rdma"].values()
-        rates = [float(port["rate_bytes_per_s"]) for port in ports if port.get("state", "ACTIVE") == "ACTIVE"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return sum(rates) or None
-
-
-def _number(cell: str | None) -> float:
-    try:
-        return float(cell) if cell else float("nan")
-    except ValueError:
-        return float("nan")
+def _port_rate(host: HostRecording) -> float | None:
+    """Return the rate that the active ports of a node have agreed on, all together; None where one is not known."""
+    ports = [port for port in host.facts.get("rdma", {}).values() if port.get("state") == "ACTIVE"]
+    rates = [port.get("rate_bytes_per_s") for port in ports]
+    return None if not rates or None in rates else float(sum(rates))
 
 
 def _observe_rows(result: RunResult) -> Observation:

@@ -11,6 +11,7 @@ emulate             one rank of a large job on the GPU of this machine; predict_
 measure             power, clocks and temperature of the code inside a ``with`` block; measure_command: of a command
 messages            what each rank sends in one step, alone or beside execution traces
 load, compare       a stored run or study; two runs side by side
+doctor              the GPU, link, node or host that slows a run, and what to do about it
 catalog             models, GPUs, nodes, clusters, frameworks and studies, with sources
 
 Keywords are the flags of the command line, with the same words. A wrong request raises `SpecError`.
@@ -27,6 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from charllm.api.doctor import Diagnosis, doctor
     from charllm.api.emulation import emulate, predict_emulation
     from charllm.api.listing import catalog
     from charllm.api.measurement import measure, measure_command
@@ -41,11 +43,13 @@ __version__ = "0.1.0"
 __all__ = [
     "CharllmError",
     "Comparison",
+    "Diagnosis",
     "RunResult",
     "SpecError",
     "Sweep",
     "catalog",
     "compare",
+    "doctor",
     "emulate",
     "load",
     "measure",
@@ -63,6 +67,8 @@ _HOMES = {
     "simulate": "charllm.api.simulation",
     "sweep": "charllm.api.study",
     "Sweep": "charllm.api.study",
+    "doctor": "charllm.api.doctor",
+    "Diagnosis": "charllm.api.doctor",
     "emulate": "charllm.api.emulation",
     "predict_emulation": "charllm.api.emulation",
     "measure": "charllm.api.measurement",

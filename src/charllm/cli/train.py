@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Train; the first rank prints one JSON line a step."""
     require_device(arguments.device)
-    from charllm.measure.trainer.place import leave_place
+    from charllm.measure.trainer.place import leave_place, read_launch
     from charllm.measure.trainer.train import train
 
     limits = {"--steps": arguments.steps, "--seconds": arguments.seconds, "--timeout": arguments.timeout}
@@ -69,6 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         count,
         arguments.seconds,
         arguments.data,
+        launch=read_launch(os.environ),
         timeout_s=arguments.timeout,
         trace=arguments.execution_trace,
         zbv=arguments.zbv,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,25 +11,31 @@ import pytest
 
 from charllm.cli import main
 
-TRAIN = [
-    "train", "--model", "llama3-8b", "--set", "model.layers=2", "--set", "model.hidden=32", "--set", "model.ffn=64",
-    "--set", "model.heads=4", "--set", "model.kv_heads=2", "--set", "model.head_dim=8", "--set", "model.vocab=64",
-    "--seq", "16", "--mbs", "1", "--gbs", "4", "--precision", "fp32", "--device", "cpu", "--steps", "20",
-]  # fmt: skip
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "-m", "charllm"]
+ROOT = Path(__file__).parents[3]
+GUIDE = (ROOT / "docs" / "guides" / "train.md").read_text(encoding="utf-8")
+(SHOWN,) = [block.split() for block in re.findall(r"```\n(.*?)```", GUIDE, flags=re.DOTALL) if "--device cpu" in block]
+LAYOUT = ["--tp", "2", "--pp", "2", "--sp"]
+TRAIN = SHOWN[SHOWN.index("train") : SHOWN.index(LAYOUT[0])]
 
 
 def started(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CHARLLM_MARKS": str(folder)}
     return subprocess.run(
-        [*TORCHRUN, *words], env=variables, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-m", "torch.distributed.run", *words],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
 
 
 def test_four_ranks_print_the_steps_of_one_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(TRAIN) == 0
     expected = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    done = started([*TRAIN, "--tp", "2", "--pp", "2", "--sp"], tmp_path)
+    assert SHOWN[0] == "torchrun"
+    assert SHOWN[-len(LAYOUT) :] == LAYOUT
+    done = started(SHOWN[1:], tmp_path)
     assert done.returncode == 0, done.stderr
     steps = [json.loads(line) for line in done.stdout.splitlines()]
     assert [step["number"] for step in steps] == list(range(1, 21))

@@ -14,7 +14,7 @@ from charllm.measure.trainer.attention import own_positions
 from charllm.measure.trainer.data import Batches, file_batches, own_tokens, own_turns, synthetic_batches
 from charllm.measure.trainer.gradients import MAX_NORM
 from charllm.measure.trainer.model import Chunk, Transformer
-from charllm.measure.trainer.place import TIMEOUT_S, Group, Place, asks_grouped_gemm, first_line, take_place
+from charllm.measure.trainer.place import TIMEOUT_S, Group, Launch, Place, asks_grouped_gemm, first_line, take_place
 from charllm.measure.trainer.trace import StepTrace
 from charllm.measure.trainer.work import build_work, initialise_chunk, make_chunk, make_optimizer, work_step
 from charllm.spec.run import RunSpec
@@ -22,6 +22,7 @@ from charllm.spec.run import RunSpec
 LOST_PEER = ("gloo", "connection", "nccl", "timed out", "timeout", "socket", "store")
 """Words of torch's messages when another rank is gone or late."""
 
+ONE_PROCESS = Launch()
 Stepper = Callable[[Batches, float], tuple[float, bool]]
 """Trains one step: takes batches and the time to end at, returns the loss and whether that was the last step."""
 
@@ -42,12 +43,13 @@ def train(
     seconds_s: float | None,
     data: Path | None = None,
     *,
+    launch: Launch = ONE_PROCESS,
     timeout_s: float = TIMEOUT_S,
     trace: Path | None = None,
     zbv: bool = False,
 ) -> Iterator[TrainStep]:
     """Yield every step until the count or the time is reached, on every rank; losses are those of the whole batch."""
-    place = take_place(run, device, timeout_s)
+    place = take_place(run, device, launch, timeout_s)
     torch.manual_seed(_own_seed(run.conditions.seed, place))
     stepper = _one_rank(run, place) if place.world == 1 else _one_of_many(run, place, zbv=zbv)
     batches = own_batches(run, place, data)
@@ -105,7 +107,9 @@ def _explained(run: RunSpec, place: Place, step: Callable[[], Any]) -> Any:
         said = first_line(error)
         if place.world == 1 or not any(word in said.lower() for word in LOST_PEER):
             raise
-        raise CharllmError(f"rank {place.rank} lost contact with another rank, which has failed or is late: {said}") from None
+        raise CharllmError(
+            f"rank {place.rank} lost contact with another rank, which has failed or is late: {said}"
+        ) from None
 
 
 def _one_rank(run: RunSpec, place: Place) -> Stepper:

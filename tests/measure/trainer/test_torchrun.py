@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from charllm.catalog.resolve import resolve_run
 from charllm.cli import main
+from charllm.cli.train import with_gpus_at_hand
+from charllm.errors import SpecError
+from charllm.measure.trainer.place import read_launch
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "guides" / "train.md").read_text(encoding="utf-8")
@@ -54,3 +58,16 @@ def test_a_cluster_of_other_size_than_the_ranks_ends_in_2(
     told = capsys.readouterr().err
     assert "parallelism: got '8 ranks'; expected 4 ranks, one for each process" in told
     assert "torchrun --nproc-per-node=8" in told
+
+
+def test_two_nodes_of_eight_processes_are_a_cluster_of_sixteen_gpus() -> None:
+    launch = read_launch({"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8"})
+    assert (launch.process, launch.processes, launch.local) == (9, 16, 1)
+    run = resolve_run(with_gpus_at_hand({"model": "llama3-8b", "parallelism": {"tp": 8}}, "cpu", launch))
+    assert (run.cluster.nodes, run.cluster.node.gpus, run.cluster.name) == (2, 8, "h200x16")
+    assert run.parallelism.dp == 2
+
+
+def test_an_environment_that_torchrun_did_not_make_is_refused() -> None:
+    with pytest.raises(SpecError, match="whole numbers, as torchrun sets them"):
+        read_launch({"RANK": "first"})

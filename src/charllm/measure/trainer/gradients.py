@@ -4,7 +4,7 @@ Dense weights are averaged over `data` (with ZeRO over `shard`, then `replicate`
 one long vector, which is exchanged in equal buckets; a tensor may lie in two of them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -280,10 +280,3 @@ def clip(owned: Iterable[Owned], squares: Tensor) -> None:
     for weight, _segments in owned:
         gradient = local(weight.grad)
         gradient.mul_(factor.to(gradient.dtype))
-
-
-def updated(syncs: Iterable[Sync]) -> Iterator[Any]:
-    """Yield what the optimizer of this rank updates."""
-    for sync in syncs:
-        for owned in sync.owned:
-            yield owned.weight

@@ -64,6 +64,7 @@ class Launch:
     processes: int = 1
     local: int = 0
     """Its number on this node, which is that of its GPU."""
+    node_processes: int = 1
     address: str = "127.0.0.1"
     port: int = 29500
     served: bool = False
@@ -74,17 +75,19 @@ class Launch:
 def read_launch(environment: Mapping[str, str]) -> Launch:
     """Read what torchrun tells its processes; one process without it."""
     try:
+        processes = int(environment.get("WORLD_SIZE", "1"))
         return Launch(
             int(environment.get("RANK", "0")),
-            int(environment.get("WORLD_SIZE", "1")),
+            processes,
             int(environment.get("LOCAL_RANK", "0")),
+            max(1, int(environment.get("LOCAL_WORLD_SIZE", str(processes)))),
             environment.get("MASTER_ADDR", "127.0.0.1"),
             int(environment.get("MASTER_PORT", "29500")),
             environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
             environment.get("TORCHELASTIC_RESTART_COUNT", "0"),
         )
     except ValueError as error:
-        names = "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_PORT"
+        names = "RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_PORT"
         raise SpecError(names, str(error), "whole numbers, as torchrun sets them") from None
 
 

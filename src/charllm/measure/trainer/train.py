@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,7 +52,8 @@ def train(
     """Yield every step until the count or the time is reached, on every rank; losses are those of the whole batch."""
     place = take_place(run, device, launch, timeout_s)
     torch.manual_seed(_own_seed(run.conditions.seed, place))
-    stepper = _one_rank(run, place) if place.world == 1 else _one_of_many(run, place, zbv=zbv)
+    build = _one_rank if place.world == 1 else partial(_one_of_many, zbv=zbv)
+    stepper = _explained(run, place, lambda: build(run, place))
     batches = own_batches(run, place, data)
     tracer = StepTrace(trace, place.rank) if trace is not None else None
     end_s = time.monotonic() + seconds_s if seconds_s is not None else float("inf")
@@ -97,10 +99,10 @@ def _own_seed(seed: int, place: Place) -> int:
 
 
 def _explained(run: RunSpec, place: Place, step: Callable[[], Any]) -> Any:
-    """Train a step; say in a sentence what went wrong where memory or another rank is the cause."""
+    """Build or train; say in a sentence what went wrong where memory or another rank is the cause."""
     try:
         return step()
-    except torch.OutOfMemoryError:
+    except torch.cuda.OutOfMemoryError:
         where = f" of rank {place.rank}" if place.world > 1 else ""
         raise DoesNotFit(f"{run.model.name} does not fit on this GPU{where} while it is trained") from None
     except RuntimeError as error:

@@ -57,7 +57,6 @@ from charllm.measure.trainer.gradients import (
     local,
     square_sum,
     trained_weights,
-    updated,
 )
 from charllm.measure.trainer.model import Chunk, Transformer, global_name
 from charllm.measure.trainer.pipeline import make_schedule, own_chunks, pass_through, schedule_name
@@ -109,7 +108,9 @@ def build_work(run: RunSpec, place: Place, *, zbv: bool = False) -> Work:
         schedule = make_schedule(
             run, place, chunks, name, lambda logits, targets: chunks[last].loss(logits, targets) / run.microbatches
         )
-    return Work(run, place, chunks, schedule, weights, syncs, make_optimizer(run, list(updated(syncs)), place.device))
+    # Groups of their own: one call cannot update tensors that are sharded over different ranks.
+    updated = [{"params": [owned.weight for owned in sync.owned]} for sync in syncs]
+    return Work(run, place, chunks, schedule, weights, syncs, make_optimizer(run, updated, place.device))
 
 
 UNBUILT: dict[str, tuple[Any, ...]] = {
@@ -143,7 +144,7 @@ def make_chunk(run: RunSpec, place: Place, chunk: Chunk, device: str) -> Transfo
     try:
         with torch.device(device):
             network: Transformer = Transformer(run.model, run.training, kinds, place, chunk)
-    except torch.OutOfMemoryError:
+    except torch.cuda.OutOfMemoryError:
         raise DoesNotFit(f"{run.model.name} does not fit on this GPU") from None
     finally:
         torch.set_default_dtype(torch.float32)
@@ -175,7 +176,7 @@ def make_syncs(run: RunSpec, place: Place, weights: list[Trained]) -> list[Sync]
 
 
 def make_optimizer(run: RunSpec, trained: list[Any], device: str) -> torch.optim.Optimizer | None:
-    """Build the run's update rule over some weights."""
+    """Build the run's update rule over weights, or over groups of them."""
     if run.training.optimizer == "none" or not trained:
         return None
     if run.training.optimizer == "sgd":

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from charllm.units import GIB, GIGA, KIB, KILO, MEGA, MIB, MILLI, TERA, TIB
+from charllm.units import GIB, GIGA, KIB, KILO, MEGA, MIB, MICRO, MILLI, TERA, TIB
 
 NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?|[-+]?\.\d+|[-+]?(?:nan|inf)(?:inity)?(?:\.0)?\b"
 UNIT = r"(?:ms|us|sec|s|min|[KMGT]i?B|[KMBGT]|%)(?![A-Za-z0-9])"
@@ -17,7 +17,8 @@ PAIR = re.compile(
 BARE = re.compile(rf"(?:^|[|,])\s*(?P<value>{NUMBER})\s*(?P<key>ms|tok/s|tokens/s|samples/s)(?=\s*(?:[|,]|$))")
 """A number whose unit alone says what it is."""
 FACTORS = {
-    "ms": MILLI, "us": 1e-6, "s": 1.0, "sec": 1.0, "min": 60.0, "%": 0.01, "K": KILO, "M": MEGA, "B": GIGA, "G": GIGA, "T": TERA,
+    "ms": MILLI, "us": MICRO, "s": 1.0, "sec": 1.0, "min": 60.0, "%": 0.01,
+    "K": KILO, "M": MEGA, "B": GIGA, "G": GIGA, "T": TERA,
     "KB": KILO, "MB": MEGA, "GB": GIGA, "TB": TERA, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB,
 }  # fmt: skip
 
@@ -40,57 +41,49 @@ class Meaning(NamedTuple):
     """A rate whose inverse is the field: steps per second."""
 
 
-SECONDS, MILLISECONDS = Meaning("seconds"), Meaning("seconds", MILLI)
-FLOPS = Meaning("flop_per_s", TERA)
-NAMES: dict[str, Meaning] = {
-    "elapsed time per iteration (ms)": MILLISECONDS, "elapsed_time_per_iteration_ms": MILLISECONDS,
-    "elapsed time per iteration (s)": SECONDS, "elapsed time per iteration": MILLISECONDS,
-    "train_step_timing in s": SECONDS, "train_step_timing": SECONDS, "iter time (s)": SECONDS, "iter time": SECONDS,
-    "iter_time": SECONDS, "step_time": SECONDS, "step time": SECONDS, "time": SECONDS, "dt": SECONDS, "seconds": SECONDS,
-    "seconds_s": SECONDS, "step_avg": SECONDS, "time/step": SECONDS, "sec/step": SECONDS, "iteration-time": SECONDS,
-    "time per step": SECONDS, "time_per_step": SECONDS, "time_per_iter": SECONDS, "sec_per_step": SECONDS,
-    "step_time_s": SECONDS, "step_time_ms": MILLISECONDS, "ms": MILLISECONDS, "batch_time": SECONDS,
-    "time_metrics/end_to_end": SECONDS, "time_metrics/end_to_end(s)": SECONDS,
-    "batches_per_sec": Meaning("seconds", 1.0, True), "steps_per_second": Meaning("seconds", 1.0, True),
-    "ups": Meaning("seconds", 1.0, True),
-    "lm loss": Meaning("loss"), "lm_loss": Meaning("loss"), "reduced_train_loss": Meaning("loss"), "loss": Meaning("loss"),
-    "train loss": Meaning("loss"), "train_loss": Meaning("loss"), "training loss": Meaning("loss"),
-    "loss/train/total": Meaning("loss"), "train/loss": Meaning("loss"), "train/crossentropyloss": Meaning("loss"),
-    "train/ce loss": Meaning("loss"), "crossentropyloss": Meaning("loss"), "lm-loss": Meaning("loss"),
-    "global_avg_loss": Meaning("loss"), "loss_metrics/global_avg_loss": Meaning("loss"), "language model loss": Meaning("loss"),
-    "throughput per gpu (tflop/s/gpu)": FLOPS, "compute per gpu (tflop/s/gpu)": FLOPS, "tflop/s/device": FLOPS,
-    "tflops": FLOPS, "tflops_per_gpu": FLOPS, "model_tflops_per_gpu": FLOPS, "tflops/gpu": FLOPS, "tflop/s": FLOPS,
-    "model tflops": FLOPS, "tflop/s/gpu": FLOPS, "tflops per gpu": FLOPS, "flops": FLOPS, "throughput(tflops)": FLOPS,
-    "throughput (tflop/s/gpu)": FLOPS, "throughput(tflops/gpu)": FLOPS,
-    "throughput/device/flops_per_sec": Meaning("flop_per_s"),
-    "mfu": Meaning("mfu_fraction"), "mfu(%)": Meaning("mfu_fraction", 0.01), "throughput/device/mfu": Meaning("mfu_fraction"),
-    "model_flops_utilization": Meaning("mfu_fraction"),
-    "memory": Meaning("memory_bytes", GIB), "mem": Meaning("memory_bytes", GIB), "gpu_mem": Meaning("memory_bytes", GIB),
-    "peak_memory_usage": Meaning("memory_bytes"), "memory/peak_reserved_mem": Meaning("memory_bytes", GIGA),
-    "cuda_max_memory_reserved": Meaning("memory_bytes"), "max_memory": Meaning("memory_bytes", GIB),
-    "tokens per gpu (tokens/s/gpu)": Meaning("gpu_tokens_per_s"), "tokens_per_sec_per_gpu": Meaning("gpu_tokens_per_s"),
-    "tokens per gpu per second (tgs)": Meaning("gpu_tokens_per_s"), "tgs": Meaning("gpu_tokens_per_s"),
-    "tokens-per-second-per-gpu": Meaning("gpu_tokens_per_s"), "tokens/s/device": Meaning("gpu_tokens_per_s"),
-    "tokens/s/gpu": Meaning("gpu_tokens_per_s"), "tokens/gpu/s": Meaning("gpu_tokens_per_s"),
-    "tokens per second per gpu": Meaning("gpu_tokens_per_s"), "throughput/device/tokens_per_sec": Meaning("gpu_tokens_per_s"),
-    "throughput/device/tokens_per_second": Meaning("gpu_tokens_per_s"), "tokens/sec/gpu": Meaning("gpu_tokens_per_s"),
-    "tokens_per_gpu_per_second": Meaning("gpu_tokens_per_s"),
-    "tok/s": Meaning("tokens_per_s"), "tok/sec": Meaning("tokens_per_s"), "tokens/s": Meaning("tokens_per_s"),
-    "tokens/sec": Meaning("tokens_per_s"), "tokens_per_sec": Meaning("tokens_per_s"), "tokens_per_second": Meaning("tokens_per_s"),
-    "tokens per second": Meaning("tokens_per_s"), "throughput/tokens_per_sec": Meaning("tokens_per_s"), "wps": Meaning("tokens_per_s"),
-    "tps": Meaning("tokens_per_s"),
-    "samples per second": Meaning("samples_per_s"), "samples/sec": Meaning("samples_per_s"), "samples/s": Meaning("samples_per_s"),
-    "throughput/samples_per_sec": Meaning("samples_per_s"), "samples_per_second": Meaning("samples_per_s"),
-    "throughput/batches_per_sec": Meaning("seconds", 1.0, True),
-    "global batch size": Meaning("samples"), "global_batch_size": Meaning("samples"), "batch_size": Meaning("samples"),
-    "tokens": Meaning("tokens"), "actual seqlen": Meaning("seq_length"),
-    "consumed samples": Meaning("consumed_samples"), "consumed_samples": Meaning("consumed_samples"),
-    "consumed tokens": Meaning("consumed_tokens"), "consumed_tokens": Meaning("consumed_tokens"),
-    "grad norm": Meaning("grad_norm"), "grad_norm": Meaning("grad_norm"), "gnorm": Meaning("grad_norm"), "norm": Meaning("grad_norm"),
-    "learning rate": Meaning("learning_rate"), "learning_rate": Meaning("learning_rate"), "lr": Meaning("learning_rate"),
-    "power per gpu (w/gpu)": Meaning("gpu_power_w"),
-}  # fmt: skip
-"""Name in lower case: what it stands for. Of names with one meaning the first on a line counts, but see PREFERRED."""
+SPELLINGS: tuple[tuple[Meaning, str], ...] = (
+    (Meaning("seconds", MILLI), "elapsed time per iteration (ms); elapsed time per iteration; step_time_ms; ms"),
+    (Meaning("seconds", MILLI), "elapsed_time_per_iteration_ms"),
+    (Meaning("seconds"), "elapsed time per iteration (s); train_step_timing in s; train_step_timing; iter time (s)"),
+    (
+        Meaning("seconds"),
+        "iter time; iter_time; step_time; step time; time; dt; seconds; seconds_s; step_avg; time/step",
+    ),
+    (Meaning("seconds"), "sec/step; iteration-time; time per step; time_per_step; time_per_iter; sec_per_step"),
+    (Meaning("seconds"), "step_time_s; batch_time; time_metrics/end_to_end(s); time per iteration"),
+    (Meaning("seconds", inverse=True), "throughput/batches_per_sec; batches_per_sec; steps_per_second; ups"),
+    (Meaning("loss"), "lm loss; lm_loss; lm-loss; reduced_train_loss; loss; train loss; train_loss; training loss"),
+    (Meaning("loss"), "loss/train/total; train/loss; train/crossentropyloss; train/ce loss; crossentropyloss"),
+    (Meaning("loss"), "global_avg_loss; loss_metrics/global_avg_loss; language model loss"),
+    (Meaning("flop_per_s", TERA), "throughput per gpu (tflop/s/gpu); compute per gpu (tflop/s/gpu); tflop/s/device"),
+    (Meaning("flop_per_s", TERA), "tflops; tflops_per_gpu; model_tflops_per_gpu; tflops/gpu; tflop/s; tflop/s/gpu"),
+    (Meaning("flop_per_s", TERA), "tflops per gpu; model tflops; throughput (tflop/s/gpu)"),
+    (Meaning("flop_per_s"), "throughput/device/flops_per_sec"),
+    (Meaning("mfu_fraction"), "mfu; throughput/device/mfu; model_flops_utilization"),
+    (Meaning("mfu_fraction", 0.01), "mfu(%)"),
+    (Meaning("memory_bytes", GIB), "memory; mem; gpu_mem; max_memory"),
+    (Meaning("memory_bytes", GIGA), "memory/peak_reserved_mem"),
+    (Meaning("memory_bytes"), "peak_memory_usage; cuda_max_memory_reserved"),
+    (Meaning("gpu_tokens_per_s"), "tokens per gpu (tokens/s/gpu); tokens_per_sec_per_gpu; tgs; tokens/s/device"),
+    (Meaning("gpu_tokens_per_s"), "tokens per gpu per second (tgs); tokens-per-second-per-gpu; tokens/s/gpu"),
+    (Meaning("gpu_tokens_per_s"), "tokens/gpu/s; tokens per second per gpu; throughput/device/tokens_per_sec"),
+    (Meaning("gpu_tokens_per_s"), "throughput/device/tokens_per_second; tokens/sec/gpu; tokens_per_gpu_per_second"),
+    (Meaning("tokens_per_s"), "tok/s; tok/sec; tokens/s; tokens/sec; tokens_per_sec; tokens_per_second; wps; tps"),
+    (Meaning("tokens_per_s"), "tokens per second; throughput/tokens_per_sec"),
+    (Meaning("samples_per_s"), "samples per second; samples/sec; samples/s; samples_per_second"),
+    (Meaning("samples_per_s"), "throughput/samples_per_sec"),
+    (Meaning("samples"), "global batch size; global_batch_size; batch_size"),
+    (Meaning("tokens"), "tokens"),
+    (Meaning("seq_length"), "actual seqlen"),
+    (Meaning("consumed_samples"), "consumed samples; consumed_samples"),
+    (Meaning("consumed_tokens"), "consumed tokens; consumed_tokens"),
+    (Meaning("grad_norm"), "grad norm; grad_norm; gnorm; norm"),
+    (Meaning("learning_rate"), "learning rate; learning_rate; lr"),
+    (Meaning("gpu_power_w"), "power per gpu (w/gpu)"),
+)
+"""Meaning: the names that programs give it, in lower case."""
+NAMES = {name: meaning for meaning, names in SPELLINGS for name in names.split("; ")}
+"""Name: its meaning. Of names with one meaning the first on a line counts, but see PREFERRED."""
 PREFERRED = ("lm loss", "reduced_train_loss", "global_avg_loss", "train_step_timing in s")
 """Names that win over others of the same meaning (a progress bar shows a smoothed loss, too)."""
 

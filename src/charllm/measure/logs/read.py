@@ -4,7 +4,7 @@ import gzip
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, pairwise
 from os import PathLike
 from pathlib import Path
 from statistics import median
@@ -163,7 +163,7 @@ def _logged(number: int, fields: dict[str, float], line: Line) -> LoggedStep:
 
 def _complete(steps: list[LoggedStep], settings: dict[str, int]) -> list[LoggedStep]:
     """Fill in the steps that a line covers, and durations and tokens that follow from what is stated."""
-    gaps = [after.number - before.number for before, after in zip(steps, steps[1:], strict=False)]
+    gaps = [after.number - before.number for before, after in pairwise(steps)]
     usual = int(median(gap for gap in gaps if gap > 0)) if any(gap > 0 for gap in gaps) else 1
     done: list[LoggedStep] = []
     for index, step in enumerate(steps):

@@ -10,7 +10,8 @@ DOTTED = re.compile(r"^\s*(?P<name>\w+) \.{3,} ?(?P<value>\d+)\s*$")
 """Megatron-LM: ``  seq_length ........................ 4096``."""
 ASSIGNED = re.compile(r"['\"]?\b(?P<name>[a-z_]+)['\"]?\s*[:=]\s*['\"]?(?P<value>\d+)\b(?![.\d])")
 NAMES = {
-    "seq_length": "seq_length", "encoder_seq_length": "seq_length", "max_seq_len": "seq_length", "seq_len": "seq_length",
+    "seq_length": "seq_length", "encoder_seq_length": "seq_length", "max_seq_len": "seq_length",
+    "seq_len": "seq_length",
     "world_size": "world_size", "global_batch_size": "global_batch_size", "micro_batch_size": "micro_batch_size",
     "tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp", "context_parallel_size": "cp",
     "expert_model_parallel_size": "ep", "data_parallel_size": "dp", "num_layers": "layers", "hidden_size": "hidden",

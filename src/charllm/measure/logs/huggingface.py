@@ -33,7 +33,7 @@ def read_dicts(lines: Sequence[Line]) -> Iterator[Found]:
 
 
 def _number(text: str) -> int | None:
-    stated = re.search(r"['\"](?:global_)?step['\"]\s*:\s*['\"]?(\d+)", text)
+    stated = re.search(r"['\"](?:global_)?step(?:/max_steps)?['\"]\s*:\s*['\"]?(\d+)", text)
     return int(stated[1]) if stated else None
 
 

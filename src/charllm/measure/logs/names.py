@@ -9,7 +9,7 @@ from charllm.units import GIB, GIGA, KIB, KILO, MEGA, MIB, MICRO, MILLI, TERA, T
 NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?|[-+]?\.\d+|[-+]?(?:nan|inf)(?:inity)?(?:\.0)?\b"
 UNIT = r"(?:ms|us|sec|s|min|[KMGT]i?B|[KMBGT]|%)(?![A-Za-z0-9])"
 PAIR = re.compile(
-    rf"""(?P<key>[A-Za-z_][\w./-]*(?:[ ](?:[A-Za-z_][\w./-]*|\([^()|:=]{{1,40}}\)))*)["']?
+    rf"""(?P<key>[A-Za-z_][\w./-]*(?:[ ]?\([^()|:=]{{1,40}}\)|[ ][A-Za-z_][\w./-]*)*)["']?
     (?:\s*[:=]\s*["']?|\s+)
     (?P<value>{NUMBER})\s?(?P<unit>{UNIT})?""",
     re.VERBOSE,
@@ -50,7 +50,7 @@ SPELLINGS: tuple[tuple[Meaning, str], ...] = (
         "iter time; iter_time; step_time; step time; time; dt; seconds; seconds_s; step_avg; time/step",
     ),
     (Meaning("seconds"), "sec/step; iteration-time; time per step; time_per_step; time_per_iter; sec_per_step"),
-    (Meaning("seconds"), "step_time_s; batch_time; time_metrics/end_to_end(s); time per iteration"),
+    (Meaning("seconds"), "step_time_s; batch_time; time_metrics/end_to_end(s); time per iteration; train_speed(s/it)"),
     (Meaning("seconds", inverse=True), "throughput/batches_per_sec; batches_per_sec; steps_per_second; ups"),
     (Meaning("loss"), "lm loss; lm_loss; lm-loss; reduced_train_loss; loss; train loss; train_loss; training loss"),
     (Meaning("loss"), "loss/train/total; train/loss; train/crossentropyloss; train/ce loss; crossentropyloss"),
@@ -61,19 +61,19 @@ SPELLINGS: tuple[tuple[Meaning, str], ...] = (
     (Meaning("flop_per_s"), "throughput/device/flops_per_sec"),
     (Meaning("mfu_fraction"), "mfu; throughput/device/mfu; model_flops_utilization"),
     (Meaning("mfu_fraction", 0.01), "mfu(%)"),
-    (Meaning("memory_bytes", GIB), "memory; mem; gpu_mem; max_memory"),
+    (Meaning("memory_bytes", GIB), "memory; mem; gpu_mem; max_memory; memory(gib)"),
     (Meaning("memory_bytes", GIGA), "memory/peak_reserved_mem"),
     (Meaning("memory_bytes"), "peak_memory_usage; cuda_max_memory_reserved"),
     (Meaning("gpu_tokens_per_s"), "tokens per gpu (tokens/s/gpu); tokens_per_sec_per_gpu; tgs; tokens/s/device"),
     (Meaning("gpu_tokens_per_s"), "tokens per gpu per second (tgs); tokens-per-second-per-gpu; tokens/s/gpu"),
     (Meaning("gpu_tokens_per_s"), "tokens/gpu/s; tokens per second per gpu; throughput/device/tokens_per_sec"),
-    (Meaning("gpu_tokens_per_s"), "throughput/device/tokens_per_second; tokens/sec/gpu; tokens_per_gpu_per_second"),
+    (Meaning("gpu_tokens_per_s"), "throughput/device/tokens_per_second; tokens/sec/gpu; tokens_per_gpu_per_sec"),
     (Meaning("tokens_per_s"), "tok/s; tok/sec; tokens/s; tokens/sec; tokens_per_sec; tokens_per_second; wps; tps"),
-    (Meaning("tokens_per_s"), "tokens per second; throughput/tokens_per_sec"),
+    (Meaning("tokens_per_s"), "tokens per second; throughput/tokens_per_sec; tokens_global_per_sec"),
     (Meaning("samples_per_s"), "samples per second; samples/sec; samples/s; samples_per_second"),
     (Meaning("samples_per_s"), "throughput/samples_per_sec"),
     (Meaning("samples"), "global batch size; global_batch_size; batch_size"),
-    (Meaning("tokens"), "tokens"),
+    (Meaning("tokens"), "tokens; tokens_this_step"),
     (Meaning("seq_length"), "actual seqlen"),
     (Meaning("consumed_samples"), "consumed samples; consumed_samples"),
     (Meaning("consumed_tokens"), "consumed tokens; consumed_tokens"),

@@ -10,6 +10,7 @@ from charllm.measure.logs.progress import find_bar
 
 NEMO = Program(
     mark=re.compile(r"Training epoch \d+, iteration (?P<number>\d+)/\d+ \|"),
+    names={**NAMES, "global_step": Meaning("number")},
 )
 AUTOMODEL = Program(
     mark=re.compile(r"\bstep (?P<number>\d+) \| epoch \d+ \| loss "),

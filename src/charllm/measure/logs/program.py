@@ -23,8 +23,6 @@ class Program(NamedTuple):
     """Fields of which a line must state one to count as a step."""
     read: Callable[[Sequence[Line]], Iterator[Found]] | None = None
     """Reader of a program whose steps are not lines of names and numbers."""
-    base: int = 0
-    """Number of the first step."""
 
 
 def read_steps(program: Program, lines: Sequence[Line]) -> Iterator[Found]:
@@ -42,7 +40,8 @@ def read_steps(program: Program, lines: Sequence[Line]) -> Iterator[Found]:
             text = text[: max(text.rfind(program.ending), 0)]
         fields = to_fields(find_pairs(text), program.names)
         if not program.needs or any(name in fields for name in program.needs):
-            yield int(found["number"].replace(",", "")), fields, line
+            number = fields.pop("number", None)
+            yield int(found["number"].replace(",", "") if number is None else number), fields, line
 
 
 def first_whole_number(*values: Any) -> int | None:

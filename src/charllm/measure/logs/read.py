@@ -155,7 +155,7 @@ def _logged(number: int, fields: dict[str, float], line: Line) -> LoggedStep:
         known["tokens"] = known["samples"] * extra["seq_length"]
     if "samples" not in known and extra.get("samples_per_s") and known.get("seconds"):
         known["samples"] = round(extra["samples_per_s"] * known["seconds"])
-    if known.get("seconds", 1.0) <= 0:
+    if not 0 < known.get("seconds", 1.0) < float("inf"):
         del known["seconds"]
     values: dict[str, Any] = {**known, "rank": line.rank if known.get("rank") is None else int(known["rank"])}
     return LoggedStep(number=number, **values, end_byte=line.end_byte)

@@ -13,6 +13,7 @@ from charllm.api.keywords import Spec, as_path, build_request
 from charllm.api.signature import public
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
+from charllm.measure.adapters import Program
 from charllm.measure.device import telemetry_gpus
 from charllm.measure.job import Job, measure_job
 from charllm.measure.launch import AFTER_S
@@ -91,8 +92,13 @@ def build_job(
     cooldown: float,
     repeats: int = 1,
     watch: bool = False,
+    program: Program | None = None,
 ) -> Job:
-    """Check what was asked for."""
+    """Check what was asked for; a program brings its own command, its run and how its log is read."""
+    spec, log = None, None
+    if program is not None:
+        command, spec = program.command, program.spec
+        log = {"kind": program.log_kind, "pattern": program.log_pattern}
     if isinstance(command, str) or not command or not all(isinstance(word, str) for word in command):
         raise SpecError(
             "COMMAND", command or "nothing", "the words of a command: charllm measure [flags] -- COMMAND ..."
@@ -105,8 +111,13 @@ def build_job(
     _check_number("--repeats", repeats, 1, MOST_REPEATS, "times")
     if not isinstance(telemetry, str):
         raise SpecError("--telemetry", telemetry, "auto, nvml, replay:FOLDER or none")
-    folder = Path("charllm-runs") / time.strftime("%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
-    return Job(tuple(command), folder, rate, telemetry, idle, cooldown, repeats, watch)
+    folder = run_folder(out)
+    return Job(tuple(command), folder, rate, telemetry, idle, cooldown, repeats, watch, spec, log)
+
+
+def run_folder(out: Folder | None) -> Path:
+    """Return the folder of a new run."""
+    return Path("charllm-runs") / time.strftime("%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
 
 
 def _check_number(flag: str, value: Any, low: float, high: float, unit: str) -> None:

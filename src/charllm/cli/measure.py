@@ -4,10 +4,15 @@ The command's output, signals and exit code pass through.
 """
 
 import argparse
+import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from charllm.api.measurement import build_job, run_job
+from charllm.api.measurement import build_job, run_folder, run_job
+from charllm.api.programs import build_program
+from charllm.cli.program_flags import add_program_flags, program_keywords
+from charllm.measure.adapters.programs import as_ranks_here, write_files
 from charllm.measure.finish import stopped_early
 from charllm.measure.launch import AFTER_S
 from charllm.result.result import RunResult
@@ -16,6 +21,8 @@ EXAMPLES = (
     "charllm measure --out runs/mine -- torchrun train.py",
     "charllm measure --repeats 3 --watch -- python train.py --steps 100",
     "charllm measure --telemetry none --idle 0 -- sleep 1",
+    "charllm measure --adapter megatron --script Megatron-LM/pretrain_gpt.py --model llama3-8b --cluster h100x8 --tp 2",
+    "charllm measure --log-pattern 'step (?P<number>\\d+) took (?P<ms>\\d+) ms' -- ./my_trainer",
 )
 
 
@@ -39,14 +46,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--repeats", type=int, default=1, metavar="N", help="number of times to run the command (default 1)"
     )
     parser.add_argument("--watch", action="store_true", help="show power, clock and temperature while it runs")
+    add_program_flags(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print what was found to stderr, and return the command's own exit code."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    settings = {name: value for name, value in vars(arguments).items() if name != "command"}
-    job = build_job(command, **settings)
+    out = run_folder(arguments.out)
+    program = build_program(command, out, **program_keywords(arguments))
+    settings = {
+        name: getattr(arguments, name) for name in ("rate", "telemetry", "idle", "cooldown", "repeats", "watch")
+    }
+    program = replace(program, command=as_ranks_here(program))
+    job = build_job(command, out, **settings, program=program)
+    write_files(program)
+    os.environ.update(program.environment)
     result, code = run_job(job)
     for warning in stopped_early(result.warnings):
         print(f"charllm: {warning}", file=sys.stderr)

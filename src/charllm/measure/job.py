@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError, SpecError
 from charllm.measure.device import telemetry_gpus
@@ -24,6 +24,7 @@ from charllm.measure.launch import (
     sampling,
     wait_idle,
 )
+from charllm.measure.marks import LOG_KEY
 from charllm.measure.quantities import QUANTITIES
 from charllm.measure.recording import MISSING, SAMPLES_FILE, TIMES
 from charllm.result.result import RunResult
@@ -44,6 +45,10 @@ class Job(NamedTuple):
     cooldown_s: float = AFTER_S
     repeats: int = 1
     watch: bool = False
+    spec: dict[str, Any] | None = None
+    """The run that the command trains, where that is known."""
+    log: dict[str, str | None] | None = None
+    """How its log is read: the kind of log, or the user's own pattern."""
 
 
 def measure_job(job: Job, environment: Mapping[str, str]) -> tuple[RunResult, int]:
@@ -97,8 +102,10 @@ def _measure_once(job: Job, folder: Path, gpus: list[str], environment: Mapping[
 def describe_job(job: Job, gpus: Sequence[str], environment: Mapping[str, str]) -> JobRecord:
     """Return what is known of a job before it starts."""
     command = describe_command(job.command, environment)
-    details = {"command": command, "environment": describe_environment(environment), "exit_code": None}
-    return JobRecord("measured", {"command": command}, list(gpus), job.rate_hz, details)
+    environ = describe_environment(environment)
+    details: dict[str, Any] = {"command": command, "environment": environ, "exit_code": None}
+    details |= {LOG_KEY: job.log} if job.log else {}
+    return JobRecord("measured", job.spec or {"command": command}, list(gpus), job.rate_hz, details)
 
 
 def conclude(record: JobRecord, folder: Path, windows_s: dict[str, list[float]], exit_code: int) -> RunResult:

@@ -57,8 +57,7 @@ def read_log(log: str | PathLike[str] | bytes, kind: str = AUTO, pattern: str | 
     if pattern is not None:
         kind, program = "pattern", own_pattern(pattern)
     elif kind != AUTO:
-        if kind not in KINDS:
-            raise unknown_name("--log-kind", kind, (AUTO, *KINDS))
+        check_kind(kind)
         program = KINDS[kind]
     else:
         kind = find_kind(lines)
@@ -71,6 +70,12 @@ def read_log(log: str | PathLike[str] | bytes, kind: str = AUTO, pattern: str | 
     settings = read_settings(lines)
     steps = _complete([_logged(*each) for each in found], settings)
     return Log(kind=kind, steps=tuple(steps), settings=settings, warnings=tuple(warnings))
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a kind of log that is not known."""
+    if kind != AUTO and kind not in KINDS:
+        raise unknown_name("--log-kind", kind, (AUTO, *KINDS))
 
 
 def _data(log: str | PathLike[str] | bytes) -> bytes:

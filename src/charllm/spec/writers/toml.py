@@ -1,4 +1,4 @@
-"""Plain tables as TOML and as YAML: texts, numbers, switches and lists of them, in tables of tables."""
+"""Plain tables as TOML and as YAML: texts, numbers, switches, lists and tables."""
 
 import json
 from collections.abc import Mapping
@@ -30,5 +30,9 @@ def write_yaml(table: Mapping[str, Any], depth: int = 0) -> str:
 
 
 def _value(value: Any) -> str:
-    """Write a value; JSON's notation of these is TOML's and YAML's, too."""
-    return json.dumps(list(value) if isinstance(value, tuple) else value)
+    """Write a value as JSON does, which TOML and YAML read, too; tables inside a list are TOML's inline tables."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key} = {_value(item)}' for key, item in value.items())}}}"
+    return json.dumps(value)

@@ -9,6 +9,7 @@ simulate            memory, step time, power and temperature of one run
 sweep               the same for every case of a study, or of axes
 emulate             one rank of a large job on the GPU of this machine; predict_emulation needs no GPU
 measure             power, clocks and temperature of the code inside a ``with`` block; measure_command: of a command
+preflight           GPUs, links, network and hosts checked before a run is measured
 load, compare       a stored run or study; two runs side by side
 catalog             models, GPUs, nodes, clusters, frameworks and studies, with sources
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from charllm.api.emulation import emulate, predict_emulation
     from charllm.api.listing import catalog
     from charllm.api.measurement import measure, measure_command
+    from charllm.api.preflight import preflight
     from charllm.api.simulation import simulate
     from charllm.api.stored import Comparison, compare, load
     from charllm.api.study import Sweep, sweep
@@ -49,6 +51,7 @@ __all__ = [
     "measure",
     "measure_command",
     "predict_emulation",
+    "preflight",
     "simulate",
     "sweep",
 ]
@@ -64,6 +67,7 @@ _HOMES = {
     "predict_emulation": "charllm.api.emulation",
     "measure": "charllm.api.measurement",
     "measure_command": "charllm.api.measurement",
+    "preflight": "charllm.api.preflight",
     "load": "charllm.api.stored",
     "compare": "charllm.api.stored",
     "Comparison": "charllm.api.stored",

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from charllm.api.keywords import Spec, as_path, build_request
+from charllm.api.keywords import RunKeywords, Spec, as_path, build_request
+from charllm.api.programs import build_program
 from charllm.api.signature import public
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.measure.adapters import Program
+from charllm.measure.adapters.programs import as_ranks_here, write_files
 from charllm.measure.device import telemetry_gpus
 from charllm.measure.job import Job, measure_job
 from charllm.measure.launch import AFTER_S
@@ -59,7 +61,7 @@ def measure(
 
 @public
 def measure_command(
-    command: Sequence[str],
+    command: Sequence[str] = (),
     out: Folder | None = None,
     *,
     rate: float = 100.0,
@@ -68,18 +70,42 @@ def measure_command(
     cooldown: float = AFTER_S,
     repeats: int = 1,
     watch: bool = False,
+    adapter: str | None = None,
+    script: str | None = None,
+    steps: int | None = None,
+    log_kind: str | None = None,
+    log_pattern: str | None = None,
+    spec: Spec | None = None,
+    **run: Unpack[RunKeywords],
 ) -> RunResult:
     """Run a command and record power, clocks and temperature of every GPU it may use, as ``charllm measure`` does.
 
-    The command's exit code is in ``result.provenance["measurement"]["exit_code"]``.
+    The command's exit code is in ``result.provenance["measurement"]["exit_code"]``. With the run that it trains, as a
+    `spec` or by keywords, MFU is known; with an `adapter` (reference, megatron, nemo, torchtitan) that program's own
+    command for the run is measured, and `command` holds more arguments for it. Steps of a command that marks none are
+    read from its log, whose program is recognised unless `log_kind` or a regular expression `log_pattern` names it.
     """
     settings: dict[str, Any] = {"rate": rate, "telemetry": telemetry, "idle": idle, "cooldown": cooldown}
-    return run_job(build_job(command, out, **settings, repeats=repeats, watch=watch))[0]
+    folder = run_folder(out)
+    words: dict[str, Any] = {
+        "adapter": adapter,
+        "script": script,
+        "steps": steps,
+        "log_kind": log_kind,
+        "log_pattern": log_pattern,
+    }
+    program = build_program(command, folder, **words, spec=spec, run=run)
+    return run_job(
+        build_job(as_ranks_here(program), folder, **settings, repeats=repeats, watch=watch, program=program)
+    )[0]
 
 
 def run_job(job: Job) -> tuple[RunResult, int]:
     """Measure a command; returns its result and its exit code."""
-    return measure_job(job, os.environ)
+    if job.program is None:
+        return measure_job(job, os.environ)
+    write_files(job.program)
+    return measure_job(job, {**os.environ, **job.program.environment})
 
 
 def build_job(
@@ -94,11 +120,7 @@ def build_job(
     watch: bool = False,
     program: Program | None = None,
 ) -> Job:
-    """Check what was asked for; a program brings its own command, its run and how its log is read."""
-    spec, log = None, None
-    if program is not None:
-        command, spec = program.command, program.spec
-        log = {"kind": program.log_kind, "pattern": program.log_pattern}
+    """Check what was asked for."""
     if isinstance(command, str) or not command or not all(isinstance(word, str) for word in command):
         raise SpecError(
             "COMMAND", command or "nothing", "the words of a command: charllm measure [flags] -- COMMAND ..."
@@ -112,7 +134,7 @@ def build_job(
     if not isinstance(telemetry, str):
         raise SpecError("--telemetry", telemetry, "auto, nvml, replay:FOLDER or none")
     folder = run_folder(out)
-    return Job(tuple(command), folder, rate, telemetry, idle, cooldown, repeats, watch, spec, log)
+    return Job(tuple(command), folder, rate, telemetry, idle, cooldown, repeats, watch, program)
 
 
 def run_folder(out: Folder | None) -> Path:

@@ -18,6 +18,7 @@ GROUPS = {
         "compare": "settings and metrics of two runs side by side",
     },
     "Measure, on a GPU": {
+        "preflight": "check GPUs, links, network and hosts before a run is measured",
         "measure": "run a command; record power, clocks and temperature of its GPUs",
         "train": "train a model of the catalog on one GPU",
         "emulate": "emulate one rank of a large job on one GPU",

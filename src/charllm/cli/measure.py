@@ -4,15 +4,13 @@ The command's output, signals and exit code pass through.
 """
 
 import argparse
-import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from charllm.api.measurement import build_job, run_folder, run_job
 from charllm.api.programs import build_program
 from charllm.cli.program_flags import add_program_flags, program_keywords
-from charllm.measure.adapters.programs import as_ranks_here, write_files
+from charllm.measure.adapters.programs import as_ranks_here
 from charllm.measure.finish import stopped_early
 from charllm.measure.launch import AFTER_S
 from charllm.result.result import RunResult
@@ -58,10 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = {
         name: getattr(arguments, name) for name in ("rate", "telemetry", "idle", "cooldown", "repeats", "watch")
     }
-    program = replace(program, command=as_ranks_here(program))
-    job = build_job(command, out, **settings, program=program)
-    write_files(program)
-    os.environ.update(program.environment)
+    job = build_job(as_ranks_here(program), out, **settings, program=program)
     result, code = run_job(job)
     for warning in stopped_early(result.warnings):
         print(f"charllm: {warning}", file=sys.stderr)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError, SpecError
+from charllm.measure.adapters import Program
 from charllm.measure.device import telemetry_gpus
 from charllm.measure.finish import JobRecord, combine, finish_record, store_result
 from charllm.measure.launch import (
@@ -45,10 +46,8 @@ class Job(NamedTuple):
     cooldown_s: float = AFTER_S
     repeats: int = 1
     watch: bool = False
-    spec: dict[str, Any] | None = None
-    """The run that the command trains, where that is known."""
-    log: dict[str, str | None] | None = None
-    """How its log is read: the kind of log, or the user's own pattern."""
+    program: Program | None = None
+    """What is known of the command: the run that it trains, and how its log is read."""
 
 
 def measure_job(job: Job, environment: Mapping[str, str]) -> tuple[RunResult, int]:
@@ -104,8 +103,11 @@ def describe_job(job: Job, gpus: Sequence[str], environment: Mapping[str, str]) 
     command = describe_command(job.command, environment)
     environ = describe_environment(environment)
     details: dict[str, Any] = {"command": command, "environment": environ, "exit_code": None}
-    details |= {LOG_KEY: job.log} if job.log else {}
-    return JobRecord("measured", job.spec or {"command": command}, list(gpus), job.rate_hz, details)
+    program = job.program
+    if program is not None:
+        details[LOG_KEY] = {"kind": program.log_kind, "pattern": program.log_pattern}
+    spec = (program.spec if program else None) or {"command": command}
+    return JobRecord("measured", spec, list(gpus), job.rate_hz, details)
 
 
 def conclude(record: JobRecord, folder: Path, windows_s: dict[str, list[float]], exit_code: int) -> RunResult:

@@ -31,7 +31,7 @@ class Format(NamedTuple):
 FORMATS = {
     "megatron": Format(lambda run: shlex.join(write_megatron(run)), read_megatron, ("megatron",), ".sh"),
     "nemo": Format(write_nemo, read_nemo, ("nemo",), ".yaml"),
-    "torchtitan": Format(write_torchtitan, read_torchtitan, ("torchtitan",), ".toml"),
+    "torchtitan": Format(write_torchtitan, read_torchtitan, ("torchtitan", "fsdp"), ".toml"),
 }
 """Program: the format that starts it."""
 NOT_WRITTEN = {"model.name", "model.stated_params", "model.stated_active_params", "framework.name"}
@@ -43,8 +43,8 @@ def export_run(run: RunSpec, program: str) -> str:
     if program not in FORMATS:
         raise unknown_name("program", program, FORMATS)
     format_ = FORMATS[program]
-    if run.framework.profile not in format_.frameworks:
-        raise SpecError("framework", run.framework.profile, f"{' or '.join(format_.frameworks)} for {program}")
+    if run.framework.name not in format_.frameworks and run.framework.profile not in format_.frameworks:
+        raise SpecError("framework", run.framework.name, f"{' or '.join(format_.frameworks)} for {program}")
     text = format_.write(run)
     lost = lost_fields(run, format_.read(text, f"{run.model.name}{format_.suffix}"))
     if lost:

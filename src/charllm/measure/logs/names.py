@@ -22,6 +22,9 @@ FACTORS = {
     "KB": KILO, "MB": MEGA, "GB": GIGA, "TB": TERA, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB,
 }  # fmt: skip
 
+PREFIXES = ("K", "M", "B", "G", "T")
+"""Thousands, millions ... of the unit that the name says."""
+
 
 class Pair(NamedTuple):
     """A name and its number, as the log writes them."""
@@ -113,6 +116,8 @@ def to_fields(pairs: Iterable[Pair], names: Mapping[str, Meaning] = NAMES) -> di
         if meaning is None or (meaning.field in found and name not in PREFERRED):
             continue
         factor = FACTORS[unit] if unit else meaning.factor
+        if unit in PREFIXES and meaning.field != "memory_bytes":
+            factor *= meaning.factor
         if meaning.inverse and not value:
             continue
         found[meaning.field] = 1 / value if meaning.inverse else value * factor

@@ -120,8 +120,12 @@ def _drop_cut_line(found: list[Found], warnings: list[str]) -> list[Found]:
     if not found or found[-1][2].whole:
         return found
     last, before = found[-1], found[-2] if len(found) > 1 else None
-    alike = before is not None and before[1].keys() == last[1].keys() and len(last[2].text) >= len(before[2].text)
-    if alike or last[2].text.rstrip().endswith(("|", "}")):
+    ended = last[2].text.rstrip().endswith(("|", "}"))
+    if before is None:
+        whole = ended
+    else:
+        whole = before[1].keys() == last[1].keys() and (ended or len(last[2].text) >= len(before[2].text))
+    if whole:
         return found
     warnings.append(f"the last line, of step {last[0]}, is cut short and is left out")
     return found[:-1]

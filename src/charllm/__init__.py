@@ -9,7 +9,7 @@ simulate            memory, step time, power and temperature of one run
 sweep               the same for every case of a study, or of axes
 emulate             one rank of a large job on the GPU of this machine; predict_emulation needs no GPU
 measure             power, clocks and temperature of the code inside a ``with`` block; measure_command: of a command
-preflight           GPUs, links, network and hosts checked before a run is measured
+preflight, smoke    GPUs, links, network and hosts checked before a run; everything tried once
 load, compare       a stored run or study; two runs side by side
 catalog             models, GPUs, nodes, clusters, frameworks and studies, with sources
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from charllm.api.measurement import measure, measure_command
     from charllm.api.preflight import preflight
     from charllm.api.simulation import simulate
+    from charllm.api.smoke import smoke
     from charllm.api.stored import Comparison, compare, load
     from charllm.api.study import Sweep, sweep
     from charllm.errors import CharllmError, SpecError
@@ -53,6 +54,7 @@ __all__ = [
     "predict_emulation",
     "preflight",
     "simulate",
+    "smoke",
     "sweep",
 ]
 
@@ -68,6 +70,7 @@ _HOMES = {
     "measure": "charllm.api.measurement",
     "measure_command": "charllm.api.measurement",
     "preflight": "charllm.api.preflight",
+    "smoke": "charllm.api.smoke",
     "load": "charllm.api.stored",
     "compare": "charllm.api.stored",
     "Comparison": "charllm.api.stored",

@@ -93,7 +93,7 @@ def test_an_exception_that_the_job_survived_is_not_the_reason() -> None:
 
 
 def test_slurm_states_and_exit_codes_speak_where_the_log_is_silent() -> None:
-    cases = [
+    cases: list[tuple[int | None, str | None, str]] = [
         (None, "NODE_FAIL", "node-failure"),
         (1, "TIMEOUT", "time-limit"),
         (1, "OUT_OF_MEMORY", "host-out-of-memory"),

@@ -56,7 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings = {
         name: getattr(arguments, name) for name in ("rate", "telemetry", "idle", "cooldown", "repeats", "watch")
     }
-    job = build_job(as_ranks_here(program), out, **settings, program=program)
+    words = as_ranks_here(program) if getattr(arguments, "launcher", "local") == "local" else program.command
+    job = build_job(words, out, **settings, program=program)
     result, code = run_job(job)
     for warning in stopped_early(result.warnings):
         print(f"charllm: {warning}", file=sys.stderr)

@@ -26,6 +26,7 @@ class _Kept:
     """The log of a run and the times of its bytes; both streams of a command write into it."""
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self._log = (folder / LOG_FILE).open("ab", buffering=0)
         self._times = (folder / TIMES_FILE).open("a", buffering=1, encoding="utf-8")
         self._lock, self._size, self._last_ns = threading.Lock(), 0, -CLOSEST_NS

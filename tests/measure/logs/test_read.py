@@ -15,7 +15,8 @@ from charllm.units import GIB, TERA
 def megatron(number: int, loss: float = 7.5, ms: float = 500.0) -> str:
     return (
         f" [2026-03-01 10:00:{number % 60:02d}] iteration {number:8d}/{1000:8d} | "
-        f"consumed samples: {number * 16:12d} | elapsed time per iteration (ms): {ms:.1f} | throughput per GPU (TFLOP/s/GPU): 412.3 | "
+        f"consumed samples: {number * 16:12d} | elapsed time per iteration (ms): {ms:.1f} | "
+        f"throughput per GPU (TFLOP/s/GPU): 412.3 | "
         f"learning rate: 1.500000E-04 | global batch size:    16 | lm loss: {loss:.6E} | loss scale: 1.0 | "
         "grad norm: 1.300 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
     )
@@ -31,7 +32,8 @@ def test_a_line_of_megatron_says_all_it_holds() -> None:
     assert (log.kind, len(log.steps), log.settings) == ("megatron", 2, {"seq_length": 2048, "world_size": 8})
     step = log.steps[1]
     assert (step.number, step.steps, step.seconds, step.loss, step.samples) == (2, 1, 0.5, 7.25, 16)
-    assert (step.tokens, step.flop_per_s, step.grad_norm) == (16 * 2048, pytest.approx(412.3 * TERA), 1.3)
+    assert (step.tokens, step.grad_norm) == (16 * 2048, 1.3)
+    assert step.flop_per_s == pytest.approx(412.3 * TERA)
     assert step.time_s is not None
     assert step.time_s - (log.steps[0].time_s or 0) == 1
 

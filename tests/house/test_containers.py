@@ -1,4 +1,4 @@
-"""The container recipes: pins that parse and agree, and files that exist. Images are not built here: CI has no Docker."""
+"""The container recipes: pins that parse and agree, and files that exist. Images are not built: CI has no Docker."""
 
 import re
 import tomllib

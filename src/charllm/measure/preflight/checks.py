@@ -7,7 +7,7 @@ from charllm.catalog.tables import find_name
 from charllm.measure.preflight.facts import NOT_ASKED
 from charllm.measure.quantities import LIMITS
 from charllm.spec.run import RunSpec
-from charllm.units import GIGA, MEGA, format_bytes
+from charllm.units import GIGA, KILO, MEGA, format_bytes
 
 Facts = Mapping[str, Any]
 OK, WARNING, FAILURE, NOT_READABLE = "ok", "warning", "failure", "not readable"
@@ -287,7 +287,7 @@ def check_clock(node: Facts, _run: RunSpec | None) -> Iterator[Check]:
         return
     good = clock["synchronised"] and clock["error_s"] <= CLOCK_ERROR_S
     told = (
-        f"synchronised, estimated error {clock['error_s'] * 1e3:.3g} ms"
+        f"synchronised, estimated error {clock['error_s'] * KILO:.3g} ms"
         if clock["synchronised"]
         else "not synchronised"
     )

@@ -1,5 +1,6 @@
 """Check a machine before a run is measured on it."""
 
+import os
 from os import PathLike
 from pathlib import Path
 from typing import Unpack
@@ -39,4 +40,4 @@ def preflight(
         raise SpecError("--nodes", nodes, f"a whole number from 1 to {MOST_NODES}")
     count = nodes or (1 if described is None else described.cluster.nodes)
     folder = Path() if out is None else as_path(out, "--out")
-    return check_machine(Asked(described, count, telemetry, folder, reach))
+    return check_machine(Asked(described, count, telemetry, folder, reach, allocated="SLURM_JOB_ID" in os.environ))

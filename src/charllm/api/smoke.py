@@ -1,5 +1,6 @@
 """Try every part of charllm that needs a machine, once, on a small run."""
 
+import os
 import time
 from collections.abc import Callable
 from os import PathLike
@@ -52,6 +53,11 @@ def smoke(
     It takes about ten minutes, or seconds with `quick`; on several `nodes` it has to be started inside a Slurm
     allocation. Without a run, eight layers of Llama 3 8B are trained on the GPUs found, or a tiny model with `device`
     cpu. Returns the summary, which is stored in `out` with the logs of all parts.
+
+    >>> import charllm
+    >>> charllm.smoke(device="tpu")
+    Traceback (most recent call last):
+    charllm.errors.SpecError: device: got 'tpu'; expected cuda or cpu
     """
     if device not in ("cuda", "cpu"):
         raise SpecError("--device", device, "cuda or cpu")
@@ -62,7 +68,12 @@ def smoke(
     folder = Path("charllm-runs") / time.strftime("smoke-%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
     prepare_folder(folder)
     trial = Trial(
-        run=described, folder=folder.absolute(), telemetry=telemetry, device=device, **(QUICK if quick else {})
+        run=described,
+        folder=folder.absolute(),
+        telemetry=telemetry,
+        device=device,
+        node_list=os.environ.get("SLURM_JOB_NODELIST", ""),
+        **(QUICK if quick else {}),
     )
     return try_everything(trial, tell or (lambda _words: None))
 

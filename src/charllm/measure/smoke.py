@@ -5,7 +5,6 @@ Each part is the command that a user would type, with its output kept beside wha
 
 import json
 import math
-import os
 import subprocess
 import sys
 import time
@@ -39,6 +38,8 @@ class Trial:
     train_steps: int = 10
     measured_steps: int = 60
     bench_s: float = 120.0
+    node_list: str = ""
+    """The nodes of the Slurm allocation, as Slurm writes them."""
     rest_s: float = 5.0
     """Idle and cooling-down time of the measured run."""
 
@@ -123,7 +124,11 @@ def _ranks(trial: Trial, *, bench: bool = False) -> tuple[str, ...]:
     nodes, gpus = trial.run.cluster.nodes, trial.run.cluster.node.gpus
     torchrun = (sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={gpus}")
     if nodes > 1:
-        meeting = ("--rdzv-backend=c10d", f"--rdzv-endpoint={_head()}:{RENDEZVOUS_PORT}", "--rdzv-id=smoke")
+        meeting = (
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint={_head(trial.node_list)}:{RENDEZVOUS_PORT}",
+            "--rdzv-id=smoke",
+        )
         return ("srun", f"--nodes={nodes}", "--ntasks-per-node=1", *torchrun, f"--nnodes={nodes}", *meeting)
     if gpus == 1 or bench:
         # The bench starts its own ranks on one machine, two of them on a CPU.
@@ -131,9 +136,9 @@ def _ranks(trial: Trial, *, bench: bool = False) -> tuple[str, ...]:
     return (*torchrun, "--standalone")
 
 
-def _head() -> str:
+def _head(node_list: str) -> str:
     """Return the first node of the allocation."""
-    asked = ["scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")]
+    asked = ["scontrol", "show", "hostnames", node_list]
     try:
         found = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False).stdout.split()
     except (OSError, subprocess.TimeoutExpired):
@@ -143,14 +148,12 @@ def _head() -> str:
 
 def _try(step: Step, folder: Path) -> Outcome:
     start_s = time.monotonic()
-    environment = {"OMP_NUM_THREADS": "1", **os.environ}
     try:
         done = subprocess.run(
-            step.command,
+            ("env", "OMP_NUM_THREADS=1", *step.command),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=LONGEST_S,
-            env=environment,
             check=False,
         )
         output, code = done.stdout.decode(errors="replace"), done.returncode

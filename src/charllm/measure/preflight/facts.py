@@ -1,6 +1,6 @@
 """The facts of one node: its GPUs, network ports, processors, memory, disk, clock and software.
 
-    python -m charllm.measure.preflight.facts [--telemetry NAME] [--folder DIR]
+    python -m charllm.measure.preflight.facts [--name NODE] [--telemetry NAME] [--folder DIR]
 
 prints them as one line of JSON: this is what runs on each node of a job. Files are read under `root`.
 """
@@ -37,10 +37,10 @@ UNSYNCHRONISED = 5
 """What adjtimex(2) returns while no time service holds the clock."""
 
 
-def collect_facts(telemetry: str, folder: Path, root: Path = ROOT) -> Facts:
+def collect_facts(telemetry: str, folder: Path, root: Path = ROOT, name: str = "") -> Facts:
     """Return everything that is known of this node; what cannot be read is left out or comes as its reason."""
     return {
-        "node": os.environ.get("SLURMD_NODENAME") or platform.node(),
+        "node": name or platform.node(),
         "wall_s": time.time(),
         **_gpus(telemetry, root),
         "ports": _infiniband(root),
@@ -181,10 +181,11 @@ def _number(text: str) -> float | None:
 def main() -> int:
     """Print the facts of this node."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--name", default="")
     parser.add_argument("--telemetry", default="auto")
     parser.add_argument("--folder", type=Path, default=Path())
     arguments = parser.parse_args()
-    print(json.dumps(collect_facts(arguments.telemetry, arguments.folder)), flush=True)
+    print(json.dumps(collect_facts(arguments.telemetry, arguments.folder, name=arguments.name)), flush=True)
     return 0
 
 

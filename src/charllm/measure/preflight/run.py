@@ -1,7 +1,7 @@
 """Collect the facts of every node, try an all-reduce over all ranks, and check."""
 
 import json
-import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -42,6 +42,8 @@ class Asked(NamedTuple):
     folder: Path = Path()
     reach: bool = True
     root: Path = ROOT
+    allocated: bool = False
+    """Whether we are inside a Slurm allocation."""
 
 
 def check_machine(asked: Asked) -> Preflight:
@@ -54,13 +56,14 @@ def check_machine(asked: Asked) -> Preflight:
 
 
 def _collect_by_slurm(asked: Asked) -> list[dict[str, Any]]:
-    if "SLURM_JOB_ID" not in os.environ:
+    if not asked.allocated:
         raise SpecError(
             "--nodes", asked.nodes, "1, or a Slurm allocation to run in: salloc --nodes N charllm preflight ..."
         )
-    command = [*SRUN, f"--nodes={asked.nodes}", sys.executable, "-m", "charllm.measure.preflight.facts"]
-    command += ["--telemetry", asked.telemetry, "--folder", str(asked.folder.absolute())]
-    done = _run(command, COLLECT_S)
+    words = [sys.executable, "-m", "charllm.measure.preflight.facts", "--telemetry", asked.telemetry]
+    words += ["--folder", str(asked.folder.absolute())]
+    own = f'exec {shlex.join(words)} --name "$SLURMD_NODENAME"'
+    done = _run([*SRUN, f"--nodes={asked.nodes}", "sh", "-c", own], COLLECT_S)
     if done.returncode:
         failure = find_failure([done.stdout + done.stderr], done.returncode)
         raise CharllmError(
@@ -90,15 +93,15 @@ def check_reach(asked: Asked, nodes: Sequence[Mapping[str, Any]]) -> Check:
         return Check("all-reduce", NOT_READABLE, "", "torch is not installed")
     gpus = min((len(node["gpus"]) for node in nodes), default=0) if asked.telemetry in ("auto", "nvml", "amdsmi") else 0
     ranks = gpus or CPU_RANKS
-    module = ["-m", "charllm.measure.preflight.reach"]
+    module = ["-m", "charllm.measure.preflight.reach", *([] if gpus else ["--cpu"])]
     if asked.nodes > 1:
-        command = ["srun", f"--nodes={asked.nodes}", f"--ntasks-per-node={ranks}", sys.executable, *module]
+        words = shlex.join([sys.executable, *module, "--head", str(nodes[0]["node"])])
+        own = f'exec {words} --rank "$SLURM_PROCID" --ranks "$SLURM_NTASKS"'
+        command = ["srun", f"--nodes={asked.nodes}", f"--ntasks-per-node={ranks}", "sh", "-c", own]
     else:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *module]
-    head = {"CHARLLM_HEAD": str(nodes[0]["node"])} if nodes else {}
-    quiet = {"OMP_NUM_THREADS": "1", **({} if gpus else {"CHARLLM_REACH_CPU": "1"})}
     try:
-        done = _run(command, REACH_S, {**quiet, **head})
+        done = _run(["env", "OMP_NUM_THREADS=1", *command], REACH_S)
     except CharllmError as error:
         return Check("all-reduce", FAILURE, "", str(error), "an answer of all ranks", REACH_ADVICE)
     told = next(
@@ -131,13 +134,9 @@ def _judge_reach(told: Mapping[str, Any]) -> Check:
     return Check("all-reduce", OK, "", words)
 
 
-def _run(
-    command: Sequence[str], limit_s: float, more: Mapping[str, str] | None = None
-) -> "subprocess.CompletedProcess[bytes]":
+def _run(command: Sequence[str], limit_s: float) -> "subprocess.CompletedProcess[bytes]":
     try:
-        return subprocess.run(
-            list(command), capture_output=True, timeout=limit_s, env={**os.environ, **(more or {})}, check=False
-        )
+        return subprocess.run(list(command), capture_output=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:
         raise CharllmError(f"no answer within {limit_s:g} s: {' '.join(command[:6])} ...") from None
     except OSError as error:

@@ -20,7 +20,6 @@ EXAMPLES = (
     "charllm measure --repeats 3 --watch -- python train.py --steps 100",
     "charllm measure --telemetry none --idle 0 -- sleep 1",
     "charllm measure --adapter megatron --script Megatron-LM/pretrain_gpt.py --model llama3-8b --cluster h100x8 --tp 2",
-    "charllm measure --log-pattern 'step (?P<number>\\d+) took (?P<ms>\\d+) ms' -- ./my_trainer",
 )
 
 

@@ -1,12 +1,13 @@
 """Measure code of this process, or a command."""
 
 import os
+import shlex
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
+from time import strftime
 from typing import Any, Unpack
 
 from charllm.api.keywords import RunKeywords, Spec, as_path, build_request
@@ -17,8 +18,9 @@ from charllm.errors import SpecError
 from charllm.measure.adapters import Program
 from charllm.measure.adapters.programs import as_ranks_here, write_files
 from charllm.measure.device import telemetry_gpus
-from charllm.measure.job import Job, measure_job
+from charllm.measure.job import LOCALLY, Job, complete, measure_job, prepare_folder, submit
 from charllm.measure.launch import AFTER_S
+from charllm.measure.launchers.plan import LOCAL, SLURM, Plan
 from charllm.measure.session import Session, measure_here
 from charllm.result.result import RunResult
 
@@ -70,6 +72,18 @@ def measure_command(
     cooldown: float = AFTER_S,
     repeats: int = 1,
     watch: bool = False,
+    launcher: str = "local",
+    nodes: int | None = None,
+    ranks_per_node: int | None = None,
+    gpus_per_node: int | None = None,
+    time_limit: float | None = None,
+    partition: str | None = None,
+    account: str | None = None,
+    time: str | None = None,
+    slurm_args: str = "",
+    setup: Sequence[str] = (),
+    prefix: str = "",
+    shared: bool = False,
     adapter: str | None = None,
     script: str | None = None,
     steps: int | None = None,
@@ -80,32 +94,109 @@ def measure_command(
 ) -> RunResult:
     """Run a command and record power, clocks and temperature of every GPU it may use, as ``charllm measure`` does.
 
-    The command's exit code is in ``result.provenance["measurement"]["exit_code"]``. With the run that it trains, as a
-    `spec` or by keywords, MFU is known; with an `adapter` (reference, megatron, nemo, torchtitan) that program's own
-    command for the run is measured, and `command` holds more arguments for it. Steps of a command that marks none are
-    read from its log, whose program is recognised unless `log_kind` or a regular expression `log_pattern` names it.
+    With `launcher` torchrun a Python script or module runs as `ranks_per_node` ranks on this machine, with slurm on
+    `nodes` nodes of a cluster, which records all of them on one time line. The command's exit code is in
+    ``result.provenance["measurement"]["exit_code"]``, and why it failed beside it in ``["failure"]``.
+
+    With the run that it trains, as a `spec` or by keywords, MFU is known; with an `adapter` (reference, megatron, nemo,
+    torchtitan) that program's own command for the run is measured, and `command` holds more arguments for it. Steps of
+    a command that marks none are read from its log, whose program is recognised unless `log_kind` or a regular
+    expression `log_pattern` names it.
     """
     settings: dict[str, Any] = {"rate": rate, "telemetry": telemetry, "idle": idle, "cooldown": cooldown}
-    folder = run_folder(out)
-    words: dict[str, Any] = {
-        "adapter": adapter,
-        "script": script,
-        "steps": steps,
-        "log_kind": log_kind,
-        "log_pattern": log_pattern,
+    where: dict[str, Any] = {
+        "launcher": launcher,
+        "nodes": nodes,
+        "ranks_per_node": ranks_per_node,
+        "gpus_per_node": gpus_per_node,
+        "time_limit": time_limit,
+        "partition": partition,
+        "account": account,
+        "time": time,
+        "slurm_args": slurm_args,
+        "setup": setup,
+        "prefix": prefix,
+        "shared": shared,
     }
-    program = build_program(command, folder, **words, spec=spec, run=run)
-    return run_job(
-        build_job(as_ranks_here(program), folder, **settings, repeats=repeats, watch=watch, program=program)
-    )[0]
+    named: dict[str, Any] = {"adapter": adapter, "script": script, "steps": steps, "log_kind": log_kind}
+    folder = run_folder(out)
+    program = build_program(command, folder, **named, log_pattern=log_pattern, spec=spec, run=run)
+    return run_job(build_program_job(program, folder, where, **settings, repeats=repeats, watch=watch))[0]
+
+
+def build_program_job(program: Program, folder: Path, where: Mapping[str, Any], **settings: Any) -> Job:
+    """Return the job that runs a program where it is asked to; its ranks are one for each GPU of its run."""
+    launcher, cluster = where.get("launcher", LOCAL), (program.spec or {}).get("cluster")
+    filled = dict(where)
+    if launcher != LOCAL and program.ranks > 1 and cluster is not None:
+        filled["ranks_per_node"] = where.get("ranks_per_node") or cluster["node"]["gpus"]
+        filled["nodes"] = where.get("nodes") or (cluster["nodes"] if launcher == SLURM else None)
+    words = as_ranks_here(program) if launcher == LOCAL else program.command
+    return build_job(words, folder, **settings, plan=build_plan(**filled), program=program)
+
+
+def build_plan(
+    *,
+    launcher: str = "local",
+    nodes: int | None = None,
+    ranks_per_node: int | None = None,
+    gpus_per_node: int | None = None,
+    time_limit: float | None = None,
+    partition: str | None = None,
+    account: str | None = None,
+    time: str | None = None,
+    slurm_args: str = "",
+    setup: Sequence[str] = (),
+    prefix: str = "",
+    shared: bool = False,
+    submit_only: bool = False,
+) -> Plan:
+    """Check where a command is to run; a rank for each GPU, where only these are counted."""
+    if isinstance(setup, str):
+        raise SpecError("--setup", setup, "a list of lines")
+    return Plan(
+        launcher=launcher,
+        nodes=nodes,
+        ranks_per_node=ranks_per_node if ranks_per_node is not None else gpus_per_node or 1,
+        gpus_per_node=gpus_per_node,
+        time_limit_s=time_limit,
+        partition=partition,
+        account=account,
+        time=time,
+        slurm_args=_split("--slurm-args", slurm_args),
+        setup=tuple(setup),
+        prefix=_split("--prefix", prefix),
+        shared=shared,
+        submit_only=submit_only,
+    )
+
+
+def _split(flag: str, text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise SpecError(flag, text, f"words as of a shell ({error})") from None
 
 
 def run_job(job: Job) -> tuple[RunResult, int]:
     """Measure a command; returns its result and its exit code."""
+    return measure_job(job, _environment(job))
+
+
+def submit_job(job: Job) -> str:
+    """Start a job on a cluster and leave it; returns the name of the job."""
+    environment = _environment(job)
+    job = complete(job, environment)
+    prepare_folder(job.folder)
+    return submit(job, job.folder, environment)[1].name
+
+
+def _environment(job: Job) -> dict[str, str]:
+    """Return the variables of a job, and write the files that its program reads."""
     if job.program is None:
-        return measure_job(job, os.environ)
+        return dict(os.environ)
     write_files(job.program)
-    return measure_job(job, {**os.environ, **job.program.environment})
+    return {**os.environ, **job.program.environment}
 
 
 def build_job(
@@ -118,6 +209,7 @@ def build_job(
     cooldown: float,
     repeats: int = 1,
     watch: bool = False,
+    plan: Plan = LOCALLY,
     program: Program | None = None,
 ) -> Job:
     """Check what was asked for."""
@@ -133,13 +225,12 @@ def build_job(
     _check_number("--repeats", repeats, 1, MOST_REPEATS, "times")
     if not isinstance(telemetry, str):
         raise SpecError("--telemetry", telemetry, "auto, nvml, replay:FOLDER or none")
-    folder = run_folder(out)
-    return Job(tuple(command), folder, rate, telemetry, idle, cooldown, repeats, watch, program)
+    return Job(tuple(command), run_folder(out), rate, telemetry, idle, cooldown, repeats, watch, plan, program=program)
 
 
 def run_folder(out: Folder | None) -> Path:
     """Return the folder of a new run."""
-    return Path("charllm-runs") / time.strftime("%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
+    return Path("charllm-runs") / strftime("%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
 
 
 def _check_number(flag: str, value: Any, low: float, high: float, unit: str) -> None:

@@ -11,10 +11,9 @@ from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.measure.adapters import Program, Request, prepare_program
 from charllm.measure.adapters.adapter import DEFAULT_STEPS
-from charllm.measure.adapters.programs import beside, find_adapter
+from charllm.measure.adapters.programs import beside, find_adapter, with_program
 from charllm.measure.logs.pattern import own_pattern
 from charllm.measure.logs.read import AUTO, check_kind
-from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 
 MOST_STEPS = 100_000_000
@@ -37,7 +36,7 @@ def build_program(
     `run` holds keywords of a run, as of `charllm.simulate`. With the run of a command known, MFU is, too.
     """
     name = adapter or "command"
-    found = find_adapter(name)
+    find_adapter(name)
     if steps is not None and not 1 <= steps <= MOST_STEPS:
         raise SpecError("--steps", steps, f"1 to {MOST_STEPS}")
     check_kind(log_kind or AUTO)
@@ -45,10 +44,7 @@ def build_program(
         own_pattern(log_pattern)
     described: RunSpec | None = None
     if spec is not None or run:
-        under: Table = {} if found.framework is None else {"framework": found.framework}
-        if found.overlap is not None:
-            under["parallelism"] = {"overlap": list(found.overlap)}
-        described = resolve_run(merge(under, build_request(spec, run or {})))
+        described = resolve_run(with_program(name, build_request(spec, run or {})))
     request = Request(
         run=described,
         words=tuple(command),

@@ -21,7 +21,7 @@ GROUPS = {
         "preflight": "check GPUs, links, network and hosts before a run is measured",
         "smoke": "try everything once on a machine or cluster, in ten minutes",
         "measure": "run a command; record power, clocks and temperature of its GPUs",
-        "train": "train a model of the catalog on one GPU",
+        "train": "train a model of the catalog on one GPU, or on many under torchrun",
         "emulate": "emulate one rank of a large job on one GPU",
         "bench": "time, power, clock and temperature of single ops",
     },

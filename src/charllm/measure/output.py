@@ -51,14 +51,14 @@ class _Kept:
 class Streams:
     """Where a command writes to: its standard output and error."""
 
-    def __init__(self, kept: _Kept) -> None:
-        self._kept = kept
+    def __init__(self, kept: _Kept, *, shown: bool) -> None:
+        self._kept, self._shown = kept, shown
         self._threads: list[threading.Thread] = []
         self._ends: list[int] = []
         self.stdout, self.stderr = self._open(1), self._open(2)
 
     def _open(self, number: int) -> int:
-        ours, theirs = _open_pair(number)
+        ours, theirs = _open_pair(number) if self._shown else os.pipe()
         self._ends.append(theirs)
         thread = threading.Thread(target=self._pass_on, args=(ours, number), daemon=True)
         thread.start()
@@ -67,7 +67,7 @@ class Streams:
 
     def _pass_on(self, source: int, target: int) -> None:
         """Hand output on until the command and all it has started have closed it."""
-        shown = True
+        shown = self._shown
         while True:
             try:
                 data = os.read(source, CHUNK_BYTES)
@@ -121,10 +121,10 @@ def _open_pair(number: int) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def kept_output(folder: Path) -> Iterator[Streams]:
-    """Keep the output of a command in a folder while it is shown."""
+def kept_output(folder: Path, *, shown: bool = True) -> Iterator[Streams]:
+    """Keep the output of a command in a folder, and show it unless that is not wanted."""
     kept = _Kept(folder)
-    streams = Streams(kept)
+    streams = Streams(kept, shown=shown)
     try:
         yield streams
     finally:

@@ -8,6 +8,7 @@ from charllm.catalog.export import export_run
 from charllm.errors import SpecError, unknown_name
 from charllm.measure.adapters.adapter import Adapter, Program, Request
 from charllm.measure.adapters.command import COMMAND
+from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 from charllm.spec.writers.toml import write_toml
 from charllm.units import MEGA
@@ -109,6 +110,16 @@ def find_adapter(name: str) -> Adapter:
     if name not in ADAPTERS:
         raise unknown_name("--adapter", name, ADAPTERS)
     return ADAPTERS[name]
+
+
+def with_program(name: str, request: Table) -> Table:
+    """Return a request for a run of a program: its software profile, and what it always overlaps, unless given."""
+    found = find_adapter(name)
+    under: Table = {} if found.framework is None else {"framework": found.framework}
+    if found.overlap is not None:
+        under["parallelism"] = {"overlap": list(found.overlap)}
+    merged: Table = merge(under, request)
+    return merged
 
 
 def prepare_program(name: str, request: Request) -> Program:

@@ -80,9 +80,11 @@ class Charllm:
             "GLOO_SOCKET_IFNAME": "lo",
         }
 
-    def start(self, *words: str) -> "subprocess.Popen[str]":
+    def start(self, *words: str, inside: bool = False) -> "subprocess.Popen[str]":
+        """Start a command; inside an allocation of both nodes, where asked."""
+        held = ["salloc", "--nodes=2", "--exclusive", "--gres=gpu:2"] if inside else []
         return subprocess.Popen(
-            [sys.executable, "-m", "charllm", *words],
+            [*held, sys.executable, "-m", "charllm", *words],
             env=self.environment,
             cwd=self.place,
             stdout=subprocess.PIPE,
@@ -163,9 +165,12 @@ def uptimes(marks: list[Mark]) -> list[tuple[float, float]]:
     return [(mark.time_s, float(mark.value)) for mark in marks if mark.name == "uptime"]
 
 
-def test_clocks_that_are_off_and_drift_are_brought_onto_one_time_line(charllm: Charllm, replay: str) -> None:
+def test_inside_an_allocation_clocks_that_are_off_and_drift_are_brought_onto_one_time_line(
+    charllm: Charllm, replay: str
+) -> None:
     run = charllm.place / "run"
-    code, _, err = charllm.run(*measure(replay, "--prefix", charllm.script("skew", SKEW), *steps(60)))
+    words = measure(replay, "--prefix", charllm.script("skew", SKEW), *steps(60))
+    code, _, err = ended(charllm.start(*words, inside=True))
     assert code == 0, err
     parts = read_parts(run, read_job(run))
     clock = parts[1].clock

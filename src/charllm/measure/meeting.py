@@ -294,6 +294,10 @@ class Seat:
         with contextlib.suppress(MeetingError):
             self._say({"say": "bye"})
             self._await("bye")
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the head; one who has not taken leave is then lost to it."""
         self.closed = True
         self._link.socket.close()
 

@@ -26,6 +26,7 @@ def test_everything_is_tried_and_stored_on_a_cpu(tmp_path: Path) -> None:
     assert {name for name, state in states.items() if state == "pass"} >= expected, summary["steps"]
     assert json.loads((tmp_path / "smoke" / "smoke.json").read_text()) == summary
     assert {path.stem for path in (tmp_path / "smoke" / LOGS).iterdir()} == {name.replace(" ", "-") for name in states}
+    assert "2 ranks over gloo" in (tmp_path / "smoke" / LOGS / "preflight.log").read_text()
     compared = {row["metric"]: row for row in summary["compared"]}
     assert compared["step_time_s"]["measured"] > 0 < compared["step_time_s"]["predicted"]
     assert load_run(tmp_path / "smoke" / "measured").spec["model"]["name"] == "tiny"

@@ -185,7 +185,9 @@ def _describe(fault: _Fault) -> Failure:
         message = f"crash: {who}{where} was ended by {name}{hint}"
         return Failure("crash", message, fault.code, node, fault.rank, name)
     told = find_failure([fault.log], fault.code)
-    words = f": {told.words}" if told and fault.log.strip() else ""
+    last = next((line.strip() for line in reversed(fault.log.splitlines()) if line.strip()), "")
+    said = told.words if told and told.kind != "unknown" else last
+    words = f": {said[:200]}" if last else ""
     message = f"crash: {who}{where} ended with exit code {fault.code}{words}"
     return Failure("crash", message, fault.code, node, fault.rank, cause=told.kind if told else None)
 

@@ -14,7 +14,7 @@ from charllm.errors import SpecError
 from charllm.measure.preflight.checks import FAILURE, NOT_READABLE, OK, WARNING, Check, check_all
 from charllm.measure.preflight.facts import collect_facts
 from charllm.measure.preflight.nvidia import describe_gpus
-from charllm.measure.preflight.run import Asked, check_reach, check_shared_folder
+from charllm.measure.preflight.run import check_shared_folder
 from charllm.report.preflight import render_preflight
 from charllm.units import GIGA, MEGA
 from tests.measure.nvml_stand_in import StandIn
@@ -200,9 +200,3 @@ def test_nodes_without_an_allocation_are_a_wrong_request(monkeypatch: pytest.Mon
         charllm.preflight(nodes=2, telemetry="none")
     with pytest.raises(SpecError, match="nodes"):
         charllm.preflight(nodes=0)
-
-
-def test_ranks_sum_a_tensor_over_gloo(tmp_path: Path) -> None:
-    found = check_reach(Asked(telemetry="none", folder=tmp_path), [])
-    assert (found.name, found.state) == ("all-reduce", OK), found
-    assert found.found.startswith("2 ranks over gloo")

@@ -41,6 +41,7 @@ def collect_facts(telemetry: str, folder: Path, root: Path = ROOT, name: str = "
     """Return everything that is known of this node; what cannot be read is left out or comes as its reason."""
     return {
         "node": name or platform.node(),
+        "host": platform.node(),
         "wall_s": time.time(),
         **_gpus(telemetry, root),
         "ports": _infiniband(root),

@@ -92,10 +92,10 @@ def check_reach(asked: Asked, nodes: Sequence[Mapping[str, Any]]) -> Check:
     if find_spec("torch") is None:
         return Check("all-reduce", NOT_READABLE, "", "torch is not installed")
     gpus = min((len(node["gpus"]) for node in nodes), default=0) if asked.telemetry in ("auto", "nvml", "amdsmi") else 0
-    ranks = gpus or CPU_RANKS
+    ranks = gpus or (CPU_RANKS if asked.nodes == 1 else 1)
     module = ["-m", "charllm.measure.preflight.reach", *([] if gpus else ["--cpu"])]
     if asked.nodes > 1:
-        words = shlex.join([sys.executable, *module, "--head", str(nodes[0]["node"])])
+        words = shlex.join([sys.executable, *module, "--head", str(nodes[0]["host"])])
         own = f'exec {words} --rank "$SLURM_PROCID" --ranks "$SLURM_NTASKS"'
         command = ["srun", f"--nodes={asked.nodes}", f"--ntasks-per-node={ranks}", "sh", "-c", own]
     else:

@@ -14,13 +14,15 @@ from charllm.api.keywords import RunKeywords, Spec, as_path, build_request
 from charllm.api.programs import build_program
 from charllm.api.signature import public
 from charllm.catalog.resolve import resolve_run
-from charllm.errors import SpecError
+from charllm.errors import CharllmError, SpecError
 from charllm.measure.adapters import Program
 from charllm.measure.adapters.programs import as_ranks_here, write_files
 from charllm.measure.device import telemetry_gpus
 from charllm.measure.job import LOCALLY, Job, complete, measure_job, prepare_folder, submit
 from charllm.measure.launch import AFTER_S
 from charllm.measure.launchers.plan import LOCAL, SLURM, Plan
+from charllm.measure.preflight.checks import FAILURE
+from charllm.measure.preflight.run import Asked, check_machine
 from charllm.measure.session import Session, measure_here
 from charllm.result.result import RunResult
 
@@ -84,6 +86,7 @@ def measure_command(
     setup: Sequence[str] = (),
     prefix: str = "",
     shared: bool = False,
+    preflight: bool = False,
     adapter: str | None = None,
     script: str | None = None,
     steps: int | None = None,
@@ -101,7 +104,8 @@ def measure_command(
     With the run that it trains, as a `spec` or by keywords, MFU is known; with an `adapter` (reference, megatron, nemo,
     torchtitan) that program's own command for the run is measured, and `command` holds more arguments for it. Steps of
     a command that marks none are read from its log, whose program is recognised unless `log_kind` or a regular
-    expression `log_pattern` names it.
+    expression `log_pattern` names it. With `preflight` the machine is checked first, and nothing is run where a check
+    fails.
     """
     settings: dict[str, Any] = {"rate": rate, "telemetry": telemetry, "idle": idle, "cooldown": cooldown}
     where: dict[str, Any] = {
@@ -121,7 +125,24 @@ def measure_command(
     named: dict[str, Any] = {"adapter": adapter, "script": script, "steps": steps, "log_kind": log_kind}
     folder = run_folder(out)
     program = build_program(command, folder, **named, log_pattern=log_pattern, spec=spec, run=run)
-    return run_job(build_program_job(program, folder, where, **settings, repeats=repeats, watch=watch))[0]
+    job = build_program_job(program, folder, where, **settings, repeats=repeats, watch=watch)
+    if preflight:
+        require_fit(job)
+    return run_job(job)[0]
+
+
+def require_fit(job: Job) -> None:
+    """Check the machine, or the nodes of the allocation, before a job is run on it; an error where a check fails."""
+    allocated = "SLURM_JOB_ID" in os.environ
+    if job.plan.launcher == SLURM and not allocated:
+        raise SpecError("--preflight", job.plan.launcher, "a Slurm allocation around it (salloc), or no --preflight")
+    spec = None if job.program is None or job.program.spec is None else resolve_run(job.program.spec)
+    nodes = (job.plan.nodes or 1) if job.plan.launcher == SLURM else 1
+    found = check_machine(Asked(spec, nodes, job.telemetry, job.folder, reach=False, allocated=allocated))
+    wrong = [check for check in found.checks if check.state == FAILURE]
+    if wrong:
+        told = "; ".join(f"{check.name}: {check.found}, expected {check.expected}" for check in wrong)
+        raise CharllmError(f"preflight failed, nothing was run: {told}")
 
 
 def build_program_job(program: Program, folder: Path, where: Mapping[str, Any], **settings: Any) -> Job:

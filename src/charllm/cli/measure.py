@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from charllm.api.measurement import build_program_job, run_folder, run_job, submit_job
+from charllm.api.measurement import build_program_job, require_fit, run_folder, run_job, submit_job
 from charllm.api.programs import build_program
 from charllm.cli.launch_flags import add_launch_flags, plan_keywords
 from charllm.cli.program_flags import add_program_flags, program_keywords
@@ -49,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--repeats", type=int, default=1, metavar="N", help="number of times to run the command (default 1)"
     )
     parser.add_argument("--watch", action="store_true", help="show power, clock and temperature while it runs")
+    parser.add_argument(
+        "--preflight", action="store_true", help="check the machine first; run nothing if a check fails"
+    )
     add_launch_flags(parser)
     parser.add_argument(
         "--submit-only",
@@ -68,6 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
     }
     program = build_program(command, folder, **program_keywords(arguments))
     job = build_program_job(program, folder, plan_keywords(arguments), **settings)
+    if arguments.preflight:
+        require_fit(job)
     if job.plan.submit_only:
         return _submit(job)
     result, code = run_job(job)

@@ -16,6 +16,7 @@ from charllm.cli import main
 from charllm.errors import SpecError
 from charllm.measure.adapters import ADAPTERS
 from charllm.measure.adapters.programs import as_ranks_here
+from charllm.result.store import load_run
 from charllm.spec.readers.megatron import read_megatron
 from charllm.spec.readers.torchtitan import read_torchtitan
 
@@ -145,3 +146,32 @@ def test_the_command_line_measures_a_command_with_a_pattern(tmp_path: Path, caps
 
 def test_every_adapter_says_what_it_is() -> None:
     assert all(adapter.about for adapter in ADAPTERS.values())
+
+
+def test_nothing_is_run_where_preflight_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    words = ["measure", "--preflight", "--telemetry", "none", "--idle", "0", "--cooldown", "0", "--out", str(out)]
+    assert main([*words, "--model", "llama3-70b", "--cluster", "h200x32", "--tp", "8", "--", "touch", "x"]) == 1
+    assert "preflight failed, nothing was run: nodes: 1, expected 4" in capsys.readouterr().err
+    assert not out.exists()
+    assert main([*words, "--", "true"]) == 0
+
+
+def test_a_study_is_measured_with_a_program(tmp_path: Path) -> None:
+    script = tmp_path / "pretrain_gpt.py"
+    script.write_text(FAKE)
+    found = charllm.sweep(
+        axes={"gbs": [4, 8]},
+        base={"model": "gpt2", "cluster": "h200x1"},
+        measure=True,
+        adapter="megatron",
+        script=str(script),
+        steps=6,
+        telemetry="none",
+        idle=0,
+        cooldown=0,
+        out=tmp_path / "study",
+    )
+    assert [outcome.exit_code for outcome in found.outcomes] == [0, 0]
+    tokens = [load_run(place).metrics["tokens_per_s"] for place in sorted((tmp_path / "study" / "runs").glob("0*"))]
+    assert tokens[1] > 1.2 * tokens[0]

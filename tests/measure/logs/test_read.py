@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,15 @@ def test_what_is_no_log_has_no_steps_and_a_wrong_path_or_kind_is_an_error(tmp_pa
             read_log(path)
     with pytest.raises(SpecError, match="--log-kind"):
         read_log("step 1\n", "megatronn")
+
+
+@pytest.mark.parametrize(
+    "unit", ["{", "|", " ", "step ", "1 ", "[", '{"step": ', "Epoch 1: |", "a" * 70 + ": 1 ", "\x1b["]
+)
+def test_a_hostile_line_takes_no_time(unit: str) -> None:
+    start_s = time.monotonic()
+    read_log((unit * (1_000_000 // len(unit)) + "\n").encode() * 3)
+    assert time.monotonic() - start_s < 10
 
 
 def test_a_compressed_file_is_read_as_it_is(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 COLOUR = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 LINE = re.compile(rb"[^\r\n]+")
 """A progress bar rewrites its line by a carriage return: each state of it is a line here."""
+LONGEST_LINE = 8000
+"""No report on a step is longer; what follows is not looked at, for patterns would take long on it."""
 JOINED = re.compile(rb"(?<=\S)(?=\[(?:rank|default)\d+\]:)")
 """Where the output of one rank begins in the middle of another's line."""
 PREFIXES = tuple(
@@ -39,7 +41,7 @@ def split_lines(data: bytes) -> Iterator[Line]:
     """Split a log into lines; empty ones are left out."""
     for found in LINE.finditer(data):
         whole = found.end() < len(data)
-        pieces = JOINED.split(COLOUR.sub(b"", found[0]))
+        pieces = JOINED.split(COLOUR.sub(b"", found[0][:LONGEST_LINE]))
         for index, piece in enumerate(pieces):
             text, rank, node = _without_prefixes(piece.decode("utf-8", "replace"))
             if text.strip():

@@ -9,17 +9,16 @@ from charllm.measure.logs.names import Pair, to_fields, to_number
 from charllm.measure.logs.program import Found, Program, first_whole_number
 
 NUMBERS = ("number", "step", "global_step", "iteration", "iter", "num_updates", "_step")
-OBJECT = re.compile(rf"\{{.*\"(?:{'|'.join(NUMBERS)})\"\s*:.*\}}")
+OBJECT = re.compile(rf"^[^{{]*\{{.*?\"(?:{'|'.join(NUMBERS)})\"\s*:")
 
 
 def read_objects(lines: Sequence[Line]) -> Iterator[Found]:
     """List the objects that have a step number and a field of a step."""
     for line in lines:
-        found = OBJECT.search(line.text)
-        if not found:
+        if not OBJECT.match(line.text):
             continue
         try:
-            table = json.loads(found[0])
+            table = json.loads(line.text[line.text.index("{") : line.text.rindex("}") + 1])
         except ValueError:
             continue
         number = first_whole_number(*(table.get(name) for name in NUMBERS)) if isinstance(table, dict) else None

@@ -154,6 +154,8 @@ def test_of_ranks_that_all_log_one_is_kept() -> None:
     log = read_log("".join(lines))
     assert [(step.number, step.rank) for step in log.steps] == [(1, 0), (2, 0), (3, 0)]
     assert log.warnings == ("3 lines repeat a step that another line or rank reports",)
+    moved = [f"[rank{3 if number < 3 else 7}]:{megatron(number)}" for number in (1, 2, 3, 4, 5)]
+    assert [step.number for step in read_log("".join(moved)).steps] == [1, 2, 3, 4, 5]
     joined = "".join(lines).replace("|\n[rank0]", "|[rank0]")
     assert [step.number for step in read_log(joined).steps] == [1, 2, 3]
 

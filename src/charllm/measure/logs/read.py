@@ -132,12 +132,13 @@ def _drop_cut_line(found: list[Found], warnings: list[str]) -> list[Found]:
 
 
 def _one_rank(found: list[Found], lines: Sequence[Line], warnings: list[str]) -> list[Found]:
-    """Keep one report a step where several ranks log the same: those of the rank that logged most."""
+    """Keep one report a step where several ranks log the same: that of the rank that logged most, if it has one."""
     ranks = [line.rank for _number, _fields, line in found]
     kept = found
     if len(set(ranks)) > 1:
         chief = max(sorted(set(ranks), key=lambda rank: -1 if rank is None else rank), key=ranks.count)
-        kept = [each for each in found if each[2].rank == chief]
+        reported = {number for number, _fields, line in found if line.rank == chief}
+        kept = [each for each in found if each[2].rank == chief or each[0] not in reported]
     places = {line.end_byte: index for index, line in enumerate(lines)}
     unique: list[Found] = []
     seen: set[int] = set()

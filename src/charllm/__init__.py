@@ -9,6 +9,7 @@ simulate            memory, step time, power and temperature of one run
 sweep               the same for every case of a study, or of axes
 emulate             one rank of a large job on the GPU of this machine; predict_emulation needs no GPU
 measure             power, clocks and temperature of the code inside a ``with`` block; measure_command: of a command
+messages            what each rank sends in one step, alone or beside execution traces
 preflight, smoke    GPUs, links, network and hosts checked before a run; everything tried once
 load, compare       a stored run or study; two runs side by side
 catalog             models, GPUs, nodes, clusters, frameworks and studies, with sources
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from charllm.api.emulation import emulate, predict_emulation
     from charllm.api.listing import catalog
     from charllm.api.measurement import measure, measure_command
+    from charllm.api.messages import messages
     from charllm.api.preflight import preflight
     from charllm.api.simulation import simulate
     from charllm.api.smoke import smoke
@@ -51,6 +53,7 @@ __all__ = [
     "load",
     "measure",
     "measure_command",
+    "messages",
     "predict_emulation",
     "preflight",
     "simulate",
@@ -69,6 +72,7 @@ _HOMES = {
     "predict_emulation": "charllm.api.emulation",
     "measure": "charllm.api.measurement",
     "measure_command": "charllm.api.measurement",
+    "messages": "charllm.api.messages",
     "preflight": "charllm.api.preflight",
     "smoke": "charllm.api.smoke",
     "load": "charllm.api.stored",

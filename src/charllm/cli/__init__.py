@@ -16,6 +16,7 @@ GROUPS = {
         "sweep": "the same for every case of a study",
         "show": "print a stored run or study; finish a record that was killed",
         "compare": "settings and metrics of two runs side by side",
+        "messages": "what each rank sends in one step; compared with execution traces of it",
     },
     "Measure, on a GPU": {
         "preflight": "check GPUs, links, network and hosts before a run is measured",

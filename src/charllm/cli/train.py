@@ -16,6 +16,7 @@ from charllm.measure.device import require_device
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 
+SPEC_FILE = "spec.json"
 DEFAULT_STEPS, DEFAULT_TIMEOUT_S = 10, 600.0
 EXAMPLES = (
     "charllm train --model llama3-8b --set model.layers=8 --seq 4096 --mbs 2 --gbs 8 --seconds 60",
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--execution-trace",
         type=Path,
         metavar="DIR",
-        help="write torch's execution trace of the steps after the first, a file for each rank",
+        help="write torch's execution trace of steps 2 and 3, a file for each rank, for `charllm messages`",
     )
     parser.add_argument("--zbv", action="store_true", help="with --schedule zero-bubble: run its V-shaped form, ZB-V")
 
@@ -60,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         if limit is not None and not 0 < limit < float("inf"):
             raise SpecError(flag, limit, "more than 0")
     spec = resolve_run(with_gpus_at_hand(request_from(arguments), arguments.device))
-    _leave_spec(spec)
+    _leave_spec(spec, arguments.execution_trace)
     count = arguments.steps if arguments.steps or arguments.seconds else DEFAULT_STEPS
     steps = train(
         spec,
@@ -84,8 +85,8 @@ def _first_process() -> bool:
 
 
 def with_gpus_at_hand(request: Table, device: str) -> Table:
-    """Fill what the GPUs here imply where nothing was asked: their cluster, and plain PyTorch as the framework."""
-    filled: Table = merge({"framework": "pytorch-eager"}, request)
+    """Fill what the GPUs here imply where nothing was asked: their cluster, and this trainer as the framework."""
+    filled: Table = merge({"framework": "reference"}, request)
     if "cluster" not in filled:
         filled["cluster"] = _cluster_at_hand(device)
     return filled
@@ -107,11 +108,19 @@ def _cluster_at_hand(device: str) -> Any:
     return {"base": base, "name": f"{name}x{world}", "nodes": world // local, "node": node}
 
 
-def _leave_spec(spec: RunSpec) -> None:
-    """Under `charllm measure`, leave the spec with the record."""
+def _leave_spec(spec: RunSpec, traces: Path | None) -> None:
+    """Leave the spec with the record of `charllm measure`, and with the execution traces."""
+    text = json.dumps(spec.as_table())
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder and os.environ.get("LOCAL_RANK", "0") == "0":
         try:
-            (Path(folder) / "spec.json").write_text(json.dumps(spec.as_table()), encoding="utf-8")
+            (Path(folder) / SPEC_FILE).write_text(text, encoding="utf-8")
         except OSError as error:
             print(f"charllm: the spec could not be stored with the recording ({error})", file=sys.stderr)
+    if traces is not None and _first_process():
+        try:
+            traces.mkdir(parents=True, exist_ok=True)
+            (traces / SPEC_FILE).write_text(text, encoding="utf-8")
+        except OSError as error:
+            reason = error.strerror or error
+            raise SpecError("--execution-trace", str(traces), f"a folder that can be written ({reason})") from None

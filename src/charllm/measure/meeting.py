@@ -97,6 +97,8 @@ class Meeting:
         self._selector.register(self._server, selectors.EVENT_READ)
         where = {"port": self._server.getsockname()[1], "addresses": own_addresses(), "token": self._token}
         write_text(json.dumps(where), folder / HEAD_FILE)
+        # Who knows the token may end the run.
+        (folder / HEAD_FILE).chmod(0o600)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 

@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
+from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ def run_ranks(
     With `connect=False` the process group is left to the function: MASTER_ADDR and MASTER_PORT name a free port.
     What a function returns is pickled. The first rank that fails ends all of them.
     """
+    _load_once()
     context = multiprocessing.get_context("fork")
     port = str(free_port())
     with tempfile.TemporaryDirectory() as folder:
@@ -56,6 +58,12 @@ def run_ranks(
             for process in ranks:
                 process.kill()
                 process.join()
+
+
+def _load_once() -> None:
+    """Import here what each rank would import for itself: parts of torch that it loads at their first use."""
+    for name in ("torch._dynamo", "torch.distributed.pipelining", "torch.distributed.fsdp", "torch.distributed.tensor"):
+        import_module(name)
 
 
 class _Late(Exception):

@@ -45,7 +45,8 @@ DEEP_CLASSIC = {**CLASSIC, "layers": 4}
 
 def spec(model: dict[str, Any], degrees: dict[str, Any], **changes: Any) -> RunSpec:
     ranks = math.prod(degrees.get(axis, 1) for axis in ("tp", "cp", "dp", "pp"))
-    training = {"precision": "fp32", "micro_batch_size": 2, "global_batch_size": 4}
+    alike = 4 if degrees.get("pp", 1) > 1 else degrees.get("dp", 1)
+    training = {"precision": "fp32", "micro_batch_size": 4 // alike, "global_batch_size": 4}
     if model.get("experts"):
         training["routing"] = "natural"
     request = {
@@ -55,8 +56,6 @@ def spec(model: dict[str, Any], degrees: dict[str, Any], **changes: Any) -> RunS
         "parallelism": {"zero": 0, "sp": False, **degrees},
         "training": training,
     }
-    if degrees.get("pp", 1) > 1 or degrees.get("dp", 1) > 2:
-        training["micro_batch_size"] = 1
     return resolve_run(merge(request, changes))
 
 
@@ -256,8 +255,7 @@ def test_the_execution_trace_has_the_steps_after_the_first(tmp_path: Path) -> No
         names = [node["name"] for node in nodes]
         assert [name for name in names if name.startswith("charllm step")] == ["charllm step 2", "charllm step 3"]
         # Of each step: embedding, proj, fc2, input gradients of both blocks and of the head, loss (3), summary.
-        layers, microbatches = 2, 2
-        assert names.count("c10d::allreduce_") == 2 * (microbatches * (layers * 4 + 1 + 1 + 3) + 1)
+        assert names.count("c10d::allreduce_") == 2 * (DENSE["layers"] * 4 + 1 + 1 + 3 + 1)
 
 
 # What goes wrong

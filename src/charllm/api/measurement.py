@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 from time import strftime
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 
 from charllm.api.keywords import RunKeywords, Spec, as_path, build_request
 from charllm.api.programs import build_program
@@ -29,6 +29,37 @@ from charllm.result.result import RunResult
 LONGEST_WAIT_S, MOST_REPEATS = 86_400.0, 1000
 SLOWEST_HZ, FASTEST_HZ = 0.1, 1000.0
 Folder = str | PathLike[str]
+
+
+class PlanKeywords(TypedDict, total=False):
+    """Words that say where a command runs, named as the flags are; see `charllm measure --help`."""
+
+    launcher: str
+    nodes: int | None
+    ranks_per_node: int | None
+    gpus_per_node: int | None
+    time_limit: float | None
+    partition: str | None
+    account: str | None
+    time: str | None
+    slurm_args: str
+    setup: Sequence[str]
+    prefix: str
+    shared: bool
+
+
+class ProgramKeywords(TypedDict, total=False):
+    """Words that say which training program is started, and how its log is read."""
+
+    adapter: str | None
+    script: str | None
+    steps: int | None
+    log_kind: str | None
+    log_pattern: str | None
+
+
+class CommandKeywords(RunKeywords, PlanKeywords, ProgramKeywords, total=False):
+    """All words of a measured command: the run that it trains, where it runs, and which program it is."""
 
 
 @public
@@ -74,31 +105,14 @@ def measure_command(
     cooldown: float = AFTER_S,
     repeats: int = 1,
     watch: bool = False,
-    launcher: str = "local",
-    nodes: int | None = None,
-    ranks_per_node: int | None = None,
-    gpus_per_node: int | None = None,
-    time_limit: float | None = None,
-    partition: str | None = None,
-    account: str | None = None,
-    time: str | None = None,
-    slurm_args: str = "",
-    setup: Sequence[str] = (),
-    prefix: str = "",
-    shared: bool = False,
     preflight: bool = False,
-    adapter: str | None = None,
-    script: str | None = None,
-    steps: int | None = None,
-    log_kind: str | None = None,
-    log_pattern: str | None = None,
     spec: Spec | None = None,
-    **run: Unpack[RunKeywords],
+    **words: Unpack[CommandKeywords],
 ) -> RunResult:
     """Run a command and record power, clocks and temperature of every GPU it may use, as ``charllm measure`` does.
 
     With `launcher` torchrun a Python script or module runs as `ranks_per_node` ranks on this machine, with slurm on
-    `nodes` nodes of a cluster, which records all of them on one time line. The command's exit code is in
+    `nodes` nodes of a cluster, which are recorded on one time line. The command's exit code is in
     ``result.provenance["measurement"]["exit_code"]``, and why it failed beside it in ``["failure"]``.
 
     With the run that it trains, as a `spec` or by keywords, MFU is known; with an `adapter` (reference, megatron, nemo,
@@ -108,23 +122,11 @@ def measure_command(
     fails.
     """
     settings: dict[str, Any] = {"rate": rate, "telemetry": telemetry, "idle": idle, "cooldown": cooldown}
-    where: dict[str, Any] = {
-        "launcher": launcher,
-        "nodes": nodes,
-        "ranks_per_node": ranks_per_node,
-        "gpus_per_node": gpus_per_node,
-        "time_limit": time_limit,
-        "partition": partition,
-        "account": account,
-        "time": time,
-        "slurm_args": slurm_args,
-        "setup": setup,
-        "prefix": prefix,
-        "shared": shared,
-    }
-    named: dict[str, Any] = {"adapter": adapter, "script": script, "steps": steps, "log_kind": log_kind}
+    where = {word: value for word, value in words.items() if word in PlanKeywords.__annotations__}
+    named = {word: value for word, value in words.items() if word in ProgramKeywords.__annotations__}
+    run = {word: value for word, value in words.items() if word not in {**where, **named}}
     folder = run_folder(out)
-    program = build_program(command, folder, **named, log_pattern=log_pattern, spec=spec, run=run)
+    program = build_program(command, folder, **named, spec=spec, run=run)  # type: ignore[arg-type]
     job = build_program_job(program, folder, where, **settings, repeats=repeats, watch=watch)
     if preflight:
         require_fit(job)

@@ -18,6 +18,7 @@ from charllm.errors import CharllmError, SpecError
 from charllm.measure.adapters import Program
 from charllm.measure.adapters.programs import as_ranks_here, write_files
 from charllm.measure.device import telemetry_gpus
+from charllm.measure.host import check_host
 from charllm.measure.job import LOCALLY, Job, complete, measure_job, prepare_folder, submit
 from charllm.measure.launch import AFTER_S
 from charllm.measure.launchers.plan import LOCAL, SLURM, Plan
@@ -72,14 +73,16 @@ def measure(
     cooldown: float = AFTER_S,
     watch: bool = False,
     spec: Spec | None = None,
+    host: str = "auto",
 ) -> AbstractContextManager[Session]:
     """Record power, clocks and temperature of every GPU that this process may use while a ``with`` block runs.
 
     Readings are taken `rate` times per second by a process of their own and stored in `out` (default
     ``charllm-runs/TIME``), `idle` seconds before the block and `cooldown` seconds after it included. `telemetry` is
-    their source: auto, nvml, replay:FOLDER or none. Mark steps with ``job.step(tokens=...)`` and metrics are per step;
-    after the block ``job.result`` is the run. With the `spec` of what the block trains (a table, a file or a result of
-    `charllm.simulate`) MFU is known, too.
+    their source: auto, nvml, amdsmi, replay:FOLDER or none. `host` says what is read of the machine around the GPUs,
+    once per second: auto (everything that can be read), none, or redfish:FILE. Mark steps with
+    ``job.step(tokens=...)`` and metrics are per step; after the block ``job.result`` is the run. With the `spec` of
+    what the block trains (a table, a file or a result of `charllm.simulate`) MFU is known, too.
 
     >>> import charllm, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -89,7 +92,9 @@ def measure(
     >>> job.result.origin, job.result.metrics.tokens_per_s > 0
     ('measured', True)
     """
-    job = build_job(sys.orig_argv, out, rate=rate, telemetry=telemetry, idle=idle, cooldown=cooldown, watch=watch)
+    job = build_job(
+        sys.orig_argv, out, rate=rate, telemetry=telemetry, idle=idle, cooldown=cooldown, watch=watch, host=host
+    )
     table = None if spec is None else resolve_run(build_request(spec, {})).as_table()
     return measure_here(job, telemetry_gpus(job.telemetry, os.environ), os.environ, table)
 
@@ -105,6 +110,7 @@ def measure_command(
     cooldown: float = AFTER_S,
     repeats: int = 1,
     watch: bool = False,
+    host: str = "auto",
     preflight: bool = False,
     spec: Spec | None = None,
     **words: Unpack[CommandKeywords],
@@ -127,7 +133,7 @@ def measure_command(
     run = {word: value for word, value in words.items() if word not in {**where, **named}}
     folder = run_folder(out)
     program = build_program(command, folder, **named, spec=spec, run=run)  # type: ignore[arg-type]
-    job = build_program_job(program, folder, where, **settings, repeats=repeats, watch=watch)
+    job = build_program_job(program, folder, where, **settings, repeats=repeats, watch=watch, host=host)
     if preflight:
         require_fit(job)
     return run_job(job)[0]
@@ -234,6 +240,7 @@ def build_job(
     watch: bool = False,
     plan: Plan = LOCALLY,
     program: Program | None = None,
+    host: str = "auto",
 ) -> Job:
     """Check what was asked for."""
     if isinstance(command, str) or not command or not all(isinstance(word, str) for word in command):
@@ -247,8 +254,10 @@ def build_job(
         raise SpecError("--repeats", repeats, f"a whole number from 1 to {MOST_REPEATS}")
     _check_number("--repeats", repeats, 1, MOST_REPEATS, "times")
     if not isinstance(telemetry, str):
-        raise SpecError("--telemetry", telemetry, "auto, nvml, replay:FOLDER or none")
-    return Job(tuple(command), run_folder(out), rate, telemetry, idle, cooldown, repeats, watch, plan, program=program)
+        raise SpecError("--telemetry", telemetry, "auto, nvml, amdsmi, replay:FOLDER or none")
+    check_host(host)
+    settings = (rate, telemetry, idle, cooldown, repeats, watch)
+    return Job(tuple(command), run_folder(out), *settings, plan, program=program, host=host)
 
 
 def run_folder(out: Folder | None) -> Path:

@@ -46,11 +46,15 @@ def look(recording: Recording, gpu: int, start_s: float, end_s: float) -> Window
     gap_s = _longest_gap_s(series, end_s - start_s)
     clock_mean = _time_mean(clock_times, clock, start_s, end_s, gap_s)
     instant_mean = _time_mean(instant_times, instant, start_s, end_s, gap_s)
+    shown_mean = instant_mean
+    if shown_mean is None:
+        # Some boards (MI200) show averaged power only.
+        shown_mean = _time_mean(*_inside(series, "power_average_w", start_s, end_s), start_s, end_s, gap_s)
     return Window(
         duration_s=end_s - start_s,
         energy_j=energy,
         instant_energy_j=None if instant_mean is None else integrate_instant(*known_instant, start_s, end_s),
-        power_mean_w=energy.value / (end_s - start_s) if energy else instant_mean,
+        power_mean_w=energy.value / (end_s - start_s) if energy else shown_mean,
         power_peak_sensor_w=_extreme(instant, np.max),
         temperature_start_c=float(temperature[0]) if len(temperature) else None,
         temperature_end_c=float(temperature[-1]) if len(temperature) else None,

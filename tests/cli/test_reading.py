@@ -143,7 +143,7 @@ SLOW = ("charllm validate known", "charllm validate results", "charllm calibrate
 def needs_a_gpu(line: str) -> bool:
     starts = (
         "charllm bench", "charllm train", "charllm measure --out", "charllm measure --repeats",
-        "charllm measure --adapter", "charllm smoke",
+        "charllm measure --adapter", "charllm measure --launcher", "charllm smoke",
     )  # fmt: skip
     played = line.startswith("charllm emulate") and not line.endswith(("--predict", "--print-timeline"))
     looks = line.startswith("charllm preflight") and "--telemetry none" not in line

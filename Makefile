@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test check bench evaluate fit docs golden device-test
+.PHONY: help setup packages demo test check bench evaluate fit docs golden device-test cluster-smoke
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ docs: setup ## build the documentation into site/
 
 device-test: ## run the checks that need a real GPU (python3 with torch, numpy, pynvml)
 	PYTHONPATH=src python3 tests/device/run.py
+
+cluster-smoke: setup ## try everything once on this machine's GPUs or in a Slurm allocation (10 minutes; ARGS='--nodes 2')
+	$(BIN)/charllm smoke $(ARGS)
 
 evaluate: setup ## score published rows with constants fitted without them (minutes)
 	$(BIN)/python -m charllm.evaluate.held_out

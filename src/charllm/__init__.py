@@ -10,6 +10,7 @@ sweep               the same for every case of a study, or of axes
 emulate             one rank of a large job on the GPU of this machine; predict_emulation needs no GPU
 measure             power, clocks and temperature of the code inside a ``with`` block; measure_command: of a command
 messages            what each rank sends in one step, alone or beside execution traces
+preflight, smoke    GPUs, links, network and hosts checked before a run; everything tried once
 load, compare       a stored run or study; two runs side by side
 doctor              the GPU, link, node or host that slows a run, and what to do about it
 catalog             models, GPUs, nodes, clusters, frameworks and studies, with sources
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from charllm.api.listing import catalog
     from charllm.api.measurement import measure, measure_command
     from charllm.api.messages import messages
+    from charllm.api.preflight import preflight
     from charllm.api.simulation import simulate
+    from charllm.api.smoke import smoke
     from charllm.api.stored import Comparison, compare, load
     from charllm.api.study import Sweep, sweep
     from charllm.errors import CharllmError, SpecError
@@ -56,7 +59,9 @@ __all__ = [
     "measure_command",
     "messages",
     "predict_emulation",
+    "preflight",
     "simulate",
+    "smoke",
     "sweep",
 ]
 
@@ -74,6 +79,8 @@ _HOMES = {
     "measure": "charllm.api.measurement",
     "measure_command": "charllm.api.measurement",
     "messages": "charllm.api.messages",
+    "preflight": "charllm.api.preflight",
+    "smoke": "charllm.api.smoke",
     "load": "charllm.api.stored",
     "compare": "charllm.api.stored",
     "Comparison": "charllm.api.stored",

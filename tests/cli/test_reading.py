@@ -142,9 +142,13 @@ SLOW = ("charllm validate known", "charllm validate results", "charllm calibrate
 
 
 def needs_a_gpu(line: str) -> bool:
-    starts = ("charllm bench", "charllm train", "charllm measure --out", "charllm measure --repeats")
+    starts = (
+        "charllm bench", "charllm train", "charllm measure --out", "charllm measure --repeats",
+        "charllm measure --adapter", "charllm measure --launcher", "charllm smoke",
+    )  # fmt: skip
     played = line.startswith("charllm emulate") and not line.endswith(("--predict", "--print-timeline"))
-    return played or "charllm train" in line or line.startswith(starts)
+    looks = line.startswith("charllm preflight") and "--telemetry none" not in line
+    return played or looks or "charllm train" in line or line.startswith(starts)
 
 
 def few_ops() -> str:

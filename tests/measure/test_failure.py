@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from charllm.measure.failure import COMMAND_LOG, Failure, judge
+from charllm.measure.failure import Failure, judge
 from charllm.measure.launchers.slurm import END_FILE, SETUP_FAILED
+from charllm.measure.output import LOG_FILE
 from charllm.measure.parts import read_parts
 from charllm.measure.record import NODES, JobRecord
 from charllm.measure.recording import HEADER_FILE
@@ -32,7 +33,7 @@ class Run:
     def node(self, name: str, rank: int, log: str = "", **details: Any) -> None:
         place = self.folder / NODES / name
         (place / "logs").mkdir(parents=True)
-        (place / "logs" / COMMAND_LOG).write_text(log)
+        (place / LOG_FILE).write_text(log)
         ended = details.pop("ended", True)
         JobRecord(details={"node_rank": rank, "ranks_per_node": 2, **details}, ended=ended).write(place)
 

@@ -3,29 +3,65 @@
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 from time import strftime
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
-from charllm.api.keywords import Spec, as_path, build_request
+from charllm.api.keywords import RunKeywords, Spec, as_path, build_request
+from charllm.api.programs import build_program
 from charllm.api.signature import public
 from charllm.catalog.resolve import resolve_run
-from charllm.errors import SpecError
+from charllm.errors import CharllmError, SpecError
+from charllm.measure.adapters import Program
+from charllm.measure.adapters.programs import as_ranks_here, write_files
 from charllm.measure.device import telemetry_gpus
 from charllm.measure.host import check_host
 from charllm.measure.job import LOCALLY, Job, complete, measure_job, prepare_folder, submit
 from charllm.measure.launch import AFTER_S
-from charllm.measure.launchers.plan import Plan
+from charllm.measure.launchers.plan import LOCAL, SLURM, Plan
 from charllm.measure.live.endpoint import parse_address
+from charllm.measure.preflight.checks import FAILURE
+from charllm.measure.preflight.run import Asked, check_machine
 from charllm.measure.session import Session, measure_here
 from charllm.result.result import RunResult
 
 LONGEST_WAIT_S, MOST_REPEATS = 86_400.0, 1000
 SLOWEST_HZ, FASTEST_HZ = 0.1, 1000.0
 Folder = str | PathLike[str]
+
+
+class PlanKeywords(TypedDict, total=False):
+    """Words that say where a command runs, named as the flags are; see `charllm measure --help`."""
+
+    launcher: str
+    nodes: int | None
+    ranks_per_node: int | None
+    gpus_per_node: int | None
+    time_limit: float | None
+    partition: str | None
+    account: str | None
+    time: str | None
+    slurm_args: str
+    setup: Sequence[str]
+    prefix: str
+    shared: bool
+
+
+class ProgramKeywords(TypedDict, total=False):
+    """Words that say which training program is started, and how its log is read."""
+
+    adapter: str | None
+    script: str | None
+    steps: int | None
+    log_kind: str | None
+    log_pattern: str | None
+
+
+class CommandKeywords(RunKeywords, PlanKeywords, ProgramKeywords, total=False):
+    """All words of a measured command: the run that it trains, where it runs, and which program it is."""
 
 
 @public
@@ -67,7 +103,7 @@ def measure(
 
 @public
 def measure_command(
-    command: Sequence[str],
+    command: Sequence[str] = (),
     out: Folder | None = None,
     *,
     rate: float = 100.0,
@@ -77,43 +113,60 @@ def measure_command(
     repeats: int = 1,
     watch: bool = False,
     prometheus: str | int | None = None,
-    launcher: str = "local",
-    nodes: int | None = None,
-    ranks_per_node: int | None = None,
-    gpus_per_node: int | None = None,
-    time_limit: float | None = None,
-    partition: str | None = None,
-    account: str | None = None,
-    time: str | None = None,
-    slurm_args: str = "",
-    setup: Sequence[str] = (),
-    prefix: str = "",
-    shared: bool = False,
     host: str = "auto",
+    preflight: bool = False,
+    spec: Spec | None = None,
+    **words: Unpack[CommandKeywords],
 ) -> RunResult:
     """Run a command and record power, clocks and temperature of every GPU it may use, as ``charllm measure`` does.
 
     With `launcher` torchrun a Python script or module runs as `ranks_per_node` ranks on this machine, with slurm on
-    `nodes` nodes of a cluster, which records all of them on one time line. The command's exit code is in
+    `nodes` nodes of a cluster, which are recorded on one time line. The command's exit code is in
     ``result.provenance["measurement"]["exit_code"]``, and why it failed beside it in ``["failure"]``.
+
+    With the run that it trains, as a `spec` or by keywords, MFU is known; with an `adapter` (reference, megatron, nemo,
+    torchtitan) that program's own command for the run is measured, and `command` holds more arguments for it. Steps of
+    a command that marks none are read from its log, whose program is recognised unless `log_kind` or a regular
+    expression `log_pattern` names it. With `preflight` the machine is checked first, and nothing is run where a check
+    fails.
     """
     settings: dict[str, Any] = {"rate": rate, "telemetry": telemetry, "idle": idle, "cooldown": cooldown}
-    plan = build_plan(
-        launcher=launcher,
-        nodes=nodes,
-        ranks_per_node=ranks_per_node,
-        gpus_per_node=gpus_per_node,
-        time_limit=time_limit,
-        partition=partition,
-        account=account,
-        time=time,
-        slurm_args=slurm_args,
-        setup=setup,
-        prefix=prefix,
-        shared=shared,
+    where = {word: value for word, value in words.items() if word in PlanKeywords.__annotations__}
+    named = {word: value for word, value in words.items() if word in ProgramKeywords.__annotations__}
+    run = {word: value for word, value in words.items() if word not in {**where, **named}}
+    folder = run_folder(out)
+    program = build_program(command, folder, **named, spec=spec, run=run)  # type: ignore[arg-type]
+    job = build_program_job(
+        program, folder, where, **settings, repeats=repeats, watch=watch, prometheus=prometheus, host=host
     )
-    more: dict[str, Any] = {"repeats": repeats, "watch": watch, "prometheus": prometheus, "plan": plan, "host": host}
-    return run_job(build_job(command, out, **settings, **more))[0]
+    if preflight:
+        require_fit(job)
+    return run_job(job)[0]
+
+
+def require_fit(job: Job) -> None:
+    """Check the machine, or the nodes of the allocation, before a job is run on it; an error where a check fails."""
+    allocated = "SLURM_JOB_ID" in os.environ
+    if job.plan.launcher == SLURM and not allocated:
+        raise SpecError("--preflight", job.plan.launcher, "a Slurm allocation around it (salloc), or no --preflight")
+    spec = None if job.program is None or job.program.spec is None else resolve_run(job.program.spec)
+    nodes = (job.plan.nodes or 1) if job.plan.launcher == SLURM else 1
+    found = check_machine(Asked(spec, nodes, job.telemetry, job.folder, reach=False, allocated=allocated))
+    wrong = [check for check in found.checks if check.state == FAILURE]
+    if wrong:
+        told = "; ".join(f"{check.name}: {check.found}, expected {check.expected}" for check in wrong)
+        raise CharllmError(f"preflight failed, nothing was run: {told}")
+
+
+def build_program_job(program: Program, folder: Path, where: Mapping[str, Any], **settings: Any) -> Job:
+    """Return the job that runs a program where it is asked to; its ranks are one for each GPU of its run."""
+    launcher, cluster = where.get("launcher", LOCAL), (program.spec or {}).get("cluster")
+    filled = dict(where)
+    if launcher != LOCAL and program.ranks > 1 and cluster is not None:
+        filled["ranks_per_node"] = where.get("ranks_per_node") or cluster["node"]["gpus"]
+        filled["nodes"] = where.get("nodes") or (cluster["nodes"] if launcher == SLURM else None)
+    words = as_ranks_here(program) if launcher == LOCAL else program.command
+    return build_job(words, folder, **settings, plan=build_plan(**filled), program=program)
 
 
 def build_plan(
@@ -161,14 +214,23 @@ def _split(flag: str, text: str) -> tuple[str, ...]:
 
 def run_job(job: Job) -> tuple[RunResult, int]:
     """Measure a command; returns its result and its exit code."""
-    return measure_job(job, os.environ)
+    return measure_job(job, _environment(job))
 
 
 def submit_job(job: Job) -> str:
     """Start a job on a cluster and leave it; returns the name of the job."""
-    job = complete(job, os.environ)
+    environment = _environment(job)
+    job = complete(job, environment)
     prepare_folder(job.folder)
-    return submit(job, job.folder, os.environ)[1].name
+    return submit(job, job.folder, environment)[1].name
+
+
+def _environment(job: Job) -> dict[str, str]:
+    """Return the variables of a job, and write the files that its program reads."""
+    if job.program is None:
+        return dict(os.environ)
+    write_files(job.program)
+    return {**os.environ, **job.program.environment}
 
 
 def build_job(
@@ -183,6 +245,7 @@ def build_job(
     watch: bool = False,
     prometheus: str | int | None = None,
     plan: Plan = LOCALLY,
+    program: Program | None = None,
     host: str = "auto",
 ) -> Job:
     """Check what was asked for."""
@@ -202,8 +265,13 @@ def build_job(
     address = "" if prometheus is None else str(prometheus)
     if address:
         parse_address(address)
-    folder = Path("charllm-runs") / strftime("%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
-    return Job(tuple(command), folder, rate, telemetry, idle, cooldown, repeats, watch, address, plan, host=host)
+    settings = (rate, telemetry, idle, cooldown, repeats, watch, address)
+    return Job(tuple(command), run_folder(out), *settings, plan, program=program, host=host)
+
+
+def run_folder(out: Folder | None) -> Path:
+    """Return the folder of a new run."""
+    return Path("charllm-runs") / strftime("%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
 
 
 def _check_number(flag: str, value: Any, low: float, high: float, unit: str) -> None:

@@ -20,6 +20,8 @@ GROUPS = {
         "doctor": "the GPU, link, node or host that slows a run, and what to do about it",
     },
     "Measure, on a GPU": {
+        "preflight": "check GPUs, links, network and hosts before a run is measured",
+        "smoke": "try everything once on a machine or cluster, in ten minutes",
         "measure": "run a command; record power, clocks and temperature of its GPUs",
         "watch": "show a run while it is recorded; serve its metrics for Prometheus",
         "train": "train a model of the catalog on one GPU, or on many under torchrun",

@@ -9,8 +9,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from charllm.api.measurement import build_job, build_plan, run_job, submit_job
+from charllm.api.measurement import build_program_job, require_fit, run_folder, run_job, submit_job
+from charllm.api.programs import build_program
 from charllm.cli.launch_flags import add_launch_flags, plan_keywords
+from charllm.cli.program_flags import add_program_flags, program_keywords
 from charllm.measure.finish import stopped_early
 from charllm.measure.job import Job
 from charllm.measure.launch import AFTER_S
@@ -23,6 +25,7 @@ EXAMPLES = (
     "charllm measure --telemetry none --idle 0 -- sleep 1",
     "charllm measure --launcher torchrun --ranks-per-node 8 -- train.py",
     "charllm measure --launcher slurm --nodes 2 --gpus-per-node 8 --time 00:30:00 --out runs/mine -- train.py",
+    "charllm measure --adapter megatron --script Megatron-LM/pretrain_gpt.py --model llama3-8b --cluster h100x8 --tp 2",
 )
 
 
@@ -57,21 +60,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[HOST:]PORT",
         help="serve metrics for Prometheus while it runs (default host 127.0.0.1)",
     )
+    parser.add_argument(
+        "--preflight", action="store_true", help="check the machine first; run nothing if a check fails"
+    )
     add_launch_flags(parser)
     parser.add_argument(
         "--submit-only",
         action="store_true",
         help="with slurm: print the job's number and leave; finish by charllm show",
     )
+    add_program_flags(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print what was found to stderr, and return the command's own exit code."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    where = plan_keywords(arguments)
-    settings = {name: value for name, value in vars(arguments).items() if name not in ("command", *where)}
-    job = build_job(command, **settings, plan=build_plan(**where))
+    folder = run_folder(arguments.out)
+    settings = {
+        name: getattr(arguments, name) for name in ("rate", "telemetry", "host", "idle", "cooldown", "repeats", "watch")
+    }
+    program = build_program(command, folder, **program_keywords(arguments))
+    job = build_program_job(program, folder, plan_keywords(arguments), **settings)
+    if arguments.preflight:
+        require_fit(job)
     if job.plan.submit_only:
         return _submit(job)
     result, code = run_job(job)

@@ -46,12 +46,13 @@ GROUPS = {
 """Part of a spec: the group of flags that set it."""
 
 
-def add_spec_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that describe a run."""
+def add_spec_flags(parser: argparse.ArgumentParser, *, spec_flag: bool = False) -> None:
+    """Add the flags that describe a run; a command whose own words are positional takes the file by --spec."""
     group = parser.add_argument_group("the run")
+    place: dict[str, Any] = {} if spec_flag else {"nargs": "?"}
     group.add_argument(
-        "spec",
-        nargs="?",
+        "--spec" if spec_flag else "spec",
+        **place,
         metavar="SPEC",
         help="A TOML file (- for standard input), or the folder of a stored run whose spec is used again.",
     )

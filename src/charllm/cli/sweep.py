@@ -20,6 +20,7 @@ from charllm.cli.launch_flags import add_launch_flags, plan_keywords
 from charllm.cli.output import show
 from charllm.cli.progress import track
 from charllm.errors import CharllmError, SpecError
+from charllm.measure.adapters import ADAPTERS
 from charllm.measure.launch import AFTER_S
 from charllm.report.study import render_study
 from charllm.report.tables import to_csv
@@ -50,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("measured cases")
     group.add_argument("--measure", action="store_true", help="run every case for real instead of simulating it")
     group.add_argument("--command", metavar="'WORDS'", help=f"what to run for a case (default {TRAINER!r})")
+    programs = ", ".join(ADAPTERS)
+    group.add_argument("--adapter", choices=list(ADAPTERS), metavar="NAME", help=f"or a training program: {programs}")
+    group.add_argument("--script", metavar="FILE", help="the training script of that program")
     group.add_argument("--steps", type=int, metavar="N", help=f"steps of a case (default {DEFAULT_STEPS})")
     group.add_argument("--telemetry", metavar="SOURCE", help="source of the readings, as of charllm measure")
     group.add_argument("--rate", type=float, metavar="HZ", help="readings per second (default 100)")

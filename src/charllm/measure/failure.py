@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from charllm.measure.failures import find_failure
 from charllm.measure.launch import signal_name
 from charllm.measure.launchers.slurm import END_FILE, LOG, SETUP_FAILED
-from charllm.measure.launchers.torchrun import LOGS, rank_logs
+from charllm.measure.launchers.torchrun import rank_logs
+from charllm.measure.output import LOG_FILE
 from charllm.measure.parts import Part
 from charllm.measure.record import NODES, JobRecord, read_json
 
-COMMAND_LOG = "command.log"
-"""A node's own output; that of its ranks is beside it."""
 TAIL_BYTES = 1 << 16
 CODES = {"time_out": 124, "node_loss": 1, "cancelled": 130, "preempted": 143, "refused": 2}
 """Exit codes of what is not the command's own doing."""
@@ -56,6 +56,8 @@ class Failure:
     node: str | None = None
     rank: int | None = None
     signal: str | None = None
+    cause: str | None = None
+    """What the log says of a crash: a kind of failures.KINDS."""
 
 
 class _Fault(NamedTuple):
@@ -158,7 +160,7 @@ def _fault(part: Part, code: int) -> _Fault:
     details = part.job.details
     first = int(details.get("node_rank", 0)) * int(details.get("ranks_per_node", 1))
     logs = {rank: "".join(map(_tail, paths)) for rank, paths in rank_logs(part.folder, first).items()}
-    own = _tail(part.folder / LOGS / COMMAND_LOG)
+    own = _tail(part.folder / LOG_FILE)
     for rank, text in logs.items():
         if OUT_OF_MEMORY.search(text):
             return _Fault(part, rank, code, text)
@@ -182,11 +184,12 @@ def _describe(fault: _Fault) -> Failure:
         hint = " (by the kernel, where memory of the machine had run out?)" if fault.code == KILLED else ""
         message = f"crash: {who}{where} was ended by {name}{hint}"
         return Failure("crash", message, fault.code, node, fault.rank, name)
-    said = next((line.strip() for line in reversed(fault.log.splitlines()) if line.strip()), "")
-    words = f": {said[:200]}" if said else ""
-    return Failure(
-        "crash", f"crash: {who}{where} ended with exit code {fault.code}{words}", fault.code, node, fault.rank
-    )
+    told = find_failure([fault.log], fault.code)
+    last = next((line.strip() for line in reversed(fault.log.splitlines()) if line.strip()), "")
+    said = told.words if told and told.kind != "unknown" else last
+    words = f": {said[:200]}" if last else ""
+    message = f"crash: {who}{where} ended with exit code {fault.code}{words}"
+    return Failure("crash", message, fault.code, node, fault.rank, cause=told.kind if told else None)
 
 
 def _line(text: str, pattern: re.Pattern[str]) -> str:

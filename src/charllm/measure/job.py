@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError, SpecError
+from charllm.measure.adapters import Program
 from charllm.measure.device import judge_gpus, telemetry_identities
 from charllm.measure.finish import combine, finish_record, store_result
 from charllm.measure.launch import (
@@ -28,6 +29,7 @@ from charllm.measure.launchers.plan import LOCAL, SLURM, TORCHRUN, Plan
 from charllm.measure.launchers.task import Task
 from charllm.measure.launchers.torchrun import LOGS, alone, torchrun
 from charllm.measure.live.observe import observed
+from charllm.measure.marks import LOG_KEY
 from charllm.measure.record import JobRecord
 from charllm.result.result import RunResult
 
@@ -51,6 +53,8 @@ class Job(NamedTuple):
     plan: Plan = LOCALLY
     spec: Mapping[str, Any] | None = None
     """What the command trains, where that is known before it says so itself."""
+    program: Program | None = None
+    """What is known of the command: the run that it trains, and how its log is read."""
     host: str = "auto"
 
 
@@ -180,7 +184,10 @@ def describe_job(job: Job, gpus: Sequence[str] | None, environment: Mapping[str,
     }
     if job.plan.launcher != LOCAL:
         details |= {"nodes": job.plan.nodes or 1, "ranks_per_node": job.plan.ranks_per_node}
-    spec = {"command": command} if job.spec is None else dict(job.spec)
+    program = job.program
+    if program is not None:
+        details[LOG_KEY] = {"kind": program.log_kind, "pattern": program.log_pattern}
+    spec = dict(job.spec or (program.spec if program else None) or {"command": command})
     return JobRecord("measured", spec, None if gpus is None else list(gpus), job.rate_hz, details)
 
 

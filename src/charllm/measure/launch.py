@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from charllm.errors import CharllmError, SpecError
 from charllm.mark import FOLDER_VARIABLE
+from charllm.measure.output import kept_output
 from charllm.measure.recording import cut_torn_row
 from charllm.measure.telemetry.source import TelemetryError
 
@@ -24,6 +25,8 @@ MOST_RESTARTS = 100
 AFTER_S = 1.0
 """Recorded after a job, so that the energy counter is seen past its end: an H200 is asked for it within 0.9 s."""
 NO_GPU = "none"
+UNBUFFERED = "PYTHONUNBUFFERED"
+"""Python holds lines back where it does not write to a terminal; their times would be late."""
 VISIBLE_VARIABLES = {
     "amdsmi": (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")),
 }
@@ -179,16 +182,18 @@ def _last_words(log: str) -> str:
 def run_command(
     command: Sequence[str], marks_folder: Path, environment: Mapping[str, str], limit_s: float | None = None
 ) -> Ended:
-    """Run a command with our own input and output, pass signals on, and tell how it ended."""
+    """Run a command, show its output and keep it in the folder, pass signals on, and tell how it ended."""
     passing = _Passing()
-    with _handling(PASSED, passing.receive):
+    variables = {UNBUFFERED: "1", **environment, FOLDER_VARIABLE: str(marks_folder)}
+    with _handling(PASSED, passing.receive), kept_output(marks_folder) as streams:
         try:
-            child = subprocess.Popen(list(command), env={**environment, FOLDER_VARIABLE: str(marks_folder)})
+            child = subprocess.Popen(list(command), env=variables, stdout=streams.stdout, stderr=streams.stderr)
         except FileNotFoundError:
             raise CommandError(f"command not found: {command[0]}", COMMAND_NOT_FOUND) from None
         except OSError as error:
             raise CommandError(f"cannot run {command[0]}: {error.strerror or error}", COMMAND_NOT_RUNNABLE) from None
         passing.attach(child)
+        streams.started()
         code, timed_out = _wait(child, limit_s)
     code = TIMED_OUT if timed_out else code
     return Ended(128 - code if code < 0 else code, not set(ENDING).isdisjoint(passing.received), timed_out)

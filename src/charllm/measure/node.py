@@ -16,18 +16,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError
 from charllm.mark import FOLDER_VARIABLE
 from charllm.measure.clock import Clock, Comparison, compare
 from charllm.measure.device import judge_gpus, telemetry_identities
-from charllm.measure.failure import COMMAND_LOG
 from charllm.measure.launch import (
     AFTER_S,
     COMMAND_NOT_FOUND,
     COMMAND_NOT_RUNNABLE,
     STOP_S,
+    UNBUFFERED,
     Sampler,
     describe_command,
     describe_environment,
@@ -39,6 +39,7 @@ from charllm.measure.launchers.slurm import CANNOT_SEE, END_FILE
 from charllm.measure.launchers.task import Task, read_task
 from charllm.measure.launchers.torchrun import LOGS, around, python_part, torchrun
 from charllm.measure.meeting import TURN_S, Meeting, MeetingError, Seat, join, pause
+from charllm.measure.output import kept_output
 from charllm.measure.record import NODES, JobRecord
 from charllm.measure.telemetry.source import GpuIdentity
 from charllm.result.store import write_text
@@ -50,6 +51,15 @@ CLOSE_S = 60.0
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 PASSED = (signal.SIGUSR1, signal.SIGUSR2)
 HEAD_LOST = "head_loss"
+
+
+class Node(NamedTuple):
+    """Which node this is, and what it was started with."""
+
+    name: str
+    rank: int
+    """0 is the head."""
+    environment: Mapping[str, str]
 
 
 @dataclass
@@ -77,23 +87,26 @@ def main() -> int:
     """Take part in a run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--name", default=os.environ.get("SLURMD_NODENAME") or os.uname().nodename)
-    parser.add_argument("--rank", type=int, default=int(os.environ.get("SLURM_NODEID", "0")))
+    # The one who starts us is srun: what it says is in the environment, which is read here and nowhere else.
+    environment = dict(os.environ)
+    parser.add_argument("--name", default=environment.get("SLURMD_NODENAME") or os.uname().nodename)
+    parser.add_argument("--rank", type=int, default=int(environment.get("SLURM_NODEID", "0")))
     arguments = parser.parse_args()
+    node = Node(arguments.name, arguments.rank, environment)
     told = Told()
     for number in (*ENDING, *PASSED):
         signal.signal(number, told.receive)
     try:
-        take_part(arguments.folder, arguments.name, arguments.rank, told)
+        take_part(arguments.folder, node, told)
     except CharllmError as error:
         print(f"charllm: node {arguments.name}: {error}", file=sys.stderr, flush=True)
         return error.exit_code
     return 0
 
 
-def take_part(run: Path, name: str, rank: int, told: Told) -> None:
+def take_part(run: Path, node: Node, told: Told) -> None:
     """Run this node's part and record it; the head's agent also hosts the meeting."""
-    task, folder = read_task(run), run / NODES / name
+    task, folder = read_task(run), run / NODES / node.name
     if task is None:
         raise NodeError(f"{CANNOT_SEE} {run}; expected a folder that every node of the job can see")
     try:
@@ -101,8 +114,8 @@ def take_part(run: Path, name: str, rank: int, told: Told) -> None:
     except OSError as error:
         raise NodeError(f"cannot write into {folder} ({error.strerror or error})") from None
     nodes = task.plan.nodes or 1
-    if rank > 0:
-        _attend(task, folder, join(run / NODES, name, rank), rank, told)
+    if node.rank > 0:
+        _attend(task, folder, join(run / NODES, node.name, node.rank), node, told)
         return
 
     def judge(ready: Mapping[str, Mapping[str, Any]]) -> str:
@@ -110,17 +123,17 @@ def take_part(run: Path, name: str, rank: int, told: Told) -> None:
 
     meeting = Meeting(run / NODES, nodes, judge, task.plan.time_limit_s)
     try:
-        _attend(task, folder, join(run / NODES, name, rank), rank, told)
+        _attend(task, folder, join(run / NODES, node.name, node.rank), node, told)
     finally:
         verdict = meeting.close(CLOSE_S)
         write_text(json.dumps(asdict(verdict), indent=1), run / NODES / END_FILE)
         if any(guest.lost for guest in meeting.guests.values()):
-            _cancel_remains()
+            _cancel_remains(node.environment)
 
 
-def _attend(task: Task, folder: Path, seat: Seat, rank: int, told: Told) -> None:
+def _attend(task: Task, folder: Path, seat: Seat, node: Node, told: Told) -> None:
     try:
-        Part(task, folder, seat, rank, told).run()
+        Part(task, folder, seat, node, told).run()
     except CharllmError as error:
         seat.say("refuse", why=str(error))
         raise
@@ -131,8 +144,9 @@ def _attend(task: Task, folder: Path, seat: Seat, rank: int, told: Told) -> None
 class Part:
     """One node's part of a run, from its first to its last reading."""
 
-    def __init__(self, task: Task, folder: Path, seat: Seat, rank: int, told: Told) -> None:
-        self._task, self._folder, self._seat, self._rank, self._told = task, folder, seat, rank, told
+    def __init__(self, task: Task, folder: Path, seat: Seat, node: Node, told: Told) -> None:
+        self._task, self._folder, self._seat, self._told = task, folder, seat, told
+        self._rank, self._environment = node.rank, node.environment
         self._clock = Clock()
         self._windows: dict[str, list[float]] = {}
         self._stopped = ""
@@ -142,7 +156,7 @@ class Part:
         """Record, meet the other nodes, run the command, and note how it ended."""
         task = self._task
         self._compare_clocks("start")
-        gpus = telemetry_identities(task.telemetry, os.environ)
+        gpus = telemetry_identities(task.telemetry, self._environment)
         record = self._describe(gpus).write(self._folder)
         code: int | None = None
         uuids = [gpu.uuid for gpu in gpus]
@@ -165,10 +179,10 @@ class Part:
 
     def _describe(self, gpus: Sequence[GpuIdentity]) -> JobRecord:
         task = self._task
-        command = describe_command(task.command, os.environ)
+        command = describe_command(task.command, self._environment)
         details = {
             "command": command,
-            "environment": describe_environment(os.environ),
+            "environment": describe_environment(self._environment),
             "exit_code": None,
             "node_rank": self._rank,
             "ranks_per_node": task.plan.ranks_per_node,
@@ -198,15 +212,17 @@ class Part:
     def _run_command(self, port: int, sampler: Sampler) -> int:
         """Run this node's part of the command until it ends or has to; a sampler that is killed is started again."""
         command, more = command_on_node(self._task, self._rank, self._seat.head, port, self._folder)
-        environment = {**os.environ, **more, FOLDER_VARIABLE: str(self._folder)}
-        with (self._folder / LOGS / COMMAND_LOG).open("ab") as log:
+        environment = {UNBUFFERED: "1", **self._environment, **more, FOLDER_VARIABLE: str(self._folder)}
+        with kept_output(self._folder, shown=False) as streams:
+            out, err = streams.stdout, streams.stderr
             try:
                 child = subprocess.Popen(
-                    command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                    command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
                 )
             except OSError as error:
-                log.write(f"cannot run {command[0]}: {error.strerror or error}\n".encode())
+                os.write(err, f"cannot run {command[0]}: {error.strerror or error}\n".encode())
                 return COMMAND_NOT_FOUND if isinstance(error, FileNotFoundError) else COMMAND_NOT_RUNNABLE
+            streams.started()
             self._told.child = child
             while child.poll() is None:
                 self._note(self._seat.listen(TURN_S))
@@ -246,7 +262,7 @@ def command_on_node(task: Task, rank: int, head: str, port: int, folder: Path) -
     plan = task.plan
     nodes, per_node = plan.nodes or 1, plan.ranks_per_node
     if python_part(task.command) is not None and not has_placeholder(task.command):
-        return torchrun(task.command, per_node, around(head, port, nodes, rank), folder / LOGS), {}
+        return torchrun(task.command, per_node, around(head, port, nodes, rank), folder / LOGS, shown=True), {}
     values = {
         "node_rank": rank,
         "nodes": nodes,
@@ -274,9 +290,9 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
             return
 
 
-def _cancel_remains() -> None:
+def _cancel_remains(environment: Mapping[str, str]) -> None:
     """After a node was lost, end the Slurm step: nobody else can say that its tasks have gone."""
-    number, step = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_STEP_ID")
+    number, step = environment.get("SLURM_JOB_ID"), environment.get("SLURM_STEP_ID")
     if number and step:
         pause(TURN_S)
         subprocess.Popen(["scancel", f"{number}.{step}"], stderr=subprocess.DEVNULL, start_new_session=True)

@@ -5,17 +5,19 @@ lies outside it (a lost node, a crash, a time-out) stays where it was recorded u
 """
 
 import json
-import os
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, DoesNotFit, SpecError
+from charllm.measure.adapters import Program, Request, prepare_program
+from charllm.measure.adapters.programs import beside, with_program, write_files
 from charllm.measure.job import LOCALLY, Job, measure_job
 from charllm.measure.launch import AFTER_S
 from charllm.measure.launchers.plan import LOCAL, SLURM, TORCHRUN, Plan, fill_template
@@ -46,18 +48,24 @@ class Measuring:
     plan: Plan = LOCALLY
     command: str = TRAINER
     """With {spec}, {case}, {number} and {steps} in it filled in for each case."""
+    adapter: str | None = None
+    """A training program to use in place of the command."""
+    script: str | None = None
+    """The training script of that program."""
     steps: int = DEFAULT_STEPS
     telemetry: str = "auto"
     rate_hz: float = 100.0
     idle_s: float = 2.0
     cooldown_s: float = AFTER_S
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What commands are started with."""
 
     def as_table(self) -> dict[str, Any]:
         """Return what the outcomes of a study depend on."""
         return {
             "launcher": self.plan.launcher,
             "ranks_per_node": self.plan.ranks_per_node,
-            "command": self.command,
+            "command": self.command if self.adapter is None else f"{self.adapter} {self.script or ''}".strip(),
             "steps": self.steps,
         }
 
@@ -72,12 +80,13 @@ def measure_case(task: Task, number: int, measuring: Measuring) -> Outcome:
     """Measure a case and store it; only what goes wrong with the storing is an error."""
     if task.folder is None:
         raise SpecError("--measure", "no folder", "--out DIR")
-    case = task.case
+    case, adapter = task.case, measuring.adapter
     draft = task.folder.with_name(f".{task.folder.name}")
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        run = resolve_run(case.request)
+        run = resolve_run(case.request if adapter is None else with_program(adapter, case.request))
         plan = place_ranks(run, measuring.plan)
+        program = None if adapter is None else _program(run, draft, measuring)
     except CharllmError as error:
         outcome = Outcome(case.name, error.exit_code, str(error), summarise(case, None))
         save_folder(task.folder, {CASE_FILE: outcome.to_line()}, {})
@@ -87,8 +96,10 @@ def measure_case(task: Task, number: int, measuring: Measuring) -> Outcome:
         write_text(to_toml(case.request), spec)
         values = {"spec": spec.absolute(), "case": case.name, "number": number, "steps": measuring.steps}
         words = tuple(fill_template(shlex.split(measuring.command), values))
+        if program is not None:
+            write_files(program)
         job = Job(
-            words,
+            words if program is None else program.command,
             draft,
             measuring.rate_hz,
             measuring.telemetry,
@@ -96,8 +107,9 @@ def measure_case(task: Task, number: int, measuring: Measuring) -> Outcome:
             measuring.cooldown_s,
             plan=plan,
             spec=run.as_table(),
+            program=program,
         )
-        outcome = _judge(task, *_measure(job))
+        outcome = _judge(task, *_measure(job, measuring.environment))
         if outcome.exit_code == FAILED:
             return outcome
         spec.replace(draft / SPEC_FILE)
@@ -108,10 +120,19 @@ def measure_case(task: Task, number: int, measuring: Measuring) -> Outcome:
     return outcome
 
 
-def _measure(job: Job) -> tuple[RunResult | None, str, int]:
+def _program(run: RunSpec, folder: Path, measuring: Measuring) -> Program:
+    """Return the program that trains a case."""
+    request = Request(
+        run=run, script=measuring.script, steps=measuring.steps, config=beside(folder), python=sys.executable
+    )
+    return prepare_program(measuring.adapter or "", request)
+
+
+def _measure(job: Job, environment: Mapping[str, str]) -> tuple[RunResult | None, str, int]:
     """Return the run, or why there is none, and the exit code."""
     try:
-        result, code = measure_job(job, os.environ)
+        more = {} if job.program is None else job.program.environment
+        result, code = measure_job(job, {**environment, **more})
     except CharllmError as error:
         job.folder.mkdir(exist_ok=True)
         return None, str(error), error.exit_code

@@ -50,7 +50,7 @@ REASON_OF_ERROR = {
 
 def open_nvml(binding: Any = None) -> "Nvml":
     """Load the driver's library and look at every GPU; `binding` stands in for pynvml in tests."""
-    nvml = _load_binding() if binding is None else binding
+    nvml = load_binding() if binding is None else binding
     try:
         nvml.nvmlInit()
         return Nvml(nvml)
@@ -58,7 +58,8 @@ def open_nvml(binding: Any = None) -> "Nvml":
         raise TelemetryError(f"no usable NVIDIA driver ({error})") from None
 
 
-def _load_binding() -> Any:
+def load_binding() -> Any:
+    """Return pynvml."""
     try:
         import pynvml
     except ImportError:

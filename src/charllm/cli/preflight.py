@@ -1,0 +1,52 @@
+"""Check that GPUs, links, network and hosts are fit to be measured, here or on the nodes of a Slurm allocation.
+
+With a run (--model, --cluster ...) the GPUs and nodes are compared with it. Exit code 1 means that a check failed.
+"""
+
+import argparse
+from pathlib import Path
+
+from charllm.api.preflight import preflight
+from charllm.cli.output import add_format_flags, print_as
+from charllm.cli.spec_flags import add_spec_flags, keywords_from
+from charllm.report.preflight import render_preflight
+
+EXAMPLES = (
+    "charllm preflight",
+    "charllm preflight --model llama3-70b --cluster h200x32 --tp 4 --pp 4 --nodes 4 --json",
+    "charllm preflight --telemetry none --no-reach",
+)
+FAILED = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of this command."""
+    add_spec_flags(parser)
+    parser.add_argument(
+        "--nodes", type=int, metavar="N", help="nodes of the Slurm allocation (default those of the run, or 1)"
+    )
+    parser.add_argument(
+        "--telemetry", default="auto", metavar="auto|nvml|amdsmi|replay:FOLDER|none", help="source of GPU readings"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder that runs are to be stored in")
+    parser.add_argument(
+        "--no-reach", dest="reach", action="store_false", help="leave out the all-reduce over all ranks"
+    )
+    add_format_flags(parser, table="the checks")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check, print, and tell by the exit code whether a check failed."""
+    words = {name: value for name, value in keywords_from(arguments).items() if value not in ({}, False)}
+    found = preflight(
+        arguments.spec,
+        nodes=arguments.nodes,
+        telemetry=arguments.telemetry,
+        out=arguments.out,
+        reach=arguments.reach,
+        **words,
+    )
+    rows = [check._asdict() for check in found.checks]
+    answer = {"failed": found.failed, "checks": rows, "nodes": found.nodes}
+    print_as(arguments, answer, lambda: render_preflight(rows), lambda: rows)
+    return FAILED if found.failed else 0

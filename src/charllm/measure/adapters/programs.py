@@ -1,0 +1,151 @@
+"""The programs themselves: charllm's reference trainer, Megatron-LM, NeMo, torchtitan, any command."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+from charllm.catalog.export import export_run
+from charllm.errors import SpecError, unknown_name
+from charllm.measure.adapters.adapter import Adapter, Program, Request
+from charllm.measure.adapters.command import COMMAND
+from charllm.spec.request import Table, merge
+from charllm.spec.run import RunSpec
+from charllm.spec.writers.toml import write_toml
+from charllm.units import MEGA
+
+ONE_CONNECTION = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+"""Megatron-LM launches communication before compute of its own accord only so; with tp or cp it insists on it."""
+FAR = str(int(MEGA))
+
+
+def _require_run(request: Request, adapter: str) -> RunSpec:
+    if request.run is None:
+        raise SpecError("--adapter", adapter, "a run beside it: --model, --cluster, --tp ...")
+    return request.run
+
+
+def _require_script(request: Request, adapter: str, example: str) -> str:
+    if not request.script:
+        raise SpecError("--script", None, f"the training script of {adapter}, e.g. {example}")
+    return request.script
+
+
+def _reference(request: Request) -> Program:
+    run = _require_run(request, "reference")
+    spec = request.config.with_name(f"{request.config.name}.toml")
+    words = (request.python, "-m", "charllm", "train", str(spec), "--steps", str(request.steps), *request.words)
+    return Program(
+        command=words, files={spec: write_toml(run.as_table())}, log_kind="json", marks=True, ranks=run.cluster.gpus
+    )
+
+
+def _megatron(request: Request) -> Program:
+    run = _require_run(request, "megatron")
+    program = "pretrain_mamba.py" if run.model.pattern else "pretrain_gpt.py"
+    script = _require_script(request, "Megatron-LM", f"Megatron-LM/{program}")
+    data = [] if "--data-path" in request.words else ["--mock-data", "--tokenizer-type", "NullTokenizer"]
+    loop = ["--train-iters", str(request.steps), "--lr", "1.0e-4", "--min-lr", "1.0e-5", "--eval-iters", "0"]
+    loop += ["--eval-interval", FAR, "--log-interval", "1", "--log-throughput", "--distributed-backend", "nccl"]
+    arguments = shlex.split(export_run(run, "megatron"))
+    return Program(
+        command=(request.python, script, *arguments, *loop, *data, *request.words),
+        environment=ONE_CONNECTION,
+        log_kind="megatron",
+        ranks=run.cluster.gpus,
+    )
+
+
+def _nemo(request: Request) -> Program:
+    run = _require_run(request, "nemo")
+    script = _require_script(request, "NeMo", "NeMo/examples/nlp/language_modeling/megatron_gpt_pretraining.py")
+    # NeMo's own file holds the defaults; ours would have to repeat all of it.
+    overrides = _hydra_overrides(export_run(run, "nemo"))
+    loop = [f"trainer.max_steps={request.steps}", "trainer.val_check_interval=1.0", "trainer.limit_val_batches=0"]
+    loop += ["exp_manager.create_checkpoint_callback=False", "model.data.data_impl=mock", "model.data.data_prefix=[]"]
+    return Program(
+        command=(request.python, script, *overrides, *loop, *request.words),
+        environment=ONE_CONNECTION,
+        ranks=run.cluster.gpus,
+    )
+
+
+def _hydra_overrides(text: str) -> list[str]:
+    """Return the settings of a YAML file as words for Hydra; `++` sets a key whether or not the file has it."""
+    words: list[str] = []
+    above: list[str] = []
+    for line in text.splitlines():
+        key, _, value = line.strip().partition(":")
+        depth = (len(line) - len(line.lstrip())) // 2
+        above = [*above[:depth], key]
+        if value.strip():
+            words.append(f"++{'.'.join(above)}={value.strip()}")
+    return words
+
+
+def _torchtitan(request: Request) -> Program:
+    run = _require_run(request, "torchtitan")
+    config = request.config.with_name(f"{request.config.name}.toml")
+    start = (request.script,) if request.script else ("-m", "torchtitan.train")
+    words = (f"--job.config_file={config}", f"--training.steps={request.steps}", *request.words)
+    return Program(
+        command=(request.python, *start, *words),
+        files={config: export_run(run, "torchtitan")},
+        log_kind="torchtitan",
+        ranks=run.cluster.gpus,
+    )
+
+
+ADAPTERS: dict[str, Adapter] = {
+    "command": COMMAND,
+    "reference": Adapter(_reference, "charllm's own trainer (charllm train)", "pytorch-eager"),
+    "megatron": Adapter(_megatron, "Megatron-LM, --script Megatron-LM/pretrain_gpt.py", "megatron"),
+    "nemo": Adapter(_nemo, "NeMo, --script .../megatron_gpt_pretraining.py", "nemo"),
+    "torchtitan": Adapter(_torchtitan, "torchtitan, installed or --script .../train.py", "torchtitan", ("dp", "pp")),
+}
+"""Name: program."""
+
+
+def find_adapter(name: str) -> Adapter:
+    """Return an adapter by its name."""
+    if name not in ADAPTERS:
+        raise unknown_name("--adapter", name, ADAPTERS)
+    return ADAPTERS[name]
+
+
+def with_program(name: str, request: Table) -> Table:
+    """Return a request for a run of a program: its software profile, and what it always overlaps, unless given."""
+    found = find_adapter(name)
+    under: Table = {} if found.framework is None else {"framework": found.framework}
+    if found.overlap is not None:
+        under["parallelism"] = {"overlap": list(found.overlap)}
+    merged: Table = merge(under, request)
+    return merged
+
+
+def prepare_program(name: str, request: Request) -> Program:
+    """Return the command that trains a run with a program."""
+    program = find_adapter(name).prepare(request)
+    return replace(program, spec=None if request.run is None else request.run.as_table())
+
+
+def write_files(program: Program) -> None:
+    """Write the files that a program reads."""
+    for path, text in program.files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise SpecError("--out", str(path), f"a folder that can be written ({error.strerror or error})") from None
+
+
+def as_ranks_here(program: Program) -> tuple[str, ...]:
+    """Return the command with torchrun before it, where it takes several processes on this machine."""
+    if program.ranks == 1:
+        return program.command
+    python, *rest = program.command
+    return (python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={program.ranks}", *rest)
+
+
+def beside(folder: Path) -> Path:
+    """Return where the files of a program go: beside the run's folder, which has to be empty when the run begins."""
+    return folder.absolute().with_name(f"{folder.name}-program")

@@ -1,0 +1,18 @@
+"""Megatron-LM of any year and its descendants: Megatron-DeepSpeed, Megatron-Bridge, Primus, MindSpeed, Nanotron."""
+
+import re
+
+from charllm.measure.logs.program import Program
+
+MEGATRON = Program(
+    mark=re.compile(
+        r"\biteration:?\s+(?P<number>\d+)\s*/\s*(?:\d+|infinity)\s*\|(?=.*(?:elapsed|loss|consumed|learning.rate))"
+    ),
+    ending="|",
+)
+NANOTRON = Program(mark=re.compile(r"\biteration: (?P<number>\d+) / \d+ \|(?=.*_ms:)"))
+DEEPSPEED = Program(
+    mark=re.compile(r"\bsteps: (?P<number>\d+) loss: (?=.*(?:iter time|samples/sec))"),
+    needs=("seconds", "samples_per_s"),
+)
+"""DeepSpeed's pipeline engine."""

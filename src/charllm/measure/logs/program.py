@@ -1,0 +1,56 @@
+"""How the log of one program is read: which lines report on a step, and what their names mean."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from charllm.measure.logs.lines import Line
+from charllm.measure.logs.names import NAMES, Meaning, find_pairs, to_fields
+
+Found = tuple[int, dict[str, float], Line]
+"""Number of a step, its fields and its (last) line."""
+
+
+class Program(NamedTuple):
+    """One training program."""
+
+    mark: re.Pattern[str]
+    """A line that reports on a step, with the group `number`."""
+    names: Mapping[str, Meaning] = NAMES
+    ending: str = ""
+    """Text that every complete line ends in, where there is one: a line without it was cut short."""
+    needs: tuple[str, ...] = ()
+    """Fields of which a line must state one to count as a step."""
+    read: Callable[[Sequence[Line]], Iterator[Found]] | None = None
+    """Reader of a program whose steps are not lines of names and numbers."""
+
+
+def read_steps(program: Program, lines: Sequence[Line]) -> Iterator[Found]:
+    """List the steps that the lines report, in order."""
+    if program.read is not None:
+        yield from program.read(lines)
+        return
+    for line in lines:
+        found = program.mark.search(line.text)
+        if found is None:
+            continue
+        text = line.text[found.end("number") :]
+        if program.ending and not text.rstrip().endswith(program.ending):
+            # The last number may have lost digits.
+            text = text[: max(text.rfind(program.ending), 0)]
+        fields = to_fields(find_pairs(text), program.names)
+        if not program.needs or any(name in fields for name in program.needs):
+            number = fields.pop("number", None)
+            yield int(found["number"].replace(",", "") if number is None else number), fields, line
+
+
+def first_whole_number(*values: Any) -> int | None:
+    """Return the first value that is a whole number."""
+    for value in values:
+        if isinstance(value, bool) or value is None:
+            continue
+        try:
+            return int(value)
+        except (TypeError, ValueError):
+            continue
+    return None

@@ -1,0 +1,202 @@
+"""Read a log: find the program that wrote it, then its steps; fill in what follows from what is stated."""
+
+import gzip
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import islice, pairwise
+from os import PathLike
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from charllm.errors import SpecError, unknown_name
+from charllm.measure.logs.composer import COMPOSER
+from charllm.measure.logs.huggingface import HUGGINGFACE
+from charllm.measure.logs.lines import Line, split_lines, time_of
+from charllm.measure.logs.log import Log, LoggedStep
+from charllm.measure.logs.megatron import DEEPSPEED, MEGATRON, NANOTRON
+from charllm.measure.logs.nanogpt import NANOGPT
+from charllm.measure.logs.nemo import AUTOMODEL, LIGHTNING, NEMO
+from charllm.measure.logs.pattern import PLAIN, own_pattern
+from charllm.measure.logs.program import Found, Program, read_steps
+from charllm.measure.logs.reference import JSON_LINES
+from charllm.measure.logs.settings import read_settings
+from charllm.measure.logs.torchtitan import TORCHTITAN
+
+KINDS: dict[str, Program] = {
+    "nemo": NEMO,
+    "nanotron": NANOTRON,
+    "megatron": MEGATRON,
+    "torchtitan": TORCHTITAN,
+    "nemo-automodel": AUTOMODEL,
+    "lightning": LIGHTNING,
+    "nanogpt": NANOGPT,
+    "deepspeed": DEEPSPEED,
+    "huggingface": HUGGINGFACE,
+    "composer": COMPOSER,
+    "json": JSON_LINES,
+    "plain": PLAIN,
+}
+"""Programs whose logs are known, the more particular first; a log of none of them is read as `plain`."""
+AUTO, UNKNOWN = "auto", "unknown"
+ENOUGH_MARKS = 200
+RESTART_LINES = 15
+"""A program that starts again prints at least so many other lines before its first step."""
+MAX_LOG_BYTES = 1 << 30
+
+
+def read_log(log: str | PathLike[str] | bytes, kind: str = AUTO, pattern: str | None = None) -> Log:
+    """Read a log: a path, or the text itself (bytes, or a str of several lines).
+
+    `kind` is a name in KINDS or auto; `pattern` is a regular expression with named groups for a program that is not
+    among them. A log without steps is no error: it has none.
+    """
+    data = _data(log)
+    lines = list(split_lines(data))
+    if pattern is not None:
+        kind, program = "pattern", own_pattern(pattern)
+    elif kind != AUTO:
+        check_kind(kind)
+        program = KINDS[kind]
+    else:
+        kind = find_kind(lines)
+        if kind == UNKNOWN:
+            return Log(kind=UNKNOWN, settings=read_settings(lines), warnings=("no line reports on a step",))
+        program = KINDS[kind]
+    warnings: list[str] = []
+    found = _drop_cut_line(list(read_steps(program, lines)), warnings)
+    found = _one_rank(found, lines, warnings)
+    settings = read_settings(lines)
+    steps = _complete([_logged(*each) for each in found], settings)
+    return Log(kind=kind, steps=tuple(steps), settings=settings, warnings=tuple(warnings))
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a kind of log that is not known."""
+    if kind != AUTO and kind not in KINDS:
+        raise unknown_name("--log-kind", kind, (AUTO, *KINDS))
+
+
+def _data(log: str | PathLike[str] | bytes) -> bytes:
+    if isinstance(log, bytes):
+        return log
+    if isinstance(log, str) and ("\n" in log or not log):
+        return log.encode("utf-8", "surrogateescape")
+    path = Path(log)
+    try:
+        if path.is_dir() or (path.exists() and not path.is_file()):
+            raise SpecError("LOG", str(path), "a log file")
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read(MAX_LOG_BYTES + 1)
+    except (OSError, EOFError, ValueError) as error:
+        if isinstance(error, SpecError):
+            raise
+        raise SpecError(
+            "LOG", str(path), f"a readable log file ({getattr(error, 'strerror', None) or error})"
+        ) from None
+    if len(data) > MAX_LOG_BYTES:
+        raise SpecError("LOG", str(path), "a log of at most 1 GiB")
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        data = data.decode("utf-16", "replace").encode()
+    return data
+
+
+def find_kind(lines: Sequence[Line]) -> str:
+    """Return the program whose step lines are the most frequent; of equals the more particular."""
+    counts = {name: _count_marks(program.mark, lines) for name, program in KINDS.items() if name != "plain"}
+    best = max(counts, key=lambda name: counts[name])
+    if counts[best]:
+        return best
+    return "plain" if any(True for _ in read_steps(PLAIN, lines)) else UNKNOWN
+
+
+def _count_marks(mark: re.Pattern[str], lines: Iterable[Line]) -> int:
+    return sum(1 for _ in islice((line for line in lines if mark.search(line.text)), ENOUGH_MARKS))
+
+
+def _drop_cut_line(found: list[Found], warnings: list[str]) -> list[Found]:
+    """Leave out a last line without an end whose numbers may have lost digits."""
+    if not found or found[-1][2].whole:
+        return found
+    last, before = found[-1], found[-2] if len(found) > 1 else None
+    ended = last[2].text.rstrip().endswith(("|", "}"))
+    if before is None:
+        whole = ended
+    else:
+        whole = before[1].keys() == last[1].keys() and (ended or len(last[2].text) >= len(before[2].text))
+    if whole:
+        return found
+    warnings.append(f"the last line, of step {last[0]}, is cut short and is left out")
+    return found[:-1]
+
+
+def _one_rank(found: list[Found], lines: Sequence[Line], warnings: list[str]) -> list[Found]:
+    """Keep one report a step where several ranks log the same: that of the rank that logged most, if it has one."""
+    ranks = [line.rank for _number, _fields, line in found]
+    kept = found
+    if len(set(ranks)) > 1:
+        chief = max(sorted(set(ranks), key=lambda rank: -1 if rank is None else rank), key=ranks.count)
+        reported = {number for number, _fields, line in found if line.rank == chief}
+        kept = [each for each in found if each[2].rank == chief or each[0] not in reported]
+    places = {line.end_byte: index for index, line in enumerate(lines)}
+    unique: list[Found] = []
+    seen: set[int] = set()
+    reported_at = 0
+    for each in kept:
+        place = places[each[2].end_byte]
+        if each[0] in seen and place - reported_at > RESTART_LINES and unique and each[0] < unique[-1][0]:
+            # The program has started again, from a checkpoint.
+            seen = set()
+        reported_at = place
+        if each[0] not in seen:
+            seen.add(each[0])
+            unique.append(each)
+    if len(unique) < len(found):
+        warnings.append(f"{len(found) - len(unique)} lines repeat a step that another line or rank reports")
+    return unique
+
+
+def _logged(number: int, fields: dict[str, float], line: Line) -> LoggedStep:
+    known = {name: value for name, value in fields.items() if name in LoggedStep.__dataclass_fields__}
+    extra = {name: value for name, value in fields.items() if name not in known}
+    known.setdefault("time_s", time_of(line.text))  # type: ignore[arg-type]
+    if "tokens" not in known and "samples" in known and "seq_length" in extra:
+        known["tokens"] = known["samples"] * extra["seq_length"]
+    if "samples" not in known and extra.get("samples_per_s") and known.get("seconds"):
+        known["samples"] = round(extra["samples_per_s"] * known["seconds"])
+    if not 0 < known.get("seconds", 1.0) < float("inf"):
+        del known["seconds"]
+    values: dict[str, Any] = {**known, "rank": line.rank if known.get("rank") is None else int(known["rank"])}
+    return LoggedStep(number=number, **values, end_byte=line.end_byte)
+
+
+def _complete(steps: list[LoggedStep], settings: dict[str, int]) -> list[LoggedStep]:
+    """Fill in the steps that a line covers, and durations and tokens that follow from what is stated."""
+    gaps = [after.number - before.number for before, after in pairwise(steps)]
+    usual = int(median(gap for gap in gaps if gap > 0)) if any(gap > 0 for gap in gaps) else 1
+    done: list[LoggedStep] = []
+    for index, step in enumerate(steps):
+        before = steps[index - 1] if index else None
+        gap = gaps[index - 1] if index else (usual if step.number % usual == 0 else 1)
+        covered = max(1, gap if gap > 0 else usual)
+        done.append(_filled(step, before, covered, settings))
+    return done
+
+
+def _filled(step: LoggedStep, before: LoggedStep | None, covered: int, settings: dict[str, int]) -> LoggedStep:
+    seconds, tokens = step.seconds, step.tokens
+    if seconds is None and before and step.time_s is not None and before.time_s is not None:
+        spent_s = step.time_s - before.time_s
+        seconds = spent_s / covered if spent_s > 0 and step.number > before.number else None
+    if tokens is None and before and step.consumed_tokens and before.consumed_tokens:
+        grown = step.consumed_tokens - before.consumed_tokens
+        tokens = grown / covered if grown > 0 else None
+    samples = step.samples or settings.get("global_batch_size")
+    if tokens is None and samples and "seq_length" in settings:
+        tokens = float(samples * settings["seq_length"])
+    if tokens is None and step.tokens_per_s and seconds:
+        tokens = step.tokens_per_s * seconds
+    if tokens is None and step.gpu_tokens_per_s and seconds and "world_size" in settings:
+        tokens = step.gpu_tokens_per_s * seconds * settings["world_size"]
+    return replace(step, steps=covered, seconds=seconds, tokens=tokens)

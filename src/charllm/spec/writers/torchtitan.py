@@ -1,0 +1,104 @@
+"""A run as a torchtitan job config in TOML."""
+
+from typing import Any
+
+from charllm.errors import SpecError
+from charllm.spec.model import Model, fill_model
+from charllm.spec.readers.torchtitan.flavors import FLAVORS, find_flavor
+from charllm.spec.run import RunSpec
+from charllm.spec.writers.toml import write_toml
+
+SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B", "zero-bubble": "InterleavedZeroBubble"}
+PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+CONVERTERS = {"fp8": ["float8"], "mxfp8": ["mx"]}
+SIZES = (
+    "layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab", "experts", "topk", "expert_ffn", "attention",
+)  # fmt: skip
+"""What tells one flavor from another."""
+
+
+def write_torchtitan(run: RunSpec, steps: int = 10) -> str:
+    """Return the job config that describes a run."""
+    name, flavor = flavor_of(run.model)
+    return write_toml(
+        {
+            "model": {"name": name, "flavor": flavor, **_converters(run)},
+            "training": {**_training(run), "steps": steps},
+            "parallelism": _parallelism(run),
+            "activation_checkpoint": _checkpointing(run),
+            "compile": {"enable": True},
+            "metrics": {"log_freq": 1},
+        }
+    )
+
+
+def flavor_of(model: Model) -> tuple[str, str]:
+    """Return the name and flavor under which torchtitan knows a model; it builds no others."""
+    for name, flavors in FLAVORS.items():
+        for flavor in (*flavors, "debugmodel"):
+            table = fill_model(dict(find_flavor(name, flavor) or {}))
+            if all(table.get(size, getattr(model, size)) == getattr(model, size) for size in SIZES):
+                return name, flavor
+    known = ", ".join(f"{name} {flavor}" for name, flavors in FLAVORS.items() for flavor in flavors)
+    raise SpecError("model", model.name, f"a model that torchtitan has: {known}")
+
+
+def _converters(run: RunSpec) -> dict[str, Any]:
+    found = CONVERTERS.get(run.training.precision)
+    return {"converters": found} if found else {}
+
+
+def _training(run: RunSpec) -> dict[str, Any]:
+    training, degrees = run.training, run.parallelism
+    local = training.micro_batch_size
+    if degrees.pp > 1:
+        local = training.global_batch_size // degrees.dp
+    table: dict[str, Any] = {
+        "seq_len": training.seq_length,
+        "local_batch_size": local,
+        "global_batch_size": training.global_batch_size,
+        "max_norm": 1.0 if training.clip_gradients else 0.0,
+    }
+    if training.precision in PRECISIONS:
+        table["mixed_precision_param"] = PRECISIONS[training.precision]
+    if run.framework.weight_precision == "16bit":
+        table["dtype"] = "bfloat16"
+    return table
+
+
+def _parallelism(run: RunSpec) -> dict[str, Any]:
+    degrees = run.parallelism
+    sharded = (degrees.shard_size // degrees.cp if degrees.shard_size else degrees.dp) if degrees.zero else 1
+    table: dict[str, Any] = {
+        "data_parallel_replicate_degree": degrees.dp // sharded,
+        "data_parallel_shard_degree": sharded,
+        "tensor_parallel_degree": degrees.tp,
+        "pipeline_parallel_degree": degrees.pp,
+        "context_parallel_degree": degrees.cp,
+        "expert_parallel_degree": degrees.ep,
+        "enable_async_tensor_parallel": "tp" in degrees.overlap,
+        "fsdp_reshard_after_forward": "never" if degrees.zero == 2 else "always",
+    }
+    if run.model.experts and degrees.ep > 1:
+        table["expert_tensor_parallel_degree"] = degrees.etp
+    if degrees.pp > 1:
+        table["pipeline_parallel_schedule"] = SCHEDULES.get(degrees.schedule, degrees.schedule)
+        table["pipeline_parallel_microbatch_size"] = run.training.micro_batch_size
+        table["pipeline_parallel_split_points"] = _split_points(degrees.layers_per_stage)
+    return table
+
+
+def _split_points(layers: tuple[int, ...]) -> list[str]:
+    """Return the layers that begin a stage, after the first."""
+    starts = [sum(layers[:stage]) for stage in range(1, len(layers))]
+    return [f"layers.{start}" for start in starts]
+
+
+def _checkpointing(run: RunSpec) -> dict[str, Any]:
+    training = run.training
+    if training.recompute == "selective":
+        return {"mode": "selective", "selective_ac_option": "op"}
+    if training.recompute == "full" and training.recompute_layers:
+        every = max(run.parallelism.layers_per_stage) // training.recompute_layers
+        return {"mode": "selective", "selective_ac_option": str(every)} if every > 1 else {"mode": "full"}
+    return {"mode": training.recompute}

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from charllm.catalog.resolve import resolve_run
 from charllm.cli import COMMANDS, main
 from charllm.cli.parser import build_parser
 
@@ -176,7 +177,14 @@ def few_collectives() -> str:
     return "collective,message_bytes,ranks,seconds_s\n" + "".join(f"{row}\n" for row in rows)
 
 
+def one_rank() -> str:
+    """Return the spec of a run that sends nothing."""
+    return json.dumps(resolve_run({"model": "gpt2", "cluster": "h200x1", "framework": "reference"}).as_table())
+
+
 FILES: dict[str, Callable[[], str]] = {
+    "runs/traced/rank-0.json": lambda: '{"schema": "1.1.1-chakra.0.0.4", "nodes": []}',
+    "runs/traced/spec.json": one_rank,
     "my_study.toml": (ROOT / "examples" / "study.toml").read_text,
     "runs/ops/ops.csv": few_ops,
     "my_gpu.toml": lambda: 'base = "h200"\n',

@@ -16,7 +16,7 @@ GROUPS = {
         "sweep": "the same for every case of a study",
         "show": "print a stored run or study; finish a record that was killed",
         "compare": "settings and metrics of two runs side by side",
-        "messages": "what each rank sends in one step; compared with execution traces of it",
+        "messages": "what each rank sends in a step, beside execution traces of it",
         "doctor": "the GPU, link, node or host that slows a run, and what to do about it",
     },
     "Measure, on a GPU": {

@@ -24,6 +24,8 @@ def render_messages(rows: Sequence[MessageRow], rank: int) -> str:
 
 def render_comparison(rows: Sequence[MessageRow]) -> str:
     """Return simulated and traced messages of one step, by group and kind, then what differs."""
+    if not rows:
+        return "No messages, simulated or traced"
     cells = [
         [group, kind, *_totals(found, traced=False), *_totals(found, traced=True),
          "yes" if all(row.equal for row in found) else "NO"]

@@ -1,12 +1,10 @@
 """Attention: grouped queries or DeepSeek's latent form, in one kernel or unfused, over tp and cp ranks."""
 
-from math import lcm
-from typing import NamedTuple
-
+from charllm.workload.context import exchange_context
 from charllm.workload.cut import Cut
 from charllm.workload.linear import linear
 from charllm.workload.norm import norm
-from charllm.workload.op import Kept, Module, Op, collective, elementwise
+from charllm.workload.op import Kept, Module, Op, elementwise
 
 MAX_FUSED_KEYS = 4096
 """Longest row that Megatron's fused softmax takes; batch x heads and queries must be multiples of four."""
@@ -242,7 +240,7 @@ def _flash(cut: Cut, window: int) -> Module:
         Kept("attention output", output * size),
         Kept("log-sum-exp", log_sum, ("core_attn",)),
     )
-    exchange = _exchange(cut, query, key_value, output)
+    exchange = exchange_context(cut, query, key_value, output)
     return Module(
         "core attention",
         (*exchange.before_forward, forward, *_merge(cut, "forward", output), *exchange.after_forward),
@@ -262,54 +260,6 @@ def _flash(cut: Cut, window: int) -> Module:
 def _returns_queries(cut: Cut) -> bool:
     """Keys and values that are handed back hold queries, too, where all three are views of one tensor."""
     return cut.framework.returns_outputs and cut.framework.packed_qkv
-
-
-class _Exchange(NamedTuple):
-    """What cp ranks exchange around attention."""
-
-    before_forward: tuple[Op, ...] = ()
-    after_forward: tuple[Op, ...] = ()
-    before_backward: tuple[Op, ...] = ()
-    after_backward: tuple[Op, ...] = ()
-
-
-def _exchange(cut: Cut, query: float, key_value: float, output: float) -> _Exchange:
-    """What cp ranks send each other: keys and values round a ring, or heads for sequence in an all-to-all."""
-    size = cut.element_bytes
-    if cut.cp_kind == "ring" and cut.framework.ring_exchange == "all-gather":
-        # Llama 3 report, section 3.3.2; torch's context_parallel does so by default.
-        whole = cut.cp * key_value * size
-        return _Exchange(
-            before_forward=collective("all_gather", "cp", whole, cut.cp),
-            after_backward=collective("reduce_scatter", "cp", whole, cut.cp),
-        )
-    if cut.cp_kind == "ring":
-        return _Exchange(
-            before_forward=collective("ring_exchange", "cp", key_value * size, cut.cp),
-            before_backward=collective("ring_exchange", "cp", 2 * key_value * size, cut.cp),
-        )
-    if cut.framework.every_message:
-        return _separate_exchanges(cut, query, key_value, output)
-    everything = collective("all_to_all", "cp", (query + key_value + output) * size, cut.cp)
-    return _Exchange(before_forward=everything, before_backward=everything)
-
-
-def _separate_exchanges(cut: Cut, query: float, key_value: float, output: float) -> _Exchange:
-    """Exchange queries, keys, values and outputs in a call each, as DeepSpeed's and Transformer Engine's do.
-
-    Key-value heads are repeated where cp ranks could not share them evenly.
-    """
-    size, model = cut.element_bytes, cut.model
-    heads = cut.heads if model.attention == "mla" else cut.kv_heads
-    keys = key_value * model.query_head_dim / (model.query_head_dim + model.value_head_dim)
-    repeats = lcm(heads, cut.cp) / heads
-    inputs = tuple(
-        op
-        for elements in (query, keys * repeats, (key_value - keys) * repeats)
-        for op in collective("all_to_all", "cp", elements * size, cut.cp)
-    )
-    outputs = collective("all_to_all", "cp", output * size, cut.cp)
-    return _Exchange(inputs, outputs, outputs, inputs[::-1])
 
 
 def _merge(cut: Cut, direction: str, elements: float) -> tuple[Op, ...]:
@@ -372,7 +322,7 @@ def _unfused(cut: Cut) -> Module:
             Kept("attention dropout", scores * size, ("core_attn",)),
             Kept("attention dropout mask", scores, ("core_attn",)),
         ]
-    exchange = _exchange(cut, query, key_value, output)
+    exchange = exchange_context(cut, query, key_value, output)
     return Module(
         "core attention",
         (*exchange.before_forward, *forward, *exchange.after_forward),

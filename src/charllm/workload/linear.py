@@ -33,9 +33,8 @@ def linear(
     k = inputs // cut.tp if split == "row" else inputs
     n = outputs // cut.tp if split == "column" else outputs
     exchange = _exchange(cut, split, inputs + carried if split == "column" else outputs, trained=trained)
-    widths = [part * n // sum(parts) for part in parts] if parts and not cut.framework.packed_projections else [n]
-    wgrad = tuple(_gemm(cut, f"{name} wgrad", wide, k, tokens, "wgrad", cut.gradient_bytes) for wide in widths)
-    joined = (_addition(f"{name} grad add", tokens * k * cut.element_bytes, "backward"),) * (len(widths) - 1)
+    widths = [n] if cut.framework.packed_projections else _rows(n, parts)
+    wgrad = (_gemm(cut, f"{name} wgrad", wide, k, tokens, "wgrad", cut.gradient_bytes) for wide in widths)
     forward = (
         *exchange.before_forward,
         *quantise(cut, f"{name} cast", tokens * k),
@@ -46,7 +45,7 @@ def linear(
         *exchange.before_backward,
         *quantise(cut, f"{name} grad cast", tokens * n, "backward"),
         *(_gemm(cut, f"{name} dgrad", tokens, k, wide, "dgrad") for wide in widths),
-        *joined,
+        *(_addition(f"{name} grad add", tokens * k * cut.element_bytes, "backward"),) * (len(widths) - 1),
         *exchange.after_dgrad,
         *(wgrad if trained else ()),
     )
@@ -60,12 +59,18 @@ def linear(
         kept=input_kept if trained else (),
         weights=elements if trained else 0.0,
         frozen_weights=0.0 if trained else elements,
+        tensors=(*((wide, k) for wide in _rows(n, parts)), *(((n, 1),) if bias else ())),
         partial_weights=_partial(cut, split, elements, n if bias else 0) if trained else 0.0,
         recomputed_by=recomputed_by,
         forward_scratch_bytes=(gathered + tokens * n) * cut.element_bytes,
         backward_scratch_bytes=(gathered + tokens * (n + k)) * cut.element_bytes,
     )
     return _adapt(cut, module, tokens, k, n, split, input_kept) if target in _targets(cut) else module
+
+
+def _rows(n: int, parts: tuple[int, ...]) -> list[int]:
+    """Return the outputs of each weight."""
+    return [part * n // sum(parts) for part in parts] if parts else [n]
 
 
 def _partial(cut: Cut, split: str, elements: float, bias: int) -> float:

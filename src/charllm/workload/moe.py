@@ -66,6 +66,7 @@ def _router(cut: Cut) -> Module:
         (input_kept, Kept("router probabilities", 2 * logits, ("moe",))),
         weights=weights if trained else 0.0,
         frozen_weights=0.0 if trained else weights,
+        tensors=((experts, model.hidden),),
         partial_weights=weights if trained and cut.sp else 0.0,
         recomputed_by=("moe",),
     )

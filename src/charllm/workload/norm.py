@@ -28,6 +28,7 @@ def norm(cut: Cut, name: str, elements: int, width: int, *, copies: int = 1, of_
         kept=tuple(kept),
         weights=weights if trained else 0.0,
         frozen_weights=0.0 if trained else weights,
+        tensors=((width, 1),) * (copies * per_channel),
         partial_weights=weights if trained and (cut.sp or (of_heads and cut.tp > 1)) else 0.0,
         recomputed_by=("layernorm",),
         forward_scratch_bytes=elements * size,

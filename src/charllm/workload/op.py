@@ -65,6 +65,8 @@ class Module(NamedTuple):
     frozen_weights: float = 0.0
     partial_weights: float = 0.0
     """Of the trained ones, those of which each tp rank has a copy and only its part of the gradient."""
+    tensors: tuple[tuple[int, int], ...] = ()
+    """Rows and width of each of its dense weights."""
     expert: bool = False
     """Whether the weights are an expert's: reduced over edp, not over data."""
     recomputed_by: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
 """What happens once per step, or once per layer when weights are sharded: gradients, weights, optimizer."""
 
 from math import ceil
+from typing import NamedTuple
 
 from charllm.layout.grid import ENDS, WORLD, Grid
 from charllm.spec.run import RunSpec
@@ -116,8 +117,8 @@ def layer_gather(step: Step, block: Block, direction: str = "forward") -> tuple[
     gathers them in backward from a second copy that fewer ranks share; experts have none here.
     """
     degrees, size = step.run.parallelism, step.cut.gathered_bytes
-    weights, in_forward_alone = _unit(step, block)
-    if direction == "backward" and (in_forward_alone or degrees.zero < 3):
+    weights = _unit(step, block)
+    if direction == "backward" and (weights.in_forward_alone or degrees.zero < 3):
         return ()
     if not shards_weights(step.run):
         return ()
@@ -132,17 +133,40 @@ def layer_gather(step: Step, block: Block, direction: str = "forward") -> tuple[
 
 def layer_reduce(step: Step, block: Block) -> tuple[Op, ...]:
     """Describe reducing a block's gradients as soon as they are known (ZeRO-2 and -3)."""
-    return _shard_gradients(step, _unit(step, block)[0]) if step.run.parallelism.zero >= 2 else ()
+    return _shard_gradients(step, _unit(step, block)) if step.run.parallelism.zero >= 2 else ()
 
 
-def _unit(step: Step, block: Block) -> tuple[Weights, bool]:
-    """Return the weights that are sharded together with a block's, and whether they are gathered in forward alone."""
+class _Unit(NamedTuple):
+    """Weights that are sharded together."""
+
+    dense: float
+    frozen: float
+    expert: float
+    in_forward_alone: bool
+    """Whether they stay gathered from forward to backward."""
+
+
+def _unit(step: Step, block: Block) -> _Unit:
+    """Return the weights that are sharded together with a block's; message by message, each is padded to equal rows."""
     run = step.run
-    lent = run.model.tied_embeddings and run.parallelism.pp == 1 and run.framework.tied_unit
-    if block.is_layer or not lent:
-        return block.weights, False
+    lent = not block.is_layer and run.model.tied_embeddings and run.parallelism.pp == 1 and run.framework.tied_unit
     first, last = step.chunks[0].blocks[0], step.chunks[-1].blocks[-1]
-    return (first.weights.plus(last.weights) if block is first else Weights()), True
+    blocks = ([first, last] if block is first else []) if lent else [block]
+    dense = sum(_padded(step, one) for one in blocks)
+    frozen, expert = (sum(getattr(one.weights, kind) for one in blocks) for kind in ("frozen", "expert"))
+    return _Unit(dense, frozen, expert, lent)
+
+
+def _padded(step: Step, block: Block) -> float:
+    """Count a block's dense weights when every rank of a shard has as many rows of each."""
+    if not step.run.framework.every_message or step.run.training.lora_rank:
+        return block.weights.dense
+    ranks = step.run.parallelism.shard_ranks
+    return sum(
+        sum(ceil(rows / ranks) * ranks * width for rows, width in module.tensors) or module.weights
+        for module in block.modules
+        if not module.expert
+    )
 
 
 def gather_times(step: Step) -> int:
@@ -244,7 +268,7 @@ def _whole_gradients(step: Step, weights: Weights) -> tuple[Op, ...]:
     )
 
 
-def _shard_gradients(step: Step, weights: Weights) -> tuple[Op, ...]:
+def _shard_gradients(step: Step, weights: Weights | _Unit) -> tuple[Op, ...]:
     """Reduce gradients to this rank's shard, then over the other copies when only some ranks share one."""
     degrees, size = step.run.parallelism, step.cut.reduced_bytes
     copies = degrees.data_ranks // degrees.shard_ranks

@@ -52,6 +52,7 @@ def embedding(cut: Cut) -> tuple[Module, ...]:
             mask,
             weights=weights if trained else 0.0,
             frozen_weights=0.0 if trained else weights,
+            tensors=((cut.vocab, model.hidden), *(((places, model.hidden),) if places else ())),
             partial_weights=float(positions) if trained and cut.sp else 0.0,
             forward_scratch_bytes=looked_up,
             # Its gradient is dense before it is added to the others'.
@@ -76,7 +77,7 @@ def head(cut: Cut, *, owns_weight: bool) -> tuple[Module, ...]:
     logits = Kept("logits", cut.tokens * cut.vocab * logit_bytes, returned=cut.framework.returns_outputs)
     lm_head = lm_head._replace(kept=(*lm_head.kept, logits))
     if not owns_weight:
-        lm_head = lm_head._replace(weights=0.0, frozen_weights=0.0)
+        lm_head = lm_head._replace(weights=0.0, frozen_weights=0.0, tensors=())
     return (*modules, lm_head, _loss(cut))
 
 

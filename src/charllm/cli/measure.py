@@ -77,9 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure, print what was found to stderr, and return the command's own exit code."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     folder = run_folder(arguments.out)
-    settings = {
-        name: getattr(arguments, name) for name in ("rate", "telemetry", "host", "idle", "cooldown", "repeats", "watch")
-    }
+    names = ("rate", "telemetry", "host", "idle", "cooldown", "repeats", "watch", "prometheus")
+    settings = {name: getattr(arguments, name) for name in names}
     program = build_program(command, folder, **program_keywords(arguments))
     job = build_program_job(program, folder, plan_keywords(arguments), **settings)
     if arguments.preflight:

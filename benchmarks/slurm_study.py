@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from charllm.sweep.outcome import flatten_metrics
 from tests.measure.replays import make_replay
 from tests.slurm.cluster import NODES, Cluster, running
 
@@ -46,7 +47,8 @@ axes.mbs = { field = "training.micro_batch_size", values = [1, 2] }
 """
 KILLED_CASE, KILLED_STEP = 4, 2
 COMMAND = "charllm train {spec} --device cpu --steps {steps}"
-END_S = 600.0
+END_S = 3600.0
+MEASURED = ("step_time_s", "tokens_per_s", "power_mean_w", "energy_per_step_j", "temperature_mean_c", "clock_mean_hz")
 
 
 def main() -> int:
@@ -62,7 +64,7 @@ def main() -> int:
     print(f"undisturbed: {len(whole)} cases in {whole_s:.0f} s")
     print(f"a node killed in case {KILLED_CASE}: {disturbed_s:.0f} s, then continued: {resumed_s:.0f} s")
     same = [_fixed(before) == _fixed(after) for before, after in zip(whole, resumed, strict=True)]
-    print(f"same case, settings, verdict and known metrics: {sum(same)} of {len(same)}")
+    print(f"same case, verdict, settings and known metrics: {sum(same)} of {len(same)}")
     for before, after in zip(whole, resumed, strict=True):
         step_s = [row["summary"]["step_time_s"] for row in (before, after)]
         print(f"  {before['case']:20} exit code {before['exit_code']}, s per step {step_s}")
@@ -119,9 +121,10 @@ def _steps(node: Path) -> int:
 
 
 def _fixed(row: dict[str, Any]) -> list[Any]:
-    """Return what a rerun must repeat: names, settings, verdict, and which metrics are known."""
-    known = {name: value if not isinstance(value, float) else "known" for name, value in row["summary"].items()}
-    return [row["case"], row["exit_code"], known]
+    """Return what a rerun must repeat: name, verdict, settings, and that times and powers are known."""
+    settings = {name: value for name, value in row["summary"].items() if name not in flatten_metrics({})}
+    known = {name: row["summary"][name] is not None for name in MEASURED}
+    return [row["case"], row["exit_code"], settings, known]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 from time import strftime
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from charllm.api.keywords import Spec, as_path, build_request
 from charllm.api.signature import public
@@ -25,6 +25,23 @@ from charllm.result.result import RunResult
 LONGEST_WAIT_S, MOST_REPEATS = 86_400.0, 1000
 SLOWEST_HZ, FASTEST_HZ = 0.1, 1000.0
 Folder = str | PathLike[str]
+
+
+class PlanKeywords(TypedDict, total=False):
+    """Words that say where a command runs, named as the flags are; see `charllm measure --help`."""
+
+    launcher: str
+    nodes: int | None
+    ranks_per_node: int | None
+    gpus_per_node: int | None
+    time_limit: float | None
+    partition: str | None
+    account: str | None
+    time: str | None
+    slurm_args: str
+    setup: Sequence[str]
+    prefix: str
+    shared: bool
 
 
 @public
@@ -74,41 +91,17 @@ def measure_command(
     cooldown: float = AFTER_S,
     repeats: int = 1,
     watch: bool = False,
-    launcher: str = "local",
-    nodes: int | None = None,
-    ranks_per_node: int | None = None,
-    gpus_per_node: int | None = None,
-    time_limit: float | None = None,
-    partition: str | None = None,
-    account: str | None = None,
-    time: str | None = None,
-    slurm_args: str = "",
-    setup: Sequence[str] = (),
-    prefix: str = "",
-    shared: bool = False,
     host: str = "auto",
+    **where: Unpack[PlanKeywords],
 ) -> RunResult:
     """Run a command and record power, clocks and temperature of every GPU it may use, as ``charllm measure`` does.
 
     With `launcher` torchrun a Python script or module runs as `ranks_per_node` ranks on this machine, with slurm on
-    `nodes` nodes of a cluster, which records all of them on one time line. The command's exit code is in
+    `nodes` nodes of a cluster, which are recorded on one time line. The command's exit code is in
     ``result.provenance["measurement"]["exit_code"]``, and why it failed beside it in ``["failure"]``.
     """
     settings: dict[str, Any] = {"rate": rate, "telemetry": telemetry, "idle": idle, "cooldown": cooldown}
-    plan = build_plan(
-        launcher=launcher,
-        nodes=nodes,
-        ranks_per_node=ranks_per_node,
-        gpus_per_node=gpus_per_node,
-        time_limit=time_limit,
-        partition=partition,
-        account=account,
-        time=time,
-        slurm_args=slurm_args,
-        setup=setup,
-        prefix=prefix,
-        shared=shared,
-    )
+    plan = build_plan(**where)
     return run_job(build_job(command, out, **settings, repeats=repeats, watch=watch, plan=plan, host=host))[0]
 
 

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, get_args
 
 from charllm.api.keywords import RunKeywords
 from charllm.errors import SpecError, unknown_name
@@ -40,13 +40,16 @@ def keyword_of(flag: str) -> str:
 
 
 def _unfolded(signature: inspect.Signature) -> inspect.Signature:
-    """Replace ``**words`` by the keywords it takes, and dotted fields."""
+    """Replace ``**words`` by the keywords that its type lists; where it lists those of a run, also by dotted fields."""
     kept = list(signature.parameters.values())
     if not kept or kept[-1].kind is not inspect.Parameter.VAR_KEYWORD:
         return signature
+    (listed,) = get_args(kept[-1].annotation)
+    known = listed.__annotations__
     named = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in RunKeywords.__annotations__.items()
+        for name, kind in known.items()
     ]
-    fields = inspect.Parameter("fields", inspect.Parameter.VAR_KEYWORD)
-    return signature.replace(parameters=[*kept[:-1], *named, fields])
+    dotted = RunKeywords.__annotations__.keys() <= known.keys()
+    fields = [inspect.Parameter("fields", inspect.Parameter.VAR_KEYWORD)] if dotted else []
+    return signature.replace(parameters=[*kept[:-1], *named, *fields])

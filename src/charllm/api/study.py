@@ -1,12 +1,13 @@
 """Simulate or measure many runs: a study by name or file, or the product of axes."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from charllm.api.keywords import FIELDS, SHORT, RunKeywords, as_path, build_request
-from charllm.api.measurement import build_job, build_plan
+from charllm.api.measurement import PlanKeywords, build_job, build_plan
 from charllm.api.signature import public
 from charllm.errors import SpecError
 from charllm.measure.launch import AFTER_S
@@ -27,6 +28,21 @@ MEASURING = ("command", "steps", "telemetry", "rate", "idle", "cooldown")
 DEFAULTS: dict[str, Any] = {"telemetry": "auto", "rate": 100.0, "idle": 2.0, "cooldown": AFTER_S}
 Axis = Sequence[Any] | Mapping[str, Mapping[str, Any]]
 """Values of the keyword that the axis is named after, or labels, each with the keywords that it stands for."""
+
+
+class MeasuringKeywords(PlanKeywords, total=False):
+    """Words that say how and where cases are measured, named as the flags are; see `charllm sweep --help`."""
+
+    command: str | None
+    steps: int | None
+    telemetry: str | None
+    rate: float | None
+    idle: float | None
+    cooldown: float | None
+
+
+class SweepKeywords(RunKeywords, MeasuringKeywords, total=False):
+    """All words of a sweep beside its own: those of a run, and how it is measured."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -64,25 +80,7 @@ def sweep(
     resume: bool = False,
     signals: bool = False,
     measure: bool = False,
-    launcher: str = "local",
-    nodes: int | None = None,
-    ranks_per_node: int | None = None,
-    gpus_per_node: int | None = None,
-    time_limit: float | None = None,
-    partition: str | None = None,
-    account: str | None = None,
-    time: str | None = None,
-    slurm_args: str = "",
-    setup: Sequence[str] = (),
-    prefix: str = "",
-    shared: bool = False,
-    command: str | None = None,
-    steps: int | None = None,
-    telemetry: str | None = None,
-    rate: float | None = None,
-    idle: float | None = None,
-    cooldown: float | None = None,
-    **words: Unpack[RunKeywords],
+    **words: Unpack[SweepKeywords],
 ) -> Sweep:
     """Simulate or measure every case of a study, or of the product of `axes` over the keywords in `base`.
 
@@ -107,36 +105,18 @@ def sweep(
     """
     if not isinstance(workers, int):
         raise SpecError("--workers", workers, "a whole number")
-    unfolded = _study(study, axes, {**_keywords(base, "base"), **words})
+    described = {word: value for word, value in words.items() if word not in MeasuringKeywords.__annotations__}
+    unfolded = _study(study, axes, {**_keywords(base, "base"), **described})
     folder = None if out is None else as_path(out, "--out")
-    measuring = build_measuring(
-        measure=measure,
-        launcher=launcher,
-        nodes=nodes,
-        ranks_per_node=ranks_per_node,
-        gpus_per_node=gpus_per_node,
-        time_limit=time_limit,
-        partition=partition,
-        account=account,
-        time=time,
-        slurm_args=slurm_args,
-        setup=setup,
-        prefix=prefix,
-        shared=shared,
-        command=command,
-        steps=steps,
-        telemetry=telemetry,
-        rate=rate,
-        idle=idle,
-        cooldown=cooldown,
-    )
+    measured = {word: value for word, value in words.items() if word not in described}
+    measuring = build_measuring(measure=measure, **measured)
     found = run_study(unfolded, workers=workers, out=folder, resume=resume, signals=signals, measuring=measuring)
     return Sweep(found.study, found.outcomes)
 
 
 def build_measuring(*, measure: bool, **asked: Any) -> Measuring | None:
     """Check how cases are to be measured; None where they are simulated."""
-    how = {name: asked.pop(name) for name in MEASURING}
+    how = {name: asked.pop(name, None) for name in MEASURING}
     plan = build_plan(**asked)
     given = {name: value for name, value in how.items() if value is not None}
     if not measure:
@@ -148,7 +128,8 @@ def build_measuring(*, measure: bool, **asked: Any) -> Measuring | None:
     checked = {name: given.get(name, value) for name, value in DEFAULTS.items()}
     job = build_job(["true"], "unused", **checked)
     found = Measuring(plan, telemetry=job.telemetry, rate_hz=job.rate_hz, idle_s=job.idle_s, cooldown_s=job.cooldown_s)
-    return replace(found, **{name: given[name] for name in ("command", "steps") if name in given})
+    chosen = {name: given[name] for name in ("command", "steps") if name in given}
+    return replace(found, environment=os.environ, **chosen)
 
 
 def _study(study: Any, axes: Any, words: Mapping[str, Any]) -> Study:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError
 from charllm.mark import FOLDER_VARIABLE
@@ -52,6 +52,15 @@ PASSED = (signal.SIGUSR1, signal.SIGUSR2)
 HEAD_LOST = "head_loss"
 
 
+class Node(NamedTuple):
+    """Which node this is, and what it was started with."""
+
+    name: str
+    rank: int
+    """0 is the head."""
+    environment: Mapping[str, str]
+
+
 @dataclass
 class Told:
     """Signals that have come for this agent."""
@@ -77,23 +86,26 @@ def main() -> int:
     """Take part in a run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--name", default=os.environ.get("SLURMD_NODENAME") or os.uname().nodename)
-    parser.add_argument("--rank", type=int, default=int(os.environ.get("SLURM_NODEID", "0")))
+    # The one who starts us is srun: what it says is in the environment, which is read here and nowhere else.
+    environment = dict(os.environ)
+    parser.add_argument("--name", default=environment.get("SLURMD_NODENAME") or os.uname().nodename)
+    parser.add_argument("--rank", type=int, default=int(environment.get("SLURM_NODEID", "0")))
     arguments = parser.parse_args()
+    node = Node(arguments.name, arguments.rank, environment)
     told = Told()
     for number in (*ENDING, *PASSED):
         signal.signal(number, told.receive)
     try:
-        take_part(arguments.folder, arguments.name, arguments.rank, told)
+        take_part(arguments.folder, node, told)
     except CharllmError as error:
         print(f"charllm: node {arguments.name}: {error}", file=sys.stderr, flush=True)
         return error.exit_code
     return 0
 
 
-def take_part(run: Path, name: str, rank: int, told: Told) -> None:
+def take_part(run: Path, node: Node, told: Told) -> None:
     """Run this node's part and record it; the head's agent also hosts the meeting."""
-    task, folder = read_task(run), run / NODES / name
+    task, folder = read_task(run), run / NODES / node.name
     if task is None:
         raise NodeError(f"{CANNOT_SEE} {run}; expected a folder that every node of the job can see")
     try:
@@ -101,8 +113,8 @@ def take_part(run: Path, name: str, rank: int, told: Told) -> None:
     except OSError as error:
         raise NodeError(f"cannot write into {folder} ({error.strerror or error})") from None
     nodes = task.plan.nodes or 1
-    if rank > 0:
-        _attend(task, folder, join(run / NODES, name, rank), rank, told)
+    if node.rank > 0:
+        _attend(task, folder, join(run / NODES, node.name, node.rank), node, told)
         return
 
     def judge(ready: Mapping[str, Mapping[str, Any]]) -> str:
@@ -110,17 +122,17 @@ def take_part(run: Path, name: str, rank: int, told: Told) -> None:
 
     meeting = Meeting(run / NODES, nodes, judge, task.plan.time_limit_s)
     try:
-        _attend(task, folder, join(run / NODES, name, rank), rank, told)
+        _attend(task, folder, join(run / NODES, node.name, node.rank), node, told)
     finally:
         verdict = meeting.close(CLOSE_S)
         write_text(json.dumps(asdict(verdict), indent=1), run / NODES / END_FILE)
         if any(guest.lost for guest in meeting.guests.values()):
-            _cancel_remains()
+            _cancel_remains(node.environment)
 
 
-def _attend(task: Task, folder: Path, seat: Seat, rank: int, told: Told) -> None:
+def _attend(task: Task, folder: Path, seat: Seat, node: Node, told: Told) -> None:
     try:
-        Part(task, folder, seat, rank, told).run()
+        Part(task, folder, seat, node, told).run()
     except CharllmError as error:
         seat.say("refuse", why=str(error))
         raise
@@ -131,8 +143,9 @@ def _attend(task: Task, folder: Path, seat: Seat, rank: int, told: Told) -> None
 class Part:
     """One node's part of a run, from its first to its last reading."""
 
-    def __init__(self, task: Task, folder: Path, seat: Seat, rank: int, told: Told) -> None:
-        self._task, self._folder, self._seat, self._rank, self._told = task, folder, seat, rank, told
+    def __init__(self, task: Task, folder: Path, seat: Seat, node: Node, told: Told) -> None:
+        self._task, self._folder, self._seat, self._told = task, folder, seat, told
+        self._rank, self._environment = node.rank, node.environment
         self._clock = Clock()
         self._windows: dict[str, list[float]] = {}
         self._stopped = ""
@@ -142,7 +155,7 @@ class Part:
         """Record, meet the other nodes, run the command, and note how it ended."""
         task = self._task
         self._compare_clocks("start")
-        gpus = telemetry_identities(task.telemetry, os.environ)
+        gpus = telemetry_identities(task.telemetry, self._environment)
         record = self._describe(gpus).write(self._folder)
         code: int | None = None
         uuids = [gpu.uuid for gpu in gpus]
@@ -165,10 +178,10 @@ class Part:
 
     def _describe(self, gpus: Sequence[GpuIdentity]) -> JobRecord:
         task = self._task
-        command = describe_command(task.command, os.environ)
+        command = describe_command(task.command, self._environment)
         details = {
             "command": command,
-            "environment": describe_environment(os.environ),
+            "environment": describe_environment(self._environment),
             "exit_code": None,
             "node_rank": self._rank,
             "ranks_per_node": task.plan.ranks_per_node,
@@ -198,7 +211,7 @@ class Part:
     def _run_command(self, port: int, sampler: Sampler) -> int:
         """Run this node's part of the command until it ends or has to; a sampler that is killed is started again."""
         command, more = command_on_node(self._task, self._rank, self._seat.head, port, self._folder)
-        environment = {**os.environ, **more, FOLDER_VARIABLE: str(self._folder)}
+        environment = {**self._environment, **more, FOLDER_VARIABLE: str(self._folder)}
         with (self._folder / LOGS / COMMAND_LOG).open("ab") as log:
             try:
                 child = subprocess.Popen(
@@ -274,9 +287,9 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
             return
 
 
-def _cancel_remains() -> None:
+def _cancel_remains(environment: Mapping[str, str]) -> None:
     """After a node was lost, end the Slurm step: nobody else can say that its tasks have gone."""
-    number, step = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_STEP_ID")
+    number, step = environment.get("SLURM_JOB_ID"), environment.get("SLURM_STEP_ID")
     if number and step:
         pause(TURN_S)
         subprocess.Popen(["scancel", f"{number}.{step}"], stderr=subprocess.DEVNULL, start_new_session=True)

@@ -5,12 +5,11 @@ lies outside it (a lost node, a crash, a time-out) stays where it was recorded u
 """
 
 import json
-import os
 import re
 import shlex
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +50,8 @@ class Measuring:
     rate_hz: float = 100.0
     idle_s: float = 2.0
     cooldown_s: float = AFTER_S
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What commands are started with."""
 
     def as_table(self) -> dict[str, Any]:
         """Return what the outcomes of a study depend on."""
@@ -97,7 +98,7 @@ def measure_case(task: Task, number: int, measuring: Measuring) -> Outcome:
             plan=plan,
             spec=run.as_table(),
         )
-        outcome = _judge(task, *_measure(job))
+        outcome = _judge(task, *_measure(job, measuring.environment))
         if outcome.exit_code == FAILED:
             return outcome
         spec.replace(draft / SPEC_FILE)
@@ -108,10 +109,10 @@ def measure_case(task: Task, number: int, measuring: Measuring) -> Outcome:
     return outcome
 
 
-def _measure(job: Job) -> tuple[RunResult | None, str, int]:
+def _measure(job: Job, environment: Mapping[str, str]) -> tuple[RunResult | None, str, int]:
     """Return the run, or why there is none, and the exit code."""
     try:
-        result, code = measure_job(job, os.environ)
+        result, code = measure_job(job, environment)
     except CharllmError as error:
         job.folder.mkdir(exist_ok=True)
         return None, str(error), error.exit_code

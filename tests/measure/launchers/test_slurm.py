@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from charllm.errors import SpecError
-from charllm.measure.launchers import slurm
 from charllm.measure.launchers.plan import Plan
 from charllm.measure.launchers.slurm import SETUP_FAILED, complete, count_steps, write_script
+from charllm.measure.record import NODES
 
 INSIDE = {"SLURM_JOB_ID": "12", "SLURM_NNODES": "4"}
 
@@ -72,7 +72,7 @@ def test_a_line_of_setup_that_fails_ends_the_job(tmp_path: Path, line: str, fail
 
 def test_steps_are_those_of_the_rank_that_marked_most(tmp_path: Path) -> None:
     for rank, steps in ((0, 4), (1, 2)):
-        place = tmp_path / slurm.NODES / f"n{rank}"
+        place = tmp_path / NODES / f"n{rank}"
         place.mkdir(parents=True)
         (place / f"marks-{rank}-1.csv").write_text("1,1,step,,\n" * steps)
     assert count_steps(tmp_path) == 3

@@ -49,7 +49,8 @@ def kill_all(process: "subprocess.Popen[bytes]", folder: Path) -> None:
         os.kill(sampler, signal.SIGKILL)
     process.wait(END_S)
     end_s = time.monotonic() + END_S
-    while find_sampler(folder) is not None:
+    # Its files are closed a moment after it has left the list of processes.
+    while find_sampler(folder) is not None or is_growing(folder):
         assert time.monotonic() < end_s
         time.sleep(0.02)
 

@@ -43,7 +43,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=2,batch_sched_delay=0,default_queue_depth=20
 GresTypes=gpu
-KillWait=5
+KillWait=2
 OverTimeLimit=0
 SlurmdTimeout=10
 {nodes}

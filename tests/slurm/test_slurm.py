@@ -246,11 +246,11 @@ axes.ranks = { "sixteen ranks" = { parallelism = { dp = 16 } } }
 """
 
 
-def test_a_study_that_lost_a_node_ends_with_the_same_table(charllm: Charllm, cluster: Cluster, replay: str) -> None:
+def test_a_study_that_lost_a_node_ends_with_the_same_table(charllm: Charllm, cluster: Cluster, steady: str) -> None:
     (charllm.place / "study.toml").write_text(STUDY)
     command = f"env {sys.executable} steps.py {{steps}}"
     words = ["sweep", "study.toml", "--measure", "--runner", "slurm", "--nodes", "2", "--command", command]
-    words += ["--steps", "40", "--telemetry", replay, "--idle", "0", "--cooldown", "0.2", "--json"]
+    words += ["--steps", "40", "--telemetry", steady, "--idle", "0", "--cooldown", "0.2", "--json"]
     code, whole, err = charllm.run(*words, "--out", "whole")
     assert code == 0, err
     disturbed = charllm.start(*words, "--out", "disturbed")
@@ -265,21 +265,20 @@ def test_a_study_that_lost_a_node_ends_with_the_same_table(charllm: Charllm, clu
     same_table(whole, resumed)
 
 
-MEASURED = ("step_time_s", "tokens_per_s", "power_mean_w")
+def settings(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row["summary"].items() if name not in flatten_metrics({})}
 
 
 def same_table(first: str, second: str) -> None:
-    """Compare two measured studies: the same cases, settings and verdicts; times and powers as near as a rerun is."""
+    """Compare two measured studies: cases, settings, verdicts and powers are the same, times as near as sleeps are."""
     rows = [[json.loads(line) for line in text.splitlines()] for text in (first, second)]
     assert [row["exit_code"] for row in rows[0]] == [0, 0, 2]
     for before, after in zip(*rows, strict=True):
         assert (before["case"], before["exit_code"]) == (after["case"], after["exit_code"])
-        assert list(before["summary"]) == list(after["summary"])
-        for name, value in before["summary"].items():
-            if name not in flatten_metrics({}):
-                assert after["summary"][name] == value, name
-            elif name in MEASURED and before["exit_code"] == 0:
-                assert after["summary"][name] == pytest.approx(value, rel=0.5), name
+        assert settings(before) == settings(after)
+        if before["exit_code"] == 0:
+            assert after["summary"]["power_mean_w"] == pytest.approx(before["summary"]["power_mean_w"], rel=0.02)
+            assert all(0.05 <= row["summary"]["step_time_s"] < 0.5 for row in (before, after))
 
 
 @pytest.mark.parametrize(

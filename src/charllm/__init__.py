@@ -9,6 +9,7 @@ simulate            memory, step time, power and temperature of one run
 sweep               the same for every case of a study, or of axes
 emulate             one rank of a large job on the GPU of this machine; predict_emulation needs no GPU
 measure             power, clocks and temperature of the code inside a ``with`` block; measure_command: of a command
+convert             a recording of another tool (nvidia-smi, DCGM, Prometheus, a log) as a run
 load, compare       a stored run or study; two runs side by side
 catalog             models, GPUs, nodes, clusters, frameworks and studies, with sources
 
@@ -26,6 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from charllm.api.conversion import convert
     from charllm.api.emulation import emulate, predict_emulation
     from charllm.api.listing import catalog
     from charllm.api.measurement import measure, measure_command
@@ -44,6 +46,7 @@ __all__ = [
     "Sweep",
     "catalog",
     "compare",
+    "convert",
     "emulate",
     "load",
     "measure",
@@ -64,6 +67,7 @@ _HOMES = {
     "predict_emulation": "charllm.api.emulation",
     "measure": "charllm.api.measurement",
     "measure_command": "charllm.api.measurement",
+    "convert": "charllm.api.conversion",
     "load": "charllm.api.stored",
     "compare": "charllm.api.stored",
     "Comparison": "charllm.api.stored",

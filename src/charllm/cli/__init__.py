@@ -22,6 +22,7 @@ GROUPS = {
         "train": "train a model of the catalog on one GPU",
         "emulate": "emulate one rank of a large job on one GPU",
         "bench": "time, power, clock and temperature of single ops",
+        "convert": "recordings of other tools (nvidia-smi, DCGM, Prometheus, logs) as runs",
     },
     "Look up and check": {
         "catalog": "models, GPUs, nodes, clusters, frameworks and studies with sources",

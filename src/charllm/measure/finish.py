@@ -78,7 +78,7 @@ def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
     left = _read_json(folder / SPEC_FILE) if job.origin == "measured" else None
     spec = left if isinstance(left, dict) and all_finite(left) else job.spec
     result = summarise(measured, job.origin, spec, details)
-    result = replace(result, warnings=[*warnings, *result.warnings])
+    result = replace(result, warnings=[*warnings, *job.details.get("notes", []), *result.warnings])
     result = _with_model_metrics(result) if job.origin == "measured" else result
     if not growing:
         _keep(result, recording, folder, ended=job.ended)

@@ -207,7 +207,7 @@ def _reading_warnings(recording: Recording) -> list[str]:
     for gpu, beats in recording.series.items():
         for series in beats.values():
             for quantity, reasons in series.missing.items():
-                if set(reasons) - {"not_supported"}:
+                if set(reasons) - {"not_supported", "not_recorded"}:
                     told = ", ".join(f"{count} times {reason}" for reason, count in reasons.items())
                     found.append(f"GPU {gpu}: {quantity} was not read ({told})")
     return found

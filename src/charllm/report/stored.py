@@ -81,7 +81,9 @@ def describe_spec(spec: Mapping[str, Any]) -> str:
         )
     except (KeyError, TypeError):
         # The spec of a measured run is whatever its job left behind.
-        command = spec.get("command")
+        command, files = spec.get("command"), spec.get("converted")
+        if isinstance(files, list):
+            return f"converted from {', '.join(map(str, files))}"
         return " ".join(map(str, command)) if isinstance(command, list) else "spec not known"
 
 

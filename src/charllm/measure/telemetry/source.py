@@ -8,7 +8,7 @@ from charllm.errors import CharllmError
 Reading = float | str
 """A number, or the reason why there is none (a word of REASONS)."""
 
-REASONS = ("not_supported", "no_permission", "no_driver", "lost", "not_finite", "error")
+REASONS = ("not_supported", "not_recorded", "no_permission", "no_driver", "lost", "not_finite", "error")
 
 
 class TelemetryError(CharllmError):

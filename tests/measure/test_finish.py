@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from charllm.measure.finish import JOB_FILE, JobRecord, finish_record, is_record
+from charllm.measure.finish import finish_record, is_record
 from charllm.measure.job import Job, measure_job
+from charllm.measure.record import JOB_FILE, JobRecord
 from charllm.measure.recording import SAMPLES_FILE, is_growing, read_recording
 from charllm.result.store import RESULT_FILE, load_run
 from tests.measure.replayed import CAPTURE, STEPS_S

@@ -16,9 +16,9 @@ from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, SpecError
 from charllm.measure import finish
 from charllm.measure import job as job_module
-from charllm.measure.finish import read_sampled
 from charllm.measure.job import Job, measure_job, prepare_folder
 from charllm.measure.parquet import write_signals
+from charllm.measure.parts import read_sampled
 from charllm.measure.quantities import BEATS
 from charllm.measure.recording import read_recording
 from charllm.result.result import RunResult, all_finite

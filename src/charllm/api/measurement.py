@@ -1,12 +1,13 @@
 """Measure code of this process, or a command."""
 
 import os
+import shlex
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
+from time import strftime
 from typing import Any
 
 from charllm.api.keywords import Spec, as_path, build_request
@@ -14,8 +15,9 @@ from charllm.api.signature import public
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.measure.device import telemetry_gpus
-from charllm.measure.job import Job, measure_job
+from charllm.measure.job import LOCALLY, Job, complete, measure_job, prepare_folder, submit
 from charllm.measure.launch import AFTER_S
+from charllm.measure.launchers.plan import Plan
 from charllm.measure.session import Session, measure_here
 from charllm.result.result import RunResult
 
@@ -67,18 +69,96 @@ def measure_command(
     cooldown: float = AFTER_S,
     repeats: int = 1,
     watch: bool = False,
+    launcher: str = "local",
+    nodes: int | None = None,
+    ranks_per_node: int | None = None,
+    gpus_per_node: int | None = None,
+    time_limit: float | None = None,
+    partition: str | None = None,
+    account: str | None = None,
+    time: str | None = None,
+    slurm_args: str = "",
+    setup: Sequence[str] = (),
+    prefix: str = "",
+    shared: bool = False,
 ) -> RunResult:
     """Run a command and record power, clocks and temperature of every GPU it may use, as ``charllm measure`` does.
 
-    The command's exit code is in ``result.provenance["measurement"]["exit_code"]``.
+    With `launcher` torchrun a Python script or module runs as `ranks_per_node` ranks on this machine, with slurm on
+    `nodes` nodes of a cluster, which records all of them on one time line. The command's exit code is in
+    ``result.provenance["measurement"]["exit_code"]``, and why it failed beside it in ``["failure"]``.
     """
     settings: dict[str, Any] = {"rate": rate, "telemetry": telemetry, "idle": idle, "cooldown": cooldown}
-    return run_job(build_job(command, out, **settings, repeats=repeats, watch=watch))[0]
+    plan = build_plan(
+        launcher=launcher,
+        nodes=nodes,
+        ranks_per_node=ranks_per_node,
+        gpus_per_node=gpus_per_node,
+        time_limit=time_limit,
+        partition=partition,
+        account=account,
+        time=time,
+        slurm_args=slurm_args,
+        setup=setup,
+        prefix=prefix,
+        shared=shared,
+    )
+    return run_job(build_job(command, out, **settings, repeats=repeats, watch=watch, plan=plan))[0]
+
+
+def build_plan(
+    *,
+    launcher: str = "local",
+    nodes: int | None = None,
+    ranks_per_node: int | None = None,
+    gpus_per_node: int | None = None,
+    time_limit: float | None = None,
+    partition: str | None = None,
+    account: str | None = None,
+    time: str | None = None,
+    slurm_args: str = "",
+    setup: Sequence[str] = (),
+    prefix: str = "",
+    shared: bool = False,
+    submit_only: bool = False,
+) -> Plan:
+    """Check where a command is to run; a rank for each GPU, where only these are counted."""
+    if isinstance(setup, str):
+        raise SpecError("--setup", setup, "a list of lines")
+    return Plan(
+        launcher=launcher,
+        nodes=nodes,
+        ranks_per_node=ranks_per_node if ranks_per_node is not None else gpus_per_node or 1,
+        gpus_per_node=gpus_per_node,
+        time_limit_s=time_limit,
+        partition=partition,
+        account=account,
+        time=time,
+        slurm_args=_split("--slurm-args", slurm_args),
+        setup=tuple(setup),
+        prefix=_split("--prefix", prefix),
+        shared=shared,
+        submit_only=submit_only,
+    )
+
+
+def _split(flag: str, text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise SpecError(flag, text, f"words as of a shell ({error})") from None
 
 
 def run_job(job: Job) -> tuple[RunResult, int]:
     """Measure a command; returns its result and its exit code."""
     return measure_job(job, os.environ)
+
+
+def submit_job(job: Job) -> str:
+    """Start a job on a cluster and leave it; returns the name of the job."""
+    job = complete(job, os.environ)
+    prepare_folder(job.folder)
+    return submit(job, job.folder, os.environ)[1].name
 
 
 def build_job(
@@ -91,6 +171,7 @@ def build_job(
     cooldown: float,
     repeats: int = 1,
     watch: bool = False,
+    plan: Plan = LOCALLY,
 ) -> Job:
     """Check what was asked for."""
     if isinstance(command, str) or not command or not all(isinstance(word, str) for word in command):
@@ -105,8 +186,8 @@ def build_job(
     _check_number("--repeats", repeats, 1, MOST_REPEATS, "times")
     if not isinstance(telemetry, str):
         raise SpecError("--telemetry", telemetry, "auto, nvml, replay:FOLDER or none")
-    folder = Path("charllm-runs") / time.strftime("%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
-    return Job(tuple(command), folder, rate, telemetry, idle, cooldown, repeats, watch)
+    folder = Path("charllm-runs") / strftime("%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
+    return Job(tuple(command), folder, rate, telemetry, idle, cooldown, repeats, watch, plan)
 
 
 def _check_number(flag: str, value: Any, low: float, high: float, unit: str) -> None:

@@ -50,9 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
     require_device(arguments.device)
     from charllm.measure.bench.run import run_suite
     from charllm.measure.bench.table import tabulate, to_csv
-    from charllm.measure.finish import read_sampled, until_last_reading
+    from charllm.measure.finish import until_last_reading
     from charllm.measure.job import prepare_folder
     from charllm.measure.launch import AFTER_S, sampling, wait_idle
+    from charllm.measure.parts import read_sampled
     from charllm.measure.summary import Measured
 
     cases = _chosen(arguments)

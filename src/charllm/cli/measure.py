@@ -1,21 +1,28 @@
-"""Run a command and record power, clocks and temperature of every GPU it may use.
+"""Run a command and record power, clocks and temperature of every GPU it may use, here or on nodes of a cluster.
 
-The command's output, signals and exit code pass through.
+On this machine the command's output, signals and exit code pass through. With --launcher slurm each node keeps its
+part's output in DIR/nodes/NODE/logs; a Python script or module is started there by torchrun, any other command once
+for each node, with {node_rank} {nodes} {head} {port} {ranks_per_node} {ranks} in it filled in.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from charllm.api.measurement import build_job, run_job
+from charllm.api.measurement import build_job, build_plan, run_job, submit_job
+from charllm.cli.launch_flags import add_launch_flags, plan_keywords
 from charllm.measure.finish import stopped_early
+from charllm.measure.job import Job
 from charllm.measure.launch import AFTER_S
+from charllm.measure.launchers.plan import LOCAL
 from charllm.result.result import RunResult
 
 EXAMPLES = (
     "charllm measure --out runs/mine -- torchrun train.py",
     "charllm measure --repeats 3 --watch -- python train.py --steps 100",
     "charllm measure --telemetry none --idle 0 -- sleep 1",
+    "charllm measure --launcher torchrun --ranks-per-node 8 -- train.py",
+    "charllm measure --launcher slurm --nodes 2 --gpus-per-node 8 --time 00:30:00 --out runs/mine -- train.py",
 )
 
 
@@ -39,19 +46,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--repeats", type=int, default=1, metavar="N", help="number of times to run the command (default 1)"
     )
     parser.add_argument("--watch", action="store_true", help="show power, clock and temperature while it runs")
+    add_launch_flags(parser)
+    parser.add_argument(
+        "--submit-only",
+        action="store_true",
+        help="with slurm: print the job's number and leave; finish by charllm show",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print what was found to stderr, and return the command's own exit code."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    settings = {name: value for name, value in vars(arguments).items() if name != "command"}
-    job = build_job(command, **settings)
+    where = plan_keywords(arguments)
+    settings = {name: value for name, value in vars(arguments).items() if name not in ("command", *where)}
+    job = build_job(command, **settings, plan=build_plan(**where))
+    if job.plan.submit_only:
+        return _submit(job)
     result, code = run_job(job)
+    failure = result.provenance["measurement"].get("failure")
+    if failure is not None and job.plan.launcher != LOCAL:
+        print(f"charllm: {failure['message']}", file=sys.stderr)
     for warning in stopped_early(result.warnings):
         print(f"charllm: {warning}", file=sys.stderr)
     print(_headline(result, job.folder), file=sys.stderr)
     return code
+
+
+def _submit(job: Job) -> int:
+    print(submit_job(job).removeprefix("job "))
+    print(f"charllm: submitted; when it has ended: charllm show {job.folder}", file=sys.stderr)
+    return 0
 
 
 def _headline(result: RunResult, folder: Path) -> str:

@@ -4,11 +4,10 @@ Everything is read from the folder: the readings, the marks, and ``job.json``, w
 and again whenever more is known of it.
 """
 
-import json
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,82 +15,79 @@ import numpy as np
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, SpecError
-from charllm.measure.marks import read_marks
+from charllm.measure.failure import Failure, judge
+from charllm.measure.launchers.slurm import is_alive, settle
 from charllm.measure.parquet import write_signals
-from charllm.measure.recording import HEADER_FILE, Recording, cut_torn_row, is_growing, read_recording
+from charllm.measure.parts import Part, describe_parts, is_on_nodes, merge, part_warnings, read_parts
+from charllm.measure.record import JOB_FILE, SPEC_FILE, JobRecord, read_job, read_json
+from charllm.measure.recording import HEADER_FILE, Recording, cut_torn_row, is_growing
 from charllm.measure.sampler import SELF_FILE
 from charllm.measure.steady import interval
 from charllm.measure.summary import Measured, summarise
 from charllm.measure.window import look
 from charllm.result.metrics import Metrics
 from charllm.result.result import RunResult, all_finite, to_json
-from charllm.result.store import RESULT_FILE, explain, load_run, with_tables, write_text
+from charllm.result.store import RESULT_FILE, load_run, with_tables, write_text
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
 
-JOB_FILE, SPEC_FILE = "job.json", "spec.json"
-"""What is recorded; and its spec, left in the marks folder by a job that knows its own (`charllm train` does)."""
 REPEATS = "repeat-*"
 EARLY_S, STOPPED = 1.0, "sampling stopped"
 """Readings that end this long before the command mean that sampling has stopped; the warning's first words."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobRecord:
-    """What a recording is of."""
-
-    origin: str = "measured"
-    spec: dict[str, Any] = field(default_factory=dict)
-    gpus: list[str] | None = None
-    """UUIDs of the GPUs that were sampled; None for all."""
-    rate_hz: float = 100.0
-    details: dict[str, Any] = field(default_factory=dict)
-    windows_s: dict[str, list[float]] = field(default_factory=dict)
-    """idle, command, cooldown: start and end on the monotonic clock; a command that runs has no end yet."""
-    ended: bool = False
-    """False until the job has ended: a record that stays so was interrupted."""
-
-    def write(self, folder: Path) -> "JobRecord":
-        """Store it beside the readings."""
-        try:
-            write_text(json.dumps(asdict(self), indent=1), folder / JOB_FILE)
-        except OSError as error:
-            raise explain(folder, error) from None
-        return self
-
-
 def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
     """Summarise a record and store the result beside it; one that is still growing is only looked at."""
-    if not (folder / HEADER_FILE).exists():
+    if not _is_one_run(folder):
         return _finish_repeats(folder)
-    job, growing = job or _read_job(folder), is_growing(folder)
-    recording = read_sampled(folder, job.gpus)
-    measured, warnings = _span(job, Measured(recording, read_marks(folder), 0.0, 0.0))
+    job = settle(folder, job or read_job(folder))
+    parts = read_parts(folder, job)
+    whole = merge(job, parts)
+    growing = is_alive(job) or any(is_growing(part.folder) for part in parts)
+    measured = Measured(whole.recording, whole.marks, 0.0, 0.0, whole.places, tuple(part.name for part in parts))
+    measured, warnings = _span(whole.job, measured)
     if growing:
         warnings = ["still recording: metrics describe the time until now"]
-    details = {
-        **job.details,
-        "sampler": _read_json(folder / SELF_FILE),
-        "windows_s": job.windows_s,
-        **{name: _at_rest(recording, job, name) for name in ("idle", "cooldown")},
-    }
-    left = _read_json(folder / SPEC_FILE) if job.origin == "measured" else None
-    spec = left if isinstance(left, dict) and all_finite(left) else job.spec
-    result = summarise(measured, job.origin, spec, details)
-    result = replace(result, warnings=[*warnings, *job.details.get("notes", []), *result.warnings])
+    failure = None if growing else judge(folder, job, parts)
+    result = summarise(measured, job.origin, _spec(parts, job), _details(whole.job, parts, failure))
+    told = [*([failure.message] if failure else []), *warnings, *part_warnings(parts, job), *job.details.get("notes", [])]
+    result = replace(result, warnings=[*told, *result.warnings])
     result = _with_model_metrics(result) if job.origin == "measured" else result
     if not growing:
-        _keep(result, recording, folder, ended=job.ended)
+        _keep(result, whole.recording, folder, parts, ended=job.ended)
     return with_tables(result, folder)
 
 
-def _keep(result: RunResult, recording: Recording, folder: Path, *, ended: bool) -> None:
+def _spec(parts: Sequence[Part], job: JobRecord) -> dict[str, Any]:
+    """Return the spec that a measured job has left with one of its parts, or what was asked for."""
+    for part in parts if job.origin == "measured" else ():
+        left = read_json(part.folder / SPEC_FILE)
+        if isinstance(left, dict) and all_finite(left):
+            return left
+    return job.spec
+
+
+def _details(job: JobRecord, parts: Sequence[Part], failure: Failure | None) -> dict[str, Any]:
+    """Return what a result tells of how it was measured."""
+    details = {
+        **job.details,
+        "failure": None if failure is None else asdict(failure),
+        "sampler": read_json(parts[0].folder / SELF_FILE) if parts else None,
+        "windows_s": job.windows_s,
+        **{name: _at_rest(parts, name) for name in ("idle", "cooldown")},
+    }
+    if failure is not None and details.get("exit_code") is None:
+        details["exit_code"] = failure.code
+    return {**details, "nodes": describe_parts(parts)} if any(part.name for part in parts) else details
+
+
+def _keep(result: RunResult, recording: Recording, folder: Path, parts: Sequence[Part], *, ended: bool) -> None:
     """Store a result; a disk that has filled up meanwhile must not hide how the command ended."""
     store_result(result, folder)
     try:
         write_signals(recording, folder)
-        if not ended:
-            cut_torn_row(folder)
+        for part in parts if not ended else ():
+            cut_torn_row(part.folder)
     except OSError as error:
         print(f"charllm: {folder}: {error.strerror or error}", file=sys.stderr)
     except CharllmError as error:
@@ -108,13 +104,17 @@ def store_result(result: RunResult, folder: Path) -> None:
 
 def is_record(folder: Path) -> bool:
     """Tell whether a folder holds a recording, or repeats of one."""
-    return (folder / HEADER_FILE).exists() or any(folder.glob(f"{REPEATS}/{HEADER_FILE}"))
+    return _is_one_run(folder) or any(_is_one_run(place) for place in folder.glob(REPEATS))
+
+
+def _is_one_run(folder: Path) -> bool:
+    return (folder / HEADER_FILE).exists() or is_on_nodes(folder)
 
 
 def _finish_repeats(folder: Path) -> RunResult:
     """Finish those repeats of a job that have no result yet, and combine all."""
     places = sorted(folder.glob(REPEATS), key=lambda place: (len(place.name), place.name))
-    places = [place for place in places if (place / HEADER_FILE).exists()]
+    places = [place for place in places if _is_one_run(place)]
     if not places:
         raise SpecError("RUN", str(folder), f"a folder with {HEADER_FILE}, or with repeats that have one")
     results = [load_run(place) if (place / RESULT_FILE).exists() else finish_record(place) for place in places]
@@ -122,15 +122,6 @@ def _finish_repeats(folder: Path) -> RunResult:
     if not any(is_growing(place) for place in places):
         store_result(combined, folder)
     return combined
-
-
-def _read_job(folder: Path) -> JobRecord:
-    """Read what a recording is of; one that nothing is known of is a measured one of all GPUs."""
-    table = _read_json(folder / JOB_FILE)
-    try:
-        return JobRecord(**table)
-    except TypeError:
-        return JobRecord()
 
 
 def _span(job: JobRecord, measured: Measured) -> tuple[Measured, list[str]]:
@@ -150,15 +141,7 @@ def _span(job: JobRecord, measured: Measured) -> tuple[Measured, list[str]]:
         told = f"no {JOB_FILE}: when the job began and ended is not known; metrics describe all that was recorded"
     if job.details and (not window or end_s <= start_s):
         start_s, told = min(first_s, end_s), "interrupted before the job began; metrics describe the idle machine"
-    return Measured(recording, kept, start_s, end_s), [told]
-
-
-def read_sampled(folder: Path, gpus: Sequence[str] | None) -> Recording:
-    """Read a recording back, without the GPUs that were only listed."""
-    recording = read_recording(folder)
-    identities = recording.facts.gpus
-    series = {gpu: found for gpu, found in recording.series.items() if gpus is None or identities[gpu].uuid in gpus}
-    return Recording(recording.facts, series)
+    return measured._replace(marks=kept, start_s=start_s, end_s=end_s), [told]
 
 
 def until_last_reading(measured: Measured, rate_hz: float) -> tuple[Measured, list[str]]:
@@ -180,24 +163,19 @@ def stopped_early(warnings: Sequence[str]) -> list[str]:
     return [warning for warning in warnings if warning.startswith(STOPPED)]
 
 
-def _at_rest(recording: Recording, job: JobRecord, name: str) -> dict[str, dict[str, float | None]]:
+def _at_rest(parts: Sequence[Part], name: str) -> dict[str, dict[str, float | None]]:
     """Describe every GPU in a window without work, where there was one long enough to read anything."""
-    window = job.windows_s.get(name, [0.0, 0.0])
-    if window[1] - window[0] < 1 / job.rate_hz:
-        return {}
-    found = {}
-    for gpu in recording.series:
-        seen = look(recording, gpu, *window)
-        uuid = recording.facts.gpus[gpu].uuid
-        found[uuid] = {"power_mean_w": seen.power_mean_w, "temperature_end_c": seen.temperature_end_c}
+    found: dict[str, dict[str, float | None]] = {}
+    for part in parts:
+        window = part.job.windows_s.get(name, [0.0, 0.0])
+        if len(window) < 2 or window[1] - window[0] < 1 / part.job.rate_hz:
+            continue
+        for gpu in part.recording.series:
+            seen = look(part.recording, gpu, *window)
+            uuid = part.recording.facts.gpus[gpu].uuid
+            told = {"power_mean_w": seen.power_mean_w, "temperature_end_c": seen.temperature_end_c}
+            found[f"{part.name}/{uuid}" if part.name else uuid] = told
     return found
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
 
 
 def _with_model_metrics(result: RunResult) -> RunResult:

@@ -1,19 +1,19 @@
-"""Measure a command on this machine: idle, run, cool down, as often as asked, one result."""
+"""Measure a command, here or on nodes of a cluster: idle, run, cool down, as often as asked, one result."""
 
 import shutil
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError, SpecError
 from charllm.measure.device import telemetry_gpus
-from charllm.measure.finish import JobRecord, combine, finish_record, store_result
+from charllm.measure.finish import combine, finish_record, store_result
 from charllm.measure.launch import (
     AFTER_S,
     Ended,
@@ -24,11 +24,17 @@ from charllm.measure.launch import (
     sampling,
     wait_idle,
 )
+from charllm.measure.launchers import slurm
+from charllm.measure.launchers.plan import LOCAL, SLURM, TORCHRUN, Plan
+from charllm.measure.launchers.task import Task
+from charllm.measure.launchers.torchrun import LOGS, alone, torchrun
 from charllm.measure.quantities import QUANTITIES
+from charllm.measure.record import JobRecord
 from charllm.measure.recording import MISSING, SAMPLES_FILE, TIMES
 from charllm.result.result import RunResult
 from charllm.units import MEGA
 
+LOCALLY = Plan()
 WATCH_S, WATCH_BYTES = 1.0, 1 << 14
 SMALLEST_DISK_BYTES = 1 << 20
 
@@ -44,18 +50,19 @@ class Job(NamedTuple):
     cooldown_s: float = AFTER_S
     repeats: int = 1
     watch: bool = False
+    plan: Plan = LOCALLY
 
 
 def measure_job(job: Job, environment: Mapping[str, str]) -> tuple[RunResult, int]:
     """Run the command under the sampler and return the result and the command's exit code."""
+    job = complete(job, environment)
     prepare_folder(job.folder)
-    gpus = telemetry_gpus(job.telemetry, environment)
     results: list[RunResult] = []
     ended = Ended(0)
     for repeat in range(job.repeats):
         folder = job.folder if job.repeats == 1 else job.folder / f"repeat-{repeat}"
         folder.mkdir(exist_ok=True)
-        result, ended = _measure_once(job, folder, gpus, environment)
+        result, ended = LAUNCHERS[job.plan.launcher](job, folder, environment)
         if ended.exit_code and results:
             results[-1].warnings.append(f"repeat {repeat} ended with exit code {ended.exit_code} and is left out")
         else:
@@ -81,29 +88,95 @@ def prepare_folder(folder: Path) -> None:
         raise SpecError("--out", str(folder), "a disk with room: less than 1 MiB is free")
 
 
-def _measure_once(job: Job, folder: Path, gpus: list[str], environment: Mapping[str, str]) -> tuple[RunResult, Ended]:
+def complete(job: Job, environment: Mapping[str, str]) -> Job:
+    """Check a job against the machines it asks for, before anything is written."""
+    if job.plan.launcher == SLURM:
+        if job.plan.submit_only and job.repeats > 1:
+            raise SpecError("--repeats", job.repeats, "1 with --submit-only")
+        return job._replace(plan=slurm.complete(job.plan, environment))
+    if job.plan.launcher == TORCHRUN:
+        torchrun(job.command, job.plan.ranks_per_node, alone(), None)
+    return job
+
+
+def measure_locally(job: Job, folder: Path, environment: Mapping[str, str]) -> tuple[RunResult, Ended]:
+    """Run the command on this machine as it is, under the sampler."""
+    gpus = telemetry_gpus(job.telemetry, environment)
     record = describe_job(job, gpus, environment).write(folder)
     with sampling(folder, job.telemetry, job.rate_hz, gpus):
         windows = {"idle": list(wait_idle(job.idle_s)), "command": [time.monotonic()]}
         record = replace(record, windows_s=windows).write(folder)
         with watching(folder) if job.watch else nullcontext():
-            ended = run_command(job.command, folder, environment)
+            ended = run_command(job.command, folder, environment, job.plan.time_limit_s)
         windows["command"].append(time.monotonic())
         cooldown, cut_short = cool_down(job.cooldown_s)
-    result = conclude(record, folder, {**windows, "cooldown": list(cooldown)}, ended.exit_code)
+    result = conclude(record, folder, {**windows, "cooldown": list(cooldown)}, ended)
     return result, ended._replace(interrupted=ended.interrupted or cut_short)
 
 
-def describe_job(job: Job, gpus: Sequence[str], environment: Mapping[str, str]) -> JobRecord:
-    """Return what is known of a job before it starts."""
+def measure_ranks(job: Job, folder: Path, environment: Mapping[str, str]) -> tuple[RunResult, Ended]:
+    """Run a Python script or module as several ranks on this machine; their output is shown, and kept in logs/."""
+    words = torchrun(job.command, job.plan.ranks_per_node, alone(), folder / LOGS, shown=True)
+    return measure_locally(job._replace(command=tuple(words)), folder, environment)
+
+
+def measure_on_slurm(job: Job, folder: Path, environment: Mapping[str, str]) -> tuple[RunResult, Ended]:
+    """Run the command on nodes of a cluster, wait for its end, and summarise what they recorded."""
+    record, handle = submit(job, folder, environment)
+    try:
+        state, cancelled = slurm.wait(handle, folder, _say)
+    except CharllmError as error:
+        _note_end(record, folder, slurm.State("REFUSED", str(error)), cancelled=False)
+        raise
+    _note_end(record, folder, state, cancelled=cancelled)
+    result = finish_record(folder)
+    failure = result.provenance["measurement"]["failure"]
+    return result, Ended(0 if failure is None else failure["code"], cancelled)
+
+
+def submit(job: Job, folder: Path, environment: Mapping[str, str]) -> tuple[JobRecord, slurm.Handle]:
+    """Start a job on a cluster; returns its record and its handle."""
+    task = Task(job.command, job.plan, job.rate_hz, job.telemetry, job.idle_s, job.cooldown_s)
+    record = describe_job(job, None, environment).write(folder)
+    handle, known = slurm.start(task, folder, environment)
+    record = replace(record, details={**record.details, "slurm": known}).write(folder)
+    return record, handle
+
+
+def _note_end(record: JobRecord, folder: Path, state: slurm.State, *, cancelled: bool) -> None:
+    told = {**record.details["slurm"], "state": state.state, "reason": state.reason, "nodes": state.nodes}
+    replace(record, details={**record.details, "slurm": told, "cancelled": cancelled}, ended=True).write(folder)
+
+
+def _say(text: str) -> None:
+    print(f"charllm: {text}", file=sys.stderr, flush=True)
+
+
+LAUNCHERS: dict[str, Callable[[Job, Path, Mapping[str, str]], tuple[RunResult, Ended]]] = {
+    LOCAL: measure_locally,
+    TORCHRUN: measure_ranks,
+    SLURM: measure_on_slurm,
+}
+"""Name: what runs a job and records it in a folder."""
+
+
+def describe_job(job: Job, gpus: Sequence[str] | None, environment: Mapping[str, str]) -> JobRecord:
+    """Return what is known of a job before it starts; which GPUs nodes of a cluster have is found there."""
     command = describe_command(job.command, environment)
-    details = {"command": command, "environment": describe_environment(environment), "exit_code": None}
-    return JobRecord("measured", {"command": command}, list(gpus), job.rate_hz, details)
+    details: dict[str, Any] = {
+        "command": command,
+        "environment": describe_environment(environment),
+        "exit_code": None,
+        "launcher": job.plan.launcher,
+    }
+    if job.plan.launcher != LOCAL:
+        details |= {"nodes": job.plan.nodes or 1, "ranks_per_node": job.plan.ranks_per_node}
+    return JobRecord("measured", {"command": command}, None if gpus is None else list(gpus), job.rate_hz, details)
 
 
-def conclude(record: JobRecord, folder: Path, windows_s: dict[str, list[float]], exit_code: int) -> RunResult:
+def conclude(record: JobRecord, folder: Path, windows_s: dict[str, list[float]], ended: Ended) -> RunResult:
     """Note how a job ended and summarise it; a disk that has filled up meanwhile must not hide how it ended."""
-    details = {**record.details, "exit_code": exit_code}
+    details = {**record.details, **ended._asdict()}
     record = replace(record, windows_s=windows_s, details=details, ended=True)
     try:
         record.write(folder)

@@ -16,13 +16,16 @@ from typing import NamedTuple
 
 from charllm.errors import CharllmError, SpecError
 from charllm.mark import FOLDER_VARIABLE
+from charllm.measure.recording import cut_torn_row
 from charllm.measure.telemetry.source import TelemetryError
 
 READY_S, STOP_S = 30.0, 10.0
+MOST_RESTARTS = 100
 AFTER_S = 1.0
 """Recorded after a job, so that the energy counter is seen past its end: an H200 is asked for it within 0.9 s."""
 NO_GPU = "none"
-COMMAND_NOT_FOUND, COMMAND_NOT_RUNNABLE = 127, 126
+COMMAND_NOT_FOUND, COMMAND_NOT_RUNNABLE, TIMED_OUT = 127, 126, 124
+"""Exit codes as of a shell, and of timeout(1)."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PASSED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
 """Signals a command gets from us; batch systems announce the end of a job by the last two."""
@@ -56,26 +59,83 @@ class Ended(NamedTuple):
     exit_code: int
     interrupted: bool = False
     """Whether we were asked to end while it ran."""
+    timed_out: bool = False
+    """Whether it was ended at its time limit."""
+
+
+class Restart(NamedTuple):
+    """A sampler that ended before its time and was started again."""
+
+    at_s: float
+    """When it was found ended, monotonic."""
+    ready_s: float
+    """When the next one had written its first row."""
+    why: str
+
+
+class Sampler:
+    """The sampler beside a job, on GPUs by UUID or on all."""
+
+    def __init__(self, folder: Path, telemetry: str, rate_hz: float, gpus: Sequence[str] | None = None) -> None:
+        command = [sys.executable, "-m", "charllm.measure.sampler", str(folder), "--telemetry", telemetry]
+        command += ["--rate", str(rate_hz), "--gpus", "" if gpus is None else ",".join(gpus) or NO_GPU]
+        self._command, self._folder = command, folder
+        self._process: subprocess.Popen[str] | None = None
+        self.restarts: list[Restart] = []
+
+    def start(self) -> None:
+        """Start sampling; returns when the first row is written."""
+        with (self._folder / "sampler.log").open("a+", encoding="utf-8") as errors:
+            # In a session of its own: signals to the job's process group are not for the sampler.
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+            if not _is_ready(self._process):
+                self.end()
+                errors.seek(0)
+                raise TelemetryError(f"the sampler did not start: {_last_words(errors.read())}")
+
+    def end(self) -> None:
+        """End sampling, and see it gone."""
+        if self._process is not None:
+            _end(self._process)
+            self._process = None
+
+    def revive(self) -> None:
+        """Start a sampler that was killed once more, and note the gap; one that cannot be started is left."""
+        if self._process is None or self._process.poll() is None or len(self.restarts) >= MOST_RESTARTS:
+            return
+        code, at_s = self._process.returncode, time.monotonic()
+        why = f"killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        _end(self._process)
+        cut_torn_row(self._folder)
+        try:
+            self.start()
+        except TelemetryError as error:
+            self._process = None
+            why = f"{why}; {error}"
+        self.restarts.append(Restart(at_s, time.monotonic(), why))
 
 
 @contextlib.contextmanager
-def sampling(folder: Path, telemetry: str, rate_hz: float, gpus: Sequence[str] | None = None) -> Iterator[None]:
-    """Run the sampler beside what happens inside, on GPUs by UUID or on all; it ends even when that fails."""
-    command = [sys.executable, "-m", "charllm.measure.sampler", str(folder), "--telemetry", telemetry]
-    command += ["--rate", str(rate_hz), "--gpus", "" if gpus is None else ",".join(gpus) or NO_GPU]
-    with (folder / "sampler.log").open("w+", encoding="utf-8") as errors:
-        # In a session of its own: signals to the job's process group are not for the sampler.
-        sampler = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
-        )
-        try:
-            if not _is_ready(sampler):
-                _end(sampler)
-                errors.seek(0)
-                raise TelemetryError(f"the sampler did not start: {_last_words(errors.read())}")
-            yield
-        finally:
-            _end(sampler)
+def sampling(folder: Path, telemetry: str, rate_hz: float, gpus: Sequence[str] | None = None) -> Iterator[Sampler]:
+    """Run the sampler beside what happens inside; it ends even when that fails."""
+    sampler = Sampler(folder, telemetry, rate_hz, gpus)
+    try:
+        sampler.start()
+        yield sampler
+    finally:
+        sampler.end()
+
+
+def signal_name(number: int) -> str:
+    """Return a signal's name: SIGKILL for 9."""
+    return next((known.name for known in signal.Signals if known == number), f"signal {number}")
 
 
 def _is_ready(sampler: "subprocess.Popen[str]") -> bool:
@@ -106,7 +166,9 @@ def _last_words(log: str) -> str:
     return lines[-1].removeprefix("charllm: sampler: ")
 
 
-def run_command(command: Sequence[str], marks_folder: Path, environment: Mapping[str, str]) -> Ended:
+def run_command(
+    command: Sequence[str], marks_folder: Path, environment: Mapping[str, str], limit_s: float | None = None
+) -> Ended:
     """Run a command with our own input and output, pass signals on, and tell how it ended."""
     passing = _Passing()
     with _handling(PASSED, passing.receive):
@@ -117,8 +179,22 @@ def run_command(command: Sequence[str], marks_folder: Path, environment: Mapping
         except OSError as error:
             raise CommandError(f"cannot run {command[0]}: {error.strerror or error}", COMMAND_NOT_RUNNABLE) from None
         passing.attach(child)
-        code = child.wait()
-    return Ended(128 - code if code < 0 else code, not set(ENDING).isdisjoint(passing.received))
+        code, timed_out = _wait(child, limit_s)
+    code = TIMED_OUT if timed_out else code
+    return Ended(128 - code if code < 0 else code, not set(ENDING).isdisjoint(passing.received), timed_out)
+
+
+def _wait(child: "subprocess.Popen[bytes]", limit_s: float | None) -> tuple[int, bool]:
+    """Wait for a command, and end it at its time limit: first politely, then at once."""
+    try:
+        return child.wait(limit_s), False
+    except subprocess.TimeoutExpired:
+        child.terminate()
+    try:
+        return child.wait(STOP_S), True
+    except subprocess.TimeoutExpired:
+        child.kill()
+        return child.wait(), True
 
 
 class _Passing:

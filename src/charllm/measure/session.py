@@ -10,9 +10,9 @@ from typing import Any
 
 from charllm import mark
 from charllm.errors import CharllmError
-from charllm.measure.finish import SPEC_FILE
 from charllm.measure.job import Job, conclude, describe_job, prepare_folder, watching
-from charllm.measure.launch import sampling, wait_idle
+from charllm.measure.launch import Ended, sampling, wait_idle
+from charllm.measure.record import SPEC_FILE
 from charllm.result.result import RunResult
 from charllm.result.store import write_text
 
@@ -71,4 +71,4 @@ def measure_here(
                 windows["cooldown"] = list(wait_idle(job.cooldown_s))
     finally:
         if "cooldown" in windows:
-            session._result = conclude(record, job.folder, windows, exit_code)
+            session._result = conclude(record, job.folder, windows, Ended(exit_code))

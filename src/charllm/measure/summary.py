@@ -8,6 +8,7 @@ import numpy as np
 from charllm import __version__
 from charllm.gpu.sensor import HOPPER, Floats
 from charllm.measure.marks import Mark, Step, find_phases, find_steps
+from charllm.measure.parts import Place
 from charllm.measure.recording import Recording
 from charllm.measure.steady import Interval, interval, noise_floor_fraction, settled_from
 from charllm.measure.window import CAUSES, Window, counted, highest, look
@@ -29,6 +30,18 @@ class Measured(NamedTuple):
     marks: dict[str, list[Mark]]
     start_s: float
     end_s: float
+    places: Mapping[int, Place] = {}
+    """Node and rank of each GPU; none for the GPUs of this machine alone."""
+    nodes: tuple[str, ...] = ("",)
+
+    def place(self, gpu: int) -> Place:
+        """Return where a GPU is."""
+        return self.places.get(gpu, Place(0, gpu))
+
+    def by_node(self) -> list[list[int]]:
+        """Return the GPUs that were read on each node."""
+        sampled = self.recording.sampled
+        return [[gpu for gpu in sampled if self.place(gpu).node == node] for node in range(len(self.nodes))]
 
 
 def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Mapping[str, Any]) -> RunResult:
@@ -44,7 +57,7 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
     known = _gpu_metrics(measured, windows, start_s, end_s, inside)
     metrics = fill_metrics({**times, **known, **_tokens_per_j(times, known)})
     warnings += [f"{name}: {REASONS.get(name, 'not measured in this run')}" for name in missing(metrics)]
-    warnings += _reading_warnings(measured.recording)
+    warnings += _reading_warnings(measured)
     intervals = _intervals(measured, inside)
     if any(None in found.bounds for found in intervals.values()):
         warnings.append("intervals: 95 % intervals need scipy, which is not installed: pip install 'charllm[fit]'")
@@ -53,7 +66,7 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
         spec=spec,
         metrics=metrics,
         gpus=_gpu_rows(measured, windows, start_s, end_s),
-        nodes=[{"node": 0}],
+        nodes=_node_rows(measured, windows),
         provenance={
             "charllm": __version__,
             "telemetry": {"source": measured.recording.facts.name, **measured.recording.facts.details},
@@ -121,7 +134,9 @@ def _gpu_metrics(
         "energy_per_step_j": energy,
         "temperature_mean_c": _mean([window.temperature_mean_c for window in seen]),
         "temperature_peak_c": _largest(window.temperature_peak_c for window in seen),
-        "temperature_spread_node_k": _spread([window.temperature_mean_c for window in seen]),
+        "temperature_spread_node_k": _largest(
+            _spread([windows[gpu].temperature_mean_c for gpu in gpus]) for gpus in measured.by_node()
+        ),
         "temperature_swing_k": _largest(_swing(recording, gpu, steps) for gpu in windows),
         "margin_to_slowdown_k": _smallest(recording, start_s, end_s),
         "clock_mean_hz": _mean([window.clock_mean_hz for window in seen]),
@@ -141,8 +156,8 @@ def _tokens_per_j(times: dict[str, Any], known: dict[str, Any]) -> dict[str, Any
 def _gpu_rows(measured: Measured, windows: dict[int, Window], start_s: float, end_s: float) -> list[dict[str, Any]]:
     return [
         {
-            "rank": gpu,
-            "node": 0,
+            "rank": measured.place(gpu).rank,
+            "node": measured.place(gpu).node,
             "slot": identity.number,
             "stage": None,
             "uuid": identity.uuid,
@@ -157,6 +172,29 @@ def _gpu_rows(measured: Measured, windows: dict[int, Window], start_s: float, en
         for gpu, identity in enumerate(measured.recording.facts.gpus)
         if gpu in windows
     ]
+
+
+def _node_rows(measured: Measured, windows: dict[int, Window]) -> list[dict[str, Any]]:
+    """Describe every node of a run on several; of this machine alone nothing is known beside its GPUs."""
+    rows: list[dict[str, Any]] = []
+    for node, (name, gpus) in enumerate(zip(measured.nodes, measured.by_node(), strict=True)):
+        seen = [windows[gpu] for gpu in gpus]
+        powers, degrees = [one.power_mean_w for one in seen], [one.temperature_mean_c for one in seen]
+        known = {
+            "name": name,
+            "gpus": len(gpus),
+            "gpu_power_mean_w": None if None in powers or not powers else sum(power or 0.0 for power in powers),
+            "temperature_mean_c": _mean(degrees),
+            "temperature_spread_k": _spread(degrees),
+        }
+        rows.append({"node": node, **(known if name else {})})
+    return rows
+
+
+def _name_gpu(measured: Measured, gpu: int) -> str:
+    """Name a GPU for people: by its number, behind its node where there are several."""
+    name = measured.nodes[measured.place(gpu).node]
+    return f"node {name} GPU {measured.recording.facts.gpus[gpu].number}" if name else f"GPU {gpu}"
 
 
 def _intervals(measured: Measured, steps: list[Step]) -> dict[str, Interval]:
@@ -201,15 +239,21 @@ def _phases(marks: dict[str, list[Mark]]) -> dict[str, float]:
     return {name: float(np.mean(lengths)) for name, lengths in found.items()}
 
 
-def _reading_warnings(recording: Recording) -> list[str]:
-    """Name what could not be read, by GPU and reason."""
+def _reading_warnings(measured: Measured) -> list[str]:
+    """Name what could not be read, by GPU and reason; and GPUs whose rank is not known."""
     found = []
-    for gpu, beats in recording.series.items():
+    for node, name in enumerate(measured.nodes):
+        seats = [measured.place(gpu) for gpu in measured.recording.sampled if measured.place(gpu).node == node]
+        if any(seat.rank is None for seat in seats):
+            found.append(
+                f"rank: which of its ranks works on which of its {len(seats)} GPUs is not known of node {name}"
+            )
+    for gpu, beats in measured.recording.series.items():
         for series in beats.values():
             for quantity, reasons in series.missing.items():
                 if set(reasons) - {"not_supported", "not_recorded"}:
                     told = ", ".join(f"{count} times {reason}" for reason, count in reasons.items())
-                    found.append(f"GPU {gpu}: {quantity} was not read ({told})")
+                    found.append(f"{_name_gpu(measured, gpu)}: {quantity} was not read ({told})")
     return found
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from charllm import mark
 from charllm.measure.emulation.player import Player, require_playable
-from charllm.measure.finish import JobRecord, finish_record
+from charllm.measure.finish import finish_record
 from charllm.measure.job import prepare_folder
 from charllm.measure.launch import AFTER_S, sampling, wait_idle
+from charllm.measure.record import JobRecord
 from charllm.result.result import RunResult
 from charllm.result.store import write_text
 from charllm.timeline.play import PlayTimeline, to_text

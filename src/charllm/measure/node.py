@@ -1,0 +1,287 @@
+"""The agent on each node of a run: it samples, runs that node's part of the command, and keeps in touch with the head.
+
+    python -m charllm.measure.node RUN [--name NODE --rank NUMBER]
+
+Everything it finds goes to RUN/nodes/NODE/. It ends with 0 when its record is whole, however the command ended.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from charllm.catalog.tables import find_name
+from charllm.errors import CharllmError
+from charllm.mark import FOLDER_VARIABLE
+from charllm.measure.clock import Clock, compare
+from charllm.measure.device import telemetry_identities
+from charllm.measure.failure import COMMAND_LOG
+from charllm.measure.launch import (
+    AFTER_S,
+    COMMAND_NOT_FOUND,
+    COMMAND_NOT_RUNNABLE,
+    STOP_S,
+    Sampler,
+    describe_command,
+    describe_environment,
+    sampling,
+    signal_name,
+)
+from charllm.measure.launchers.plan import Plan, fill_template, has_placeholder
+from charllm.measure.launchers.slurm import CANNOT_SEE, END_FILE
+from charllm.measure.launchers.task import Task, read_task
+from charllm.measure.launchers.torchrun import LOGS, around, python_part, torchrun
+from charllm.measure.meeting import TURN_S, Meeting, MeetingError, Seat, join, pause
+from charllm.measure.parts import mixed_gpus
+from charllm.measure.record import NODES, JobRecord
+from charllm.measure.telemetry.source import GpuIdentity
+from charllm.result.store import write_text
+
+UNSEEN = 96
+"""Exit code of an agent that cannot see the run's folder."""
+CLOSE_S = 60.0
+"""Until nodes that have ended must have taken leave."""
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+PASSED = (signal.SIGUSR1, signal.SIGUSR2)
+HEAD_LOST = "head_loss"
+
+
+@dataclass
+class Told:
+    """Signals that have come for this agent."""
+
+    ending: str = ""
+    child: "subprocess.Popen[bytes] | None" = None
+
+    def receive(self, number: int, _frame: FrameType | None) -> None:
+        """Note the end, or pass on what is for the command."""
+        if number in ENDING:
+            self.ending = signal_name(number)
+        elif self.child is not None:
+            self.child.send_signal(number)
+
+
+class NodeError(CharllmError):
+    """This node cannot take part."""
+
+    exit_code = UNSEEN
+
+
+def main() -> int:
+    """Take part in a run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--name", default=os.environ.get("SLURMD_NODENAME") or os.uname().nodename)
+    parser.add_argument("--rank", type=int, default=int(os.environ.get("SLURM_NODEID", "0")))
+    arguments = parser.parse_args()
+    told = Told()
+    for number in (*ENDING, *PASSED):
+        signal.signal(number, told.receive)
+    try:
+        take_part(arguments.folder, arguments.name, arguments.rank, told)
+    except CharllmError as error:
+        print(f"charllm: node {arguments.name}: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+    return 0
+
+
+def take_part(run: Path, name: str, rank: int, told: Told) -> None:
+    """Run this node's part and record it; the head's agent also hosts the meeting."""
+    task, folder = read_task(run), run / NODES / name
+    if task is None:
+        raise NodeError(f"{CANNOT_SEE} {run}; expected a folder that every node of the job can see")
+    try:
+        (folder / LOGS).mkdir(parents=True)
+    except OSError as error:
+        raise NodeError(f"cannot write into {folder} ({error.strerror or error})") from None
+    nodes = task.plan.nodes or 1
+    if rank > 0:
+        _attend(task, folder, join(run / NODES, name, rank), rank, told)
+        return
+    meeting = Meeting(run / NODES, nodes, lambda ready: judge_ready(task.plan, ready), task.plan.time_limit_s)
+    try:
+        _attend(task, folder, join(run / NODES, name, rank), rank, told)
+    finally:
+        verdict = meeting.close(CLOSE_S)
+        write_text(json.dumps(asdict(verdict), indent=1), run / NODES / END_FILE)
+        if any(guest.lost for guest in meeting.guests.values()):
+            _cancel_remains()
+
+
+def judge_ready(plan: Plan, ready: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return why the nodes that have come cannot run a plan together; nothing where they can."""
+    names = {node: [str(name) for name in found.get("gpus", [])] for node, found in ready.items()}
+    shown = "; ".join(f"{node} has {', '.join(dict.fromkeys(found)) or 'none'}" for node, found in names.items())
+    if plan.gpu is not None:
+        others = [name for found in names.values() for name in found if find_name("gpus", name) != plan.gpu]
+        if others or mixed_gpus(names):
+            return f"mixed GPU types: the spec names {plan.gpu}; {shown}"
+    for node, found in names.items():
+        if plan.gpus_per_node is not None and found and len(found) != plan.gpus_per_node:
+            return f"--gpus-per-node: got {plan.gpus_per_node}; node {node} has {len(found)} GPUs for this job"
+    return ""
+
+
+def _attend(task: Task, folder: Path, seat: Seat, rank: int, told: Told) -> None:
+    try:
+        Part(task, folder, seat, rank, told).run()
+    except CharllmError as error:
+        seat.say("refuse", why=str(error))
+        raise
+    finally:
+        seat.leave()
+
+
+class Part:
+    """One node's part of a run, from its first to its last reading."""
+
+    def __init__(self, task: Task, folder: Path, seat: Seat, rank: int, told: Told) -> None:
+        self._task, self._folder, self._seat, self._rank, self._told = task, folder, seat, rank, told
+        self._clock = Clock()
+        self._windows: dict[str, list[float]] = {}
+        self._stopped = ""
+        """Why the command was ended from outside; empty where it ended by itself."""
+
+    def run(self) -> None:
+        """Record, meet the other nodes, run the command, and note how it ended."""
+        task = self._task
+        self._compare_clocks("start")
+        gpus = telemetry_identities(task.telemetry, os.environ)
+        record = self._describe(gpus).write(self._folder)
+        code: int | None = None
+        with sampling(self._folder, task.telemetry, task.rate_hz, [gpu.uuid for gpu in gpus]) as sampler:
+            self._seat.say("ready", gpus=[gpu.name for gpu in gpus])
+            told = self._await_start()
+            if told is not None:
+                self._windows["idle"] = self._rest(task.idle_s)
+                self._windows["command"] = [time.monotonic()]
+                record = replace(record, windows_s=self._windows).write(self._folder)
+                code = self._run_command(int(told["port"]), sampler)
+                self._windows["command"].append(time.monotonic())
+                self._seat.say("ended", code=code, stopped=self._stopped)
+                self._windows["cooldown"] = self._rest(task.cooldown_s if not code else min(AFTER_S, task.cooldown_s))
+        self._compare_clocks("end")
+        restarts = [restart._asdict() for restart in sampler.restarts]
+        details = {**record.details, "exit_code": code, "stopped": self._stopped, "sampler_restarts": restarts}
+        replace(record, windows_s=self._windows, details=details, ended=True).write(self._folder)
+
+    def _describe(self, gpus: Sequence[GpuIdentity]) -> JobRecord:
+        task = self._task
+        command = describe_command(task.command, os.environ)
+        details = {
+            "command": command,
+            "environment": describe_environment(os.environ),
+            "exit_code": None,
+            "node_rank": self._rank,
+            "ranks_per_node": task.plan.ranks_per_node,
+            "host": os.uname().nodename,
+        }
+        return JobRecord("measured", {"command": command}, [gpu.uuid for gpu in gpus], task.rate_hz, details)
+
+    def _compare_clocks(self, when: str) -> None:
+        """Compare our clocks with the head's; the head's own agree with themselves."""
+        try:
+            found = compare(self._seat.ask_time)
+        except MeetingError:
+            if when == "start":
+                raise
+            return
+        self._clock = replace(self._clock, **{when: found}).write(self._folder)
+
+    def _await_start(self) -> Mapping[str, Any] | None:
+        """Wait until all nodes are ready; None where the run does not begin."""
+        while not self._is_over():
+            message = self._seat.listen(TURN_S)
+            if message is not None and message.get("say") == "go":
+                return message
+            self._note(message)
+        return None
+
+    def _run_command(self, port: int, sampler: Sampler) -> int:
+        """Run this node's part of the command until it ends or has to; a sampler that is killed is started again."""
+        command, more = command_on_node(self._task, self._rank, self._seat.head, port, self._folder)
+        environment = {**os.environ, **more, FOLDER_VARIABLE: str(self._folder)}
+        with (self._folder / LOGS / COMMAND_LOG).open("ab") as log:
+            try:
+                child = subprocess.Popen(
+                    command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
+            except OSError as error:
+                log.write(f"cannot run {command[0]}: {error.strerror or error}\n".encode())
+                return COMMAND_NOT_FOUND if isinstance(error, FileNotFoundError) else COMMAND_NOT_RUNNABLE
+            self._told.child = child
+            while child.poll() is None:
+                self._note(self._seat.listen(TURN_S))
+                sampler.revive()
+                if self._is_over():
+                    _end(child)
+            code = child.returncode
+        return 128 - code if code < 0 else code
+
+    def _rest(self, seconds_s: float) -> list[float]:
+        """Let the machine be for a while, or until the run is over; returns the window."""
+        start_s = time.monotonic()
+        while not self._is_over() and time.monotonic() - start_s < seconds_s:
+            self._note(self._seat.listen(min(TURN_S, seconds_s)))
+        return [start_s, time.monotonic()]
+
+    def _note(self, message: Mapping[str, Any] | None) -> None:
+        if message is not None and message.get("say") == "stop":
+            self._stopped = self._stopped or str(message["kind"])
+
+    def _is_over(self) -> bool:
+        self._stopped = self._stopped or self._told.ending or (HEAD_LOST if self._seat.closed else "")
+        return bool(self._stopped)
+
+
+def command_on_node(task: Task, rank: int, head: str, port: int, folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Return what this node runs and the variables it needs: torchrun for Python, anything else as it is written."""
+    plan = task.plan
+    nodes, per_node = plan.nodes or 1, plan.ranks_per_node
+    if python_part(task.command) is not None and not has_placeholder(task.command):
+        return torchrun(task.command, per_node, around(head, port, nodes, rank), folder / LOGS), {}
+    values = {
+        "node_rank": rank,
+        "nodes": nodes,
+        "head": head,
+        "port": port,
+        "ranks_per_node": per_node,
+        "ranks": nodes * per_node,
+    }
+    meeting = {"MASTER_ADDR": head, "MASTER_PORT": str(port)}
+    alone = {"RANK": rank, "WORLD_SIZE": nodes, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1} if per_node == 1 else {}
+    return fill_template(task.command, values), {**meeting, **{name: str(value) for name, value in alone.items()}}
+
+
+def _end(child: "subprocess.Popen[bytes]") -> None:
+    """End a command with all it has started: first politely, then at once."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(child.pid, number)
+        except ProcessLookupError:
+            return
+        end_s = time.monotonic() + STOP_S
+        while child.poll() is None and time.monotonic() < end_s:
+            pause(TURN_S)
+        if child.poll() is not None:
+            return
+
+
+def _cancel_remains() -> None:
+    """After a node was lost, end the Slurm step: nobody else can say that its tasks have gone."""
+    number, step = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_STEP_ID")
+    if number and step:
+        pause(TURN_S)
+        subprocess.Popen(["scancel", f"{number}.{step}"], stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

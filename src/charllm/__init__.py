@@ -11,6 +11,7 @@ emulate             one rank of a large job on the GPU of this machine; predict_
 measure             power, clocks and temperature of the code inside a ``with`` block; measure_command: of a command
 convert             a recording of another tool (nvidia-smi, DCGM, Prometheus, a log) as a run
 load, compare       a stored run or study; two runs side by side
+characterize        what a recording shows: power states, temperature groups, step period, GPUs apart
 catalog             models, GPUs, nodes, clusters, frameworks and studies, with sources
 
 Keywords are the flags of the command line, with the same words. A wrong request raises `SpecError`.
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from charllm.api.listing import catalog
     from charllm.api.measurement import measure, measure_command
     from charllm.api.simulation import simulate
-    from charllm.api.stored import Comparison, compare, load
+    from charllm.api.stored import Comparison, characterize, compare, load
     from charllm.api.study import Sweep, sweep
     from charllm.errors import CharllmError, SpecError
     from charllm.result.result import RunResult
@@ -45,6 +46,7 @@ __all__ = [
     "SpecError",
     "Sweep",
     "catalog",
+    "characterize",
     "compare",
     "convert",
     "emulate",
@@ -69,6 +71,7 @@ _HOMES = {
     "measure_command": "charllm.api.measurement",
     "convert": "charllm.api.conversion",
     "load": "charllm.api.stored",
+    "characterize": "charllm.api.stored",
     "compare": "charllm.api.stored",
     "Comparison": "charllm.api.stored",
     "catalog": "charllm.api.listing",

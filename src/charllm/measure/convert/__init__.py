@@ -10,13 +10,14 @@ import numpy as np
 from charllm.errors import SpecError, unknown_name
 from charllm.measure.convert import charllm_ppt, dmon, prometheus, smi_dump, table
 from charllm.measure.convert.foreign import CLOCKS, Foreign, join
+from charllm.measure.convert.load import find_windows
 from charllm.measure.convert.settle import NodeReadings, describe_readings, settle
 from charllm.measure.convert.source import ForeignFile, Hints, list_files, read_file
 from charllm.measure.convert.steps import StepEnd, is_dated, place_steps
 from charllm.measure.convert.write import write_run
-from charllm.measure.finish import JobRecord
 from charllm.measure.launch import describe_command
 from charllm.measure.logs import Log, read_log
+from charllm.measure.record import JobRecord
 from charllm.result.result import RunResult
 
 
@@ -238,7 +239,11 @@ def _job(
     details: dict[str, Any] = {"converted": converted, "notes": told}
     if len(nodes) > 1:
         details["nodes"] = len(nodes)
-    return JobRecord("measured", spec, None, 1 / period_s, details, {"command": [first, last]}, ended=True)
+    windows_s = {"command": [first, last]} if stretches else find_windows(nodes, first, last)
+    if windows_s["command"] != [first, last]:
+        start_s, end_s = (moment - first for moment in windows_s["command"])
+        told.append(f"the job is taken to run from {start_s:.0f} s to {end_s:.0f} s, where power is above idle")
+    return JobRecord("measured", spec, None, 1 / period_s, details, windows_s, ended=True)
 
 
 def _source(wish: Wish, kinds: set[str]) -> str:

@@ -12,15 +12,15 @@ import numpy as np
 from charllm.errors import SpecError
 from charllm.measure.convert.settle import NodeReadings, Settled
 from charllm.measure.convert.steps import StepEnd, write_marks
-from charllm.measure.finish import JobRecord, finish_record
+from charllm.measure.finish import finish_record
 from charllm.measure.quantities import BEATS, QUANTITIES
+from charllm.measure.record import NODES, JobRecord
 from charllm.measure.recording import RecordingWriter
 from charllm.measure.telemetry.source import Capability, Reading, SourceFacts
 from charllm.result.result import RunResult
 from charllm.result.store import explain, load_run
 from charllm.units import NANO
 
-NODES = "nodes"
 NOT_RECORDED = "not_recorded"
 MOST_ROWS = 3_000_000
 

@@ -1,8 +1,8 @@
 """Fit the constants of a GPU to measurements of it.
 
-RUN is a folder of `charllm bench ops`, a table of ops, or a recording of power and temperature (t_s, power_w,
-temperature_c, or NVML's counters). Tables of ops identify the constants of power and kernels, recordings those of
-heat.
+RUN is a folder of `charllm bench ops`, a table of ops, or a recording of power and temperature: a run of `measure` or
+`convert`, or a table (t_s, power_w, temperature_c, or NVML's counters). Tables of ops identify the constants of power
+and kernels, recordings those of heat; the ambient of each GPU is fitted with them.
 
 The file written names the GPU it is based on, and can be used wherever a GPU's name is expected:
 `--set cluster.node.gpu=FILE.toml`, `validate ops --gpu FILE.toml`.
@@ -31,7 +31,7 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of `charllm bench ops`, ops CSV, or heat CSV")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of `bench ops`, a run, ops CSV or heat CSV")
     parser.add_argument("-o", "--out", required=True, metavar="FILE.toml", help="the GPU file to write")
     parser.add_argument("--gpu", default="h200", metavar="NAME|FILE", help="the GPU to start from (default h200)")
     add_format_flags(parser)

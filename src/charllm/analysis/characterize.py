@@ -230,4 +230,3 @@ def _catalog_name(name: str) -> str:
     """Return the catalog's word for a GPU as drivers name it: ``NVIDIA H100 80GB HBM3`` is an h100."""
     words = name.lower().replace("nvidia", " ").replace("-", " ").split()
     return words[0] if words else name
-

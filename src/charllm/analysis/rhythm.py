@@ -127,7 +127,9 @@ def _are_alike(values: Floats) -> bool:
     return len(values) >= 2 and bool(np.mean(np.abs(values / np.median(values) - 1) <= REGULAR_FRACTION) >= 0.6)
 
 
-def _joined(starts: NDArray[np.intp], ends: NDArray[np.intp], period_s: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _joined(
+    starts: NDArray[np.intp], ends: NDArray[np.intp], period_s: float
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Join dips with less than a second of work between them."""
     if len(starts) < 2:
         return starts, ends
@@ -188,7 +190,7 @@ def _strongest_line(stretches: list[Floats], length: int, period_s: float) -> tu
     if 2 * amplitude < LEAST_SWING_FRACTION * np.mean([one.mean() for one in stretches]):
         return None
     score = float(sigma[place])
-    confidence = float(1 - np.exp(-(max(score, SURE_SIGMA) / SURE_SIGMA) ** 2))
+    confidence = float(1 - np.exp(-((max(score, SURE_SIGMA) / SURE_SIGMA) ** 2)))
     return score, StepPeriod(float(1 / (peak * frequencies[1])), "power", confidence, float(2 * amplitude))
 
 

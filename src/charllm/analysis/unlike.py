@@ -90,12 +90,12 @@ def _student(freedom: int) -> float:
     return float(np.interp(1 / freedom, inverse, [STUDENT[one] for one in reversed(known)]))
 
 
-def at_equal_power(temperature_c: Mapping[int, float], power_w: Mapping[int, float], k_per_w: float) -> dict[int, float]:
+def at_equal_power(
+    temperature_c: Mapping[int, float], power_w: Mapping[int, float], k_per_w: float
+) -> dict[int, float]:
     """Return temperatures as they would be if every GPU drew the median power."""
     usual_w = float(np.median(list(power_w.values()))) if power_w else 0.0
-    return {
-        gpu: degrees - k_per_w * (power_w.get(gpu, usual_w) - usual_w) for gpu, degrees in temperature_c.items()
-    }
+    return {gpu: degrees - k_per_w * (power_w.get(gpu, usual_w) - usual_w) for gpu, degrees in temperature_c.items()}
 
 
 def strongest(outliers: Sequence[Outlier]) -> list[Outlier]:

@@ -101,7 +101,9 @@ def fit_heat(traces: Sequence[Trace], cluster: Cluster) -> HeatFit:
     left = missed(found.values())
     ambient_c = tuple(float(one) for off, ambient in left for one in ambient - off.mean(axis=0))
     _check_ambient(ambient_c)
-    unseen = tuple(Found(f"heat.{name}", getattr(heat, name), SPREAD, getattr(heat, name), 1.0, False) for name in hidden)
+    unseen = tuple(
+        Found(f"heat.{name}", getattr(heat, name), SPREAD, getattr(heat, name), 1.0, False) for name in hidden
+    )
     rmse_k = tuple(float(one) for off, _ in left for one in off.std(axis=0))
     return HeatFit(found._replace(found=(*found.found, *unseen)), rmse_k, ambient_c)
 

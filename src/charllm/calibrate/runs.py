@@ -52,4 +52,3 @@ def read_runs(paths: Sequence[str]) -> tuple[list[OpsTable], list[NamedTrace]]:
 def _is_ops_table(path: Path) -> bool:
     header = read_bytes(path, "RUN", MAX_FILE_BYTES).decode(errors="replace").partition("\n")[0]
     return {"kind", "dtype"} <= {name.strip() for name in header.split(",")}
-

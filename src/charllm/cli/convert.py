@@ -52,7 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
     for note in result.provenance["measurement"]["notes"]:
         print(f"charllm: {shorten(note, 400, placeholder=' ...')}", file=sys.stderr)
     metrics = result.metrics
-    parts = [f"{len(result.gpus)} GPUs", f"{result.provenance['measurement']['window_s']:.0f} s"]
+    parts = [
+        f"{len(result.gpus)} GPU{'' if len(result.gpus) == 1 else 's'}",
+        f"{result.provenance['measurement']['window_s']:.0f} s",
+    ]
     parts += [
         f"{metrics[name]:.4g} {unit}"
         for name, unit in (("step_time_s", "s per step"), ("power_mean_w", "W"), ("temperature_peak_c", "C peak"))

@@ -67,7 +67,9 @@ def read_trace(path: str) -> Trace:
 def read_recorded(folder: Path) -> dict[str, Trace]:
     """Read the recording of a run, measured or converted: a trace of each node, by its name."""
     places = part_folders(folder) if is_on_nodes(folder) else [folder]
-    return {place.name: _trace_of(read_recording(place), str(place)) for place in places if (place / HEADER_FILE).is_file()}
+    return {
+        place.name: _trace_of(read_recording(place), str(place)) for place in places if (place / HEADER_FILE).is_file()
+    }
 
 
 def _trace_of(recording: Recording, where: str) -> Trace:

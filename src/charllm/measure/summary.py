@@ -23,6 +23,10 @@ REASONS = {
 """Metrics a measurement without more knowledge cannot give, and why."""
 
 
+FEWEST_READINGS = 3
+"""Of temperature, to tell whether it has settled."""
+
+
 class Measured(NamedTuple):
     """What was recorded of one run of a command."""
 
@@ -96,7 +100,7 @@ def _settled(measured: Measured, steps: list[Step], warnings: list[str]) -> tupl
     for gpu in measured.recording.sampled:
         times, temperature = measured.recording.known(gpu, "temperature_c")
         inside = (times >= start_s) & (times <= end_s)
-        if inside.any():
+        if np.count_nonzero(inside) >= FEWEST_READINGS:
             starts.append(settled_from(times[inside], temperature[inside]))
     if not starts:
         return start_s, end_s

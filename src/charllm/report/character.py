@@ -55,7 +55,11 @@ def _rhythm(found: Mapping[str, Any]) -> list[str]:
         sure = f"confidence {format_percent(step['confidence'])}, swing {step['swing_w']:.0f} W per GPU"
         lines.append(f"Step period: {step['period_s']:.3g} s, from the rhythm of power ({sure})")
     if dips is not None:
-        often = "" if dips["period_s"] is None else f" every {dips['period_s']:.3g} s, {dips['work_s']:.3g} s of work between"
+        often = (
+            ""
+            if dips["period_s"] is None
+            else f" every {dips['period_s']:.3g} s, {dips['work_s']:.3g} s of work between"
+        )
         word = "regular" if dips["regular"] else "single"
         lines.append(
             f"Dips: {dips['count']} {word}, to {dips['power_w']:.0f} W per GPU for {dips['duration_s']:.3g} s{often}"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from charllm.errors import SpecError, unknown_name
-from charllm.measure.convert import charllm_ppt, dmon, prometheus, smi_dump, table
+from charllm.measure.convert import charllm_ppt, dmon, prometheus, records, smi_dump, table
 from charllm.measure.convert.foreign import CLOCKS, Foreign, join
 from charllm.measure.convert.load import find_windows
 from charllm.measure.convert.settle import NodeReadings, describe_readings, settle
@@ -34,6 +34,7 @@ READERS: dict[str, Reader] = {
     "dmon": Reader(lambda file: dmon.looks_like(file.head), dmon.read),
     "prometheus-json": Reader(lambda file: prometheus.looks_like_json(file.head), prometheus.read_json),
     "prometheus-text": Reader(lambda file: prometheus.looks_like_text(file.head), prometheus.read_text),
+    "records": Reader(lambda file: records.looks_like(file.head), records.read),
     "table": Reader(lambda file: table.looks_like(file.head), table.read),
 }
 """Layouts, in the order in which a file is tried."""
@@ -42,9 +43,9 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "dcgm": ("dmon", "prometheus-text", "prometheus-json", "table"),
     "prometheus": ("prometheus-json", "prometheus-text", "table"),
     "nvidia-smi": ("smi-dump", "dmon", "table"),
-    "amd-smi": ("table", "prometheus-text"),
+    "amd-smi": ("records", "table", "prometheus-text"),
     "charllm-ppt": ("charllm-ppt",),
-    "csv": ("table",),
+    "csv": ("records", "table"),
     "megatron-log": (LOG,),
     "nemo-log": (LOG,),
     "log": (LOG,),
@@ -53,7 +54,7 @@ FORMATS: dict[str, tuple[str, ...]] = {
 """Format: layouts that its files may have."""
 LOG_KINDS = {"megatron-log": "megatron", "nemo-log": "nemo"}
 """Format: kind of log; any other is found out."""
-MOST_LEFT_OUT = 12
+MOST_LEFT_OUT = 6
 
 
 class Wish(NamedTuple):
@@ -104,7 +105,9 @@ def convert_files(wish: Wish) -> RunResult:
     stretches, about_steps = _stretches(logs, foreign, has_readings=bool(nodes))
     nodes, stretches = _cut(nodes, stretches, wish.from_s, wish.to_s)
     told = [*foreign.notes, *told, *about_steps, *_tell(foreign, nodes)]
-    return write_run(wish.out, nodes, stretches, _job(wish, nodes, stretches, foreign, used, told), _source(wish, kinds))
+    return write_run(
+        wish.out, nodes, stretches, _job(wish, nodes, stretches, foreign, used, told), _source(wish, kinds)
+    )
 
 
 def _kind(file: ForeignFile, asked: str, hints: Hints, *, alone: bool) -> str | None:
@@ -119,7 +122,7 @@ def _kind(file: ForeignFile, asked: str, hints: Hints, *, alone: bool) -> str | 
         return LOG
     if not alone:
         return None
-    if "table" in layouts and len(layouts) == 1:
+    if asked == "csv":
         # Its reader says what is missing.
         return "table"
     first = next((line.strip() for line in file.head.split("\n") if line.strip()), "")
@@ -224,7 +227,9 @@ def _job(
     readings = describe_readings(nodes)
     moments = [one.times_s for node in nodes for series in node.series for one in series.values() if len(one.times_s)]
     ends = [np.array([end.time_s for end in stretch]) for stretch in stretches] if not moments else moments
-    first, last = (float(min(times[0] for times in ends)), float(max(times[-1] for times in ends))) if ends else (0.0, 0.0)
+    first, last = (
+        (float(min(times[0] for times in ends)), float(max(times[-1] for times in ends))) if ends else (0.0, 0.0)
+    )
     period_s = readings["period_s"] if isinstance(readings["period_s"], float) and readings["period_s"] > 0 else 1.0
     last = last if last > first else first + period_s
     converted = {
@@ -248,4 +253,3 @@ def _job(
 
 def _source(wish: Wish, kinds: set[str]) -> str:
     return wish.format if wish.format != "auto" else "+".join(sorted(kinds))
-

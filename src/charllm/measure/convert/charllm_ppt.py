@@ -59,7 +59,11 @@ def read(file: ForeignFile, hints: Hints) -> Foreign:
             wrapped += WRAP if value < last else 0.0
             last = value
             value += wrapped
-        foreign.add(key, meaning._replace(how="value"), moment.seconds, "error" if cells[1].strip().startswith("-1") else value)
+        foreign.add(
+            key, meaning._replace(how="value"), moment.seconds, "error" if cells[1].strip().startswith("-1") else value
+        )
     if meaning.how == "wrapped":
-        foreign.note("PCIe counters are 32 bits wide: added up over their wraps, which assumes at most one between readings")
+        foreign.note(
+            "PCIe counters are 32 bits wide: added up over their wraps, which assumes at most one between readings"
+        )
     return foreign

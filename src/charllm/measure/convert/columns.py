@@ -35,13 +35,16 @@ CLOCK_WORDS = {"clock", "clk", "clocks", "freq", "frequency", "mhz", "sclk", "sm
                "gpuclock"}  # fmt: skip
 USE_WORDS = {"util", "utilization", "utilisation", "usage", "busy", "activity", "load", "u", "gpuutil", "use", "utl"}
 MEMORY_WORDS = {"mem", "memory", "vram", "fb", "hbm", "dram", "umc", "mclk", "framebuffer"}
-FOREIGN_WORDS = {"cpu", "system", "node", "ambient", "inlet", "fan", "psu", "server", "ram", "host", "disk", "net",
+FOREIGN_WORDS = {"cpu", "sys", "system", "node", "ambient", "inlet", "fan", "psu", "server", "ram", "host", "disk", "net",
                  "encoder", "decoder", "enc", "dec", "video", "jpeg", "ofa", "max", "min", "peak", "std", "var",
                  "median", "p95", "p99", "p50", "target", "slowdown", "shutdown", "threshold", "default", "total",
                  "free", "reserved", "requested", "limits", "sum", "delta", "package", "rapl", "chassis", "app",
                  "applications", "loss", "tokens", "swap", "process", "pid", "bar1", "pcie", "nvlink", "predicted",
                  "est", "estimated", "error", "count", "samples", "wall", "outlet", "soc", "vr", "cumulative"}  # fmt: skip
 """A column with one of these is of something else, or a figure over many readings."""
+RATE = re.compile(r"^(?:gpu_)?(?P<link>pcie|pci|nvlink|nvl|link|xgmi)_(?P<way>tx|rx|sent|received|send|recv)_"
+                  r"(?:(?P<unit>bytes|kb|mb|gb|kib|mib|gib)_?(?:_per_|/)?s(?:ec)?|(?P<plain>throughput))$")  # fmt: skip
+ACTIVE = {"tensor": "tensor_active_fraction", "sm": "sm_active_fraction", "dram": "dram_active_fraction"}
 MEMORY_USED = {"used", "usage", "allocated", "use", "inuse"}
 
 
@@ -75,6 +78,15 @@ def understand(heading: str, *, amd: bool = False) -> Column:
         return Column("reading", known, unit)
     if bare in QUANTITIES:
         return Column("reading", Meaning(bare))
+    if bare in ("throttle_reasons", "clocks_throttle_reasons", "clocks_event_reasons", "clock_throttle_reasons"):
+        return Column("reading", Meaning("limits", how="reasons"))
+    rate = RATE.match(bare)
+    if rate and rate["unit"]:
+        link, way = (
+            "pcie" if rate["link"].startswith("pci") else "link",
+            "sent" if rate["way"][0] in "ts" else "received",
+        )
+        return Column("reading", Meaning(f"{link}_{way}_bytes", (unit_factor(rate["unit"]) or ("", 1.0))[1], "rate"))
     stem, tail = split_tail(bare)
     if bare in DATE:
         return Column("date")
@@ -151,8 +163,13 @@ def _meaning(words: set[str], unit: str) -> Meaning | None:
         return Meaning("memory_temperature_c" if memory else "temperature_c", rank=int("edge" in words))
     if words & CLOCK_WORDS and si in ("hz", ""):
         return Meaning("memory_clock_hz" if memory else "clock_hz", rank=int(bool(words & {"graphics", "gr"})))
-    if words & {"tensor"} and words & (USE_WORDS | {"active"}):
-        return Meaning("tensor_active_fraction")
+    for unit_word, quantity in ACTIVE.items():
+        if (
+            unit_word in words
+            and words & (USE_WORDS | {"active", "occupied"})
+            and (unit_word != "sm" or "active" in words)
+        ):
+            return Meaning(quantity)
     if memory and si == "bytes" and (words & MEMORY_USED or words <= MEMORY_WORDS | {"gpu"}):
         return Meaning("memory_used_bytes")
     if memory and "used" in words and si == "":

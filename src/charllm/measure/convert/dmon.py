@@ -13,7 +13,9 @@ USUAL_PERIOD_S = 1.0
 """Both tools' own, where ``-d`` was not given."""
 HEADING = re.compile(r"^\s*#\s*(?:(?:Date|Time)[,\s]+)*(?:gpu|Entity)\b", re.IGNORECASE)
 UNITS_LINE = re.compile(r"^\s*#?\s*(?:(?:YYYYMMDD|HH:MM:SS)[,\s]+)*(?:Idx|Id)\b", re.IGNORECASE)
-ENTITY = re.compile(r"^\s*(?:(?P<time>\S.*?\S)\s+)?(?P<kind>GPU-I|GPU|Switch|CI|CPU)\s+(?P<number>[\d/.]+)\s+(?P<rest>.*)$")
+ENTITY = re.compile(
+    r"^\s*(?:(?P<time>\S.*?\S)\s+)?(?P<kind>GPU-I|GPU|Switch|CI|CPU)\s+(?P<number>[\d/.]+)\s+(?P<rest>.*)$"
+)
 
 
 def looks_like(head: str) -> bool:
@@ -38,7 +40,9 @@ def read(file: ForeignFile, hints: Hints) -> Foreign:
     if counting.used:
         foreign.clocks.add("counted")
         if hints.period_s is None:
-            foreign.note(f"lines carry no time: taken to be {USUAL_PERIOD_S:g} s apart, the tool's own period; --period S")
+            foreign.note(
+                f"lines carry no time: taken to be {USUAL_PERIOD_S:g} s apart, the tool's own period; --period S"
+            )
     if not foreign.tracks:
         raise SpecError("PATH", str(file.path), "lines of dmon with power, temperature, clock or use of a GPU")
     return foreign
@@ -83,7 +87,11 @@ def _read_line(line: str, names: list[str], counting: _Counting, foreign: Foreig
         if len(table) < len(names) or not table.get("gpu", "").isdecimal():
             return now_s
         gpu, cells = table["gpu"], [table[name.lower()] for name in names]
-        moment = read_moment(" ".join(table[name] for name in ("date", "time") if name in table)) if "time" in table else None
+        moment = (
+            read_moment(" ".join(table[name] for name in ("date", "time") if name in table))
+            if "time" in table
+            else None
+        )
         time_s = moment.seconds if moment else now_s
         found = {place: DMON[name.lower()] for place, name in enumerate(names) if name.lower() in DMON}
         for name in names:

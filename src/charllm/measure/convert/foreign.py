@@ -1,5 +1,6 @@
 """What foreign files say, before it becomes a recording: readings by GPU and by what they mean."""
 
+import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable
@@ -119,9 +120,10 @@ def join(parts: Iterable[tuple[str, Foreign]]) -> Foreign:
     """Put files together: GPUs that two files name alike but read at the same time stand in different nodes."""
     files = list(parts)
     crossing = _crossing(files)
+    nodes = _distinct([name for name, _ in files])
     whole = Foreign()
     for name, part in files:
-        names = {key: GpuKey(name, key.gpu) if name in crossing and not key.node else key for key in part.gpus}
+        names = {key: GpuKey(nodes[name], key.gpu) if name in crossing and not key.node else key for key in part.gpus}
         for key, facts in part.gpus.items():
             whole.know(names[key], number=facts.number, uuid=facts.uuid, name=facts.name, pci=facts.pci)
         for key, of_gpu in part.tracks.items():
@@ -139,6 +141,16 @@ def join(parts: Iterable[tuple[str, Foreign]]) -> Foreign:
             raise SpecError("PATH", f"files on different clocks: {told}", "files whose times are on one clock")
         whole.note(f"times are on {told}: taken as the same clock")
     return whole
+
+
+def _distinct(names: list[str]) -> dict[str, str]:
+    """Return the words in which names differ: of run_node0_gpu and run_node1_gpu, node0 and node1."""
+    words = {name: re.split(r"[_\-. ]+", name) for name in names}
+    for _ in range(2):
+        while len({tuple(one) for one in words.values()}) > 1 and len({one[0] for one in words.values()}) == 1:
+            words = {name: one[1:] for name, one in words.items()}
+        words = {name: one[::-1] for name, one in words.items()}
+    return {name: "_".join(one) or name for name, one in words.items()}
 
 
 def _crossing(files: list[tuple[str, Foreign]]) -> set[str]:

@@ -24,7 +24,17 @@ LATEST_SECONDS = 1e11
 
 NUMBERS = ("gpu", "gpu_id", "index", "minor_number", "gpu_index", "id")
 UUIDS = ("UUID", "uuid", "gpu_uuid", "GPU_UUID", "serial_number")
-NODES = ("Hostname", "hostname", "node", "nodename", "exported_instance", "kubernetes_node", "host", "server", "instance")
+NODES = (
+    "Hostname",
+    "hostname",
+    "node",
+    "nodename",
+    "exported_instance",
+    "kubernetes_node",
+    "host",
+    "server",
+    "instance",
+)
 MODELS = ("modelName", "name", "gpu_name", "card_model", "card_series", "model", "product_name")
 ADDRESSES = ("pci_bus_id", "pci_bus", "bdf")
 CLOCK_MEANINGS = {
@@ -133,7 +143,9 @@ def read_text(file: ForeignFile, hints: Hints) -> Foreign:
     if counted:
         foreign.clocks.add("counted")
         if tick and hints.period_s is None:
-            foreign.note(f"scrapes carry no time: taken to be {period_s:g} s apart, dcgm-exporter's own period; --period S")
+            foreign.note(
+                f"scrapes carry no time: taken to be {period_s:g} s apart, dcgm-exporter's own period; --period S"
+            )
         if tick == 0:
             foreign.note("one scrape without a time: a single reading of each GPU, at second 0")
     if timed:
@@ -143,14 +155,17 @@ def read_text(file: ForeignFile, hints: Hints) -> Foreign:
 
 def _comment_moment(line: str) -> float | None:
     """Return the time that a line between scrapes tells, as scripts write it: ``# 2024-05-01T12:00:00Z``."""
-    text = line.strip().strip("#=- ").strip()
-    for word in ("timestamp", "time", "scrape", "at", "date"):
-        if text.lower().startswith(word):
-            text = text[len(word) :].strip(" :=@")
-    moment = read_moment(text) if text[:1].isdigit() or text[:3] in DAYS else None
+    text = line.strip().lstrip("#").strip()
+    if text.startswith(("HELP", "TYPE", "UNIT", "EOF")):
+        return None
+    found = STAMP.search(text)
+    moment = read_moment(found[0]) if found else read_moment(text) if text[:3] in DAYS else None
     return moment.seconds if moment is not None and moment.clock != "relative" else None
 
 
+STAMP = re.compile(
+    r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?|\b1\d{9}(?:\d{3})?(?:\.\d+)?\b"
+)
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 

@@ -75,7 +75,7 @@ def settle(foreign: Foreign, gpu_name: str = "", wanted: Sequence[str] = ()) -> 
 def _is_wanted(key: GpuKey, known: GpuFacts, wanted: Sequence[str]) -> bool:
     """Tell whether a GPU was asked for: by number, UUID, node/number, or the model's name."""
     names = {key.gpu, known.uuid, str(known.number), f"{key.node}/{known.number}"}
-    return any(word in names or (len(word) > 2 and word.lower() in known.name.lower()) for word in wanted)
+    return any(word in names or (not word.isdecimal() and word.lower() in known.name.lower()) for word in wanted)
 
 
 def _describe(key: GpuKey, known: GpuFacts) -> str:
@@ -90,7 +90,9 @@ def _check_types(kept: Mapping[GpuKey, GpuFacts]) -> None:
             types.setdefault(known.name, []).append(_describe(key, known))
     if len(types) > 1:
         mixed = "; ".join(f"{name}: GPU {', '.join(gpus[:8])}" for name, gpus in types.items())
-        raise SpecError("PATH", f"GPUs of several types: {mixed}", "GPUs of one type: choose them with --gpus NAME|0,1,...")
+        raise SpecError(
+            "PATH", f"GPUs of several types: {mixed}", "GPUs of one type: choose them with --gpus NAME|0,1,..."
+        )
 
 
 def _number(key: GpuKey, known: GpuFacts, place: int) -> int:

@@ -115,7 +115,9 @@ def _xml_dumps(file: ForeignFile) -> Iterator[tuple[str, list[Entries]]]:
                     entries.append((("", _spell(section.tag)), section.text or ""))
                 for entry in section:
                     name = _spell(entry.tag).replace("clocks event reason ", "").replace("clocks throttle reason ", "")
-                    entries.append(((_section(_spell(section.tag)), name.removeprefix("gpu idle") or "idle"), entry.text or ""))
+                    entries.append(
+                        ((_section(_spell(section.tag)), name.removeprefix("gpu idle") or "idle"), entry.text or "")
+                    )
             gpus.append(entries)
         yield root.findtext("timestamp") or "", gpus
 

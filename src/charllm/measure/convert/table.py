@@ -12,7 +12,15 @@ from charllm.measure.convert.columns import LEFT_OUT, TIMES, Column, split_unit,
 from charllm.measure.convert.foreign import Foreign, GpuKey, Meaning
 from charllm.measure.convert.names import dcgm_meaning, metric_meaning, smi_meaning
 from charllm.measure.convert.source import ForeignFile, Hints
-from charllm.measure.convert.values import Moment, is_absent, read_flag, read_moment, read_number, unit_factor, without_blanks
+from charllm.measure.convert.values import (
+    Moment,
+    is_absent,
+    read_flag,
+    read_moment,
+    read_number,
+    unit_factor,
+    without_blanks,
+)
 from charllm.measure.telemetry.source import Reading
 from charllm.units import MEGA, MIB
 
@@ -39,7 +47,7 @@ class Header(NamedTuple):
 
 def looks_like(head: str) -> bool:
     """Tell whether a text begins as a table with a time or a GPU and at least one quantity."""
-    return _find_header(head.split("\n")[:HEADER_LINES], Hints()) is not None
+    return head.lstrip()[:1] not in ("{", "[") and _find_header(head.split("\n")[:HEADER_LINES], Hints()) is not None
 
 
 def read(file: ForeignFile, hints: Hints) -> Foreign:
@@ -58,6 +66,17 @@ def read(file: ForeignFile, hints: Hints) -> Foreign:
     if not foreign.tracks:
         raise SpecError("PATH", str(file.path), "a table with power, temperature, clock or another known quantity")
     return foreign
+
+
+def _no_header(file: ForeignFile, lines: Sequence[str], hints: Hints) -> SpecError:
+    """Say what a table lacks: what its first line has, and what to name."""
+    first = next((line.strip() for line in lines if line.strip()), "")
+    if any(fault in file.head.lower() for fault in FAULTS):
+        return SpecError(file.path.name, first, "readings: this is a message of the driver")
+    wanted = "a header that names a time, a GPU and power, temperature or clock"
+    return SpecError(
+        file.path.name, first, f"{wanted}; --header NAMES where there is none, --column NAME=QUANTITY for others"
+    )
 
 
 class Row(NamedTuple):
@@ -112,7 +131,9 @@ def make_header(cells: Sequence[str], hints: Hints) -> Header:
     readings = [
         (place, column, cells[place].strip()) for place, column in enumerate(columns) if column.role == "reading"
     ]
-    left_out = [cell.strip() for cell, column in zip(cells, columns, strict=True) if column == LEFT_OUT and cell.strip()]
+    left_out = [
+        cell.strip() for cell, column in zip(cells, columns, strict=True) if column == LEFT_OUT and cell.strip()
+    ]
     unit = columns[places["time"]].unit if "time" in places else ""
     return Header(places, readings, left_out, (unit_factor(unit) or ("s", 0.0))[1] if unit else 0.0, len(cells))
 
@@ -200,18 +221,21 @@ def _moment(row: Row) -> Moment | None:
 
 def _counted(rows: list[Row], hints: Hints, foreign: Foreign) -> list[float]:
     """Count readings that carry no time: a GPU that comes again begins the next one."""
-    period_s = hints.period_s
-    if period_s is None:
-        raise SpecError("time", "a table without a column of times", "a time in each row, or --period SECONDS")
     foreign.clocks.add("counted")
-    tick, seen, found = 0, set(), []
+    tick = 0
+    seen: set[tuple[str, ...]] = set()
+    ticks = []
     for row in rows:
         gpu = _identity(row)
         if gpu in seen:
             tick, seen = tick + 1, set()
         seen.add(gpu)
-        found.append(tick * period_s)
-    return found
+        ticks.append(tick)
+    if tick and hints.period_s is None:
+        raise SpecError("time", "a table without a column of times", "a time in each row, or --period SECONDS")
+    if not tick:
+        foreign.note("no time: a single reading of each GPU, at second 0")
+    return [one * (hints.period_s or 0.0) for one in ticks]
 
 
 def _identity(row: Row) -> tuple[str, ...]:
@@ -257,10 +281,16 @@ def _is_wide(header: Header) -> bool:
 def _key(row: Row, foreign: Foreign, turn: str) -> GpuKey:
     """Return which GPU a row is of, and note what the row says of it."""
     places, cells = row.header.places, row.cells
-    told = {role: cells[place].strip().strip('"') for role, place in places.items() if role in ("uuid", "pci", "name", "gpu")}
+    told = {
+        role: cells[place].strip().strip('"')
+        for role, place in places.items()
+        if role in ("uuid", "pci", "name", "gpu")
+    }
     told = {role: text for role, text in told.items() if not is_absent(text)}
     node = cells[places["node"]].strip() if "node" in places else ""
-    digits = told.get("gpu", turn).lower().removeprefix("gpu").removeprefix("card").removeprefix("nvidia").strip(" :#_-")
+    digits = (
+        told.get("gpu", turn).lower().removeprefix("gpu").removeprefix("card").removeprefix("nvidia").strip(" :#_-")
+    )
     number = int(float(digits)) if digits.replace(".0", "").isdecimal() else None
     gpu = told.get("uuid") or (str(number) if number is not None else "") or told.get("pci") or told.get("gpu") or "0"
     key = GpuKey(node, gpu)
@@ -280,7 +310,9 @@ def _turns(times: list[float], foreign: Foreign) -> list[int]:
     count = int(np.median(sizes))
     if np.mean([size == count for size in sizes]) < 0.9:
         return [0] * len(times)
-    foreign.note(f"rows name no GPU: the {count} rows of each moment are taken as GPUs 0 to {count - 1}, in their order")
+    foreign.note(
+        f"rows name no GPU: the {count} rows of each moment are taken as GPUs 0 to {count - 1}, in their order"
+    )
     return [turn for size in sizes for turn in range(size)]
 
 
@@ -345,7 +377,9 @@ def _settle_vague(header: Header, vague: dict[str, list[float]], foreign: Foreig
 def _scale(meaning: Meaning, most: float, broken: bool, heading: str) -> float:
     si = "w" if meaning.quantity == "power" else meaning.quantity.rpartition("_")[2]
     if si == "w" and most > 5000:
-        raise SpecError(heading, f"readings up to {most:g} without a unit", f"--column '{heading}=power_mw', or its unit")
+        raise SpecError(
+            heading, f"readings up to {most:g} without a unit", f"--column '{heading}=power_mw', or its unit"
+        )
     if si == "c" and most > 200:
         raise SpecError(heading, f"readings up to {most:g} without a unit", "degrees Celsius")
     if si == "hz":

@@ -74,9 +74,7 @@ def _folder_name(name: str, place: int) -> str:
 def _write_node(folder: Path, node: NodeReadings, source: str) -> None:
     """Write the readings of a node's GPUs in order of time."""
     capabilities = {
-        gpu.uuid: {
-            name: Capability(True) if name in series else Capability(False, NOT_RECORDED) for name in QUANTITIES
-        }
+        gpu.uuid: {name: Capability(True) if name in series else Capability(False, NOT_RECORDED) for name in QUANTITIES}
         for gpu, series in zip(node.gpus, node.series, strict=True)
     }
     details = {"node": node.name} if node.name else {}
@@ -97,7 +95,12 @@ def _rows(node: NodeReadings) -> list[tuple[float, int, str, list[Reading]]]:
             times = np.unique(np.concatenate([one.times_s for one in read.values()])) if read else np.empty(0)
             columns = {name: _at(one, times) for name, one in read.items()}
             rows += [
-                (float(time_s), gpu, beat, [columns[name][place] if name in columns else NOT_RECORDED for name in names])
+                (
+                    float(time_s),
+                    gpu,
+                    beat,
+                    [columns[name][place] if name in columns else NOT_RECORDED for name in names],
+                )
                 for place, time_s in enumerate(times)
             ]
     if len(rows) > MOST_ROWS:

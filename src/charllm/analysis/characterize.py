@@ -69,7 +69,7 @@ def characterize(
     states = find_states(powers, _uses(recording, gpus, times))
     curve = even(list(times), list(powers))
     notes: list[str] = []
-    dips, period = (None, None) if curve is None else _rhythm(curve, states, marks, notes)
+    dips, period = (None, None) if curve is None else _rhythm(curve, states, notes)
     period = _marked(marks) or period
     groups, spread_k, outliers = _compare(recording, gpus, states, nodes or {})
     if period is None and curve is not None:
@@ -103,9 +103,7 @@ def _marked(marks: Mapping[str, Sequence[Mark]]) -> StepPeriod | None:
     return StepPeriod(float(np.median([step.end_s - step.start_s for step in steps])), "marks", 1.0, None)
 
 
-def _rhythm(
-    curve: Curve, states: Sequence[PowerState], marks: Mapping[str, Sequence[Mark]], notes: list[str]
-) -> tuple[Dips | None, StepPeriod | None]:
+def _rhythm(curve: Curve, states: Sequence[PowerState], notes: list[str]) -> tuple[Dips | None, StepPeriod | None]:
     """Return dips, and the period inside the stretches between them; dips that are the steps are no dips."""
     known = curve.power_w[np.isfinite(curve.power_w)]
     if not states or len(known) < LEAST_READINGS:
@@ -175,7 +173,9 @@ def _means(
         return {}, {}, {}
     lasting = [state for state in states if state.share >= 0.1] or list(states)
     top = lasting[-1]
-    power, degrees, clocks = {}, {}, {}
+    power: dict[int, float] = {}
+    degrees: dict[int, float] = {}
+    clocks: dict[int, float] = {}
     for gpu in gpus:
         times, watts = recording.power(gpu)
         inside = watts >= 0.75 * top.power_w if when == "load" else watts <= idle[0].high_w

@@ -6,6 +6,7 @@ Ignores: levels held for less than 2 % of the time, and those closer to each oth
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +50,7 @@ def find_states(powers_w: Sequence[Floats], used_fraction: Sequence[Floats] | No
     edges = _merge_alike(kept, _edges(pooled))
     highest = float(np.exp(np.median(pooled[pooled >= edges[-2]])))
     states = []
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in pairwise(edges):
         inside = (pooled >= low) & (pooled < high)
         level = float(np.exp(np.median(pooled[inside])))
         name = _name(level, highest, _use(powers_w, used_fraction, np.exp(low), np.exp(high)))
@@ -70,7 +71,7 @@ def _edges(pooled: Floats) -> list[float]:
     rising = (density[1:-1] > density[:-2]) & (density[1:-1] >= density[2:])
     peaks = [int(place) + 1 for place in np.flatnonzero(rising)]
     peaks = _without_shallow(peaks, density)
-    cuts = [int(first + np.argmin(density[first:second])) for first, second in zip(peaks[:-1], peaks[1:], strict=True)]
+    cuts = [int(first + np.argmin(density[first:second])) for first, second in pairwise(peaks)]
     edges = [low, *(float(centres[cut]) for cut in cuts), high]
     return _without_rare(edges, pooled)
 
@@ -80,8 +81,7 @@ def _without_shallow(peaks: list[int], density: Floats) -> list[int]:
     kept = list(peaks)
     while len(kept) > 1:
         depths = [
-            density[first : second + 1].min() / min(density[first], density[second])
-            for first, second in zip(kept[:-1], kept[1:], strict=True)
+            density[first : second + 1].min() / min(density[first], density[second]) for first, second in pairwise(kept)
         ]
         worst = int(np.argmax(depths))
         if depths[worst] < VALLEY:

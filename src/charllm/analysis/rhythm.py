@@ -38,7 +38,7 @@ class Curve(NamedTuple):
     @property
     def times_s(self) -> Floats:
         """Time of each point."""
-        return self.start_s + self.period_s * np.arange(len(self.power_w))
+        return np.asarray(self.start_s + self.period_s * np.arange(len(self.power_w)), dtype=np.float64)
 
 
 class StepPeriod(NamedTuple):
@@ -56,7 +56,7 @@ class StepPeriod(NamedTuple):
 class Dips(NamedTuple):
     """Times below the level of work, between stretches of it."""
 
-    count: int
+    number: int
     period_s: float | None
     """Median time from the start of one to the next; None where there is one only."""
     work_s: float | None
@@ -141,7 +141,7 @@ def are_between_work(dips: Dips | None) -> bool:
     """Tell whether dips are rare enough to be something beside the steps: a checkpoint, an evaluation."""
     if dips is None:
         return False
-    return dips.count < 3 or (dips.period_s or LEAST_GAP_S) >= LEAST_GAP_S
+    return dips.number < 3 or (dips.period_s or LEAST_GAP_S) >= LEAST_GAP_S
 
 
 def find_period(stretches: list[Floats], period_s: float) -> StepPeriod | None:
@@ -200,7 +200,7 @@ def _noise(spectrum: Floats) -> Floats:
     for place in range(len(spectrum)):
         reach = max(6, int(NEIGHBOURS_FRACTION * place))
         noise[place] = np.median(spectrum[max(1, place - reach) : place + reach + 1])
-    return np.maximum(noise, 1e-12 * spectrum.max())
+    return np.asarray(np.maximum(noise, 1e-12 * spectrum.max()))
 
 
 def _fundamental(place: int, sigma: Floats, first: int) -> int:

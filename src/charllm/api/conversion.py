@@ -72,9 +72,10 @@ def build_wish(
     columns = [f"{name}={quantity}" for name, quantity in column.items()] if isinstance(column, Mapping) else column
     table = None if spec is None else resolve_run(build_request(spec, {})).as_table()
     return Wish(
-        format, tuple(_paths(paths, "PATH")), as_path(out, "--out"), tuple(_paths(log, "--log")), tuple(columns or ()),
-        header if isinstance(header, str) else ",".join(header), period, gpu, tuple(str(one) for one in gpus), from_, to,
-        table,
+        format, tuple(_paths(paths, "PATH")), as_path(out, "--out"), tuple(_paths(log, "--log")),
+        tuple(columns or ()),
+        header if isinstance(header, str) else ",".join(header), period, gpu, tuple(str(one) for one in gpus), from_,
+        to, table,
     )  # fmt: skip
 
 

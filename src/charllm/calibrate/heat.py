@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from charllm.calibrate.least_squares import Fit, Found, Parameter, fit
 from charllm.calibrate.ops import bounds_of
-from charllm.errors import SpecError
 from charllm.catalog.tables import entries
+from charllm.errors import SpecError
 from charllm.evaluate.heat import machine, predict
 from charllm.evaluate.heat_trace import Trace, one_by_one
 from charllm.gpu.heat import network
@@ -116,8 +116,10 @@ def _seat(trace: Trace, cluster: Cluster) -> list[Seated]:
         except SpecError:
             return [Seated(one, cluster.node) for one in _useful(one_by_one(trace)[:MOST_GPUS], cluster)]
         # The node's own figures would hide those of the GPU, which are to be found.
-        own = dict.fromkeys(("base_resistance_k_per_w", "base_time_s", "sink_resistance_k_per_w", "sink_time_s"))
-        node = replace(node, gpu=cluster.gpu, **own)
+        node = replace(
+            node, gpu=cluster.gpu, base_resistance_k_per_w=None, base_time_s=None, sink_resistance_k_per_w=None,
+            sink_time_s=None,
+        )  # fmt: skip
         check_trace(trace, replace(cluster, node=node))
         return [Seated(trace, node)]
     check_trace(trace, cluster)

@@ -62,7 +62,7 @@ def _rhythm(found: Mapping[str, Any]) -> list[str]:
         )
         word = "regular" if dips["regular"] else "single"
         lines.append(
-            f"Dips: {dips['count']} {word}, to {dips['power_w']:.0f} W per GPU for {dips['duration_s']:.3g} s{often}"
+            f"Dips: {dips['number']} {word}, to {dips['power_w']:.0f} W per GPU for {dips['duration_s']:.3g} s{often}"
         )
     return lines
 

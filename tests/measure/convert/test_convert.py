@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,16 +15,14 @@ from tests.measure.convert import texts
 WORK_MEAN_W = texts.WORK_W + 5
 
 
-def converted(
-    tmp_path: Path, form: str, text: str, name: str = "log.csv", **words: object
-) -> tuple[RunResult, Recording]:
+def converted(tmp_path: Path, form: str, text: str, name: str = "log.csv", **words: Any) -> tuple[RunResult, Recording]:
     path = tmp_path / name
     path.write_text(text)
-    result = charllm.convert(form, path, tmp_path / "run", **words)  # type: ignore[arg-type]
+    result = charllm.convert(form, path, tmp_path / "run", **words)
     return result, read_recording(tmp_path / "run")
 
 
-FORMS = {
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "nvidia-smi": (texts.nvidia_smi(), {}),
     "nvidia-smi, no units": (texts.nvidia_smi(units=False), {}),
     "nvidia-smi dmon": (texts.smi_dmon(), {}),

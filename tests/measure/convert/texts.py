@@ -43,8 +43,8 @@ def nvidia_smi(*, units: bool = True, name: str = "NVIDIA H100 80GB HBM3") -> st
             else (f"{power_w(second, gpu):.2f}", "1980", f"{99 if working else 0}", "4096")
         )
         lines.append(
-            f"2024/05/01 {clock(second)}.000, {name}, {gpu}, {UUIDS[gpu]}, {watts}, {temperature_c(second, gpu)}, {hertz}, "
-            f"{used}, {memory}, {'Active' if working else 'Not Active'}, Not Active, [N/A]"
+            f"2024/05/01 {clock(second)}.000, {name}, {gpu}, {UUIDS[gpu]}, {watts}, {temperature_c(second, gpu)}, "
+            f"{hertz}, {used}, {memory}, {'Active' if working else 'Not Active'}, Not Active, [N/A]"
         )
     return "\n".join(lines) + "\n"
 
@@ -61,7 +61,8 @@ def smi_dmon(*, dated: bool = True) -> str:
             ]
         stamp = f" 20240501   {clock(second)}    " if dated else ""
         lines.append(
-            f"{stamp}  {gpu}    {power_w(second, gpu):.0f}     {temperature_c(second, gpu)}      -      9      1   2619   1980"
+            f"{stamp}  {gpu}    {power_w(second, gpu):.0f}     {temperature_c(second, gpu)}"
+            "      -      9      1   2619   1980"
         )
     return "\n".join(lines) + "\n"
 
@@ -73,7 +74,8 @@ def dcgm_dmon() -> str:
         if second % 20 == 0 and gpu == 0:
             lines += ["#Entity   POWER     TMPTR   SMCLK   SMACT", "ID        W         C               "]
         lines.append(
-            f"GPU {gpu}     {power_w(second, gpu):.3f}   {temperature_c(second, gpu)}      1980    {'N/A' if second == 3 else '0.500'}"
+            f"GPU {gpu}     {power_w(second, gpu):.3f}   {temperature_c(second, gpu)}      1980    "
+            f"{'N/A' if second == 3 else '0.500'}"
         )
     return "\n".join(lines) + "\n"
 
@@ -156,8 +158,9 @@ def megatron_log(steps: int = 40, each_s: float = 2.0, from_s: int = FROM_S) -> 
     for step in range(1, steps + 1):
         end_s = from_s + round(step * each_s)
         lines.append(
-            f" [2024-05-01 {clock(end_s)}] iteration {step:8d}/     500 | consumed samples: {step * 128:12d} | elapsed time per iteration "
-            f"(ms): {each_s * 1000:.1f} | throughput per GPU (TFLOP/s/GPU): 400.0 | learning rate: 1.0E-04 | global batch size:   128 | "
-            f"lm loss: {9 - step / 20:.6E} | loss scale: 1.0 | grad norm: 1.000 |\n"
+            f" [2024-05-01 {clock(end_s)}] iteration {step:8d}/     500 | consumed samples: {step * 128:12d} "
+            f"| elapsed time per iteration (ms): {each_s * 1000:.1f} | throughput per GPU (TFLOP/s/GPU): 400.0 "
+            f"| learning rate: 1.0E-04 | global batch size:   128 | lm loss: {9 - step / 20:.6E} | loss scale: 1.0 "
+            "| grad norm: 1.000 |\n"
         )
     return "".join(lines)

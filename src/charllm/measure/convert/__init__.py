@@ -9,6 +9,7 @@ import numpy as np
 
 from charllm.errors import SpecError, unknown_name
 from charllm.measure.convert import charllm_ppt, dmon, prometheus, records, smi_dump, table
+from charllm.measure.convert.columns import understand
 from charllm.measure.convert.foreign import CLOCKS, Foreign, join
 from charllm.measure.convert.load import find_windows
 from charllm.measure.convert.settle import NodeReadings, describe_readings, settle
@@ -134,7 +135,8 @@ def _expected(asked: str, file: ForeignFile) -> str:
         if fault in file.head.lower():
             return "readings: this is a message of the driver"
     if asked == "auto":
-        return f"a file of one of {', '.join(name for name in FORMATS if name != 'auto')}; a table without a header needs --header"
+        formats = ", ".join(name for name in FORMATS if name != "auto")
+        return f"a file of one of {formats}; a table without a header needs --header"
     return f"a file of the format {asked}; a table without a header needs --header"
 
 
@@ -144,7 +146,7 @@ def _asked_columns(columns: Sequence[str]) -> dict[str, str]:
         name, divider, quantity = text.rpartition("=")
         if not divider or not name.strip() or not quantity.strip():
             raise SpecError("--column", text, "NAME=QUANTITY, e.g. 'P (mW)=power_mw'")
-        column = table.understand(quantity)
+        column = understand(quantity)
         if not column.role:
             known = "time, gpu, node, power_w, power_mw, temperature_c, clock_mhz, utilization_percent, memory_used_mib"
             raise SpecError("--column", text, f"a quantity such as {known}")
@@ -226,7 +228,7 @@ def _job(
     """Describe the record: which files it is from, and over which time it goes."""
     readings = describe_readings(nodes)
     moments = [one.times_s for node in nodes for series in node.series for one in series.values() if len(one.times_s)]
-    ends = [np.array([end.time_s for end in stretch]) for stretch in stretches] if not moments else moments
+    ends = moments or [np.array([end.time_s for end in stretch]) for stretch in stretches]
     first, last = (
         (float(min(times[0] for times in ends)), float(max(times[-1] for times in ends))) if ends else (0.0, 0.0)
     )

@@ -29,7 +29,7 @@ def _is_pair(line: str) -> bool:
     return len(cells) == 2 and read_moment(cells[0]) is not None
 
 
-def read(file: ForeignFile, hints: Hints) -> Foreign:
+def read(file: ForeignFile, _hints: Hints) -> Foreign:
     """Read one metric of one rank."""
     foreign = Foreign()
     match = FILE.match(file.path.name)

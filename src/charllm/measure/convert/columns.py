@@ -35,15 +35,16 @@ CLOCK_WORDS = {"clock", "clk", "clocks", "freq", "frequency", "mhz", "sclk", "sm
                "gpuclock"}  # fmt: skip
 USE_WORDS = {"util", "utilization", "utilisation", "usage", "busy", "activity", "load", "u", "gpuutil", "use", "utl"}
 MEMORY_WORDS = {"mem", "memory", "vram", "fb", "hbm", "dram", "umc", "mclk", "framebuffer"}
-FOREIGN_WORDS = {"cpu", "sys", "system", "node", "ambient", "inlet", "fan", "psu", "server", "ram", "host", "disk", "net",
-                 "encoder", "decoder", "enc", "dec", "video", "jpeg", "ofa", "max", "min", "peak", "std", "var",
+FOREIGN_WORDS = {"cpu", "sys", "system", "node", "ambient", "inlet", "fan", "psu", "server", "ram", "host", "disk",
+                 "net", "encoder", "decoder", "enc", "dec", "video", "jpeg", "ofa", "max", "min", "peak", "std", "var",
                  "median", "p95", "p99", "p50", "target", "slowdown", "shutdown", "threshold", "default", "total",
                  "free", "reserved", "requested", "limits", "sum", "delta", "package", "rapl", "chassis", "app",
                  "applications", "loss", "tokens", "swap", "process", "pid", "bar1", "pcie", "nvlink", "predicted",
-                 "est", "estimated", "error", "count", "samples", "wall", "outlet", "soc", "vr", "cumulative"}  # fmt: skip
+                 "est", "estimated", "error", "count", "samples", "wall", "outlet", "soc", "vr",
+                 "cumulative"}  # fmt: skip
 """A column with one of these is of something else, or a figure over many readings."""
 RATE = re.compile(r"^(?:gpu_)?(?P<link>pcie|pci|nvlink|nvl|link|xgmi)_(?P<way>tx|rx|sent|received|send|recv)_"
-                  r"(?:(?P<unit>bytes|kb|mb|gb|kib|mib|gib)_?(?:_per_|/)?s(?:ec)?|(?P<plain>throughput))$")  # fmt: skip
+                  r"(?P<unit>bytes|kb|mb|gb|kib|mib|gib)_?(?:per_|/)?s(?:ec)?$")  # fmt: skip
 ACTIVE = {"tensor": "tensor_active_fraction", "sm": "sm_active_fraction", "dram": "dram_active_fraction"}
 MEMORY_USED = {"used", "usage", "allocated", "use", "inuse"}
 
@@ -81,7 +82,7 @@ def understand(heading: str, *, amd: bool = False) -> Column:
     if bare in ("throttle_reasons", "clocks_throttle_reasons", "clocks_event_reasons", "clock_throttle_reasons"):
         return Column("reading", Meaning("limits", how="reasons"))
     rate = RATE.match(bare)
-    if rate and rate["unit"]:
+    if rate:
         link, way = (
             "pcie" if rate["link"].startswith("pci") else "link",
             "sent" if rate["way"][0] in "ts" else "received",

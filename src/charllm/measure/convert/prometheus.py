@@ -64,7 +64,7 @@ def looks_like_json(head: str) -> bool:
     return start in ("{", "[") and ('"metric"' in head and ('"values"' in head or '"value"' in head))
 
 
-def read_json(file: ForeignFile, hints: Hints) -> Foreign:
+def read_json(file: ForeignFile, _hints: Hints) -> Foreign:
     """Read an answer of /api/v1/query_range or /api/v1/query, alone, in a list, in a table, or one a line."""
     foreign = Foreign()
     foreign.clocks.add("utc")
@@ -109,7 +109,8 @@ def read_text(file: ForeignFile, hints: Hints) -> Foreign:
     foreign = Foreign()
     period_s = hints.period_s or USUAL_PERIOD_S
     now_s: float | None = None
-    tick, seen = 0, set()
+    tick = 0
+    seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
     counted = timed = False
     for _, line in whole_lines(file.text):
         if line.lstrip().startswith("#"):
@@ -223,7 +224,8 @@ def _add(sample: Sample, foreign: Foreign) -> None:
     if sample.name == "nvidia_smi_index" and not isinstance(reading, str):
         number = str(int(reading))
     foreign.know(
-        key, number=int(number) if number.isdecimal() else None, uuid=_first(labels, UUIDS), name=_first(labels, MODELS),
+        key, number=int(number) if number.isdecimal() else None, uuid=_first(labels, UUIDS),
+        name=_first(labels, MODELS),
         pci=_first(labels, ADDRESSES),
     )  # fmt: skip
     if meaning is not None:

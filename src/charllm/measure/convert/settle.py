@@ -13,12 +13,12 @@ from charllm.measure.quantities import COUNTERS
 from charllm.measure.telemetry.nvml import fold_reasons
 from charllm.measure.telemetry.source import GpuIdentity
 
-PLAUSIBLE = {"w": (0.0, 3000.0), "c": (-40.0, 150.0), "hz": (0.0, 2e10), "fraction": (0.0, 1.05), "bytes": (0.0, 1e18)}
+PLAUSIBLE = {"w": (0.0, 3e3), "c": (-40.0, 150.0), "hz": (0.0, 2e10), "fraction": (0.0, 1.05), "bytes": (0.0, 1e18)}
 """Of one GPU; what lies outside is an error of the source, or another unit."""
 INSTANT_BOARDS = re.compile(
     r"\b(A100|A800|A30|V100S?|P100|P40|P4|T4|K80|K40|M40|M60|TITAN|GTX|RTX [2]0\d\d|Quadro|Tesla)\b", re.IGNORECASE
 )
-"""Boards whose plain power is not a mean over a second: those before Ampere, and GA100 (NVIDIA's help of nvidia-smi)."""
+"""Boards whose plain power is no mean over a second: those before Ampere, and GA100 (NVIDIA's help of nvidia-smi)."""
 AVERAGE_S = 1.0
 COUNTER_AGREES = 0.5
 """How far the power that a counter of energy tells may be from the readings of power."""
@@ -129,7 +129,7 @@ def _settle_gpu(tracks: Mapping[Meaning, Track], name: str, gpu: str, told: list
         _tell_averaging(series, name, told)
     series = {quantity: _plausible(one, quantity, gpu, told) for quantity, one in series.items()}
     series = {quantity: one for quantity, one in series.items() if len(one.times_s)}
-    return _without_wrong_counters(series, gpu, told)
+    return _without_wrong_counters(series, told)
 
 
 def _quantity(meaning: Meaning, name: str) -> str:
@@ -232,7 +232,7 @@ def _plausible(series: Settled, quantity: str, gpu: str, told: list[str]) -> Set
     return Settled(series.times_s, np.where(wrong, np.nan, values), reasons)
 
 
-def _without_wrong_counters(series: dict[str, Settled], gpu: str, told: list[str]) -> dict[str, Settled]:
+def _without_wrong_counters(series: dict[str, Settled], told: list[str]) -> dict[str, Settled]:
     """Leave out counters that do not count what they should: another driver may count in another unit."""
     kept = dict(series)
     for quantity in ("power_limited_s", "thermally_limited_s", "board_limited_s"):

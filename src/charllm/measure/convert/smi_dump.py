@@ -131,7 +131,8 @@ def _section(name: str) -> str:
 
 
 def _text_dumps(file: ForeignFile) -> Iterator[tuple[str, list[Entries]]]:
-    stamp, gpus, section = "", [], ""
+    stamp, section = "", ""
+    gpus: list[Entries] = []
     for _, line in whole_lines(file.text):
         depth = len(line) - len(line.lstrip())
         name, divider, value = line.strip().partition(" : ")

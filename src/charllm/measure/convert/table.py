@@ -29,8 +29,8 @@ HEADER_LINES = 50
 SI = {"w": "w", "c": "c", "k": "k", "hz": "hz", "j": "j", "s": "s", "bytes": "bytes", "fraction": "fraction"}
 USUAL = {"hz": MEGA, "fraction": 0.01, "bytes": MIB}
 """SI unit: what a number without any unit counts."""
-FAULTS = ("failed to initialize nvml", "nvidia-smi has failed", "no devices were found", "unable to determine the device",
-          "driver/library version mismatch")  # fmt: skip
+FAULTS = ("failed to initialize nvml", "nvidia-smi has failed", "no devices were found",
+          "unable to determine the device", "driver/library version mismatch")  # fmt: skip
 ROLES_ONCE = ("time", "date", "gpu", "uuid", "name", "pci", "node", "metric", "value")
 
 
@@ -55,20 +55,20 @@ def read(file: ForeignFile, hints: Hints) -> Foreign:
     lines = file.text.split("\n")
     found = _find_header(lines[:HEADER_LINES], hints)
     if found is None:
-        raise _no_header(file, lines, hints)
+        raise _no_header(file, lines)
     first, divider = found
     rows = list(_rows(lines, first, divider, hints, file))
     if not rows:
         raise SpecError("PATH", Words(f"{str(file.path)!r}, a header without readings"), "readings below the header")
     foreign = Foreign()
-    times = _times(rows, hints, foreign, file)
-    _gather(rows, times, foreign, file)
+    times = _times(rows, hints, foreign)
+    _gather(rows, times, foreign)
     if not foreign.tracks:
         raise SpecError("PATH", str(file.path), "a table with power, temperature, clock or another known quantity")
     return foreign
 
 
-def _no_header(file: ForeignFile, lines: Sequence[str], hints: Hints) -> SpecError:
+def _no_header(file: ForeignFile, lines: Sequence[str]) -> SpecError:
     """Say what a table lacks: what its first line has, and what to name."""
     first = next((line.strip() for line in lines if line.strip()), "")
     if any(fault in file.head.lower() for fault in FAULTS):
@@ -188,7 +188,7 @@ def _check_asked(titles: Sequence[str], hints: Hints) -> None:
             raise SpecError("--column", name, f"a column of the table: {', '.join(title.strip() for title in titles)}")
 
 
-def _times(rows: list[Row], hints: Hints, foreign: Foreign, file: ForeignFile) -> list[float]:
+def _times(rows: list[Row], hints: Hints, foreign: Foreign) -> list[float]:
     """Return the time of every row, in seconds."""
     if "time" not in rows[0].header.places and "date" not in rows[0].header.places:
         return _counted(rows, hints, foreign)
@@ -243,7 +243,7 @@ def _identity(row: Row) -> tuple[str, ...]:
     return tuple(row.cells[places[role]].strip() for role in ("node", "uuid", "pci", "gpu") if role in places)
 
 
-def _gather(rows: list[Row], times: list[float], foreign: Foreign, file: ForeignFile) -> None:
+def _gather(rows: list[Row], times: list[float], foreign: Foreign) -> None:
     """Give every reading to its GPU."""
     vague: dict[str, list[float]] = {}
     turns = None

@@ -15,6 +15,7 @@ import pytest
 
 from charllm.cli import COMMANDS, main
 from charllm.cli.parser import build_parser
+from tests.measure.convert import texts
 
 ROOT = Path(__file__).parent.parent.parent
 OPS = ROOT / "benchmarks" / "device" / "h200" / "ops.csv"
@@ -171,6 +172,10 @@ FILES = {
     "my_gpu.toml": lambda: 'base = "h200"\n',
     "heat.csv": few_degrees,
     "trace.csv": few_degrees,
+    "gpu.csv": texts.nvidia_smi,
+    "train.log": texts.megatron_log,
+    "power.json": lambda: json.dumps(texts.query_range("DCGM_FI_DEV_POWER_USAGE", texts.power_w)),
+    "temperature.json": lambda: json.dumps(texts.query_range("DCGM_FI_DEV_GPU_TEMP", texts.temperature_c)),
 }
 """Files that the examples name."""
 

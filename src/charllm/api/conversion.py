@@ -1,5 +1,6 @@
 """Recordings of other tools as runs."""
 
+import os
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
@@ -75,7 +76,7 @@ def build_wish(
         format, tuple(_paths(paths, "PATH")), as_path(out, "--out"), tuple(_paths(log, "--log")),
         tuple(columns or ()),
         header if isinstance(header, str) else ",".join(header), period, gpu, tuple(str(one) for one in gpus), from_,
-        to, table,
+        to, table, os.environ,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ GROUPS = {
         "train": "train a model of the catalog on one GPU",
         "emulate": "emulate one rank of a large job on one GPU",
         "bench": "time, power, clock and temperature of single ops",
-        "convert": "recordings of other tools (nvidia-smi, DCGM, Prometheus, logs) as runs",
+        "convert": "logs of nvidia-smi, DCGM, Prometheus and trainers as runs",
     },
     "Look up and check": {
         "catalog": "models, GPUs, nodes, clusters, frameworks and studies with sources",

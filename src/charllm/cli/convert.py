@@ -19,7 +19,7 @@ from charllm.measure.convert import FORMATS, convert_files
 EXAMPLES = (
     "charllm convert nvidia-smi gpu.csv -o runs/converted",
     "charllm convert prometheus power.json temperature.json -o runs/cluster --log train.log",
-    "charllm convert csv trace.csv -o runs/trace --column 'P (mW)=power_mw' --gpu h100",
+    "charllm convert csv trace.csv -o runs/trace --column power_w=power_instant_w --gpu h100",
     "charllm show runs/converted",
 )
 

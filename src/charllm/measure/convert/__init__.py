@@ -1,7 +1,6 @@
 """Foreign recordings become ordinary runs. Adding a format: its own file, a line in READERS and its name in FORMATS."""
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,6 +73,8 @@ class Wish(NamedTuple):
     from_s: float | None = None
     to_s: float | None = None
     spec: dict[str, Any] | None = None
+    environment: Mapping[str, str] = {}
+    """Of this process: values of its secrets are blotted out of the record."""
 
 
 def convert_files(wish: Wish) -> RunResult:
@@ -91,13 +92,13 @@ def convert_files(wish: Wish) -> RunResult:
         if kind is None:
             continue
         kinds.add(kind)
-        used.append(_describe_file(file, kind))
+        used.append(_describe_file(file, kind, wish.environment))
         if kind == LOG:
             logs.append(_read_log(path, LOG_KINDS.get(wish.format, "auto")))
         else:
             parts.append((file.stem, READERS[kind].read(file, hints)))
     for path in wish.logs:
-        used.append(_describe_file(read_file(path), LOG))
+        used.append(_describe_file(read_file(path), LOG, wish.environment))
         logs.append(_read_log(path, "auto"))
     if not used:
         raise SpecError("PATH", ", ".join(map(str, wish.paths)), f"files of the format {wish.format}")
@@ -158,9 +159,9 @@ def _header(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",")) if text else ()
 
 
-def _describe_file(file: ForeignFile, kind: str) -> dict[str, Any]:
+def _describe_file(file: ForeignFile, kind: str, environment: Mapping[str, str]) -> dict[str, Any]:
     """Return what the record keeps of a file: its name without folders, its fingerprint and its size."""
-    name = describe_command([file.path.name], os.environ)[0]
+    name = describe_command([file.path.name], environment)[0]
     return {"name": name, "layout": kind, "sha256": file.sha256, "bytes": file.size_bytes}
 
 

@@ -256,6 +256,40 @@ def test_a_counter_that_disagrees_with_power_is_left_out(tmp_path: Path) -> None
     assert any(warning.startswith("energy_j: counts") for warning in result.warnings)
 
 
+def test_a_table_of_rocm_smi_is_one_reading(tmp_path: Path) -> None:
+    text = (
+        "device,Temperature (Sensor edge) (C),Temperature (Sensor junction) (C),Average Graphics Package Power (W),"
+        "sclk clock speed:,GPU use (%)\ncard0,35.0,41.0,93.0,(1700Mhz),12\ncard1,36.0,42.0,95.0,(1700Mhz),0\n"
+    )
+    result, recording = converted(tmp_path, "amd-smi", text)
+    assert [gpu["temperature_mean_c"] for gpu in result.gpus] == [41.0, 42.0]
+    assert result.metrics["power_mean_w"] == 94.0
+    assert recording.known(1, "clock_hz")[1] == pytest.approx([1.7e9])
+
+
+def test_whole_dumps_of_nvidia_smi_are_read(tmp_path: Path) -> None:
+    xml = "".join(
+        f"<?xml version='1.0' ?>\n<nvidia_smi_log><timestamp>Wed May  1 {texts.clock(s)} 2024</timestamp>"
+        "<gpu id='0000:01:00.0'><product_name>NVIDIA L40S</product_name><uuid>GPU-1</uuid>"
+        "<temperature><gpu_temp>41 C</gpu_temp></temperature>"
+        f"<gpu_power_readings><power_draw>{200 + s}.00 W</power_draw></gpu_power_readings>"
+        "<clocks><sm_clock>2520 MHz</sm_clock></clocks>"
+        "<clocks_event_reasons><clocks_event_reason_sw_power_cap>Active</clocks_event_reason_sw_power_cap>"
+        "</clocks_event_reasons></gpu></nvidia_smi_log>\n"
+        for s in range(12)
+    )
+    _, recording = converted(tmp_path, "nvidia-smi", xml, "log.xml")
+    assert list(recording.power(0)[1]) == [200.0 + s for s in range(12)]
+    assert set(recording.known(0, "clock_hz")[1]) == {2.52e9}
+    assert set(recording.known(0, "limits")[1]) == {2.0}
+
+
+def test_lines_of_dmon_without_a_time_are_counted(tmp_path: Path) -> None:
+    result, recording = converted(tmp_path, "nvidia-smi", texts.smi_dmon(dated=False))
+    assert np.diff(recording.power(1)[0]) == pytest.approx(1.0)
+    assert any("--period" in warning for warning in result.warnings)
+
+
 def test_objects_of_json_are_rows(tmp_path: Path) -> None:
     lines = [
         json.dumps(

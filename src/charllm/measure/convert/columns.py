@@ -74,7 +74,7 @@ def understand(heading: str, *, amd: bool = False) -> Column:
             return Column(role)
     known = smi_meaning(bare) or (dcgm_meaning(name) if name.upper() == name or name.startswith("DCGM_") else None)
     if known is None and amd:
-        known = AMD_SMI.get(name.strip().lower())
+        known = AMD_SMI.get(" ".join(re.sub(r"[()]", " ", name.lower()).split()))
     if known is not None:
         return Column("reading", known, unit)
     if bare in QUANTITIES:

@@ -49,7 +49,7 @@ YES, NO = ("active", "yes", "true", "1", "on"), ("not active", "no", "false", "0
 
 def read_number(text: str) -> tuple[Reading, str]:
     """Read a cell: its number and unit, or why it has none."""
-    cell = text.strip().strip('"')
+    cell = text.strip().strip('"()')
     match = NUMBER.match(cell)
     if match is None:
         bare = cell.strip("[]<>() ").lower()

@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench evaluate fit docs golden device-test
+.PHONY: help setup packages demo test check bench evaluate fit docs golden device-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,11 +14,14 @@ setup: .venv/.done ## build .venv with everything for use and tests
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]'
 	touch $@
 
+packages: ## install the Debian packages that tests need, as root or by sudo
+	@sh tests/packages.sh
+
 demo: setup ## simulate the paper's parallelism study and print it
 	$(BIN)/charllm sweep charllm-ppt-parallelism
 
-test: setup check ## check, then run the tests
-	$(BIN)/pytest -n 2
+test: setup packages check ## check, then run the tests
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 check: setup ## format, lint, types, rooms
 	$(BIN)/ruff format --check src tests benchmarks
@@ -37,6 +40,7 @@ bench: setup ## print rates and accuracies (minutes)
 	CHARLLM_RANDOM_SPECS=10000 $(BIN)/pytest tests/random_specs
 	CHARLLM_KILLS=100 $(BIN)/pytest tests/measure/test_sampler.py -k kill -s
 	$(BIN)/python benchmarks/interruptions.py
+	$(BIN)/python -m benchmarks.slurm_study
 
 docs: setup ## build the documentation into site/
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'

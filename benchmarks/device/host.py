@@ -17,7 +17,8 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.device.training_cases import GPT, LATER, LLAMA, MOE, configured
 from charllm.catalog.resolve import resolve_run
 from charllm.measure.trainer.data import synthetic_batches
-from charllm.measure.trainer.train import _make_optimizer, _step, build_network
+from charllm.measure.trainer.train import build_network, plain_step
+from charllm.measure.trainer.work import make_optimizer
 from charllm.spec.request import merge
 
 ALIGNED = merge(GPT, {"model": {"vocab": 50304}})
@@ -42,14 +43,14 @@ def read(request: dict[str, Any]) -> tuple[float, float, int, float, int, int]:
     run = resolve_run(request)
     torch.manual_seed(0)
     network = build_network(run, "cuda")
-    optimizer = _make_optimizer(run, network, "cuda")
+    optimizer = make_optimizer(run, [weight for weight in network.parameters() if weight.requires_grad], "cuda")
     training = run.training
     batches = synthetic_batches(run.model.vocab, training.micro_batch_size, training.seq_length, 0, "cuda")
     for _ in range(4):
-        _step(network, optimizer, batches, run.microbatches)
+        plain_step(network, optimizer, batches, run.microbatches)
     steps, began_s = 0, time.perf_counter()
     while time.perf_counter() - began_s < WINDOW_S:
-        _step(network, optimizer, batches, run.microbatches)
+        plain_step(network, optimizer, batches, run.microbatches)
         steps += 1
     step_s = (time.perf_counter() - began_s) / steps
     began_s = time.perf_counter()
@@ -59,7 +60,7 @@ def read(request: dict[str, Any]) -> tuple[float, float, int, float, int, int]:
     launch_s = time.perf_counter() - began_s
     network.zero_grad(set_to_none=True)
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        _step(network, optimizer, batches, run.microbatches)
+        plain_step(network, optimizer, batches, run.microbatches)
         torch.cuda.synchronize()
     kernels = [event for event in profiler.events() if event.device_type == torch.autograd.DeviceType.CUDA]
     kernels_s = sum(event.device_time for event in kernels) / 1e6

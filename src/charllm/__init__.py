@@ -10,6 +10,7 @@ sweep               the same for every case of a study, or of axes
 emulate             one rank of a large job on the GPU of this machine; predict_emulation needs no GPU
 measure             power, clocks and temperature of the code inside a ``with`` block; measure_command: of a command
 convert             a recording of another tool (nvidia-smi, DCGM, Prometheus, a log) as a run
+messages            what each rank sends in one step, alone or beside execution traces
 load, compare       a stored run or study; two runs side by side
 characterize        what a recording shows: power states, temperature groups, step period, GPUs apart
 catalog             models, GPUs, nodes, clusters, frameworks and studies, with sources
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from charllm.api.emulation import emulate, predict_emulation
     from charllm.api.listing import catalog
     from charllm.api.measurement import measure, measure_command
+    from charllm.api.messages import messages
     from charllm.api.simulation import simulate
     from charllm.api.stored import Comparison, characterize, compare, load
     from charllm.api.study import Sweep, sweep
@@ -53,6 +55,7 @@ __all__ = [
     "load",
     "measure",
     "measure_command",
+    "messages",
     "predict_emulation",
     "simulate",
     "sweep",
@@ -70,6 +73,7 @@ _HOMES = {
     "measure": "charllm.api.measurement",
     "measure_command": "charllm.api.measurement",
     "convert": "charllm.api.conversion",
+    "messages": "charllm.api.messages",
     "load": "charllm.api.stored",
     "characterize": "charllm.api.stored",
     "compare": "charllm.api.stored",

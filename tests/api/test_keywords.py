@@ -25,7 +25,7 @@ NO_KEYWORD = {
     "simulate": {"--help", "--json", "--csv", "--no-sp"},
     "sweep": {"--help", "--json", "--csv", "--runner"},
     "emulate": {"--help", "--no-sp", "--print-timeline", "--predict"},
-    "measure": {"--help"},
+    "measure": {"--help", "--submit-only"},
     "compare": {"--help", "--json", "--csv"},
     "catalog": {"--help", "--json", "--csv"},
 }

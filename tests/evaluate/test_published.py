@@ -157,7 +157,9 @@ SPARSE = {
         ("26.08", "GB200", "bf16", "", ("partial", False)),
         ("26.04.01", "GB300", "mxfp8", "", ("partial", False)),
         ("26.04.01", "H100-SXM5-80GB", "fp8", "", ("none", False)),
-        ("25.11", "GB300", "mxfp8", "", ("none", False)),
+        ("25.11", "GB300", "mxfp8", "", ("partial", False)),
+        ("25.09", "B200", "fp8", "", ("full", False)),
+        ("25.11", "H100-SXM5-80GB", "fp8", "", ("none", False)),
     ],
 )
 def test_recipes_of_a_release_say_what_is_captured_where_a_row_does_not(
@@ -166,6 +168,24 @@ def test_recipes_of_a_release_say_what_is_captured_where_a_row_does_not(
     changes = {**SPARSE, "gpu": gpu, "precision": precision, "overlap": overlap}
     framework = run(**changes, framework=f"Megatron-Bridge {release}").framework
     assert (framework.graphs, framework.fused_experts) == expected
+
+
+@pytest.mark.parametrize(
+    ("release", "gpu", "pp", "expected"),
+    [
+        ("25.11", "B200", "1", "alltoall"),
+        ("26.04", "B200", "1", "hybridep"),
+        ("26.04", "B200", "8", "alltoall"),
+        ("26.04", "GB200", "8", "hybridep"),
+        ("26.04", "H100-SXM5-80GB", "1", "hybridep"),
+        ("26.04", "H100-SXM5-80GB", "8", "alltoall"),
+    ],
+)
+def test_recipes_choose_the_dispatcher_by_release_gpu_and_stages(
+    release: str, gpu: str, pp: str, expected: str
+) -> None:
+    changes = {**SPARSE, "gpu": gpu, "pp": pp, "n_gpus": "64", "gpus_per_node": "8", "precision": "bf16"}
+    assert run(**changes, framework=f"Megatron-Bridge {release}").framework.dispatcher == expected
 
 
 def test_recipes_of_sparse_models_leave_dense_ones_alone() -> None:

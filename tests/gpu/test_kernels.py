@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from charllm.catalog.resolve import resolve_cluster
 from charllm.evaluate.ops import bench_machine
 from charllm.gpu.formats import matrix_flop_per_cycle
 from charllm.gpu.kernels import (
@@ -136,3 +137,25 @@ def test_formats_that_a_gpu_has_no_units_for_run_in_the_next_wider_one(name: str
     wide, fp8, fp4 = (seconds(SHAPES[0]._replace(precision=one), gpu) for one in ("bf16", "fp8", "nvfp4"))
     assert (fp8 < 0.8 * wide) == eight
     assert (fp4 < 0.8 * fp8) == four
+
+
+CUDNN_MS: dict[tuple[str, str, tuple[int, ...]], float] = {
+    ("gb200", "attention", (2, 64, 8, 4096, 128)): 0.391,
+    ("gb200", "attention_backward", (2, 64, 8, 4096, 128)): 1.198,
+    ("gb200", "attention", (2, 128, 128, 8192, 160)): 3.470,
+    ("gb200", "attention_backward", (2, 128, 128, 8192, 168)): 11.984,
+    ("gb300", "attention", (2, 64, 8, 8192, 128)): 1.185,
+    ("gb300", "attention_backward", (2, 64, 8, 8192, 128)): 3.832,
+    ("gb300", "attention", (2, 64, 64, 4096, 160)): 0.421,
+    ("gb300", "attention_backward", (2, 64, 64, 4096, 168)): 1.548,
+    ("h200", "attention", (1, 64, 8, 8192, 128)): 1.708,
+    ("h200", "attention_backward", (1, 64, 8, 8192, 128)): 5.083,
+}
+"""NVIDIA/cudnn-frontend, benchmark/sdpa_benchmark_training/results: causal, bf16, cuDNN 9.22 (9.19 on the H200)."""
+
+
+@pytest.mark.parametrize(("name", "kind", "dims"), CUDNN_MS, ids=str)
+def test_causal_attention_takes_what_cudnn_publishes(name: str, kind: str, dims: tuple[int, ...]) -> None:
+    gpu = resolve_cluster(f"{name}x1").gpu
+    taken_s = seconds(KernelShape(kind, dims), gpu, gpu.clock_max_hz)
+    assert taken_s * 1e3 == pytest.approx(CUDNN_MS[name, kind, dims], rel=0.08)

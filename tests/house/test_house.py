@@ -20,7 +20,7 @@ UNITLESS = {
     "oversubscription", "capacity_factor", "routing_skew", "stated_params", "stated_active_params", "traffic_factor",
     # Exponents, depths and lengths of shapes.
     "ramp", "roof_power", "grouped_ramp", "grouped_roof_power", "reread_factor",
-    "attention_ramp", "attention_backward_ramp", "tile_ramp", "softmax_ramp",
+    "attention_ramp", "attention_backward_ramp", "attention_widest", "tile_ramp", "softmax_ramp",
 }  # fmt: skip
 
 

@@ -139,7 +139,7 @@ def agreement(found: Done, rank: int) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("cap", CAPS)
 def test_an_emulated_gpu_reads_what_is_simulated_under_any_cap(cap: str) -> None:
-    assert agreement(ran(under(**CAPS[cap]), ALONE), 0) == pytest.approx((1, 1, 1), abs=3e-3)
+    assert agreement(ran(under(**CAPS[cap]), ALONE), 0) == pytest.approx((1, 1, 1), abs=1e-3)
 
 
 @pytest.mark.parametrize("conditions", [{}, {"clock_cap_hz": 1.2e9}, {"braked_nodes": [0]}], ids=str)
@@ -151,11 +151,12 @@ def test_an_emulated_rank_reads_what_is_simulated_in_its_node(name: str, conditi
 
 
 @pytest.mark.parametrize("name", RANKS)
-def test_an_emulated_rank_under_a_cap_stays_close_although_its_waits_are_spread(name: str) -> None:
-    # Waits are spread over a pass, so that the governor, which looks back over a second, moves the clock a bit apart.
+def test_an_emulated_rank_reads_what_is_simulated_under_a_power_cap(name: str) -> None:
     found = ran(under(power_cap_w=450.0), RANKS[name])
+    # A step shorter than 2 s is simulated several times over, and a timeline has the mean of their waits.
+    exact = 1e-3 if found.metrics["step_time_s"] >= LEAST_PLAY_S else 4e-3
     for rank in (0, found.machine.run.parallelism.world - 1):
-        assert agreement(found, rank) == pytest.approx((1, 1, 1), abs=1.5e-2)
+        assert agreement(found, rank) == pytest.approx((1, 1, 1), abs=exact)
 
 
 def test_a_timeline_without_a_clock_is_linearised_at_its_own() -> None:

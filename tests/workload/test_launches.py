@@ -1,12 +1,17 @@
 """Kernels that a framework launches for an op."""
 
+import csv
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.catalog.tables import entries
+from charllm.gpu.kernels import read_shapes
 from charllm.gpu.shape import check_shape, work
+from charllm.gpu.steady import hold_clocks
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import read_step
@@ -127,3 +132,29 @@ def test_experts_in_a_loop_are_a_product_each_and_grouped_ones_a_single_kernel()
         tuple(one.times for one in launched(op, grouped)[:1]) for op in ops_of(grouped) if op.kind == "grouped_gemm"
     }
     assert (loop, group) == ((8,), (1,))
+
+
+BIAS_TABLE = Path(__file__).parents[2] / "benchmarks/device/h200/expert_bias.csv"
+READ_BIAS = list(csv.DictReader(BIAS_TABLE.read_text(encoding="utf-8").splitlines()))
+
+
+@pytest.mark.parametrize("row", READ_BIAS, ids=lambda row: f"{row['experts']} experts")
+def test_adding_experts_biases_takes_the_kernels_and_the_time_that_an_h200_shows(row: dict[str, str]) -> None:
+    experts, size = int(row["experts"]), (int(row["experts"]) * int(row["tokens_each"]), int(row["hidden"]))
+    run = resolve_run(
+        {
+            "model": {"base": "gpt-oss-120b", "experts": experts, "topk": 1},
+            "cluster": "h200x1",
+            "training": {"global_batch_size": 1},
+        }
+    )
+    kernels = [
+        one
+        for direction in ("forward", "backward")
+        for one in launched(Op("expert bias", "expert bias", shape=size, direction=direction, expert=True), run)
+    ]
+    assert sum(one.times for one in kernels) == pytest.approx(int(row["kernels"]), rel=0.15)
+    shapes = read_shapes([one.shape for one in kernels], run.cluster.gpu, cold=True)
+    held = hold_clocks(shapes, run.cluster.gpu, np.full(len(kernels), 50.0))
+    gpu_s = sum(one.times * float(seconds) for one, seconds in zip(kernels, held.seconds, strict=True))
+    assert gpu_s * 1e6 == pytest.approx(float(row["gpu_us"]), rel=0.15)

@@ -1,16 +1,20 @@
-"""Simulate many runs: a study by name or file, or the product of axes."""
+"""Simulate or measure many runs: a study by name or file, or the product of axes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from charllm.api.keywords import FIELDS, SHORT, RunKeywords, as_path, build_request
+from charllm.api.measurement import build_job, build_plan
 from charllm.api.signature import public
 from charllm.errors import SpecError
+from charllm.measure.launch import AFTER_S
+from charllm.measure.launchers.plan import Plan
 from charllm.report.study import render_study
 from charllm.result.result import to_frame
 from charllm.spec.request import Table
+from charllm.sweep.measured import Measuring
 from charllm.sweep.outcome import Outcome
 from charllm.sweep.run import run_study
 from charllm.sweep.study import Study, load_study, unfold
@@ -18,6 +22,9 @@ from charllm.sweep.study import Study, load_study, unfold
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+MEASURING = ("command", "steps", "telemetry", "rate", "idle", "cooldown")
+"""Keywords that say how a case is measured; those of `build_plan` say where."""
+DEFAULTS: dict[str, Any] = {"telemetry": "auto", "rate": 100.0, "idle": 2.0, "cooldown": AFTER_S}
 Axis = Sequence[Any] | Mapping[str, Mapping[str, Any]]
 """Values of the keyword that the axis is named after, or labels, each with the keywords that it stands for."""
 
@@ -56,14 +63,37 @@ def sweep(
     out: str | PathLike[str] | None = None,
     resume: bool = False,
     signals: bool = False,
+    measure: bool = False,
+    launcher: str = "local",
+    nodes: int | None = None,
+    ranks_per_node: int | None = None,
+    gpus_per_node: int | None = None,
+    time_limit: float | None = None,
+    partition: str | None = None,
+    account: str | None = None,
+    time: str | None = None,
+    slurm_args: str = "",
+    setup: Sequence[str] = (),
+    prefix: str = "",
+    shared: bool = False,
+    command: str | None = None,
+    steps: int | None = None,
+    telemetry: str | None = None,
+    rate: float | None = None,
+    idle: float | None = None,
+    cooldown: float | None = None,
     **words: Unpack[RunKeywords],
 ) -> Sweep:
-    """Simulate every case of a study, or of the product of `axes` over the keywords in `base`.
+    """Simulate or measure every case of a study, or of the product of `axes` over the keywords in `base`.
 
     `study` is a name from ``charllm.catalog("studies")``, a TOML file or a table as in such a file. An axis is a list
     of values for the keyword it is named after, or a dict of labels with the keywords that each stands for. A case
     that is wrong or does not fit is an outcome with its message, never an exception. `out` stores every case as it
     ends, with `signals` also power, temperature and clock over time; `resume` continues there after an interruption.
+
+    With `measure` every case is run for real, one after another, by the reference trainer or by `command`, in which
+    {spec}, {case}, {number} and {steps} are filled in; `launcher` and the words after it say where, as of
+    `charllm.measure_command`.
 
     >>> import charllm
     >>> study = charllm.sweep(
@@ -79,8 +109,46 @@ def sweep(
         raise SpecError("--workers", workers, "a whole number")
     unfolded = _study(study, axes, {**_keywords(base, "base"), **words})
     folder = None if out is None else as_path(out, "--out")
-    found = run_study(unfolded, workers=workers, out=folder, resume=resume, signals=signals)
+    measuring = build_measuring(
+        measure=measure,
+        launcher=launcher,
+        nodes=nodes,
+        ranks_per_node=ranks_per_node,
+        gpus_per_node=gpus_per_node,
+        time_limit=time_limit,
+        partition=partition,
+        account=account,
+        time=time,
+        slurm_args=slurm_args,
+        setup=setup,
+        prefix=prefix,
+        shared=shared,
+        command=command,
+        steps=steps,
+        telemetry=telemetry,
+        rate=rate,
+        idle=idle,
+        cooldown=cooldown,
+    )
+    found = run_study(unfolded, workers=workers, out=folder, resume=resume, signals=signals, measuring=measuring)
     return Sweep(found.study, found.outcomes)
+
+
+def build_measuring(*, measure: bool, **asked: Any) -> Measuring | None:
+    """Check how cases are to be measured; None where they are simulated."""
+    how = {name: asked.pop(name) for name in MEASURING}
+    plan = build_plan(**asked)
+    given = {name: value for name, value in how.items() if value is not None}
+    if not measure:
+        flag = next(iter(given), None if plan == Plan() else "launcher")
+        if flag is not None:
+            raise SpecError(f"--{flag}", given.get(flag, plan.launcher), "--measure with this flag")
+        return None
+    # The rules for a job hold for the jobs of a study.
+    checked = {name: given.get(name, value) for name, value in DEFAULTS.items()}
+    job = build_job(["true"], "unused", **checked)
+    found = Measuring(plan, telemetry=job.telemetry, rate_hz=job.rate_hz, idle_s=job.idle_s, cooldown_s=job.cooldown_s)
+    return replace(found, **{name: given[name] for name in ("command", "steps") if name in given})
 
 
 def _study(study: Any, axes: Any, words: Mapping[str, Any]) -> Study:

@@ -15,13 +15,16 @@ MAX_CHUNKS = 8
 """Most chunks of a stage that a default takes: public recipes go up to 8 with equal chunks, and rarely further."""
 
 
-def default_overlap(framework: Framework, degrees: Mapping[str, Any]) -> list[str]:
+def default_overlap(framework: Framework, degrees: Mapping[str, Any], *, sparse: bool) -> list[str]:
     """List the axes that the profile overlaps and that exchange anything at these degrees."""
+    usual = (
+        framework.default_sparse_overlap if sparse and framework.default_sparse_overlap else framework.default_overlap
+    )
     sizes = {axis: degrees.get(axis, 1) for axis in OVERLAPS}
     sizes["dp"] *= sizes["cp"]
     if not degrees.get("sp"):
         sizes["tp"] = 1
-    return [axis for axis in OVERLAPS if axis in framework.default_overlap and sizes[axis] > 1]
+    return [axis for axis in OVERLAPS if axis in usual and sizes[axis] > 1]
 
 
 def default_chunks(layers: int, pp: int, microbatches: int) -> tuple[int, tuple[int, ...]]:

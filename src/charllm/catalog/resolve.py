@@ -264,7 +264,7 @@ def _fill_schedule(degrees: Table, model: Model, training: Training, framework: 
         filled.setdefault("schedule", "interleaved")
     if not filled.get("layers_per_stage"):
         filled["layers_per_stage"] = _even_split(model, pp, vpp)
-    if "overlap" not in degrees and (axes := default_overlap(framework, filled)):
+    if "overlap" not in degrees and (axes := default_overlap(framework, filled, sparse=bool(model.experts))):
         filled["overlap"] = taken["overlap"] = axes
     return read(Parallelism, filled, "parallelism")
 

@@ -16,10 +16,11 @@ GROUPS = {
         "sweep": "the same for every case of a study",
         "show": "print a stored run or study; finish a record that was killed",
         "compare": "settings and metrics of two runs side by side",
+        "messages": "what each rank sends in one step; compared with execution traces of it",
     },
     "Measure, on a GPU": {
         "measure": "run a command; record power, clocks and temperature of its GPUs",
-        "train": "train a model of the catalog on one GPU",
+        "train": "train a model of the catalog on one GPU, or on many under torchrun",
         "emulate": "emulate one rank of a large job on one GPU",
         "bench": "time, power, clock and temperature of single ops",
         "convert": "logs of nvidia-smi, DCGM, Prometheus and trainers as runs",

@@ -1,4 +1,4 @@
-"""Train the model of a spec on this GPU with the reference trainer, on synthetic tokens or a file of tokens."""
+"""Train the model of a spec with the reference trainer: on this GPU, or under torchrun on one GPU for each rank."""
 
 import argparse
 import json
@@ -16,10 +16,12 @@ from charllm.measure.device import require_device
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 
-DEFAULT_STEPS = 10
+SPEC_FILE = "spec.json"
+DEFAULT_STEPS, DEFAULT_TIMEOUT_S = 10, 600.0
 EXAMPLES = (
     "charllm train --model llama3-8b --set model.layers=8 --seq 4096 --mbs 2 --gbs 8 --seconds 60",
     "charllm measure -- charllm train --model gpt2 --gbs 32 --steps 50",
+    "torchrun --nproc-per-node=8 -m charllm train --model llama3-8b --tp 2 --pp 2 --gbs 64 --steps 20",
 )
 
 
@@ -32,46 +34,93 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", type=Path, metavar="FILE", help="memory-mapped 16-bit tokens instead of synthetic ones"
     )
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="device to train on")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=DEFAULT_TIMEOUT_S,
+        metavar="S",
+        help="longest wait for another rank before this one gives up (default 600)",
+    )
+    parser.add_argument(
+        "--execution-trace",
+        type=Path,
+        metavar="DIR",
+        help="write torch's execution trace of steps 2 and 3, a file for each rank, for `charllm messages`",
+    )
+    parser.add_argument("--zbv", action="store_true", help="with --schedule zero-bubble: run its V-shaped form, ZB-V")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Train, printing one JSON line a step."""
+    """Train; the first rank prints one JSON line a step."""
     require_device(arguments.device)
+    from charllm.measure.trainer.place import leave_place
     from charllm.measure.trainer.train import train
 
-    for flag, limit in (("--steps", arguments.steps), ("--seconds", arguments.seconds)):
+    limits = {"--steps": arguments.steps, "--seconds": arguments.seconds, "--timeout": arguments.timeout}
+    for flag, limit in limits.items():
         if limit is not None and not 0 < limit < float("inf"):
             raise SpecError(flag, limit, "more than 0")
-    spec = resolve_run(with_gpu_at_hand(request_from(arguments), arguments.device))
-    _leave_spec(spec)
-    steps = arguments.steps if arguments.steps or arguments.seconds else DEFAULT_STEPS
-    for step in train(spec, arguments.device, steps, arguments.seconds, arguments.data):
-        print(json.dumps(step._asdict()), flush=True)
+    spec = resolve_run(with_gpus_at_hand(request_from(arguments), arguments.device))
+    _leave_spec(spec, arguments.execution_trace)
+    count = arguments.steps if arguments.steps or arguments.seconds else DEFAULT_STEPS
+    steps = train(
+        spec,
+        arguments.device,
+        count,
+        arguments.seconds,
+        arguments.data,
+        timeout_s=arguments.timeout,
+        trace=arguments.execution_trace,
+        zbv=arguments.zbv,
+    )
+    for step in steps:
+        if _first_process():
+            print(json.dumps({**step._asdict(), "tokens_per_s": step.tokens / step.seconds_s}), flush=True)
+    leave_place()
     return 0
 
 
-def with_gpu_at_hand(request: Table, device: str) -> Table:
-    """Fill what one GPU here implies where nothing was asked: its cluster, and plain PyTorch as the framework."""
-    filled: Table = merge({"framework": "pytorch-eager"}, request)
+def _first_process() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
+def with_gpus_at_hand(request: Table, device: str) -> Table:
+    """Fill what the GPUs here imply where nothing was asked: their cluster, and this trainer as the framework."""
+    filled: Table = merge({"framework": "reference"}, request)
     if "cluster" not in filled:
         filled["cluster"] = _cluster_at_hand(device)
     return filled
 
 
 def _cluster_at_hand(device: str) -> Any:
-    if device == "cpu":
+    """Return as many GPUs of the kind here as torchrun started processes; on a CPU, H200 stand for them."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
+    name = "h200"
+    if device != "cpu":
+        import torch
+
+        name = find_name("gpus", torch.cuda.get_device_name()) or name
+    if world == 1 and device == "cpu":
         return "h200x1"
-    import torch
+    node = {"gpu": name, "gpus": local} if world > 1 else {"gpu": name}
+    base = "h200x1" if world == local else "h200-superpod"
+    return {"base": base, "name": f"{name}x{world}", "nodes": world // local, "node": node}
 
-    name = find_name("gpus", torch.cuda.get_device_name()) or "h200"
-    return {"base": "h200x1", "name": f"{name}x1", "node": {"gpu": name}}
 
-
-def _leave_spec(spec: RunSpec) -> None:
-    """Under `charllm measure`, leave the spec with the record."""
+def _leave_spec(spec: RunSpec, traces: Path | None) -> None:
+    """Leave the spec with the record of `charllm measure`, and with the execution traces."""
+    text = json.dumps(spec.as_table())
     folder = os.environ.get(FOLDER_VARIABLE)
-    if folder:
+    if folder and os.environ.get("LOCAL_RANK", "0") == "0":
         try:
-            (Path(folder) / "spec.json").write_text(json.dumps(spec.as_table()), encoding="utf-8")
+            (Path(folder) / SPEC_FILE).write_text(text, encoding="utf-8")
         except OSError as error:
             print(f"charllm: the spec could not be stored with the recording ({error})", file=sys.stderr)
+    if traces is not None and _first_process():
+        try:
+            traces.mkdir(parents=True, exist_ok=True)
+            (traces / SPEC_FILE).write_text(text, encoding="utf-8")
+        except OSError as error:
+            reason = error.strerror or error
+            raise SpecError("--execution-trace", str(traces), f"a folder that can be written ({reason})") from None

@@ -62,7 +62,7 @@ def read_row(row: Row) -> Table:
     model = read_model(row)
     cluster = read_cluster(row, gpu)
     experts = int(model_value(model, "experts", 0) or 0)
-    recipe = find_recipe(release, gpu, _precision(row), _recipe_kind(model)) if experts else {}
+    recipe = find_recipe(release, gpu, _precision(row), _recipe_kind(row, model, cluster)) if experts else {}
     framework = read_framework(row, release, gpu, recipe, sparse=bool(experts))
     training = _training(row, release, model, recipe)
     overlap = read_overlap(row, framework, recipe)
@@ -109,7 +109,8 @@ def _parallelism(
     table.update(read_sharding(row.get("fsdp_or_zero", ""), read_whole(row, "gpus_per_node") or 8))
     table.update(_layer_split(row, release, framework, int(model_value(model, "layers")), table, training))
     if overlap:
-        usual = release_value(release, "default_overlap") or ()
+        sparse = release_value(release, "default_sparse_overlap") if experts else ()
+        usual = sparse or release_value(release, "default_overlap") or ()
         default = {axis for axis in usual if axis == "dp" or table.get(axis, 1) > 1}
         table["overlap"] = sorted(axis for axis in {*default, *overlap} if overlap.get(axis, True))
     return table
@@ -148,13 +149,18 @@ def _layer_split(row: Row, release: str, framework: Table, layers: int, table: T
     return {"layers_per_stage": list(split_layers(layers, pp * (vpp or 1)))}
 
 
-def _recipe_kind(model: Table) -> str:
-    """Return what recipes depend on beside GPU and format."""
-    if model_value(model, "pattern"):
-        return "hybrid"
-    if model_value(model, "attention") == "mla":
-        return "latent"
-    return "sinks" if model_value(model, "attention_sinks") else ""
+def _recipe_kind(row: Row, model: Table, cluster: Table) -> str:
+    """Return what recipes depend on beside GPU and format: how a model is built, or else whether it is in stages.
+
+    `-wide` follows where its experts are spread over more than one domain of links.
+    """
+    kinds = (("hybrid", "pattern"), ("sinks", "attention_sinks"))
+    kind = next((name for name, field in kinds if model_value(model, field)), "")
+    if not kind:
+        latent = model_value(model, "attention") == "mla"
+        kind = "latent" if latent else "piped" if (read_whole(row, "pp") or 1) > 1 else "plain"
+    domain = (read_whole(row, "gpus_per_node") or 8) * cluster.get("domain_nodes", 1)
+    return f"{kind}-wide" if (read_whole(row, "ep") or 1) > domain else kind
 
 
 def _training(row: Row, release: str, model: Table, recipe: Mapping[str, Any]) -> Table:

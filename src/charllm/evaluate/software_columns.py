@@ -24,7 +24,7 @@ OVERLAPS_AXIS = r"overlap|async-?tp|dualpipe|\btp comm\b|p2p"
 DENIED = r"\bno\b|\bnot?t?\b(?! stated)|\bwithout\b|\boff\b|\bdisabled\b|\bexposed\b|=\s*(0|false|no|off)\b|\bnone\b"
 
 
-EARLY_LIBRARY_FRACTIONS = {"h100": 0.797, "b200": 0.601}
+EARLY_LIBRARY_FRACTIONS = {"h100": 0.798, "b200": 0.6}
 """Fitted: rate of GEMMs in libraries that are early for their GPU: of 2023 on Hopper, of early 2025 on Blackwell."""
 
 
@@ -53,24 +53,10 @@ def release_value(release: str, field: str) -> Any:
 
 
 def find_recipe(release: str, gpu: str, precision: str, kind: str) -> Mapping[str, Any]:
-    """Return what the public recipes of a release set for sparse models on this GPU, in this format.
-
-    `kind` is what a recipe depends on beside: hybrid (its own recipes), latent or sinks (more settings); else empty.
-    """
-    asked = f"{release} {gpu} {precision}"
-    general = {} if kind == "hybrid" else _first_recipe(asked, "")
-    return {**general, **_first_recipe(f"{asked} {kind}", kind)} if kind else general
-
-
-def _first_recipe(asked: str, kind: str) -> Mapping[str, Any]:
-    """Return the first recipe that matches, of those for a kind."""
-    kinds = ("hybrid", "latent", "sinks")
-    for pattern, recipe in spellings()["recipes"].items():
-        last = pattern.rpartition(" ")[2]
-        if (last if last in kinds else "") == kind and fnmatchcase(spell(asked), spell(pattern)):
-            found: Mapping[str, Any] = recipe
-            return found
-    return {}
+    """Return what the public recipes of a release set for a kind of sparse model on this GPU, in this format."""
+    asked = spell(f"{release} {gpu} {precision} {kind}")
+    recipes: Mapping[str, Mapping[str, Any]] = spellings()["recipes"]
+    return next((recipe for pattern, recipe in recipes.items() if fnmatchcase(asked, spell(pattern))), {})
 
 
 def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], *, sparse: bool) -> Table:
@@ -80,6 +66,8 @@ def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], 
     if any(fnmatchcase(asked, spell(pattern)) for pattern in spellings()["early_libraries"]["patterns"]):
         table["library_fraction"] = next(rate for name, rate in EARLY_LIBRARY_FRACTIONS.items() if gpu.startswith(name))
     table.update(next(({"dispatcher": name} for pattern, name in chosen if fnmatchcase(asked, spell(pattern))), {}))
+    if "dispatcher" in recipe:
+        table["dispatcher"] = recipe["dispatcher"]
     if is_composed(row):
         return {**table, "composed": True}
     overlap = row.get("overlap", "").lower()

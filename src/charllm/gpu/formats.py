@@ -124,7 +124,8 @@ def attention_slowness(gpu: Gpu, shape: KernelShape) -> float:
     """Return an attention kernel's time over that of the GPU's best one with heads of 128.
 
     Equation: exponentials are as many however narrow a head is: 1 + e (F / 16) / (4 width), F FLOP a clock of a
-    multiprocessor, which makes 16 exponentials in it; of their time the share e is not hidden.
+    multiprocessor, which makes 16 exponentials in it; of their time the share e is not hidden. From some width on
+    kernels gain nothing more.
     Source: CUDA programming guide, throughput of special functions; FlashAttention-3 (Shah 2024), section 3.1.
     """
     if not shape.kind.startswith("attention"):
@@ -133,9 +134,9 @@ def attention_slowness(gpu: Gpu, shape: KernelShape) -> float:
     backward = shape.kind == "attention_backward"
     padding = width / shape.dims[4]
     best = shape.variant == "best"
-    hidden = EXPONENTIAL_FRACTIONS[backward] if best else FLASH2_EXPONENTIAL_FRACTION
-    exponential = hidden * matrix_flop_per_cycle(gpu) / EXPONENTIALS_PER_CLOCK / 4
-    slower = padding * (1 + exponential / width) / (1 + exponential / 128)
+    exposed = EXPONENTIAL_FRACTIONS[backward] if best else FLASH2_EXPONENTIAL_FRACTION
+    exponential = exposed * matrix_flop_per_cycle(gpu) / EXPONENTIALS_PER_CLOCK / 4
+    slower = padding * (1 + exponential / min(width, kernels.attention_widest)) / (1 + exponential / 128)
     if best:
         return slower
     rate = kernels.flash2_backward_fraction if backward else kernels.flash2_fraction

@@ -21,6 +21,8 @@ GROUPS = ("tp", "cp", "dp", "data", "shard", "replicate", "regather", "etp", "ep
 """tp cp dp pp: one axis each. data: dp x cp, over which gradients are reduced, split into shard x replicate
 when a copy is sharded over only some of it. regather: those of a shard that share a second copy. etp ep edp: the
 experts' axes."""
+WORLD, ENDS = "world", "embedding"
+"""Groups that cross stages, beside pp: all ranks; first and last stage, which share a tied embedding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +75,17 @@ class Grid:
             "ep": degrees.ep,
             "etp": degrees.etp,
             "edp": degrees.expert_data_ranks,
+            WORLD: degrees.world,
+            ENDS: min(2, degrees.pp),
         }[group]
 
     def groups(self, group: str) -> Ranks:
         """List all groups of a kind: one row of ranks each."""
-        if group == "pp":
-            return self.rank(np.arange(self.positions)[:, None], np.arange(self.parallelism.pp)[None, :])
+        if group == WORLD:
+            return np.arange(self.parallelism.world)[None, :]
+        if group in ("pp", ENDS):
+            stages = np.arange(self.parallelism.pp) if group == "pp" else np.unique([0, self.parallelism.pp - 1])
+            return self.rank(np.arange(self.positions)[:, None], stages[None, :])
         rows = self._position_groups(group)
         stages = np.arange(self.parallelism.pp)[:, None, None]
         return self.rank(rows[None], stages).reshape(-1, rows.shape[1])

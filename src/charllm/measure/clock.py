@@ -7,7 +7,7 @@ shortest of many round trips is kept. Compared at the start and at the end of a 
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,12 +79,15 @@ class Clock:
             return self.start.uncertainty_s + DRIFT_LARGEST_FRACTION * max(0.0, last_s - self.start.at_s)
         return max(self.start.uncertainty_s, self.end.uncertainty_s)
 
+    def as_table(self) -> dict[str, Any]:
+        """Return it as a plain table."""
+        found = {"start": self.start, "end": self.end}
+        table = {name: None if one is None else one._asdict() for name, one in found.items()}
+        return {**table, "drift_fraction": self.drift_fraction}
+
     def write(self, folder: Path) -> "Clock":
         """Store it beside the node's recording."""
-        found = {
-            name: None if one is None else one._asdict() for name, one in (("start", self.start), ("end", self.end))
-        }
-        write_text(json.dumps({**found, "drift_fraction": self.drift_fraction}, indent=1), folder / CLOCK_FILE)
+        write_text(json.dumps(self.as_table(), indent=1), folder / CLOCK_FILE)
         return self
 
 
@@ -113,9 +116,3 @@ def read_clock(folder: Path) -> Clock:
         return Clock(*found)
     except (OSError, ValueError, TypeError, AttributeError):
         return Clock()
-
-
-def describe_clock(clock: Clock, last_s: float) -> dict[str, Any]:
-    """Return what a result tells of a node's clock."""
-    table = {name: value for name, value in asdict(clock).items() if value is not None}
-    return {**table, "drift_fraction": clock.drift_fraction, "uncertainty_s": clock.uncertainty_s(last_s)}

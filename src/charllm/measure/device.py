@@ -1,9 +1,11 @@
 """Whether torch is here, and which GPU it works on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from charllm.catalog.tables import find_name
 from charllm.errors import CharllmError, SpecError
 from charllm.measure.launch import visible_gpus
+from charllm.measure.launchers.plan import Plan
 from charllm.measure.telemetry import open_source
 from charllm.measure.telemetry.source import GpuIdentity
 
@@ -31,3 +33,15 @@ def telemetry_identities(telemetry: str, environment: Mapping[str, str]) -> list
         return [found[uuid] for uuid in visible_gpus(environment, list(found))]
     finally:
         source.close()
+
+
+def judge_gpus(plan: Plan, names: Mapping[str, Sequence[str]]) -> str:
+    """Return why the GPUs of nodes, by their names, cannot run a plan together; nothing where they can."""
+    shown = "; ".join(f"{node} has {', '.join(dict.fromkeys(found)) or 'none'}" for node, found in names.items())
+    every = [name for found in names.values() for name in found]
+    if plan.gpu is not None and any(find_name("gpus", name) != plan.gpu for name in every):
+        return f"{'mixed GPU types' if len({*every}) > 1 else 'another GPU'}: the spec names {plan.gpu}; {shown}"
+    for node, found in names.items():
+        if plan.gpus_per_node is not None and found and len(found) != plan.gpus_per_node:
+            return f"--gpus-per-node: got {plan.gpus_per_node}; expected {len(found)}, which {node} shows to this job"
+    return ""

@@ -41,6 +41,7 @@ ROOT_CAUSE = re.compile(
     re.DOTALL,
 )
 """Of torchrun's report."""
+TRACEBACK = "Traceback (most recent call last)"
 KILLED, SIGNALLED = 128 + 9, 128
 
 
@@ -163,7 +164,8 @@ def _fault(part: Part, code: int) -> _Fault:
             return _Fault(part, rank, code, text)
     found = ROOT_CAUSE.search(own)
     if found is None:
-        return _Fault(part, None, code, own)
+        raised = [rank for rank, text in logs.items() if TRACEBACK in text and not CONSEQUENCE.search(text)]
+        return _Fault(part, raised[0], code, logs[raised[0]]) if raised else _Fault(part, None, code, own)
     rank, rank_code = int(found[1]), int(found[2])
     return _Fault(part, rank, SIGNALLED - rank_code if rank_code < 0 else rank_code, logs.get(rank, own))
 

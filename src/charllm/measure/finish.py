@@ -51,8 +51,8 @@ def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
     failure = None if growing else judge(folder, job, parts)
     result = summarise(measured, job.origin, _spec(parts, job), _details(whole.job, parts, failure))
     told = [
-        *([failure.message] if failure else []),
         *warnings,
+        *([failure.message] if failure else []),
         *part_warnings(parts, job),
         *job.details.get("notes", []),
     ]
@@ -81,9 +81,10 @@ def _details(job: JobRecord, parts: Sequence[Part], failure: Failure | None) -> 
         "windows_s": job.windows_s,
         **{name: _at_rest(parts, name) for name in ("idle", "cooldown")},
     }
-    if failure is not None and details.get("exit_code") is None:
-        details["exit_code"] = failure.code
-    return {**details, "nodes": describe_parts(parts)} if any(part.name for part in parts) else details
+    if any(not part.name for part in parts):
+        return details
+    code = None if not job.ended else 0 if failure is None else failure.code
+    return {**details, "exit_code": code, "nodes": describe_parts(parts)}
 
 
 def _keep(result: RunResult, recording: Recording, folder: Path, parts: Sequence[Part], *, ended: bool) -> None:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError, SpecError
-from charllm.measure.device import telemetry_gpus
+from charllm.measure.device import judge_gpus, telemetry_identities
 from charllm.measure.finish import combine, finish_record, store_result
 from charllm.measure.launch import (
     AFTER_S,
+    CommandError,
     Ended,
     cool_down,
     describe_command,
@@ -51,6 +52,8 @@ class Job(NamedTuple):
     repeats: int = 1
     watch: bool = False
     plan: Plan = LOCALLY
+    spec: Mapping[str, Any] | None = None
+    """What the command trains, where that is known before it says so itself."""
 
 
 def measure_job(job: Job, environment: Mapping[str, str]) -> tuple[RunResult, int]:
@@ -101,7 +104,11 @@ def complete(job: Job, environment: Mapping[str, str]) -> Job:
 
 def measure_locally(job: Job, folder: Path, environment: Mapping[str, str]) -> tuple[RunResult, Ended]:
     """Run the command on this machine as it is, under the sampler."""
-    gpus = telemetry_gpus(job.telemetry, environment)
+    identities = telemetry_identities(job.telemetry, environment)
+    refused = judge_gpus(job.plan, {"this machine": [identity.name for identity in identities]})
+    if refused:
+        raise CommandError(refused, SpecError.exit_code)
+    gpus = [identity.uuid for identity in identities]
     record = describe_job(job, gpus, environment).write(folder)
     with sampling(folder, job.telemetry, job.rate_hz, gpus):
         windows = {"idle": list(wait_idle(job.idle_s)), "command": [time.monotonic()]}
@@ -171,7 +178,8 @@ def describe_job(job: Job, gpus: Sequence[str] | None, environment: Mapping[str,
     }
     if job.plan.launcher != LOCAL:
         details |= {"nodes": job.plan.nodes or 1, "ranks_per_node": job.plan.ranks_per_node}
-    return JobRecord("measured", {"command": command}, None if gpus is None else list(gpus), job.rate_hz, details)
+    spec = {"command": command} if job.spec is None else dict(job.spec)
+    return JobRecord("measured", spec, None if gpus is None else list(gpus), job.rate_hz, details)
 
 
 def conclude(record: JobRecord, folder: Path, windows_s: dict[str, list[float]], ended: Ended) -> RunResult:

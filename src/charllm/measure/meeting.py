@@ -1,8 +1,9 @@
 """Where the nodes of a run meet: the head listens, every node's agent (the head's own, too) keeps one connection to it.
 
-Lines of JSON over TCP. A node says hello, asks the time as often as it likes, says `ready` and waits for `go`, then
-sends a beat each second until it has `ended`, and `bye`. The head says `stop` to those who still run when one has
-failed, was lost (its connection broke, or its beats ceased), when time is up or someone has asked for the end.
+Lines of JSON over TCP. A node says hello, asks the time as often as it likes, says `ready` and waits for `go`; it says
+`ended` when its part has, waits for `rest`, when all have, and says `bye`. A beat each second shows that it lives. The
+head says `stop` to those who still run when one has failed, was lost (its connection broke, or its beats ceased), when
+time is up or someone has asked for the end. The head shows that it lives by touching its file.
 """
 
 import contextlib
@@ -88,6 +89,7 @@ class Meeting:
         self._server = socket.create_server(("", 0), backlog=nodes + 8)
         self._links: dict[socket.socket, _Link] = {}
         self._began_s = time.monotonic()
+        self._touched_s = self._began_s
         self._go_s: float | None = None
         self._stopping = self._done = False
         self._failed_s: float | None = None
@@ -95,6 +97,8 @@ class Meeting:
         self._selector.register(self._server, selectors.EVENT_READ)
         where = {"port": self._server.getsockname()[1], "addresses": own_addresses(), "token": self._token}
         write_text(json.dumps(where), folder / HEAD_FILE)
+        # Who knows the token may end the run.
+        (folder / HEAD_FILE).chmod(0o600)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -173,9 +177,18 @@ class Meeting:
         self.verdict.events.append({"node": guest.name, "at_s": guest.ended_s, **message})
         if message.get("code") and self._failed_s is None:
             self._failed_s = guest.ended_s
+        self._rest_when_all_have_ended()
+
+    def _rest_when_all_have_ended(self) -> None:
+        if self._go_s is not None and all(guest.ended or guest.lost for guest in self.guests.values()):
+            self._tell_all({"say": "rest"})
 
     def _look_around(self) -> None:
         now_s = time.monotonic()
+        if now_s - self._touched_s > BEAT_S:
+            self._touched_s = now_s
+            with contextlib.suppress(OSError):
+                (self._folder / HEAD_FILE).touch()
         for link in list(self._links.values()):
             if link.guest is not None and not link.guest.gone and now_s - link.guest.heard_s > self._lost_s:
                 self._drop(link, f"it has not been heard for {self._lost_s:.0f} s")
@@ -203,6 +216,7 @@ class Meeting:
             guest.lost = why
             self.verdict.events.append({"node": guest.name, "at_s": time.monotonic(), "say": "lost", "why": why})
             self._stop("node_loss", guest.name, f"node {guest.name} was lost: {why}")
+            self._rest_when_all_have_ended()
 
     def _stop(self, kind: str, node: str, message: str) -> None:
         if self._stopping:
@@ -282,6 +296,10 @@ class Seat:
         with contextlib.suppress(MeetingError):
             self._say({"say": "bye"})
             self._await("bye")
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the head; one who has not taken leave is then lost to it."""
         self.closed = True
         self._link.socket.close()
 

@@ -18,11 +18,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from charllm.catalog.tables import find_name
 from charllm.errors import CharllmError
 from charllm.mark import FOLDER_VARIABLE
-from charllm.measure.clock import Clock, compare
-from charllm.measure.device import telemetry_identities
+from charllm.measure.clock import Clock, Comparison, compare
+from charllm.measure.device import judge_gpus, telemetry_identities
 from charllm.measure.failure import COMMAND_LOG
 from charllm.measure.launch import (
     AFTER_S,
@@ -35,12 +34,11 @@ from charllm.measure.launch import (
     sampling,
     signal_name,
 )
-from charllm.measure.launchers.plan import Plan, fill_template, has_placeholder
+from charllm.measure.launchers.plan import fill_template, has_placeholder
 from charllm.measure.launchers.slurm import CANNOT_SEE, END_FILE
 from charllm.measure.launchers.task import Task, read_task
 from charllm.measure.launchers.torchrun import LOGS, around, python_part, torchrun
 from charllm.measure.meeting import TURN_S, Meeting, MeetingError, Seat, join, pause
-from charllm.measure.parts import mixed_gpus
 from charllm.measure.record import NODES, JobRecord
 from charllm.measure.telemetry.source import GpuIdentity
 from charllm.result.store import write_text
@@ -106,7 +104,11 @@ def take_part(run: Path, name: str, rank: int, told: Told) -> None:
     if rank > 0:
         _attend(task, folder, join(run / NODES, name, rank), rank, told)
         return
-    meeting = Meeting(run / NODES, nodes, lambda ready: judge_ready(task.plan, ready), task.plan.time_limit_s)
+
+    def judge(ready: Mapping[str, Mapping[str, Any]]) -> str:
+        return judge_gpus(task.plan, {node: said["gpus"] for node, said in ready.items()})
+
+    meeting = Meeting(run / NODES, nodes, judge, task.plan.time_limit_s)
     try:
         _attend(task, folder, join(run / NODES, name, rank), rank, told)
     finally:
@@ -114,20 +116,6 @@ def take_part(run: Path, name: str, rank: int, told: Told) -> None:
         write_text(json.dumps(asdict(verdict), indent=1), run / NODES / END_FILE)
         if any(guest.lost for guest in meeting.guests.values()):
             _cancel_remains()
-
-
-def judge_ready(plan: Plan, ready: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return why the nodes that have come cannot run a plan together; nothing where they can."""
-    names = {node: [str(name) for name in found.get("gpus", [])] for node, found in ready.items()}
-    shown = "; ".join(f"{node} has {', '.join(dict.fromkeys(found)) or 'none'}" for node, found in names.items())
-    if plan.gpu is not None:
-        others = [name for found in names.values() for name in found if find_name("gpus", name) != plan.gpu]
-        if others or mixed_gpus(names):
-            return f"mixed GPU types: the spec names {plan.gpu}; {shown}"
-    for node, found in names.items():
-        if plan.gpus_per_node is not None and found and len(found) != plan.gpus_per_node:
-            return f"--gpus-per-node: got {plan.gpus_per_node}; node {node} has {len(found)} GPUs for this job"
-    return ""
 
 
 def _attend(task: Task, folder: Path, seat: Seat, rank: int, told: Told) -> None:
@@ -167,6 +155,7 @@ class Part:
                 code = self._run_command(int(told["port"]), sampler)
                 self._windows["command"].append(time.monotonic())
                 self._seat.say("ended", code=code, stopped=self._stopped)
+                self._await_others(sampler)
                 self._windows["cooldown"] = self._rest(task.cooldown_s if not code else min(AFTER_S, task.cooldown_s))
         self._compare_clocks("end")
         restarts = [restart._asdict() for restart in sampler.restarts]
@@ -189,7 +178,7 @@ class Part:
     def _compare_clocks(self, when: str) -> None:
         """Compare our clocks with the head's; the head's own agree with themselves."""
         try:
-            found = compare(self._seat.ask_time)
+            found = compare(self._seat.ask_time) if self._rank else Comparison(time.monotonic(), 0.0, 0.0, 0.0, 0)
         except MeetingError:
             if when == "start":
                 raise
@@ -225,6 +214,15 @@ class Part:
                     _end(child)
             code = child.returncode
         return 128 - code if code < 0 else code
+
+    def _await_others(self, sampler: Sampler) -> None:
+        """Record on until the command has ended on every node."""
+        while not self._told.ending and not self._seat.closed:
+            message = self._seat.listen(TURN_S)
+            if message is not None and message.get("say") == "rest":
+                return
+            self._note(message)
+            sampler.revive()
 
     def _rest(self, seconds_s: float) -> list[float]:
         """Let the machine be for a while, or until the run is over; returns the window."""

@@ -1,11 +1,11 @@
 """The parts of a run, a node each, on one time line: one for a flat folder, and one for each folder in `nodes/`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from charllm.measure.clock import Clock, describe_clock, read_clock
+from charllm.measure.clock import Clock, read_clock
 from charllm.measure.marks import Mark, read_marks
 from charllm.measure.record import NODES, JobRecord, read_job
 from charllm.measure.recording import HEADER_FILE, Recording, Series, read_recording
@@ -150,7 +150,7 @@ def describe_parts(parts: Sequence[Part]) -> list[dict[str, Any]]:
         {
             "name": part.name,
             "exit_code": part.job.details.get("exit_code"),
-            "clock": describe_clock(part.clock, _own_last_s(part)),
+            "clock": {**part.clock.as_table(), "uncertainty_s": part.clock.uncertainty_s(_own_last_s(part))},
             "sampler_restarts": part.job.details.get("sampler_restarts", []),
         }
         for part in parts
@@ -189,9 +189,3 @@ def _describe_restart(part: Part, restart: dict[str, Any]) -> str:
         return said
     gap_s = max(after) - min(before)
     return f"{said}: no readings for {gap_s:.2f} s, from {min(before) - command[0]:.1f} s into the command"
-
-
-def mixed_gpus(names: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the different GPUs of nodes by name, where there is more than one kind."""
-    kinds = list(dict.fromkeys(name for found in names.values() for name in found))
-    return kinds if len(kinds) > 1 else []

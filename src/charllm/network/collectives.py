@@ -10,6 +10,7 @@ Ignores: congestion above the pod's switches beyond oversubscription. Flows that
 from collections import defaultdict
 from math import inf
 
+from charllm.layout.grid import ENDS
 from charllm.layout.links import GroupLinks, group_links
 from charllm.network.algorithms import GroupPath, Stage, fastest_algorithm, pipelined_seconds
 from charllm.network.constants import NETWORK, NetworkConstants
@@ -58,7 +59,7 @@ def algorithms_taken(step: Step, constants: NetworkConstants = NETWORK) -> dict[
     for stage in range(step.run.parallelism.pp):
         for op, times, _phase in stage_ops(step, stage):
             if is_communication(op):
-                name = DIRECT if op.group == "pp" else choose_algorithm(op, step.run, constants)[0]
+                name = DIRECT if op.group == ENDS else choose_algorithm(op, step.run, constants)[0]
                 sent[AXIS_OF_GROUP[op.group]][name] += op.sent_bytes * times
     if step.boundary_ops:
         sent["pp"][DIRECT] += 1.0
@@ -70,7 +71,7 @@ def collective_blocks(op: Op, run: RunSpec, constants: NetworkConstants = NETWOR
 
     Source: network/constants.py. Ignores: that NCCL takes fewer channels for small messages and between nodes.
     """
-    if op.kind == "send" or op.group == "pp":
+    if op.kind == "send" or op.group == ENDS:
         return constants.send_blocks
     if op.kind == "all_to_all" and op.group == "ep":
         return constants.dispatcher(run.framework.dispatcher).blocks

@@ -6,7 +6,6 @@ and governor. A transfer on a stream of its own adds its energy to the compute b
 Ignores: order of launches between streams; a host that falls behind within a slice only.
 """
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +24,7 @@ from charllm.simulate.slices import (
     MATRIX_J,
     OTHER,
     POLL,
-    SLICE_S,
+    cut_layers,
 )
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.run import Conditions
@@ -39,6 +38,8 @@ LAUNCH_S = 8 * MICRO
 """Measured: host time to launch a kernel in eager PyTorch, read as the pace of kernels shorter than it."""
 ROUNDS = 2
 """Kernels are linearised at their own clock first, then at the clock of the whole step."""
+TYPICAL_HZ = 1.6e9
+"""Assumed: clock at which work is cut into slices where none is known yet."""
 LONGEST_S = 600.0
 
 
@@ -70,7 +71,7 @@ def predict_played(
     for _ in range(1 if clock_hz else ROUNDS):
         rows = rows_of([KernelShape(*shape) for shape in shapes], gpu, clock_hz, in_step=True)
         known = dict(zip(shapes, rows, strict=True))
-        sliced = [(_slices(segment, known, gpu, launch_s), segment.repeat) for segment in timeline.segments]
+        sliced = [part for segment in timeline.segments for part in _slices(segment, known, gpu, launch_s, clock_hz)]
         player = Player(gpu, net, cluster.cooling.inlet_of(0), conditions, before_w=start.power_w,
                         longest_s=LONGEST_S + least_s, begun=start.state)  # fmt: skip
         steps = _play(player, sliced, least_s)
@@ -79,7 +80,11 @@ def predict_played(
     return seen._replace(busy_s=seen.seconds_s / steps)
 
 
-def _play(player: Player, sliced: list[tuple[list[tuple[Floats, float]], int]], least_s: float) -> int:
+Sliced = tuple[list[tuple[Floats, float]], int]
+"""Slices, each a row and its least seconds, and how often they come."""
+
+
+def _play(player: Player, sliced: list[Sliced], least_s: float) -> int:
     """Play whole steps, one at least, for a time; returns how many."""
     steps = 0
     while steps == 0 or player.time_s < least_s:
@@ -92,50 +97,60 @@ def _play(player: Player, sliced: list[tuple[list[tuple[Floats, float]], int]], 
 
 
 def _slices(
-    segment: Segment, known: dict[tuple[Any, ...], Floats], gpu: Gpu, launch_s: float
-) -> list[tuple[Floats, float]]:
-    """Join a segment's items into slices of some milliseconds: (row, least seconds)."""
-    found: list[tuple[Floats, float]] = []
-    row, length_s, waited_s = np.zeros(COLUMNS), 0.0, 0.0
-    waiting = row
-    for cells, wait_s, seconds in _item_rows(segment.items, known, gpu, launch_s):
-        if wait_s:
-            # Short waits of a slice come at its end, as those for members of a group do in a simulated step.
-            waiting, waited_s = cells, waited_s + wait_s
+    segment: Segment, known: dict[tuple[Any, ...], Floats], gpu: Gpu, launch_s: float, clock_hz: float | None
+) -> list[Sliced]:
+    """Cut a segment as a simulated pass is cut; one with waits in it is cut between them."""
+    parts: list[Sliced] = []
+    work: list[tuple[str, Floats]] = []
+    waits = any(_waits(item) for item in segment.items)
+    repeats = 1 if waits else segment.repeat
+    for item in segment.items:
+        row = _item_row(item, known, gpu, launch_s)
+        if _waits(item):
+            parts += [*_cut(work, repeats, gpu, clock_hz), ([(row, item.duration_s)], 1)]
+            work = []
+        elif work and item.kind == "kernel" and work[-1][0] == item.name:
+            # Kernels of one op are not parted.
+            work[-1] = (item.name, work[-1][1] + row)
         else:
-            row, length_s = row + cells, length_s + seconds
-        if length_s >= SLICE_S or waited_s >= SLICE_S:
-            found += _closed(row, length_s, waiting, waited_s)
-            row, length_s, waited_s = np.zeros(COLUMNS), 0.0, 0.0
-    return [*found, *_closed(row, length_s, waiting, waited_s)]
+            work.append((item.name, row))
+    parts += _cut(work, repeats, gpu, clock_hz)
+    return parts * segment.repeat if waits else parts
 
 
-def _closed(row: Floats, length_s: float, waiting: Floats, waited_s: float) -> list[tuple[Floats, float]]:
-    """End a slice: its work, then its waits."""
-    if length_s:
-        row[POLL] /= length_s
-    return [*([(row, 0.0)] if length_s else []), *([(waiting, waited_s)] if waited_s else [])]
+def _waits(item: Item) -> bool:
+    return item.kind == "wait" or (item.kind == "communication" and not item.moves)
 
 
-def _item_rows(
-    items: tuple[Item, ...], known: dict[tuple[Any, ...], Floats], gpu: Gpu, launch_s: float
-) -> Iterator[tuple[Floats, float, float]]:
-    """Return each item as a row, its least seconds when it is a wait, and about how long it takes."""
-    for item in items:
-        row = np.zeros(COLUMNS)
-        if item.kind == "wait":
-            yield row, item.duration_s, item.duration_s
-        elif item.kind == "kernel":
-            row = known[item.shape].copy()
-            row[HOST] = launch_s
-            yield row, 0.0, row[FIXED] + (row[MATRIX] + row[OTHER]) / 1.6e9
-        elif not item.moves:
-            row[POLL] = item.blocks / gpu.multiprocessors
-            yield row, item.duration_s, item.duration_s
-        else:
-            hidden = item.stream != "compute"
-            row[FIXED] = item.duration_s * (TIMELINE.contention_fraction * item.blocks / CHANNELS if hidden else 1.0)
-            row[HOST] = launch_s
-            row[[MATRIX_J, CORE_J, BOARD_J]] = transfer_j(item.sent_bytes, gpu)
-            row[POLL] = row[FIXED] * item.blocks / gpu.multiprocessors
-            yield row, 0.0, row[FIXED]
+def _cut(work: list[tuple[str, Floats]], repeats: int, gpu: Gpu, clock_hz: float | None) -> list[Sliced]:
+    """Cut rows that come several times into slices."""
+    rows = [row for _name, row in work]
+    clock_hz = clock_hz or TYPICAL_HZ
+    matrix_hz = min(clock_hz, gpu.governor.burst_clock_fraction * gpu.clock_max_hz)
+    lengths_s = [float(row[FIXED] + row[MATRIX] / matrix_hz + row[OTHER] / clock_hz) for row in rows]
+    found: list[Sliced] = []
+    for cut in cut_layers(lengths_s, repeats):
+        slices = []
+        for one in cut.slices:
+            row = np.sum([share * rows[place] for place, share in one], axis=0)
+            row[POLL] /= sum(share * lengths_s[place] for place, share in one)
+            slices.append((row, 0.0))
+        found.append((slices, cut.repeats))
+    return found
+
+
+def _item_row(item: Item, known: dict[tuple[Any, ...], Floats], gpu: Gpu, launch_s: float) -> Floats:
+    """Return an item as a row; of a wait, which lasts by itself, what polls meanwhile."""
+    row = np.zeros(COLUMNS)
+    if item.kind == "kernel":
+        row = known[item.shape].copy()
+        row[HOST] = launch_s
+    elif item.kind == "communication" and not item.moves:
+        row[POLL] = item.blocks / gpu.multiprocessors
+    elif item.kind == "communication":
+        hidden = item.stream != "compute"
+        row[FIXED] = item.duration_s * (TIMELINE.contention_fraction * item.blocks / CHANNELS if hidden else 1.0)
+        row[HOST] = launch_s
+        row[[MATRIX_J, CORE_J, BOARD_J]] = transfer_j(item.sent_bytes, gpu)
+        row[POLL] = row[FIXED] * item.blocks / gpu.multiprocessors
+    return row

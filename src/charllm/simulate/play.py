@@ -61,6 +61,11 @@ class GpuStates(NamedTuple):
     passes: Floats
     """[turn, position, (start, end, clock, wait)] of each pass: seconds of the step, mean hertz, and how long it waited
     for members of its groups."""
+    watched: int
+    """GPU whose moments are noted, or -1."""
+    moments: Floats
+    """Next free place, then the watched GPU's time before and after each point where it may wait: before a pass, after
+    each of its slices, and twice at the end of a step."""
 
 
 @jit
@@ -117,6 +122,14 @@ def spend(states: GpuStates, gpu: int, row: Floats, least_s: float) -> None:
 
 
 @jit
+def note_moment(states: GpuStates) -> None:
+    """Write down the time of the watched GPU."""
+    place = int(states.moments[0])
+    states.moments[place] = states.state[states.watched, TIME]
+    states.moments[0] += 1
+
+
+@jit
 def end_box(states: GpuStates, gpu: int, standing_w: float) -> None:
     """Close a box of power: warm the die, move the clock, write it down."""
     mine, total, kind = states.state[gpu], states.sums[gpu], states.kind[gpu]
@@ -161,6 +174,9 @@ def play_step(
     waiting[POLL] = tail[0, 0, 0, POLL]
     for turn in range(len(turns)):
         base, program = turns[turn, 0] * positions, turns[turn, 1]
+        noted = base <= states.watched < base + positions
+        if noted:
+            note_moment(states)
         for at in range(positions):
             wait = end[turns[turn, 2], at] + moved_s[turn] - state[base + at, TIME]
             if wait > 0:
@@ -170,13 +186,19 @@ def play_step(
                 states.passes[turn, at, 0] = state[base + at, TIME] - began_s
                 states.passes[turn, at, 2] = -states.sums[base + at, CLOCK_S]
                 states.passes[turn, at, 3] = -states.sums[base + at, GROUP_WAIT]
+        if noted:
+            note_moment(states)
         for span in range(slices.first[program], slices.first[program + 1]):
             for _ in range(slices.spans[span, 2]):
                 for item in range(slices.spans[span, 0], slices.spans[span, 1]):
                     for at in range(positions):
                         spend(states, base + at, slices.table[states.kind[base + at], item], 0.0)
+                    if noted:
+                        note_moment(states)
                     if slices.group_barriers[item]:
                         wait_for_group(states, slices.group_barriers[item], members, offsets, base, waiting)
+                    if noted:
+                        note_moment(states)
         for at in range(positions):
             end[turn, at] = state[base + at, TIME]
             if at < kept:
@@ -218,7 +240,11 @@ def finish(states: GpuStates, tail: Floats, waiting: Floats) -> float:
     for gpu in range(len(states.state)):
         wait = latest - states.state[gpu, TIME]
         states.sums[gpu, INPUT_WAIT] += wait
+        if gpu == states.watched:
+            note_moment(states)
         spend(states, gpu, waiting, wait)
+        if gpu == states.watched:
+            note_moment(states)
         for part in range(tail.shape[2]):
             spend(states, gpu, tail[states.kind[gpu], gpu // len(states.weights), part], 0.0)
     latest = 0.0
@@ -227,5 +253,9 @@ def finish(states: GpuStates, tail: Floats, waiting: Floats) -> float:
     for gpu in range(len(states.state)):
         wait = latest - states.state[gpu, TIME]
         states.sums[gpu, GROUP_WAIT] += wait
+        if gpu == states.watched:
+            note_moment(states)
         spend(states, gpu, waiting, wait)
+        if gpu == states.watched:
+            note_moment(states)
     return float(latest)

@@ -7,6 +7,8 @@ Ignores: that emulated kernels may take longer or shorter than simulated ones, w
 holds up inside a pass, because the host that emulates launches its own kernels.
 """
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,22 +20,21 @@ from charllm.layout.placement import place_ranks
 from charllm.network.constants import NETWORK
 from charllm.simulate.emulated import Start
 from charllm.simulate.long_step import Execution
-from charllm.simulate.play import GROUP_WAIT
 from charllm.simulate.predict import Simulation, predict
-from charllm.simulate.recorded import END, WAIT
-from charllm.simulate.slices import CHANNELS, FIXED
+from charllm.simulate.slices import CHANNELS, FIXED, Cut, cut_layers
+from charllm.simulate.steady import Machine, find_waits
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE
 from charllm.timeline.play import Item, PlayTimeline, Segment
 from charllm.timeline.schedules import BACKWARD
-from charllm.timeline.stage_plan import DIRECTIONS, pass_ops
+from charllm.timeline.stage_plan import DIRECTIONS, BlockOps, pass_ops
 from charllm.timeline.step_time import StepTime, sync_seconds
 from charllm.workload.launches import launched
 from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Step
 from charllm.workload.sync import (
     WEIGHT_EXCHANGES,
-    count_buckets,
+    cut_buckets,
     gathers_once,
     layer_gather,
     layer_reduce,
@@ -85,7 +86,7 @@ def simulated_start(found: Simulation, rank: int) -> Start:
     machine, played = found.machine, found.played
     assert machine is not None
     assert played is not None
-    return Start(state=played.begun[int(machine.representatives[place_ranks(machine.run)[rank]])])
+    return Start(state=played.begun[_played_gpu(machine, rank)])
 
 
 def kernel_items(run: RunSpec, op: Op) -> list[Item]:
@@ -103,59 +104,83 @@ def _plain(shape: tuple[Any, ...]) -> tuple[Any, ...]:
 def _passes(
     found: Execution, timed: StepTime, stage: int, rank: int, hidden: list[Segment]
 ) -> tuple[list[Segment], Segment]:
-    """List the passes of a rank with the waits between them, and the wait for slower updates that ends a step.
+    """List the passes of a rank with its waits, and the wait for slower updates that ends a step.
 
     `hidden` goes under the last backward pass.
     """
-    machine, played, step = found.machine, found.played, found.step
-    grid, chunks = Grid(step.run.parallelism), len(step.chunks)
-    position = min(
-        int(machine.fold.representative[int(grid.position(np.array([rank]))[0])]), played.passes.shape[1] - 1
-    )
+    machine, step = found.machine, found.step
+    waits_s = iter(find_waits(machine, found.played, _played_gpu(machine, rank)).tolist())
     mine = np.flatnonzero(machine.turns[:, 0] == stage)
-    kinds = [divmod(int(machine.turns[turn, 1]), chunks) for turn in mine]
-    waited = {key: [float(played.passes[turn, position, WAIT]) for turn, one in zip(mine, kinds, strict=True)
-                    if one == key] for key in dict.fromkeys(kinds)}  # fmt: skip
-    segments_of = {key: _pass(step, timed, *key, float(np.mean(waits_s))) for key, waits_s in waited.items()}
+    kinds = [divmod(int(machine.turns[turn, 1]), len(step.chunks)) for turn in mine]
+    blocks_of = {key: [_layers(step, timed, key[0], block) for block in pass_ops(step, timed, *key)]
+                 for key in dict.fromkeys(kinds)}  # fmt: skip
     last_backward = max(place for place, (kind, _chunk) in enumerate(kinds) if kind == BACKWARD)
     segments: list[Segment] = []
-    free_s = 0.0
     for place, (turn, key) in enumerate(zip(mine, kinds, strict=True)):
-        start_s, end_s, _clock, _waited_s = played.passes[turn, position].tolist()
-        segments.append(_wait(start_s - free_s))
+        segments.append(_wait(next(waits_s)))
         segments += hidden if place == last_backward else []
-        segments += segments_of[key]
+        for layers in blocks_of[key]:
+            segments += _with_waits(layers, waits_s)
         send_s = float(machine.sent_s[turn])
         segments.append(_boundary(step, send_s or _hop_s(machine, int(turn)), blocking=send_s > 0))
-        free_s = end_s + send_s
-    finish_s = float(np.max(played.passes[:, :, END].max(axis=1) + machine.sent_s))
-    waited_s = played.sums[stage * len(machine.fold.weights) + position, GROUP_WAIT]
-    ended_s = float(waited_s - played.passes[mine, position, WAIT].sum())
-    return [*segments, _wait(finish_s - free_s)], _wait(ended_s)
+    return [*segments, _wait(next(waits_s))], _wait(next(waits_s))
 
 
-def _hop_s(machine: Any, turn: int) -> float:
+def _played_gpu(machine: Machine, rank: int) -> int:
+    """Return who was played for a rank's GPU."""
+    return int(machine.representatives[place_ranks(machine.run)[rank]])
+
+
+def _hop_s(machine: Machine, turn: int) -> float:
     """Return how long a pass's output travels beside compute; 0 where nobody needs it."""
     needing = np.flatnonzero(machine.turns[:, 2] == turn)
     return float(machine.moved_s[needing[0]]) if len(needing) else 0.0
 
 
-def _pass(step: Step, timed: StepTime, kind: int, chunk: int, waited_s: float) -> list[Segment]:
-    """Return the segments of one pass of one chunk; what it waits for members of groups is spread over collectives.
+class _Layers(NamedTuple):
+    """Equal layers of a pass: the items of each op, and how they were cut into slices."""
 
-    Ignores: which collectives waited longest, and how waits differ between microbatches.
+    label: str
+    ops: tuple[tuple[Item, ...], ...]
+    cuts: list[Cut]
+
+
+def _layers(step: Step, timed: StepTime, kind: int, block: BlockOps) -> _Layers:
+    ops = tuple(tuple(_items(step.run, timed, op, seconds)) for op, seconds in block.ops)
+    return _Layers(f"{block.name} {DIRECTIONS[kind]}", ops, cut_layers([one for _op, one in block.ops], block.repeats))
+
+
+def _with_waits(layers: _Layers, waits_s: Iterator[float]) -> list[Segment]:
+    """Return equal layers with the wait that followed each of their slices.
+
+    Ignores: a wait inside an op that is longer than a slice comes after the op.
     """
-    blocks = pass_ops(step, timed, kind, chunk)
-    count = sum(block.repeats * is_communication(op) for block in blocks for op, _seconds in block.ops)
-    wait = _wait(waited_s / count).items[0]._replace(joins=()) if count and waited_s / count > SHORTEST_S else None
-    segments = []
-    for block in blocks:
-        items: list[Item] = []
-        for op, seconds in block.ops:
-            items += _items(step.run, timed, op, seconds)
-            items += [wait] if wait is not None and is_communication(op) else []
-        segments.append(Segment(f"{block.name} {DIRECTIONS[kind]}", block.repeats, tuple(items)))
+    segments: list[Segment] = []
+    for cut in layers.cuts:
+        layer = Segment(layers.label, round(cut.slices[0][0][1]) or 1, tuple(chain(*layers.ops)))
+        for _ in range(cut.repeats):
+            if len(cut.slices) == 1:
+                segments += [layer, _wait(next(waits_s))]
+            else:
+                segments += _parts(layers, layer, cut, waits_s)
     return segments
+
+
+def _parts(layers: _Layers, layer: Segment, cut: Cut, waits_s: Iterator[float]) -> list[Segment]:
+    """Return one layer that was cut into several slices, parted where it waited."""
+    parts: list[Segment] = []
+    begin, waited_s = 0, 0.0
+    for place, one in enumerate(cut.slices):
+        waited_s += next(waits_s)
+        following = cut.slices[place + 1][0][0] if place + 1 < len(cut.slices) else len(layers.ops)
+        # An op that goes on in the next slice is not parted.
+        ended = max(begin, min(following, one[-1][0] + 1))
+        if waited_s > SHORTEST_S and ended > begin:
+            parts += [Segment(layers.label, 1, tuple(chain(*layers.ops[begin:ended]))), _wait(waited_s)]
+            begin, waited_s = ended, 0.0
+    if begin == 0:
+        return [layer, _wait(waited_s)]
+    return [*parts, Segment(layers.label, 1, tuple(chain(*layers.ops[begin:]))), _wait(waited_s)]
 
 
 def _boundary(step: Step, length_s: float, *, blocking: bool) -> Segment:
@@ -243,9 +268,8 @@ def _exchange(step: Step, timed: StepTime, stage: int, exposed_s: float) -> tupl
 
 def _bucketed_s(step: Step, timed: StepTime, op: Op) -> float:
     """Return the length of an exchange, bucket by bucket."""
-    parts = count_buckets(step, op)
-    part = op._replace(message_bytes=op.message_bytes / parts, sent_bytes=op.sent_bytes / parts)
-    return parts * sync_seconds(step.run, part, timed.costs.network)
+    network = timed.costs.network
+    return sum(times * sync_seconds(step.run, bucket, network) for bucket, times in cut_buckets(step, op))
 
 
 def _wait(length_s: float) -> Segment:

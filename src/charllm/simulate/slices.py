@@ -70,6 +70,40 @@ def _cut_passes(timed: StepTime, costs: Costs, paces: dict[tuple[int, int], "Hos
     )
 
 
+class Cut(NamedTuple):
+    """Equal layers in a row as slices, each (item, how much of it), several times over."""
+
+    slices: tuple[tuple[tuple[int, float], ...], ...]
+    repeats: int
+
+
+def cut_layers(lengths_s: Sequence[float], repeats: int) -> list[Cut]:
+    """Cut equal layers in a row, given how long their items take: several to a slice when short, in parts when long."""
+    length_s = sum(lengths_s)
+    if length_s <= 0:
+        return []
+    together = max(1, min(repeats, round(SLICE_S / length_s)))
+    whole, rest = divmod(repeats, together)
+    cuts = [Cut(_cut_times(lengths_s, together), whole)]
+    return [*cuts, Cut(_cut_times(lengths_s, rest), 1)] if rest else cuts
+
+
+def _cut_times(lengths_s: Sequence[float], times: int) -> tuple[tuple[tuple[int, float], ...], ...]:
+    """Return the slices of some layers taken together; of one alone there may be several."""
+    if times > 1:
+        return (tuple((item, float(times)) for item in range(len(lengths_s))),)
+    found, current, length_s = [], [], 0.0
+    for item, whole_s in enumerate(lengths_s):
+        pieces = max(1, round(whole_s / SLICE_S))
+        for _ in range(pieces):
+            current.append((item, 1 / pieces))
+            length_s += whole_s / pieces
+            if length_s >= SLICE_S:
+                found.append(tuple(current))
+                current, length_s = [], 0.0
+    return (*found, tuple(current)) if length_s > 0 else tuple(found)
+
+
 class HostPace(NamedTuple):
     """How a host paces one pass, beside the launches of each layer."""
 
@@ -118,62 +152,46 @@ class _Cutter:
         self.costs, self.gpu = costs, costs.run.cluster.gpu
         self.rows: list[list[float]] = []
         self.barriers: list[int] = []
-        self.known: dict[tuple[int, int, HostPace], tuple[int, int]] = {}
+        self.known: dict[tuple[int, int, HostPace], list[tuple[int, int, int]]] = {}
 
     def cut(self, one: Pass, pace: HostPace) -> list[tuple[int, int, int]]:
         """Return the spans of one pass."""
         return [cut for span in one.spans for cut in self._layers(span.items, span.repeats, pace)]
 
     def _layers(self, items: tuple[Item, ...], repeats: int, pace: HostPace) -> list[tuple[int, int, int]]:
-        """Cut equal layers in a row: several to a slice when they are short, one into several when long."""
-        length_s = sum(item.seconds for item in items)
-        if length_s <= 0:
-            return []
-        together = max(1, min(repeats, round(SLICE_S / length_s)))
-        whole, rest = divmod(repeats, together)
-        spans = [(*self._slices(items, together, pace), whole)]
-        return [*spans, (*self._slices(items, rest, pace), 1)] if rest else spans
-
-    def _slices(self, items: tuple[Item, ...], times: int, pace: HostPace) -> tuple[int, int]:
-        key = (id(items), times, pace)
+        # Items are kept alive by the passes, so that their identity stays theirs.
+        key = (id(items), repeats, pace)
         if key not in self.known:
-            begin = len(self.rows)
-            self._write(items, times, pace)
-            # Items are kept alive by the passes, so that their identity stays theirs.
-            self.known[key] = (begin, len(self.rows))
+            # A host launches ahead: what it needs for a layer is spread over the layer's slices.
+            launched = sum(item.launch_s for item in items) / max(LEAST_STALL_S, sum(item.seconds for item in items))
+            if launched > 1:
+                launched *= pace.ahead
+            own = [item for item in items if item.op is not None]
+            self.known[key] = [
+                self._write(own, cut, launched, pace.stalled)
+                for cut in cut_layers([item.seconds for item in own], repeats)
+            ]
         return self.known[key]
 
-    def _write(self, items: tuple[Item, ...], times: int, pace: HostPace) -> None:
-        row, barriers, length_s = [0.0] * COLUMNS, 0, 0.0
-        # A host launches ahead: what it needs for a layer is spread over the layer's slices.
-        launched = sum(item.launch_s for item in items) / sum(item.seconds for item in items)
-        if launched > 1:
-            launched *= pace.ahead
-        for item in items:
-            if item.op is None:
-                continue
-            cells = self._cells(item)
-            pieces = max(1, round(times * item.seconds / SLICE_S)) if times == 1 else 1
-            for _ in range(pieces):
-                row = [have + times * more / pieces for have, more in zip(row, cells, strict=True)]
-                length_s += times * item.seconds / pieces
-                if is_communication(item.op):
-                    barriers |= 1 << GROUPS.index(item.op.group)
-                if times == 1 and length_s >= SLICE_S:
-                    self._close(row, barriers, length_s, launched, pace.stalled)
-                    row, barriers, length_s = [0.0] * COLUMNS, 0, 0.0
-        if length_s > 0:
-            self._close(row, barriers, length_s, launched, pace.stalled)
-
-    def _close(self, row: list[float], barriers: int, length_s: float, launched: float, stalled: float) -> None:
-        """End a slice; `launched` and `stalled` are what the host needs, and holds up, over the slice's length.
+    def _write(self, items: list[Item], cut: Cut, launched: float, stalled: float) -> tuple[int, int, int]:
+        """Write slices; `launched` and `stalled` are what the host needs, and holds up, over a slice's length.
 
         A host that needs longer than the GPU paces it at any clock; what it holds up besides comes on top.
         """
-        row[HOST], row[STALL] = launched * length_s, stalled * max(1.0, launched) * length_s
-        row[POLL] /= length_s
-        self.rows.append(row)
-        self.barriers.append(barriers)
+        begin, cells = len(self.rows), [self._cells(item) for item in items]
+        for one in cut.slices:
+            row, barriers, length_s = [0.0] * COLUMNS, 0, 0.0
+            for place, share in one:
+                row = [have + share * more for have, more in zip(row, cells[place], strict=True)]
+                length_s += share * items[place].seconds
+                op = items[place].op
+                if op is not None and is_communication(op):
+                    barriers |= 1 << GROUPS.index(op.group)
+            row[HOST], row[STALL] = launched * length_s, stalled * max(1.0, launched) * length_s
+            row[POLL] /= length_s
+            self.rows.append(row)
+            self.barriers.append(barriers)
+        return begin, len(self.rows), cut.repeats
 
     def _cells(self, item: Item) -> list[float]:
         """Return one item as a row: its seconds split by what they depend on, and its energy."""

@@ -261,6 +261,25 @@ def repeats_of(machine: Machine) -> int:
 
 def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
     """Play a step with sinks held, several times over when it is short; `state` moves on."""
+    return _play(machine, state, sink_k, -1, np.ones(1))
+
+
+def find_waits(machine: Machine, played: Played, gpu: int) -> Floats:
+    """Return how long one played GPU waited wherever it may wait in a step (simulate/play.py), mean over its steps.
+
+    The play is repeated from where it began, and so comes out the same.
+    """
+    slices = machine.slices
+    lengths = (slices.spans[:, 1] - slices.spans[:, 0]) * slices.spans[:, 2]
+    mine = machine.turns[machine.turns[:, 0] == gpu // len(machine.fold.weights), 1]
+    points = 2 + sum(1 + int(np.sum(lengths[slices.first[one] : slices.first[one + 1]])) for one in mine)
+    moments = np.ones(1 + 2 * points * repeats_of(machine))
+    _play(machine, played.begun.copy(), played.sink_k, gpu, moments)
+    before_s, after_s = moments[1:].reshape(-1, points, 2).transpose(2, 0, 1)
+    return np.asarray(np.mean(after_s - before_s, axis=0))
+
+
+def _play(machine: Machine, state: Floats, sink_k: Floats, watched: int, moments: Floats) -> Played:
     repeats = repeats_of(machine)
     box_s = machine.limits.tick_s
     boxes = min(LONGEST_SERIES, int(LONGEST_STRETCH * repeats * machine.open_s / box_s) + 8)
@@ -288,6 +307,8 @@ def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
         cluster_w,
         machine.fold.weights,
         passes,
+        watched,
+        moments,
     )
     ended_s = 0.0
     for _ in range(repeats):

@@ -79,6 +79,14 @@ class Framework:
     unit_gather: bool = flag(
         "Whether ZeRO stage 2 gathers weights layer by layer in forward and keeps them until backward.", False
     )
+    reduces_once: bool = flag(
+        "Whether ZeRO stage 2 in a pipeline gathers weights unit by unit, and reduces gradients, once a step "
+        "(torch.distributed.pipelining with fully_shard), not after each microbatch.",
+        False,
+    )
+    tied_unit: bool = flag(
+        "Whether FSDP shards a tied embedding in one unit with the last norm, gathered from forward to backward.", False
+    )
     whole_gradients: bool = flag("Whether ZeRO stage 1 sums gradients on all replicas, not on their owner.", False)
     weight_exchange: str = choice(
         "How ZeRO ranks hand on what they updated: gathered, or each by a broadcast before the next step begins.",
@@ -136,11 +144,24 @@ class Framework:
     clip_gradients: bool = flag("Whether the gradient norm is computed and clipped unless the request says.", True)
     packs_documents: bool = flag("Whether its recipes for fine-tuning pack short documents into a sequence.", False)
     narrow_gather: bool = flag("Whether tp ranks gather operands after casting them to 8 or 4 bits.", False)
-    keeps_gathered: bool = flag(
-        "Whether what tp ranks gather before a GEMM is kept whole for backward, not gathered again.", False
+    keeps_gathered: bool = flag("Whether what tp ranks gather before a GEMM is kept whole for backward.", False)
+    gathers_again: bool = flag(
+        "Whether tp ranks gather the inputs of column-parallel GEMMs once more in backward, for weight gradients.", True
+    )
+    ring_exchange: str = choice(
+        "How cp ranks of kind ring get keys and values: sent from rank to rank, or all-gathered before attention.",
+        ("sends", "all-gather"),
+        "sends",
+    )
+    every_message: bool = flag(
+        "Whether messages are described call by call. Otherwise those of a few kilobytes are left out (token counts of "
+        "experts, gradients of weights that tp ranks copy, the loss) and neighbouring ones are merged (reductions of a "
+        "cut vocabulary's loss; queries, keys, values and outputs that cp ranks exchange).",
+        False,
     )
     async_tp_backward: bool = flag("Whether backward hides exchanges of column-parallel GEMMs under other GEMMs.", True)
     default_overlap: tuple[str, ...] = words("Axes that overlap communication unless the request gives them.", OVERLAPS)
+    default_sparse_overlap: tuple[str, ...] = words("The same for models with experts, where they differ.", OVERLAPS)
     vocab_multiple: int = count("The vocabulary is padded to a multiple of this times tp.", 1, 65_536, 1)
     # Constants.
     live_parameters: int = count(

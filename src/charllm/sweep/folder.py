@@ -31,6 +31,8 @@ STUDY_FILE, LOCK_FILE, RUNS = "study.json", ".lock", "runs"
 LOCK_WAIT_S, LOCK_POLL_S = 10.0, 0.05
 """Workers of a sweep that was killed hold its folder for an instant longer."""
 MAX_CHANGES = 5
+KEPT = (("charllm", "charllm"), ("catalog", "catalog"), ("signals", "--signals"), ("measured", "--measure"))
+"""What must be the same when a study is continued: its key, and what it is called."""
 
 
 def case_folder(out: Path, number: int) -> Path:
@@ -84,9 +86,9 @@ def _lock(lock: int, out: Path) -> None:
     os.pwrite(lock, str(os.getpid()).encode(), 0)
 
 
-def begin(out: Path, study: Study, *, resume: bool, signals: bool) -> dict[int, Outcome]:
+def begin(out: Path, study: Study, *, resume: bool, signals: bool, measured: Table | None = None) -> dict[int, Outcome]:
     """Write down what is swept, or check that it is still the same; return the cases that are done, by number."""
-    header = _describe(study, signals=signals)
+    header = _describe(study, signals=signals, measured=measured)
     if (out / STUDY_FILE).exists():
         if not resume:
             raise SpecError("--out", str(out), "a folder that does not exist yet, or --resume to continue this sweep")
@@ -105,7 +107,9 @@ def begin(out: Path, study: Study, *, resume: bool, signals: bool) -> dict[int, 
     kept = {case_folder(out, number) for number in done}
     for place in (out / RUNS).iterdir():
         # Drafts of a sweep that was killed, and what a failing disk has spoiled.
-        if place not in kept:
+        if place.is_file():
+            place.unlink()
+        elif place not in kept:
             shutil.rmtree(place, ignore_errors=True)
     return done
 
@@ -132,7 +136,7 @@ def load_study_folder(out: Path) -> StudyResult:
     return StudyResult(study, tuple(done[number] for number in sorted(done)))
 
 
-def _describe(study: Study, *, signals: bool) -> Table:
+def _describe(study: Study, *, signals: bool, measured: Table | None) -> Table:
     """Return all that the outcomes of a study depend on."""
     return {
         "format": FORMAT,
@@ -141,6 +145,7 @@ def _describe(study: Study, *, signals: bool) -> Table:
         "charllm": __version__,
         "catalog": catalog_hash(),
         "signals": signals,
+        "measured": measured,
         "files": _files(study.table),
         "table": study.table,
     }
@@ -169,11 +174,7 @@ def _read_header(out: Path) -> Table:
 
 def _changes(before: Table, now: Table) -> list[str]:
     """Say in which points the study differs from the one that a folder was begun with."""
-    found = [
-        f"{what} {before.get(name)} -> {now[name]}"
-        for name, what in (("charllm", "charllm"), ("catalog", "catalog"), ("signals", "--signals"))
-        if before.get(name) != now[name]
-    ]
+    found = [f"{what} {before.get(name)} -> {now[name]}" for name, what in KEPT if before.get(name) != now[name]]
     old_files, new_files = before.get("files", {}), now["files"]
     found += [f"file {name}" for name in {**old_files, **new_files} if old_files.get(name) != new_files.get(name)]
     if before["table"] != now["table"]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from charllm.gpu.kernels import Shapes, energy_of_kernels, read_shapes, time_kernels
 from charllm.gpu.shape import KernelShape
+from charllm.layout.links import group_links
 from charllm.network.collectives import collective_seconds
 from charllm.network.constants import NETWORK, NetworkConstants
 from charllm.spec.hardware import Gpu
@@ -71,11 +72,16 @@ class Costs(NamedTuple):
         found = self.collectives.get(id(op))
         if found is None:
             # The op is kept, so that its identity stays its own.
-            exchanged = op.group == "ep" and self.run.framework.dispatcher != "hybridep"
-            factor = self.timeline.exchange_factor if exchanged else self.timeline.exposed_factor
+            factor = self.timeline.exchange_factor if self._slowed(op) else self.timeline.exposed_factor
             found = (op, factor * collective_seconds(op, self.run, self.network))
             self.collectives[id(op)] = found
         return found[1]
+
+    def _slowed(self, op: Op) -> bool:
+        """Tell whether an exchange takes longer in a step than alone: not HybridEP's, nor one that only NICs pace."""
+        if op.group != "ep" or self.run.framework.dispatcher == "hybridep":
+            return False
+        return self.run.framework.dispatcher == "deepep" or not group_links(self.run, "ep").ring_links["nic"]
 
     def cells(self, op: Op) -> Floats:
         """Return an op's row; a collective's has its energy and no time of its own."""

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.layout.grid import ENDS
 from charllm.layout.hops import stage_hops
 from charllm.network.collectives import collective_seconds, send_seconds
 from charllm.network.constants import NetworkConstants
@@ -18,7 +19,7 @@ from charllm.workload.op import Op
 from charllm.workload.step import Step
 from charllm.workload.sync import (
     WEIGHT_EXCHANGES,
-    count_buckets,
+    cut_buckets,
     gathers_once,
     layer_gather,
     layer_reduce,
@@ -128,9 +129,9 @@ def _ending(step: Step, stage: int, costs: Costs) -> _Ending:
     gradients = weights = 0.0
     buckets = {"gradients": 1, "weights": 1}
     for op in (*step_sync(step, stage), *_sharded_once(step, stage)):
-        parts = count_buckets(step, op)
-        part = op._replace(message_bytes=op.message_bytes / parts, sent_bytes=op.sent_bytes / parts)
-        seconds = parts * sync_seconds(run, part, costs.network)
+        buckets_of_op = cut_buckets(step, op)
+        parts = sum(times for _bucket, times in buckets_of_op)
+        seconds = sum(times * sync_seconds(run, bucket, costs.network) for bucket, times in buckets_of_op)
         if op.kind in WEIGHT_EXCHANGES:
             weights += seconds
             buckets["weights"] = max(parts, buckets["weights"])
@@ -172,7 +173,7 @@ def _sharded_once(step: Step, stage: int) -> list[Op]:
 
 def sync_seconds(run: RunSpec, op: Op, network: NetworkConstants) -> float:
     """Return the length of a collective; first and last stage add up a tied embedding in one hop each way."""
-    return collective_seconds(op._replace(kind="send") if op.group == "pp" else op, run, network)
+    return collective_seconds(op._replace(kind="send", group="pp") if op.group == ENDS else op, run, network)
 
 
 class _StageEnd(NamedTuple):

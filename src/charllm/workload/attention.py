@@ -1,5 +1,8 @@
 """Attention: grouped queries or DeepSeek's latent form, in one kernel or unfused, over tp and cp ranks."""
 
+from math import lcm
+from typing import NamedTuple
+
 from charllm.workload.cut import Cut
 from charllm.workload.linear import linear
 from charllm.workload.norm import norm
@@ -51,7 +54,7 @@ def _grouped_projections(cut: Cut) -> tuple[Module, ...]:
     ]
     heads = cut.tokens * (cut.heads + cut.kv_heads) * model.head_dim
     if model.qk_norm:
-        modules.append(norm(cut, "qk norm", heads, model.head_dim, copies=2))
+        modules.append(norm(cut, "qk norm", heads, model.head_dim, copies=2, of_heads=True))
     if model.position == "rope":
         unrotated = (Kept("unrotated query and key", heads * cut.element_bytes),) if cut.framework.packed_qkv else ()
         modules.append(_rope(cut, heads, kept=unrotated))
@@ -98,6 +101,8 @@ def _latent_projections(cut: Cut) -> tuple[Module, ...]:
             input_kept=(compressed,),
             recomputed_by=("mla_up_proj",),
             target="qkv",
+            # The part of keys that carries position is one for all heads.
+            carried=model.rope_head_dim if cut.framework.every_message else 0,
         ),
         _latent_rope(cut),
     ]
@@ -237,11 +242,16 @@ def _flash(cut: Cut, window: int) -> Module:
         Kept("attention output", output * size),
         Kept("log-sum-exp", log_sum, ("core_attn",)),
     )
-    exchange_forward, exchange_backward = _exchange(cut, query, key_value, output)
+    exchange = _exchange(cut, query, key_value, output)
     return Module(
         "core attention",
-        (*exchange_forward, forward, *_merge(cut, "forward", output)),
-        (*exchange_backward, backward, *_merge(cut, "backward", query + key_value)),
+        (*exchange.before_forward, forward, *_merge(cut, "forward", output), *exchange.after_forward),
+        (
+            *exchange.before_backward,
+            backward,
+            *_merge(cut, "backward", query + key_value),
+            *exchange.after_backward,
+        ),
         kept,
         recomputed_by=("core_attn",),
         weights=float(cut.heads) if model.attention_sinks else 0.0,
@@ -254,19 +264,58 @@ def _returns_queries(cut: Cut) -> bool:
     return cut.framework.returns_outputs and cut.framework.packed_qkv
 
 
-def _exchange(cut: Cut, query: float, key_value: float, output: float) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+class _Exchange(NamedTuple):
+    """What cp ranks exchange around attention."""
+
+    before_forward: tuple[Op, ...] = ()
+    after_forward: tuple[Op, ...] = ()
+    before_backward: tuple[Op, ...] = ()
+    after_backward: tuple[Op, ...] = ()
+
+
+def _exchange(cut: Cut, query: float, key_value: float, output: float) -> _Exchange:
     """What cp ranks send each other: keys and values round a ring, or heads for sequence in an all-to-all."""
     size = cut.element_bytes
+    if cut.cp_kind == "ring" and cut.framework.ring_exchange == "all-gather":
+        # Llama 3 report, section 3.3.2; torch's context_parallel does so by default.
+        whole = cut.cp * key_value * size
+        return _Exchange(
+            before_forward=collective("all_gather", "cp", whole, cut.cp),
+            after_backward=collective("reduce_scatter", "cp", whole, cut.cp),
+        )
     if cut.cp_kind == "ring":
-        forward = collective("ring_exchange", "cp", key_value * size, cut.cp)
-        return forward, collective("ring_exchange", "cp", 2 * key_value * size, cut.cp)
+        return _Exchange(
+            before_forward=collective("ring_exchange", "cp", key_value * size, cut.cp),
+            before_backward=collective("ring_exchange", "cp", 2 * key_value * size, cut.cp),
+        )
+    if cut.framework.every_message:
+        return _separate_exchanges(cut, query, key_value, output)
     everything = collective("all_to_all", "cp", (query + key_value + output) * size, cut.cp)
-    return everything, everything
+    return _Exchange(before_forward=everything, before_backward=everything)
+
+
+def _separate_exchanges(cut: Cut, query: float, key_value: float, output: float) -> _Exchange:
+    """Exchange queries, keys, values and outputs in a call each, as DeepSpeed's and Transformer Engine's do.
+
+    Key-value heads are repeated where cp ranks could not share them evenly.
+    """
+    size, model = cut.element_bytes, cut.model
+    heads = cut.heads if model.attention == "mla" else cut.kv_heads
+    keys = key_value * model.query_head_dim / (model.query_head_dim + model.value_head_dim)
+    repeats = lcm(heads, cut.cp) / heads
+    inputs = tuple(
+        op
+        for elements in (query, keys * repeats, (key_value - keys) * repeats)
+        for op in collective("all_to_all", "cp", elements * size, cut.cp)
+    )
+    outputs = collective("all_to_all", "cp", output * size, cut.cp)
+    return _Exchange(inputs, outputs, outputs, inputs[::-1])
 
 
 def _merge(cut: Cut, direction: str, elements: float) -> tuple[Op, ...]:
     """Add a block's result to those before it, in fp32: once for each further rank of a ring."""
-    blocks = cut.cp - 1 if cut.cp_kind == "ring" else 0
+    sent_round = cut.cp_kind == "ring" and cut.framework.ring_exchange == "sends"
+    blocks = cut.cp - 1 if sent_round else 0
     size = cut.element_bytes
     if not blocks:
         return ()
@@ -323,11 +372,11 @@ def _unfused(cut: Cut) -> Module:
             Kept("attention dropout", scores * size, ("core_attn",)),
             Kept("attention dropout mask", scores, ("core_attn",)),
         ]
-    exchange_forward, exchange_backward = _exchange(cut, query, key_value, output)
+    exchange = _exchange(cut, query, key_value, output)
     return Module(
         "core attention",
-        exchange_forward + forward,
-        exchange_backward + backward,
+        (*exchange.before_forward, *forward, *exchange.after_forward),
+        (*exchange.before_backward, *backward, *exchange.after_backward),
         tuple(kept),
         recomputed_by=("core_attn",),
         weights=float(cut.heads) if model.attention_sinks else 0.0,

@@ -117,9 +117,10 @@ def cut_model(model: Model, training: Training, framework: Framework, degrees: P
 def _reduced_bytes(training: Training, framework: Framework) -> float:
     """With fp16's loss scaling gradients are reduced in 16 bits unless asked otherwise.
 
-    Source: Megatron-LM sets accumulate_allreduce_grads_in_fp32 by itself with bf16 only.
+    Gradients in fp32 are reduced as they are. Source: Megatron-LM sets accumulate_allreduce_grads_in_fp32 by itself
+    with bf16 only.
     """
-    default = "bf16" if training.precision == "fp16" else framework.reduce_precision
+    default = {"fp16": "bf16", "fp32": "fp32"}.get(training.precision, framework.reduce_precision)
     return REDUCED_BYTES[training.reduce_precision or default]
 
 

@@ -18,19 +18,21 @@ def linear(
     recomputed_by: tuple[str, ...] = (),
     target: str = "",
     parts: tuple[int, ...] = (),
+    carried: int = 0,
 ) -> Module:
     """Describe ``y = x W`` for this rank's tokens.
 
     split: "column" cuts outputs over tp (the input is gathered when the sequence is shared), "row" cuts inputs
     (the output is reduced), "none" works on this rank's own tokens. `input_kept` is what its weight gradient
     needs from forward, when no other module keeps it already. `target` is its name among adapter targets. `parts` are
-    the outputs of the products it is made of, where the framework does not pack them into one.
+    the outputs of the products it is made of, where the framework does not pack them into one. `carried` is the width
+    of what tp ranks exchange along with the input of a column, to use beside it.
     """
     trained = cut.training.lora_rank == 0
     tokens = cut.shard_tokens if split == "none" else cut.tokens
     k = inputs // cut.tp if split == "row" else inputs
     n = outputs // cut.tp if split == "column" else outputs
-    exchange = _exchange(cut, split, inputs if split == "column" else outputs, trained=trained)
+    exchange = _exchange(cut, split, inputs + carried if split == "column" else outputs, trained=trained)
     widths = [part * n // sum(parts) for part in parts] if parts and not cut.framework.packed_projections else [n]
     wgrad = tuple(_gemm(cut, f"{name} wgrad", wide, k, tokens, "wgrad", cut.gradient_bytes) for wide in widths)
     joined = (_addition(f"{name} grad add", tokens * k * cut.element_bytes, "backward"),) * (len(widths) - 1)
@@ -58,11 +60,19 @@ def linear(
         kept=input_kept if trained else (),
         weights=elements if trained else 0.0,
         frozen_weights=0.0 if trained else elements,
+        partial_weights=_partial(cut, split, elements, n if bias else 0) if trained else 0.0,
         recomputed_by=recomputed_by,
         forward_scratch_bytes=(gathered + tokens * n) * cut.element_bytes,
         backward_scratch_bytes=(gathered + tokens * (n + k)) * cut.element_bytes,
     )
     return _adapt(cut, module, tokens, k, n, split, input_kept) if target in _targets(cut) else module
+
+
+def _partial(cut: Cut, split: str, elements: float, bias: int) -> float:
+    """Count the weights that every tp rank holds while it has only some of the tokens: uncut ones, a row's bias."""
+    if not cut.sp or split == "column":
+        return 0.0
+    return elements if split == "none" else float(bias)
 
 
 def _as_gathered(cut: Cut, input_kept: tuple[Kept, ...]) -> tuple[Kept, ...]:
@@ -84,7 +94,7 @@ class _Exchange(NamedTuple):
 def _exchange(cut: Cut, split: str, width: int, *, trained: bool) -> _Exchange:
     """Describe Megatron's exchanges (Korthikanti 2022): the stream is whole, or each rank holds some of its tokens.
 
-    A column's gathered input is gathered again for the weight gradient, kept or not.
+    Where the framework gathers again, a column's input is gathered for the weight gradient, too.
     """
     if split == "none" or cut.tp == 1:
         return _Exchange()
@@ -95,7 +105,8 @@ def _exchange(cut: Cut, split: str, width: int, *, trained: bool) -> _Exchange:
     reduce = collective("reduce_scatter" if cut.sp else "all_reduce", "tp", message_bytes, cut.tp)
     if split == "row":
         return _Exchange(after_forward=reduce, before_backward=gather)
-    return _Exchange(before_forward=gather, before_backward=gather if trained else (), after_dgrad=reduce)
+    again = trained and cut.framework.gathers_again
+    return _Exchange(before_forward=gather, before_backward=gather if again else (), after_dgrad=reduce)
 
 
 def quantise(cut: Cut, name: str, elements: int, direction: str = "forward", *, expert: bool = False) -> tuple[Op, ...]:

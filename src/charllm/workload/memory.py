@@ -19,6 +19,7 @@ from charllm.workload.sync import (
     gathers_once,
     gradient_bytes,
     optimizer_bytes,
+    shards_weights,
     stored_bytes,
     update_copy_bytes,
 )
@@ -136,7 +137,7 @@ def _stage_states(step: Step, stage: int, passages: list[Passage]) -> _States:
     shard = _sharded(run, weights, 1) / holders
     on_gpu = 1 - run.training.optimizer_offload_fraction
     frozen_shard = run.parallelism.shard_ranks if run.parallelism.zero == 3 else 1
-    held = _sharded(run, weights, 2 if gathers_in_forward(run) else 3) + weights.frozen / frozen_shard
+    held = _sharded(run, weights, 2 if shards_weights(run) else 3) + weights.frozen / frozen_shard
     weight_bytes = held * stored_bytes(step)
     if step.cut.cast and weights.total:
         narrow_fraction = sum(passage.narrow_weights for passage in passages) / weights.total

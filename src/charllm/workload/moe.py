@@ -10,6 +10,8 @@ from charllm.workload.routing import skew
 
 ROUTER_BYTES = 4.0
 """Scores are fp32; the product that gives them takes 16-bit operands."""
+COUNT_BYTES = 8.0
+"""Counts of tokens are 64-bit integers."""
 
 
 def moe(cut: Cut) -> tuple[Module, ...]:
@@ -64,6 +66,7 @@ def _router(cut: Cut) -> Module:
         (input_kept, Kept("router probabilities", 2 * logits, ("moe",))),
         weights=weights if trained else 0.0,
         frozen_weights=0.0 if trained else weights,
+        partial_weights=weights if trained and cut.sp else 0.0,
         recomputed_by=("moe",),
     )
 
@@ -111,6 +114,7 @@ def _dispatch(cut: Cut) -> Module:
     permute = _moved("permute", cut, cut.shard_tokens * width + sent, sent + received)
     forward = (
         permute,
+        *_counts(cut),
         *exchange,
         *collective("all_gather", "etp", received, cut.etp),
     )
@@ -126,6 +130,17 @@ def _dispatch(cut: Cut) -> Module:
         recomputed_by=("moe",),
         forward_scratch_bytes=sent + received,
         backward_scratch_bytes=sent + received,
+    )
+
+
+def _counts(cut: Cut) -> tuple[Op, ...]:
+    """Tell the ranks of experts how many tokens each will get: an integer for each expert."""
+    if not cut.framework.every_message or cut.training.capacity_factor is not None:
+        return ()
+    counts_bytes = cut.model.experts * COUNT_BYTES
+    return (
+        *collective("all_to_all", "ep", counts_bytes, cut.ep),
+        *collective("all_gather", "etp", cut.etp * counts_bytes, cut.etp),
     )
 
 
@@ -160,21 +175,26 @@ def _experts(cut: Cut) -> tuple[Module, ...]:
     width = model.expert_ffn // cut.etp
     tokens = expert_tokens(cut)
     fc1 = _expert_linear(cut, "expert fc1", _expert_width(cut), width * (2 if model.gated else 1), ("moe",))
-    fc2 = _with_bias(cut, _expert_linear(cut, "expert fc2", width, _expert_width(cut), ("moe", "moe_act")))
+    fc2 = _expert_linear(cut, "expert fc2", width, _expert_width(cut), ("moe", "moe_act"))
     act = activation(cut, "expert activation", tokens * width, ("moe",), ("moe", "moe_act"), expert=True)
-    return _fused(fc1, act, fc2) if cut.framework.fused_experts and cut.cast else (fc1, act, fc2)
+    if cut.framework.fused_experts and cut.cast:
+        return _fused(fc1, act, fc2)
+    return fc1, act, _with_bias(cut, fc2)
 
 
 def _with_bias(cut: Cut, fc2: Module) -> Module:
-    """Add experts' output bias, weighed by the router's probability, where a model has one: 28 and 36 bytes an element.
+    """Add experts' output bias, weighed by the router's probability, where a model has one: expert by expert, in fp32.
 
-    Source: Megatron-Core's `_apply_bias`: an fp32 product, an addition, a concatenation and a cast.
+    Source: Megatron-Core's `_apply_bias`; fused experts add it in their products.
     """
     if cut.model.bias not in ("mlp", "all"):
         return fc2
-    elements = expert_tokens(cut) * _expert_width(cut)
-    forward = elementwise("expert bias", "expert bias", 14.0 * elements, 14.0 * elements, expert=True)
-    backward = elementwise("expert bias", "expert bias", 18.0 * elements, 18.0 * elements, "backward", expert=True)
+    size = (round(expert_tokens(cut)), _expert_width(cut))
+    elements = float(size[0] * size[1])
+    forward, backward = (
+        elementwise("expert bias", "expert bias", read * elements, written * elements, direction, size, expert=True)
+        for direction, read, written in (("forward", 14.0, 14.0), ("backward", 26.0, 18.0))
+    )
     return fc2._replace(forward=(*fc2.forward, forward), backward=(backward, *fc2.backward))
 
 

@@ -4,10 +4,11 @@ from charllm.workload.cut import Cut
 from charllm.workload.op import Kept, Module, elementwise
 
 
-def norm(cut: Cut, name: str, elements: int, width: int, *, copies: int = 1) -> Module:
+def norm(cut: Cut, name: str, elements: int, width: int, *, copies: int = 1, of_heads: bool = False) -> Module:
     """Describe an RMSNorm or LayerNorm over `elements` values in rows of `width`, with `copies` of its weight.
 
-    Backward reads the input, the gradient and the statistics. A LayerNorm has a shift beside its scale.
+    Backward reads the input, the gradient and the statistics. A LayerNorm has a shift beside its scale. `of_heads` when
+    rows are this rank's heads of all its tokens, and not the tokens that it holds outside GEMMs.
     """
     size, rows = cut.element_bytes, (max(1, elements // width), width)
     per_channel = 2 if cut.model.norm == "layernorm" else 1
@@ -27,6 +28,7 @@ def norm(cut: Cut, name: str, elements: int, width: int, *, copies: int = 1) -> 
         kept=tuple(kept),
         weights=weights if trained else 0.0,
         frozen_weights=0.0 if trained else weights,
+        partial_weights=weights if trained and (cut.sp or (of_heads and cut.tp > 1)) else 0.0,
         recomputed_by=("layernorm",),
         forward_scratch_bytes=elements * size,
         backward_scratch_bytes=2 * elements * size,

@@ -63,6 +63,8 @@ class Module(NamedTuple):
     weights: float = 0.0
     """Trained weight elements on this rank."""
     frozen_weights: float = 0.0
+    partial_weights: float = 0.0
+    """Of the trained ones, those of which each tp rank has a copy and only its part of the gradient."""
     expert: bool = False
     """Whether the weights are an expert's: reduced over edp, not over data."""
     recomputed_by: tuple[str, ...] = ()

@@ -23,6 +23,8 @@ class Weights(NamedTuple):
     dense: float = 0.0
     expert: float = 0.0
     frozen: float = 0.0
+    partial: float = 0.0
+    """Of the dense ones, those whose gradients tp ranks add up."""
 
     @property
     def trained(self) -> float:
@@ -40,6 +42,7 @@ class Weights(NamedTuple):
             self.dense + times * other.dense,
             self.expert + times * other.expert,
             self.frozen + times * other.frozen,
+            self.partial + times * other.partial,
         )
 
 
@@ -66,19 +69,20 @@ class Block(NamedTuple):
 
 def make_block(name: str, modules: tuple[Module, ...], repeats: int, replayed: Replay, *, narrow: bool) -> Block:
     """Count a block's weights and find its high-water marks, once for all that ask."""
-    dense = expert = frozen = level = forward_high = backward_high = 0.0
+    dense = expert = frozen = partial = level = forward_high = backward_high = 0.0
     for module in modules:
         if module.expert:
             expert += module.weights
         else:
             dense += module.weights
         frozen += module.frozen_weights
+        partial += module.partial_weights
         for tensor in module.kept:
             level += tensor.size_bytes
         forward_high = max(forward_high, level + module.forward_scratch_bytes)
         backward_high = max(backward_high, level + module.backward_scratch_bytes)
     hole = sum(module.hole_bytes for module in modules)
-    weights = Weights(dense, expert, frozen)
+    weights = Weights(dense, expert, frozen, partial)
     return Block(name, modules, repeats, replayed, weights, narrow, forward_high, backward_high, hole)
 
 

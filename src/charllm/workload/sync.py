@@ -1,5 +1,8 @@
 """What happens once per step, or once per layer when weights are sharded: gradients, weights, optimizer."""
 
+from math import ceil
+
+from charllm.layout.grid import ENDS, WORLD, Grid
 from charllm.spec.run import RunSpec
 from charllm.workload.op import Op, collective, elementwise
 from charllm.workload.step import Block, Step, Weights
@@ -9,6 +12,10 @@ MIN_BUCKET_PART = 1e6
 
 WEIGHT_EXCHANGES = ("all_gather", "broadcast")
 """Collectives that hand weights on, and not gradients."""
+BUCKETED = ("data", "shard", "replicate", "regather", "edp")
+"""Groups whose exchanges are cut into buckets."""
+NUMBER_BYTES, LOGGED_NUMBERS = 8.0, 3
+"""Of the numbers that all ranks add up at the end of a step: loss, squared norm of the gradients, whether to stop."""
 
 
 def stage_weights(step: Step, stage: int) -> Weights:
@@ -108,8 +115,11 @@ def layer_gather(step: Step, block: Block, direction: str = "forward") -> tuple[
     FSDP's second stage (SHARD_GRAD_OP) gathers them in forward and keeps them until its backward is done. ZeRO++ (hpZ)
     gathers them in backward from a second copy that fewer ranks share; experts have none here.
     """
-    degrees, weights, size = step.run.parallelism, block.weights, step.cut.gathered_bytes
-    if degrees.zero < 3 and not (gathers_in_forward(step.run) and direction == "forward"):
+    degrees, size = step.run.parallelism, step.cut.gathered_bytes
+    weights, in_forward_alone = _unit(step, block)
+    if direction == "backward" and (in_forward_alone or degrees.zero < 3):
+        return ()
+    if not shards_weights(step.run):
         return ()
     group, ranks = "shard", degrees.shard_ranks
     if degrees.regather_size and direction == "backward":
@@ -122,7 +132,17 @@ def layer_gather(step: Step, block: Block, direction: str = "forward") -> tuple[
 
 def layer_reduce(step: Step, block: Block) -> tuple[Op, ...]:
     """Describe reducing a block's gradients as soon as they are known (ZeRO-2 and -3)."""
-    return _shard_gradients(step, block.weights) if step.run.parallelism.zero >= 2 else ()
+    return _shard_gradients(step, _unit(step, block)[0]) if step.run.parallelism.zero >= 2 else ()
+
+
+def _unit(step: Step, block: Block) -> tuple[Weights, bool]:
+    """Return the weights that are sharded together with a block's, and whether they are gathered in forward alone."""
+    run = step.run
+    lent = run.model.tied_embeddings and run.parallelism.pp == 1 and run.framework.tied_unit
+    if block.is_layer or not lent:
+        return block.weights, False
+    first, last = step.chunks[0].blocks[0], step.chunks[-1].blocks[-1]
+    return (first.weights.plus(last.weights) if block is first else Weights()), True
 
 
 def gather_times(step: Step) -> int:
@@ -132,7 +152,7 @@ def gather_times(step: Step) -> int:
 
 def gathers_once(run: RunSpec) -> bool:
     """Tell whether sharded weights stay gathered for a step: in a pipeline, where each microbatch would pay again."""
-    return run.parallelism.zero == 3 and run.parallelism.pp > 1
+    return shards_weights(run) and run.parallelism.pp > 1
 
 
 def gathers_in_forward(run: RunSpec) -> bool:
@@ -140,10 +160,16 @@ def gathers_in_forward(run: RunSpec) -> bool:
     return run.parallelism.zero == 2 and run.parallelism.pp == 1 and run.framework.unit_gather
 
 
+def shards_weights(run: RunSpec) -> bool:
+    """Tell whether weights are gathered unit by unit: ZeRO-3, and FSDP's second stage unless a pipeline forbids."""
+    once = run.parallelism.zero == 2 and run.parallelism.pp > 1 and run.framework.reduces_once
+    return run.parallelism.zero == 3 or gathers_in_forward(run) or once
+
+
 def step_sync(step: Step, stage: int) -> tuple[Op, ...]:
     """Describe the gradient and weight exchange at the end of a step, for one rank of a stage."""
     degrees, weights = step.run.parallelism, stage_weights(step, stage)
-    ops = _tied_embedding(step, stage)
+    ops = _partial_gradients(step, weights) + _tied_embedding(step, stage) + _logged(step)
     if degrees.zero == 3:
         return ops
     if degrees.zero == 0:
@@ -152,7 +178,7 @@ def step_sync(step: Step, stage: int) -> tuple[Op, ...]:
         ops += _whole_gradients(step, weights)
     elif degrees.zero == 1:
         ops += _shard_gradients(step, weights)
-    if gathers_in_forward(step.run):
+    if shards_weights(step.run):
         return ops
     kind, weight = step.run.framework.weight_exchange.replace("-", "_"), step.cut.element_bytes
     ops += collective(kind, "shard", weights.dense * weight, degrees.shard_ranks)
@@ -167,13 +193,46 @@ def count_buckets(step: Step, op: Op) -> int:
         ranks = run.parallelism.shard_ranks if op.group == "shard" else run.parallelism.expert_shard_ranks
         return min(ranks, max(trained_tensors(step, stage) for stage in range(run.parallelism.pp)))
     bucketed = run.framework.buckets == "always" or "dp" in run.parallelism.overlap
-    if not bucketed or op.group == "pp" or not run.framework.bucket_bytes:
+    if not bucketed or op.group not in BUCKETED or not run.framework.bucket_bytes:
         return 1
     bucket_bytes = run.framework.bucket_bytes
     if run.framework.growing_buckets:
         # So that each replica's part of a bucket stays long enough to use the network.
         bucket_bytes = max(bucket_bytes, MIN_BUCKET_PART * run.parallelism.data_ranks * step.cut.reduced_bytes)
     return max(1, round(op.message_bytes / bucket_bytes))
+
+
+def cut_buckets(step: Step, op: Op) -> tuple[tuple[Op, int], ...]:
+    """Cut a gradient or weight exchange into equal buckets: (bucket, how many of it).
+
+    Message by message, buckets have whole elements: buffers that ranks share evenly are padded, and the last bucket of
+    an all-reduce has what is left.
+    """
+    count, size = count_buckets(step, op), _element_bytes(step, op)
+    if not step.run.framework.every_message:
+        return ((_share(op, count), count),)
+    ranks = Grid(step.run.parallelism).degree(op.group) if op.kind in ("all_gather", "reduce_scatter") else 1
+    elements = op.message_bytes / size
+    length = ceil(elements / (count * ranks)) * ranks
+    last = length if ranks > 1 else elements - (count - 1) * length
+    found = ((_share(op, elements / length), count - 1), (_share(op, elements / last), 1))
+    return ((found[0][0], count),) if last == length else tuple(entry for entry in found if entry[1])
+
+
+def _element_bytes(step: Step, op: Op) -> float:
+    if op.group == WORLD:
+        return NUMBER_BYTES
+    return step.cut.element_bytes if op.kind in WEIGHT_EXCHANGES else step.cut.reduced_bytes
+
+
+def _share(op: Op, parts: float) -> Op:
+    """Return one of some parts of a collective."""
+    return op._replace(
+        read_bytes=op.read_bytes / parts,
+        written_bytes=op.written_bytes / parts,
+        message_bytes=op.message_bytes / parts,
+        sent_bytes=op.sent_bytes / parts,
+    )
 
 
 def _whole_gradients(step: Step, weights: Weights) -> tuple[Op, ...]:
@@ -196,6 +255,29 @@ def _shard_gradients(step: Step, weights: Weights) -> tuple[Op, ...]:
     )
 
 
+def _partial_gradients(step: Step, weights: Weights) -> tuple[Op, ...]:
+    """Add up the gradients of weights that tp ranks copy while each sees only some of the tokens, or of the heads.
+
+    Source: Megatron-Core's `finalize_model_grads` reduces norms' gradients so, in one flat message.
+    """
+    if not step.run.framework.every_message:
+        return ()
+    elements = weights.partial / _gradient_shards(step.run)
+    return collective("all_reduce", "tp", elements * step.cut.gradient_bytes, step.run.parallelism.tp)
+
+
+def _gradient_shards(run: RunSpec) -> int:
+    """Count the ranks that share the gradients at the end of a step; up to ZeRO-1 each still has all of them."""
+    return run.parallelism.shard_ranks if run.parallelism.zero >= 2 else 1
+
+
+def _logged(step: Step) -> tuple[Op, ...]:
+    """Add up the loss and the norm of the gradients over all ranks."""
+    if not step.run.framework.every_message:
+        return ()
+    return collective("all_reduce", WORLD, LOGGED_NUMBERS * NUMBER_BYTES, step.run.parallelism.world)
+
+
 def _tied_embedding(step: Step, stage: int) -> tuple[Op, ...]:
     """First and last stage add up the gradients of the embedding they share."""
     run = step.run
@@ -205,7 +287,8 @@ def _tied_embedding(step: Step, stage: int) -> tuple[Op, ...]:
         or run.training.lora_rank
     ):
         return ()
-    return collective("all_reduce", "pp", step.cut.vocab * run.model.hidden * step.cut.reduced_bytes, 2)
+    elements = step.cut.vocab * run.model.hidden / _gradient_shards(run)
+    return collective("all_reduce", ENDS, elements * step.cut.gradient_bytes, 2)
 
 
 def optimizer_ops(step: Step, stage: int) -> tuple[Op, ...]:

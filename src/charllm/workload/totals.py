@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.layout.grid import Grid
+from charllm.layout.grid import ENDS, WORLD, Grid
 from charllm.layout.links import LINKS, group_links, hop_links
 from charllm.spec.parallelism import OVERLAPS
 from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Block, Step
 from charllm.workload.sync import (
-    count_buckets,
+    cut_buckets,
     gather_times,
     gathers_once,
     layer_gather,
@@ -33,6 +33,8 @@ AXIS_OF_GROUP = {
     "replicate": "dp",
     "regather": "dp",
     "edp": "dp",
+    WORLD: "dp",
+    ENDS: "pp",
 }
 """The axis that a group's communication is charged to."""
 
@@ -51,20 +53,10 @@ def stage_ops(step: Step, stage: int) -> Iterator[Repeated]:
     for block in step.stage_blocks(stage):
         yield from _block_ops(step, block)
     for op in step_sync(step, stage):
-        buckets = count_buckets(step, op)
-        yield Repeated(_share(op, buckets), float(buckets), "step")
+        for bucket, times in cut_buckets(step, op):
+            yield Repeated(bucket, float(times), "step")
     for op in optimizer_ops(step, stage):
         yield Repeated(op, 1.0, "step")
-
-
-def _share(op: Op, parts: int) -> Op:
-    """Cut a collective into equal parts."""
-    return op._replace(
-        read_bytes=op.read_bytes / parts,
-        written_bytes=op.written_bytes / parts,
-        message_bytes=op.message_bytes / parts,
-        sent_bytes=op.sent_bytes / parts,
-    )
 
 
 def _block_ops(step: Step, block: Block) -> Iterator[Repeated]:
@@ -144,7 +136,7 @@ def _add(totals: dict[str, float], fractions: dict[str, float], size_bytes: floa
 
 
 def _op_links(step: Step, op: Op) -> dict[str, float]:
-    if op.group == "pp":
+    if op.group == ENDS:
         return _ends_links(step)
     links = group_links(step.run, op.group)
     return links.pair_links if op.kind == "all_to_all" else links.ring_links

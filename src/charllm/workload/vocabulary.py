@@ -36,7 +36,8 @@ def embedding(cut: Cut) -> tuple[Module, ...]:
     combine = collective("reduce_scatter" if cut.sp else "all_reduce", "tp", looked_up, cut.tp)
     spread = collective("all_gather", "tp", looked_up, cut.tp) if cut.sp else ()
     trained = cut.training.lora_rank == 0
-    positions = model.seq_length * model.hidden if model.position == "learned" else 0
+    places = max(model.seq_length, cut.training.seq_length) if model.position == "learned" else 0
+    positions = places * model.hidden
     weights = float(cut.vocab * model.hidden + positions)
     scatter = (
         (elementwise("embedding grad", "embedding", looked_up, 2 * looked_up, "backward", rows),) if trained else ()
@@ -51,6 +52,7 @@ def embedding(cut: Cut) -> tuple[Module, ...]:
             mask,
             weights=weights if trained else 0.0,
             frozen_weights=0.0 if trained else weights,
+            partial_weights=float(positions) if trained and cut.sp else 0.0,
             forward_scratch_bytes=looked_up,
             # Its gradient is dense before it is added to the others'.
             backward_scratch_bytes=looked_up + (weights * size if trained else 0.0),
@@ -90,13 +92,17 @@ def _square_loss(cut: Cut, elements: int) -> Module:
 
 
 def _loss(cut: Cut) -> Module:
-    """Cross entropy over a vocabulary that tp ranks share: three small all-reduces, one pass over the logits."""
+    """Cross entropy over a vocabulary that tp ranks share: small all-reduces and one pass over the logits.
+
+    What is reduced, for each token: the largest logit, the sum of exponentials, the target's logit.
+    """
     logits, rows = float(cut.tokens * cut.vocab), (cut.tokens, cut.vocab)
     _, kept, forward_extra, backward_extra, hole = LOSS_BYTES[cut.framework.cross_entropy]
     if cut.framework.cross_entropy == "fp32" and cut.tp > 1:
         # Over a cut vocabulary, shifted logits and their exponentials are written out too.
         forward_extra += 8.0
-    reduce = collective("all_reduce", "tp", 3 * cut.tokens * 4.0, cut.tp)
+    calls = 3 if cut.framework.every_message else 1
+    reduce = calls * collective("all_reduce", "tp", 3 / calls * cut.tokens * 4.0, cut.tp)
     forward_moved, backward_moved = LOSS_MOVED_BYTES[cut.framework.cross_entropy]
     return Module(
         "loss",

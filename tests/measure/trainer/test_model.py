@@ -11,7 +11,10 @@ from torch.nn import functional
 from charllm.catalog.resolve import resolve_model
 from charllm.catalog.tables import entries
 from charllm.errors import SpecError
-from charllm.measure.trainer.model import Attention, Linear, Moe, Transformer, require_trainable, rotate
+from charllm.measure.trainer.attention import Attention, rotate
+from charllm.measure.trainer.experts import Moe
+from charllm.measure.trainer.linear import Linear
+from charllm.measure.trainer.model import Transformer, require_trainable
 from charllm.spec.model import ACTIVATIONS, BIASES, Model
 from charllm.spec.training import Training
 from charllm.workload.layer import layer_kinds

@@ -13,6 +13,7 @@ from charllm.catalog.resolve import resolve_run
 from charllm.errors import DoesNotFit, SpecError
 from charllm.measure.marks import find_steps, read_marks
 from charllm.measure.trainer import train as train_module
+from charllm.measure.trainer import work as work_module
 from charllm.measure.trainer.data import synthetic_batches
 from charllm.measure.trainer.model import Transformer
 from charllm.measure.trainer.train import TrainStep, build_network, train
@@ -69,7 +70,7 @@ def gradients(run: RunSpec) -> tuple[float, dict[str, Tensor]]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_losses_fall_for_every_kind_of_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_module, "LEARNING_RATE", 3e-3)
+    monkeypatch.setattr(work_module, "LEARNING_RATE", 3e-3)
     steps = trained(spec(MODELS[name]))
     assert [step.number for step in steps] == list(range(1, 31))
     assert steps[0].loss == pytest.approx(math.log(32), abs=0.2)
@@ -83,7 +84,7 @@ def test_losses_fall_with_the_trainers_own_learning_rate_and_precision() -> None
 
 
 def test_adapters_are_all_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_module, "LEARNING_RATE", 1e-2)
+    monkeypatch.setattr(work_module, "LEARNING_RATE", 1e-2)
     kept: list[Transformer] = []
     build = build_network
 
@@ -186,14 +187,14 @@ def test_what_one_rank_cannot_train_is_refused(changes: dict[str, Any], field: s
 
 
 def test_a_model_that_does_not_fit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def overflow(*_: object) -> None:
+    def overflow(*_: object, **_named: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(train_module, "Transformer", overflow)
+        patch.setattr(work_module, "Transformer", overflow)
         with pytest.raises(DoesNotFit, match="tiny does not fit on this GPU"):
             next(train(spec(), "cpu", 1, None))
     assert torch.get_default_dtype() == torch.float32
-    monkeypatch.setattr(train_module, "_step", overflow)
+    monkeypatch.setattr(train_module, "plain_step", overflow)
     with pytest.raises(DoesNotFit, match="while it is trained"):
         next(train(spec(), "cpu", 1, None))

@@ -296,6 +296,17 @@ def _accumulate(shape: KernelShape, operands: Operands, rows: int, width: int) -
     return partial(operands.write(torch.float32, rows, width).add_, operands.read(shape, rows, width))
 
 
+def _outer_product(shape: KernelShape, operands: Operands, rows: int, width: int) -> Launch:
+    """Multiply a 16-bit row by an fp32 column, as a bias by each token's probability."""
+    column = torch.rand(rows, 1, device=operands.device)
+    return partial(torch.mul, _ones(shape, operands, width), column, out=operands.write(torch.float32, rows, width))
+
+
+def _scaled_rows(shape: KernelShape, operands: Operands, rows: int, width: int) -> Launch:
+    x, column = operands.read(shape, rows, width, dtype=torch.float32), torch.rand(rows, 1, device=operands.device)
+    return partial(torch.mul, x, column, out=operands.write(torch.float32, rows, width))
+
+
 def _fill(shape: KernelShape, operands: Operands, rows: int, width: int) -> Launch:
     return partial(operands.write(DTYPES[shape.precision], rows, width).zero_)
 
@@ -381,6 +392,8 @@ KERNELS: dict[str, Maker] = {
     "fill": _in_pieces(_fill),
     "column_sum": _unary(lambda x: x.sum(0)),
     "norm_of_tensor": _unary(lambda x: torch._foreach_norm([x])[0]),
+    "outer_product": _in_pieces(_outer_product, 4),
+    "scaled_rows": _in_pieces(_scaled_rows, 4),
     "scale": _unary(lambda x: torch._foreach_mul([x], 0.5)),
     "rmsnorm": _in_pieces(_rmsnorm),
     "rmsnorm_backward": _in_pieces(_rmsnorm_backward),

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from charllm.errors import CharllmError, SpecError, unknown_name
 from charllm.measure.launchers.plan import Plan
 from charllm.measure.launchers.task import Task
-from charllm.measure.meeting import ask_to_stop
+from charllm.measure.meeting import HEAD_FILE, ask_to_stop
 from charllm.measure.record import NODES, JobRecord
 from charllm.result.store import write_text
 
@@ -37,7 +37,9 @@ NEVER = (
 ASK_S, SLOWEST_S, ANSWER_S = 0.2, 5.0, 30.0
 """A job is asked after this often at first, and less often as time goes by; an answer takes no longer than this."""
 SHOW_S = 10.0
-LINGER_S, CANCEL_S = 20.0, 30.0
+SILENT_S = 120.0
+"""A head that has not touched its file for this long is lost; a shared file system may show it a minute late."""
+LINGER_S, CANCEL_S = 5.0, 30.0
 """A job whose nodes have all ended, or that was asked to end, is cancelled when it is still there after this long."""
 
 
@@ -240,7 +242,7 @@ def wait(handle: Handle, folder: Path, show: Callable[[str], None]) -> tuple[Sta
 
 
 def _wait(handle: Handle, folder: Path, show: Callable[[str], None], patience_s: float | None) -> State:
-    pause_s, began_s, over_s = ASK_S, time.monotonic(), None
+    pause_s, began_s, over_s, life = ASK_S, time.monotonic(), None, Life()
     shown, shown_s = "", 0.0
     while patience_s is None or time.monotonic() - began_s < patience_s:
         state = handle.ask()
@@ -248,9 +250,13 @@ def _wait(handle: Handle, folder: Path, show: Callable[[str], None], patience_s:
             return state
         _refuse_hopeless(handle, folder, state)
         over_s = over_s or (time.monotonic() if (folder / NODES / END_FILE).exists() else None)
-        if over_s is not None and time.monotonic() - over_s > LINGER_S:
+        if over_s is None and life.silent_s(folder / NODES / HEAD_FILE) > SILENT_S:
+            show(f"{handle.name}: its head node has been silent for {SILENT_S:.0f} s")
+            over_s = 0.0
+        if over_s is not None and (time.monotonic() - over_s > LINGER_S or (state and state.state == "COMPLETING")):
+            # All that will be recorded is there; a job with a lost node lingers for minutes.
             handle.cancel()
-            over_s = time.monotonic()
+            return state or State("UNKNOWN")
         text = _progress(handle, folder, state)
         if text != shown and (text.split(";")[0] != shown.split(";")[0] or time.monotonic() - shown_s > SHOW_S):
             show(text)
@@ -258,6 +264,23 @@ def _wait(handle: Handle, folder: Path, show: Callable[[str], None], patience_s:
         time.sleep(ASK_S if over_s else pause_s)
         pause_s = min(SLOWEST_S, pause_s * 1.3)
     return handle.ask() or State("UNKNOWN")
+
+
+class Life:
+    """How long a file has not been touched, by our own clock."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[int, float] | None = None
+
+    def silent_s(self, path: Path) -> float:
+        """Return for how long a file is as it was; 0 for one that is not there yet."""
+        try:
+            touched_ns = path.stat().st_mtime_ns
+        except OSError:
+            return 0.0
+        if self._seen is None or self._seen[0] != touched_ns:
+            self._seen = touched_ns, time.monotonic()
+        return time.monotonic() - self._seen[1]
 
 
 def _end(handle: Handle, folder: Path, show: Callable[[str], None]) -> State:
@@ -315,6 +338,17 @@ def settle(_folder: Path, job: JobRecord) -> JobRecord:
         return job
     details = {**job.details, "slurm": {**slurm, "state": state.state, "reason": state.reason, "nodes": state.nodes}}
     return replace(job, details=details, ended=not state.alive)
+
+
+def cancel_left(job: JobRecord) -> None:
+    """Cancel the job of a record that nobody waits for any more, and see it gone."""
+    number = (job.details.get("slurm") or {}).get("job_id")
+    if number and not job.ended:
+        handle = handle_job(str(number))
+        handle.cancel()
+        end_s = time.monotonic() + CANCEL_S
+        while (state := handle.ask()) is not None and state.alive and time.monotonic() < end_s:
+            time.sleep(ASK_S)
 
 
 def is_alive(job: JobRecord) -> bool:

@@ -1,21 +1,29 @@
-"""Train: microbatches, gradients, update, a mark at every step."""
+"""Train: microbatches, gradients, update, a mark at every step; on one rank alone or on each of many."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from charllm import mark
-from charllm.errors import DoesNotFit, SpecError
-from charllm.measure.trainer.data import Batches, file_batches, synthetic_batches
-from charllm.measure.trainer.model import Transformer
+from charllm.errors import CharllmError, DoesNotFit
+from charllm.measure.trainer.attention import own_positions
+from charllm.measure.trainer.data import Batches, file_batches, own_tokens, own_turns, synthetic_batches
+from charllm.measure.trainer.gradients import MAX_NORM
+from charllm.measure.trainer.model import Chunk, Transformer
+from charllm.measure.trainer.place import TIMEOUT_S, Group, Place, asks_grouped_gemm, first_line, take_place
+from charllm.measure.trainer.trace import StepTrace
+from charllm.measure.trainer.work import build_work, initialise_chunk, make_chunk, make_optimizer, work_step
 from charllm.spec.run import RunSpec
-from charllm.workload.layer import layer_kinds
 
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-LEARNING_RATE = 3e-4
+LOST_PEER = ("gloo", "connection", "nccl", "timed out", "timeout", "socket", "store")
+"""Words of torch's messages when another rank is gone or late."""
+
+Stepper = Callable[[Batches, float], tuple[float, bool]]
+"""Trains one step: takes batches and the time to end at, returns the loss and whether that was the last step."""
 
 
 class TrainStep(NamedTuple):
@@ -28,68 +36,104 @@ class TrainStep(NamedTuple):
 
 
 def train(
-    run: RunSpec, device: str, steps: int | None, seconds_s: float | None, data: Path | None = None
+    run: RunSpec,
+    device: str,
+    steps: int | None,
+    seconds_s: float | None,
+    data: Path | None = None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    trace: Path | None = None,
+    zbv: bool = False,
 ) -> Iterator[TrainStep]:
-    """Yield every step until the count or the time is reached."""
-    _require_one_rank(run)
-    torch.manual_seed(run.conditions.seed)
-    network = build_network(run, device)
-    optimizer = _make_optimizer(run, network, device)
-    training = run.training
-    batch, seq, seed = training.micro_batch_size, training.seq_length, run.conditions.seed
-    if data is None:
-        batches = synthetic_batches(run.model.vocab, batch, seq, seed, device)
-    else:
-        batches = file_batches(data, run.model.vocab, batch, seq, seed, device)
-    began_s = time.monotonic()
-    number = 0
+    """Yield every step until the count or the time is reached, on every rank; losses are those of the whole batch."""
+    place = take_place(run, device, timeout_s)
+    torch.manual_seed(_own_seed(run.conditions.seed, place))
+    stepper = _one_rank(run, place) if place.world == 1 else _one_of_many(run, place, zbv=zbv)
+    batches = own_batches(run, place, data)
+    tracer = StepTrace(trace, place.rank) if trace is not None else None
+    end_s = time.monotonic() + seconds_s if seconds_s is not None else float("inf")
+    number, last = 0, False
     mark.step(tokens=0)
-    while (steps is None or number < steps) and (seconds_s is None or time.monotonic() - began_s < seconds_s):
-        start_s = time.monotonic()
-        try:
-            loss = _step(network, optimizer, batches, run.microbatches)
-        except torch.cuda.OutOfMemoryError:
-            raise DoesNotFit(f"{run.model.name} does not fit on this GPU while it is trained") from None
-        number += 1
-        mark.step(number, tokens=run.tokens_per_step)
-        yield TrainStep(number, loss, time.monotonic() - start_s, run.tokens_per_step)
+    try:
+        while (steps is None or number < steps) and not last:
+            start_s = time.monotonic()
+            number += 1
+            with tracer.step(number) if tracer else nullcontext():
+                loss, last = _explained(run, place, lambda: stepper(batches, end_s))
+            mark.step(number, tokens=run.tokens_per_step if place.rank == 0 else None)
+            yield TrainStep(number, loss, time.monotonic() - start_s, run.tokens_per_step)
+    finally:
+        if tracer:
+            tracer.close()
 
 
 def build_network(run: RunSpec, device: str) -> Transformer:
-    """Build the model of a run on a device, in its precision."""
-    if run.training.precision not in DTYPES:
-        raise SpecError("training.precision", run.training.precision, f"{', '.join(DTYPES)} with the reference trainer")
-    kinds = tuple((kind.sparse, kind.window) for kind in layer_kinds(run.model))
-    torch.set_default_dtype(DTYPES[run.training.precision])
-    try:
-        with torch.device(device):
-            network: Transformer = Transformer(run.model, run.training, kinds)
-    except torch.cuda.OutOfMemoryError:
-        raise DoesNotFit(f"{run.model.name} does not fit on this GPU") from None
-    finally:
-        torch.set_default_dtype(torch.float32)
+    """Build the whole model of a run on a device, in its precision."""
+    place = Place(grouped_gemm=asks_grouped_gemm(run))
+    network = make_chunk(run, place, Chunk(0, run.model.layers), device)
+    initialise_chunk(run, network, Group(), Group())
     return network
 
 
-def _require_one_rank(run: RunSpec) -> None:
-    if run.parallelism.world != 1:
-        raise SpecError("parallelism", f"{run.parallelism.world} ranks", "1 rank: the trainer runs on one GPU")
+def own_batches(run: RunSpec, place: Place, data: Path | None) -> Batches:
+    """Yield the microbatches of this rank: its replica's, and of these the tokens that it holds."""
+    training = run.training
+    turns = own_turns(place.replica, run.parallelism.dp, run.microbatches)
+    settings = (run.model.vocab, training.micro_batch_size, training.seq_length, run.conditions.seed, place.device)
+    batches = synthetic_batches(*settings, turns) if data is None else file_batches(data, *settings, turns)
+    if place["cp"].size == 1:
+        return batches
+    positions = own_positions(training.seq_length, place["cp"], place.cp_kind, torch.device(place.device))
+    return own_tokens(batches, positions)
 
 
-def _make_optimizer(run: RunSpec, network: Transformer, device: str) -> torch.optim.Optimizer | None:
+def _own_seed(seed: int, place: Place) -> int:
+    """Seed dropout: equal on tp ranks that work on the same tokens, different elsewhere."""
+    tp = place["tp"]
+    return seed + (tp.ranks[0] if tp.size > 1 and not place.sp else place.rank)
+
+
+def _explained(run: RunSpec, place: Place, step: Callable[[], Any]) -> Any:
+    """Train a step; say in a sentence what went wrong where memory or another rank is the cause."""
+    try:
+        return step()
+    except torch.OutOfMemoryError:
+        where = f" of rank {place.rank}" if place.world > 1 else ""
+        raise DoesNotFit(f"{run.model.name} does not fit on this GPU{where} while it is trained") from None
+    except RuntimeError as error:
+        said = first_line(error)
+        if place.world == 1 or not any(word in said.lower() for word in LOST_PEER):
+            raise
+        raise CharllmError(
+            f"rank {place.rank} lost contact with another rank, which has failed or is late: {said}"
+        ) from None
+
+
+def _one_rank(run: RunSpec, place: Place) -> Stepper:
+    network = build_network(run, place.device)
     trained = [weight for weight in network.parameters() if weight.requires_grad]
-    if run.training.optimizer == "none":
-        return None
-    if run.training.optimizer == "sgd":
-        return torch.optim.SGD(trained, lr=LEARNING_RATE)
-    return torch.optim.AdamW(trained, lr=LEARNING_RATE, betas=(0.9, 0.95), fused=device != "cpu")
+    optimizer = make_optimizer(run, trained, place.device)
+
+    def step(batches: Batches, end_s: float) -> tuple[float, bool]:
+        loss = plain_step(network, optimizer, batches, run.microbatches, clips=run.training.clip_gradients)
+        return loss, time.monotonic() >= end_s
+
+    return step
 
 
-def _step(
+def _one_of_many(run: RunSpec, place: Place, *, zbv: bool) -> Stepper:
+    work = build_work(run, place, zbv=zbv)
+    return lambda batches, end_s: work_step(work, batches, end_s)
+
+
+def plain_step(
     network: Transformer,
     optimizer: torch.optim.Optimizer | None,
     batches: Batches,
     microbatches: int,
+    *,
+    clips: bool = False,
 ) -> float:
     """Work through the microbatches of one step and update; returns the mean loss, which waits for the GPU."""
     with mark.phase("forward-backward"):
@@ -101,6 +145,8 @@ def _step(
             losses.append(loss.detach())
     with mark.phase("update"):
         if optimizer is not None:
+            if clips:
+                torch.nn.utils.clip_grad_norm_(network.parameters(), MAX_NORM)
             optimizer.step()
         network.zero_grad(set_to_none=True)
     return float(torch.stack(losses).sum())

@@ -1,0 +1,1 @@
+"""Traces of real executions, as other programs write them."""

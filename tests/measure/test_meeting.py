@@ -1,0 +1,163 @@
+"""Nodes meet at the head: they start together, and one that is lost or fails ends the others."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from charllm.measure import meeting as module
+from charllm.measure.clock import compare
+from charllm.measure.meeting import HEAD_FILE, Meeting, MeetingError, Seat, ask_to_stop, join
+
+PATIENCE_S = 30.0
+
+
+@contextlib.contextmanager
+def hosting(folder: Path, nodes: int, **settings: Any) -> Iterator[Meeting]:
+    found = Meeting(folder, nodes, **settings)
+    try:
+        yield found
+    finally:
+        found.close(0.0)
+        for seat in TAKEN:
+            seat.close()
+        TAKEN.clear()
+
+
+TAKEN: list[Seat] = []
+
+
+def take_seats(folder: Path, count: int) -> list[Seat]:
+    found = [join(folder, f"n{rank}", rank, PATIENCE_S) for rank in range(count)]
+    TAKEN.extend(found)
+    return found
+
+
+def next_of(seat: Seat, said: str) -> dict[str, Any]:
+    """Return the next message of a kind."""
+    for _ in range(int(PATIENCE_S / 0.1)):
+        message = seat.listen(0.1)
+        if message is not None and message["say"] == said:
+            return message
+    raise AssertionError(f"{said} never came")
+
+
+def start(seats: list[Seat]) -> None:
+    for seat in seats:
+        seat.say("ready", gpus=["H200"])
+    ports = {next_of(seat, "go")["port"] for seat in seats}
+    assert len(ports) == 1
+
+
+def test_nodes_start_when_all_are_ready_and_rest_when_all_have_ended(tmp_path: Path) -> None:
+    with hosting(tmp_path, 2) as meeting:
+        first, second = take_seats(tmp_path, 2)
+        first.say("ready", gpus=[])
+        assert first.listen(0.3) is None
+        second.say("ready", gpus=[])
+        assert next_of(first, "go") == next_of(second, "go")
+        first.say("ended", code=0)
+        assert first.listen(0.3) is None
+        second.say("ended", code=0)
+        next_of(first, "rest")
+        for seat in (first, second):
+            seat.leave()
+        verdict = meeting.close(PATIENCE_S)
+    assert verdict.kind == ""
+    assert [event["node"] for event in verdict.events] == ["n0", "n1"]
+
+
+def test_the_head_tells_its_time(tmp_path: Path) -> None:
+    with hosting(tmp_path, 1):
+        (seat,) = take_seats(tmp_path, 1)
+        found = compare(seat.ask_time)
+    assert abs(found.monotonic_s) <= found.uncertainty_s < 0.05
+
+
+def test_a_node_whose_connection_breaks_is_lost_and_the_others_are_stopped(tmp_path: Path) -> None:
+    with hosting(tmp_path, 2) as meeting:
+        seats = take_seats(tmp_path, 2)
+        start(seats)
+        seats[1].close()
+        assert next_of(seats[0], "stop")["kind"] == "node_loss"
+        seats[0].say("ended", code=143)
+        next_of(seats[0], "rest")
+        seats[0].leave()
+        verdict = meeting.close(PATIENCE_S)
+    assert (verdict.kind, verdict.node) == ("node_loss", "n1")
+    assert verdict.message == "node n1 was lost: its connection broke"
+
+
+def test_a_node_that_is_not_heard_any_more_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Seat, "_beat", lambda _seat: None)
+    with hosting(tmp_path, 1, lost_s=0.5) as meeting:
+        (seat,) = take_seats(tmp_path, 1)
+        start([seat])
+        verdict = meeting.close(PATIENCE_S)
+    assert verdict.message == "node n0 was lost: it has not been heard for 0 s"
+
+
+def test_beats_keep_a_node_that_has_nothing_to_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BEAT_S", 0.1)
+    with hosting(tmp_path, 1, lost_s=1.0) as meeting:
+        (seat,) = take_seats(tmp_path, 1)
+        start([seat])
+        assert seat.listen(2.0) is None
+        assert not meeting.guests["n0"].lost
+
+
+def test_a_failed_node_leaves_the_others_a_while_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AFTER_FAILURE_S", 0.3)
+    with hosting(tmp_path, 2) as meeting:
+        seats = take_seats(tmp_path, 2)
+        start(seats)
+        seats[0].say("ended", code=7)
+        assert next_of(seats[1], "stop")["kind"] == "failed"
+        assert meeting.verdict.kind == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"), [({"time_limit_s": 0.2}, "time_out"), ({}, "cancelled")], ids=["time limit", "stop file"]
+)
+def test_the_head_ends_a_run(tmp_path: Path, settings: dict[str, float], kind: str) -> None:
+    with hosting(tmp_path, 1, **settings) as meeting:
+        (seat,) = take_seats(tmp_path, 1)
+        start([seat])
+        if kind == "cancelled":
+            ask_to_stop(tmp_path)
+        assert next_of(seat, "stop")["kind"] == kind
+        assert meeting.verdict.kind == kind
+
+
+def test_nodes_that_cannot_run_together_are_refused(tmp_path: Path) -> None:
+    with hosting(tmp_path, 1, judge_ready=lambda ready: f"not {ready['n0']['gpus'][0]}") as meeting:
+        (seat,) = take_seats(tmp_path, 1)
+        seat.say("ready", gpus=["H100"])
+        assert next_of(seat, "stop")["message"] == "not H100"
+        assert meeting.verdict.kind == "refused"
+
+
+def test_nodes_that_do_not_come_are_not_waited_for_for_ever(tmp_path: Path) -> None:
+    with hosting(tmp_path, 2, meet_s=0.3):
+        (seat,) = take_seats(tmp_path, 1)
+        seat.say("ready", gpus=[])
+        assert next_of(seat, "stop")["message"] == "1 of 2 nodes did not come within 0 s"
+
+
+def test_a_stranger_is_sent_away(tmp_path: Path) -> None:
+    with hosting(tmp_path, 1):
+        path = tmp_path / HEAD_FILE
+        path.write_text(path.read_text().replace('"token": "', '"token": "x'))
+        with pytest.raises(MeetingError, match="cannot reach the head node"):
+            join(tmp_path, "n9", 9, 0.5)
+
+
+def test_a_head_that_has_gone_is_noticed(tmp_path: Path) -> None:
+    with hosting(tmp_path, 1) as meeting:
+        (seat,) = take_seats(tmp_path, 1)
+        meeting.close(0.0)
+        with pytest.raises(MeetingError, match="does not answer"):
+            seat.ask_time()
+        assert seat.closed

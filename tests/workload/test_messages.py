@@ -85,9 +85,7 @@ def test_first_and_last_stage_add_up_a_tied_embedding() -> None:
 
 def test_buckets_have_whole_elements_and_the_last_has_the_rest() -> None:
     step = step_of({"dp": 8, "zero": 0}, framework={"base": "reference", "bucket_bytes": 100_000})
-    found = {
-        message.message_bytes: count for message, count in rank_messages(step, 0).items() if message.group == "data"
-    }
+    found = {message.message_bytes: count for message, count in rank_messages(step, 0).items() if message.group == "data"}
     weights = sum(size * count for size, count in found.items()) // 4
     assert len(found) == 2 and all(size % 4 == 0 for size in found)
     assert weights == sum(block.repeats * block.weights.dense for block in step.stage_blocks(0))

@@ -73,9 +73,7 @@ def alone(model: dict[str, Any], **changes: Any) -> list[float]:
     return ALONE[key]
 
 
-def check(
-    model: dict[str, Any], degrees: dict[str, Any], options: dict[str, Any] | None = None, **changes: Any
-) -> None:
+def check(model: dict[str, Any], degrees: dict[str, Any], options: dict[str, Any] | None = None, **changes: Any) -> None:
     run = spec(model, degrees, **changes)
     expected = alone(model, **changes)
     assert expected[-1] < expected[0]

@@ -20,7 +20,9 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 def started(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CHARLLM_MARKS": str(folder)}
-    return subprocess.run([*TORCHRUN, *words], env=variables, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(
+        [*TORCHRUN, *words], env=variables, capture_output=True, text=True, timeout=240, check=False
+    )
 
 
 def test_four_ranks_print_the_steps_of_one_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,8 +75,7 @@ def attend(
         return _attend_span(model, query, key, value, window, heads, Span(0, query.shape[-2]))
     parts = query.split([span.length for span in spans], -2)
     return torch.cat(
-        [_attend_span(model, part, key, value, window, heads, span) for part, span in zip(parts, spans, strict=True)],
-        -2,
+        [_attend_span(model, part, key, value, window, heads, span) for part, span in zip(parts, spans, strict=True)], -2
     )
 
 

@@ -8,6 +8,7 @@ next topk experts in turn, so that all get equally many; the router still weighs
 the router choose, because there is nothing to balance between ranks.
 """
 
+
 from collections.abc import Iterable
 
 import torch

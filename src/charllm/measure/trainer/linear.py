@@ -187,3 +187,4 @@ def pieces(network: nn.Module, tp: int, *, sequence: bool) -> dict[str, Piece]:
                 plain = plain._replace(initial="zeros")
             found[f"{name}.{part}"] = getattr(weight, "piece", plain)
     return found
+

@@ -66,9 +66,7 @@ def require_world(run: RunSpec) -> None:
     ranks, started = run.parallelism.world, world_size()
     if ranks != started:
         processes = f"{started} rank{'s' if started > 1 else ''}, one for each process"
-        raise SpecError(
-            "parallelism", f"{ranks} ranks", f"{processes} (torchrun --nproc-per-node={ranks} starts {ranks})"
-        )
+        raise SpecError("parallelism", f"{ranks} ranks", f"{processes} (torchrun --nproc-per-node={ranks} starts {ranks})")
 
 
 def take_place(run: RunSpec, device: str, timeout_s: float = TIMEOUT_S) -> Place:
@@ -132,9 +130,7 @@ def _connect(run: RunSpec, device: str, timeout_s: float) -> None:
             device_id=None if device == "cpu" else torch.device(device),
         )  # fmt: skip
     except (RuntimeError, ValueError) as error:
-        raise CharllmError(
-            f"rank {process} could not reach the others at {address}:{port}: {first_line(error)}"
-        ) from None
+        raise CharllmError(f"rank {process} could not reach the others at {address}:{port}: {first_line(error)}") from None
 
 
 def first_line(error: BaseException) -> str:

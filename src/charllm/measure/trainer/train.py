@@ -105,9 +105,7 @@ def _explained(run: RunSpec, place: Place, step: Callable[[], Any]) -> Any:
         said = first_line(error)
         if place.world == 1 or not any(word in said.lower() for word in LOST_PEER):
             raise
-        raise CharllmError(
-            f"rank {place.rank} lost contact with another rank, which has failed or is late: {said}"
-        ) from None
+        raise CharllmError(f"rank {place.rank} lost contact with another rank, which has failed or is late: {said}") from None
 
 
 def _one_rank(run: RunSpec, place: Place) -> Stepper:

@@ -54,7 +54,7 @@ def node_log(seconds: int, resting: bool) -> str:
     cluster = machine("h100", 8)
     times = np.arange(0.0, seconds)
     loaded = (times > 60) & (times < seconds - 120) if resting else np.full(len(times), True)
-    power = np.where(loaded, 650.0, 75.0)[:, None] + np.arange(8)
+    power = np.where(loaded, 650.0, 75.0)[:, None] + np.arange(8.0)
     known = Trace(times, power, np.full_like(power, 30.0), None, tuple(range(8)), power[0], 0.0)
     degrees = predict(known, network(cluster.node, cluster.cooling), cluster.gpu)[0]
     lines = ["t_s,gpu,power_w,temperature_c"]

@@ -8,6 +8,7 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -166,7 +167,7 @@ def few_degrees() -> str:
     return "t_s,power_w,temperature_c\n" + "".join(f"{second},{each},{degree:.2f}\n" for second, each, degree in rows)
 
 
-FILES = {
+FILES: dict[str, Callable[[], str]] = {
     "my_study.toml": (ROOT / "examples" / "study.toml").read_text,
     "runs/ops/ops.csv": few_ops,
     "my_gpu.toml": lambda: 'base = "h200"\n',

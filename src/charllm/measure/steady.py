@@ -10,6 +10,8 @@ from charllm.gpu.sensor import Floats
 STEADY_K_PER_S = 0.05
 """A GPU whose temperature drifts slower than this counts as settled: 1 K in 20 s, the step of its sensor."""
 WINDOW_S = 10.0
+SMALL_S = 1e-6
+"""Seconds since 1970 are no finer."""
 READINGS_PER_S = 10.0
 """Independent readings of temperature in a second: the board shows new ones every 100 ms, however often it is asked."""
 SURE_ERRORS = 2.0
@@ -63,7 +65,7 @@ def settled_from(times_s: Floats, temperature_c: Floats) -> float | None:
     """
     if len(times_s) < 3 or times_s[-1] - times_s[0] < WINDOW_S:
         return None
-    starts = np.arange(times_s[0], times_s[-1] - WINDOW_S + 1e-9, 1.0)
+    starts = np.arange(times_s[0], max(times_s[-1] - WINDOW_S, times_s[0]) + SMALL_S, 1.0)
     moving = np.flatnonzero(_drift(times_s, temperature_c, starts))
     if len(moving) == 0:
         return float(starts[0])

@@ -100,7 +100,7 @@ def _longest_gap_s(series: Series, duration_s: float) -> float:
 
 def _time_mean(times_s: Floats, values: Floats, start_s: float, end_s: float, gap_s: float) -> float | None:
     """Return the mean over time, each reading holding until the next; None where one would hold too long."""
-    if not len(values) or np.max(np.diff(times_s, prepend=start_s, append=end_s)) > gap_s:
+    if not len(values) or end_s <= start_s or np.max(np.diff(times_s, prepend=start_s, append=end_s)) > gap_s:
         return None
     edges = np.concatenate([[start_s], times_s[1:], [end_s]])
     weights = np.diff(edges)

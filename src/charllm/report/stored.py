@@ -106,10 +106,15 @@ def gpu_rows(result: RunResult) -> list[dict[str, Any]]:
 def _headlines(metrics: Mapping[str, Any]) -> list[str]:
     lines = []
     for label, writers in HEADLINES.items():
-        texts = [write(metrics[name]) for name, write in writers.items() if metrics.get(name) is not None]
+        texts = [write(metrics[name]) for name, write in writers.items() if _is_shown(metrics, name)]
         known = [text for text in texts if text]
         lines += [f"{label}: {', '.join(known)}"] if known else []
     return lines or ["no metric is known"]
+
+
+def _is_shown(metrics: Mapping[str, Any], name: str) -> bool:
+    """Tell whether a metric is known; the energy of a step only where steps are."""
+    return metrics.get(name) is not None and (name != "energy_per_step_j" or metrics.get("step_time_s") is not None)
 
 
 def _render_predicted(predicted: Mapping[str, float], result: RunResult) -> str:

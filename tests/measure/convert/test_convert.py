@@ -79,6 +79,8 @@ def test_a_mean_over_a_second_shows_no_peak_and_says_so(tmp_path: Path) -> None:
     result, _ = converted(tmp_path, "nvidia-smi", texts.nvidia_smi())
     assert result.metrics["power_peak_sensor_w"] is None
     assert any("mean over the last second" in warning for warning in result.warnings)
+    assert result.signals is not None
+    assert max(result.signals["power_w"]) == pytest.approx(texts.WORK_W + 12, abs=1)
 
 
 def test_power_of_an_a100_is_instant(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ DEEPEST = 8
 USUAL_PERIOD_S = 30.0
 """dcgm-exporter's own."""
 SAMPLE = re.compile(
-    r"^\s*(?P<name>[a-zA-Z_:][\w:]*)?\s*(?:\{(?P<labels>.*)\})?\s+(?P<value>[-+\w.]+)(?:\s+(?P<time>[-+\d.eE]+))?\s*(?:#.*)?$"
+    r"^\s*(?P<name>[a-zA-Z_:][\w:]*)?\s*(?:\{(?P<labels>.*)\})?\s+(?P<value>[-+\w.]+)"
+    r"(?:\s+(?P<time>[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d{1,2})?))?\s*(?:#.*)?$"
 )
 LABEL = re.compile(r'([a-zA-Z_]\w*)\s*=~?\s*"((?:[^"\\]|\\.)*)"')
 LATEST_SECONDS = 1e11

@@ -298,8 +298,9 @@ def test_without_a_driver_auto_runs_the_command_and_says_why_nothing_was_read(tm
     assert (done.returncode, done.stdout) == (3, "ran\n")
     assert "nothing was read" in done.stderr
     result = load_run(tmp_path / "run")
-    assert set(result.metrics.values()) == {None}
-    assert {warning.split(":")[0] for warning in result.warnings} >= set(result.metrics)
+    # What the machine's network has sent is known without a GPU.
+    assert {name for name, value in result.metrics.items() if value is not None} <= {"link_bytes"}
+    assert {warning.split(":")[0] for warning in result.warnings} >= set(result.metrics) - {"link_bytes"}
     assert "no usable NVIDIA driver" in result.provenance["telemetry"]["reason"]
 
 

@@ -265,3 +265,27 @@ def test_gpus_are_visible_as_cuda_sees_them(asked: str | None, places: list[int]
 def test_a_slice_of_a_gpu_is_refused() -> None:
     with pytest.raises(SpecError, match="a MIG slice tells no power of its own"):
         visible_gpus({"CUDA_VISIBLE_DEVICES": "MIG-aaaa-1"}, UUIDS)
+
+
+@pytest.mark.parametrize(
+    ("environment", "seen"),
+    [
+        ({}, "abcd"),
+        ({"HIP_VISIBLE_DEVICES": "1,3"}, "bd"),
+        ({"CUDA_VISIBLE_DEVICES": "2"}, "c"),
+        # HIP's own variable counts before the one it shares with CUDA.
+        ({"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "2"}, "a"),
+        ({"ROCR_VISIBLE_DEVICES": "1,2,3", "HIP_VISIBLE_DEVICES": "0,2"}, "bd"),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-c,0"}, "ca"),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-c,0", "HIP_VISIBLE_DEVICES": "GPU-a"}, "a"),
+        ({"HIP_VISIBLE_DEVICES": ""}, ""),
+        ({"HIP_VISIBLE_DEVICES": "0,9,1"}, "a"),
+    ],
+)
+def test_the_variables_of_rocm_hide_gpus_one_after_the_other(environment: dict[str, str], seen: str) -> None:
+    uuids = [f"GPU-{letter}" for letter in "abcd"]
+    assert visible_gpus(environment, uuids, "amdsmi") == [f"GPU-{letter}" for letter in seen]
+
+
+def test_the_variables_of_rocm_mean_nothing_to_nvidia() -> None:
+    assert visible_gpus({"HIP_VISIBLE_DEVICES": "0", "ROCR_VISIBLE_DEVICES": "0"}, ["a", "b"]) == ["a", "b"]

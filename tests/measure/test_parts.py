@@ -8,6 +8,7 @@ import pytest
 
 from charllm.measure.clock import Clock, Comparison
 from charllm.measure.finish import finish_record, is_record
+from charllm.measure.host.record import HOST_FILE
 from charllm.measure.parts import merge, part_folders, part_warnings, read_parts
 from charllm.measure.record import NODES, JobRecord, read_job
 from charllm.measure.recording import SAMPLES_FILE
@@ -117,3 +118,33 @@ def test_nodes_without_a_record_and_restarted_samplers_are_named(run: Path) -> N
     assert told[1].startswith("node b-head: the sampler was killed by SIGKILL and started again: no readings for 0.")
     assert told[1].endswith(" s, from 5.0 s into the command")
     assert told[2] == "1 of 4 nodes left no record"
+
+
+def write_host(folder: Path, behind_s: float, watts: float, sent_bytes_per_s: float) -> None:
+    """Host readings of a node, once a second on its own clock."""
+    rows = ["monotonic_ns,wall_ns,duration_ns,system_power_w:dcmi,nic_sent_bytes:mlx5_0/1,missing"]
+    for second in range(20, 70):
+        own_ns = int((second - behind_s) / NANO)
+        rows.append(f"{own_ns},{own_ns},1000,{watts},{second * sent_bytes_per_s},")
+    (folder / HOST_FILE).write_text("\n".join(rows) + "\n")
+
+
+def test_host_readings_of_nodes_are_shifted_and_added_up(run: Path) -> None:
+    write_host(run / NODES / "b-head", 0.0, 2000.0, 1e9)
+    write_host(run / NODES / "a-other", BEHIND_S, 3000.0, 2e9)
+    head, other = read_parts(run, read_job(run))
+    assert head.host is not None
+    assert other.host is not None
+    assert list(head.host.times_s) == pytest.approx(list(other.host.times_s), abs=1e-6)
+    both = finish_record(run)
+    assert [row["power_mean_w"] for row in both.nodes] == [2000.0, 3000.0]
+    assert both.metrics["node_power_mean_w"] == 2500.0
+    assert both.metrics["link_bytes"]["nic"] == pytest.approx(3e9 * both.metrics["step_time_s"])
+
+
+def test_a_node_without_host_readings_leaves_sums_unknown(run: Path) -> None:
+    write_host(run / NODES / "b-head", 0.0, 2000.0, 1e9)
+    both = finish_record(run)
+    assert both.nodes[0]["power_mean_w"] == 2000.0
+    assert both.metrics["node_power_mean_w"] is None
+    assert both.metrics["link_bytes"]["nic"] is None

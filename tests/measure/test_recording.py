@@ -102,7 +102,7 @@ def test_the_capture_tells_why_it_has_no_links() -> None:
     assert slow.missing["link_sent_bytes"] == Counter(not_supported=23)
     assert np.all(np.isnan(slow.columns["link_sent_bytes"]))
     assert {name for name, found in slow.missing.items() if found} == {
-        "link_sent_bytes", "link_received_bytes", "faults",
+        "link_sent_bytes", "link_received_bytes", "faults", "hotspot_c",
     }  # fmt: skip
 
 

@@ -20,11 +20,15 @@ import numpy as np
 import pytest
 
 from charllm.measure import sampler as module
+from charllm.measure.host import find_host
+from charllm.measure.host.record import read_host
 from charllm.measure.quantities import BEATS
 from charllm.measure.recording import SAMPLES_FILE, RecordingError, RecordingWriter, read_recording
 from charllm.measure.sampler import ENERGY_PERIOD_S, ENERGY_SHARE, SELF_FILE, Beats, GpuReader, sample
+from charllm.measure.telemetry.replay import open_replay
 from charllm.measure.telemetry.source import GpuIdentity, Reading, SourceFacts
 from charllm.units import GIGA
+from tests.measure.host.machine import build as build_machine
 from tests.measure.replayed import CAPTURE, write_two_gpus
 
 KILLS = int(os.environ.get("CHARLLM_KILLS", "6"))
@@ -358,3 +362,35 @@ def test_a_kill_at_any_instant_loses_less_than_a_second(tmp_path: Path) -> None:
     print(f"{KILLS} kills: at most {max(losses_s):.3f} s lost, {np.mean(losses_s):.3f} s in the mean")
     assert len(losses_s) == KILLS
     assert max(losses_s) < 1.0
+
+
+def test_the_host_is_read_once_a_second_beside_the_gpus(tmp_path: Path) -> None:
+    host = find_host("auto", build_machine(tmp_path / "machine"))
+    stop_fd, starter_fd = os.pipe()
+    timer = threading.Timer(2.3, os.close, [starter_fd])
+    timer.start()
+    beats = sample(open_replay(str(CAPTURE)), (0,), tmp_path, 50.0, stop_fd, host)
+    timer.join()
+    os.close(stop_fd)
+    found = read_host(tmp_path)
+    assert found is not None
+    # At the start, after each second, and once more at the end.
+    assert len(found.times_s) == 4
+    assert np.diff(found.times_s)[:2] == pytest.approx([1.0, 1.0], abs=0.5)
+    assert found.columns["system_power_w:acpi"][0] == 5200.0
+    assert 0 < beats.host_s < beats.elapsed_s
+    assert len(read_recording(tmp_path).fast(0).times_s) > 50
+
+
+def test_host_readings_can_be_left_out(tmp_path: Path) -> None:
+    with started(tmp_path / "run", "--host", "none") as process:
+        wait_ready(process)
+        assert finish(process) == (0, "")
+    assert not (tmp_path / "run" / "host.csv").exists()
+
+
+def test_a_wrong_host_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    with started(tmp_path / "run", "--host", "everything") as process:
+        code, errors = finish(process)
+    assert code == 2
+    assert errors == "charllm: sampler: --host: got 'everything'; expected auto, none or redfish:FILE\n"

@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from charllm.measure.host.record import HostRecording
 from charllm.measure.marks import Mark, read_marks
 from charllm.measure.recording import read_recording
 from charllm.measure.summary import Measured, summarise
@@ -150,3 +152,42 @@ def test_long_runs_have_intervals_over_blocks_of_steps() -> None:
     assert low == pytest.approx(0.5)
     assert high == pytest.approx(0.5)
     assert intervals["power_mean_w"][0] < result.metrics["power_mean_w"] < intervals["power_mean_w"][1]
+
+
+def host_of_capture(**columns: float) -> HostRecording:
+    """A machine whose counters grow by their number each second, beside the capture."""
+    times = np.arange(30.0, 60.0)
+    table = {
+        name.replace("__", ":"): np.full(len(times), value)
+        if name.startswith(("system", "cpu_load"))
+        else value * times
+        for name, value in columns.items()
+    }
+    return HostRecording(times, table, {"cpu_energy_j:1": "no_permission"}, {})
+
+
+def summarise_with_host(host: HostRecording) -> RunResult:
+    return summarise(Measured(recording(), marks(), *RUN_S, hosts=(host,)), "measured", {}, {})
+
+
+def test_host_readings_are_a_row_of_the_node_and_its_metrics() -> None:
+    host = host_of_capture(
+        system_power_w__dcmi=2100.0, cpu_load_fraction=0.25, cpu_energy_j__0=180.0, nic_sent_bytes__mlx5_0=1e9
+    )
+    result = summarise_with_host(host)
+    (node,) = result.nodes
+    assert node["power_mean_w"] == result.metrics["node_power_mean_w"] == 2100.0
+    assert node["gpu_power_mean_w"] == result.metrics["power_mean_w"]
+    assert node["cpu_power_mean_w"] == pytest.approx(180.0)
+    assert node["cpu_load_fraction"] == 0.25
+    assert result.metrics["link_bytes"]["nic"] == pytest.approx(1e9 * result.metrics["step_time_s"])
+    assert result.metrics["link_bytes"]["pcie"] > 0
+    assert "host: cpu_energy_j:1 could not be read (no_permission)" in result.warnings
+
+
+def test_without_a_meter_of_the_node_its_power_is_not_known_and_why_is_said() -> None:
+    result = summarise_with_host(host_of_capture(cpu_energy_j__0=180.0))
+    assert result.metrics["node_power_mean_w"] is None
+    (told,) = [warning for warning in result.warnings if warning.startswith("node_power_mean_w")]
+    assert "IPMI DCMI, Redfish" in told
+    assert "power_mean_w" not in result.nodes[0]

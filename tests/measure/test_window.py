@@ -173,3 +173,10 @@ def test_the_highest_reading_is_of_the_window() -> None:
     assert highest(recording(), 0, "memory_used_bytes", *IDLE_S) == pytest.approx(0.645e9, rel=0.01)
     assert highest(recording(), 0, "memory_used_bytes", *STEPS_S) == pytest.approx(22.8e9, rel=0.01)
     assert highest(recording(), 0, "faults", *STEPS_S) is None
+
+
+def test_a_board_that_shows_averaged_power_only_has_a_mean_and_no_peak(tmp_path: Path) -> None:
+    rows: list[tuple[float, dict[str, Reading]]] = [(0.1 * place, {"power_average_w": 350.0}) for place in range(100)]
+    seen = look(write_fast(tmp_path, rows), 0, 1.0, 9.0)
+    assert seen.power_mean_w == pytest.approx(350.0)
+    assert seen.power_peak_sensor_w is None

@@ -15,6 +15,7 @@ from charllm.api.signature import public
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.measure.device import telemetry_gpus
+from charllm.measure.host import check_host
 from charllm.measure.job import LOCALLY, Job, complete, measure_job, prepare_folder, submit
 from charllm.measure.launch import AFTER_S
 from charllm.measure.launchers.plan import Plan
@@ -36,14 +37,16 @@ def measure(
     cooldown: float = AFTER_S,
     watch: bool = False,
     spec: Spec | None = None,
+    host: str = "auto",
 ) -> AbstractContextManager[Session]:
     """Record power, clocks and temperature of every GPU that this process may use while a ``with`` block runs.
 
     Readings are taken `rate` times per second by a process of their own and stored in `out` (default
     ``charllm-runs/TIME``), `idle` seconds before the block and `cooldown` seconds after it included. `telemetry` is
-    their source: auto, nvml, replay:FOLDER or none. Mark steps with ``job.step(tokens=...)`` and metrics are per step;
-    after the block ``job.result`` is the run. With the `spec` of what the block trains (a table, a file or a result of
-    `charllm.simulate`) MFU is known, too.
+    their source: auto, nvml, amdsmi, replay:FOLDER or none. `host` says what is read of the machine around the GPUs,
+    once per second: auto (everything that can be read), none, or redfish:FILE. Mark steps with
+    ``job.step(tokens=...)`` and metrics are per step; after the block ``job.result`` is the run. With the `spec` of
+    what the block trains (a table, a file or a result of `charllm.simulate`) MFU is known, too.
 
     >>> import charllm, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +56,9 @@ def measure(
     >>> job.result.origin, job.result.metrics.tokens_per_s > 0
     ('measured', True)
     """
-    job = build_job(sys.orig_argv, out, rate=rate, telemetry=telemetry, idle=idle, cooldown=cooldown, watch=watch)
+    job = build_job(
+        sys.orig_argv, out, rate=rate, telemetry=telemetry, idle=idle, cooldown=cooldown, watch=watch, host=host
+    )
     table = None if spec is None else resolve_run(build_request(spec, {})).as_table()
     return measure_here(job, telemetry_gpus(job.telemetry, os.environ), os.environ, table)
 
@@ -81,6 +86,7 @@ def measure_command(
     setup: Sequence[str] = (),
     prefix: str = "",
     shared: bool = False,
+    host: str = "auto",
 ) -> RunResult:
     """Run a command and record power, clocks and temperature of every GPU it may use, as ``charllm measure`` does.
 
@@ -103,7 +109,7 @@ def measure_command(
         prefix=prefix,
         shared=shared,
     )
-    return run_job(build_job(command, out, **settings, repeats=repeats, watch=watch, plan=plan))[0]
+    return run_job(build_job(command, out, **settings, repeats=repeats, watch=watch, plan=plan, host=host))[0]
 
 
 def build_plan(
@@ -172,6 +178,7 @@ def build_job(
     repeats: int = 1,
     watch: bool = False,
     plan: Plan = LOCALLY,
+    host: str = "auto",
 ) -> Job:
     """Check what was asked for."""
     if isinstance(command, str) or not command or not all(isinstance(word, str) for word in command):
@@ -185,9 +192,10 @@ def build_job(
         raise SpecError("--repeats", repeats, f"a whole number from 1 to {MOST_REPEATS}")
     _check_number("--repeats", repeats, 1, MOST_REPEATS, "times")
     if not isinstance(telemetry, str):
-        raise SpecError("--telemetry", telemetry, "auto, nvml, replay:FOLDER or none")
+        raise SpecError("--telemetry", telemetry, "auto, nvml, amdsmi, replay:FOLDER or none")
+    check_host(host)
     folder = Path("charllm-runs") / strftime("%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
-    return Job(tuple(command), folder, rate, telemetry, idle, cooldown, repeats, watch, plan)
+    return Job(tuple(command), folder, rate, telemetry, idle, cooldown, repeats, watch, plan, host=host)
 
 
 def _check_number(flag: str, value: Any, low: float, high: float, unit: str) -> None:

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the order in which ops run")
     parser.add_argument(
-        "--telemetry", default="auto", metavar="auto|nvml|replay:FOLDER|none", help="source of the readings"
+        "--telemetry", default="auto", metavar="auto|nvml|amdsmi|replay:FOLDER|none", help="source of the readings"
     )
     parser.add_argument(
         "--device", default="cuda", choices=["cuda", "cpu"], help="cpu: only to test the benchmark itself"

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="DIR", help="folder for the recording (default charllm-runs/rank-TIME)"
     )
     parser.add_argument(
-        "--telemetry", default="auto", metavar="auto|nvml|replay:FOLDER|none", help="source of the readings"
+        "--telemetry", default="auto", metavar="auto|nvml|amdsmi|replay:FOLDER|none", help="source of the readings"
     )
     parser.add_argument(
         "--device", choices=["cuda", "cpu"], default="cuda", help="cpu: only to test the command itself"

@@ -30,8 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the recording (default charllm-runs/TIME)")
     parser.add_argument("--rate", type=float, default=100.0, metavar="HZ", help="readings per second (default 100)")
-    sources = "auto|nvml|replay:FOLDER|none"
+    sources = "auto|nvml|amdsmi|replay:FOLDER|none"
     parser.add_argument("--telemetry", default="auto", metavar=sources, help="source of the readings")
+    parser.add_argument(
+        "--host",
+        default="auto",
+        metavar="auto|none|redfish:FILE",
+        help="readings of CPUs, memory, NICs, disks and sensors of the machine, once per second (default auto)",
+    )
     parser.add_argument(
         "--idle", type=float, default=2.0, metavar="S", help="idle seconds recorded before the command (default 2)"
     )
@@ -88,6 +94,7 @@ def _headline(result: RunResult, folder: Path) -> str:
             ("power_mean_w", "W"),
             ("temperature_peak_c", "C peak"),
             ("tokens_per_j", "tokens per joule"),
+            ("node_power_mean_w", "W per node"),
         )
         if metrics[name] is not None
     ]

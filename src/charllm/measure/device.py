@@ -1,6 +1,8 @@
-"""Whether torch is here, and which GPU it works on."""
+"""Whether torch is here, and which GPU it works on: ROCm builds of torch call an AMD GPU ``cuda`` too."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
 
 from charllm.catalog.tables import find_name
 from charllm.errors import CharllmError, SpecError
@@ -17,7 +19,27 @@ def require_device(device: str) -> None:
     except ImportError:
         raise CharllmError("running kernels needs torch: pip install 'charllm[torch]'") from None
     if device == "cuda" and not torch.cuda.is_available():
-        raise SpecError("--device", device, "cpu: torch finds no GPU here")
+        build = {"cuda": "built for CUDA", "hip": "built for ROCm", "cpu": "built for CPUs only"}[platform()]
+        raise SpecError("--device", device, f"cpu: torch finds no GPU here (it is {build})")
+
+
+def platform() -> str:
+    """Return what this torch runs kernels with: cuda, hip, or cpu alone."""
+    import torch
+
+    if getattr(torch.version, "hip", None):
+        return "hip"
+    return "cuda" if torch.version.cuda else "cpu"
+
+
+@cache
+def fp8_type() -> Any:
+    """Return the 8-bit type that the GPU multiplies: MI300's has no negative zero, all others' is OCP's."""
+    import torch
+
+    if platform() == "hip" and torch.cuda.get_device_properties(0).gcnArchName.startswith("gfx94"):
+        return torch.float8_e4m3fnuz
+    return torch.float8_e4m3fn
 
 
 def telemetry_gpus(telemetry: str, environment: Mapping[str, str]) -> list[str]:
@@ -30,7 +52,8 @@ def telemetry_identities(telemetry: str, environment: Mapping[str, str]) -> list
     source = open_source(telemetry)
     try:
         found = {identity.uuid: identity for identity in source.facts.gpus}
-        return [found[uuid] for uuid in visible_gpus(environment, list(found))]
+        vendor = source.facts.details.get("replayed", source.facts.name)
+        return [found[uuid] for uuid in visible_gpus(environment, list(found), vendor)]
     finally:
         source.close()
 

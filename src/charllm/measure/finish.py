@@ -44,7 +44,8 @@ def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
     parts = read_parts(folder, job)
     whole = merge(job, parts)
     growing = is_alive(job) or any(is_growing(part.folder) for part in parts)
-    measured = Measured(whole.recording, whole.marks, 0.0, 0.0, whole.places, tuple(part.name for part in parts))
+    names, hosts = tuple(part.name for part in parts), tuple(part.host for part in parts)
+    measured = Measured(whole.recording, whole.marks, 0.0, 0.0, whole.places, names, hosts)
     measured, warnings = _span(whole.job, measured)
     if growing:
         warnings = ["still recording: metrics describe the time until now"]

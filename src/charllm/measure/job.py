@@ -54,6 +54,7 @@ class Job(NamedTuple):
     plan: Plan = LOCALLY
     spec: Mapping[str, Any] | None = None
     """What the command trains, where that is known before it says so itself."""
+    host: str = "auto"
 
 
 def measure_job(job: Job, environment: Mapping[str, str]) -> tuple[RunResult, int]:
@@ -110,7 +111,7 @@ def measure_locally(job: Job, folder: Path, environment: Mapping[str, str]) -> t
         raise CommandError(refused, SpecError.exit_code)
     gpus = [identity.uuid for identity in identities]
     record = describe_job(job, gpus, environment).write(folder)
-    with sampling(folder, job.telemetry, job.rate_hz, gpus):
+    with sampling(folder, job.telemetry, job.rate_hz, gpus, job.host):
         windows = {"idle": list(wait_idle(job.idle_s)), "command": [time.monotonic()]}
         record = replace(record, windows_s=windows).write(folder)
         with watching(folder) if job.watch else nullcontext():
@@ -143,7 +144,7 @@ def measure_on_slurm(job: Job, folder: Path, environment: Mapping[str, str]) -> 
 
 def submit(job: Job, folder: Path, environment: Mapping[str, str]) -> tuple[JobRecord, slurm.Handle]:
     """Start a job on a cluster; returns its record and its handle."""
-    task = Task(job.command, job.plan, job.rate_hz, job.telemetry, job.idle_s, job.cooldown_s)
+    task = Task(job.command, job.plan, job.rate_hz, job.telemetry, job.idle_s, job.cooldown_s, job.host)
     record = describe_job(job, None, environment).write(folder)
     handle, known = slurm.start(task, folder, environment)
     record = replace(record, details={**record.details, "slurm": known}).write(folder)

@@ -24,6 +24,11 @@ MOST_RESTARTS = 100
 AFTER_S = 1.0
 """Recorded after a job, so that the energy counter is seen past its end: an H200 is asked for it within 0.9 s."""
 NO_GPU = "none"
+VISIBLE_VARIABLES = {
+    "amdsmi": (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")),
+}
+"""Telemetry source: variables that hide GPUs, one after the other; of a group the first that is set counts. ROCm's
+runtime hides GPUs from HIP, which numbers those that are left (rocm.docs.amd.com, GPU isolation techniques)."""
 COMMAND_NOT_FOUND, COMMAND_NOT_RUNNABLE, TIMED_OUT = 127, 126, 124
 """Exit codes as of a shell, and of timeout(1)."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -76,9 +81,12 @@ class Restart(NamedTuple):
 class Sampler:
     """The sampler beside a job, on GPUs by UUID or on all."""
 
-    def __init__(self, folder: Path, telemetry: str, rate_hz: float, gpus: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, telemetry: str, rate_hz: float, gpus: Sequence[str] | None = None, host: str = "auto"
+    ) -> None:
         command = [sys.executable, "-m", "charllm.measure.sampler", str(folder), "--telemetry", telemetry]
         command += ["--rate", str(rate_hz), "--gpus", "" if gpus is None else ",".join(gpus) or NO_GPU]
+        command += ["--host", host]
         self._command, self._folder = command, folder
         self._process: subprocess.Popen[str] | None = None
         self.restarts: list[Restart] = []
@@ -123,9 +131,11 @@ class Sampler:
 
 
 @contextlib.contextmanager
-def sampling(folder: Path, telemetry: str, rate_hz: float, gpus: Sequence[str] | None = None) -> Iterator[Sampler]:
+def sampling(
+    folder: Path, telemetry: str, rate_hz: float, gpus: Sequence[str] | None = None, host: str = "auto"
+) -> Iterator[Sampler]:
     """Run the sampler beside what happens inside; it ends even when that fails."""
-    sampler = Sampler(folder, telemetry, rate_hz, gpus)
+    sampler = Sampler(folder, telemetry, rate_hz, gpus, host)
     try:
         sampler.start()
         yield sampler
@@ -284,21 +294,28 @@ def _blot(text: str, environment: Mapping[str, str]) -> str:
     return text
 
 
-def visible_gpus(environment: Mapping[str, str], uuids: Sequence[str]) -> list[str]:
-    """Return the GPUs a job may see, by UUID: those in CUDA_VISIBLE_DEVICES, by number or by UUID."""
-    asked = environment.get("CUDA_VISIBLE_DEVICES")
-    if asked is None:
-        return list(uuids)
+def visible_gpus(environment: Mapping[str, str], uuids: Sequence[str], source: str = "nvml") -> list[str]:
+    """Return the GPUs a job may see, by UUID: those that the variables of its vendor list, by number or by UUID."""
+    chosen = list(uuids)
+    for variables in VISIBLE_VARIABLES.get(source, (("CUDA_VISIBLE_DEVICES",),)):
+        given = next((name for name in variables if name in environment), None)
+        if given is not None:
+            chosen = _choose(given, environment[given], chosen)
+    return chosen
+
+
+def _choose(variable: str, asked: str, uuids: Sequence[str]) -> list[str]:
+    """Return the GPUs that one variable lists, of those that are left."""
     chosen: list[str] = []
     for word in (part.strip() for part in asked.split(",")):
         if word.startswith("MIG-"):
-            raise SpecError("CUDA_VISIBLE_DEVICES", asked, "whole GPUs: a MIG slice tells no power of its own")
+            raise SpecError(variable, asked, "whole GPUs: a MIG slice tells no power of its own")
         if word.isdecimal():
             matches = list(uuids[int(word) : int(word) + 1])
         else:
             matches = [uuid for uuid in uuids if word and uuid.startswith(word)]
         if len(matches) != 1:
-            # CUDA too stops at the first name it does not know.
+            # CUDA and HIP too stop at the first name they do not know.
             break
         chosen += matches
     return list(dict.fromkeys(chosen))

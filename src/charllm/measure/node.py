@@ -145,7 +145,8 @@ class Part:
         gpus = telemetry_identities(task.telemetry, os.environ)
         record = self._describe(gpus).write(self._folder)
         code: int | None = None
-        with sampling(self._folder, task.telemetry, task.rate_hz, [gpu.uuid for gpu in gpus]) as sampler:
+        uuids = [gpu.uuid for gpu in gpus]
+        with sampling(self._folder, task.telemetry, task.rate_hz, uuids, task.host) as sampler:
             self._seat.say("ready", gpus=[gpu.name for gpu in gpus])
             told = self._await_start()
             if told is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.measure.clock import Clock, read_clock
+from charllm.measure.host.record import HostRecording, read_host
 from charllm.measure.marks import Mark, read_marks
 from charllm.measure.record import NODES, JobRecord, read_job
 from charllm.measure.recording import HEADER_FILE, Recording, Series, read_recording
@@ -22,6 +23,7 @@ class Part(NamedTuple):
     clock: Clock
     recording: Recording
     marks: dict[str, list[Mark]]
+    host: HostRecording | None = None
 
     @property
     def last_s(self) -> float:
@@ -61,7 +63,8 @@ def part_folders(folder: Path) -> list[Path]:
 def read_parts(folder: Path, job: JobRecord) -> list[Part]:
     """Read a run's parts, each shifted to the head's clock."""
     if not is_on_nodes(folder):
-        return [Part("", folder, job, Clock(), read_sampled(folder, job.gpus), read_marks(folder))]
+        recording = read_sampled(folder, job.gpus)
+        return [Part("", folder, job, Clock(), recording, read_marks(folder), read_host(folder))]
     return [_read_node(place) for place in part_folders(folder)]
 
 
@@ -74,7 +77,9 @@ def _read_node(folder: Path) -> Part:
         name: [mark._replace(time_s=clock.moment(mark.time_s)) for mark in found]
         for name, found in read_marks(folder).items()
     }
-    return Part(folder.name, folder, replace(job, windows_s=windows_s), clock, replace(recording, series=series), marks)
+    recording, host = replace(recording, series=series), read_host(folder)
+    host = None if host is None else replace(host, times_s=clock.to_head(host.times_s))
+    return Part(folder.name, folder, replace(job, windows_s=windows_s), clock, recording, marks, host)
 
 
 def _shift(series: Series, clock: Clock) -> Series:

@@ -19,6 +19,7 @@ QUANTITIES: dict[str, Quantity] = {
     "clock_hz": Quantity("Clock of the multiprocessors.", beat="fast"),
     "limits": Quantity("What holds the clock down: bits of LIMITS.", beat="fast"),
     "memory_temperature_c": Quantity("Temperature of the memory."),
+    "hotspot_c": Quantity("Hottest place of the die, where the vendor shows it beside temperature_c."),
     "margin_k": Quantity("Kelvins to the nearest slowdown."),
     "memory_clock_hz": Quantity("Clock of the memory."),
     "memory_power_w": Quantity("Power of the memory."),
@@ -26,7 +27,7 @@ QUANTITIES: dict[str, Quantity] = {
     "memory_utilization_fraction": Quantity("Share of time the memory was busy."),
     "memory_used_bytes": Quantity("Device memory in use."),
     "power_limit_w": Quantity("Power limit in force."),
-    "power_limited_s": Quantity("Time the power limit has held the clock down, since the driver was loaded."),
+    "power_limited_s": Quantity("Time the power limit has held the clock down, from any beginning."),
     "thermally_limited_s": Quantity("Time temperature has held the clock down."),
     "board_limited_s": Quantity("Time a limit of the board (peak current, brake) has held the clock down."),
     "pcie_sent_bytes": Quantity("Bytes sent over PCIe."),
@@ -37,7 +38,7 @@ QUANTITIES: dict[str, Quantity] = {
     "tensor_active_fraction": Quantity("Share of cycles the matrix units were busy."),
     "dram_active_fraction": Quantity("Share of cycles memory moved data."),
     "ecc_errors": Quantity("Uncorrected memory errors since the driver was loaded."),
-    "faults": Quantity("Faults the driver has reported since sampling began (Xid)."),
+    "faults": Quantity("Faults the driver has reported since sampling began (Xid, resets, memory faults)."),
 }
 """Name (with its unit): what it is."""
 

@@ -1,6 +1,6 @@
-"""The process beside a job that reads every GPU and writes it down as it goes.
+"""The process beside a job that reads every GPU and the machine around them, and writes it down as it goes.
 
-    python -m charllm.measure.sampler FOLDER --telemetry nvml --rate 100 --gpus UUID,UUID
+    python -m charllm.measure.sampler FOLDER --telemetry nvml --rate 100 --gpus UUID,UUID --host auto
 
 It says ``ready`` on stdout when the first row is written and ends when its stdin closes, so that it never outlives the
 one who started it. What stops it earlier (a full disk, no driver) is one line on stderr and a non-zero exit code. It
@@ -14,10 +14,15 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Mapping
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 from charllm.errors import CharllmError, SpecError
+from charllm.measure.host import find_host
+from charllm.measure.host.record import HostWriter
+from charllm.measure.host.source import HostSource
 from charllm.measure.quantities import BEATS
 from charllm.measure.recording import RecordingError, RecordingWriter
 from charllm.measure.telemetry import open_source
@@ -44,6 +49,8 @@ class Beats(NamedTuple):
     read_s: float
     """Time spent inside the driver."""
     late_max_s: float
+    host_s: float = 0.0
+    """Time spent on host readings."""
 
     def as_table(self) -> dict[str, float]:
         """Return what is worth keeping beside a recording."""
@@ -54,18 +61,29 @@ class Beats(NamedTuple):
         }
 
 
-def sample(source: Source, gpus: tuple[int, ...], folder: Path, rate_hz: float, stop_fd: int) -> Beats:
+def sample(
+    source: Source,
+    gpus: tuple[int, ...],
+    folder: Path,
+    rate_hz: float,
+    stop_fd: int,
+    host: Mapping[str, HostSource] | None = None,
+) -> Beats:
     """Read until the other end of `stop_fd` closes; whatever happens, what was read is written."""
     writer = RecordingWriter(folder, source.facts, {"rate_hz": str(rate_hz), "sampled": ",".join(map(str, gpus))})
     try:
-        return _sample(writer, [GpuReader(source, writer, gpu) for gpu in gpus], rate_hz, stop_fd)
+        readers = [GpuReader(source, writer, gpu) for gpu in gpus]
+        with closing(HostWriter(folder, host)) if host else nullcontext() as host_writer:
+            return _sample(writer, readers, rate_hz, stop_fd, host_writer)
     finally:
         writer.close()
 
 
-def _sample(writer: RecordingWriter, readers: list["GpuReader"], rate_hz: float, stop_fd: int) -> Beats:
+def _sample(
+    writer: RecordingWriter, readers: list["GpuReader"], rate_hz: float, stop_fd: int, host: HostWriter | None
+) -> Beats:
     period_ns = int(GIGA / rate_hz)
-    start_ns = next_ns = time.monotonic_ns()
+    start_ns = next_ns = host_due_ns = time.monotonic_ns()
     rows = missed = late_max_ns = 0
     cpu_start_s = time.process_time()
     while not _is_closed(stop_fd, max(0, next_ns - time.monotonic_ns())):
@@ -73,6 +91,9 @@ def _sample(writer: RecordingWriter, readers: list["GpuReader"], rate_hz: float,
         late_max_ns = max(late_max_ns, now_ns - next_ns)
         for reader in readers:
             reader.beat(now_ns)
+        if host is not None and now_ns >= host_due_ns:
+            host.beat()
+            host_due_ns += int(SLOW_PERIOD_S * GIGA)
         rows += 1
         if rows == 1:
             writer.flush(now_ns)
@@ -82,10 +103,14 @@ def _sample(writer: RecordingWriter, readers: list["GpuReader"], rate_hz: float,
         if behind > 0:
             missed += behind
             next_ns += behind * period_ns
+    if host is not None:
+        # The last second of a job is seen too.
+        host.beat()
     elapsed_s = (time.monotonic_ns() - start_ns) * NANO
     cpu_s = time.process_time() - cpu_start_s
     read_ns = sum(reader.read_ns for reader in readers)
-    return Beats(rows, missed, elapsed_s, cpu_s, read_ns * NANO, late_max_ns * NANO)
+    host_s = host.read_ns * NANO if host is not None else 0.0
+    return Beats(rows, missed, elapsed_s, cpu_s, read_ns * NANO, late_max_ns * NANO, host_s)
 
 
 class GpuReader:
@@ -135,25 +160,27 @@ def main() -> int:
     parser.add_argument("--telemetry", default="auto")
     parser.add_argument("--rate", type=float, default=100.0)
     parser.add_argument("--gpus", default="")
+    parser.add_argument("--host", default="auto")
     arguments = parser.parse_args()
     # An interrupt is for the job; the sampler ends when the one who started it closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        _sample_as_asked(arguments.folder, arguments.telemetry, arguments.rate, arguments.gpus)
+        _sample_as_asked(arguments.folder, arguments.telemetry, arguments.rate, arguments.gpus, arguments.host)
     except CharllmError as error:
         print(f"charllm: sampler: {error}", file=sys.stderr)
         return error.exit_code
     return 0
 
 
-def _sample_as_asked(folder: Path, telemetry: str, rate_hz: float, uuids: str) -> None:
+def _sample_as_asked(folder: Path, telemetry: str, rate_hz: float, uuids: str, asked_host: str) -> None:
     if not 0 < rate_hz <= RATE_MAX_HZ:
         raise SpecError("--rate", rate_hz, f"more than 0, at most {RATE_MAX_HZ:.0f} readings a second")
+    host = find_host(asked_host)
     source = open_source(telemetry)
     wanted = [word for word in uuids.split(",") if word]
     gpus = tuple(place for place, identity in enumerate(source.facts.gpus) if not wanted or identity.uuid in wanted)
     try:
-        beats = sample(source, gpus, folder, rate_hz, sys.stdin.fileno())
+        beats = sample(source, gpus, folder, rate_hz, sys.stdin.fileno(), host)
         (folder / SELF_FILE).write_text(json.dumps(beats.as_table(), indent=1), encoding="utf-8")
     except OSError as error:
         raise RecordingError(folder, error) from None

@@ -59,7 +59,7 @@ def measure_here(
     record, exit_code = describe_job(job, gpus, environment).write(job.folder), FAILED
     windows: dict[str, list[float]] = {}
     try:
-        with sampling(job.folder, job.telemetry, job.rate_hz, gpus):
+        with sampling(job.folder, job.telemetry, job.rate_hz, gpus, job.host):
             windows = {"idle": list(wait_idle(job.idle_s)), "command": [time.monotonic()]}
             record = replace(record, windows_s=windows).write(job.folder)
             try:

@@ -1,12 +1,14 @@
 """A measured run as a result: recordings and marks in, metrics out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from charllm import __version__
 from charllm.gpu.sensor import HOPPER, Floats
+from charllm.measure.host.record import HostRecording
+from charllm.measure.host.window import NO_PLATFORM_POWER, HostWindow, look_host
 from charllm.measure.marks import Mark, Step, find_phases, find_steps
 from charllm.measure.parts import Place
 from charllm.measure.recording import Recording
@@ -19,6 +21,7 @@ REASONS = {
     "power_peak_w": "the sensor shows 25 ms boxes; 1 ms means cannot be seen",
     "mfu": "the model behind the command is not known",
     "breakdown_s": "needs a profiler trace",
+    "node_power_mean_w": NO_PLATFORM_POWER,
 }
 """Metrics a measurement without more knowledge cannot give, and why."""
 
@@ -37,6 +40,8 @@ class Measured(NamedTuple):
     places: Mapping[int, Place] = {}
     """Node and rank of each GPU; none for the GPUs of this machine alone."""
     nodes: tuple[str, ...] = ("",)
+    hosts: tuple[HostRecording | None, ...] = ()
+    """What was read of each node beside its GPUs."""
 
     def place(self, gpu: int) -> Place:
         """Return where a GPU is."""
@@ -46,6 +51,11 @@ class Measured(NamedTuple):
         """Return the GPUs that were read on each node."""
         sampled = self.recording.sampled
         return [[gpu for gpu in sampled if self.place(gpu).node == node] for node in range(len(self.nodes))]
+
+    def look_hosts(self, start_s: float, end_s: float) -> list[HostWindow | None]:
+        """Describe the host of each node in a window."""
+        hosts = self.hosts or (None,) * len(self.nodes)
+        return [look_host(host, start_s, end_s) if host else None for host in hosts]
 
 
 def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Mapping[str, Any]) -> RunResult:
@@ -59,9 +69,12 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
     windows = {gpu: look(measured.recording, gpu, start_s, end_s) for gpu in measured.recording.sampled}
     times = _time_metrics(inside, len(windows))
     known = _gpu_metrics(measured, windows, start_s, end_s, inside)
+    hosts = measured.look_hosts(start_s, end_s)
+    known |= _host_metrics(hosts, known.get("link_bytes"), max(1, len(inside)))
     metrics = fill_metrics({**times, **known, **_tokens_per_j(times, known)})
-    warnings += [f"{name}: {REASONS.get(name, 'not measured in this run')}" for name in missing(metrics)]
-    warnings += _reading_warnings(measured)
+    reasons = {**REASONS, **_reasons_of(measured.recording)}
+    warnings += [f"{name}: {reasons.get(name, 'not measured in this run')}" for name in missing(metrics)]
+    warnings += [*_source_warnings(measured.recording), *_reading_warnings(measured), *_host_warnings(measured)]
     intervals = _intervals(measured, inside)
     if any(None in found.bounds for found in intervals.values()):
         warnings.append("intervals: 95 % intervals need scipy, which is not installed: pip install 'charllm[fit]'")
@@ -70,7 +83,7 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
         spec=spec,
         metrics=metrics,
         gpus=_gpu_rows(measured, windows, start_s, end_s),
-        nodes=_node_rows(measured, windows),
+        nodes=_node_rows(measured, windows, hosts),
         provenance={
             "charllm": __version__,
             "telemetry": {"source": measured.recording.facts.name, **measured.recording.facts.details},
@@ -79,7 +92,7 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
                 "steps": len(inside),
                 "intervals": {name: found.bounds for name, found in intervals.items()},
                 "noise_floor_fraction": _noise_floor(inside),
-                "sensor_coverage_fraction": HOPPER.coverage_fraction,
+                "sensor_coverage_fraction": _coverage(measured.recording),
                 "phases_s": _phases(measured.marks),
                 **details,
             },
@@ -151,6 +164,39 @@ def _gpu_metrics(
     }
 
 
+def _host_metrics(hosts: Sequence[HostWindow | None], links: dict[str, Any] | None, steps: int) -> dict[str, Any]:
+    """Return the metrics that host readings of all nodes give: their power, and what went over their NICs."""
+    seen = [host for host in hosts if host is not None]
+    if not seen or len(seen) < len(hosts):
+        return {}
+    sent, powers = [host.nic_sent_bytes for host in seen], [host.system_power_mean_w for host in seen]
+    used = [host.nic_utilization_fraction for host in seen]
+    nic = None if None in sent else sum(value or 0.0 for value in sent) / steps
+    found: dict[str, Any] = {"node_power_mean_w": None if None in powers else _mean(powers)}
+    if links or nic is not None:
+        found["link_bytes"] = {"nvlink": None, "pcie": None, **(links or {}), "nic": nic}
+    if None not in used:
+        found["link_utilization_fraction"] = {"nvlink": None, "pcie": None, "nic": _mean(used)}
+    return found
+
+
+def _reasons_of(recording: Recording) -> dict[str, str]:
+    """Return why these GPUs cannot give some metrics."""
+    shown = [series.columns["power_instant_w"] for gpu in recording.sampled if (series := recording.fast(gpu))]
+    if not shown or any(np.isfinite(values).any() for values in shown):
+        return {}
+    return {
+        "power_peak_sensor_w": "these GPUs show averaged power only",
+        "power_peak_w": "these GPUs show averaged power",
+    }
+
+
+def _coverage(recording: Recording) -> float | None:
+    """Return the share of time that power readings have seen: known of NVIDIA's sensors alone."""
+    amd = "amdsmi" in (recording.facts.name, recording.facts.details.get("replayed"))
+    return None if amd else HOPPER.coverage_fraction
+
+
 def _tokens_per_j(times: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     """Return the tokens of a step over its energy, both of the same steps."""
     rate, energy_j = times.get("tokens_per_s"), known.get("energy_per_step_j")
@@ -172,26 +218,29 @@ def _gpu_rows(measured: Measured, windows: dict[int, Window], start_s: float, en
             "temperature_peak_c": windows[gpu].temperature_peak_c,
             "clock_mean_hz": windows[gpu].clock_mean_hz,
             "throttled_time_fraction": windows[gpu].limited_fraction,
+            **_beyond(measured.recording, gpu, start_s, end_s),
         }
         for gpu, identity in enumerate(measured.recording.facts.gpus)
         if gpu in windows
     ]
 
 
-def _node_rows(measured: Measured, windows: dict[int, Window]) -> list[dict[str, Any]]:
-    """Describe every node of a run on several; of this machine alone nothing is known beside its GPUs."""
+def _node_rows(
+    measured: Measured, windows: dict[int, Window], hosts: Sequence[HostWindow | None]
+) -> list[dict[str, Any]]:
+    """Describe every node: its GPUs together, and the host around them."""
     rows: list[dict[str, Any]] = []
-    for node, (name, gpus) in enumerate(zip(measured.nodes, measured.by_node(), strict=True)):
+    for node, (name, gpus, host) in enumerate(zip(measured.nodes, measured.by_node(), hosts, strict=True)):
         seen = [windows[gpu] for gpu in gpus]
         powers, degrees = [one.power_mean_w for one in seen], [one.temperature_mean_c for one in seen]
         known = {
-            "name": name,
-            "gpus": len(gpus),
+            **({"name": name, "gpus": len(gpus)} if name else {}),
             "gpu_power_mean_w": None if None in powers or not powers else sum(power or 0.0 for power in powers),
             "temperature_mean_c": _mean(degrees),
             "temperature_spread_k": _spread(degrees),
+            **(host.row if host else {}),
         }
-        rows.append({"node": node, **(known if name else {})})
+        rows.append({"node": node, **{key: value for key, value in known.items() if value is not None}})
     return rows
 
 
@@ -199,6 +248,15 @@ def _name_gpu(measured: Measured, gpu: int) -> str:
     """Name a GPU for people: by its number, behind its node where there are several."""
     name = measured.nodes[measured.place(gpu).node]
     return f"node {name} GPU {measured.recording.facts.gpus[gpu].number}" if name else f"GPU {gpu}"
+
+
+def _beyond(recording: Recording, gpu: int, start_s: float, end_s: float) -> dict[str, Any]:
+    """Return what only some vendors tell of a GPU: its hottest place, and the package whose power it shares."""
+    found = {
+        "hotspot_peak_c": highest(recording, gpu, "hotspot_c", start_s, end_s),
+        "package": recording.facts.gpus[gpu].package or None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _intervals(measured: Measured, steps: list[Step]) -> dict[str, Interval]:
@@ -243,6 +301,12 @@ def _phases(marks: dict[str, list[Mark]]) -> dict[str, float]:
     return {name: float(np.mean(lengths)) for name, lengths in found.items()}
 
 
+def _source_warnings(recording: Recording) -> list[str]:
+    """Repeat what a source found when it was opened that changes the meaning of its readings."""
+    details = recording.facts.details
+    return [f"telemetry: {details[name]}" for name in ("shared_power", "energy_counter") if name in details]
+
+
 def _reading_warnings(measured: Measured) -> list[str]:
     """Name what could not be read, by GPU and reason; and GPUs whose rank is not known."""
     found = []
@@ -259,6 +323,21 @@ def _reading_warnings(measured: Measured) -> list[str]:
                     told = ", ".join(f"{count} times {reason}" for reason, count in reasons.items())
                     found.append(f"{_name_gpu(measured, gpu)}: {quantity} was not read ({told})")
     return found
+
+
+def _host_warnings(measured: Measured) -> list[str]:
+    """Name what a machine has but did not let us read, by reason."""
+    told = []
+    for name, host in zip(measured.nodes, measured.hosts, strict=False):
+        found: dict[str, list[str]] = {}
+        for column, reason in (host.reasons if host else {}).items():
+            found.setdefault(reason, []).append(column)
+        told += [
+            f"{f'node {name} ' if name else ''}host: {', '.join(columns)} could not be read ({reason})"
+            for reason, columns in found.items()
+            if reason != "not_supported"
+        ]
+    return told
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -22,6 +22,7 @@ HEADLINES: dict[str, dict[str, Callable[[Any], str]]] = {
         "power_peak_sensor_w": lambda watts: f"peak {watts:.0f} W (25 ms average)",
         "energy_per_step_j": lambda joules: f"{format_si(joules, 'J')} per step",
         "tokens_per_j": lambda tokens: f"{tokens:.3g} tokens per joule",
+        "node_power_mean_w": lambda watts: f"{watts:.0f} W per node",
     },
     "Temperature": {
         "temperature_mean_c": lambda degrees: f"{degrees:.1f} C (mean)",
@@ -54,6 +55,23 @@ GPU_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 
 
+NODE_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "node": ("node", str),
+    "W": ("power_mean_w", lambda watts: f"{watts:.0f}"),
+    "GPU W": ("gpu_power_mean_w", lambda watts: f"{watts:.0f}"),
+    "CPU W": ("cpu_power_mean_w", lambda watts: f"{watts:.0f}"),
+    "DRAM W": ("memory_power_mean_w", lambda watts: f"{watts:.0f}"),
+    "CPU load": ("cpu_load_fraction", format_percent),
+    "CPU MHz": ("cpu_clock_mean_hz", lambda hertz: f"{hertz / MEGA:.0f}"),
+    "memory": ("memory_used_peak_bytes", format_bytes),
+    "NIC sent/s": ("nic_sent_bytes_per_s", lambda rate: f"{format_bytes(rate)}"),
+    "NIC received/s": ("nic_received_bytes_per_s", lambda rate: f"{format_bytes(rate)}"),
+    "NIC use": ("nic_utilization_fraction", format_percent),
+    "inlet C": ("inlet_mean_c", lambda degrees: f"{degrees:.1f}"),
+    "fan rpm": ("fan_mean_hz", lambda hertz: f"{60 * hertz:.0f}"),
+}
+
+
 def render_stored(result: RunResult, predicted: Mapping[str, float] | None = None) -> str:
     """Return what was asked, the metrics that are known, the breakdown of the step time, and a row per GPU."""
     lines = [f"{result.origin} run: {describe_spec(result.spec)}", *_headlines(result.metrics)]
@@ -63,7 +81,9 @@ def render_stored(result: RunResult, predicted: Mapping[str, float] | None = Non
     if result.metrics.get("breakdown_s"):
         parts.append(render_waterfall(result.metrics["breakdown_s"]))
     if result.gpus:
-        parts.append(_render_gpus(result.gpus))
+        parts.append(_render_rows("GPUs", result.gpus, GPU_COLUMNS))
+    if result.origin == "measured" and any(len(node) > 1 for node in result.nodes):
+        parts.append(_render_rows("Nodes", result.nodes, NODE_COLUMNS))
     return "\n\n".join(parts)
 
 
@@ -126,13 +146,14 @@ def _render_predicted(predicted: Mapping[str, float], result: RunResult) -> str:
     return render_table(f"Predicted and {result.origin}", ["metric", "predicted", result.origin], cells)
 
 
-def _render_gpus(gpus: Sequence[Mapping[str, Any]]) -> str:
+def _render_rows(
+    title: str, rows: Sequence[Mapping[str, Any]], known: Mapping[str, tuple[str, Callable[[Any], str]]]
+) -> str:
+    """Return a table of GPUs or nodes with the columns that any of them has."""
     columns = {
-        heading: column
-        for heading, column in GPU_COLUMNS.items()
-        if any(gpu.get(column[0]) is not None for gpu in gpus)
+        heading: column for heading, column in known.items() if any(row.get(column[0]) is not None for row in rows)
     }
-    shown, _ = shown_ends(gpus)
-    left_out = f" ({len(gpus) - len(shown)} between not shown)" if len(shown) < len(gpus) else ""
-    cells = [["-" if gpu.get(name) is None else write(gpu[name]) for name, write in columns.values()] for gpu in shown]
-    return render_table(f"GPUs{left_out}", list(columns), cells)
+    shown, _ = shown_ends(rows)
+    left_out = f" ({len(rows) - len(shown)} between not shown)" if len(shown) < len(rows) else ""
+    cells = [["-" if row.get(name) is None else write(row[name]) for name, write in columns.values()] for row in shown]
+    return render_table(f"{title}{left_out}", list(columns), cells)

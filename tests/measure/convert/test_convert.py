@@ -264,7 +264,8 @@ def test_a_table_of_rocm_smi_is_one_reading(tmp_path: Path) -> None:
         "sclk clock speed:,GPU use (%)\ncard0,35.0,41.0,93.0,(1700Mhz),12\ncard1,36.0,42.0,95.0,(1700Mhz),0\n"
     )
     result, recording = converted(tmp_path, "amd-smi", text)
-    assert [gpu["temperature_mean_c"] for gpu in result.gpus] == [41.0, 42.0]
+    assert [gpu["temperature_mean_c"] for gpu in result.gpus] == [35.0, 36.0]
+    assert recording.known(1, "hotspot_c")[1] == pytest.approx([42.0])
     assert result.metrics["power_mean_w"] == 94.0
     assert recording.known(1, "clock_hz")[1] == pytest.approx([1.7e9])
 

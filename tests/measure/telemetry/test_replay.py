@@ -103,7 +103,7 @@ def test_a_quantity_newer_than_the_recording_is_not_supported() -> None:
 def test_every_quantity_can_be_asked_for() -> None:
     found = dict(zip(QUANTITIES, open_replay(str(CAPTURE)).read(0, tuple(QUANTITIES)), strict=True))
     assert {name for name, value in found.items() if isinstance(value, str)} == {
-        "link_sent_bytes", "link_received_bytes", "faults",
+        "link_sent_bytes", "link_received_bytes", "faults", "hotspot_c",
     }  # fmt: skip
 
 

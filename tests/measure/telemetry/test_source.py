@@ -17,7 +17,12 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """A machine with an NVIDIA driver, whatever this one has."""
     binding = StandIn()
     monkeypatch.setattr(telemetry, "_open_nvml", lambda _detail: open_nvml(binding))
+    monkeypatch.setattr(telemetry, "_open_amdsmi", _no_amd_driver)
     return binding
+
+
+def _no_amd_driver(_detail: str) -> Source:
+    raise TelemetryError("no AMD driver")
 
 
 @pytest.mark.parametrize("name", [f"replay:{CAPTURE}", "none"])
@@ -50,7 +55,9 @@ def test_auto_without_a_driver_is_none_with_the_reason_kept(driver: StandIn, fun
     driver.failures[function] = driver.NVML_ERROR_DRIVER_NOT_LOADED
     source = open_source("auto")
     assert source.facts.name == "none"
-    assert source.facts.details["reason"] == "nvml: no usable NVIDIA driver (Driver Not Loaded)"
+    assert source.facts.details["reason"] == (
+        "nvml: no usable NVIDIA driver (Driver Not Loaded); amdsmi: no AMD driver"
+    )
 
 
 def test_nvml_by_name_without_a_driver_is_an_error_of_the_request(

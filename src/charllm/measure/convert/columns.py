@@ -161,7 +161,9 @@ def _meaning(words: set[str], unit: str) -> Meaning | None:
             return Meaning("power_average_w")
         return Meaning("power_instant_w") if words & {"instant", "inst", "instantaneous"} else Meaning(POWER, rank=2)
     if words & HEAT_WORDS and si in ("c", ""):
-        return Meaning("memory_temperature_c" if memory else "temperature_c", rank=int("edge" in words))
+        if words & {"hotspot", "junction"} and not memory:
+            return Meaning("hotspot_c")
+        return Meaning("memory_temperature_c" if memory else "temperature_c")
     if words & CLOCK_WORDS and si in ("hz", ""):
         return Meaning("memory_clock_hz" if memory else "clock_hz", rank=int(bool(words & {"graphics", "gr"})))
     for unit_word, quantity in ACTIVE.items():

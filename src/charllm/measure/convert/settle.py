@@ -129,6 +129,10 @@ def _settle_gpu(tracks: Mapping[Meaning, Track], name: str, gpu: str, told: list
         _tell_averaging(series, name, told)
     series = {quantity: _plausible(one, quantity, gpu, told) for quantity, one in series.items()}
     series = {quantity: one for quantity, one in series.items() if len(one.times_s)}
+    shown = series.get("temperature_c")
+    if "hotspot_c" in series and (shown is None or not np.isfinite(shown.values).any()):
+        # As amdsmi is read: a board without an edge sensor shows its hotspot.
+        series["temperature_c"] = series["hotspot_c"]
     return _without_wrong_counters(series, told)
 
 

@@ -2,7 +2,7 @@
 
 A collective occupies a few blocks (NCCL: up to 32) that move data or poll for a peer. A spin of that many blocks draws
 what waiting draws, a copy of that many blocks what moving draws. Both are compiled by the driver's run-time compiler
-through torch, so that no toolkit is needed.
+through torch, so that no toolkit is needed; only how they read the time differs between CUDA and HIP.
 """
 
 from collections.abc import Callable
@@ -13,16 +13,23 @@ from typing import Any
 import torch
 
 from charllm.errors import CharllmError
+from charllm.measure.device import platform
 from charllm.units import GIGA
 
 THREADS = 512
 
+NOW_NS = {
+    "cuda": '#define NOW_NS(now) asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now))\n',
+    "hip": "#define NOW_NS(now) now = 10ull * wall_clock64()\n",
+}
+"""Nanoseconds by platform: MI200 and MI300 have a wall clock of 100 MHz (hipDeviceAttributeWallClockRate)."""
+
 SPIN = r"""
 extern "C" __global__ void spin(long long length_ns) {
     unsigned long long start, now;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    NOW_NS(start);
     do {
-        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+        NOW_NS(now);
     } while ((long long)(now - start) < length_ns);
 }
 """
@@ -31,7 +38,7 @@ COPY = r"""
 extern "C" __global__ void limited_copy(const float4* source, float4* target, long long vectors, long long length_ns,
                                         long long most) {
     unsigned long long start, now;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    NOW_NS(start);
     long long stride = (long long)gridDim.x * blockDim.x;
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     double moved = 0.0, elapsed = 0.0;
@@ -46,7 +53,7 @@ extern "C" __global__ void limited_copy(const float4* source, float4* target, lo
             }
             moved += 16.0;
         }
-        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+        NOW_NS(now);
         elapsed = (double)(now - start);
     } while ((long long)(now - start) < length_ns);
 }
@@ -99,5 +106,5 @@ def _compile(source: str, name: str) -> Any:
     if compiler is None:
         raise CharllmError("emulating communication needs a torch that can compile kernels (2.9 or newer)")
     if name not in _compiled:
-        _compiled[name] = compiler(source, name)
+        _compiled[name] = compiler(NOW_NS["hip" if platform() == "hip" else "cuda"] + source, name)
     return _compiled[name]

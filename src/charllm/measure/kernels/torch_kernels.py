@@ -17,6 +17,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from charllm.gpu.shape import KernelShape
+from charllm.measure.device import fp8_type
 from charllm.measure.kernels.operands import DTYPES, Operands
 
 Launch = Callable[[], Any]
@@ -74,8 +75,8 @@ def _accumulated(left: torch.Tensor, right: torch.Tensor, operands: Operands) ->
 def _narrow_gemm(shape: KernelShape, operands: Operands) -> Launch:
     """8-bit products with one scale a tensor, an expert after the other; sizes are padded as the library asks."""
     batch, m, n, k = (shape.dims[0], *(_padded(size, NARROW_ALIGNED) for size in shape.dims[1:]))
-    left = operands.read(shape, batch, m, k).to(torch.float8_e4m3fn)
-    right = operands.read(shape, batch, n, k, weight=True).to(torch.float8_e4m3fn)
+    left = operands.read(shape, batch, m, k).to(fp8_type())
+    right = operands.read(shape, batch, n, k, weight=True).to(fp8_type())
     one = torch.ones((), dtype=torch.float32, device=operands.device)
     products = [
         partial(torch._scaled_mm, left[place], right[place].t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
@@ -403,7 +404,7 @@ KERNELS: dict[str, Maker] = {
     "swiglu": _binary(lambda gate, up: functional.silu(gate).mul_(up)),
     "dropout": _unary(lambda x: torch.native_dropout(x, 0.1, True)),
     "dropout_add": _binary(lambda x, residual: functional.dropout(x, 0.1, training=True).add_(residual)),
-    "cast": _unary(lambda x: x.to(torch.float8_e4m3fn)),
+    "cast": _unary(lambda x: x.to(fp8_type())),
     "permute": _in_pieces(_permute),
     "topk": _in_pieces(_topk, 4),
     "index_add": _in_pieces(_index_add),

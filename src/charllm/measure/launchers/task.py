@@ -21,6 +21,7 @@ class Task:
     telemetry: str
     idle_s: float
     cooldown_s: float
+    host: str = "auto"
 
     def write(self, folder: Path) -> None:
         """Store it where every node finds it; only its owner may read it, for a command may hold a secret."""

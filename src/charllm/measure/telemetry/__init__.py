@@ -12,6 +12,12 @@ def _open_nvml(_detail: str) -> Source:
     return open_nvml()
 
 
+def _open_amdsmi(_detail: str) -> Source:
+    from charllm.measure.telemetry.amdsmi import open_amdsmi
+
+    return open_amdsmi()
+
+
 def _open_replay(detail: str) -> Source:
     from charllm.measure.telemetry.replay import open_replay
 
@@ -24,7 +30,9 @@ def _open_none(_detail: str) -> Source:
     return open_none()
 
 
-SOURCES: dict[str, Callable[[str], Source]] = {"nvml": _open_nvml, "replay": _open_replay, "none": _open_none}
+SOURCES: dict[str, Callable[[str], Source]] = {
+    "nvml": _open_nvml, "amdsmi": _open_amdsmi, "replay": _open_replay, "none": _open_none,
+}  # fmt: skip
 """Name: what opens it, given the text after the colon in ``replay:FILE``."""
 
 
@@ -44,7 +52,10 @@ def _open_auto() -> Source:
     from charllm.measure.telemetry.none import open_none
     from charllm.measure.telemetry.source import TelemetryError
 
-    try:
-        return _open_nvml("")
-    except TelemetryError as error:
-        return open_none(f"nvml: {error}")
+    reasons = []
+    for name, open_it in (("nvml", _open_nvml), ("amdsmi", _open_amdsmi)):
+        try:
+            return open_it("")
+        except TelemetryError as error:
+            reasons.append(f"{name}: {error}")
+    return open_none("; ".join(reasons))

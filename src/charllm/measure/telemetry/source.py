@@ -8,7 +8,11 @@ from charllm.errors import CharllmError
 Reading = float | str
 """A number, or the reason why there is none (a word of REASONS)."""
 
-REASONS = ("not_supported", "not_recorded", "no_permission", "no_driver", "lost", "not_finite", "error")
+REASONS = (
+    "not_supported", "not_recorded", "no_permission", "no_driver", "lost", "not_finite", "implausible", "stale", "error",
+)  # fmt: skip
+"""not_recorded: a converted source does not have it; implausible: contradicts another reading; stale: said by a service
+that has been silent since."""
 
 
 class TelemetryError(CharllmError):
@@ -25,6 +29,8 @@ class GpuIdentity(NamedTuple):
     number: int
     """The one the driver gives it."""
     pci: str = ""
+    package: str = ""
+    """PCI address of the device whose power sensor and cap this GPU shares with others; empty where it has its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,9 +60,9 @@ def _rhythm(found: Mapping[str, Any]) -> list[str]:
             if dips["period_s"] is None
             else f" every {dips['period_s']:.3g} s, {dips['work_s']:.3g} s of work between"
         )
-        word = "regular" if dips["regular"] else "single"
+        word = " regular" if dips["regular"] else ""
         lines.append(
-            f"Dips: {dips['number']} {word}, to {dips['power_w']:.0f} W per GPU for {dips['duration_s']:.3g} s{often}"
+            f"Dips: {dips['number']}{word}, to {dips['power_w']:.0f} W per GPU for {dips['duration_s']:.3g} s{often}"
         )
     return lines
 

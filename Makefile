@@ -36,6 +36,7 @@ bench: setup ## print rates and accuracies (minutes)
 	$(BIN)/python benchmarks/api_overhead.py
 	$(BIN)/python -m benchmarks.loop_speed
 	$(BIN)/python -m benchmarks.h100_caps
+	$(BIN)/python -m benchmarks.doctor_trials
 	$(BIN)/python -m benchmarks.fuzz
 	CHARLLM_RANDOM_SPECS=10000 $(BIN)/pytest tests/random_specs
 	CHARLLM_KILLS=100 $(BIN)/pytest tests/measure/test_sampler.py -k kill -s

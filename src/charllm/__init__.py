@@ -13,6 +13,7 @@ convert             a recording of another tool (nvidia-smi, DCGM, Prometheus, a
 messages            what each rank sends in one step, alone or beside execution traces
 load, compare       a stored run or study; two runs side by side
 characterize        what a recording shows: power states, temperature groups, step period, GPUs apart
+doctor              the GPU, link, node or host that slows a run, and what to do about it
 catalog             models, GPUs, nodes, clusters, frameworks and studies, with sources
 
 Keywords are the flags of the command line, with the same words. A wrong request raises `SpecError`.
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from charllm.api.conversion import convert
+    from charllm.api.doctor import Diagnosis, doctor
     from charllm.api.emulation import emulate, predict_emulation
     from charllm.api.listing import catalog
     from charllm.api.measurement import measure, measure_command
@@ -44,6 +46,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CharllmError",
     "Comparison",
+    "Diagnosis",
     "RunResult",
     "SpecError",
     "Sweep",
@@ -51,6 +54,7 @@ __all__ = [
     "characterize",
     "compare",
     "convert",
+    "doctor",
     "emulate",
     "load",
     "measure",
@@ -68,6 +72,8 @@ _HOMES = {
     "simulate": "charllm.api.simulation",
     "sweep": "charllm.api.study",
     "Sweep": "charllm.api.study",
+    "doctor": "charllm.api.doctor",
+    "Diagnosis": "charllm.api.doctor",
     "emulate": "charllm.api.emulation",
     "predict_emulation": "charllm.api.emulation",
     "measure": "charllm.api.measurement",

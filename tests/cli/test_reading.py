@@ -167,6 +167,12 @@ def few_degrees() -> str:
     return "t_s,power_w,temperature_c\n" + "".join(f"{second},{each},{degree:.2f}\n" for second, each, degree in rows)
 
 
+def few_collectives() -> str:
+    """Return a table of collectives inside a node."""
+    rows = [f"all_reduce,{1 << power},8,{1e-5 + (1 << power) / 2e11}" for power in range(10, 28, 2)]
+    return "collective,message_bytes,ranks,seconds_s\n" + "".join(f"{row}\n" for row in rows)
+
+
 FILES: dict[str, Callable[[], str]] = {
     "my_study.toml": (ROOT / "examples" / "study.toml").read_text,
     "runs/ops/ops.csv": few_ops,
@@ -177,6 +183,8 @@ FILES: dict[str, Callable[[], str]] = {
     "train.log": texts.megatron_log,
     "power.json": lambda: json.dumps(texts.query_range("DCGM_FI_DEV_POWER_USAGE", texts.power_w)),
     "temperature.json": lambda: json.dumps(texts.query_range("DCGM_FI_DEV_GPU_TEMP", texts.temperature_c)),
+    "runs/nccl/nccl.csv": few_collectives,
+    "runs/mine/job.json": lambda: '{"ended": true}',
 }
 """Files that the examples name."""
 

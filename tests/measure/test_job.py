@@ -15,7 +15,6 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, SpecError
 from charllm.measure import finish
-from charllm.measure import job as job_module
 from charllm.measure.job import Job, measure_job, prepare_folder
 from charllm.measure.parquet import write_signals
 from charllm.measure.parts import read_sampled
@@ -330,15 +329,3 @@ def test_a_result_that_cannot_be_written_does_not_hide_the_exit_code(
     _, code = measure(tmp_path, "sh", "-c", "exit 4", telemetry="none")
     assert code == 4
     assert "result.json could not be written (No space left on device)" in capsys.readouterr().err
-
-
-def test_watching_shows_the_newest_readings(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job_module, "WATCH_S", 0.2)
-    telemetry = make_replay(tmp_path / "two", gpus=2, lost_after_s=0.5)
-    measure(tmp_path / "run", "sleep", "1.2", telemetry=telemetry, watch=True)
-    lines = capsys.readouterr().err.splitlines()
-    assert {line[:5] for line in lines} == {"GPU 0", "GPU 1"}
-    assert "W" in lines[0]
-    assert "nan W" in lines[-1]

@@ -391,6 +391,7 @@ def draw_run(random: Random) -> Input:
         (0.1, "braked_nodes", [random.randrange(nodes)]), (0.1, "steps", random.randint(1, 10**8)),
     )  # fmt: skip
     conditions: dict[str, Any] = {name: value for chance, name, value in possible if random.random() < chance}
+    conditions |= _faults(random, world, nodes)
     if "steps" not in conditions and random.random() < 0.1:
         conditions["seconds_s"] = 10 ** random.uniform(-2, 9)
     base = pick(("h200x32", "h200x32", "h100x64", "b200x8", "a100x8"))
@@ -403,6 +404,21 @@ def draw_run(random: Random) -> Input:
     return Input(("simulate", JSON, "--ignore-memory", *_as_settings(
         {"model": model, "parallelism": parallelism, "training": training, "conditions": conditions, "cluster": cluster,
          "framework": pick(tuple(entries("frameworks")))}), *edges))  # fmt: skip
+
+
+def _faults(random: Random, world: int, nodes: int) -> dict[str, Any]:
+    """Draw GPUs, links and hosts that are worse than the others; most runs have none."""
+    possible = (
+        ("hot_gpus", world, "hot_sink_fraction", (0.5, 8.0)), ("capped_gpus", world, "capped_power_w", (150.0, 700.0)),
+        ("slow_link_gpus", world, "slow_link_fraction", (0.01, 1.0)),
+        ("slow_nic_nodes", nodes, "slow_nic_fraction", (0.01, 1.0)),
+        ("slow_host_nodes", nodes, "slow_host_fraction", (0.01, 1.0)),
+    )  # fmt: skip
+    found: dict[str, Any] = {}
+    for listed, count, severity, bounds in possible:
+        if random.random() < 0.05:
+            found |= {listed: [random.randrange(count)], severity: random.uniform(*bounds)}
+    return found
 
 
 def _as_settings(table: dict[str, Any], path: str = "") -> list[str]:

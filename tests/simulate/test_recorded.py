@@ -57,7 +57,7 @@ def test_a_pass_never_begins_before_its_input_is_there(case: str, base: str) -> 
     passes, turns = found.played.passes, found.machine.turns
     needing = np.flatnonzero(turns[:, 2] >= 0)
     assert len(needing)
-    arrived_s = passes[turns[needing, 2], :, END] + found.machine.moved_s[needing, None]
+    arrived_s = passes[turns[needing, 2], :, END] + found.machine.moved_s[needing]
     assert np.all(passes[needing, :, START] >= arrived_s - ROUNDING_S)
 
 

@@ -19,6 +19,7 @@ from charllm.measure.host import check_host
 from charllm.measure.job import LOCALLY, Job, complete, measure_job, prepare_folder, submit
 from charllm.measure.launch import AFTER_S
 from charllm.measure.launchers.plan import Plan
+from charllm.measure.live.endpoint import parse_address
 from charllm.measure.session import Session, measure_here
 from charllm.result.result import RunResult
 
@@ -36,6 +37,7 @@ def measure(
     idle: float = 2.0,
     cooldown: float = AFTER_S,
     watch: bool = False,
+    prometheus: str | int | None = None,
     spec: Spec | None = None,
     host: str = "auto",
 ) -> AbstractContextManager[Session]:
@@ -44,7 +46,8 @@ def measure(
     Readings are taken `rate` times per second by a process of their own and stored in `out` (default
     ``charllm-runs/TIME``), `idle` seconds before the block and `cooldown` seconds after it included. `telemetry` is
     their source: auto, nvml, amdsmi, replay:FOLDER or none. `host` says what is read of the machine around the GPUs,
-    once per second: auto (everything that can be read), none, or redfish:FILE. Mark steps with
+    once per second: auto (everything that can be read), none, or redfish:FILE. `watch` shows
+    readings on stderr, `prometheus` ("[HOST:]PORT") serves them as metrics. Mark steps with
     ``job.step(tokens=...)`` and metrics are per step; after the block ``job.result`` is the run. With the `spec` of
     what the block trains (a table, a file or a result of `charllm.simulate`) MFU is known, too.
 
@@ -56,9 +59,8 @@ def measure(
     >>> job.result.origin, job.result.metrics.tokens_per_s > 0
     ('measured', True)
     """
-    job = build_job(
-        sys.orig_argv, out, rate=rate, telemetry=telemetry, idle=idle, cooldown=cooldown, watch=watch, host=host
-    )
+    settings: dict[str, Any] = {"rate": rate, "telemetry": telemetry, "idle": idle, "cooldown": cooldown}
+    job = build_job(sys.orig_argv, out, **settings, watch=watch, prometheus=prometheus, host=host)
     table = None if spec is None else resolve_run(build_request(spec, {})).as_table()
     return measure_here(job, telemetry_gpus(job.telemetry, os.environ), os.environ, table)
 
@@ -74,6 +76,7 @@ def measure_command(
     cooldown: float = AFTER_S,
     repeats: int = 1,
     watch: bool = False,
+    prometheus: str | int | None = None,
     launcher: str = "local",
     nodes: int | None = None,
     ranks_per_node: int | None = None,
@@ -109,7 +112,8 @@ def measure_command(
         prefix=prefix,
         shared=shared,
     )
-    return run_job(build_job(command, out, **settings, repeats=repeats, watch=watch, plan=plan, host=host))[0]
+    more: dict[str, Any] = {"repeats": repeats, "watch": watch, "prometheus": prometheus, "plan": plan, "host": host}
+    return run_job(build_job(command, out, **settings, **more))[0]
 
 
 def build_plan(
@@ -177,6 +181,7 @@ def build_job(
     cooldown: float,
     repeats: int = 1,
     watch: bool = False,
+    prometheus: str | int | None = None,
     plan: Plan = LOCALLY,
     host: str = "auto",
 ) -> Job:
@@ -194,8 +199,11 @@ def build_job(
     if not isinstance(telemetry, str):
         raise SpecError("--telemetry", telemetry, "auto, nvml, amdsmi, replay:FOLDER or none")
     check_host(host)
+    address = "" if prometheus is None else str(prometheus)
+    if address:
+        parse_address(address)
     folder = Path("charllm-runs") / strftime("%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
-    return Job(tuple(command), folder, rate, telemetry, idle, cooldown, repeats, watch, plan, host=host)
+    return Job(tuple(command), folder, rate, telemetry, idle, cooldown, repeats, watch, address, plan, host=host)
 
 
 def _check_number(flag: str, value: Any, low: float, high: float, unit: str) -> None:

@@ -1,10 +1,12 @@
 """Write a GPU's calibrated constants as a file that any command takes instead of a GPU's name."""
 
+import json
 import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from charllm.calibrate.least_squares import Fit, Found
 from charllm.errors import CharllmError, SpecError
@@ -48,11 +50,34 @@ def as_toml(base: str, name: str, parts: Mapping[str, Sequence[Found]], source: 
     ]
     for part, found in parts.items():
         if found:
-            lines += ["", f"[{part}]"]
-        for each in found:
-            key, value = written(each.name.partition(".")[2], each.value, each.error_fraction)
-            lines.append(f'{key} = [{value}, "run"]  # +- {100 * each.error_fraction:.1f} %')
+            lines += ["", f"[{part}]", *_figures(found)]
     return "\n".join(lines) + "\n"
+
+
+def cluster_toml(
+    base: str,
+    name: str,
+    under: Mapping[str, Mapping[str, Any]],
+    parts: Mapping[str, Sequence[Found]],
+    source: str,
+    comments: Sequence[str],
+) -> str:
+    """Return a cluster's file: the constants found of its node and fabric, over what each of them was before."""
+    lines = [f"# {line}" for line in comments]
+    lines += [f'name = "{_escaped(name)}"', f'base = "{_escaped(base)}"']
+    lines += ["", "[sources]", f'run = "measured: {_escaped(source)}"']
+    for part, found in parts.items():
+        if found:
+            new = {each.name.partition(".")[2] for each in found}
+            kept = [f"{key} = {json.dumps(value)}" for key, value in under[part].items() if key not in new]
+            lines += ["", f"[{part}]", *kept, *_figures(found)]
+    return "\n".join(lines) + "\n"
+
+
+def _figures(found: Sequence[Found]) -> Iterator[str]:
+    for each in found:
+        key, value = written(each.name.partition(".")[2], each.value, each.error_fraction)
+        yield f'{key} = [{value}, "run"]  # +- {100 * each.error_fraction:.1f} %'
 
 
 def write_file(path: str, text: str) -> None:

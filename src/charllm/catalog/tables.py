@@ -61,6 +61,11 @@ def read_entry(name: str, table: Mapping[str, Any], citations: Mapping[str, str]
             values[key], found = _read_part(key, written, citations, values.get(key, {}))
             sources.update(found)
             continue
+        if isinstance(written, Mapping):
+            # A node or fabric inside a cluster's file: whole, with sources of its own.
+            values[key], found = _read_part(key, written, citations, {})
+            sources.update(found)
+            continue
         value, source = written, shared_source
         if isinstance(written, list) and len(written) == 2 and isinstance(written[1], str) and _is_figure(written[0]):
             value, source = written[0], citations.get(written[1], written[1])

@@ -17,17 +17,19 @@ GROUPS = {
         "show": "print a stored run or study; finish a record that was killed",
         "compare": "settings and metrics of two runs side by side",
         "messages": "what each rank sends in one step; compared with execution traces of it",
+        "doctor": "the GPU, link, node or host that slows a run, and what to do about it",
     },
     "Measure, on a GPU": {
         "measure": "run a command; record power, clocks and temperature of its GPUs",
+        "watch": "show a run while it is recorded; serve its metrics for Prometheus",
         "train": "train a model of the catalog on one GPU, or on many under torchrun",
         "emulate": "emulate one rank of a large job on one GPU",
-        "bench": "time, power, clock and temperature of single ops",
         "convert": "logs of nvidia-smi, DCGM, Prometheus and trainers as runs",
+        "bench": "time and power of single ops; latency and bandwidth of collectives",
     },
     "Look up and check": {
         "catalog": "models, GPUs, nodes, clusters, frameworks and studies with sources",
-        "calibrate": "fit the constants of a GPU to measurements of it",
+        "calibrate": "fit the constants of a GPU or a network to measurements of it",
         "validate": "score predictions against measurements",
         "completion": "print a completion script for bash, zsh or fish",
     },
@@ -99,7 +101,7 @@ def _dispatch(words: list[str]) -> int:
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS)
     # Only now: an interrupt before this line could not be answered in one line.
-    from charllm.cli.parser import build_parser
+    from charllm.cli.parser import all_actions, build_parser
 
     parser = build_parser(name)
     try:
@@ -107,7 +109,7 @@ def _dispatch(words: list[str]) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     if unknown:
-        flags = [flag for action in parser._actions for flag in action.option_strings]
+        flags = [flag for action in all_actions(parser) for flag in action.option_strings]
         raise unknown_name(f"charllm {name}", unknown[0], flags)
     code: int = import_module(f"charllm.cli.{name}").run(arguments)
     return code

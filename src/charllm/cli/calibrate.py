@@ -1,11 +1,14 @@
-"""Fit the constants of a GPU to measurements of it.
+"""Fit the constants of a GPU, or of the network of a cluster, to measurements of it.
 
 RUN is a folder of `charllm bench ops`, a table of ops, or a recording of power and temperature: a run of `measure` or
 `convert`, or a table (t_s, power_w, temperature_c, or NVML's counters). Tables of ops identify the constants of power
-and kernels, recordings those of heat; the ambient of each GPU is fitted with them.
-
-The file written names the GPU it is based on, and can be used wherever a GPU's name is expected:
+and kernels, recordings those of heat; the ambient of each GPU is fitted with them. The file written names the GPU it is
+based on, and can be used wherever a GPU's name is expected:
 `--set cluster.node.gpu=FILE.toml`, `validate ops --gpu FILE.toml`.
+
+If every RUN is a folder or table of `charllm bench nccl`, the constants of links, NICs and collectives are fitted
+instead, starting from --cluster. The file written can be used wherever a cluster's name is expected: `simulate
+--cluster FILE.toml`, `validate nccl RUN --cluster FILE.toml`.
 """
 
 import argparse
@@ -19,26 +22,43 @@ from charllm.calibrate.report import advice_for, describe_fit, render_fit
 from charllm.calibrate.runs import read_runs
 from charllm.calibrate.write import as_toml, write_file
 from charllm.catalog.resolve import is_file
+from charllm.cli.calibrate_network import calibrate_network
 from charllm.cli.output import add_format_flags, print_as
+from charllm.errors import SpecError
 from charllm.evaluate.ops import bench_machine
+from charllm.measure.bench.nccl_table import is_table
 
 EXAMPLES = (
     "charllm calibrate runs/ops -o my_gpu.toml",
     "charllm calibrate heat.csv --gpu h100 -o my_h100.toml",
     "charllm validate ops runs/ops/ops.csv --gpu my_gpu.toml",
+    "charllm calibrate runs/nccl --cluster h200x32 -o my_cluster.toml",
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of `bench ops`, a run, ops CSV or heat CSV")
-    parser.add_argument("-o", "--out", required=True, metavar="FILE.toml", help="the GPU file to write")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of `bench`, a run, ops CSV or heat CSV")
+    parser.add_argument("-o", "--out", required=True, metavar="FILE.toml", help="the GPU or cluster file to write")
     parser.add_argument("--gpu", default="h200", metavar="NAME|FILE", help="the GPU to start from (default h200)")
+    parser.add_argument(
+        "--cluster", metavar="NAME|FILE", help="collectives: the cluster to start from (default the benchmark's own)"
+    )
     add_format_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fit the constants that the runs identify, print their errors, and write the GPU file."""
+    """Fit the constants that the runs identify, print their errors, and write the file."""
+    of_collectives = [is_table(Path(run)) for run in arguments.runs]
+    if all(of_collectives):
+        return calibrate_network(arguments)
+    if any(of_collectives):
+        possible = "tables of collectives alone: constants of a GPU and of a network go into two files"
+        raise SpecError("RUN", arguments.runs[of_collectives.index(True)], possible)
+    return _calibrate_gpu(arguments)
+
+
+def _calibrate_gpu(arguments: argparse.Namespace) -> int:
     cluster = bench_machine(arguments.gpu)
     tables, traces = read_runs(arguments.runs)
     report: dict[str, Any] = {"gpu": cluster.gpu.name, "runs": len(arguments.runs)}

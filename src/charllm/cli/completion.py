@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from charllm.catalog.tables import KINDS, entries
 from charllm.cli import COMMANDS
-from charllm.cli.parser import build_parser
+from charllm.cli.parser import all_actions, build_parser
 
 EXAMPLES = (
     "charllm completion bash >> ~/.bash_completion",
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 def read_words(command: str) -> list[Word]:
     """List what can be completed after a command."""
     found = []
-    for action in build_parser(command)._actions:
+    for action in all_actions(build_parser(command)):
         values = tuple(map(str, action.choices or ())) or _names(action)
         takes = action.nargs != 0
         found.append(Word(tuple(action.option_strings), values, takes, (action.help or "").partition(". ")[0]))

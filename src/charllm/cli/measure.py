@@ -52,6 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--repeats", type=int, default=1, metavar="N", help="number of times to run the command (default 1)"
     )
     parser.add_argument("--watch", action="store_true", help="show power, clock and temperature while it runs")
+    parser.add_argument(
+        "--prometheus",
+        metavar="[HOST:]PORT",
+        help="serve metrics for Prometheus while it runs (default host 127.0.0.1)",
+    )
     add_launch_flags(parser)
     parser.add_argument(
         "--submit-only",

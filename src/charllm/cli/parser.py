@@ -70,6 +70,18 @@ def build_parser(name: str) -> CommandParser:
     return parser
 
 
+def all_actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """List the arguments of a command, those of the kinds that it has (`bench ops`) included, each flag once."""
+    found: dict[tuple[str, ...], argparse.Action] = {}
+    for action in parser._actions:
+        found.setdefault((*action.option_strings, "" if action.option_strings else action.dest), action)
+        if isinstance(action, argparse._SubParsersAction):
+            for kind in action.choices.values():
+                for own in all_actions(kind):
+                    found.setdefault((*own.option_strings, "" if own.option_strings else own.dest), own)
+    return list(found.values())
+
+
 def _folded(example: str) -> list[str]:
     """Break a long example before a flag."""
     lines = [" "]

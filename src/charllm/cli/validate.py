@@ -8,6 +8,8 @@ per cent. Some sources' times are corrected for a stated reason; --doubtful scor
 
 `ops FILE.csv --gpu NAME|FILE.toml` reads single ops, and predicts time, power and clock from their shapes.
 
+`nccl FILE --cluster NAME|FILE.toml` reads a folder or table of `charllm bench nccl`, and predicts every collective.
+
 `known` predicts well-known training runs that are described from their papers; it reads no file.
 
 `heat FILE.csv --gpu NAME` reads recorded power and temperature, and predicts the temperature from the power alone.
@@ -17,6 +19,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from charllm.cli.calibrate_network import render_network, score_network
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.progress import track
 from charllm.cli.validate_known import render_known, score_known
@@ -38,6 +41,7 @@ EXAMPLES = (
     "charllm validate results --open --csv",
     "charllm validate ops runs/ops/ops.csv --gpu h200",
     "charllm validate heat trace.csv --gpu h200",
+    "charllm validate nccl runs/nccl --cluster h200x32",
 )
 OPS_DROP = tuple(f"{name} {what}" for what in ("mean", "p90") for name in reversed(QUANTITIES))
 """Columns of the table of ops that a narrow terminal has no room for, the least important first."""
@@ -63,6 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the measurements (default for results: the table shipped with charllm)",
     )
     parser.add_argument("--gpu", metavar="NAME", help="the GPU that was measured, as in `charllm catalog gpus`")
+    parser.add_argument(
+        "--cluster", metavar="NAME|FILE", help="nccl: the cluster that was measured (default the benchmark's own)"
+    )
     parser.add_argument("--open", action="store_true", help="results: at one solved clock; faster than the closed loop")
     parser.add_argument(
         "--doubtful",
@@ -260,6 +267,7 @@ SCORINGS = {
     "results": Scoring(_score_results, _render_results, needs_gpu=False),
     "ops": Scoring(_score_ops, _render_ops, needs_gpu=True),
     "heat": Scoring(_score_heat, _render_heat, needs_gpu=True, rows="gpus"),
+    "nccl": Scoring(score_network, render_network, needs_gpu=False),
     "known": Scoring(score_known, render_known, needs_gpu=False),
 }
 """What a file may hold."""

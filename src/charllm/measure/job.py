@@ -3,10 +3,8 @@
 import shutil
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,14 +27,11 @@ from charllm.measure.launchers import slurm
 from charllm.measure.launchers.plan import LOCAL, SLURM, TORCHRUN, Plan
 from charllm.measure.launchers.task import Task
 from charllm.measure.launchers.torchrun import LOGS, alone, torchrun
-from charllm.measure.quantities import QUANTITIES
+from charllm.measure.live.observe import observed
 from charllm.measure.record import JobRecord
-from charllm.measure.recording import MISSING, SAMPLES_FILE, TIMES
 from charllm.result.result import RunResult
-from charllm.units import MEGA
 
 LOCALLY = Plan()
-WATCH_S, WATCH_BYTES = 1.0, 1 << 14
 SMALLEST_DISK_BYTES = 1 << 20
 
 
@@ -51,6 +46,8 @@ class Job(NamedTuple):
     cooldown_s: float = AFTER_S
     repeats: int = 1
     watch: bool = False
+    prometheus: str = ""
+    """[HOST:]PORT to serve metrics at; empty: nowhere."""
     plan: Plan = LOCALLY
     spec: Mapping[str, Any] | None = None
     """What the command trains, where that is known before it says so itself."""
@@ -61,6 +58,11 @@ def measure_job(job: Job, environment: Mapping[str, str]) -> tuple[RunResult, in
     """Run the command under the sampler and return the result and the command's exit code."""
     job = complete(job, environment)
     prepare_folder(job.folder)
+    with observed(job.folder, watch=job.watch, prometheus=job.prometheus):
+        return _measure_repeats(job, environment)
+
+
+def _measure_repeats(job: Job, environment: Mapping[str, str]) -> tuple[RunResult, int]:
     results: list[RunResult] = []
     ended = Ended(0)
     for repeat in range(job.repeats):
@@ -114,8 +116,7 @@ def measure_locally(job: Job, folder: Path, environment: Mapping[str, str]) -> t
     with sampling(folder, job.telemetry, job.rate_hz, gpus, job.host):
         windows = {"idle": list(wait_idle(job.idle_s)), "command": [time.monotonic()]}
         record = replace(record, windows_s=windows).write(folder)
-        with watching(folder) if job.watch else nullcontext():
-            ended = run_command(job.command, folder, environment, job.plan.time_limit_s)
+        ended = run_command(job.command, folder, environment, job.plan.time_limit_s)
         windows["command"].append(time.monotonic())
         cooldown, cut_short = cool_down(job.cooldown_s)
     result = conclude(record, folder, {**windows, "cooldown": list(cooldown)}, ended)
@@ -192,37 +193,3 @@ def conclude(record: JobRecord, folder: Path, windows_s: dict[str, list[float]],
     except CharllmError as error:
         print(f"charllm: {error}", file=sys.stderr)
     return finish_record(folder, record)
-
-
-@contextmanager
-def watching(folder: Path) -> Iterator[None]:
-    """Show the newest readings on stderr once a second."""
-    stop = threading.Event()
-
-    def show() -> None:
-        while not stop.wait(WATCH_S):
-            for gpu, cells in sorted(_newest_rows(folder).items()):
-                watts, degrees, hertz = (cells[name] for name in ("power_instant_w", "temperature_c", "clock_hz"))
-                print(f"GPU {gpu}: {watts:6.0f} W {degrees:4.0f} C {hertz / MEGA:6.0f} MHz", file=sys.stderr)
-
-    thread = threading.Thread(target=show, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(WATCH_S * 2)
-
-
-def _newest_rows(folder: Path) -> dict[int, dict[str, float]]:
-    """Return the last fast readings of every GPU, from the end of the file alone, for a record may be long."""
-    with (folder / SAMPLES_FILE).open("rb") as file:
-        file.seek(max(0, file.seek(0, 2) - WATCH_BYTES))
-        lines = file.read().decode(errors="replace").split("\n")[:-1]
-    columns = (*TIMES, *QUANTITIES, MISSING)
-    rows = (dict(zip(columns, line.split(","), strict=False)) for line in lines)
-    return {
-        int(row["gpu"]): {name: float(row[name] or "nan") for name in ("power_instant_w", "temperature_c", "clock_hz")}
-        for row in rows
-        if row["beat"] == "fast" and len(row) == len(columns)
-    }

@@ -123,15 +123,19 @@ def merge(job: JobRecord, parts: Sequence[Part]) -> Whole:
 
 def _ranks(part: Part) -> dict[int, int]:
     """Return the rank on each GPU of a node: in the order of the GPUs that its ranks may see, where each has one."""
-    uuids = [identity.uuid for identity in part.recording.facts.gpus]
-    gpus = [uuids.index(uuid) for uuid in part.job.gpus or uuids if uuid in uuids]
-    marked = {int(name.split("-")[0]) for name in part.marks if name.split("-")[0].isdecimal()}
+    return ranks_of([identity.uuid for identity in part.recording.facts.gpus], part.job, list(part.marks))
+
+
+def ranks_of(uuids: Sequence[str], job: JobRecord, marks: Sequence[str]) -> dict[int, int]:
+    """Return the rank on each GPU of a node, by place, from the names of its marks or from its ranks' number."""
+    gpus = [uuids.index(uuid) for uuid in job.gpus or uuids if uuid in uuids]
+    marked = {int(name.split("-")[0]) for name in marks if name.split("-")[0].isdecimal()}
     if len(marked) == len(gpus):
         return dict(zip(gpus, sorted(marked), strict=True))
-    per_node = part.job.details.get("ranks_per_node")
+    per_node = job.details.get("ranks_per_node")
     if per_node != len(gpus):
         return {}
-    first = int(part.job.details.get("node_rank", 0)) * per_node
+    first = int(job.details.get("node_rank", 0)) * per_node
     return {gpu: first + number for number, gpu in enumerate(gpus)}
 
 

@@ -3,15 +3,16 @@
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from charllm import mark
 from charllm.errors import CharllmError
-from charllm.measure.job import Job, conclude, describe_job, prepare_folder, watching
+from charllm.measure.job import Job, conclude, describe_job, prepare_folder
 from charllm.measure.launch import Ended, sampling, wait_idle
+from charllm.measure.live.observe import observed
 from charllm.measure.record import SPEC_FILE
 from charllm.result.result import RunResult
 from charllm.result.store import write_text
@@ -63,7 +64,10 @@ def measure_here(
             windows = {"idle": list(wait_idle(job.idle_s)), "command": [time.monotonic()]}
             record = replace(record, windows_s=windows).write(job.folder)
             try:
-                with mark.recording_to(str(job.folder)), watching(job.folder) if job.watch else nullcontext():
+                with (
+                    mark.recording_to(str(job.folder)),
+                    observed(job.folder, watch=job.watch, prometheus=job.prometheus),
+                ):
                     yield session
                 exit_code = 0
             finally:

@@ -13,8 +13,9 @@ from math import inf
 from charllm.layout.grid import ENDS
 from charllm.layout.links import GroupLinks, group_links
 from charllm.network.algorithms import GroupPath, Stage, fastest_algorithm, pipelined_seconds
-from charllm.network.constants import NETWORK, NetworkConstants
-from charllm.network.experts import ExchangePath, exchange_seconds
+from charllm.network.constants import NETWORK, NetworkConstants, constants_of
+from charllm.network.experts import ExchangePath, alltoall_seconds, exchange_seconds
+from charllm.spec.hardware import Cluster
 from charllm.spec.run import RunSpec
 from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Step
@@ -30,11 +31,12 @@ def collective_seconds(op: Op, run: RunSpec, constants: NetworkConstants = NETWO
 
 def choose_algorithm(op: Op, run: RunSpec, constants: NetworkConstants = NETWORK) -> tuple[str, float]:
     """Return the fastest algorithm of a collective, and its seconds when nothing else uses its links."""
-    links = group_links(run, op.group)
+    links, constants = group_links(run, op.group), constants_of(run.cluster, constants)
     if op.kind == "send":
         # All members send at once.
-        share = min(_gpu_nic_bandwidth(run), link_bandwidth(run)) if links.ring_links["nic"] else inf
-        return DIRECT, _send_seconds(op.sent_bytes, run, share / _oversubscription(run, links.ring_hops), constants)
+        share = min(_gpu_nic_bandwidth(run), link_bandwidth(run.cluster)) if links.ring_links["nic"] else inf
+        path = _send_path(run.cluster, share / _oversubscription(run, links.ring_hops))
+        return DIRECT, _send_seconds(op.sent_bytes, path, constants)
     if op.kind == "all_to_all":
         name = run.framework.dispatcher
         return name if op.group == "ep" else "alltoall", exchange_seconds(
@@ -43,14 +45,24 @@ def choose_algorithm(op: Op, run: RunSpec, constants: NetworkConstants = NETWORK
     return fastest_algorithm(op, _group_path(run, links), constants)
 
 
+def algorithm_on_path(op: Op, path: GroupPath, constants: NetworkConstants) -> tuple[str, float]:
+    """Return the algorithm that NCCL takes for a collective or a send on given links, and its seconds."""
+    if op.kind == "send":
+        return DIRECT, _send_seconds(op.sent_bytes, path, constants)
+    if op.kind == "all_to_all":
+        share = path.nic_bytes_per_s / path.local_ranks
+        between = ExchangePath(path.local_ranks, path.nodes, path.link_bytes_per_s, share)
+        return "alltoall", alltoall_seconds(op, between, constants)
+    return fastest_algorithm(op, path, constants)
+
+
 def send_seconds(size_bytes: float, leaving: int, run: RunSpec, constants: NetworkConstants = NETWORK) -> float:
     """Return the seconds of handing a microbatch on; `leaving` sends share a node's NICs, 0: the hop stays inside."""
-    if not leaving:
-        return _send_seconds(size_bytes, run, inf, constants)
-    fabric = run.cluster.fabric
-    # One sender alone cannot use more than its own NIC.
-    share = min(1.0, fabric.nics_per_node / leaving) * fabric.nic_bandwidth_bytes_per_s
-    return _send_seconds(size_bytes, run, share, constants)
+    fabric, share = run.cluster.fabric, inf
+    if leaving:
+        # One sender alone cannot use more than its own NIC.
+        share = min(1.0, fabric.nics_per_node / leaving) * fabric.nic_bandwidth_bytes_per_s
+    return _send_seconds(size_bytes, _send_path(run.cluster, share), constants_of(run.cluster, constants))
 
 
 def algorithms_taken(step: Step, constants: NetworkConstants = NETWORK) -> dict[str, tuple[str, ...]]:
@@ -78,9 +90,9 @@ def collective_blocks(op: Op, run: RunSpec, constants: NetworkConstants = NETWOR
     return constants.collective_blocks
 
 
-def link_bandwidth(run: RunSpec) -> float:
+def link_bandwidth(cluster: Cluster) -> float:
     """Return the datasheet bandwidth of one GPU to others of its scale-up domain, each way; PCIe where it has none."""
-    node = run.cluster.node
+    node = cluster.node
     return node.link_bandwidth_bytes_per_s or node.pcie_bandwidth_bytes_per_s
 
 
@@ -95,12 +107,18 @@ def members_per_node(links: GroupLinks) -> int:
     return max(1, round(links.degree * links.groups / leaving))
 
 
-def _send_seconds(size_bytes: float, run: RunSpec, nic_bytes_per_s: float, constants: NetworkConstants) -> float:
+def _send_path(cluster: Cluster, nic_bytes_per_s: float) -> GroupPath:
+    """Describe the way from one rank to another: over a link, or over NICs of a finite bandwidth."""
+    local = 2 if nic_bytes_per_s == inf else 1
+    return GroupPath(local, 2 // local, link_bandwidth(cluster), nic_bytes_per_s)
+
+
+def _send_seconds(size_bytes: float, path: GroupPath, constants: NetworkConstants) -> float:
     """Return the seconds of one message over a link, or over NICs of a finite bandwidth."""
-    if nic_bytes_per_s < inf:
-        stage = Stage(1, constants.nic_hop_s, size_bytes / (constants.nic_fraction * nic_bytes_per_s))
+    if path.nic_bytes_per_s < inf:
+        stage = Stage(1, constants.nic_hop_s, size_bytes / (constants.nic_fraction * path.nic_bytes_per_s))
     else:
-        stage = Stage(1, constants.hop_s, size_bytes / (constants.link_fraction * link_bandwidth(run)))
+        stage = Stage(1, constants.hop_s, size_bytes / (constants.link_fraction * path.link_bytes_per_s))
     return pipelined_seconds((stage,), constants)
 
 
@@ -111,7 +129,7 @@ def _group_path(run: RunSpec, links: GroupLinks) -> GroupPath:
     return GroupPath(
         local if leaves else links.degree,
         max(1, links.degree // local) if leaves else 1,
-        link_bandwidth(run),
+        link_bandwidth(run.cluster),
         share if leaves else inf,
         run.cluster.node.in_switch_reduction and run.framework.in_switch_reduction,
     )
@@ -122,7 +140,7 @@ def _exchange_path(run: RunSpec, links: GroupLinks) -> ExchangePath:
     local, leaves = members_per_node(links), links.pair_links["nic"] > 0
     share = _gpu_nic_bandwidth(run) / _oversubscription(run, links.pair_hops)
     nodes = max(1, links.degree // local) if leaves else 1
-    return ExchangePath(local if leaves else links.degree, nodes, link_bandwidth(run), share if leaves else inf)
+    return ExchangePath(local if leaves else links.degree, nodes, link_bandwidth(run.cluster), share if leaves else inf)
 
 
 def _gpu_nic_bandwidth(run: RunSpec) -> float:

@@ -8,7 +8,12 @@ Origins are told apart, because only the last two count as free constants:
 - fitted to step times: none.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+from charllm.spec.hardware import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +91,30 @@ class NetworkConstants:
 
 
 NETWORK = NetworkConstants()
+
+MEASURED_FIELDS = {
+    "latency_s": ("node", "collective_latency_s"),
+    "hop_s": ("node", "link_hop_s"),
+    "link_fraction": ("node", "link_fraction"),
+    "own_block_fraction": ("node", "own_block_fraction"),
+    "switch_fraction": ("node", "switch_fraction"),
+    "nic_fraction": ("fabric", "nic_fraction"),
+    "nic_hop_s": ("fabric", "nic_hop_s"),
+    "tree_fraction": ("fabric", "tree_fraction"),
+}
+"""Constant: the part of a cluster and the field that hold what was measured there (`charllm calibrate`)."""
+
+
+def constants_of(cluster: Cluster, usual: NetworkConstants = NETWORK) -> NetworkConstants:
+    """Return the constants of a cluster: those measured on it, and the usual ones for the rest."""
+    fields = {name: getattr(getattr(cluster, part), field) for name, (part, field) in MEASURED_FIELDS.items()}
+    found = {name: value for name, value in fields.items() if value is not None}
+    return with_measured(usual, found) if found else usual
+
+
+def with_measured(usual: NetworkConstants, found: Mapping[str, float]) -> NetworkConstants:
+    """Return constants with measured ones among them."""
+    # A share of this very link includes whatever its switch cannot pass.
+    cap = {"switch_bytes_per_s": inf} if "switch_fraction" in found else {}
+    changes: dict[str, Any] = {**found, **cap}
+    return replace(usual, **changes)

@@ -54,7 +54,7 @@ class ExchangedBytes(NamedTuple):
 def exchange_seconds(op: Op, run: RunSpec, path: ExchangePath, constants: NetworkConstants) -> float:
     """Return the seconds of one all-to-all; between expert ranks by the framework's dispatcher."""
     if op.group != "ep":
-        return _alltoall_seconds(_copy_per_expert(op, path), path, constants)
+        return alltoall_seconds(op, path, constants)
     dispatcher = constants.dispatcher(run.framework.dispatcher)
     busiest = skew(cut_run(run))
     sent = ExchangedBytes(*(busiest * size for size in exchanged_bytes(op, run, path, dispatcher)))
@@ -64,6 +64,11 @@ def exchange_seconds(op: Op, run: RunSpec, path: ExchangePath, constants: Networ
     blocks_s = sent.handled / (dispatcher.blocks * dispatcher.block_bytes_per_s)
     nic_s = sent.across / (constants.nic_fraction * path.nic_bytes_per_s)
     return constants.exchange_s + max(link_s, blocks_s, nic_s)
+
+
+def alltoall_seconds(op: Op, path: ExchangePath, constants: NetworkConstants) -> float:
+    """Return the seconds of NCCL's all-to-all between ranks that send each other equal parts of a message."""
+    return _alltoall_seconds(_copy_per_expert(op, path), path, constants)
 
 
 def exchanged_bytes(op: Op, run: RunSpec, path: ExchangePath, dispatcher: Dispatcher) -> ExchangedBytes:

@@ -89,10 +89,29 @@ def conditions(run: RunSpec) -> list[str]:
     if asked.braked_nodes:
         clock = "half the clock" if asked.brake_clock_hz is None else f"{asked.brake_clock_hz / MEGA:.0f} MHz"
         found.append(f"power brake on nodes {_listed(asked.braked_nodes)} ({clock})")
+    found += _faults(run)
     if asked.silicon_spread_fraction:
         found.append(f"spread between dies {format_percent(asked.silicon_spread_fraction)} (seed {asked.seed})")
     length = f"{asked.steps} steps" if asked.steps is not None else f"{asked.seconds_s:g} s" if asked.seconds_s else ""
     return [*found, f"{length} from a cold start" if length else "thermal steady state"]
+
+
+def _faults(run: RunSpec) -> list[str]:
+    """Name the GPUs, links and hosts that a run makes worse than the others."""
+    asked, found = run.conditions, []
+    if asked.capped_gpus:
+        found.append(f"power limit {asked.capped_power_w:g} W on GPUs {_listed(asked.capped_gpus)}")
+    if asked.hot_gpus:
+        hot = [f"{gpu} (x {factor:g})" for gpu, factor in run.sink_factors.items()]
+        found.append(f"sink resistance of hot GPUs {_listed(hot)}")
+    for nodes, what, fraction in (
+        (asked.slow_nic_nodes, "network adapters of nodes", asked.slow_nic_fraction),
+        (asked.slow_link_gpus, "scale-up links of GPUs", asked.slow_link_fraction),
+        (asked.slow_host_nodes, "hosts of nodes", asked.slow_host_fraction),
+    ):
+        if nodes:
+            found.append(f"{what} {_listed(nodes)} at {format_percent(fraction)} of the usual speed")
+    return found
 
 
 def _inlets(run: RunSpec) -> str:

@@ -67,7 +67,9 @@ def figure_sources(run: RunSpec) -> dict[str, str]:
                 continue
             if entry is not None and name in entry.sources and _same(entry.values.get(name), value):
                 found[f"{path}.{name}"] = entry.sources[name]
-            elif entry is None or (name in entry.values and not _same(entry.values[name], value)):
+            elif entry is None or (
+                (name in entry.values or rule.optional) and not _same(entry.values.get(name), value)
+            ):
                 found[f"{path}.{name}"] = "given"
     for field, node in fields.items():
         found |= _board_sources(f"{field}.gpu", node.gpu)

@@ -6,7 +6,7 @@ import numpy as np
 
 from charllm.gpu.heat import SINK, network
 from charllm.simulate import play
-from charllm.simulate.steady import Machine, Played, carry_poles, play_once, sink_target_k, start_state
+from charllm.simulate.steady import Machine, Played, carry_poles, play_once, sink_fractions, sink_target_k, start_state
 
 MOVED_K = 0.5
 """A step is played again when a sink, or a pole above it, has moved so far."""
@@ -21,7 +21,8 @@ def play_from_cold(machine: Machine, steps: int | None, seconds_s: float | None)
     idle_w = cluster.gpu.power.static_w + cluster.gpu.power.context_w
     state = start_state(machine, idle_w)
     sink_k = sink_target_k(machine, np.full(len(state), idle_w))
-    time_s = np.stack([net.time_s[:, SINK] for net in nets])[machine.kind, machine.gpus % cluster.node.gpus]
+    time_s = np.stack([net.time_s[:, SINK] for net in nets])[machine.node_kind, machine.gpus % cluster.node.gpus]
+    time_s = time_s * sink_fractions(machine.run)[machine.gpus]
     pole_s = float(np.max(-machine.limits.tick_s / np.log(machine.decay)))
     total, done, ran_s, plays = None, 0.0, 0.0, 0
     while True:

@@ -3,7 +3,7 @@
 A replica is one position of every data-parallel rank in all stages. Two are equal when each of their ranks has the same
 slot of a node with the same inlet, and the same stages work in the slots that warm it: those upstream, and those of
 its package. With
-silicon spread, weak dies, a braked node or mixed nodes, none are.
+silicon spread, mixed nodes, or a GPU, link or host that differs from the others, none are.
 """
 
 from typing import NamedTuple
@@ -70,8 +70,7 @@ def _members(data: Ints) -> Ints:
 def _kinds_of_replica(run: RunSpec, grid: Grid, data: Ints) -> tuple[Ints, Ints]:
     """Return a replica of each kind, and which kind each replica is."""
     replicas = int(data.max()) + 1
-    conditions = run.conditions
-    differ = conditions.silicon_spread_fraction > 0 or conditions.weak_gpus or conditions.braked_nodes
+    differ = run.conditions.silicon_spread_fraction > 0 or run.conditions.has_faults
     if differ or run.cluster.mixed or replicas == 1:
         return np.arange(replicas), np.arange(replicas)
     surroundings = _surroundings(run, grid)

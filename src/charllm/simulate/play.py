@@ -43,7 +43,7 @@ class GpuStates(NamedTuple):
     sums: Floats
     """[gpu, sum]"""
     kind: Ints
-    """[gpu] its kind of node; what follows is told by it."""
+    """[gpu] its kind; what follows is told by it."""
     board: Floats
     """[kind, constant]"""
     limits: Floats
@@ -178,7 +178,7 @@ def play_step(
         if noted:
             note_moment(states)
         for at in range(positions):
-            wait = end[turns[turn, 2], at] + moved_s[turn] - state[base + at, TIME]
+            wait = end[turns[turn, 2], at] + moved_s[turn, at % moved_s.shape[1]] - state[base + at, TIME]
             if wait > 0:
                 states.sums[base + at, INPUT_WAIT] += wait
                 spend(states, base + at, waiting, wait)
@@ -206,8 +206,8 @@ def play_step(
                 one[1] = state[base + at, TIME] - began_s
                 one[2] = (states.sums[base + at, CLOCK_S] + one[2]) / max(SHORTEST_S, one[1] - one[0])
                 one[3] += states.sums[base + at, GROUP_WAIT]
-            if sent_s[turn] > 0:
-                spend(states, base + at, waiting, sent_s[turn])
+            if sent_s[turn, at % sent_s.shape[1]] > 0:
+                spend(states, base + at, waiting, sent_s[turn, at % sent_s.shape[1]])
     return float(finish(states, tail, waiting))
 
 

@@ -116,13 +116,15 @@ def _passes(
                  for key in dict.fromkeys(kinds)}  # fmt: skip
     last_backward = max(place for place, (kind, _chunk) in enumerate(kinds) if kind == BACKWARD)
     segments: list[Segment] = []
+    position = _played_gpu(machine, rank) % len(machine.fold.weights)
+    sent_s = machine.sent_at(position)
     for place, (turn, key) in enumerate(zip(mine, kinds, strict=True)):
         segments.append(_wait(next(waits_s)))
         segments += hidden if place == last_backward else []
         for layers in blocks_of[key]:
             segments += _with_waits(layers, waits_s)
-        send_s = float(machine.sent_s[turn])
-        segments.append(_boundary(step, send_s or _hop_s(machine, int(turn)), blocking=send_s > 0))
+        send_s = float(sent_s[turn])
+        segments.append(_boundary(step, send_s or _hop_s(machine, int(turn), position), blocking=send_s > 0))
     return [*segments, _wait(next(waits_s))], _wait(next(waits_s))
 
 
@@ -131,10 +133,10 @@ def _played_gpu(machine: Machine, rank: int) -> int:
     return int(machine.representatives[place_ranks(machine.run)[rank]])
 
 
-def _hop_s(machine: Machine, turn: int) -> float:
+def _hop_s(machine: Machine, turn: int, position: int) -> float:
     """Return how long a pass's output travels beside compute; 0 where nobody needs it."""
     needing = np.flatnonzero(machine.turns[:, 2] == turn)
-    return float(machine.moved_s[needing[0]]) if len(needing) else 0.0
+    return float(machine.moved_at(position)[needing[0]]) if len(needing) else 0.0
 
 
 class _Layers(NamedTuple):

@@ -37,14 +37,15 @@ def close_times(machine: Machine, priced: StepTime, played: Played) -> StepTime:
 def stage_events(machine: Machine, priced: StepTime, played: Played, position: int) -> Events:
     """Return when the passes of every stage ran on the GPUs at one position of it."""
     pp, turns = machine.run.parallelism.pp, machine.turns
+    moved_s, sent_s = machine.moved_at(position), machine.sent_at(position)
     columns: list[list[Floats]] = [[], [], [], [], []]
     for stage in range(pp):
         mine = turns[:, 0] == stage
         passes = played.passes[mine, position]
         # A pass that needs nothing finds its input at the start.
         source = np.append(played.passes[:, position, END], 0.0)[turns[mine, 2]]
-        for column, values in zip(columns, (passes[:, START], passes[:, END], source + machine.moved_s[mine],
-                                            machine.moved_s[mine], machine.sent_s[mine]), strict=True):  # fmt: skip
+        for column, values in zip(columns, (passes[:, START], passes[:, END], source + moved_s[mine],
+                                            moved_s[mine], sent_s[mine]), strict=True):  # fmt: skip
             column.append(values)
     start, end, arrival, transfer, held = (np.array(column) for column in columns)
     free = end[:, -1] + held[:, -1]
@@ -63,14 +64,14 @@ def _labels(machine: Machine, priced: StepTime, played: Played, stage: int, sums
     own = priced.passes[stage :: degrees.pp]
     labels = dict.fromkeys(LABELS, 0.0)
     for label in ("tp_exposed", "dp_exposed", "ep_exposed", "cp_exposed"):
-        labels[label] = microbatches * sum(part.labels.get(label, 0.0) for one in own for part in one)
-    exchange_s, rest_s = (float(machine.tail[stage, part, FIXED]) for part in (0, 2))
+        labels[label] = microbatches * _exposed_s(machine, priced, stage, label)
+    exchange_s, rest_s = (_mean(machine, _tail_s(machine, stage, part)) for part in (0, 2))
     labels["dp_exposed"] += exchange_s
     labels["optimizer"] = _update_s(machine, stage, float(sums[play.CLOCK_S]) / played.step_time_s)
     host_s = min(rest_s, priced.host_s)
     labels["overhead"] = host_s + float(sums[play.HOST_S])
     mine = machine.turns[:, 0] == stage
-    sent_s = float(np.sum(machine.sent_s[mine]))
+    sent_s = _mean(machine, np.sum(machine.sent_s[mine], axis=0))
     moving_s = _moving_s(machine, played, stage)
     labels["pp_exposed"] = sent_s + moving_s
     waited_s = max(0.0, float(sums[play.INPUT_WAIT]) - moving_s)
@@ -80,6 +81,38 @@ def _labels(machine: Machine, priced: StepTime, played: Played, stage: int, sums
     shares = {name: sum(part.labels.get(name, 0.0) for one in own for part in one) for name in ("compute", "recompute")}
     total = sum(shares.values()) or 1.0
     return {**labels, **{name: computing_s * share / total for name, share in shares.items()}}
+
+
+def _exposed_s(machine: Machine, priced: StepTime, stage: int, label: str) -> float:
+    """Return the seconds of one label in the passes of a microbatch, mean over the GPUs of a stage."""
+
+    def of(timed: StepTime) -> float:
+        return sum(
+            part.labels.get(label, 0.0) for one in timed.passes[stage :: machine.run.parallelism.pp] for part in one
+        )
+
+    usual_s = of(priced)
+    if all(one.kind.usual for one in machine.priced):
+        return usual_s
+    each = [usual_s if one.kind.usual else of(one.timed) for one in machine.priced]
+    return _mean(machine, np.array(each)[_stage_kinds(machine, stage)])
+
+
+def _stage_kinds(machine: Machine, stage: int) -> Ints:
+    """Return the kind of each played GPU of a stage."""
+    return np.asarray(machine.kind.reshape(machine.run.parallelism.pp, -1)[stage])
+
+
+def _tail_s(machine: Machine, stage: int, part: int) -> Floats:
+    """Return the seconds of one part of the end of a step, as far as no clock changes them, on each GPU of a stage."""
+    if all(one.kind.usual for one in machine.priced):
+        return np.asarray(machine.tail[stage, part, FIXED])
+    return np.asarray(machine.tails[_stage_kinds(machine, stage), stage, part, FIXED])
+
+
+def _mean(machine: Machine, each: Floats) -> float:
+    """Return a mean over the GPUs of a stage; one number holds for all."""
+    return float(each.ravel()[0]) if each.size == 1 else float(np.average(each, weights=machine.fold.weights))
 
 
 def _update_s(machine: Machine, stage: int, clock_hz: float) -> float:
@@ -92,7 +125,8 @@ def _moving_s(machine: Machine, played: Played, stage: int) -> float:
     """Return how long a stage waits for inputs that are on their way, mean over its GPUs."""
     mine = machine.turns[:, 0] == stage
     passes = played.passes[mine]
-    sent_s, moved_s = machine.sent_s[mine][:, None], machine.moved_s[mine][:, None]
+    kept = passes.shape[1]
+    sent_s, moved_s = machine.sent_s[mine][:, :kept], machine.moved_s[mine][:, :kept]
     free_s = np.concatenate([np.zeros((1, passes.shape[1])), (passes[:, :, END] + sent_s)[:-1]])
     waited_s = np.maximum(0.0, passes[:, :, START] - free_s)
     weights = machine.fold.weights[: passes.shape[1]]
@@ -150,8 +184,8 @@ def critical_path(machine: Machine, played: Played) -> Path:
         seconds[key] = seconds.get(key, 0.0) + float(passes[turn, at, END] - passes[turn, at, START])
         count += 1
         own, source = int(before[turn]), int(turns[turn, 2])
-        free_s = passes[own, at, END] + machine.sent_s[own] if own >= 0 else 0.0
-        ready_s = passes[source, at, END] + machine.moved_s[turn] if source >= 0 else 0.0
+        free_s = passes[own, at, END] + machine.sent_at(at)[own] if own >= 0 else 0.0
+        ready_s = passes[source, at, END] + machine.moved_at(at)[turn] if source >= 0 else 0.0
         following = source if source >= 0 and ready_s > free_s else own
         if following >= 0:
             transfer_s += max(0.0, float(passes[turn, at, START] - passes[following, at, END]))

@@ -24,7 +24,7 @@ def power_metrics(machine: Machine, played: Played) -> dict[str, Any]:
     """Return every metric of watts, degrees and hertz of one step."""
     run, sums, step_s = machine.run, played.sums, played.step_time_s
     weights = np.tile(machine.fold.weights, run.parallelism.pp)
-    slowdown_c = np.array([node.gpu.slowdown_temperature_c for node in run.cluster.kinds])[machine.kind]
+    slowdown_c = np.array([node.gpu.slowdown_temperature_c for node in run.cluster.kinds])[machine.node_kind]
     power_w = sums[:, play.ENERGY] / step_s
     energy_j = float(np.sum(weights * sums[:, play.ENERGY]))
     clock = np.average(sums[:, play.CLOCK_S], weights=weights) / step_s

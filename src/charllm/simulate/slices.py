@@ -44,23 +44,35 @@ class Slices(NamedTuple):
     """[slice] bit g is set where a collective over GROUPS[g] ends in it."""
 
 
-def cut_passes(run: RunSpec, timed: StepTime, kinds: Sequence[Costs]) -> Slices:
-    """Cut every pass as it was timed, once for what it costs on each kind of node: slices end at the same ops."""
-    paces = _paces(run, timed)
-    cuts = [_cut_passes(timed, costs, paces) for costs in kinds]
+def cut_passes(
+    run: RunSpec, timed: StepTime, kinds: Sequence[Costs], timed_kinds: Sequence[StepTime] | None = None
+) -> Slices:
+    """Cut every pass as it was timed, once for what it costs on each kind of GPU: slices end at the same ops.
+
+    `timed_kinds` are the times of a step on each kind, which tell how its host paces it; without, all are as timed.
+    """
+    own = timed_kinds or [timed] * len(kinds)
+    paces = [_paces(run, one) for one in own]
+    cuts = [
+        _cut_passes(timed, one, _Cutter(costs, place), paces)
+        for place, (one, costs) in enumerate(zip(own, kinds, strict=True))
+    ]
     table = np.concatenate([cut.table for cut in cuts])
-    for costs, rows in zip(kinds, table, strict=True):
-        rows[:, HOST] *= timed.costs.run.cluster.node.host_speed_fraction / costs.run.cluster.node.host_speed_fraction
+    for one, costs, rows in zip(own, kinds, table, strict=True):
+        rows[:, HOST] *= one.costs.run.cluster.node.host_speed_fraction / costs.run.cluster.node.host_speed_fraction
     return cuts[0]._replace(table=table)
 
 
-def _cut_passes(timed: StepTime, costs: Costs, paces: dict[tuple[int, int], "HostPace"]) -> Slices:
-    """Cut every pass of every chunk, forward ones first, as the schedule numbers them."""
-    cutter = _Cutter(costs)
+def _cut_passes(
+    timed: StepTime, own: StepTime, cutter: "_Cutter", paces: Sequence[dict[tuple[int, int], "HostPace"]]
+) -> Slices:
+    """Cut every pass of every chunk, forward ones first, as the schedule numbers them, for one kind of GPU."""
     first, spans = [0], []
     for kind in range(3):
         for chunk, one in enumerate(timed.passes):
-            spans += cutter.cut(one[kind], paces.get((kind, chunk), HostPace()))
+            spans += cutter.cut(
+                one[kind], own.passes[chunk][kind], tuple(pace.get((kind, chunk), HostPace()) for pace in paces)
+            )
             first.append(len(spans))
     return Slices(
         np.array(first, dtype=np.int64),
@@ -145,50 +157,59 @@ def _pace(one: Pass, took_s: float) -> HostPace:
     return HostPace(stalled=stall_s / paced_s if stall_s > LEAST_STALL_S else 0.0)
 
 
-class _Cutter:
-    """Cuts passes of one run; equal layers are cut once."""
+Items = tuple[Item, ...]
+Paces = tuple[HostPace, ...]
+"""Of one pass, on each kind of GPU."""
 
-    def __init__(self, costs: Costs) -> None:
-        self.costs, self.gpu = costs, costs.run.cluster.gpu
+
+class _Cutter:
+    """Cuts passes of one run for one kind of GPU; layers that are equal on every kind are cut once."""
+
+    def __init__(self, costs: Costs, own: int) -> None:
+        self.costs, self.gpu, self.own = costs, costs.run.cluster.gpu, own
         self.rows: list[list[float]] = []
         self.barriers: list[int] = []
-        self.known: dict[tuple[int, int, HostPace], list[tuple[int, int, int]]] = {}
+        self.known: dict[tuple[int, int, Paces], list[tuple[int, int, int]]] = {}
 
-    def cut(self, one: Pass, pace: HostPace) -> list[tuple[int, int, int]]:
-        """Return the spans of one pass."""
-        return [cut for span in one.spans for cut in self._layers(span.items, span.repeats, pace)]
+    def cut(self, one: Pass, own: Pass, pace: Paces) -> list[tuple[int, int, int]]:
+        """Return the spans of one pass; `own` is the same pass as this kind of GPU has it."""
+        spans = zip(one.spans, own.spans, strict=True)
+        return [cut for span, mine in spans for cut in self._layers(span.items, mine.items, span.repeats, pace)]
 
-    def _layers(self, items: tuple[Item, ...], repeats: int, pace: HostPace) -> list[tuple[int, int, int]]:
+    def _layers(self, items: Items, own: Items, repeats: int, paces: Paces) -> list[tuple[int, int, int]]:
         # Items are kept alive by the passes, so that their identity stays theirs.
-        key = (id(items), repeats, pace)
+        key = (id(items), repeats, paces)
         if key not in self.known:
+            pace = paces[self.own]
             # A host launches ahead: what it needs for a layer is spread over the layer's slices.
-            launched = sum(item.launch_s for item in items) / max(LEAST_STALL_S, sum(item.seconds for item in items))
+            launched = sum(item.launch_s for item in own) / max(LEAST_STALL_S, sum(item.seconds for item in items))
             if launched > 1:
                 launched *= pace.ahead
-            own = [item for item in items if item.op is not None]
+            pairs = [pair for pair in zip(items, own, strict=True) if pair[0].op is not None]
             self.known[key] = [
-                self._write(own, cut, launched, pace.stalled)
-                for cut in cut_layers([item.seconds for item in own], repeats)
+                self._write(pairs, cut, launched, pace.stalled)
+                for cut in cut_layers([item.seconds for item, _mine in pairs], repeats)
             ]
         return self.known[key]
 
-    def _write(self, items: list[Item], cut: Cut, launched: float, stalled: float) -> tuple[int, int, int]:
+    def _write(self, pairs: list[tuple[Item, Item]], cut: Cut, launched: float, stalled: float) -> tuple[int, int, int]:
         """Write slices; `launched` and `stalled` are what the host needs, and holds up, over a slice's length.
 
-        A host that needs longer than the GPU paces it at any clock; what it holds up besides comes on top.
+        A host that needs longer than the GPU paces it at any clock; what it holds up besides comes on top. Of a pair,
+        the first item says where slices end, the second what it takes on this kind of GPU.
         """
-        begin, cells = len(self.rows), [self._cells(item) for item in items]
+        begin, cells = len(self.rows), [self._cells(mine) for _item, mine in pairs]
         for one in cut.slices:
-            row, barriers, length_s = [0.0] * COLUMNS, 0, 0.0
+            row, barriers, length_s, own_s = [0.0] * COLUMNS, 0, 0.0, 0.0
             for place, share in one:
+                item, mine = pairs[place]
                 row = [have + share * more for have, more in zip(row, cells[place], strict=True)]
-                length_s += share * items[place].seconds
-                op = items[place].op
-                if op is not None and is_communication(op):
-                    barriers |= 1 << GROUPS.index(op.group)
+                length_s += share * item.seconds
+                own_s += share * mine.seconds
+                if item.op is not None and is_communication(item.op):
+                    barriers |= 1 << GROUPS.index(item.op.group)
             row[HOST], row[STALL] = launched * length_s, stalled * max(1.0, launched) * length_s
-            row[POLL] /= length_s
+            row[POLL] /= own_s
             self.rows.append(row)
             self.barriers.append(barriers)
         return begin, len(self.rows), cut.repeats

@@ -6,6 +6,7 @@ The steady state is where played power and the sinks it warms agree; a run from 
 Ignores: how the sinks of one step move within it (a step is taken to be short beside their time constant).
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from charllm.layout.nodes import inlets_c, node_kinds
 from charllm.layout.placement import place_ranks
 from charllm.simulate import play
 from charllm.simulate.fold import Fold, fold_run
-from charllm.simulate.one_clock import solve_kinds
+from charllm.simulate.gpu_kinds import PricedKind, find_kinds, price_kinds, slow_hops, slow_run
 from charllm.simulate.slices import (
     BOARD_J,
     CHANNELS,
@@ -33,12 +34,12 @@ from charllm.simulate.slices import (
     Slices,
     cut_passes,
 )
-from charllm.spec.hardware import Gpu
+from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Costs
 from charllm.timeline.engine import Floats
 from charllm.timeline.step_time import StepTime
-from charllm.timeline.turns import order_turns, turn_hops
+from charllm.timeline.turns import Turns, order_turns, turn_hops
 from charllm.workload.step import Step
 from charllm.workload.sync import step_sync
 
@@ -92,9 +93,13 @@ class Machine(NamedTuple):
     fold: Fold
     turns: Ints
     moved_s: Floats
+    """[turn, position] how long its input travels; one column where all positions are alike."""
     sent_s: Floats
+    """[turn, position] how long its own send keeps its stage."""
+    priced: tuple[PricedKind, ...]
+    """The kinds of GPUs that are played; what follows is told by them."""
     tails: Floats
-    """[kind of node, stage, part, column]"""
+    """[kind, stage, part, column]"""
     boards: Floats
     """[kind, constant]"""
     kind_limits: tuple[Limits, ...]
@@ -106,7 +111,7 @@ class Machine(NamedTuple):
     gpus: Ints
     """[played] its GPU in the cluster."""
     kind: Ints
-    """[played] its kind of node."""
+    """[played] its kind."""
     representatives: Ints
     """[GPU of the cluster] who is played for it."""
     silicon: Floats
@@ -116,13 +121,26 @@ class Machine(NamedTuple):
 
     @property
     def limits(self) -> Limits:
-        """Limits of the usual kind of node."""
+        """Limits of the usual kind of GPU."""
         return self.kind_limits[0]
 
     @property
     def tail(self) -> Floats:
-        """What ends a step on the usual kind of node: [stage, part, column]."""
+        """What ends a step on the usual kind of GPU: [stage, part, column]."""
         return np.asarray(self.tails[0])
+
+    @property
+    def node_kind(self) -> Ints:
+        """[played] its kind of node."""
+        return np.array([one.kind.node for one in self.priced])[self.kind]
+
+    def moved_at(self, position: int) -> Floats:
+        """[turn] how long its input travels at one position."""
+        return np.asarray(self.moved_s[:, position % self.moved_s.shape[1]])
+
+    def sent_at(self, position: int) -> Floats:
+        """[turn] how long its own send keeps one position."""
+        return np.asarray(self.sent_s[:, position % self.sent_s.shape[1]])
 
     @property
     def asked_hz(self) -> Floats:
@@ -134,23 +152,24 @@ def build_machine(step: Step, timed: StepTime) -> Machine:
     """Lay out everything a play needs."""
     run, degrees = step.run, step.run.parallelism
     fold = fold_run(run)
-    kinds = [one.costs for one in solve_kinds(step)] if run.cluster.mixed else [timed.costs]
-    turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
-    moved_s, sent_s = turn_hops(replace(step, run=timed.costs.run), turns, timed.events.late_s, timed.costs.network)
-    nodes = run.cluster.kinds
-    limits = tuple(limits_of(node.gpu, run.conditions) for node in nodes)
-    nets = [network(node, run.cluster.cooling) for node in nodes]
-    tails = [[_tail(step, timed, costs, stage) for stage in range(degrees.pp)] for costs in kinds]
     played, representatives = _places(run, fold)
-    kind = node_kinds(run.cluster)[played // run.cluster.node.gpus]
+    kinds, kind = find_kinds(run, played)
+    priced = price_kinds(step, timed, kinds)
+    turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
+    moved_s, sent_s = _hops(step, timed, turns, fold)
+    nodes = [run.cluster.kinds[one.node] for one in kinds]
+    limits = tuple(limits_of(node.gpu, one.conditions(run)) for node, one in zip(nodes, kinds, strict=True))
+    nets = [network(node, run.cluster.cooling) for node in nodes]
+    tails = [[_tail(step, one.timed, one.costs, stage) for stage in range(degrees.pp)] for one in priced]
     return Machine(
         run=run,
         open_s=timed.step_time_s,
-        slices=cut_passes(run, timed, kinds),
+        slices=cut_passes(run, timed, [one.costs for one in priced], [one.timed for one in priced]),
         fold=fold,
         turns=np.stack([turns.stage, turns.program, turns.source], axis=1),
         moved_s=moved_s,
         sent_s=sent_s,
+        priced=tuple(priced),
         tails=np.array(tails),
         boards=np.array([board_constants(node.gpu) for node in nodes]),
         kind_limits=limits,
@@ -160,8 +179,25 @@ def build_machine(step: Step, timed: StepTime) -> Machine:
         kind=kind,
         representatives=representatives,
         silicon=_silicon(run, played),
-        brake_hz=_brake_hz(run, played, kind),
+        brake_hz=_brake_hz(run, played, limits, kind),
     )
+
+
+def _hops(step: Step, timed: StepTime, turns: Turns, fold: Fold) -> tuple[Floats, Floats]:
+    """Return for [turn, position] how long an input travels, and how long a send keeps its stage."""
+    run, late_s, constants = timed.costs.run, timed.events.late_s, timed.costs.network
+    usual = [column[:, None] for column in turn_hops(replace(step, run=run), turns, late_s, constants)]
+    conditions = step.run.conditions
+    if run.parallelism.pp == 1 or not (conditions.slow_nic_nodes or conditions.slow_link_gpus):
+        return usual[0], usual[1]
+    nics, links = slow_hops(step.run, fold.positions)
+    found = [np.repeat(column, len(fold.positions), axis=1) for column in usual]
+    for slow_nics, slow_links in ((True, False), (False, True), (True, True)):
+        chosen = np.vstack([(nics == slow_nics) & (links == slow_links), np.zeros_like(nics[:1])])
+        slow = turn_hops(replace(step, run=slow_run(run, nics=slow_nics, links=slow_links)), turns, late_s, constants)
+        for columns, times_s, hop in zip(found, slow, (turns.hop_in, turns.hop_out), strict=True):
+            columns[:] = np.where(chosen[hop], times_s[:, None], columns)
+    return found[0], found[1]
 
 
 def board_constants(gpu: Gpu) -> Floats:
@@ -196,13 +232,13 @@ def _silicon(run: RunSpec, played: Ints) -> Floats:
     return silicon[played]
 
 
-def _brake_hz(run: RunSpec, played: Ints, kind: Ints) -> Floats:
+def _brake_hz(run: RunSpec, played: Ints, limits: Sequence[Limits], kind: Ints) -> Floats:
     """Return the clock that a brake leaves the GPUs of braked nodes; the others have the one asked for."""
-    conditions, gpus = run.conditions, [node.gpu for node in run.cluster.kinds]
-    asked_hz = np.array([limits_of(gpu, conditions).clock_max_hz for gpu in gpus])
-    braked_hz = np.array([conditions.brake_clock_hz or BRAKE_FRACTION * gpu.clock_max_hz for gpu in gpus])
-    braked = np.isin(played // run.cluster.node.gpus, conditions.braked_nodes)
-    return np.where(braked, np.minimum(braked_hz, asked_hz)[kind], asked_hz[kind])
+    nodes, conditions = played // run.cluster.node.gpus, run.conditions
+    asked_hz = np.array([one.clock_max_hz for one in limits])[kind]
+    highest_hz = np.array([node.gpu.clock_max_hz for node in run.cluster.kinds])[node_kinds(run.cluster)[nodes]]
+    braked_hz = conditions.brake_clock_hz or BRAKE_FRACTION * highest_hz
+    return np.where(np.isin(nodes, conditions.braked_nodes), np.minimum(braked_hz, asked_hz), asked_hz)
 
 
 def _tail(step: Step, timed: StepTime, costs: Costs, stage: int) -> Floats:
@@ -251,7 +287,24 @@ def sink_target_k(machine: Machine, power_w: Floats) -> Floats:
     rises, kinds = np.empty_like(by_node), node_kinds(cluster)
     for place, node in enumerate(cluster.kinds):
         rises[kinds == place] = steady_state_k(by_node[kinds == place], network(node, cluster.cooling))[..., SINK]
+    hot = list(machine.run.conditions.hot_gpus)
+    worse = (sink_fractions(machine.run)[hot] - 1) * _sink_k_per_w(cluster)[hot]
+    rises.ravel()[hot] += worse * by_node.ravel()[hot]
     return np.asarray(rises.ravel()[machine.gpus])
+
+
+def sink_fractions(run: RunSpec) -> Floats:
+    """Return for each GPU of the cluster the resistance of its sink over the usual."""
+    fractions = np.ones(run.cluster.gpus)
+    factors = run.sink_factors
+    fractions[list(factors)] = list(factors.values())
+    return fractions
+
+
+def _sink_k_per_w(cluster: Cluster) -> Floats:
+    """Return for each GPU of a cluster the usual resistance of its sink."""
+    each = [network(node, cluster.cooling).resistance_k_per_w[:, SINK] for node in cluster.kinds]
+    return np.array(each)[node_kinds(cluster)].ravel()
 
 
 def repeats_of(machine: Machine) -> int:

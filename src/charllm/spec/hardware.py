@@ -94,6 +94,11 @@ class Fabric:
     rail: bool = flag("Whether the adapters of one slot meet in their own switch.", True)
     nodes_per_pod: int = count("Nodes under one switch level; 0: all.", 0, 1_048_576, 0)
     oversubscription: float = number("Bandwidth below over above the pod's switches.", 1.0, 64.0, 1.0)
+    nic_fraction: float | None = number(
+        "Share of its NICs that a collective reaches here; none: the usual one (network/constants.py).", 1e-6, 4, None
+    )
+    nic_hop_s: float | None = number("Of a step between nodes; none: the usual one.", 0, 1, None)
+    tree_fraction: float | None = number("Bandwidth of a tree over that of a ring; none: the usual.", 1e-3, 4, None)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -115,6 +120,13 @@ class Node:
     )
     pcie_bandwidth_bytes_per_s: float = number("Host bandwidth of one GPU, each way.", 1e8, 1e13)
     in_switch_reduction: bool = flag("Whether the scale-up switch can reduce (NVLS).", False)
+    collective_latency_s: float | None = number(
+        "Of a collective beside its hops; none: the usual one (network/constants.py), as for the next four.", 0, 1, None
+    )
+    link_hop_s: float | None = number("Of a step over a scale-up link, and of the handshake of a piece.", 0, 1, None)
+    link_fraction: float | None = number("Share of its link that a collective reaches.", 1e-6, 4, None)
+    own_block_fraction: float | None = number("Cost of a rank's own block over one passed on.", 0, 100, None)
+    switch_fraction: float | None = number("Share of its link that a reduction in the switch reaches.", 1e-6, 4, None)
     upstream: tuple[int, ...] = counts("For each slot the slot the air passes before it, or -1.", -1, 1023)
     preheat_k_per_w: float = number("Warming of a slot's air by each watt of each slot upstream.", 0, 0.2, 0.0)
     rear_sink_fraction: float = number(

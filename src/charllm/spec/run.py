@@ -32,6 +32,19 @@ class Conditions:
     )
     braked_nodes: tuple[int, ...] = counts("Nodes, by number, whose supplies hold the power brake.", 0, 2**31)
     brake_clock_hz: float | None = number("Clock the brake leaves; half the highest unless given.", 1e7, 1e10, None)
+    capped_gpus: tuple[int, ...] = counts("GPUs, by number, with a lower power limit than the others.", 0, 2**31)
+    capped_power_w: float | None = number("Power limit of capped GPUs (packages).", 10, 2e4, None)
+    hot_gpus: tuple[int, ...] = counts("GPUs, by number, whose heat sink conducts worse than usual.", 0, 2**31)
+    hot_sink_fraction: float | tuple[float, ...] = number_or_list(
+        "Sink resistance of hot GPUs over the usual (dust, a loose sink, a failed fan): one for all, or one for each.",
+        0.1, 20.0, 2.0,
+    )  # fmt: skip
+    slow_nic_nodes: tuple[int, ...] = counts("Nodes, by number, whose network adapters are slow.", 0, 2**31)
+    slow_nic_fraction: float = number("Bandwidth of slow adapters over the usual, each way.", 0.01, 1.0, 0.5)
+    slow_link_gpus: tuple[int, ...] = counts("GPUs, by number, whose scale-up links are slow.", 0, 2**31)
+    slow_link_fraction: float = number("Bandwidth of slow scale-up links over the usual, each way.", 0.01, 1.0, 0.5)
+    slow_host_nodes: tuple[int, ...] = counts("Nodes, by number, whose host launches kernels slowly.", 0, 2**31)
+    slow_host_fraction: float = number("Speed at which slow hosts launch, over the usual.", 0.01, 1.0, 0.5)
     seed: int = count("Seed of everything random.", 0, 2**63 - 1, 0)
     steps: int | None = count("Steps from a cold start; thermal steady state unless given.", 1, 100_000_000, None)
     seconds_s: float | None = number("Seconds from a cold start; thermal steady state unless given.", 1e-3, 1e9, None)
@@ -40,10 +53,31 @@ class Conditions:
         check_fields(self)
         if self.steps is not None and self.seconds_s is not None:
             raise SpecError("steps", self.steps, "steps or seconds, not both")
-        factors = self.weak_power_fraction
-        if isinstance(factors, tuple) and len(factors) != len(self.weak_gpus):
-            possible = f"a number, or one for each of the {len(self.weak_gpus)} weak GPUs"
-            raise SpecError("weak_power_fraction", list(factors), possible)
+        for word in ("weak", "hot"):
+            name = f"{word}_{'power' if word == 'weak' else 'sink'}_fraction"
+            factors, listed = getattr(self, name), getattr(self, f"{word}_gpus")
+            if isinstance(factors, tuple) and len(factors) != len(listed):
+                raise SpecError(name, list(factors), f"a number, or one for each of the {len(listed)} {word} GPUs")
+        if self.capped_gpus and self.capped_power_w is None:
+            raise SpecError("capped_power_w", None, "the power limit of the capped GPUs")
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether some GPU, link or host differs from the others."""
+        return any(getattr(self, name) for name in (*GPU_LISTS, *NODE_LISTS))
+
+
+GPU_LISTS = ("weak_gpus", "capped_gpus", "hot_gpus", "slow_link_gpus")
+NODE_LISTS = ("braked_nodes", "slow_nic_nodes", "slow_host_nodes")
+"""Conditions that list the GPUs, or the nodes, that differ from the others."""
+SEVERITIES = {
+    "capped_gpus": "capped_power_w",
+    "hot_gpus": "hot_sink_fraction",
+    "slow_nic_nodes": "slow_nic_fraction",
+    "slow_link_gpus": "slow_link_fraction",
+    "slow_host_nodes": "slow_host_fraction",
+}
+"""How far those differ; neither is written out for a run without them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +104,12 @@ class RunSpec:
     @property
     def weak_factors(self) -> dict[int, float]:
         """Dynamic-power multiplier of each weak GPU."""
-        weak, factors = self.conditions.weak_gpus, self.conditions.weak_power_fraction
-        return dict(zip(weak, factors if isinstance(factors, tuple) else (factors,) * len(weak), strict=True))
+        return _each(self.conditions.weak_gpus, self.conditions.weak_power_fraction)
+
+    @property
+    def sink_factors(self) -> dict[int, float]:
+        """Sink resistance of each hot GPU over the usual."""
+        return _each(self.conditions.hot_gpus, self.conditions.hot_sink_fraction)
 
     @property
     def tokens_per_step(self) -> int:
@@ -84,10 +122,18 @@ class RunSpec:
         del table["defaults_taken"], table["notes"]
         if not self.cluster.mixed:
             del table["cluster"]["mixed"]
+        for listed, severity in SEVERITIES.items():
+            if not getattr(self.conditions, listed):
+                del table["conditions"][listed]
+                table["conditions"].pop(severity, None)
         if self.framework.drops_tokens:
             # Stated, so that the profile does not supply it again.
             table["training"]["capacity_factor"] = self.training.capacity_factor
         return table
+
+
+def _each(listed: tuple[int, ...], factors: float | tuple[float, ...]) -> dict[int, float]:
+    return dict(zip(listed, factors if isinstance(factors, tuple) else (factors,) * len(listed), strict=True))
 
 
 def _plain(value: Any) -> Any:
@@ -229,22 +275,24 @@ def _check_conditions(run: RunSpec) -> None:
     for node in run.cluster.kinds:
         _check_limits(node.gpu, conditions)
     placed, gpus, nodes = conditions.gpu_of_rank, run.cluster.gpus, run.cluster.nodes
-    if max(conditions.weak_gpus, default=0) >= gpus:
-        raise SpecError("conditions.weak_gpus", list(conditions.weak_gpus), f"GPUs 0 to {gpus - 1}")
-    if max(conditions.braked_nodes, default=0) >= nodes:
-        raise SpecError("conditions.braked_nodes", list(conditions.braked_nodes), f"nodes 0 to {nodes - 1}")
+    for names, most, what in ((GPU_LISTS, gpus, "GPUs"), (NODE_LISTS, nodes, "nodes")):
+        for name in names:
+            listed = getattr(conditions, name)
+            if max(listed, default=0) >= most:
+                raise SpecError(f"conditions.{name}", list(listed), f"{what} 0 to {most - 1}")
     if placed and (len(placed) != gpus or set(placed) != set(range(gpus))):
         raise SpecError("conditions.placement", conditions.placement, f"the GPUs 0 to {gpus - 1}, each once")
 
 
 def _check_limits(gpu: Gpu, conditions: Conditions) -> None:
-    cap_w = conditions.power_cap_w
-    if cap_w is not None and not gpu.power_cap_min_w <= cap_w <= gpu.power_cap_w:
-        raise SpecError(
-            "conditions.power_cap_w", cap_w, f"{gpu.power_cap_min_w:g} to {gpu.power_cap_w:g} W on {gpu.name}"
-        )
-    if cap_w is not None and cap_w <= gpu.idle_draw_w:
-        raise SpecError("conditions.power_cap_w", cap_w, f"more than the {gpu.idle_draw_w:.0f} W {gpu.name} draws idle")
+    for name in ("power_cap_w", "capped_power_w"):
+        cap_w = getattr(conditions, name)
+        if cap_w is not None and not gpu.power_cap_min_w <= cap_w <= gpu.power_cap_w:
+            possible = f"{gpu.power_cap_min_w:g} to {gpu.power_cap_w:g} W on {gpu.name}"
+            raise SpecError(f"conditions.{name}", cap_w, possible)
+        if cap_w is not None and cap_w <= gpu.idle_draw_w:
+            possible = f"more than the {gpu.idle_draw_w:.0f} W {gpu.name} draws idle"
+            raise SpecError(f"conditions.{name}", cap_w, possible)
     for name in ("clock_cap", "brake_clock"):
         clock_hz = getattr(conditions, f"{name}_hz")
         if clock_hz is not None and not gpu.clock_idle_hz <= clock_hz <= gpu.clock_max_hz:

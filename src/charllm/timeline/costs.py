@@ -4,6 +4,7 @@ A kernel's seconds are split into cycles and seconds that no clock changes, whic
 within a per cent some hundred MHz away: t(f) = matrix cycles / f_matrix + other cycles / f + fixed.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +61,8 @@ class Costs(NamedTuple):
     """Identity of a collective: itself, and its seconds."""
     network: NetworkConstants
     timeline: TimelineConstants
+    slow_links: Mapping[str, RunSpec] = {}
+    """Kind of group: the same run on links as slow as the slowest of the group's own, where they are not the usual."""
 
     def price(self, op: Op) -> float:
         """Return the seconds of an op."""
@@ -73,9 +76,13 @@ class Costs(NamedTuple):
         if found is None:
             # The op is kept, so that its identity stays its own.
             factor = self.timeline.exchange_factor if self._slowed(op) else self.timeline.exposed_factor
-            found = (op, factor * collective_seconds(op, self.run, self.network))
+            found = (op, factor * collective_seconds(op, self.run_of(op), self.network))
             self.collectives[id(op)] = found
         return found[1]
+
+    def run_of(self, op: Op) -> RunSpec:
+        """Return the run whose links a collective has."""
+        return self.slow_links.get(op.group, self.run)
 
     def _slowed(self, op: Op) -> bool:
         """Tell whether an exchange takes longer in a step than alone: not HybridEP's, nor one that only NICs pace."""

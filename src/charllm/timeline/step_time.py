@@ -125,13 +125,12 @@ def hop_seconds(step: Step, network: NetworkConstants) -> "np.ndarray[tuple[int]
 
 
 def _ending(step: Step, stage: int, costs: Costs) -> _Ending:
-    run = step.run
     gradients = weights = 0.0
     buckets = {"gradients": 1, "weights": 1}
     for op in (*step_sync(step, stage), *_sharded_once(step, stage)):
-        buckets_of_op = cut_buckets(step, op)
+        links_of_op, buckets_of_op = costs.run_of(op), cut_buckets(step, op)
         parts = sum(times for _bucket, times in buckets_of_op)
-        seconds = sum(times * sync_seconds(run, bucket, costs.network) for bucket, times in buckets_of_op)
+        seconds = sum(times * sync_seconds(links_of_op, bucket, costs.network) for bucket, times in buckets_of_op)
         if op.kind in WEIGHT_EXCHANGES:
             weights += seconds
             buckets["weights"] = max(parts, buckets["weights"])

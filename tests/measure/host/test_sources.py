@@ -93,6 +93,13 @@ def test_rdma_counts_words_of_four_bytes(roots: Roots) -> None:
     }  # fmt: skip
 
 
+def test_a_port_that_cannot_send_is_seen(roots: Roots) -> None:
+    write(roots.sys / "class/infiniband/mlx5_0/ports/1/counters/port_xmit_wait", "125")
+    readings = read(SOURCES["rdma"](roots))
+    assert readings["nic_wait_ticks:mlx5_0/1"] == 125.0
+    assert readings["nic_wait_ticks:mlx5_1/1"] == "not_supported"
+
+
 def test_a_port_that_goes_down_is_seen(roots: Roots) -> None:
     source = SOURCES["rdma"](roots)
     write(roots.sys / "class/infiniband/mlx5_0/ports/1/state", "1: DOWN")

@@ -3,7 +3,7 @@
 `port_xmit_data` and `port_rcv_data` count words of 4 bytes (InfiniBand specification, PortCounters: "in 32-bit words").
 Old adapters have 32 bits of them: at 100 Gb/s they start over every 1.4 s, more often than they are read, and the count
 is refused as soon as that is seen. Some stay at the end of their range instead. Hardware counters (`hw_counters`) tell
-packets that had to be sent again.
+packets that had to be sent again. `port_xmit_wait` counts ticks in which a port had data to send and sent none.
 """
 
 import re
@@ -40,6 +40,7 @@ def find_rdma(roots: Roots) -> HostSource:
         counters = {
             "nic_sent_bytes": _Traffic(port / "counters" / "port_xmit_data", rate).read,
             "nic_received_bytes": _Traffic(port / "counters" / "port_rcv_data", rate).read,
+            "nic_wait_ticks": Number(port / "counters" / "port_xmit_wait").read,
             "nic_link_downs": Number(port / "counters" / "link_downed").read,
             "nic_errors": _sum_of([port / "counters" / word for word in ERRORS]),
             "nic_retries": _sum_of([port / "hw_counters" / word for word in RETRIES]),

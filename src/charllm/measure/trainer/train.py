@@ -61,6 +61,7 @@ def train(
             number += 1
             with tracer.step(number) if tracer else nullcontext():
                 loss, last = _explained(run, place, lambda: stepper(batches, end_s))
+            mark.point("loss", loss)
             mark.step(number, tokens=run.tokens_per_step if place.rank == 0 else None)
             yield TrainStep(number, loss, time.monotonic() - start_s, run.tokens_per_step)
     finally:

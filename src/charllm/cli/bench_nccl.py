@@ -1,0 +1,165 @@
+"""Time collectives between GPUs: latency and bandwidth by message size, on each group of a layout.
+
+Started by torchrun (on several nodes: by srun and torchrun) every rank takes part; started plainly, the command starts
+its own ranks, one for each GPU here. The layout comes from the flags of a run (--tp, --pp, a spec, a launch script);
+without any, tp fills a node and dp joins the nodes. Each kind of group is measured with all its groups at once, as in
+training, and with one alone.
+
+Rows are appended to nccl.csv as they are measured; the same command goes on where an earlier one ended.
+"""
+
+import argparse
+import os
+import platform
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from charllm.catalog.resolve import resolve_cluster, resolve_run
+from charllm.cli.output import add_format_flags, print_as
+from charllm.cli.progress import track
+from charllm.cli.spec_flags import add_spec_flags, request_from
+from charllm.errors import CharllmError, SpecError
+from charllm.measure.bench.nccl_suite import (
+    COLLECTIVES,
+    build_suite,
+    check_layout,
+    fill_layout,
+    groups_of,
+    parse_collectives,
+    parse_sizes,
+)
+from charllm.measure.bench.nccl_table import CollectiveRow, read_header, read_rows
+from charllm.measure.device import require_device
+from charllm.measure.launch import describe_environment, run_command
+from charllm.report.collectives import render_collectives
+from charllm.spec.fields import read
+from charllm.spec.parallelism import Parallelism
+from charllm.spec.request import Table
+
+DEFAULT_SIZES, DEFAULT_SECONDS_S, DEFAULT_CASE_S = "1KiB:1GiB", 600.0, 1.0
+MOST_RANKS = 64
+"""Ranks that a plain command starts."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of this benchmark."""
+    add_spec_flags(parser)
+    parser.add_argument("--groups", default="", metavar="tp,dp,...", help="kinds of groups (default all of the layout)")
+    parser.add_argument(
+        "--collectives", default="", metavar="NAME,...", help=f"any of {', '.join(COLLECTIVES)} (default all)"
+    )
+    parser.add_argument(
+        "--sizes", default=DEFAULT_SIZES, metavar="FROM:TO", help=f"message sizes, doubling (default {DEFAULT_SIZES})"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the table (default charllm-runs/nccl-TIME)")
+    parser.add_argument("--ranks", type=int, metavar="N", help="ranks to start here (default one for each GPU)")
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: over gloo instead of NCCL")
+    parser.add_argument(
+        "--seconds", type=float, default=DEFAULT_SECONDS_S, metavar="S", help="time for all cases (default 600)"
+    )
+    parser.add_argument(
+        "--case-seconds", type=float, default=DEFAULT_CASE_S, metavar="S", help="time for one case (default 1)"
+    )
+    add_format_flags(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Take part as one rank, or start the ranks."""
+    for flag, value in (("--seconds", arguments.seconds), ("--case-seconds", arguments.case_seconds)):
+        if not 0 < value < float("inf"):
+            raise SpecError(flag, value, "more than 0")
+    parse_sizes(arguments.sizes)
+    parse_collectives(arguments.collectives)
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        return _take_part(arguments)
+    return _start_ranks(arguments)
+
+
+def _start_ranks(arguments: argparse.Namespace) -> int:
+    """Start this command on several ranks of this machine, once all that can be wrong has been looked at."""
+    if arguments.device == "cuda" or not find_spec("torch"):
+        # Importing torch takes seconds: ranks on the CPU do that themselves.
+        require_device(arguments.device)
+    ranks = arguments.ranks or _devices(arguments.device)
+    if not 2 <= ranks <= MOST_RANKS:
+        raise SpecError("--ranks", ranks, f"2 to {MOST_RANKS}; torchrun starts more, on several nodes too")
+    if arguments.device == "cuda" and ranks > _devices("cuda"):
+        raise SpecError("--ranks", ranks, f"at most {_devices('cuda')}, the GPUs that torch finds here")
+    layout, _cluster = _layout(arguments, ranks, ranks)
+    build_suite(groups_of(layout, arguments.groups), parse_collectives(arguments.collectives), [2])
+    folder = arguments.out or Path("charllm-runs") / time.strftime("nccl-%Y%m%d-%H%M%S")
+    words = arguments.words if arguments.out else [*arguments.words, "--out", str(folder)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    command += ["-m", "charllm", *words]
+    return run_command(command, folder, {"OMP_NUM_THREADS": "1", **os.environ}).exit_code
+
+
+def _devices(device: str) -> int:
+    """Return how many ranks there are by default."""
+    if device == "cpu":
+        return 2
+    import torch
+
+    return int(torch.cuda.device_count())
+
+
+def _layout(arguments: argparse.Namespace, ranks: int, ranks_per_node: int) -> tuple[Parallelism, Table | None]:
+    """Return the layout that was asked for, and the cluster where one was named."""
+    request = request_from(arguments)
+    cluster = request.get("cluster")
+    if "model" in request and cluster is not None:
+        run = resolve_run(request)
+        parallelism = run.parallelism
+    else:
+        degrees = fill_layout(request.get("parallelism", {}), ranks, ranks_per_node)
+        parallelism = read(Parallelism, degrees, "parallelism")
+    if cluster is not None:
+        resolve_cluster(cluster)
+    check_layout(parallelism, ranks)
+    return parallelism, cluster
+
+
+def _take_part(arguments: argparse.Namespace) -> int:
+    """Measure as one of several ranks; the first one talks."""
+    require_device(arguments.device)
+    from charllm.measure.bench import nccl
+
+    node = os.environ.get("SLURMD_NODENAME") or platform.node()
+    peers = nccl.join(arguments.device, node, int(os.environ.get("LOCAL_RANK", "0")))
+    ranks = len(peers.nodes)
+    try:
+        if arguments.ranks not in (None, ranks):
+            raise SpecError("--ranks", arguments.ranks, f"{ranks}, the ranks that were started, or no --ranks")
+        layout, cluster = _layout(arguments, ranks, peers.ranks_per_node)
+        groups = groups_of(layout, arguments.groups)
+        folder = nccl.agreed(lambda: arguments.out or Path("charllm-runs") / time.strftime("nccl-%Y%m%d-%H%M%S"))
+        asked = nccl.Asked(
+            parse_collectives(arguments.collectives), tuple(parse_sizes(arguments.sizes)), folder, arguments.device,
+            arguments.seconds, arguments.case_seconds,
+        )  # fmt: skip
+        header = {"cluster": cluster, "environment": describe_environment(os.environ)}
+        count, rows = nccl.measure_collectives(asked, layout, groups, peers, header)
+    except CharllmError as error:
+        if nccl.is_first():
+            raise
+        # Every rank fails alike: one message is enough.
+        return error.exit_code
+    measured = list(track(rows, count, "collectives")) if nccl.is_first() else list(rows)
+    if nccl.is_first():
+        _conclude(arguments, folder, measured)
+    nccl.leave()
+    return 0
+
+
+def _conclude(arguments: argparse.Namespace, folder: Path, measured: list[CollectiveRow | None]) -> None:
+    """Print the whole table, rows of an earlier command included."""
+    rows = read_rows(folder)
+    table = {"folder": str(folder), **read_header(folder), "rows": [row._asdict() for row in rows]}
+    print_as(arguments, table, lambda: render_collectives(table["rows"]))
+    new = sum(row is not None for row in measured)
+    left = len(measured) - sum(not row.error for row in rows)
+    print(f"charllm: {new} cases measured now, {len(rows)} in {folder}", file=sys.stderr)
+    if left > 0:
+        print(f"charllm: {left} cases are not measured; the same command with --out {folder} goes on", file=sys.stderr)

@@ -1,0 +1,74 @@
+"""Tables of collectives: fitted for `charllm calibrate`, scored for `charllm validate`."""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from charllm.calibrate.network import describe_network, fit_network
+from charllm.calibrate.network_report import render_fit, render_scores
+from charllm.calibrate.write import cluster_toml, write_file
+from charllm.catalog.resolve import find_entry, resolve_cluster
+from charllm.cli.output import print_as
+from charllm.errors import SpecError
+from charllm.evaluate.collectives import gather, score_collectives
+from charllm.measure.bench.nccl_table import HEADER_FILE, is_table, read_header, read_rows
+
+render_network = render_scores
+
+
+def calibrate_network(arguments: argparse.Namespace) -> int:
+    """Fit the constants that tables of collectives identify, print residuals, and write the cluster file."""
+    base = _cluster_of(arguments.cluster, arguments.runs[0])
+    cluster = resolve_cluster(base)
+    under = _parts(base)
+    measured = [each for run in arguments.runs for each in gather(read_rows(Path(run)), cluster)]
+    print(f"charllm: fitting {len(measured)} collectives, then again 4 times", file=sys.stderr)
+    found = fit_network(measured, cluster)
+    report = {"runs": len(arguments.runs), **describe_network(found, measured, cluster)}
+    parts = {part: found.identified(part) for part in ("node", "fabric")}
+    source = f"charllm calibrate {' '.join(Path(run).name for run in arguments.runs)}"
+    residual = report["in_sample"]["overall"]["median_abs_error_fraction"]
+    comments = [f"median residual of {len(measured)} collectives: {100 * residual:.1f} %"]
+    comments += [f"{row['parameter']}: not identified; {row['run']}" for row in report["not_identified"]]
+    text = cluster_toml(base, Path(arguments.out).stem, under, parts, source, comments)
+    write_file(arguments.out, text)
+    print_as(arguments, report, lambda: render_fit(report))
+    print(f"charllm: wrote {arguments.out}", file=sys.stderr)
+    return 0
+
+
+def score_network(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Predict every collective of a table."""
+    path = Path(arguments.file)
+    if not is_table(path):
+        raise SpecError("FILE", arguments.file, "a folder or table that `charllm bench nccl` has written")
+    return score_collectives(read_rows(path), resolve_cluster(_cluster_of(arguments.cluster, arguments.file)))
+
+
+def _cluster_of(asked: str | None, run: str) -> str:
+    """Return the cluster that was asked for, or the one that the benchmark was told of."""
+    header = Path(run) / HEADER_FILE
+    told = read_header(Path(run)).get("cluster") if asked is None and header.is_file() else None
+    if asked is None and not isinstance(told, str):
+        raise SpecError(
+            "--cluster", None, "the cluster that was measured: a name of `charllm catalog clusters`, or a file"
+        )
+    return str(asked or told)
+
+
+def _parts(cluster: str) -> dict[str, dict[str, Any]]:
+    """Return a cluster's node and fabric as a file has them: a base, and figures over it."""
+    values: Mapping[str, Any] = find_entry("clusters", cluster, "--cluster").values
+    found = {}
+    for part in ("node", "fabric"):
+        written = values[part]
+        table = {"base": written} if isinstance(written, str) else dict(written)
+        if any(isinstance(value, Mapping) for value in table.values()):
+            possible = (
+                f'a cluster whose {part} has no tables inside it: name a file for each, such as gpu = "my_gpu.toml"'
+            )
+            raise SpecError(f"--cluster {cluster}: {part}", "tables inside a table", possible)
+        found[part] = {key: value for key, value in table.items() if value is not None}
+    return found

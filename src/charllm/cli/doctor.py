@@ -1,0 +1,31 @@
+"""Name the GPU, link, node or host that slows a run: why, what it costs the job, and what to do about it.
+
+Every GPU is compared with its peers in the same role; what may differ between healthy ones is allowed for. What a run
+has no readings for is listed under "Not judged".
+"""
+
+import argparse
+from pathlib import Path
+
+from charllm.api.doctor import doctor
+from charllm.cli.output import print_as
+
+EXAMPLES = (
+    "charllm simulate --model llama3-8b --cluster h200x32 --tp 2 --set conditions.weak_gpus=[9]"
+    " --set conditions.weak_power_fraction=1.4 --out runs/weak",
+    "charllm doctor runs/weak",
+    "charllm doctor runs/weak --json",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of this command."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder or its result.json")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Examine and print."""
+    found = doctor(arguments.run)
+    print_as(arguments, found.as_table(), lambda: str(found))
+    return 0

@@ -1,0 +1,138 @@
+"""The kinds of GPUs of a run: what their node is, how fast their host, links and adapters are, their power limit.
+
+Most runs have one kind. Nodes of other types, and conditions that make a host, a link or a power limit differ, add
+more: each kind has its own price of a step, and the others wait for the slower ones where they meet.
+A collective moves at the pace of the slowest link of its group, for all members alike.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from charllm.layout.grid import GROUPS, Grid, cached_groups
+from charllm.layout.nodes import node_kinds
+from charllm.layout.placement import place_ranks
+from charllm.simulate.one_clock import solve_kinds
+from charllm.spec.run import Conditions, RunSpec
+from charllm.timeline.costs import Costs, cost_step
+from charllm.timeline.step_time import StepTime, time_step
+from charllm.workload.step import Step
+
+Ints = NDArray[np.int64]
+
+
+class GpuKind(NamedTuple):
+    """What tells one GPU of a run from another."""
+
+    node: int = 0
+    """Its kind of node, a place in Cluster.kinds."""
+    slow_nics: tuple[str, ...] = ()
+    """Its groups with a member behind slow adapters."""
+    slow_links: tuple[str, ...] = ()
+    """Its groups with a member whose scale-up links are slow."""
+    slow_host: bool = False
+    capped: bool = False
+
+    @property
+    def usual(self) -> bool:
+        """Whether it costs what its kind of node costs."""
+        return not (self.slow_nics or self.slow_links or self.slow_host)
+
+    def conditions(self, run: RunSpec) -> Conditions:
+        """Return the conditions it works under: those of the run, with its own power limit."""
+        usual = run.conditions
+        return replace(usual, power_cap_w=usual.capped_power_w) if self.capped else usual
+
+
+class PricedKind(NamedTuple):
+    """One kind of GPU, and what a step costs where all are of it."""
+
+    kind: GpuKind
+    costs: Costs
+    timed: StepTime
+
+
+def find_kinds(run: RunSpec, gpus: Ints) -> tuple[list[GpuKind], Ints]:
+    """Return the kinds of some GPUs of the cluster, and which of them each is."""
+    nodes = gpus // run.cluster.node.gpus
+    kinds = node_kinds(run.cluster)[nodes]
+    conditions = run.conditions
+    if not conditions.has_faults:
+        return [GpuKind(node) for node in range(len(run.cluster.kinds))], kinds
+    nics = _touching(run, np.isin(np.arange(run.cluster.gpus) // run.cluster.node.gpus, conditions.slow_nic_nodes))
+    links = _touching(run, np.isin(np.arange(run.cluster.gpus), conditions.slow_link_gpus))
+    hosts, capped = np.isin(nodes, conditions.slow_host_nodes), np.isin(gpus, conditions.capped_gpus)
+    each = [
+        GpuKind(int(kind), nics[gpu], links[gpu], bool(host), bool(cap))
+        for gpu, kind, host, cap in zip(gpus.tolist(), kinds, hosts, capped, strict=True)
+    ]
+    # The first kind is the usual one, whether or not a GPU is of it.
+    places = {kind: place for place, kind in enumerate(dict.fromkeys([GpuKind(), *each]))}
+    return list(places), np.array([places[kind] for kind in each], dtype=np.int64)
+
+
+def _touching(run: RunSpec, slow: NDArray[np.bool_]) -> list[tuple[str, ...]]:
+    """Return for each GPU of the cluster those of its groups that have a slow member; pipelines are told by hop."""
+    found: list[tuple[str, ...]] = [()] * len(slow)
+    if not slow.any():
+        return found
+    placed = place_ranks(run)
+    for group in GROUPS:
+        members = placed[cached_groups(run.parallelism, group)]
+        if group == "pp" or members.shape[1] < 2:
+            continue
+        for gpu in members[slow[members].any(axis=1)].ravel().tolist():
+            found[gpu] = (*found[gpu], group)
+    return found
+
+
+def price_kinds(step: Step, timed: StepTime, kinds: Sequence[GpuKind]) -> list[PricedKind]:
+    """Price a step on each kind of GPU; those that differ are priced at the clock of their kind of node."""
+    by_node = solve_kinds(step) if step.run.cluster.mixed else [timed]
+    return [
+        PricedKind(kind, by_node[kind.node].costs, timed) if kind.usual else _price(step, by_node[kind.node], kind)
+        for kind in kinds
+    ]
+
+
+def _price(step: Step, base: StepTime, kind: GpuKind) -> PricedKind:
+    run, conditions = base.costs.run, step.run.conditions
+    if kind.slow_host:
+        speed = run.cluster.node.host_speed_fraction * conditions.slow_host_fraction
+        run = replace(run, cluster=replace(run.cluster, node=replace(run.cluster.node, host_speed_fraction=speed)))
+    slowed = {
+        group: slow_run(run, nics=group in kind.slow_nics, links=group in kind.slow_links)
+        for group in dict.fromkeys((*kind.slow_nics, *kind.slow_links))
+    }
+    own = replace(step, run=run)
+    costs = cost_step(own, base.costs.kernels, base.costs.clock_hz, base.costs.network, base.costs.timeline)
+    costs = costs._replace(slow_links=slowed)
+    return PricedKind(kind, costs, time_step(own, costs))
+
+
+def slow_run(run: RunSpec, *, nics: bool, links: bool) -> RunSpec:
+    """Return a run on adapters or links that are all as slow as the slow ones."""
+    cluster, conditions = run.cluster, run.conditions
+    node, fabric = cluster.node, cluster.fabric
+    if nics:
+        fabric = replace(
+            fabric, nic_bandwidth_bytes_per_s=fabric.nic_bandwidth_bytes_per_s * conditions.slow_nic_fraction
+        )
+    if links:
+        name = "link_bandwidth_bytes_per_s" if node.link_bandwidth_bytes_per_s else "pcie_bandwidth_bytes_per_s"
+        node = replace(node, **{name: getattr(node, name) * conditions.slow_link_fraction})
+    return replace(run, cluster=replace(cluster, node=node, fabric=fabric))
+
+
+def slow_hops(run: RunSpec, positions: Ints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return for [hop to the next stage, position] whether an end of it has slow adapters, and slow links."""
+    pp, placed, grid = run.parallelism.pp, place_ranks(run), Grid(run.parallelism)
+    stages = np.arange(pp)[:, None]
+    ends = [placed[grid.rank(positions[None, :], (stages + more) % pp)] for more in (0, 1)]
+    per_node, conditions = run.cluster.node.gpus, run.conditions
+    nics = np.any([np.isin(end // per_node, conditions.slow_nic_nodes) for end in ends], axis=0)
+    links = np.any([np.isin(end, conditions.slow_link_gpus) for end in ends], axis=0)
+    return nics, links

@@ -1,0 +1,84 @@
+"""Constants that were measured on a cluster take the place of the usual ones, in one place for all collectives."""
+
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import pytest
+
+from charllm.catalog.resolve import resolve_cluster, resolve_run
+from charllm.errors import SpecError
+from charllm.network.collectives import collective_seconds, send_seconds
+from charllm.network.constants import MEASURED_FIELDS, NETWORK, NetworkConstants, constants_of, with_measured
+from charllm.spec.hardware import Fabric, Node
+from charllm.spec.run import RunSpec
+from charllm.workload.op import collective
+
+MEASURED = {
+    "node": {"base": "hgx-h200", "collective_latency_us": 5, "link_hop_us": 0.7, "link_fraction": 0.95,
+             "own_block_fraction": 0.8, "switch_fraction": 0.75},
+    "fabric": {"base": "ib-8x400g", "nic_fraction": 0.8, "nic_hop_us": 20, "tree_fraction": 0.7},
+}  # fmt: skip
+
+
+def run(**cluster: Any) -> RunSpec:
+    request = {
+        "model": "llama3-8b",
+        "cluster": {"base": "h200x32", "fabric": "ib-8x400g", **cluster},
+        "parallelism": {"tp": 4, "pp": 2},
+    }
+    return resolve_run(request)
+
+
+def test_a_cluster_without_measurements_has_the_usual_constants() -> None:
+    assert constants_of(resolve_cluster("h200x32")) is NETWORK
+    other = replace(NETWORK, latency_s=1e-6)
+    assert constants_of(resolve_cluster("h200x32"), other) is other
+
+
+def test_every_measured_field_sets_its_constant() -> None:
+    found = constants_of(run(**MEASURED).cluster)
+    expected = replace(
+        NETWORK, latency_s=5e-6, hop_s=0.7e-6, link_fraction=0.95, own_block_fraction=0.8, switch_fraction=0.75,
+        switch_bytes_per_s=inf, nic_fraction=0.8, nic_hop_s=20e-6, tree_fraction=0.7,
+    )  # fmt: skip
+    assert all(getattr(found, name) == pytest.approx(getattr(expected, name)) for name in MEASURED_FIELDS)
+    assert found.switch_bytes_per_s == inf
+
+
+def test_every_field_is_declared_and_every_constant_is_there() -> None:
+    for name, (part, field) in MEASURED_FIELDS.items():
+        assert name in NetworkConstants.__dataclass_fields__
+        assert field in (Node if part == "node" else Fabric).__dataclass_fields__
+
+
+@pytest.mark.parametrize(("kind", "group"), [("all_reduce", "tp"), ("all_gather", "dp"), ("all_to_all", "tp")])
+def test_collectives_are_priced_by_what_was_measured(kind: str, group: str) -> None:
+    (op,) = collective(kind, group, 64e6, 4)
+    usual, measured = run(), run(**MEASURED)
+    assert collective_seconds(op, measured) == collective_seconds(op, usual, constants_of(measured.cluster))
+    assert collective_seconds(op, measured) != collective_seconds(op, usual)
+
+
+@pytest.mark.parametrize("leaving", [0, 1, 16])
+def test_sends_are_priced_by_what_was_measured(leaving: int) -> None:
+    usual, measured = run(), run(**MEASURED)
+    assert send_seconds(1e6, leaving, measured) == send_seconds(1e6, leaving, usual, constants_of(measured.cluster))
+    assert send_seconds(1e6, leaving, measured) != send_seconds(1e6, leaving, usual)
+
+
+def test_a_measured_share_of_the_switch_has_no_other_limit() -> None:
+    assert with_measured(NETWORK, {"link_fraction": 0.5}).switch_bytes_per_s == NETWORK.switch_bytes_per_s
+    assert with_measured(NETWORK, {"switch_fraction": 0.5}).switch_bytes_per_s == inf
+
+
+def test_a_share_of_nothing_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"cluster\.node\.link_fraction: got 0"):
+        run(node={"base": "hgx-h200", "link_fraction": 0.0})
+
+
+def test_what_was_measured_is_listed_as_given() -> None:
+    from charllm.result.provenance import describe_provenance
+
+    assert "cluster.node.link_fraction" in describe_provenance(run(**MEASURED))["figures"]["given"]
+    assert not any("link_fraction" in name for name in describe_provenance(run())["figures"].get("given", []))

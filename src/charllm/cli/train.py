@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from charllm.catalog.resolve import resolve_run
 from charllm.catalog.tables import find_name
@@ -15,6 +15,9 @@ from charllm.mark import FOLDER_VARIABLE
 from charllm.measure.device import require_device
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
+
+if TYPE_CHECKING:
+    from charllm.measure.trainer.place import Launch
 
 SPEC_FILE = "spec.json"
 DEFAULT_STEPS, DEFAULT_TIMEOUT_S = 10, 600.0
@@ -53,14 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Train; the first rank prints one JSON line a step."""
     require_device(arguments.device)
-    from charllm.measure.trainer.place import leave_place
+    from charllm.measure.trainer.place import leave_place, read_launch
     from charllm.measure.trainer.train import train
 
     limits = {"--steps": arguments.steps, "--seconds": arguments.seconds, "--timeout": arguments.timeout}
     for flag, limit in limits.items():
         if limit is not None and not 0 < limit < float("inf"):
             raise SpecError(flag, limit, "more than 0")
-    spec = resolve_run(with_gpus_at_hand(request_from(arguments), arguments.device))
+    launch = read_launch(os.environ)
+    spec = resolve_run(with_gpus_at_hand(request_from(arguments), arguments.device, launch))
     _leave_spec(spec, arguments.execution_trace)
     count = arguments.steps if arguments.steps or arguments.seconds else DEFAULT_STEPS
     steps = train(
@@ -69,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         count,
         arguments.seconds,
         arguments.data,
+        launch=launch,
         timeout_s=arguments.timeout,
         trace=arguments.execution_trace,
         zbv=arguments.zbv,
@@ -84,28 +89,26 @@ def _first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def with_gpus_at_hand(request: Table, device: str) -> Table:
+def with_gpus_at_hand(request: Table, device: str, launch: "Launch") -> Table:
     """Fill what the GPUs here imply where nothing was asked: their cluster, and this trainer as the framework."""
     filled: Table = merge({"framework": "reference"}, request)
     if "cluster" not in filled:
-        filled["cluster"] = _cluster_at_hand(device)
+        filled["cluster"] = _cluster_at_hand(device, launch.processes, launch.node_processes)
     return filled
 
 
-def _cluster_at_hand(device: str) -> Any:
+def _cluster_at_hand(device: str, processes: int, on_node: int) -> Any:
     """Return as many GPUs of the kind here as torchrun started processes; on a CPU, H200 stand for them."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
+    if processes == 1 and device == "cpu":
+        return "h200x1"
     name = "h200"
     if device != "cpu":
         import torch
 
         name = find_name("gpus", torch.cuda.get_device_name()) or name
-    if world == 1 and device == "cpu":
-        return "h200x1"
-    node = {"gpu": name, "gpus": local} if world > 1 else {"gpu": name}
-    base = "h200x1" if world == local else "h200-superpod"
-    return {"base": base, "name": f"{name}x{world}", "nodes": world // local, "node": node}
+    node = {"gpu": name, "gpus": on_node} if processes > 1 else {"gpu": name}
+    base = "h200x1" if processes == on_node else "h200-superpod"
+    return {"base": base, "name": f"{name}x{processes}", "nodes": processes // on_node, "node": node}
 
 
 def _leave_spec(spec: RunSpec, traces: Path | None) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 
 
 class RankFailed(AssertionError):

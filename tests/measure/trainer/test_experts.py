@@ -10,7 +10,17 @@ from charllm.spec.model import Model
 from charllm.spec.training import Training
 
 MODEL = Model(
-    name="sparse", layers=1, hidden=16, ffn=8, heads=2, kv_heads=2, head_dim=8, vocab=30, experts=8, topk=2, expert_ffn=8
+    name="sparse",
+    layers=1,
+    hidden=16,
+    ffn=8,
+    heads=2,
+    kv_heads=2,
+    head_dim=8,
+    vocab=30,
+    experts=8,
+    topk=2,
+    expert_ffn=8,
 )
 TRAINING = Training(seq_length=12, global_batch_size=2)
 TWO_RANKS = Place(groups={"ep": Group(size=2, index=1)})

@@ -20,4 +20,6 @@ def test_buckets_are_equal_and_hold_every_element_once_in_order(sizes: list[int]
         for at in range(part.stop - part.start)
     ]
     assert [where for where, _what in placed] == list(range(sum(sizes)))
-    assert [what for _where, what in placed] == [(tensor, at) for tensor, size in enumerate(sizes) for at in range(size)]
+    assert [what for _where, what in placed] == [
+        (tensor, at) for tensor, size in enumerate(sizes) for at in range(size)
+    ]

@@ -1,7 +1,7 @@
 """Attention: grouped queries or DeepSeek's latent form, heads cut over tp ranks, tokens over cp ranks.
 
-cp ranks of kind `ring` hold two spans of the sequence each, one early and one late, so that causal work is even; keys and
-values are gathered from all of them in one call. Kind `all-to-all` trades tokens for heads (Jacobs 2023).
+cp ranks of kind `ring` hold two spans of the sequence each, one early and one late, so that causal work is even; keys
+and values are gathered from all of them in one call. Kind `all-to-all` trades tokens for heads (Jacobs 2023).
 """
 
 from math import lcm
@@ -75,7 +75,8 @@ def attend(
         return _attend_span(model, query, key, value, window, heads, Span(0, query.shape[-2]))
     parts = query.split([span.length for span in spans], -2)
     return torch.cat(
-        [_attend_span(model, part, key, value, window, heads, span) for part, span in zip(parts, spans, strict=True)], -2
+        [_attend_span(model, part, key, value, window, heads, span) for part, span in zip(parts, spans, strict=True)],
+        -2,
     )
 
 

@@ -17,7 +17,7 @@ Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 
 def own_turns(replica: int, replicas: int, microbatches: int) -> Iterator[bool]:
-    """Say of each microbatch of the whole run whether it is this replica's: replicas take theirs one after the other."""
+    """Say of each microbatch of the run whether it is this replica's: replicas take theirs one after the other."""
     return (number // microbatches % replicas == replica for number in count())
 
 

@@ -1,13 +1,12 @@
 """Experts behind a router, spread over ep ranks and each cut over etp ranks.
 
-Tokens are sorted by expert; ranks tell each other how many they will send (one all-to-all of counts), then send them, and
-the outputs come back the same way. The router's weights are applied at home.
+Tokens are sorted by expert; ranks tell each other how many they will send (one all-to-all of counts), then send them,
+and the outputs come back the same way. The router's weights are applied at home.
 
-Routing `natural`: the router chooses. Routing `forced`: where experts are spread over ranks, token i of a rank visits the
-next topk experts in turn, so that all get equally many; the router still weighs them. A rank that holds all experts lets
-the router choose, because there is nothing to balance between ranks.
+Routing `natural`: the router chooses. Routing `forced`: where experts are spread over ranks, token i of a rank visits
+the next topk experts in turn, so that all get equally many; the router still weighs them. A rank that holds all experts
+lets the router choose, because there is nothing to balance between ranks.
 """
-
 
 from collections.abc import Iterable
 

@@ -1,10 +1,10 @@
 """What ranks do with gradients at the end of a step: complete them, average them over replicas, shard them, clip them.
 
-Dense weights are averaged over `data` (with ZeRO over `shard`, then `replicate`), experts over `edp`. The gradients of all
-weights form one long vector, which is exchanged in equal buckets; a tensor may lie in two of them.
+Dense weights are averaged over `data` (with ZeRO over `shard`, then `replicate`), experts over `edp`. Gradients form
+one long vector, which is exchanged in equal buckets; a tensor may lie in two of them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -48,7 +48,7 @@ def local(tensor: Any) -> Tensor:
 
 
 def complete(weights: list[Trained], place: Place) -> None:
-    """Add up the gradients that ranks of one replica have parts of: one flat all-reduce for each group, tied weights last."""
+    """Add up the gradients that ranks of one replica have parts of, one flat all-reduce a group; then tied weights."""
     for weight, _piece, _tied in weights:
         if weight.grad is None:
             weight.grad = torch.zeros_like(weight)
@@ -78,7 +78,7 @@ class Slice(NamedTuple):
 
 
 def cut_buckets(sizes: list[int], count: int, multiple: int) -> tuple[int, list[list[Slice]]]:
-    """Cut tensors laid end to end into `count` buckets of equal length, a multiple of `multiple`; the last is padded."""
+    """Cut tensors laid end to end into equal buckets whose length is a multiple of `multiple`; the last is padded."""
     length = -(-sum(sizes) // (count * multiple)) * multiple
     buckets: list[list[Slice]] = [[] for _ in range(count)]
     at = 0
@@ -98,7 +98,8 @@ def count_buckets(run: RunSpec, elements: int, dtype: torch.dtype) -> int:
     bucketed = framework.buckets == "always" or "dp" in run.parallelism.overlap
     if not bucketed or not framework.bucket_bytes:
         return 1
-    return max(1, round(elements * dtype.itemsize / framework.bucket_bytes))
+    size_bytes: int = dtype.itemsize
+    return max(1, round(elements * size_bytes / framework.bucket_bytes))
 
 
 def reduced_dtype(run: RunSpec, stored: torch.dtype) -> torch.dtype:
@@ -279,10 +280,3 @@ def clip(owned: Iterable[Owned], squares: Tensor) -> None:
     for weight, _segments in owned:
         gradient = local(weight.grad)
         gradient.mul_(factor.to(gradient.dtype))
-
-
-def updated(syncs: Iterable[Sync]) -> Iterator[Any]:
-    """Yield what the optimizer of this rank updates."""
-    for sync in syncs:
-        for owned in sync.owned:
-            yield owned.weight

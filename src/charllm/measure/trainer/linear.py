@@ -174,7 +174,8 @@ class FeedForward(nn.Module):
 def pieces(network: nn.Module, tp: int, *, sequence: bool) -> dict[str, Piece]:
     """List the piece of every weight by its name in the whole model.
 
-    A weight that says nothing is whole on every tp rank; where these share the sequence, each has a part of its gradient.
+    A weight that says nothing is whole on every tp rank; where these share the sequence, each has a part of its
+    gradient.
     """
     found = {}
     for name, module in network.named_modules():
@@ -187,4 +188,3 @@ def pieces(network: nn.Module, tp: int, *, sequence: bool) -> dict[str, Piece]:
                 plain = plain._replace(initial="zeros")
             found[f"{name}.{part}"] = getattr(weight, "piece", plain)
     return found
-

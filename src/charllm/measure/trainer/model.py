@@ -1,6 +1,6 @@
 """A transformer out of a spec, or the part of it that one rank holds: some layers, and some of each layer's widths."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -102,14 +102,14 @@ class Transformer(nn.Module):
         self.full = training.recompute == "full"
         self.rows = -(-model.vocab // self.split.group.size)
         lent = model.tied_embeddings and chunk.opens
-        self.embedding = nn.Embedding(self.rows, model.hidden) if chunk.opens else None
+        self.embedding: Any = nn.Embedding(self.rows, model.hidden) if chunk.opens else None
         places = max(model.seq_length, training.seq_length)
         learned = model.position == "learned" and chunk.opens
         self.positions = nn.Embedding(places, model.hidden) if learned else None
         self.layers = nn.ModuleDict(
             {str(at): Layer(model, training, place, sparse=kinds[at][0], window=kinds[at][1]) for at in layers}
         )
-        self.norm = make_norm(model, model.hidden) if chunk.closes else None
+        self.norm: Any = make_norm(model, model.hidden) if chunk.closes else None
         owned = chunk.closes and not lent
         self.shares_table = model.tied_embeddings
         self.head = nn.Linear(model.hidden, self.rows, bias=False) if owned else None
@@ -141,7 +141,6 @@ class Transformer(nn.Module):
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Look tokens up, and their positions where these are learned."""
-        assert self.embedding is not None
         if self.split.group.size == 1:
             x = self.embedding(tokens)
         else:

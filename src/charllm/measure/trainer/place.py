@@ -1,15 +1,14 @@
 """The place of this process among the ranks of a run: its rank, its device and the groups that it communicates with.
 
 Groups are the rows of layout/grid.py, so that the simulator's groups and the trainer's are the same. Under a placement
-map (`conditions.gpu_of_rank`) the process on GPU g takes the rank that the map puts there: torchrun numbers processes by
-GPU, and the trainer renumbers them before it connects.
+map (`conditions.gpu_of_rank`) the process on GPU g takes the rank that the map puts there: torchrun numbers processes
+by GPU, and the trainer renumbers them before it connects.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +22,8 @@ TIMEOUT_S = 600.0
 """Longest wait for a peer, unless the command says otherwise."""
 
 
-class Group(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Group:
     """Ranks that communicate with each other; one rank alone has no handle."""
 
     handle: Any = None
@@ -56,27 +56,59 @@ class Place:
 ALONE = Place()
 
 
-def world_size() -> int:
-    """Return how many processes torchrun started; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How this process was started: its number among the processes of a job, and where they meet."""
+
+    process: int = 0
+    processes: int = 1
+    local: int = 0
+    """Its number on this node, which is that of its GPU."""
+    node_processes: int = 1
+    address: str = "127.0.0.1"
+    port: int = 29500
+    served: bool = False
+    """Whether the launcher itself serves the store there."""
+    attempt: str = "0"
 
 
-def require_world(run: RunSpec) -> None:
+def read_launch(environment: Mapping[str, str]) -> Launch:
+    """Read what torchrun tells its processes; one process without it."""
+    try:
+        processes = int(environment.get("WORLD_SIZE", "1"))
+        return Launch(
+            int(environment.get("RANK", "0")),
+            processes,
+            int(environment.get("LOCAL_RANK", "0")),
+            max(1, int(environment.get("LOCAL_WORLD_SIZE", str(processes)))),
+            environment.get("MASTER_ADDR", "127.0.0.1"),
+            int(environment.get("MASTER_PORT", "29500")),
+            environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+            environment.get("TORCHELASTIC_RESTART_COUNT", "0"),
+        )
+    except ValueError as error:
+        names = "RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_PORT"
+        raise SpecError(names, str(error), "whole numbers, as torchrun sets them") from None
+
+
+def require_world(run: RunSpec, processes: int) -> None:
     """Refuse a run whose ranks are not the processes that were started."""
-    ranks, started = run.parallelism.world, world_size()
-    if ranks != started:
-        processes = f"{started} rank{'s' if started > 1 else ''}, one for each process"
-        raise SpecError("parallelism", f"{ranks} ranks", f"{processes} (torchrun --nproc-per-node={ranks} starts {ranks})")
+    ranks = run.parallelism.world
+    if ranks != processes:
+        expected = f"{processes} rank{'s' if processes > 1 else ''}, one for each process"
+        raise SpecError(
+            "parallelism", f"{ranks} ranks", f"{expected} (torchrun --nproc-per-node={ranks} starts {ranks})"
+        )
 
 
-def take_place(run: RunSpec, device: str, timeout_s: float = TIMEOUT_S) -> Place:
-    """Connect this process with the others and return its place; one process alone connects with nobody."""
-    require_world(run)
+def take_place(run: RunSpec, device: str, launch: Launch, timeout_s: float = TIMEOUT_S) -> Place:
+    """Connect this process with the others, unless it is already, and return its place."""
+    require_world(run, dist.get_world_size() if dist.is_initialized() else launch.processes)
     if run.parallelism.world == 1:
         return Place(device=device, grouped_gemm=asks_grouped_gemm(run))
-    device = _own_device(device)
+    device = _own_device(device, launch.local)
     if not dist.is_initialized():
-        _connect(run, device, timeout_s)
+        _connect(run, device, launch, timeout_s)
     rank = dist.get_rank()
     grid, degrees = Grid(run.parallelism), run.parallelism
     stage, replica = int(grid.stage(rank)), int(np.argwhere(grid.groups("dp") == rank)[0, 1])
@@ -104,10 +136,9 @@ def played_rank(run: RunSpec, process: int) -> int:
     return placed.index(process) if placed else process
 
 
-def _own_device(device: str) -> str:
+def _own_device(device: str, local: int) -> str:
     if device == "cpu":
         return device
-    local = int(os.environ.get("LOCAL_RANK", "0"))
     if local >= torch.cuda.device_count():
         seen = f"{torch.cuda.device_count()} GPUs"
         raise SpecError("LOCAL_RANK", local, f"at most one process for each GPU of this node, which has {seen}")
@@ -115,22 +146,25 @@ def _own_device(device: str) -> str:
     return f"cuda:{local}"
 
 
-def _connect(run: RunSpec, device: str, timeout_s: float) -> None:
-    process, world, wait = int(os.environ["RANK"]), world_size(), timedelta(seconds=timeout_s)
-    address, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "29500"))
-    # torchrun's own agent may already serve the store on this port.
-    serves = process == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+def _connect(run: RunSpec, device: str, launch: Launch, timeout_s: float) -> None:
+    wait = timedelta(seconds=timeout_s)
     try:
-        store = dist.TCPStore(address, port, world, serves, wait)
-        store = dist.PrefixStore(f"charllm/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-        # torch calls RCCL nccl, too.
-        backend = "gloo" if device == "cpu" else "nccl"
+        serves = launch.process == 0 and not launch.served
+        store = dist.TCPStore(launch.address, launch.port, launch.processes, serves, wait)
         dist.init_process_group(
-            backend, store=store, rank=played_rank(run, process), world_size=world, timeout=wait, pg_options=None,
+            # torch calls RCCL nccl, too.
+            "gloo" if device == "cpu" else "nccl",
+            store=dist.PrefixStore(f"charllm/{launch.attempt}", store),
+            rank=played_rank(run, launch.process),
+            world_size=launch.processes,
+            timeout=wait,
             device_id=None if device == "cpu" else torch.device(device),
-        )  # fmt: skip
+        )
     except (RuntimeError, ValueError) as error:
-        raise CharllmError(f"rank {process} could not reach the others at {address}:{port}: {first_line(error)}") from None
+        where = f"{launch.address}:{launch.port}"
+        raise CharllmError(
+            f"rank {launch.process} could not reach the others at {where}: {first_line(error)}"
+        ) from None
 
 
 def first_line(error: BaseException) -> str:

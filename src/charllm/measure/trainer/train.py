@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from charllm.measure.trainer.attention import own_positions
 from charllm.measure.trainer.data import Batches, file_batches, own_tokens, own_turns, synthetic_batches
 from charllm.measure.trainer.gradients import MAX_NORM
 from charllm.measure.trainer.model import Chunk, Transformer
-from charllm.measure.trainer.place import TIMEOUT_S, Group, Place, asks_grouped_gemm, first_line, take_place
+from charllm.measure.trainer.place import TIMEOUT_S, Group, Launch, Place, asks_grouped_gemm, first_line, take_place
 from charllm.measure.trainer.trace import StepTrace
 from charllm.measure.trainer.work import build_work, initialise_chunk, make_chunk, make_optimizer, work_step
 from charllm.spec.run import RunSpec
@@ -22,6 +23,7 @@ from charllm.spec.run import RunSpec
 LOST_PEER = ("gloo", "connection", "nccl", "timed out", "timeout", "socket", "store")
 """Words of torch's messages when another rank is gone or late."""
 
+ONE_PROCESS = Launch()
 Stepper = Callable[[Batches, float], tuple[float, bool]]
 """Trains one step: takes batches and the time to end at, returns the loss and whether that was the last step."""
 
@@ -42,14 +44,16 @@ def train(
     seconds_s: float | None,
     data: Path | None = None,
     *,
+    launch: Launch = ONE_PROCESS,
     timeout_s: float = TIMEOUT_S,
     trace: Path | None = None,
     zbv: bool = False,
 ) -> Iterator[TrainStep]:
     """Yield every step until the count or the time is reached, on every rank; losses are those of the whole batch."""
-    place = take_place(run, device, timeout_s)
+    place = take_place(run, device, launch, timeout_s)
     torch.manual_seed(_own_seed(run.conditions.seed, place))
-    stepper = _one_rank(run, place) if place.world == 1 else _one_of_many(run, place, zbv=zbv)
+    build = _one_rank if place.world == 1 else partial(_one_of_many, zbv=zbv)
+    stepper = _explained(run, place, lambda: build(run, place))
     batches = own_batches(run, place, data)
     tracer = StepTrace(trace, place.rank) if trace is not None else None
     end_s = time.monotonic() + seconds_s if seconds_s is not None else float("inf")
@@ -96,17 +100,19 @@ def _own_seed(seed: int, place: Place) -> int:
 
 
 def _explained(run: RunSpec, place: Place, step: Callable[[], Any]) -> Any:
-    """Train a step; say in a sentence what went wrong where memory or another rank is the cause."""
+    """Build or train; say in a sentence what went wrong where memory or another rank is the cause."""
     try:
         return step()
-    except torch.OutOfMemoryError:
+    except torch.cuda.OutOfMemoryError:
         where = f" of rank {place.rank}" if place.world > 1 else ""
         raise DoesNotFit(f"{run.model.name} does not fit on this GPU{where} while it is trained") from None
     except RuntimeError as error:
         said = first_line(error)
         if place.world == 1 or not any(word in said.lower() for word in LOST_PEER):
             raise
-        raise CharllmError(f"rank {place.rank} lost contact with another rank, which has failed or is late: {said}") from None
+        raise CharllmError(
+            f"rank {place.rank} lost contact with another rank, which has failed or is late: {said}"
+        ) from None
 
 
 def _one_rank(run: RunSpec, place: Place) -> Stepper:

@@ -1,8 +1,8 @@
 """Initial weights that do not depend on how a model is cut.
 
-Each weight is drawn in blocks of rows, each block with a seed of its own made from the run's seed, the weight's name and
-the block's number. A rank draws only the blocks that its rows lie in and keeps its columns, so that no whole tensor is
-ever held and every layout starts from the same weights.
+Each weight is drawn in blocks of rows, each block with a seed of its own made from the run's seed, the weight's name
+and the block's number. A rank draws only the blocks that its rows lie in and keeps its columns, so that no whole tensor
+is ever held and every layout starts from the same weights.
 """
 
 from collections.abc import Iterator

@@ -1,28 +1,33 @@
 """What one rank trains and how one step of it goes: chunks of the model, its schedule, its gradients, its optimizer.
 
-Collectives of a step, each on the group of its name (layout/grid.py), in the order of their first use. E is the size of an
-activation, T a rank's tokens of a microbatch (sequence / cp), H the hidden width. A group of one rank does nothing.
+Collectives of a step, each on the group of its name (layout/grid.py). E is the size of an activation, T a rank's tokens
+of a microbatch (sequence / cp), H the hidden width. A group of one rank does nothing.
 
-| when | collective | group | bytes of a rank's larger buffer |
-|---|---|---|---|
-| embedding, each microbatch | all-reduce; sp: reduce-scatter, backward all-gather | tp | T H E |
-| before q, k, v; before fc1 and gate | backward all-reduce; sp: all-gather, backward reduce-scatter | tp | T H E |
-| after proj and fc2 | all-reduce; sp: reduce-scatter, backward all-gather | tp | T H E |
-| latent attention, after q_down and kv_down | as before q, k, v | tp | T E times q_lora_rank, kv_lora_rank + rope_head_dim |
-| head | as before q, k, v | tp | T H E |
-| loss | three all-reduces (largest, sum, target's logit) | tp | 4 T each |
-| core attention, ring | all-gather of keys and values, backward reduce-scatter | cp | T cp E kv_heads (query + value head) |
-| core attention, all-to-all | all-to-all of q, k, v and output, and backward | cp | each tensor |
-| sparse layer | all-to-all of counts (int64, one for each expert), of rows, of outputs; backward of both | ep | rows x H E |
-| sparse layer, etp | all-gather of counts and of rows, reduce-scatter of outputs; backward reversed | etp | rows x etp H E |
-| between stages, each microbatch | send and receive of the stream and of its gradient | pp | T H E, sp: / tp |
-| sharded weights (zero 2, 3) | all-gather of each unit in forward (zero 3: and backward), reduce-scatter of its gradients, all-reduce | shard, replicate; edp | the unit |
-| end of step: gradients that ranks have parts of | one flat all-reduce | tp (kv, etp) | those weights |
-| end of step: tied embedding | all-reduce | embedding | its weight's gradient |
-| end of step, zero 0 | all-reduce of each bucket | data; edp | bucket |
-| end of step, zero 1 | reduce-scatter of each bucket, all-reduce of its part | shard, replicate; edp | bucket |
-| end of step | one all-reduce of three fp64 numbers: loss, squared norm, whether to stop | world | 24 |
-| after the update, zero 1 | all-gather of each bucket | shard; edp | bucket |
+Every microbatch, forward (backward runs the opposite on the gradient: an all-reduce for a copy, a reduce-scatter for
+an all-gather, an all-gather for a reduce-scatter, an all-to-all for an all-to-all, nothing for an all-reduce):
+
+- tp, T H E bytes: a copy (with sp an all-gather) before q, k, v, before fc1 and gate, and before the head; an
+  all-reduce (with sp a reduce-scatter) after the embedding, proj and fc2. Latent attention enters after q_down
+  (T q_lora_rank E) and after kv_down (T (kv_lora_rank + rope_head_dim) E) instead. Shared experts are a feed-forward
+  block of their own.
+- tp, 4 T bytes each: three all-reduces of the loss, for the largest logit, the sum and the target's logit.
+- cp, ring: an all-gather of keys and values in one tensor; all-to-all: one call each for q, k, v and output.
+- ep: an all-to-all of counts (int64, one for each expert, not in backward), of rows and of outputs, rows H E bytes.
+- etp: an all-gather of counts (not in backward) and of rows, a reduce-scatter of outputs, padded to the fullest rank.
+- pp: a send of the stream, T H E bytes (with sp T / tp), to the next stage.
+- shard (experts: edp), zero 2 and 3: an all-gather of each unit in forward, with zero 3 again in backward; a
+  reduce-scatter of its gradients, then an all-reduce over replicate. In a pipeline once a step. Units: sharding.py.
+
+End of every step:
+
+- tp, kv, etp: one flat all-reduce each of gradients that ranks have parts of: with sp norms, router, biases of proj
+  and fc2, narrow layers of latent attention, positions; always norms of heads, whole halves of adapters and shared
+  key-value heads.
+- embedding: an all-reduce of the tied weight's gradient between the first and the last stage.
+- data (experts: edp), zero 0: an all-reduce of each bucket.
+- shard (edp), zero 1: a reduce-scatter of each bucket, an all-reduce of its part over replicate; after the update an
+  all-gather of each bucket.
+- world: one all-reduce of three fp64 numbers: loss, squared norm of the gradients, whether the time is up.
 
 Forward collectives of recomputed layers run again in backward. With expert shards smaller than edp, the groups are
 `expert shard` and `expert replicate`. The first step of a pipeline also agrees on the shapes of what stages send.
@@ -52,7 +57,6 @@ from charllm.measure.trainer.gradients import (
     local,
     square_sum,
     trained_weights,
-    updated,
 )
 from charllm.measure.trainer.model import Chunk, Transformer, global_name
 from charllm.measure.trainer.pipeline import make_schedule, own_chunks, pass_through, schedule_name
@@ -83,8 +87,7 @@ class Work:
 def build_work(run: RunSpec, place: Place, *, zbv: bool = False) -> Work:
     """Build what this rank trains."""
     name = schedule_name(run, zbv=zbv)
-    if run.parallelism.regather_size:
-        raise SpecError("parallelism.regather_size", run.parallelism.regather_size, "0 in the trainer")
+    require_supported(run)
     sharded = run.parallelism.zero >= 2 and run.parallelism.shard_ranks > 1
     whole = {0: Chunk(0, run.model.layers)}
     parts = own_chunks(run, place.stage, name) if run.parallelism.pp > 1 else whole
@@ -105,7 +108,31 @@ def build_work(run: RunSpec, place: Place, *, zbv: bool = False) -> Work:
         schedule = make_schedule(
             run, place, chunks, name, lambda logits, targets: chunks[last].loss(logits, targets) / run.microbatches
         )
-    return Work(run, place, chunks, schedule, weights, syncs, make_optimizer(run, list(updated(syncs)), place.device))
+    # Groups of their own: one call cannot update tensors that are sharded over different ranks.
+    updated = [{"params": [owned.weight for owned in sync.owned]} for sync in syncs]
+    return Work(run, place, chunks, schedule, weights, syncs, make_optimizer(run, updated, place.device))
+
+
+UNBUILT: dict[str, tuple[Any, ...]] = {
+    "parallelism.regather_size": (0,),
+    "training.document_tokens": (0,),
+    "training.recompute_modules": ((), ("core_attn",)),
+    "training.optimizer_offload_fraction": (0,),
+    "training.activation_offload_fraction": (0,),
+    "training.capacity_factor": (None,),
+    "training.routing_skew": (None, 1.0),
+}
+"""Settings of a run that many ranks do not act on: the values that ask for nothing."""
+
+
+def require_supported(run: RunSpec) -> None:
+    """Refuse what would be trained otherwise than asked."""
+    for name, neutral in UNBUILT.items():
+        part, field = name.split(".")
+        value = getattr(getattr(run, part), field)
+        if value not in neutral:
+            shown = " or ".join("left out" if each in (None, ()) else str(each) for each in neutral)
+            raise SpecError(name, value, f"{shown}: the trainer does not build it on many ranks")
 
 
 def make_chunk(run: RunSpec, place: Place, chunk: Chunk, device: str) -> Transformer:
@@ -117,7 +144,7 @@ def make_chunk(run: RunSpec, place: Place, chunk: Chunk, device: str) -> Transfo
     try:
         with torch.device(device):
             network: Transformer = Transformer(run.model, run.training, kinds, place, chunk)
-    except torch.OutOfMemoryError:
+    except torch.cuda.OutOfMemoryError:
         raise DoesNotFit(f"{run.model.name} does not fit on this GPU") from None
     finally:
         torch.set_default_dtype(torch.float32)
@@ -149,7 +176,7 @@ def make_syncs(run: RunSpec, place: Place, weights: list[Trained]) -> list[Sync]
 
 
 def make_optimizer(run: RunSpec, trained: list[Any], device: str) -> torch.optim.Optimizer | None:
-    """Build the run's update rule over some weights."""
+    """Build the run's update rule over weights, or over groups of them."""
     if run.training.optimizer == "none" or not trained:
         return None
     if run.training.optimizer == "sgd":

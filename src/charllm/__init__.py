@@ -9,9 +9,11 @@ simulate            memory, step time, power and temperature of one run
 sweep               the same for every case of a study, or of axes
 emulate             one rank of a large job on the GPU of this machine; predict_emulation needs no GPU
 measure             power, clocks and temperature of the code inside a ``with`` block; measure_command: of a command
+convert             a recording of another tool (nvidia-smi, DCGM, Prometheus, a log) as a run
 messages            what each rank sends in one step, alone or beside execution traces
 preflight, smoke    GPUs, links, network and hosts checked before a run; everything tried once
 load, compare       a stored run or study; two runs side by side
+characterize        what a recording shows: power states, temperature groups, step period, GPUs apart
 doctor              the GPU, link, node or host that slows a run, and what to do about it
 catalog             models, GPUs, nodes, clusters, frameworks and studies, with sources
 
@@ -29,6 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from charllm.api.conversion import convert
     from charllm.api.doctor import Diagnosis, doctor
     from charllm.api.emulation import emulate, predict_emulation
     from charllm.api.listing import catalog
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from charllm.api.preflight import preflight
     from charllm.api.simulation import simulate
     from charllm.api.smoke import smoke
-    from charllm.api.stored import Comparison, compare, load
+    from charllm.api.stored import Comparison, characterize, compare, load
     from charllm.api.study import Sweep, sweep
     from charllm.errors import CharllmError, SpecError
     from charllm.result.result import RunResult
@@ -51,7 +54,9 @@ __all__ = [
     "SpecError",
     "Sweep",
     "catalog",
+    "characterize",
     "compare",
+    "convert",
     "doctor",
     "emulate",
     "load",
@@ -78,10 +83,12 @@ _HOMES = {
     "predict_emulation": "charllm.api.emulation",
     "measure": "charllm.api.measurement",
     "measure_command": "charllm.api.measurement",
+    "convert": "charllm.api.conversion",
     "messages": "charllm.api.messages",
     "preflight": "charllm.api.preflight",
     "smoke": "charllm.api.smoke",
     "load": "charllm.api.stored",
+    "characterize": "charllm.api.stored",
     "compare": "charllm.api.stored",
     "Comparison": "charllm.api.stored",
     "catalog": "charllm.api.listing",

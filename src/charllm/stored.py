@@ -4,8 +4,11 @@ import csv
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from charllm.analysis.characterize import Character, characterize
 from charllm.errors import CharllmError, SpecError
 from charllm.measure.finish import finish_record, is_record
+from charllm.measure.parts import is_on_nodes, merge, read_parts
+from charllm.measure.record import read_job
 from charllm.measure.recording import HEADER_FILE
 from charllm.result.result import RunResult
 from charllm.result.store import RESULT_FILE, load_run
@@ -44,6 +47,16 @@ def load_one_run(path: Path) -> RunResult:
     if not isinstance(found, RunResult):
         raise SpecError("RUN", str(path), "the folder of one run" + _inside(path / "runs"))
     return found
+
+
+def read_character(folder: Path) -> Character | None:
+    """Say what the recording of a measured run shows; None for a folder without one."""
+    if not (folder / HEADER_FILE).is_file() and not is_on_nodes(folder):
+        return None
+    job = read_job(folder)
+    parts = read_parts(folder, job)
+    whole = merge(job, parts)
+    return characterize(whole.recording, whole.marks, {gpu: parts[at.node].name for gpu, at in whole.places.items()})
 
 
 def _load_ops(folder: Path) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.cli import COMMANDS, main
 from charllm.cli.parser import build_parser
+from tests.measure.convert import texts
 
 ROOT = Path(__file__).parent.parent.parent
 OPS = ROOT / "benchmarks" / "device" / "h200" / "ops.csv"
@@ -190,6 +191,10 @@ FILES: dict[str, Callable[[], str]] = {
     "my_gpu.toml": lambda: 'base = "h200"\n',
     "heat.csv": few_degrees,
     "trace.csv": few_degrees,
+    "gpu.csv": texts.nvidia_smi,
+    "train.log": texts.megatron_log,
+    "power.json": lambda: json.dumps(texts.query_range("DCGM_FI_DEV_POWER_USAGE", texts.power_w)),
+    "temperature.json": lambda: json.dumps(texts.query_range("DCGM_FI_DEV_GPU_TEMP", texts.temperature_c)),
     "runs/nccl/nccl.csv": few_collectives,
     "runs/mine/job.json": lambda: '{"ended": true}',
 }

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from charllm.analysis.characterize import Character
 from charllm.api.keywords import as_path
 from charllm.api.signature import public
 from charllm.api.study import Sweep
+from charllm.errors import SpecError
 from charllm.report.compare import render_comparison
 from charllm.result.compare import Difference, compare_runs, spec_differences
 from charllm.result.result import RunResult, to_frame
-from charllm.stored import OpsResult, load_one_run
+from charllm.stored import OpsResult, load_one_run, read_character
 from charllm.stored import load as load_stored
 from charllm.sweep.outcome import StudyResult
 
@@ -37,6 +39,18 @@ def load(folder: str | PathLike[str]) -> RunResult | Sweep | OpsResult:
     """
     found = load_stored(as_path(folder, "folder"))
     return Sweep(found.study, found.outcomes) if isinstance(found, StudyResult) else found
+
+
+@public
+def characterize(folder: str | PathLike[str]) -> Character:
+    """Say what the recording of a run shows: power states, temperature groups, step period, dips, GPUs apart.
+
+    `folder` is what `measure` or `convert` wrote; ``charllm show`` prints the same.
+    """
+    found = read_character(as_path(folder, "folder"))
+    if found is None:
+        raise SpecError("folder", str(folder), "the folder of a measured or converted run")
+    return found
 
 
 @dataclass(frozen=True, slots=True, repr=False)

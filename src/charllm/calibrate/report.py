@@ -78,7 +78,10 @@ def render_fit(report: dict[str, Any]) -> str:
         heat = report["heat"]
         parts.append(_parameters(f"Heat of {report['gpu']}", heat["parameters"]))
         parts += wrap_all(
-            ["RMSE of each recording less an offset, K: " + ", ".join(f"{x:.2f}" for x in heat["rmse_k"])]
+            [
+                "RMSE of each GPU less an offset, K: " + ", ".join(f"{x:.2f}" for x in heat["rmse_k"]),
+                "Ambient of each, not recorded but fitted, C: " + ", ".join(f"{x:.1f}" for x in heat["ambient_c"]),
+            ]
         )
     if report["not_identified"]:
         rows = [[row["parameter"], row["run"]] for row in report["not_identified"]]

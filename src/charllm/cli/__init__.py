@@ -26,6 +26,7 @@ GROUPS = {
         "watch": "show a run while it is recorded; serve its metrics for Prometheus",
         "train": "train a model of the catalog on one GPU, or on many under torchrun",
         "emulate": "emulate one rank of a large job on one GPU",
+        "convert": "logs of nvidia-smi, DCGM, Prometheus and trainers as runs",
         "bench": "time and power of single ops; latency and bandwidth of collectives",
     },
     "Look up and check": {

@@ -1,8 +1,9 @@
 """Fit the constants of a GPU, or of the network of a cluster, to measurements of it.
 
-RUN is a folder of `charllm bench ops`, a table of ops, or a recording of power and temperature (t_s, power_w,
-temperature_c, or NVML's counters). Tables of ops identify the constants of power and kernels, recordings those of
-heat. The file written names the GPU it is based on, and can be used wherever a GPU's name is expected:
+RUN is a folder of `charllm bench ops`, a table of ops, or a recording of power and temperature: a run of `measure` or
+`convert`, or a table (t_s, power_w, temperature_c, or NVML's counters). Tables of ops identify the constants of power
+and kernels, recordings those of heat; the ambient of each GPU is fitted with them. The file written names the GPU it is
+based on, and can be used wherever a GPU's name is expected:
 `--set cluster.node.gpu=FILE.toml`, `validate ops --gpu FILE.toml`.
 
 If every RUN is a folder or table of `charllm bench nccl`, the constants of links, NICs and collectives are fitted
@@ -37,7 +38,7 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of `charllm bench`, ops CSV, or heat CSV")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of `bench`, a run, ops CSV or heat CSV")
     parser.add_argument("-o", "--out", required=True, metavar="FILE.toml", help="the GPU or cluster file to write")
     parser.add_argument("--gpu", default="h200", metavar="NAME|FILE", help="the GPU to start from (default h200)")
     parser.add_argument(

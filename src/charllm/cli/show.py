@@ -12,10 +12,11 @@ from typing import Any
 
 from charllm.cli.output import show
 from charllm.cli.sweep import print_outcomes
+from charllm.report.character import render_character, with_character
 from charllm.report.stored import gpu_rows, render_stored, telling
 from charllm.report.tables import render_table, to_csv
 from charllm.result.result import RunResult, to_json
-from charllm.stored import OpsResult, load
+from charllm.stored import OpsResult, load, read_character
 from charllm.sweep.outcome import StudyResult
 
 EXAMPLES = (
@@ -51,12 +52,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_run(result: RunResult, arguments: argparse.Namespace) -> None:
+    found = read_character(arguments.path) if result.origin == "measured" and not arguments.csv else None
     if arguments.json:
-        print(to_json(result))
+        print(to_json(result if found is None else with_character(result, found.as_table())))
     elif arguments.csv:
         print(to_csv(gpu_rows(result)))
     else:
-        show(render_stored(result, _predicted(arguments.path)))
+        parts = [render_stored(result, _predicted(arguments.path))]
+        show("\n\n".join([*parts, *([render_character(found.as_table())] if found else [])]))
     sys.stdout.flush()
     for warning in telling(result.warnings):
         print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)

@@ -1,4 +1,7 @@
-"""Read what was recorded of power and temperature, in any of three layouts; refuse what cannot be scored."""
+"""Read what was recorded of power and temperature: a run's folder, or a table in any of three layouts.
+
+What cannot be scored is refused.
+"""
 
 import csv
 import gzip
@@ -6,13 +9,17 @@ import io
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from charllm.errors import SpecError
+from charllm.gpu.sensor import HOPPER
+from charllm.measure.parts import is_on_nodes, part_folders
+from charllm.measure.recording import HEADER_FILE, Recording, read_recording
 from charllm.spec.request import read_bytes
 from charllm.units import MEGA, MIB, MILLI, format_bytes
 
@@ -43,13 +50,61 @@ class Trace:
 
 
 def read_trace(path: str) -> Trace:
-    """Read a recording, plain or gzipped."""
+    """Read a recording: the folder of a run on one node, or a table, plain or gzipped."""
+    if Path(path).is_dir():
+        found = read_recorded(Path(path))
+        if len(found) > 1:
+            raise SpecError("file", path, f"one node at a time, such as {path}/nodes/{next(iter(found))}")
+        return next(iter(found.values()))
     columns = _read_columns(path)
     for needed, reader in LAYOUTS.items():
         if set(needed) <= set(columns):
             return _checked(reader(columns))
     layouts = " or ".join(",".join(needed) for needed in LAYOUTS)
     raise SpecError("file", ",".join(columns), f"columns {layouts}")
+
+
+def read_recorded(folder: Path) -> dict[str, Trace]:
+    """Read the recording of a run, measured or converted: a trace of each node, by its name."""
+    places = part_folders(folder) if is_on_nodes(folder) else [folder]
+    return {
+        place.name: _trace_of(read_recording(place), str(place)) for place in places if (place / HEADER_FILE).is_file()
+    }
+
+
+def _trace_of(recording: Recording, where: str) -> Trace:
+    """Return the GPUs whose power and temperature were read, at the times of the first one's power."""
+    read = {gpu: (recording.power(gpu), recording.known(gpu, "temperature_c")) for gpu in recording.sampled}
+    gpus = [gpu for gpu, (power, degrees) in read.items() if len(power[0]) > 1 and len(degrees[0]) > 1]
+    if not gpus:
+        raise SpecError("RUN", where, "a recording in which power and temperature were read")
+    starts, ends = zip(*((times[0], times[-1]) for gpu in gpus for times, _ in read[gpu]), strict=True)
+    times = np.unique(read[gpus[0]][0][0])
+    times = times[(times >= max(starts)) & (times <= min(ends))]
+    if len(times) < 2:
+        raise SpecError("RUN", where, "power and temperature of all GPUs read at the same time")
+    clocks = {gpu: recording.known(gpu, "clock_hz") for gpu in gpus}
+    power, degrees = (_table(times, [read[gpu][part] for gpu in gpus]) for part in (0, 1))
+    clock = _table(times, list(clocks.values())) if all(len(at_s) > 1 for at_s, _ in clocks.values()) else None
+    average_s = 0.0 if recording.power_quantity(gpus[0]) == "power_instant_w" else HOPPER.average_s
+    return Trace(times - times[0], power, degrees, clock, tuple(gpus), None, average_s)
+
+
+def _table(times_s: Floats, series: Sequence[tuple[Floats, Floats]]) -> Floats:
+    """Return the values of every GPU at given times."""
+    return np.stack([np.interp(times_s, at_s, values) for at_s, values in series], axis=1)
+
+
+def one_by_one(trace: Trace) -> list[Trace]:
+    """Return a trace for each GPU of a node."""
+    return [
+        replace(
+            trace, power_w=trace.power_w[:, [place]], temperature_c=trace.temperature_c[:, [place]], gpus=(gpu,),
+            clock_hz=None if trace.clock_hz is None else trace.clock_hz[:, [place]],
+            past_power_w=None if trace.past_power_w is None else trace.past_power_w[[place]],
+        )
+        for place, gpu in enumerate(trace.gpus)
+    ]  # fmt: skip
 
 
 def _read_columns(path: str) -> Columns:

@@ -51,7 +51,12 @@ def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
         warnings = ["still recording: metrics describe the time until now"]
     failure = None if growing else judge(folder, job, parts)
     result = summarise(measured, job.origin, _spec(parts, job), _details(whole.job, parts, failure))
-    told = [*warnings, *([failure.message] if failure else []), *part_warnings(parts, job)]
+    told = [
+        *warnings,
+        *([failure.message] if failure else []),
+        *part_warnings(parts, job),
+        *job.details.get("notes", []),
+    ]
     result = replace(result, warnings=[*told, *result.warnings])
     result = _with_model_metrics(result) if job.origin == "measured" else result
     if not growing:

@@ -193,6 +193,15 @@ class Recording:
                 return series
         raise KeyError(quantity)
 
+    def power_quantity(self, gpu: int) -> str:
+        """Name the power that was read of a GPU: instant, or where there is none the mean over a second."""
+        read = self.series_of(gpu, "power_instant_w").columns["power_instant_w"]
+        return "power_instant_w" if np.isfinite(read).any() else "power_average_w"
+
+    def power(self, gpu: int) -> tuple[Floats, Floats]:
+        """Return times and readings of board power."""
+        return self.known(gpu, self.power_quantity(gpu))
+
     def fast(self, gpu: int) -> Series:
         """Return what was read on every beat."""
         return self.series[gpu]["fast"]

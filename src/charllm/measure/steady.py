@@ -3,12 +3,15 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from charllm.gpu.sensor import Floats
 
 STEADY_K_PER_S = 0.05
 """A GPU whose temperature drifts slower than this counts as settled: 1 K in 20 s, the step of its sensor."""
 WINDOW_S = 10.0
+SMALL_S = 1e-6
+"""Seconds since 1970 are no finer."""
 READINGS_PER_S = 10.0
 """Independent readings of temperature in a second: the board shows new ones every 100 ms, however often it is asked."""
 SURE_ERRORS = 2.0
@@ -62,25 +65,31 @@ def settled_from(times_s: Floats, temperature_c: Floats) -> float | None:
     """
     if len(times_s) < 3 or times_s[-1] - times_s[0] < WINDOW_S:
         return None
-    starts = np.arange(times_s[0], times_s[-1] - WINDOW_S + 1e-9, 1.0)
-    moving = np.flatnonzero([_drifts(times_s, temperature_c, start) for start in starts])
+    starts = np.arange(times_s[0], max(times_s[-1] - WINDOW_S, times_s[0]) + SMALL_S, 1.0)
+    moving = np.flatnonzero(_drift(times_s, temperature_c, starts))
     if len(moving) == 0:
         return float(starts[0])
     return None if moving[-1] == len(starts) - 1 else float(starts[moving[-1] + 1])
 
 
-def _drifts(times_s: Floats, temperature_c: Floats, start_s: float) -> bool:
-    """Tell whether temperature surely moves in the window from a time on."""
-    inside = (times_s >= start_s) & (times_s <= start_s + WINDOW_S)
-    count = int(np.count_nonzero(inside))
-    if count < 3:
-        return False
-    times, values = times_s[inside] - start_s, temperature_c[inside]
-    slope, level = np.polyfit(times, values, 1)
-    noise_k = np.std(values - slope * times - level, ddof=2)
-    independent = min(count, READINGS_PER_S * WINDOW_S)
-    error = noise_k / (np.std(times) * independent**0.5)
-    return bool(abs(slope) > STEADY_K_PER_S + SURE_ERRORS * error)
+def _drift(times_s: Floats, temperature_c: Floats, starts_s: Floats) -> NDArray[np.bool_]:
+    """Tell of the windows from each start whether temperature surely moves in them, by the sums of straight lines."""
+    first = np.searchsorted(times_s, starts_s, side="left")
+    end = np.searchsorted(times_s, starts_s + WINDOW_S, side="right")
+    count = np.maximum(end - first, 3)
+    times, values = times_s - times_s.mean(), temperature_c - temperature_c.mean()
+    t, v, tt, tv, vv = (
+        np.concatenate([[0.0], np.cumsum(each)])[[end, first]]
+        for each in (times, values, times**2, times * values, values**2)
+    )
+    t, v, tt, tv, vv = (sums[0] - sums[1] for sums in (t, v, tt, tv, vv))
+    square, cross = np.maximum(tt - t**2 / count, 1e-12), tv - t * v / count
+    slope = cross / square
+    left = np.maximum(vv - v**2 / count - slope * cross, 0.0)
+    noise_k = np.sqrt(left / np.maximum(count - 2, 1))
+    independent = np.minimum(count, READINGS_PER_S * WINDOW_S)
+    error = noise_k / (np.sqrt(square / count) * np.sqrt(independent))
+    return np.asarray((end - first >= 3) & (np.abs(slope) > STEADY_K_PER_S + SURE_ERRORS * error))
 
 
 def noise_floor_fraction(values: Floats) -> float:

@@ -26,6 +26,10 @@ REASONS = {
 """Metrics a measurement without more knowledge cannot give, and why."""
 
 
+FEWEST_READINGS = 3
+"""Of temperature, to tell whether it has settled."""
+
+
 class Measured(NamedTuple):
     """What was recorded of one run of a command."""
 
@@ -109,7 +113,7 @@ def _settled(measured: Measured, steps: list[Step], warnings: list[str]) -> tupl
     for gpu in measured.recording.sampled:
         times, temperature = measured.recording.known(gpu, "temperature_c")
         inside = (times >= start_s) & (times <= end_s)
-        if inside.any():
+        if np.count_nonzero(inside) >= FEWEST_READINGS:
             starts.append(settled_from(times[inside], temperature[inside]))
     if not starts:
         return start_s, end_s
@@ -315,7 +319,7 @@ def _reading_warnings(measured: Measured) -> list[str]:
     for gpu, beats in measured.recording.series.items():
         for series in beats.values():
             for quantity, reasons in series.missing.items():
-                if set(reasons) - {"not_supported"}:
+                if set(reasons) - {"not_supported", "not_recorded"}:
                     told = ", ".join(f"{count} times {reason}" for reason, count in reasons.items())
                     found.append(f"{_name_gpu(measured, gpu)}: {quantity} was not read ({told})")
     return found

@@ -40,21 +40,19 @@ def look(recording: Recording, gpu: int, start_s: float, end_s: float) -> Window
     series = recording.fast(gpu)
     energy = _energy(recording, gpu, start_s, end_s)
     known_instant = recording.known(gpu, "power_instant_w")
-    instant_times, instant = _inside(series, "power_instant_w", start_s, end_s)
+    _, instant = _inside(series, "power_instant_w", start_s, end_s)
+    power_times, power = _inside(series, recording.power_quantity(gpu), start_s, end_s)
     temperature_times, temperature = _inside(series, "temperature_c", start_s, end_s)
     clock_times, clock = _inside(series, "clock_hz", start_s, end_s)
     gap_s = _longest_gap_s(series, end_s - start_s)
     clock_mean = _time_mean(clock_times, clock, start_s, end_s, gap_s)
-    instant_mean = _time_mean(instant_times, instant, start_s, end_s, gap_s)
-    shown_mean = instant_mean
-    if shown_mean is None:
-        # Some boards (MI200) show averaged power only.
-        shown_mean = _time_mean(*_inside(series, "power_average_w", start_s, end_s), start_s, end_s, gap_s)
+    power_mean = _time_mean(power_times, power, start_s, end_s, gap_s)
+    instant_mean = power_mean if len(instant) else None
     return Window(
         duration_s=end_s - start_s,
         energy_j=energy,
         instant_energy_j=None if instant_mean is None else integrate_instant(*known_instant, start_s, end_s),
-        power_mean_w=energy.value / (end_s - start_s) if energy else shown_mean,
+        power_mean_w=energy.value / (end_s - start_s) if energy else power_mean,
         power_peak_sensor_w=_extreme(instant, np.max),
         temperature_start_c=float(temperature[0]) if len(temperature) else None,
         temperature_end_c=float(temperature[-1]) if len(temperature) else None,
@@ -63,7 +61,7 @@ def look(recording: Recording, gpu: int, start_s: float, end_s: float) -> Window
         clock_mean_hz=clock_mean,
         clock_std_fraction=float(np.std(clock) / clock_mean) if clock_mean else None,
         limited_fraction=_limited(series, start_s, end_s),
-        readings=len(instant),
+        readings=len(power),
     )
 
 
@@ -102,7 +100,7 @@ def _longest_gap_s(series: Series, duration_s: float) -> float:
 
 def _time_mean(times_s: Floats, values: Floats, start_s: float, end_s: float, gap_s: float) -> float | None:
     """Return the mean over time, each reading holding until the next; None where one would hold too long."""
-    if not len(values) or np.max(np.diff(times_s, prepend=start_s, append=end_s)) > gap_s:
+    if not len(values) or end_s <= start_s or np.max(np.diff(times_s, prepend=start_s, append=end_s)) > gap_s:
         return None
     edges = np.concatenate([[start_s], times_s[1:], [end_s]])
     weights = np.diff(edges)

@@ -101,7 +101,9 @@ def describe_spec(spec: Mapping[str, Any]) -> str:
         )
     except (KeyError, TypeError):
         # The spec of a measured run is whatever its job left behind.
-        command = spec.get("command")
+        command, files = spec.get("command"), spec.get("converted")
+        if isinstance(files, list):
+            return f"converted from {', '.join(map(str, files))}"
         return " ".join(map(str, command)) if isinstance(command, list) else "spec not known"
 
 
@@ -124,10 +126,15 @@ def gpu_rows(result: RunResult) -> list[dict[str, Any]]:
 def _headlines(metrics: Mapping[str, Any]) -> list[str]:
     lines = []
     for label, writers in HEADLINES.items():
-        texts = [write(metrics[name]) for name, write in writers.items() if metrics.get(name) is not None]
+        texts = [write(metrics[name]) for name, write in writers.items() if _is_shown(metrics, name)]
         known = [text for text in texts if text]
         lines += [f"{label}: {', '.join(known)}"] if known else []
     return lines or ["no metric is known"]
+
+
+def _is_shown(metrics: Mapping[str, Any], name: str) -> bool:
+    """Tell whether a metric is known; the energy of a step only where steps are."""
+    return metrics.get(name) is not None and (name != "energy_per_step_j" or metrics.get("step_time_s") is not None)
 
 
 def _render_predicted(predicted: Mapping[str, float], result: RunResult) -> str:

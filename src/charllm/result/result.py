@@ -107,7 +107,9 @@ def _name_alike(columns: Columns) -> Columns:
         return columns
     start_s = min(columns["monotonic_s"], default=0.0)
     times = {"rank": columns["gpu"], "t_s": [time_s - start_s for time_s in columns["monotonic_s"]]}
-    rest = {READ_AS.get(name, name): values for name, values in columns.items() if name not in ("gpu", "monotonic_s")}
+    instant = any(value is not None for value in columns.get("power_instant_w", ()))
+    read_as = READ_AS if instant else {"power_average_w": "power_w"}
+    rest = {read_as.get(name, name): values for name, values in columns.items() if name not in ("gpu", "monotonic_s")}
     return {**times, **rest}
 
 

@@ -214,15 +214,7 @@ class Nvml:
 
     def _limits(self, gpu: int) -> Reading:
         """Fold NVML's clock event reasons into LIMITS."""
-        reasons = int(self._call("nvmlDeviceGetCurrentClocksEventReasons", gpu))
-        thermal = reasons & THERMAL_REASONS
-        bits = LIMITS["idle"] if reasons & IDLE_REASON else 0
-        bits |= LIMITS["power"] if reasons & POWER_REASON else 0
-        bits |= LIMITS["thermal"] if thermal else 0
-        # A hardware slowdown that is thermal is already counted.
-        bits |= LIMITS["brake"] if reasons & 0x80 or (reasons & BRAKE_REASONS and not thermal) else 0
-        known = IDLE_REASON | POWER_REASON | THERMAL_REASONS | BRAKE_REASONS
-        return float(bits | (LIMITS["other"] if reasons & ~known else 0))
+        return fold_reasons(int(self._call("nvmlDeviceGetCurrentClocksEventReasons", gpu)))
 
     def _ecc_errors(self, gpu: int) -> Reading:
         nvml = self._nvml
@@ -294,6 +286,18 @@ class _Gpm:
         }
         self._samples.reverse()
         self._taken_s = time.monotonic()
+
+
+def fold_reasons(reasons: int) -> float:
+    """Fold NVML's clock event reasons into LIMITS."""
+    thermal = reasons & THERMAL_REASONS
+    bits = LIMITS["idle"] if reasons & IDLE_REASON else 0
+    bits |= LIMITS["power"] if reasons & POWER_REASON else 0
+    bits |= LIMITS["thermal"] if thermal else 0
+    # A hardware slowdown that is thermal is already counted.
+    bits |= LIMITS["brake"] if reasons & 0x80 or (reasons & BRAKE_REASONS and not thermal) else 0
+    known = IDLE_REASON | POWER_REASON | THERMAL_REASONS | BRAKE_REASONS
+    return float(bits | (LIMITS["other"] if reasons & ~known else 0))
 
 
 class _FaultCount:

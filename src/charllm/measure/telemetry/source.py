@@ -8,8 +8,12 @@ from charllm.errors import CharllmError
 Reading = float | str
 """A number, or the reason why there is none (a word of REASONS)."""
 
-REASONS = ("not_supported", "no_permission", "no_driver", "lost", "not_finite", "implausible", "stale", "error")
-"""implausible: contradicts another reading; stale: said by a service that has been silent since."""
+REASONS = (
+    "not_supported", "not_recorded", "no_permission", "no_driver", "lost", "not_finite", "implausible", "stale",
+    "error",
+)  # fmt: skip
+"""not_recorded: a converted source does not have it; implausible: contradicts another reading; stale: said by a service
+that has been silent since."""
 
 
 class TelemetryError(CharllmError):

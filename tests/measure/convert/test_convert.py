@@ -1,0 +1,304 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import charllm
+from charllm.errors import SpecError
+from charllm.measure.marks import find_steps, read_marks
+from charllm.measure.recording import Recording, read_recording
+from charllm.result.result import RunResult
+from tests.measure.convert import texts
+
+WORK_MEAN_W = texts.WORK_W + 5
+
+
+def converted(tmp_path: Path, form: str, text: str, name: str = "log.csv", **words: Any) -> tuple[RunResult, Recording]:
+    path = tmp_path / name
+    path.write_text(text)
+    result = charllm.convert(form, path, tmp_path / "run", **words)
+    return result, read_recording(tmp_path / "run")
+
+
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "nvidia-smi": (texts.nvidia_smi(), {}),
+    "nvidia-smi, no units": (texts.nvidia_smi(units=False), {}),
+    "nvidia-smi dmon": (texts.smi_dmon(), {}),
+    "dcgm dmon": (texts.dcgm_dmon(), {"period": 1.0}),
+    "dcgm scrapes": (texts.scrapes(), {}),
+    "prometheus tsdb": (texts.tsdb_dump(), {}),
+    "amd-smi": (texts.amd_smi(), {}),
+    "csv": (texts.wide(), {}),
+}
+
+
+@pytest.mark.parametrize("case", FORMS)
+@pytest.mark.parametrize("auto", [False, True])
+def test_every_format_gives_the_same_power_on_the_same_seconds(case: str, auto: bool, tmp_path: Path) -> None:
+    text, words = FORMS[case]
+    result, recording = converted(tmp_path, "auto" if auto else case.split()[0].rstrip(","), text, **words)
+    assert len(recording.sampled) == texts.GPUS
+    for gpu in recording.sampled:
+        times, watts = recording.power(gpu)
+        expected = [texts.power_w(second, gpu) for second in range(texts.SECONDS)]
+        assert times - times[0] == pytest.approx(np.arange(texts.SECONDS), abs=1e-6)
+        assert watts == pytest.approx(expected, abs=0.51)
+    assert result.metrics["power_mean_w"] == pytest.approx(WORK_MEAN_W, rel=0.02)
+
+
+@pytest.mark.parametrize("case", [case for case in FORMS if case != "prometheus tsdb"])
+def test_every_format_gives_the_same_temperature(case: str, tmp_path: Path) -> None:
+    text, words = FORMS[case]
+    _, recording = converted(tmp_path, "auto", text, **words)
+    for gpu in recording.sampled:
+        _, degrees = recording.known(gpu, "temperature_c")
+        assert list(degrees) == [texts.temperature_c(second, gpu) for second in range(texts.SECONDS)]
+
+
+def test_columns_of_nvidia_smi_become_si_quantities(tmp_path: Path) -> None:
+    _, recording = converted(tmp_path, "nvidia-smi", texts.nvidia_smi())
+    assert set(recording.known(0, "clock_hz")[1]) == {1.98e9}
+    assert set(recording.known(0, "memory_used_bytes")[1]) == {4096 * 2**20}
+    assert set(recording.known(0, "utilization_fraction")[1]) == {0.0, 0.99}
+    assert [gpu.uuid for gpu in recording.facts.gpus] == list(texts.UUIDS)
+    assert set(recording.known(1, "limits")[1]) == {0.0, 2.0}
+
+
+def test_the_record_names_its_files_and_their_fingerprints(tmp_path: Path) -> None:
+    result, _ = converted(tmp_path, "nvidia-smi", texts.nvidia_smi(), "key=hunter22secret.csv")
+    kept = result.provenance["measurement"]["converted"]
+    assert [set(file) for file in kept["files"]] == [{"name", "layout", "sha256", "bytes"}]
+    assert len(kept["files"][0]["sha256"]) == 64
+    assert "hunter22" not in (tmp_path / "run" / "job.json").read_text()
+    assert kept["period_s"] == pytest.approx(1.0)
+
+
+def test_a_mean_over_a_second_shows_no_peak_and_says_so(tmp_path: Path) -> None:
+    result, _ = converted(tmp_path, "nvidia-smi", texts.nvidia_smi())
+    assert result.metrics["power_peak_sensor_w"] is None
+    assert any("mean over the last second" in warning for warning in result.warnings)
+    assert result.signals is not None
+    assert max(result.signals["power_w"]) == pytest.approx(texts.WORK_W + 12, abs=1)
+
+
+def test_power_of_an_a100_is_instant(tmp_path: Path) -> None:
+    result, recording = converted(tmp_path, "nvidia-smi", texts.nvidia_smi(name="NVIDIA A100-SXM4-80GB"))
+    assert recording.power_quantity(0) == "power_instant_w"
+    assert result.metrics["power_peak_sensor_w"] == pytest.approx(texts.WORK_W + 12, abs=1)
+
+
+def test_the_job_is_the_time_above_idle(tmp_path: Path) -> None:
+    result, _ = converted(tmp_path, "nvidia-smi", texts.nvidia_smi())
+    windows = result.provenance["measurement"]["windows_s"]
+    start_s = texts.START_S
+    assert windows["command"] == pytest.approx([start_s + texts.FROM_S, start_s + texts.TO_S - 1])
+    assert windows["idle"] == pytest.approx([start_s, start_s + texts.FROM_S])
+    assert result.provenance["measurement"]["idle"]
+
+
+def test_blanks_of_dcgm_are_missing_with_their_reason(tmp_path: Path) -> None:
+    _, recording = converted(tmp_path, "dcgm", texts.scrapes())
+    series = recording.series_of(0, "memory_temperature_c")
+    assert not np.isfinite(series.columns["memory_temperature_c"]).any()
+    assert series.missing["memory_temperature_c"] == {"not_supported": texts.SECONDS}
+
+
+def test_one_scrape_is_one_reading(tmp_path: Path) -> None:
+    result, _ = converted(tmp_path, "dcgm", texts.scrapes(range(50, 51), timed=False))
+    assert result.metrics["power_mean_w"] == pytest.approx(texts.power_w(50, 0) / 2 + texts.power_w(50, 1) / 2)
+
+
+def test_metrics_of_prometheus_come_in_several_files_and_from_several_nodes(tmp_path: Path) -> None:
+    nodes = ("node-a", "node-b")
+    paths = []
+    for metric, value in (("DCGM_FI_DEV_POWER_USAGE", texts.power_w), ("DCGM_FI_DEV_GPU_TEMP", texts.temperature_c)):
+        paths.append(tmp_path / f"{metric}.json")
+        paths[-1].write_text(json.dumps(texts.query_range(metric, value, nodes)))
+    result = charllm.convert("prometheus", paths, tmp_path / "run")
+    assert sorted(place.name for place in (tmp_path / "run" / "nodes").iterdir()) == list(nodes)
+    assert [(gpu["node"], gpu["slot"]) for gpu in result.gpus] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert result.metrics["power_mean_w"] == pytest.approx(WORK_MEAN_W, rel=0.02)
+    assert charllm.load(tmp_path / "run") == result
+
+
+def test_files_that_read_the_same_gpus_at_once_are_of_different_nodes(tmp_path: Path) -> None:
+    for node in range(2):
+        (tmp_path / f"run_node{node}_gpu.csv").write_text(texts.wide())
+    charllm.convert("csv", sorted(tmp_path.glob("*.csv")), tmp_path / "run")
+    assert sorted(place.name for place in (tmp_path / "run" / "nodes").iterdir()) == ["node0", "node1"]
+
+
+def test_the_papers_layout_is_read_with_its_traps(tmp_path: Path) -> None:
+    folder = tmp_path / "telemetry"
+    folder.mkdir()
+    wrapping = [2**32 - 500, 500, 1500]
+    for rank in (0, 9):
+        rows = {
+            "gpu_power": [f"{texts.power_w(second, 0)}" if second != 5 else "-1" for second in range(30)],
+            "pcie_tx_bytes": [str(wrapping[min(second, 2)]) for second in range(30)],
+            "nvlink_tx_throughput": ["7"] * 30,
+        }
+        for metric, values in rows.items():
+            text = "".join(f"{texts.START_S + 0.05 * place},{value}\n" for place, value in enumerate(values))
+            (folder / f"{metric}_{rank}.csv").write_text(text)
+    result = charllm.convert("charllm-ppt", folder, tmp_path / "run")
+    recording = read_recording(tmp_path / "run" / "nodes" / "node1")
+    assert [gpu.number for gpu in recording.facts.gpus] == [1]
+    power = recording.series_of(0, "power_instant_w")
+    assert power.missing["power_instant_w"] == {"error": 1}
+    sent = recording.known(0, "pcie_sent_bytes")[1]
+    assert sent[2] - sent[0] == 2000
+    assert not len(recording.known(0, "link_sent_bytes")[0])
+    assert any("link 0" in warning for warning in result.warnings)
+
+
+def test_a_log_adds_steps(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(texts.megatron_log())
+    result, _ = converted(tmp_path, "nvidia-smi", texts.nvidia_smi(), log=[log])
+    assert result.metrics["step_time_s"] == pytest.approx(2.0, rel=0.02)
+    steps = max((find_steps(marks) for marks in read_marks(tmp_path / "run").values()), key=len)
+    assert len(steps) == 40
+
+
+def test_a_log_alone_is_a_run_of_steps(tmp_path: Path) -> None:
+    result, recording = converted(tmp_path, "megatron-log", texts.megatron_log(), "train.log")
+    assert result.metrics["step_time_s"] == pytest.approx(2.0, rel=0.02)
+    assert not recording.facts.gpus
+    assert result.metrics["power_mean_w"] is None
+
+
+def test_columns_can_be_named(tmp_path: Path) -> None:
+    rows = "".join(f"{second};{texts.power_w(second, 0) * 1000:.0f};{40}\n" for second in range(30))
+    _, recording = converted(
+        tmp_path, "csv", f"when;P;Tj\n{rows}", column={"when": "time", "P": "power_mw", "Tj": "temperature_c"}
+    )
+    assert recording.power(0)[1][:3] == pytest.approx([texts.power_w(second, 0) for second in range(3)], abs=0.01)
+    assert set(recording.known(0, "temperature_c")[1]) == {40.0}
+
+
+def test_a_table_without_a_header_needs_names(tmp_path: Path) -> None:
+    body = texts.nvidia_smi().partition("\n")[2]
+    with pytest.raises(SpecError, match="--header"):
+        converted(tmp_path, "nvidia-smi", body)
+    names = texts.nvidia_smi().partition("\n")[0]
+    _, recording = converted(tmp_path, "nvidia-smi", body, header=names)
+    assert len(recording.sampled) == 2
+
+
+def test_a_part_can_be_cut_out(tmp_path: Path) -> None:
+    _, recording = converted(tmp_path, "csv", texts.wide(), from_=30.0, to=60.0, gpus=["1"])
+    times, _ = recording.power(0)
+    assert (times[0], times[-1]) == pytest.approx((30.0, 59.0))
+    assert [gpu.number for gpu in recording.facts.gpus] == [1]
+
+
+def test_a_half_written_last_line_is_left_out(tmp_path: Path) -> None:
+    _, recording = converted(tmp_path, "nvidia-smi", texts.nvidia_smi()[:-40])
+    assert len(recording.power(0)[0]) == texts.SECONDS
+    assert len(recording.power(1)[0]) == texts.SECONDS - 1
+
+
+def test_gaps_are_kept(tmp_path: Path) -> None:
+    lines = texts.wide().splitlines(keepends=True)
+    _, recording = converted(tmp_path, "csv", "".join(lines[:40] + lines[60:]))
+    assert np.diff(recording.power(0)[0]).max() == pytest.approx(21.0)
+
+
+BAD = {
+    "runs back": ("csv", "t_s,power_w\n" + "".join(f"{t},100\n" for t in (0, 1, 2, 3, 1, 2)), "times that grow"),
+    "unit": ("csv", "t_s,power_w\n0,100 furlongs\n1,100 furlongs\n", "unit"),
+    "milliwatts": ("csv", "t_s,power\n" + "".join(f"{t},{300000 + t}\n" for t in range(9)), "power_mw"),
+    "no quantity": ("csv", "t_s,colour\n0,1\n1,2\n", "header"),
+    "types": (
+        "nvidia-smi",
+        texts.nvidia_smi() + texts.nvidia_smi(name="Tesla T4").replace("GPU-", "GPU-x"),
+        "one type|grow",
+    ),
+    "driver": ("nvidia-smi", "Failed to initialize NVML: Driver/library version mismatch\n", "message of the driver"),
+    "empty": ("csv", "\n", "readings"),
+    "header alone": ("csv", "t_s,power_w\n", "readings"),
+    "no steps": ("megatron-log", "hello\nworld\n", "steps"),
+    "not json": ("prometheus", '{"status":"success","data":{"result":[{"metric":{},"values":[[1,', "PATH|format"),
+    "no time": ("csv", "gpu,power_w\n0,100\n0,101\n", "--period"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_read_is_refused_and_leaves_nothing(case: str, tmp_path: Path) -> None:
+    form, text, told = BAD[case]
+    with pytest.raises(SpecError, match=told):
+        converted(tmp_path, form, text)
+    assert [place.name for place in tmp_path.iterdir()] == ["log.csv"]
+
+
+def test_mixed_types_are_named_and_can_be_chosen_from(tmp_path: Path) -> None:
+    other = texts.nvidia_smi(name="Tesla T4").replace(", 0, GPU-", ", 4, GPU-x").replace(", 1, GPU-", ", 5, GPU-x")
+    mixed = texts.nvidia_smi() + other.partition("\n")[2]
+    with pytest.raises(SpecError, match="Tesla T4: GPU 4, 5"):
+        converted(tmp_path, "nvidia-smi", mixed)
+    _, recording = converted(tmp_path, "nvidia-smi", mixed, gpus=["T4"])
+    assert [gpu.number for gpu in recording.facts.gpus] == [4, 5]
+
+
+def test_an_existing_folder_is_not_written_into(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("kept")
+    with pytest.raises(SpecError, match="does not exist yet"):
+        converted(tmp_path, "csv", texts.wide())
+    assert [place.name for place in (tmp_path / "run").iterdir()] == ["mine.txt"]
+
+
+def test_a_counter_that_disagrees_with_power_is_left_out(tmp_path: Path) -> None:
+    rows = "".join(f"{t},300,{t * 300_000}\n" for t in range(60))
+    result, recording = converted(tmp_path, "csv", f"t_s,power_w,energy_j\n{rows}")
+    assert not len(recording.known(0, "energy_j")[0])
+    assert any(warning.startswith("energy_j: counts") for warning in result.warnings)
+
+
+def test_a_table_of_rocm_smi_is_one_reading(tmp_path: Path) -> None:
+    text = (
+        "device,Temperature (Sensor edge) (C),Temperature (Sensor junction) (C),Average Graphics Package Power (W),"
+        "sclk clock speed:,GPU use (%)\ncard0,35.0,41.0,93.0,(1700Mhz),12\ncard1,36.0,42.0,95.0,(1700Mhz),0\n"
+    )
+    result, recording = converted(tmp_path, "amd-smi", text)
+    assert [gpu["temperature_mean_c"] for gpu in result.gpus] == [35.0, 36.0]
+    assert recording.known(1, "hotspot_c")[1] == pytest.approx([42.0])
+    assert result.metrics["power_mean_w"] == 94.0
+    assert recording.known(1, "clock_hz")[1] == pytest.approx([1.7e9])
+
+
+def test_whole_dumps_of_nvidia_smi_are_read(tmp_path: Path) -> None:
+    xml = "".join(
+        f"<?xml version='1.0' ?>\n<nvidia_smi_log><timestamp>Wed May  1 {texts.clock(s)} 2024</timestamp>"
+        "<gpu id='0000:01:00.0'><product_name>NVIDIA L40S</product_name><uuid>GPU-1</uuid>"
+        "<temperature><gpu_temp>41 C</gpu_temp></temperature>"
+        f"<gpu_power_readings><power_draw>{200 + s}.00 W</power_draw></gpu_power_readings>"
+        "<clocks><sm_clock>2520 MHz</sm_clock></clocks>"
+        "<clocks_event_reasons><clocks_event_reason_sw_power_cap>Active</clocks_event_reason_sw_power_cap>"
+        "</clocks_event_reasons></gpu></nvidia_smi_log>\n"
+        for s in range(12)
+    )
+    _, recording = converted(tmp_path, "nvidia-smi", xml, "log.xml")
+    assert list(recording.power(0)[1]) == [200.0 + s for s in range(12)]
+    assert set(recording.known(0, "clock_hz")[1]) == {2.52e9}
+    assert set(recording.known(0, "limits")[1]) == {2.0}
+
+
+def test_lines_of_dmon_without_a_time_are_counted(tmp_path: Path) -> None:
+    result, recording = converted(tmp_path, "nvidia-smi", texts.smi_dmon(dated=False))
+    assert np.diff(recording.power(1)[0]) == pytest.approx(1.0)
+    assert any("--period" in warning for warning in result.warnings)
+
+
+def test_objects_of_json_are_rows(tmp_path: Path) -> None:
+    lines = [
+        json.dumps(
+            {"timestamp": f"2024-05-01T{texts.clock(s)}", "gpus": [{"index": g, "power_w": 100 + g} for g in range(2)]}
+        )
+        for s in range(20)
+    ]
+    _, recording = converted(tmp_path, "auto", "\n".join(lines) + '\n{"timestamp": "2024-05', "log.jsonl")
+    assert [set(recording.power(gpu)[1]) for gpu in recording.sampled] == [{100.0}, {101.0}]

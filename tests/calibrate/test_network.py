@@ -112,8 +112,9 @@ def test_the_file_written_predicts_the_table_as_well_as_the_report_says(
 
 
 def test_the_report_names_each_constant_and_what_is_not_identified(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     run = write(tmp_path / "run", table(TRUTH, INSIDE, 0.02))
     out = tmp_path / "mine.toml"
     assert main(["calibrate", run, "--cluster", "h200x32", "-o", str(out)]) == 0

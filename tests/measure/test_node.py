@@ -40,7 +40,7 @@ def test_a_node_that_fails_ends_the_other_and_is_named(tmp_path: Path) -> None:
     result = attend(tmp_path / "run", ("sh", "-c", script), telemetry)
     failure = result.provenance["measurement"]["failure"]
     assert (failure["kind"], failure["node"], failure["code"]) == ("crash", "n1", 9)
-    log = (tmp_path / "run" / NODES / "n1" / "logs" / "command.log").read_text()
+    log = (tmp_path / "run" / NODES / "n1" / "command.log").read_text()
     assert log == "node 1 of 2 with 1/2\n"
     assert [row["name"] for row in result.nodes] == ["n0", "n1"]
 

@@ -35,6 +35,8 @@ def build_program(
 
     `run` holds keywords of a run, as of `charllm.simulate`. With the run of a command known, MFU is, too.
     """
+    if isinstance(command, str) or not all(isinstance(word, str) for word in command):
+        raise SpecError("COMMAND", command, "a list of words")
     name = adapter or "command"
     find_adapter(name)
     if steps is not None and not 1 <= steps <= MOST_STEPS:

@@ -17,7 +17,7 @@ GROUPS = {
         "show": "print a stored run or study; finish a record that was killed",
         "compare": "settings and metrics of two runs side by side",
         "messages": "what each rank sends in a step, beside execution traces of it",
-        "doctor": "the GPU, link, node or host that slows a run, and what to do about it",
+        "doctor": "the GPU, link, node or host that slows a run, and what to do",
     },
     "Measure, on a GPU": {
         "preflight": "check GPUs, links, network and hosts before a run is measured",

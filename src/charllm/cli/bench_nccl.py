@@ -15,6 +15,7 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.cli.output import add_format_flags, print_as
@@ -93,7 +94,9 @@ def _start_ranks(arguments: argparse.Namespace) -> int:
     words = arguments.words if arguments.out else [*arguments.words, "--out", str(folder)]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     command += ["-m", "charllm", *words]
-    return run_command(command, folder, {"OMP_NUM_THREADS": "1", **os.environ}).exit_code
+    # What the ranks print is shown, and not kept beside the table.
+    with TemporaryDirectory() as aside:
+        return run_command(command, Path(aside), {"OMP_NUM_THREADS": "1", **os.environ}).exit_code
 
 
 def _devices(device: str) -> int:

@@ -23,7 +23,8 @@ TABLES = ("model", "training", "parallelism", "cluster", "framework", "condition
 def prepare(request: Request) -> Program:
     """Fill in the placeholders of a command."""
     if not request.words:
-        raise SpecError("COMMAND", None, "a command after --, e.g. -- torchrun train.py --tp {tp}")
+        possible = "the words of a command: charllm measure [flags] -- COMMAND ..., e.g. -- torchrun train.py --tp {tp}"
+        raise SpecError("COMMAND", None, possible)
     run = request.run
     words = tuple(fill(word, run, {"steps": request.steps}) for word in request.words)
     return Program(command=words, spec=None if run is None else run.as_table())

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from charllm.measure.failures import find_failure
 from charllm.measure.launch import signal_name
 from charllm.measure.launchers.slurm import END_FILE, LOG, SETUP_FAILED
 from charllm.measure.launchers.torchrun import rank_logs
+from charllm.measure.logs.causes import find_cause
 from charllm.measure.output import LOG_FILE
 from charllm.measure.parts import Part
 from charllm.measure.record import NODES, JobRecord, read_json
@@ -27,10 +27,8 @@ STATES = {
     "CANCELLED": ("cancelled", "the job was cancelled"),
 }
 """State of a Slurm job: what it means."""
-OUT_OF_MEMORY = re.compile(
-    r"OutOfMemoryError|(CUDA|HIP)[^\n]{0,40}out of memory|OUT_OF_MEMORY|DefaultCPUAllocator: can't allocate"
-    r"|\bMemoryError\b|oom-kill|does not fit on this GPU"
-)
+OUT_OF_MEMORY = ("out-of-memory", "host-out-of-memory")
+"""Causes that a log may name."""
 CONSEQUENCE = re.compile(
     r"Connection (closed|reset) by peer|Broken pipe|Dist(Network|Store)Error|NCCL communicator was aborted"
     r"|remote process exited|Read timeout|ProcessGroupNCCL's watchdog|peer closed"
@@ -57,7 +55,7 @@ class Failure:
     rank: int | None = None
     signal: str | None = None
     cause: str | None = None
-    """What the log says of a crash: a kind of failures.KINDS."""
+    """What the log says of a crash: a kind of logs/causes.py:KINDS."""
 
 
 class _Fault(NamedTuple):
@@ -148,7 +146,7 @@ def _faults(parts: Sequence[Part], verdict: Any) -> list[_Fault]:
 
 def _origin(fault: _Fault) -> int:
     """Rank faults by how surely they are where it began."""
-    if OUT_OF_MEMORY.search(fault.log):
+    if _ran_out(fault.log):
         return 0
     if fault.code > SIGNALLED:
         return 1
@@ -162,7 +160,7 @@ def _fault(part: Part, code: int) -> _Fault:
     logs = {rank: "".join(map(_tail, paths)) for rank, paths in rank_logs(part.folder, first).items()}
     own = _tail(part.folder / LOG_FILE)
     for rank, text in logs.items():
-        if OUT_OF_MEMORY.search(text):
+        if _ran_out(text):
             return _Fault(part, rank, code, text)
     found = ROOT_CAUSE.search(own)
     if found is None:
@@ -176,15 +174,15 @@ def _describe(fault: _Fault) -> Failure:
     who = "the command" if fault.rank is None else f"rank {fault.rank}"
     where = f" on node {fault.part.name}" if fault.part.name else ""
     node = fault.part.name or None
-    if OUT_OF_MEMORY.search(fault.log):
-        said = _line(fault.log, OUT_OF_MEMORY)
+    told = find_cause([fault.log], fault.code)
+    if told and told.kind in OUT_OF_MEMORY and _ran_out(fault.log):
+        said = told.words[:200]
         return Failure("out_of_memory", f"out of memory: {who}{where}: {said}", fault.code, node, fault.rank)
     if fault.code > SIGNALLED:
         name = signal_name(fault.code - SIGNALLED)
         hint = " (by the kernel, where memory of the machine had run out?)" if fault.code == KILLED else ""
         message = f"crash: {who}{where} was ended by {name}{hint}"
         return Failure("crash", message, fault.code, node, fault.rank, name)
-    told = find_failure([fault.log], fault.code)
     last = next((line.strip() for line in reversed(fault.log.splitlines()) if line.strip()), "")
     said = told.words if told and told.kind != "unknown" else last
     words = f": {said[:200]}" if last else ""
@@ -192,8 +190,10 @@ def _describe(fault: _Fault) -> Failure:
     return Failure("crash", message, fault.code, node, fault.rank, cause=told.kind if told else None)
 
 
-def _line(text: str, pattern: re.Pattern[str]) -> str:
-    return next(line.strip() for line in text.splitlines() if pattern.search(line))[:200]
+def _ran_out(log: str) -> bool:
+    """Tell whether a log says that memory ran out; how its process ended does not count."""
+    told = find_cause([log], 1)
+    return told is not None and told.kind in OUT_OF_MEMORY
 
 
 def _tail(path: Path) -> str:

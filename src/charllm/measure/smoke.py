@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError
-from charllm.measure.failures import find_failure
 from charllm.measure.logs import read_log
+from charllm.measure.logs.causes import find_cause
 from charllm.result.store import load_run
 from charllm.spec.run import RunSpec
 from charllm.spec.writers.toml import write_toml
@@ -172,7 +172,7 @@ def _try(step: Step, folder: Path) -> Outcome:
 def _why(output: str, code: int) -> str:
     if code == 124:
         return f"no end within {LONGEST_S:g} s"
-    failure = find_failure([output], 128 - code if code < 0 else code)
+    failure = find_cause([output], 128 - code if code < 0 else code)
     return "" if failure is None else f"{failure.kind}: {failure.words}"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError, SpecError
-from charllm.measure.failures import find_failure
+from charllm.measure.logs.causes import find_cause
 from charllm.measure.preflight.checks import FAILURE, NOT_READABLE, OK, Check, check_all
 from charllm.measure.preflight.facts import ROOT, collect_facts
 from charllm.spec.run import RunSpec
@@ -65,7 +65,7 @@ def _collect_by_slurm(asked: Asked) -> list[dict[str, Any]]:
     own = f'exec {shlex.join(words)} --name "$SLURMD_NODENAME"'
     done = _run([*SRUN, f"--nodes={asked.nodes}", "sh", "-c", own], COLLECT_S)
     if done.returncode:
-        failure = find_failure([done.stdout + done.stderr], done.returncode)
+        failure = find_cause([done.stdout + done.stderr], done.returncode)
         raise CharllmError(
             f"srun could not look at {asked.nodes} nodes: {failure.words if failure else done.returncode}"
         )
@@ -108,7 +108,7 @@ def check_reach(asked: Asked, nodes: Sequence[Mapping[str, Any]]) -> Check:
         (line for line in done.stdout.decode(errors="replace").splitlines() if line.startswith('{"backend"')), None
     )
     if done.returncode or told is None:
-        failure = find_failure([done.stdout + done.stderr], done.returncode or 1)
+        failure = find_cause([done.stdout + done.stderr], done.returncode or 1)
         words = f"{failure.kind}: {failure.words}" if failure else f"exit code {done.returncode}"
         return Check("all-reduce", FAILURE, "", words, "an answer of all ranks", REACH_ADVICE)
     return _judge_reach(json.loads(told))

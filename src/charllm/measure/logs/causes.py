@@ -34,7 +34,7 @@ KINDS = {
 """Kind of failure: what it means."""
 
 
-class Failure(NamedTuple):
+class Cause(NamedTuple):
     """Why a job failed."""
 
     kind: str
@@ -131,9 +131,9 @@ SIGNALS = {
 KILLED = 128 + signal.SIGKILL
 
 
-def find_failure(
+def find_cause(
     logs: Mapping[str, str | bytes] | Sequence[str | bytes], exit_code: int | None, slurm_state: str | None = None
-) -> Failure | None:
+) -> Cause | None:
     """Tell why a job failed; None where it did not.
 
     `logs` are its outputs, by the name of their node where there are several. `exit_code` is None where the job was
@@ -149,7 +149,7 @@ def find_failure(
     if state in SLURM_STATES:
         kind = SLURM_STATES[state]
         told = _find(places, {**FIRST_CAUSES, **LAST_CAUSES}[kind]) if kind in FIRST_CAUSES else None
-        return _failure(kind, told, root_rank, root_node) if told else Failure(kind, None, None, f"Slurm: {state}")
+        return _failure(kind, told, root_rank, root_node) if told else Cause(kind, None, None, f"Slurm: {state}")
     for causes in (FIRST_CAUSES, None, OTHER_CAUSES, LAST_CAUSES):
         failure = (
             _exception(places, datas, root_rank, root_node)
@@ -163,7 +163,7 @@ def find_failure(
 
 def _by_cause(
     places: Sequence[_Place], causes: Mapping[str, str], root_rank: int | None, root_node: str | None
-) -> Failure | None:
+) -> Cause | None:
     for kind, pattern in causes.items():
         told = _find(places, pattern)
         if told:
@@ -176,13 +176,13 @@ def _find(places: Sequence[_Place], pattern: str) -> _Place | None:
     return next((place for place in places if search(place.line.text)), None)
 
 
-def _failure(kind: str, told: _Place, root_rank: int | None, root_node: str | None) -> Failure:
+def _failure(kind: str, told: _Place, root_rank: int | None, root_node: str | None) -> Cause:
     text = told.line.text.strip()
     stated = RANK_IN_TEXT.search(text)
     rank = told.line.rank if told.line.rank is not None else int(stated["rank"]) if stated else root_rank
     named = NODE_IN_TEXT.search(text)
     node = told.line.node or (next(filter(None, named.groups())) if named else None) or told.log or root_node
-    return Failure(kind, rank, node, text[:LONGEST_WORDS])
+    return Cause(kind, rank, node, text[:LONGEST_WORDS])
 
 
 def _root_cause(places: Sequence[_Place]) -> tuple[int | None, str | None]:
@@ -198,7 +198,7 @@ def _root_cause(places: Sequence[_Place]) -> tuple[int | None, str | None]:
 
 def _exception(
     places: Sequence[_Place], datas: Mapping[str, bytes], root_rank: int | None, root_node: str | None
-) -> Failure | None:
+) -> Cause | None:
     """Return the first exception that no other rank's failure explains, of those after the last step."""
     raised = list(_exceptions(places))
     causes = [place for place in raised if not CONSEQUENCES.search(place.line.text)]
@@ -229,27 +229,27 @@ def _exceptions(places: Sequence[_Place]) -> Iterator[_Place]:
 
 def _by_exit_code(
     exit_code: int | None, state: str, root_rank: int | None, root_node: str | None, places: Sequence[_Place]
-) -> Failure:
+) -> Cause:
     last = places[-1].line.text.strip()[:LONGEST_WORDS] if places else "nothing was printed"
     if state == "CANCELLED":
-        return Failure("cancelled", root_rank, root_node, f"Slurm: {state}")
+        return Cause("cancelled", root_rank, root_node, f"Slurm: {state}")
     if exit_code == KILLED:
-        return Failure("killed", root_rank, root_node, f"exit code {exit_code}: killed by signal 9; last line: {last}")
+        return Cause("killed", root_rank, root_node, f"exit code {exit_code}: killed by signal 9; last line: {last}")
     if exit_code in SIGNALS:
         name = signal.Signals(SIGNALS[exit_code]).name
-        return Failure("crash", root_rank, root_node, f"exit code {exit_code}: {name}; last line: {last}")
+        return Cause("crash", root_rank, root_node, f"exit code {exit_code}: {name}; last line: {last}")
     if exit_code == DoesNotFit.exit_code and last.startswith("charllm:"):
-        return Failure("out-of-memory", root_rank, root_node, last)
+        return Cause("out-of-memory", root_rank, root_node, last)
     if exit_code == SpecError.exit_code and re.search(
         r"(?i)\busage\b|argument", " ".join(p.line.text for p in places[-20:])
     ):
-        return Failure("wrong-arguments", root_rank, root_node, last)
+        return Cause("wrong-arguments", root_rank, root_node, last)
     if exit_code in (126, 127):
-        return Failure(
+        return Cause(
             "missing-module",
             root_rank,
             root_node,
             f"exit code {exit_code}: the command cannot be run; last line: {last}",
         )
     ended = "lost without an exit code" if exit_code is None else f"exit code {exit_code}"
-    return Failure("unknown", root_rank, root_node, f"{ended}; last line: {last}")
+    return Cause("unknown", root_rank, root_node, f"{ended}; last line: {last}")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from charllm.measure.failures import KINDS, find_failure
+from charllm.measure.logs.causes import KINDS, find_cause
 
 TRACE = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    step()\n{}\n'
 CASES = {
@@ -57,7 +57,7 @@ CASES = {
 
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in CASES.items() for text in texts])
 def test_a_failure_is_told_by_its_words(kind: str, text: str) -> None:
-    failure = find_failure([f"starting\nstep 1 loss 3.0\n{text}"], 1)
+    failure = find_cause([f"starting\nstep 1 loss 3.0\n{text}"], 1)
     assert failure is not None
     assert (failure.kind, failure.meaning) == (kind, KINDS[kind])
     assert failure.words
@@ -70,7 +70,7 @@ def test_every_kind_of_failure_is_tried_here() -> None:
 def test_the_first_rank_that_failed_is_named_not_those_that_noticed() -> None:
     noticed = "[rank0]: " + TRACE.format("torch.distributed.DistBackendError: NCCL error").replace("\n", "\n[rank0]: ")
     cause = "[rank5]: " + TRACE.format("IndexError: token 50258").replace("\n", "\n[rank5]: ")
-    failure = find_failure([f"{noticed}\n{cause}\n"], 1)
+    failure = find_cause([f"{noticed}\n{cause}\n"], 1)
     assert failure is not None
     assert (failure.kind, failure.rank, failure.words) == ("exception", 5, "IndexError: token 50258")
 
@@ -80,14 +80,14 @@ def test_the_root_cause_of_torchrun_names_rank_and_node() -> None:
         "Root Cause (first observed failure):\n[0]:\n  time      : 2026-01-01_00:00:00\n  host      : n7\n"
         "  rank      : 11 (local_rank: 3)\n  exitcode  : -9 (pid: 123)\n"
     )
-    failure = find_failure([report], 1)
+    failure = find_cause([report], 1)
     assert failure is not None
     assert (failure.kind, failure.rank, failure.node) == ("killed", 11, "n7")
 
 
 def test_an_exception_that_the_job_survived_is_not_the_reason() -> None:
     text = TRACE.format("ValueError: retried") + "iter 1: loss 3.0, time 10.00ms\n" + TRACE.format("KeyError: 'x'")
-    failure = find_failure([text], 1)
+    failure = find_cause([text], 1)
     assert failure is not None
     assert failure.words == "KeyError: 'x'"
 
@@ -101,14 +101,14 @@ def test_slurm_states_and_exit_codes_speak_where_the_log_is_silent() -> None:
     cases += [(137, None, "killed"), (139, None, "crash"), (127, None, "missing-module"), (0, "PREEMPTED", "preempted")]
     cases += [(None, None, "unknown"), (15, "CANCELLED by 0", "cancelled")]
     for code, state, kind in cases:
-        failure = find_failure([], code, state)
+        failure = find_cause([], code, state)
         assert failure is not None
         assert failure.kind == kind
-    assert find_failure(["CUDA out of memory"], 0) is None
-    assert find_failure([], 0, "COMPLETED") is None
+    assert find_cause(["CUDA out of memory"], 0) is None
+    assert find_cause([], 0, "COMPLETED") is None
 
 
 def test_logs_by_node_name_the_node() -> None:
-    failure = find_failure({"n1": "fine\n", "n2": TRACE.format("RuntimeError: boom")}, 1)
+    failure = find_cause({"n1": "fine\n", "n2": TRACE.format("RuntimeError: boom")}, 1)
     assert failure is not None
     assert failure.node == "n2"

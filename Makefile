@@ -21,7 +21,7 @@ demo: setup ## simulate the paper's parallelism study and print it
 	$(BIN)/charllm sweep charllm-ppt-parallelism
 
 test: setup packages check ## check, then run the tests
-	$(BIN)/pytest -n 3 --dist loadgroup
+	$(BIN)/pytest -n 3
 
 check: setup ## format, lint, types, rooms
 	$(BIN)/ruff format --check src tests benchmarks

@@ -25,10 +25,6 @@ MAX_MEDIAN_ERROR, MAX_ERROR = 0.06, 0.2
 each_run = pytest.mark.parametrize("run", RUNS, ids=lambda run: run.id)
 
 
-pytestmark = pytest.mark.xdist_group("known runs")
-"""All runs are simulated once."""
-
-
 @pytest.fixture(scope="module")
 def scores() -> list[KnownScore]:
     return score_known_runs()

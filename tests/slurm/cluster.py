@@ -97,7 +97,7 @@ class Cluster:
         self._daemons[node].wait()
 
     def processes(self, node: str) -> list[int]:
-        """Return all that runs on a node for jobs, and what of Slurm looks after it."""
+        """Return all that runs on a node for jobs, and what of Slurm looks after it; other tests have clusters, too."""
         found = []
         for place in Path("/proc").glob("[0-9]*"):
             try:
@@ -106,7 +106,8 @@ class Cluster:
                 keeper = (Path("/proc") / str(parent) / "comm").read_text().strip()
             except OSError:
                 continue
-            if f"SLURMD_NODENAME={node}".encode() in variables:
+            mine = f"SLURM_CONF={self.environment['SLURM_CONF']}".encode() in variables
+            if mine and f"SLURMD_NODENAME={node}".encode() in variables:
                 found += [int(place.name), *([parent] if keeper == "slurmstepd" else [])]
         return found
 

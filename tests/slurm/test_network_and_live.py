@@ -5,7 +5,6 @@ import subprocess
 import sys
 import urllib.request
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from charllm.measure.bench.nccl_table import read_header, read_rows
@@ -13,7 +12,6 @@ from tests.measure.trainer.ranks import free_port
 from tests.slurm.cluster import NODES
 from tests.slurm.test_slurm import Charllm, await_steps, charllm, ended, measure, steps
 
-pytestmark = pytest.mark.xdist_group("slurm")
 __all__ = ["charllm"]
 
 

@@ -10,7 +10,6 @@ from tests.slurm.cluster import NODES
 from tests.slurm.test_slurm import Charllm, charllm, ended, measure
 
 __all__ = ["charllm"]
-pytestmark = pytest.mark.xdist_group("slurm")
 TALK = """
 import os, time
 for number in range(1, 21):

@@ -21,7 +21,6 @@ from charllm.sweep.outcome import flatten_metrics
 from tests.measure.replays import find_sampler
 from tests.slurm.cluster import NODES, Cluster
 
-pytestmark = pytest.mark.xdist_group("slurm")
 ROOT = Path(__file__).parent.parent.parent
 END_S = 120.0
 STEPS = """

@@ -4,7 +4,8 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,16 @@ def save_run(result: RunResult, folder: Path, tables: Mapping[str, Columns]) -> 
 
 def save_folder(folder: Path, texts: Mapping[str, str], tables: Mapping[str, Columns]) -> Path:
     """Write files beside their final place and move them there in one step."""
+    with drafted(folder) as draft:
+        write_tables({draft / f"{name}.parquet": columns for name, columns in tables.items()})
+        for name, text in texts.items():
+            write_text(text, draft / name)
+    return folder
+
+
+@contextmanager
+def drafted(folder: Path) -> Iterator[Path]:
+    """Give a private folder to write into, which becomes `folder` at the end, or leaves nothing where that fails."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SpecError("--out", str(folder), "a folder that does not exist yet, or an empty one")
     try:
@@ -44,9 +55,7 @@ def save_folder(folder: Path, texts: Mapping[str, str], tables: Mapping[str, Col
     except OSError as error:
         raise explain(folder, error) from None
     try:
-        write_tables({draft / f"{name}.parquet": columns for name, columns in tables.items()})
-        for name, text in texts.items():
-            write_text(text, draft / name)
+        yield draft
         # Drafts are private; a run is as readable as any other file of its owner.
         draft.chmod(0o777 & ~_umask())
         draft.rename(folder)
@@ -54,7 +63,6 @@ def save_folder(folder: Path, texts: Mapping[str, str], tables: Mapping[str, Col
         raise explain(folder, error) from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return folder
 
 
 def explain(folder: Path, error: OSError) -> CharllmError:

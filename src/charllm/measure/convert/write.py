@@ -1,7 +1,5 @@
 """Write what was converted as the folder of a run: whole, or not at all."""
 
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,7 @@ from charllm.measure.record import NODES, JobRecord
 from charllm.measure.recording import RecordingWriter
 from charllm.measure.telemetry.source import Capability, Reading, SourceFacts
 from charllm.result.result import RunResult
-from charllm.result.store import explain, load_run
+from charllm.result.store import drafted, load_run
 from charllm.units import NANO
 
 NOT_RECORDED = "not_recorded"
@@ -29,22 +27,9 @@ def write_run(
     folder: Path, nodes: Sequence[NodeReadings], stretches: Sequence[Sequence[StepEnd]], job: JobRecord, source: str
 ) -> RunResult:
     """Write the folder beside its final place, summarise it there, and move it."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SpecError("--out", str(folder), "a folder that does not exist yet, or an empty one")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    except OSError as error:
-        raise explain(folder, error) from None
-    try:
+    with drafted(folder) as draft:
         _write_all(draft, nodes, stretches, job, source)
         finish_record(draft)
-        draft.chmod(0o755)
-        draft.rename(folder)
-    except OSError as error:
-        raise explain(folder, error) from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     return load_run(folder)
 
 

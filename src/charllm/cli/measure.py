@@ -1,8 +1,9 @@
 """Run a command and record power, clocks and temperature of every GPU it may use, here or on nodes of a cluster.
 
 On this machine the command's output, signals and exit code pass through. With --launcher slurm each node keeps its
-part's output in DIR/nodes/NODE/logs; a Python script or module is started there by torchrun, any other command once
-for each node, with {node_rank} {nodes} {head} {port} {ranks_per_node} {ranks} in it filled in.
+output in DIR/nodes/NODE/command.log, and that of each rank in logs/ beside it. A Python script or module is started
+there by torchrun, any other command once for each node, with {node_rank} {nodes} {head} {port} {ranks_per_node}
+{ranks} in it filled in.
 """
 
 import argparse

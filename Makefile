@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test check bench evaluate fit docs golden device-test cluster-smoke
+.PHONY: help setup packages demo test check bench evaluate fit predictions docs golden device-test cluster-smoke
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,36 +17,47 @@ setup: .venv/.done ## build .venv with everything for use and tests
 packages: ## install the Debian packages that tests need, as root or by sudo
 	@sh tests/packages.sh
 
-demo: setup ## simulate the paper's parallelism study and print it
-	$(BIN)/charllm sweep charllm-ppt-parallelism
+demo: setup ## simulate the paper's parallelism study, print its table and write its report to demo/report.html
+	rm -rf demo/study
+	$(BIN)/charllm sweep charllm-ppt-parallelism --workers 2 --out demo/study
+	@file=$$($(BIN)/charllm report demo/study -o demo/report.html) && \
+	echo "Report of the study: open this file in any browser (no network needed), for example with: xdg-open $$file" && \
+	echo "$(CURDIR)/$$file"
 
 test: setup packages check ## check, then run the tests
-	$(BIN)/pytest -n 3
+	$(BIN)/pytest -n 4
 
 check: setup ## format, lint, types, rooms
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks docs/*.py
+	$(BIN)/ruff check src tests benchmarks docs/*.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: setup ## print rates and accuracies (minutes)
+bench: setup ## print rates and accuracies (minutes; CALCULON=FOLDER compares searches)
 	$(BIN)/python benchmarks/specs.py
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python benchmarks/time_speed.py
 	$(BIN)/python benchmarks/api_overhead.py
 	$(BIN)/python -m benchmarks.loop_speed
+	$(BIN)/python -m benchmarks.explorer
 	$(BIN)/python -m benchmarks.h100_caps
+	$(BIN)/python -m benchmarks.published_tuning
 	$(BIN)/python -m benchmarks.doctor_trials
+	$(BIN)/python -m benchmarks.plan_probability
+	$(BIN)/python -m benchmarks.placement
 	$(BIN)/python -m benchmarks.fuzz
 	CHARLLM_RANDOM_SPECS=10000 $(BIN)/pytest tests/random_specs
 	CHARLLM_KILLS=100 $(BIN)/pytest tests/measure/test_sampler.py -k kill -s
-	$(BIN)/python benchmarks/interruptions.py
+	$(BIN)/python -m benchmarks.interruptions
+	$(BIN)/python -m benchmarks.interruptions long
+	$(BIN)/python -m benchmarks.sweep_speed
 	$(BIN)/python -m benchmarks.slurm_study
+	$(BIN)/python -m benchmarks.plan_speed $(CALCULON)
+	$(BIN)/python -m benchmarks.plan_problems
 
 docs: setup ## build the documentation into site/
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
-	$(BIN)/python docs/reference.py
 	$(BIN)/mkdocs build --strict --quiet
+	@echo site/index.html
 
 device-test: ## run the checks that need a real GPU (python3 with torch, numpy, pynvml)
 	PYTHONPATH=src python3 tests/device/run.py
@@ -59,6 +70,11 @@ evaluate: setup ## score published rows with constants fitted without them (minu
 
 fit: setup ## refit the constants that only published rows can tell, and those of every fold (half an hour)
 	$(BIN)/python -m charllm.evaluate.fit
+	$(MAKE) predictions
+
+predictions: setup ## predict every published row held out, and derive the intervals of predictions from that (minutes)
+	$(BIN)/python -m charllm.evaluate.predictions
+	$(BIN)/python -m benchmarks.uncertainty
 
 golden: setup ## rewrite the golden results and show what changed
 	$(BIN)/python tests/golden/record.py

@@ -1,10 +1,12 @@
 """Interrupt a two-worker sweep at random moments, continue it, and compare its table with that of an undisturbed one.
 
-    python benchmarks/interruptions.py [COUNT] [SEED]
+    python -m benchmarks.interruptions [COUNT] [SEED]           COUNT small sweeps, each interrupted once
+    python -m benchmarks.interruptions long [RUNS] [COUNT]      one sweep of RUNS cases, interrupted COUNT times
 
 Signal and target are drawn anew each time; every table must be equal, byte by byte, and no process may be left.
 """
 
+import contextlib
 import os
 import random
 import signal
@@ -13,13 +15,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks.sweep_speed import make_study
+from charllm.sweep.measured import to_toml
+
 COUNT, SEED, WORKERS = 200, 0, 2
+LONG_RUNS, LONG_COUNT, LATEST_S = 10_000, 20, 0.1
+"""A long sweep is interrupted so often, up to so long after a case was stored."""
 SHOWN_EVERY = 5
-END_S = 300.0
-"""A sweep that is still there so long after a signal hangs."""
+END_S, LONG_S = 300.0, 7200.0
+"""A sweep that is still there so long after a signal hangs; a long one takes up to so long."""
 STUDY = """
 about = "small cases, some wrong, and one that does not fit"
 request = { cluster = "h200x8", model = "llama3-8b" }
@@ -95,24 +102,29 @@ def left_behind(out: Path) -> list[int]:
 
 def interrupt(study: Path, out: Path, name: str, after_s: float) -> tuple[int, bool]:
     """Start a sweep, interrupt it after a while; return its exit code, and whether there was anything to interrupt."""
-    number, aim = INTERRUPTIONS[name]
-    was_hit = False
-    command = sweep(study, out)
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    try:
+    process = start(sweep(study, out))
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(after_s)
-    except subprocess.TimeoutExpired:
-        was_hit = aim(process.pid, number)
+    return strike(process, name)
+
+
+def start(command: list[str]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+def strike(process: "subprocess.Popen[bytes]", name: str) -> tuple[int, bool]:
+    """Interrupt a sweep and see it end; return its exit code, and whether there was anything to interrupt."""
+    number, aim = INTERRUPTIONS[name]
+    was_hit = process.poll() is None and aim(process.pid, number)
     try:
-        code = process.wait(END_S)
+        return process.wait(END_S), was_hit
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        raise SystemExit(f"{name} after {after_s:.2f} s: the sweep hangs") from None
-    return code, was_hit
+        raise SystemExit(f"{name}: the sweep hangs") from None
 
 
-def resume(study: Path, out: Path) -> bytes:
-    done = subprocess.run(sweep(study, out, "--resume"), capture_output=True, timeout=END_S, check=False)
+def resume(study: Path, out: Path, end_s: float = END_S) -> bytes:
+    done = subprocess.run(sweep(study, out, "--resume"), capture_output=True, timeout=end_s, check=False)
     if done.returncode != 0:
         raise SystemExit(f"--resume ended with {done.returncode}: {done.stderr.decode()}")
     return done.stdout
@@ -128,7 +140,9 @@ def files(out: Path) -> dict[str, bytes]:
     return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.glob("runs/*/*.json"))}
 
 
-def run_trial(count: int, seed: int, folder: Path, text: str = STUDY) -> Counter[str]:
+def run_trial(
+    count: int, seed: int, folder: Path, text: str = STUDY, kinds: Sequence[str] = tuple(INTERRUPTIONS)
+) -> Counter[str]:
     """Interrupt as often as asked, each kind equally often; return how often each was done.
 
     A moment at which the sweep had ended already, or had no worker yet to kill, does not count.
@@ -143,7 +157,7 @@ def run_trial(count: int, seed: int, folder: Path, text: str = STUDY) -> Counter
     # A shell that starts this in the background lets it ignore interrupts, and its children would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     while (turn := tally.total()) < count:
-        name = list(INTERRUPTIONS)[turn % len(INTERRUPTIONS)]
+        name = kinds[turn % len(kinds)]
         after_s = draw.uniform(0.0, longest_s)
         out = Path(tempfile.mkdtemp(dir=folder)) / "out"
         code, was_hit = interrupt(study, out, name, after_s)
@@ -161,8 +175,43 @@ def run_trial(count: int, seed: int, folder: Path, text: str = STUDY) -> Counter
     return tally
 
 
-if __name__ == "__main__":
-    count, seed = map(int, (*sys.argv[1:], *map(str, (COUNT, SEED)[len(sys.argv) - 1 :])))
+def run_long_trial(runs: int, count: int, seed: int, folder: Path) -> Counter[str]:
+    """Interrupt one sweep at random moments, continue it each time, at last to its end; return what was done to it."""
+    study, out = folder / "long.toml", folder / "out"
+    study.write_text(to_toml(make_study(runs).table))
+    undisturbed = subprocess.run(sweep(study, folder / "whole"), capture_output=True, timeout=LONG_S, check=True).stdout
+    draw = random.Random(seed)
+    tally: Counter[str] = Counter()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for turn, cases in enumerate(sorted(draw.sample(range(1, runs), count))):
+        name = draw.choice([name for name in INTERRUPTIONS if name != "SIGKILL to a worker"])
+        process = start(sweep(study, out, "--resume"))
+        while process.poll() is None and begun(out) < cases:
+            time.sleep(0.01)
+        time.sleep(draw.uniform(0.0, LATEST_S))
+        code, was_hit = strike(process, name)
+        tally[name] += was_hit
+        print(f"{turn:4d}  {name:22} exit {code:4d}, {stored(out):6d} of {runs} stored")
+    equal = resume(study, out, LONG_S) == undisturbed and files(out) == files(folder / "whole")
+    if not equal or left_behind(out):
+        raise SystemExit(f"{out}: tables differ, or processes are left: {left_behind(out)}")
+    return tally
+
+
+def begun(out: Path) -> int:
+    """Return how many cases are stored, those that are just being written among them."""
+    return len(os.listdir(out / "runs")) if (out / "runs").is_dir() else 0
+
+
+def main(words: Sequence[str]) -> None:
+    is_long = words[:1] == ["long"]
+    defaults = (LONG_RUNS, LONG_COUNT) if is_long else (COUNT, SEED)
+    given = [int(word) for word in words[is_long:]]
+    first, second = (*given, *defaults[len(given) :])
     with tempfile.TemporaryDirectory() as place:
-        done = run_trial(count, seed, Path(place))
-    print(f"{sum(done.values())} interruptions, {sum(done.values())} equal tables: {dict(done)}")
+        done = run_long_trial(first, second, SEED, Path(place)) if is_long else run_trial(first, second, Path(place))
+    print(f"{done.total()} interruptions, equal tables: {dict(done)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -3,7 +3,7 @@
 set -eu
 PATH="$PATH:/usr/sbin:/sbin"
 missing=""
-for pair in slurmctld:slurm-wlm slurmd:slurm-wlm sbatch:slurm-wlm munged:munge faketime:faketime gcc:gcc; do
+for pair in slurmctld:slurm-wlm slurmd:slurm-wlm sbatch:slurm-wlm munged:munge faketime:faketime gcc:gcc chromium:chromium; do
     package="${pair#*:}"
     command -v "${pair%%:*}" >/dev/null || case "$missing " in *" $package "*) ;; *) missing="$missing $package" ;; esac
 done

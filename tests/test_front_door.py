@@ -35,8 +35,8 @@ def test_every_public_name_is_listed_documented_and_there() -> None:
     assert set(charllm.__all__) <= set(dir(charllm))
     for name in charllm.__all__:
         assert getattr(charllm, name).__doc__, name
-    with pytest.raises(AttributeError, match="plan"):
-        getattr(charllm, "plan")  # noqa: B009
+    with pytest.raises(AttributeError, match="forecast"):
+        getattr(charllm, "forecast")  # noqa: B009
 
 
 @pytest.mark.parametrize("room", ["simulate", "sweep", "measure", "catalog"])

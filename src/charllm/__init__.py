@@ -6,15 +6,24 @@
     result.metrics.step_time_s, result.metrics.power_mean_w, result.metrics.temperature_peak_c
 
 simulate            memory, step time, power and temperature of one run
+plan                the best strategy of a job under limits, and why it is the best
 sweep               the same for every case of a study, or of axes
+caps                time, energy and money against power or clock caps, for all GPUs or each stage
 emulate             one rank of a large job on the GPU of this machine; predict_emulation needs no GPU
 measure             power, clocks and temperature of the code inside a ``with`` block; measure_command: of a command
 convert             a recording of another tool (nvidia-smi, DCGM, Prometheus, a log) as a run
+export              a run as Megatron-LM, NeMo, torchtitan or Slurm takes it
+replay              a trace played again with something changed: the new step time
+compare_ops         a traced step beside another, or beside the simulator, kernel by kernel
+trace               where the time goes in profiler traces, kernel by kernel and rank by rank
 messages            what each rank sends in one step, alone or beside execution traces
 preflight, smoke    GPUs, links, network and hosts checked before a run; everything tried once
+query               SQL over stored runs and studies, as a pandas DataFrame
 load, compare       a stored run or study; two runs side by side
+report              a run, a study or several runs as one HTML file
 characterize        what a recording shows: power states, temperature groups, step period, GPUs apart
 doctor              the GPU, link, node or host that slows a run, and what to do about it
+place               ranks on slots, layers per stage and power limits, decided and judged
 catalog             models, GPUs, nodes, clusters, frameworks and studies, with sources
 
 Keywords are the flags of the command line, with the same words. A wrong request raises `SpecError`.
@@ -31,43 +40,66 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from charllm.api.caps import Caps, caps
     from charllm.api.conversion import convert
     from charllm.api.doctor import Diagnosis, doctor
     from charllm.api.emulation import emulate, predict_emulation
+    from charllm.api.export import Export, export
     from charllm.api.listing import catalog
     from charllm.api.measurement import measure, measure_command
     from charllm.api.messages import messages
+    from charllm.api.ops_comparison import OpsComparison, compare_ops
+    from charllm.api.place import Placement, place
+    from charllm.api.plan import plan
     from charllm.api.preflight import preflight
+    from charllm.api.replay import Replayed, replay
+    from charllm.api.report import report
     from charllm.api.simulation import simulate
     from charllm.api.smoke import smoke
-    from charllm.api.stored import Comparison, characterize, compare, load
+    from charllm.api.stored import Comparison, characterize, compare, load, query
     from charllm.api.study import Sweep, sweep
+    from charllm.api.trace import Traced, trace
     from charllm.errors import CharllmError, SpecError
     from charllm.result.result import RunResult
 
 __version__ = "0.1.0"
 __all__ = [
+    "Caps",
     "CharllmError",
     "Comparison",
     "Diagnosis",
+    "Export",
+    "OpsComparison",
+    "Placement",
+    "Replayed",
     "RunResult",
     "SpecError",
     "Sweep",
+    "Traced",
+    "caps",
     "catalog",
     "characterize",
     "compare",
+    "compare_ops",
     "convert",
     "doctor",
     "emulate",
+    "export",
     "load",
     "measure",
     "measure_command",
     "messages",
+    "place",
+    "plan",
     "predict_emulation",
     "preflight",
+    "query",
+    "replay",
+    "report",
     "simulate",
     "smoke",
     "sweep",
+    "trace",
 ]
 
 _HOMES = {
@@ -77,6 +109,8 @@ _HOMES = {
     "simulate": "charllm.api.simulation",
     "sweep": "charllm.api.study",
     "Sweep": "charllm.api.study",
+    "caps": "charllm.api.caps",
+    "Caps": "charllm.api.caps",
     "doctor": "charllm.api.doctor",
     "Diagnosis": "charllm.api.doctor",
     "emulate": "charllm.api.emulation",
@@ -84,17 +118,30 @@ _HOMES = {
     "measure": "charllm.api.measurement",
     "measure_command": "charllm.api.measurement",
     "convert": "charllm.api.conversion",
+    "export": "charllm.api.export",
+    "Export": "charllm.api.export",
     "messages": "charllm.api.messages",
+    "plan": "charllm.api.plan",
+    "place": "charllm.api.place",
+    "Placement": "charllm.api.place",
     "preflight": "charllm.api.preflight",
     "smoke": "charllm.api.smoke",
     "load": "charllm.api.stored",
     "characterize": "charllm.api.stored",
     "compare": "charllm.api.stored",
+    "query": "charllm.api.stored",
     "Comparison": "charllm.api.stored",
     "catalog": "charllm.api.listing",
+    "report": "charllm.api.report",
+    "compare_ops": "charllm.api.ops_comparison",
+    "OpsComparison": "charllm.api.ops_comparison",
+    "replay": "charllm.api.replay",
+    "Replayed": "charllm.api.replay",
+    "trace": "charllm.api.trace",
+    "Traced": "charllm.api.trace",
 }
 """Public name: the module that holds it, imported when the name is first used."""
-_ROOMS = ("catalog", "measure", "simulate", "sweep")
+_ROOMS = ("catalog", "measure", "plan", "report", "simulate", "sweep", "trace")
 """Functions whose name is also that of a subpackage."""
 
 

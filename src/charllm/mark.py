@@ -15,9 +15,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from charllm.profile import StepProfiler, armed_profiler
+
 FOLDER_VARIABLE = "CHARLLM_MARKS"
 COLUMNS = b"monotonic_ns,wall_ns,kind,name,value\n"
 _files: dict[int, int | None] = {}
+_stepped: set[int] = set()
+"""Processes that have marked a step."""
+_profilers: dict[int, "StepProfiler | None"] = {}
 
 
 def record_to(folder: str) -> None:
@@ -43,25 +48,55 @@ def recording_to(folder: str) -> Iterator[None]:
 
 def step(number: int | None = None, *, tokens: int | None = None) -> None:
     """Mark the end of a step, with the tokens it worked on."""
-    _write("step", "" if number is None else str(number), "" if tokens is None else str(tokens))
+    _stepped.add(os.getpid())
+    write("step", "" if number is None else str(number), "" if tokens is None else str(tokens))
+    profiler = own_profiler()
+    if profiler is not None:
+        profiler.after_step(write)
 
 
 def point(name: str, value: float | None = None) -> None:
     """Mark a moment, with a value if there is one (a loss, say)."""
-    _write("point", name, "" if value is None else repr(float(value)))
+    write("point", name, "" if value is None else repr(float(value)))
 
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
     """Mark the beginning and the end of a phase."""
-    _write("begin", name, "")
+    write("begin", name, "")
     try:
         yield
     finally:
-        _write("end", name, "")
+        write("end", name, "")
 
 
-def _write(kind: str, name: str, value: str) -> None:
+@contextmanager
+def profiling_by(profiler: StepProfiler | None) -> Iterator[None]:
+    """Have a profiler told of every step that this process marks inside."""
+    pid = os.getpid()
+    before = _profilers.pop(pid, None)
+    _profilers[pid] = profiler
+    try:
+        yield
+    finally:
+        _profilers[pid] = before
+
+
+def own_profiler() -> StepProfiler | None:
+    """Return this process's profiler; what the environment asks for, unless told otherwise."""
+    pid = os.getpid()
+    if pid not in _profilers:
+        _profilers[pid] = armed_profiler(os.environ, os.environ.get(FOLDER_VARIABLE))
+    return _profilers[pid]
+
+
+def has_marked_steps() -> bool:
+    """Tell whether this process has marked a step."""
+    return os.getpid() in _stepped
+
+
+def write(kind: str, name: str, value: str) -> None:
+    """Write one mark, as all of the above do."""
     file = _open()
     if file is not None:
         clean = " ".join(name.replace(",", ";").split())

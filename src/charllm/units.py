@@ -11,6 +11,8 @@ KIB, MIB, GIB, TIB = 2.0**10, 2.0**20, 2.0**30, 2.0**40
 KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
 MILLI, MICRO, NANO, PICO = 1e-3, 1e-6, 1e-9, 1e-12
 BITS_PER_BYTE = 8
+HOUR_S, DAY_S = 3600.0, 86_400.0
+KWH_J = KILO * HOUR_S
 
 SUFFIXES: dict[str, tuple[str, float]] = {
     "bytes": ("bytes", 1.0),
@@ -35,6 +37,8 @@ SUFFIXES: dict[str, tuple[str, float]] = {
     "s": ("s", 1.0),
     "ms": ("s", MILLI),
     "us": ("s", MICRO),
+    "hours": ("s", HOUR_S),
+    "days": ("s", DAY_S),
     "hz": ("hz", 1.0),
     "mhz": ("hz", MEGA),
     "ghz": ("hz", GIGA),
@@ -42,9 +46,17 @@ SUFFIXES: dict[str, tuple[str, float]] = {
     "per_ghz": ("per_hz", 1 / GIGA),
     "w": ("w", 1.0),
     "kw": ("w", KILO),
+    "mw": ("w", MEGA),
+    "w_per_s": ("w_per_s", 1.0),
+    "kw_per_s": ("w_per_s", KILO),
+    "mw_per_s": ("w_per_s", MEGA),
     "j": ("j", 1.0),
     "kj": ("j", KILO),
+    "mj": ("j", MEGA),
+    "kwh": ("j", KWH_J),
+    "mwh": ("j", KILO * KWH_J),
     "pj": ("j", PICO),
+    "j_s": ("j_s", 1.0),
     "w_per_k": ("w_per_k", 1.0),
     "k_per_w": ("k_per_w", 1.0),
     "c": ("c", 1.0),
@@ -68,13 +80,16 @@ def split_suffix(key: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=4096)
 def si_key(key: str) -> tuple[str, float]:
-    """Return the SI spelling of a key and the factor to it: ``memory_gib`` -> ``("memory_bytes", 2**30)``."""
+    """Return the SI spelling of a key and the factor to it: ``memory_gib`` -> ``("memory_bytes", 2**30)``.
+
+    What is counted per unit has the factor's inverse: ``tokens_per_kwh`` -> ``("tokens_per_j", 1 / 3.6e6)``.
+    """
     split = split_suffix(key)
     if split is None:
         return key, 1.0
     stem, suffix = split
     si_suffix, factor = SUFFIXES[suffix]
-    return f"{stem}_{si_suffix}", factor
+    return f"{stem}_{si_suffix}", 1 / factor if stem.endswith("_per") else factor
 
 
 def format_bytes(size_bytes: float) -> str:
@@ -91,6 +106,11 @@ def format_si(value: float, unit: str = "") -> str:
         if abs(value) >= factor:
             return f"{value / factor:.{_decimals(value / factor)}f} {prefix}{unit}"
     return f"{value:.{_decimals(value)}f} {unit}".rstrip()
+
+
+def format_percent(fraction: float) -> str:
+    """Write a share with one place."""
+    return f"{100 * fraction:.1f} %"
 
 
 def format_params(count: float) -> str:

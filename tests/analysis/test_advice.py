@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from charllm.analysis.advice import Gain, best_changes, changes
+from charllm.analysis.advice import (
+    Effect,
+    best_changes,
+    best_effects,
+    changes,
+    list_changes,
+    simulate_changes,
+    vary_preheating,
+)
 from charllm.catalog.change import changed_run
 from charllm.catalog.resolve import resolve_run
 from charllm.cli.spec_flags import add_spec_flags, request_from
@@ -30,7 +38,7 @@ def asked(run: RunSpec) -> set[str]:
     return {change.asked for change in changes(run)}
 
 
-def gains_of(request: dict[str, Any], limit: int = 5) -> list[Gain]:
+def gains_of(request: dict[str, Any], limit: int = 5) -> list[Effect]:
     run = resolve_run(request)
     return best_changes(run, simulate(run, ignore_memory=True).metrics["step_time_s"], limit)
 
@@ -175,3 +183,33 @@ def test_advice_is_quick() -> None:
     best_changes(run, step_time_s)
     # Some twenty changes are screened and five simulated; others may use the machine too.
     assert time.process_time() - began_s < 4.0
+
+
+def test_every_change_is_simulated_and_what_does_not_fit_says_what_it_needs() -> None:
+    run = resolve_run(README)
+    before = simulate(run).metrics
+    effects = {effect.asked: effect for effect in simulate_changes(run, before, list_changes(run))}
+    assert asked(run) <= set(effects)
+    misfit = effects["--tp 2 --dp 4"]
+    assert not misfit.fits
+    assert misfit.needs == "needs 167 of 140 GiB"
+    assert misfit.step_time_s > 0
+    cap, warm = effects["--power-cap 630"], effects["--inlet 35"]
+    assert cap.of_conditions
+    assert cap.gain_fraction < 0 < (cap.tokens_per_j_fraction or 0.0)
+    assert (cap.temperature_peak_k or 0.0) < 0 < (warm.temperature_peak_k or 0.0)
+    assert warm.temperature_peak_k == pytest.approx(10, abs=1)
+    # Advice is a filter of the same effects.
+    best = best_effects(effects.values())
+    assert [gain.asked for gain in best] == [gain.asked for gain in best_changes(run, before["step_time_s"])]
+    assert misfit not in best
+    assert cap not in best
+
+
+def test_preheating_is_varied_where_it_is_assumed() -> None:
+    run = resolve_run({"model": "llama3-8b", "cluster": "h200x8", "training": {"global_batch_size": 8}})
+    usual_c = simulate(run).metrics["temperature_peak_c"]
+    none, double = vary_preheating(run)
+    assert none.temperature_peak_c < usual_c < double.temperature_peak_c
+    assert (none.factor, double.factor) == (0.0, 2.0)
+    assert vary_preheating(resolve_run({"model": "llama3-8b", "cluster": "h200x1"})) == []

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import charllm
+from charllm.api.report import page_of
 from charllm.cli import main
 from tests.api.tiny import RUN, flags_of
 
@@ -29,6 +30,9 @@ def test_a_rank_is_emulated_and_stored(tmp_path: Path) -> None:
     assert charllm.load(tmp_path / "run") == result
     predicted = json.loads((tmp_path / "run" / "predicted.json").read_text())
     assert predicted == charllm.predict_emulation(**RUN, rank=1, seconds=0.5)
+    page = page_of(tmp_path / "run")
+    assert page.origin == "emulated"
+    assert page.answer[0].startswith("Rank 1 of tiny on 8 x h200 (tp 2 x pp 2 x dp 2), emulated on one GPU: ")
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,15 @@ from charllm.cli import main
 from charllm.result.result import RunResult, all_finite
 from tests.api.tiny import MODEL, RUN, SPARSE, flags_of
 
+PRINTED = {"--help", "--json", "--csv", "--plots", "--plot"}
 NO_KEYWORD = {
-    "simulate": {"--help", "--json", "--csv", "--no-sp"},
-    "sweep": {"--help", "--json", "--csv", "--runner"},
-    "emulate": {"--help", "--no-sp", "--print-timeline", "--predict"},
+    "simulate": {*PRINTED, "--no-sp"},
+    "sweep": PRINTED,
+    "emulate": {*PRINTED, "--no-sp", "--print-timeline", "--predict"},
     "measure": {"--help", "--no-sp", "--submit-only"},
-    "compare": {"--help", "--json", "--csv"},
+    "caps": {*PRINTED, "--no-sp"},
+    "compare": {*PRINTED, "--ops", "--rank", "--table"},
+    "replay": PRINTED,
     "catalog": {"--help", "--json", "--csv"},
 }
 """Flags that say how to print, or that another function or a method stands for."""
@@ -35,7 +38,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sweep": charllm.sweep,
     "emulate": charllm.emulate,
     "measure": charllm.measure_command,
+    "caps": charllm.caps,
     "compare": charllm.compare,
+    "replay": charllm.replay,
     "catalog": charllm.catalog,
 }
 SAMPLES: dict[str, list[tuple[list[str], dict[str, Any]]]] = {
@@ -50,6 +55,7 @@ SAMPLES: dict[str, list[tuple[list[str], dict[str, Any]]]] = {
     "--dp": [(["--dp", "2"], {"dp": 2})],
     "--zero": [(["--zero", "2"], {"zero": 2})],
     "--fsdp": [(["--fsdp"], {"fsdp": True})],
+    "--uncertainty": [(["--uncertainty"], {"uncertainty": True})],
     "--shard-size": [(["--shard-size", "2"], {"shard_size": 2})],
     "--sp": [(["--sp"], {"sp": True}), (["--no-sp"], {"sp": False})],
     "--schedule": [(["--schedule", "gpipe"], {"schedule": "gpipe"})],
@@ -101,7 +107,9 @@ WITH_FILES = {
     "--placement",
     "--out",
     "--perfetto",
+    "--chakra",
     "--timeline",
+    "--report",
     "--rank",
 }
 """Flags whose value is a file: tests of their own below."""
@@ -166,7 +174,7 @@ def test_model_spec_foreign_and_placement_files_are_read_alike(
 def test_the_files_of_a_run_are_written_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for side in ("flags", "keywords"):
         (tmp_path / side).mkdir()
-    names = {"out": "run", "perfetto": "trace.json", "timeline": "rank.json"}
+    names = {"out": "run", "perfetto": "trace.json", "timeline": "rank.json", "report": "page.html", "chakra": "chakra"}
     asked = {word: tmp_path / "flags" / name for word, name in names.items()}
     printed(capsys, *flags_of({**RUN, **asked, "rank": 5}))
     files: dict[str, Any] = {word: tmp_path / "keywords" / name for word, name in names.items()}
@@ -177,7 +185,7 @@ def test_the_files_of_a_run_are_written_alike(tmp_path: Path, capsys: pytest.Cap
     )
     assert set(left) == set(right)
     assert {"trace.json", "rank.json", "run/result.json", "run/timeline.parquet"} <= set(left)
-    for name in ("trace.json", "rank.json", "run/result.json"):
+    for name in ("trace.json", "rank.json", "run/result.json", "page.html", "chakra/rank-0.json"):
         assert left[name].read_text() == right[name].read_text()
     assert charllm.load(tmp_path / "flags" / "run") == result
 

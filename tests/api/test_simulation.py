@@ -65,19 +65,19 @@ def test_a_stored_run_gives_its_tables_back(tmp_path: Path) -> None:
     assert again == result
     assert again.signals == result.signals
     assert again.timeline == result.timeline
-    assert set(again.tables) == {"ops", "memory", "timeline", "signals", "cluster"}
+    assert set(again.tables) == {"ops", "memory", "breakdown", "timeline", "signals", "links", "cluster"}
 
 
 def test_the_repr_tells_seconds_watts_degrees_memory_throttling_and_who_paces() -> None:
     result = charllm.simulate(model="llama3-70b", cluster="h200x32", tp=4, pp=4, gbs=128)
     lines = {line.split("  ")[1].strip(): line for line in repr(result).splitlines()[1:]}
-    assert list(lines) == ["run", "step time", "power", "temperature", "memory", "throttling", "pacing"]
-    assert f"{result.metrics.step_time_s:.4g} s" in lines["step time"]
-    assert " W per GPU" in lines["power"]
-    assert " C peak" in lines["temperature"]
-    assert "of 140.4 GiB" in lines["memory"]
-    assert "power " in lines["throttling"]
-    assert "stage 3 on node 3" in lines["pacing"]
+    assert list(lines) == ["Run", "Step time", "Time goes to", "Power", "Temperature", "Clock", "Memory", "Paced by"]
+    assert f"{result.metrics.step_time_s:.4g} s" in lines["Step time"]
+    assert " W per GPU" in lines["Power"]
+    assert " C peak" in lines["Temperature"]
+    assert "of 140.4 GiB" in lines["Memory"]
+    assert "power-throttled" in lines["Clock"]
+    assert "stage 3 on node 3" in lines["Paced by"]
     html = result._repr_html_()
     assert html.count("<tr>") == len(lines)
     assert "stage 3 on node 3" in html

@@ -91,3 +91,38 @@ def test_a_wrong_sweep_names_its_keyword(asked: dict[str, Any], field: str) -> N
     with pytest.raises(charllm.SpecError) as caught:
         charllm.sweep(**asked)
     assert caught.value.field == field
+
+
+BASE = {"model": "llama3-8b", "cluster": "h200x8"}
+
+
+def test_constraints_samples_and_repeats_are_keywords() -> None:
+    words: dict[str, Any] = {"axes": {"tp": [1, 2, 4, 8], "mbs": [1, 2]}, "base": BASE}
+    found = charllm.sweep(**words, where="tp * mbs == 4", repeats=2)
+    assert [row["case"] for row in found.rows] == [
+        "tp 2 / mbs 2 / repeat 0",
+        "tp 2 / mbs 2 / repeat 1",
+        "tp 4 / mbs 1 / repeat 0",
+        "tp 4 / mbs 1 / repeat 1",
+    ]
+    drawn = charllm.sweep(**words, sample=2, sample_method="latin", sample_seed=3)
+    assert {row["tp"] for row in drawn.rows} <= {1, 2, 4, 8}
+    assert len(drawn) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"runner": "cloud"}, "runner: got 'cloud'; expected one of local, ray, slurm"),
+        ({"partition": "cpu"}, "partition: got 'cpu'; expected --runner slurm with this flag"),
+        ({"nodes": 2, "runner": "slurm"}, "nodes: got 2; expected --measure with this flag"),
+        ({"launcher": "slurm"}, "launcher: got 'slurm'; expected --measure with this flag"),
+        ({"measure": True, "runner": "ray"}, "runner: got 'ray'; expected local or slurm with --measure"),
+        ({"measure": True, "runner": "slurm", "launcher": "torchrun"}, "launcher: got 'torchrun'; expected slurm"),
+        ({"address": "auto"}, "address: got 'auto'; expected --runner ray with this flag"),
+        ({"sample": 0}, r"STUDY.sample.count: got 0"),
+    ],
+)
+def test_words_that_do_not_go_together_are_refused(words: dict[str, Any], said: str) -> None:
+    with pytest.raises(charllm.SpecError, match=said):
+        charllm.sweep(axes={"tp": [1]}, base=BASE, **words)

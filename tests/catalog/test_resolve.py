@@ -97,7 +97,7 @@ def test_a_placement_must_name_every_gpu_once(tmp_path: Path, text: str) -> None
         ({**REQUEST, "model": "./missing.toml"}, "model"),
         ({**REQUEST, "cluster": {"base": "h200x32", "cooling": 3}}, "cluster.cooling"),
         ({**REQUEST, "cluster": {"base": "h200x32", "fabric": "string-and-cans"}}, "cluster.fabric"),
-        ({**REQUEST, "conditions": {"placement": "thermal"}}, "conditions.placement"),
+        ({**REQUEST, "conditions": {"placement": "rows"}}, "conditions.placement"),
         ({**REQUEST, "parallelism": {"tp": "x"}}, "parallelism.tp"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The program as a user meets it: separate processes, exit codes, stdout and stderr."""
+"""The program as a user meets it: exit codes, stdout and stderr."""
 
 import json
 import subprocess
@@ -10,13 +10,9 @@ import pytest
 from charllm import __version__
 from charllm.cli import COMMANDS, main
 from charllm.evaluate.memory import PUBLISHED
+from tests.program import charllm
 
 SIMULATE = ["simulate", "--model", "gpt3-175b", "--cluster", "h200x32", "--tp", "8", "--pp", "4", "--gbs", "128"]
-
-
-def charllm(*words: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "charllm", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
 def test_the_issue_example_prints_the_whole_schema() -> None:

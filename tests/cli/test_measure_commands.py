@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from charllm.measure.bench.table import COLUMNS
 from charllm.measure.recording import read_recording
 from charllm.result.store import load_run
 from charllm.timeline.play import read_timeline
+from tests import program
 from tests.measure.replays import (
     CAPTURE,
     REPLAY,
@@ -40,18 +42,8 @@ TRAIN = ["train", *TINY, "--mbs", "2", "--gbs", "4", "--device", "cpu"]
 EMULATE = ["emulate", *TINY, "--cluster", "h200x8", "--tp", "2", "--pp", "2", "--gbs", "8"]
 
 
-def charllm(
-    *words: str, timeout_s: float = 60, folder: Path | None = None, **variables: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*CHARLLM, *words],
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-        cwd=folder,
-        env=quiet_environment(**variables),
-    )
+def charllm(*words: str, folder: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    return program.charllm(*words, folder=folder, variables=quiet_environment(**variables))
 
 
 def measure(run: Path, *words: str, flags: list[str] | None = None, **settings: Any) -> Any:
@@ -494,20 +486,24 @@ def test_training_that_cannot_be_ends_in_2(
 # emulate
 
 
-def test_a_printed_timeline_plays_as_the_spec_does(tmp_path: Path) -> None:
+def test_a_printed_timeline_plays_as_the_spec_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rank.json"
     printed = charllm(*EMULATE, "--rank", "4", "--print-timeline")
     file.write_text(printed.stdout)
     flags = ["--device", "cpu", "--seconds", "0.2", "--telemetry", make_replay(tmp_path / "loaded")]
-    done = charllm(*EMULATE, "--rank", "4", *flags, "--out", str(tmp_path / "spec"))
+    done = charllm(*EMULATE, "--rank", "4", *flags, "--out", str(tmp_path / "spec"), "--json")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (0, f"charllm: recorded in {tmp_path / 'spec'}")
-    assert "charllm: power_mean_w: predicted " in done.stderr
-    assert json.loads(done.stdout) == load_run(tmp_path / "spec").metrics
+    assert json.loads(done.stdout)["metrics"] == load_run(tmp_path / "spec").metrics
     predicted = json.loads((tmp_path / "spec" / "predicted.json").read_text())
-    asked = charllm(*EMULATE, "--rank", "4", "--seconds", "0.2", "--predict")
+    asked = charllm(*EMULATE, "--rank", "4", "--seconds", "0.2", "--predict", "--json")
     assert json.loads(asked.stdout) == predicted
     assert 100 < predicted["power_mean_w"] <= predicted["power_peak_sensor_w"] < 1200
-    assert main(["emulate", "--timeline", str(file), *flags, "--out", str(tmp_path / "file")]) == 0
+    capsys.readouterr()
+    assert main(["emulate", "--timeline", str(file), *flags, "--out", str(tmp_path / "file"), "--plots"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("emulated run: llama3-8b on h200x8")
+    assert re.search(r"^power_mean_w +[\d.]+ +[\d.]+$", shown, flags=re.MULTILINE)
+    assert "power, W" in shown
     for name in ("spec", "file"):
         result = load_run(tmp_path / name)
         assert result.origin == "emulated"

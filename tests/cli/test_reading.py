@@ -1,14 +1,17 @@
 """What every command prints can be read: no line wider than the terminal, no colour in a pipe, tables as CSV."""
 
 import csv
+import gzip
 import io
 import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -139,18 +142,21 @@ def test_colour_is_for_terminals_and_can_be_turned_off() -> None:
     assert re.sub(r"\x1b\[\d+m", "", coloured) == plain
 
 
-SLOW = ("charllm validate known", "charllm validate results", "charllm calibrate runs", "charllm completion")
+SLOW = (
+    "charllm validate known", "charllm validate results", "charllm calibrate runs", "charllm completion",
+    "charllm serve",
+)  # fmt: skip
 """Run by tests of their own: hundreds of published rows, a long fit, files of a home."""
 
 
-def needs_a_gpu(line: str) -> bool:
+def needs_a_machine(line: str) -> bool:
     starts = (
         "charllm bench", "charllm train", "charllm measure --out", "charllm measure --repeats",
         "charllm measure --adapter", "charllm measure --launcher", "charllm smoke",
     )  # fmt: skip
     played = line.startswith("charllm emulate") and not line.endswith(("--predict", "--print-timeline"))
     looks = line.startswith("charllm preflight") and "--telemetry none" not in line
-    return played or looks or "charllm train" in line or line.startswith(starts)
+    return played or looks or "charllm train" in line or "--runner slurm" in line or line.startswith(starts)
 
 
 def few_ops() -> str:
@@ -183,9 +189,17 @@ def one_rank() -> str:
     return json.dumps(resolve_run({"model": "gpt2", "cluster": "h200x1", "framework": "reference"}).as_table())
 
 
+def recorded(path: Path) -> str:
+    """Return a file of a recorded run as text; readers take a trace packed or not, whatever its name."""
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+
+
 FILES: dict[str, Callable[[], str]] = {
+    **{f"runs/profiled/{path.name}": partial(recorded, path) for path in (ROOT / "examples/h200-moe").iterdir()},
     "runs/traced/rank-0.json": lambda: '{"schema": "1.1.1-chakra.0.0.4", "nodes": []}',
     "runs/traced/spec.json": one_rank,
+    "traces/rank-0.json": lambda: gzip.decompress((ROOT / "examples/traces/rank-0.json.gz").read_bytes()).decode(),
     "my_study.toml": (ROOT / "examples" / "study.toml").read_text,
     "runs/ops/ops.csv": few_ops,
     "my_gpu.toml": lambda: 'base = "h200"\n',
@@ -202,11 +216,11 @@ FILES: dict[str, Callable[[], str]] = {
 
 
 def examples() -> list[tuple[str, list[str]]]:
-    """List the examples of each command that run without a GPU, in order."""
+    """List the examples of each command that run without a GPU or cluster, in order."""
     found = []
     for command in COMMANDS:
         listed = import_module(f"charllm.cli.{command}").EXAMPLES
-        chosen = [example for example in listed if not (needs_a_gpu(example) or example.startswith(SLOW))]
+        chosen = [example for example in listed if not (needs_a_machine(example) or example.startswith(SLOW))]
         if chosen:
             found.append((command, chosen))
     return found
@@ -221,14 +235,14 @@ def test_examples_run_as_they_are_written(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(write())
     for line in lines:
-        assert main(line.split()[1:]) == 0, line
+        assert main(shlex.split(line)[1:]) == 0, line
     assert capfd.readouterr().out or command == "measure"
 
 
 def test_every_example_can_be_parsed() -> None:
     for command in COMMANDS:
         for line in import_module(f"charllm.cli.{command}").EXAMPLES:
-            words = line.split(" >> ")[0].split(" > ")[0].split()
+            words = shlex.split(line.split(" >> ")[0].split(" > ")[0])
             words = words[words.index("charllm") :] if words[0] == "torchrun" else words
             assert words[0] == "charllm"
             build_parser(words[1]).parse_args(words[2:])

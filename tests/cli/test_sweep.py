@@ -10,10 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from benchmarks.interruptions import left_behind, workers_of
+from tests.program import charllm
 
 STUDY = """
 request = { cluster = "h200x8", model = "llama3-8b" }
@@ -23,11 +23,6 @@ axes.cap = { field = "conditions.power_cap_kw", values = [0.5, 0.7] }
 """
 SLOW = 'groups = [{ request = { model = "gpt3-175b", cluster = { base = "h200x32", nodes = 512 } } }]\n'
 END_S = 120.0
-
-
-def charllm(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "charllm", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=END_S, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -56,20 +51,6 @@ def test_csv_has_every_swept_field_and_every_metric(swept: Path) -> None:
     assert float(rows[0]["link_bytes.nvlink"]) > 0
     assert (rows[4]["exit_code"], rows[4]["step_time_s"]) == ("2", "")
     assert "6 of 6 cases are stored" in done.stderr
-
-
-def test_one_query_reads_a_whole_study(swept: Path) -> None:
-    query = f"""
-        SELECT "case", summary."parallelism.tp" AS tp, summary.step_time_s FROM '{swept}/out/runs/*/case.json'
-        WHERE exit_code = 0 ORDER BY tp, 1
-    """
-    with duckdb.connect() as connection:
-        rows = connection.execute(query).fetchall()
-        tables = f"read_parquet('{swept}/out/runs/*/ops.parquet', filename = true)"
-        ops = connection.execute(f"SELECT count(DISTINCT filename) FROM {tables}").fetchone()
-    assert [row[:2] for row in rows[:2]] == [("tp 1 / cap 0.5", 1), ("tp 1 / cap 0.7", 1)]
-    assert all(row[2] > 0 for row in rows)
-    assert ops == (4,)
 
 
 def start_slow(place: Path, *flags: str) -> "subprocess.Popen[str]":

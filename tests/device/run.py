@@ -11,6 +11,7 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -129,6 +130,49 @@ def test_a_measured_training_run_has_watts_and_tokens() -> None:
     assert result["metrics"]["power_mean_w"] > 200
     assert result["metrics"]["tokens_per_s"] > 1000
     assert result["spec"]["model"]["layers"] == 4
+
+
+PLAIN_LOOP = """
+import torch
+layers = torch.nn.Sequential(*(torch.nn.Linear(8192, 8192, bias=False) for _ in range(8))).to("cuda", torch.bfloat16)
+optimizer = torch.optim.AdamW(layers.parameters(), lr=1e-4, fused=True)
+x = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+for _ in range(250):
+    layers(x).float().square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+torch.cuda.synchronize()
+"""
+
+
+def traced(place: Path, *job: str) -> dict[str, Any]:
+    done = command("measure", "--profile", "3@30", "--out", str(place), "--", *job)
+    print(done.stderr[-600:])
+    assert done.returncode == 0
+    told = command("trace", str(place), "--json")
+    assert told.returncode == 0, told.stderr
+    energy: dict[str, Any]
+    (energy,) = json.loads(told.stdout)["energy"]
+    print({name: value for name, value in energy.items() if name not in ("classes", "kernels", "phases")})
+    print([(row["name"], round(row["power_w"]), round(row["energy_j"], 2)) for row in energy["classes"]])
+    return energy
+
+
+def test_a_profiled_run_tells_where_its_joules_went() -> None:
+    train = [sys.executable, "-m", "charllm", "train", "--model", "llama3-8b", *TINY, "--seconds", "15"]
+    energy = traced(folder() / "run", *train)
+    assert energy["traced_steps"] == 3
+    assert energy["unknown_fraction"] < 0.01
+    assert energy["held_out_fraction"] < 0.1
+    assert energy["clock_error_s"] < 1e-3
+
+
+def test_a_script_that_marks_nothing_is_profiled_by_its_optimizers_steps() -> None:
+    place = folder()
+    (place / "loop.py").write_text(PLAIN_LOOP)
+    energy = traced(place / "run", sys.executable, str(place / "loop.py"))
+    assert energy["traced_steps"] >= 2
+    assert energy["unknown_fraction"] < 0.01
 
 
 def test_a_rank_can_be_played() -> None:

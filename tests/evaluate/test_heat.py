@@ -1,7 +1,5 @@
 import gzip
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +12,7 @@ from charllm.errors import SpecError
 from charllm.evaluate.heat import machine, predict, score_heat
 from charllm.evaluate.heat_trace import read_trace
 from charllm.gpu.heat import advance, network, steady_state_k, temperature_c
+from tests.program import charllm
 
 DEVICE = Path(__file__).parent.parent.parent / "benchmarks" / "device" / "h200"
 ROWS = [f"{index / 10:.1f},{80 + 5 * (index > 20)},38,345" for index in range(100)]
@@ -158,10 +157,6 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path, name: str) -> Non
     (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SpecError, match="file"):
         read_trace(str(tmp_path / name))
-
-
-def charllm(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "charllm", *words], capture_output=True, text=True, check=False)
 
 
 def test_the_command_prints_a_table_or_json() -> None:

@@ -1,5 +1,6 @@
 import json
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -13,11 +14,12 @@ from charllm.evaluate.known_runs import (
     measured_step_s,
     render_page,
     resolve_known,
-    score_known_runs,
+    score_run,
     summarise,
 )
 from charllm.units import GIGA
 from charllm.workload.model_flop import model_flop
+from tests.shared import shared
 
 RUNS = known_runs()
 MEASURES = ({"step_time_s"}, {"tokens_per_s_per_gpu"}, {"tflop_per_s_per_gpu", "flop_per_token"})
@@ -25,9 +27,15 @@ MAX_MEDIAN_ERROR, MAX_ERROR = 0.06, 0.2
 each_run = pytest.mark.parametrize("run", RUNS, ids=lambda run: run.id)
 
 
-@pytest.fixture(scope="module")
-def scores() -> list[KnownScore]:
-    return score_known_runs()
+@pytest.fixture
+def score(tmp_path_factory: pytest.TempPathFactory) -> Callable[[KnownRun], KnownScore]:
+    """Score a run, once for all tests of this file in whichever process."""
+    return lambda run: shared(tmp_path_factory, f"known-run-{run.id}", lambda: score_run(run))
+
+
+@pytest.fixture
+def scores(score: Callable[[KnownRun], KnownScore]) -> list[KnownScore]:
+    return [score(run) for run in RUNS]
 
 
 def test_at_least_twenty_runs_are_scored() -> None:
@@ -92,8 +100,9 @@ def test_profiles_models_and_clusters_are_those_of_the_catalog() -> None:
         assert (framework if isinstance(framework, str) else framework["base"]) in entries("frameworks")
 
 
-def test_runs_fit_in_memory_as_they_did(scores: list[KnownScore]) -> None:
-    assert not [score.run.id for score in scores if not score.fits]
+@each_run
+def test_a_run_fits_in_memory_as_it_did(run: KnownRun, score: Callable[[KnownRun], KnownScore]) -> None:
+    assert score(run).fits
 
 
 def test_predicted_step_times_are_near_those_of_the_papers(scores: list[KnownScore]) -> None:
@@ -120,8 +129,10 @@ def test_the_command_prints_a_table_of_at_most_100_columns(
     monkeypatch.setenv("COLUMNS", "100")
     found = {score.run.id: score for score in scores}
     monkeypatch.setattr("charllm.cli.validate_known.score_run", lambda run: found[run.id])
-    assert main(["validate", "known"]) == 0
+    assert main(["validate", "known", "--plots"]) == 0
     text = capsys.readouterr().out
+    assert "predicted step time, s" in text
+    assert re.search(r"\d+ of \d+ predictions lie within 10 %", text)
     assert max(len(line) for line in text.splitlines()) <= 100
     assert all(run.name in text for run in RUNS)
     assert main(["validate", "known", "--json"]) == 0

@@ -1,24 +1,12 @@
 """What the guide to measuring on a cluster says is so."""
 
 import re
-import shlex
 from pathlib import Path
 
-import pytest
-
-from charllm.cli.parser import build_parser
 from charllm.measure.failure import CODES
 from charllm.measure.launchers.plan import PLACEHOLDERS
 
 GUIDE = (Path(__file__).parent.parent.parent / "docs" / "guides" / "measure_on_slurm.md").read_text()
-COMMANDS = re.findall(r"^charllm .*$", GUIDE, flags=re.MULTILINE)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_its_commands_are_understood(command: str) -> None:
-    _, name, *words = shlex.split(command)
-    _, unknown = build_parser(name).parse_known_args(words)
-    assert not unknown
 
 
 def test_its_table_has_every_kind_of_failure_with_its_exit_code() -> None:

@@ -1,33 +1,42 @@
-"""What the documents show is what the program prints today."""
+"""What the documents show is what the program prints today; every example is run, or parsed where it needs a GPU."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from charllm.catalog.tables import KINDS, entries
+import charllm
+from charllm.api.report import page_of
+from charllm.catalog.tables import entries
+from charllm.cli import COMMANDS
+from charllm.cli.parser import all_actions, build_parser
+from charllm.evaluate.predictions import load_predictions
+from charllm.units import format_percent
+from tests.house.documents import NOT_EXECUTED, NOT_RUN, PAGES, ROOT, Trial, blocks, commands, prepare, try_page
 
-ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```\n(.*?)```", README, flags=re.DOTALL)
-EXAMPLES = [
-    (block.strip(), BLOCKS[index + 1])
-    for index, block in enumerate(BLOCKS)
-    if block.startswith(".venv/bin/charllm simulate")
-]
+LARGEST_PICTURE = 300_000
+USERS = ("runs/", "nodes/", "site/", "demo/", "Megatron-LM/", "logs/")
+"""Folders of files that users have, or that commands write."""
+LANGUAGES = {"sh", "text", "python", "toml", "sql", "json", "diagram", "equation"}
 
 
-@pytest.mark.parametrize(("command", "shown"), EXAMPLES, ids=["fits", "does not fit"])
-def test_the_readme_shows_what_is_printed(command: str, shown: str) -> None:
-    words = command.split()[1:]
-    command_line, piped = [sys.executable, "-m", "charllm", *words], {**os.environ, "COLUMNS": "100"}
-    done = subprocess.run(command_line, capture_output=True, text=True, check=False, env=piped)
-    printed = {line.rstrip() for line in (done.stdout + done.stderr).splitlines()}
-    for line in shown.splitlines():
-        assert line in printed or line == "...", line
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_examples_do_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {block.language for block in blocks(page)} <= LANGUAGES
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    prepare(tmp_path)
+    try_page(page, Trial())
+
+
+def test_no_reason_to_leave_an_example_out_is_without_an_example() -> None:
+    found = [block for page in PAGES for block in blocks(page)]
+    written = [command for block in found if block.language == "sh" for command in commands(block)]
+    assert [pattern for pattern in NOT_RUN if not any(re.match(pattern, command) for command in written)] == []
+    python = [block.text for block in found if block.language == "python"]
+    assert [words for words in NOT_EXECUTED if not any(words in text for text in python)] == []
 
 
 def test_the_readme_counts_the_catalog() -> None:
@@ -37,25 +46,102 @@ def test_the_readme_counts_the_catalog() -> None:
     assert f"{len(entries('frameworks'))} software profiles" in README
 
 
-def test_the_reference_names_every_entry(tmp_path: Path) -> None:
-    code = (
-        (ROOT / "docs" / "reference.py")
-        .read_text()
-        .replace('Path(__file__).parent / "reference"', f"Path({str(tmp_path)!r})")
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-    catalog = (tmp_path / "catalog.md").read_text()
-    assert all(f"`{name}`" in catalog for kind in KINDS for name in entries(kind))
-    assert "global_batch_size" in (tmp_path / "spec.md").read_text()
+def test_the_readme_names_every_command() -> None:
+    assert [name for name in COMMANDS if f"`charllm {name}" not in README] == []
 
 
-@pytest.mark.parametrize("document", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/index.md"])
+def test_the_readme_is_read_in_a_few_minutes() -> None:
+    assert len(README.splitlines()) <= 160
+
+
+def test_the_guide_to_reports_explains_every_figure(tmp_path: Path) -> None:
+    guide = re.sub(r"\s+", " ", (ROOT / "docs" / "guides" / "report.md").read_text())
+    runs = [charllm.simulate(model="llama3-8b", cluster="h200x8", tp=degree, pp=2, gbs=32) for degree in (1, 2)]
+    charllm.sweep(axes={"tp": [2, 4]}, base={"model": "llama3-8b", "cluster": "h200x8"}, out=tmp_path / "study")
+    pages = [page_of(what) for what in (runs[0], runs, tmp_path / "study")]
+    figures = [figure for page in pages for section in page.sections for figure in section.figures]
+    # Each case of a study has the figures of a run in small; each run of a comparison has one of its power.
+    questions = {figure.question for figure in figures if not re.match(r"case-|power-\d", figure.name)}
+    assert {question for question in questions if question not in guide} == set()
+
+
+def test_pictures_exist_and_are_small() -> None:
+    shown = [
+        (page.parent / target).resolve()
+        for page in PAGES
+        for target in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page.read_text())
+    ]
+    assert ROOT / "docs" / "pictures" / "report.png" in shown
+    assert [path for path in shown if not path.exists() or path.stat().st_size > LARGEST_PICTURE] == []
+    assert {path.resolve() for path in (ROOT / "docs" / "pictures").iterdir()} <= set(shown)
+
+
+@pytest.mark.parametrize("document", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "examples/README.md"])
 def test_links_lead_somewhere(document: str) -> None:
     path = ROOT / document
-    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
-        assert target.startswith("http") or (path.parent / target).exists(), target
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if target.startswith("http"):
+            continue
+        name, _, anchor = target.partition("#")
+        found = path.parent / name if name else path
+        assert found.exists(), target
+        headings = re.findall(r"^#+ (.+)$", found.read_text(), flags=re.MULTILINE) if anchor else []
+        assert not anchor or anchor in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in headings}
 
 
-def test_the_glossary_explains_every_axis() -> None:
-    glossary = (ROOT / "docs" / "concepts" / "glossary.md").read_text()
-    assert all(word in glossary for word in ("tp", "cp", "dp", "pp", "ep", "etp", "edp"))
+def shown(errors: list[float]) -> str:
+    """Write a median and a 90th percentile as the page's table does."""
+    median, tenth = np.median(errors), np.percentile(errors, 90)
+    return f"| {len(errors)} | {format_percent(float(median))} | {100 * tenth:.0f} % |"
+
+
+def test_the_errors_of_step_times_are_those_of_the_predictions_that_ship() -> None:
+    trust = (ROOT / "docs" / "trust.md").read_text()
+    tuned = [row for row in load_predictions() if row.host == "tuned"]
+    for column in ("predicted_s", "source_left_out_s"):
+        assert shown([abs(getattr(row, column) / row.measured_s - 1) for row in tuned]) in trust
+    for kind in ("dense", "lora", "moe"):
+        assert shown([abs(row.predicted_s / row.measured_s - 1) for row in tuned if row.kind == kind]) in trust
+    overall = shown([abs(row.predicted_s / row.measured_s - 1) for row in tuned]).strip("| ").split(" | ")
+    assert f"step time of {overall[0]} published runs, each model family held out | {overall[1]} " in README
+
+
+def test_the_errors_of_well_known_runs_are_those_of_their_page() -> None:
+    page = (ROOT / "docs" / "known_runs.md").read_text()
+    found = re.search(r"of (\d+) runs: median error ([\d.]+ %), 90th percentile ([\d.]+) %", page)
+    assert found
+    count, median, tenth = found.groups()
+    row = f"step time of {count} well-known runs, described from their papers | {median} ({float(tenth):.0f} %)"
+    assert row in README
+    trust = (ROOT / "docs" / "trust.md").read_text()
+    assert f"(`charllm validate known`) | {count} | {median} | {float(tenth):.0f} % |" in trust
+
+
+def test_files_that_documents_name_exist() -> None:
+    places = (ROOT, ROOT / "src" / "charllm", ROOT / "tests", ROOT / "src")
+    for page in [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]:
+        # The table of ARCHITECTURE.md names files of a room without the room; generated pages name theirs alike.
+        for name in re.findall(r"`((?:\w+/)+\w+\.(?:py|json|css|md))", page.read_text()):
+            known = any((place / name).exists() for place in places) or name.startswith(USERS)
+            assert known, f"{page.name}: {name}"
+
+
+@pytest.mark.parametrize(
+    "name", ["time", "memory", "traffic", "power", "heat", "loop", "sensor", "uncertainty", "energy"]
+)
+def test_a_concept_has_its_equation_what_it_ignores_and_where_it_stands_in_the_code(name: str) -> None:
+    text = (ROOT / "docs" / "concepts" / f"{name}.md").read_text()
+    assert "```equation\n" in text
+    assert "\n## Ignores\n" in text
+    assert re.search(r"`\w+/\w+\.py`", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_named_in_a_sentence_exist_with_their_flags(page: Path) -> None:
+    for words in re.findall(
+        r"`(?:\.venv/bin/)?charllm ([a-z][^`]*)`", re.sub(r"(?ms)^```.*?^```$", "", page.read_text())
+    ):
+        name, *rest = re.split(r"[\s,]+", words.split(" -- ")[0])
+        assert name in COMMANDS, words
+        flags = {flag for action in all_actions(build_parser(name)) for flag in action.option_strings}
+        assert {word for word in rest if word.startswith("-")} - flags == set(), words

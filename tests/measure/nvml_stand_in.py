@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pynvml
 
-from charllm.measure.quantities import LIMITS
+from charllm.gpu.limits import LIMITS
 from charllm.measure.telemetry.nvml import FIELDS, GPM_METRICS, VIOLATIONS
 from charllm.units import GIGA, KILO, MEGA
 from tests.measure.replayed import STEPS_S, recording

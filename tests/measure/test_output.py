@@ -49,7 +49,8 @@ def test_steps_of_a_job_without_marks_come_from_its_log(tmp_path: Path) -> None:
     marks = read_marks(tmp_path / "run")
     steps = find_steps(marks[FROM_LOG])
     assert len(steps) == 5
-    assert sum(step.end_s - step.start_s for step in steps) / 5 == pytest.approx(0.04, abs=0.03)
+    # A busy machine lengthens some of them, hardly all.
+    assert min(step.end_s - step.start_s for step in steps) == pytest.approx(0.04, abs=0.03)
     assert next(mark.value for mark in marks[FROM_LOG] if mark.kind == "point") == "4.9"
 
 

@@ -289,9 +289,15 @@ class Board:
         pass
 
 
-def beats_of(board: Board, folder: Path, monkeypatch: pytest.MonkeyPatch, duration_s: float = 60.0) -> None:
+def beats_of(
+    board: Board,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    duration_s: float = 60.0,
+    counters_s: float | None = None,
+) -> None:
     monkeypatch.setattr(module, "time", board)
-    reader = GpuReader(board, RecordingWriter(folder, board.facts, {}), 0)
+    reader = GpuReader(board, RecordingWriter(folder, board.facts, {}), 0, counters_s)
     due_ns, end_ns = board.now_ns, board.now_ns + int(duration_s * GIGA)
     while due_ns < end_ns:
         board.now_ns = max(board.now_ns, due_ns)
@@ -317,6 +323,14 @@ def test_a_cheap_counter_is_read_once_for_each_of_its_steps(tmp_path: Path, monk
     between_s = np.diff(board.energy_at_s)
     assert np.median(between_s) == pytest.approx(0.1, abs=0.001)
     assert np.min(between_s) >= ENERGY_PERIOD_S
+
+
+def test_beside_a_trace_counters_are_read_at_each_of_their_steps_whatever_that_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = Board(0.006)
+    beats_of(board, tmp_path, monkeypatch, 20.0, counters_s=0.09)
+    assert len(board.energy_at_s) == pytest.approx(200, abs=5)
 
 
 def test_an_idle_board_that_shows_the_same_is_read_all_the_same(

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from charllm.measure.quantities import BEATS, LIMITS
+from charllm.gpu.limits import LIMITS
+from charllm.measure.quantities import BEATS
 from charllm.measure.recording import Recording, RecordingWriter, read_recording
 from charllm.measure.telemetry.source import GpuIdentity, Reading, SourceFacts
 from charllm.measure.window import CAUSES, counted, highest, look

@@ -13,7 +13,7 @@ from charllm.spec.run import RunSpec
 from tests.random_specs.strategies import requests
 
 SIGNED = {"margin_to_slowdown_k", "temperature_mean_c", "temperature_peak_c"}
-EXAMPLES = int(os.environ.get("CHARLLM_RANDOM_SPECS", "1000"))
+EXAMPLES = int(os.environ.get("CHARLLM_RANDOM_SPECS", "400"))
 
 
 @settings(max_examples=EXAMPLES)

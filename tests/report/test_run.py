@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from charllm.analysis.advice import Gain, best_changes
+from charllm.analysis.advice import Effect, best_changes
 from charllm.catalog.resolve import resolve_run
 from charllm.report.run import render_memory, render_run
 from charllm.report.time import BAR_WIDTH, render_gains, render_links, render_stages, render_waterfall
@@ -121,7 +121,7 @@ def test_a_gpu_alone_uses_no_links() -> None:
 
 
 def test_gains_are_listed_or_said_to_be_none() -> None:
-    text = render_gains([Gain("--mbs 2", 9.0, 0.111, 70 * GIB), Gain("--sp", 10.0, 0.001, 64.25 * GIB)])
+    text = render_gains([Effect("--mbs 2", 9.0, 0.111, 70 * GIB), Effect("--sp", 10.0, 0.001, 64.25 * GIB)])
     assert [line.split() for line in text.splitlines()[3:]] == [
         ["--mbs", "2", "9.00", "+11.1", "%", "70.00"],
         ["--sp", "10.00", "+0.1", "%", "64.25"],

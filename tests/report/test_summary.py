@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from charllm.analysis.advice import Gain
+from charllm.analysis.advice import Effect
 from charllm.catalog.resolve import resolve_run
-from charllm.report.summary import conditions, describe, render_headline, render_summary
+from charllm.report.summary import conditions, describe, render_summary
+from charllm.result.answers import answer_time
 from charllm.result.metrics import Metrics
 from charllm.simulate.predict import simulate
 from charllm.spec.request import merge
@@ -70,15 +71,15 @@ def test_mixed_nodes_are_counted_by_kind() -> None:
 
 def test_the_headline_has_the_rates() -> None:
     result = simulate(RUN)
-    line = render_headline(result)
+    line = answer_time(result)
     assert re.fullmatch(r"[\d.]+ s, [\d,]+ tokens/s, [\d,]+ tokens/s/GPU, MFU [\d.]+ %", line)
     unknown = replace(result, metrics=Metrics({**result.metrics, "mfu": None}))
-    assert "MFU" not in render_headline(unknown)
+    assert "MFU" not in answer_time(unknown)
 
 
 def test_the_answers_are_those_of_the_result() -> None:
     result = simulate(RUN)
-    text = render_summary(RUN, result, [Gain("--mbs 2", 9.0, 0.111, 2e9)], ["the arithmetic"])
+    text = render_summary(result, [Effect("--mbs 2", 9.0, 0.111, 2e9)], ["the arithmetic"])
     metrics = result.metrics
     assert f"{metrics['power_mean_w']:.0f} W per GPU" in text
     assert f"{metrics['temperature_peak_c']:.1f} C peak" in text
@@ -92,5 +93,5 @@ def test_the_answers_are_those_of_the_result() -> None:
 def test_the_gpu_that_paces_the_others_is_named() -> None:
     weak = resolve_run(merge(REQUEST, {"conditions": {"weak_gpus": [9], "weak_power_fraction": 1.5}}))
     result = simulate(weak, ignore_memory=True)
-    assert "on node 1" in (text := render_summary(weak, result, [], []))
+    assert "on node 1" in (text := render_summary(result, [], []))
     assert "its slowest GPU is in slot 1" in text

@@ -18,6 +18,7 @@ def step_s(**conditions: object) -> float:
     [
         ("hot_gpus", "hot_sink_fraction", (1.0, 7.0, 9.0)),
         ("capped_gpus", "capped_power_w", (700.0, 550.0, 450.0)),
+        ("capped_gpus", "capped_clock_hz", (1.98e9, 1.3e9, 1.1e9)),
         ("slow_nic_nodes", "slow_nic_fraction", (1.0, 0.5, 0.25)),
         ("slow_link_gpus", "slow_link_fraction", (1.0, 0.5, 0.25)),
         ("slow_host_nodes", "slow_host_fraction", (1.0, 0.08, 0.05)),
@@ -77,6 +78,7 @@ def test_conditions_without_effect_are_not_written_out() -> None:
         ({"slow_host_nodes": [9]}, "nodes 0 to 3"),
         ({"capped_gpus": [1]}, "the power limit of the capped GPUs"),
         ({"capped_gpus": [1], "capped_power_w": 9999.0}, "W on"),
+        ({"capped_gpus": [1, 2], "capped_clock_hz": [1e9]}, "one for each of the 2 capped GPUs"),
         ({"hot_gpus": [1, 2], "hot_sink_fraction": [2.0]}, "one for each of the 2 hot GPUs"),
         ({"slow_nic_nodes": [1], "slow_nic_fraction": 0.0}, "0.01"),
     ],
@@ -84,3 +86,18 @@ def test_conditions_without_effect_are_not_written_out() -> None:
 def test_what_cannot_be_is_refused(conditions: dict[str, object], expected: str) -> None:
     with pytest.raises(SpecError, match=expected):
         ran(under(**conditions))
+
+
+def test_each_capped_gpu_keeps_to_its_own_caps() -> None:
+    gpus = ran(under(capped_gpus=[9, 17], capped_power_w=[450.0, 700.0], capped_clock_hz=[1.98e9, 1.2e9])).gpus
+    assert gpus[9]["power_mean_w"] <= 450.0 < gpus[10]["power_mean_w"]
+    assert gpus[17]["clock_mean_hz"] <= 1.2e9 < gpus[18]["clock_mean_hz"]
+
+
+def test_replicas_under_equal_caps_are_folded_and_cost_what_all_of_them_cost() -> None:
+    stage = [gpu for gpu in range(64) if gpu // 16 == 3]
+    folded = ran(under(capped_gpus=stage, capped_power_w=500.0), REPLICAS)
+    whole = ran(under(capped_gpus=stage, capped_power_w=500.0, hot_gpus=[0], hot_sink_fraction=1.0), REPLICAS)
+    assert len(folded.machine.gpus) < len(whole.machine.gpus) == 64
+    for name in ("step_time_s", "energy_per_step_j", "temperature_peak_c"):
+        assert folded.metrics[name] == pytest.approx(whole.metrics[name], rel=1e-6)

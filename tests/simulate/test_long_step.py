@@ -43,7 +43,7 @@ def test_an_extended_step_is_the_simulated_one(case: str, monkeypatch: pytest.Mo
         assert part.result.metrics[name] == pytest.approx(whole.result.metrics[name], abs=0.6)
     step_time_s = whole.result.metrics["step_time_s"]
     for label, seconds in whole.result.metrics["breakdown_s"].items():
-        assert part.result.metrics["breakdown_s"][label] == pytest.approx(seconds, abs=7e-3 * step_time_s)
+        assert part.result.metrics["breakdown_s"][label] == pytest.approx(seconds, abs=8e-3 * step_time_s)
     assert sum(part.result.metrics["breakdown_s"].values()) == pytest.approx(part.result.metrics["step_time_s"])
     assert part.result.metrics["microbatches"] == 300
     assert f"{part.simulated.step.run.microbatches} of 300 were simulated" in " ".join(part.result.warnings)

@@ -63,8 +63,9 @@ def first_ranks(run: RunSpec) -> dict[int, int]:
 @pytest.mark.parametrize("name", sorted(STUDIES))
 def test_the_papers_ranks_play_the_flop_that_the_workload_counts(name: str) -> None:
     run = resolve_run(STUDIES[name])
+    found = predict(run, ignore_memory=True, whole=True)
     for stage, rank in first_ranks(run).items():
-        timeline = generate_timeline(run, rank)
+        timeline = rank_timeline(found, rank)
         assert played_flop(timeline) == pytest.approx(workload_flop(run, stage), rel=1e-9)
         assert timeline.tokens == run.tokens_per_step // run.parallelism.dp
 
@@ -72,8 +73,10 @@ def test_the_papers_ranks_play_the_flop_that_the_workload_counts(name: str) -> N
 @pytest.mark.parametrize("name", GRIDS)
 def test_every_rank_of_a_small_grid_has_known_kernels_and_the_workloads_flop(name: str) -> None:
     run = small(name)
+    found = predict(run, ignore_memory=True, whole=True)
+    assert rank_timeline(found, 0) == generate_timeline(run, 0)
     for rank in range(run.parallelism.world):
-        timeline = generate_timeline(run, rank)
+        timeline = rank_timeline(found, rank)
         stage = int(Grid(run.parallelism).stage(rank))
         # With a sequence cut in two, the kernel of as many pairs has no whole length.
         exact = 1e-9 if run.parallelism.cp == 1 else 0.02

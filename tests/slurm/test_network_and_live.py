@@ -47,7 +47,7 @@ def test_srun_and_torchrun_measure_collectives_between_nodes(charllm: Charllm) -
         f"--rdzv-endpoint=127.0.0.1:{free_port()}",
         "--rdzv-id=7",
     ]
-    words = ["--device", "cpu", "--sizes", "1KiB:2KiB", "--collectives", "all_reduce,send", "--case-seconds", "0.05"]
+    words = ["--device", "cpu", "--sizes", "1KiB:2KiB", "--collectives", "all_reduce,send", "--case-seconds", "0.2"]
     done = subprocess.run(
         [*launch, *meet, "-m", "charllm", "bench", "nccl", *words, "--out", str(out)],
         env=charllm.environment, capture_output=True, text=True, check=False, timeout=120,

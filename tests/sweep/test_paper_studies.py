@@ -2,7 +2,16 @@ from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.sweep.study import load_study
 
-STUDIES = ("parallelism", "optimization-h200", "microbatch-h200", "lora-h200")
+STUDIES = (
+    "parallelism",
+    "optimization-h200",
+    "microbatch-h200",
+    "lora-h200",
+    "mi250",
+    "scale",
+    "network",
+    "datacenter",
+)
 
 
 def test_the_papers_runs_overlap_and_interleave_only_what_they_state() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from charllm.errors import SpecError
+from charllm.spec.request import MAX_INTEGER
 from charllm.timeline.play import KINDS, Item, PlayTimeline, Segment, check_length, read_timeline, to_text
 
 GEMM = ("gemm", (1, 4096, 4096, 1024), "bf16")
@@ -32,7 +33,8 @@ transfers = st.tuples(
 ).map(Item._make)
 items = st.one_of(kernels, transfers, waits)
 segments = st.tuples(words, st.integers(0, 1000), st.lists(items, max_size=4).map(tuple)).map(Segment._make)
-specs = st.dictionaries(words, st.one_of(st.integers(), st.booleans(), words, st.lists(words, max_size=2)), max_size=3)
+whole = st.integers(1 - MAX_INTEGER, MAX_INTEGER - 1)
+specs = st.dictionaries(words, st.one_of(whole, st.booleans(), words, st.lists(words, max_size=2)), max_size=3)
 timelines = st.tuples(
     st.integers(0, 4095),
     specs,

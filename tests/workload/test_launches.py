@@ -66,10 +66,40 @@ def test_every_op_launches_kernels_that_exist_with_every_profile(framework: str)
 
 
 def test_every_kind_of_op_occurs() -> None:
-    runs = [run_of(request, framework) for request in EVERYTHING for framework in ("megatron", "megatron-2020")]
+    runs = [
+        run_of(request, framework) for request in EVERYTHING for framework in ("megatron", "megatron-2020", "reference")
+    ]
     elsewhere = {"convolution", "scan", "delta", "elementwise", "square loss"}
     assert set(LAUNCHES) - {op.kind for run in runs for op in ops_of(run)} <= elsewhere
     assert {op.kind for run in runs for op in ops_of(run)} <= set(LAUNCHES)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_an_unfused_gated_activation_works_on_its_own_elements(direction: str) -> None:
+    run = run_of(LLAMA, "pytorch-eager")
+    (op, *_) = (op for op in ops_of(run) if op.kind == "activation" and op.direction == direction)
+    elements = run.training.micro_batch_size * run.training.seq_length * run.model.ffn
+    assert {one.shape.dims for one in launched(op, run)} == {(elements,)}
+
+
+def test_a_loop_over_experts_activates_each() -> None:
+    sparse = merge(LLAMA, {"model": "mixtral-8x7b", "parallelism": {"ep": 1}})
+    looped, grouped = (
+        kernels_of(run_of(merge(sparse, {"training": {"grouped_gemm": one}}), "pytorch-eager"), "activation")
+        for one in (False, True)
+    )
+    assert looped == 8 * grouped
+
+
+def test_plain_modules_launch_what_traces_of_the_trainer_show() -> None:
+    """A microbatch of two sequences of Llama 3 8B, four layers: benchmarks/device/h200/traced_classes.csv."""
+    asked = {"model": {"base": "llama3-8b", "layers": 4, "vocab": 32000}, "cluster": "h200x1",
+             "training": {"seq_length": 4096, "micro_batch_size": 2, "global_batch_size": 4}}  # fmt: skip
+    run = run_of(asked, "reference")
+    products = [op for op in ops_of(run) if op.kind == "gemm"]
+    assert len([op for op in products if op.direction == "forward"]) == 7 + 1
+    (update,) = (op for op in ops_of(run) if op.kind == "optimizer")
+    assert launched(update, run)[0].looped == 55
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -158,3 +188,25 @@ def test_adding_experts_biases_takes_the_kernels_and_the_time_that_an_h200_shows
     held = hold_clocks(shapes, run.cluster.gpu, np.full(len(kernels), 50.0))
     gpu_s = sum(one.times * float(seconds) for one, seconds in zip(kernels, held.seconds, strict=True))
     assert gpu_s * 1e6 == pytest.approx(float(row["gpu_us"]), rel=0.15)
+
+
+MIXER_TABLE = Path(__file__).parents[2] / "benchmarks/device/h200/mamba_mixer.csv"
+READ_MIXER = [
+    row for row in csv.DictReader(MIXER_TABLE.read_text(encoding="utf-8").splitlines()) if row["part"] != "scan"
+]
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("row", READ_MIXER, ids=lambda row: f"{row['part']} {row['heads']}{row['channels']}")
+def test_mamba_takes_the_kernels_and_the_time_that_an_h200_shows(row: dict[str, str], direction: str) -> None:
+    kind, groups = ("scan", int(row["groups"])) if row["heads"] else ("convolution", 8)
+    heads = int(row["heads"] or (int(row["channels"]) - 2 * groups * 128) // 64)
+    model = {"base": "nemotron3-nano-30b-a3b", "ssm_heads": heads, "ssm_groups": groups}
+    run = resolve_run({"model": model, "cluster": "h200x1", "training": {"global_batch_size": 1, "seq_length": 8192}})
+    op = next(op for op in ops_of(run) if op.kind == kind and op.direction == direction)
+    kernels = launched(op, run)
+    assert sum(one.times for one in kernels) == int(row[f"{direction}_kernels"])
+    shapes = read_shapes([one.shape for one in kernels], run.cluster.gpu, cold=True)
+    held = hold_clocks(shapes, run.cluster.gpu, np.full(len(kernels), 50.0))
+    gpu_s = sum(one.times * float(seconds) for one, seconds in zip(kernels, held.seconds, strict=True))
+    assert gpu_s * 1e6 == pytest.approx(float(row[f"{direction}_us"]), rel=0.1)

@@ -1,6 +1,6 @@
-"""What one change to a run would buy: single changes, each predicted, the best ones first."""
+"""What one change to a run does: single changes, each simulated; the best of them as advice."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from charllm.catalog.change import (
@@ -13,73 +13,116 @@ from charllm.catalog.change import (
     tensor_change,
 )
 from charllm.errors import SpecError
-from charllm.simulate.long_step import MOST_PASSES, first_part
-from charllm.simulate.one_clock import solve_step
+from charllm.simulate.fast import predict_fast
 from charllm.simulate.predict import predict
-from charllm.simulate.work import passes_of
 from charllm.spec.parallelism import OVERLAPS, Parallelism
 from charllm.spec.request import Table
 from charllm.spec.run import RunSpec
 from charllm.spec.training import RECOMPUTES
-from charllm.workload.memory import worst_memory
-from charllm.workload.misfit import fits
-from charllm.workload.step import build_step
+from charllm.units import GIB, MEGA
 
 LONGEST_HINT_S = 2.0
 """Estimated seconds beyond which a change is not simulated."""
 LEAST_GAIN_FRACTION = 1e-3
 """Gains below this are not worth a line."""
+WARMER_K = 10.0
+PREHEAT_FACTORS = (0.0, 2.0)
 
 
-class Gain(NamedTuple):
-    """What a change is predicted to buy, as the changed run itself reports it."""
+class Effect(NamedTuple):
+    """What a change does, as the changed run itself reports it."""
 
     asked: str
     step_time_s: float
     gain_fraction: float
     """Tokens a second over those of the run as it is, less one."""
     memory_peak_bytes: float
+    fits: bool = True
+    needs: str = ""
+    """What it needs that the GPUs do not have; empty where it fits."""
+    tokens_per_j_fraction: float | None = None
+    """Tokens a joule over those of the run as it is, less one."""
+    temperature_peak_k: float | None = None
+    """Hottest GPU against that of the run as it is."""
+    of_conditions: bool = False
+    """Whether it changes what the GPUs are subjected to and not how the job is run."""
 
 
-def best_changes(run: RunSpec, step_time_s: float, limit: int = 5) -> list[Gain]:
+class Tried(NamedTuple):
+    """A change, and whether it is one of conditions."""
+
+    change: Change
+    of_conditions: bool = False
+
+
+def list_changes(run: RunSpec) -> list[Tried]:
+    """List every change that is tried on a run."""
+    return [*map(Tried, changes(run)), *(Tried(change, True) for change in condition_changes(run))]
+
+
+def simulate_changes(
+    run: RunSpec, before: Mapping[str, Any], tried: Iterable[Tried], longest_s: float = LONGEST_HINT_S
+) -> Iterator[Effect]:
+    """Simulate a run with each change; changes that are no run, or take too long to simulate, are left out.
+
+    `before` are the metrics of the run as it is. A change that does not fit is priced all the same, and marked.
+    """
+    for change, of_conditions in tried:
+        try:
+            changed = changed_run(run, change)
+            after = predict(changed, ignore_memory=True, longest_s=longest_s).result.metrics
+        except SpecError:
+            continue
+        yield Effect(
+            change.asked,
+            after["step_time_s"],
+            before["step_time_s"] / after["step_time_s"] - 1,
+            after["memory_peak_bytes"],
+            after["fits"],
+            "" if after["fits"] else _needed(changed, after["memory_peak_bytes"]),
+            _over(after, before, "tokens_per_j"),
+            _minus(after, before, "temperature_peak_c"),
+            of_conditions,
+        )
+
+
+def best_changes(run: RunSpec, step_time_s: float, limit: int = 5) -> list[Effect]:
     """List the valid changes that fit in memory and gain most over a run of known step time.
 
     All are screened at the one clock they settle at; the best are simulated, and only what that gives is promised.
     """
     screened = [(change, _screened_s(run, change)) for change in changes(run)]
     fitting = sorted((pair for pair in screened if pair[1] is not None), key=lambda pair: pair[1] or 0.0)
-    gains = []
-    for change, _seconds in fitting[:limit]:
-        metrics = _simulated(changed_run(run, change))
-        if metrics is None:
-            continue
-        gain_fraction = step_time_s / metrics["step_time_s"] - 1
-        if gain_fraction >= LEAST_GAIN_FRACTION:
-            gains.append(Gain(change.asked, metrics["step_time_s"], gain_fraction, metrics["memory_peak_bytes"]))
+    effects = simulate_changes(run, {"step_time_s": step_time_s}, (Tried(change) for change, _ in fitting[:limit]))
+    return best_effects(effects)
+
+
+def best_effects(effects: Iterable[Effect]) -> list[Effect]:
+    """Keep the changes of a job that fit and make it faster, the best first."""
+    gains = [one for one in effects if one.fits and not one.of_conditions and one.gain_fraction >= LEAST_GAIN_FRACTION]
     return sorted(gains, key=lambda gain: -gain.gain_fraction)
 
 
-def _simulated(run: RunSpec) -> dict[str, Any] | None:
-    """Return the metrics of a changed run as it is simulated; None where that takes too long for a hint."""
-    try:
-        return predict(run, longest_s=LONGEST_HINT_S).result.metrics
-    except SpecError:
-        return None
+def _needed(run: RunSpec, needs_bytes: float) -> str:
+    has_bytes = run.cluster.smallest_gpu.memory_bytes
+    return f"needs {needs_bytes / GIB:.0f} of {has_bytes / GIB:.0f} GiB"
+
+
+def _over(after: Mapping[str, Any], before: Mapping[str, Any], name: str) -> float | None:
+    return after[name] / before[name] - 1 if before.get(name) and after[name] else None
+
+
+def _minus(after: Mapping[str, Any], before: Mapping[str, Any], name: str) -> float | None:
+    return after[name] - before[name] if before.get(name) is not None and after[name] is not None else None
 
 
 def _screened_s(run: RunSpec, change: Change) -> float | None:
     """Return the step time of a changed run at one clock, or None where it is no run or does not fit."""
     try:
-        changed = changed_run(run, change)
+        found = predict_fast(changed_run(run, change)).metrics["step_time_s"]
     except SpecError:
         return None
-    step = build_step(changed)
-    if not fits(changed, worst_memory(step)):
-        return None
-    part = first_part(step)
-    if passes_of(part.run) > 2 * MOST_PASSES:
-        return None
-    return solve_step(part).step_time_s * changed.microbatches / part.run.microbatches
+    return None if found is None else float(found)
 
 
 def changes(run: RunSpec) -> Iterator[Change]:
@@ -125,3 +168,40 @@ def _link_changes(run: RunSpec) -> Iterator[Change]:
     faster: dict[str, Any] = {"nic_bandwidth_bytes_per_s": 2 * fabric.nic_bandwidth_bytes_per_s}
     yield Change("NICs twice as fast", {"cluster": {"fabric": faster}})
     yield Change("links inside a node twice as fast", {"cluster": {"node": {link: 2 * getattr(node, link)}}})
+
+
+def condition_changes(run: RunSpec) -> Iterator[Change]:
+    """List changes of what the GPUs are subjected to: a tenth less power or clock, warmer air."""
+    asked, gpu, inlet_c = run.conditions, run.cluster.gpu, run.cluster.cooling.inlet_c
+    power_w = 0.9 * (asked.power_cap_w if asked.power_cap_w is not None else gpu.power_cap_w)
+    yield Change(f"--power-cap {power_w:g}", {"conditions": {"power_cap_w": power_w}})
+    clock_hz = 0.9 * (asked.clock_cap_hz if asked.clock_cap_hz is not None else gpu.clock_max_hz)
+    yield Change(f"--clock-cap {clock_hz / MEGA:.0f}", {"conditions": {"clock_cap_hz": clock_hz}})
+    warmer: Any = [one_c + WARMER_K for one_c in inlet_c] if isinstance(inlet_c, tuple) else inlet_c + WARMER_K
+    flag = f"inlets {WARMER_K:g} K warmer" if isinstance(inlet_c, tuple) else f"--inlet {warmer:g}"
+    yield Change(flag, {"cluster": {"cooling": {"inlet_c": warmer}}})
+
+
+class Preheating(NamedTuple):
+    """What a run would be with other preheating of rear GPUs by upstream ones, which is assumed."""
+
+    factor: float
+    """Times what the catalog assumes."""
+    temperature_peak_c: float
+    temperature_spread_node_k: float
+    step_time_s: float
+
+
+def vary_preheating(run: RunSpec, longest_s: float = LONGEST_HINT_S) -> list[Preheating]:
+    """Simulate a run without preheating and with twice as much; nothing where none is assumed or it takes too long."""
+    each = run.cluster.node.preheat_k_per_w
+    found = []
+    for factor in PREHEAT_FACTORS if each and not run.cluster.mixed else ():
+        change = Change("", {"cluster": {"node": {"preheat_k_per_w": factor * each}}})
+        try:
+            metrics = predict(changed_run(run, change), ignore_memory=True, longest_s=longest_s).result.metrics
+        except SpecError:
+            continue
+        names = ("temperature_peak_c", "temperature_spread_node_k", "step_time_s")
+        found.append(Preheating(factor, *(metrics[name] for name in names)))
+    return found

@@ -66,7 +66,7 @@ def explain_run(found: Simulation) -> list[str]:
         for cause, lost in metrics["clock_loss_fraction"].items()
         if lost > LOST_CLOCK_FRACTION
     ]
-    if metrics["memory_peak_bytes"] > FULL_MEMORY_FRACTION * run.cluster.smallest_gpu.memory_bytes:
+    if metrics["fits"] and metrics["memory_peak_bytes"] > FULL_MEMORY_FRACTION * run.cluster.smallest_gpu.memory_bytes:
         notes.append(explain_memory(run, metrics))
     return notes
 

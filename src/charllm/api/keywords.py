@@ -240,6 +240,14 @@ def as_path(value: Any, word: str) -> Path:
         raise SpecError(word, value, "a path of text, not bytes") from None
 
 
+def as_file(value: Any, word: str) -> Path:
+    """Return where a file is to be written; a folder that is not there is refused before anything is computed."""
+    path = as_path(value, word)
+    if not path.parent.is_dir() or path.is_dir():
+        raise SpecError(word, str(path), "a file in a folder that exists")
+    return path
+
+
 def _table(value: Any, word: str) -> Table:
     if not isinstance(value, Mapping):
         raise SpecError(word, value, "a table of settings")

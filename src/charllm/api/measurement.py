@@ -26,6 +26,7 @@ from charllm.measure.live.endpoint import parse_address
 from charllm.measure.preflight.checks import FAILURE
 from charllm.measure.preflight.run import Asked, check_machine
 from charllm.measure.session import Session, measure_here
+from charllm.profile import parse_profile
 from charllm.result.result import RunResult
 
 LONGEST_WAIT_S, MOST_REPEATS = 86_400.0, 1000
@@ -76,6 +77,7 @@ def measure(
     prometheus: str | int | None = None,
     spec: Spec | None = None,
     host: str = "auto",
+    profile: int | str | None = None,
 ) -> AbstractContextManager[Session]:
     """Record power, clocks and temperature of every GPU that this process may use while a ``with`` block runs.
 
@@ -85,7 +87,8 @@ def measure(
     once per second: auto (everything that can be read), none, or redfish:FILE. `watch` shows
     readings on stderr, `prometheus` ("[HOST:]PORT") serves them as metrics. Mark steps with
     ``job.step(tokens=...)`` and metrics are per step; after the block ``job.result`` is the run. With the `spec` of
-    what the block trains (a table, a file or a result of `charllm.simulate`) MFU is known, too.
+    what the block trains (a table, a file or a result of `charllm.simulate`) MFU is known, too. With `profile` (3, or
+    "3@20": three steps, after the twentieth) torch's profiler records some of the marked steps beside the readings.
 
     >>> import charllm, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -96,7 +99,7 @@ def measure(
     ('measured', True)
     """
     settings: dict[str, Any] = {"rate": rate, "telemetry": telemetry, "idle": idle, "cooldown": cooldown}
-    job = build_job(sys.orig_argv, out, **settings, watch=watch, prometheus=prometheus, host=host)
+    job = build_job(sys.orig_argv, out, **settings, watch=watch, prometheus=prometheus, host=host, profile=profile)
     table = None if spec is None else resolve_run(build_request(spec, {})).as_table()
     return measure_here(job, telemetry_gpus(job.telemetry, os.environ), os.environ, table)
 
@@ -116,6 +119,7 @@ def measure_command(
     host: str = "auto",
     preflight: bool = False,
     spec: Spec | None = None,
+    profile: int | str | None = None,
     **words: Unpack[CommandKeywords],
 ) -> RunResult:
     """Run a command and record power, clocks and temperature of every GPU it may use, as ``charllm measure`` does.
@@ -128,7 +132,7 @@ def measure_command(
     torchtitan) that program's own command for the run is measured, and `command` holds more arguments for it. Steps of
     a command that marks none are read from its log, whose program is recognised unless `log_kind` or a regular
     expression `log_pattern` names it. With `preflight` the machine is checked first, and nothing is run where a check
-    fails.
+    fails. With `profile` (3, or "3@20") torch's profiler records some steps that the command marks.
     """
     settings: dict[str, Any] = {"rate": rate, "telemetry": telemetry, "idle": idle, "cooldown": cooldown}
     where = {word: value for word, value in words.items() if word in PlanKeywords.__annotations__}
@@ -136,9 +140,8 @@ def measure_command(
     run = {word: value for word, value in words.items() if word not in {**where, **named}}
     folder = run_folder(out)
     program = build_program(command, folder, **named, spec=spec, run=run)  # type: ignore[arg-type]
-    job = build_program_job(
-        program, folder, where, **settings, repeats=repeats, watch=watch, prometheus=prometheus, host=host
-    )
+    more: dict[str, Any] = {"watch": watch, "prometheus": prometheus, "host": host, "profile": profile}
+    job = build_program_job(program, folder, where, **settings, repeats=repeats, **more)
     if preflight:
         require_fit(job)
     return run_job(job)[0]
@@ -247,6 +250,7 @@ def build_job(
     plan: Plan = LOCALLY,
     program: Program | None = None,
     host: str = "auto",
+    profile: int | str | None = None,
 ) -> Job:
     """Check what was asked for."""
     if isinstance(command, str) or not command or not all(isinstance(word, str) for word in command):
@@ -266,7 +270,8 @@ def build_job(
     if address:
         parse_address(address)
     settings = (rate, telemetry, idle, cooldown, repeats, watch, address)
-    return Job(tuple(command), run_folder(out), *settings, plan, program=program, host=host)
+    asked = None if profile is None else parse_profile(str(profile))
+    return Job(tuple(command), run_folder(out), *settings, plan, program=program, host=host, profile=asked)
 
 
 def run_folder(out: Folder | None) -> Path:

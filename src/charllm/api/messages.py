@@ -10,7 +10,7 @@ from charllm.api.signature import public
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.spec.run import RunSpec
-from charllm.trace.compare import MessageRow, compare_messages, list_messages, read_traces
+from charllm.trace.compare import MessageRow, Track, compare_messages, list_messages, read_traces
 from charllm.workload.step import build_step
 
 SPEC_FILE = "spec.json"
@@ -46,14 +46,19 @@ def messages(
     return [as_table(row) for row in run_messages(build_request(spec, words), rank, execution_trace).rows]
 
 
-def run_messages(request: dict[str, Any], rank: int | None, trace: str | PathLike[str] | None) -> Listed:
+def run_messages(
+    request: dict[str, Any],
+    rank: int | None,
+    trace: str | PathLike[str] | None,
+    track: Track = lambda files, _total, _title: files,
+) -> Listed:
     """List the messages of a request, or compare them with those of a folder of traces."""
     folder = as_path(trace, "--execution-trace") if trace is not None else None
     run = resolve_run(request or (_traced_request(folder) if folder is not None else {}))
     step, world = build_step(run), run.parallelism.world
     if folder is None:
         return Listed(run, list_messages(step, range(world) if rank is None else [rank]))
-    traces = read_traces(folder)
+    traces = read_traces(folder, track)
     strange = [number for number in traces if number >= world]
     if strange:
         raise SpecError("--execution-trace", f"rank {strange[0]} in {folder}", f"traces of a run of {world} ranks")

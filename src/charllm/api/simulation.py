@@ -5,13 +5,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
-from charllm.api.keywords import RunKeywords, Spec, as_path, build_request
+from charllm.api.chakra import write_chakra
+from charllm.api.keywords import RunKeywords, Spec, as_file, as_path, build_request
 from charllm.api.signature import public
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.report.perfetto import Signals, trace_step
 from charllm.result.result import RunResult
 from charllm.result.store import write_text
+from charllm.result.uncertainty import with_intervals
 from charllm.simulate.predict import Simulation, predict
 from charllm.simulate.rank_timeline import rank_timeline
 from charllm.simulate.signals import stage_series
@@ -38,20 +40,25 @@ def simulate(
     *,
     steps: int | None = None,
     seconds: float | None = None,
+    uncertainty: bool = False,
     ignore_memory: bool = False,
     allow_long: bool = False,
     out: File | None = None,
     perfetto: File | None = None,
     timeline: File | None = None,
     rank: int = 0,
+    report: File | None = None,
+    chakra: File | None = None,
     **words: Unpack[RunKeywords],
 ) -> RunResult:
     """Predict memory, step time, power and temperature of one run; needs no GPU.
 
     The keywords are the flags of ``charllm simulate``: `spec` is a TOML file, a table, or a stored run whose spec is
     used again; a dotted keyword sets any field. Without `steps` or `seconds` (from a cold start) the result describes
-    one step at thermal steady state. `out` stores the run, `perfetto` writes the step as a trace, `timeline` writes the
-    step of one `rank` for `charllm.emulate`.
+    one step at thermal steady state. With `uncertainty`, ``provenance["uncertainty"]`` holds an 80 % interval of each
+    metric whose error is known, and what it rests on. `out` stores the run, `perfetto` writes the step as a trace,
+    `timeline` writes the step of one `rank` for `charllm.emulate`, `report` writes everything as one HTML file,
+    `chakra` (a folder) writes the step of every rank as Chakra execution traces.
 
     A wrong request raises `charllm.SpecError`. A run that does not fit in memory has ``metrics.fits`` False, times that
     are None and the reason in `warnings`; with ``ignore_memory=True`` it is simulated all the same. One that would take
@@ -63,13 +70,19 @@ def simulate(
     (True, True)
     >>> len(result.gpus), result.spec["parallelism"]["dp"]
     (8, 4)
+    >>> result = charllm.simulate(model="llama3-8b", cluster="h200x8", tp=2, gbs=32, uncertainty=True)
+    >>> interval = result.provenance["uncertainty"]["step_time_s"]
+    >>> interval["low"] < result.metrics.step_time_s < interval["high"], interval["level"]
+    (True, 0.8)
     >>> charllm.simulate(model="llama3-8b", cluster="h200x8", tp=3)
     Traceback (most recent call last):
     charllm.errors.SpecError: parallelism: got 'tp 3 x cp 1 x pp 1 = 3'; expected a divisor of the 8 GPUs of h200x8
     """
     request = length_request(build_request(spec, words), steps, seconds)
-    allowed = {"ignore_memory": ignore_memory, "allow_long": allow_long}
-    found = run_simulation(request, **allowed, out=out, perfetto=perfetto, timeline=timeline, rank=rank).found
+    allowed = {"uncertainty": uncertainty, "ignore_memory": ignore_memory, "allow_long": allow_long}
+    found = run_simulation(
+        request, **allowed, out=out, perfetto=perfetto, timeline=timeline, rank=rank, report=report, chakra=chakra
+    ).found
     return found.result
 
 
@@ -84,22 +97,35 @@ def length_request(request: dict[str, Any], steps: int | None, seconds: float | 
 def run_simulation(
     request: dict[str, Any],
     *,
+    uncertainty: bool = False,
     ignore_memory: bool = False,
     allow_long: bool = False,
     out: File | None = None,
     perfetto: File | None = None,
     timeline: File | None = None,
     rank: int = 0,
+    report: File | None = None,
+    chakra: File | None = None,
 ) -> Simulated:
     """Simulate a request and write the files that were asked for."""
     spec = resolve_run(request)
+    page = None if report is None else as_file(report, "--report")
     longest_s = math.inf if allow_long else LONGEST_S
-    found = predict(spec, ignore_memory=ignore_memory, longest_s=longest_s, whole=timeline is not None)
+    found = predict(spec, ignore_memory=ignore_memory, longest_s=longest_s, whole=bool(timeline or chakra))
+    if uncertainty:
+        found = found._replace(result=with_intervals(found.result))
     files = {"--perfetto": perfetto, "--timeline": timeline}
     asked = {flag: as_path(file, flag) for flag, file in files.items() if file is not None}
     messages = _write_files(found, asked, rank)
+    if chakra is not None:
+        messages += write_chakra(found, as_path(chakra, "--chakra"))
     if out is not None:
         found.result.save(as_path(out, "--out"))
+    if page is not None:
+        # A page draws on studies and measurement, too, which take longer to load than most runs to simulate.
+        from charllm.api.report import page_of, write_page
+
+        write_page(page_of(found), page, "--report")
     return Simulated(spec, found, messages)
 
 

@@ -33,7 +33,7 @@ TINY: Table = {
     "cluster": "h200x1",
 }  # fmt: skip
 """The run on a CPU."""
-QUICK: dict[str, Any] = {"train_steps": 3, "measured_steps": 6, "bench_s": 5.0, "rest_s": 0.2}
+QUICK: dict[str, Any] = {"train_steps": 3, "measured_steps": 6, "bench_s": 2.0, "rest_s": 0.2}
 
 
 @public

@@ -9,6 +9,7 @@ from charllm.analysis.characterize import Character
 from charllm.api.keywords import as_path
 from charllm.api.signature import public
 from charllm.api.study import Sweep
+from charllm.database import query_store
 from charllm.errors import SpecError
 from charllm.report.compare import render_comparison
 from charllm.result.compare import Difference, compare_runs, spec_differences
@@ -51,6 +52,24 @@ def characterize(folder: str | PathLike[str]) -> Character:
     if found is None:
         raise SpecError("folder", str(folder), "the folder of a measured or converted run")
     return found
+
+
+@public
+def query(store: str | PathLike[str], sql: str) -> "DataFrame":
+    """Answer a SELECT over the runs and studies in a folder as a pandas DataFrame; see ``charllm query --help``.
+
+    >>> import charllm, tempfile
+    >>> result = charllm.simulate(model="llama3-8b", cluster="h200x8", tp=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = result.save(f"{folder}/run")
+    ...     charllm.query(folder, "SELECT run, tp, count(*) AS gpus FROM runs JOIN gpus USING (run) GROUP BY ALL")
+       run  tp  gpus
+    0  run   2     8
+    """
+    if not isinstance(sql, str):
+        raise SpecError("sql", sql, "a text")
+    answer = query_store(as_path(store, "store"), sql)
+    return to_frame(answer.as_dicts(), answer.columns)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

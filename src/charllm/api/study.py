@@ -11,14 +11,14 @@ from charllm.api.measurement import PlanKeywords, build_job, build_plan
 from charllm.api.signature import public
 from charllm.errors import SpecError
 from charllm.measure.launch import AFTER_S
-from charllm.measure.launchers.plan import Plan
 from charllm.report.study import render_study
 from charllm.result.result import to_frame
 from charllm.spec.request import Table
 from charllm.sweep.measured import Measuring
 from charllm.sweep.outcome import Outcome
 from charllm.sweep.run import run_study
-from charllm.sweep.study import Study, load_study, unfold
+from charllm.sweep.runners.work import Engine
+from charllm.sweep.study import Study, read_study, unfold
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MEASURING = ("command", "adapter", "script", "steps", "telemetry", "rate", "idle", "cooldown")
 """Keywords that say how a case is measured; those of `build_plan` say where."""
 DEFAULTS: dict[str, Any] = {"telemetry": "auto", "rate": 100.0, "idle": 2.0, "cooldown": AFTER_S}
+ARRAY_WORDS = ("partition", "account", "time", "slurm_args", "setup", "prefix")
+"""Words of Slurm's jobs that simulated cases have, too."""
 Axis = Sequence[Any] | Mapping[str, Mapping[str, Any]]
 """Values of the keyword that the axis is named after, or labels, each with the keywords that it stands for."""
 
@@ -77,7 +79,14 @@ def sweep(
     *,
     axes: Mapping[str, Axis] | None = None,
     base: Mapping[str, Any] | None = None,
-    workers: int = 1,
+    where: str | Sequence[str] = (),
+    repeats: int | None = None,
+    sample: int | None = None,
+    sample_method: str | None = None,
+    sample_seed: int | None = None,
+    runner: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
     out: str | PathLike[str] | None = None,
     resume: bool = False,
     signals: bool = False,
@@ -91,6 +100,13 @@ def sweep(
     that is wrong or does not fit is an outcome with its message, never an exception. `out` stores every case as it
     ends, with `signals` also power, temperature and clock over time; `resume` continues there after an interruption.
 
+    `where` leaves out cases that break a constraint (``"tp*pp <= 32"``), `sample` draws so many of the rest (random,
+    latin or sobol, as `sample_method` says), `repeats` runs each case with so many seeds.
+
+    `runner` says where cases are simulated, `workers` of them at the same time: local (processes of this machine),
+    slurm (an array job; `partition`, `account`, `time`, `slurm_args`, `setup` and `prefix` as of
+    `charllm.measure_command`) or ray (a Ray of this machine, or the cluster at `address`).
+
     With `measure` every case is run for real, one after another, by the reference trainer, by the program of an
     `adapter` or by `command`, in which {spec}, {case}, {number} and {steps} are filled in; `launcher` and the words
     after it say where, as of `charllm.measure_command`.
@@ -99,33 +115,85 @@ def sweep(
     >>> study = charllm.sweep(
     ...     axes={"strategy": {"tensor": {"tp": 8}, "data": {"tp": 1}}, "mbs": [1, 2]},
     ...     base={"model": "llama3-8b", "cluster": "h200x8"},
+    ...     where="strategy == 'tensor' or mbs == 1",
     ... )
     >>> [row["case"] for row in study.rows]
-    ['tensor / mbs 1', 'tensor / mbs 2', 'data / mbs 1', 'data / mbs 2']
+    ['tensor / mbs 1', 'tensor / mbs 2', 'data / mbs 1']
     >>> study.rows[0]["strategy"], study.rows[0]["training.micro_batch_size"], study.rows[0]["step_time_s"] > 0
     ('tensor', 1, True)
     """
-    if not isinstance(workers, int):
-        raise SpecError("--workers", workers, "a whole number")
     described = {word: value for word, value in words.items() if word not in MeasuringKeywords.__annotations__}
-    unfolded = _study(study, axes, {**_keywords(base, "base"), **described})
-    folder = None if out is None else as_path(out, "--out")
+    name, table = _study(study, axes, {**_keywords(base, "base"), **described})
+    asked: dict[str, Any] = {"repeats": repeats, "sample": sample, "sample_method": sample_method}
+    unfolded = refine_study(name, table, where=where, **asked, sample_seed=sample_seed)
     measured = {word: value for word, value in words.items() if word not in described}
-    measuring = build_measuring(measure=measure, **measured)
-    found = run_study(unfolded, workers=workers, out=folder, resume=resume, signals=signals, measuring=measuring)
+    engine, measuring = build_engine(measure=measure, runner=runner, workers=workers, address=address, **measured)
+    folder = None if out is None else as_path(out, "--out")
+    found = run_study(unfolded, engine=engine, out=folder, resume=resume, signals=signals, measuring=measuring)
     return Sweep(found.study, found.outcomes)
 
 
-def build_measuring(*, measure: bool, **asked: Any) -> Measuring | None:
-    """Check how cases are to be measured; None where they are simulated."""
-    how = {name: asked.pop(name, None) for name in MEASURING}
+def refine_study(
+    name: str,
+    table: Table,
+    *,
+    where: str | Sequence[str] = (),
+    repeats: int | None = None,
+    sample: int | None = None,
+    sample_method: str | None = None,
+    sample_seed: int | None = None,
+) -> Study:
+    """Return a study with more constraints than its table has, another sample or other repeats."""
+    changed = dict(table)
+    more = [where] if isinstance(where, str) else list(where)
+    if more:
+        before = table.get("where", [])
+        changed["where"] = [*([before] if isinstance(before, str) else before), *more]
+    drawn = {"count": sample, "method": sample_method, "seed": sample_seed}
+    drawn = {word: value for word, value in drawn.items() if value is not None}
+    if drawn:
+        before = table.get("sample")
+        changed["sample"] = {**(before if isinstance(before, dict) else {"count": before}), **drawn}
+    if repeats is not None:
+        changed["repeats"] = repeats
+    return unfold(name, changed)
+
+
+def build_engine(
+    *, measure: bool, runner: str = "local", workers: int | None = None, address: str | None = None, **asked: Any
+) -> tuple[Engine, Measuring | None]:
+    """Check where cases are to be simulated, or how they are to be measured."""
+    if workers is not None and not isinstance(workers, int):
+        raise SpecError("--workers", workers, "a whole number")
+    if measure:
+        return Engine(workers=workers), build_measuring(**_launched(runner, address, asked))
+    where = {word: value for word, value in asked.items() if word in PlanKeywords.__annotations__ and value}
+    for word, value in asked.items():
+        if value and word not in ARRAY_WORDS and (word != "launcher" or value != "local"):
+            raise SpecError(f"--{word.replace('_', '-')}", value, "--measure with this flag")
+        if value and word in ARRAY_WORDS and runner != "slurm":
+            raise SpecError(f"--{word.replace('_', '-')}", value, "--runner slurm with this flag")
+    plan = build_plan(**{**where, "launcher": "slurm"})
+    ray_address = address or (os.environ.get("RAY_ADDRESS") if runner == "ray" else None)
+    return Engine(runner, workers, plan, ray_address), None
+
+
+def _launched(runner: str, address: str | None, asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the words of measured cases: the runner of a measured study is the launcher of its jobs."""
+    if runner not in ("local", "slurm"):
+        raise SpecError("--runner", runner, "local or slurm with --measure")
+    if address is not None:
+        raise SpecError("--address", address, "no --address with --measure")
+    launcher = asked.get("launcher") or "local"
+    if runner == "slurm" and launcher == "torchrun":
+        raise SpecError("--launcher", launcher, "slurm with --runner slurm")
+    return {**asked, "launcher": "slurm" if runner == "slurm" else launcher}
+
+
+def build_measuring(**asked: Any) -> Measuring:
+    """Check how cases are to be measured."""
+    given = {name: value for name in MEASURING if (value := asked.pop(name, None)) is not None}
     plan = build_plan(**asked)
-    given = {name: value for name, value in how.items() if value is not None}
-    if not measure:
-        flag = next(iter(given), None if plan == Plan() else "launcher")
-        if flag is not None:
-            raise SpecError(f"--{flag}", given.get(flag, plan.launcher), "--measure with this flag")
-        return None
     # The rules for a job hold for the jobs of a study.
     checked = {name: given.get(name, value) for name, value in DEFAULTS.items()}
     job = build_job(["true"], "unused", **checked)
@@ -134,16 +202,17 @@ def build_measuring(*, measure: bool, **asked: Any) -> Measuring | None:
     return replace(found, environment=os.environ, **chosen)
 
 
-def _study(study: Any, axes: Any, words: Mapping[str, Any]) -> Study:
+def _study(study: Any, axes: Any, words: Mapping[str, Any]) -> tuple[str, Table]:
+    """Return the name and the table of a study."""
     if (study is None) == (axes is None):
         raise SpecError("study", "both a study and axes" if study is not None else None, "a study, or axes with a base")
     if study is None:
-        return unfold("sweep", {"request": _request(words), "groups": [{"axes": _axes(axes)}]})
+        return "sweep", {"request": _request(words), "groups": [{"axes": _axes(axes)}]}
     if words:
         raise SpecError(next(iter(words)), "a keyword beside a study", "a study alone: its request describes the runs")
     if isinstance(study, Mapping):
-        return unfold(str(study.get("name", "sweep")), study)
-    return load_study(str(as_path(study, "study")))
+        return str(study.get("name", "sweep")), dict(study)
+    return read_study(str(as_path(study, "study")))
 
 
 def _axes(axes: Any) -> Table:

@@ -7,7 +7,7 @@ Source: priors are the constants of the GPU that calibration starts from; their 
 Ignores: errors that the rows of a table share beyond that factor.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
@@ -285,11 +285,18 @@ def folds_by_shape(bench: Bench, folds: int) -> NDArray[np.int64]:
     return np.array([turn[row.shape.kind, row.shape.dims, row.shape.precision] for row in bench.rows])
 
 
-def held_out(bench: Bench, gpu: Gpu, folds: int = 4, streams: bool = False, silicon: bool = True) -> dict[str, Floats]:
+def held_out(
+    bench: Bench,
+    gpu: Gpu,
+    folds: int = 4,
+    streams: bool = False,
+    silicon: bool = True,
+    track: Callable[[Iterator[int], int, str], Iterator[int]] = lambda items, _total, _title: items,
+) -> dict[str, Floats]:
     """Return the error of every op, predicted by a fit on other shapes; `silicon`: with its board's fitted factor."""
     fold = folds_by_shape(bench, folds)
     errors = {name: np.full(len(bench.rows), np.nan) for name in ERRORS}
-    for number in range(folds):
+    for number in track(iter(range(folds)), folds, "fits"):
         judged = fold == number
         if not judged.any() or judged.all():
             continue

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from charllm.catalog.defaults import default_chunks, default_overlap, describe_defaults, training_defaults
+from charllm.catalog.placement import apply_placement
 from charllm.catalog.scale import fill_board
 from charllm.catalog.tables import Entry, entries, find, read_entry
 from charllm.errors import SpecError, unknown_name
@@ -17,7 +18,7 @@ from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node, OtherNode
 from charllm.spec.model import Model, fill_model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.readers.huggingface import read_hf_config
-from charllm.spec.request import Table, check_plain, merge, parse_json, read_json, read_text, read_toml
+from charllm.spec.request import Table, check_plain, merge, read_json, read_toml
 from charllm.spec.run import Conditions, RunSpec, check_run
 from charllm.spec.training import Training
 
@@ -35,6 +36,13 @@ MOST_BASES = 8
 
 def resolve_run(request: Mapping[str, Any]) -> RunSpec:
     """Build the run a request describes, or raise SpecError naming what is wrong."""
+    run = read_run(request)
+    check_run(run)
+    return run
+
+
+def read_run(request: Mapping[str, Any]) -> RunSpec:
+    """Build the parts of a run, each checked alone; whether they agree with each other is not checked."""
     check_plain(request, "request")
     for key in request:
         if key not in (*PARTS, NOTES):
@@ -45,22 +53,21 @@ def resolve_run(request: Mapping[str, Any]) -> RunSpec:
     model = resolve_model(request["model"])
     cluster = resolve_cluster(request["cluster"])
     framework = resolve_framework(request.get("framework", DEFAULT_FRAMEWORK))
+    request = apply_placement(request, cluster)
     taken: Table = {}
     degrees = _fill_degrees(_table(request, "parallelism"), model, cluster, framework)
     training = _fill_training(_table(request, "training"), model, degrees["dp"], framework, taken)
     parallelism = _fill_schedule(degrees, model, training, framework, taken)
-    run = RunSpec(
+    return RunSpec(
         model=model,
         training=training,
         parallelism=parallelism,
         cluster=cluster,
         framework=framework,
-        conditions=_fill_conditions(_table(request, "conditions")),
+        conditions=read(Conditions, _table(request, "conditions"), "conditions"),
         defaults_taken=describe_defaults(taken),
         notes=tuple(request.get(NOTES, ())),
     )
-    check_run(run)
-    return run
 
 
 def resolve_model(asked: Any) -> Model:
@@ -291,16 +298,3 @@ def _fill_training(table: Table, model: Model, dp: int, framework: Framework, ta
         per_round = dp * micro
         filled["global_batch_size"] = -(-DEFAULT_BATCH // per_round) * per_round
     return read(Training, filled, "training")
-
-
-def _fill_conditions(table: Table) -> Conditions:
-    """Read the placement file, so that the run holds all it needs."""
-    placement = table.get("placement", "default")
-    if isinstance(placement, str) and placement != "default" and not table.get("gpu_of_rank"):
-        if not placement.endswith(".json"):
-            raise SpecError(
-                "conditions.placement", placement, "default, or a JSON file that lists the GPU of each rank"
-            )
-        listed = parse_json(read_text(placement, "conditions.placement"), placement, "conditions.placement")
-        table = {**table, "gpu_of_rank": listed}
-    return read(Conditions, table, "conditions")

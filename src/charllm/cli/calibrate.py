@@ -24,6 +24,7 @@ from charllm.calibrate.write import as_toml, write_file
 from charllm.catalog.resolve import is_file
 from charllm.cli.calibrate_network import calibrate_network
 from charllm.cli.output import add_format_flags, print_as
+from charllm.cli.progress import track
 from charllm.errors import SpecError
 from charllm.evaluate.ops import bench_machine
 from charllm.measure.bench.nccl_table import is_table
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster", metavar="NAME|FILE", help="collectives: the cluster to start from (default the benchmark's own)"
     )
-    add_format_flags(parser)
+    add_format_flags(parser, table="a row for each constant")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -67,7 +68,7 @@ def _calibrate_gpu(arguments: argparse.Namespace) -> int:
         bench = gather([table.rows for table in tables], cluster)
         print(f"charllm: fitting {len(bench.rows)} ops of {len(tables)} tables, then again 4 times", file=sys.stderr)
         found = fit_identified(bench, cluster.gpu)
-        inside, outside = errors_of(bench, cluster.gpu, found.values()), held_out(bench, cluster.gpu)
+        inside, outside = errors_of(bench, cluster.gpu, found.values()), held_out(bench, cluster.gpu, track=track)
         report["ops"] = describe_fit(found, inside, outside, [table.name for table in tables])
         parts["power"] = [each for each in found.found if each.name.startswith("power.") and each.identified]
         parts["kernels"] = [each for each in found.found if each.name.startswith("kernels.") and each.identified]
@@ -81,6 +82,10 @@ def _calibrate_gpu(arguments: argparse.Namespace) -> int:
     source = f"charllm calibrate {' '.join(Path(run).name for run in arguments.runs)}"
     comments = [f"{row['parameter']}: not identified; {row['run']}" for row in report["not_identified"]]
     write_file(arguments.out, as_toml(base, Path(arguments.out).stem, parts, source, comments))
-    print_as(arguments, report, lambda: render_fit(report))
+    print_as(arguments, report, lambda: render_fit(report), lambda: _constants(report))
     print(f"charllm: wrote {arguments.out}", file=sys.stderr)
     return 0
+
+
+def _constants(report: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for part in ("ops", "heat") if part in report for row in report[part]["parameters"]]

@@ -34,7 +34,7 @@ def calibrate_network(arguments: argparse.Namespace) -> int:
     comments += [f"{row['parameter']}: not identified; {row['run']}" for row in report["not_identified"]]
     text = cluster_toml(base, Path(arguments.out).stem, under, parts, source, comments)
     write_file(arguments.out, text)
-    print_as(arguments, report, lambda: render_fit(report))
+    print_as(arguments, report, lambda: render_fit(report), lambda: report["parameters"])
     print(f"charllm: wrote {arguments.out}", file=sys.stderr)
     return 0
 

@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 
 from charllm.api.doctor import doctor
-from charllm.cli.output import print_as
+from charllm.cli.output import add_format_flags, print_as
 
 EXAMPLES = (
     "charllm simulate --model llama3-8b --cluster h200x32 --tp 2 --set conditions.weak_gpus=[9]"
@@ -21,11 +21,11 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("run", type=Path, metavar="RUN", help="a run folder or its result.json")
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    add_format_flags(parser, table="a row for each finding")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Examine and print."""
     found = doctor(arguments.run)
-    print_as(arguments, found.as_table(), lambda: str(found))
+    print_as(arguments, found.as_table(), lambda: str(found), lambda: found.findings)
     return 0

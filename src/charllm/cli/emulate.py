@@ -1,18 +1,26 @@
 """Emulate one rank of a large job on this GPU: its kernels run, its communication and waits last as long as simulated.
 
 Time, power, clock and temperature are predicted first and stored with the recording; `--predict` stops there and needs
-no GPU.
+no GPU. Where the output goes to a file or a program, and no other form is asked for, it is the metrics as JSON.
 """
 
 import argparse
-import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from charllm.api.emulation import predict_readings, run_emulation, timeline_of
+from charllm.cli.output import add_format_flags, print_as
+from charllm.cli.plots import add_plot_flags, draw_stored, wants_plots
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.measure.finish import stopped_early
+from charllm.report.stored import render_headlines, render_predicted, render_stored
+from charllm.report.tables import render_table
+from charllm.result.compare import flatten
+from charllm.result.result import RunResult
 from charllm.timeline.play import to_text
+from charllm.units import format_figure
 
 EXAMPLES = (
     "charllm emulate --model gpt3-175b --cluster h200x32 --tp 8 --pp 4 --gbs 128 --rank 8 --seconds 60",
@@ -42,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--print-timeline", action="store_true", help="print the timeline and stop")
     parser.add_argument("--predict", action="store_true", help="print the prediction and stop")
+    add_format_flags(parser, table="a row for each metric, predicted and emulated,")
+    add_plot_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -52,17 +62,45 @@ def run(arguments: argparse.Namespace) -> int:
         print(to_text(timeline))
         return 0
     if arguments.predict:
-        print(json.dumps(predict_readings(timeline, request, arguments.seconds), indent=2, allow_nan=False))
+        predicted = predict_readings(timeline, request, arguments.seconds)
+        arguments.json |= _is_piped(arguments)
+        print_as(arguments, predicted, lambda: _render_prediction(predicted), lambda: _rows(predicted, {}))
         return 0
     result, predicted, folder = run_emulation(
         timeline, request, arguments.seconds, arguments.out, arguments.telemetry, arguments.device
     )
     for warning in stopped_early(result.warnings):
         print(f"charllm: {warning}", file=sys.stderr)
-    print(json.dumps(result.metrics, indent=2, allow_nan=False))
-    for name, value in predicted.items():
-        read = result.metrics.get(name)
-        if value is not None and read is not None:
-            print(f"charllm: {name}: predicted {value:.5g}, measured {read:.5g}", file=sys.stderr)
+    metrics, whole = flatten(result.metrics), result.as_table() if arguments.json else dict(result.metrics)
+    arguments.json |= _is_piped(arguments)
+    print_as(
+        arguments,
+        whole,
+        lambda: _render(result, predicted, folder, arguments),
+        lambda: _rows(predicted, metrics),
+    )
     print(f"charllm: recorded in {folder}", file=sys.stderr)
     return 0
+
+
+def _is_piped(arguments: argparse.Namespace) -> bool:
+    """Tell whether a program reads the output, and asked for nothing else than the metrics."""
+    return not (sys.stdout.isatty() or arguments.csv or wants_plots(arguments))
+
+
+def _render(result: RunResult, predicted: Mapping[str, float], folder: Path, arguments: argparse.Namespace) -> str:
+    """Return what was emulated beside its prediction, as tables or as figures."""
+    if not wants_plots(arguments):
+        return render_stored(result, predicted)
+    figures = draw_stored(arguments, result, folder)
+    return "\n\n".join([render_headlines(result), render_predicted(predicted, result), figures])
+
+
+def _render_prediction(predicted: Mapping[str, float]) -> str:
+    cells = [[name, format_figure(name, value)] for name, value in predicted.items()]
+    return render_table("Predicted of one emulated rank", ["metric", "predicted"], cells)
+
+
+def _rows(predicted: Mapping[str, float], read: Mapping[str, Any]) -> list[dict[str, Any]]:
+    names = [*predicted, *(name for name, value in read.items() if name not in predicted and value is not None)]
+    return [{"metric": name, "predicted": predicted.get(name), "emulated": read.get(name)} for name in names]

@@ -11,12 +11,11 @@ KEYWORDS = (
 )  # fmt: skip
 
 
-def add_launch_flags(parser: argparse.ArgumentParser, *names: str) -> None:
+def add_launch_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that say where a command runs."""
     group = parser.add_argument_group("where it runs")
     group.add_argument(
-        *(names or ("--launcher",)),
-        dest="launcher",
+        "--launcher",
         choices=NAMES,
         default=LOCAL,
         help="local: as it is on this machine (default); torchrun: as ranks on this machine; slurm: on a cluster",

@@ -18,12 +18,14 @@ from charllm.measure.finish import stopped_early
 from charllm.measure.job import Job
 from charllm.measure.launch import AFTER_S
 from charllm.measure.launchers.plan import LOCAL
+from charllm.profile import DEFAULT_FIRST
 from charllm.result.result import RunResult
 
 EXAMPLES = (
     "charllm measure --out runs/mine -- torchrun train.py",
     "charllm measure --repeats 3 --watch -- python train.py --steps 100",
     "charllm measure --telemetry none --idle 0 -- sleep 1",
+    "charllm measure --profile 3@20 --out runs/mine -- charllm train --model gpt2 --gbs 32 --steps 60",
     "charllm measure --launcher torchrun --ranks-per-node 8 -- train.py",
     "charllm measure --launcher slurm --nodes 2 --gpus-per-node 8 --time 00:30:00 --out runs/mine -- train.py",
     "charllm measure --adapter megatron --script Megatron-LM/pretrain_gpt.py --model llama3-8b --cluster h100x8 --tp 2",
@@ -62,6 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="serve metrics for Prometheus while it runs (default host 127.0.0.1)",
     )
     parser.add_argument(
+        "--profile",
+        metavar="STEPS[@FIRST]",
+        help="record a Kineto trace of this many steps that the command marks (charllm.mark.step), after the first "
+        f"FIRST (default {DEFAULT_FIRST}); counters are then read at each of their steps",
+    )
+    parser.add_argument(
         "--preflight", action="store_true", help="check the machine first; run nothing if a check fails"
     )
     add_launch_flags(parser)
@@ -78,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure, print what was found to stderr, and return the command's own exit code."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     folder = run_folder(arguments.out)
-    names = ("rate", "telemetry", "host", "idle", "cooldown", "repeats", "watch", "prometheus")
+    names = ("rate", "telemetry", "host", "idle", "cooldown", "repeats", "watch", "prometheus", "profile")
     settings = {name: getattr(arguments, name) for name in names}
     program = build_program(command, folder, **program_keywords(arguments))
     job = build_program_job(program, folder, plan_keywords(arguments), **settings)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from charllm.api.messages import as_table, run_messages
 from charllm.cli.output import add_format_flags, print_as
+from charllm.cli.progress import track
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.report.messages import render_comparison, render_messages
 
@@ -41,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     rank = arguments.rank
     everything = arguments.execution_trace or arguments.json or arguments.csv
     rows = run_messages(
-        request_from(arguments), rank if rank is not None or everything else 0, arguments.execution_trace
+        request_from(arguments), rank if rank is not None or everything else 0, arguments.execution_trace, track
     ).rows
     tables = [as_table(row) for row in rows]
     print_as(

@@ -19,9 +19,14 @@ def add_format_flags(parser: argparse.ArgumentParser, *, table: str = "") -> Non
         formats.add_argument("--csv", action="store_true", help=f"print {table} as CSV")
 
 
+def has_colour() -> bool:
+    """Tell whether standard output is a terminal of someone who has not set NO_COLOR."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
 def show(text: str) -> None:
-    """Print a report; in colour where a person is watching who has not set NO_COLOR."""
-    print(paint(text) if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text)
+    """Print a report, in colour where someone is watching."""
+    print(paint(text) if has_colour() else text)
 
 
 def print_as(

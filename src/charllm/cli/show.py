@@ -10,10 +10,12 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+from charllm.analysis.characterize import Character
 from charllm.cli.output import show
+from charllm.cli.plots import add_plot_flags, draw_stored, wants_plots
 from charllm.cli.sweep import print_outcomes
 from charllm.report.character import render_character, with_character
-from charllm.report.stored import gpu_rows, render_stored, telling
+from charllm.report.stored import gpu_rows, render_headlines, render_stored, telling
 from charllm.report.tables import render_table, to_csv
 from charllm.result.result import RunResult, to_json
 from charllm.stored import OpsResult, load, read_character
@@ -34,13 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the result as JSON; of a study, one case per line")
     form.add_argument("--csv", action="store_true", help="print a row per GPU of a run, per case of a study, per op")
+    add_plot_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the folder and print it."""
     found = load(arguments.path)
     if isinstance(found, StudyResult):
-        print_outcomes(found, arguments)
+        print_outcomes(found, arguments, arguments.path)
         stored, cases = len(found.outcomes), len(found.study.cases)
         said = f"{stored} of {cases} cases are stored" + ("" if stored == cases else "; continue with sweep --resume")
         print(f"charllm: {said}", file=sys.stderr)
@@ -58,11 +61,17 @@ def _print_run(result: RunResult, arguments: argparse.Namespace) -> None:
     elif arguments.csv:
         print(to_csv(gpu_rows(result)))
     else:
-        parts = [render_stored(result, _predicted(arguments.path))]
-        show("\n\n".join([*parts, *([render_character(found.as_table())] if found else [])]))
+        show("\n\n".join(_parts(result, found, arguments)))
     sys.stdout.flush()
     for warning in telling(result.warnings):
         print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)
+
+
+def _parts(result: RunResult, found: Character | None, arguments: argparse.Namespace) -> list[str]:
+    """Return a run as text: its answers, then tables or the figures that were asked for."""
+    if wants_plots(arguments):
+        return [render_headlines(result), draw_stored(arguments, result, arguments.path)]
+    return [render_stored(result, _predicted(arguments.path)), *([render_character(found.as_table())] if found else [])]
 
 
 def _print_rows(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:

@@ -13,17 +13,20 @@ from charllm.analysis.advice import best_changes
 from charllm.analysis.explain import explain_run
 from charllm.api.simulation import length_request, run_simulation
 from charllm.cli.output import add_format_flags, show
+from charllm.cli.plots import add_plot_flags, draw_simulation, wants_plots
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.errors import DoesNotFit
-from charllm.report.run import render_run
+from charllm.report.run import render_answer, render_run
 from charllm.report.tables import to_csv
 from charllm.simulate.predict import NOT_KNOWN
 
 EXAMPLES = (
     "charllm simulate --model llama3-70b --cluster h200x32 --tp 4 --pp 4 --gbs 128",
+    "charllm simulate --model llama3-70b --cluster h200x32 --tp 4 --pp 4 --gbs 128 --uncertainty",
     "charllm simulate --model mixtral-8x7b --cluster h200x32 --ep 8 --power-cap 500 --inlet 32 --json",
+    "charllm simulate --model llama3-8b --cluster h100x8 --tp 2 --plots",
     "charllm simulate --model llama3-8b --cluster h100x8 --fsdp --framework fsdp --csv",
-    "charllm simulate --model llama3-8b --cluster h100x8 --tp 2 --set conditions.weak_gpus=[3] --seconds 60",
+    "charllm simulate --model llama3-8b --cluster h100x8 --tp 2 --set conditions.weak_gpus=[3] --report weak.html",
 )
 
 
@@ -34,22 +37,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     length = group.add_mutually_exclusive_group()
     length.add_argument("--steps", type=int, metavar="N", help="N steps from a cold start")
     length.add_argument("--seconds", type=float, metavar="S", help="S seconds from a cold start")
+    parser.add_argument(
+        "--uncertainty", action="store_true", help="add an 80 %% interval to each figure whose error is known"
+    )
     parser.add_argument("--ignore-memory", action="store_true", help="continue even if the run does not fit in memory")
     parser.add_argument(
         "--allow-long", action="store_true", help="simulate even if that is estimated to take minutes or hours"
     )
     add_format_flags(parser, table="a row for each GPU")
+    add_plot_flags(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="store the run in this new folder")
+    parser.add_argument("--report", type=Path, metavar="FILE.html", help="write everything as one HTML file")
     parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write the step as a trace for ui.perfetto.dev")
     parser.add_argument("--timeline", type=Path, metavar="FILE", help="write one rank's step for `charllm emulate`")
+    parser.add_argument(
+        "--chakra", type=Path, metavar="DIR", help="write every rank's step as Chakra traces (rank-N.et, rank-N.json)"
+    )
     parser.add_argument("--rank", type=int, default=0, metavar="N", help="the rank that --timeline writes (default 0)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Simulate, print, store; exit 3 when the run does not fit."""
     request = length_request(request_from(arguments), arguments.steps, arguments.seconds)
-    files = {name: getattr(arguments, name) for name in ("out", "perfetto", "timeline", "rank")}
-    allowed = {name: getattr(arguments, name) for name in ("ignore_memory", "allow_long")}
+    files = {name: getattr(arguments, name) for name in ("out", "perfetto", "timeline", "rank", "report", "chakra")}
+    allowed = {name: getattr(arguments, name) for name in ("uncertainty", "ignore_memory", "allow_long")}
     spec, found, messages = run_simulation(request, **allowed, **files)
     result = found.result
     if arguments.json:
@@ -58,7 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
         print(to_csv(result.gpus))
     else:
         gains = best_changes(spec, found.timed.step_time_s) if found.timed is not None else []
-        show(render_run(found.step, result, found.timed, gains, explain_run(found)))
+        notes = explain_run(found)
+        if wants_plots(arguments):
+            figures = draw_simulation(arguments, found)
+            show(f"{render_answer(spec, result, gains, notes)}\n\n{figures}")
+        else:
+            show(render_run(found.step, result, found.timed, gains, notes))
     sys.stdout.flush()
     # That a run which does not fit has no step time goes without saying.
     known = [text for text in result.warnings if result.metrics["fits"] or not text.startswith(NOT_KNOWN)]

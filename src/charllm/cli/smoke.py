@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from charllm.api.smoke import smoke
-from charllm.cli.output import print_as
+from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.spec_flags import add_spec_flags, keywords_from
 from charllm.report.smoke import render_smoke
 
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder for everything (default charllm-runs/smoke-TIME)"
     )
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    add_format_flags(parser, table="a row for each part")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,5 +48,5 @@ def run(arguments: argparse.Namespace) -> int:
         tell=lambda told: print(f"charllm: {told}", file=sys.stderr, flush=True),
         **words,
     )
-    print_as(arguments, summary, lambda: render_smoke(summary))
+    print_as(arguments, summary, lambda: render_smoke(summary), lambda: summary["steps"])
     return 0 if summary["passed"] else FAILED

@@ -34,7 +34,7 @@ WORDS = ("placement", "schedule", "precision")
 """Keywords that are words, even where TOML would read a number."""
 
 
-METAVARS = {"conditions.placement": "default|FILE.json"}
+METAVARS = {"conditions.placement": "default|thermal|FILE"}
 UNITS = {"w": "W", "c": "C", "mhz": "MHZ"}
 """Suffix of a field: what its flag takes."""
 GROUPS = {

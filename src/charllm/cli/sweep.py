@@ -1,7 +1,9 @@
 """Simulate or measure every case of a study: a name from `charllm catalog studies`, or a TOML file.
 
-With --out each case is stored as it ends. A sweep that was interrupted or killed goes on with --resume and ends with
-the same table as an undisturbed one. `charllm show DIR` prints the table again.
+With --out each case is stored as it ends. A sweep that was interrupted or killed goes on with --resume, on any runner,
+and ends with the same table as an undisturbed one. `charllm show DIR` prints the table again, `charllm query DIR` asks
+questions in SQL. Cases are simulated by processes of this machine, by array jobs of a Slurm cluster (--runner slurm) or
+by Ray (--runner ray).
 
 With --measure every case is run for real, one after another, on this machine or on nodes of a Slurm cluster, by the
 reference trainer or by a --command in which {spec}, {case}, {number} and {steps} are filled in.
@@ -13,11 +15,12 @@ import signal
 import sys
 from pathlib import Path
 
-from charllm.api.study import MEASURING, build_measuring
+from charllm.api.study import MEASURING, build_engine, refine_study
 from charllm.cli import INTERRUPTED
 from charllm.cli.launch_flags import KEYWORDS as PLAN
 from charllm.cli.launch_flags import add_launch_flags, plan_keywords
 from charllm.cli.output import show
+from charllm.cli.plots import add_plot_flags, draw_study, wants_plots
 from charllm.cli.progress import track
 from charllm.errors import CharllmError, SpecError
 from charllm.measure.adapters import ADAPTERS
@@ -28,13 +31,23 @@ from charllm.sweep.folder import read_cases
 from charllm.sweep.measured import DEFAULT_STEPS, TRAINER, Measuring
 from charllm.sweep.outcome import StudyResult
 from charllm.sweep.run import run_study
-from charllm.sweep.study import Study, load_study
+from charllm.sweep.runners import RUNNERS
+from charllm.sweep.runners.slurm import DEFAULT_WORKERS
+from charllm.sweep.runners.work import Engine
+from charllm.sweep.sampling import METHODS
+from charllm.sweep.study import Study, read_study
+
+SELECTING = ("where", "repeats", "sample", "sample_method", "sample_seed")
+RUNNING = ("runner", "workers", "address")
+"""Keywords of `charllm.sweep`: which cases are run, and where they are simulated."""
 
 EXAMPLES = (
     "charllm catalog studies",
     "charllm sweep charllm-ppt-parallelism",
     "charllm sweep my_study.toml --workers 2 --out runs/my_study",
-    "charllm sweep my_study.toml --out runs/my_study --resume",
+    "charllm sweep my_study.toml --out runs/my_study --resume --plots",
+    "charllm sweep my_study.toml --where 'cap < 700' --sample 4 --sample-method latin",
+    "charllm sweep my_study.toml --runner slurm --partition cpu --workers 64 --out runs/my_study --resume",
     "charllm sweep my_study.toml --measure --launcher slurm --gpus-per-node 8 --out runs/measured",
 )
 
@@ -42,12 +55,36 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("study", metavar="STUDY", help="name of a study in the catalog, or FILE.toml")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes to use (default 1)")
+    parser.add_argument(
+        "--runner",
+        choices=list(RUNNERS),
+        default="local",
+        help="where cases are simulated: processes of this machine (default), Slurm array jobs, or Ray",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help=f"cases at the same time (default: local 1, slurm {DEFAULT_WORKERS}, ray all CPUs)",
+    )
+    parser.add_argument("--address", metavar="ADDRESS", help="Ray cluster to join (default: a Ray of this machine)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="store every case in this folder as it ends")
     parser.add_argument("--resume", action="store_true", help="continue the sweep in --out")
     parser.add_argument(
         "--signals", action="store_true", help="store power, temperature and clock over time of every case, too"
     )
+    group = parser.add_argument_group("which cases")
+    group.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        metavar="'TEXT'",
+        help="keep cases that meet this, such as 'tp*pp <= 32'",
+    )
+    group.add_argument("--sample", type=int, metavar="N", help="draw N of the cases")
+    group.add_argument("--sample-method", choices=list(METHODS), help="how they are drawn (default random)")
+    group.add_argument("--sample-seed", type=int, metavar="N", help="seed of the draw (default 0)")
+    group.add_argument("--repeats", type=int, metavar="N", help="run each case with N seeds")
     group = parser.add_argument_group("measured cases")
     group.add_argument("--measure", action="store_true", help="run every case for real instead of simulating it")
     group.add_argument("--command", metavar="'WORDS'", help=f"what to run for a case (default {TRAINER!r})")
@@ -61,26 +98,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--cooldown", type=float, metavar="S", help=f"seconds recorded after each case (default {AFTER_S:g})"
     )
-    add_launch_flags(parser, "--launcher", "--runner")
+    add_launch_flags(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the outcomes as JSON, one case per line")
     form.add_argument("--csv", action="store_true", help="print every column of the table as CSV")
+    add_plot_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the study and print the outcome of each case; exit 1 where cases failed, 130 when interrupted."""
-    study = load_study(arguments.study)
+    study = refine_study(*read_study(arguments.study), **{name: getattr(arguments, name) for name in SELECTING})
+    engine, measuring = _engine(arguments)
     # A batch system ends a job by SIGTERM: the same as an interrupt.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         result = run_study(
             study,
-            workers=arguments.workers,
+            engine=engine,
             out=arguments.out,
             resume=arguments.resume,
             signals=arguments.signals,
-            measuring=_measuring(arguments),
+            measuring=measuring,
             progress=track,
+            show=lambda text: print(f"charllm: {text}", file=sys.stderr),
         )
     except KeyboardInterrupt:
         print(f"charllm: interrupted; {_stored(study, arguments)}", file=sys.stderr)
@@ -89,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not isinstance(error, SpecError):
             print(f"charllm: stopped; {_stored(study, arguments)}", file=sys.stderr)
         raise
-    print_outcomes(result, arguments)
+    print_outcomes(result, arguments, arguments.out)
     rejected = sum(outcome.exit_code != 0 for outcome in result.outcomes) - len(result.failed)
     print(f"charllm: {len(result.outcomes)} cases, {rejected} rejected", file=sys.stderr)
     if result.failed:
@@ -98,18 +138,20 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if result.failed else 0
 
 
-def _measuring(arguments: argparse.Namespace) -> Measuring | None:
+def _engine(arguments: argparse.Namespace) -> tuple[Engine, Measuring | None]:
     where = plan_keywords(arguments)
-    how = {name: getattr(arguments, name) for name in MEASURING}
-    return build_measuring(measure=arguments.measure, **where, **how)
+    how = {name: getattr(arguments, name) for name in (*MEASURING, *RUNNING)}
+    return build_engine(measure=arguments.measure, **where, **how)
 
 
-def print_outcomes(result: StudyResult, arguments: argparse.Namespace) -> None:
-    """Print the cases as a table, as lines of JSON or as CSV."""
+def print_outcomes(result: StudyResult, arguments: argparse.Namespace, folder: Path | None) -> None:
+    """Print the cases of a study, stored in a folder or not: a table, figures, lines of JSON or CSV."""
     if arguments.json:
         print("\n".join(outcome.to_line() for outcome in result.outcomes))
     elif arguments.csv:
         print(to_csv(result.rows))
+    elif wants_plots(arguments):
+        show(draw_study(arguments, result, folder))
     else:
         show(render_study(result.study, result.outcomes))
     sys.stdout.flush()
@@ -124,10 +166,9 @@ def _stored(study: Study, arguments: argparse.Namespace) -> str:
 
 def _resume(arguments: argparse.Namespace) -> str:
     words = ["charllm", "sweep", arguments.study, "--out", str(arguments.out), "--resume"]
-    words += ["--workers", str(arguments.workers)] if arguments.workers > 1 else []
     words += ["--signals"] if arguments.signals else []
     words += ["--measure"] if arguments.measure else []
-    for name in (*PLAN, *MEASURING) if arguments.measure else ():
+    for name in (*SELECTING, *RUNNING, *PLAN, *MEASURING):
         value = getattr(arguments, name, None)
         flag = f"--{name.replace('_', '-')}"
         if value is True:

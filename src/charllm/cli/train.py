@@ -13,6 +13,7 @@ from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.errors import SpecError
 from charllm.mark import FOLDER_VARIABLE
 from charllm.measure.device import require_device
+from charllm.profile import DEFAULT_FIRST, PROFILE_VARIABLE, parse_profile
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 
@@ -50,6 +51,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="write torch's execution trace of steps 2 and 3, a file for each rank, for `charllm messages`",
     )
+    parser.add_argument(
+        "--profile",
+        metavar="STEPS[@FIRST]",
+        help=f"record a Kineto trace of this many steps, after the first FIRST (default {DEFAULT_FIRST})",
+    )
+    parser.add_argument(
+        "--profile-out",
+        type=Path,
+        default=Path("charllm-traces"),
+        metavar="DIR",
+        help="where traces and marks go (default charllm-traces; under charllm measure, the run's folder)",
+    )
     parser.add_argument("--zbv", action="store_true", help="with --schedule zero-bubble: run its V-shaped form, ZB-V")
 
 
@@ -65,6 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
             raise SpecError(flag, limit, "more than 0")
     launch = read_launch(os.environ)
     spec = resolve_run(with_gpus_at_hand(request_from(arguments), arguments.device, launch))
+    if arguments.profile is not None:
+        _ask_profile(arguments.profile, arguments.profile_out)
     _leave_spec(spec, arguments.execution_trace)
     count = arguments.steps if arguments.steps or arguments.seconds else DEFAULT_STEPS
     steps = train(
@@ -83,6 +98,18 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps({**step._asdict(), "tokens_per_s": step.tokens / step.seconds_s}), flush=True)
     leave_place()
     return 0
+
+
+def _ask_profile(text: str, folder: Path) -> None:
+    """Have the marks of this process drive a profiler, which leaves its trace with them."""
+    os.environ[PROFILE_VARIABLE] = str(parse_profile(text))
+    if FOLDER_VARIABLE not in os.environ:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = error.strerror or error
+            raise SpecError("--profile-out", str(folder), f"a folder that can be written ({reason})") from None
+        os.environ[FOLDER_VARIABLE] = str(folder)
 
 
 def _first_process() -> bool:

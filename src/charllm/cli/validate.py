@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from charllm.cli.calibrate_network import render_network, score_network
 from charllm.cli.output import add_format_flags, print_as
+from charllm.cli.plots import pen
 from charllm.cli.progress import track
 from charllm.cli.validate_known import render_known, score_known
 from charllm.errors import SpecError
@@ -33,10 +34,12 @@ from charllm.evaluate.ops_table import read_ops
 from charllm.evaluate.published import Row
 from charllm.evaluate.scores import TimeScore, baseline_errors, describe_by, describe_errors, order_pairs
 from charllm.evaluate.time import Prediction, predict_rows
+from charllm.report.page.scores import scores_figure
+from charllm.report.plots.draw import draw_figure
 from charllm.report.tables import render_table, wrap_all
 
 EXAMPLES = (
-    "charllm validate known",
+    "charllm validate known --plots",
     "charllm validate results --open",
     "charllm validate results --open --csv",
     "charllm validate ops runs/ops/ops.csv --gpu h200",
@@ -55,6 +58,8 @@ class Scoring(NamedTuple):
     needs_gpu: bool
     rows: str = "predictions"
     """Key of its list of rows, one for each measurement."""
+    drawn: tuple[str, str, str] | None = None
+    """Keys of a row's name, predicted and measured step time, where rows have them: they can be drawn."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,6 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="results: score rows that look wrong or incompletely described separately",
     )
     add_format_flags(parser, table="a row for each prediction")
+    parser.add_argument(
+        "--plots", action="store_true", help="results, known: draw predicted against measured step times as well"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -87,8 +95,20 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.file is None and arguments.what not in ("results", "known"):
         raise SpecError("FILE", None, "a CSV file of measurements")
     table = scoring.score(arguments)
-    print_as(arguments, table, lambda: scoring.render(table), lambda: table[scoring.rows])
+    print_as(arguments, table, lambda: _render(scoring, table, arguments.plots), lambda: table[scoring.rows])
     return 0
+
+
+def _render(scoring: Scoring, table: dict[str, Any], plots: bool) -> str:
+    """Return the scores as text, with a figure where one was asked for and the rows are step times."""
+    text = scoring.render(table)
+    if not plots:
+        return text
+    if scoring.drawn is None:
+        possible = " or ".join(name for name, each in SCORINGS.items() if each.drawn)
+        raise SpecError("--plots", True, f"{possible}: the others have no step times to draw")
+    rows = [tuple(row[key] for key in scoring.drawn) for row in table[scoring.rows]]
+    return f"{text}\n\n{draw_figure(scores_figure(rows), pen())}"
 
 
 def _score_results(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -104,7 +124,7 @@ def _score_results(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _score_doubtful(rows: list[Row], *, closed: bool) -> dict[str, Any]:
     """Score doubtful rows by themselves, each with the reason why it is doubtful."""
-    predictions, skipped = predict_rows(rows, closed=closed)
+    predictions, skipped = predict_rows(track(iter(rows), len(rows), "doubtful rows"), closed=closed)
     errors = [prediction.score.error_fraction for prediction in predictions if prediction.score is not None]
     listed = [{**_prediction(prediction), "reason": doubtful_reason(prediction.id)} for prediction in predictions]
     return {**describe_errors(errors), "rows": listed, "skipped": [row._asdict() for row in skipped]}
@@ -264,10 +284,10 @@ def _render_ops(table: dict[str, Any]) -> str:
 
 
 SCORINGS = {
-    "results": Scoring(_score_results, _render_results, needs_gpu=False),
+    "results": Scoring(_score_results, _render_results, needs_gpu=False, drawn=("id", "predicted", "measured")),
     "ops": Scoring(_score_ops, _render_ops, needs_gpu=True),
     "heat": Scoring(_score_heat, _render_heat, needs_gpu=True, rows="gpus"),
     "nccl": Scoring(score_network, render_network, needs_gpu=False),
-    "known": Scoring(score_known, render_known, needs_gpu=False),
+    "known": Scoring(score_known, render_known, needs_gpu=False, drawn=("name", "predicted_s", "measured_s")),
 }
 """What a file may hold."""

@@ -127,6 +127,16 @@ def describe_module(name: str) -> list[Described]:
     return found
 
 
+def list_constants() -> list[Described]:
+    """List every constant of the simulator, the fitted ones first."""
+    fitted = load_folds()["all"]
+    found = [
+        Described(one.name, f"{fitted[one.name]:.3g}", "fitted", f"{one.meaning}; prior {one.prior:.3g}: {one.source}")
+        for one in CONSTANTS
+    ]
+    return found + [one for name in MODULES for one in describe_module(name)]
+
+
 def _documented(body: list[ast.stmt]) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and docstring of each assignment that has one below it."""
     for statement, after in pairwise(body):

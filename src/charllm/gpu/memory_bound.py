@@ -79,13 +79,16 @@ STREAMS = {
     "loss_backward": StreamKind(22, 0.8, 0.0),
     "optimizer": StreamKind(28, 0.823, 29.4),
     "optimizer_16bit": StreamKind(14, 0.615, 21.5),
-    "scan": StreamKind(4, 0.29, 10.0),
+    "convolution": StreamKind(4, 0.70, 10.0),
+    "convolution_backward": StreamKind(6, 0.49, 10.0),
+    "scan": StreamKind(4, 0.46, 10.0),
+    "scan_backward": StreamKind(4, 0.38, 10.0),
     "tiny": StreamKind(1, 1.0, 0.0),
 }
 """Measured: rates and instructions of PyTorch's own kernels. strided: views whose rows are apart, and broadcasts.
-outer_product, scaled_rows: a column times a row, and a matrix times one of them, in fp32. scan:
-derived, 8192 tokens of 128 heads of 64 and state 128 take 0.65 ms on an H100 for 0.83 GB (vllm-project/vllm, pull
-request 27299). tiny: a kernel on a few numbers, which takes as long as it takes to start."""
+outer_product, scaled_rows: a column times a row, and a matrix times one of them, in fp32. convolution,
+scan: those of Mamba-2 (benchmarks/device/h200/mamba_mixer.csv), their instructions assumed.
+tiny: a kernel on a few numbers, which takes as long as it takes to start."""
 
 
 def share_of(kind: str, width: float) -> float:

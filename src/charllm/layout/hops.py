@@ -5,7 +5,7 @@ from functools import lru_cache
 import numpy as np
 
 from charllm.layout.grid import Grid, Ranks
-from charllm.layout.links import DOMAINS, hop_domains
+from charllm.layout.links import DOMAINS, Numbering, hop_domains, numbered, numbering_of
 from charllm.layout.placement import place_ranks
 from charllm.spec.hardware import Cluster
 from charllm.spec.parallelism import Parallelism
@@ -18,12 +18,13 @@ def stage_hops(run: RunSpec) -> tuple[int, ...]:
     The last entry is the hop from the last stage back to the first, which interleaved chunks take.
     """
     if not run.conditions.gpu_of_rank:
-        return _default_hops(run.cluster, run.parallelism)
+        return _default_hops(run.cluster, numbering_of(run.parallelism))
     return _hops(run.cluster, run.parallelism, place_ranks(run))
 
 
-@lru_cache(maxsize=1024)
-def _default_hops(cluster: Cluster, parallelism: Parallelism) -> tuple[int, ...]:
+@lru_cache(maxsize=4096)
+def _default_hops(cluster: Cluster, numbering: Numbering) -> tuple[int, ...]:
+    parallelism = numbered(numbering)
     return _hops(cluster, parallelism, np.arange(parallelism.world))
 
 

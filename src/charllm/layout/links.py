@@ -1,11 +1,12 @@
 """The hops of each group on the real placement: the domain each crosses, the link it takes, who shares it."""
 
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
-from charllm.layout.grid import Ranks, cached_groups
+from charllm.layout.grid import Grid, Ranks, cached_groups
 from charllm.layout.placement import place_ranks
 from charllm.spec.hardware import Cluster
 from charllm.spec.parallelism import Parallelism
@@ -18,7 +19,7 @@ one rail's switch; the switches of a pod; the switches above the pods."""
 LINKS = ("nvlink", "pcie", "nic")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GroupLinks:
     """Where the traffic of one kind of group goes, over all groups of that kind at once."""
 
@@ -27,16 +28,31 @@ class GroupLinks:
     groups: int
     ring_hops: dict[str, int]
     """Hops of the rings by domain; a ring passes each node once."""
-    pair_hops: dict[str, int]
-    """Ordered pairs of members by domain, as an all-to-all uses them."""
     ring_links: dict[str, float]
     """Fraction of ring hops by link."""
-    pair_links: dict[str, float]
-    """Fraction of ordered pairs by link."""
     ring_flows_per_nic: int
     """Rings of this kind that leave through the busiest NIC; they share it when they run together."""
     nics: frozenset[int]
     """NICs its rings leave through, numbered over the cluster."""
+    cluster: Cluster = field(repr=False)
+    members: Ranks = field(repr=False, compare=False)
+    """[group, member] GPUs."""
+
+    @cached_property
+    def pair_hops(self) -> dict[str, int]:
+        """Ordered pairs of members by domain, as an all-to-all uses them; counted when they are asked for."""
+        return _count(self._pairs) if self.degree > 1 and self.group != "pp" else self.ring_hops
+
+    @cached_property
+    def pair_links(self) -> dict[str, float]:
+        """Fraction of ordered pairs by link."""
+        if self.degree == 1 or self.group == "pp":
+            return self.ring_links
+        return _link_fractions(self.cluster, self._pairs)
+
+    @cached_property
+    def _pairs(self) -> Ranks:
+        return _pair_domains(self.cluster, self.members)
 
 
 def hop_domains(cluster: Cluster, sender: Ranks, receiver: Ranks) -> Ranks:
@@ -74,13 +90,30 @@ def link_of(cluster: Cluster, domain: str) -> str:
 def group_links(run: RunSpec, group: str) -> GroupLinks:
     """Describe where the traffic of one kind of group goes in a run."""
     if not run.conditions.gpu_of_rank:
-        return _default_links(run.cluster, run.parallelism, group)
+        return _default_links(run.cluster, numbering_of(run.parallelism), group)
     return _links(run.cluster, group, place_ranks(run)[cached_groups(run.parallelism, group)])
 
 
-@lru_cache(maxsize=1024)
-def _default_links(cluster: Cluster, parallelism: Parallelism, group: str) -> GroupLinks:
-    return _links(cluster, group, cached_groups(parallelism, group))
+NUMBERING = ("tp", "cp", "dp", "pp", "ep", "etp", "zero", "shard_size", "regather_size", "order")
+"""Settings that decide which ranks form a group."""
+Numbering = tuple[int | str, ...]
+"""Their values, in this order."""
+
+
+def numbering_of(degrees: Parallelism) -> Numbering:
+    """Return what of a strategy decides which ranks form a group."""
+    return tuple(getattr(degrees, name) for name in NUMBERING)
+
+
+def numbered(numbering: Numbering) -> Parallelism:
+    """Return any strategy with the same groups of ranks."""
+    values: dict[str, Any] = dict(zip(NUMBERING, numbering, strict=True))
+    return Parallelism(**values)
+
+
+@lru_cache(maxsize=4096)
+def _default_links(cluster: Cluster, numbering: Numbering, group: str) -> GroupLinks:
+    return _links(cluster, group, Grid(numbered(numbering)).groups(group))
 
 
 def _links(cluster: Cluster, group: str, members: Ranks) -> GroupLinks:
@@ -92,7 +125,6 @@ def _links(cluster: Cluster, group: str, members: Ranks) -> GroupLinks:
         ring = np.sort(members, axis=1)
         sender, receiver = ring.ravel(), np.roll(ring, -1, axis=1).ravel()
     ring_domains = hop_domains(cluster, sender, receiver) if degree > 1 else np.empty(0, dtype=np.int64)
-    pair_domains = _pair_domains(cluster, members) if degree > 1 and group != "pp" else ring_domains
     leaving = sender[: len(ring_domains)][ring_domains >= DOMAINS.index("rail")]
     nics, flows = np.unique(_nic_numbers(cluster, leaving), return_counts=True)
     return GroupLinks(
@@ -100,11 +132,11 @@ def _links(cluster: Cluster, group: str, members: Ranks) -> GroupLinks:
         degree=degree,
         groups=count,
         ring_hops=_count(ring_domains),
-        pair_hops=_count(pair_domains),
         ring_links=_link_fractions(cluster, ring_domains),
-        pair_links=_link_fractions(cluster, pair_domains),
         ring_flows_per_nic=int(flows.max(initial=0)),
         nics=frozenset(nics.tolist()),
+        cluster=cluster,
+        members=members,
     )
 
 

@@ -25,6 +25,7 @@ from charllm.measure.sampler import SELF_FILE
 from charllm.measure.steady import interval
 from charllm.measure.summary import Measured, summarise
 from charllm.measure.window import look
+from charllm.profile import TRACE_FILES
 from charllm.result.metrics import Metrics
 from charllm.result.result import RunResult, all_finite, to_json
 from charllm.result.store import RESULT_FILE, load_run, with_tables, write_text
@@ -55,6 +56,7 @@ def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
         *warnings,
         *([failure.message] if failure else []),
         *part_warnings(parts, job),
+        *_profile_warnings(parts, job),
         *job.details.get("notes", []),
     ]
     result = replace(result, warnings=[*told, *result.warnings])
@@ -62,6 +64,15 @@ def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
     if not growing:
         _keep(result, whole.recording, folder, parts, ended=job.ended)
     return with_tables(result, folder)
+
+
+def _profile_warnings(parts: Sequence[Part], job: JobRecord) -> list[str]:
+    """Say where a trace was asked for and none was written."""
+    asked = job.details.get("profile")
+    if not asked or any(any(part.folder.glob(TRACE_FILES)) for part in parts):
+        return []
+    why = "the command marked too few steps (charllm.mark.step), or does not use torch"
+    return [f"profile: no trace of {asked} (steps@first) was written: {why}"]
 
 
 def _spec(parts: Sequence[Part], job: JobRecord) -> dict[str, Any]:

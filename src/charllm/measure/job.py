@@ -13,8 +13,10 @@ from charllm.errors import CharllmError, SpecError
 from charllm.measure.adapters import Program
 from charllm.measure.device import judge_gpus, telemetry_identities
 from charllm.measure.finish import combine, finish_record, store_result
+from charllm.measure.hooked import hook_in
 from charllm.measure.launch import (
     AFTER_S,
+    COUNTERS_S,
     CommandError,
     Ended,
     cool_down,
@@ -31,6 +33,7 @@ from charllm.measure.launchers.torchrun import LOGS, alone, torchrun
 from charllm.measure.live.observe import observed
 from charllm.measure.marks import LOG_KEY
 from charllm.measure.record import JobRecord
+from charllm.profile import PROFILE_VARIABLE, Asked
 from charllm.result.result import RunResult
 
 LOCALLY = Plan()
@@ -56,6 +59,13 @@ class Job(NamedTuple):
     program: Program | None = None
     """What is known of the command: the run that it trains, and how its log is read."""
     host: str = "auto"
+    profile: Asked | None = None
+    """Steps to record a Kineto trace of."""
+
+    @property
+    def counters_s(self) -> float | None:
+        """How often counters are read: with a trace beside them at each of their steps, else as cheaply as can be."""
+        return COUNTERS_S if self.profile else None
 
 
 def measure_job(job: Job, environment: Mapping[str, str]) -> tuple[RunResult, int]:
@@ -117,14 +127,22 @@ def measure_locally(job: Job, folder: Path, environment: Mapping[str, str]) -> t
         raise CommandError(refused, SpecError.exit_code)
     gpus = [identity.uuid for identity in identities]
     record = describe_job(job, gpus, environment).write(folder)
-    with sampling(folder, job.telemetry, job.rate_hz, gpus, job.host):
+    with sampling(folder, job.telemetry, job.rate_hz, gpus, job.host, job.counters_s):
         windows = {"idle": list(wait_idle(job.idle_s)), "command": [time.monotonic()]}
         record = replace(record, windows_s=windows).write(folder)
-        ended = run_command(job.command, folder, environment, job.plan.time_limit_s)
+        command, variables = profiled_command(job, environment)
+        ended = run_command(command, folder, variables, job.plan.time_limit_s)
         windows["command"].append(time.monotonic())
         cooldown, cut_short = cool_down(job.cooldown_s)
     result = conclude(record, folder, {**windows, "cooldown": list(cooldown)}, ended)
     return result, ended._replace(interrupted=ended.interrupted or cut_short)
+
+
+def profiled_command(job: Job, environment: Mapping[str, str]) -> tuple[Sequence[str], Mapping[str, str]]:
+    """Return the command and the variables of a job; one that is asked for a trace counts its optimizer's steps."""
+    if job.profile is None:
+        return job.command, environment
+    return hook_in(job.command, environment), {**environment, PROFILE_VARIABLE: str(job.profile)}
 
 
 def measure_ranks(job: Job, folder: Path, environment: Mapping[str, str]) -> tuple[RunResult, Ended]:
@@ -149,7 +167,8 @@ def measure_on_slurm(job: Job, folder: Path, environment: Mapping[str, str]) -> 
 
 def submit(job: Job, folder: Path, environment: Mapping[str, str]) -> tuple[JobRecord, slurm.Handle]:
     """Start a job on a cluster; returns its record and its handle."""
-    task = Task(job.command, job.plan, job.rate_hz, job.telemetry, job.idle_s, job.cooldown_s, job.host)
+    profile = "" if job.profile is None else str(job.profile)
+    task = Task(job.command, job.plan, job.rate_hz, job.telemetry, job.idle_s, job.cooldown_s, job.host, profile)
     record = describe_job(job, None, environment).write(folder)
     handle, known = slurm.start(task, folder, environment)
     record = replace(record, details={**record.details, "slurm": known}).write(folder)
@@ -184,6 +203,8 @@ def describe_job(job: Job, gpus: Sequence[str] | None, environment: Mapping[str,
     }
     if job.plan.launcher != LOCAL:
         details |= {"nodes": job.plan.nodes or 1, "ranks_per_node": job.plan.ranks_per_node}
+    if job.profile is not None:
+        details["profile"] = str(job.profile)
     program = job.program
     if program is not None:
         details[LOG_KEY] = {"kind": program.log_kind, "pattern": program.log_pattern}

@@ -22,6 +22,8 @@ from charllm.measure.telemetry.source import TelemetryError
 
 READY_S, STOP_S = 30.0, 10.0
 MOST_RESTARTS = 100
+COUNTERS_S = 0.09
+"""How often counters are read beside a trace: those of a Hopper board advance every 0.1 s."""
 AFTER_S = 1.0
 """Recorded after a job, so that the energy counter is seen past its end: an H200 is asked for it within 0.9 s."""
 NO_GPU = "none"
@@ -85,11 +87,19 @@ class Sampler:
     """The sampler beside a job, on GPUs by UUID or on all."""
 
     def __init__(
-        self, folder: Path, telemetry: str, rate_hz: float, gpus: Sequence[str] | None = None, host: str = "auto"
+        self,
+        folder: Path,
+        telemetry: str,
+        rate_hz: float,
+        gpus: Sequence[str] | None = None,
+        host: str = "auto",
+        counters_s: float | None = None,
     ) -> None:
         command = [sys.executable, "-m", "charllm.measure.sampler", str(folder), "--telemetry", telemetry]
         command += ["--rate", str(rate_hz), "--gpus", "" if gpus is None else ",".join(gpus) or NO_GPU]
         command += ["--host", host]
+        if counters_s is not None:
+            command += ["--counters", str(counters_s)]
         self._command, self._folder = command, folder
         self._process: subprocess.Popen[str] | None = None
         self.restarts: list[Restart] = []
@@ -135,10 +145,15 @@ class Sampler:
 
 @contextlib.contextmanager
 def sampling(
-    folder: Path, telemetry: str, rate_hz: float, gpus: Sequence[str] | None = None, host: str = "auto"
+    folder: Path,
+    telemetry: str,
+    rate_hz: float,
+    gpus: Sequence[str] | None = None,
+    host: str = "auto",
+    counters_s: float | None = None,
 ) -> Iterator[Sampler]:
     """Run the sampler beside what happens inside; it ends even when that fails."""
-    sampler = Sampler(folder, telemetry, rate_hz, gpus, host)
+    sampler = Sampler(folder, telemetry, rate_hz, gpus, host, counters_s)
     try:
         sampler.start()
         yield sampler

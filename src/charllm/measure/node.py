@@ -26,6 +26,7 @@ from charllm.measure.launch import (
     AFTER_S,
     COMMAND_NOT_FOUND,
     COMMAND_NOT_RUNNABLE,
+    COUNTERS_S,
     STOP_S,
     UNBUFFERED,
     Sampler,
@@ -42,6 +43,7 @@ from charllm.measure.meeting import TURN_S, Meeting, MeetingError, Seat, join, p
 from charllm.measure.output import kept_output
 from charllm.measure.record import NODES, JobRecord
 from charllm.measure.telemetry.source import GpuIdentity
+from charllm.profile import PROFILE_VARIABLE
 from charllm.result.store import write_text
 
 UNSEEN = 96
@@ -160,7 +162,8 @@ class Part:
         record = self._describe(gpus).write(self._folder)
         code: int | None = None
         uuids = [gpu.uuid for gpu in gpus]
-        with sampling(self._folder, task.telemetry, task.rate_hz, uuids, task.host) as sampler:
+        counters_s = COUNTERS_S if task.profile else None
+        with sampling(self._folder, task.telemetry, task.rate_hz, uuids, task.host, counters_s) as sampler:
             self._seat.say("ready", gpus=[gpu.name for gpu in gpus])
             told = self._await_start()
             if told is not None:
@@ -212,7 +215,8 @@ class Part:
     def _run_command(self, port: int, sampler: Sampler) -> int:
         """Run this node's part of the command until it ends or has to; a sampler that is killed is started again."""
         command, more = command_on_node(self._task, self._rank, self._seat.head, port, self._folder)
-        environment = {UNBUFFERED: "1", **self._environment, **more, FOLDER_VARIABLE: str(self._folder)}
+        profile = {PROFILE_VARIABLE: self._task.profile} if self._task.profile else {}
+        environment = {UNBUFFERED: "1", **self._environment, **profile, **more, FOLDER_VARIABLE: str(self._folder)}
         with kept_output(self._folder, shown=False) as streams:
             out, err = streams.stdout, streams.stderr
             try:

@@ -53,7 +53,3 @@ COUNTERS = (
     "link_sent_bytes", "link_received_bytes", "ecc_errors", "faults",
 )  # fmt: skip
 """Quantities that only grow."""
-
-LIMITS = {"idle": 1, "power": 2, "thermal": 4, "brake": 8, "other": 16}
-"""Bits of `limits`. power: the power cap; thermal: temperature, soft or hard; brake: an outside signal or a hardware
-slowdown that is not thermal; other: application clocks, sync boost, board and reliability limits."""

@@ -68,11 +68,15 @@ def sample(
     rate_hz: float,
     stop_fd: int,
     host: Mapping[str, HostSource] | None = None,
+    counters_s: float | None = None,
 ) -> Beats:
-    """Read until the other end of `stop_fd` closes; whatever happens, what was read is written."""
+    """Read until the other end of `stop_fd` closes; whatever happens, what was read is written.
+
+    With `counters_s`, counters and slow quantities are read this often, whatever that costs.
+    """
     writer = RecordingWriter(folder, source.facts, {"rate_hz": str(rate_hz), "sampled": ",".join(map(str, gpus))})
     try:
-        readers = [GpuReader(source, writer, gpu) for gpu in gpus]
+        readers = [GpuReader(source, writer, gpu, counters_s) for gpu in gpus]
         with closing(HostWriter(folder, host)) if host else nullcontext() as host_writer:
             return _sample(writer, readers, rate_hz, stop_fd, host_writer)
     finally:
@@ -116,8 +120,11 @@ def _sample(
 class GpuReader:
     """Reads one GPU: fast quantities on every beat, the counter when the board refreshes, the rest each second."""
 
-    def __init__(self, source: Source, writer: RecordingWriter, gpu: int) -> None:
+    def __init__(self, source: Source, writer: RecordingWriter, gpu: int, counters_s: float | None = None) -> None:
         self._source, self._writer, self._gpu = source, writer, gpu
+        self._slow_period_ns = int((counters_s or SLOW_PERIOD_S) * GIGA)
+        self._energy_shortest_ns = int((counters_s or ENERGY_PERIOD_S) * GIGA)
+        self._energy_share = ENERGY_SHARE if counters_s is None else 1.0
         self.read_ns = 0
         self._shown: list[Reading] = []
         self._slow_due_ns = self._energy_due_ns = 0
@@ -132,11 +139,11 @@ class GpuReader:
         if now_ns >= self._energy_due_ns and (refreshed or now_ns >= self._energy_due_ns + int(REFRESH_LATE_S * GIGA)):
             before_ns = self.read_ns
             self._read("energy")
-            self._energy_period_ns = max(int(ENERGY_PERIOD_S * GIGA), int((self.read_ns - before_ns) / ENERGY_SHARE))
+            self._energy_period_ns = max(self._energy_shortest_ns, int((self.read_ns - before_ns) / self._energy_share))
             self._energy_due_ns = now_ns + self._energy_period_ns
         if now_ns >= self._slow_due_ns:
             self._read("slow")
-            self._slow_due_ns = now_ns + int(SLOW_PERIOD_S * GIGA)
+            self._slow_due_ns = now_ns + self._slow_period_ns
 
     def _read(self, beat: str) -> list[Reading]:
         start_ns, wall_ns = time.monotonic_ns(), time.time_ns()
@@ -161,26 +168,28 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=100.0)
     parser.add_argument("--gpus", default="")
     parser.add_argument("--host", default="auto")
+    parser.add_argument("--counters", type=float)
     arguments = parser.parse_args()
     # An interrupt is for the job; the sampler ends when the one who started it closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        _sample_as_asked(arguments.folder, arguments.telemetry, arguments.rate, arguments.gpus, arguments.host)
+        _sample_as_asked(arguments)
     except CharllmError as error:
         print(f"charllm: sampler: {error}", file=sys.stderr)
         return error.exit_code
     return 0
 
 
-def _sample_as_asked(folder: Path, telemetry: str, rate_hz: float, uuids: str, asked_host: str) -> None:
+def _sample_as_asked(asked: argparse.Namespace) -> None:
+    folder, rate_hz = asked.folder, asked.rate
     if not 0 < rate_hz <= RATE_MAX_HZ:
         raise SpecError("--rate", rate_hz, f"more than 0, at most {RATE_MAX_HZ:.0f} readings a second")
-    host = find_host(asked_host)
-    source = open_source(telemetry)
-    wanted = [word for word in uuids.split(",") if word]
+    host = find_host(asked.host)
+    source = open_source(asked.telemetry)
+    wanted = [word for word in asked.gpus.split(",") if word]
     gpus = tuple(place for place, identity in enumerate(source.facts.gpus) if not wanted or identity.uuid in wanted)
     try:
-        beats = sample(source, gpus, folder, rate_hz, sys.stdin.fileno(), host)
+        beats = sample(source, gpus, folder, rate_hz, sys.stdin.fileno(), host, asked.counters)
         (folder / SELF_FILE).write_text(json.dumps(beats.as_table(), indent=1), encoding="utf-8")
     except OSError as error:
         raise RecordingError(folder, error) from None

@@ -14,6 +14,7 @@ from charllm.measure.job import Job, conclude, describe_job, prepare_folder
 from charllm.measure.launch import Ended, sampling, wait_idle
 from charllm.measure.live.observe import observed
 from charllm.measure.record import SPEC_FILE
+from charllm.profile import StepProfiler, trace_path
 from charllm.result.result import RunResult
 from charllm.result.store import write_text
 
@@ -48,6 +49,10 @@ class Session:
         mark.point(name, value)
 
 
+def _profiler(job: Job) -> StepProfiler | None:
+    return None if job.profile is None else StepProfiler(job.profile, trace_path(job.folder, 0))
+
+
 @contextmanager
 def measure_here(
     job: Job, gpus: Sequence[str], environment: Mapping[str, str], spec: Mapping[str, Any] | None = None
@@ -60,12 +65,13 @@ def measure_here(
     record, exit_code = describe_job(job, gpus, environment).write(job.folder), FAILED
     windows: dict[str, list[float]] = {}
     try:
-        with sampling(job.folder, job.telemetry, job.rate_hz, gpus, job.host):
+        with sampling(job.folder, job.telemetry, job.rate_hz, gpus, job.host, job.counters_s):
             windows = {"idle": list(wait_idle(job.idle_s)), "command": [time.monotonic()]}
             record = replace(record, windows_s=windows).write(job.folder)
             try:
                 with (
                     mark.recording_to(str(job.folder)),
+                    mark.profiling_by(_profiler(job)),
                     observed(job.folder, watch=job.watch, prometheus=job.prometheus),
                 ):
                     yield session

@@ -11,6 +11,7 @@ from charllm.measure.host.record import HostRecording
 from charllm.measure.host.window import NO_PLATFORM_POWER, HostWindow, look_host
 from charllm.measure.marks import Mark, Step, find_phases, find_steps
 from charllm.measure.parts import Place
+from charllm.measure.profiled import FEWEST_STEPS, Profiled, part_profiled
 from charllm.measure.recording import Recording
 from charllm.measure.steady import Interval, interval, noise_floor_fraction, settled_from
 from charllm.measure.window import CAUSES, Window, counted, highest, look
@@ -60,7 +61,8 @@ class Measured(NamedTuple):
 
 def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Mapping[str, Any]) -> RunResult:
     """Turn a recorded run into a result; metrics describe its settled part."""
-    steps = _steps(measured.marks)
+    profiled = _steps(measured.marks)
+    steps = profiled.longest if len(profiled.longest) >= FEWEST_STEPS else _all_steps(measured.marks)
     warnings: list[str] = []
     start_s, end_s = _settled(measured, steps, warnings)
     inside = [step for step in steps if step.start_s >= start_s and step.end_s <= end_s] or steps
@@ -94,6 +96,7 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
                 "noise_floor_fraction": _noise_floor(inside),
                 "sensor_coverage_fraction": _coverage(measured.recording),
                 "phases_s": _phases(measured.marks),
+                **({"profile": profiled.as_table()} if profiled.recorded else {}),
                 **details,
             },
         },
@@ -101,8 +104,13 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
     )
 
 
-def _steps(marks: dict[str, list[Mark]]) -> list[Step]:
+def _steps(marks: dict[str, list[Mark]]) -> Profiled:
     """Return the steps of the process that marked most of them (rank 0 of a job whose ranks all mark)."""
+    found = max(marks.values(), key=lambda own: len(find_steps(own)), default=[])
+    return part_profiled(find_steps(found), found)
+
+
+def _all_steps(marks: dict[str, list[Mark]]) -> list[Step]:
     return max((find_steps(found) for found in marks.values()), key=len, default=[])
 
 

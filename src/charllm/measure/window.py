@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.gpu.limits import LIMITS
 from charllm.gpu.sensor import Estimate, Floats, find_steps, integrate_instant, shape_steps, without_resets
-from charllm.measure.quantities import COUNTERS, LIMITS
+from charllm.measure.quantities import COUNTERS
 from charllm.measure.recording import Recording, Series
 
 CAUSES = ("power", "thermal", "brake")

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from charllm.layout.links import group_links, nic_sharers
 from charllm.network.collectives import algorithms_taken
 from charllm.report.power import render_power
-from charllm.report.summary import PredictedGain, describe, describe_memory, render_summary
+from charllm.report.summary import PredictedGain, describe, render_summary
 from charllm.report.tables import render_facts, render_table, shown_ends
 from charllm.report.time import render_gains, render_time
+from charllm.result.answers import answer_memory
 from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec
 from charllm.timeline.step_time import StepTime
@@ -46,17 +47,23 @@ def render_run(
 ) -> str:
     """Return the whole report of a simulated run, answers first; one that does not fit has no time and power."""
     run = step.run
-    parts = [describe(run)]
+    parts = [render_answer(run, result, gains, notes)]
     if timed is not None:
-        parts.append(render_summary(run, result, gains, notes))
         parts += render_time(step, result, timed)
         parts += render_power(run, result) if result.metrics["power_mean_w"] is not None else []
-    else:
-        parts.append(render_facts([("Memory", describe_memory(run, result))]))
     parts += [render_memory(step), render_traffic(step), render_arithmetic(run, result), render_parameters(run)]
     if timed is not None:
         parts.append(render_gains(gains))
     return "\n\n".join(parts)
+
+
+def render_answer(
+    run: RunSpec, result: RunResult, gains: Sequence[PredictedGain] = (), notes: Sequence[str] = ()
+) -> str:
+    """Return the first lines of a report: what was simulated, and the answers in one line each."""
+    if result.metrics["step_time_s"] is None:
+        return f"{describe(run)}\n\n{render_facts([('Memory', answer_memory(result))])}"
+    return f"{describe(run)}\n\n{render_summary(result, gains, notes)}"
 
 
 def render_parameters(run: RunSpec) -> str:

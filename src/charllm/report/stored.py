@@ -3,44 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from charllm.report.tables import format_percent, render_table, shown_ends
+from charllm.report.tables import format_percent, render_facts, render_table, shown_ends, wrap
 from charllm.report.time import render_waterfall
+from charllm.result.answers import answer_lines, describe_spec
 from charllm.result.compare import flatten
 from charllm.result.metrics import METRICS
 from charllm.result.result import RunResult
-from charllm.units import MEGA, format_bytes, format_si
+from charllm.units import MEGA, format_bytes
 
-HEADLINES: dict[str, dict[str, Callable[[Any], str]]] = {
-    "Step time": {
-        "step_time_s": lambda seconds: f"{seconds:.4g} s",
-        "tokens_per_s": lambda tokens: f"{tokens:,.0f} tokens/s",
-        "tokens_per_s_per_gpu": lambda tokens: f"{tokens:,.0f} tokens/s/GPU",
-        "mfu": lambda fraction: f"MFU {format_percent(fraction)}",
-    },
-    "Power": {
-        "power_mean_w": lambda watts: f"{watts:.0f} W per GPU",
-        "power_peak_sensor_w": lambda watts: f"peak {watts:.0f} W (25 ms average)",
-        "energy_per_step_j": lambda joules: f"{format_si(joules, 'J')} per step",
-        "tokens_per_j": lambda tokens: f"{tokens:.3g} tokens per joule",
-        "node_power_mean_w": lambda watts: f"{watts:.0f} W per node",
-    },
-    "Temperature": {
-        "temperature_mean_c": lambda degrees: f"{degrees:.1f} C (mean)",
-        "temperature_peak_c": lambda degrees: f"{degrees:.1f} C (peak)",
-        "margin_to_slowdown_k": lambda kelvin: f"{kelvin:.1f} K below slowdown",
-    },
-    "Clock": {
-        "clock_mean_hz": lambda hertz: f"{hertz / MEGA:.0f} MHz",
-        "throttled_time_fraction": lambda shares: ", ".join(
-            f"{cause}-throttled {100 * share:.0f} % of the time" for cause, share in shares.items() if share
-        ),
-    },
-    "Memory": {
-        "memory_peak_bytes": format_bytes,
-        "fits": lambda fits: "" if fits else "does not fit",
-    },
-}
-"""Line: its metrics, and how each is written."""
 GPU_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "rank": ("rank", str),
     "node": ("node", str),
@@ -74,10 +44,9 @@ NODE_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 def render_stored(result: RunResult, predicted: Mapping[str, float] | None = None) -> str:
     """Return what was asked, the metrics that are known, the breakdown of the step time, and a row per GPU."""
-    lines = [f"{result.origin} run: {describe_spec(result.spec)}", *_headlines(result.metrics)]
-    parts = ["\n".join(lines)]
+    parts = [render_headlines(result)]
     if predicted:
-        parts.append(_render_predicted(predicted, result))
+        parts.append(render_predicted(predicted, result))
     if result.metrics.get("breakdown_s"):
         parts.append(render_waterfall(result.metrics["breakdown_s"]))
     if result.gpus:
@@ -87,24 +56,11 @@ def render_stored(result: RunResult, predicted: Mapping[str, float] | None = Non
     return "\n\n".join(parts)
 
 
-def describe_spec(spec: Mapping[str, Any]) -> str:
-    """Name model, cluster and degrees of a run, or the command that was measured."""
-    try:
-        degrees, training, cluster = spec["parallelism"], spec["training"], spec["cluster"]
-        gpus = cluster["nodes"] * cluster["node"]["gpus"]
-        cut = " x ".join(f"{axis} {degrees[axis]}" for axis in ("tp", "cp", "pp", "dp", "ep") if degrees[axis] > 1)
-        return (
-            f"{spec['model']['name']} on {cluster['name']} ({gpus} x {cluster['node']['gpu']['name']}), "
-            f"{spec['framework']['name']}, {training['precision']}; {cut or 'one rank'}; "
-            f"batch {training['global_batch_size']}, microbatch {training['micro_batch_size']} x "
-            f"{training['seq_length']} tokens"
-        )
-    except (KeyError, TypeError):
-        # The spec of a measured run is whatever its job left behind.
-        command, files = spec.get("command"), spec.get("converted")
-        if isinstance(files, list):
-            return f"converted from {', '.join(map(str, files))}"
-        return " ".join(map(str, command)) if isinstance(command, list) else "spec not known"
+def render_headlines(result: RunResult) -> str:
+    """Return what was asked, and the metrics that are known, in a few lines."""
+    lines = answer_lines(result)
+    asked = "\n".join(wrap(f"{result.origin} run: {describe_spec(result.spec)}"))
+    return f"{asked}\n{render_facts(lines) if lines else 'no metric is known'}"
 
 
 def telling(warnings: Sequence[str]) -> list[str]:
@@ -123,21 +79,8 @@ def gpu_rows(result: RunResult) -> list[dict[str, Any]]:
     return rows
 
 
-def _headlines(metrics: Mapping[str, Any]) -> list[str]:
-    lines = []
-    for label, writers in HEADLINES.items():
-        texts = [write(metrics[name]) for name, write in writers.items() if _is_shown(metrics, name)]
-        known = [text for text in texts if text]
-        lines += [f"{label}: {', '.join(known)}"] if known else []
-    return lines or ["no metric is known"]
-
-
-def _is_shown(metrics: Mapping[str, Any], name: str) -> bool:
-    """Tell whether a metric is known; the energy of a step only where steps are."""
-    return metrics.get(name) is not None and (name != "energy_per_step_j" or metrics.get("step_time_s") is not None)
-
-
-def _render_predicted(predicted: Mapping[str, float], result: RunResult) -> str:
+def render_predicted(predicted: Mapping[str, float], result: RunResult) -> str:
+    """Return what was predicted beside what was read."""
     known = flatten(result.metrics)
     cells = [
         [name, f"{value:.6g}", "-" if known.get(name) is None else f"{known[name]:.6g}"]

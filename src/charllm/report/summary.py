@@ -1,17 +1,15 @@
 """The first lines of a report: what was simulated, under which conditions, and the answers in one line each."""
 
 from collections.abc import Sequence
-from statistics import median
-from typing import Any, Protocol
+from typing import Protocol
 
 from charllm.report.tables import format_percent, render_facts, wrap
+from charllm.result.answers import answer_lines
 from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec
-from charllm.units import GIB, MEGA, format_si, seconds_format
+from charllm.units import MEGA
 
-LARGEST_SHARES, LARGEST_GAINS, MANY = 3, 2, 6
-SLOWER_FRACTION = 0.01
-"""A GPU whose clock is this much below the median of its mates is named as the one that paces them."""
+LARGEST_GAINS, MANY = 2, 6
 
 
 class PredictedGain(Protocol):
@@ -90,6 +88,8 @@ def conditions(run: RunSpec) -> list[str]:
         clock = "half the clock" if asked.brake_clock_hz is None else f"{asked.brake_clock_hz / MEGA:.0f} MHz"
         found.append(f"power brake on nodes {_listed(asked.braked_nodes)} ({clock})")
     found += _faults(run)
+    if asked.replica_stagger_s:
+        found.append(f"replicas begin a step within {asked.replica_stagger_s:g} s of each other")
     if asked.silicon_spread_fraction:
         found.append(f"spread between dies {format_percent(asked.silicon_spread_fraction)} (seed {asked.seed})")
     length = f"{asked.steps} steps" if asked.steps is not None else f"{asked.seconds_s:g} s" if asked.seconds_s else ""
@@ -100,7 +100,7 @@ def _faults(run: RunSpec) -> list[str]:
     """Name the GPUs, links and hosts that a run makes worse than the others."""
     asked, found = run.conditions, []
     if asked.capped_gpus:
-        found.append(f"power limit {asked.capped_power_w:g} W on GPUs {_listed(asked.capped_gpus)}")
+        found += _caps(run)
     if asked.hot_gpus:
         hot = [f"{gpu} (x {factor:g})" for gpu, factor in run.sink_factors.items()]
         found.append(f"sink resistance of hot GPUs {_listed(hot)}")
@@ -112,6 +112,16 @@ def _faults(run: RunSpec) -> list[str]:
         if nodes:
             found.append(f"{what} {_listed(nodes)} at {format_percent(fraction)} of the usual speed")
     return found
+
+
+def _caps(run: RunSpec) -> list[str]:
+    """Name the GPUs that have a power or clock cap of their own, by cap."""
+    words: dict[str, list[int]] = {}
+    for gpu, (power_w, clock_hz) in run.caps.items():
+        limits = [] if power_w is None else [f"power limit {power_w:g} W"]
+        limits += [] if clock_hz is None else [f"clock limit {clock_hz / MEGA:.0f} MHz"]
+        words.setdefault(", ".join(limits), []).append(gpu)
+    return [f"{limits} on GPUs {_listed(gpus)}" for limits, gpus in words.items()]
 
 
 def _inlets(run: RunSpec) -> str:
@@ -126,98 +136,11 @@ def _listed(numbers: Sequence[object]) -> str:
     return ", ".join(map(str, numbers[:MANY])) + more
 
 
-def render_summary(run: RunSpec, result: RunResult, gains: Sequence[PredictedGain], notes: Sequence[str]) -> str:
-    """Return the answers, one line each: time, power, temperature, throttling, memory, what paces the job, what helps.
-
-    `notes` explain figures that look wrong at first sight.
-    """
-    metrics = result.metrics
-    facts = [("Step time", render_headline(result)), ("Time goes to", _largest_shares(metrics["breakdown_s"]))]
-    if metrics["power_mean_w"] is not None:
-        facts += [("Power", _power(metrics)), ("Temperature", _temperature(metrics)), ("Clock", _clock(run, metrics))]
-    facts += [("Memory", describe_memory(run, result)), *((("Paced by", pace),) if (pace := _pace(result)) else ())]
-    facts.append(("Best changes", _gains(gains)))
-    text = render_facts(facts)
+def render_summary(result: RunResult, gains: Sequence[PredictedGain], notes: Sequence[str]) -> str:
+    """Return the answers, one line each, and the changes that would help; `notes` explain figures that look wrong."""
+    text = render_facts([*answer_lines(result), ("Best changes", _gains(gains))])
     explained = ["\n".join(wrap(f"Explanation: {note}", indent="  ")) for note in notes]
     return "\n\n".join([text, *explained])
-
-
-def render_headline(result: RunResult) -> str:
-    """Return step time, throughput and MFU."""
-    metrics = result.metrics
-    mfu = "" if metrics["mfu"] is None else f", MFU {format_percent(metrics['mfu'])}"
-    return (
-        f"{seconds_format(metrics['step_time_s'])(metrics['step_time_s'])} s, "
-        f"{metrics['tokens_per_s']:,.0f} tokens/s, {metrics['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU{mfu}"
-    )
-
-
-def _largest_shares(breakdown_s: dict[str, float]) -> str:
-    total_s = sum(breakdown_s.values())
-    largest = sorted(breakdown_s.items(), key=lambda pair: -pair[1])[:LARGEST_SHARES]
-    return ", ".join(
-        f"{label.replace('_', ' ')} {format_percent(seconds / total_s)}" for label, seconds in largest if seconds > 0
-    )
-
-
-def _power(metrics: dict[str, Any]) -> str:
-    return (
-        f"{metrics['power_mean_w']:.0f} W per GPU (peak {metrics['power_peak_sensor_w']:.0f} W, 25 ms average), "
-        f"{format_si(metrics['node_power_mean_w'], 'W')} per node, {format_si(metrics['energy_per_step_j'], 'J')} "
-        f"per step, {metrics['tokens_per_j']:.3g} tokens per joule"
-    )
-
-
-def _temperature(metrics: dict[str, Any]) -> str:
-    margin_k = metrics["margin_to_slowdown_k"]
-    side = f"{margin_k:.1f} K below" if margin_k >= 0 else f"{-margin_k:.1f} K above"
-    return f"{metrics['temperature_mean_c']:.1f} C mean, {metrics['temperature_peak_c']:.1f} C peak, {side} slowdown"
-
-
-def _clock(run: RunSpec, metrics: dict[str, Any]) -> str:
-    throttled = [
-        f"{cause}-throttled {100 * metrics['throttled_time_fraction'][cause]:.0f} % of the time "
-        f"(mean clock {100 * loss:.0f} % below maximum)"
-        for cause, loss in metrics["clock_loss_fraction"].items()
-        if loss > 0
-    ]
-    return (
-        f"{metrics['clock_mean_hz'] / MEGA:.0f} of {run.cluster.gpu.clock_max_hz / MEGA:.0f} MHz, "
-        f"{', '.join(throttled) or 'not throttled'}"
-    )
-
-
-def describe_memory(run: RunSpec, result: RunResult) -> str:
-    """Say whether a run fits, and how much the rank with the largest need takes."""
-    metrics, has_bytes = result.metrics, run.cluster.smallest_gpu.memory_bytes
-    rank, need_bytes = metrics["memory_rank"], metrics["memory_peak_bytes"]
-    stage = next(row["stage"] for row in result.gpus if row["rank"] == rank)
-    verdict = "fits" if metrics["fits"] else "does not fit"
-    return f"{verdict}: {need_bytes / GIB:.1f} of {has_bytes / GIB:.1f} GiB on rank {rank} (stage {stage})"
-
-
-def _pace(result: RunResult) -> str:
-    """Name the stage and node that the step waits for, and the GPU of theirs that is slower than its mates."""
-    parts, metrics = result.metrics["critical_path"], result.metrics
-    if not parts:
-        return ""
-    first = parts[0]
-    write = seconds_format(metrics["step_time_s"])
-    mates = [row for row in result.gpus if (row["stage"], row["node"]) == (first["stage"], first["node"])]
-    slowest = min(mates, key=lambda row: row["clock_mean_hz"])
-    usual_hz = median(row["clock_mean_hz"] for row in mates)
-    lag = 1 - slowest["clock_mean_hz"] / usual_hz
-    named = (
-        f"; its slowest GPU is in slot {slowest['slot']} at {slowest['clock_mean_hz'] / MEGA:.0f} MHz, "
-        f"{format_percent(lag)} below its neighbours"
-        if lag > SLOWER_FRACTION
-        else ""
-    )
-    waited_s = metrics["breakdown_s"]["straggler_wait"]
-    return (
-        f"stage {first['stage']} on node {first['node']}, {write(first['seconds'])} s of the critical path{named}; "
-        f"GPUs wait {write(waited_s)} s for slower ones"
-    )
 
 
 def _gains(gains: Sequence[PredictedGain]) -> str:

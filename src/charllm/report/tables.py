@@ -12,6 +12,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from charllm.units import format_percent as format_percent
+
 MAX_SHOWN = 12
 PIPED_COLUMNS = 100
 """Width where no terminal says how wide it is."""
@@ -182,11 +184,6 @@ def shown_ends(items: Sequence[Shown], what: str = "stages") -> tuple[list[Shown
     if len(items) <= MAX_SHOWN:
         return list(items), ""
     return [*items[:half], *items[-half:]], f" ({len(items) - 2 * half} {what} between not shown)"
-
-
-def format_percent(fraction: float) -> str:
-    """Write a share with one place."""
-    return f"{100 * fraction:.1f} %"
 
 
 def render_facts(facts: Sequence[tuple[str, str]], width: int | None = None) -> str:

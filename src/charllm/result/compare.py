@@ -1,5 +1,6 @@
 """Two results side by side."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from charllm.result.result import RunResult
@@ -33,9 +34,15 @@ def compare_runs(first: RunResult, second: RunResult) -> list[Difference]:
 
 def spec_differences(first: RunResult, second: RunResult) -> dict[str, tuple[Any, Any]]:
     """List the settings in which two runs differ, with both values."""
-    left, right = _settings(first.spec), _settings(second.spec)
-    names = [*left, *(name for name in right if name not in left)]
-    return {name: (left.get(name), right.get(name)) for name in names if left.get(name) != right.get(name)}
+    return {name: (values[0], values[1]) for name, values in differing_settings([first, second]).items()}
+
+
+def differing_settings(runs: Sequence[RunResult]) -> dict[str, list[Any]]:
+    """List the settings in which runs differ, with the value of each run; None where a run does not set it."""
+    tables = [_settings(run.spec) for run in runs]
+    names = dict.fromkeys(name for table in tables for name in table)
+    found = {name: [table.get(name) for table in tables] for name in names}
+    return {name: values for name, values in found.items() if any(value != values[0] for value in values)}
 
 
 def flatten(metrics: dict[str, Any]) -> dict[str, float | None]:

@@ -4,11 +4,12 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from charllm.errors import CharllmError, SpecError
+from charllm.errors import CharllmError, SpecError, Words
 from charllm.result import brief
 from charllm.result.metrics import Metrics
 
@@ -53,7 +54,8 @@ class RunResult:
     def signals(self) -> Columns | None:
         """Power, temperature and clock of the GPUs over time; None where the run has none (it does not fit).
 
-        Columns: rank, t_s, power_w, temperature_c, clock_hz; a measured run has more of them.
+        Columns: rank, t_s, power_w, temperature_c, clock_hz, limits (bits of what holds the clock, see
+        `charllm.gpu.limits`); a measured run has more of them.
         """
         columns = self._table("signals")
         return None if columns is None else _name_alike(columns)
@@ -113,18 +115,23 @@ def _name_alike(columns: Columns) -> Columns:
     return {**times, **rest}
 
 
-def to_frame(rows: Sequence[Mapping[str, Any]]) -> "DataFrame":
-    """Return rows as a pandas DataFrame."""
+def to_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> "DataFrame":
+    """Return rows as a pandas DataFrame; `columns` are those that it has without any row, too."""
     try:
         import pandas
     except ImportError:
         raise CharllmError("to_frame needs pandas, which is not installed: pip install 'charllm[frame]'") from None
-    return pandas.DataFrame.from_records(list(rows))
+    return pandas.DataFrame.from_records(list(rows), columns=columns)
 
 
 def to_json(result: RunResult) -> str:
     """Write a result as JSON; numbers that are not finite are a fault of ours, and refused."""
     return json.dumps(result.as_table(), indent=2, allow_nan=False)
+
+
+def to_line(result: RunResult, tables: Mapping[str, Columns]) -> str:
+    """Write a result as one line of JSON with small tables in it, which is a tenth of the work of files beside it."""
+    return json.dumps({**result.as_table(), "tables": tables}, allow_nan=False)
 
 
 def from_json(text: str, source: str) -> RunResult:
@@ -136,13 +143,21 @@ def from_json(text: str, source: str) -> RunResult:
             raise SpecError(source, f"schema_version {version}", f"{SCHEMA_VERSION}")
         if table["origin"] not in ORIGINS:
             raise SpecError(source, table["origin"], f"an origin of {', '.join(ORIGINS)}")
-        if "tables" in table:
-            raise SpecError(source, "tables", "the keys that charllm writes")
-        return RunResult(**table)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        tables: dict[str, Callable[[], Columns]] = {
+            name: partial(dict, columns) for name, columns in table.pop("tables", {}).items()
+        }
+        return RunResult(**table, tables=tables)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, SpecError):
             raise
-        raise SpecError(source, type(error).__name__, "a result.json that charllm wrote") from None
+        raise SpecError(source, Words(_tell_damage(error)), "a result.json that charllm wrote") from None
+
+
+def _tell_damage(error: Exception) -> str:
+    """Say what is wrong with a result that cannot be read."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"text that is not JSON from line {error.lineno} on (cut short or damaged)"
+    return f"a table without {error}" if isinstance(error, KeyError) else "a table of another shape"
 
 
 def all_finite(value: Any) -> bool:

@@ -35,12 +35,18 @@ def save_run(result: RunResult, folder: Path, tables: Mapping[str, Columns]) -> 
     return save_folder(folder, {RESULT_FILE: to_json(result)}, tables)
 
 
-def save_folder(folder: Path, texts: Mapping[str, str], tables: Mapping[str, Columns]) -> Path:
-    """Write files beside their final place and move them there in one step."""
+def save_folder(folder: Path, texts: Mapping[str, str], tables: Mapping[str, Columns], *, durable: bool = True) -> Path:
+    """Write files beside their final place and move them there in one step.
+
+    They survive the end of this process in any case, a loss of power only where they are `durable`.
+    """
     with drafted(folder) as draft:
         write_tables({draft / f"{name}.parquet": columns for name, columns in tables.items()})
         for name, text in texts.items():
-            write_text(text, draft / name)
+            if durable:
+                write_text(text, draft / name)
+            else:
+                (draft / name).write_text(text, encoding="utf-8")
     return folder
 
 
@@ -118,10 +124,13 @@ def write_tables(tables: Mapping[Path, Columns]) -> None:
 def read_parquet(path: Path) -> dict[str, list[Any]]:
     """Read a parquet table as columns."""
     duckdb = _duckdb()
-    with duckdb.connect() as connection:
-        cursor = connection.execute(f"SELECT * FROM read_parquet('{_quoted(path)}')")
-        names = [column[0] for column in cursor.description]
-        rows = cursor.fetchall()
+    try:
+        with duckdb.connect() as connection:
+            cursor = connection.execute(f"SELECT * FROM read_parquet('{_quoted(path)}')")
+            names = [column[0] for column in cursor.description]
+            rows = cursor.fetchall()
+    except duckdb.Error as error:
+        raise CharllmError(f"{path.name} cannot be read ({str(error).splitlines()[0]})") from None
     return {name: [row[index] for row in rows] for index, name in enumerate(names)}
 
 
@@ -140,10 +149,15 @@ def _duckdb() -> Any:
 def load_run(path: Path) -> RunResult:
     """Read a run from its folder, or from a result.json alone."""
     file = path / RESULT_FILE if path.is_dir() else path
-    return with_tables(from_json(read_text(file, "RUN", MAX_RESULT_BYTES), str(file)), file.parent)
+    return with_tables(load_result(file), file.parent)
+
+
+def load_result(file: Path) -> RunResult:
+    """Read a result.json, without the parquet tables beside it."""
+    return from_json(read_text(file, "RUN", MAX_RESULT_BYTES), str(file))
 
 
 def with_tables(result: RunResult, folder: Path) -> RunResult:
     """Return a result with the parquet tables of a folder, each read when it is asked for."""
     tables = {table.stem: partial(read_parquet, table) for table in sorted(folder.glob("*.parquet"))}
-    return replace(result, tables=tables)
+    return replace(result, tables={**result.tables, **tables})

@@ -1,12 +1,16 @@
 """A run from a cold start: some steps, or some seconds, of which only those are played in which sinks have moved."""
 
 import math
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from charllm.gpu.heat import SINK, network
+from charllm.layout.nodes import inlets_c
 from charllm.simulate import play
 from charllm.simulate.steady import Machine, Played, carry_poles, play_once, sink_fractions, sink_target_k, start_state
+from charllm.timeline.engine import Floats
 
 MOVED_K = 0.5
 """A step is played again when a sink, or a pole above it, has moved so far."""
@@ -14,17 +18,44 @@ MOST_PLAYS = 1000
 """Where temperatures still swing after so many plays, the last one stands for the rest; a run warms up within 200."""
 
 
+class Moment(NamedTuple):
+    """A step that was simulated during a warm-up, and how many like it follow."""
+
+    begun_s: float
+    """Seconds since the cold start."""
+    covered: float
+    """Steps that it stands for."""
+    played: Played
+    sink_k: Floats
+    """[gpu] rise of its sink at the end of those steps."""
+
+
 def play_from_cold(machine: Machine, steps: int | None, seconds_s: float | None) -> Played:
-    """Play a run of some length that begins with idle GPUs; sums are means over its steps."""
+    """Simulate a run of some length that begins with idle GPUs; sums are means over its steps."""
+    total, done, plays = None, 0.0, 0
+    for moment in warm_up(machine, steps, seconds_s):
+        total = _add(total, moment.played, moment.covered)
+        done, plays = done + moment.covered, plays + 1
+    if total is None:
+        raise ValueError("a run from a cold start has at least one step")
+    sums = total.sums.copy()
+    sums[:, list(play.TOTALS)] /= done
+    last, ran_s = moment.played, moment.begun_s + moment.covered * moment.played.step_time_s
+    return total._replace(step_time_s=ran_s / done, sums=sums, sink_k=moment.sink_k, series=last.series,
+                          cluster_w=last.cluster_w, plays=plays)  # fmt: skip
+
+
+def warm_up(machine: Machine, steps: int | None, seconds_s: float | None) -> Iterator[Moment]:
+    """Simulate the steps of a run that begins with idle GPUs, one for each time that sinks have moved."""
     cluster = machine.run.cluster
     nets = [network(node, cluster.cooling) for node in cluster.kinds]
-    idle_w = cluster.gpu.power.static_w + cluster.gpu.power.context_w
+    idle_w = _idle_w(machine)
     state = start_state(machine, idle_w)
     sink_k = sink_target_k(machine, np.full(len(state), idle_w))
     time_s = np.stack([net.time_s[:, SINK] for net in nets])[machine.node_kind, machine.gpus % cluster.node.gpus]
     time_s = time_s * sink_fractions(machine.run)[machine.gpus]
     pole_s = float(np.max(-machine.limits.tick_s / np.log(machine.decay)))
-    total, done, ran_s, plays = None, 0.0, 0.0, 0
+    done, ran_s, plays = 0.0, 0.0, 0
     while True:
         before_k = state[:, play.POLES :].copy()
         played = play_once(machine, state, sink_k)
@@ -39,14 +70,51 @@ def play_from_cold(machine: Machine, steps: int | None, seconds_s: float | None)
         if plays == MOST_PLAYS:
             covered = left
         carry_poles(machine, state, before_k, max(0.0, covered * played.step_time_s - state[0, play.TIME]))
-        total = _add(total, played, covered)
-        done, ran_s = done + covered, ran_s + covered * played.step_time_s
         sink_k = target_k + (sink_k - target_k) * np.exp(-covered * played.step_time_s / time_s)
+        yield Moment(ran_s, covered, played, sink_k)
         if covered >= left:
-            sums = total.sums.copy()
-            sums[:, list(play.TOTALS)] /= done
-            return total._replace(step_time_s=ran_s / done, sums=sums, sink_k=sink_k, series=played.series,
-                                    cluster_w=played.cluster_w, plays=plays)  # fmt: skip
+            return
+        done, ran_s = done + covered, ran_s + covered * played.step_time_s
+
+
+def tabulate_warm_up(machine: Machine, seconds_s: float) -> dict[str, list[float | None]]:
+    """Return lowest, mean and highest temperature, power and clock of GPUs from a cold start on, means over a step.
+
+    The first row are the idle GPUs, whose power and clock say nothing of the job.
+    """
+    weights = np.tile(machine.fold.weights, machine.run.parallelism.pp)
+    columns: dict[str, list[float | None]] = {"t_s": [0.0]}
+
+    def add(name: str, values: Floats) -> None:
+        ends = {"low": values.min(), "mean": np.average(values, weights=weights), "high": values.max()}
+        for end, value in ends.items():
+            columns.setdefault(f"{name}_{end}", []).append(None if np.isnan(value) else float(value))
+
+    cold_c = _idle_c(machine)
+    add("temperature_c", cold_c)
+    for name in ("power_w", "clock_hz"):
+        add(name, np.full_like(cold_c, np.nan))
+    for moment in warm_up(machine, None, seconds_s):
+        played = moment.played
+        columns["t_s"].append(moment.begun_s + played.step_time_s / 2)
+        for name, place in (("power_w", play.ENERGY), ("temperature_c", play.HEAT_S), ("clock_hz", play.CLOCK_S)):
+            add(name, played.sums[:, place] / played.step_time_s)
+    # The last step that was simulated stands for all that follow.
+    rest = {name: values[-1] for name, values in columns.items()} | {"t_s": max(seconds_s, columns["t_s"][-1] or 0.0)}
+    return {name: [*values, rest[name]] for name, values in columns.items()}
+
+
+def _idle_w(machine: Machine) -> float:
+    power = machine.run.cluster.gpu.power
+    return power.static_w + power.context_w
+
+
+def _idle_c(machine: Machine) -> Floats:
+    """Return the temperature of every GPU that has been idle for long."""
+    cluster, idle_w = machine.run.cluster, _idle_w(machine)
+    poles_k = start_state(machine, idle_w)[:, play.POLES :].sum(axis=1)
+    inlet_c = np.array(inlets_c(cluster), dtype=np.float64)[machine.gpus // cluster.node.gpus]
+    return np.asarray(inlet_c + sink_target_k(machine, np.full(len(machine.gpus), idle_w)) + poles_k)
 
 
 def _left(step_time_s: float, done: float, ran_s: float, steps: int | None, seconds_s: float | None) -> float:

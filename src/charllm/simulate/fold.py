@@ -2,8 +2,8 @@
 
 A replica is one position of every data-parallel rank in all stages. Two are equal when each of their ranks has the same
 slot of a node with the same inlet, and the same stages work in the slots that warm it: those upstream, and those of
-its package. With
-silicon spread, mixed nodes, or a GPU, link or host that differs from the others, none are.
+its package, under the same caps. With silicon spread, mixed nodes, staggered replicas, or a GPU, link or host that
+differs from the others by more than its cap, none are.
 """
 
 from typing import NamedTuple
@@ -30,6 +30,8 @@ class Fold(NamedTuple):
     """Played positions of a stage."""
     weights: NDArray[np.float64]
     """How many positions each stands for."""
+    begin_s: NDArray[np.float64]
+    """How long after the first replica that of each played position begins a step: evenly one after another."""
     representative: Ints
     """[position] which of the played ones stands for it."""
     members: Ints
@@ -51,7 +53,9 @@ def fold_run(run: RunSpec) -> Fold:
     own_place = np.empty(grid.positions, dtype=np.int64)
     own_place[members] = np.arange(members.shape[1])
     representative = place_of[members[chosen[of_replica[data]], own_place]]
-    return Fold(kept, counts[of_replica[data[kept]]], representative, *_kept_groups(run, grid, place_of))
+    begin_s = run.conditions.replica_stagger_s * data[kept] / max(1, run.parallelism.dp - 1)
+    weights = counts[of_replica[data[kept]]]
+    return Fold(kept, weights, begin_s, representative, *_kept_groups(run, grid, place_of))
 
 
 def _data_index(grid: Grid) -> Ints:
@@ -70,7 +74,8 @@ def _members(data: Ints) -> Ints:
 def _kinds_of_replica(run: RunSpec, grid: Grid, data: Ints) -> tuple[Ints, Ints]:
     """Return a replica of each kind, and which kind each replica is."""
     replicas = int(data.max()) + 1
-    differ = run.conditions.silicon_spread_fraction > 0 or run.conditions.has_faults
+    asked = run.conditions
+    differ = asked.silicon_spread_fraction > 0 or asked.differs_beyond_caps or asked.replica_stagger_s > 0
     if differ or run.cluster.mixed or replicas == 1:
         return np.arange(replicas), np.arange(replicas)
     surroundings = _surroundings(run, grid)
@@ -84,17 +89,28 @@ def _surroundings(run: RunSpec, grid: Grid) -> Ints:
     node, degrees = run.cluster.node, run.parallelism
     stages, positions = np.arange(degrees.pp)[:, None], np.arange(grid.positions)[None, :]
     gpus = place_ranks(run)[grid.rank(positions, stages)]
-    stage_on = np.empty(run.cluster.gpus, dtype=np.int64)
-    stage_on[gpus] = np.broadcast_to(stages, gpus.shape)
+    caps = _cap_numbers(run)
+    works_on = np.empty(run.cluster.gpus, dtype=np.int64)
+    works_on[gpus] = stages + degrees.pp * caps[gpus]
     _, inlet = np.unique(inlets_c(run.cluster), return_inverse=True)
-    code = gpus % node.gpus + node.gpus * inlet.ravel()[gpus // node.gpus]
+    code = gpus % node.gpus + node.gpus * (inlet.ravel()[gpus // node.gpus] + run.cluster.nodes * caps[gpus])
+    nobody = works_on.max() + 1
     warming = [_warming_slots(node, slot) for slot in range(node.gpus)]
     for depth in range(max(map(len, warming))):
         of_slot = np.array([(*slots, *([-1] * node.gpus))[depth] for slots in warming])
         beside = of_slot[gpus % node.gpus]
-        seen = np.where(beside >= 0, stage_on[gpus // node.gpus * node.gpus + np.maximum(beside, 0)], degrees.pp)
-        code = code * (degrees.pp + 1) + seen
+        seen = np.where(beside >= 0, works_on[gpus // node.gpus * node.gpus + np.maximum(beside, 0)], nobody)
+        # Renumbered each time, so that codes of many neighbours stay small.
+        code = np.unique(code * (1 + nobody) + seen, return_inverse=True)[1].reshape(code.shape)
     return code
+
+
+def _cap_numbers(run: RunSpec) -> Ints:
+    """Return a number for each GPU of the cluster that tells caps apart."""
+    numbers, caps = np.zeros(run.cluster.gpus, dtype=np.int64), run.caps
+    places = {cap: place for place, cap in enumerate(dict.fromkeys(caps.values()), start=1)}
+    numbers[list(caps)] = [places[cap] for cap in caps.values()]
+    return numbers
 
 
 def _warming_slots(node: Node, slot: int) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from charllm.layout.grid import GROUPS, Grid, cached_groups
 from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
 from charllm.simulate.one_clock import solve_kinds
-from charllm.spec.run import Conditions, RunSpec
+from charllm.spec.run import Cap, Conditions, RunSpec
 from charllm.timeline.costs import Costs, cost_step
 from charllm.timeline.step_time import StepTime, time_step
 from charllm.workload.step import Step
@@ -34,7 +34,7 @@ class GpuKind(NamedTuple):
     slow_links: tuple[str, ...] = ()
     """Its groups with a member whose scale-up links are slow."""
     slow_host: bool = False
-    capped: bool = False
+    cap: Cap = Cap()
 
     @property
     def usual(self) -> bool:
@@ -42,9 +42,13 @@ class GpuKind(NamedTuple):
         return not (self.slow_nics or self.slow_links or self.slow_host)
 
     def conditions(self, run: RunSpec) -> Conditions:
-        """Return the conditions it works under: those of the run, with its own power limit."""
-        usual = run.conditions
-        return replace(usual, power_cap_w=usual.capped_power_w) if self.capped else usual
+        """Return the conditions it works under: those of the run, with its own limits."""
+        usual, (power_w, clock_hz) = run.conditions, self.cap
+        return replace(
+            usual,
+            power_cap_w=usual.power_cap_w if power_w is None else power_w,
+            clock_cap_hz=usual.clock_cap_hz if clock_hz is None else clock_hz,
+        )
 
 
 class PricedKind(NamedTuple):
@@ -64,10 +68,10 @@ def find_kinds(run: RunSpec, gpus: Ints) -> tuple[list[GpuKind], Ints]:
         return [GpuKind(node) for node in range(len(run.cluster.kinds))], kinds
     nics = _touching(run, np.isin(np.arange(run.cluster.gpus) // run.cluster.node.gpus, conditions.slow_nic_nodes))
     links = _touching(run, np.isin(np.arange(run.cluster.gpus), conditions.slow_link_gpus))
-    hosts, capped = np.isin(nodes, conditions.slow_host_nodes), np.isin(gpus, conditions.capped_gpus)
+    hosts, caps = np.isin(nodes, conditions.slow_host_nodes), run.caps
     each = [
-        GpuKind(int(kind), nics[gpu], links[gpu], bool(host), bool(cap))
-        for gpu, kind, host, cap in zip(gpus.tolist(), kinds, hosts, capped, strict=True)
+        GpuKind(int(kind), nics[gpu], links[gpu], bool(host), caps.get(gpu, Cap()))
+        for gpu, kind, host in zip(gpus.tolist(), kinds, hosts, strict=True)
     ]
     # The first kind is the usual one, whether or not a GPU is of it.
     places = {kind: place for place, kind in enumerate(dict.fromkeys([GpuKind(), *each]))}

@@ -6,6 +6,7 @@ x(N) = x(n) + (x(n) - x(m)) (N - n) / (n - m).
 Ignores: what the first microbatches of a step do to its fast temperatures and to the governor.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from charllm.simulate import play
 from charllm.simulate.cold import play_from_cold
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.recorded import Path, PathPart, close_times, critical_path
-from charllm.simulate.steady import Machine, Played, build_machine, play_once, play_to_steady, sink_target_k
+from charllm.simulate.steady import Machine, Played, build_machine, play_once, play_to_steady, proceed, sink_target_k
 from charllm.simulate.work import check_length, check_passes, check_plays, passes_of, slices_of
 from charllm.spec.run import RunSpec
 from charllm.timeline.engine import Floats
@@ -39,12 +40,14 @@ class Execution(NamedTuple):
     path: Path
 
 
-def execute(step: Step, longest_s: float, *, whole: bool = False) -> Execution:
+def execute(
+    step: Step, longest_s: float, *, whole: bool = False, before_play: Callable[[], None] = proceed
+) -> Execution:
     """Simulate a step, or as much of a long one as tells the rest; all of it where it is asked for as a `whole`."""
     part, priced, machine = _lay_out(step, longest_s, whole=whole)
     conditions = step.run.conditions
     if conditions.steps is None and conditions.seconds_s is None:
-        played = play_to_steady(machine)
+        played = play_to_steady(machine, before_play=before_play)
     else:
         played = play_from_cold(machine, conditions.steps, conditions.seconds_s)
     return Execution(part, machine, played, close_times(machine, priced, played), critical_path(machine, played))
@@ -95,7 +98,7 @@ def extend(simulated: Execution, step: Step) -> Execution:
     if simulated.step is step:
         return simulated
     machine, begun = simulated.machine, simulated.played.begun
-    shorter = _half(simulated.step)
+    shorter = halve(simulated.step)
     priced = solve_step(shorter)
     half = build_machine(shorter, priced)
     sink_k, whole = simulated.played.sink_k, simulated
@@ -107,7 +110,7 @@ def extend(simulated: Execution, step: Step) -> Execution:
     return whole
 
 
-def _half(step: Step) -> Step:
+def halve(step: Step) -> Step:
     """Return a step with about half of its microbatches, in whole rounds of the pipeline."""
     pp, count = step.run.parallelism.pp, step.run.microbatches
     return build_step(_with_microbatches(step.run, count - pp * (count // (2 * pp))))
@@ -123,29 +126,36 @@ def _extrapolate(far: Execution, near: Execution, step: Step) -> Execution:
     """Draw the line through two lengths of a step to the one that was asked for."""
     count = far.step.run.microbatches
     more = (step.run.microbatches - count) / (count - near.step.run.microbatches)
-
-    def extended(of_far: float, of_near: float) -> float:
-        # What does not grow may be a little less in the longer step.
-        return of_far + max(0.0, of_far - of_near) * more
-
-    def each(of_far: dict[str, float], of_near: dict[str, float]) -> dict[str, float]:
-        return {name: extended(value, of_near[name]) for name, value in of_far.items()}
-
-    step_time_s = extended(far.played.step_time_s, near.played.step_time_s)
+    step_time_s = _extended(far.played.step_time_s, near.played.step_time_s, more)
     totals = list(play.TOTALS)
     sums = far.played.sums.copy()
     sums[:, totals] += np.maximum(0.0, sums[:, totals] - near.played.sums[:, totals]) * more
-    stages = [_filled(each(*pair), step_time_s) for pair in zip(far.timed.stages, near.timed.stages, strict=True)]
-    timed = far.timed._replace(
-        step_time_s=step_time_s,
-        stages=stages,
-        breakdown_s={label: float(np.mean([labels[label] for labels in stages])) for label in stages[0]},
-        hidden_s=each(far.timed.hidden_s, near.timed.hidden_s),
-        op_events=round(extended(far.timed.op_events, near.timed.op_events)),
-    )
+    timed = extend_times(far.timed, near.timed, more)
     played = far.played._replace(step_time_s=step_time_s, sums=sums)
     path = _extended_path(far.path, near.path, more)
     return Execution(step, far.machine._replace(run=step.run), played, timed, path)
+
+
+def _extended(of_far: float, of_near: float, more: float) -> float:
+    # What does not grow may be a little less in the longer step.
+    return of_far + max(0.0, of_far - of_near) * more
+
+
+def extend_times(far: StepTime, near: StepTime, more: float) -> StepTime:
+    """Draw the line through the times of two lengths of a step, `more` times as far again as they lie apart."""
+
+    def each(of_far: dict[str, float], of_near: dict[str, float]) -> dict[str, float]:
+        return {name: _extended(value, of_near[name], more) for name, value in of_far.items()}
+
+    step_time_s = _extended(far.step_time_s, near.step_time_s, more)
+    stages = [_filled(each(*pair), step_time_s) for pair in zip(far.stages, near.stages, strict=True)]
+    return far._replace(
+        step_time_s=step_time_s,
+        stages=stages,
+        breakdown_s={label: float(np.mean([labels[label] for labels in stages])) for label in stages[0]},
+        hidden_s=each(far.hidden_s, near.hidden_s),
+        op_events=round(_extended(far.op_events, near.op_events, more)),
+    )
 
 
 def _filled(labels: dict[str, float], step_time_s: float) -> dict[str, float]:

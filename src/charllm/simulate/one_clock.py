@@ -16,6 +16,7 @@ from charllm.spec.hardware import Gpu
 from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.timeline.costs import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, StepKernels, cost_step, read_step
 from charllm.timeline.engine import Floats
+from charllm.timeline.passes import ChunkPasses
 from charllm.timeline.step_time import StepTime, time_step
 from charllm.workload.op import is_communication
 from charllm.workload.step import Step
@@ -49,30 +50,56 @@ def _solve(step: Step, network: NetworkConstants, timeline: TimelineConstants) -
     gpu, limits = step.run.cluster.gpu, limits_of(step.run.cluster.gpu, step.run.conditions)
     kernels: StepKernels = read_step(step)
     clock_hz = limits.clock_max_hz
+    priced = cost_step(step, kernels, clock_hz, network, timeline)
     for _ in range(ROUNDS):
-        timed = time_step(step, cost_step(step, kernels, clock_hz, network, timeline))
-        settled_hz = min(_settled_hz(row, gpu, limits) for row in _stage_rows(step, timed))
+        timed = time_step(step, priced)
+        settled_hz = float(_settled_hz(_distinct(_stage_rows(step, timed)), gpu, limits).min())
         if abs(settled_hz / clock_hz - 1) < SETTLED_FRACTION:
             return timed
         clock_hz = settled_hz
-    return time_step(step, cost_step(step, kernels, clock_hz, network, timeline))
+        # No clock changes what a collective takes.
+        priced = cost_step(step, kernels, clock_hz, network, timeline)._replace(collectives=priced.collectives)
+    return time_step(step, priced)
+
+
+def _distinct(rows: list[Floats]) -> Floats:
+    """Return each row once: most stages of a pipeline are alike."""
+    return np.stack(list({row.tobytes(): row for row in rows}.values()))
 
 
 def _stage_rows(step: Step, timed: StepTime) -> list[Floats]:
-    """Return for each stage the costs of all its passes together."""
-    rows, known = [], dict[int, Floats]()
-    for stage in range(step.run.parallelism.pp):
-        total = np.zeros(6)
-        for one in timed.passes[stage :: step.run.parallelism.pp]:
-            for part in one:
-                for span in part.spans:
-                    if id(span.items) not in known:
-                        known[id(span.items)] = _span_row(timed, span.items)
-                    total = total + span.repeats * known[id(span.items)]
-        for op in timed.costs.kernels.updates[stage]:
-            total = total + timed.costs.cells(op) / step.run.microbatches
-        rows.append(total)
+    """Return for each stage the costs of one microbatch, with its share of the update."""
+    rows = pass_rows(step, timed)
+    for row, ops in zip(rows, timed.costs.kernels.updates, strict=True):
+        for op in ops:
+            row += timed.costs.cells(op) / step.run.microbatches
     return rows
+
+
+def pass_rows(step: Step, timed: StepTime) -> list[Floats]:
+    """Return for each stage the costs of all its passes of one microbatch together."""
+    known: dict[int, Floats] = {}
+    stages: dict[tuple[int, ...], Floats] = {}
+    rows = []
+    for stage in range(step.run.parallelism.pp):
+        own = timed.passes[stage :: step.run.parallelism.pp]
+        key = tuple(map(id, own))
+        if key not in stages:
+            stages[key] = _passes_row(timed, own, known)
+        rows.append(stages[key].copy())
+    return rows
+
+
+def _passes_row(timed: StepTime, own: list[ChunkPasses], known: dict[int, Floats]) -> Floats:
+    """Add up the passes of a stage; `known` remembers the costs of spans."""
+    total = np.zeros(6)
+    for one in own:
+        for part in one:
+            for span in part.spans:
+                if id(span.items) not in known:
+                    known[id(span.items)] = _span_row(timed, span.items)
+                total = total + span.repeats * known[id(span.items)]
+    return total
 
 
 def _span_row(timed: StepTime, items: tuple) -> Floats:  # type: ignore[type-arg]
@@ -86,22 +113,22 @@ def _span_row(timed: StepTime, items: tuple) -> Floats:  # type: ignore[type-arg
     return row
 
 
-def _settled_hz(row: Floats, gpu: Gpu, limits: Limits) -> float:
-    """Return the highest clock at which work of these costs stays at what the governor holds."""
-    energy = Energy(row[MATRIX_J], row[CORE_J], row[BOARD_J])
+def _settled_hz(rows: Floats, gpu: Gpu, limits: Limits) -> Floats:
+    """Return for each row of costs the highest clock at which such work stays at what the governor holds."""
+    energy = Energy(rows[:, MATRIX_J], rows[:, CORE_J], rows[:, BOARD_J])  # type: ignore[arg-type]
 
-    def over_w(clock_hz: float) -> float:
-        matrix_hz = min(clock_hz, limits.matrix_clock_hz)
-        seconds = row[MATRIX] / matrix_hz + row[OTHER] / clock_hz + row[FIXED]
-        if seconds <= 0:
-            return -limits.hold_w
-        drawn = standing_w(gpu.power, gpu.clock_max_hz, clock_hz, WARM_C)
-        return float(drawn + working_w(gpu.power, energy, seconds, clock_hz, matrix_hz) - limits.hold_w)
+    def over_w(clock_hz: Floats) -> Floats:
+        matrix_hz = np.minimum(clock_hz, limits.matrix_clock_hz)
+        seconds = rows[:, MATRIX] / matrix_hz + rows[:, OTHER] / clock_hz + rows[:, FIXED]
+        drawn = standing_w(gpu.power, gpu.clock_max_hz, clock_hz, WARM_C) - limits.hold_w
+        busy = seconds > 0
+        worked = working_w(gpu.power, energy, np.where(busy, seconds, 1.0), clock_hz, matrix_hz)
+        return np.where(busy, drawn + worked, -limits.hold_w)
 
-    low, high = limits.clock_min_hz, limits.clock_max_hz
-    if over_w(high) <= 0:
-        return high
-    for _ in range(HALVINGS):
+    low, high = (np.full(len(rows), hertz) for hertz in (limits.clock_min_hz, limits.clock_max_hz))
+    free = over_w(high) <= 0
+    for _ in range(HALVINGS if not free.all() else 0):
         middle = (low + high) / 2
-        low, high = (middle, high) if over_w(middle) <= 0 else (low, middle)
-    return low
+        fits = over_w(middle) <= 0
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return np.where(free, limits.clock_max_hz, low)

@@ -51,7 +51,7 @@ class SingleGpuRun(NamedTuple):
     temperature_peak_c: float
     busy_s: float
     series: Floats
-    """[box, (watts, degrees, hertz)]"""
+    """[box, (watts, degrees, hertz, cause)]"""
     box_s: float
 
 
@@ -82,7 +82,7 @@ class Player:
             state, np.zeros((1, play.SUMS)), np.zeros(1, dtype=np.int64), board_constants(gpu)[None],
             np.array([self.limits]), np.ascontiguousarray(net.resistance_k_per_w[:1, :poles]),
             np.exp(-self.box_s / net.time_s[:1, :poles]),
-            np.zeros((1, boxes, 3)), np.zeros(boxes), np.ones(1), np.zeros((0, 0, 4)), -1, np.ones(1),
+            np.zeros((1, boxes, play.SIGNALS)), np.zeros(boxes), np.ones(1), np.zeros((0, 0, 4)), -1, np.ones(1),
         )  # fmt: skip
         self.clear()
 

@@ -26,7 +26,7 @@ joules of the box that warm the die, power of the box before, clock a brake leav
 """Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest
 degrees, degrees x time, seconds under each cause, clock lost to each x time, waits in groups and for input, seconds of
 work, and those that the GPU waited for launches."""
-SUMS = 18
+SUMS, SIGNALS = 18, 4
 TOTALS = (ENERGY, CLOCK_S, CLOCK2_S, *range(HEAT_S, SUMS))
 """Sums that grow with time; the others are extremes."""
 (STATIC_W, CONTEXT_W, ACTIVE_W, LEAK, REFERENCE_C, SLOPE, REFERENCE_HZ, FLOOR, MAX_HZ, POLLING_W, OFF_DIE) = range(11)
@@ -53,7 +53,7 @@ class GpuStates(NamedTuple):
     decay: Floats
     """[kind, pole] what a box leaves of a difference."""
     series: Floats
-    """[gpu, box, (watts, degrees, hertz)] of the first GPUs."""
+    """[gpu, box, (watts, degrees, hertz, cause)] of the first GPUs; clock and cause hold from the end of the box."""
     cluster: Floats
     """[box] watts of all GPUs that the played ones stand for."""
     weights: Floats
@@ -157,19 +157,23 @@ def end_box(states: GpuStates, gpu: int, standing_w: float) -> None:
         states.cluster[box] += states.weights[gpu % len(states.weights)] * box_w
         if gpu < len(states.series):
             states.series[gpu, box, 0], states.series[gpu, box, 1] = box_w, temperature
-            states.series[gpu, box, 2] = mine[CLOCK]
+            states.series[gpu, box, 2], states.series[gpu, box, 3] = mine[CLOCK], cause
 
 
 @jit
 def play_step(
-    states: GpuStates, turns: Ints, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints, offsets: Ints,
-    tail: Floats,
+    states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints,
+    offsets: Ints, tail: Floats,
 ) -> float:  # fmt: skip
-    """Play one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions."""
+    """Play one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions.
+
+    `begin_s` is when the data of each position is there.
+    """
     state, positions = states.state, len(states.weights)
     began_s = state[0, TIME]
     kept = states.passes.shape[1]
     end = np.full((len(turns) + 1, positions), began_s)
+    end[-1] += begin_s
     waiting = np.zeros(slices.table.shape[2])
     waiting[POLL] = tail[0, 0, 0, POLL]
     for turn in range(len(turns)):

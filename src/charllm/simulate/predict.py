@@ -9,16 +9,17 @@ import numpy as np
 from charllm.gpu.heat import check_cooling
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
-from charllm.result.metrics import AXES, fill_metrics, missing
+from charllm.result.metrics import AXES, Metrics, fill_metrics, missing
 from charllm.result.provenance import describe_provenance
 from charllm.result.result import Columns, RunResult
 from charllm.simulate.long_step import Execution, execute, extend
 from charllm.simulate.signals import gpu_signals, node_rows, power_metrics, tabulate_cluster, tabulate_signals
-from charllm.simulate.steady import Machine, Played
+from charllm.simulate.steady import Machine, Played, proceed
 from charllm.simulate.work import LONGEST_S, check_size
 from charllm.spec.run import RunSpec, idle_requests
+from charllm.timeline.link_table import tabulate_links
 from charllm.timeline.step_time import StepTime
-from charllm.timeline.table import tabulate_timeline
+from charllm.timeline.table import tabulate_breakdown, tabulate_timeline
 from charllm.workload.memory import StageMemory, first_rank, stage_memories
 from charllm.workload.misfit import fits, memory_warnings
 from charllm.workload.model_flop import model_flop, model_flop_utilization
@@ -49,22 +50,19 @@ def simulate(run: RunSpec, *, ignore_memory: bool = False) -> RunResult:
 
 
 def predict(
-    run: RunSpec, *, ignore_memory: bool = False, longest_s: float = LONGEST_S, whole: bool = False
-) -> Simulation:
+    run: RunSpec, *, ignore_memory: bool = False, longest_s: float = LONGEST_S, whole: bool = False,
+    before_play: Callable[[], None] = proceed,
+) -> Simulation:  # fmt: skip
     """Price a step, play it on every GPU at its clock of the moment, warm the GPUs up, and again until it repeats.
 
     What would take longer than `longest_s` to simulate is refused with the estimate. A long step is simulated in part,
-    unless its timeline is needed as a `whole`.
+    unless its timeline is needed as a `whole`. `before_play` is called now and then, and ends the work by raising.
     """
-    check_size(run, longest_s)
-    check_cooling(run.cluster)
-    step = build_step(run)
-    memories = stage_memories(step)
-    worst = max(memories, key=lambda memory: memory.total_bytes)
-    traffic = count_traffic(step)
-    metrics = fill_metrics(_needs(step, memories, worst, traffic))
+    step, memories, worst, traffic, metrics = describe_step(run, longest_s)
     warnings = idle_requests(run)
-    simulated = execute(step, longest_s, whole=whole) if metrics["fits"] or ignore_memory else None
+    simulated = (
+        execute(step, longest_s, whole=whole, before_play=before_play) if metrics["fits"] or ignore_memory else None
+    )
     found = extend(simulated, step) if simulated else None
     if simulated and found:
         metrics.update(time_metrics(step, found.timed, traffic))
@@ -83,7 +81,7 @@ def predict(
         nodes=node_rows(machine, played) if machine and played else [{"node": n} for n in range(run.cluster.nodes)],
         provenance=describe_provenance(run),
         warnings=warnings,
-        tables=_tables(step, simulated),
+        tables=_tables(step, simulated, timed),
     )
     return Simulation(result, step, timed, machine, played, simulated)
 
@@ -96,15 +94,17 @@ def _length_warnings(step: Step, simulated: Step) -> list[str]:
     return [f"microbatches: {few:,} of {all_of_them:,} were simulated; the rest repeat them"]
 
 
-def _tables(step: Step, simulated: Execution | None) -> dict[str, Callable[[], Columns]]:
-    """Return what tabulates a run in detail, times as far as they were simulated."""
+def _tables(step: Step, simulated: Execution | None, timed: StepTime | None) -> dict[str, Callable[[], Columns]]:
+    """Return what tabulates a run in detail: its breakdown as reported, times as far as they were simulated."""
     tables: dict[str, Callable[[], Columns]] = {
         "ops": partial(tabulate_ops, step),
         "memory": partial(tabulate_memory, step),
     }
-    if simulated is not None:
+    if simulated is not None and timed is not None:
+        tables["breakdown"] = partial(tabulate_breakdown, timed)
         tables["timeline"] = partial(tabulate_timeline, simulated.step, simulated.timed)
         tables["signals"] = partial(tabulate_signals, simulated.machine, simulated.played)
+        tables["links"] = partial(tabulate_links, simulated.step, simulated.timed)
         tables["cluster"] = partial(tabulate_cluster, simulated.played)
     return tables
 
@@ -122,21 +122,38 @@ def _heat_warnings(run: RunSpec, metrics: dict[str, Any]) -> list[str]:
     )
 
 
+class Described(NamedTuple):
+    """A step before it is timed."""
+
+    step: Step
+    memories: list[StageMemory]
+    worst: StageMemory
+    traffic: Traffic
+    metrics: Metrics
+    """Those that need no clock."""
+
+
+def describe_step(run: RunSpec, longest_s: float) -> Described:
+    """Build a step with its memory and traffic; one that would take longer than `longest_s` is refused."""
+    check_size(run, longest_s)
+    check_cooling(run.cluster)
+    step = build_step(run)
+    memories = stage_memories(step)
+    worst = max(memories, key=lambda memory: memory.total_bytes)
+    traffic = count_traffic(step)
+    return Described(step, memories, worst, traffic, fill_metrics(_needs(step, memories, worst, traffic)))
+
+
 def _needs(step: Step, memories: list[StageMemory], worst: StageMemory, traffic: Traffic) -> dict[str, Any]:
     """Return the metrics that need no clock."""
     run = step.run
     return {
+        **memory_metrics(run, memories, worst),
         "parameters": count_parameters(run.model, with_mtp=True),
         "active_parameters": count_active_parameters(run.model),
         "model_flop": model_flop(run),
         "executed_flop": executed_flop(step),
         "microbatches": run.microbatches,
-        "fits": fits(run, worst),
-        "memory_allocated_bytes": max(memory.allocated_bytes for memory in memories),
-        "memory_reserved_bytes": max(memory.reserved_bytes for memory in memories),
-        "memory_peak_bytes": worst.total_bytes,
-        "memory_breakdown_bytes": worst.by_kind(),
-        "memory_rank": first_rank(run, worst.stage),
         "link_bytes": traffic.link_bytes,
         "axis_bytes": traffic.axis_bytes,
         "message_bytes_median": traffic.message_bytes_median,
@@ -144,10 +161,23 @@ def _needs(step: Step, memories: list[StageMemory], worst: StageMemory, traffic:
     }
 
 
-def time_metrics(step: Step, timed: StepTime, traffic: Traffic) -> dict[str, Any]:
-    """Return the metrics that follow from a step's time."""
+def memory_metrics(run: RunSpec, memories: list[StageMemory], worst: StageMemory) -> dict[str, Any]:
+    """Return the metrics of memory."""
+    return {
+        "fits": fits(run, worst),
+        "memory_allocated_bytes": max(memory.allocated_bytes for memory in memories),
+        "memory_reserved_bytes": max(memory.reserved_bytes for memory in memories),
+        "memory_peak_bytes": worst.total_bytes,
+        "memory_breakdown_bytes": worst.by_kind(),
+        "memory_rank": first_rank(run, worst.stage),
+    }
+
+
+def time_metrics(step: Step, timed: StepTime, traffic: Traffic | None) -> dict[str, Any]:
+    """Return the metrics that follow from a step's time; the use of links where its traffic is known."""
     run = step.run
     seconds, gpus = timed.step_time_s, run.parallelism.world
+    use = {} if traffic is None else {"link_utilization_fraction": _link_use(run, traffic, seconds)}
     return {
         "step_time_s": seconds,
         "tokens_per_s": run.tokens_per_step / seconds,
@@ -155,7 +185,7 @@ def time_metrics(step: Step, timed: StepTime, traffic: Traffic) -> dict[str, Any
         "mfu": model_flop_utilization(run, seconds),
         "breakdown_s": timed.breakdown_s,
         "hidden_communication_s": {axis: timed.hidden_s.get(axis, 0.0) for axis in AXES},
-        "link_utilization_fraction": _link_use(run, traffic, seconds),
+        **use,
     }
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from charllm.gpu.chassis import fan_power_w, node_power_w
 from charllm.gpu.governor import CAUSES
 from charllm.gpu.heat import network
+from charllm.gpu.limits import LIMITS
 from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
 from charllm.simulate import play
@@ -16,6 +17,8 @@ from charllm.timeline.engine import Floats
 
 RAMP_S = 1.0
 """A ramp is the change from one second to the next, as meters of a hall see it."""
+CLOCK_SIGNAL = 2
+"""Place of the clock among the signals of a box; 0 where a GPU has not filled it."""
 SWING_HZ = (0.1, 3.0)
 """Band in which grids and generators care (arXiv:2508.14318)."""
 
@@ -67,13 +70,17 @@ def cluster_metrics(machine: Machine, played: Played) -> dict[str, float | None]
         for count, node in zip(counts, cluster.kinds, strict=True)
     )
     # The first boxes of a play belong partly to the step before.
-    power_w = played.cluster_w[1:-1] + beside_w
-    apart = round(RAMP_S / played.box_s)
+    return swing_metrics(played.cluster_w[1:-1] + beside_w, played.box_s)
+
+
+def swing_metrics(power_w: Floats, box_s: float) -> dict[str, float | None]:
+    """Return the peak, the ramp and the swing of a power that is given in boxes of equal length."""
+    apart = round(RAMP_S / box_s)
     if len(power_w) < apart + 2:
         return {"cluster_power_peak_w": None, "cluster_power_ramp_w_per_s": None, "cluster_power_swing_w": None}
     ramp = np.abs(power_w[apart:] - power_w[:-apart]) / RAMP_S
     spectrum = np.abs(np.fft.rfft(power_w - power_w.mean())) / len(power_w)
-    hertz = np.fft.rfftfreq(len(power_w), played.box_s)
+    hertz = np.fft.rfftfreq(len(power_w), box_s)
     inside = (hertz >= SWING_HZ[0]) & (hertz <= SWING_HZ[1])
     return {
         "cluster_power_peak_w": float(power_w.max()),
@@ -136,25 +143,34 @@ def node_rows(machine: Machine, played: Played) -> list[dict[str, Any]]:
 def stage_series(machine: Machine, played: Played) -> Floats:
     """Return the signals of the first played GPU of each stage, as many as are kept: [stage, box, signal]."""
     kept = min(machine.run.parallelism.pp, -(-len(played.series) // len(machine.fold.weights)))
-    return played.series[: kept * len(machine.fold.weights) : len(machine.fold.weights)]
+    return played.series[: kept * len(machine.fold.weights) : len(machine.fold.weights), : _filled(played)]
+
+
+def _filled(played: Played) -> int:
+    """Return how many boxes every GPU has filled: the step may end within the last one, which then holds nothing."""
+    return int(np.all(played.series[:, :, CLOCK_SIGNAL] > 0, axis=0).sum())
 
 
 def tabulate_signals(machine: Machine, played: Played) -> dict[str, list[Any]]:
-    """Return watts, degrees and hertz over time of the GPUs whose signals are kept, as flat columns."""
-    count, boxes, _ = played.series.shape
+    """Return watts, degrees, hertz and what holds the clock over time, of the GPUs whose signals are kept."""
+    boxes = _filled(played)
+    series = played.series[:, :boxes]
+    count = len(series)
     ranks = np.argsort(place_ranks(machine.run))[machine.gpus[:count]]
     times_s = (np.arange(boxes) + 1) * played.box_s
-    power, temperature, clock = (played.series[:, :, column].ravel().tolist() for column in range(3))
+    power, temperature, clock = (series[:, :, column].ravel().tolist() for column in range(3))
+    bits = np.array([0, *(LIMITS[cause] for cause in CAUSES)])
     return {
         "rank": np.repeat(ranks, boxes).tolist(),
         "t_s": np.tile(times_s, count).tolist(),
         "power_w": power,
         "temperature_c": temperature,
         "clock_hz": clock,
+        "limits": bits[series[:, :, 3].astype(np.int64)].ravel().tolist(),
     }
 
 
 def tabulate_cluster(played: Played) -> dict[str, list[Any]]:
     """Return the power of all GPUs together over time."""
-    times_s = (np.arange(len(played.cluster_w)) + 1) * played.box_s
-    return {"t_s": times_s.tolist(), "gpu_power_w": played.cluster_w.tolist()}
+    power_w = played.cluster_w[: _filled(played)]
+    return {"t_s": ((np.arange(len(power_w)) + 1) * played.box_s).tolist(), "gpu_power_w": power_w.tolist()}

@@ -6,7 +6,7 @@ The steady state is where played power and the sinks it warms agree; a run from 
 Ignores: how the sinks of one step move within it (a step is taken to be short beside their time constant).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -336,7 +336,7 @@ def _play(machine: Machine, state: Floats, sink_k: Floats, watched: int, moments
     repeats = repeats_of(machine)
     box_s = machine.limits.tick_s
     boxes = min(LONGEST_SERIES, int(LONGEST_STRETCH * repeats * machine.open_s / box_s) + 8)
-    series = np.zeros((min(MOST_SERIES, len(state)), boxes, 3))
+    series = np.zeros((min(MOST_SERIES, len(state)), boxes, play.SIGNALS))
     cluster_w = np.zeros(boxes)
     positions = len(machine.fold.weights)
     passes = np.zeros((len(machine.turns), min(positions, max(1, MOST_PASSES // len(machine.turns))), 4))
@@ -366,8 +366,8 @@ def _play(machine: Machine, state: Floats, sink_k: Floats, watched: int, moments
     ended_s = 0.0
     for _ in range(repeats):
         ended_s = play.play_step(
-            states, machine.turns, machine.moved_s, machine.sent_s, machine.slices, machine.fold.members,
-            machine.fold.offsets, machine.tails,
+            states, machine.turns, machine.fold.begin_s, machine.moved_s, machine.sent_s, machine.slices,
+            machine.fold.members, machine.fold.offsets, machine.tails,
         )  # fmt: skip
     sums[:, list(play.TOTALS)] /= repeats
     full = int(ended_s / box_s)
@@ -388,12 +388,17 @@ def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float
     return far_k
 
 
-def play_to_steady(machine: Machine, state: Floats | None = None) -> Played:
-    """Play until sinks, poles and power agree."""
+def proceed() -> None:
+    """Let the work go on."""
+
+
+def play_to_steady(machine: Machine, state: Floats | None = None, before_play: Callable[[], None] = proceed) -> Played:
+    """Play until sinks, poles and power agree, or until `before_play` raises."""
     state = start_state(machine) if state is None else state
     sink_k = sink_target_k(machine, np.full(len(state), START_W))
     before_s, plays = 0.0, 0
     while True:
+        before_play()
         before_k = state[:, play.POLES :].copy()
         played = play_once(machine, state, sink_k)
         plays += 1

@@ -27,6 +27,10 @@ PLAYS = 4
 """How often a step is simulated until it repeats, as a rule."""
 
 
+class TooLong(SpecError):
+    """The run is a valid one that takes too long to simulate."""
+
+
 class Work(NamedTuple):
     """What a run takes to simulate."""
 
@@ -92,7 +96,7 @@ def _check(work: Work, longest_s: float) -> None:
         if work.memory_bytes > 2**30:
             needs += f" and {format_bytes(work.memory_bytes)}"
         possible = f"a run that takes at most {_duration(longest_s)} to simulate, not {needs} (or --allow-long)"
-        raise SpecError(work.field, Words(work.size), possible)
+        raise TooLong(work.field, Words(work.size), possible)
 
 
 def _duration(seconds: float) -> str:

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from charllm.errors import SpecError, unknown_name
 from charllm.units import si_key
@@ -59,8 +59,8 @@ def number(doc: str, low: float, high: float, default: Any = MISSING) -> Any:
 
 
 def number_or_list(doc: str, low: float, high: float, default: Any = MISSING) -> Any:
-    """Declare a real number that holds for all, or a list with one for each."""
-    return _declare(Rule("floats", doc, low, high), default)
+    """Declare a real number that holds for all, or a list with one for each; a default of None makes it optional."""
+    return _declare(Rule("floats", doc, low, high, optional=default is None), default)
 
 
 def flag(doc: str, default: Any = MISSING) -> Any:
@@ -127,6 +127,15 @@ def read(cls: type[T], table: Mapping[str, Any], where: str, **parts: Any) -> T:
         return cls(**values)
     except SpecError as error:
         raise SpecError(f"{where}.{error.field}", error.asked, error.possible) from None
+
+
+def check_path(cls: Any, path: str, where: str) -> None:
+    """Check that a dotted path, in any unit, names a field of nested settings classes; a table may have a base."""
+    for key in path.split("."):
+        members = get_type_hints(cls) if is_dataclass(cls) else {}
+        if members and key not in (*members, "base") and si_key(key)[0] not in members:
+            raise unknown_name(where, path, (path.replace(key, name) for name in members))
+        cls = members.get(key)
 
 
 def normalise(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -114,6 +114,11 @@ class Framework:
     fused_permute: bool = flag("Whether sorting tokens by expert and back is one kernel each.", True)
     fused_router: bool = flag("Whether a router's scores and top-k are one kernel.", False)
     fused_rope: bool = flag("Whether one kernel rotates queries and keys (rotary embedding).", True)
+    plain_modules: bool = flag(
+        "Whether it launches what plain modules do (`charllm train`): angles of rotary embeddings in every layer, rows "
+        "of experts by index, gradients of biases apart, updates in chunks of 21 million elements.",
+        False,
+    )
     fused_latent_rope: bool = flag("Whether one kernel turns queries and keys of latent attention.", False)
     fused_experts: bool = flag(
         "Whether experts' activation and casts are part of their GEMMs, which write 8 bits at once.", False

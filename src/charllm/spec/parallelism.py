@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from charllm.errors import SpecError
 from charllm.spec.fields import check_fields, choice, count, counts, flag, text, words
+from charllm.spec.validity import sp_needs_tp, vpp_needs_pp
 
 AXES = ("tp", "cp", "ep", "dp", "pp")
 OVERLAPS = ("tp", "dp", "pp", "ep", "cp")
@@ -44,9 +45,9 @@ class Parallelism:
         check_fields(self)
         if sorted(self.order.split("-")) != sorted(AXES):
             raise SpecError("order", self.order, f"an order of {', '.join(AXES)}, e.g. {'-'.join(AXES)}")
-        if self.sp and self.tp == 1:
+        if not sp_needs_tp(self):
             raise SpecError("sp", True, "only with tp > 1")
-        if self.vpp > 1 and self.pp == 1:
+        if not vpp_needs_pp(self):
             raise SpecError("vpp", self.vpp, "1 unless pp > 1")
         if self.schedule == "interleaved" and self.vpp == 1:
             raise SpecError("schedule", self.schedule, "interleaved needs vpp > 1")

@@ -1,7 +1,7 @@
 """The whole request in one frozen object, and the checks that need more than one part of it."""
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from charllm.errors import SpecError
 from charllm.spec.fields import check_fields, count, counts, number, number_or_list, text
@@ -10,7 +10,27 @@ from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.training import Training
+from charllm.spec.validity import (
+    batch_divides,
+    context_pieces,
+    expert_width_divides,
+    experts_divide,
+    experts_fill_ranks,
+    fills_cluster,
+    heads_divide,
+    heads_exchange,
+    kv_heads_divide,
+    mamba_divides,
+    rounds_are_whole,
+    sequence_divides,
+    sequence_shards_divide,
+    shard_divides_ranks,
+    shard_needs_zero,
+    width_divides,
+)
 from charllm.units import MEGA
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +41,11 @@ class Conditions:
         "Power limit set on every GPU (package); as delivered unless given.", 10, 2e4, None
     )
     clock_cap_hz: float | None = number("Highest clock allowed; the GPU's own unless given.", 1e7, 1e10, None)
-    placement: str = text("default (rank i on GPU i), or a JSON file that lists the GPU of each rank.", "default")
+    placement: str = text(
+        "default (rank i on GPU i), thermal (each node's ranks on its slots from coolest to hottest), or a file of "
+        "`charllm place` (TOML) or a list of GPUs (JSON).",
+        "default",
+    )
     gpu_of_rank: tuple[int, ...] = counts(
         "The GPU of each rank, as the placement says; empty: rank i on GPU i.", 0, 2**31
     )
@@ -32,8 +56,13 @@ class Conditions:
     )
     braked_nodes: tuple[int, ...] = counts("Nodes, by number, whose supplies hold the power brake.", 0, 2**31)
     brake_clock_hz: float | None = number("Clock the brake leaves; half the highest unless given.", 1e7, 1e10, None)
-    capped_gpus: tuple[int, ...] = counts("GPUs, by number, with a lower power limit than the others.", 0, 2**31)
-    capped_power_w: float | None = number("Power limit of capped GPUs (packages).", 10, 2e4, None)
+    capped_gpus: tuple[int, ...] = counts("GPUs, by number, with a power or clock cap of their own.", 0, 2**31)
+    capped_power_w: float | tuple[float, ...] | None = number_or_list(
+        "Power limit of capped GPUs (packages): one for all, or one for each.", 10, 2e4, None
+    )
+    capped_clock_hz: float | tuple[float, ...] | None = number_or_list(
+        "Highest clock of capped GPUs: one for all, or one for each.", 1e7, 1e10, None
+    )
     hot_gpus: tuple[int, ...] = counts("GPUs, by number, whose heat sink conducts worse than usual.", 0, 2**31)
     hot_sink_fraction: float | tuple[float, ...] = number_or_list(
         "Sink resistance of hot GPUs over the usual (dust, a loose sink, a failed fan): one for all, or one for each.",
@@ -45,6 +74,9 @@ class Conditions:
     slow_link_fraction: float = number("Bandwidth of slow scale-up links over the usual, each way.", 0.01, 1.0, 0.5)
     slow_host_nodes: tuple[int, ...] = counts("Nodes, by number, whose host launches kernels slowly.", 0, 2**31)
     slow_host_fraction: float = number("Speed at which slow hosts launch, over the usual.", 0.01, 1.0, 0.5)
+    replica_stagger_s: float = number(
+        "Data-parallel replicas begin a step one after another, the last this long after the first.", 0.0, 3600.0, 0.0
+    )
     seed: int = count("Seed of everything random.", 0, 2**63 - 1, 0)
     steps: int | None = count("Steps from a cold start; thermal steady state unless given.", 1, 100_000_000, None)
     seconds_s: float | None = number("Seconds from a cold start; thermal steady state unless given.", 1e-3, 1e9, None)
@@ -53,31 +85,43 @@ class Conditions:
         check_fields(self)
         if self.steps is not None and self.seconds_s is not None:
             raise SpecError("steps", self.steps, "steps or seconds, not both")
-        for word in ("weak", "hot"):
-            name = f"{word}_{'power' if word == 'weak' else 'sink'}_fraction"
-            factors, listed = getattr(self, name), getattr(self, f"{word}_gpus")
-            if isinstance(factors, tuple) and len(factors) != len(listed):
-                raise SpecError(name, list(factors), f"a number, or one for each of the {len(listed)} {word} GPUs")
-        if self.capped_gpus and self.capped_power_w is None:
-            raise SpecError("capped_power_w", None, "the power limit of the capped GPUs")
+        for name in ("weak_power_fraction", "hot_sink_fraction", "capped_power_w", "capped_clock_hz"):
+            word = name.partition("_")[0]
+            values, listed = getattr(self, name), getattr(self, f"{word}_gpus")
+            if isinstance(values, tuple) and len(values) != len(listed):
+                raise SpecError(name, list(values), f"a number, or one for each of the {len(listed)} {word} GPUs")
+        if self.capped_gpus and self.capped_power_w is None and self.capped_clock_hz is None:
+            raise SpecError("capped_power_w", None, "the power limit of the capped GPUs (or capped_clock_hz)")
 
     @property
     def has_faults(self) -> bool:
         """Whether some GPU, link or host differs from the others."""
-        return any(getattr(self, name) for name in (*GPU_LISTS, *NODE_LISTS))
+        return bool(self.capped_gpus) or self.differs_beyond_caps
+
+    @property
+    def differs_beyond_caps(self) -> bool:
+        """Whether some GPU, link or host differs from the others by more than its power or clock cap."""
+        return any(getattr(self, name) for name in (*GPU_LISTS, *NODE_LISTS) if name != "capped_gpus")
 
 
 GPU_LISTS = ("weak_gpus", "capped_gpus", "hot_gpus", "slow_link_gpus")
 NODE_LISTS = ("braked_nodes", "slow_nic_nodes", "slow_host_nodes")
 """Conditions that list the GPUs, or the nodes, that differ from the others."""
 SEVERITIES = {
-    "capped_gpus": "capped_power_w",
-    "hot_gpus": "hot_sink_fraction",
-    "slow_nic_nodes": "slow_nic_fraction",
-    "slow_link_gpus": "slow_link_fraction",
-    "slow_host_nodes": "slow_host_fraction",
+    "capped_gpus": ("capped_power_w", "capped_clock_hz"),
+    "hot_gpus": ("hot_sink_fraction",),
+    "slow_nic_nodes": ("slow_nic_fraction",),
+    "slow_link_gpus": ("slow_link_fraction",),
+    "slow_host_nodes": ("slow_host_fraction",),
 }
 """How far those differ; neither is written out for a run without them."""
+
+
+class Cap(NamedTuple):
+    """Power and clock limit of one GPU; None: that of the run."""
+
+    power_w: float | None = None
+    clock_hz: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +156,20 @@ class RunSpec:
         return _each(self.conditions.hot_gpus, self.conditions.hot_sink_fraction)
 
     @property
+    def caps(self) -> dict[int, Cap]:
+        """Power and clock limit of each GPU that has its own."""
+        asked = self.conditions
+        powers_w, clocks_hz = (
+            _each(asked.capped_gpus, limit) for limit in (asked.capped_power_w, asked.capped_clock_hz)
+        )
+        return {gpu: Cap(powers_w[gpu], clocks_hz[gpu]) for gpu in asked.capped_gpus}
+
+    @property
+    def power_caps_w(self) -> dict[int, float]:
+        """Power limit of each GPU that has its own."""
+        return {gpu: cap.power_w for gpu, cap in self.caps.items() if cap.power_w is not None}
+
+    @property
     def tokens_per_step(self) -> int:
         """Tokens in a step, over all replicas."""
         return self.training.global_batch_size * self.training.seq_length
@@ -122,18 +180,20 @@ class RunSpec:
         del table["defaults_taken"], table["notes"]
         if not self.cluster.mixed:
             del table["cluster"]["mixed"]
-        for listed, severity in SEVERITIES.items():
+        for listed, severities in SEVERITIES.items():
             if not getattr(self.conditions, listed):
-                del table["conditions"][listed]
-                table["conditions"].pop(severity, None)
+                for name in (listed, *severities):
+                    table["conditions"].pop(name, None)
+        if not self.conditions.replica_stagger_s:
+            del table["conditions"]["replica_stagger_s"]
         if self.framework.drops_tokens:
             # Stated, so that the profile does not supply it again.
             table["training"]["capacity_factor"] = self.training.capacity_factor
         return table
 
 
-def _each(listed: tuple[int, ...], factors: float | tuple[float, ...]) -> dict[int, float]:
-    return dict(zip(listed, factors if isinstance(factors, tuple) else (factors,) * len(listed), strict=True))
+def _each(listed: tuple[int, ...], values: T | tuple[T, ...]) -> dict[int, T]:
+    return dict(zip(listed, values if isinstance(values, tuple) else (values,) * len(listed), strict=True))
 
 
 def _plain(value: Any) -> Any:
@@ -155,14 +215,14 @@ def check_run(run: RunSpec) -> None:
 
 def _check_degrees(run: RunSpec) -> None:
     degrees, gpus = run.parallelism, run.cluster.gpus
-    if degrees.world != gpus:
+    if not fills_cluster(degrees, gpus):
         product = f"tp {degrees.tp} x cp {degrees.cp} x dp {degrees.dp} x pp {degrees.pp} = {degrees.world} ranks"
         rest = degrees.tp * degrees.cp * degrees.pp
         hint = f", e.g. dp {gpus // rest}" if gpus % rest == 0 else ""
         raise SpecError("parallelism", product, f"{gpus} ranks, one for each GPU of {run.cluster.name}{hint}")
-    if degrees.shard_size and degrees.data_ranks % degrees.shard_size:
+    if not shard_divides_ranks(degrees):
         raise SpecError("parallelism.shard_size", degrees.shard_size, f"a divisor of dp x cp = {degrees.data_ranks}")
-    if degrees.shard_size and not degrees.zero:
+    if not shard_needs_zero(degrees):
         raise SpecError("parallelism.shard_size", degrees.shard_size, "0 unless zero is 1, 2 or 3")
     if degrees.regather_size and (degrees.zero < 3 or degrees.shard_ranks % degrees.regather_size):
         asked = (
@@ -192,28 +252,28 @@ def _check_layers(run: RunSpec) -> None:
 def _check_widths(run: RunSpec) -> None:
     model, degrees, training = run.model, run.parallelism, run.training
     tp, cp = degrees.tp, degrees.cp
-    if model.heads % tp:
+    if not heads_divide(model, degrees):
         raise SpecError("parallelism.tp", tp, f"a divisor of the {model.heads} heads")
-    if model.kv_heads % tp and tp % model.kv_heads:
+    if not kv_heads_divide(model, degrees):
         raise SpecError("parallelism.tp", tp, f"a divisor or multiple of the {model.kv_heads} key-value heads")
-    if model.ssm_heads % (tp * cp) or (model.ssm_groups % tp and tp % model.ssm_groups):
+    if not mamba_divides(model, degrees):
         possible = (
             f"tp x cp a divisor of the {model.ssm_heads} Mamba heads, tp of the {model.ssm_groups} groups or a multiple"
         )
         raise SpecError("parallelism.tp", tp, possible)
     for name, width in (("ffn", model.ffn), ("shared_ffn", model.shared_ffn), ("hidden", model.hidden)):
-        if width % tp:
+        if not width_divides(width, degrees):
             raise SpecError("parallelism.tp", tp, f"a divisor of {name} {width}")
-    pieces = 2 * cp if cp > 1 and degrees.cp_kind == "ring" else cp
-    if training.seq_length % pieces:
+    if not sequence_divides(degrees, training):
+        pieces = context_pieces(degrees)
         raise SpecError("training.seq_length", training.seq_length, f"a multiple of {pieces} with cp {cp}")
-    if degrees.sp and (training.seq_length // cp) % tp:
+    if not sequence_shards_divide(degrees, training):
         raise SpecError(
             "training.seq_length",
             training.seq_length,
             f"a multiple of cp x tp = {cp * tp} with sequence parallelism",
         )
-    if degrees.cp_kind == "all-to-all" and cp > 1 and (model.heads // tp) % cp:
+    if not heads_exchange(model, degrees):
         raise SpecError("parallelism.cp", cp, f"a divisor of heads / tp = {model.heads // tp} with all-to-all")
     for gpu in (node.gpu for node in run.cluster.kinds):
         if not gpu.peak_flop_per_s(training.precision):
@@ -235,12 +295,12 @@ def _check_experts(run: RunSpec) -> None:
             if value != neutral:
                 raise SpecError(name, value, f"{neutral}: {model.name} has no experts")
         return
-    if model.experts % degrees.ep:
+    if not experts_divide(model, degrees):
         raise SpecError("parallelism.ep", degrees.ep, f"a divisor of the {model.experts} experts")
-    if model.expert_ffn % degrees.etp:
+    if not expert_width_divides(model, degrees):
         raise SpecError("parallelism.etp", degrees.etp, f"a divisor of expert_ffn {model.expert_ffn}")
-    ranks = degrees.tp * degrees.cp * degrees.dp
-    if ranks % (degrees.ep * degrees.etp):
+    if not experts_fill_ranks(degrees):
+        ranks = degrees.tp * degrees.cp * degrees.dp
         asked = f"ep {degrees.ep} x etp {degrees.etp} = {degrees.ep * degrees.etp}"
         raise SpecError("parallelism.ep", asked, f"a divisor of tp x cp x dp = {ranks} ranks")
     if training.capacity_factor is not None and (training.routing_skew or 1.0) != 1.0:
@@ -251,13 +311,13 @@ def _check_experts(run: RunSpec) -> None:
 
 def _check_batch(run: RunSpec) -> None:
     training, degrees = run.training, run.parallelism
-    per_round = training.micro_batch_size * degrees.dp
-    if training.global_batch_size % per_round:
+    if not batch_divides(degrees, training):
+        per_round = training.micro_batch_size * degrees.dp
         low = training.global_batch_size // per_round * per_round
         near = f"{low} or {low + per_round}" if low else str(per_round)
         possible = f"a multiple of micro_batch_size x dp = {training.micro_batch_size} x {degrees.dp}, e.g. {near}"
         raise SpecError("training.global_batch_size", training.global_batch_size, possible)
-    if degrees.schedule == "interleaved" and run.microbatches % degrees.pp:
+    if not rounds_are_whole(degrees, training):
         asked = f"{run.microbatches} microbatches"
         raise SpecError("parallelism.schedule", asked, f"a multiple of pp = {degrees.pp} microbatches with interleaved")
 
@@ -286,18 +346,22 @@ def _check_conditions(run: RunSpec) -> None:
 
 def _check_limits(gpu: Gpu, conditions: Conditions) -> None:
     for name in ("power_cap_w", "capped_power_w"):
-        cap_w = getattr(conditions, name)
-        if cap_w is not None and not gpu.power_cap_min_w <= cap_w <= gpu.power_cap_w:
-            possible = f"{gpu.power_cap_min_w:g} to {gpu.power_cap_w:g} W on {gpu.name}"
-            raise SpecError(f"conditions.{name}", cap_w, possible)
-        if cap_w is not None and cap_w <= gpu.idle_draw_w:
-            possible = f"more than the {gpu.idle_draw_w:.0f} W {gpu.name} draws idle"
-            raise SpecError(f"conditions.{name}", cap_w, possible)
-    for name in ("clock_cap", "brake_clock"):
-        clock_hz = getattr(conditions, f"{name}_hz")
-        if clock_hz is not None and not gpu.clock_idle_hz <= clock_hz <= gpu.clock_max_hz:
-            possible = f"{gpu.clock_idle_hz / MEGA:g} to {gpu.clock_max_hz / MEGA:g} MHz on {gpu.name}"
-            raise SpecError(f"conditions.{name}_mhz", clock_hz / MEGA, possible)
+        for cap_w in _listed(getattr(conditions, name)):
+            if not gpu.power_cap_min_w <= cap_w <= gpu.power_cap_w:
+                possible = f"{gpu.power_cap_min_w:g} to {gpu.power_cap_w:g} W on {gpu.name}"
+                raise SpecError(f"conditions.{name}", cap_w, possible)
+            if cap_w <= gpu.idle_draw_w:
+                possible = f"more than the {gpu.idle_draw_w:.0f} W {gpu.name} draws idle"
+                raise SpecError(f"conditions.{name}", cap_w, possible)
+    for name in ("clock_cap", "brake_clock", "capped_clock"):
+        for clock_hz in _listed(getattr(conditions, f"{name}_hz")):
+            if not gpu.clock_idle_hz <= clock_hz <= gpu.clock_max_hz:
+                possible = f"{gpu.clock_idle_hz / MEGA:g} to {gpu.clock_max_hz / MEGA:g} MHz on {gpu.name}"
+                raise SpecError(f"conditions.{name}_mhz", clock_hz / MEGA, possible)
+
+
+def _listed(values: float | tuple[float, ...] | None) -> tuple[float, ...]:
+    return values if isinstance(values, tuple) else () if values is None else (values,)
 
 
 def idle_requests(run: RunSpec) -> list[str]:
@@ -315,6 +379,8 @@ def idle_requests(run: RunSpec) -> list[str]:
             found.append("parallelism.overlap: tp has no effect without sequence parallelism (sp)")
     if degrees.zero and degrees.data_ranks == 1:
         found.append(f"parallelism.zero: {degrees.zero} has no effect: dp x cp is 1")
+    if run.conditions.replica_stagger_s and degrees.dp == 1:
+        found.append("conditions.replica_stagger_s: no effect: dp is 1")
     training = run.training
     if training.recompute == "full" and training.recompute_layers == 0:
         found.append("training.recompute: full with 0 layers recomputes nothing")

@@ -5,14 +5,17 @@ from typing import NamedTuple
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, DoesNotFit
-from charllm.result.result import Columns, RunResult, to_json
+from charllm.result.result import Columns, RunResult, to_line
 from charllm.result.store import RESULT_FILE, save_folder
 from charllm.simulate.predict import Simulation, predict
+from charllm.sweep.axes import Case
 from charllm.sweep.outcome import FAILED, Outcome, summarise
-from charllm.sweep.study import Case
 
 CASE_FILE = "case.json"
 """The outcome of a case; a folder that holds it is finished."""
+
+SMALL = ("ops", "memory", "breakdown", "links")
+"""Tables that result.json of every case holds; those over time, which are larger, are stored only with `signals`."""
 
 
 class Task(NamedTuple):
@@ -33,14 +36,15 @@ def run_case(task: Task) -> Outcome:
         found = predict(resolve_run(task.case.request))
         outcome = _judge(task.case, found)
         if task.folder is not None:
-            texts, tables = {RESULT_FILE: to_json(found.result)}, _tables(found.result, signals=task.signals)
+            texts, tables = _describe(found.result, signals=task.signals)
     except CharllmError as error:
         outcome = Outcome(task.case.name, error.exit_code, str(error), summarise(task.case, None))
     except Exception as error:
         # A fault of ours, or no memory left, must not end the other cases.
         return fail_case(task.case, f"internal error: {type(error).__name__}: {error}")
     if task.folder is not None:
-        save_folder(task.folder, {**texts, CASE_FILE: outcome.to_line()}, tables)
+        # To wait for the disk takes as long as a case; one that a loss of power has spoiled is seen by `begin`.
+        save_folder(task.folder, {**texts, CASE_FILE: outcome.to_line()}, tables, durable=False)
     return outcome
 
 
@@ -57,6 +61,8 @@ def _judge(case: Case, found: Simulation) -> Outcome:
     return Outcome(case.name, DoesNotFit.exit_code, reason, summarise(case, result))
 
 
-def _tables(result: RunResult, *, signals: bool) -> dict[str, Columns]:
-    kept = result.tables if signals else ("ops", "memory")
-    return {name: result.tables[name]() for name in kept}
+def _describe(result: RunResult, *, signals: bool) -> tuple[dict[str, str], dict[str, Columns]]:
+    """Return what is stored of a case: texts by file name, and large tables."""
+    small = {name: table() for name, table in result.tables.items() if name in SMALL}
+    large = {name: table() for name, table in result.tables.items() if signals and name not in SMALL}
+    return {RESULT_FILE: to_line(result, small)}, large

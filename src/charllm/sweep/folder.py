@@ -1,7 +1,7 @@
 """A study on disk, which one sweep at a time may write.
 
     study.json          the study, and the version and catalog it was begun with
-    runs/0003/          the fourth case, there whole or not at all: case.json (its outcome), result.json, parquet tables
+    runs/0003/          the fourth case, there whole or not at all: case.json (its outcome), result.json
 
 Nothing is kept anywhere else: a case is done when its folder is there.
 """
@@ -20,11 +20,12 @@ from typing import Any
 from charllm import __version__
 from charllm.catalog.tables import catalog_hash
 from charllm.errors import SpecError
-from charllm.result.store import explain, write_text
+from charllm.result.store import RESULT_FILE, explain, write_text
 from charllm.spec.request import Table, parse_json, read_text
+from charllm.sweep.axes import list_settings
 from charllm.sweep.case import CASE_FILE
 from charllm.sweep.outcome import Outcome, StudyResult, from_line
-from charllm.sweep.study import Study, list_settings, unfold
+from charllm.sweep.study import Study, unfold
 
 FORMAT, VERSION = "charllm-study", 1
 STUDY_FILE, LOCK_FILE, RUNS = "study.json", ".lock", "runs"
@@ -92,7 +93,7 @@ def begin(out: Path, study: Study, *, resume: bool, signals: bool, measured: Tab
     if (out / STUDY_FILE).exists():
         if not resume:
             raise SpecError("--out", str(out), "a folder that does not exist yet, or --resume to continue this sweep")
-        changes = _changes(_read_header(out), header)
+        changes = _changes(load_header(out), header)
         if changes:
             listed = "; ".join(changes[:MAX_CHANGES])
             more = f"; and {len(changes) - MAX_CHANGES} more" if len(changes) > MAX_CHANGES else ""
@@ -103,7 +104,9 @@ def begin(out: Path, study: Study, *, resume: bool, signals: bool, measured: Tab
             write_text(json.dumps(header, indent=1), out / STUDY_FILE)
         except OSError as error:
             raise explain(out, error) from None
-    done = read_cases(out, study)
+    done = {
+        number: outcome for number, outcome in read_cases(out, study).items() if _is_whole(case_folder(out, number))
+    }
     kept = {case_folder(out, number) for number in done}
     for place in (out / RUNS).iterdir():
         # Drafts of a sweep that was killed, and what a failing disk has spoiled.
@@ -112,6 +115,12 @@ def begin(out: Path, study: Study, *, resume: bool, signals: bool, measured: Tab
         elif place not in kept:
             shutil.rmtree(place, ignore_errors=True)
     return done
+
+
+def _is_whole(folder: Path) -> bool:
+    """Tell whether the files of a case have outlived a loss of power: those that were not on the disk yet are empty."""
+    file = folder / RESULT_FILE
+    return not file.exists() or file.stat().st_size > 0
 
 
 def read_cases(out: Path, study: Study) -> dict[int, Outcome]:
@@ -130,7 +139,7 @@ def read_case(folder: Path) -> Outcome | None:
 
 def load_study_folder(out: Path) -> StudyResult:
     """Read a study back, as far as it is done."""
-    header = _read_header(out)
+    header = load_header(out)
     study = unfold(str(header["name"]), header["table"])
     done = read_cases(out, study)
     return StudyResult(study, tuple(done[number] for number in sorted(done)))
@@ -162,7 +171,8 @@ def _files(value: Any) -> dict[str, str]:
     return {}
 
 
-def _read_header(out: Path) -> Table:
+def load_header(out: Path) -> Table:
+    """Read what a folder was begun with: the study, and all that its outcomes depend on."""
     path = out / STUDY_FILE
     header = parse_json(read_text(path, "STUDY"), str(path), "STUDY")
     if not isinstance(header, dict) or header.get("format") != FORMAT or not isinstance(header.get("table"), dict):

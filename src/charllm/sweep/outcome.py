@@ -6,28 +6,15 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any, NamedTuple
 
-from charllm.result.metrics import AXES, CAUSES, LINKS, METRICS
+from charllm.result.keyed import KEYED
+from charllm.result.metrics import METRICS
 from charllm.result.result import RunResult
-from charllm.sweep.study import Case, Study, find_setting
-from charllm.timeline.step_time import LABELS
-from charllm.workload.memory import KINDS
+from charllm.sweep.axes import Case, find_setting
+from charllm.sweep.study import Study
 
 FAILED = 1
 """Exit code of a case that could not be finished; unlike a refused one it is not stored, and `--resume` retries it."""
 DEGREES = ("tp", "pp", "dp", "ep", "zero")
-KEYED: dict[str, tuple[str, ...]] = {
-    "memory_breakdown_bytes": KINDS,
-    "throttled_time_fraction": CAUSES,
-    "clock_loss_fraction": CAUSES,
-    "breakdown_s": LABELS,
-    "hidden_communication_s": AXES,
-    "link_bytes": LINKS,
-    "axis_bytes": AXES,
-    "link_utilization_fraction": LINKS,
-    "message_bytes_median": AXES,
-    "messages": AXES,
-}
-"""Metrics that hold a table, and its keys: each is a column of its own, `link_bytes.nic`."""
 LISTED = ("critical_path",)
 """Metrics that are lists: only a run's own result.json has them."""
 
@@ -81,7 +68,7 @@ def summarise(case: Case, result: RunResult | None) -> dict[str, Any]:
     spec = {} if result is None else result.spec
     settings = {"model": find_setting(spec or case.request, "model")}
     settings |= {axis: find_setting(spec, f"parallelism.{axis}") for axis in DEGREES}
-    swept = {name: _cell(find_setting(spec, name) if value is None else value) for name, value in case.swept.items()}
+    swept = {name: as_cell(find_setting(spec, name) if value is None else value) for name, value in case.swept.items()}
     # Twice: once for its place in front, once more to win over a column of the same name.
     return {**swept, **settings, **flatten_metrics({} if result is None else result.metrics), **swept}
 
@@ -98,7 +85,7 @@ def flatten_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _cell(value: Any) -> Any:
+def as_cell(value: Any) -> Any:
     """Return a setting as one cell of a table; lists are joined, and what JSON does not know is written as text."""
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))

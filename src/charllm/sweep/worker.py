@@ -20,14 +20,14 @@ DIE_WITH_PARENT = 1
 
 def main() -> None:
     """Simulate what comes in on stdin."""
-    _end_with(int(sys.argv[1]))
+    end_with(int(sys.argv[1]))
     # Nothing that a library prints may get between the replies.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     # The imports take a second, in which the parent may end too: hence not above.
     from charllm.errors import CharllmError
+    from charllm.sweep.axes import Case
     from charllm.sweep.case import Task, run_case
-    from charllm.sweep.study import Case
 
     for line in sys.stdin:
         sent = json.loads(line)
@@ -41,7 +41,7 @@ def main() -> None:
         replies.flush()
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """Ask the operating system to end this process with its parent."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)

@@ -4,7 +4,8 @@ A kernel's seconds are split into cycles and seconds that no clock changes, whic
 within a per cent some hundred MHz away: t(f) = matrix cycles / f_matrix + other cycles / f + fixed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -116,18 +117,28 @@ def transfer_j(sent_bytes: float, gpu: Gpu) -> tuple[float, float, float]:
 def read_step(step: Step) -> StepKernels:
     """List the kernels of every op of a step."""
     updates = tuple(optimizer_ops(step, stage) for stage in range(step.run.parallelism.pp))
-    ops = _distinct_ops(step, updates)
+    return read_ops(_distinct_ops(step, updates), step.run, updates)
+
+
+def read_ops(ops: Sequence[Op], run: RunSpec, updates: tuple[tuple[Op, ...], ...] = ()) -> StepKernels:
+    """List the kernels of ops that run on a GPU."""
     places: dict[KernelShape, int] = {}
-    lists = [(row, one) for row, op in enumerate(ops) for one in launched(op, step.run)]
+    lists = [(row, one) for row, op in enumerate(ops) for one in launched(op, run)]
     launches = [(row, places.setdefault(one.shape, len(places)), one.times) for row, one in lists]
-    called_s = [one.calls * step.run.framework.launch_s + one.looped * LOOPED_LAUNCH_S for _row, one in lists]
+    called_s = [one.calls * run.framework.launch_s + one.looped * LOOPED_LAUNCH_S for _row, one in lists]
     table = np.array(launches, dtype=np.int64).reshape(-1, 3)
-    shapes = read_shapes(list(places), step.run.cluster.gpu, in_step=True)
+    shapes = _shapes(tuple(places), run.cluster.gpu)
     times = table[:, 2].astype(np.float64)
     launch_s = np.zeros(len(ops))
     np.add.at(launch_s, table[:, 0], times * np.array(called_s))
     rows = {id(op): row for row, op in enumerate(ops)}
     return StepKernels(rows, shapes, table[:, 0], table[:, 1], times, launch_s, updates)
+
+
+@lru_cache(maxsize=512)
+def _shapes(shapes: tuple[KernelShape, ...], gpu: Gpu) -> Shapes:
+    """Describe kernels, remembered: steps with the same share of a layer launch the same ones."""
+    return read_shapes(shapes, gpu, in_step=True)
 
 
 def _distinct_ops(step: Step, updates: tuple[tuple[Op, ...], ...]) -> list[Op]:
@@ -156,12 +167,18 @@ def cost_step(
     timeline: TimelineConstants = TIMELINE,
 ) -> Costs:  # fmt: skip
     """Return what every op of a step costs at one clock."""
-    gpu, shapes = step.run.cluster.gpu, kernels.shapes
+    table, seconds = cost_ops(kernels, step.run.cluster.gpu, clock_hz)
+    return Costs(step.run, kernels, clock_hz, table, seconds, {}, network, timeline)
+
+
+def cost_ops(kernels: StepKernels, gpu: Gpu, clock_hz: float) -> tuple[Floats, Floats]:
+    """Return a row of costs for each op, and its seconds, at one clock."""
+    shapes = kernels.shapes
     rows = kernel_rows(shapes, gpu, np.full(len(shapes.flop), clock_hz))
     table = np.zeros((len(kernels.launch_s), COLUMNS))
     np.add.at(table, kernels.op, kernels.times[:, None] * rows[kernels.kernel])
     seconds = table[:, MATRIX] / matrix_hz(gpu, clock_hz) + table[:, OTHER] / clock_hz + table[:, FIXED]
-    return Costs(step.run, kernels, clock_hz, table, seconds, {}, network, timeline)
+    return table, seconds
 
 
 def matrix_hz(gpu: Gpu, clock_hz: float) -> float:

@@ -76,7 +76,7 @@ class ChunkPasses(NamedTuple):
 
 def chunk_passes(step: Step, costs: Costs) -> list[ChunkPasses]:
     """Price every chunk of a step; equal chunks once."""
-    pricer = _Pricer(step, costs)
+    pricer = Pricer(step, costs)
     known: dict[int, ChunkPasses] = {}
     found = []
     for chunk in step.chunks:
@@ -87,7 +87,7 @@ def chunk_passes(step: Step, costs: Costs) -> list[ChunkPasses]:
     return found
 
 
-class _Pricer:
+class Pricer:
     """Prices blocks of one step, each distinct one once."""
 
     def __init__(self, step: Step, costs: Costs) -> None:
@@ -124,7 +124,7 @@ class _Pricer:
         timed = [
             item
             for ops, label in self._parts(block, direction)
-            for item in self._expose(ops, label, backward=direction != "forward")
+            for item in self.expose(ops, label, backward=direction != "forward")
         ]
         # What stays exposed of a sharded exchange is waited for before the ops that need it.
         sharding = self._sharding(block, direction, sum(item.seconds for item in timed))
@@ -143,13 +143,12 @@ class _Pricer:
     def _items(self, timed: list[Timed]) -> tuple[Item, ...]:
         """List what happens in one block in one direction, in order.
 
-        Before tokens are sorted by expert for the first time, the host reads how many of them each expert gets, and
-        launches nothing until the GPU has counted them.
+        The host reads once how many tokens each expert gets, and launches nothing until the GPU has counted them.
         """
         items: list[Item] = []
         counted = not self._reads_counts()
         for one in timed:
-            if not counted and one.op.kind == "permute" and one.op.direction == "forward":
+            if not counted and self._needs_counts(one.op):
                 items.append(Item("sync", 0.0, 0.0))
                 counted = True
             kind = "collective" if is_communication(one.op) else "kernel"
@@ -173,6 +172,14 @@ class _Pricer:
         run = self.step.run
         return run.framework.sparse_sync and run.framework.graphs != "full" and run.training.capacity_factor is None
 
+    def _needs_counts(self, op: Op) -> bool:
+        """Tell whether an op is launched with the counts of tokens: the sorting, or what experts do with the sorted.
+
+        HybridEP sorts while it sends; its counts are read when tokens have arrived (Megatron-Core's dispatcher).
+        """
+        late = self.step.run.framework.dispatcher == "hybridep"
+        return op.direction == "forward" and (op.expert and op.kind != "permute" if late else op.kind == "permute")
+
     def _launch_s(self, op: Op) -> float:
         """Return the host's time to launch an op: none where a graph holds it."""
         if self.step.run.framework.graphs == "partial" and not (op.expert or op.group == "ep"):
@@ -189,7 +196,7 @@ class _Pricer:
             backward = [op for op in backward if op.direction != "wgrad"]
         return [(list(block.replay.ops), "recompute"), (backward, "compute")]
 
-    def _expose(self, ops: list[Op], label: str, *, backward: bool) -> list[Timed]:
+    def expose(self, ops: list[Op], label: str, *, backward: bool) -> list[Timed]:
         """Decide for each op what stays on the compute stream."""
         timed = []
         for place, op in enumerate(ops):

@@ -74,7 +74,12 @@ def plan_stage(step: Step, timed: StepTime, stage: int) -> StagePlan:
     ]
     waits = _waits(passes, events, stage)
     ending, waited = _ending(step, timed, stage)
-    return StagePlan(stage, passes, [wait for wait in (*waits, waited) if wait.end_s > wait.start_s], ending)
+    idle_s = sum(wait.end_s - wait.start_s for wait in waits if wait.label == "bubble")
+    # What is left of the schedule's own bubble is its drain; the rest is waiting for slower GPUs.
+    drained_s = min(waited.end_s, waited.start_s + max(0.0, timed.stages[stage]["bubble"] - idle_s))
+    drain = waited._replace(label="bubble", end_s=drained_s)
+    waits += [drain, waited._replace(start_s=drained_s)]
+    return StagePlan(stage, passes, [wait for wait in waits if wait.end_s > wait.start_s], ending)
 
 
 def _waits(passes: list[PlacedPass], events: Events, stage: int) -> list[PlacedPart]:

@@ -125,9 +125,25 @@ def hop_seconds(step: Step, network: NetworkConstants) -> "np.ndarray[tuple[int]
 
 
 def _ending(step: Step, stage: int, costs: Costs) -> _Ending:
+    exchange = exchange_of(step, stage, costs)
+    optimizer = sum(costs.price(op) for op in costs.kernels.updates[stage])
+    return _Ending(exchange.gradients_s, exchange.weights_s, optimizer, *exchange[2:])
+
+
+class Exchange(NamedTuple):
+    """Gradients and weights that a stage exchanges once a step, alone on its links."""
+
+    gradients_s: float
+    weights_s: float
+    gradient_buckets: int
+    weight_buckets: int
+
+
+def exchange_of(step: Step, stage: int, costs: Costs) -> Exchange:
+    """Return what exchanging the gradients and weights of a stage takes; no kernel and no clock is part of it."""
     gradients = weights = 0.0
     buckets = {"gradients": 1, "weights": 1}
-    for op in (*step_sync(step, stage), *_sharded_once(step, stage)):
+    for op in (*step_sync(step, stage), *sharded_once(step, stage)):
         links_of_op, buckets_of_op = costs.run_of(op), cut_buckets(step, op)
         parts = sum(times for _bucket, times in buckets_of_op)
         seconds = sum(times * sync_seconds(links_of_op, bucket, costs.network) for bucket, times in buckets_of_op)
@@ -137,8 +153,7 @@ def _ending(step: Step, stage: int, costs: Costs) -> _Ending:
         else:
             gradients += seconds
             buckets["gradients"] = max(parts, buckets["gradients"])
-    optimizer = sum(costs.price(op) for op in costs.kernels.updates[stage])
-    return _Ending(gradients, weights, optimizer, buckets["gradients"], buckets["weights"])
+    return Exchange(gradients, weights, buckets["gradients"], buckets["weights"])
 
 
 def _host_wait_s(step: Step, ends: "list[_StageEnd]", events: Events) -> float:
@@ -159,7 +174,7 @@ def _host_wait_s(step: Step, ends: "list[_StageEnd]", events: Events) -> float:
     return max(waits)
 
 
-def _sharded_once(step: Step, stage: int) -> list[Op]:
+def sharded_once(step: Step, stage: int) -> list[Op]:
     """In a pipeline sharded weights are gathered, and their gradients reduced, once a step."""
     if not gathers_once(step.run):
         return []

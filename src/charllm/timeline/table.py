@@ -26,6 +26,12 @@ def tabulate_timeline(step: Step, timed: StepTime) -> dict[str, list[Any]]:
     return columns
 
 
+def tabulate_breakdown(timed: StepTime) -> dict[str, list[Any]]:
+    """Return where the seconds of each stage go, one row a stage and label; those of a stage add up to the step."""
+    rows = [(stage, label, seconds) for stage, labels in enumerate(timed.stages) for label, seconds in labels.items()]
+    return {name: [row[place] for row in rows] for place, name in enumerate(("stage", "label", "seconds"))}
+
+
 def _activities(plan: StagePlan) -> Iterator[tuple[str, int | None, int | None, float, float]]:
     for one in plan.passes:
         yield DIRECTIONS[one.kind], one.chunk, one.microbatch, one.start_s, one.end_s

@@ -1,7 +1,7 @@
 """What the simulator says each rank sends, beside what an execution trace shows."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +9,9 @@ from charllm.errors import SpecError
 from charllm.trace.execution import ExecutionTrace, rank_of, read_execution_trace
 from charllm.workload.messages import Message, Messages, rank_messages
 from charllm.workload.step import Step
+
+Track = Callable[[Iterator[Path], int, str], Iterator[Path]]
+"""Yields the files it is given, of which there are so many, and may show how far it is under a title."""
 
 
 class MessageRow(NamedTuple):
@@ -54,8 +57,8 @@ def _first_different(said: Messages, trace: ExecutionTrace) -> Messages:
     return next((seen for seen in steps if seen != said), steps[0])
 
 
-def read_traces(folder: Path) -> dict[int, ExecutionTrace]:
-    """Read the execution traces of a folder, one file a rank."""
+def read_traces(folder: Path, track: Track = lambda files, _total, _title: files) -> dict[int, ExecutionTrace]:
+    """Read the execution traces of a folder, one file a rank; `track` may show how far it is."""
     files = sorted(path for suffix in ("json", "json.gz") for path in folder.glob(f"*[0-9].{suffix}"))
     if not files:
         expected = "a folder with execution traces rank-0.json ..., as `charllm train --execution-trace` writes them"
@@ -63,7 +66,7 @@ def read_traces(folder: Path) -> dict[int, ExecutionTrace]:
     repeated = [rank for rank, count in Counter(map(rank_of, files)).items() if count > 1]
     if repeated:
         raise SpecError("--execution-trace", f"two files of rank {repeated[0]} in {folder}", "one file a rank")
-    return {rank_of(path): read_execution_trace(path) for path in files}
+    return {rank_of(path): read_execution_trace(path) for path in track(iter(files), len(files), "traces")}
 
 
 def total_by_group(rows: Sequence[MessageRow]) -> dict[tuple[str, str], list[MessageRow]]:

@@ -5,6 +5,7 @@ does not: there the sizes are those of the `c10d` op, and its group is named by 
 the reference trainer writes (measure/trainer/trace.py).
 """
 
+import gc
 import gzip
 import json
 import re
@@ -12,10 +13,11 @@ from collections import Counter
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from charllm.errors import SpecError, Words
 from charllm.layout.grid import WORLD
+from charllm.trace.collective_kinds import collective_kind
 from charllm.workload.messages import Message, Messages
 
 SCHEMA = "chakra"
@@ -41,19 +43,6 @@ OPS = {
     "send": "send",
 }
 """Op of `c10d`: the kind of message."""
-COLLECTIVE_NAMES = {
-    "allreduce": "all_reduce",
-    "allreduce_coalesced": "all_reduce",
-    "_allgather_base": "all_gather",
-    "all_gather": "all_gather",
-    "allgather_into_tensor_coalesced": "all_gather",
-    "_reduce_scatter_base": "reduce_scatter",
-    "reduce_scatter": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter",
-    "all_to_all": "all_to_all",
-    "all_to_allv": "all_to_all",
-}
-"""Name in a node of communication, where it is not that of the kind of message."""
 SILENT = ("wait", "init", "barrier", "recv", "recvAnySource", "broadcastUniqueNCCLID", "allreduce_barrier")
 """Names in nodes of communication that carry no message of this rank."""
 SENT_FIRST = ("all_to_all", "send", "broadcast")
@@ -95,6 +84,13 @@ def read_execution_trace(path: Path) -> ExecutionTrace:
     return ExecutionTrace(tuple(groups.values()), steps)
 
 
+def read_ordered_messages(path: Path) -> list[Message]:
+    """Read the messages of one rank in the order in which they began."""
+    nodes = {node["id"]: node for node in _read_nodes(path)}
+    found = sorted(_messages(path, nodes, _read_groups(path, nodes)), key=lambda pair: pair[0])
+    return [message for _id, message in found]
+
+
 def rank_of(path: Path) -> int:
     """Return the rank whose trace a file holds: the last number in its name."""
     numbers = re.findall(r"\d+", path.name.split(".")[0])
@@ -107,7 +103,7 @@ def _read_nodes(path: Path) -> list[dict[str, Any]]:
     """Read the nodes of a trace, or say what else the file holds."""
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
-            trace = json.load(file)
+            trace = _load(file)
     except (OSError, EOFError, ValueError) as error:
         raise SpecError("--execution-trace", str(path), f"a complete JSON file ({error})") from None
     if not isinstance(trace, dict) or SCHEMA not in str(trace.get("schema", "")):
@@ -121,6 +117,17 @@ def _read_nodes(path: Path) -> list[dict[str, Any]]:
             "--execution-trace", str(path), "an execution trace with a list of nodes, each with id and name"
         )
     return nodes
+
+
+def _load(file: IO[str]) -> Any:
+    """Read JSON of very many small objects: looking for garbage among them would take longer than reading them."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return json.load(file)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _read_groups(path: Path, nodes: dict[int, dict[str, Any]]) -> dict[str, Group]:
@@ -179,10 +186,10 @@ def _recorded(node: dict[str, Any]) -> tuple[str, str, int] | None:
     name = attributes["collective_name"]
     if name in SILENT:
         return None
-    kind = COLLECTIVE_NAMES.get(name, name)
+    kind = collective_kind(name)
     sent, received = int(attributes["in_msg_nelems"]), int(attributes["out_msg_nelems"])
     elements = sent if kind in SENT_FIRST else max(sent, received)
-    return attributes["pg_name"], kind, elements * _element_bytes(attributes["dtype"])
+    return attributes["pg_name"], kind, elements * element_bytes(attributes["dtype"])
 
 
 def _from_op(node: dict[str, Any], nodes: dict[int, dict[str, Any]]) -> tuple[str, str, int] | None:
@@ -222,7 +229,7 @@ def _sizes(inputs: dict[str, Any]) -> Iterator[int]:
         elements = re.findall(r"Tensor\(([^)]*)\)", kind)
         if elements:
             shapes = _flat(shape) if kind.startswith("GenericList") else [shape]
-            yield sum(prod(one) * _element_bytes(name) for one, name in zip(shapes, elements, strict=True))
+            yield sum(prod(one) * element_bytes(name) for one, name in zip(shapes, elements, strict=True))
 
 
 def _flat(shapes: list[Any]) -> list[list[int]]:
@@ -232,7 +239,8 @@ def _flat(shapes: list[Any]) -> list[list[int]]:
     return [one for part in shapes for one in _flat(part)]
 
 
-def _element_bytes(name: str) -> int:
+def element_bytes(name: str) -> int:
+    """Return the bytes of an element of a type, as torch or C++ name it."""
     plain = re.sub(r"[^a-z0-9]", "", name.removeprefix("c10::").lower())
     if plain not in ELEMENT_BYTES:
         raise ValueError(f"element type {name}")

@@ -6,20 +6,17 @@ least is counted from the sources named beside it, or read from a profile of the
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
-from charllm.gpu.memory_bound import STREAMS
 from charllm.gpu.shape import KernelShape
 from charllm.spec.run import RunSpec
+from charllm.workload import plain_launches as plain
+from charllm.workload.kernel_calls import ELEMENT_BYTES, SMALL_CALLS, Launched, chain, moving, sized
 from charllm.workload.op import Op
 
 MAX_HEAD_DIM = 256
 GEMM_CALLS, ATTENTION_CALLS, NORM_BACKWARD_CALLS = 1.7, (2.0, 5.0), 2.0
 """Measured: kernels and memory clears of one GEMM, of attention forward and backward, and of a norm's backward, in a
 profile of eager PyTorch on an H200."""
-SMALL_CALLS = 0.4
-"""Measured: host time of an op on a small tensor without a module around it (add 11 us, cast 13, sort 8 a kernel) over
-the 29 us that a kernel of a whole step takes (benchmarks/device/h200/host_ops.csv, host_steps.csv)."""
 LOOPED_LAUNCH_S = 5.5e-6
 """Published: Transformer Engine's grouped linear layer launches a GEMM for each expert from C++, at 5 to 6 us each."""
 ROUTER_KERNELS, MAP_KERNELS = (12, 30), (10, 20)
@@ -28,18 +25,6 @@ expert, forward and backward: 45 in eager PyTorch on an H200, alike in Megatron-
 CAST_KERNELS = 3
 """Published: kernels that quantise one expert's operand: the cast and two layouts of scales. Python makes a tensor
 object for each expert first."""
-ELEMENT_BYTES = 2.0
-
-
-class Launched(NamedTuple):
-    """Equal kernels that an op launches one after the other."""
-
-    shape: KernelShape
-    times: int = 1
-    calls: float = 1.0
-    """Launches of the host for each kernel: more where a library prepares or splits it."""
-    looped: float = 0.0
-    """Launches from a loop inside the library, for each kernel."""
 
 
 def launched(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -49,11 +34,6 @@ def launched(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     if extra and op.kind in DESCRIBED_IN_PART:
         return (*found, moving(extra * (op.read_bytes + op.written_bytes))._replace(calls=SMALL_CALLS))
     return found
-
-
-def moving(size_bytes: float, kind: str = "copy") -> Launched:
-    """Return a kernel of a kind that moves so many bytes."""
-    return Launched(KernelShape(kind, (max(1, round(size_bytes / STREAMS[kind].element_bytes)),)))
 
 
 def _rows(kind: str, op: Op) -> Launched:
@@ -134,11 +114,15 @@ def _rope(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     Source: torch.profiler on an H200, x cos + rotate_half(x) sin in eager PyTorch.
     """
     elements = op.written_bytes / ELEMENT_BYTES
+    if run.framework.plain_modules:
+        heads, kv_heads = run.model.heads, run.model.kv_heads
+        shares = (heads / (heads + kv_heads), kv_heads / (heads + kv_heads))
+        return tuple(one for share in shares for one in plain.turn_halves(share * elements, op.direction))
     if run.framework.fused_rope:
         return (moving(op.read_bytes + op.written_bytes),)
     # Queries and keys have a chain each.
-    chain = (("strided_add", 1.0), ("strided", 0.5), ("strided_cat", 1.0), ("strided_add", 1.0), ("strided_add", 1.0))
-    return tuple(one for half in (0.8, 0.2) for one in _chain(half * elements, chain))
+    turned = (("strided_add", 1.0), ("strided", 0.5), ("strided_cat", 1.0), ("strided_add", 1.0), ("strided_add", 1.0))
+    return tuple(one for half in (0.8, 0.2) for one in chain(half * elements, turned))
 
 
 def _latent_rope(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -153,11 +137,6 @@ def _latent_rope(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     return (Launched(moving((op.read_bytes + op.written_bytes) / count).shape, count),)
 
 
-def _chain(elements: float, parts: tuple[tuple[str, float], ...]) -> tuple[Launched, ...]:
-    """Return kernels of kinds on some share of the elements each."""
-    return tuple(Launched(KernelShape(kind, (max(1, round(share * elements)),))) for kind, share in parts)
-
-
 GATED = {
     "forward": (("silu", 1.0), ("add", 1.0)),
     "backward": (("add", 1.0), ("add", 1.0), ("silu_backward", 1.0)),
@@ -167,14 +146,22 @@ PLAIN = {"forward": (("gelu", 1.0),), "backward": (("gelu_backward", 1.0),)}
 
 
 def _activation(op: Op, run: RunSpec) -> tuple[Launched, ...]:
-    gated = run.model.gated
-    # Forward writes as many elements as there are, backward reads as many gradients.
-    inner = op.written_bytes / ELEMENT_BYTES / (2 if gated and op.direction == "backward" else 1)
-    if not gated:
-        return _chain(inner, PLAIN[op.direction])
+    gated, forward = run.model.gated, op.direction == "forward"
+    # Forward writes the output, backward gradients of both inputs; in a chain also what lies between two kernels.
+    tensors = (1 if forward else 2 if gated else 1) + (gated and not run.framework.fused_activation)
+    # A loop over experts has a chain for each of them.
+    parts = _expert_parts(run) if op.expert else 1
+    inner = op.written_bytes / ELEMENT_BYTES / tensors / parts
+    return tuple(one._replace(times=parts) for one in _activated(inner, op.direction, run))
+
+
+def _activated(inner: float, direction: str, run: RunSpec) -> tuple[Launched, ...]:
+    """Return the kernels of an activation with so many outputs."""
+    if not run.model.gated:
+        return chain(inner, PLAIN[direction])
     if run.framework.fused_activation:
-        return (moving((6 if op.direction == "forward" else 10) * inner, "gelu"),)
-    return _chain(inner, GATED[op.direction])
+        return (moving((6 if direction == "forward" else 10) * inner, "gelu"),)
+    return chain(inner, GATED[direction])
 
 
 def _stream(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
@@ -220,12 +207,14 @@ def _permute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     rows, width = op.shape
     parts = _expert_parts(run)
     tokens = run.training.micro_batch_size * run.training.seq_length
+    if run.framework.plain_modules:
+        return plain.pick_rows(rows, tokens, width, op.direction)
     each, whole = (max(1, rows // parts), width), (tokens, width)
     if op.direction == "forward":
-        extra = () if parts > 1 else (_sized("fill", each), _sized("copy", each), _sized("strided", each))
-        return (_sized("permute", each, parts), *extra)
-    added = (_sized("fill", whole, parts), _sized("index_add", each, parts))
-    return (*added, _sized("add", whole, parts)) if parts > 1 else (_sized("permute", each), *added)
+        extra = () if parts > 1 else (sized("fill", each), sized("copy", each), sized("strided", each))
+        return (sized("permute", each, parts), *extra)
+    added = (sized("fill", whole, parts), sized("index_add", each, parts))
+    return (*added, sized("add", whole, parts)) if parts > 1 else (sized("permute", each), *added)
 
 
 def _unpermute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -234,11 +223,13 @@ def _unpermute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
         return (_rows("permute", op),)
     rows, width = op.shape
     parts = _expert_parts(run)
+    if run.framework.plain_modules:
+        return plain.add_rows_up(rows, run.training.micro_batch_size * run.training.seq_length, width, op.direction)
     each = (max(1, rows // parts), width)
     if op.direction == "forward":
-        return (_sized("strided_add", each, parts), _sized("index_add", each, parts))
-    gathered = (_sized("permute", each, parts), _sized("strided_add", each, parts), _sized("add", each, parts))
-    return gathered if parts > 1 else (*gathered, _sized("fill", each), _sized("index_add", each))
+        return (sized("strided_add", each, parts), sized("index_add", each, parts))
+    gathered = (sized("permute", each, parts), sized("strided_add", each, parts), sized("add", each, parts))
+    return gathered if parts > 1 else (*gathered, sized("fill", each), sized("index_add", each))
 
 
 def _expert_parts(run: RunSpec) -> int:
@@ -246,10 +237,6 @@ def _expert_parts(run: RunSpec) -> int:
     asked = run.training.grouped_gemm
     grouped = run.framework.grouped_gemm if asked is None else asked
     return 1 if grouped else max(1, run.model.experts // run.parallelism.ep)
-
-
-def _sized(kind: str, size: tuple[int, ...], times: int = 1) -> Launched:
-    return Launched(KernelShape(kind, size), times)
 
 
 def _expert_bias(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -280,7 +267,8 @@ def _embedding(op: Op, run: RunSpec) -> tuple[Launched, ...]:
         return (_rows("embedding", op),)
     # A dense gradient of the whole table is cleared first.
     table = run.model.vocab * run.model.hidden // run.parallelism.tp
-    return (moving(2.0 * table, "fill"), moving(6.0 * op.shape[0] * op.shape[1], "embedding_backward"))
+    added = (moving(2.0 * table, "fill"), moving(6.0 * op.shape[0] * op.shape[1], "embedding_backward"))
+    return (*added, *plain.sort_rows(op.shape[0])) if run.framework.plain_modules else added
 
 
 def _loss(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -292,23 +280,36 @@ def _loss(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 def _square_loss(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
     elements = op.shape[0] * op.shape[1]
     if op.direction == "forward":
-        return (_sized("to_fp32", op.shape), moving(8.0 * elements), moving(4.0 * elements))
-    return (moving(8.0 * elements), Launched(moving(10.0 * elements).shape, 2), _sized("to_16bit", op.shape))
+        return (sized("to_fp32", op.shape), moving(8.0 * elements), moving(4.0 * elements))
+    return (moving(8.0 * elements), Launched(moving(10.0 * elements).shape, 2), sized("to_16bit", op.shape))
 
 
-def _clip(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+def _clip(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     """Take the norm of all gradients and scale them by it."""
-    return (moving(op.read_bytes / 2, "norm_of_tensor"), moving(op.read_bytes / 2 + op.written_bytes, "scale"))
+    norm, scaled = moving(op.read_bytes / 2, "norm_of_tensor"), moving(op.read_bytes / 2 + op.written_bytes, "scale")
+    elements = op.read_bytes / 2 / ELEMENT_BYTES
+    if not run.framework.plain_modules:
+        return norm, scaled
+    return plain.cut_to_chunks(norm, elements), plain.cut_to_chunks(scaled, elements)
 
 
 def _optimizer(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     narrow = run.framework.moment_precision == "16bit" and not run.framework.master_weights
-    return (moving(op.read_bytes + op.written_bytes, "optimizer_16bit" if narrow else "optimizer"),)
+    update = moving(op.read_bytes + op.written_bytes, "optimizer_16bit" if narrow else "optimizer")
+    # The gradient and both moments are read.
+    elements = op.read_bytes / (3 * ELEMENT_BYTES)
+    return (plain.cut_to_chunks(update, elements) if run.framework.plain_modules else update,)
+
+
+def _convolution(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    kind = "convolution_backward" if op.direction == "backward" else "convolution"
+    return (moving(op.read_bytes + op.written_bytes, kind),)
 
 
 def _scan(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
-    count = 13 if op.direction == "backward" else 5
-    return (Launched(moving((op.read_bytes + op.written_bytes) / count, "scan").shape, count),)
+    """Kernels of mamba_ssm: states of chunks, passed on, and outputs; backward runs the first two again."""
+    kind, count = ("scan_backward", 45) if op.direction == "backward" else ("scan", 5)
+    return (Launched(moving((op.read_bytes + op.written_bytes) / count, kind).shape, count),)
 
 
 def _delta(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
@@ -343,9 +344,10 @@ LAUNCHES: dict[str, Callable[[Op, RunSpec], tuple[Launched, ...]]] = {
     "embedding": _embedding,
     "loss": _loss,
     "square loss": _square_loss,
+    "bias gradient": lambda op, _run: plain.sum_bias_gradient(op),
     "clip": _clip,
     "optimizer": _optimizer,
-    "convolution": _stream,
+    "convolution": _convolution,
     "scan": _scan,
     "delta": _delta,
 }

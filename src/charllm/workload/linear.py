@@ -34,7 +34,8 @@ def linear(
     n = outputs // cut.tp if split == "column" else outputs
     exchange = _exchange(cut, split, inputs + carried if split == "column" else outputs, trained=trained)
     widths = [n] if cut.framework.packed_projections else _rows(n, parts)
-    wgrad = (_gemm(cut, f"{name} wgrad", wide, k, tokens, "wgrad", cut.gradient_bytes) for wide in widths)
+    wgrad = [_gemm(cut, f"{name} wgrad", wide, k, tokens, "wgrad", cut.gradient_bytes) for wide in widths]
+    wgrad += _bias_gradients(cut, name, tokens, widths) if bias else []
     forward = (
         *exchange.before_forward,
         *quantise(cut, f"{name} cast", tokens * k),
@@ -49,8 +50,7 @@ def linear(
         *exchange.after_dgrad,
         *(wgrad if trained else ()),
     )
-    elements = float(k * n + (n if bias else 0))
-    gathered = tokens * k if split == "column" and cut.sp else 0
+    elements, gathered = float(k * n + (n if bias else 0)), tokens * k if split == "column" and cut.sp else 0
     input_kept = _as_gathered(cut, input_kept) if gathered else input_kept
     module = Module(
         name,
@@ -66,6 +66,17 @@ def linear(
         backward_scratch_bytes=(gathered + tokens * (n + k)) * cut.element_bytes,
     )
     return _adapt(cut, module, tokens, k, n, split, input_kept) if target in _targets(cut) else module
+
+
+def _bias_gradients(cut: Cut, name: str, tokens: int, widths: list[int]) -> list[Op]:
+    """Describe the sums over tokens that gradients of biases are, where no product has them in its epilogue."""
+    if not cut.framework.plain_modules:
+        return []
+    size = cut.element_bytes
+    return [
+        elementwise(f"{name} bias grad", "bias gradient", tokens * wide * size, wide * size, "backward", (tokens, wide))
+        for wide in widths
+    ]
 
 
 def _rows(n: int, parts: tuple[int, ...]) -> list[int]:

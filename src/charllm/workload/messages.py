@@ -41,22 +41,23 @@ def rank_messages(step: Step, rank: int) -> Messages:
     found: Messages = Counter()
     for op, times, _phase in stage_ops(step, stage):
         if is_communication(op):
-            for kind, calls in _calls(step, op):
-                found[_message(step, rank, op, kind)] += round(times) * calls
+            for kind, calls in list_calls(step, op):
+                found[locate_message(step, rank, op, kind)] += round(times) * calls
     for op, times in _boundary_sends(step, stage):
-        found[_message(step, rank, op, op.kind)] += times
+        found[locate_message(step, rank, op, op.kind)] += times
     return found
 
 
-def _calls(step: Step, op: Op) -> Iterator[tuple[str, int]]:
-    """Split a ring exchange into the sends it is made of."""
+def list_calls(step: Step, op: Op) -> Iterator[tuple[str, int]]:
+    """List the kinds of call of an op and how many each is: a ring exchange is the sends that it is made of."""
     if op.kind == "ring_exchange":
         yield "send", Grid(step.run.parallelism).degree(op.group) - 1
     else:
         yield op.kind, 1
 
 
-def _message(step: Step, rank: int, op: Op, kind: str) -> Message:
+def locate_message(step: Step, rank: int, op: Op, kind: str) -> Message:
+    """Return a call of an op as a message: with the ranks of this rank's group."""
     degrees, name = step.run.parallelism, op.group
     members = cached_groups(degrees, name)[_rows_by_rank(degrees, name)[rank]].tolist()
     return Message(name, tuple(sorted(members)), kind, round(op.message_bytes))

@@ -117,13 +117,28 @@ class Step:
         return tuple(block for chunk in self.stage_chunks(stage) for block in chunk.blocks)
 
 
-def build_step(run: RunSpec) -> Step:
-    """Describe what every stage of a run executes."""
-    cut = cut_run(run)
-    kinds = _widened(layer_kinds(run.model), run.training.wide_layers if cut.cast else 0)
+class ModelBlocks(NamedTuple):
+    """The distinct blocks of a model on one rank, before they are put on stages."""
+
+    cut: Cut
+    kinds: tuple[LayerKind, ...]
+    """Of each layer, in order."""
+    layers: "dict[LayerKind, LayerPair]"
+    opening: tuple[Block, ...]
+    closing: tuple[Block, ...]
+
+
+def model_blocks(run: RunSpec) -> ModelBlocks:
+    """Describe one rank's share of each distinct layer and of both ends of the model."""
+    cut, kinds = cut_run(run), model_kinds(run)
     predicting = mtp_kinds(run.model) if run.model.mtp_layers else ()
     layers = {kind: _layer_pair(cut, kind) for kind in dict.fromkeys((*kinds, *predicting))}
-    opening, closing = _ends(run, cut, layers)
+    return ModelBlocks(cut, kinds, layers, *_ends(run, cut, layers))
+
+
+def build_step(run: RunSpec, blocks: ModelBlocks | None = None) -> Step:
+    """Describe what every stage of a run executes; `blocks` are those of a run with the same share, where known."""
+    cut, kinds, layers, opening, closing = blocks or model_blocks(run)
     chunks: list[Chunk] = []
     seen: dict[object, tuple[Block, ...]] = {}
     split = run.parallelism.layers_per_stage
@@ -140,30 +155,35 @@ def build_step(run: RunSpec) -> Step:
     return Step(run, cut, tuple(chunks))
 
 
+def model_kinds(run: RunSpec) -> tuple[LayerKind, ...]:
+    """List the kind of each layer; in a narrow format the last ones may keep their products in 16 bits."""
+    return _widened(layer_kinds(run.model), run.training.wide_layers if cut_run(run).cast else 0)
+
+
 def _widened(kinds: tuple[LayerKind, ...], count: int) -> tuple[LayerKind, ...]:
     """Let the last layers keep their products in 16 bits."""
     narrow = max(0, len(kinds) - count)
     return (*kinds[:narrow], *(kind._replace(wide=True) for kind in kinds[narrow:]))
 
 
-class _LayerPair(NamedTuple):
+class LayerPair(NamedTuple):
     """One layer as it is, and as recomputation makes it."""
 
     plain: Block
     recomputed: Block
 
 
-def _layer_pair(cut: Cut, kind: LayerKind) -> _LayerPair:
+def _layer_pair(cut: Cut, kind: LayerKind) -> LayerPair:
     name = PART_NAMES.get(kind.part) or ("sparse layer" if kind.sparse else "dense layer")
     name += " windowed" if kind.window else f" {MIXERS[kind.mixer]}" if kind.mixer else ""
     cut = in_16_bits(cut) if kind.wide else cut
     modules = layer(cut, kind)
     plain = make_block(name, modules, 1, replay(cut, modules, "none"), narrow=not kind.wide)
     policy = policy_of(cut)
-    return _LayerPair(plain, plain if policy == "none" else plain._replace(replay=replay(cut, modules, policy)))
+    return LayerPair(plain, plain if policy == "none" else plain._replace(replay=replay(cut, modules, policy)))
 
 
-def _layer_blocks(run: RunSpec, kinds: tuple[LayerKind, ...], layers: dict[LayerKind, _LayerPair]) -> tuple[Block, ...]:
+def _layer_blocks(run: RunSpec, kinds: tuple[LayerKind, ...], layers: dict[LayerKind, LayerPair]) -> tuple[Block, ...]:
     """Fold equal neighbouring layers; with full recomputation of only some, the first ones of the chunk."""
     limit = run.training.recompute_layers
     limit = len(kinds) if limit is None else min(limit, len(kinds))
@@ -174,7 +194,7 @@ def _layer_blocks(run: RunSpec, kinds: tuple[LayerKind, ...], layers: dict[Layer
     )
 
 
-def _ends(run: RunSpec, cut: Cut, layers: dict[LayerKind, _LayerPair]) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+def _ends(run: RunSpec, cut: Cut, layers: dict[LayerKind, LayerPair]) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
     """Describe both ends of the model; a tied weight is held by first and last stage when these differ."""
     lent = run.model.tied_embeddings and run.parallelism.pp == 1
     opening = embedding(cut)

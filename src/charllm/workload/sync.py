@@ -317,8 +317,12 @@ def _tied_embedding(step: Step, stage: int) -> tuple[Op, ...]:
 
 def optimizer_ops(step: Step, stage: int) -> tuple[Op, ...]:
     """Describe the update of this rank's shard on its GPU: gradient and states read, states and weight written."""
+    return update_ops(step, updated_elements(step, stage))
+
+
+def update_ops(step: Step, elements: float) -> tuple[Op, ...]:
+    """Describe the update of some weights on a GPU."""
     training = step.run.training
-    elements = updated_elements(step, stage)
     if training.optimizer == "none" or not elements:
         return ()
     gradients, states, weight = gradient_bytes(step), optimizer_bytes(step), stored_bytes(step)

@@ -10,7 +10,8 @@ import pytest
 
 import charllm
 from charllm.analysis.doctor.measured import observe_measured
-from charllm.measure.quantities import BEATS, LIMITS
+from charllm.gpu.limits import LIMITS
+from charllm.measure.quantities import BEATS
 from charllm.measure.recording import RecordingWriter
 from charllm.measure.telemetry.source import GpuIdentity, SourceFacts
 from charllm.result.metrics import fill_metrics

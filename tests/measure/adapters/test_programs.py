@@ -68,10 +68,10 @@ def test_torchtitan_gets_a_file_that_is_read_back_to_the_same_run() -> None:
     assert lost_fields(resolve_run(request), read_torchtitan(text, "run.toml")) == {}
 
 
-def test_nemo_gets_overrides_and_the_reference_trainer_a_spec() -> None:
-    words = build("nemo", script="megatron_gpt_pretraining.py").command
-    assert {"++model.num_layers=32", "++model.tensor_model_parallel_size=2", "++trainer.devices=8"} <= set(words)
-    assert '++model.optim.name="distributed_fused_adam"' in words
+def test_nemo_gets_settings_over_its_own_file_and_the_reference_trainer_a_spec() -> None:
+    program = build("nemo", script="megatron_gpt_pretraining.py")
+    assert {"--config-dir=/runs/mine-program", "+charllm=run"} <= set(program.command)
+    assert "tensor_model_parallel_size: 2" in program.files[Path("/runs/mine-program/charllm/run.yaml")]
     program = build("reference")
     ((path, text),) = program.files.items()
     assert program.command[2:5] == ("charllm", "train", str(path))

@@ -194,7 +194,8 @@ def test_a_killed_command_loses_nothing_and_is_resumed(tmp_path: Path) -> None:
     assert len(before) == 4
     assert run_ranks(2, take_part, str(out), 0, *words, connect=False) == [0, 0]
     rows = read_rows(out)
-    assert rows[:4] == before
+    measured = [row for row in before if row.seconds_s is not None]
+    assert [row for row in rows if row in measured] == measured
     assert [row.case[2:] for row in rows] == [
         (name, size) for name in ("all_reduce", "send") for size in (1024, 2048, 4096)
     ]

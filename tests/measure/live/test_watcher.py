@@ -2,6 +2,7 @@
 
 import json
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,20 @@ def test_a_run_on_two_nodes_has_ranks_across_them(tmp_path: Path) -> None:
     assert [(gpu.node, gpu.rank, gpu.uuid) for gpu in found.gpus] == [
         ("n1", 0, "GPU-0"), ("n1", 1, "GPU-1"), ("n2", 2, "GPU-10"), ("n2", 3, "GPU-11"),
     ]  # fmt: skip
+
+
+def test_a_look_back_gives_every_gpu_of_every_node_once_a_second(tmp_path: Path) -> None:
+    for node in range(2):
+        write_node(tmp_path / "nodes" / str(node), gpus=2, seconds=6, first_uuid=2 * node)
+    (tmp_path / "job.json").write_text("{}")
+    past = Watcher(tmp_path).look_back()
+    assert 4 <= len(past) <= 7
+    assert {(gpu.node, gpu.gpu) for _wall_s, gpus in past for gpu in gpus} == {(n, g) for n in "01" for g in range(2)}
+    times_s = [wall_s for wall_s, _gpus in past]
+    assert [after - before for before, after in pairwise(times_s)] == [1.0] * (len(past) - 1)
+    assert abs(times_s[-1] - time.time()) < 5
+    assert all("power_instant_w" in gpu.readings.values for _wall_s, gpus in past for gpu in gpus)
+    assert Watcher(tmp_path / "nowhere").look_back() == []
 
 
 def test_a_node_that_falls_silent_is_named(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from charllm.measure.quantities import BEATS, LIMITS, QUANTITIES
+from charllm.gpu.limits import LIMITS
+from charllm.measure.quantities import BEATS, QUANTITIES
 from charllm.measure.telemetry import open_source
 from charllm.measure.telemetry.nvml import ALL_LINKS, FIELDS, GPM_METRICS, Nvml, _Gpm, open_nvml
 from charllm.measure.telemetry.source import REASONS, Reading, TelemetryError

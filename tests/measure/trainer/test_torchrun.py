@@ -17,7 +17,11 @@ from charllm.measure.trainer.place import read_launch
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "guides" / "train.md").read_text(encoding="utf-8")
-(SHOWN,) = [block.split() for block in re.findall(r"```\n(.*?)```", GUIDE, flags=re.DOTALL) if "--device cpu" in block]
+(SHOWN,) = [
+    block.replace("\\\n", " ").split()
+    for block in re.findall(r"```\w*\n(.*?)```", GUIDE, flags=re.DOTALL)
+    if "--device cpu" in block
+]
 LAYOUT = ["--tp", "2", "--pp", "2", "--sp"]
 TRAIN = SHOWN[SHOWN.index("train") : SHOWN.index(LAYOUT[0])]
 

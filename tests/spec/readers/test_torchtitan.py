@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from charllm.catalog.resolve import resolve_model
 from charllm.errors import SpecError
 from charllm.spec.readers.reading import Reading
-from charllm.spec.readers.torchtitan import read_torchtitan, spread_layers
+from charllm.spec.readers.torchtitan import read_torchtitan
 from charllm.spec.readers.torchtitan.flavors import DEBUG, FLAVORS, find_flavor
+from charllm.spec.readers.torchtitan.stages import spread_layers
 from charllm.workload.parameters import count_parameters
 
 JOB = """

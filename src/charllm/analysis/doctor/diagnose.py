@@ -22,6 +22,8 @@ CAP_FRACTION = 0.02
 """A power limit that much below its peers' is a lower limit."""
 SAME_POWER_FRACTION = 0.03
 """Power that differs by less is equal: sensors differ by as much."""
+MOSTLY_HELD_FRACTION = 0.5
+"""What holds a clock for more of the time is why it is low, though it holds the clocks of its peers as well."""
 RATE_FRACTION = 0.01
 """Rates of ports that differ by more are different rates."""
 SHORTEST_FRACTION = 1e-6
@@ -80,6 +82,10 @@ def diagnose(seen: Observation, healthy: Expectation | None = None) -> list[Find
     return sorted(found, key=lambda finding: -finding.z)
 
 
+HOLDS = {"thermal": "thermal_fraction", "power brake": "brake_fraction"}
+"""What may hold a clock beside the power limit, and the share of time it does."""
+
+
 def _slow_gpus(seen: Observation, healthy: Expectation | None) -> list[Finding]:
     """Find GPUs that run below the clock of their peers, or that something holds which does not hold their peers."""
     clock = seen.mean("clock_hz")
@@ -117,7 +123,7 @@ def _slow_gpus(seen: Observation, healthy: Expectation | None) -> list[Finding]:
 def _held(seen: Observation, gpu: int, same: Ints) -> dict[str, float]:
     """Return by z how much longer heat or a brake holds a GPU's clock than its peers'."""
     found = {"thermal": 0.0, "power brake": 0.0}
-    for cause, quantity in (("thermal", "thermal_fraction"), ("power brake", "brake_fraction")):
+    for cause, quantity in HOLDS.items():
         share = seen.mean(quantity)
         if share is not None:
             found[cause] = deviate(share, gpu, same, peers.LIMIT_SPREAD, float(seen.error(quantity)[gpu])).z
@@ -143,6 +149,10 @@ def _cause(seen: Observation, gpu: int, same: Ints, held: Mapping[str, float], l
     cause = max(held, key=lambda name: held[name])
     if held[cause] >= level:
         return cause
+    for name, quantity in HOLDS.items():
+        share = seen.mean(quantity)
+        if share is not None and share[gpu] > MOSTLY_HELD_FRACTION:
+            return name
     limit_w, power_w = seen.mean("power_limit_w"), seen.mean("power_w")
     if limit_w is not None and limit_w[gpu] < (1 - CAP_FRACTION) * np.nanmedian(limit_w[same]):
         return "power limit"
@@ -259,7 +269,7 @@ def _slow_nodes(seen: Observation, healthy: Expectation | None) -> list[Finding]
 def _held_nodes(seen: Observation) -> list[Finding]:
     """Find nodes whose GPUs are mostly held by heat or a brake, which no healthy node is, whatever the others do."""
     clock, found = seen.mean("clock_hz"), []
-    for cause, quantity in (("thermal", "thermal_fraction"), ("power brake", "brake_fraction")):
+    for cause, quantity in HOLDS.items():
         share = seen.mean(quantity)
         if share is None or clock is None:
             continue

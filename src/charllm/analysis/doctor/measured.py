@@ -10,12 +10,12 @@ import numpy as np
 from charllm.analysis.doctor.observation import GPU_QUANTITIES, NODE_QUANTITIES, Floats, Observation
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError
+from charllm.gpu.limits import LIMITS
 from charllm.gpu.sensor import without_resets
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.measure.host.record import HostRecording, read_host
 from charllm.measure.parts import is_on_nodes, part_folders
-from charllm.measure.quantities import LIMITS
 from charllm.measure.recording import HEADER_FILE, Recording, read_recording
 from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec

@@ -1,6 +1,6 @@
 """The programs themselves: charllm's reference trainer, Megatron-LM, NeMo, torchtitan, any command."""
 
-import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +10,19 @@ from charllm.measure.adapters.adapter import Adapter, Program, Request
 from charllm.measure.adapters.command import COMMAND
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
+from charllm.spec.writers.megatron import write_megatron
 from charllm.spec.writers.toml import write_toml
 from charllm.units import MEGA
 
 ONE_CONNECTION = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-"""Megatron-LM launches communication before compute of its own accord only so; with tp or cp it insists on it."""
+"""Megatron-LM launches communication before compute of its own accord only so: it asks for it with tp or cp, and for
+the contrary with FSDP."""
+LEAST_FSDP = 2
+"""ZeRO stage from which on Megatron-LM's own FSDP shards."""
+NO_SWITCH_REDUCTION = {"NCCL_NVLS_ENABLE": "0"}
 FAR = str(int(MEGA))
+CONFIG_GROUP, CONFIG_NAME = "charllm", "run"
+"""Folder and name under which Hydra finds the settings that are laid over NeMo's own file."""
 
 
 def _require_run(request: Request, adapter: str) -> RunSpec:
@@ -28,6 +35,10 @@ def _require_script(request: Request, adapter: str, example: str) -> str:
     if not request.script:
         raise SpecError("--script", None, f"the training script of {adapter}, e.g. {example}")
     return request.script
+
+
+def _environment(run: RunSpec, more: Mapping[str, str]) -> dict[str, str]:
+    return {**more, **({} if run.framework.in_switch_reduction else NO_SWITCH_REDUCTION)}
 
 
 def _reference(request: Request) -> Program:
@@ -46,50 +57,44 @@ def _megatron(request: Request) -> Program:
     data = [] if "--data-path" in request.words else ["--mock-data", "--tokenizer-type", "NullTokenizer"]
     loop = ["--train-iters", str(request.steps), "--lr", "1.0e-4", "--min-lr", "1.0e-5", "--eval-iters", "0"]
     loop += ["--eval-interval", FAR, "--log-interval", "1", "--log-throughput", "--distributed-backend", "nccl"]
-    arguments = shlex.split(export_run(run, "megatron"))
+    export_run(run, "megatron")
     return Program(
-        command=(request.python, script, *arguments, *loop, *data, *request.words),
-        environment=ONE_CONNECTION,
+        command=(request.python, script, *write_megatron(run), *loop, *data, *request.words),
+        environment=_environment(run, ONE_CONNECTION if run.parallelism.zero < LEAST_FSDP else {}),
         log_kind="megatron",
         ranks=run.cluster.gpus,
     )
 
 
 def _nemo(request: Request) -> Program:
+    """Lay the run's settings over NeMo's own file, which holds all the others."""
     run = _require_run(request, "nemo")
-    script = _require_script(request, "NeMo", "NeMo/examples/nlp/language_modeling/megatron_gpt_pretraining.py")
-    # NeMo's own file holds the defaults; ours would have to repeat all of it.
-    overrides = _hydra_overrides(export_run(run, "nemo"))
-    loop = [f"trainer.max_steps={request.steps}", "trainer.val_check_interval=1.0", "trainer.limit_val_batches=0"]
-    loop += ["exp_manager.create_checkpoint_callback=False", "model.data.data_impl=mock", "model.data.data_prefix=[]"]
+    tunes = run.training.lora_rank > 0
+    folder = "NeMo/examples/nlp/language_modeling"
+    example = "tuning/megatron_gpt_finetuning.py" if tunes else "megatron_gpt_pretraining.py"
+    script = _require_script(request, "NeMo", f"{folder}/{example}")
+    config = request.config / CONFIG_GROUP / f"{CONFIG_NAME}.yaml"
+    words = [f"--config-dir={request.config}", f"+{CONFIG_GROUP}={CONFIG_NAME}"]
+    words += ["++trainer.val_check_interval=1.0", "++trainer.limit_val_batches=0"]
+    words += ["++exp_manager.create_checkpoint_callback=False"]
+    # Fine-tuning has no mock data: its files are given as further words.
+    words += [] if tunes else ["++model.data.data_impl=mock", "model.data.data_prefix=[]"]
     return Program(
-        command=(request.python, script, *overrides, *loop, *request.words),
-        environment=ONE_CONNECTION,
+        command=(request.python, script, *words, *request.words),
+        environment=_environment(run, ONE_CONNECTION),
+        files={config: export_run(run, "nemo", request.steps).text},
         ranks=run.cluster.gpus,
     )
-
-
-def _hydra_overrides(text: str) -> list[str]:
-    """Return the settings of a YAML file as words for Hydra; `++` sets a key whether or not the file has it."""
-    words: list[str] = []
-    above: list[str] = []
-    for line in text.splitlines():
-        key, _, value = line.strip().partition(":")
-        depth = (len(line) - len(line.lstrip())) // 2
-        above = [*above[:depth], key]
-        if value.strip():
-            words.append(f"++{'.'.join(above)}={value.strip()}")
-    return words
 
 
 def _torchtitan(request: Request) -> Program:
     run = _require_run(request, "torchtitan")
     config = request.config.with_name(f"{request.config.name}.toml")
     start = (request.script,) if request.script else ("-m", "torchtitan.train")
-    words = (f"--job.config_file={config}", f"--training.steps={request.steps}", *request.words)
     return Program(
-        command=(request.python, *start, *words),
-        files={config: export_run(run, "torchtitan")},
+        command=(request.python, *start, f"--job.config_file={config}", *request.words),
+        environment=_environment(run, {}),
+        files={config: export_run(run, "torchtitan", request.steps).text},
         log_kind="torchtitan",
         ranks=run.cluster.gpus,
     )

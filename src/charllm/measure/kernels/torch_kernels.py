@@ -1,8 +1,8 @@
 """The kernels themselves, in PyTorch: each maker takes operands once and returns a function that launches once.
 
 Streams larger than an operand may be are several launches over as much memory (operands.py).
-Ignores: formats of blocks (mxfp8 and nvfp4 run as fp8 with one scale a tensor); the scan of Mamba-2, for which PyTorch
-has no kernel (a strided copy of as many bytes, which is 1.2 times as fast).
+Ignores: formats of blocks (mxfp8 and nvfp4 run as fp8 with one scale a tensor); convolution and scan of Mamba-2, for
+which PyTorch has no kernels (strided copies of as many bytes).
 """
 
 import contextlib
@@ -414,7 +414,7 @@ KERNELS: dict[str, Maker] = {
     "loss_backward": _in_pieces(_loss_backward, 4),
     "optimizer": _optimizer(torch.float32),
     "optimizer_16bit": _optimizer(torch.bfloat16),
-    "scan": _in_pieces(_strided),
+    **dict.fromkeys(("convolution", "convolution_backward", "scan", "scan_backward"), _in_pieces(_strided)),
     "tiny": _in_pieces(_add),
 }
 """Kind of kernel: what takes its operands and returns its launch."""

@@ -77,7 +77,7 @@ def complete(plan: Plan, environment: Mapping[str, str]) -> Plan:
         if shutil.which(tool) is None:
             raise SpecError("--launcher", "slurm", f"a machine with Slurm: {tool} is not installed here")
     if not is_inside(environment):
-        _check_partition(plan.partition)
+        check_partition(plan.partition)
         return replace(plan, nodes=plan.nodes or 1)
     for flag, value in (
         ("--partition", plan.partition),
@@ -100,10 +100,11 @@ def is_inside(environment: Mapping[str, str]) -> bool:
     return bool(environment.get("SLURM_JOB_ID"))
 
 
-def _check_partition(name: str | None) -> None:
+def check_partition(name: str | None) -> None:
+    """Refuse a partition that the cluster does not have."""
     if name is None:
         return
-    done = _ask(["sinfo", "--noheader", "--format=%R"])
+    done = ask_slurm(["sinfo", "--noheader", "--format=%R"])
     known = set(done.stdout.split()) if done is not None and done.returncode == 0 else set()
     for part in name.split(","):
         if known and part not in known:
@@ -123,7 +124,7 @@ def start(task: Task, folder: Path, environment: Mapping[str, str]) -> tuple[Han
         )
         log.close()
         return _handle_process(process), {"allocation": environment["SLURM_JOB_ID"]}
-    number = _submit(task.plan, script)
+    number = submit_script(task.plan, script)
     return handle_job(number), {"job_id": number}
 
 
@@ -148,11 +149,11 @@ def write_script(plan: Plan, folder: Path, work: Path) -> str:
     # A node that ends does not take the others with it: they write down what they have.
     words += ["--no-kill", "--kill-on-bad-exit=0", "--wait=60", *plan.prefix]
     words += [sys.executable, "-m", "charllm.measure.node", str(folder.absolute())]
-    body = [f"cd {shlex.quote(str(work))} || exit 2", *_setup_lines(plan.setup, folder.absolute()), shlex.join(words)]
+    body = [f"cd {shlex.quote(str(work))} || exit 2", *setup_lines(plan.setup, folder.absolute()), shlex.join(words)]
     return "\n".join(["#!/bin/bash", *lines, "", *body, ""])
 
 
-def _setup_lines(setup: Sequence[str], folder: Path) -> list[str]:
+def setup_lines(setup: Sequence[str], folder: Path) -> list[str]:
     """Return the lines that prepare a job; one that fails, or that prints an error as old `module` does, ends it."""
     log, failed = shlex.quote(str(folder / SETUP_LOG)), shlex.quote(str(folder / SETUP_FAILED))
     lines = []
@@ -163,8 +164,9 @@ def _setup_lines(setup: Sequence[str], folder: Path) -> list[str]:
     return lines
 
 
-def _submit(plan: Plan, script: Path) -> str:
-    done = _ask(["sbatch", "--parsable", *plan.slurm_args, str(script)])
+def submit_script(plan: Plan, script: Path) -> str:
+    """Submit a script and return the number of its job."""
+    done = ask_slurm(["sbatch", "--parsable", *plan.slurm_args, str(script)])
     if done is None:
         raise Refused("Slurm does not answer; nothing was submitted")
     if done.returncode:
@@ -173,7 +175,7 @@ def _submit(plan: Plan, script: Path) -> str:
     return done.stdout.strip().split(";")[0]
 
 
-def _ask(words: Sequence[str]) -> "subprocess.CompletedProcess[str] | None":
+def ask_slurm(words: Sequence[str]) -> "subprocess.CompletedProcess[str] | None":
     """Run a tool of Slurm; None where it is not there or does not answer."""
     try:
         # Interrupts are for us: a tool that is cut off might have done its work or not.
@@ -188,7 +190,7 @@ def handle_job(number: str) -> Handle:
     """Return the handle of a batch job."""
 
     def cancel() -> None:
-        _ask(["scancel", number])
+        ask_slurm(["scancel", number])
 
     return Handle(f"job {number}", lambda: read_state(number), cancel)
 
@@ -209,14 +211,14 @@ def _handle_process(process: "subprocess.Popen[bytes]") -> Handle:
 
 def read_state(number: str) -> State | None:
     """Ask Slurm for the state of a job; None where it does not answer or knows the job no more."""
-    done = _ask(["scontrol", "show", "job", "--oneliner", number])
+    done = ask_slurm(["scontrol", "show", "job", "--oneliner", number])
     if done is not None and done.returncode == 0:
         fields = dict(re.findall(r"\b(JobState|Reason|NodeList)=(\S*)", done.stdout))
         if "JobState" in fields:
             nodes = fields.get("NodeList", "")
             return State(fields["JobState"], fields.get("Reason", ""), "" if nodes == "(null)" else nodes)
     if done is not None and "Invalid job id" in done.stderr:
-        found = _ask(["sacct", "--noheader", "--parsable2", "-X", "--format=State,NodeList", "-j", number])
+        found = ask_slurm(["sacct", "--noheader", "--parsable2", "-X", "--format=State,NodeList", "-j", number])
         if found is not None and found.returncode == 0 and found.stdout.strip():
             state, _, nodes = found.stdout.strip().splitlines()[0].partition("|")
             return State(state.split()[0], "", nodes)

@@ -22,6 +22,8 @@ class Task:
     idle_s: float
     cooldown_s: float
     host: str = "auto"
+    profile: str = ""
+    """Steps to record a trace of, as --profile has them."""
 
     def write(self, folder: Path) -> None:
         """Store it where every node finds it; only its owner may read it, for a command may hold a secret."""

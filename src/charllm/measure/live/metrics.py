@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError
+from charllm.gpu.limits import LIMITS
 from charllm.measure.live.rows import is_counter
 from charllm.measure.live.snapshot import GpuNow, NodeNow, Snapshot
 from charllm.measure.live.watcher import Watcher, is_silent
-from charllm.measure.quantities import LIMITS
 
 GPU_LABELS = ("node", "gpu", "uuid", "rank")
 

@@ -5,14 +5,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from charllm.gpu.limits import LIMITS
 from charllm.measure.host.record import HOST_FILE
 from charllm.measure.live.rows import NOT_YET, Row, join_rows, parse_row, read_number, read_object
 from charllm.measure.live.snapshot import GpuNow, NodeNow, Readings
 from charllm.measure.live.tail import Tail, first_lines
 from charllm.measure.parts import ranks_of
-from charllm.measure.quantities import LIMITS
 from charllm.measure.record import JobRecord, read_job
 from charllm.measure.recording import HEADER_FILE, MISSING, SAMPLES_FILE
+from charllm.units import NANO
 
 FLAT_NAME = "0"
 """Name of the only node of a run whose folder has no nodes/."""
@@ -40,6 +41,22 @@ class NodeReader:
         begun = job.windows_s.get("command")
         elapsed = newest.time_s - begun[0] if newest is not None and begun else None
         return NodeNow(self._name, age_s, gpus, self._read_host()), elapsed
+
+    def look_back(self, every_s: float) -> dict[int, tuple[GpuNow, ...]]:
+        """Return the GPUs as they were, by time over `every_s`, as far back as the end of the recording is read."""
+        self._learn()
+        job = read_job(self._folder)
+        newest: dict[int, dict[tuple[str, int], bytes]] = {}
+        for line in Tail(self._folder / SAMPLES_FILE).newest(lambda _lines: False):
+            beat, gpu, _monotonic, wall, *_rest = (*line.split(b",", 4), b"", b"", b"", b"")
+            if beat == b"fast" and gpu.isdigit() and wall.isdigit():
+                newest.setdefault(int(int(wall) * NANO / every_s), {})[("fast", int(gpu))] = line
+        ranks, gpus = self._ranks(job), sampled_gpus(self._header)
+        return {
+            moment: tuple(self._describe(gpu, rows, ranks) for gpu in gpus)
+            for moment, lines in newest.items()
+            if len(rows := {key: parsed for key, line in lines.items() if (parsed := self._parse([line]))}) == len(gpus)
+        }
 
     def _ranks(self, job: JobRecord) -> dict[int, int]:
         """Return the rank on each GPU, as the result of the run will have it."""

@@ -52,6 +52,15 @@ class Watcher:
         state = "ended" if any(ended) else _state(nodes)
         return Snapshot(str(self._folder), time.time(), state, elapsed, nodes, power_w, energy_j, job, missing)
 
+    def look_back(self, every_s: float = 1.0) -> list[tuple[float, list[GpuNow]]]:
+        """Return time and GPUs of past moments, oldest first: those at which every node was read."""
+        folder = newest_repeat(self._folder)
+        places = node_folders(folder)
+        nodes = [NodeReader(place, place.name if place != folder else FLAT_NAME).look_back(every_s) for place in places]
+        common = sorted(set.intersection(*(set(node) for node in nodes)))
+        # The newest moment is not over yet.
+        return [((at + 1) * every_s, [gpu for node in nodes for gpu in node[at]]) for at in common[:-1]]
+
 
 def newest_repeat(folder: Path) -> Path:
     """Return the folder that is being recorded: that of the newest repeat, where a command is run several times."""

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from charllm.catalog.tables import find_name
+from charllm.gpu.limits import LIMITS
 from charllm.measure.preflight.facts import NOT_ASKED
-from charllm.measure.quantities import LIMITS
 from charllm.spec.run import RunSpec
 from charllm.units import GIGA, KILO, MEGA, format_bytes
 

@@ -9,7 +9,7 @@ show the causes of the moment as bits (`indep_throttle_status`; Linux, drivers/g
 
 from collections.abc import Mapping
 
-from charllm.measure.quantities import LIMITS
+from charllm.gpu.limits import LIMITS
 
 RESIDENCIES = {
     "power": ("ppt_residency_acc",),

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
-from charllm.measure.quantities import LIMITS, QUANTITIES
+from charllm.gpu.limits import LIMITS
+from charllm.measure.quantities import QUANTITIES
 from charllm.measure.telemetry.source import Capability, GpuIdentity, Reading, SourceFacts, TelemetryError
 from charllm.units import GIGA, KIB, KILO, MEGA
 

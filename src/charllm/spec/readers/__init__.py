@@ -27,9 +27,15 @@ def read_foreign(path: str, inputs: Inputs = NO_INPUTS) -> Reading:
         return read_recipe(text, path, function)
     if suffix == "json" or text.lstrip().startswith("{"):
         return _read_json(text, path)
-    from charllm.spec.readers.megatron import read_megatron
+    return _read_script(text, path, inputs)
 
-    return read_megatron(text, path, inputs)
+
+def _read_script(text: str, path: str, inputs: Inputs) -> Reading:
+    """Read a script: the configuration file that it writes for its program, or else the program's arguments."""
+    from charllm.spec.readers.megatron import read_megatron
+    from charllm.spec.readers.written import read_written
+
+    return read_written(text, path, inputs) or read_megatron(text, path, inputs)
 
 
 def _read_json(text: str, path: str) -> Reading:

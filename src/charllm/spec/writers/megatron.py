@@ -7,6 +7,7 @@ from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.run import RunSpec
 from charllm.spec.training import Training
+from charllm.spec.writers.stages import uneven_ends, write_layout
 
 Words = list[str]
 
@@ -147,10 +148,10 @@ def _parallelism(degrees: Parallelism, model: Model) -> Words:
         *_given("--cp-comm-type", "p2p" if degrees.cp_kind == "ring" else "a2a", when=degrees.cp > 1),
         *_given("--expert-model-parallel-size", degrees.ep, when=model.experts > 0),
         *_given("--expert-tensor-parallel-size", degrees.etp, when=model.experts > 0),
-        *_stages(degrees),
+        *_stages(degrees, model.mtp_layers),
         *_switch("--sequence-parallel", degrees.sp),
         *_sharding(degrees),
-        *_switch("--tp-comm-overlap", "tp" in degrees.overlap),
+        *_switch("--tp-comm-overlap", "tp" in degrees.overlap and degrees.sp),
         *_switch("--overlap-grad-reduce", "dp" in degrees.overlap),
         *_switch("--overlap-param-gather", "dp" in degrees.overlap and degrees.zero > 0),
         *_switch("--no-overlap-p2p-communication", degrees.vpp > 1 and "pp" not in degrees.overlap),
@@ -159,21 +160,28 @@ def _parallelism(degrees: Parallelism, model: Model) -> Words:
     ]
 
 
-def _stages(degrees: Parallelism) -> Words:
+def _stages(degrees: Parallelism, mtp_layers: int) -> Words:
     if degrees.pp == 1:
         return []
     split = degrees.layers_per_stage
     if len(set(split)) <= 1:
         return _given("--num-virtual-stages-per-pipeline-rank", degrees.vpp, when=degrees.vpp > 1)
-    parts = ["t" * layers for layers in split]
-    return _given("--pipeline-model-parallel-layout", f"E{'|'.join(parts)}L")
+    ends = uneven_ends(split, degrees.vpp)
+    if ends is None:
+        return _given("--pipeline-model-parallel-layout", write_layout(split, mtp_layers))
+    first, last = ends
+    return [
+        *_given("--decoder-first-pipeline-num-layers", first, when=first is not None),
+        *_given("--decoder-last-pipeline-num-layers", last, when=last is not None),
+    ]
 
 
 def _sharding(degrees: Parallelism) -> Words:
     instances = degrees.data_ranks // degrees.shard_size if degrees.shard_size else 1
     split = _given("--num-distributed-optimizer-instances", instances, when=instances > 1)
     if degrees.zero in SHARDINGS:
-        return ["--use-megatron-fsdp", "--data-parallel-sharding-strategy", SHARDINGS[degrees.zero], *split]
+        kind = ["--use-megatron-fsdp", "--data-parallel-sharding-strategy", SHARDINGS[degrees.zero]]
+        return [*kind, "--ckpt-format", "fsdp_dtensor", *split]
     return [*_switch("--use-distributed-optimizer", degrees.zero == 1), *split]
 
 
@@ -223,7 +231,9 @@ def _states(training: Training) -> Words:
     if "--main-params-dtype" in narrow:
         narrow["--main-params-dtype"] = "fp16"
     words = [word for flag, found in narrow.items() for word in (flag, found)]
-    return ["--use-precision-aware-optimizer", *words] if words else []
+    # Offloading works by the code of that optimizer.
+    aware = bool(words) or training.optimizer_offload_fraction > 0
+    return [*_switch("--use-precision-aware-optimizer", aware), *words]
 
 
 def _wide_layers(training: Training) -> Words:

@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from charllm.errors import SpecError
 from charllm.spec.run import RunSpec
+from charllm.spec.writers.stages import uneven_ends, write_layout
 from charllm.spec.writers.toml import write_yaml
 
 ACTIVATIONS = {
@@ -16,9 +18,12 @@ NORMS = {"rmsnorm": "rmsnorm", "layernorm": "layernorm1p"}
 POSITIONS = {"rope": "rope", "learned": "learned_absolute", "none": "none", "alibi": "alibi"}
 SHARDINGS = {2: "grad", 3: "full"}
 PRECISIONS = {"bf16": "bf16", "fp16": "16", "fp32": "32", "fp8": "bf16", "mxfp8": "bf16"}
+LORA_TARGETS = {"qkv": "attention_qkv", "proj": "attention_dense", "fc1": "mlp_fc1", "fc2": "mlp_fc2"}
+PACKAGE = "# @package _global_\n"
+"""Tells Hydra to lay the file over the whole of NeMo's own, not under the name of its folder."""
 
 
-def write_nemo(run: RunSpec, steps: int = 10) -> str:
+def write_nemo(run: RunSpec, steps: int) -> str:
     """Return the file that describes a run."""
     cluster = run.cluster
     trainer = {
@@ -29,8 +34,8 @@ def write_nemo(run: RunSpec, steps: int = 10) -> str:
         "log_every_n_steps": 1,
         "gradient_clip_val": 1.0 if run.training.clip_gradients else 0.0,
     }
-    model = {**_model(run), **_experts(run), **_parallelism(run), **_training(run)}
-    return write_yaml({"trainer": trainer, "model": model})
+    model = {**_model(run), **_experts(run), **_parallelism(run), **_training(run), **_software(run)}
+    return PACKAGE + write_yaml({"trainer": trainer, "model": model})
 
 
 def _model(run: RunSpec) -> dict[str, Any]:
@@ -83,7 +88,7 @@ def _experts(run: RunSpec) -> dict[str, Any]:
         "num_moe_experts": model.experts,
         "moe_router_topk": model.topk,
         "moe_ffn_hidden_size": model.expert_ffn,
-        "moe_shared_expert_intermediate_size": model.shared_ffn,
+        "moe_shared_expert_intermediate_size": model.shared_ffn or None,
         "moe_layer_freq": [int(letter == "E") for letter in layers],
         "moe_grouped_gemm": run.framework.grouped_gemm if training.grouped_gemm is None else training.grouped_gemm,
         "moe_token_dispatcher_type": "alltoall",
@@ -108,15 +113,45 @@ def _parallelism(run: RunSpec) -> dict[str, Any]:
     }
     if run.model.experts:
         table |= {"expert_model_parallel_size": degrees.ep, "expert_tensor_parallel_size": degrees.etp}
-    split = degrees.layers_per_stage
-    if degrees.pp > 1 and len(set(split)) > 1:
-        layout = "E" + "|".join("t" * layers for layers in split) + "L"
-        table |= {"pipeline_model_parallel_layout": layout, "virtual_pipeline_model_parallel_size": None}
+    table |= _stages(run)
     if degrees.zero in SHARDINGS:
-        table |= {"fsdp": True, "fsdp_sharding_strategy": SHARDINGS[degrees.zero]}
+        table["fsdp_grad_reduce_dtype"] = run.training.reduce_precision or run.framework.reduce_precision
+        table |= {"fsdp": True, "fsdp_sharding_strategy": "hybrid" if degrees.shard_size else SHARDINGS[degrees.zero]}
     if degrees.cp > 1:
         table["cp_comm_type"] = "p2p" if degrees.cp_kind == "ring" else "a2a"
     return table
+
+
+def _stages(run: RunSpec) -> dict[str, Any]:
+    degrees, split = run.parallelism, run.parallelism.layers_per_stage
+    if degrees.pp == 1 or len(set(split)) == 1:
+        return {}
+    ends = uneven_ends(split, degrees.vpp)
+    if ends is not None:
+        names = ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage")
+        return {name: layers for name, layers in zip(names, ends, strict=True) if layers is not None}
+    if run.model.layers % degrees.pp:
+        possible = f"stages of equal layers but the first and last, as {run.model.layers} layers on {degrees.pp} stages"
+        raise SpecError("parallelism.layers_per_stage", list(split), f"{possible} are refused by NeMo otherwise")
+    return {
+        "pipeline_model_parallel_layout": write_layout(split, run.model.mtp_layers),
+        "virtual_pipeline_model_parallel_size": None,
+    }
+
+
+def _software(run: RunSpec) -> dict[str, Any]:
+    """State what NeMo's own file may set otherwise; NeMo turns fused gradients off where they cannot be."""
+    framework, degrees = run.framework, run.parallelism
+    fusible = degrees.zero == 1 or (degrees.zero == 0 and (degrees.pp > 1 or degrees.dp == 1))
+    table = {
+        "megatron_amp_O2": framework.weight_precision == "16bit",
+        "gradient_accumulation_fusion": framework.fused_gradients and fusible,
+        "bias_activation_fusion": framework.fused_activation,
+        "cross_entropy_loss_fusion": framework.cross_entropy == "fused",
+    }
+    if run.model.position == "rope":
+        table["apply_rope_fusion"] = framework.fused_rope
+    return table | ({"moe_permute_fusion": framework.fused_permute} if run.model.experts else {})
 
 
 def _training(run: RunSpec) -> dict[str, Any]:
@@ -137,6 +172,8 @@ def _training(run: RunSpec) -> dict[str, Any]:
         table |= {"fp8_recipe": "mxfp8"} if training.precision == "mxfp8" else {}
     if training.recompute == "selective":
         table["activations_checkpoint_granularity"] = "selective"
+        if training.recompute_modules:
+            table["recompute_modules"] = list(training.recompute_modules)
     elif training.recompute == "full":
         partly = training.recompute_layers is not None
         table |= {
@@ -144,4 +181,9 @@ def _training(run: RunSpec) -> dict[str, Any]:
             "activations_checkpoint_method": "block" if partly else "uniform",
             "activations_checkpoint_num_layers": training.recompute_layers if partly else 1,
         }
+    if training.lora_rank:
+        targets = [LORA_TARGETS[target] for target in training.lora_targets]
+        tuning = {"adapter_dim": training.lora_rank, "target_modules": targets}
+        table["peft"] = {"peft_scheme": "lora", "lora_tuning": tuning}
+        table["data"] = {"train_ds": {"max_seq_length": training.seq_length}}
     return table

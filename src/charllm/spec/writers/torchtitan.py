@@ -1,5 +1,6 @@
-"""A run as a torchtitan job config in TOML."""
+"""A run as a torchtitan job config in TOML, which torchtitan reads up to its release 0.2.2."""
 
+from itertools import islice
 from typing import Any
 
 from charllm.errors import SpecError
@@ -9,15 +10,15 @@ from charllm.spec.run import RunSpec
 from charllm.spec.writers.toml import write_toml
 
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B", "zero-bubble": "InterleavedZeroBubble"}
-PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-CONVERTERS = {"fp8": ["float8"], "mxfp8": ["mx"]}
+PRECISIONS = {"bf16": "bfloat16", "fp32": "float32"}
+CONVERTERS = {"fp8": ["quantize.linear.float8"], "mxfp8": ["quantize.linear.mx"]}
 SIZES = (
     "layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab", "experts", "topk", "expert_ffn", "attention",
 )  # fmt: skip
 """What tells one flavor from another."""
 
 
-def write_torchtitan(run: RunSpec, steps: int = 10) -> str:
+def write_torchtitan(run: RunSpec, steps: int) -> str:
     """Return the job config that describes a run."""
     name, flavor = flavor_of(run.model)
     return write_toml(
@@ -68,6 +69,9 @@ def _training(run: RunSpec) -> dict[str, Any]:
 
 def _parallelism(run: RunSpec) -> dict[str, Any]:
     degrees = run.parallelism
+    if degrees.shard_size and degrees.shard_size % degrees.cp:
+        # torchtitan cuts weights over context-parallel ranks first, then over data-parallel ones.
+        raise SpecError("parallelism.shard_size", degrees.shard_size, f"a multiple of cp {degrees.cp} for torchtitan")
     sharded = (degrees.shard_size // degrees.cp if degrees.shard_size else degrees.dp) if degrees.zero else 1
     table: dict[str, Any] = {
         "data_parallel_replicate_degree": degrees.dp // sharded,
@@ -84,14 +88,15 @@ def _parallelism(run: RunSpec) -> dict[str, Any]:
     if degrees.pp > 1:
         table["pipeline_parallel_schedule"] = SCHEDULES.get(degrees.schedule, degrees.schedule)
         table["pipeline_parallel_microbatch_size"] = run.training.micro_batch_size
-        table["pipeline_parallel_split_points"] = _split_points(degrees.layers_per_stage)
+        table["module_fqns_per_model_part"] = _modules(degrees.layers_per_stage)
     return table
 
 
-def _split_points(layers: tuple[int, ...]) -> list[str]:
-    """Return the layers that begin a stage, after the first."""
-    starts = [sum(layers[:stage]) for stage in range(1, len(layers))]
-    return [f"layers.{start}" for start in starts]
+def _modules(layers: tuple[int, ...]) -> list[list[str]]:
+    """Return the modules of each stage; without their names torchtitan spreads layers its own way."""
+    names = iter(f"layers.{layer}" for layer in range(sum(layers)))
+    stages = [list(islice(names, count)) for count in layers]
+    return [["tok_embeddings", *stages[0]], *stages[1:-1], [*stages[-1], "norm", "output"]]
 
 
 def _checkpointing(run: RunSpec) -> dict[str, Any]:

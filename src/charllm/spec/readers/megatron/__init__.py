@@ -16,6 +16,7 @@ from charllm.spec.readers.megatron.software import read_software
 from charllm.spec.readers.megatron.training import read_training
 from charllm.spec.readers.reading import Reading, Setting
 from charllm.spec.readers.shell import NO_INPUTS, Inputs, Script, read_script
+from charllm.spec.readers.surroundings import with_surroundings
 from charllm.spec.readers.values import name_from
 
 Table = dict[str, Any]
@@ -61,7 +62,7 @@ def read_megatron(text: str, path: str, inputs: Inputs = NO_INPUTS) -> Reading:
         # Bare arguments may hold parentheses that a shell would want quoted.
         text = _PARENTHESES.sub(r"'\1'", text)
     script = read_script(text, path, inputs)
-    reading = _read(script, text, path)
+    reading = with_surroundings(_read(script, text, path), script)
     return _with_notes(reading, script, text, path, inputs)
 
 

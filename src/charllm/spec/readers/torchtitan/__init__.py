@@ -1,7 +1,6 @@
 """A torchtitan job config in TOML as a request."""
 
 import re
-from itertools import pairwise
 from typing import Any
 
 from charllm.errors import SpecError, unknown_name
@@ -9,6 +8,7 @@ from charllm.spec.readers.ledger import Ledger, sort_unread
 from charllm.spec.readers.reading import Reading, Setting
 from charllm.spec.readers.torchtitan.flavors import FLAVORS, find_flavor
 from charllm.spec.readers.torchtitan.keys import KNOWN
+from charllm.spec.readers.torchtitan.stages import count_layers, split_at, spread_layers
 from charllm.spec.readers.values import MAX_ENTRIES, MAX_TEXT, read_choice, read_count, read_flag, read_number, shown
 from charllm.spec.request import parse_toml
 
@@ -28,6 +28,7 @@ SCHEDULES = {
 LOOPED = {"interleavedzerobubble", "zbvzerobubble", "dualpipev"}
 """Schedules whose ranks hold two stages, which is modelled for the interleaved one alone."""
 PARTS = ("model", "training", "parallelism", "experimental", "activation_checkpoint", "optimizer")
+NAMED_STAGES = "module_fqns_per_model_part"
 DEFAULT_BATCH, DEFAULT_SEQUENCE = 8, 2048
 
 _HEADER = re.compile(r"^\s*\[+\s*([^\[\]]+?)\s*\]+")
@@ -122,7 +123,8 @@ def _eager(lines: dict[str, int]) -> Setting:
 
 def _looped(job: Ledger, lines: dict[str, int]) -> list[Setting]:
     where, name = _find(job, DEGREES, "pipeline_parallel_schedule")
-    if not isinstance(name, str) or name.lower() not in LOOPED:
+    named = _find(job, DEGREES, NAMED_STAGES)[1]
+    if not isinstance(name, str) or name.lower() not in LOOPED or named:
         return []
     return [Setting(where, f"{where}: {name}", lines.get(where), "one stage for each rank is modelled, not two")]
 
@@ -171,8 +173,11 @@ def _schedule(job: Ledger, model: Table, pp: int) -> Table:
     schedule, looped = read_choice(where, "1f1b" if name is None else name, SCHEDULES)
     layers = model["layers"]
     points = _find(job, DEGREES, "pipeline_parallel_split_points")[1]
-    if isinstance(points, list) and points:
-        split = _split_at(points, layers)
+    parts = _find(job, DEGREES, NAMED_STAGES)[1]
+    if isinstance(parts, list) and parts:
+        split = count_layers(parts, layers)
+    elif isinstance(points, list) and points:
+        split = split_at(points, layers)
     else:
         ends = [_count(job, DEGREES, f"pipeline_parallel_{end}_stage_less_layers", low=0) for end in ("first", "last")]
         each = _find(job, DEGREES, "pipeline_parallel_layers_per_stage")
@@ -188,30 +193,6 @@ def _schedule(job: Ledger, model: Table, pp: int) -> Table:
         raise SpecError(where, shown(name)[:MAX_TEXT], f"Interleaved1F1B with {vpp} stages for each rank")
     return {"schedule": schedule if vpp > 1 or schedule != "interleaved" else "1f1b", "vpp": vpp,
             "layers_per_stage": split}  # fmt: skip
-
-
-def spread_layers(layers: int, stages: int, first: int, last: int) -> list[int]:
-    """Spread layers over stages as torchtitan does, with embedding and head counted as layers."""
-    if not 1 <= stages <= layers + first + last:
-        raise SpecError("parallelism.pipeline_parallel_degree", stages, f"at most {layers} stages")
-    each, more = divmod(layers + first + last, stages)
-    split = [each + (index < more) for index in range(stages)]
-    split[0] -= first
-    split[-1] -= last
-    if min(split) < 0:
-        raise SpecError("parallelism.pipeline_parallel_degree", stages, "stages that hold the embedding and the head")
-    return split
-
-
-def _split_at(points: list[Any], layers: int) -> list[int]:
-    """Read ``["layers.8", "layers.16"]``: the layers that begin a stage."""
-    starts = [
-        int(str(point).removeprefix("layers.")) for point in points if re.fullmatch(r"layers\.\d{1,4}", str(point))
-    ]
-    edges = [0, *starts, layers]
-    if len(starts) != len(points) or sorted(edges) != edges:
-        raise SpecError("pipeline_parallel_split_points", shown(points), "layers in order, e.g. layers.8")
-    return [end - start for start, end in pairwise(edges)]
 
 
 def _training(job: Ledger, degrees: Table) -> tuple[Table, int | None]:

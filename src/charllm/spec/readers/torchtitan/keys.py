@@ -31,9 +31,6 @@ KNOWN = Known(
         "parallelism.enable_cpu_offload": Unmodelled(OFFLOADED),
         "optimizer.early_step_in_backward": Unmodelled("updates inside backward"),
         "fault_tolerance.semi_sync_method": Unmodelled("replicas that synchronise rarely"),
-        "parallelism.module_fqns_per_model_part": Unmodelled(
-            "modules named for each stage (set parallelism.layers_per_stage)"
-        ),
         "parallelism.pipeline_parallel_schedule_csv": Unmodelled("a schedule from a file"),
         "experimental.pipeline_parallel_schedule_csv": Unmodelled("a schedule from a file"),
         "encoder.*": Unmodelled("diffusion models", ()),

@@ -1,4 +1,4 @@
-"""Run tasks in worker processes; a worker that is killed costs the case it was at and nothing else."""
+"""Run cases on this machine: in this process, or in several; a killed one costs its case and nothing else."""
 
 import contextlib
 import json
@@ -7,37 +7,35 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterable
-from typing import NamedTuple
+from collections.abc import Generator
 
 from charllm.errors import CharllmError
-from charllm.sweep.case import Task, fail_case
+from charllm.sweep.case import Task, fail_case, run_case
 from charllm.sweep.folder import read_case
 from charllm.sweep.outcome import Outcome
+from charllm.sweep.runners.work import Ended, Work
 
 Worker = subprocess.Popen[str]
 
 
-class Numbered(NamedTuple):
-    """A task and the number of its case in the study."""
+def run_locally(work: Work) -> Generator[Ended, None, None]:
+    """Yield outcomes as cases end."""
+    if (work.workers or 1) > 1:
+        return _run_in_processes(work, min(work.workers or 1, len(work.numbers)))
+    return ((number, run_case(work.task(number))) for number in work.numbers)
 
-    number: int
-    task: Task
 
-
-def run_in_workers(
-    tasks: Iterable[Numbered], workers: int, lock: int | None
-) -> Generator[tuple[int, Outcome], None, None]:
+def _run_in_processes(work: Work, workers: int) -> Generator[Ended, None, None]:
     """Yield outcomes as cases end; whatever ends this, no worker outlives it."""
-    waiting = iter(tasks)
-    busy: dict[Worker, Numbered] = {}
+    waiting = iter(work.numbers)
+    busy: dict[Worker, tuple[int, Task]] = {}
     idle: list[Worker] = []
     try:
         while True:
-            while len(busy) < workers and (numbered := next(waiting, None)) is not None:
-                worker = _take(idle) or _start(lock)
-                busy[worker] = numbered
-                _send(worker, numbered.task)
+            while len(busy) < workers and (number := next(waiting, None)) is not None:
+                worker = _take(idle) or start_worker(work.lock)
+                busy[worker] = number, work.task(number)
+                _send(worker, busy[worker][1])
             if not busy:
                 return
             ready, _, _ = select.select([worker.stdout for worker in busy if worker.stdout], [], [])
@@ -65,7 +63,7 @@ def _take(idle: list[Worker]) -> Worker | None:
     return None
 
 
-def _start(lock: int | None) -> Worker:
+def start_worker(lock: int | None) -> Worker:
     """Start a worker that holds the lock too; an interrupt is for us alone, from its first moment on."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -1,0 +1,104 @@
+"""Advise on power and clock caps from keywords."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
+
+from charllm.api.economics import build_economics
+from charllm.api.keywords import RunKeywords, Spec, build_request
+from charllm.api.signature import public
+from charllm.catalog.resolve import resolve_run
+from charllm.errors import SpecError
+from charllm.plan.cap_table import tabulate_caps, tabulate_stage_caps
+from charllm.plan.caps import KINDS, Judge, Track, sweep_caps, untracked
+from charllm.plan.stage_caps import advise_stages
+from charllm.report.caps import render_caps
+from charllm.result.result import to_frame
+from charllm.spec.request import Table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+PER = ("gpu", "stage")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Caps:
+    """A run against caps: points, and the knees among them."""
+
+    table: Mapping[str, Any]
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        """A row per point, the highest cap first."""
+        rows: list[dict[str, Any]] = self.table["points"]
+        return rows
+
+    @property
+    def knees(self) -> dict[str, dict[str, Any]]:
+        """Name: the point that is best in its sense."""
+        return {name: self.points[place] for name, place in self.table["knees"].items()}
+
+    def to_json(self) -> str:
+        """Return everything as JSON, as ``charllm caps --json`` prints it."""
+        return json.dumps(self.table, indent=2, allow_nan=False)
+
+    def to_frame(self) -> "DataFrame":
+        """Return a row per point as a pandas DataFrame."""
+        return to_frame(self.points)
+
+    def __repr__(self) -> str:
+        return render_caps(self.table)
+
+
+@public
+def caps(
+    spec: Spec | None = None,
+    *,
+    power: bool = False,
+    clock: bool = False,
+    per: str = "gpu",
+    at: Sequence[float] | None = None,
+    tariff: Mapping[str, Any] | None = None,
+    ignore_memory: bool = False,
+    **words: Unpack[RunKeywords],
+) -> Caps:
+    """Simulate a run under power (default) or clock caps; mark the knee, most tokens per joule and least money.
+
+    The knee is the point of the least energy x time of a step: beyond it, 1 % of energy costs more than 1 % of time.
+    `at` lists the caps to try, in W or MHz; by default they cover the GPU's range. With ``per="stage"`` each pipeline
+    stage gets its own cap: stages that wait for others run slower without making the step longer. `tariff` holds
+    prices and the hall: ``{"electricity_per_kwh": 0.12, "gpu_per_hour": 0, "pue": 1.3}``.
+
+    >>> import charllm
+    >>> found = charllm.caps(model="llama3-8b", cluster="h200x8", tp=2, gbs=32, at=[700, 600, 300])
+    >>> found.knees["knee"]["cap_w"], found.knees["least money"]["cap_w"]
+    (600.0, 700.0)
+    """
+    judge = Judge(build_economics(tariff), ignore_memory)
+    return advise_caps(build_request(spec, words), judge, power=power, clock=clock, per=per, at=at)
+
+
+def advise_caps(
+    request: Table,
+    judge: Judge,
+    *,
+    power: bool = False,
+    clock: bool = False,
+    per: str = "gpu",
+    at: Sequence[float] | None = None,
+    track: Track[Any] = untracked,
+) -> Caps:
+    """Advise on caps of a request."""
+    if power and clock:
+        raise SpecError("--clock", "--power", "--power or --clock, not both")
+    if per not in PER:
+        raise SpecError("--per", per, f"one of {', '.join(PER)}")
+    if at and per == "stage":
+        raise SpecError("--at", list(at), "no caps with --per stage, which finds them")
+    run, kind = resolve_run(request), KINDS["clock" if clock else "power"]
+    if per == "stage":
+        return Caps(tabulate_stage_caps(run, kind, advise_stages(run, kind, judge, track), judge.economics.tariff))
+    caps_si = [kind.scale * cap for cap in at or ()]
+    return Caps(tabulate_caps(run, kind, sweep_caps(run, kind, judge, caps_si, track), judge.economics.tariff))

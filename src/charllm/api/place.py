@@ -1,0 +1,147 @@
+"""Decide where ranks sit, how layers are divided and how power limits are shifted."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Unpack
+
+from charllm.api.keywords import RunKeywords, Spec, as_file, build_request
+from charllm.api.signature import public
+from charllm.catalog.resolve import resolve_run
+from charllm.errors import DoesNotFit, SpecError
+from charllm.plan.dephase import free_slack_s, spread_jobs, stagger_replicas
+from charllm.plan.placement import DECISIONS, Effort, Judged, judge_placements
+from charllm.plan.placement_file import placement_table, write_placement
+from charllm.plan.placement_solver import MOST_WORK
+from charllm.report.placement import render_placement
+from charllm.result.result import to_frame
+from charllm.result.store import write_text
+from charllm.simulate.predict import predict
+from charllm.spec.run import RunSpec
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+METRICS = (
+    "tokens_per_s", "step_time_s", "temperature_spread_node_k", "temperature_swing_k", "margin_to_slowdown_k",
+    "temperature_peak_c", "clock_std_fraction", "clock_mean_hz", "power_mean_w", "cluster_power_ramp_w_per_s",
+    "cluster_power_swing_w", "fits",
+)  # fmt: skip
+"""Metrics of every placement in its row."""
+LONGEST_WORK = 1000.0
+SOLVED = ("promised_fraction", "gap_fraction", "bound_fraction")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Placement:
+    """The run as it is, what each decision makes of it, and the best of them as a placement."""
+
+    rows: list[dict[str, Any]]
+    """A row each: name, gain, metrics, what the solver promised, its gap and bound, and the layers."""
+    best: str
+    """Name of the fastest."""
+    placement: dict[str, Any]
+    """The fields that the fastest sets, as in a file for `--placement`."""
+    dephasing: dict[str, Any] | None
+    """Staggered replicas and jobs, where they were asked for."""
+
+    def as_table(self) -> dict[str, Any]:
+        """Return everything as a plain table."""
+        return {"rows": self.rows, "best": self.best, "placement": self.placement, "dephasing": self.dephasing}
+
+    def to_json(self) -> str:
+        """Return everything as JSON, as ``charllm place --json`` prints it."""
+        return json.dumps(self.as_table(), indent=2, allow_nan=False)
+
+    def to_frame(self) -> "DataFrame":
+        """Return a row per decision as a pandas DataFrame."""
+        return to_frame(self.rows)
+
+    def __repr__(self) -> str:
+        return render_placement(self.as_table())
+
+
+@public
+def place(
+    spec: Spec | None = None,
+    *,
+    decide: str | Sequence[str] = DECISIONS,
+    node_budget: float | None = None,
+    dephase: bool = False,
+    work: float = MOST_WORK,
+    ignore_memory: bool = False,
+    out: str | PathLike[str] | None = None,
+    **words: Unpack[RunKeywords],
+) -> Placement:
+    """Decide ranks on slots, layers per stage and power limits within a node's budget, and judge each by simulation.
+
+    The keywords of a run are the flags of ``charllm place``. `decide` lists what may change: ranks, layers, caps.
+    `node_budget` is the sum of a node's power limits in watts; without it, that of the run's own limits. `dephase` adds
+    what staggered replicas, and several such jobs out of phase, do to the swings of the cluster's power. `work` is how
+    much is searched for each decision, in deterministic seconds of the solver. `out` writes the fastest placement as a
+    file that ``placement=FILE`` reads. A run that does not fit raises an error unless ``ignore_memory=True``.
+
+    >>> import charllm
+    >>> found = charllm.place(model="llama3-8b", cluster="h200x8", tp=2, pp=4, gbs=32, decide="ranks,layers")
+    >>> found.rows[0]["name"], found.rows[0]["gain_fraction"]
+    ('default', 0.0)
+    >>> found.best in [row["name"] for row in found.rows], sum(found.placement["layers_per_stage"])
+    (True, 32)
+    """
+    return run_placement(
+        build_request(spec, words), decide=decide, node_budget=node_budget, dephase=dephase, work=work,
+        ignore_memory=ignore_memory, out=out,
+    )  # fmt: skip
+
+
+def run_placement(
+    request: Mapping[str, Any],
+    *,
+    decide: str | Sequence[str],
+    node_budget: float | None,
+    dephase: bool,
+    work: float,
+    ignore_memory: bool,
+    out: str | PathLike[str] | None,
+    watch: Callable[[Iterator[Judged]], Iterator[Judged]] = iter,
+) -> Placement:
+    """Decide on a request and write the file that was asked for; `watch` sees every placement as it is judged."""
+    path = None if out is None else as_file(out, "--out")
+    kinds = decide.split(",") if isinstance(decide, str) else list(decide)
+    if not (isinstance(work, int | float) and 0 < work <= LONGEST_WORK):
+        raise SpecError("--work", work, f"more than 0, at most {LONGEST_WORK:g}")
+    run = resolve_run(request)
+    judged = []
+    for one in watch(judge_placements(run, kinds, node_budget, Effort(most_work=work))):
+        if not one.metrics["fits"] and not ignore_memory:
+            raise DoesNotFit("the run does not fit in memory: see `charllm simulate`, or --ignore-memory")
+        judged.append(one)
+    best = max(judged, key=lambda one: one.gain_fraction)
+    if path is not None:
+        write_text(write_placement(best.run), path)
+    phases = _dephase(judged[0].run) if dephase else None
+    return Placement([_row(one) for one in judged], best.name, placement_table(best.run), phases)
+
+
+def _row(one: Judged) -> dict[str, Any]:
+    solved = {name: _known(getattr(one, name)) for name in SOLVED}
+    metrics = {name: one.metrics[name] for name in METRICS}
+    layers = list(one.run.parallelism.layers_per_stage)
+    return {"name": one.name, "gain_fraction": one.gain_fraction, **metrics, **solved, "layers_per_stage": layers,
+            "note": one.note}  # fmt: skip
+
+
+def _known(value: float | None) -> float | None:
+    """Return a number, or None where the search ended before it had one."""
+    return value if value is None or isfinite(value) else None
+
+
+def _dephase(run: RunSpec) -> dict[str, Any]:
+    found = predict(run, ignore_memory=True)
+    return {
+        "replicas": [one._asdict() for one in stagger_replicas(found)],
+        "free_slack_s": free_slack_s(found),
+        "jobs": [one._asdict() for one in spread_jobs(found)],
+    }

@@ -1,0 +1,199 @@
+"""A run, a study or several runs as a page, and as one HTML file that opens without a network."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from charllm.analysis.advice import best_effects
+from charllm.analysis.attribution.run import attribute_run
+from charllm.analysis.attribution.table import as_table
+from charllm.analysis.explain import explain_run
+from charllm.api.computed import Track, compute_changes, compute_page, compute_without_simulation, untracked
+from charllm.api.keywords import as_file, as_path
+from charllm.api.report_study import compared_page, predict_beside, stored_study_page, sweep_page
+from charllm.api.signature import public
+from charllm.api.study import Sweep
+from charllm.catalog.resolve import resolve_cluster, resolve_run
+from charllm.errors import CharllmError, SpecError
+from charllm.plan.plan import Plan
+from charllm.profile import TRACE_FILES
+from charllm.report.figure import Page
+from charllm.report.page.plan import plan_page
+from charllm.report.page.planned import PLAN_FILE, is_plan
+from charllm.report.page.run import run_page
+from charllm.report.page.view import RunView
+from charllm.report.web.html import write_html
+from charllm.result.result import RunResult
+from charllm.result.store import RESULT_FILE, write_text
+from charllm.simulate.predict import Simulation, predict
+from charllm.spec.hardware import Cluster
+from charllm.spec.request import parse_json, read_text
+from charllm.spec.run import RunSpec
+from charllm.stored import MarkedSteps, load, read_marked_steps
+from charllm.sweep.folder import STUDY_FILE
+from charllm.sweep.outcome import StudyResult
+from charllm.trace.run import read_run
+from charllm.units import MIB
+
+Place = str | PathLike[str]
+Reported = RunResult | Simulation | Sweep | Plan | Mapping[str, Any] | Place
+"""A run, a study, a plan or its table, or the folder or file it is stored in."""
+LONGEST_S = 5.0
+"""A stored run that would take longer to simulate again is shown without explanations and changes."""
+NOT_AGAIN = "the stored run takes too long to simulate again, or this version predicts something else"
+MOST_PLAN_BYTES = int(256 * MIB)
+SAME_FRACTION = 1e-3
+"""A run simulated again is the stored one where its step time differs by less."""
+
+
+@public
+def report(what: Reported | Sequence[Reported], out: Place) -> Path:
+    """Write a run, a study, a plan or a comparison of several runs as one HTML file that needs no network.
+
+    `what` is a result, a sweep, a plan, the folder or file one is stored in, or a list of runs to compare.
+    Returns the path of the file.
+
+    >>> import charllm, tempfile
+    >>> result = charllm.simulate(model="llama3-8b", cluster="h200x8", tp=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     charllm.report(result, out=f"{folder}/run.html").name
+    'run.html'
+    """
+    path = as_file(out, "--out")
+    return write_page(page_of(what), path)
+
+
+def write_page(page: Page, path: Path, flag: str = "--out") -> Path:
+    """Write a page as one HTML file; `flag` has named it."""
+    try:
+        write_text(write_html(page), path)
+    except OSError as error:
+        raise SpecError(flag, str(path), f"a file that can be written ({error.strerror or error})") from None
+    return path
+
+
+def page_of(what: Reported | Sequence[Reported], track: Track = untracked) -> Page:
+    """Compute the page of a run, a study or a plan, or of several runs side by side; `track` shows how far it is."""
+    if isinstance(what, Plan | Mapping):
+        return plan_page(what.as_table() if isinstance(what, Plan) else what)
+    if isinstance(what, Simulation):
+        return run_page(view_simulation(what, track))
+    if isinstance(what, str | PathLike):
+        return _page_of_folder(as_path(what, "what"), track)
+    if isinstance(what, RunResult):
+        return run_page(view_run(what, track=track))
+    if isinstance(what, Sweep):
+        return sweep_page(what)
+    if isinstance(what, Sequence) and len(what) == 1:
+        return page_of(what[0], track)
+    if isinstance(what, Sequence) and what:
+        return compared_page(what)
+    raise SpecError(
+        "what", type(what).__name__, "a run, a study, a plan, the folder one is stored in, or a list of runs"
+    )
+
+
+def _page_of_folder(path: Path, track: Track) -> Page:
+    plan = _read_plan(path / PLAN_FILE if path.is_dir() else path)
+    if plan is not None:
+        return plan_page(plan)
+    found = load(path, "RUN")
+    if isinstance(found, StudyResult):
+        return stored_study_page(path if path.is_dir() else path.parent)
+    if isinstance(found, RunResult):
+        return run_page(view_run(found, path, track))
+    raise SpecError("RUN", str(path), "the folder of a run or of a study, or the file of a plan")
+
+
+def _read_plan(file: Path) -> Mapping[str, Any] | None:
+    """Return the table of a plan; None where a file is none, or something else."""
+    if file.suffix != ".json" or file.name in (RESULT_FILE, STUDY_FILE) or not file.is_file():
+        return None
+    table = parse_json(read_text(file, "RUN", MOST_PLAN_BYTES), str(file), "RUN")
+    return table if is_plan(table) else None
+
+
+def view_run(result: RunResult, folder: Path | None = None, track: Track = untracked) -> RunView:
+    """Return what the page of a run needs; a simulated one is simulated again for what is not stored."""
+    spec = _resolved(result)
+    if result.origin != "simulated":
+        marked = _marked_steps(folder)
+        beside = predict_beside(result, folder)
+        return RunView(
+            result,
+            spec,
+            _cluster(result),
+            steps_s=marked.steps_s,
+            phases_s=marked.phases_s,
+            traced=_traced(folder),
+            prediction=beside,
+        )
+    again = _simulated(spec, result) if spec is not None else None
+    if again is None:
+        computed = compute_without_simulation(NOT_AGAIN)
+        return RunView(result, spec, _cluster(result), computed=computed)
+    # Tables that were not stored are those of the same run simulated again.
+    whole = replace(result, tables={**again.result.tables, **result.tables})
+    return replace(view_simulation(again, track), result=whole, read={}, broken={})
+
+
+def view_simulation(found: Simulation, track: Track = untracked) -> RunView:
+    """Return what the page of a fresh simulation needs."""
+    run, changes = found.step.run, compute_changes(found, track)
+    gains = best_effects(changes) if found.timed is not None else None
+    return RunView(found.result, run, notes=explain_run(found), gains=gains, computed=compute_page(found, changes))
+
+
+def view_at_once(found: Simulation) -> RunView:
+    """Return what the page of a fresh simulation needs, without anything that has to be simulated for it."""
+    run = found.step.run
+    return RunView(found.result, run, notes=explain_run(found))
+
+
+def _marked_steps(path: Path | None) -> MarkedSteps:
+    """Return the marked steps of a recorded run; none where its recording is gone or broken."""
+    try:
+        return MarkedSteps([], {}) if path is None else read_marked_steps(path if path.is_dir() else path.parent)
+    except (CharllmError, OSError, ValueError):
+        return MarkedSteps([], {})
+
+
+def _traced(path: Path | None) -> list[dict[str, Any]]:
+    """Return where the joules of a recorded run went; nothing where it has no trace, or one that cannot be read."""
+    folder = None if path is None else path if path.is_dir() else path.parent
+    if folder is None or not any(folder.rglob(TRACE_FILES)):
+        return []
+    try:
+        return [as_table(found) for found in attribute_run(folder, read_run([folder]).ranks)]
+    except (CharllmError, OSError, ValueError):
+        return []
+
+
+def _resolved(result: RunResult) -> RunSpec | None:
+    try:
+        return resolve_run(result.spec)
+    except CharllmError:
+        # The spec of a measured run is whatever its job left behind.
+        return None
+
+
+def _cluster(result: RunResult) -> Cluster | None:
+    """Return the machine of a run; it may be known where the rest of the spec is of another version."""
+    try:
+        return resolve_cluster(result.spec["cluster"])
+    except (CharllmError, KeyError):
+        return None
+
+
+def _simulated(spec: RunSpec, result: RunResult) -> Simulation | None:
+    """Simulate a stored run again; None where that takes long, or where this version predicts something else."""
+    stored_s = result.metrics.get("step_time_s")
+    try:
+        found = predict(spec, ignore_memory=stored_s is not None, longest_s=LONGEST_S)
+    except CharllmError:
+        return None
+    if stored_s is None or found.timed is None:
+        return found
+    return found if abs(found.timed.step_time_s / stored_s - 1) < SAME_FRACTION else None

@@ -1,0 +1,69 @@
+"""Decide which rank sits on which slot, how many layers each stage has, and how power limits are shifted in a node.
+
+Each decision is solved (OR-tools CP-SAT) over a model that is read off simulations of the run, then simulated in full
+and compared with the run as it is. The table shows what the model promised, how far its answer may be from the best one
+(gap), and what no placement of that kind exceeds in the model (bound). -o writes the fastest placement as a file that
+--placement reads. Exit codes: 0 done, 2 the request is wrong, 3 the run does not fit in memory.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from charllm.api.place import run_placement
+from charllm.cli.output import add_format_flags, print_as
+from charllm.cli.spec_flags import add_spec_flags, request_from
+from charllm.plan.placement import DECISIONS, Judged
+from charllm.plan.placement_solver import MOST_WORK
+
+EXAMPLES = (
+    "charllm place --model llama3-8b --cluster h200x8 --tp 2 --pp 4 --gbs 32 --decide ranks,layers --work 0.1"
+    " --set conditions.weak_gpus=[5] -o placement.toml",
+    "charllm simulate --model llama3-8b --cluster h200x8 --tp 2 --pp 4 --gbs 32 --set conditions.weak_gpus=[5]"
+    " --placement placement.toml",
+    "charllm place --model llama3-8b --cluster h200x8 --tp 4 --gbs 32 --decide caps --node-budget 4400 --work 0.1"
+    " --set conditions.silicon_spread_fraction=0.05 --csv",
+    "charllm place --model llama3-8b --cluster h200x8 --tp 4 --gbs 32 --decide caps --dephase --work 0.1 --json",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of this command."""
+    add_spec_flags(parser)
+    parser.add_argument(
+        "--decide", default=",".join(DECISIONS), metavar=",".join(DECISIONS), help="what may change (default: all)"
+    )
+    parser.add_argument(
+        "--node-budget", type=float, metavar="W",
+        help="sum of the power limits of a node's GPUs (default: that of the run's limits)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--dephase", action="store_true", help="add staggered replicas and jobs: power swings against cost"
+    )
+    parser.add_argument(
+        "--work", type=float, default=MOST_WORK, metavar="N",
+        help="how much is searched for each decision: deterministic seconds of the solver (default %(default)g)",
+    )  # fmt: skip
+    parser.add_argument("--ignore-memory", action="store_true", help="continue even if the run does not fit in memory")
+    add_format_flags(parser, table="a row for each decision")
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE.toml", help="write the fastest placement here")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Decide, print, write."""
+    found = run_placement(
+        request_from(arguments), decide=arguments.decide, node_budget=arguments.node_budget,
+        dephase=arguments.dephase, work=arguments.work, ignore_memory=arguments.ignore_memory, out=arguments.out,
+        watch=_tell,
+    )  # fmt: skip
+    print_as(arguments, found.as_table(), lambda: str(found), lambda: found.rows)
+    return 0
+
+
+def _tell(judged: Iterator[Judged]) -> Iterator[Judged]:
+    """Say what has been judged so far, where someone is watching."""
+    for one in judged:
+        if sys.stderr.isatty():
+            print(f"charllm: {one.name}: {one.metrics['tokens_per_s'] or 0.0:,.0f} tokens/s", file=sys.stderr)
+        yield one

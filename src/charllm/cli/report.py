@@ -1,0 +1,39 @@
+"""Write a run, a study, a plan or several runs side by side as one HTML file that opens without a network.
+
+The page of a run begins with the answer; below it stand where the seconds go, what happens when, power, temperature and
+clocks, memory, links, what one change would buy, and every assumption with its source.
+"""
+
+import argparse
+from pathlib import Path
+
+from charllm.api.keywords import as_file
+from charllm.api.report import page_of, write_page
+from charllm.cli.progress import track
+
+EXAMPLES = (
+    "charllm simulate --model llama3-8b --cluster h200x8 --tp 2 --out runs/page",
+    "charllm report runs/page -o page.html",
+    "charllm simulate runs/page --tp 4 --out runs/other",
+    "charllm report runs/page runs/other -o compared.html",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of this command."""
+    parser.add_argument(
+        "runs",
+        type=Path,
+        nargs="+",
+        metavar="RUN|STUDY|PLAN",
+        help="folder of a run, of a study or of a plan, or the file of a plan; several runs: compared",
+    )
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE.html", help="the file to write")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compute the page, write it and print its path."""
+    what = arguments.runs[0] if len(arguments.runs) == 1 else arguments.runs
+    path = as_file(arguments.out, "--out")
+    print(write_page(page_of(what, track), path))
+    return 0

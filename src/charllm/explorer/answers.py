@@ -1,0 +1,207 @@
+"""What a worker computes for one job: one event with its data, whatever happens."""
+
+import json
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from charllm.api.computed import Track, compute_changes
+from charllm.api.plan import run_plan
+from charllm.api.report import page_of, view_at_once
+from charllm.errors import CharllmError, SpecError, Words
+from charllm.explorer.request import keywords_of, resolve_words
+from charllm.explorer.workers import PROGRESS
+from charllm.plan.feasible import Track as PlanTrack
+from charllm.report.figure import Page
+from charllm.report.page.changes import changes_figure
+from charllm.report.page.computed import Computed
+from charllm.report.page.plan import plan_page
+from charllm.report.page.run import run_page
+from charllm.report.web.html import pack
+from charllm.simulate.fast import predict_fast
+from charllm.simulate.predict import predict
+from charllm.simulate.work import TooLong
+
+LONGEST_S = 4.0
+"""Estimated seconds beyond which a request is left to the command line."""
+LONGEST_PLAN_S, PROGRESS_S = 90.0, 0.25
+"""Seconds after which a search is given up, and between two lines that say how far it is."""
+SMALLER = "fewer open settings (fix some on the left), or `charllm plan` on the command line"
+LEFT_OUT = ("changes", "warm-up", "trust", "assumptions")
+"""Figures of a run's page that do not follow while it is changed; `charllm report` has them."""
+Check = Callable[[], None]
+"""Called now and then during work; raises `Stopped` when nobody waits for the answer any more."""
+
+
+class Stopped(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Waiting(NamedTuple):
+    """Who waits for an answer."""
+
+    check: Check
+    tell: Callable[[str], None]
+    """Takes a line that says how far the job is."""
+
+
+class Answer(NamedTuple):
+    """One event of a stream."""
+
+    event: str
+    data: Mapping[str, Any]
+
+
+def write_answer(job: Mapping[str, Any], waiting: Waiting) -> str:
+    """Do a job and write its answer on one line: the event, a space, its data as JSON. No job ends a worker."""
+    try:
+        return _write(_answer(job, waiting))
+    except Exception as error:
+        name = type(error).__name__
+        if job["kind"] == "page":
+            return _write(_refuse(422, "path", f"the folder does not hold what charllm writes ({name})"))
+        traceback.print_exc()
+        return _write(_refuse(500, "", f"the request failed ({name})"))
+
+
+def _write(found: Answer) -> str:
+    return f"{found.event} {json.dumps(found.data, allow_nan=False, separators=(',', ':'))}"
+
+
+def _answer(job: Mapping[str, Any], waiting: Waiting) -> Answer:
+    """Do a job; what is wrong with it is an answer too."""
+    try:
+        return Answer(job["kind"], KINDS[job["kind"]](job, waiting))
+    except Stopped:
+        return Answer("stopped", {})
+    except TooLong as error:
+        message = f"{error.field}: {error.asked} takes too long for the explorer. Expected {error.possible}."
+        return _refuse(422, error.field, f"{message} Use `charllm simulate` on the command line.")
+    except SpecError as error:
+        return _refuse(400, _hide_places(job, error.field), _hide_places(job, str(error)))
+    except CharllmError as error:
+        return _refuse(422, "", _hide_places(job, str(error)))
+    except MemoryError:
+        return _refuse(422, "", "This needs more memory than a worker of the explorer may hold.")
+
+
+def _hide_places(job: Mapping[str, Any], text: str) -> str:
+    """Name the folders of a job as the store lists them, not by where they lie on the server."""
+    for folder in job.get("folders", ()):
+        text = text.replace(folder, Path(folder).name)
+    return text
+
+
+def _refuse(status: int, field: str, message: str) -> Answer:
+    """Return the answer to a request that is not carried out."""
+    return Answer("error", {"status": status, "field": field, "message": message})
+
+
+def _fast(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
+    waiting.check()
+    begun_s = time.perf_counter()
+    result = predict_fast(resolve_words(job["words"]), longest_s=LONGEST_S)
+    return {
+        "metrics": dict(result.metrics),
+        "spec": result.spec,
+        "warnings": result.warnings,
+        "fits": result.metrics["fits"],
+        "elapsed_s": time.perf_counter() - begun_s,
+    }
+
+
+def _coupled(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
+    waiting.check()
+    begun_s = time.perf_counter()
+    found = predict(resolve_words(job["words"]), longest_s=LONGEST_S, before_play=waiting.check)
+    waiting.check()
+    page = _without_computed(run_page(view_at_once(found)))
+    result = found.result
+    return {
+        "metrics": dict(result.metrics),
+        "gpus": result.gpus,
+        "nodes": result.nodes,
+        "warnings": result.warnings,
+        "fits": result.metrics["fits"],
+        "page": pack(page),
+        "elapsed_s": time.perf_counter() - begun_s,
+    }
+
+
+def _without_computed(page: Page) -> Page:
+    """Leave out the figures that need further simulations, and those that are the same for every run."""
+    sections = [
+        replace(section, figures=[figure for figure in section.figures if figure.name not in LEFT_OUT])
+        for section in page.sections
+    ]
+    return replace(page, sections=[section for section in sections if section.figures])
+
+
+def _tracked(check: Check) -> Track:
+    """Return what looks before every change that is simulated whether somebody still waits."""
+
+    def track(items: Iterator[Any], _total: int, _title: str) -> Iterator[Any]:
+        for item in items:
+            check()
+            yield item
+
+    return track
+
+
+def _changes(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
+    found = predict(resolve_words(job["words"]), longest_s=LONGEST_S, before_play=waiting.check)
+    reasons = {"changes": "a run that does not fit in memory has no step time"} if found.timed is None else {}
+    computed = Computed(compute_changes(found, _tracked(waiting.check)), reasons=reasons)
+    return {"figure": pack(changes_figure(replace(view_at_once(found), computed=computed)))}
+
+
+def _page(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
+    waiting.check()
+    folders = [Path(folder) for folder in job["folders"]]
+    page: dict[str, Any] = pack(page_of(folders if len(folders) > 1 else folders[0], _tracked(waiting.check)))
+    return page
+
+
+def _plan(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
+    waiting.check()
+    fixed: dict[str, Any] = {"axis": (), "pareto": False, "tariff": None, "whole_run": None, "allow_long": False}
+    asked = {name: job[name] for name in ("objective", "limit", "top", "sensitivity")}
+    found = run_plan(None, _told(waiting), **asked, **fixed, **keywords_of(job["words"])).as_table()
+    best = found["best"][0]
+    return {
+        "page": pack(plan_page(found)),
+        "spec": best["spec"],
+        "flags": best["flags"],
+        "elapsed_s": found["elapsed_s"],
+    }
+
+
+def _told(waiting: Waiting) -> PlanTrack:
+    """Return what looks before every part of a search whether somebody waits, and says how far it is now and then."""
+    end_s, last_s = time.monotonic() + LONGEST_PLAN_S, [0.0]
+
+    def track(items: Iterable[Any], total: int, title: str) -> Iterator[Any]:
+        for done, item in enumerate(items):
+            waiting.check()
+            now_s = time.monotonic()
+            if now_s > end_s:
+                raise SpecError("plan", Words(f"a search of more than {LONGEST_PLAN_S:g} s"), SMALLER)
+            if now_s - last_s[0] > PROGRESS_S:
+                last_s[0] = now_s
+                waiting.tell(_write(Answer(PROGRESS, {"title": title, "done": done, "total": total})))
+            yield item
+
+    return track
+
+
+KINDS: dict[str, Callable[[Mapping[str, Any], Waiting], dict[str, Any]]] = {
+    "fast": _fast,
+    "coupled": _coupled,
+    "changes": _changes,
+    "page": _page,
+    "plan": _plan,
+}
+"""Kind of job: what does it."""

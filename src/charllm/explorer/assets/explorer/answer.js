@@ -1,0 +1,73 @@
+(function (charllm) {
+  "use strict";
+  const explorer = (charllm.explorer = charllm.explorer || {});
+  const element = charllm.element;
+  const NO_FIT = { step_time_s: "does not fit" };
+
+  // The answer to a request: how far it has come, its figures with their differences, and its page.
+  explorer.answer = function () {
+    const badge = element("span", { class: "mark" });
+    const state = element("span", { class: "state" });
+    const against = element("p", { class: "against quiet" });
+    const facts = explorer.facts();
+    const warnings = element("ul", { class: "cautions" });
+    const spoken = element("div", { class: "hidden-text", role: "status", "aria-live": "polite" });
+    const head = element("div", { class: "result-head" }, element("p", { class: "progress" }, badge, " ", state), facts.root, against, warnings, spoken);
+    const page = element("div", { class: "sheet" });
+
+    function mark(kind, label, text) {
+      head.dataset.state = page.dataset.state = kind;
+      badge.textContent = label;
+      state.textContent = text;
+    }
+
+    function warn(texts) {
+      warnings.replaceChildren(...(texts || []).map((each) => element("li", {}, each)));
+    }
+
+    function compare(shown, base) {
+      const found = base ? explorer.request.differences(base, shown) : [];
+      against.textContent = found.length ? `Differences to the answer before: ${found.join("; ")}.` : "";
+    }
+
+    return {
+      head,
+      page,
+      wait() {
+        mark("waiting", "asking", "");
+      },
+      fast(shown, base) {
+        const answer = shown.fast;
+        const fits = answer.fits !== false;
+        mark("fast", "fast, no heat yet", fits ? "All GPUs at one clock; the coupled answer follows." : "Does not fit in memory.");
+        facts.show(answer.metrics, base && base.fast.metrics, fits ? { temperature_peak_c: "follows" } : NO_FIT);
+        compare(shown, base);
+        warn(fits ? [] : answer.warnings.filter((each) => each.startsWith("memory")));
+      },
+      coupled(shown, base) {
+        const answer = shown.coupled;
+        const fits = answer.metrics.fits !== false;
+        mark("coupled", "coupled", fits ? `Every GPU at its own clock and temperature (computed in ${charllm.number(answer.elapsed_s, 2)} s).` : "Does not fit in memory.");
+        facts.show(answer.metrics, base && base.coupled.metrics, fits ? {} : NO_FIT);
+        compare(shown, base);
+        warn([]);
+        showPage(page, answer.page);
+        spoken.textContent = answer.page.answer[0] || "";
+      },
+      refuse(error) {
+        const [first] = explorer.settings.blamed(error);
+        const where = first ? `See ${first.label}.` : error.message;
+        spoken.textContent = error.message;
+        mark("refused", error.field ? "not valid" : "no answer", page.childElementCount ? `${where} What stands below is the last valid answer.` : where);
+      },
+    };
+  };
+
+  // Replace a page without moving what the reader looks at.
+  function showPage(root, page) {
+    root.style.minHeight = `${root.offsetHeight}px`;
+    charllm.page.show(root, page, { contents: false });
+    root.style.minHeight = "";
+  }
+
+})(window.charllm);

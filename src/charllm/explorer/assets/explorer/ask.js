@@ -1,0 +1,67 @@
+(function (charllm) {
+  "use strict";
+  const explorer = (charllm.explorer = charllm.explorer || {});
+
+  // What went wrong, in the words of the server: {field, message}; field is empty where no setting is to blame.
+  class Refusal extends Error {
+    constructor(message, field = "") {
+      super(message);
+      this.field = field;
+    }
+  }
+
+  async function refusal(response) {
+    const told = await response.json().catch(() => ({}));
+    return new Refusal(told.message || `The server answered ${response.status} ${response.statusText}`.trim(), told.field || "");
+  }
+
+  async function send(path, options) {
+    try {
+      return await fetch(path, options);
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new Refusal("The server does not answer. Is `charllm serve` still running?");
+    }
+  }
+
+  explorer.ask = {
+    Refusal,
+
+    // One answer as JSON.
+    async json(path, options = {}) {
+      const response = await send(path, options);
+      if (!response.ok) throw await refusal(response);
+      return response.json();
+    },
+
+    // A stream of events: `on[name](data)` is called for each as it arrives; resolves when the stream ends.
+    async events(path, on, { body, signal } = {}) {
+      const options = { signal, headers: { Accept: "text/event-stream" } };
+      if (body !== undefined) {
+        Object.assign(options, { method: "POST", body: JSON.stringify(body) });
+        options.headers["Content-Type"] = "application/json";
+      }
+      const response = await send(path, options);
+      if (!response.ok) throw await refusal(response);
+      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+      let text = "";
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) return;
+        const blocks = (text + value.replaceAll("\r\n", "\n")).split("\n\n");
+        text = blocks.pop();
+        for (const block of blocks) deliver(block, on);
+      }
+    },
+  };
+
+  function deliver(block, on) {
+    let name = "message";
+    const data = [];
+    for (const line of block.split("\n")) {
+      if (line.startsWith("event:")) name = line.slice(6).trim();
+      else if (line.startsWith("data:")) data.push(line.slice(5).replace(/^ /, ""));
+    }
+    if (data.length && on[name]) on[name](JSON.parse(data.join("\n")));
+  }
+})(window.charllm);

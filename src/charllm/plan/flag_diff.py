@@ -1,0 +1,140 @@
+"""What to change in a command or file to get from one run to another, in charllm's words and in its program's."""
+
+import shlex
+import tomllib
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from charllm.catalog.export import program_of
+from charllm.errors import SpecError
+from charllm.spec.run import RunSpec
+from charllm.spec.writers.megatron import write_megatron
+from charllm.spec.writers.nemo import write_nemo
+from charllm.spec.writers.torchtitan import write_torchtitan
+from charllm.units import MEGA
+
+CHARLLM = "charllm"
+ANY_STEPS = 1
+"""Files state how many steps to train; the same on both sides."""
+
+
+class FlagChange(NamedTuple):
+    """One setting that differs."""
+
+    program: str
+    """charllm, megatron, nemo or torchtitan: whose word it is."""
+    flag: str
+    before: str | None
+    """Its value; None where it is not there, an empty text where it stands alone."""
+    after: str | None
+
+
+def diff_flags(before: RunSpec, after: RunSpec, program: str | None = None) -> list[FlagChange]:
+    """List the settings in which two runs differ: flags of charllm, then those of the program that runs the first.
+
+    A program whose format cannot say one of the runs adds nothing (`program_settings` says why).
+    """
+    changes = _differences(CHARLLM, run_flags(before), run_flags(after))
+    program = program or program_of(before)
+    if program is None:
+        return changes
+    try:
+        sides = program_settings(before, program), program_settings(after, program)
+    except SpecError:
+        return changes
+    return changes + _differences(program, *sides)
+
+
+def _differences(program: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[FlagChange]:
+    names = dict.fromkeys((*before, *after))
+    changes = (FlagChange(program, name, before.get(name), after.get(name)) for name in names)
+    return [change for change in changes if change.before != change.after]
+
+
+def write_change(change: FlagChange) -> str:
+    """Write a change as people do: ``--tp 8 -> 4``, ``+ --sp``, ``- --use-distributed-optimizer``."""
+    before, after = (None if side is None else f"{change.flag} {side}".rstrip() for side in change[2:])
+    if before is None:
+        return f"+ {after}"
+    return f"- {before}" if after is None else f"{before} -> {change.after}"
+
+
+def flag_words(run: RunSpec) -> str:
+    """Return the flags of a strategy as one would type them."""
+    return " ".join(f"{flag} {shlex.quote(value)}" if value else flag for flag, value in run_flags(run).items())
+
+
+def run_flags(run: RunSpec) -> dict[str, str]:
+    """Return the flags of charllm that describe a strategy on its model and cluster, with their values."""
+    degrees, training, asked = run.parallelism, run.training, run.conditions
+    split = degrees.layers_per_stage
+    optional = {
+        "--etp": degrees.etp if run.model.experts else None,
+        "--shard-size": degrees.shard_size or None,
+        "--layers-per-stage": _layer_split(split) if len(set(split)) > 1 else None,
+        "--power-cap": asked.power_cap_w,
+        "--clock-cap": None if asked.clock_cap_hz is None else asked.clock_cap_hz / MEGA,
+    }
+    flags = {f"--{axis}": getattr(degrees, axis) for axis in ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "schedule")}
+    flags["--sp" if degrees.sp else "--no-sp"] = ""
+    flags["--overlap"] = ",".join(degrees.overlap) or "none"
+    flags |= {"--gbs": training.global_batch_size, "--mbs": training.micro_batch_size, "--recompute": _recompute(run)}
+    flags |= {flag: value for flag, value in optional.items() if value is not None}
+    return {flag: f"{value:g}" if isinstance(value, float) else str(value) for flag, value in flags.items()}
+
+
+def _recompute(run: RunSpec) -> str:
+    training = run.training
+    if training.recompute_layers is not None:
+        return f"{training.recompute}:{training.recompute_layers}"
+    modules = ",".join(training.recompute_modules)
+    return f"{training.recompute}:{modules}" if modules else training.recompute
+
+
+def _layer_split(layers: tuple[int, ...]) -> str:
+    runs = [(each, len(list(alike))) for each, alike in groupby(layers)]
+    return ",".join(f"{each}x{times}" if times > 1 else str(each) for each, times in runs)
+
+
+def program_settings(run: RunSpec, program: str) -> dict[str, str]:
+    """Return the settings of another program that describe a run; SpecError where its format cannot say it."""
+    return SETTINGS[program](run)
+
+
+def _megatron(run: RunSpec) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    flag = ""
+    for word in write_megatron(run):
+        if word.startswith("--"):
+            flag, settings[word] = word, ""
+        else:
+            settings[flag] = f"{settings[flag]} {word}".strip()
+    return settings
+
+
+def _nemo(run: RunSpec) -> dict[str, str]:
+    import yaml
+
+    return _flat(yaml.safe_load(write_nemo(run, ANY_STEPS)))
+
+
+def _torchtitan(run: RunSpec) -> dict[str, str]:
+    return _flat(tomllib.loads(write_torchtitan(run, ANY_STEPS)))
+
+
+SETTINGS: dict[str, Callable[[RunSpec], dict[str, str]]] = {
+    "megatron": _megatron, "nemo": _nemo, "torchtitan": _torchtitan,
+}  # fmt: skip
+"""Program: its settings for a run, by name."""
+
+
+def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in table.items():
+        found |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": _written(value)}
+    return found
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)

@@ -1,0 +1,68 @@
+"""What a plan makes best: one metric, and which way."""
+
+from collections.abc import Mapping
+from math import inf
+from typing import Any, NamedTuple
+
+from charllm.errors import SpecError, unknown_name
+from charllm.plan.limits import parse_limit
+from charllm.plan.metrics import FAST_METRICS, metric_value
+
+HIGHER, LOWER = "higher", "lower"
+
+
+class Objective(NamedTuple):
+    """A metric to make as high, or as low, as possible."""
+
+    name: str
+    metric: str
+    better: str
+    """higher or lower."""
+    meaning: str
+
+    @property
+    def needs_coupled(self) -> bool:
+        """Whether only the coupled simulator knows the metric."""
+        return self.metric.partition(".")[0] not in FAST_METRICS
+
+    def key(self, metrics: Mapping[str, Any]) -> float:
+        """Return a number to sort by, the best first; a metric that is not known comes last."""
+        value = metric_value(metrics, self.metric)
+        return inf if value is None else -value if self.better == HIGHER else value
+
+    def gain_fraction(self, metrics: Mapping[str, Any], over: Mapping[str, Any]) -> float | None:
+        """Return by how much metrics are better than others; negative where they are worse."""
+        ours, theirs = metric_value(metrics, self.metric), metric_value(over, self.metric)
+        if not ours or not theirs:
+            return None
+        return ours / theirs - 1 if self.better == HIGHER else theirs / ours - 1
+
+
+OBJECTIVES = {
+    one.name: one
+    for one in (
+        Objective("throughput", "tokens_per_s", HIGHER, "most tokens a second"),
+        Objective("tokens-per-joule", "tokens_per_j", HIGHER, "most tokens for the energy of the GPUs"),
+        Objective("edp", "energy_delay_product_j_s", LOWER, "least energy times time of a step"),
+        Objective("peak-power", "cluster_power_peak_w", LOWER, "lowest peak of the power of all nodes"),
+        Objective("temperature", "temperature_peak_c", LOWER, "coolest hottest GPU"),
+        Objective("cost", "money_per_trillion_tokens", LOWER, "least money for a trillion tokens"),
+        Objective("run-time", "run_time_s", LOWER, "shortest whole run, with checkpoints and failures"),
+        Objective("run-cost", "run_money", LOWER, "least money for the whole run"),
+    )
+}
+"""Name: objective."""
+WAYS: dict[str, str] = {"min": LOWER, "max": HIGHER}
+
+
+def parse_objective(text: str) -> Objective:
+    """Return an objective by its name, or of any metric as ``min:METRIC`` or ``max:METRIC``."""
+    way, colon, metric = text.partition(":")
+    if not colon:
+        if text not in OBJECTIVES:
+            raise unknown_name("objective", text, (*OBJECTIVES, "min:METRIC", "max:METRIC"))
+        return OBJECTIVES[text]
+    if way not in WAYS:
+        raise SpecError("objective", text, "min:METRIC or max:METRIC")
+    name = parse_limit(f"{metric}<0").metric
+    return Objective(text, name, WAYS[way], f"{'lowest' if way == 'min' else 'highest'} {metric}")

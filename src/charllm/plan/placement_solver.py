@@ -1,0 +1,303 @@
+"""The model of plan/placement_model.py as a problem for OR-tools' CP-SAT: the best decision, with a bound.
+
+Seconds and slowness become whole numbers (10 us, 1e-4), rounded down, so that the bound holds for the unrounded model
+too; the answer is priced again without rounding. The search stops after a fixed amount of work, not of time: the same
+request has the same answer on every machine.
+"""
+
+from math import ceil, floor, inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from charllm.errors import CharllmError
+from charllm.plan.cap_shift import CAP_STEP_W, CapTable, lower_hull
+from charllm.plan.placement_model import Decision, Model, model_seconds, present_decision
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
+
+TICKS_PER_S = 10**5
+SLOWNESS_TICKS = 10**4
+LINE_TICKS = 10**8
+"""Ticks of the lines that bound a slowness from below."""
+RATE_TICKS = 10**7
+"""Ticks of the reciprocal of a slowness."""
+MOST_SLOWNESS = 100 * SLOWNESS_TICKS
+LONGEST = 4
+"""Decisions that make the step longer than so many times the present one are not looked at."""
+MOST_WORK = 1.0
+"""Deterministic seconds of CP-SAT, about as many seconds of one core."""
+
+
+class Solution(NamedTuple):
+    """What was decided, and how good it can be."""
+
+    decision: Decision
+    seconds: float
+    """Step time in the model."""
+    present_s: float
+    """The same for the run as it is."""
+    bound_s: float
+    """No decision of the space is faster, in the model."""
+
+    @property
+    def gap_fraction(self) -> float:
+        """How far the decision may be from the best one; infinite where the search ended before it had a bound."""
+        return max(0.0, self.seconds / self.bound_s - 1) if self.bound_s > 0 else inf
+
+
+def solve(model: Model, most_work: float = MOST_WORK) -> Solution:
+    """Decide; where nothing is gained in the model, the run stays as it is."""
+    present = present_decision(model)
+    present_s = model_seconds(model, present)
+    found, bound_s = _Problem(model, present_s).solve(most_work)
+    seconds = model_seconds(model, found) if found is not None else present_s
+    if found is None or seconds >= present_s * (1 - 1e-6):
+        found, seconds = present, present_s
+    return Solution(found, seconds, present_s, min(bound_s, seconds))
+
+
+class _Problem:
+    """CP-SAT's variables and constraints for one model; an expression is a whole number where nothing is decided."""
+
+    def __init__(self, model: Model, present_s: float) -> None:
+        self.model, self.cp = model, _cp_model().CpModel()
+        self.run, self.pp = model.run, model.run.parallelism.pp
+        self.layer_places: list[Any] = []
+        self.cap_steps: list[Any] = []
+        self.taken: list[list[Any]] = []
+        self.longest = ceil(LONGEST * present_s * TICKS_PER_S * SLOWNESS_TICKS)
+        self.longest_unit = self.longest // max(1, model.run.microbatches - 1)
+        self.step = self.cp.NewIntVar(0, self.longest, "step")
+        self.slowest: list[Any] = []
+        self.gpu_slowness: list[Any] = []
+        self.seat_times: dict[int, tuple[Any, Any]] = {}
+        loads, tail = self._loads()
+        seats = self._seat_slowness()
+        if model.movable:
+            self._take_seats()
+        units = [self._unit_time(loads[unit // model.lines], seats, unit) for unit in range(len(seats))]
+        self.cp.Minimize(self._step(units, tail))
+        if not all(isinstance(load, int) for load in loads):
+            self._bound(loads, tail)
+
+    def solve(self, most_work: float) -> tuple[Decision | None, float]:
+        """Return the best decision that was found, and the bound; of equally fast ones, that with the fastest GPUs."""
+        solver = self._search(most_work)
+        if solver is None:
+            return None, 0.0
+        found, bound_s = self._read(solver), solver.BestObjectiveBound() / (TICKS_PER_S * SLOWNESS_TICKS)
+        if self.cap_steps:
+            self._settle(solver)
+            solver = self._search(most_work / 2)
+            found = self._read(solver) if solver is not None else found
+        return found, bound_s
+
+    def _search(self, most_work: float) -> "cp_model.CpSolver | None":
+        solver = _cp_model().CpSolver()
+        solver.parameters.max_deterministic_time = most_work
+        solver.parameters.num_workers = 1
+        solver.parameters.random_seed = 0
+        status = solver.Solve(self.cp)
+        return solver if status in (_cp_model().OPTIMAL, _cp_model().FEASIBLE) else None
+
+    def _settle(self, solver: "cp_model.CpSolver") -> None:
+        """Keep the step as short as it is, and spend what is left of the budgets on the speed of every GPU."""
+        self.cp.ClearHints()
+        for place in (*self.layer_places, *self.cap_steps, *(var for row in self.taken for var in row)):
+            self.cp.AddHint(place, solver.Value(place))
+        self.cp.Add(self.step <= solver.Value(self.step))
+        self.cp.Minimize(sum(self.gpu_slowness))
+
+    def _loads(self) -> tuple[list[Any], Any]:
+        """Return the load of each stage, and the longest end of one; layers add up to those of the model."""
+        chosen, loads, tails = [], [], []
+        split = self.run.parallelism.layers_per_stage
+        for chunk, (table, own) in enumerate(zip(self.model.layers, split, strict=True)):
+            place = self.cp.NewIntVar(0, len(table.layers) - 1, f"layers {chunk}")
+            self.cp.AddHint(place, table.layers.index(own))
+            self.layer_places.append(place)
+            chosen.append(place + table.layers[0])
+            role = float(self.model.role[chunk % self.pp])
+            loads.append(self._element(place, [floor(role * one * TICKS_PER_S) for one in table.pass_s]))
+            tails.append(self._element(place, [floor(one * TICKS_PER_S) for one in table.tail_s]))
+        self.cp.Add(sum(chosen) == self.run.model.layers)
+        return [sum(loads[stage :: self.pp]) for stage in range(self.pp)], self._maximum(tails, self.longest)
+
+    def _seat_slowness(self) -> list[Any]:
+        """Return the slowness of each seat: that of its slowest GPU, at the limits of its packages."""
+        self.gpu_slowness = self._gpu_slowness()
+        return [
+            self._maximum([self.gpu_slowness[gpu] for gpu in seat.gpus], MOST_SLOWNESS) for seat in self.model.seats
+        ]
+
+    def _gpu_slowness(self) -> list[Any]:
+        caps, size = self.model.caps, self.run.cluster.gpu.package_gpus
+        if caps is None:
+            return [floor(one * SLOWNESS_TICKS) for one in self.model.slowness.tolist()]
+        self._share_budget(caps)
+        highest = ceil(SLOWNESS_TICKS * float(caps.slowness.max()))
+        found = [self.cp.NewIntVar(0, highest, f"slowness {gpu}") for gpu in range(self.run.cluster.gpus)]
+        for gpu, own in enumerate(found):
+            for slope, intercept in lower_hull(caps.caps_w, caps.slowness[:, gpu]):
+                line = floor(LINE_TICKS * slope * CAP_STEP_W) * self.cap_steps[gpu // size]
+                self.cp.Add(LINE_TICKS // SLOWNESS_TICKS * own >= line + floor(LINE_TICKS * intercept))
+        return found
+
+    def _share_budget(self, caps: CapTable) -> None:
+        """Give every package a limit, in steps; those of a node stay within its budget."""
+        packages = self.run.cluster.node.gpus // self.run.cluster.gpu.package_gpus
+        low, high = (round(float(caps.caps_w[end]) / CAP_STEP_W) for end in (0, -1))
+        steps = floor(caps.budget_w / CAP_STEP_W)
+        for node in range(self.run.cluster.nodes):
+            own = [self.cp.NewIntVar(low, high, f"node {node} limit {one}") for one in range(packages)]
+            for one in own:
+                self.cp.AddHint(one, min(high, max(low, steps // packages)))
+            self.cp.Add(sum(own) <= steps)
+            self.cap_steps += own
+
+    def _take_seats(self) -> None:
+        """Let every unit take one seat; units of a stage that share a node keep sharing one, with its fast links."""
+        seats, count = self.model.seats, len(self.model.seats)
+        self.taken = [[self.cp.NewBoolVar(f"unit {unit} seat {one}") for one in range(count)] for unit in range(count)]
+        for one in range(count):
+            self.cp.AddExactlyOne(self.taken[one])
+            self.cp.AddExactlyOne(row[one] for row in self.taken)
+        free = {node: [place for place, seat in enumerate(seats) if seat.node == node] for node in range(count)}
+        for stage, row in enumerate(self.model.units.node.tolist()):
+            first: dict[int, int] = {}
+            for line, node in enumerate(row):
+                unit = stage * self.model.lines + line
+                hint = free[node].pop(0)
+                for place, var in enumerate(self.taken[unit]):
+                    self.cp.AddHint(var, int(place == hint))
+                if first.setdefault(node, unit) != unit:
+                    self.cp.Add(self._node(unit) == self._node(first[node]))
+
+    def _node(self, unit: int) -> Any:
+        return sum(seat.node * var for seat, var in zip(self.model.seats, self.taken[unit], strict=True))
+
+    def _unit_time(self, load: Any, seats: list[Any], unit: int) -> Any:
+        """Return the ticks of a unit's passes: its load times the slowness of the seat it takes."""
+        if not self.taken:
+            return self._product(load, seats[unit])
+        if isinstance(load, int) and isinstance(seats[0], int):
+            return load * sum(slow * var for slow, var in zip(seats, self.taken[unit], strict=True))
+        found = self.cp.NewIntVar(0, self.longest_unit, "")
+        for place, var in enumerate(self.taken[unit]):
+            self.cp.Add(found >= self._seat_time(load, seats, place, var)).OnlyEnforceIf(var)
+        return found
+
+    def _seat_time(self, load: Any, seats: list[Any], place: int, taken: Any) -> Any:
+        """Return the ticks of a load on a seat that a unit takes; of two unknowns, one product for each seat."""
+        if isinstance(load, int) or isinstance(seats[place], int):
+            return load * seats[place]
+        if place not in self.seat_times:
+            own = self.cp.NewIntVar(0, self.longest_unit, f"load of seat {place}")
+            self.seat_times[place] = own, self._product(own, seats[place])
+        self.cp.Add(self.seat_times[place][0] == load).OnlyEnforceIf(taken)
+        return self.seat_times[place][1]
+
+    def _product(self, load: Any, slow: Any) -> Any:
+        """Return a product; only that of two unknowns needs a variable."""
+        if isinstance(load, int) or isinstance(slow, int):
+            return load * slow
+        found = self.cp.NewIntVar(0, self.longest_unit, "")
+        self.cp.AddMultiplicationEquality(found, [load, slow])
+        return found
+
+    def _bound(self, loads: list[Any], tail: Any) -> None:
+        """Say what follows from the rest, but helps where layers move: all seats together work only so fast.
+
+        Equation: sum over units of t / slowness = lines x sum of loads, so that the slowest unit of all takes at least
+        that over sum 1 / slowness, and the step at least a fill of the fastest seats and the rest at this pace.
+        """
+        slowest = self.cp.NewIntVar(0, self.longest_unit, "slowest")
+        self.cp.AddMaxEquality(slowest, self.slowest)
+        own = self.model.slowness if self.model.caps is None else self.model.caps.slowness[-1]
+        fastest = [max(1, floor(SLOWNESS_TICKS * max(own[list(seat.gpus)]))) for seat in self.model.seats]
+        rate = ceil(sum(RATE_TICKS / one for one in fastest))
+        self.cp.Add(rate * slowest >= self.model.lines * RATE_TICKS * sum(loads))
+        vpp = self.run.parallelism.vpp
+        filled = min(fastest) * sum(loads) + vpp * SLOWNESS_TICKS * tail
+        self.cp.Add(vpp * self.step >= filled + vpp * (self.run.microbatches - 1) * slowest)
+
+    def _step(self, units: list[Any], tail: Any) -> Any:
+        """Return the step's ticks: the longest line, and the longest end of a stage."""
+        lines, vpp, hops = self.model.lines, self.run.parallelism.vpp, self._hops()
+        for line in range(lines):
+            times = [units[stage * lines + line] for stage in range(self.pp)]
+            fill = [2 * row[line] for row in hops]
+            if self.model.blocking:
+                for stage, row in enumerate(hops):
+                    times[stage] += row[line]
+                    times[stage + 1] += row[line]
+                fill = []
+            slowest = self.cp.NewIntVar(0, self.longest_unit, "")
+            self.slowest.append(slowest)
+            for one in times:
+                self.cp.Add(slowest >= one)
+            more = vpp * (self.run.microbatches - 1)
+            self.cp.Add(vpp * self.step >= vpp * sum(fill) + sum(times) + more * slowest + vpp * SLOWNESS_TICKS * tail)
+        return self.step
+
+    def _hops(self) -> list[list[Any]]:
+        """Return the ticks of the send from each stage to the next, on each line."""
+        sends = (self.model.inside_s, self.model.outside_s)
+        inside, outside = (floor(one * TICKS_PER_S * SLOWNESS_TICKS) for one in sends)
+        lines = range(self.model.lines)
+        return [
+            [inside + (outside - inside) * self._crosses(stage * self.model.lines + line) for line in lines]
+            for stage in range(self.pp - 1)
+        ]
+
+    def _crosses(self, unit: int) -> Any:
+        """Tell whether a unit and that of the next stage are on different nodes."""
+        seats, after = self.model.seats, unit + self.model.lines
+        if not self.taken:
+            return int(seats[unit].node != seats[after].node)
+        found = self.cp.NewBoolVar("")
+        for node in range(self.run.cluster.nodes):
+            here, there = (
+                sum(var for seat, var in zip(seats, self.taken[one], strict=True) if seat.node == node)
+                for one in (unit, after)
+            )
+            self.cp.Add(found >= here - there)
+        return found
+
+    def _element(self, place: Any, values: list[int]) -> Any:
+        if len(set(values)) == 1:
+            return values[0]
+        found = self.cp.NewIntVar(min(values), max(values), "")
+        self.cp.AddElement(place, values, found)
+        return found
+
+    def _maximum(self, values: list[Any], highest: int) -> Any:
+        """Return what is at least as large as all values; the step is minimised, so that it is no larger."""
+        if all(isinstance(one, int) for one in values):
+            return max(values)
+        found = self.cp.NewIntVar(0, highest, "")
+        for one in values:
+            self.cp.Add(found >= one)
+        return found
+
+    def _read(self, solver: "cp_model.CpSolver") -> Decision:
+        model, seats = self.model, self.model.seats
+        if self.taken:
+            rows = [[solver.Value(var) for var in row] for row in self.taken]
+            seats = tuple(model.seats[row.index(1)] for row in rows)
+        layers = tuple(
+            table.layers[solver.Value(place)] for table, place in zip(model.layers, self.layer_places, strict=True)
+        )
+        if model.caps is None:
+            return Decision(seats, layers)
+        size = self.run.cluster.gpu.package_gpus
+        caps_w = [float(CAP_STEP_W * solver.Value(one)) for one in self.cap_steps for _ in range(size)]
+        return Decision(seats, layers, tuple(caps_w))
+
+
+def _cp_model() -> Any:
+    try:
+        from ortools.sat.python import cp_model
+    except ImportError:
+        raise CharllmError("placement needs OR-tools: pip install 'charllm[plan]'") from None
+    return cp_model

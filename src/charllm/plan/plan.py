@@ -1,0 +1,109 @@
+"""What a plan finds: candidates, each a run with its metrics; how many strategies were decided; the answer as JSON."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from charllm.plan.candidate import Candidate
+from charllm.plan.flag_diff import diff_flags, flag_words
+from charllm.plan.limits import Limit
+from charllm.plan.objectives import Objective
+from charllm.plan.sensitivity import Sensitivity
+from charllm.plan.strategy import name_strategy
+
+
+class Counts(NamedTuple):
+    """How every strategy of the space was decided: those pruned by memory or bound and those priced are all visited."""
+
+    visited: int
+    """Valid strategies of the space."""
+    pruned_invalid: int
+    """Combinations of degrees that are no run; each stands for all its variants, which are not counted."""
+    pruned_memory: int
+    """Strategies that do not fit in memory, or need more of it than a limit allows."""
+    pruned_bound: int
+    """Strategies whose bound shows that they are not among the best."""
+    priced: int
+    """Strategies whose step time and power were computed on the fast path."""
+    simulated: int
+    """Priced strategies that the coupled simulator decided among."""
+    refused: int = 0
+    """Priced strategies, good enough to be simulated, that the program of the software profile would not run."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Plan:
+    """The outcome of a search."""
+
+    objective: Objective
+    limits: tuple[Limit, ...] = ()
+    counts: Counts
+    elapsed_s: float
+    best: Sequence[Candidate]
+    """Simulated candidates that keep every limit, best first."""
+    pareto: Sequence[Candidate] = ()
+    """Of all simulated candidates, those that no other beats in all of throughput, energy, temperature, peak power."""
+    others: Sequence[Candidate] = ()
+    """Simulated candidates that break a limit."""
+    own: Candidate | None = None
+    """The user's own strategy, where the request describes one."""
+    own_rank: int | None = None
+    """Its place among the best if it were one of them; None where it does not fit or breaks a limit."""
+    why: Sequence[str] = ()
+    """Why the winner wins, a sentence each."""
+    probability_best: Sequence[float] | None = None
+    """For each of `best`, the probability that it is the best under parameter uncertainty; None: not known."""
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    """Limit: simulated candidates that break it."""
+    sensitivity: Sequence[Sensitivity] = ()
+    warnings: Sequence[str] = ()
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """Metrics of the winner."""
+        return self.best[0].metrics if self.best else {}
+
+    def __repr__(self) -> str:
+        first = name_strategy(self.best[0].run) if self.best else "none"
+        return f"Plan({self.objective.name}: {first}; {self.counts.visited:,} strategies decided)"
+
+    def to_json(self) -> str:
+        """Return the plan as JSON."""
+        return json.dumps(self.as_table(), indent=2, allow_nan=False)
+
+    def as_table(self) -> dict[str, Any]:
+        """Return the plan as plain tables."""
+        counts = self.counts
+        probabilities: Sequence[float | None] = self.probability_best or [None] * len(self.best)
+        best = [self._described(one, odds) for one, odds in zip(self.best, probabilities, strict=True)]
+        for place, one in enumerate(best):
+            one["why"] = list(self.why) if place == 0 else []
+        return {
+            "objective": self.objective.name,
+            "goal": self.objective._asdict(),
+            "limits": [limit.text for limit in self.limits],
+            "bounds": [limit._asdict() for limit in self.limits],
+            "evaluated": counts.visited,
+            "feasible": counts.visited - counts.pruned_memory,
+            "elapsed_s": self.elapsed_s,
+            "counts": counts._asdict(),
+            "best": best,
+            "pareto": [self._described(one, None) for one in self.pareto],
+            "others": [self._described(one, None) for one in self.others],
+            "own": {**self._described(self.own, None), "rank": self.own_rank} if self.own else None,
+            "rejected": dict(self.rejected),
+            "sensitivity": [{**one._asdict(), "stays": one.stays} for one in self.sensitivity],
+            "warnings": list(self.warnings),
+        }
+
+    def _described(self, one: Candidate, odds: float | None) -> dict[str, Any]:
+        changes = diff_flags(self.own.run, one.run) if self.own and one is not self.own else []
+        return {
+            "strategy": name_strategy(one.run),
+            "spec": one.run.as_table(),
+            "metrics": dict(one.metrics),
+            "flags": flag_words(one.run),
+            "probability_best": odds,
+            "diff": [change._asdict() for change in changes],
+        }

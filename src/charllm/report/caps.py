@@ -1,0 +1,100 @@
+"""A run against caps as text: a row for each point, the knees marked, and what they mean."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from charllm.report.tables import render_table, wrap_all
+from charllm.units import MEGA, format_si, seconds_format
+
+SETTERS = {"power": "nvidia-smi -pl {cap}", "clock": "nvidia-smi -lgc 0,{cap}"}
+"""Kind of cap: what sets it on GPUs of NVIDIA."""
+
+
+def render_caps(table: Mapping[str, Any]) -> str:
+    """Write points and knees of a cap advisor."""
+    per_stage = table["per"] == "stage"
+    rows = [_stage_row(table, place) if per_stage else _gpu_row(table, place) for place in range(len(table["points"]))]
+    title = f"{table['run']}: {table['kind']} caps {'of each stage' if per_stage else 'of every GPU'}"
+    text = render_table(title, list(rows[0]), [list(row.values()) for row in rows], drop=DROPPED, where="--csv")
+    return "\n".join([text, "", *wrap_all(_sentences(table))])
+
+
+DROPPED = ("peak C", "MHz", "W/GPU", "tokens/J", "tokens/s", "J/step")
+"""Columns that go first where there is no room."""
+
+
+def _gpu_row(table: Mapping[str, Any], place: int) -> dict[str, str]:
+    point = table["points"][place]
+    return {f"cap, {table['unit']}": write_cap(table, point), **_metrics(table, point), "": _marks(table, place)}
+
+
+def _stage_row(table: Mapping[str, Any], place: int) -> dict[str, str]:
+    point = table["points"][place]
+    caps = next(values for name, values in point.items() if name.startswith("caps_"))
+    uniform = next(value for name, value in point.items() if name.startswith("uniform_cap_"))
+    return {
+        f"caps of stages, {table['unit']}": _stage_caps(table, caps),
+        **_metrics(table, point),
+        f"instead of, {table['unit']}": f"{uniform / table['scale']:.0f}",
+        "saves": f"{100 * point['saved_fraction']:.1f} %",
+        "": _marks(table, place),
+    }
+
+
+def _stage_caps(table: Mapping[str, Any], caps: list[float]) -> str:
+    """Write the cap of each stage; equal neighbours once: 1609, 1732 x 2, 1757."""
+    runs: list[list[Any]] = []
+    for cap in caps:
+        text = f"{cap / table['scale']:.0f}"
+        if runs and runs[-1][0] == text:
+            runs[-1][1] += 1
+        else:
+            runs.append([text, 1])
+    return ", ".join(text if times == 1 else f"{text} x {times}" for text, times in runs)
+
+
+def _metrics(table: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, str]:
+    write = seconds_format(point["step_time_s"])
+    heat = point["temperature_peak_c"]
+    return {
+        "step, s": write(point["step_time_s"]),
+        "time": f"{100 * point['time_change_fraction']:+.1f} %",
+        "energy": f"{100 * point['energy_change_fraction']:+.1f} %",
+        "tokens/s": f"{point['tokens_per_s']:,.0f}",
+        "J/step": format_si(point["energy_per_step_j"], "J"),
+        "tokens/J": f"{point['tokens_per_j']:.3g}",
+        "W/GPU": f"{point['power_mean_w']:.0f}",
+        "MHz": f"{point['clock_mean_hz'] / MEGA:.0f}",
+        "peak C": "-" if heat is None else f"{heat:.0f}",
+        f"{table['currency']}/T tokens": f"{point['money_per_trillion_tokens']:,.0f}",
+    }
+
+
+def write_cap(table: Mapping[str, Any], point: Mapping[str, Any]) -> str:
+    """Write the cap of a point in the unit of its table."""
+    cap = next(value for name, value in point.items() if name.startswith("cap_"))
+    return f"{cap / table['scale']:.0f}"
+
+
+def _marks(table: Mapping[str, Any], place: int) -> str:
+    return ", ".join(name for name, at in table["knees"].items() if at == place)
+
+
+def _sentences(table: Mapping[str, Any]) -> list[str]:
+    found = [_knee(table, name, place) for name, place in table["knees"].items()]
+    if table["per"] == "stage":
+        first = table["points"][0]
+        free = f"{100 * first['saved_fraction']:.1f} % of the energy"
+        longer = f"{100 * first['time_change_fraction']:+.2f} %"
+        return [f"Free: the caps of the first row save {free}; the step time changes by {longer}.", *found]
+    if table["vendor"] == "nvidia":
+        cap = write_cap(table, table["points"][table["knees"]["knee"]])
+        found.append(f"Set the knee with: {SETTERS[table['kind']].format(cap=cap)}")
+    return found
+
+
+def _knee(table: Mapping[str, Any], name: str, place: int) -> str:
+    point = table["points"][place]
+    where = f"row {place + 1}" if table["per"] == "stage" else f"{write_cap(table, point)} {table['unit']}"
+    changes = [f"{word} {100 * point[f'{word}_change_fraction']:+.1f} %" for word in ("time", "energy")]
+    return f"{name.capitalize()} ({table['definitions'][name]}): {where}, {', '.join(changes)}."

@@ -1,0 +1,1 @@
+"""What each page shows: one file a question, and one file a page that puts them in order."""

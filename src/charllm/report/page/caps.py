@@ -1,0 +1,34 @@
+"""What does a cap cost and save? Throughput, tokens per joule and money against caps, the knees as lines."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from charllm.report.figure import Column, Figure
+
+QUESTION = "What does a cap cost, and what does it save?"
+
+
+def caps_figure(table: Mapping[str, Any]) -> Figure:
+    """Return the points of a cap advisor over the cap; of caps of stages over the cap of all that they stand for."""
+    name = next(name for name in table["points"][0] if name.startswith(("cap_", "uniform_cap_")))
+    points = sorted(table["points"], key=lambda point: float(point[name]))
+    metrics = {
+        "tokens_per_s": ("throughput", "tokens/s"),
+        "tokens_per_j": ("tokens per joule", "tokens/J"),
+        "money_per_trillion_tokens": ("money", f"{table['currency']}/T tokens"),
+    }
+    columns = {
+        "cap": Column(f"{table['kind']} cap", [point[name] / table["scale"] for point in points], table["unit"]),
+        **{key: Column(label, [point[key] for point in points], unit, 4) for key, (label, unit) in metrics.items()},
+    }
+    knee = table["points"][table["knees"]["knee"]]
+    at = f"knee, {knee[name] / table['scale']:.0f} {table['unit']}"
+    panels = [
+        {"label": label, "unit": unit, "mean": key, "lines": [{"label": at, "value": knee[key]}]}
+        for key, (label, unit) in metrics.items()
+    ]
+    message = (
+        f"The knee lies at {knee[name] / table['scale']:.0f} {table['unit']} ({table['definitions']['knee']}): time "
+        f"{100 * knee['time_change_fraction']:+.1f} %, energy {100 * knee['energy_change_fraction']:+.1f} %."
+    )
+    return Figure("caps", "bands", QUESTION, message, columns, {"x": "cap", "panels": panels}, str(table["run"]))

@@ -1,0 +1,157 @@
+"""A plan as its page reads it: the table that `charllm plan --json` prints, each strategy as a case of a study."""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from charllm.errors import SpecError
+from charllm.report.page.cases import StudiedCase, machine_of
+from charllm.report.page.quantity import quantity, with_derived
+from charllm.result.compare import flatten
+
+PLAN_FILE = "plan.json"
+"""A plan in its folder: what `charllm plan --json` prints."""
+KEYS = ("best", "counts", "goal")
+"""What tells the table of a plan from others."""
+BEST, OWN, LOOSE = "keeps every limit", "your own", "breaks a limit"
+"""How a strategy stands to the limits."""
+PROBABILITY, STANDING = "probability_best", "standing"
+
+Table = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PlanView:
+    """A plan with its strategies as cases."""
+
+    table: Table
+    best: Sequence[StudiedCase]
+    """Those that keep every limit, best first."""
+    others: Sequence[StudiedCase]
+    """Further ones of the Pareto front, and those that break a limit."""
+    own: StudiedCase | None
+
+    @property
+    def strategies(self) -> list[StudiedCase]:
+        """Return every strategy once: the best, the others, the user's own."""
+        return [*self.best, *self.others, *([self.own] if self.own else [])]
+
+    @property
+    def metric(self) -> str:
+        """The metric that the plan makes best."""
+        return str(self.goal["metric"])
+
+    @property
+    def goal(self) -> Table:
+        """What the plan makes best: metric, better (higher or lower) and meaning."""
+        found: Table = self.table["goal"]
+        return found
+
+    @property
+    def limits(self) -> Sequence[Table]:
+        """Limits as they were asked for: text, metric, sense and value."""
+        found: Sequence[Table] = self.table.get("bounds") or ()
+        return found
+
+    def gain_fraction(self, case: StudiedCase, over: StudiedCase) -> float | None:
+        """Return by how much a strategy is better than another in what the plan makes best."""
+        ours, theirs = case.values.get(self.metric), over.values.get(self.metric)
+        if not ours or not theirs:
+            return None
+        return float(ours / theirs - 1 if self.goal["better"] == "higher" else theirs / ours - 1)
+
+
+def is_plan(table: Any) -> bool:
+    """Tell whether a table is that of a plan."""
+    return isinstance(table, Mapping) and all(key in table for key in KEYS)
+
+
+def read_plan(table: Table) -> PlanView:
+    """Read the table of a plan; SpecError where it is damaged."""
+    try:
+        best = [_case(entry, BEST) for entry in table["best"]]
+        others = [_case(entry, LOOSE) for entry in table.get("others") or ()]
+        others += [_case(entry, BEST) for entry in table.get("pareto") or ()]
+        own = _case(table["own"], OWN) if table.get("own") else None
+        str(table["goal"]["metric"])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise SpecError("plan", f"a table without {error}", "what `charllm plan --json` prints") from None
+    known = {case.command for case in best}
+    others = list({case.command: case for case in reversed(others) if case.command not in known}.values())[::-1]
+    own = None if own is not None and own.command in known else own
+    marks = [*(f"{number}: " for number in range(1, len(best) + 1)), *[""] * len(others), "own: "]
+    cases = [*best, *others, *([own] if own else [])]
+    named = _with_labels(cases, marks[: len(cases)])
+    ends = len(best), len(best) + len(others)
+    return PlanView(table, named[: ends[0]], named[slice(*ends)], named[-1] if own else None)
+
+
+def _case(entry: Table, standing: str) -> StudiedCase:
+    spec, words = entry.get("spec") or {}, shlex.split(str(entry["flags"]))
+    flags = _settings(words)
+    sure = entry.get("probability_best")
+    probability = None if sure is None else round(float(sure), 2)
+    values: dict[str, Any] = {**flatten(dict(entry["metrics"])), **flags, PROBABILITY: probability, STANDING: standing}
+    return StudiedCase(
+        name=str(entry["strategy"]),
+        exit_code=0,
+        message="",
+        values=with_derived(values),
+        settings=flags,
+        command=shlex.join(["charllm", "simulate", *_names(spec), *words]),
+        machine=machine_of(spec),
+    )
+
+
+def _names(spec: Table) -> list[str]:
+    """Return the flags that name what is trained and where."""
+    return [
+        word
+        for part in ("model", "cluster", "framework")
+        if (name := (spec.get(part) or {}).get("name"))
+        for word in (f"--{part}", str(name))
+    ]
+
+
+def _settings(words: Sequence[str]) -> dict[str, Any]:
+    """Return flags by name, numbers as such; one without a value is on, `--no-NAME` is off."""
+    found: dict[str, Any] = {}
+    flag = ""
+    for word in words:
+        if word.startswith("--"):
+            flag = word.removeprefix("--").removeprefix("no-")
+            found[flag] = "off" if word.startswith("--no-") else "on"
+        elif flag:
+            found[flag] = int(word) if word.isdecimal() else word
+    return found
+
+
+def _with_labels(cases: Sequence[StudiedCase], marks: Sequence[str]) -> list[StudiedCase]:
+    """Label strategies by their degrees, and by what tells those of equal degrees apart; marks stand before it."""
+    parts = [case.name.split(", ") for case in cases]
+    counts = Counter(part for each in parts for part in each)
+    alike: dict[str, list[set[str]]] = {}
+    for each in parts:
+        alike.setdefault(each[0], []).append(set(each))
+    common = {degrees: set.intersection(*found) for degrees, found in alike.items()}
+    found = []
+    for case, mark, each in zip(cases, marks, parts, strict=True):
+        # What few have comes first: the end of a long label is cut.
+        apart = sorted((part for part in each if part not in common[each[0]]), key=lambda part: counts[part])
+        words = apart if len(alike) == 1 and apart else [each[0], *apart]
+        found.append(replace(case, label=f"{mark}{', '.join(words)}"))
+    return found
+
+
+def varied_flags(cases: Iterable[StudiedCase]) -> list[str]:
+    """Return the flags in which strategies differ."""
+    listed = list(cases)
+    names = dict.fromkeys(name for case in listed for name in case.settings)
+    return [name for name in names if len({case.settings.get(name) for case in listed}) > 1]
+
+
+def write_value(case: StudiedCase, metric: str) -> str:
+    """Write a metric of a strategy with its unit."""
+    return quantity(metric).write(case.values.get(metric))

@@ -1,0 +1,144 @@
+"""How wrong may it be? Published runs, predicted without them against measured, and the intervals of this run."""
+
+from collections.abc import Sequence
+from math import exp
+from statistics import median
+
+from charllm.report.figure import Column, Figure
+from charllm.report.page.computed import PublishedRow
+from charllm.report.page.view import RunView, missing
+from charllm.result.uncertainty import LEVEL, WORDS, errors, intervals, run_class, tell_footing
+from charllm.units import format_figure, format_percent, format_si
+
+KIND = "scatter"
+TRUST = ("trust", "How wrong may the step time be?")
+CERTAINTY = ("intervals", "How wrong may each figure be?")
+BAND_FRACTION = 0.1
+METRIC_WORDS = {
+    "step_time_s": "step time",
+    "tokens_per_s": "tokens per second",
+    "tokens_per_s_per_gpu": "tokens per second and GPU",
+    "mfu": "MFU",
+    "memory_peak_bytes": "memory of the fullest GPU",
+    "power_mean_w": "mean power of a GPU",
+    "power_peak_w": "peak power of a GPU (1 ms)",
+    "power_peak_sensor_w": "peak power of a GPU (25 ms)",
+    "energy_per_step_j": "energy of a step",
+    "tokens_per_j": "tokens per joule",
+    "node_power_mean_w": "mean power of a node",
+    "temperature_mean_c": "mean temperature",
+    "temperature_peak_c": "hottest GPU",
+    "margin_to_slowdown_k": "margin to slowdown",
+    "clock_mean_hz": "mean clock",
+}
+"""Every metric that has an interval, in words."""
+KINDS = {"dense": "dense model", "moe": "mixture of experts", "lora": "LoRA"}
+
+
+def trust_figure(run: RunView) -> Figure | None:
+    """Return predicted against measured step times of published runs, and where a simulated run stands among them."""
+    if run.result.origin != "simulated":
+        return None
+    name, question = TRUST
+    rows = list(run.computed.published)
+    if not rows:
+        return missing(name, KIND, question, run.computed.why_not("published"))
+    columns: dict[str, list[object]] = {
+        "name": [f"{row.model} on {row.gpu}" for row in rows],
+        "measured": [row.measured_s for row in rows],
+        "predicted": [row.predicted_s for row in rows],
+        "kind": [KINDS[row.kind] for row in rows],
+        "source": [row.source for row in rows],
+        "gpu": [row.gpu for row in rows],
+        "id": [row.id for row in rows],
+        "error": [f"{100 * (row.predicted_s / row.measured_s - 1):+.1f} %" for row in rows],
+        "low": [None] * len(rows),
+        "high": [None] * len(rows),
+        "this": [False] * len(rows),
+    }
+    _add_this_run(run, columns)
+    labels = {"name": "run", "measured": "measured step time", "predicted": "predicted step time (family held out)",
+              "kind": "class", "source": "source", "gpu": "GPU", "id": "row", "error": "error", "low": "low",
+              "high": "high", "this": "this run"}  # fmt: skip
+    units = dict.fromkeys(("measured", "predicted", "low", "high"), "s")
+    options = {"x": "measured", "y": "predicted", "x_scale": "log", "y_scale": "log", "colour": "kind",
+               "shape": "kind", "name": "name", "low": "low", "high": "high", "marked": "this",
+               "filters": ["source", "gpu", "kind"],
+               "lines": [{"label": "within 10 %", "slope": 1.0, "band_fraction": BAND_FRACTION}]}  # fmt: skip
+    made = {key: Column(labels[key], values, units.get(key, ""), 4) for key, values in columns.items()}
+    return Figure(name, KIND, question, _message(run, rows), made, options)
+
+
+def _add_this_run(run: RunView, columns: dict[str, list[object]]) -> None:
+    """Add the run itself at its prediction, with its interval."""
+    step_s, ends = run.result.metrics.get("step_time_s"), run.interval("step_time_s")
+    if step_s is None or ends is None:
+        return
+    footing, _why = tell_footing(run.result.spec)
+    values = {"name": f"this run (rests on {footing} figures)", "measured": step_s, "predicted": step_s,
+              "kind": KINDS.get(run_class(run.result.spec), "dense model"), "source": "this run",
+              "gpu": run.result.spec["cluster"]["node"]["gpu"]["name"], "id": "", "error": "not measured",
+              "low": ends[0], "high": ends[1], "this": True}  # fmt: skip
+    for key, value in values.items():
+        columns[key].append(value)
+
+
+def _message(run: RunView, rows: Sequence[PublishedRow]) -> str:
+    """Say how far predictions were off, by class, and what this run rests on."""
+    tuned = [row for row in rows if row.host == "tuned"]
+    told = []
+    for kind, word in KINDS.items():
+        own = [abs(row.predicted_s / row.measured_s - 1) for row in tuned if row.kind == kind]
+        if own:
+            told.append(f"{word} {format_percent(median(own))} ({len(own)} runs)")
+    within = sum(abs(row.predicted_s / row.measured_s - 1) <= BAND_FRACTION for row in tuned) / max(1, len(tuned))
+    untuned = f", without the {len(rows) - len(tuned)} on untuned hosts" if len(tuned) < len(rows) else ""
+    text = (
+        f"{len(rows)} published runs of {len({row.source for row in rows})} sources, each predicted with constants "
+        f"fitted without its model family. Median error{untuned}: {', '.join(told)}; {format_percent(within)} lie "
+        "within 10 %."
+    )
+    kind = run_class(run.result.spec)
+    bounds = errors()["step_time"][kind]
+    footing, why = tell_footing(run.result.spec)
+    return (
+        f"{text} With their family or their source left out, {100 * LEVEL:.0f} % of the {bounds['rows']} {WORDS[kind]} "
+        f"took {100 * (exp(-bounds['high']) - 1):+.0f} to {100 * (exp(-bounds['low']) - 1):+.0f} % more time than "
+        f"predicted. This run rests on {footing} figures: {why}."
+    )
+
+
+def intervals_figure(run: RunView) -> Figure | None:
+    """Return every figure of a simulated run with its interval and what that rests on."""
+    name, question = CERTAINTY
+    known = intervals(run.result)
+    if not known:
+        return None
+    columns = {
+        "metric": Column("metric", [METRIC_WORDS[metric] for metric in known]),
+        "value": Column("predicted", [_write(metric, run.result.metrics[metric]) for metric in known]),
+        "low": Column("low", [_write(metric, known[metric]["low"]) for metric in known]),
+        "high": Column("high", [_write(metric, known[metric]["high"]) for metric in known]),
+        "basis": Column("basis", [known[metric]["basis"] for metric in known]),
+    }
+    message = (
+        f"Intervals of {100 * LEVEL:.0f} %, from runs whose truth is known and that were predicted without it; "
+        "independent causes add in squares."
+    )
+    return Figure(name, "table", question, message + _preheating(run), columns, {"search": False})
+
+
+def _write(metric: str, value: float) -> str:
+    if metric == "mfu":
+        return format_percent(value)
+    return format_si(value, "J") if metric == "energy_per_step_j" else format_figure(metric, value)
+
+
+def _preheating(run: RunView) -> str:
+    """Say how far the assumed preheating of rear GPUs moves the result."""
+    told = [
+        f"{'without it' if one.factor == 0 else 'with twice as much'} the hottest GPU reaches "
+        f"{one.temperature_peak_c:.1f} C and a step takes {one.step_time_s:.4g} s"
+        for one in run.computed.preheating
+    ]
+    return f" Preheating of rear GPUs by upstream ones is assumed: {'; '.join(told)}." if told else ""

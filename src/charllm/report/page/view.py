@@ -1,0 +1,159 @@
+"""A run as its figures see it: the result, the spec behind it, and what was computed for its page."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from charllm.errors import CharllmError
+from charllm.report.figure import Figure
+from charllm.report.page.computed import Computed
+from charllm.report.summary import PredictedGain, conditions
+from charllm.result.metrics import METRICS
+from charllm.result.result import Columns, RunResult
+from charllm.result.uncertainty import intervals
+from charllm.spec.hardware import Cluster, Node
+from charllm.spec.run import RunSpec
+
+Interval = tuple[float, float]
+NOT_PREDICTED = "not predicted for this run"
+"""Begin of the warning that lists the metrics of a run that does not fit."""
+NOT_MEASURED = "not measured in this run"
+"""Reason of a metric that nobody has asked a measured run for."""
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run, with all that its figures may ask for; every function of `report/page` that draws a run takes one."""
+
+    result: RunResult
+    spec: RunSpec | None = None
+    """What the spec of the result resolves to; None for a measured run that left none, or one of another version."""
+    cluster: Cluster | None = None
+    """The machine: that of the spec, or what is known of it where the spec does not resolve."""
+    notes: Sequence[str] = ()
+    """Sentences that explain figures which would surprise an expert."""
+    gains: Sequence[PredictedGain] | None = None
+    """Single changes that help, the best first; None: none were tried."""
+    computed: Computed = field(default_factory=Computed)
+    """What other rooms have computed for the page."""
+    steps_s: Sequence[Interval] = ()
+    """Begin and end of the marked steps of a measured run, on the time axis of its signals."""
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+    """Named phase of a measured run: its seconds in a step, as its host has marked them."""
+    traced: Sequence[Mapping[str, Any]] = ()
+    """What each traced rank of a measured run spent seconds, joules and clock on (analysis/attribution/table.py)."""
+    prediction: RunResult | None = None
+    """What was predicted of a measured or emulated run; None where its spec is no run that can be simulated."""
+    read: dict[str, Columns] = field(default_factory=dict, repr=False)
+    """Tables of the result that were read already."""
+    broken: dict[str, str] = field(default_factory=dict, repr=False)
+    """Table that cannot be read: why."""
+
+    def __post_init__(self) -> None:
+        if self.cluster is None and self.spec is not None:
+            object.__setattr__(self, "cluster", self.spec.cluster)
+
+    def table(self, name: str) -> Columns | None:
+        """Return a table of the run, read once; None where it has none or it cannot be read."""
+        if name not in self.read:
+            self.read[name] = self._open(name)
+        return self.read[name] or None
+
+    def _open(self, name: str) -> Columns:
+        if name not in self.result.tables:
+            return {}
+        try:
+            return (self.result.signals if name == "signals" else self.result.tables[name]()) or {}
+        except (CharllmError, OSError, ValueError) as error:
+            self.broken[name] = f"table {name}: {error}"
+            return {}
+
+    def interval(self, metric: str) -> Interval | None:
+        """Return the interval of a metric, as it was measured or predicted."""
+        predicted = intervals(self.result).get(metric)
+        if predicted is not None:
+            return predicted["low"], predicted["high"]
+        measured = self.result.provenance.get("measurement", {}).get("intervals", {}).get(metric)
+        if not measured or None in measured:
+            return None
+        return float(measured[0]), float(measured[1])
+
+    def why_not(self, metric: str, table: str = "") -> str:
+        """Say why a metric, and the table behind its figure, are not known."""
+        told = [text.partition(":")[2].strip() for text in self.result.warnings if text.startswith(f"{metric}:")]
+        if told:
+            return told[0]
+        if self.result.metrics.get("fits") is False:
+            return "a run that does not fit in memory has no step time (see --ignore-memory)"
+        if table in self.broken:
+            return self.broken[table]
+        if table:
+            return f"this run was stored without the table {table!r}"
+        return f"this {self.result.origin} run does not know it"
+
+    @property
+    def conditions(self) -> str:
+        """Under which conditions the run was executed or simulated, in one line."""
+        if self.spec is None:
+            return f"{self.result.origin}; conditions not known: the run has no spec that this version reads"
+        run = self.spec
+        taken = [f"defaults of {run.framework.name}: {', '.join(run.defaults_taken)}"] if run.defaults_taken else []
+        return "; ".join([self.result.origin, run.framework.name, *conditions(run), *taken])
+
+    @property
+    def has_times(self) -> bool:
+        """Whether the step time is known."""
+        return self.result.metrics.get("step_time_s") is not None
+
+    @property
+    def misfit(self) -> list[str]:
+        """Return why a run does not fit in memory and what would, as sentences; none where it fits."""
+        told = [text.partition(": ")[2] for text in self.result.warnings if text.startswith("memory:")]
+        return [] if self.result.metrics.get("fits") is not False else [f"{one[:1].upper()}{one[1:]}." for one in told]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return the warnings that the answer does not repeat; metrics that nobody has measured in one line."""
+        told: list[tuple[str, str]] = []
+        unknown: list[tuple[str, str]] = []
+        for text in self.result.warnings:
+            if self.misfit and text.startswith(("memory:", NOT_PREDICTED)):
+                continue
+            metric, _, reason = text.partition(": ")
+            (unknown if metric in METRICS and reason == NOT_MEASURED else told).append((metric, text))
+        found = [*self.broken.values(), *(text for _metric, text in told)]
+        return [*found, f"{NOT_MEASURED}: {', '.join(metric for metric, _ in unknown)}"] if unknown else found
+
+    def node_name(self, number: int) -> str:
+        """Return what a node is called: its host name where it is known, else its number."""
+        return next(
+            (str(row["name"]) for row in self.result.nodes if row["node"] == number and row.get("name")), str(number)
+        )
+
+    def gpu_name(self, row: Mapping[str, Any]) -> str:
+        """Name a GPU by node and slot, and by the slot ahead of it in the air stream."""
+        node = self.node_of(row["node"])
+        ahead = node.upstream_slots(row["slot"]) if node is not None and row["slot"] < node.gpus else ()
+        return f"node {self.node_name(row['node'])}, slot {row['slot']}" + (
+            f", behind slot {ahead[0]}" if ahead else ""
+        )
+
+    def node_of(self, number: int) -> Node | None:
+        """Return what kind of node stands at a number; None where the spec is not known or knows no such node."""
+        if self.cluster is None or number >= self.cluster.nodes:
+            return None
+        kinds = {place: other.node for other in self.cluster.mixed for place in other.nodes}
+        return kinds.get(number, self.cluster.node)
+
+    def gpu_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of GPUs, causes of throttling in columns of their own whatever the origin."""
+        rows = []
+        for row in self.result.gpus:
+            shares = row.get("throttled_time_fraction") or {}
+            rows.append({**row, **{f"throttled_{cause}_fraction": share for cause, share in shares.items()}})
+        return rows
+
+
+def missing(name: str, kind: str, question: str, reason: str) -> Figure:
+    """Return a figure that cannot be drawn, with the reason."""
+    return Figure(name, kind, question, f"Not shown: {reason}.", missing=reason)

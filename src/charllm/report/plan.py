@@ -1,0 +1,94 @@
+"""A plan as text: the best strategies, why the first is the best, how the others were decided."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from charllm.report.tables import render_table, wrap_all
+from charllm.units import GIB, format_percent
+
+HEADINGS = (
+    "rank",
+    "strategy",
+    "step time",
+    "tokens/s",
+    "W/GPU",
+    "peak C",
+    "memory GiB",
+    "MFU",
+    "tokens/J",
+    "best with",
+)
+DROPPED_FIRST = ("best with", "tokens/J", "MFU", "memory GiB", "peak C", "W/GPU", "tokens/s")
+
+
+def render_plan(plan: Mapping[str, Any], command: str, shown: int = 10) -> str:
+    """Return the table of a plan, its reasons and its counts; `command` reproduces the winner."""
+    best = plan["best"]
+    rows = [_row(str(place), one) for place, one in enumerate(best[:shown], 1)]
+    own = plan["own"]
+    if own:
+        rows.append(_row("own" if own["rank"] is None else f"own ({own['rank']})", own))
+    title = f"Best strategies for {plan['objective']}, simulated in full"
+    parts = [render_table(title, HEADINGS, rows, drop=DROPPED_FIRST, where="--csv")]
+    if plan["pareto"]:
+        parts.append(render_table("Pareto front: tokens/s, tokens/J, temperature and peak power", HEADINGS,
+                                  [_row(str(place), one) for place, one in enumerate(plan["pareto"], 1)],
+                                  drop=DROPPED_FIRST, where="--csv"))  # fmt: skip
+    parts.append("\n".join(["Why the first is the best", *wrap_all(best[0]["why"])]))
+    parts += [_section(title, lines) for title, lines in _lists(plan) if lines]
+    parts.append(f"Run it with\n{command}")
+    return "\n\n".join(parts)
+
+
+def _section(title: str, lines: Sequence[str]) -> str:
+    return "\n".join([title, *wrap_all(lines)])
+
+
+def _lists(plan: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    counts = plan["counts"]
+    decided = [
+        f"{counts['visited']:,} strategies: {counts['pruned_memory']:,} do not fit in memory, "
+        f"{counts['pruned_bound']:,} are bounded away from the best, {counts['priced']:,} priced, "
+        f"{counts['simulated']:,} of them simulated ({plan['elapsed_s']:.1f} s)"
+    ]
+    decided += [f"{count} of the simulated break {limit}" for limit, count in plan["rejected"].items() if count]
+    changes = [_change(one) for one in plan["best"][0]["diff"]] if plan["own"] else []
+    stays = [f"{one['change']}: {_stays(one)}" for one in plan["sensitivity"]]
+    return [
+        ("Settings to change in your own strategy", changes),
+        ("Does the first stay the best?", stays),
+        ("How the strategies were decided", decided),
+    ]
+
+
+def _change(one: Mapping[str, Any]) -> str:
+    before, after = ("-" if one[side] is None else one[side] or "set" for side in ("before", "after"))
+    return f"{one['program']}: {one['flag']} {before} -> {after}"
+
+
+def _stays(one: Mapping[str, Any]) -> str:
+    if one["stays"] is None:
+        return str(one["reason"])
+    lead = one["lead_fraction"]
+    margin = f" by {format_percent(abs(lead))}" if lead is not None else ""
+    return f"stays the best{margin}" if one["stays"] else f"is behind{margin}"
+
+
+def _row(rank: str, one: Mapping[str, Any]) -> list[str]:
+    metrics, odds = one["metrics"], one["probability_best"]
+    return [
+        rank,
+        one["strategy"],
+        _number(metrics["step_time_s"], "{:.3f} s"),
+        _number(metrics["tokens_per_s"], "{:,.0f}"),
+        _number(metrics["power_mean_w"], "{:.0f}"),
+        _number(metrics["temperature_peak_c"], "{:.1f}"),
+        f"{metrics['memory_peak_bytes'] / GIB:.1f}",
+        _number(metrics["mfu"], "{:.3f}"),
+        _number(metrics["tokens_per_j"], "{:.3g}"),
+        "-" if odds is None else format_percent(odds),
+    ]
+
+
+def _number(value: float | None, pattern: str) -> str:
+    return "-" if value is None else pattern.format(value)

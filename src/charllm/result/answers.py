@@ -1,0 +1,284 @@
+"""The answers of a run in words, from its result alone: the same in a terminal, in a notebook and on a page.
+
+An answer whose figures are not known is empty.
+"""
+
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from charllm.units import GIB, MEGA, MILLI, format_percent, format_si, seconds_format
+
+if TYPE_CHECKING:
+    from charllm.result.result import RunResult
+
+LARGEST_SHARES = 3
+SHORT_S = 0.1
+"""Shorter times are written in milliseconds."""
+SLOWER_FRACTION, EQUAL_FRACTION = 0.01, 1e-4
+"""A GPU whose clock is this much below the median of its mates is named as the one that paces them; clocks that differ
+by less than the second are equal."""
+LABEL_WORDS = {
+    "compute": "compute",
+    "recompute": "recomputation",
+    "optimizer": "optimizer",
+    "tp_exposed": "exposed tp communication",
+    "pp_exposed": "exposed pp transfers",
+    "dp_exposed": "exposed dp communication",
+    "ep_exposed": "exposed ep communication",
+    "cp_exposed": "exposed cp communication",
+    "straggler_wait": "waiting for slower GPUs",
+    "bubble": "pipeline bubble",
+    "overhead": "host overhead",
+}
+"""Label of the breakdown: what it is called in a sentence and in a legend."""
+WRITERS: dict[str, Callable[[Any], str]] = {
+    "step_time_s": lambda seconds: write_seconds(seconds),
+    "tokens_per_s": lambda tokens: f"{tokens:,.0f} tokens/s",
+    "tokens_per_s_per_gpu": lambda tokens: f"{tokens:,.0f} tokens/s/GPU",
+    "mfu": lambda fraction: f"MFU {format_percent(fraction)}",
+    "power_mean_w": lambda watts: f"{watts:.0f} W per GPU",
+    "power_peak_sensor_w": lambda watts: f"peak {watts:.0f} W, 25 ms average",
+    "node_power_mean_w": lambda watts: f"{format_si(watts, 'W')} per node",
+    "energy_per_step_j": lambda joules: f"{format_si(joules, 'J')} per step",
+    "tokens_per_j": lambda tokens: f"{tokens:.3g} tokens per joule",
+    "temperature_mean_c": lambda degrees: f"{degrees:.1f} C mean",
+    "temperature_peak_c": lambda degrees: f"{degrees:.1f} C peak",
+    "margin_to_slowdown_k": lambda kelvin: f"{abs(kelvin):.1f} K {'below' if kelvin >= 0 else 'above'} slowdown",
+}
+"""Metric: how it is written."""
+
+
+def write_seconds(seconds: float) -> str:
+    """Write a time with its unit, in four digits."""
+    return f"{seconds_format(seconds)(seconds)} s" if seconds >= SHORT_S else f"{seconds / MILLI:.4g} ms"
+
+
+def write_metric(result: "RunResult", name: str) -> str:
+    """Write one metric with its unit; nothing where it is not known."""
+    value = result.metrics.get(name)
+    return "" if value is None else WRITERS[name](value)
+
+
+BOUNDS: dict[str, Callable[[float], str]] = {
+    "step_time_s": lambda seconds: seconds_format(seconds)(seconds),
+    "tokens_per_s": "{:,.0f}".format,
+    "power_mean_w": "{:.0f}".format,
+    "power_peak_sensor_w": "{:.0f}".format,
+    "temperature_mean_c": "{:.0f}".format,
+    "temperature_peak_c": "{:.0f}".format,
+    "clock_mean_hz": lambda hertz: f"{hertz / MEGA:.0f}",
+    "memory_peak_bytes": lambda size_bytes: f"{size_bytes / GIB:.0f}",
+}
+"""Metric: how the ends of its interval are written."""
+
+
+def write_interval(result: "RunResult", name: str) -> str:
+    """Return ' (low to high)' of a metric where intervals were asked for and its own is known."""
+    interval, write = result.provenance.get("uncertainty", {}).get(name), BOUNDS.get(name)
+    return f" ({write(interval['low'])} to {write(interval['high'])})" if interval and write else ""
+
+
+def answer_intervals(result: "RunResult") -> str:
+    """What intervals of step time and power rest on, where they were asked for."""
+    known = result.provenance.get("uncertainty") or {}
+    named = {"Step time": "step_time_s", "Power": "power_mean_w", "Memory": "memory_peak_bytes"}
+    rests = [f"{word}: {known[name]['basis']}." for word, name in named.items() if name in known]
+    level = next((interval["level"] for interval in known.values()), 0.0)
+    return f"{100 * level:.0f} % level. {' '.join(rests)}" if rests else ""
+
+
+def answer_lines(result: "RunResult") -> list[tuple[str, str]]:
+    """Return the answers that are known, each with its label."""
+    found = [(label, answer(result)) for label, answer in ANSWERS.items()]
+    return [(label, text) for label, text in found if text]
+
+
+def answer_time(result: "RunResult") -> str:
+    """Step time, throughput, MFU."""
+    return _metrics(result, "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu")
+
+
+def answer_shares(result: "RunResult") -> str:
+    """The labels that take most of the step."""
+    breakdown_s = result.metrics.get("breakdown_s") or {}
+    total_s = sum(breakdown_s.values())
+    largest = sorted(breakdown_s.items(), key=lambda pair: -pair[1])[:LARGEST_SHARES]
+    return _join(
+        *(f"{label.replace('_', ' ')} {format_percent(spent_s / total_s)}" for label, spent_s in largest if spent_s > 0)
+    )
+
+
+def answer_power(result: "RunResult") -> str:
+    """Power of a GPU and of a node, energy of a step; that of a step only where steps are known."""
+    per_step = ("energy_per_step_j", "tokens_per_j") if result.metrics.get("step_time_s") is not None else ()
+    return _join(answer_gpu_power(result), _metrics(result, "node_power_mean_w", *per_step))
+
+
+def answer_gpu_power(result: "RunResult") -> str:
+    """Mean power of a GPU, and the highest of any."""
+    if result.provenance.get("uncertainty"):
+        return _metrics(result, "power_mean_w", "power_peak_sensor_w")
+    mean, peak = write_metric(result, "power_mean_w"), write_metric(result, "power_peak_sensor_w")
+    return f"{mean} ({peak})" if mean and peak else mean or peak
+
+
+def answer_temperature(result: "RunResult") -> str:
+    """Mean and peak temperature, and how far the peak is from slowdown."""
+    return _metrics(result, "temperature_mean_c", "temperature_peak_c", "margin_to_slowdown_k")
+
+
+def answer_clock(result: "RunResult") -> str:
+    """Mean clock, and for how long each cause has held it down."""
+    metrics, gpu = result.metrics, gpu_table(result.spec)
+    clock_hz = metrics.get("clock_mean_hz")
+    if clock_hz is None:
+        return answer_throttling(result)
+    most_hz = gpu.get("clock_max_hz")
+    clock = f"{clock_hz / MEGA:.0f}{write_interval(result, 'clock_mean_hz')}" + (
+        f" of {most_hz / MEGA:.0f} MHz" if most_hz else " MHz"
+    )
+    return _join(clock, answer_throttling(result))
+
+
+def answer_throttling(result: "RunResult") -> str:
+    """For how long each cause has held the clock down, and what that cost; nothing where it was not read."""
+    shares = result.metrics.get("throttled_time_fraction")
+    if not shares or None in shares.values():
+        return ""
+    lost = result.metrics.get("clock_loss_fraction") or {}
+    found = [
+        f"{cause}-throttled {100 * share:.0f} % of the time"
+        + (f" (mean clock {100 * lost[cause]:.0f} % below maximum)" if lost.get(cause) else "")
+        for cause, share in shares.items()
+        if share > 0
+    ]
+    return _join(*found) or "not throttled"
+
+
+def answer_memory(result: "RunResult") -> str:
+    """Whether a run fits, and how much the rank with the largest need takes."""
+    metrics, has_bytes = result.metrics, memory_size_bytes(result.spec)
+    need_bytes, rank = metrics.get("memory_peak_bytes"), metrics.get("memory_rank")
+    if need_bytes is None:
+        return ""
+    told = f"{verdict(result)}: " if verdict(result) else ""
+    size = f"{need_bytes / GIB:.1f}{write_interval(result, 'memory_peak_bytes')} " + (
+        f"of {has_bytes / GIB:.1f} GiB" if has_bytes else "GiB"
+    )
+    if rank is None:
+        return f"{told}{size}"
+    stage = next((row.get("stage") for row in result.gpus if row.get("rank") == rank), None)
+    return f"{told}{size} on rank {rank}" + ("" if stage is None else f" (stage {stage})")
+
+
+def verdict(result: "RunResult") -> str:
+    """Say whether a run fits in memory; nothing for a measured one, which did."""
+    fits = result.metrics.get("fits")
+    return "" if fits is None else "fits" if fits else "does not fit"
+
+
+def answer_pace(result: "RunResult") -> str:
+    """Stage and node that the step waits for, and the GPU of theirs that is slower than its mates."""
+    parts, metrics = result.metrics.get("critical_path"), result.metrics
+    if not parts:
+        return ""
+    first, write = parts[0], seconds_format(metrics["step_time_s"])
+    mates = path_gpus(result)
+    slowest = min(mates, key=lambda row: row["clock_mean_hz"], default=None)
+    lag = 1 - slowest["clock_mean_hz"] / median(row["clock_mean_hz"] for row in mates) if slowest else 0.0
+    named = (
+        f"; its slowest GPU is in slot {slowest['slot']} at {slowest['clock_mean_hz'] / MEGA:.0f} MHz, "
+        f"{format_percent(lag)} below its neighbours"
+        if slowest and lag > SLOWER_FRACTION
+        else ""
+    )
+    waited_s = metrics["breakdown_s"]["straggler_wait"]
+    return (
+        f"stage {first['stage']} on node {first['node']}, {write(first['seconds'])} s of the critical path{named}; "
+        f"GPUs wait {write(waited_s)} s for slower ones"
+    )
+
+
+ANSWERS: dict[str, Callable[["RunResult"], str]] = {
+    "Step time": answer_time,
+    "Time goes to": answer_shares,
+    "Power": answer_power,
+    "Temperature": answer_temperature,
+    "Clock": answer_clock,
+    "Memory": answer_memory,
+    "Paced by": answer_pace,
+    "Intervals": answer_intervals,
+}
+"""Label: what answers it."""
+
+
+def path_gpus(result: "RunResult") -> list[Mapping[str, Any]]:
+    """Return the GPUs of the stage and node that the step waits for; none where that is not known."""
+    parts = result.metrics.get("critical_path")
+    at = (parts[0]["stage"], parts[0]["node"]) if parts else None
+    return [row for row in result.gpus if (row.get("stage"), row.get("node")) == at and row.get("clock_mean_hz")]
+
+
+def pacing_gpus(result: "RunResult") -> list[Mapping[str, Any]]:
+    """Return those of them that are slower than the others; none where all are equally fast."""
+    mates = path_gpus(result)
+    most_hz = (1 + EQUAL_FRACTION) * min((row["clock_mean_hz"] for row in mates), default=0.0)
+    slow = [row for row in mates if row["clock_mean_hz"] <= most_hz]
+    return slow if len(slow) < len(mates) else []
+
+
+def describe_spec(spec: Mapping[str, Any]) -> str:
+    """Name model, cluster, degrees and batch of a run, or the command or files that it comes from."""
+    try:
+        training, cluster = spec["training"], spec["cluster"]
+        gpus = cluster["nodes"] * cluster["node"]["gpus"]
+        return (
+            f"{spec['model']['name']} on {cluster['name']} ({gpus} x {cluster['node']['gpu']['name']}), "
+            f"{spec['framework']['name']}, {training['precision']}; {describe_degrees(spec)}; "
+            f"batch {training['global_batch_size']}, microbatch {training['micro_batch_size']} x "
+            f"{training['seq_length']} tokens"
+        )
+    except (KeyError, TypeError):
+        # The spec of a measured run is whatever its job left behind.
+        command, files = spec.get("command"), spec.get("converted")
+        if isinstance(files, list):
+            return f"converted from {', '.join(map(str, files))}"
+        return " ".join(map(str, command)) if isinstance(command, list) else UNKNOWN_SPEC
+
+
+def describe_degrees(spec: Mapping[str, Any]) -> str:
+    """Write the degrees of parallelism that are more than 1."""
+    degrees = spec["parallelism"]
+    return " x ".join(f"{axis} {degrees[axis]}" for axis in AXES if degrees[axis] > 1) or "one rank"
+
+
+UNKNOWN_SPEC = "spec not known"
+AXES = ("tp", "cp", "pp", "dp", "ep")
+"""Degrees in the order in which they are written."""
+
+
+def gpu_table(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a spec says of its usual GPU; nothing where it says nothing."""
+    try:
+        gpu = spec["cluster"]["node"]["gpu"]
+    except (KeyError, TypeError):
+        return {}
+    return gpu if isinstance(gpu, Mapping) else {}
+
+
+def memory_size_bytes(spec: Mapping[str, Any]) -> float | None:
+    """Return the memory of the smallest GPU of a cluster, which every rank must fit."""
+    try:
+        others = [other["node"]["gpu"]["memory_bytes"] for other in spec["cluster"].get("mixed", ())]
+        return float(min([gpu_table(spec)["memory_bytes"], *others]))
+    except (KeyError, TypeError, AttributeError):
+        return None
+
+
+def _metrics(result: "RunResult", *names: str) -> str:
+    return _join(*(f"{text}{write_interval(result, name)}" for name in names if (text := write_metric(result, name))))
+
+
+def _join(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)

@@ -1,0 +1,18 @@
+"""Metrics that hold a table, and the keys of each."""
+
+from charllm.result.metrics import AXES, CAUSES, LINKS
+from charllm.timeline.step_time import LABELS
+from charllm.workload.memory import KINDS
+
+KEYED: dict[str, tuple[str, ...]] = {
+    "memory_breakdown_bytes": KINDS,
+    "throttled_time_fraction": CAUSES,
+    "clock_loss_fraction": CAUSES,
+    "breakdown_s": LABELS,
+    "hidden_communication_s": AXES,
+    "link_bytes": LINKS,
+    "axis_bytes": AXES,
+    "link_utilization_fraction": LINKS,
+    "message_bytes_median": AXES,
+    "messages": AXES,
+}

@@ -1,0 +1,253 @@
+"""Intervals of a prediction, from how wrong predictions have been where the truth is known.
+
+Equation: with errors e = ln(predicted / measured) of known runs, the measured value lies between
+predicted x exp(-e90) and predicted x exp(-e10) in 80 % of them. Independent causes add in squares, each side alone.
+Source: result/data/errors.json, written by benchmarks/uncertainty.py.
+Ignores: errors that the known runs do not have: another cooling, fabrics that drop packets, software of next year.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from importlib import resources
+from math import exp, expm1, hypot, inf, log1p
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from charllm.result.result import RunResult
+
+LEVEL = 0.8
+FILE = Path(str(resources.files("charllm.result") / "data" / "errors.json"))
+READ_GPU = "h200"
+"""The GPU whose watts, clocks and degrees were read after they had been predicted."""
+PREHEAT_FRACTION = 0.8
+"""Assumed: preheating lies anywhere between none and twice the catalog's; 80 % of that is 0.8 of it each way."""
+
+
+class Spread(NamedTuple):
+    """How far the truth may lie below and above a prediction, as logarithms of ratios or as kelvin; both positive."""
+
+    below: float
+    above: float
+    basis: str
+
+    def wider(self, factor: float, why: str) -> "Spread":
+        """Return the spread times a factor."""
+        return Spread(factor * self.below, factor * self.above, f"{self.basis}; {why}")
+
+    def plus(self, below: float, above: float, why: str) -> "Spread":
+        """Add an independent cause."""
+        return Spread(hypot(self.below, below), hypot(self.above, above), f"{self.basis}; {why}")
+
+    @property
+    def inverted(self) -> "Spread":
+        """Return the spread of one over the value."""
+        return Spread(self.above, self.below, self.basis)
+
+
+@cache
+def errors() -> Mapping[str, Any]:
+    """Read how wrong predictions have been."""
+    found: Mapping[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return found
+
+
+def intervals(result: RunResult) -> dict[str, dict[str, Any]]:
+    """Return low, high, level and basis of every metric of a simulated run whose error is known."""
+    metrics = result.metrics
+    if result.origin != "simulated":
+        return {}
+    found = {"memory_peak_bytes": _ratio(metrics["memory_peak_bytes"], _memory_spread())}
+    if metrics["step_time_s"] is None:
+        return found
+    step = _step_spread(result.spec)
+    for name, spread in {"step_time_s": step, "tokens_per_s": step.inverted, "tokens_per_s_per_gpu": step.inverted,
+                         "mfu": step.inverted}.items():  # fmt: skip
+        found[name] = _ratio(metrics[name], spread)
+    if metrics["power_mean_w"] is not None:
+        found |= _board_intervals(result, step)
+    return {name: found[name] for name in metrics if name in found}
+
+
+def with_intervals(result: RunResult) -> RunResult:
+    """Return a result with the intervals of its metrics in its provenance."""
+    return replace(result, provenance={**result.provenance, "uncertainty": intervals(result)})
+
+
+def effect_interval(gain_fraction: float, *, of_conditions: bool = False) -> tuple[float, float]:
+    """Return the interval of a gain in tokens a second that is predicted for one change of a run."""
+    of_pairs, log_gain = errors()["effect"], log1p(gain_fraction)
+    size = "conditions" if of_conditions else "small" if abs(log_gain) < of_pairs["below"] else "large"
+    bounds, sign = of_pairs[size], 1 if log_gain >= 0 else -1
+    ends = (log_gain - sign * bounds["high"], log_gain - sign * bounds["low"])
+    return expm1(min(ends)), expm1(max(ends))
+
+
+def effect_basis() -> str:
+    """Say what intervals of effects rest on."""
+    pairs = errors()["effect"]
+    count = pairs["small"]["rows"] + pairs["large"]["rows"]
+    return (
+        f"errors of {count} held-out pairs of published runs of one model, GPU and source that differ in such settings"
+        f"; for power limit, clock limit and inlet, errors of {pairs['conditions']['basis']}"
+    )
+
+
+def tell_footing(spec: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what a prediction rests on: measured, interpolated or extrapolated figures, and why."""
+    names, known = _gpu_names(spec["cluster"]), errors()["known_gpus"]
+    strange = [name for name in names if name not in known]
+    if strange:
+        return "extrapolated", f"fewer than eight published runs on {', '.join(strange)} check them"
+    if names == [READ_GPU]:
+        return "measured", "kernels, power and temperature of its GPU were measured"
+    return "interpolated", f"published runs on {', '.join(names)} check step times; power is scaled from an H200"
+
+
+def _step_spread(spec: Mapping[str, Any]) -> Spread:
+    """Return the spread of step time, by the class of the run."""
+    kind, cluster, found = run_class(spec), spec["cluster"], errors()
+    bounds = found["step_time"][kind]
+    spread = _spread(bounds, f"held-out error of {bounds['rows']} published {WORDS[kind]}")
+    strange = [name for name in _gpu_names(cluster) if name not in found["known_gpus"]]
+    if strange:
+        why = f"{found['unknown_gpu_factor']:g} times as wide: too few published runs on {', '.join(strange)}"
+        return spread.wider(found["unknown_gpu_factor"], why)
+    return spread
+
+
+def run_class(spec: Mapping[str, Any]) -> str:
+    """Return the class in which a run's step time is scored, from its spec as a table."""
+    nodes = [spec["cluster"]["node"], *(other["node"] for other in spec["cluster"].get("mixed", ()))]
+    if any(node.get("host_speed_fraction", 1.0) < 1 for node in nodes):
+        return "untuned"
+    return "lora" if spec["training"].get("lora_rank") else "moe" if spec["model"].get("experts") else "dense"
+
+
+WORDS = {
+    "dense": "runs of dense models",
+    "moe": "runs of mixture-of-experts models",
+    "lora": "LoRA runs",
+    "untuned": "runs on hosts that are not tuned",
+}
+
+
+def _board_intervals(result: RunResult, step: Spread) -> dict[str, dict[str, Any]]:
+    """Return the intervals of watts, joules, clocks and degrees, of those that are known."""
+    metrics, spec = result.metrics, result.spec
+    power, energy = _power_spreads(spec, step)
+    peak_power = _h200_spread("power_peak_sensor_w", spec)
+    most = {"power_mean_w": _power_cap_w(spec), "clock_mean_hz": _clock_limit_hz(spec)}
+    ratios = {
+        "power_mean_w": power,
+        "power_peak_w": peak_power,
+        "power_peak_sensor_w": peak_power,
+        "energy_per_step_j": energy,
+        "tokens_per_j": energy.inverted,
+        "node_power_mean_w": power,
+        "clock_mean_hz": _clock_spread(metrics, spec),
+    }
+    found = {
+        name: _ratio(metrics[name], spread, most.get(name, inf))
+        for name, spread in ratios.items()
+        if metrics[name] is not None
+    }
+    return found if metrics["temperature_peak_c"] is None else {**found, **_heat_intervals(result, power)}
+
+
+def _heat_intervals(result: RunResult, power: Spread) -> dict[str, dict[str, Any]]:
+    """Return the intervals of temperatures."""
+    metrics, spec = result.metrics, result.spec
+    preheat_k = max((node["preheat_k"] for node in result.nodes), default=0.0)
+    mean_k, peak_k = (_rise(metrics[name], spec) for name in ("temperature_mean_c", "temperature_peak_c"))
+    # Rear slots are half of a node; the hottest GPU is one of them.
+    mean = _heat_spread("temperature_mean_c", mean_k, power, preheat_k / 2)
+    peak = _heat_spread("temperature_peak_c", peak_k, power, preheat_k)
+    return {
+        "temperature_mean_c": _sum(metrics["temperature_mean_c"], mean),
+        "temperature_peak_c": _sum(metrics["temperature_peak_c"], peak),
+        "margin_to_slowdown_k": _sum(metrics["margin_to_slowdown_k"], peak.inverted),
+    }
+
+
+def _power_spreads(spec: Mapping[str, Any], step: Spread) -> tuple[Spread, Spread]:
+    """Return the spreads of mean power and of a step's energy.
+
+    A step that is longer than predicted is taken to wait longer, and a GPU that waits draws less: power falls by most
+    of what the step grows, energy rises by the rest.
+    """
+    power = _h200_spread("power_mean_w", spec)
+    waiting = errors()["waiting_power_fraction"]
+    why = "plus the error of the step time, counted as waiting"
+    return (
+        power.plus(waiting * step.above, waiting * step.below, why),
+        power.plus((1 - waiting) * step.below, (1 - waiting) * step.above, why),
+    )
+
+
+def _h200_spread(metric: str, spec: Mapping[str, Any]) -> Spread:
+    """Return the spread of a metric as H200 boards read it, wider on another GPU."""
+    bounds, other = errors()["h200"][metric], errors()["other_gpu"]
+    spread = _spread(bounds, f"errors of {bounds['rows']} runs on H200 boards, predicted before they were measured")
+    if set(_gpu_names(spec["cluster"])) == {READ_GPU}:
+        return spread
+    fraction = other["power_fraction"] * (other["clock_over_power"] if metric == "clock_mean_hz" else 1.0)
+    return spread.plus(fraction, fraction, f"plus {100 * fraction:.0f} %: {other['basis']}")
+
+
+def _clock_spread(metrics: Mapping[str, Any], spec: Mapping[str, Any]) -> Spread:
+    """Return the spread of the clock; one that nothing throttles is the one that was asked for."""
+    shares = metrics["throttled_time_fraction"]
+    if shares is not None and not any(shares.values()):
+        return Spread(0.0, 0.0, "not throttled: the requested clock")
+    return _h200_spread("clock_mean_hz", spec)
+
+
+def _heat_spread(metric: str, rise_k: float, power: Spread, preheat_k: float) -> Spread:
+    """Return the spread of a temperature in kelvin."""
+    bounds = errors()["h200"][metric]
+    spread = _spread(bounds, f"errors of {bounds['rows']} runs on H200 boards, whose inlet was not measured")
+    spread = spread.plus(rise_k * power.below, rise_k * power.above, "plus the interval of the power")
+    each_k = PREHEAT_FRACTION * preheat_k
+    return spread.plus(each_k, each_k, f"plus {preheat_k:.1f} K of assumed preheating") if preheat_k else spread
+
+
+def _memory_spread() -> Spread:
+    bounds = errors()["memory"]
+    return _spread(bounds, f"held-out error of the device memory of {bounds['rows']} runs")
+
+
+def _spread(bounds: Mapping[str, Any], basis: str) -> Spread:
+    """Turn quantiles of errors around: where predictions were too high, the truth lies below."""
+    return Spread(max(0.0, bounds["high"]), max(0.0, -bounds["low"]), basis)
+
+
+def _ratio(value: float, spread: Spread, most: float = inf) -> dict[str, Any]:
+    low, high = value * exp(-spread.below), value * exp(spread.above)
+    return {"low": low, "high": max(value, min(most, high)), "level": LEVEL, "basis": spread.basis}
+
+
+def _sum(value: float, spread: Spread) -> dict[str, Any]:
+    return {"low": value - spread.below, "high": value + spread.above, "level": LEVEL, "basis": spread.basis}
+
+
+def _gpu_names(cluster: Mapping[str, Any]) -> list[str]:
+    nodes = [cluster["node"], *(other["node"] for other in cluster.get("mixed", ()))]
+    return list(dict.fromkeys(node["gpu"]["name"] for node in nodes))
+
+
+def _rise(temperature_c: float, spec: Mapping[str, Any]) -> float:
+    inlet_c = spec["cluster"]["cooling"]["inlet_c"]
+    warmest_c: float = max(inlet_c) if isinstance(inlet_c, list | tuple) else inlet_c
+    return temperature_c - warmest_c
+
+
+def _power_cap_w(spec: Mapping[str, Any]) -> float:
+    cap_w = spec["conditions"].get("power_cap_w")
+    return float(cap_w if cap_w is not None else spec["cluster"]["node"]["gpu"]["power_cap_w"])
+
+
+def _clock_limit_hz(spec: Mapping[str, Any]) -> float:
+    cap_hz = spec["conditions"].get("clock_cap_hz")
+    return float(cap_hz if cap_hz is not None else spec["cluster"]["node"]["gpu"]["clock_max_hz"])

@@ -1,0 +1,1 @@
+"""Questions to a traced run, one file a question."""

@@ -1,0 +1,75 @@
+"""Which kernels and classes take the time?"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from charllm.trace.activity import Activity
+from charllm.trace.run import TracedRank
+
+LONGEST_NAME = 200
+
+
+class KernelRow(NamedTuple):
+    """All calls of one kernel in a mean step of one rank."""
+
+    name: str
+    work: str
+    calls: float
+    seconds: float
+    share: float
+    """Of the seconds of all events."""
+
+
+def in_steps(rank: TracedRank) -> Activity:
+    """Return the events that begin inside a step."""
+    activity = rank.activity
+    kept = np.zeros(len(activity.row), dtype=bool)
+    for window in rank.windows:
+        kept |= (activity.start_s >= window.start_s) & (activity.start_s < window.end_s)
+    return activity.take(kept)
+
+
+def class_seconds(rank: TracedRank) -> dict[str, float]:
+    """Return the seconds of each class in a mean step, largest first; events that run side by side both count."""
+    here, steps = in_steps(rank), max(1, len(rank.windows))
+    sums = np.bincount(here.work, weights=here.seconds, minlength=len(here.works)) / steps
+    found: dict[str, float] = {}
+    for work, seconds in zip(here.works, sums.tolist(), strict=True):
+        if seconds > 0:
+            found[work.name] = found.get(work.name, 0.0) + seconds
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def kernel_rows(rank: TracedRank) -> list[KernelRow]:
+    """Return every kernel by name, largest first."""
+    here, steps = in_steps(rank), max(1, len(rank.windows))
+    names = rank.trace.events.name[here.row].astype(np.int64)
+    pairs, place = np.unique(np.stack([names, here.work.astype(np.int64)], axis=1), axis=0, return_inverse=True)
+    place = place.reshape(-1)
+    seconds = np.bincount(place, weights=here.seconds, minlength=len(pairs)) / steps
+    calls = np.bincount(place, minlength=len(pairs)) / steps
+    total_s = float(seconds.sum()) or 1.0
+    rows = [
+        KernelRow(
+            rank.trace.names[int(name)][:LONGEST_NAME],
+            here.works[int(work)].name,
+            float(calls[at]),
+            float(seconds[at]),
+            float(seconds[at]) / total_s,
+        )
+        for at, (name, work) in enumerate(pairs.tolist())
+    ]
+    return sorted(rows, key=lambda row: -row.seconds)
+
+
+def unknown_fraction(rank: TracedRank) -> float:
+    """Return the share of the events' seconds whose class is not known."""
+    here = in_steps(rank)
+    total_s = float(here.seconds.sum())
+    return float(here.seconds[here.unknown].sum()) / total_s if total_s else 0.0
+
+
+def as_table(row: KernelRow) -> dict[str, Any]:
+    """Return a row as a table."""
+    return {"name": row.name, "class": row.work, "calls": row.calls, "seconds": row.seconds, "share": row.share}

@@ -1,0 +1,237 @@
+"""Decoded events, a batch at a time, into columns."""
+
+import ast
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import compress
+from math import prod
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from charllm.trace.event_fields import NO_ARGUMENTS
+from charllm.trace.events import (
+    DEVICE_KINDS,
+    DEVICE_RANGE,
+    DTYPES,
+    KERNEL,
+    KINDS,
+    MEMCPY,
+    MEMSET,
+    NONE,
+    OP,
+    OVERHEAD,
+    RANGE,
+    RUNTIME,
+    SYNC,
+    Collective,
+    Events,
+    Group,
+)  # fmt: skip
+from charllm.units import MICRO, NANO
+
+T = TypeVar("T")
+CATEGORIES = {
+    "kernel": KERNEL,
+    "gpu_memcpy": MEMCPY,
+    "gpu_memset": MEMSET,
+    "cuda_sync": SYNC,
+    "gpu_user_annotation": DEVICE_RANGE,
+    "cpu_op": OP,
+    "user_annotation": RANGE,
+    "cuda_runtime": RUNTIME,
+    "cuda_driver": RUNTIME,
+    "privateuse1_runtime": RUNTIME,
+    "mtia_runtime": RUNTIME,
+    "mtia_ccp_events": KERNEL,
+    "overhead": OVERHEAD,
+    "Kernel": KERNEL,
+    "Memcpy": MEMCPY,
+    "Memset": MEMSET,
+    "Operator": OP,
+    "Runtime": RUNTIME,
+}
+"""Kineto's categories, older spellings included: kinds. Others (Python's stack, arrows, memory) are not read."""
+ON_DEVICE = np.isin(np.arange(len(KINDS)), (*DEVICE_KINDS, SYNC, DEVICE_RANGE))
+"""By kind: whether its events have a device and a stream."""
+LARGEST_ID, LARGEST_CODE = 2**62, 2**31 - 1
+NO_SIZES = (NONE, 1, 1)
+"""Stands for a grid that an event does not have: its product is NONE."""
+START = Events._fields.index("start_s")
+
+
+class Numbered(dict[T, int], Generic[T]):
+    """Numbers each different thing as it is first seen."""
+
+    def __missing__(self, thing: T) -> int:
+        self[thing] = number = len(self)
+        return number
+
+    def texts(self) -> list[T]:
+        """Return the things by number."""
+        return list(self)
+
+
+class Places(dict[tuple[Any, Any], int]):
+    """Numbers threads by process and thread as they are written; their texts are made once."""
+
+    def __init__(self, threads: Numbered[tuple[str, str]]) -> None:
+        super().__init__()
+        self._threads = threads
+
+    def __missing__(self, place: tuple[Any, Any]) -> int:
+        self[place] = number = self._threads[str(place[0]), str(place[1])]
+        return number
+
+
+class Columns:
+    """Collects batches of events."""
+
+    def __init__(self) -> None:
+        self.names: Numbered[str] = Numbered()
+        self.threads: Numbered[tuple[str, str]] = Numbered()
+        self.collectives: Numbered[Collective] = Numbered()
+        self.seen = 0
+        """Events of every kind."""
+        self.without_time = 0
+        self._places = Places(self.threads)
+        self._parts: list[list[Any]] = [[] for _ in DTYPES]
+
+    def add(self, batch: Sequence[Any]) -> None:
+        """Add the events of a batch that have a duration and a known category."""
+        self.seen += len(batch)
+        found = np.array([CATEGORIES.get(event.cat, NONE) if event.ph == "X" else NONE for event in batch], np.int8)
+        kept = list(compress(batch, found != NONE))
+        if not kept:
+            return
+        start_us, length_us = _floats([event.ts for event in kept]), _floats([event.dur for event in kept])
+        kinds = found[found != NONE]
+        valid = np.isfinite(start_us) & np.isfinite(length_us) & (length_us >= 0)
+        if not valid.all():
+            self.without_time += int((~valid).sum())
+            kept, kinds = list(compress(kept, valid)), kinds[valid]
+            start_us, length_us = start_us[valid], length_us[valid]
+        places = self._places
+        columns: list[Any] = [
+            kinds,
+            [self.names[event.name if type(event.name) is str else str(event.name)] for event in kept],
+            start_us,
+            length_us,
+            [places[event.pid, event.tid] for event in kept],
+            *self._arguments(kept, kinds),
+        ]
+        for parts, column, dtype in zip(self._parts, columns, DTYPES, strict=True):
+            parts.append(np.asarray(column, dtype))
+
+    def _arguments(self, events: Sequence[Any], kinds: Any) -> Iterator[Any]:
+        """Yield the columns of arguments; those that only events of the device have are asked of no other."""
+        args = [event.args or NO_ARGUMENTS for event in events]
+        count, rows = len(args), np.flatnonzero(ON_DEVICE[kinds])
+        on_device = [args[row] for row in rows.tolist()]
+        yield _placed(rows, count, _ids([one.device for one in on_device], 2**15 - 1))
+        yield _placed(rows, count, _ids([one.stream for one in on_device], LARGEST_CODE))
+        yield _ids([one.correlation for one in args])
+        yield _ids([one.external_id for one in args])
+        yield [NONE if one.collective is None else self._collective(one) for one in args]
+        yield _placed(rows, count, _volumes([one.grid for one in on_device], LARGEST_ID))
+        yield _placed(rows, count, _volumes([one.block for one in on_device], LARGEST_CODE))
+        yield _placed(rows, count, _ids([one.moved_bytes for one in on_device]))
+
+    def _collective(self, args: Any) -> int:
+        size = args.group_size if type(args.group_size) is int else None
+        group = Group(_text(args.group_name), _text(args.group_description), parse_ranks(args.group_ranks), size)
+        elements = (_id(number) for number in (args.in_elements, args.out_elements))
+        sent, received = (None if number == NONE else number for number in elements)
+        return self.collectives[Collective(_text(args.collective), sent, received, _text(args.dtype), group)]
+
+    def finish(self, base_ns: int) -> tuple[int, Events]:
+        """Return the columns in order of start, in seconds, and the nanosecond that they begin at."""
+        start_us = _join(self._parts[START], np.float64)
+        if not len(start_us):
+            return base_ns, Events._make(_join(parts, dtype) for parts, dtype in zip(self._parts, DTYPES, strict=True))
+        order, first_us = np.argsort(start_us, kind="stable"), float(start_us.min())
+        # One column at a time, so that no two copies of all of them are held.
+        columns = [
+            (start_us[order] - first_us) * MICRO if at == START else _join(parts, dtype)[order]
+            for at, (parts, dtype) in enumerate(zip(self._parts, DTYPES, strict=True))
+        ]
+        events = Events._make(columns)
+        return base_ns + round(first_us * MICRO / NANO), events._replace(duration_s=events.duration_s * MICRO)
+
+
+def _join(parts: list[Any], dtype: Any) -> Any:
+    joined = np.concatenate(parts) if parts else np.empty(0, dtype)
+    parts.clear()
+    return joined
+
+
+def _placed(rows: Any, count: int, values: Any) -> Any:
+    """Return a column that has values in some rows."""
+    column = np.full(count, NONE, np.int64)
+    column[rows] = values
+    return column
+
+
+def parse_ranks(value: Any) -> tuple[int, ...]:
+    """Read the ranks of a group, written as a list or as a text; empty where it is shortened or missing."""
+    if isinstance(value, str) and "..." not in value:
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return ()
+    if not isinstance(value, list | tuple) or not all(type(rank) is int and rank >= 0 for rank in value):
+        return ()
+    return tuple(value)
+
+
+def _floats(values: list[Any]) -> Any:
+    """Return numbers; what is none is not a number."""
+    try:
+        return np.frombuffer(array("d", values))
+    except (TypeError, OverflowError):
+        return np.array([_float(value) for value in values])
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
+
+
+def _ids(values: list[Any], largest: int = LARGEST_ID) -> Any:
+    """Return numbers that name something; NONE where there is none."""
+    try:
+        # An array takes whole numbers only, and faster than numpy does.
+        found = np.frombuffer(array("q", values), np.int64)
+    except (TypeError, OverflowError):
+        return [_id(value, largest) for value in values]
+    return np.where((found < 0) | (found > largest), NONE, found)
+
+
+def _id(value: Any, largest: int = LARGEST_ID) -> int:
+    """Return a number that names something; NONE where there is none."""
+    if type(value) is int:
+        return value if 0 <= value <= largest else NONE
+    if isinstance(value, str) and value.isdecimal() and len(value) < 20:
+        return _id(int(value), largest)
+    return _id(int(value), largest) if isinstance(value, float) and value.is_integer() else NONE
+
+
+def _volumes(sizes: list[Any], largest: int) -> Any:
+    """Return the products of the three sizes of grids or blocks."""
+    try:
+        found = np.array([NO_SIZES if size is None else size for size in sizes], np.int64).prod(axis=1)
+    except (TypeError, ValueError, OverflowError, np.exceptions.AxisError):
+        return [_volume(size, largest) for size in sizes]
+    return np.where((found < 0) | (found > largest), NONE, found)
+
+
+def _volume(sizes: Any, largest: int) -> int:
+    if isinstance(sizes, list) and all(type(size) is int for size in sizes):
+        return _id(prod(sizes), largest)
+    return _id(sizes, largest)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,58 @@
+"""Joins inside one trace: what the device executed, the runtime call that launched it, the operator around the call."""
+
+import numpy as np
+
+from charllm.trace.events import NONE, OP, RANGE, RUNTIME, Ints, RankTrace
+
+
+def launching_calls(trace: RankTrace, rows: Ints) -> Ints:
+    """Return the row of the runtime call that launched each event, by correlation; NONE where there is none."""
+    calls = np.flatnonzero(trace.matches(RUNTIME) & (trace.events.correlation != NONE))
+    return _latest_before(trace, calls, trace.events.correlation[calls], rows, trace.events.correlation[rows])
+
+
+def operators_of(trace: RankTrace, calls: Ints) -> Ints:
+    """Return the row of the operator that each runtime call belongs to, by external id; NONE where there is none."""
+    ops = np.flatnonzero(trace.matches(OP, RANGE) & (trace.events.external_id != NONE))
+    found = np.full(len(calls), NONE, dtype=np.int64)
+    known = calls != NONE
+    of = calls[known]
+    ids = trace.events.external_id
+    found[known] = _latest_before(trace, ops, ids[ops], of, ids[of])
+    return found
+
+
+def enclosing(trace: RankTrace, spans: Ints, calls: Ints) -> Ints:
+    """Return the row of the last of some spans that began on the thread of a call before it and has not yet ended."""
+    found = np.full(len(calls), NONE, dtype=np.int64)
+    known = calls != NONE
+    of, threads = calls[known], trace.events.thread.astype(np.int64)
+    latest = _latest_before(trace, spans, threads[spans], of, threads[of])
+    end_s = trace.events.end_s
+    ended = (latest == NONE) | (end_s[latest] < trace.events.start_s[of])
+    found[known] = np.where(ended, NONE, latest)
+    return found
+
+
+def enclosing_on_stream(trace: RankTrace, spans: Ints, rows: Ints) -> Ints:
+    """Return the row of the last of some spans that began on the stream of an event before it and has not yet ended."""
+    streams = trace.events.stream.astype(np.int64) * 2**15 + trace.events.device
+    latest = _latest_before(trace, spans, streams[spans], rows, streams[rows])
+    ended = (latest == NONE) | (trace.events.end_s[latest] <= trace.events.start_s[rows])
+    return np.where(ended, NONE, latest)
+
+
+def _latest_before(trace: RankTrace, rows: Ints, keys: Ints, of: Ints, wanted: Ints) -> Ints:
+    """Return for each wanted key the last row with it that began no later; ids that come again are told apart so."""
+    start_s = trace.events.start_s
+    every = np.concatenate([rows, of])
+    asks = np.concatenate([np.zeros(len(rows), np.int8), np.ones(len(of), np.int8)])
+    key = np.concatenate([keys, wanted])
+    order = np.lexsort((asks, start_s[every], key))
+    place = np.where(asks[order] == 0, np.arange(len(order)), -1)
+    last = np.maximum.accumulate(place) if len(place) else place
+    source = order[np.maximum(last, 0)]
+    good = (last >= 0) & (key[source] == key[order]) & (key[order] != NONE)
+    result = np.full(len(every), NONE, dtype=np.int64)
+    result[order] = np.where(good, every[source], NONE)
+    return result[len(rows) :]

@@ -1,0 +1,49 @@
+"""Any trace of one rank, by what its file holds: a profiler's trace, Chakra, or an execution trace."""
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from charllm.trace.chakra import read_chakra
+from charllm.trace.events import DTYPES, Events, RankTrace
+from charllm.trace.json_events import GZIP_MAGIC, GZIP_WINDOW
+from charllm.trace.kineto import rank_of_file, read_kineto
+
+HEAD_BYTES = 1 << 16
+EXECUTION_TRACE = "execution trace"
+"""Source of a trace that has collectives, and no times."""
+
+
+def read_rank_trace(path: Path) -> RankTrace:
+    """Read one file, whatever of these formats it is in."""
+    return _reader_of(path)(path)
+
+
+def _reader_of(path: Path) -> Callable[[Path], RankTrace]:
+    head = _head(path)
+    if b'"traceEvents"' in head:
+        return read_kineto
+    if b'"workload_graph"' in head or path.suffix == ".et":
+        return read_chakra
+    return _without_times if b'"schema"' in head and b'"nodes"' in head else read_kineto
+
+
+def _without_times(path: Path) -> RankTrace:
+    """Return an execution trace of PyTorch as a trace without events, and say where its messages can be seen."""
+    told = f"{path.name}: an execution trace has no times; see `charllm messages --execution-trace` for its messages"
+    nothing = Events._make(np.empty(0, dtype) for dtype in DTYPES)
+    return RankTrace(path, EXECUTION_TRACE, rank_of_file(path), None, "", (), (), 0, nothing, [], [], [], (told,))
+
+
+def _head(path: Path) -> bytes:
+    """Return the first bytes of a file, unpacked as far as they go."""
+    with path.open("rb") as raw:
+        head = raw.read(HEAD_BYTES)
+    if not head.startswith(GZIP_MAGIC):
+        return head
+    try:
+        return zlib.decompressobj(GZIP_WINDOW).decompress(head)
+    except zlib.error:
+        return b""

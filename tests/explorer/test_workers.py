@@ -1,0 +1,119 @@
+"""Worker processes: one job at a time, dropped or stopped when nobody waits, replaced when they die."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from charllm.errors import CharllmError
+from charllm.explorer import workers
+from charllm.explorer.workers import BUSY, LOST, Pool, Reply
+from tests.explorer.runs import HUGE, LONG, SMALL
+
+PARENT = """
+import asyncio
+from charllm.explorer.workers import Pool
+
+async def main():
+    pool = Pool(1, None)
+    await pool.start()
+    print(*pool.processes, flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def job(kind: str, words: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": kind, "words": words}
+
+
+async def heard(seen: list[str], count: int) -> None:
+    while len(seen) < count:
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What workers have answered, whether anybody waited for it or not."""
+    seen: list[str] = []
+    read: Callable[[Any, float], Awaitable[Reply | None]] = workers._read
+
+    async def noting(process: Any, longest_s: float) -> Reply | None:
+        reply = await read(process, longest_s)
+        seen.append(reply.event if reply else "lost")
+        return reply
+
+    monkeypatch.setattr(workers, "_read", noting)
+    return seen
+
+
+def test_a_worker_from_its_start_to_its_end(answered: list[str]) -> None:
+    async def scenario() -> None:
+        pool = Pool(1, None, most_waiting=3)
+        await pool.start()
+        (number,) = pool.processes
+
+        # What nobody waits for any more is stopped, by the same process, which then answers the next one.
+        given_up = asyncio.create_task(pool.run(job("coupled", LONG)))
+        await asyncio.sleep(0.2)
+        queued = [asyncio.create_task(pool.run(job("coupled", {**LONG, "seed": seed}))) for seed in range(3)]
+        await asyncio.sleep(0)
+        assert await pool.run(job("fast", SMALL)) == BUSY
+        for task in (given_up, *queued):
+            task.cancel()
+        await asyncio.wait({given_up, *queued})
+        event, data = await pool.run(job("fast", SMALL))
+        assert (event, json.loads(data)["fits"]) == ("fast", True)
+        assert answered == ["ready", "stopped", "fast"]
+        assert pool.processes == {number}
+
+        # A request that is wrong, or too large, is answered and costs no worker.
+        for words, status in (({**SMALL, "tp": 3}, 400), (HUGE, 422)):
+            event, data = await pool.run(job("fast", words))
+            assert (event, json.loads(data)["status"]) == ("error", status)
+
+        # A worker that dies while it waits is replaced; one that dies at a job loses that job alone.
+        os.kill(number, signal.SIGKILL)
+        await heard(answered, 6)
+        assert (await pool.run(job("fast", SMALL))).event == "fast"
+        (second,) = pool.processes
+        waiting = asyncio.create_task(pool.run(job("coupled", LONG)))
+        await asyncio.sleep(0.1)
+        os.kill(second, signal.SIGKILL)
+        assert await waiting == LOST
+        await pool.close()
+        assert pool.processes == set()
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_cannot_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+
+    async def scenario() -> None:
+        pool = Pool(2, None)
+        with pytest.raises(CharllmError, match="could not be started"):
+            await pool.start()
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_killed_server_leaves_no_worker() -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        parent.kill()
+    end_s = time.monotonic() + 10
+    while Path(f"/proc/{worker}").exists() and time.monotonic() < end_s:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{worker}").exists()

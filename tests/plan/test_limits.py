@@ -1,0 +1,90 @@
+import pytest
+
+from charllm.errors import SpecError
+from charllm.plan.limits import broken, explain_infeasible, keeps, parse_limit, parse_limits
+from charllm.plan.metrics import PLAN_METRICS, metric_value
+from charllm.result.keyed import KEYED
+from tests.plan.candidates import candidates
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "sense", "value"),
+    [
+        ("memory_peak_gib<130", "memory_peak_bytes", "<", 130 * 2**30),
+        (" cluster_power_peak_mw <= 2 ", "cluster_power_peak_w", "<=", 2e6),
+        ("clock_loss_fraction.power<0.05", "clock_loss_fraction.power", "<", 0.05),
+        ("breakdown_ms.bubble<20", "breakdown_s.bubble", "<", 0.02),
+        ("tokens_per_kwh>3.6e6", "tokens_per_j", ">", 1.0),
+        ("cluster_power_ramp_kw_per_s<10", "cluster_power_ramp_w_per_s", "<", 1e4),
+        ("run_time_days<60", "run_time_s", "<", 60 * 86_400),
+        ("rack_power_peak_kw<40", "rack_power_peak_w", "<", 4e4),
+        ("money_per_trillion_tokens<1e6", "money_per_trillion_tokens", "<", 1e6),
+    ],
+)
+def test_a_limit_is_read_in_any_unit(text: str, metric: str, sense: str, value: float) -> None:
+    found = parse_limit(text)
+    assert found[:2] == (metric, sense)
+    assert found.value == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("memory_peak_gib=130", "METRIC<VALUE"),
+        ("memory_pek_gib<130", "did you mean memory_peak_bytes"),
+        ("power_peak_w<many", "a number"),
+        ("power_peak_w<nan", "a number"),
+        ("breakdown_s<1", "breakdown_s.KEY"),
+        ("breakdown_s.bubbles<1", "bubble"),
+        ("power_peak_w.tp<1", "one number"),
+        ("fits>0", "one of"),
+    ],
+)
+def test_a_wrong_limit_is_named(text: str, expected: str) -> None:
+    with pytest.raises(SpecError, match=expected):
+        parse_limit(text)
+
+
+def test_limits_that_no_value_keeps_are_refused() -> None:
+    with pytest.raises(SpecError, match="some value keeps"):
+        parse_limits(["power_peak_w>900", "power_peak_kw<0.8"])
+    assert len(parse_limits(["power_peak_w>=900", "power_peak_kw<=0.9", "step_time_s<1"])) == 3
+
+
+def test_every_metric_of_a_plan_has_a_value_that_its_own_limit_keeps() -> None:
+    metrics = candidates()[0].metrics
+    for name in PLAN_METRICS:
+        for key in KEYED.get(name, ("",)):
+            path = f"{name}.{key}" if key else name
+            value = None if name in ("critical_path", "fits", "memory_rank") else metric_value(metrics, path)
+            if value is not None:
+                assert keeps(parse_limit(f"{path}<={value!r}"), metrics), path
+                assert not keeps(parse_limit(f"{path}<{value!r}"), metrics), path
+
+
+def test_an_unknown_metric_breaks_its_limit() -> None:
+    limit = parse_limit("temperature_peak_c<80")
+    assert keeps(limit, {"temperature_peak_c": None}) is None
+    assert broken([limit], {"temperature_peak_c": None}) == [limit]
+    assert "not known" in explain_infeasible([limit], [candidates()[0]._replace(metrics={})])
+
+
+def test_the_limit_that_no_strategy_keeps_is_named_with_the_nearest_value() -> None:
+    limits = parse_limits(["memory_peak_gib<40", "step_time_s<1000"])
+    text = explain_infeasible(limits, candidates())
+    nearest = min(candidates(), key=lambda one: one.metrics["memory_peak_bytes"])
+    assert text.startswith("memory_peak_gib<40: kept by none of 5 strategies")
+    assert f"{nearest.metrics['memory_peak_bytes'] / 2**30:.4g}" in text
+    assert f"tp {nearest.run.parallelism.tp} x" in text
+    assert "step_time" not in text
+
+
+def test_two_limits_that_contradict_each_other_are_named() -> None:
+    times = sorted(one.metrics["step_time_s"] for one in candidates())
+    fastest = min(candidates(), key=lambda one: one.metrics["step_time_s"])
+    memory_gib = fastest.metrics["memory_peak_bytes"] / 2**30
+    text = explain_infeasible(
+        parse_limits([f"step_time_s<={times[0]}", f"memory_peak_gib<{memory_gib}", "mfu>0"]), candidates()
+    )
+    assert "contradict each other" in text
+    assert "mfu" not in text

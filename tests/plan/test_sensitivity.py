@@ -1,0 +1,34 @@
+from charllm.plan.objectives import OBJECTIVES, parse_objective
+from charllm.plan.sensitivity import Sensitivity, explain_sensitivity, list_changes, sensitivity
+from tests.plan.candidates import candidates, mine
+
+THROUGHPUT = OBJECTIVES["throughput"]
+
+
+def test_every_change_moves_the_metric_the_way_it_should() -> None:
+    best = [mine(), candidates()[1]]
+    found = {one.change: one for one in sensitivity(best, THROUGHPUT, budget_s=1e3)}
+    usual = [one.metrics["tokens_per_s"] for one in best]
+    slower = ("NICs half as fast", "GEMMs and attention 10 % slower", "power limit 20 % lower", "inlet 10 K warmer")
+    for name in slower:
+        assert all((value or 0.0) < before for value, before in zip(found[name].values, usual, strict=True)), name
+    assert all((value or 0.0) > before for value, before in zip(found["NICs twice as fast"].values, usual, strict=True))
+    for one in found.values():
+        first, second = one.values
+        assert first is not None
+        assert second is not None
+        assert one.winner == (0 if first > second else 1)
+        assert one.lead_fraction == first / second - 1
+
+
+def test_no_change_is_begun_after_the_budget() -> None:
+    found = sensitivity([mine(), candidates()[1]], parse_objective("min:clock_loss_fraction.power"), budget_s=-1.0)
+    assert len(found) == len(list_changes(mine().run.cluster))
+    assert all(one.stays is None and "not simulated" in one.reason for one in found)
+    assert sensitivity([mine()], THROUGHPUT) == []
+
+
+def test_the_changes_under_which_the_winner_falls_behind_are_named() -> None:
+    found = [Sensitivity("a", (2.0, 1.0), 0, 1.0), Sensitivity("b", (1.0, 1.1), 1, -0.1)]
+    assert explain_sensitivity(found) == "The winner stays the best under 1 of 2 changes; not with b (10.0 % behind)."
+    assert "all 1" in explain_sensitivity(found[:1])

@@ -1,0 +1,44 @@
+"""The paper's claims, read off the cases of a study."""
+
+from typing import Any
+
+from charllm.report.page.cases import StudiedCase, group_cases
+from charllm.report.page.claims import claims, pairs_apart_in
+from tests.report.page.made_cases import make_case
+
+
+def losing(name: str, lost: float, **changes: Any) -> StudiedCase:
+    return make_case(name, 10.0, **{"clock_loss_fraction.power": lost, **changes})
+
+
+def verdicts(*cases: StudiedCase) -> dict[str, str]:
+    return {found.name: found.verdict for found in claims(group_cases(cases))}
+
+
+def test_deep_pipelines_are_compared_with_the_widest_tensor_parallel_case_of_their_model() -> None:
+    wide, deep = losing("a tp8", 0.05, tp=8, pp=4), losing("a pp16", 0.15, tp=2, pp=16)
+    assert verdicts(wide, deep)["deep pipelines throttle more"] == "holds"
+    less = losing("a pp16", 0.04, tp=2, pp=16)
+    assert verdicts(wide, less)["deep pipelines throttle more"] == "does not hold"
+    assert verdicts(wide, deep, losing("a pp32", 0.05, tp=1, pp=32))["deep pipelines throttle more"] == "partly"
+    assert "deep pipelines throttle more" not in verdicts(wide)
+
+
+def test_overlap_and_microbatches_are_compared_between_cases_that_differ_in_nothing_else() -> None:
+    plain = losing("a x / base", 0.05, settings={"model": "a", "parallelism.tp": 4})
+    overlapped = losing("a x / cc", 0.08, settings={"model": "a", "parallelism.tp": 4, "parallelism.overlap": ["tp"]})
+    other = losing("a y / cc", 0.02, settings={"model": "a", "parallelism.tp": 2, "parallelism.overlap": ["tp"]})
+    pairs = pairs_apart_in(group_cases([other, overlapped, plain]), "parallelism.overlap")
+    assert [(first.name, second.name) for first, second in pairs] == [("a x / base", "a x / cc")]
+    assert verdicts(plain, overlapped, other)["overlap raises throttling"] == "holds"
+    sizes = [
+        losing(f"a mbs {size}", 0.1, power_peak_sensor_w=800.0 + size, settings={"training.micro_batch_size": size})
+        for size in (1, 8)
+    ]
+    assert verdicts(*sizes)["larger microbatches raise peak power"] == "holds"
+
+
+def test_clock_lost_to_heat_is_counted() -> None:
+    assert verdicts(losing("a x", 0.1))["GPUs lose clock to heat"] == "does not hold"
+    hot = losing("a y", 0.1, **{"clock_loss_fraction.thermal": 0.01})
+    assert verdicts(losing("a x", 0.1), hot)["GPUs lose clock to heat"] == "partly"

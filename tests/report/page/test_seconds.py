@@ -1,0 +1,51 @@
+import pytest
+
+from charllm.report.page.seconds import MEAN, seconds_figure
+from charllm.report.page.view import RunView
+from charllm.timeline.step_time import LABELS
+from tests.report.page.runs import measured, pipeline, rows_of, view
+
+
+def test_the_parts_of_every_stage_add_up_to_the_step() -> None:
+    figure = seconds_figure(pipeline())
+    sums: dict[str, float] = {}
+    for row in rows_of(figure):
+        sums[row["bar"]] = sums.get(row["bar"], 0.0) + row["seconds"]
+    assert list(sums) == ["stage 0", "stage 1", MEAN]
+    step_s = pipeline().result.metrics["step_time_s"]
+    assert list(sums.values()) == pytest.approx([step_s] * 3)
+    assert figure.options["order"] == [label for label in LABELS if label in figure.options["order"]]
+
+
+def test_the_mean_is_the_breakdown_of_the_metrics() -> None:
+    mean = {row["key"]: row["seconds"] for row in rows_of(seconds_figure(pipeline())) if row["bar"] == MEAN}
+    known = pipeline().result.metrics["breakdown_s"]
+    assert mean == pytest.approx({label: known[label] for label in mean})
+    assert sum(mean.values()) == pytest.approx(sum(known.values()))
+
+
+def test_a_run_of_one_stage_has_one_bar() -> None:
+    figure = seconds_figure(view(cluster="h200x8", parallelism={"tp": 8, "pp": 1}))
+    assert {row["bar"] for row in rows_of(figure)} == {"step"}
+
+
+def test_the_caption_names_what_takes_most() -> None:
+    figure = seconds_figure(pipeline())
+    breakdown_s = pipeline().result.metrics["breakdown_s"]
+    assert max(breakdown_s, key=breakdown_s.__getitem__) == "dp_exposed"
+    assert f"exposed dp communication {breakdown_s['dp_exposed']:.3f} s" in figure.message
+
+
+def test_a_measured_run_shows_the_phases_that_its_host_has_marked() -> None:
+    steps = [(at * 2.0, at * 2.0 + 2.0) for at in range(5)]
+    figure = seconds_figure(RunView(measured(), steps_s=steps, phases_s={"update": 0.25, "forward": 1.5}))
+    assert {row["phase"]: row["time"] for row in rows_of(figure)} == {
+        "forward": 1.5,
+        "update": 0.25,
+        "not marked": 0.25,
+    }
+    assert "needs a profiler trace" in figure.message
+
+
+def test_a_measured_run_says_what_it_would_take() -> None:
+    assert seconds_figure(RunView(measured())).missing == "needs a profiler trace"

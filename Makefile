@@ -1,5 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
+# The many programs that tests start keep their compiled modules, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup packages demo test check bench evaluate fit predictions docs golden device-test cluster-smoke

@@ -1,6 +1,6 @@
 """Fit the spreads of plan/probability.py, and check its probabilities: ``python -m benchmarks.plan_probability``.
 
-Pairs are published runs of one job, source and GPU that differ in tunable settings (benchmarks/uncertainty.py), each
+Pairs are published runs of one job, source and GPU that state different settings (benchmarks/uncertainty.py), each
 predicted held out. A pair whose order is said to be 80 % sure should come out so in about 80 %: each pair is judged
 with spreads fitted to the other sources. Pairs that are predicted to be equal say nothing and are left out.
 """
@@ -17,17 +17,15 @@ from scipy.stats import t as student
 
 from benchmarks.uncertainty import list_pairs
 from charllm.evaluate.held_out import load_rows
-from charllm.evaluate.predictions import Prediction, load_predictions
-from charllm.plan.probability import FREEDOM, LABEL_FRACTIONS
-from charllm.simulate.predict import predict
-from charllm.spec.run import RunSpec
+from charllm.evaluate.predictions import load_predictions
+from charllm.plan.probability import FREEDOM
 
 Floats = NDArray[np.float64]
 
 EDGES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 EQUAL = 1e-3
 """Predicted ratios nearer to 1 than this are no order."""
-START = np.log([0.04, 0.3, 0.3])
+START = np.log([0.04, 0.1])
 
 
 class Pairs(NamedTuple):
@@ -37,47 +35,35 @@ class Pairs(NamedTuple):
     predicted: Floats
     """ln of the ratio of step times."""
     measured: Floats
-    shares2: Floats
-    """[pair, (exposed communication, waits)] squares of differences of shares, added up."""
+    microbatch: Floats
+    """ln of the ratio of the sequences of a microbatch."""
 
 
 def load_pairs() -> Pairs:
-    """Read the pairs, and simulate each run for where its seconds go."""
+    """Read the pairs."""
     listed = list(list_pairs(load_predictions()))
-    names = {one.id for pair in listed for one in pair}
-    shares = {row.id: _shares(row.run) for row in load_rows() if row.id in names}
+    sequences = {row.id: row.run.training.micro_batch_size for row in load_rows()}
     return Pairs(
         np.array([one.source for one, _ in listed]),
         np.array([log(one.predicted_s / other.predicted_s) for one, other in listed]),
         np.array([log(one.measured_s / other.measured_s) for one, other in listed]),
-        np.array([_squares(shares, one, other) for one, other in listed]),
+        np.array([log(sequences[one.id] / sequences[other.id]) for one, other in listed]),
     )
 
 
-def _shares(run: RunSpec) -> dict[str, float]:
-    metrics = predict(run, ignore_memory=True).result.metrics
-    return {label: metrics["breakdown_s"][label] / metrics["step_time_s"] for label in LABEL_FRACTIONS}
-
-
-def _squares(shares: dict[str, dict[str, float]], one: Prediction, other: Prediction) -> list[float]:
-    squares = {label: (shares[one.id][label] - shares[other.id][label]) ** 2 for label in LABEL_FRACTIONS}
-    exposed = sum(each for label, each in squares.items() if label.endswith("_exposed"))
-    return [exposed, sum(squares.values()) - exposed]
-
-
 def fit(pairs: Pairs, used: NDArray[np.bool_]) -> Floats:
-    """Return the spreads of greatest likelihood: own, exposed communication, waits."""
+    """Return the spreads of greatest likelihood: own, and for each e-fold of the microbatch."""
 
     def cost(logs: Floats) -> float:
-        spread = _pair_spread(np.exp(logs), pairs.shares2[used])
+        spread = _pair_spread(np.exp(logs), pairs.microbatch[used])
         errors = (pairs.predicted - pairs.measured)[used]
         return float(-np.sum(student.logpdf(errors / spread, FREEDOM) - np.log(spread)))
 
     return np.asarray(np.exp(minimize(cost, START, method="Nelder-Mead", options={"maxiter": 4000}).x))
 
 
-def _pair_spread(spreads: Floats, shares2: Floats) -> Floats:
-    return np.asarray(np.sqrt(2 * spreads[0] ** 2 + shares2 @ spreads[1:] ** 2))
+def _pair_spread(spreads: Floats, microbatch: Floats) -> Floats:
+    return np.asarray(np.sqrt(2 * spreads[0] ** 2 + (spreads[1] * microbatch) ** 2))
 
 
 def judge(pairs: Pairs) -> Floats:
@@ -85,7 +71,7 @@ def judge(pairs: Pairs) -> Floats:
     found = np.zeros(len(pairs.source))
     for source in np.unique(pairs.source):
         mine = pairs.source == source
-        spread = _pair_spread(fit(pairs, ~mine), pairs.shares2[mine])
+        spread = _pair_spread(fit(pairs, ~mine), pairs.microbatch[mine])
         found[mine] = student.cdf(np.abs(pairs.predicted[mine]) / spread, FREEDOM)
     return found
 
@@ -105,8 +91,8 @@ def print_reliability(said: Floats, right: NDArray[np.bool_], edges: Sequence[fl
 def main() -> None:
     """Print fitted spreads and reliability."""
     pairs = load_pairs()
-    own, exposed, waits = fit(pairs, np.ones(len(pairs.source), dtype=bool))
-    print(f"{len(pairs.source)} pairs: own {own:.3f}, exposed communication {exposed:.2f}, waits {waits:.2f}")
+    own, microbatch = fit(pairs, np.ones(len(pairs.source), dtype=bool))
+    print(f"{len(pairs.source)} pairs: own {own:.3f}, microbatch {microbatch:.3f}")
     apart = np.abs(pairs.predicted) >= EQUAL
     print_reliability(judge(pairs)[apart], (pairs.predicted * pairs.measured > 0)[apart])
 

@@ -8,7 +8,7 @@ predicted before they were read (device/h200). Memory: published and H200 rows (
 import csv
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from math import exp, log
 from pathlib import Path
@@ -144,7 +144,7 @@ def effect_errors(rows: Iterable[Prediction]) -> dict[str, Any]:
 
 
 def list_pairs(rows: Iterable[Prediction]) -> Iterator[tuple[Prediction, Prediction]]:
-    """Yield pairs of rows of one job, source and GPU that differ in tunable settings."""
+    """Yield pairs of rows of one job, source and GPU that differ in a tunable setting which both of them state."""
     settings = {row["id"]: row for row in read_rows()}
     groups: dict[tuple[str, ...], list[Prediction]] = defaultdict(list)
     for row in rows:
@@ -153,8 +153,14 @@ def list_pairs(rows: Iterable[Prediction]) -> Iterator[tuple[Prediction, Predict
             groups[row.source, row.model, row.gpu, *alike].append(row)
     for members in groups.values():
         for one, other in combinations(members, 2):
-            if any(settings[one.id].get(column) != settings[other.id].get(column) for column in TUNED):
+            if _differ(settings[one.id], settings[other.id]):
                 yield one, other
+
+
+def _differ(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Tell whether two rows state different settings; a setting that a row leaves out may be the other's."""
+    values = [(one.get(column, "").strip(), other.get(column, "").strip()) for column in TUNED]
+    return any(first and second and first != second for first, second in values)
 
 
 def device_errors(metric: str) -> list[float]:

@@ -57,6 +57,13 @@ def test_a_resolved_run_takes_no_default_twice() -> None:
         assert again.defaults_taken == ()
 
 
+@pytest.mark.parametrize(("framework", "vpp", "hidden"), [("megatron", 2, True), ("megatron", 1, False),
+                                                          ("nemo", 1, False), ("megatron-2020", 2, False)])  # fmt: skip
+def test_sends_hide_by_default_between_interleaved_stages(framework: str, vpp: int, *, hidden: bool) -> None:
+    found = run(framework, parallelism={"vpp": vpp})
+    assert ("pp" in found.parallelism.overlap) == hidden
+
+
 def test_nothing_overlaps_that_is_not_exchanged() -> None:
     alone = resolve_run({"model": "llama3-8b", "cluster": "h200x1", "framework": "nemo"})
     assert (alone.parallelism.overlap, alone.defaults_taken) == ((), ())

@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from charllm.plan.candidate import Candidate
 from charllm.plan.objectives import OBJECTIVES, Objective, parse_objective
-from charllm.plan.probability import probability_best, time_errors
+from charllm.plan.probability import OWN_FRACTION, probability_best, time_errors
 from tests.plan.candidates import candidates, mine
 
 THROUGHPUT = OBJECTIVES["throughput"]
@@ -39,8 +41,17 @@ def test_errors_of_what_strategies_share_cancel() -> None:
     assert np.allclose(errors[:, 0], errors[:, 2])
     apart, alone = (np.median(np.abs(each)) for each in (errors[:, 0] - errors[:, 1], errors[:, 0]))
     assert apart < 2 * alone
-    # Twice the variance of an own error of 4 %, with tails of two degrees of freedom: median 0.816 x 4 % x sqrt(2).
-    assert apart == pytest.approx(0.816 * 0.04 * np.sqrt(2), rel=0.1)
+    # Twice the variance of the own error, with tails of three degrees of freedom, whose median is 0.765.
+    assert apart == pytest.approx(0.765 * OWN_FRACTION * np.sqrt(2), rel=0.1)
+
+
+def test_a_lead_by_a_larger_microbatch_is_less_sure() -> None:
+    lead = faster(mine(), 1.1)
+    larger = replace(lead.run, training=replace(lead.run.training, micro_batch_size=8))
+    sure, less = (probability_best([mine(), one], THROUGHPUT) for one in (lead, lead._replace(run=larger)))
+    assert sure is not None
+    assert less is not None
+    assert sure[1] > 0.9 > less[1] > 0.5
 
 
 def test_the_same_strategy_under_two_caps_is_told_apart_more_surely() -> None:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -244,17 +245,41 @@ def test_winners_are_strategies_that_their_program_runs(program: str, model: str
     assert not found.warnings
 
 
+def test_no_strategy_hides_the_sends_of_plain_1f1b() -> None:
+    found = plan(**SMALL, model="llama3-70b", tp=4, pp=4, recompute="none", schedule="1f1b")
+    assert found.best
+    assert not any("pp" in one.run.parallelism.overlap for one in found.best)
+
+
+def test_torchtitan_is_planned_as_fsdp() -> None:
+    found = plan(**SMALL, model="llama3-8b", framework="fsdp", axis=["tp=1,2", "pp=1,2"])
+    assert found.counts.refused == 0
+    for one in found.best:
+        degrees = one.run.parallelism
+        assert (degrees.zero >= 2, degrees.sp, "dp" in degrees.overlap) == (True, degrees.tp > 1, True)
+        assert export_run(one.run, "torchtitan").text
+
+
+def test_a_plan_is_written_as_a_report(tmp_path: Path) -> None:
+    plan(**TINY, report=tmp_path / "plan.html")
+    assert "Which strategy is best under your limits?" in (tmp_path / "plan.html").read_text()
+    with pytest.raises(SpecError, match="a folder that exists"):
+        plan(**TINY, report=tmp_path / "missing" / "plan.html")
+
+
 def test_a_schedule_that_the_program_lacks_is_tried_where_it_is_asked_for() -> None:
     found = plan(**SMALL, model="llama3-70b", tp=4, pp=4, schedule="zero-bubble", recompute="none")
     assert found.best[0].run.parallelism.schedule == "zero-bubble"
     assert "megatron cannot run it: parallelism.schedule: got 'zero-bubble'; expected 1f1b or" in found.warnings[0]
 
 
-@pytest.mark.parametrize("framework", ["megatron", "nemo", "pytorch-eager"])
-def test_the_space_holds_what_the_profiles_program_runs(framework: str) -> None:
-    space = build_space(
-        None, (), {"model": "mixtral-8x7b", "cluster": "h200x32", "gbs": 64, "framework": framework}
-    ).space
+@pytest.mark.parametrize(
+    ("framework", "model"),
+    [("megatron", "mixtral-8x7b"), ("nemo", "mixtral-8x7b"), ("pytorch-eager", "mixtral-8x7b"),
+     ("fsdp", "qwen3-30b-a3b"), ("fsdp", "llama3-8b")],
+)  # fmt: skip
+def test_the_space_holds_what_the_profiles_program_runs(framework: str, model: str) -> None:
+    space = build_space(None, (), {"model": model, "cluster": "h200x32", "gbs": 64, "framework": framework}).space
     draw, refused = np.random.default_rng(4), 0
     for place in draw.integers(0, space.cells.size, 40).tolist():
         cell = space.cell(place)

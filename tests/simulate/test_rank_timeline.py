@@ -180,7 +180,7 @@ def test_gradients_hide_under_the_last_backward_pass_and_weights_under_the_first
 
 
 def test_sends_occupy_few_blocks_and_collectives_many() -> None:
-    run = resolve_run(merge(SMALL, {"parallelism": {"tp": 2, "pp": 2, "overlap": ["pp"]}}))
+    run = resolve_run(merge(SMALL, {"parallelism": {"tp": 2, "pp": 2, "schedule": "gpipe", "overlap": ["pp"]}}))
     items = [item for item in generate_timeline(run, 0).items() if item.kind == "communication"]
     blocks = {item.name.split()[-1]: item.blocks for item in items}
     assert blocks["send"] < min(count for name, count in blocks.items() if name != "send")

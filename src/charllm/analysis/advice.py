@@ -12,13 +12,16 @@ from charllm.catalog.change import (
     recompute_change,
     tensor_change,
 )
+from charllm.catalog.export import program_of
 from charllm.errors import SpecError
 from charllm.simulate.fast import predict_fast
 from charllm.simulate.predict import predict
-from charllm.spec.parallelism import OVERLAPS, Parallelism
+from charllm.spec.parallelism import Parallelism
+from charllm.spec.programs import check_program, program_faults
 from charllm.spec.request import Table
 from charllm.spec.run import RunSpec
 from charllm.spec.training import RECOMPUTES
+from charllm.spec.validity import hideable
 from charllm.units import GIB, MEGA
 
 LONGEST_HINT_S = 2.0
@@ -69,7 +72,7 @@ def simulate_changes(
     """
     for change, of_conditions in tried:
         try:
-            changed = changed_run(run, change)
+            changed = _changed(run, change)
             after = predict(changed, ignore_memory=True, longest_s=longest_s).result.metrics
         except SpecError:
             continue
@@ -116,10 +119,19 @@ def _minus(after: Mapping[str, Any], before: Mapping[str, Any], name: str) -> fl
     return after[name] - before[name] if before.get(name) is not None and after[name] is not None else None
 
 
+def _changed(run: RunSpec, change: Change) -> RunSpec:
+    """Return a changed run; SpecError where it is none, or where the program that trains the present run lacks it."""
+    changed = changed_run(run, change)
+    program = program_of(run)
+    if not program_faults(run, program):
+        check_program(changed, program)
+    return changed
+
+
 def _screened_s(run: RunSpec, change: Change) -> float | None:
     """Return the step time of a changed run at one clock, or None where it is no run or does not fit."""
     try:
-        found = predict_fast(changed_run(run, change)).metrics["step_time_s"]
+        found = predict_fast(_changed(run, change)).metrics["step_time_s"]
     except SpecError:
         return None
     return None if found is None else float(found)
@@ -145,11 +157,12 @@ def _recompute_changes(run: RunSpec) -> Iterator[Change]:
 
 
 def _overlap_change(degrees: Parallelism) -> Iterator[Change]:
-    """Hide every axis that has something to hide; a tensor-parallel exchange needs sequence parallelism for it."""
-    sizes = {axis: degrees.data_ranks if axis == "dp" else getattr(degrees, axis) for axis in OVERLAPS}
-    axes = [axis for axis in OVERLAPS if sizes[axis] > 1 and (axis != "tp" or degrees.sp)]
-    if set(axes) - set(degrees.overlap):
-        yield Change(f"--overlap {','.join(axes)}", {"parallelism": {"overlap": axes}})
+    """Hide every axis that has something to hide."""
+    able = [axis for axis, is_able in hideable(degrees).items() if is_able]
+    # Some programs hide everything but expert exchanges.
+    for axes in (able, [axis for axis in able if axis != "ep"]) if "ep" in able else (able,):
+        if set(axes) - set(degrees.overlap):
+            yield Change(f"--overlap {','.join(axes)}", {"parallelism": {"overlap": axes}})
 
 
 def _schedule_changes(degrees: Parallelism) -> Iterator[Change]:

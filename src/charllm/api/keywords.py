@@ -20,6 +20,7 @@ from charllm.result.store import load_run
 from charllm.spec.readers import Inputs, Reading, read_foreign
 from charllm.spec.request import Table, merge, nest, parse_layer_split, parse_recompute, read_toml
 
+File = str | os.PathLike[str]
 Named = str | os.PathLike[str] | Mapping[str, Any]
 """A name from the catalog, a file, or a table: ``{"base": "llama3-70b", "layers": 40}``."""
 Spec = str | os.PathLike[str] | Mapping[str, Any] | RunResult

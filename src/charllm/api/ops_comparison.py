@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from charllm.analysis.attribution.run import attribute_run
-from charllm.api.keywords import Spec, as_path, build_request
+from charllm.api.keywords import File, Spec, as_path, build_request
 from charllm.api.signature import public
 from charllm.api.trace_energy import is_recording
 from charllm.catalog.resolve import resolve_run
@@ -28,7 +28,6 @@ from charllm.trace.run import SUFFIXES, TracedRun, read_run
 from charllm.trace.simulated import simulated_kernels
 from charllm.units import MICRO
 
-File = str | PathLike[str]
 HOST_BOUND = 0.8
 """Share of a step that the host needs to launch it, from which on it is taken to bind (assumed)."""
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
-from charllm.api.keywords import RunKeywords, Spec, build_request
+from charllm.api.keywords import File, RunKeywords, Spec, as_file, build_request
 from charllm.api.signature import public
 from charllm.catalog.resolve import DEFAULT_BATCH, read_run, resolve_run
 from charllm.errors import SpecError
@@ -44,6 +44,7 @@ def plan(
     tariff: Mapping[str, Any] | None = None,
     whole_run: Mapping[str, Any] | None = None,
     allow_long: bool = False,
+    report: File | None = None,
     **words: Unpack[RunKeywords],
 ) -> Plan:
     """Find the best strategy of a job: degrees, sharding, microbatch, recomputation, overlap, schedule and caps.
@@ -52,7 +53,7 @@ def plan(
     the values to try (``{"tp": [4, 8]}`` or ``"tp=4,8"``). The strategy of a file (`spec`, `from_`) pins nothing: it is
     the user's own, and ranked beside the best. `objective` names a metric to optimise and `limit` bounds any metric
     (``"temperature_peak_c<80"``). `top` strategies are simulated in full; `tariff` and `whole_run` are settings of
-    money and of a run of many steps (``{"tokens": 15e12}``).
+    money and of a run of many steps (``{"tokens": 15e12}``). `report` writes everything as one HTML file.
 
     A wrong request raises `charllm.SpecError`, as do limits that no strategy keeps.
 
@@ -63,18 +64,19 @@ def plan(
     """
     return run_plan(
         spec, untracked, objective=objective, limit=limit, top=top, axis=axis, pareto=pareto, sensitivity=sensitivity,
-        tariff=tariff, whole_run=whole_run, allow_long=allow_long, **words,
+        tariff=tariff, whole_run=whole_run, allow_long=allow_long, report=report, **words,
     )  # fmt: skip
 
 
 def run_plan(
     spec: Spec | None, track: Track, *, objective: str, limit: str | Sequence[str], top: int, axis: Any, pareto: bool,
     sensitivity: bool, tariff: Mapping[str, Any] | None, whole_run: Mapping[str, Any] | None, allow_long: bool,
-    **words: Any,
+    report: File | None = None, **words: Any,
 ) -> Plan:  # fmt: skip
     """Search the strategies that keywords leave open; `track` shows how far it is."""
+    page = None if report is None else as_file(report, "--report")
     asked = build_space(spec, axis, words)
-    return search(
+    found = search(
         asked.space,
         parse_objective(objective),
         parse_limits([limit] if isinstance(limit, str) else limit),
@@ -86,6 +88,12 @@ def run_plan(
         longest_s=math.inf if allow_long else LONGEST_S,
         track=track,
     )
+    if page is not None:
+        # A page draws on studies and measurement, too, which take longer to load than most plans to find.
+        from charllm.api.report import page_of, write_page
+
+        write_page(page_of(found), page, "--report")
+    return found
 
 
 class Asked(NamedTuple):

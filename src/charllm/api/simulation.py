@@ -1,12 +1,11 @@
 """Simulate one run from keywords."""
 
 import math
-from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
 from charllm.api.chakra import write_chakra
-from charllm.api.keywords import RunKeywords, Spec, as_file, as_path, build_request
+from charllm.api.keywords import File, RunKeywords, Spec, as_file, as_path, build_request
 from charllm.api.signature import public
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
@@ -21,8 +20,6 @@ from charllm.simulate.work import LONGEST_S
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.timeline.play import to_text
-
-File = str | PathLike[str]
 
 
 class Simulated(NamedTuple):

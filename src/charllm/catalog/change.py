@@ -34,7 +34,7 @@ def _open_table(run: RunSpec) -> Table:
     if "vpp" in taken:
         for name in ("vpp", "schedule", "layers_per_stage"):
             degrees.pop(name, None)
-    usual = default_overlap(run.framework, degrees, sparse=bool(run.model.experts))
+    usual = default_overlap(run.framework, run.parallelism, sparse=bool(run.model.experts))
     if "overlap" in taken or not (degrees["overlap"] or usual):
         degrees.pop("overlap")
     if "recompute" in taken:

@@ -1,30 +1,28 @@
 """Settings that a software profile supplies where a request leaves them open. Explicit settings always win.
 
-The profile `megatron` supplies none of them: plain Megatron-LM overlaps, interleaves, recomputes and drops nothing
-unless it is told to.
+The profile `megatron` supplies one of them: plain Megatron-LM hides sends where stages are interleaved, and overlaps,
+interleaves, recomputes and drops nothing else unless it is told to.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from charllm.spec.framework import Framework
-from charllm.spec.parallelism import OVERLAPS
+from charllm.spec.parallelism import OVERLAPS, Parallelism
 from charllm.spec.training import RECOMPUTES
+from charllm.spec.validity import hideable
 
 MAX_CHUNKS = 8
 """Most chunks of a stage that a default takes: public recipes go up to 8 with equal chunks, and rarely further."""
 
 
-def default_overlap(framework: Framework, degrees: Mapping[str, Any], *, sparse: bool) -> list[str]:
-    """List the axes that the profile overlaps and that exchange anything at these degrees."""
+def default_overlap(framework: Framework, degrees: Parallelism, *, sparse: bool) -> list[str]:
+    """List the axes that the profile overlaps and that have something to hide at these degrees."""
     usual = (
         framework.default_sparse_overlap if sparse and framework.default_sparse_overlap else framework.default_overlap
     )
-    sizes = {axis: degrees.get(axis, 1) for axis in OVERLAPS}
-    sizes["dp"] *= sizes["cp"]
-    if not degrees.get("sp"):
-        sizes["tp"] = 1
-    return [axis for axis in OVERLAPS if axis in usual and sizes[axis] > 1]
+    able = hideable(degrees)
+    return [axis for axis in OVERLAPS if axis in usual and able[axis]]
 
 
 def default_chunks(layers: int, pp: int, microbatches: int) -> tuple[int, tuple[int, ...]]:

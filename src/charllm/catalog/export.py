@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from charllm.catalog.foreign import complete_request
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, SpecError, unknown_name
-from charllm.spec.programs import check_program, effective_overlap
+from charllm.spec.programs import check_program
 from charllm.spec.readers.megatron import read_megatron
 from charllm.spec.readers.nemo import read_nemo
 from charllm.spec.readers.reading import Reading
@@ -152,7 +152,7 @@ def _effective(run: RunSpec) -> dict[str, Any]:
     found = dict(_leaves(parts))
     for name in ("reduce_precision", "grouped_gemm"):
         found.setdefault(f"training.{name}", getattr(run.framework, name))
-    found["parallelism.overlap"] = effective_overlap(run)
+    found["parallelism.overlap"] = sorted(run.parallelism.effective_overlap)
     idle = {
         "framework.fused_rope": run.model.position != "rope",
         "training.lora_targets": not run.training.lora_rank,

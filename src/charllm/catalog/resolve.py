@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -271,9 +272,11 @@ def _fill_schedule(degrees: Table, model: Model, training: Training, framework: 
         filled.setdefault("schedule", "interleaved")
     if not filled.get("layers_per_stage"):
         filled["layers_per_stage"] = _even_split(model, pp, vpp)
-    if "overlap" not in degrees and (axes := default_overlap(framework, filled, sparse=bool(model.experts))):
-        filled["overlap"] = taken["overlap"] = axes
-    return read(Parallelism, filled, "parallelism")
+    found = read(Parallelism, filled, "parallelism")
+    if "overlap" not in degrees and (axes := default_overlap(framework, found, sparse=bool(model.experts))):
+        taken["overlap"] = axes
+        return replace(found, overlap=tuple(axes))
+    return found
 
 
 def _even_split(model: Model, pp: int, vpp: int) -> tuple[int, ...]:

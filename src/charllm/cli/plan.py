@@ -8,6 +8,7 @@ is ranked at one solved clock; the best --top strategies are simulated in full a
 import argparse
 import shlex
 import sys
+from pathlib import Path
 from typing import Any
 
 from charllm.api.plan import run_plan
@@ -24,7 +25,7 @@ from charllm.spec.request import parse_value
 EXAMPLES = (
     "charllm plan --model llama3-8b --cluster h200x8 --gbs 64 --cp 1 --mbs 1 --top 5",
     "charllm plan --model llama3-8b --cluster h200x8 --gbs 64 --cp 1 --mbs 1 --zero 1 --pp 1 "
-    "--limit 'temperature_peak_c<70' --top 5",
+    "--limit 'temperature_peak_c<70' --top 5 --report plan.html",
     "charllm plan --model llama3-8b --cluster h100x8 --gbs 64 --axis tp=1,2 --axis mbs=1,2 --pp 1 --cp 1 --zero 1 "
     "--objective tokens-per-joule --top 5 --json",
 )
@@ -53,11 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="a setting of the whole run, e.g. tokens=15e12; may be repeated")  # fmt: skip
     group.add_argument("--allow-long", action="store_true", help="simulate strategies that take minutes or hours")
     add_format_flags(parser, table="a row for each of the best strategies")
+    parser.add_argument("--report", type=Path, metavar="FILE.html", help="write everything as one HTML file")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Search and print."""
-    names = ("objective", "limit", "axis", "top", "pareto", "sensitivity", "allow_long")
+    names = ("objective", "limit", "axis", "top", "pareto", "sensitivity", "allow_long", "report")
     asked = {name: getattr(arguments, name) for name in names}
     found = run_plan(
         arguments.spec,

@@ -31,7 +31,12 @@ def collective_seconds(op: Op, run: RunSpec, constants: NetworkConstants = NETWO
 
 def choose_algorithm(op: Op, run: RunSpec, constants: NetworkConstants = NETWORK) -> tuple[str, float]:
     """Return the fastest algorithm of a collective, and its seconds when nothing else uses its links."""
-    links, constants = group_links(run, op.group), constants_of(run.cluster, constants)
+    return algorithm_on_links(op, run, group_links(run, op.group), constants)
+
+
+def algorithm_on_links(op: Op, run: RunSpec, links: GroupLinks, constants: NetworkConstants) -> tuple[str, float]:
+    """Return the same for a group whose links are known: to look them up takes longer than the rest."""
+    constants = constants_of(run.cluster, constants)
     if op.kind == "send":
         # All members send at once.
         share = min(_gpu_nic_bandwidth(run), link_bandwidth(run.cluster)) if links.ring_links["nic"] else inf

@@ -5,20 +5,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from charllm.spec.programs import Hiding, overlap_fault
+from charllm.spec.validity import hideable
 from charllm.timeline.costs import Ints
+
+AXES = ("tp", "dp", "pp", "ep")
+"""Axes that may hide their communication."""
 
 
 class Traits(NamedTuple):
     """What decides what a strategy can hide; an array each, or a number each."""
 
     tp: Any
-    """Whether its tp ranks exchange parts of the sequence."""
-    copies: Any
-    """Whether several ranks hold the same weights."""
+    """Whether tp has something to hide, and so on."""
+    dp: Any
+    pp: Any
+    ep: Any
     pipelined: Any
     chunked: Any
-    experts: Any
-    dualpipe: Any
     full: Any
     """Whether it recomputes whole layers."""
     zero: Any
@@ -26,10 +29,8 @@ class Traits(NamedTuple):
 
 def traits_of(cells: Any, full: Any, zero: Any) -> Traits:
     """Return the traits of a cell, or of arrays of cells, with ways to recompute and to shard."""
-    return Traits(
-        (cells.tp > 1) & cells.sp, cells.dp * cells.cp > 1, cells.pp > 1, cells.vpp > 1, cells.ep > 1,
-        cells.schedule == "dualpipe", full, zero,
-    )  # fmt: skip
+    able = hideable(cells)
+    return Traits(able["tp"], able["dp"], able["pp"], able["ep"], cells.pp > 1, cells.vpp > 1, full, zero)
 
 
 def number_traits(traits: Traits) -> Ints:
@@ -42,14 +43,14 @@ def list_overlaps(
     traits: Traits, tried: tuple[frozenset[str], ...], program: str | None
 ) -> tuple[tuple[str, ...], ...]:
     """List the sets that strategies with some traits hide, of those tried; `program` None allows all."""
-    free = not traits.dualpipe
-    able = {"tp": traits.tp, "dp": traits.copies, "pp": traits.pipelined and free, "ep": traits.experts and free}
-    found = dict.fromkeys(tuple(axis for axis in able if able[axis] and axis in asked) for asked in tried)
+    able = [axis for axis in AXES if getattr(traits, axis)]
+    found = dict.fromkeys(tuple(axis for axis in able if axis in asked) for asked in tried)
     return tuple(one for one in found if overlap_fault(program, _hiding(traits, one)) is None)
 
 
 def _hiding(traits: Traits, overlap: tuple[str, ...]) -> Hiding:
+    able = [axis for axis in AXES if getattr(traits, axis)]
     return Hiding(
-        overlap, 1 + bool(traits.copies), 1 + bool(traits.pipelined), 1 + bool(traits.chunked), int(traits.zero),
+        overlap, able, 1 + bool(traits.pipelined), 1 + bool(traits.chunked), int(traits.zero),
         "full" if traits.full else "none",
     )  # fmt: skip

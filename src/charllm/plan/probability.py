@@ -2,16 +2,17 @@
 
 Equation: the error of the logarithm of strategy i's step time is
 
-    e_i = s (sum over labels k of x_ik a_k + b_i + c_i),   s = sqrt(2 / chi2), chi2 of 2 degrees of freedom
+    e_i = s (a ln m_i + b_i + c_i),   s = sqrt(3 / chi2), chi2 of 3 degrees of freedom
 
-x_ik is the share of label k in its step; a_k the error that all strategies share in it: exposed communication of one
-axis (29 %), bubble, waiting or host overhead (39 %); that of compute cancels. b_i (4 %) is its own, c_i (2.7 % on an
-H200, 6.6 % on others) that of its clock under its caps; equal ones share them. s makes large errors more frequent than
-those of a Gaussian. A metric moves by a power of the step time: tokens a second by -1, energy by 0.37 (a longer step
-waits, and draws less).
-Source: the spreads are of greatest likelihood for 206 pairs of published runs of one job that were predicted held out
-(python -m benchmarks.plan_probability, which prints how often pairs of a stated probability come out in that order);
-c_i, temperatures, peak power and memory: result/uncertainty.py.
+a (8.4 %) is the error that all strategies share in what a microbatch of m sequences gains (efficiency of kernels, host
+and messages of each pass); b_i (3.4 %) is each one's own, c_i (2.7 % on an H200, 6.6 % on others) that of its clock
+under its caps; equal strategies share b, equal surroundings c. Other errors that all strategies share cancel. s makes
+large errors more frequent than those of a Gaussian. A metric moves by a power of the step time: tokens a second by -1,
+energy by 0.37 (a longer step waits, and draws less).
+Source: the spreads are of greatest likelihood for 173 pairs of published runs of one job that were predicted held out
+(python -m benchmarks.plan_probability, which prints how often pairs of a stated probability come out in that order;
+errors by label of the step time gained nothing there on sources that were left out); c_i, temperatures, peak power and
+memory: result/uncertainty.py.
 Ignores: limits that a strategy may break after all; that strategies with a setting in common share more of their
 errors; that strategies on one machine share much of their errors of heat, peak power and memory, which are counted as
 each one's own here: probabilities of those metrics are too cautious.
@@ -31,13 +32,8 @@ from charllm.result.uncertainty import READ_GPU, errors
 
 Floats = NDArray[np.float64]
 
-EXPOSED_FRACTION, WAIT_FRACTION, OWN_FRACTION = 0.29, 0.39, 0.04
-FREEDOM = 2
-LABEL_FRACTIONS = {
-    **{f"{axis}_exposed": EXPOSED_FRACTION for axis in ("tp", "pp", "dp", "ep", "cp")},
-    **dict.fromkeys(("bubble", "straggler_wait", "overhead"), WAIT_FRACTION),
-}
-"""Label of the breakdown: the error that all strategies share in it."""
+OWN_FRACTION, MICROBATCH_FRACTION = 0.034, 0.084
+FREEDOM = 3
 SAMPLES = 4096
 Z_80 = 2.563
 """Width of the interval of 80 % of a Gaussian, in standard deviations."""
@@ -87,18 +83,12 @@ def time_powers() -> dict[str, float]:
 def time_errors(candidates: Sequence[Candidate], seed: int = 0) -> Floats:
     """Draw errors of the logarithm of the step time: [sample, candidate]."""
     random = np.random.default_rng(seed)
-    labels = list(LABEL_FRACTIONS)
-    shared = random.standard_normal((SAMPLES, len(labels))) * np.array(list(LABEL_FRACTIONS.values()))
+    sequences = np.array([one.run.training.micro_batch_size for one in candidates], dtype=np.float64)
+    shared = MICROBATCH_FRACTION * random.standard_normal((SAMPLES, 1)) * np.log(sequences)
     own = OWN_FRACTION * _drawn_by([_strategy(one) for one in candidates], random)
     own += _clock_fractions(candidates) * _drawn_by([_surroundings(one) for one in candidates], random)
     wide = np.sqrt(FREEDOM / random.chisquare(FREEDOM, (SAMPLES, 1)))
-    return np.asarray(wide * (shared @ _shares(candidates, labels).T + own))
-
-
-def _shares(candidates: Sequence[Candidate], labels: Sequence[str]) -> Floats:
-    """Return the share of each label in each step: [candidate, label]."""
-    steps = [one.metrics for one in candidates]
-    return np.array([[step["breakdown_s"][label] / step["step_time_s"] for label in labels] for step in steps])
+    return np.asarray(wide * (shared + own))
 
 
 def _drawn_by(keys: Iterable[Hashable], random: np.random.Generator) -> Floats:

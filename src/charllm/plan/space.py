@@ -20,7 +20,7 @@ from charllm.catalog.export import program_of
 from charllm.errors import SpecError, Words
 from charllm.plan.axes import DEPTHS, Axes, divisors
 from charllm.plan.overlaps import Traits, list_overlaps
-from charllm.spec.programs import sharding_fault
+from charllm.spec.programs import LAYER_RULES, depth_fault, sharding_fault, zero_fault
 from charllm.spec.run import RunSpec, check_run
 from charllm.spec.validity import possible
 
@@ -96,12 +96,22 @@ class Space:
     def __init__(self, base: RunSpec, axes: Axes, stated: Collection[str] = ()) -> None:
         self.base, self.axes, self.stated = base, axes, frozenset(stated)
         self.split = _pinned_split(base)
-        self.cells, self.combinations = _build_cells(base, axes, self.split)
+        cells, self.combinations = _build_cells(base, axes, self.split)
+        self.cells = cells.pick(self._shared_by_program(cells))
         self._overlaps: dict[Traits, tuple[tuple[str, ...], ...]] = {}
 
     def ruling(self, axis: str) -> str | None:
         """Return the program whose rules hold for an axis; None where the user states its values, as what-ifs."""
         return None if axis in self.stated else self.program
+
+    def _shared_by_program(self, cells: Cells) -> NDArray[np.bool_]:
+        """Tell which cells share layers among ranks in a way that the program has."""
+        rules, sparse = LAYER_RULES.get(self.program, {}), self.base.model.experts > 0
+        held = [rule.holds(cells, sparse) for axis, rule in rules.items() if axis not in self.stated]
+        found = np.full(cells.size, fill_value=True)
+        for rule in held:
+            found &= rule
+        return found
 
     @cached_property
     def program(self) -> str | None:
@@ -138,9 +148,14 @@ class Space:
         if ranks == 1:
             stages = (0,) if 0 in self.axes.zero else stages
             return tuple((zero, 0) for zero in stages)
-        program, node_ranks = self.ruling("shard_size"), self.base.cluster.node.gpus / cell.tp
         pairs = ((zero, size) for zero in stages for size in (sizes if zero else sizes[:1]) if zero or not size)
-        return tuple(pair for pair in pairs if sharding_fault(program, *pair, node_ranks) is None)
+        return tuple(pair for pair in pairs if self._shards(cell, *pair))
+
+    def _shards(self, cell: Cell, zero: int, size: int) -> bool:
+        """Tell whether the program shards so."""
+        node_gpus = self.base.cluster.node.gpus
+        fault = zero_fault(self.ruling("zero"), zero, cell)
+        return fault is None and sharding_fault(self.ruling("shard_size"), zero, size, cell, node_gpus) is None
 
     def recomputes(self, cell: Cell) -> tuple[str, ...]:
         """List the ways to recompute; `full:some` becomes depths below the layers of a chunk."""
@@ -149,7 +164,9 @@ class Space:
         for asked in self.axes.recompute:
             if asked == "full:some":
                 step = max(1, -(-layers // DEPTHS))
-                found += [f"full:{depth}" for depth in range(step, layers, step)]
+                depths = range(step, layers, step)
+                program = self.ruling("recompute")
+                found += [f"full:{depth}" for depth in depths if depth_fault(program, depth, layers) is None]
             elif not asked.startswith("full:") or int(asked[5:]) < layers or len(self.axes.recompute) == 1:
                 found.append(asked)
         return tuple(dict.fromkeys(found))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from charllm.errors import SpecError
 from charllm.spec.fields import check_fields, choice, count, counts, flag, text, words
-from charllm.spec.validity import sp_needs_tp, vpp_needs_pp
+from charllm.spec.validity import hideable, sp_needs_tp, vpp_needs_pp
 
 AXES = ("tp", "cp", "ep", "dp", "pp")
 OVERLAPS = ("tp", "dp", "pp", "ep", "cp")
@@ -63,6 +63,12 @@ class Parallelism:
     def data_ranks(self) -> int:
         """Ranks that hold a copy of the same dense weights: gradients are reduced over them."""
         return self.dp * self.cp
+
+    @property
+    def effective_overlap(self) -> tuple[str, ...]:
+        """Axes of `overlap` that have something to hide."""
+        able = hideable(self)
+        return tuple(axis for axis in self.overlap if able[axis])
 
     @property
     def expert_data_ranks(self) -> int:

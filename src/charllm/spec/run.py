@@ -364,19 +364,27 @@ def _listed(values: float | tuple[float, ...] | None) -> tuple[float, ...]:
     return values if isinstance(values, tuple) else () if values is None else (values,)
 
 
+def _why_idle(degrees: Parallelism, axis: str) -> str:
+    """Say why an overlap hides nothing (spec/validity.py: hideable)."""
+    if (degrees.data_ranks if axis == "dp" else getattr(degrees, axis)) == 1:
+        return f": {axis} is 1"
+    if axis in ("pp", "ep") and degrees.schedule == "dualpipe":
+        return f": dualpipe always hides {axis}"
+    reasons = {
+        "tp": " without sequence parallelism (sp)",
+        "pp": ": a stage of 1f1b waits for its sends; interleaved stages (vpp of at least 2) hide them",
+        "cp": ": a ring is always overlapped with attention",
+    }
+    return reasons[axis]
+
+
 def idle_requests(run: RunSpec) -> list[str]:
     """Return warnings: settings without effect, and defaults that the profile supplied."""
     degrees, found = run.parallelism, list(run.notes)
     if run.defaults_taken:
         found.append(f"defaults taken from profile {run.framework.name}: {'; '.join(run.defaults_taken)}")
-    for axis in degrees.overlap:
-        degree = degrees.data_ranks if axis == "dp" else getattr(degrees, axis)
-        if degree == 1:
-            found.append(f"parallelism.overlap: {axis} has no effect: {axis} is 1")
-        elif axis == "cp":
-            found.append("parallelism.overlap: cp has no effect: a ring is always overlapped with attention")
-        elif axis == "tp" and not degrees.sp:
-            found.append("parallelism.overlap: tp has no effect without sequence parallelism (sp)")
+    idle = [axis for axis in degrees.overlap if axis not in degrees.effective_overlap]
+    found += [f"parallelism.overlap: {axis} has no effect{_why_idle(degrees, axis)}" for axis in idle]
     if degrees.zero and degrees.data_ranks == 1:
         found.append(f"parallelism.zero: {degrees.zero} has no effect: dp x cp is 1")
     if run.conditions.replica_stagger_s and degrees.dp == 1:

@@ -117,6 +117,23 @@ def no_experts(degrees: Any) -> Rule:
     return (degrees.ep == 1) & (degrees.etp == 1)
 
 
+def hideable(degrees: Any) -> dict[str, Rule]:
+    """Return for each axis whether asking to overlap it can hide anything.
+
+    A stage of plain 1F1B waits for its sends: Megatron-Core refuses to overlap them unless stages are interleaved
+    (forward_backward_pipelining_without_interleaving); PyTorch's Schedule1F1B and DeepSpeed's PipelineEngine wait for
+    each. DualPipe always hides sends and expert exchanges, and a ring over cp always hides under attention.
+    """
+    free = degrees.schedule != "dualpipe"
+    return {
+        "tp": (degrees.tp > 1) & degrees.sp,
+        "dp": degrees.dp * degrees.cp > 1,
+        "pp": (degrees.pp > 1) & (degrees.schedule != "1f1b") & free,
+        "ep": (degrees.ep > 1) & free,
+        "cp": False,
+    }
+
+
 def possible(model: Model, degrees: Any, training: Any, gpus: int) -> Rule:
     """Tell which strategies are runs, as far as degrees and batch decide."""
     rules = [

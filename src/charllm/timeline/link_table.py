@@ -6,12 +6,14 @@ Ignores: gradients and exchanges that share NICs for a while (timeline/nic_shari
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from charllm.layout.grid import ENDS
 from charllm.layout.hops import stage_hops
-from charllm.layout.links import group_links
-from charllm.network.collectives import DIRECT, choose_algorithm, send_seconds
+from charllm.layout.links import GroupLinks, group_links
+from charllm.network.collectives import DIRECT, algorithm_on_links, send_seconds
+from charllm.network.constants import NetworkConstants
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Costs
 from charllm.timeline.step_time import StepTime, sync_seconds
@@ -22,6 +24,8 @@ from charllm.workload.totals import AXIS_OF_GROUP, stage_ops
 
 LARGE_BYTES = 1.0 * GIB
 """A message of this size shows what its link gives when size costs nothing."""
+PAIR = 2
+"""Ranks of a send."""
 COLUMNS = (
     "axis",
     "group",
@@ -49,8 +53,11 @@ class _Call(NamedTuple):
 
     op: Op
     calls: float
+    seconds: float
     price: Price
+    """Of a message of another size."""
     algorithm: str
+    ranks: int
     link: str
     flows_per_nic: int
 
@@ -66,20 +73,19 @@ def tabulate_links(step: Step, timed: StepTime) -> dict[str, list[Any]]:
 
 def link_peak(run: RunSpec, link: str) -> float:
     """Return the datasheet bandwidth each way: of one GPU inside a node, of all NICs of a node between nodes."""
-    node, fabric = run.cluster.uniform(0).node, run.cluster.fabric
-    return {
-        "nvlink": node.link_bandwidth_bytes_per_s,
-        "pcie": node.pcie_bandwidth_bytes_per_s,
-        "nic": fabric.nics_per_node * fabric.nic_bandwidth_bytes_per_s,
-    }[link]
+    kinds, fabric = run.cluster.kinds, run.cluster.fabric
+    if link == "nic":
+        return fabric.nics_per_node * fabric.nic_bandwidth_bytes_per_s
+    return min(
+        node.link_bandwidth_bytes_per_s if link == "nvlink" else node.pcie_bandwidth_bytes_per_s for node in kinds
+    )
 
 
 def _row(run: RunSpec, call: _Call) -> tuple[Any, ...]:
-    op, seconds = call.op, call.price(call.op)
+    op, seconds = call.op, call.seconds
     larger = max(1.0, LARGE_BYTES / op.message_bytes)
     large = op._replace(message_bytes=larger * op.message_bytes, sent_bytes=larger * op.sent_bytes)
-    ranks = 2 if op.kind == "send" else group_links(run, op.group).degree
-    return (AXIS_OF_GROUP[op.group], op.group, op.kind, call.algorithm, ranks, op.message_bytes, op.sent_bytes,
+    return (AXIS_OF_GROUP[op.group], op.group, op.kind, call.algorithm, call.ranks, op.message_bytes, op.sent_bytes,
             call.calls, seconds, op.sent_bytes / seconds, large.sent_bytes / call.price(large), call.link,
             link_peak(run, call.link), call.flows_per_nic)  # fmt: skip
 
@@ -104,21 +110,23 @@ def _collective(op: Op, calls: float, costs: Costs, *, once: bool) -> _Call:
     if op.group == ENDS:
         # First and last stage add up a tied embedding in one hop each way.
         op = op._replace(kind="send")
-        return _Call(op, calls, lambda one: sync_seconds(run, one, costs.network), DIRECT, _slowest_link(run, "pp"), 1)
+        price_ends = partial(sync_seconds, run, network=costs.network)
+        link = _slowest_link(group_links(run, "pp"))
+        return _Call(op, calls, price_ends(op), price_ends, DIRECT, PAIR, link, 1)
     links = group_links(run, op.group)
-    algorithm, alone_s = choose_algorithm(op, run, costs.network)
+    algorithm, alone_s = algorithm_on_links(op, run, links, costs.network)
     factor = 1.0 if once else costs.collective_s(op) / alone_s
 
     def price(one: Op) -> float:
-        return factor * choose_algorithm(one, run, costs.network)[1]
+        return factor * algorithm_on_links(one, run, links, costs.network)[1]
 
-    return _Call(op, calls, price, algorithm, _slowest_link(run, op.group), links.ring_flows_per_nic)
+    ranks = PAIR if op.kind == "send" else links.degree
+    return _Call(op, calls, factor * alone_s, price, algorithm, ranks, _slowest_link(links), links.ring_flows_per_nic)
 
 
-def _slowest_link(run: RunSpec, group: str) -> str:
+def _slowest_link(links: GroupLinks) -> str:
     """Return the link that paces a group: the NICs where any of its traffic leaves a node."""
-    links = group_links(run, group).pair_links
-    return next((name for name in ("nic", "pcie") if links[name]), "nvlink")
+    return next((name for name in ("nic", "pcie") if links.pair_links[name]), "nvlink")
 
 
 def _sends(step: Step, costs: Costs) -> list[_Call]:
@@ -138,14 +146,13 @@ def _sends(step: Step, costs: Costs) -> list[_Call]:
     # The hop from the last stage to the first is taken by interleaved chunks alone.
     hops = stage_hops(run)[: pp if run.parallelism.vpp > 1 else pp - 1]
     inside = "nvlink" if run.cluster.node.link_bandwidth_bytes_per_s else "pcie"
-    return [
-        _Call(
-            whole,
-            float(calls),
-            lambda op, leaving=leaving: send_seconds(op.sent_bytes, leaving, run, costs.network),  # type: ignore[misc]
-            DIRECT,
-            "nic" if leaving else inside,
-            leaving,
-        )
-        for leaving in sorted(set(hops))
-    ]
+    found = []
+    for leaving in sorted(set(hops)):
+        price = partial(_send_price, leaving=leaving, run=run, network=costs.network)
+        link = "nic" if leaving else inside
+        found.append(_Call(whole, float(calls), price(whole), price, DIRECT, PAIR, link, leaving))
+    return found
+
+
+def _send_price(op: Op, leaving: int, run: RunSpec, network: NetworkConstants) -> float:
+    return send_seconds(op.sent_bytes, leaving, run, network)

@@ -286,7 +286,7 @@ def _uncast(ops: list[Op], place: int) -> tuple[Op | None, Op | None]:
 
 def hidden_axes(run: RunSpec) -> frozenset[str]:
     """Return the axes whose communication hides under compute; DualPipe always hides expert exchanges and sends."""
-    asked = frozenset(run.parallelism.overlap)
+    asked = frozenset(run.parallelism.effective_overlap)
     return asked | {"ep", "pp"} if run.parallelism.schedule == "dualpipe" else asked
 
 

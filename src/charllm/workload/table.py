@@ -7,6 +7,10 @@ from charllm.workload.step import Step
 from charllm.workload.totals import stage_ops
 
 Columns = dict[str, list[Any]]
+OP_COLUMNS = (
+    "stage", "phase", "op", "kind", "group", "times", "flop", "read_bytes", "written_bytes", "message_bytes",
+    "sent_bytes", "precision",
+)  # fmt: skip
 
 
 def tabulate_step(step: Step) -> dict[str, Columns]:
@@ -16,49 +20,21 @@ def tabulate_step(step: Step) -> dict[str, Columns]:
 
 def tabulate_ops(step: Step) -> Columns:
     """Return every op of every stage, with how often it runs in a step."""
-    columns: Columns = {
-        name: []
-        for name in (
-            "stage",
-            "phase",
-            "op",
-            "kind",
-            "group",
-            "times",
-            "flop",
-            "read_bytes",
-            "written_bytes",
-            "message_bytes",
-            "sent_bytes",
-            "precision",
-        )
-    }
-    for stage in range(step.run.parallelism.pp):
-        for op, times, phase in stage_ops(step, stage):
-            row = (
-                stage,
-                phase,
-                op.name,
-                op.kind,
-                op.group,
-                times,
-                op.flop,
-                op.read_bytes,
-                op.written_bytes,
-                op.message_bytes,
-                op.sent_bytes,
-                op.precision,
-            )
-            for column, value in zip(columns.values(), row, strict=True):
-                column.append(value)
-    return columns
+    rows = [
+        (stage, phase, op.name, op.kind, op.group, times, op.flop, op.read_bytes, op.written_bytes, op.message_bytes,
+         op.sent_bytes, op.precision)
+        for stage in range(step.run.parallelism.pp)
+        for op, times, phase in stage_ops(step, stage)
+    ]  # fmt: skip
+    return {name: list(column) for name, column in zip(OP_COLUMNS, zip(*rows, strict=True), strict=True)}
 
 
 def tabulate_memory(step: Step) -> Columns:
     """Return the memory of every stage, by kind."""
     memories = stage_memories(step)
     columns: Columns = {"stage": [memory.stage for memory in memories]}
+    kinds = [memory.by_kind() for memory in memories]
     for kind in KINDS:
-        columns[f"{kind}_bytes"] = [memory.by_kind()[kind] for memory in memories]
+        columns[f"{kind}_bytes"] = [one[kind] for one in kinds]
     columns["total_bytes"] = [memory.total_bytes for memory in memories]
     return columns

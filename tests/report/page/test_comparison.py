@@ -35,10 +35,15 @@ def test_it_opens_with_who_is_faster_why_and_what_it_draws() -> None:
     assert [fact.note for fact in page.facts[:1]] == ["+60.0 % (10 s in tp4)"]
 
 
-def test_its_figures_ask_of_runs() -> None:
-    figures = [figure for section in comparison_page([FAST, SLOW], {}).sections for figure in section.figures]
+def test_its_figures_speak_of_runs() -> None:
+    base = replace(FAST, name="base case", label="base case")
+    figures = [figure for section in comparison_page([base, SLOW], {}).sections for figure in section.figures]
     assert "Where does the time of each run go?" in [figure.question for figure in figures]
-    assert not any("case" in figure.question for figure in figures)
+    labels = [column.label for figure in figures for column in figure.columns.values()]
+    texts = [text for figure in figures for text in (figure.question, figure.message, figure.missing)]
+    assert "run" in labels
+    assert not [text for text in (*labels, *texts) if "case" in text.replace("base case", "")]
+    assert any("base case" in text for text in texts)
 
 
 def test_equal_runs_are_called_equal() -> None:

@@ -1,8 +1,9 @@
 """The page of a comparison: two or more runs side by side, the answer in words first."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from charllm.report.figure import Fact, Figure, Page, Section
@@ -26,6 +27,8 @@ from charllm.report.page.study_answer import doubt, why_slower
 
 LEVEL_FRACTION = 0.005
 """Runs nearer than this are called equally fast."""
+OF_RUNS = {"case": "run", "cases": "runs", "Case": "Run", "Cases": "Runs"}
+"""Word of a study: that of a comparison."""
 LEAST_W, LEAST_K, LEAST_POINTS = 1.0, 0.2, 0.1
 """Differences in power, temperature and clock that are worth a word."""
 LONGEST_SETTING = 16
@@ -43,6 +46,7 @@ def comparison_page(
     """Return runs side by side; the first is what the others are compared with. `apart`: settings that differ."""
     conditions = conditions_of(runs)
     runs, common = _short_labels(runs)
+    of_runs = partial(_of_runs, names={run.label for run in runs} | {run.name for run in runs})
     names = " against ".join(run.label for run in runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
     return Page(
         title=f"{common}: {names}" if common else names,
@@ -50,11 +54,13 @@ def comparison_page(
         facts=facts(runs),
         sections=[
             Section("Side by side", [sides(runs, conditions), settings_table(runs, apart)]),
-            Section("Where does the time go?", [_of_runs(case_seconds(runs, conditions))]),
-            Section("Power, temperature and clock", [case_power(runs, conditions), case_clock(runs, conditions)]),
-            Section("Hot GPUs, and power over time", [_of_runs(hottest_cases(runs)), *power_over_time(runs)]),
-            Section("Does it fit?", [_of_runs(figure) for figure in case_memory(runs, conditions)]),
-            Section("Links", [case_links(runs, conditions)]),
+            Section("Where does the time go?", of_runs([case_seconds(runs, conditions)])),
+            Section(
+                "Power, temperature and clock", of_runs([case_power(runs, conditions), case_clock(runs, conditions)])
+            ),
+            Section("Hot GPUs, and power over time", of_runs([hottest_cases(runs), *power_over_time(runs)])),
+            Section("Does it fit?", of_runs(case_memory(runs, conditions))),
+            Section("Links", of_runs([case_links(runs, conditions)])),
             Section("Every metric", [every_metric(runs)]),
         ],
         origin=runs[0].origin if len({run.origin for run in runs}) == 1 else "",
@@ -63,9 +69,23 @@ def comparison_page(
     )
 
 
-def _of_runs(figure: Figure) -> Figure:
-    """Ask of runs what a figure of a study asks of its cases."""
-    return replace(figure, question=re.sub(r"\bcase(s?)\b", r"run\1", figure.question))
+def _of_runs(figures: Sequence[Figure], names: Collection[str]) -> list[Figure]:
+    """Say of runs what figures of a study say of its cases; the names of runs stay as they are."""
+    word = re.compile("|".join([*map(re.escape, sorted(names, key=len, reverse=True)), r"\b[Cc]ases?\b"]))
+
+    def reworded(text: str) -> str:
+        return word.sub(lambda found: found[0] if found[0] in names else OF_RUNS[found[0]], text)
+
+    return [
+        replace(
+            figure,
+            question=reworded(figure.question),
+            message=reworded(figure.message),
+            missing=reworded(figure.missing),
+            columns={key: replace(column, label=reworded(column.label)) for key, column in figure.columns.items()},
+        )
+        for figure in figures
+    ]
 
 
 def _warnings(runs: Sequence[StudiedCase]) -> list[str]:

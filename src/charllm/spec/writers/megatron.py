@@ -151,7 +151,7 @@ def _parallelism(degrees: Parallelism, model: Model) -> Words:
         *_stages(degrees, model.mtp_layers),
         *_switch("--sequence-parallel", degrees.sp),
         *_sharding(degrees),
-        *_switch("--tp-comm-overlap", "tp" in degrees.overlap and degrees.sp),
+        *_switch("--tp-comm-overlap", "tp" in degrees.effective_overlap),
         *_switch("--overlap-grad-reduce", "dp" in degrees.overlap),
         *_switch("--overlap-param-gather", "dp" in degrees.overlap and degrees.zero > 0),
         *_switch("--no-overlap-p2p-communication", degrees.vpp > 1 and "pp" not in degrees.overlap),

@@ -108,8 +108,8 @@ def _parallelism(run: RunSpec) -> dict[str, Any]:
         "virtual_pipeline_model_parallel_size": degrees.vpp if degrees.vpp > 1 else None,
         "context_parallel_size": degrees.cp,
         "sequence_parallel": degrees.sp,
-        "ub_tp_comm_overlap": "tp" in degrees.overlap,
-        "overlap_p2p_comm": "pp" in degrees.overlap,
+        "ub_tp_comm_overlap": "tp" in degrees.effective_overlap,
+        "overlap_p2p_comm": "pp" in degrees.effective_overlap,
     }
     if run.model.experts:
         table |= {"expert_model_parallel_size": degrees.ep, "expert_tensor_parallel_size": degrees.etp}

@@ -9,7 +9,7 @@ from charllm.spec.readers.torchtitan.flavors import FLAVORS, find_flavor
 from charllm.spec.run import RunSpec
 from charllm.spec.writers.toml import write_toml
 
-SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B", "zero-bubble": "InterleavedZeroBubble"}
+SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
 PRECISIONS = {"bf16": "bfloat16", "fp32": "float32"}
 CONVERTERS = {"fp8": ["quantize.linear.float8"], "mxfp8": ["quantize.linear.mx"]}
 SIZES = (
@@ -69,9 +69,6 @@ def _training(run: RunSpec) -> dict[str, Any]:
 
 def _parallelism(run: RunSpec) -> dict[str, Any]:
     degrees = run.parallelism
-    if degrees.shard_size and degrees.shard_size % degrees.cp:
-        # torchtitan cuts weights over context-parallel ranks first, then over data-parallel ones.
-        raise SpecError("parallelism.shard_size", degrees.shard_size, f"a multiple of cp {degrees.cp} for torchtitan")
     sharded = (degrees.shard_size // degrees.cp if degrees.shard_size else degrees.dp) if degrees.zero else 1
     table: dict[str, Any] = {
         "data_parallel_replicate_degree": degrees.dp // sharded,
@@ -80,7 +77,7 @@ def _parallelism(run: RunSpec) -> dict[str, Any]:
         "pipeline_parallel_degree": degrees.pp,
         "context_parallel_degree": degrees.cp,
         "expert_parallel_degree": degrees.ep,
-        "enable_async_tensor_parallel": "tp" in degrees.overlap,
+        "enable_async_tensor_parallel": "tp" in degrees.effective_overlap,
         "fsdp_reshard_after_forward": "never" if degrees.zero == 2 else "always",
     }
     if run.model.experts and degrees.ep > 1:

@@ -138,13 +138,17 @@ def _parallelism(job: Ledger, model: Table) -> tuple[Table, dict[str, str]]:
         stated = _count(job, DEGREES, "expert_tensor_parallel_degree")
         # Experts that are not spread over ranks are cut as the other layers are.
         table["etp"] = tp if ep == 1 else stated
-    where, overlapped = _find(job, DEGREES, "enable_async_tensor_parallel")
-    hidden = {"tp": overlapped is not None and read_flag(where, overlapped) and tp > 1, "dp": True, "pp": pp > 1}
-    table["overlap"] = [axis for axis, hides in hidden.items() if hides]
     backend = _find(job, DEGREES, "expert_parallel_comm_backend")
     read_choice(backend[0], backend[1] or "standard", {"standard": "alltoall", "deepep": "deepep"})
     if pp > 1:
         table.update(_schedule(job, model, pp))
+    where, overlapped = _find(job, DEGREES, "enable_async_tensor_parallel")
+    hidden = {
+        "tp": overlapped is not None and read_flag(where, overlapped) and tp > 1,
+        "dp": True,
+        "pp": pp > 1 and table["schedule"] != "1f1b",
+    }
+    table["overlap"] = [axis for axis, hides in hidden.items() if hides]
     return table, _sharding(job, table)
 
 

@@ -1,0 +1,68 @@
+"""More hardware alone does not win: 32 GPUs with more memory against 64 with less, model by model."""
+
+from collections.abc import Sequence
+
+from charllm.reproduce.finding import Configuration, Finding, Number
+from charllm.reproduce.looks import Row
+from charllm.reproduce.paper import H100, H200, MODELS, SCALE, Request, runs_of
+
+OURS, THEIRS, PLAIN = "cluster h200x32 / ", "cluster h100x64 / ", " / recompute none"
+
+
+def more_hardware() -> Finding:
+    """Twice the GPUs against twice the tokens."""
+    return Finding(
+        name="more-hardware",
+        claim="Adding GPUs alone does not scale: 64 H100 give less than twice the tokens a second of 32 H200.",
+        unit="% more tokens a second and GPU on 32 H200, each with its best strategy that fits",
+        configurations=best_of_each("tokens_per_s_per_gpu"),
+        least=5.0,
+        note="Both GPUs have the same arithmetic. Best of all strategies, overlap and recomputation of the artifact "
+        "that fit. H200 have the memory to do without recomputation, and half as many nodes share the work.",
+    )
+
+
+def scale_up() -> Finding:
+    """Fewer, larger GPUs against more GPUs, in total."""
+    same: dict[str, Configuration] = {}
+    for case in runs_of(SCALE, starts=OURS, ends=PLAIN):
+        strategy = case.removeprefix(OURS).removesuffix(PLAIN)
+        sides = [list(runs_of(SCALE, starts=f"{cluster}{strategy} / ").values()) for cluster in (OURS, THEIRS)]
+        same[f"{strategy}, same on both"] = _against(sides[0], sides[1], "tokens_per_s")
+    return Finding(
+        name="scale-up",
+        claim="Fewer GPUs with more memory (32 H200) can outrun more GPUs (64 H100) where communication binds.",
+        unit="% more tokens a second on 32 H200 than on 64 H100",
+        configurations={**best_of_each("tokens_per_s"), **same},
+        least=0.0,
+        headline="largest",
+        some=True,
+        note="The configurations against it are the other half of the claim: elsewhere twice the GPUs are faster.",
+    )
+
+
+def best_of_each(name: str) -> dict[str, Configuration]:
+    """Return, for each model, the best of its runs on 32 H200 against the best on 64 H100."""
+    return {
+        f"{model}, best of each": _against(
+            list(runs_of(H200, starts=model).values()), list(runs_of(H100, starts=model).values()), name
+        )
+        for model in MODELS
+    }
+
+
+def _against(ours: Sequence[Request], theirs: Sequence[Request], name: str) -> Configuration:
+    return Configuration((*ours, *theirs), best_percent(len(ours), name))
+
+
+def best_percent(ours: int, name: str) -> Number:
+    """Return by how many per cent the best of the first runs exceeds the best of the others, of those that fit."""
+
+    def number(*rows: Row) -> float | None:
+        sides = [
+            [float(row[name]) for row in side if row.get("fits") and row.get(name) is not None]
+            for side in (rows[:ours], rows[ours:])
+        ]
+        return 100 * (max(sides[0]) / max(sides[1]) - 1) if all(sides) else None
+
+    return number

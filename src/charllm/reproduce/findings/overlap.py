@@ -1,0 +1,64 @@
+"""Overlap of computation and communication: throttling and peak temperature."""
+
+from charllm.reproduce.finding import POINT, Configuration, Finding, Number, more, percent_less
+from charllm.reproduce.paper import DENSE, H100, H200, Request, degrees, runs_of
+
+PAIRS = (("base", "cc"), ("act", "cc+act"))
+NO_OPS = "with the artifact's runs in which the flag does nothing"
+
+
+def acts(case: str, run: Request) -> bool:
+    """Tell whether the artifact's overlap flag changes anything: tensor messages, or the gradients of a dense model.
+
+    GPT3-175B has one replica on both clusters; FSDP and sparse runs leave the flags of gradients off.
+    """
+    tp, _, _ = degrees(run)
+    is_dense = case.startswith(DENSE[1])
+    return "fsdp" not in case and (tp > 1 or is_dense)
+
+
+def _pairs(effect: Number, *, all_runs: bool = False) -> dict[str, Configuration]:
+    found = {}
+    for study, gpu in ((H200, "H200"), (H100, "H100")):
+        runs = runs_of(study)
+        for case, run in runs.items():
+            strategy, _, flags = case.rpartition(" / ")
+            for before, after in PAIRS:
+                if flags == after and (all_runs or acts(case, run)):
+                    extra = ", recomputed" if before == "act" else ""
+                    pair = Configuration((run, runs[f"{strategy} / {before}"]), effect)
+                    found[f"{gpu} {strategy}{extra}"] = pair
+    return found
+
+
+def temperature() -> Finding:
+    """Overlap and the hottest GPU."""
+    return Finding(
+        name="overlap-temperature",
+        claim="Overlap of computation and communication always raises peak temperature.",
+        unit="K hotter at the hottest GPU than without overlap",
+        configurations=_pairs(more("temperature_peak_c")),
+        least=0.25,
+        is_thermal=True,
+        note="Where the power cap binds it holds power, and so heat, either way; overlap is warmer only where GPUs "
+        "were below the cap while they waited for links.",
+        readings={
+            NO_OPS: _pairs(more("temperature_peak_c"), all_runs=True),
+            "step time saved, %": _pairs(percent_less("step_time_s")),
+        },
+    )
+
+
+def throttling() -> Finding:
+    """Overlap and lost clock."""
+    return Finding(
+        name="overlap-throttling",
+        claim="Overlap of computation and communication raises throttling.",
+        unit="points of clock lost beyond the run without overlap",
+        configurations=_pairs(more("clock_loss", POINT)),
+        least=0.1,
+        is_thermal=True,
+        note="The artifact samples no reason of throttling; lost clock is what its clocks would show. A link in use "
+        "beside products draws power that the cap takes from the clock.",
+        readings={NO_OPS: _pairs(more("clock_loss", POINT), all_runs=True)},
+    )

@@ -6,7 +6,7 @@ from typing import Any
 
 from charllm.report.figure import Column, Fact, Figure, Page, Section
 from charllm.reproduce.conditions import FLOWS, PREHEATS, other_settings
-from charllm.reproduce.finding import HOLDS
+from charllm.reproduce.finding import FAILS, HOLDS, PARTLY
 from charllm.reproduce.paper import NAME
 from charllm.reproduce.verdicts import (
     NOT_DRAWN,
@@ -50,7 +50,7 @@ def paper_page(
 
 def _answer(judged: Sequence[Judged], joint: Mapping[str, Any] | None) -> list[str]:
     counts = Counter(one.verdict.verdict for one in judged)
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    told = f"{counts[HOLDS]} hold, {counts[PARTLY]} hold in part, {counts[FAILS]} do not hold"
     found = [
         f"{len(judged)} findings of CharLLM-PPT (MICRO'25), each judged by a rule that stood before its runs: {told}."
     ]
@@ -103,12 +103,12 @@ def _finding(judged: Judged) -> Figure:
     known = [(name, effect) for name, effect in judged.effects.items() if effect is not None]
     readings = [f"{entry['reading']}: {number(entry['median'])}" for entry in judged.readings]
     other = f" Other readings (medians): {'; '.join(readings)}." if readings else ""
-    message = f"{finding.claim} {judged.verdict.verdict.capitalize()}: {evidence(judged)}. {finding.note}{other}"
+    message = f"{judged.verdict.verdict.capitalize()}: {evidence(judged)}. {finding.note}{other}"
     rule = f"Rule: {finding.rule}. {CONDITIONS}"
     if not known:
         return Figure(f"finding-{finding.name}", "multiples", finding.claim, message, missing=evidence(judged))
     return _effects_figure(
-        f"finding-{finding.name}", finding.name, message, dict(known), judged.intervals, finding.unit, rule,
+        f"finding-{finding.name}", finding.claim, message, dict(known), judged.intervals, finding.unit, rule,
         {name: "shows it" if name in judged.verdict.supporting else "does not" for name, _ in known},
     )  # fmt: skip
 
@@ -219,7 +219,7 @@ def _gains(advice: Advice) -> Figure:
     asked = advice.recommendation
     known = {name: gain for name, gain in advice.gains.items() if gain is not None}
     gain = f"median {number(advice.gain)} {asked.unit}"
-    message = f"{asked.claim} {asked.counterfactual}: {gain}. No gain: {reverses_when(advice)}."
+    message = f"{asked.counterfactual[:1].upper()}{asked.counterfactual[1:]}: {gain}. No gain: {reverses_when(advice)}."
     kinds = {name: "gains" if gain >= asked.worth else "does not" for name, gain in known.items()}
     name = f"recommendation-{asked.name}"
     return _effects_figure(name, asked.claim, message, known, advice.intervals, asked.unit, CONDITIONS, kinds)

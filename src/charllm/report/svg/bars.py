@@ -2,7 +2,7 @@
 
 from charllm.report.figure import Figure
 from charllm.report.svg.legend import draw_legend
-from charllm.report.svg.pen import line, part, rect, text, text_width, ticks, write_tick
+from charllm.report.svg.pen import line, part, rect, text, text_width, ticks, write_tick, write_value
 
 THICK, PITCH, GAP = 15.0, 20.0, 9.0
 
@@ -42,7 +42,7 @@ def draw_bars(figure: Figure, width: float) -> tuple[list[str], float]:
                 tip = f"{name}: {labels.get(key, key)}, {parts[key]:.4g} {unit}"
                 marks.append(rect(x, y, parts[key] * scale, THICK, fills[key], tip=tip))
                 x += parts[key] * scale
-        marks.append(text(x + 6, y + THICK / 2, f"{sum(parts.values()):.3g}"))
+        marks.append(text(x + 6, y + THICK / 2, write_value(sum(parts.values()))))
         y += PITCH
     for tick in ticks(0.0, most):
         x = left + tick * scale

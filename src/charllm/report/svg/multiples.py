@@ -4,7 +4,7 @@ from typing import Any
 
 from charllm.report.figure import Figure
 from charllm.report.svg.legend import draw_legend
-from charllm.report.svg.pen import colour, line, mark, series, text, text_width, ticks, wrap, write_tick
+from charllm.report.svg.pen import colour, line, mark, series, text, text_width, ticks, wrap, write_tick, write_value
 
 PITCH, HEAD, FOOT, PAD = 17.0, 44.0, 30.0, 12.0
 MOST_ACROSS = 4
@@ -77,8 +77,10 @@ def _panel(panel: Any, rows: list[dict[str, Any]], labels: list[str], box: tuple
         found += [line(x, top, x, bottom), text(x, bottom + 10, write_tick(tick), anchor="middle", size=10)]
     if low < 0 < high:
         found.append(line(place(0.0), top, place(0.0), bottom, colour("ink")))
+    told: set[str] = set()
     for row in rows:
-        y = top + PITCH * (labels.index(str(row[options["row"]])) + 0.5)
+        name = str(row[options["row"]])
+        y = top + PITCH * (labels.index(name) + 0.5)
         value = row[panel["column"]]
         if value is None:
             note = str(row.get(options.get("note", "")) or "-")
@@ -91,7 +93,8 @@ def _panel(panel: Any, rows: list[dict[str, Any]], labels: list[str], box: tuple
         if low_end is not None and high_end is not None:
             found.append(line(place(low_end), y, place(high_end), y, colour("interval"), 1.4))
         found.append(mark(place(value), y, shape, fill, f"{row[options['row']]}: {value:.4g} {panel.get('unit', '')}"))
-        found.append(
-            text(left + wide - 4, y, f"{value:.3g}" if abs(value) < 1e4 else f"{value:,.0f}", anchor="end", size=10)
-        )
+        if name not in told:
+            # Further points of the same row are told by the legend and by their place.
+            found.append(text(left + wide - 4, y, write_value(value), anchor="end", size=10))
+            told.add(name)
     return found

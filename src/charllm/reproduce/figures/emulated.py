@@ -58,7 +58,8 @@ def emulated(_cases: Mapping[str, Sequence[StudiedCase]], rows: Rows) -> list[Fi
     message = (
         f"{len(errors)} ranks, each played for a whole step on an H200 (a batch of 32 or 64): step times of the "
         f"simulated job differ by {100 * errors[len(errors) // 2]:.1f} % at the median, {100 * errors[-1]:.0f} % at "
-        "most. Simulated power and clock are means over all GPUs of the job, emulated ones those of one rank."
+        "most. An emulated rank plays its transfers and waits as long as they were predicted when it was played. "
+        "Simulated power and clock are means over all GPUs of the job, emulated ones those of one rank."
     )
     options = {"row": "rank", "panels": panels, "shape": "origin"}
     conditions = "emulated boards stood alone in their air; simulated at an inlet of 25 C"

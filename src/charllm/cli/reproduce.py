@@ -20,9 +20,9 @@ from charllm.reproduce.run import PUBLICATIONS, WORKERS, Reproduced, run_reprodu
 from charllm.reproduce.verdicts import number
 
 EXAMPLES = (
-    "charllm reproduce charllm-ppt",
+    "charllm reproduce charllm-ppt --out charllm-ppt",
     "charllm reproduce charllm-ppt --full --out charllm-ppt",
-    "charllm reproduce charllm-ppt --only lora,braked-node --out some",
+    "charllm reproduce charllm-ppt --only thermal-placement --workers 1 --out some",
 )
 
 

@@ -108,8 +108,9 @@ def run_reproduction(
             raise unknown_name("--only", name, FINDINGS)
     if folder.exists() and not folder.is_dir():
         raise SpecError("--out", str(folder), "a folder")
-    asked = [load_study(name) for name in STUDIES] if studies is None else list(studies)
-    cases = {} if only else _run_studies(asked, folder, workers, study_track)
+    names = () if only else STUDIES
+    asked = [load_study(name) for name in names] if studies is None else list(studies)
+    cases = _run_studies(asked, folder, workers, study_track)
     chosen = [FINDINGS[name]() for name in (only or FINDINGS)]
     advised = [] if only else [build() for build in RECOMMENDATIONS.values()]
     points = [run for one in chosen for run in (*one.runs, *one.reading_runs)] + [

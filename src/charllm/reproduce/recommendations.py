@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from charllm.catalog.resolve import resolve_cluster
 from charllm.reproduce.conditions import Setting
 from charllm.reproduce.finding import Configuration, Configurations, Number, percent_less, percent_more
-from charllm.reproduce.findings.hardware import best_of_each, best_percent
+from charllm.reproduce.findings.hardware import best_of_each, best_percent, candidates
 from charllm.reproduce.paper import H100, H200, MODELS, Request, degrees, dense_runs, run_of, runs_of, with_change
 
 SPEED, EFFICIENCY = percent_more("tokens_per_s"), percent_more("tokens_per_j")
@@ -81,7 +81,7 @@ def larger_memory() -> Recommendation:
     change = {"cluster": {"node": {"gpu": {"memory_bytes": h200}}}}
     found = {}
     for model in MODELS:
-        now = list(runs_of(H100, starts=model).values())
+        now = candidates(H100, model)
         larger = [with_change(run, change) for run in now]
         found[model] = Configuration((*larger, *now), best_percent(len(larger), "tokens_per_s"))
     return Recommendation(

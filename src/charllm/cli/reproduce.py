@@ -10,10 +10,13 @@ which conditions thermal findings would hold; --full does both (half an hour on 
 
 import argparse
 import signal
+import sys
 from pathlib import Path
 
+from charllm.cli import INTERRUPTED
 from charllm.cli.output import show
 from charllm.cli.progress import track
+from charllm.report.svg.png import find_browser, write_png
 from charllm.report.tables import render_table
 from charllm.reproduce.findings import FINDINGS
 from charllm.reproduce.run import PUBLICATIONS, WORKERS, Reproduced, run_reproduction
@@ -36,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", metavar="NAMES", default="", help=f"only these findings, without studies: {', '.join(FINDINGS)}"
     )
+    parser.add_argument("--png", action="store_true", help="figures as PNG, too (needs Chromium or Chrome)")
     parser.add_argument("--workers", type=int, default=WORKERS, metavar="N", help="processes (default %(default)s)")
 
 
@@ -43,15 +47,25 @@ def run(arguments: argparse.Namespace) -> int:
     """Run, judge, write, and print the verdicts."""
     # A batch system ends a job by SIGTERM: the same as an interrupt.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    found = run_reproduction(
-        arguments.out or Path(arguments.publication),
-        intervals=arguments.intervals or arguments.full,
-        maps=arguments.maps or arguments.full,
-        only=[name for name in arguments.only.split(",") if name],
-        workers=arguments.workers,
-        track=track,
-        study_track=track,
-    )
+    browser = find_browser("--png") if arguments.png else None
+    folder = arguments.out or Path(arguments.publication)
+    try:
+        found = run_reproduction(
+            folder,
+            intervals=arguments.intervals or arguments.full,
+            maps=arguments.maps or arguments.full,
+            only=[name for name in arguments.only.split(",") if name],
+            workers=arguments.workers,
+            track=track,
+            study_track=track,
+        )
+        if browser is not None:
+            pictures = sorted((folder / "figures").glob("*.svg"))
+            for _ in track((write_png(svg, browser) for svg in pictures), len(pictures), "figures as PNG"):
+                pass
+    except KeyboardInterrupt:
+        print(f"charllm: interrupted; what is done is stored in {folder}; the same command goes on", file=sys.stderr)
+        return INTERRUPTED
     show(render(found))
     print(found.report)
     return 0

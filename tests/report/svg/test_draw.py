@@ -1,13 +1,17 @@
 """Figures as SVG files: well-formed, with units, and with nothing of a text taken for markup."""
 
 import re
+import struct
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from charllm.errors import SpecError
 from charllm.report.figure import Column, Figure
 from charllm.report.svg.draw import DRAWN, write_svg
 from charllm.report.svg.pen import shade, ticks, wrap
+from charllm.report.svg.png import find_browser, write_png
 from tests.report.plots import figures
 
 EACH = {
@@ -70,3 +74,19 @@ def test_shades_grow_lighter_and_lines_keep_to_their_width() -> None:
     light = [sum(int(shade(at / 10)[place : place + 2], 16) for place in (1, 3, 5)) for at in range(11)]
     assert light == sorted(light)
     assert all(len(line) <= 30 for line in wrap("word " * 40, 30 * 12 * 0.56))
+
+
+def test_a_browser_draws_the_same_as_a_picture_of_twice_the_size(tmp_path: Path) -> None:
+    file = tmp_path / "map.svg"
+    file.write_text(write_svg(EACH["heatmap"]))
+    size = re.search(r'width="(\d+)" height="(\d+)"', file.read_text())
+    assert size is not None
+    data = write_png(file, find_browser("--png")).read_bytes()
+    assert data[1:4] == b"PNG"
+    assert struct.unpack(">II", data[16:24]) == (2 * int(size[1]), 2 * int(size[2]))
+
+
+def test_without_a_browser_a_picture_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SpecError, match="--png: got no browser; expected one of these"):
+        find_browser("--png")

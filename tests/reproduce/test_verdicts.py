@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from charllm.reproduce.conditions import Setting, draws, map_settings
+from charllm.reproduce.document import write_document
 from charllm.reproduce.finding import Configuration, Finding, percent_more, read
 from charllm.reproduce.looks import key_of
 from charllm.reproduce.paper import H200, run_of
@@ -65,6 +66,15 @@ def test_one_setting_explains_all_or_says_what_it_leaves_out() -> None:
     assert none is not None
     assert not none["explains_all"]
     assert explain_all(judge_all([made()], ROWS, drawn=False, mapped=False)) is None
+
+
+def test_the_document_has_the_verdict_the_map_and_what_is_not_known() -> None:
+    judged = judge_all([made(least=79.0)], ROWS, drawn=True, mapped=True)
+    text = write_document(judged, [], [], explain_all(judged))
+    assert "| [hot](#hot) | It is hot. | **does not hold** |" in text
+    assert "| airflow x 1, preheat x 1 | 65 | 70 | 75 | **80** | **85** | **90** |" in text
+    assert "## Does one setting explain all thermal findings?" in text
+    assert NOT_DRAWN in write_document(judge_all([made()], ROWS, drawn=False, mapped=False), [], [], None)
 
 
 def advised(gain: float, warm_gain: float) -> Any:

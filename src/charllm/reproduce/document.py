@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from charllm.reproduce.conditions import RANGES, USUAL_C
+from charllm.reproduce.conditions import INLETS_C, RANGES, USUAL_C
+from charllm.reproduce.finding import HOLDS
 from charllm.reproduce.verdicts import (
     Advice,
     Judged,
     advice_table,
+    air_cells,
     evidence,
     holds_when,
     interval_basis,
@@ -97,7 +99,20 @@ def _describe(judged: Judged) -> list[str]:
         lines += [*_table(("other reading", "median", "range", "verdict"), cells), ""]
     if finding.is_thermal:
         lines += [f"Holds at full size at: {holds_when(judged)}.", ""]
+    if judged.mapped:
+        lines += [f"The {finding.headline} effect by air; bold: it holds.", "", *_map(judged), ""]
     return lines
+
+
+def _map(judged: Judged) -> list[str]:
+    """Return the headline at every inlet, a row for each airflow and preheat."""
+    cells: dict[str, list[str]] = {}
+    for cell in air_cells(judged):
+        row = f"airflow x {cell.setting.flow:g}, preheat x {cell.setting.preheat:g}"
+        text = number(cell.effect)
+        cells.setdefault(row, []).append(f"**{text}**" if cell.verdict == HOLDS else text)
+    head = ("air", *(f"{inlet_c:.0f} C" for inlet_c in INLETS_C))
+    return _table(head, [[row, *values] for row, values in cells.items()])
 
 
 def _ends(ends: Sequence[float] | None) -> str:

@@ -230,7 +230,8 @@ def explain_all(judged: Sequence[Judged]) -> dict[str, Any] | None:
         for cell in one.mapped:
             if cell.verdict == HOLDS:
                 counts[cell.setting].append(one.finding.name)
-    best = max(counts, key=lambda setting: len(counts[setting]))
+    # Of settings that explain as many, the coolest and least unusual.
+    best = max(counts, key=lambda one: (len(counts[one]), -one.inlet_c, -len(one.words)))
     names = [one.finding.name for one in thermal]
     return {
         "findings": names,

@@ -23,6 +23,16 @@ class Configuration(NamedTuple):
 
 
 Configurations = Mapping[str, Configuration]
+
+
+class Reading(NamedTuple):
+    """Another way to read a claim."""
+
+    configurations: Configurations
+    is_judged: bool = False
+    """Whether its numbers have the unit of the finding, so that the rule can be applied to them, too."""
+
+
 Effects = Mapping[str, float | None]
 
 
@@ -46,7 +56,7 @@ class Finding:
     is_thermal: bool = False
     """Whether it rests on temperatures or on clocks, so that air, caps and dies decide about it."""
     note: str = ""
-    readings: Mapping[str, Configurations] = field(default_factory=dict)
+    readings: Mapping[str, Reading] = field(default_factory=dict)
     """Other readings of the claim, in words: those that mistakes of the artifact lead to, or other measures."""
     circular: str = ""
     """Why a verdict is no evidence: a constant that was derived from this very claim."""
@@ -66,7 +76,7 @@ class Finding:
     @property
     def reading_runs(self) -> list[Request]:
         """Those that its other readings need."""
-        return [run for listed in self.readings.values() for one in listed.values() for run in one.runs]
+        return [run for other in self.readings.values() for one in other.configurations.values() for run in one.runs]
 
 
 class Verdict(NamedTuple):

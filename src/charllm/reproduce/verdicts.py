@@ -69,10 +69,10 @@ def _judge(finding: Finding, rows: Rows, *, drawn: bool, mapped: bool) -> Judged
     effects = effects_of(finding.configurations, rows)
     each = [effects_of(finding.configurations, rows, one.apply) for one in draws()] if drawn else []
     readings = []
-    for text, configurations in finding.readings.items():
-        read = effects_of(configurations, rows)
+    for text, other in finding.readings.items():
+        read = effects_of(other.configurations, rows)
         known = [effect for effect in read.values() if effect is not None]
-        found = judge(finding, read) if _is_same_measure(text) else None
+        found = judge(finding, read) if other.is_judged else None
         readings.append(
             {
                 "reading": text,
@@ -96,11 +96,6 @@ def _judge(finding: Finding, rows: Rows, *, drawn: bool, mapped: bool) -> Judged
         readings=readings,
         mapped=cells,
     )
-
-
-def _is_same_measure(text: str) -> bool:
-    """Tell whether a reading has the unit of its finding, so that its marks hold for it too."""
-    return text.startswith(("with ", "the artifact's efficiency", "the same "))
 
 
 def advise(recommendation: Recommendation, rows: Rows, *, drawn: bool) -> Advice:

@@ -1,6 +1,6 @@
 """Who is hot, and what it costs: rear slots, packages, clocks lost to heat."""
 
-from charllm.reproduce.finding import POINT, Configuration, Finding, read
+from charllm.reproduce.finding import POINT, Configuration, Finding, Reading, read
 from charllm.reproduce.looks import Row
 from charllm.reproduce.paper import MI250, dense_runs, runs_of
 
@@ -20,7 +20,7 @@ def rear_front() -> Finding:
         note="At a given power the gap in kelvin does not depend on the inlet, so that its share of degrees Celsius "
         "falls when the inlet rises. The whole gap of hot slots is measured (public traces of an 8-GPU node), "
         "how much of it is warmed air is not: preheat is assumed.",
-        readings={"K hotter": {name: Configuration((run,), hotter_k) for name, run in runs.items()}},
+        readings={"K hotter": Reading({name: Configuration((run,), hotter_k) for name, run in runs.items()})},
     )
 
 
@@ -67,8 +67,8 @@ def lost_to_heat() -> Finding:
         "be the power cap's. How steeply a clock falls above its threshold is assumed (2 % a kelvin, half above "
         "slowdown).",
         readings={
-            "any loss of clock, as the artifact's clocks would show, points": {
-                name: Configuration((run,), read("clock_loss", POINT)) for name, run in runs.items()
-            }
+            "any loss of clock, as the artifact's clocks would show, points": Reading(
+                {name: Configuration((run,), read("clock_loss", POINT)) for name, run in runs.items()}, is_judged=True
+            )
         },
     )

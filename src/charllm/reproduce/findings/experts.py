@@ -1,6 +1,6 @@
 """Expert parallelism is better inside a node."""
 
-from charllm.reproduce.finding import Configuration, Finding, percent_more
+from charllm.reproduce.finding import Configuration, Finding, Number, percent_more
 from charllm.reproduce.paper import H100, H200, Request, run_of, with_change
 
 NODE_GPUS = 8
@@ -37,8 +37,8 @@ def locality() -> Finding:
     )
 
 
-def _dealt(run: Request, nodes: int, gain: object) -> Configuration:
+def _dealt(run: Request, nodes: int, gain: Number) -> Configuration:
     """Return a run against itself with neighbouring ranks on different nodes."""
     places = [rank % nodes * NODE_GPUS + rank // nodes for rank in range(nodes * NODE_GPUS)]
     apart = with_change(run, {"conditions": {"gpu_of_rank": places, "placement": "dealt.json"}})
-    return Configuration((run, apart), gain)  # type: ignore[arg-type]
+    return Configuration((run, apart), gain)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from charllm.reproduce.finding import Configuration, Finding, Number
+from charllm.reproduce.finding import Configuration, Finding, Number, Reading
 from charllm.reproduce.looks import Row
 from charllm.reproduce.paper import H100, H200, MODELS, SCALE, Request, runs_of
 
@@ -42,7 +42,7 @@ def scale_up() -> Finding:
         note="Both sides with their best strategy: where one of them runs a strategy that does not suit it, the "
         "comparison says little. The configurations against it are the other half of the claim: there twice the "
         "GPUs are faster.",
-        readings={SAME: same},
+        readings={SAME: Reading(same, is_judged=True)},
     )
 
 

@@ -1,6 +1,6 @@
 """Tensor and pipeline parallelism underuse links, because data is cut into small messages."""
 
-from charllm.reproduce.finding import Configuration, Finding
+from charllm.reproduce.finding import Configuration, Finding, Reading
 from charllm.reproduce.looks import Row
 from charllm.reproduce.paper import degrees, dense_runs
 
@@ -20,12 +20,12 @@ def small_messages() -> Finding:
         "way. What remains below the links' peak is not the size of messages: protocol, shared NICs, and the "
         "time in which nothing is sent at all.",
         readings={
-            "share of the step that large messages would save, %": {
-                name: Configuration((run,), saved_percent) for name, run in runs.items()
-            },
-            "% of the links' peak that is not reached while tp and pp messages are under way": {
-                name: Configuration((run,), unused_percent) for name, run in runs.items()
-            },
+            "share of the step that large messages would save, %": Reading(
+                {name: Configuration((run,), saved_percent) for name, run in runs.items()}
+            ),
+            "% of the links' peak that is not reached while tp and pp messages are under way": Reading(
+                {name: Configuration((run,), unused_percent) for name, run in runs.items()}
+            ),
         },
     )
 

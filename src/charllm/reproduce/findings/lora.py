@@ -1,6 +1,6 @@
 """LoRA against full training."""
 
-from charllm.reproduce.finding import Configuration, Finding, Number, more, percent_less, times
+from charllm.reproduce.finding import Configuration, Finding, Number, Reading, more, percent_less, times
 from charllm.reproduce.looks import Row
 from charllm.reproduce.paper import H200, LORA, runs_of, with_change
 
@@ -21,13 +21,17 @@ def efficiency() -> Finding:
         "artifact's training runs have longer sequences (4096 and 8192 tokens for Mixtral and Llama), and its "
         "efficiency is one over energy times delay, which squares every saving: both together exceed ten.",
         readings={
-            "the artifact's efficiency (samples over seconds and joules) on its own sequences, times": _pairs(
-                _inverse_edp, equal=False
+            "the artifact's efficiency (samples over seconds and joules) on its own sequences, times": Reading(
+                _pairs(_inverse_edp, equal=False), is_judged=True
             ),
-            "the artifact's efficiency at equal sequences, times": _pairs(_inverse_edp, equal=True),
-            "samples a joule on the artifact's own sequences, times": _pairs(_per_joule, equal=False),
-            "mean power saved, % (equal sequences)": _pairs(percent_less("power_mean_w"), equal=True),
-            "K cooler at the hottest GPU (equal sequences)": _pairs(_cooler_k, equal=True),
+            "the artifact's efficiency at equal sequences, times": Reading(
+                _pairs(_inverse_edp, equal=True), is_judged=True
+            ),
+            "samples a joule on the artifact's own sequences, times": Reading(
+                _pairs(_per_joule, equal=False), is_judged=True
+            ),
+            "mean power saved, % (equal sequences)": Reading(_pairs(percent_less("power_mean_w"), equal=True)),
+            "K cooler at the hottest GPU (equal sequences)": Reading(_pairs(_cooler_k, equal=True)),
         },
     )
 

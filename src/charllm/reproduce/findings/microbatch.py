@@ -1,6 +1,6 @@
 """Large microbatches: bursts, peak power, throttling."""
 
-from charllm.reproduce.finding import POINT, Configuration, Finding, Number, more, percent_more
+from charllm.reproduce.finding import POINT, Configuration, Finding, Number, Reading, more, percent_more
 from charllm.reproduce.paper import MICROBATCH, runs_of
 
 SIZES = (4, 8)
@@ -29,7 +29,9 @@ def peak_power() -> Finding:
         is_thermal=True,
         note=f"{NOTE} The peak is that of a burst after a rest, before the governor answers: larger products draw "
         "more, and a larger bubble lets the clock climb further before they begin.",
-        readings={"tokens a second against a microbatch of 1, %": _configurations(percent_more("tokens_per_s"))},
+        readings={
+            "tokens a second against a microbatch of 1, %": Reading(_configurations(percent_more("tokens_per_s")))
+        },
     )
 
 

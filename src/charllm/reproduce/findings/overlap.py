@@ -1,6 +1,6 @@
 """Overlap of computation and communication: throttling and peak temperature."""
 
-from charllm.reproduce.finding import POINT, Configuration, Finding, Number, more, percent_less
+from charllm.reproduce.finding import POINT, Configuration, Finding, Number, Reading, more, percent_less
 from charllm.reproduce.paper import DENSE, H100, H200, Request, degrees, runs_of
 
 PAIRS = (("base", "cc"), ("act", "cc+act"))
@@ -43,8 +43,8 @@ def temperature() -> Finding:
         note="Where the power cap binds it holds power, and so heat, either way; overlap is warmer only where GPUs "
         "were below the cap while they waited for links.",
         readings={
-            NO_OPS: _pairs(more("temperature_peak_c"), all_runs=True),
-            "step time saved, %": _pairs(percent_less("step_time_s")),
+            NO_OPS: Reading(_pairs(more("temperature_peak_c"), all_runs=True), is_judged=True),
+            "step time saved, %": Reading(_pairs(percent_less("step_time_s"))),
         },
     )
 
@@ -60,5 +60,5 @@ def throttling() -> Finding:
         is_thermal=True,
         note="The artifact samples no reason of throttling; lost clock is what its clocks would show. A link in use "
         "beside products draws power that the cap takes from the clock.",
-        readings={NO_OPS: _pairs(more("clock_loss", POINT), all_runs=True)},
+        readings={NO_OPS: Reading(_pairs(more("clock_loss", POINT), all_runs=True), is_judged=True)},
     )

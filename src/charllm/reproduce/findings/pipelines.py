@@ -1,6 +1,6 @@
 """Deep pipelines throttle more than tensor parallelism."""
 
-from charllm.reproduce.finding import POINT, Configuration, Finding, Number, more
+from charllm.reproduce.finding import POINT, Configuration, Finding, Number, Reading, more
 from charllm.reproduce.paper import DEEP_FROM, DENSE, H100, H200, degrees, runs_of
 
 WIDEST = {
@@ -20,7 +20,7 @@ def deep_pipelines() -> Finding:
         is_thermal=True,
         note="Tensor parallelism over NVLink rests between its products, and rests let the clock up; a deep pipeline "
         "works in longer stretches.",
-        readings={"K hotter at the hottest GPU than TP8": _pairs(more("temperature_peak_c"))},
+        readings={"K hotter at the hottest GPU than TP8": Reading(_pairs(more("temperature_peak_c")))},
     )
 
 

@@ -1,6 +1,6 @@
 """Faster networks, and datacenter scale."""
 
-from charllm.reproduce.finding import Configuration, Finding, percent_less, percent_more
+from charllm.reproduce.finding import Configuration, Finding, Reading, percent_less, percent_more
 from charllm.reproduce.paper import DATACENTER, NETWORK, run_of, runs_of
 
 SLOW, FAST = " / gbit 100", " / gbit 800"
@@ -45,5 +45,5 @@ def datacenter() -> Finding:
         least=5.0,
         note="One strategy a model, the batch grows with the replicas; every size is simulated in full. Failures, "
         "stragglers and oversubscribed switches are not in it: they come on top.",
-        readings={"the same at 800 Gb/s a node": fall(FAST)},
+        readings={"the same at 800 Gb/s a node": Reading(fall(FAST), is_judged=True)},
     )

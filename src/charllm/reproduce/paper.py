@@ -26,6 +26,8 @@ STUDIES = (PARALLELISM, H200, H100, MICROBATCH, LORA, MI250, SCALE, NETWORK, DAT
 """All that the paper ran (188 training and 84 LoRA configurations, and MI250), and what it projected."""
 MODELS = ("gpt3-175b", "llama3-70b", "mixtral-8x22b", "mixtral-8x7b")
 DENSE = MODELS[:2]
+ON_H100 = "the same on 64 H100"
+"""How a finding on 32 H200 is called on the other cluster."""
 DEEP_FROM = 16
 """Stages of a deep pipeline."""
 

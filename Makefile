@@ -4,7 +4,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test check bench evaluate fit predictions docs golden device-test cluster-smoke
+.PHONY: help setup packages demo test check bench evaluate fit predictions findings docs golden device-test cluster-smoke
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,10 @@ fit: setup ## refit the constants that only published rows can tell, and those o
 predictions: setup ## predict every published row held out, and derive the intervals of predictions from that (minutes)
 	$(BIN)/python -m charllm.evaluate.predictions
 	$(BIN)/python -m benchmarks.uncertainty
+
+findings: setup ## repeat the paper with intervals and condition maps, and renew docs/findings.md (half an hour; goes on where it was)
+	$(BIN)/charllm reproduce charllm-ppt --full --out build/charllm-ppt
+	cp build/charllm-ppt/findings.md docs/findings.md
 
 golden: setup ## rewrite the golden results and show what changed
 	$(BIN)/python tests/golden/record.py

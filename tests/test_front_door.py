@@ -11,7 +11,7 @@ import pytest
 import charllm
 from charllm import _HOMES
 
-API = sorted(home for home in set(_HOMES.values()) if home.startswith("charllm.api"))
+API = sorted(home for home in set(_HOMES.values()) if home.startswith(("charllm.api", "charllm.reproduce")))
 
 
 def python(code: str) -> str:

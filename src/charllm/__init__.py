@@ -21,6 +21,7 @@ preflight, smoke    GPUs, links, network and hosts checked before a run; everyth
 query               SQL over stored runs and studies, as a pandas DataFrame
 load, compare       a stored run or study; two runs side by side
 report              a run, a study or several runs as one HTML file
+reproduce           a publication repeated: its runs, its figures, a verdict on each finding
 characterize        what a recording shows: power states, temperature groups, step period, GPUs apart
 doctor              the GPU, link, node or host that slows a run, and what to do about it
 place               ranks on slots, layers per stage and power limits, decided and judged
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from charllm.api.study import Sweep, sweep
     from charllm.api.trace import Traced, trace
     from charllm.errors import CharllmError, SpecError
+    from charllm.reproduce.run import Reproduced, reproduce
     from charllm.result.result import RunResult
 
 __version__ = "0.1.0"
@@ -72,6 +74,7 @@ __all__ = [
     "OpsComparison",
     "Placement",
     "Replayed",
+    "Reproduced",
     "RunResult",
     "SpecError",
     "Sweep",
@@ -96,6 +99,7 @@ __all__ = [
     "query",
     "replay",
     "report",
+    "reproduce",
     "simulate",
     "smoke",
     "sweep",
@@ -133,6 +137,8 @@ _HOMES = {
     "Comparison": "charllm.api.stored",
     "catalog": "charllm.api.listing",
     "report": "charllm.api.report",
+    "reproduce": "charllm.reproduce.run",
+    "Reproduced": "charllm.reproduce.run",
     "compare_ops": "charllm.api.ops_comparison",
     "OpsComparison": "charllm.api.ops_comparison",
     "replay": "charllm.api.replay",
@@ -141,7 +147,7 @@ _HOMES = {
     "Traced": "charllm.api.trace",
 }
 """Public name: the module that holds it, imported when the name is first used."""
-_ROOMS = ("catalog", "measure", "plan", "report", "simulate", "sweep", "trace")
+_ROOMS = ("catalog", "measure", "plan", "report", "reproduce", "simulate", "sweep", "trace")
 """Functions whose name is also that of a subpackage."""
 
 

@@ -297,6 +297,20 @@ def node_map(nodes: int = 6, nodes_shown: int = 4) -> Figure:
     )
 
 
+def heatmap() -> Figure:
+    cells = [
+        (f"airflow x {flow:g}", f"{inlet} C", (inlet - 20) / flow - 20, (inlet - 20) / flow > 40)
+        for flow in (1.0, 0.7, 0.5)
+        for inlet in (20, 25, 30, 35, 40, 45, 50)
+    ]
+    cells.append(("airflow x 0.5", "55 C", None, False))  # type: ignore[arg-type]
+    names = ("row", "inlet", "effect", "ring")
+    table = columns(**{name: (name, [cell[at] for cell in cells]) for at, name in enumerate(names)})
+    options = {"row": "row", "column": "inlet", "value": "effect", "ring": "ring", "ring_label": "holds", "unit": "%",
+               "label": "effect"}  # fmt: skip
+    return Figure("map", "heatmap", "When would it hold?", "It holds where it is warm.", table, options)
+
+
 def links() -> Figure:
     rows = [
         ("all-reduce (tp)", "tp", 16.8, 236.0),
@@ -617,7 +631,7 @@ def gallery() -> Page:
         ],
         [
             Section("Time", [seconds(), timeline()]),
-            Section("Power and heat", [bands(), node_map(), missing]),
+            Section("Power and heat", [bands(), node_map(), heatmap(), missing]),
             Section("Memory and links", [memory(), links()]),
             Section("Choices", [pareto(), multiples(), tornado(), commands()]),
             Section("Trust", [accuracy(), sides(), assumptions()]),

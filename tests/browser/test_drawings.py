@@ -115,6 +115,13 @@ def test_bands_tell_least_mean_and_most(tab: Tab) -> None:
     assert pins(tab, "power").count() == 1
 
 
+def test_a_heatmap_has_a_cell_for_each_pair_and_tells_its_number(tab: Tab) -> None:
+    assert tab.locator("#map rect.piece").count() == 3 * 7 + 1
+    tab.locator("#map rect.piece").first.hover()
+    assert "airflow x 1: 20 C" in tip(tab)
+    assert tab.locator("#map .legend").inner_text() == "holds"
+
+
 def test_a_node_stands_as_it_is_built_and_marks_who_paces(tab: Tab) -> None:
     cells = tab.locator("#heat rect.cell")
     assert cells.count() == 6 * 8
@@ -220,7 +227,7 @@ def test_drawings_cope_with_nothing(page: Tab, tmp_path: Path, missing: str | No
     file = tmp_path / "page.html"
     file.write_text(write_html(Page("nothing", [], [], [Section("s", figures)])))
     show(page, file)
-    assert page.locator("figure").count() == 14
+    assert page.locator("figure").count() == 15
     assert "could not be drawn" not in page.inner_text("main")
 
 

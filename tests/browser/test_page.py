@@ -68,7 +68,7 @@ def test_the_answer_comes_first_with_its_facts_warnings_and_origin(tab: Tab) -> 
     assert "3f2a9c01" in tab.inner_text(".provenance")
     assert "14 entries\nassumed: preheating, fan power" in tab.inner_text(".provenance")
     assert tab.inner_text("#sensor .missing") == "No sensor data: the run was simulated."
-    assert tab.locator("figure").count() == tab.locator("nav.contents li li").count() == 14
+    assert tab.locator("figure").count() == tab.locator("nav.contents li li").count() == 15
 
 
 def test_a_fact_leads_to_its_figure_and_the_address_says_so(tab: Tab) -> None:

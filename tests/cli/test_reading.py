@@ -144,7 +144,7 @@ def test_colour_is_for_terminals_and_can_be_turned_off() -> None:
 
 SLOW = (
     "charllm validate known", "charllm validate results", "charllm calibrate runs", "charllm completion",
-    "charllm serve",
+    "charllm serve", "charllm reproduce charllm-ppt --out", "charllm reproduce charllm-ppt --full",
 )  # fmt: skip
 """Run by tests of their own: hundreds of published rows, a long fit, files of a home."""
 

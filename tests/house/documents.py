@@ -30,6 +30,7 @@ NOT_RUN = {
     r"charllm serve\b": "serves until it is stopped; tests/explorer runs it",
     r"charllm watch .*--prometheus": "serves until the run ends; tests/cli/test_watch.py runs it",
     r"charllm sweep .*--measure": "needs a GPU",
+    r"charllm reproduce charllm-ppt( --full)?$": "takes minutes; tests/reproduce runs a part of it",
     r"charllm sweep .*--runner (slurm|ray)": "needs a cluster; tests/slurm and tests/sweep run it",
     r"charllm calibrate runs/(ops|mine)": "takes 20 s, or a record that needs a GPU; tests/calibrate fits both",
     r"charllm (show|watch) runs/mine": "shows a record that needs a GPU",

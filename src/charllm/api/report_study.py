@@ -57,12 +57,12 @@ def stored_study_page(folder: Path) -> Page:
     """Return the page of a stored study; cases that are missing or cannot be read are skipped with a note."""
     study = load_study_folder(folder).study
     notes: list[str] = []
-    cases = list(_read_cases(folder, study.cases, notes))
+    cases = list(studied_cases(folder, study.cases, notes))
     predicted = list(_predictions(cases, study.cases, notes))
     return study_page(study, [*cases, *predicted], notes=notes, provenance=_provenance(folder))
 
 
-def _read_cases(folder: Path, cases: Sequence[Case], notes: list[str]) -> Iterator[StudiedCase]:
+def studied_cases(folder: Path, cases: Sequence[Case], notes: list[str]) -> Iterator[StudiedCase]:
     """Read the cases of a study one by one, and note those that are left out."""
     absent = []
     for number, case in enumerate(cases):

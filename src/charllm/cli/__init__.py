@@ -14,6 +14,7 @@ GROUPS = {
     "Predict, without a GPU": {
         "simulate": "memory, step time, power and temperature of one run",
         "sweep": "the same for every case of a study",
+        "reproduce": "a publication: its runs, its figures, a verdict on each finding",
         "plan": "the best strategy under limits, why it is the best, and its flags",
         "caps": "time, energy and money against power or clock caps",
         "place": "ranks on slots, layers per stage, power limits: solved and judged",

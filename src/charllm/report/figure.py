@@ -13,6 +13,7 @@ KINDS = (
     "timeline",
     "bands",
     "node-map",
+    "heatmap",
     "scatter",
     "multiples",
     "tornado",

@@ -69,6 +69,25 @@ def node_map(values: Sequence[float], per_node: int = 8) -> Figure:
     return Figure("heat", "node-map", "Who is hot?", "The rear.", columns, options)
 
 
+def heatmap(values: Sequence[Sequence[float | None]]) -> Figure:
+    cells = [(f"row {at}", f"{place} C", value) for at, row in enumerate(values) for place, value in enumerate(row)]
+    columns = {
+        "row": Column("row", [row for row, _, _ in cells]),
+        "inlet": Column("inlet", [inlet for _, inlet, _ in cells]),
+        "value": Column("effect", [value for _, _, value in cells], "%"),
+        "ring": Column("holds", [value is not None and value > 3 for _, _, value in cells]),
+    }
+    options = {
+        "row": "row",
+        "column": "inlet",
+        "value": "value",
+        "ring": "ring",
+        "ring_label": "holds",
+        "label": "effect",
+    }
+    return Figure("map", "heatmap", "When would it hold?", "When it is warm.", columns, options)
+
+
 def scatter(points: Sequence[tuple[float, float]], front: Sequence[bool], scale: str = "linear") -> Figure:
     columns = {
         "x": Column("throughput", [x for x, _ in points], "tokens/s"),

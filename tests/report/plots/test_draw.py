@@ -21,6 +21,7 @@ EACH: dict[str, Figure] = {
     "timeline": figures.timeline(SPANS, SIGNALS),
     "bands": figures.bands([5.0, 7.0, 6.0, 9.0]),
     "node-map": figures.node_map([30.0 + at for at in range(32)]),
+    "heatmap": figures.heatmap([[1.0, None, 3.0], [4.0, 5.0, 6.0]]),
     "scatter": figures.scatter([(1.0, 2.0), (2.0, 1.0), (1.5, 1.2)], [True, True, False]),
     "multiples": figures.multiples([3.0, None, 8.0, 2.5]),
     "tornado": figures.tornado([0.06, 0.02, -0.03]),

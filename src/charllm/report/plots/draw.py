@@ -8,6 +8,7 @@ from charllm.report.colour import BOLD, RESET
 from charllm.report.figure import Figure
 from charllm.report.plots.bars import Bar, draw_bars, draw_signed_bars
 from charllm.report.plots.columns import rows_of, values_of, writer_of
+from charllm.report.plots.grid import draw_grid
 from charllm.report.plots.lines import Panel, draw_panel, draw_x_axis, margin_of, tell_band
 from charllm.report.plots.marks import marks_of
 from charllm.report.plots.meters import Case, Meter, draw_meters
@@ -190,6 +191,7 @@ DRAWN: Mapping[str, Callable[[Figure, Pen], list[str]]] = {
     "timeline": draw_timeline,
     "bands": draw_band_panels,
     "node-map": draw_node_map,
+    "heatmap": draw_grid,
     "scatter": draw_scatter,
     "multiples": draw_multiples,
     "tornado": draw_tornado,

@@ -106,9 +106,14 @@
       charllm.xAxis(x, { top: box.top, bottom: box.bottom, count: Math.max(3, Math.floor(box.width / 60)) }),
     );
     const best = bestOf(rows, panel);
+    // Where several kinds share a row, the number beside it is that of the first.
+    const told = new Set();
     return rows.map((row) => {
-      const y = box.top + (names.indexOf(charllm.text(row[view.options.row])) + 0.5) * PITCH;
-      return drawValue(view, { ...place, x, y, best }, row);
+      const name = charllm.text(row[view.options.row]);
+      const isTold = told.has(name);
+      told.add(name);
+      const y = box.top + (names.indexOf(name) + 0.5) * PITCH;
+      return drawValue(view, { ...place, x, y, best, isTold }, row);
     });
   }
 
@@ -118,7 +123,7 @@
     return known.length > 1 ? (panel.lower_is_better ? d3.min(known) : d3.max(known)) : null;
   }
 
-  function drawValue({ options, panels, kinds }, { frame, facet, panel, box, isFirst, room, x, y, best }, row) {
+  function drawValue({ options, panels, kinds }, { frame, facet, panel, box, isFirst, isTold, room, x, y, best }, row) {
     const value = row[panel.column];
     const name = charllm.text(row[options.row]);
     const kind = kinds.find((one) => one.key === charllm.text(row[one.name])) || { token: "series-1", shape: "circle" };
@@ -151,7 +156,7 @@
     const style = { "text-anchor": "end", dy: "0.35em", class: value === best ? "tick best" : "tick" };
     frame.svg.append(
       styled(svg("path", point), "fill", `var(--${kind.token})`),
-      charllm.label(charllm.text(value, panel), box.left + box.width - PAD, y, style),
+      charllm.label(isTold ? "" : charllm.text(value, panel), box.left + box.width - PAD, y, style),
     );
     return mark;
   }

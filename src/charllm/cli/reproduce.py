@@ -1,0 +1,88 @@
+"""Repeat a publication: every run, its figures, and a verdict on each finding, in one resumable command.
+
+    charllm-ppt     "Characterizing the Efficiency of Distributed Training" (MICRO'25): 188 training and 84 LoRA
+                    configurations on H200 and H100, MI250, and projections
+
+Writes findings.json, recommendations.json, findings.md, report.html and figures/*.svg into --out. Killed and started
+again, it goes on where it was. --intervals draws the conditions that the publication does not state, --maps asks under
+which conditions thermal findings would hold; --full does both (half an hour on two cores).
+"""
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from charllm.cli import INTERRUPTED
+from charllm.cli.output import show
+from charllm.cli.progress import track
+from charllm.report.svg.png import find_browser, write_png
+from charllm.report.tables import render_table
+from charllm.reproduce.findings import FINDINGS
+from charllm.reproduce.run import PUBLICATIONS, WORKERS, Reproduced, run_reproduction
+from charllm.reproduce.verdicts import number
+
+EXAMPLES = (
+    "charllm reproduce charllm-ppt --out charllm-ppt",
+    "charllm reproduce charllm-ppt --full --out charllm-ppt",
+    "charllm reproduce charllm-ppt --only thermal-placement --workers 1 --out some",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of this command."""
+    parser.add_argument("publication", choices=PUBLICATIONS, metavar="NAME", help=f"one of: {', '.join(PUBLICATIONS)}")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write or to continue (default: NAME)")
+    parser.add_argument("--intervals", action="store_true", help="an interval for every effect, over what is not known")
+    parser.add_argument("--maps", action="store_true", help="condition maps of thermal findings")
+    parser.add_argument("--full", action="store_true", help="both")
+    parser.add_argument(
+        "--only", metavar="NAMES", default="", help=f"only these findings, without studies: {', '.join(FINDINGS)}"
+    )
+    parser.add_argument("--png", action="store_true", help="figures as PNG, too (needs Chromium or Chrome)")
+    parser.add_argument("--workers", type=int, default=WORKERS, metavar="N", help="processes (default %(default)s)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run, judge, write, and print the verdicts."""
+    # A batch system ends a job by SIGTERM: the same as an interrupt.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    browser = find_browser("--png") if arguments.png else None
+    folder = arguments.out or Path(arguments.publication)
+    try:
+        found = run_reproduction(
+            folder,
+            intervals=arguments.intervals or arguments.full,
+            maps=arguments.maps or arguments.full,
+            only=[name for name in arguments.only.split(",") if name],
+            workers=arguments.workers,
+            track=track,
+            study_track=track,
+        )
+        if browser is not None:
+            pictures = sorted((folder / "figures").glob("*.svg"))
+            for _ in track((write_png(svg, browser) for svg in pictures), len(pictures), "figures as PNG"):
+                pass
+    except KeyboardInterrupt:
+        print(f"charllm: interrupted; what is done is stored in {folder}; the same command goes on", file=sys.stderr)
+        return INTERRUPTED
+    show(render(found))
+    print(found.report)
+    return 0
+
+
+def render(found: Reproduced) -> str:
+    """Return verdicts and advice as tables."""
+    rows = [[one["name"], one["verdict"], number(one["effect"]), _ends(one["interval"]), one["unit"]]
+            for one in found.findings]  # fmt: skip
+    tables = [render_table("Findings", ("finding", "verdict", "effect", "80 % interval", "unit"), rows)]
+    if found.recommendations:
+        rows = [[one["name"], number(one["gain"]), _ends(one["interval"]), one["unit"], one["reverses_when"]]
+                for one in found.recommendations]  # fmt: skip
+        head = ("recommendation", "median gain", "80 % interval", "unit", "no gain")
+        tables.append(render_table("Recommendations", head, rows))
+    return "\n\n".join(tables)
+
+
+def _ends(ends: list[float] | None) -> str:
+    return f"{number(ends[0])} to {number(ends[1])}" if ends else "-"

@@ -1,0 +1,1 @@
+"""A publication repeated in one command: its runs, its figures, and what it found, judged."""

@@ -1,0 +1,68 @@
+"""Who is hot: every GPU of every configuration (figure 17), and how the imbalance builds up."""
+
+from collections.abc import Mapping, Sequence
+
+from charllm.catalog.resolve import resolve_run
+from charllm.report.figure import Column, Figure
+from charllm.report.page.cases import StudiedCase, conditions_of, title
+from charllm.reproduce.looks import Row, Rows
+from charllm.reproduce.paper import H200, MI250, run_of
+from charllm.simulate.cold import tabulate_warm_up
+from charllm.simulate.predict import predict
+
+SHOWN_CASE, WARM_UP_S = "gpt3-175b tp2-pp16 / act", 300.0
+WARM_UP = "warm-up"
+"""Under which the warm-up stands among the rows."""
+MAPS = ((H200, "figure-17", "Figure 17: who is hot, in each configuration on 32 H200?", " / base"),
+        (MI250, "mi250-heat", "Who is hot, in each configuration on 32 dies of MI250?", " / act"))  # fmt: skip
+
+
+def temperatures(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[Figure]:
+    """Return the mean temperature of every GPU, a row for each configuration."""
+    found = []
+    for study, name, question, ends in MAPS:
+        listed = [case for case in cases.get(study, ()) if case.name.endswith(ends) and case.ran]
+        cells = [
+            (title(case).removesuffix(ends), f"{row['node']}.{row['slot']}", row["temperature_mean_c"])
+            for case in listed
+            if (view := case.open_view()) is not None
+            for row in sorted(view.result.gpus, key=lambda row: (row["node"], row["slot"]))
+        ]
+        if cells:
+            columns = {
+                "case": Column("configuration", [case for case, _, _ in cells]),
+                "gpu": Column("GPU (node.slot)", [gpu for _, gpu, _ in cells]),
+                "degrees": Column("mean temperature", [degrees for _, _, degrees in cells], "C", 3),
+            }
+            options = {"row": "case", "column": "gpu", "value": "degrees", "label": "mean temperature", "unit": "C"}
+            hot = max(cells, key=lambda cell: cell[2])
+            message = f"Hottest on average: GPU {hot[1]} (node.slot) of {hot[0]}, {hot[2]:.1f} C."
+            found.append(Figure(name, "heatmap", question, message, columns, options, conditions_of(listed)))
+    return found
+
+
+def imbalance(_cases: Mapping[str, Sequence[StudiedCase]], rows: Rows) -> list[Figure]:
+    """Return the coolest, mean and hottest GPU from a cold start on."""
+    table = rows.get(WARM_UP)
+    if not table:
+        return []
+    ends = ("low", "mean", "high")
+    words = dict(zip(ends, ("coolest GPU", "mean", "hottest GPU"), strict=True))
+    columns = {"t": Column("time since the start", table["t_s"], "s", 4)}
+    columns |= {end: Column(words[end], table[f"temperature_c_{end}"], "C", 4) for end in ends}
+    panel = {"label": "temperature of a GPU, mean over a step", "unit": "C", **{end: end for end in ends}, "lines": [],
+             "from_zero": False}  # fmt: skip
+    spread = [(high or 0.0) - (low or 0.0) for high, low in
+              zip(table["temperature_c_high"], table["temperature_c_low"], strict=True)]  # fmt: skip
+    message = (
+        f"{SHOWN_CASE}, from idle: the hottest GPU is {spread[0]:.1f} K above the coolest at the start, "
+        f"{spread[-1]:.1f} K after {WARM_UP_S:.0f} s. The artifact measures one step after ten, long before that."
+    )
+    question = "How does the imbalance between GPUs build up?"
+    return [Figure("imbalance", "bands", question, message, columns, {"x": "t", "panels": [panel]})]
+
+
+def warm_up() -> Row:
+    """Simulate the warm-up that `imbalance` shows: columns over time."""
+    simulated = predict(resolve_run(run_of(H200, SHOWN_CASE)), ignore_memory=True).simulated
+    return {} if simulated is None else tabulate_warm_up(simulated.machine, WARM_UP_S)

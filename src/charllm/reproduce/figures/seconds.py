@@ -1,0 +1,68 @@
+"""Where the time goes: by configuration (figure 10) and by stage (figure 15)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from charllm.report.figure import Column, Figure
+from charllm.report.page.case_seconds import case_seconds
+from charllm.report.page.cases import StudiedCase, conditions_of
+from charllm.report.page.quantity import KEYS
+from charllm.reproduce.looks import Rows
+from charllm.reproduce.paper import H200, MICROBATCH
+from charllm.timeline.step_time import LABELS
+
+SHOWN = ("tp2-pp16", "tp8-pp4")
+SIZES = (1, 4)
+
+
+def kernel_seconds(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[Figure]:
+    """Return where the seconds of a step go, with and without recomputation."""
+    listed = [case for case in cases.get(H200, ()) if case.name.endswith((" / base", " / act"))]
+    if not listed:
+        return []
+    figure = case_seconds(listed, conditions_of(listed))
+    return [
+        replace(
+            figure,
+            name="figure-10",
+            question="Figure 10: where does the time go, with recomputation (act) and without (base)?",
+            message=f"{figure.message} Each instant has one label, exposed communication apart from waiting; the "
+            "artifact adds kernels of all streams, so that overlap, bubbles and waits cannot be seen.",
+        )
+    ]
+
+
+def stage_seconds(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[Figure]:
+    """Return the seconds of every stage of GPT3-175B, microbatches of 1 and 4 side by side, stages in order."""
+    rows: list[tuple[str, str, float]] = []
+    for strategy in SHOWN:
+        for size in SIZES:
+            case = next(
+                (one for one in cases.get(MICROBATCH, ()) if one.name == f"gpt3-175b {strategy} / mbs {size}"), None
+            )
+            for stage, label, seconds in _stages(case):
+                rows.append((f"{strategy} mbs {size}, stage {stage}", label, seconds))
+    if not rows:
+        return []
+    columns = {
+        "bar": Column("stage", [bar for bar, _, _ in rows]),
+        "group": Column("run", [bar.partition(",")[0] for bar, _, _ in rows]),
+        "part": Column("part", [part for _, part, _ in rows]),
+        "seconds": Column("time", [seconds for _, _, seconds in rows], "s", 3),
+    }
+    options = {"bar": "bar", "group": "group", "part": "part", "value": "seconds", "order": list(LABELS),
+               "palette": "part", "labels": dict(KEYS), "unit": "s", "horizontal": True}  # fmt: skip
+    message = (
+        "Stages of GPT3-175B in their order, which the artifact scrambles (it sorts names of files: 0, 10, 11, 1). "
+        "Larger microbatches make each stage wait longer for its first one."
+    )
+    question = "Figure 15: how do stages spend a step, with microbatches of 1 and of 4?"
+    return [Figure("figure-15", "stacked-bars", question, message, columns, options)]
+
+
+def _stages(case: StudiedCase | None) -> list[tuple[int, str, float]]:
+    view = case.open_view() if case is not None and case.ran else None
+    table: Mapping[str, Sequence[Any]] = (view.table("breakdown") if view is not None else None) or {}
+    rows = zip(*(table.get(name, ()) for name in ("stage", "label", "seconds")), strict=True)
+    return [(int(stage), str(label), float(seconds)) for stage, label, seconds in rows if seconds > 0]

@@ -1,0 +1,38 @@
+"""Clock lost, by cause: what the artifact does not record."""
+
+from collections.abc import Mapping, Sequence
+
+from charllm.report.figure import Column, Figure
+from charllm.report.page.cases import StudiedCase, conditions_of, title
+from charllm.report.page.quantity import KEYS, PERCENT
+from charllm.reproduce.looks import Rows
+from charllm.reproduce.paper import H100, H200
+from charllm.result.metrics import CAUSES
+
+
+def throttling(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[Figure]:
+    """Return the clock that every configuration loses to power, heat and brakes."""
+    found = []
+    for study, gpu in ((H200, "H200"), (H100, "H100")):
+        listed = [case for case in cases.get(study, ()) if case.ran and case.name.endswith((" / base", " / cc+act"))]
+        rows = [
+            (case, cause, float(case.values.get(f"clock_loss_fraction.{cause}") or 0.0) / PERCENT)
+            for case in listed
+            for cause in CAUSES
+        ]
+        if rows:
+            columns = {
+                "group": Column("model", [case.group for case, _, _ in rows]),
+                "bar": Column("configuration", [title(case) for case, _, _ in rows]),
+                "part": Column("cause", [cause for _, cause, _ in rows]),
+                "lost": Column("clock lost", [lost for _, _, lost in rows], "%", 3),
+            }
+            labels = {cause: KEYS[cause] for cause in CAUSES}
+            options = {"bar": "bar", "group": "group", "part": "part", "value": "lost", "order": list(CAUSES),
+                       "unit": "%", "palette": "cause", "labels": labels, "horizontal": True}  # fmt: skip
+            heat = sum(lost > 0.1 for _, cause, lost in rows if cause == "thermal")
+            message = f"{heat} of {len(listed)} configurations lose more than 0.1 % of their clock to heat."
+            question = f"Throttling on {gpu}: how much clock is lost, and to what?"
+            name = f"throttling-{gpu.lower()}"
+            found.append(Figure(name, "stacked-bars", question, message, columns, options, conditions_of(listed)))
+    return found

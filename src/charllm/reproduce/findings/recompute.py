@@ -1,0 +1,40 @@
+"""Recomputation: less throttling of one model, more of another."""
+
+from charllm.reproduce.finding import POINT, Configuration, Finding, Reading, more
+from charllm.reproduce.looks import Row
+from charllm.reproduce.paper import DEEP_FROM, H100, H200, ON_H100, degrees, run_of, runs_of
+
+
+def two_signs() -> Finding:
+    """Recomputation and lost clock, GPT3-175B against Llama3-70B."""
+    return Finding(
+        name="recompute",
+        claim="Recomputation lowers throttling of GPT3-175B on deep pipelines and raises it for Llama3-70B.",
+        unit="points of clock, in the direction claimed for the model",
+        configurations=_pairs(H200),
+        least=0.1,
+        is_thermal=True,
+        note="Recomputation adds products and no rests, so that deep pipelines of both models lose more clock; where "
+        "tensor messages bind, recomputed ones add rests. Runs that would not fit without it are priced all the same.",
+        readings={ON_H100: Reading(_pairs(H100), is_judged=True)},
+    )
+
+
+def _pairs(study: str) -> dict[str, Configuration]:
+    found = {}
+    for case, run in runs_of(study, ends=" / base").items():
+        strategy = case.removesuffix(" / base")
+        deep = case.startswith("gpt3-175b") and degrees(run)[1] >= DEEP_FROM
+        llama = case.startswith("llama3-70b") and "fsdp" not in case
+        if deep or llama:
+            pair = (run_of(study, f"{strategy} / act"), run)
+            found[strategy] = Configuration(pair, _less_clock_lost if deep else _more_clock_lost)
+    return found
+
+
+_more_clock_lost = more("clock_loss", POINT)
+
+
+def _less_clock_lost(*rows: Row) -> float | None:
+    found = _more_clock_lost(*rows)
+    return None if found is None else -found

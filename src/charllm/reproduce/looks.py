@@ -1,0 +1,149 @@
+"""What findings read of a run, as one row; rows are simulated by worker processes and kept in one file as they come.
+
+A row is a few dozen numbers: thousands of runs under other conditions would fill a disk with whole results. The file
+has a line for each run, whose key is its request. A run that is in the file is not simulated again, so that a
+command that was killed goes on where it was.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from charllm import __version__
+from charllm.catalog.resolve import resolve_run
+from charllm.catalog.tables import catalog_hash
+from charllm.errors import CharllmError
+from charllm.reproduce.paper import Request
+from charllm.result.metrics import AXES, CAUSES
+from charllm.result.result import RunResult
+from charllm.simulate.predict import simulate
+from charllm.spec.request import merge
+from charllm.sweep.outcome import flatten_metrics
+
+Row = Mapping[str, Any]
+Rows = Mapping[str, Row]
+"""Key of a request: its row."""
+Track = Callable[[Iterator[tuple[str, Row]], int, str], Iterable[tuple[str, Row]]]
+FILE, FORMAT = "runs.jsonl", "charllm-looks 1"
+KEPT = (
+    "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "tokens_per_j", "energy_per_step_j", "fits",
+    "memory_peak_bytes", "power_mean_w", "power_peak_w", "power_peak_sensor_w", "cluster_power_swing_w",
+    "cluster_power_peak_w", "temperature_mean_c", "temperature_peak_c", "temperature_spread_node_k",
+    "temperature_swing_k", "margin_to_slowdown_k", "clock_mean_hz", "breakdown_s", "clock_loss_fraction",
+    "link_utilization_fraction", "message_bytes_median",
+)  # fmt: skip
+"""Metrics of a row; those with keys have all of them."""
+
+
+def key_of(request: Request) -> str:
+    """Return the name under which the row of a request is kept: equal requests have equal keys."""
+    return hashlib.sha256(json.dumps(merge({}, request), sort_keys=True).encode()).hexdigest()[:20]
+
+
+def look(request: Request) -> Row:
+    """Simulate a run, whether it fits or not, and return its row; one that cannot be is a row with the reason."""
+    try:
+        return row_of(simulate(resolve_run(request), ignore_memory=True))
+    except CharllmError as error:
+        return {"refused": str(error)}
+
+
+def row_of(result: RunResult) -> Row:
+    """Return the row of a result."""
+    flat = flatten_metrics(result.metrics)
+    kept = {name: value for name, value in flat.items() if name.partition(".")[0] in KEPT}
+    loss = [flat[f"clock_loss_fraction.{cause}"] for cause in CAUSES]
+    derived = {
+        "clock_loss": None if None in loss else sum(loss),
+        "exposed_s": sum(flat[f"breakdown_s.{axis}_exposed"] or 0.0 for axis in AXES),
+        **_places(result),
+        **_small_messages(result),
+    }
+    return {**{name: value for name, value in kept.items() if value is not None}, **derived}
+
+
+def _places(result: RunResult) -> dict[str, float]:
+    """Return mean temperatures of slots in front and behind, and the largest gap inside a package."""
+    node = result.spec["cluster"]["node"]
+    upstream, size = node.get("upstream") or [], node["gpu"].get("package_gpus", 1)
+    groups: dict[str, list[float]] = {"front_c": [], "rear_c": []}
+    packages: dict[tuple[int, int], list[float]] = {}
+    for row in result.gpus:
+        degrees_c, slot = row["temperature_mean_c"], row["slot"]
+        if upstream:
+            groups["rear_c" if upstream[slot] >= 0 else "front_c"].append(degrees_c)
+        packages.setdefault((row["node"], slot // size), []).append(degrees_c)
+    found = {name: fmean(values) for name, values in groups.items() if values}
+    gaps = [max(mates) - min(mates) for mates in packages.values() if len(mates) > 1]
+    return {**found, **({"package_gap_k": max(gaps)} if gaps else {})}
+
+
+def _small_messages(result: RunResult) -> dict[str, float]:
+    """Return, per axis, seconds under way and the share of them that larger messages would save; and the links' peak.
+
+    Equation: a message of b bytes takes b / achieved; one of the same bytes as part of a large one b / large.
+    """
+    table = result.tables["links"]() if "links" in result.tables else {}
+    found: dict[str, float] = {}
+    for axis in AXES:
+        rows = [
+            (calls * seconds, achieved / large, achieved / peak)
+            for name, calls, seconds, achieved, large, peak in zip(
+                *(table.get(column, ()) for column in LINK_COLUMNS), strict=True
+            )
+            if name == axis and achieved and large and peak
+        ]
+        whole_s = sum(seconds for seconds, _, _ in rows)
+        if whole_s:
+            found[f"link_s.{axis}"] = whole_s
+            found[f"small_message_loss.{axis}"] = 1 - sum(s * reached for s, reached, _ in rows) / whole_s
+            found[f"peak_use.{axis}"] = sum(s * used for s, _, used in rows) / whole_s
+    return found
+
+
+LINK_COLUMNS = ("axis", "calls", "seconds", "achieved_bytes_per_s", "large_message_bytes_per_s", "peak_bytes_per_s")
+
+
+def read_rows(file: Path) -> dict[str, Row]:
+    """Read the rows that are kept; none of another version or catalog, and no line that was cut short."""
+    try:
+        head, *lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return {}
+    if head != _head():
+        return {}
+    found = {}
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            found[entry["key"]] = entry["row"]
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def run_rows(requests: Sequence[Request], file: Path, workers: int, track: Track, title: str) -> dict[str, Row]:
+    """Return the rows of all requests by key; those that are not kept yet are simulated, and kept as they come."""
+    from charllm.reproduce.workers import spread
+
+    kept = read_rows(file)
+    left = {key: request for request in requests if (key := key_of(request)) not in kept}
+    if left:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not kept:
+            file.write_text(_head() + "\n", encoding="utf-8")
+        with file.open("a", encoding="utf-8") as stream:
+            # A line that was cut short must not swallow the next one.
+            stream.write("" if file.read_bytes().endswith(b"\n") else "\n")
+            for key, row in track(spread(left, workers), len(left), title):
+                stream.write(json.dumps({"key": key, "row": row}) + "\n")
+                stream.flush()
+                kept[key] = row
+    return kept
+
+
+def _head() -> str:
+    return json.dumps({"format": FORMAT, "charllm": __version__, "catalog": catalog_hash()})

@@ -1,0 +1,210 @@
+"""What to build and how to run it: each recommendation as a simulated change of the machine, and where it reverses."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from charllm.catalog.resolve import resolve_cluster
+from charllm.reproduce.conditions import Setting
+from charllm.reproduce.finding import Configuration, Configurations, Number, percent_less, percent_more
+from charllm.reproduce.findings.hardware import best_of_each, best_percent, candidates
+from charllm.reproduce.paper import H100, H200, MODELS, Request, degrees, dense_runs, run_of, runs_of, with_change
+
+SPEED, EFFICIENCY = percent_more("tokens_per_s"), percent_more("tokens_per_j")
+SPREAD = (
+    "gpt3-175b tp8-pp4 / act", "gpt3-175b tp2-pp16 / act", "llama3-70b tp4-pp4 / act", "llama3-70b tp8-fsdp4 / act",
+    "mixtral-8x22b ep8-tp1-pp4 / act", "mixtral-8x22b ep8-tp4 / act", "mixtral-8x7b ep8-tp1 / act",
+)  # fmt: skip
+"""H200 runs that stand for all: tensor and pipeline parallelism, FSDP, experts inside nodes and across."""
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """Advice, the change that it was judged by, and what it gains."""
+
+    name: str
+    claim: str
+    counterfactual: str
+    unit: str
+    configurations: Configurations
+    worth: float = 1.0
+    """A gain below this is none."""
+    arms: tuple[Setting, ...] = ()
+    """Further conditions under which it is judged."""
+    cost: str = ""
+    """What the change costs that is not in the gain."""
+
+    @property
+    def runs(self) -> list[Request]:
+        """All runs that it needs, under every condition."""
+        runs = [run for one in self.configurations.values() for run in one.runs]
+        return [*runs, *(arm.apply(run) for arm in self.arms for run in runs)]
+
+
+def _chosen() -> dict[str, Request]:
+    return {case.removesuffix(" / act"): run_of(H200, case) for case in SPREAD}
+
+
+def _pairs(change: Mapping[str, object], effect: Number, runs: Mapping[str, Request]) -> Configurations:
+    return {name: Configuration((with_change(run, dict(change)), run), effect) for name, run in runs.items()}
+
+
+def nics() -> Recommendation:
+    """An adapter for each GPU."""
+    return Recommendation(
+        name="nics-per-gpu",
+        claim="Give every GPU its own network adapter.",
+        counterfactual="32 H200 with eight adapters of 100 Gb/s a node instead of one",
+        unit="% more tokens a second",
+        configurations=_pairs({"cluster": {"fabric": {"nics_per_node": 8}}}, SPEED, _chosen()),
+        arms=(Setting(nic=4.0), Setting(nic=8.0)),
+        cost="seven more adapters and switch ports a node",
+    )
+
+
+def memory() -> Recommendation:
+    """Larger memory against more GPUs."""
+    return Recommendation(
+        name="memory-not-count",
+        claim="Buy memory before GPUs where a model is bound by recomputation or by communication.",
+        counterfactual="32 GPUs of 141 GB (H200) instead of 64 of 80 GB (H100), each with its best strategy that fits",
+        unit="% more tokens a joule",
+        configurations=best_of_each("tokens_per_j"),
+        arms=(Setting(nic=4.0), Setting(nic=8.0)),
+        cost="the time of a job: 64 GPUs finish earlier in most cases (finding scale-up)",
+    )
+
+
+def larger_memory() -> Recommendation:
+    """The same GPUs with more memory."""
+    h200 = resolve_cluster("h200x32").gpu.memory_bytes
+    change = {"cluster": {"node": {"gpu": {"memory_bytes": h200}}}}
+    found = {}
+    for model in MODELS:
+        now = candidates(H100, model)
+        larger = [with_change(run, change) for run in now]
+        found[model] = Configuration((*larger, *now), best_percent(len(larger), "tokens_per_s"))
+    return Recommendation(
+        name="memory-size",
+        claim="Give GPUs the memory to run without recomputation.",
+        counterfactual=f"64 H100 with {h200 / GIB:.0f} GiB instead of 80 GB each, all else equal; best strategy that "
+        "fits",
+        unit="% more tokens a second",
+        configurations=found,
+        cost="memory alone; its bandwidth stays",
+    )
+
+
+def airflow() -> Recommendation:
+    """No slot behind another."""
+    change = {"cluster": {"node": {"upstream": [-1] * 8, "preheat_k_per_w": 0.0, "rear_sink_fraction": 1.0}}}
+    return Recommendation(
+        name="airflow-order",
+        claim="Do not put one GPU behind another in the air stream.",
+        counterfactual="every slot of the H200 node in fresh air, with the heat sink of a front slot",
+        unit="% more tokens a second",
+        configurations=_pairs(change, SPEED, dense_runs("act")),
+        arms=(Setting(inlet_c=35.0), Setting(inlet_c=45.0), Setting(inlet_c=35.0, flow=0.7), Setting(inlet_c=50.0)),
+        cost="a wider chassis, or ducts",
+    )
+
+
+def slot_caps() -> Recommendation:
+    """Less power for rear slots, more for front ones."""
+    found = {}
+    for name, run in dense_runs("act").items():
+        cluster = resolve_cluster(run["cluster"])
+        rear = [slot for slot in range(cluster.node.gpus) if cluster.node.upstream_slots(slot)]
+        gpus = [node * cluster.node.gpus + slot for node in range(cluster.nodes) for slot in rear]
+        capped = {"conditions": {"capped_gpus": gpus, "capped_power_w": 0.93 * cluster.gpu.power_cap_w}}
+        found[name] = Configuration((with_change(run, capped), run), EFFICIENCY)
+    return Recommendation(
+        name="slot-caps",
+        claim="Cap the power of rear slots below that of front ones.",
+        counterfactual="rear slots of every node capped at 93 % of the board's limit",
+        unit="% more tokens a joule",
+        configurations=found,
+        worth=0.5,
+        arms=(Setting(inlet_c=35.0), Setting(inlet_c=45.0), Setting(inlet_c=50.0)),
+        cost="tokens a second: a capped slot paces its group",
+    )
+
+
+def liquid() -> Recommendation:
+    """Cold plates."""
+    return Recommendation(
+        name="liquid-cooling",
+        claim="Cool with cold plates.",
+        counterfactual="cold plates instead of air, coolant as warm as the air was",
+        unit="% more tokens a joule",
+        configurations=_pairs({"cluster": {"cooling": {"kind": "liquid"}}}, EFFICIENCY, _chosen()),
+        arms=(Setting(inlet_c=35.0), Setting(inlet_c=45.0)),
+        cost="plumbing; pumps and chillers are not counted, nor the fans that are saved",
+    )
+
+
+def smoothing() -> Recommendation:
+    """A lower highest clock against swings of power."""
+    found = {}
+    for name, run in {**dense_runs("act"), **{k: v for k, v in _chosen().items() if "mixtral" in k}}.items():
+        clock_hz = 0.8 * resolve_cluster(run["cluster"]).gpu.clock_max_hz
+        found[name] = Configuration(
+            (with_change(run, {"conditions": {"clock_cap_hz": clock_hz}}), run), percent_less("cluster_power_swing_w")
+        )
+    return Recommendation(
+        name="power-smoothing",
+        claim="Limit the highest clock where the grid or the supplies suffer from swings of power.",
+        counterfactual="clocks limited to 80 % of the highest",
+        unit="% less swing of the cluster's power between 0.1 and 3 Hz",
+        configurations=found,
+        worth=5.0,
+        arms=(Setting(inlet_c=35.0), Setting(cap=0.85)),
+        cost="tokens a second, where the power cap did not hold the clock lower already",
+    )
+
+
+def fabric() -> Recommendation:
+    """A faster fabric."""
+    return Recommendation(
+        name="fabric",
+        claim="Build nodes with at least 400 Gb/s, where strategies send more than activations between nodes.",
+        counterfactual="400 Gb/s a node instead of 100",
+        unit="% more tokens a second",
+        configurations={
+            name: Configuration((Setting(nic=4.0).apply(run), run), SPEED) for name, run in _chosen().items()
+        },
+        cost="adapters and switches",
+    )
+
+
+def inside_nodes() -> Recommendation:
+    """Where to put tensor and expert groups."""
+    runs = runs_of(H200, starts="mixtral-8x22b", ends=" / act")
+    local = run_of(H200, "mixtral-8x22b ep8-tp1-pp4 / act")
+    found = {
+        name.removesuffix(" / act"): Configuration((local, run), SPEED)
+        for name, run in runs.items()
+        if degrees(run)[0] > 1
+    }
+    return Recommendation(
+        name="experts-inside-nodes",
+        claim="Keep the ranks that exchange tokens within a node, with pipelines between nodes.",
+        counterfactual="Mixtral-8x22B with expert groups inside nodes (EP8-TP1-PP4) instead of across nodes",
+        unit="% more tokens a second",
+        configurations=found,
+        arms=(Setting(nic=4.0), Setting(nic=8.0)),
+        cost="none, where memory allows it",
+    )
+
+
+RECOMMENDATIONS: dict[str, Callable[[], Recommendation]] = {
+    "nics-per-gpu": nics,
+    "fabric": fabric,
+    "memory-not-count": memory,
+    "memory-size": larger_memory,
+    "experts-inside-nodes": inside_nodes,
+    "airflow-order": airflow,
+    "slot-caps": slot_caps,
+    "liquid-cooling": liquid,
+    "power-smoothing": smoothing,
+}

@@ -1,0 +1,53 @@
+"""Settings: what a run is subjected to, what is drawn, and the grid of the maps."""
+
+import pytest
+
+from charllm.catalog.resolve import resolve_run
+from charllm.reproduce.conditions import RANGES, Setting, draws, interval, map_settings
+from charllm.reproduce.paper import H200, run_of
+
+RUN = run_of(H200, "gpt3-175b tp8-pp4 / act")
+
+
+def test_the_usual_setting_changes_nothing() -> None:
+    assert Setting().apply(RUN) == RUN
+    assert Setting().words == "inlet 25 C"
+
+
+def test_a_setting_is_told_in_factors_of_the_cluster() -> None:
+    usual = resolve_run(RUN)
+    asked = Setting(inlet_c=40.0, flow=0.7, preheat=2.0, spread=0.1, cap=0.8, nic=4.0, rate=0.9, energy=1.1, seed=3)
+    run = resolve_run(asked.apply(RUN))
+    assert run.cluster.cooling.inlet_c == 40.0
+    assert run.cluster.cooling.flow_fraction == 0.7
+    assert run.cluster.node.preheat_k_per_w == 2 * usual.cluster.node.preheat_k_per_w
+    assert run.cluster.fabric.nic_bandwidth_bytes_per_s == 4 * usual.cluster.fabric.nic_bandwidth_bytes_per_s
+    assert run.cluster.gpu.kernels.rate_fraction == 0.9 * usual.cluster.gpu.kernels.rate_fraction
+    assert run.cluster.gpu.power.energy_fraction == 1.1 * usual.cluster.gpu.power.energy_fraction
+    assert run.conditions.power_cap_w == 0.8 * usual.cluster.gpu.power_cap_w
+    assert (run.conditions.silicon_spread_fraction, run.conditions.seed) == (0.1, 3)
+    assert run.model == usual.model
+    assert "airflow x 0.7, preheat x 2, leakage of dies +-10 %, cap x 0.8, network x 4" in asked.words
+
+
+def test_draws_are_the_same_every_time_and_cover_every_range() -> None:
+    draws.cache_clear()
+    first = draws()
+    draws.cache_clear()
+    assert draws() == first
+    for name, (low, high, source) in RANGES.items():
+        values = sorted(getattr(one, name) for one in first)
+        assert low <= values[0] < low + (high - low) / len(first) * 1.01
+        assert high - (high - low) / len(first) * 1.01 < values[-1] <= high
+        assert source.startswith(("assumed", "derived", "measured"))
+
+
+def test_an_interval_leaves_a_tenth_out_on_each_side() -> None:
+    assert interval([float(value) for value in range(11)]) == pytest.approx([1.0, 9.0])
+    assert interval([1.0, None]) is None
+
+
+def test_the_map_has_each_setting_once_and_the_usual_one() -> None:
+    settings = map_settings()
+    assert len(set(settings)) == len(settings)
+    assert Setting() in settings

@@ -1,0 +1,125 @@
+"""Tables of findings and recommendations: their keys, and what they say in words."""
+
+from typing import Any
+
+import pytest
+
+from charllm.reproduce.conditions import Setting, draws, map_settings
+from charllm.reproduce.document import write_document
+from charllm.reproduce.finding import Configuration, Finding, percent_more, read
+from charllm.reproduce.looks import key_of
+from charllm.reproduce.paper import H200, run_of
+from charllm.reproduce.readings import both_readings, reading_runs
+from charllm.reproduce.recommendations import Recommendation
+from charllm.reproduce.verdicts import NOT_DRAWN, advice_table, advise, explain_all, finding_table, judge_all
+
+RUN = run_of(H200, "gpt3-175b tp8-pp4 / act")
+OTHER = run_of(H200, "gpt3-175b tp2-pp16 / act")
+
+
+def made(least: float = 10.0) -> Finding:
+    one = {"tp8-pp4": Configuration((RUN,), read("temperature_peak_c"))}
+    return Finding(name="hot", claim="It is hot.", unit="C", configurations=one, least=least, is_thermal=True)
+
+
+def warm(setting: Setting) -> dict[str, Any]:
+    return {"temperature_peak_c": 40 + setting.inlet_c / setting.flow, "tokens_per_s": setting.inlet_c}
+
+
+ROWS = {key_of(setting.apply(RUN)): warm(setting) for setting in (*draws(), *map_settings())}
+
+
+def test_a_finding_has_the_keys_that_others_read() -> None:
+    (judged,) = judge_all([made()], ROWS, drawn=False, mapped=False)
+    table = finding_table(judged)
+    assert list(table)[:6] == ["name", "claim", "verdict", "effect", "interval", "evidence"]
+    assert (table["verdict"], table["effect"], table["interval"]) == ("holds", 65.0, None)
+    assert NOT_DRAWN in table["evidence"]
+    assert table["supporting"] == {"tp8-pp4": 65.0}
+
+
+def test_an_interval_is_that_of_the_draws() -> None:
+    (judged,) = judge_all([made()], ROWS, drawn=True, mapped=False)
+    effects = [warm(setting)["temperature_peak_c"] for setting in draws()]
+    assert judged.interval is not None
+    assert min(effects) < judged.interval[0] < judged.interval[1] < max(effects)
+    assert NOT_DRAWN not in finding_table(judged)["evidence"]
+
+
+def test_a_map_says_from_which_inlet_on_it_holds() -> None:
+    (judged,) = judge_all([made(least=79.0)], ROWS, drawn=False, mapped=True)
+    said = finding_table(judged)["holds_when"]
+    assert "airflow x 1, preheat x 1: inlet 40 to 50 C" in said
+    assert "airflow x 0.5, preheat x 0: inlet any" in said
+    assert finding_table(judge_all([made(200.0)], ROWS, drawn=False, mapped=True)[0])["holds_when"].startswith(
+        "nowhere"
+    )
+
+
+def test_one_setting_explains_all_or_says_what_it_leaves_out() -> None:
+    judged = judge_all([made(60.0), made(110.0)], ROWS, drawn=False, mapped=True)
+    joint = explain_all(judged)
+    assert joint is not None
+    assert joint["explains_all"]
+    assert joint["holds_as_is"] == ["hot"]
+    none = explain_all(judge_all([made(60.0), made(500.0)], ROWS, drawn=False, mapped=True))
+    assert none is not None
+    assert not none["explains_all"]
+    assert explain_all(judge_all([made()], ROWS, drawn=False, mapped=False)) is None
+
+
+def test_the_document_has_the_verdict_the_map_and_what_is_not_known() -> None:
+    judged = judge_all([made(least=79.0)], ROWS, drawn=True, mapped=True)
+    text = write_document(judged, [], [], explain_all(judged))
+    assert "| [hot](#hot) | It is hot. | **does not hold** |" in text
+    assert "| airflow x 1, preheat x 1 | 65 | 70 | 75 | **80** | **85** | **90** |" in text
+    assert "## Does one setting explain all thermal findings?" in text
+    assert NOT_DRAWN in write_document(judge_all([made()], ROWS, drawn=False, mapped=False), [], [], None)
+
+
+def advised(gain: float, warm_gain: float) -> Any:
+    arm = Setting(inlet_c=45.0)
+    asked = Recommendation(
+        name="faster", claim="Do it.", counterfactual="one for the other", unit="%", arms=(arm,),
+        configurations={"gpt3": Configuration((RUN, OTHER), percent_more("tokens_per_s"))},
+    )  # fmt: skip
+    rows: dict[str, dict[str, Any]] = {
+        key_of(RUN): {"tokens_per_s": 100 + gain},
+        key_of(OTHER): {"tokens_per_s": 100.0},
+    }
+    rows |= {
+        key_of(arm.apply(RUN)): {"tokens_per_s": 100 + warm_gain},
+        key_of(arm.apply(OTHER)): {"tokens_per_s": 100.0},
+    }
+    return advice_table(advise(asked, rows, drawn=False))
+
+
+@pytest.mark.parametrize(
+    ("gain", "warm_gain", "said"),
+    [
+        (5.0, 5.0, "in none of 1 configurations"),
+        (0.1, 6.0, "it pays at: inlet 45 C"),
+        (5.0, -2.0, "below 1 at: inlet 45 C"),
+    ],
+)
+def test_a_recommendation_says_when_it_reverses(gain: float, warm_gain: float, said: str) -> None:
+    table = advised(gain, warm_gain)
+    assert list(table)[:5] == ["claim", "counterfactual", "gain", "interval", "reverses_when"]
+    assert table["gain"] == pytest.approx(gain)
+    assert table["interval"] is None
+    assert said in table["reverses_when"]
+
+
+def test_mistakes_of_the_artifact_are_read_both_ways() -> None:
+    rows = {
+        key_of(run): {
+            "fits": True, "tokens_per_s_per_gpu": 10.0 + place, "tokens_per_j": 1.0 + place, "clock_loss": 0.1,
+            "energy_per_step_j": 5.0, "step_time_s": 1.0 + place, "clock_loss_fraction.thermal": 0.0,
+        }
+        for place, run in enumerate(reading_runs())
+    }  # fmt: skip
+    swapped, no_ops, edp, throttled = both_readings(rows)
+    assert swapped["artifact"] != swapped["corrected"]
+    assert no_ops["corrected"].endswith("20 are repeats")
+    assert edp["artifact"].removeprefix("most efficient") != edp["corrected"].removeprefix("most tokens a joule")
+    assert throttled["corrected"].startswith("0 of them")

@@ -53,13 +53,13 @@ GPU_FAMILIES = {
 """GPU: the family whose factors it shares; others have none."""
 UNDESCRIBED = {
     "megatron": "tuned", "nemo": "tuned", "megatron-bridge": "tuned", "megatron-2020": "tuned", "llm-foundry": "tuned",
-    "fsdp": "tuned", "megatron-deepspeed": "megatron-deepspeed", "deepspeed": "plain", "jax": "plain",
+    "fsdp": "tuned", "megatron-deepspeed": "plain", "deepspeed": "plain", "jax": "plain",
 }  # fmt: skip
 """Profile of software whose small kernels are not all described: how well its vendor fuses them."""
 LAUNCHING = ("megatron", "megatron-2020", "megatron-deepspeed", "nemo", "megatron-bridge")
 """Profiles whose launches take longer than those of plain PyTorch, which were measured."""
 
-EARLY_LIBRARIES = {"h100": "libraries of 2023 on Hopper", "b200": "libraries of early 2025 on Blackwell"}
+EARLY_LIBRARIES = {"h100": "libraries of 2023 on Hopper"}
 FITTED_FAMILIES = ("gb300",)
 CONSTANTS = (
     *(
@@ -80,8 +80,6 @@ CONSTANTS = (
     Constant("undescribed.tuned", "traffic of small kernels not described over those that are, tuned software", 0.6,
              "assumed", 0.5, "undescribed"),
     Constant("undescribed.plain", "the same, software that fuses little", 1.2, "assumed", 0.5, "undescribed"),
-    Constant("undescribed.megatron-deepspeed", "the same, Megatron-DeepSpeed of 2022", 1.2, "assumed", 0.5,
-             "undescribed"),
 )  # fmt: skip
 
 
@@ -113,10 +111,15 @@ def with_values(run: RunSpec, values: Values) -> RunSpec:
         framework = replace(framework, undescribed_fraction=values[f"undescribed.{UNDESCRIBED[profile]}"])
     if profile in LAUNCHING:
         framework = replace(framework, launch_s=values["launch.megatron"])
-    if framework.library_fraction < 1:
+    if moves_library(run):
         framework = replace(framework, library_fraction=values[f"library.{GPU_FAMILIES[run.cluster.gpu.name]}"])
     node = replace(run.cluster.node, gpu=gpu)
     return replace(run, cluster=replace(run.cluster, node=node), framework=framework)
+
+
+def moves_library(run: RunSpec) -> bool:
+    """Tell whether a run's libraries are early for its GPU, at a rate that is fitted."""
+    return run.framework.library_fraction < 1 and GPU_FAMILIES.get(run.cluster.gpu.name) in EARLY_LIBRARIES
 
 
 def profile_of(run: RunSpec) -> str:
@@ -207,14 +210,16 @@ class Fitter:
         base = np.log(self.predict(values))
         errors = base - np.log([row.measured_s for row in self.rows])
         slopes = self._slopes(at, list(range(len(self.rows))), base)
-        everything = _solve(errors, slopes, at)
+        everything, priors = _solve(errors, slopes, at), np.log([constant.prior for constant in CONSTANTS])
         found: dict[str, dict[str, dict[str, float]]] = {}
         for name, key in keys.items():
             groups = np.array([key(row) for row in self.rows])
-            found[name] = {
-                str(group): _named(at + _solve(errors[groups != group], slopes[groups != group], at) - everything)
-                for group in sorted(set(groups))
-            }
+            for group in sorted(set(groups)):
+                kept = groups != group
+                moved = at + _solve(errors[kept], slopes[kept], at) - everything
+                # What no row is left for keeps its prior.
+                known = np.any(slopes[kept] != 0, axis=0)
+                found.setdefault(name, {})[str(group)] = _named(np.where(known, moved, priors))
         return found
 
     def _slopes(self, at: Floats, places: list[int], base: Floats) -> Floats:
@@ -244,7 +249,7 @@ def moves(name: str, run: RunSpec) -> bool:
     tests: dict[str, Callable[[], bool]] = {
         "energy": lambda: GPU_FAMILIES.get(run.cluster.gpu.name) == what,
         "undescribed": lambda: UNDESCRIBED.get(profile) == what,
-        "library": lambda: run.framework.library_fraction < 1 and GPU_FAMILIES[run.cluster.gpu.name] == what,
+        "library": lambda: moves_library(run) and GPU_FAMILIES[run.cluster.gpu.name] == what,
         "attention": lambda: run.framework.attention_kernel == "flash1",
         "launch": lambda: profile in LAUNCHING,
     }

@@ -129,6 +129,9 @@ class Framework:
         GRAPHS,
         "none",
     )
+    blocking_launches: bool = flag(
+        "Whether the host waits for each kernel before it launches the next (CUDA_LAUNCH_BLOCKING=1).", False
+    )
     composed: bool = flag(
         "Whether a step's time was added up from layers profiled alone: cold launches, none ahead of a pass, no other "
         "work of the host, a vocabulary cut without padding.",

@@ -153,6 +153,8 @@ class Pricer:
                 counted = True
             kind = "collective" if is_communication(one.op) else "kernel"
             items.append(Item(kind, one.seconds, self._launch_s(one.op), one.op))
+            if self.step.run.framework.blocking_launches:
+                items.append(Item("sync", 0.0, 0.0))
         return tuple(items)
 
     def _offload(self, block: Block, direction: str, launch_s: float) -> tuple[Item, ...]:

@@ -145,11 +145,21 @@ def _gemm(
 
 
 def _adapt(cut: Cut, base: Module, tokens: int, k: int, n: int, split: str, input_kept: tuple[Kept, ...]) -> Module:
-    """Add a trained low-rank path ``x A B`` beside frozen weights; its output, and its input's gradient, are added on.
+    """Add a trained low-rank path ``dropout(x) A B alpha / rank`` beside frozen weights.
 
-    Ignores: dropout before A; that some frameworks cut A over tp too; here A or B is whole on each rank.
+    Its output is scaled by a kernel of its own and added on, as its input's gradient is.
+    Source: NeMo's ParallelLinearAdapter and the PEFT library's lora.Linear, which multiply and add apart.
+    Ignores: that some frameworks cut A over tp too; here A or B is whole on each rank.
     """
     rank, size = cut.training.lora_rank, cut.element_bytes
+    dropped = cut.training.lora_dropout_fraction > 0
+    masked = (tokens * k * size, tokens * k * (size + 1))
+    drop = (elementwise(f"{base.name} lora dropout", "dropout", *masked),) if dropped else ()
+    undrop = (elementwise(f"{base.name} lora dropout", "dropout", *masked[::-1], "backward"),) if dropped else ()
+    scale, unscale = (
+        elementwise(f"{base.name} lora scale", "elementwise", tokens * n * size, tokens * n * size, way)
+        for way in ("forward", "backward")
+    )
     reduced = collective("all_reduce", "tp", tokens * rank * size, cut.tp) if split == "row" else ()
     down = gemm(f"{base.name} lora down", tokens, rank, k, size, size, "bf16")
     up = gemm(f"{base.name} lora up", tokens, n, rank, size, size, "bf16")
@@ -159,10 +169,14 @@ def _adapt(cut: Cut, base: Module, tokens: int, k: int, n: int, split: str, inpu
         gemm(f"{base.name} lora down dgrad", tokens, k, rank, size, size, "bf16", "dgrad"),
         gemm(f"{base.name} lora down wgrad", rank, k, tokens, size, 4.0, "bf16", "wgrad"),
     )
-    kept = (*input_kept, Kept(f"{base.name} lora middle", tokens * rank * size))
+    # What is dropped is kept in place of the input, with its mask.
+    inputs = (Kept(f"{base.name} lora input", masked[1]),) if dropped else input_kept
+    kept = (*inputs, Kept(f"{base.name} lora middle", tokens * rank * size))
+    added = _addition(f"{base.name} lora add", tokens * n * size, "forward")
+    joined = _addition(f"{base.name} lora grad add", tokens * k * size, "backward")
     return base._replace(
-        forward=(*base.forward, down, *reduced, up, _addition(f"{base.name} lora add", tokens * n * size, "forward")),
-        backward=(*base.backward, *gradients, _addition(f"{base.name} lora grad add", tokens * k * size, "backward")),
+        forward=(*base.forward, *drop, down, *reduced, up, scale, added),
+        backward=(*base.backward, unscale, *gradients, *undrop, joined),
         kept=kept,
         weights=float(rank * (k + n)),
     )

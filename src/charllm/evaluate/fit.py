@@ -60,13 +60,7 @@ LAUNCHING = ("megatron", "megatron-2020", "megatron-deepspeed", "nemo", "megatro
 """Profiles whose launches take longer than those of plain PyTorch, which were measured."""
 
 EARLY_LIBRARIES = {"h100": "libraries of 2023 on Hopper"}
-FITTED_FAMILIES = ("gb300",)
 CONSTANTS = (
-    *(
-        Constant(f"energy.{family}", f"energy of work on a {family.upper()} over what its power figures give", 1.0,
-                 "power tables and published clocks of the GPU", 0.06, "energy")
-        for family in FITTED_FAMILIES
-    ),
     Constant("attention.flash1", "FlashAttention-1 over 0.7 and 0.5 of FlashAttention-2", 1.0,
              "Dao 2023: 1.3 to 2.5 times slower", 0.2, "flash1"),
     *(
@@ -128,12 +122,7 @@ def profile_of(run: RunSpec) -> str:
 
 
 def _with_factors(gpu: Gpu, values: Values) -> Gpu:
-    family = GPU_FAMILIES.get(gpu.name)
-    if family is None:
-        return gpu
-    power = replace(gpu.power, energy_fraction=values.get(f"energy.{family}", 1.0))
-    kernels = replace(gpu.kernels, flash1_fraction=values["attention.flash1"])
-    return replace(gpu, power=power, kernels=kernels)
+    return replace(gpu, kernels=replace(gpu.kernels, flash1_fraction=values["attention.flash1"]))
 
 
 def network_of(values: Values) -> Any:
@@ -247,7 +236,6 @@ def moves(name: str, run: RunSpec) -> bool:
     if name == "timeline.exchange_factor":
         return run.parallelism.ep > 1
     tests: dict[str, Callable[[], bool]] = {
-        "energy": lambda: GPU_FAMILIES.get(run.cluster.gpu.name) == what,
         "undescribed": lambda: UNDESCRIBED.get(profile) == what,
         "library": lambda: moves_library(run) and GPU_FAMILIES[run.cluster.gpu.name] == what,
         "attention": lambda: run.framework.attention_kernel == "flash1",

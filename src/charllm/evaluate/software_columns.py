@@ -25,9 +25,9 @@ DENIED = r"\bno\b|\bnot?t?\b(?! stated)|\bwithout\b|\boff\b|\bdisabled\b|\bexpos
 
 
 SLOW_LIBRARY_FRACTIONS = {"h100": 0.797, "b200": 0.65}
-"""Rate of GEMMs over a GPU's best. Fitted: libraries of 2023 on Hopper. Published: SimuMax's own bench of the B200 that it
-trains on (configs/system/b200_bf16_ceperm.json) reads 0.483 of the peak over 250 large products of all three layouts,
-where 0.488 is predicted at this rate; other tables of a B200 read 0.6."""
+"""Rate of GEMMs over a GPU's best. Fitted: libraries of 2023 on Hopper. Published: SimuMax's own bench of its B200
+(configs/system/b200_bf16_ceperm.json) reads 0.483 of the peak over 250 large products of all three layouts, where 0.488
+is predicted at this rate; other tables of a B200 read 0.6."""
 
 
 def read_release(row: Row) -> str:

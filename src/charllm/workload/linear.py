@@ -125,11 +125,17 @@ def _exchange(cut: Cut, split: str, width: int, *, trained: bool) -> _Exchange:
     return _Exchange(before_forward=gather, before_backward=gather if again else (), after_dgrad=reduce)
 
 
+CAST_READS = {"nvfp4": 3}
+"""Times that an operand is read to be quantised, where it is not once. Published: Transformer Engine's NVFP4 scales a whole
+tensor beside its blocks, so that it looks for the largest value first, as it is and as a Hadamard transform turns it."""
+
+
 def quantise(cut: Cut, name: str, elements: int, direction: str = "forward", *, expert: bool = False) -> tuple[Op, ...]:
-    """Describe quantising an operand: read once, written row-wise for one product and column-wise for the other."""
+    """Describe quantising an operand: written row-wise for one product and column-wise for the other."""
     if not cut.cast:
         return ()
-    moved = (elements * cut.element_bytes, 2 * elements * cut.operand_bytes)
+    reads = CAST_READS.get(cut.precision, 1)
+    moved = (reads * elements * cut.element_bytes, 2 * elements * cut.operand_bytes)
     return (elementwise(name, "cast", *moved, direction, expert=expert),)
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from charllm.gpu.shape import KernelShape
 from charllm.spec.run import RunSpec
 from charllm.workload import plain_launches as plain
-from charllm.workload.kernel_calls import ELEMENT_BYTES, SMALL_CALLS, Launched, chain, moving, sized
+from charllm.workload.kernel_calls import ELEMENT_BYTES, SMALL_CALLS, Launched, chain, moving, sized, tiny
 from charllm.workload.op import Op
 
 MAX_HEAD_DIM = 256
@@ -170,6 +170,19 @@ def _stream(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
 
 def _addition(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
     return (moving(op.read_bytes + op.written_bytes, "add"),)
+
+
+MERGE_KERNELS = {"forward": (5, 11, 3), "backward": (2, 6, 6)}
+"""Counted: kernels of Transformer Engine 1.5 (AttnFuncWithCP): small ones around a ring of attention blocks, small ones
+of each further block (its attention's launches, sums of exponentials), and ones that copy, scale or add its tensors."""
+
+
+def _merge(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    """Attend to each further block of a ring, and add its result to those before it."""
+    (blocks,) = op.shape
+    once, small, streams = MERGE_KERNELS[op.direction]
+    moved = moving((op.read_bytes + op.written_bytes) / (streams * blocks), "add")
+    return moved._replace(times=streams * blocks), tiny(once + small * blocks)
 
 
 def _dropout(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
@@ -334,6 +347,7 @@ LAUNCHES: dict[str, Callable[[Op, RunSpec], tuple[Launched, ...]]] = {
     "activation": _activation,
     "residual": _addition,
     "add": _addition,
+    "merge": _merge,
     "dropout": _dropout,
     "elementwise": _stream,
     "cast": _cast,

@@ -126,8 +126,8 @@ def _exchange(cut: Cut, split: str, width: int, *, trained: bool) -> _Exchange:
 
 
 CAST_READS = {"nvfp4": 3}
-"""Times that an operand is read to be quantised, where it is not once. Published: Transformer Engine's NVFP4 scales a whole
-tensor beside its blocks, so that it looks for the largest value first, as it is and as a Hadamard transform turns it."""
+"""Times that an operand is read to be quantised, where it is not once. Published: Transformer Engine's NVFP4 scales
+tensors beside blocks, so that it looks for the largest value first, before and after a Hadamard transform."""
 
 
 def quantise(cut: Cut, name: str, elements: int, direction: str = "forward", *, expert: bool = False) -> tuple[Op, ...]:

@@ -320,3 +320,19 @@ def test_the_shipped_table_is_read() -> None:
         except CharllmError as error:
             unread.append(f"{row['id']} {error}")
     assert len(unread) <= 0.05 * len(rows), unread
+
+
+def test_what_a_source_exports_and_states_elsewhere_is_read() -> None:
+    wide = {"model": "GPT 195B (BLOOM tuning)", "layers": "80", "hidden": "14400", "ffn": "57600", "ep": ""}
+    source = "bigscience-workshop/bigscience chronicles-prequel.md"
+    found, other = run(**wide, source=source), run(**wide, source="someone else")
+    assert found.framework.blocking_launches
+    assert not other.framework.blocking_launches
+    assert found.model.heads == 96
+    assert run(**{**wide, "heads": "72"}, source=source).model.heads == 72
+
+
+def test_adapters_of_mlperf_drop_their_input() -> None:
+    adapted = {"model": "Llama2-70B LoRA", "ep": ""}
+    assert run(**adapted, framework="NeMo/Megatron (MLPerf)").training.lora_dropout_fraction == 0.1
+    assert run(**adapted).training.lora_dropout_fraction == 0

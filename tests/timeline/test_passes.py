@@ -274,3 +274,13 @@ def test_a_host_launches_every_kernel_of_an_op_in_its_time() -> None:
 def test_a_host_of_half_the_speed_takes_twice_as_long() -> None:
     slow = {"cluster": {"base": "h100x64", "node": {"host_speed_fraction": 0.5}}}
     assert parts(REQUEST, slow)[0].race.hh == pytest.approx(2 * parts(REQUEST)[0].race.hh)
+
+
+def test_launches_that_block_add_to_every_kernel() -> None:
+    free, blocked = (
+        passes(REQUEST, {"framework": {"base": "megatron-2020", "blocking_launches": blocking}})[1].forward
+        for blocking in (False, True)
+    )
+    launches_s = sum(span.repeats * item.launch_s for span in free.spans for item in span.items)
+    # The first launch of a pass may come before it.
+    assert blocked.seconds == pytest.approx(free.seconds + launches_s, rel=0.01)

@@ -181,6 +181,32 @@ def test_an_unknown_model_is_its_columns_and_its_nearest_relative(name: str, exp
     assert {field: getattr(model, field) for field in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("recipe", "graphs"),
+    [("gb200/mxfp8_16GPU_paged_stash", "full"), ("gb200/mxfp8_fullcg", "full"), ("gb200/mxfp8_partial_cg", "partial")],
+)
+def test_a_recipe_file_is_named_after_its_graphs(recipe: str, graphs: str) -> None:
+    said = run(**UNKNOWN, model="HomemadeMoE", framework="Megatron-Core dev", source=f"recipe YAML qwen3/{recipe}.yaml")
+    assert said.framework.graphs == graphs
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"heads": "32", "kv_heads": "4"}, {"head_dim": 128, "attention": "gqa"}),
+        ({"heads": "32", "kv_heads": "32"}, {"attention": "mla", "kv_lora_rank": 512}),
+        ({"heads": "16", "kv_heads": "4"}, {"head_dim": 128, "shared_ffn": 0}),
+        # 8.7 billion weights by the columns.
+        ({"heads": "16", "kv_heads": "4", "params_b": "8.8"}, {"shared_ffn": 0}),
+        ({"heads": "16", "kv_heads": "4", "params_b": "9.7"}, {"shared_ffn": 8448}),
+        ({"heads": "16", "kv_heads": "4", "params_b": "97"}, {"shared_ffn": 0}),
+    ],
+)
+def test_what_columns_of_an_unknown_sparse_model_leave_out(columns: dict[str, str], expected: dict[str, Any]) -> None:
+    model = run(**{**UNKNOWN, **columns}, model="HomemadeMoE").model
+    assert {field: getattr(model, field) for field in expected} == expected
+
+
 def test_an_unknown_dense_model_has_a_plain_block() -> None:
     dense = {**UNKNOWN, "experts": "", "topk": "", "ffn": "", "ep": ""}
     model = run(**dense, model="OPT-9B").model

@@ -63,7 +63,7 @@ def test_every_op_launches_kernels_that_exist_with_every_profile(framework: str)
             for one in kernels:
                 check_shape(one.shape, op.name)
                 assert one.times >= 1
-                assert one.calls > 0
+                assert one.host_s(1e-6) > 0
 
 
 def test_every_kind_of_op_occurs() -> None:

@@ -78,7 +78,7 @@ def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], 
         table["cross_entropy"] = "vocab-parallel"
     if dispatcher := read_dispatcher(row):
         table["dispatcher"] = dispatcher
-    captured = read_choice(row, "graphs", GRAPHS) or _said_graphs(overlap, recipe)
+    captured = read_choice(row, "graphs", GRAPHS) or _said_graphs(overlap, recipe) or _recipe_graphs(row)
     if captured is None and sparse and "graphs" in recipe:
         # A row that speaks of experts' exchange, but not of graphs, has none.
         speaks = re.search(r"dispatcher|ep comm overlap|ep overlap", overlap)
@@ -102,6 +102,16 @@ def _said_graphs(overlap: str, recipe: Mapping[str, Any]) -> str | None:
     if re.search(r"partial|graph.*(moe|attn|router)", overlap):
         return "partial"
     return str(recipe.get("graphs") or "partial")
+
+
+def _recipe_graphs(row: Row) -> str | None:
+    """Return which graphs the name of a recipe file in the source column speaks of, None where of none.
+
+    A paged stash of activations exists for graphs of a whole step (Megatron-Core's moe_paged_stash).
+    """
+    named = " ".join(re.findall(r"\S+\.ya?ml", row.get("source", "").lower()))
+    words = {"full": r"full_?(iter\w*_?)?cg|paged_stash", "partial": r"partial_?cg"}
+    return next((graphs for graphs, pattern in words.items() if re.search(pattern, named)), None)
 
 
 def _ladder_fields(overlap: str) -> Table:

@@ -5,6 +5,9 @@ from typing import NamedTuple
 from charllm.workload.cut import Cut
 from charllm.workload.op import Kept, Module, Op, collective, elementwise, gemm
 
+NARROWEST_READS = 3
+"""Counted: how often an operand is read to be quantised to four bits."""
+
 
 def linear(
     cut: Cut,
@@ -125,16 +128,15 @@ def _exchange(cut: Cut, split: str, width: int, *, trained: bool) -> _Exchange:
     return _Exchange(before_forward=gather, before_backward=gather if again else (), after_dgrad=reduce)
 
 
-CAST_READS = {"nvfp4": 3}
-"""Times that an operand is read to be quantised, where it is not once. Published: Transformer Engine's NVFP4 scales
-tensors beside blocks, so that it looks for the largest value first, before and after a Hadamard transform."""
-
-
 def quantise(cut: Cut, name: str, elements: int, direction: str = "forward", *, expert: bool = False) -> tuple[Op, ...]:
-    """Describe quantising an operand: written row-wise for one product and column-wise for the other."""
+    """Describe quantising an operand: read, written row-wise for one product and column-wise for the other.
+
+    Four bits take three passes: largest values before and after the Hadamard transform, rows, transformed columns.
+    Source: Transformer Engine, NVFP4Quantizer (hadamard_transform_amax, quantize, hadamard_transform_cast_fusion).
+    """
     if not cut.cast:
         return ()
-    reads = CAST_READS.get(cut.precision, 1)
+    reads = NARROWEST_READS if cut.precision == "nvfp4" else 1
     moved = (reads * elements * cut.element_bytes, 2 * elements * cut.operand_bytes)
     return (elementwise(name, "cast", *moved, direction, expert=expert),)
 

@@ -180,8 +180,11 @@ def _adapt(cut: Cut, base: Module, tokens: int, k: int, n: int, split: str, inpu
     # What is dropped is kept in place of the input, with its mask.
     inputs = (Kept(f"{base.name} lora input", masked[1]),) if dropped else input_kept
     kept = (*inputs, Kept(f"{base.name} lora middle", tokens * rank * size))
-    added = _addition(f"{base.name} lora add", tokens * n * size, "forward")
-    joined = _addition(f"{base.name} lora grad add", tokens * k * size, "backward")
+    # All kernels of an adapter are described: none beside them are left to `undescribed_fraction`.
+    added, joined = (
+        elementwise(f"{base.name} lora {what}", "elementwise", 2 * elements * size, elements * size, way)
+        for what, elements, way in (("add", tokens * n, "forward"), ("grad add", tokens * k, "backward"))
+    )
     return base._replace(
         forward=(*base.forward, *drop, down, *reduced, up, scale, added),
         backward=(*base.backward, unscale, *gradients, *undrop, joined),

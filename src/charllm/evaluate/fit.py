@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.network.constants import NETWORK
 from charllm.simulate.one_clock import solve_step
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import RunSpec
-from charllm.timeline.constants import TIMELINE
+from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.workload.step import Step
 
 Floats = NDArray[np.float64]
@@ -46,32 +45,20 @@ class Constant(NamedTuple):
     """Constants of one group move different rows, so that their derivatives are found together."""
 
 
-GPU_FAMILIES = {
-    "a100-40gb": "a100", "a100-80gb": "a100", "a800": "a100", "h100": "h100", "h100-hbm2e-500w": "h100",
-    "h100-nvl": "h100", "h800": "h100", "b200": "b200", "b300": "b300", "gb200": "gb200", "gb300": "gb300",
-}  # fmt: skip
-"""GPU: the family whose factors it shares; others have none."""
+HOPPER = ("h100", "h100-hbm2e-500w", "h100-nvl", "h800")
+"""GPUs of whose early libraries the rate is fitted."""
 UNDESCRIBED = {
     "megatron": "tuned", "nemo": "tuned", "megatron-bridge": "tuned", "megatron-2020": "tuned", "llm-foundry": "tuned",
     "fsdp": "tuned", "megatron-deepspeed": "plain", "deepspeed": "plain", "jax": "plain",
 }  # fmt: skip
 """Profile of software whose small kernels are not all described: how well its vendor fuses them."""
-LAUNCHING = ("megatron", "megatron-2020", "megatron-deepspeed", "nemo", "megatron-bridge")
-"""Profiles whose launches take longer than those of plain PyTorch, which were measured."""
-
-EARLY_LIBRARIES = {"h100": "libraries of 2023 on Hopper"}
 CONSTANTS = (
     Constant("attention.flash1", "FlashAttention-1 over 0.7 and 0.5 of FlashAttention-2", 1.0,
              "Dao 2023: 1.3 to 2.5 times slower", 0.2, "flash1"),
-    *(
-        Constant(f"library.{name}", f"rate of GEMMs in {words} over later ones", 0.85, "assumed", 0.1, "library")
-        for name, words in EARLY_LIBRARIES.items()
-    ),
+    Constant("library.h100", "rate of GEMMs in libraries of 2023 on Hopper over later ones", 0.85, "assumed", 0.1,
+             "library"),
     Constant("timeline.exchange_factor", "time of an expert exchange in a step over that in a benchmark", 1.2,
              "assumed: members arrive unevenly", 0.15, "exchange"),
-    Constant("launch.megatron", "host time to launch a kernel, Megatron's modules around it", 78e-6,
-             "29 us in eager PyTorch beside H200 boards, times 2.7: te.Linear takes 91 to 100 us of the host where "
-             "nn.Linear takes 33 to 37 (TransformerEngine issue 2053)", 0.12, "launch"),
     Constant("undescribed.tuned", "traffic of small kernels not described over those that are, tuned software", 0.6,
              "assumed", 0.5, "undescribed"),
     Constant("undescribed.plain", "the same, software that fuses little", 1.2, "assumed", 0.5, "undescribed"),
@@ -104,17 +91,15 @@ def with_values(run: RunSpec, values: Values) -> RunSpec:
     profile = profile_of(run)
     if profile in UNDESCRIBED and framework.name != "fsdp-compiled":
         framework = replace(framework, undescribed_fraction=values[f"undescribed.{UNDESCRIBED[profile]}"])
-    if profile in LAUNCHING:
-        framework = replace(framework, launch_s=values["launch.megatron"])
     if moves_library(run):
-        framework = replace(framework, library_fraction=values[f"library.{GPU_FAMILIES[run.cluster.gpu.name]}"])
+        framework = replace(framework, library_fraction=values["library.h100"])
     node = replace(run.cluster.node, gpu=gpu)
     return replace(run, cluster=replace(run.cluster, node=node), framework=framework)
 
 
 def moves_library(run: RunSpec) -> bool:
     """Tell whether a run's libraries are early for its GPU, at a rate that is fitted."""
-    return run.framework.library_fraction < 1 and GPU_FAMILIES.get(run.cluster.gpu.name) in EARLY_LIBRARIES
+    return run.framework.library_fraction < 1 and run.cluster.gpu.name in HOPPER
 
 
 def profile_of(run: RunSpec) -> str:
@@ -126,25 +111,15 @@ def _with_factors(gpu: Gpu, values: Values) -> Gpu:
     return replace(gpu, kernels=replace(gpu.kernels, flash1_fraction=values["attention.flash1"]))
 
 
-def network_of(values: Values) -> Any:
-    """Return the network's constants with the fitted ones among them."""
-    fitted: dict[str, Any] = dict(_fields(values, "network"))
-    return replace(NETWORK, **fitted)
-
-
-def timeline_of(values: Values) -> Any:
-    """Return the timeline's constants with the fitted ones among them."""
-    return replace(TIMELINE, **_fields(values, "timeline"))
-
-
-def _fields(values: Values, room: str) -> dict[str, float]:
-    return {name.split(".")[1]: value for name, value in values.items() if name.startswith(f"{room}.")}
+def timeline_of(values: Values) -> TimelineConstants:
+    """Return the timeline's constants with the fitted one among them."""
+    return replace(TIMELINE, exchange_factor=values["timeline.exchange_factor"])
 
 
 def predicted_s(values: Values, row: FitRow) -> float:
     """Return the step time of a row at the one clock it settles at."""
     step = replace(row.step, run=with_values(row.run, values))
-    return solve_step(step, network_of(values), timeline_of(values)).step_time_s
+    return solve_step(step, timeline=timeline_of(values)).step_time_s
 
 
 _ROWS: list[FitRow] = []
@@ -238,9 +213,8 @@ def moves(name: str, run: RunSpec) -> bool:
         return run.parallelism.ep > 1
     tests: dict[str, Callable[[], bool]] = {
         "undescribed": lambda: UNDESCRIBED.get(profile) == what,
-        "library": lambda: moves_library(run) and GPU_FAMILIES[run.cluster.gpu.name] == what,
+        "library": lambda: moves_library(run),
         "attention": lambda: run.framework.attention_kernel == "flash1",
-        "launch": lambda: profile in LAUNCHING,
     }
     return tests.get(kind, lambda: True)()
 

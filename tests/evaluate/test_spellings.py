@@ -181,6 +181,32 @@ def test_an_unknown_model_is_its_columns_and_its_nearest_relative(name: str, exp
     assert {field: getattr(model, field) for field in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("recipe", "graphs"),
+    [("gb200/mxfp8_16GPU_paged_stash", "full"), ("gb200/mxfp8_fullcg", "full"), ("gb200/mxfp8_partial_cg", "partial")],
+)
+def test_a_recipe_file_is_named_after_its_graphs(recipe: str, graphs: str) -> None:
+    said = run(**UNKNOWN, model="HomemadeMoE", framework="Megatron-Core dev", source=f"recipe YAML qwen3/{recipe}.yaml")
+    assert said.framework.graphs == graphs
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"heads": "32", "kv_heads": "4"}, {"head_dim": 128, "attention": "gqa"}),
+        ({"heads": "32", "kv_heads": "32"}, {"attention": "mla", "kv_lora_rank": 512}),
+        ({"heads": "16", "kv_heads": "4"}, {"head_dim": 128, "shared_ffn": 0}),
+        # 8.7 billion weights by the columns.
+        ({"heads": "16", "kv_heads": "4", "params_b": "8.8"}, {"shared_ffn": 0}),
+        ({"heads": "16", "kv_heads": "4", "params_b": "9.7"}, {"shared_ffn": 8448}),
+        ({"heads": "16", "kv_heads": "4", "params_b": "97"}, {"shared_ffn": 0}),
+    ],
+)
+def test_what_columns_of_an_unknown_sparse_model_leave_out(columns: dict[str, str], expected: dict[str, Any]) -> None:
+    model = run(**{**UNKNOWN, **columns}, model="HomemadeMoE").model
+    assert {field: getattr(model, field) for field in expected} == expected
+
+
 def test_an_unknown_dense_model_has_a_plain_block() -> None:
     dense = {**UNKNOWN, "experts": "", "topk": "", "ffn": "", "ep": ""}
     model = run(**dense, model="OPT-9B").model
@@ -320,3 +346,19 @@ def test_the_shipped_table_is_read() -> None:
         except CharllmError as error:
             unread.append(f"{row['id']} {error}")
     assert len(unread) <= 0.05 * len(rows), unread
+
+
+def test_what_a_source_exports_and_states_elsewhere_is_read() -> None:
+    wide = {"model": "GPT 195B (BLOOM tuning)", "layers": "80", "hidden": "14400", "ffn": "57600", "ep": ""}
+    source = "bigscience-workshop/bigscience chronicles-prequel.md"
+    found, other = run(**wide, source=source), run(**wide, source="someone else")
+    assert found.framework.blocking_launches
+    assert not other.framework.blocking_launches
+    assert found.model.heads == 96
+    assert run(**{**wide, "heads": "72"}, source=source).model.heads == 72
+
+
+def test_adapters_of_mlperf_drop_their_input() -> None:
+    adapted = {"model": "Llama2-70B LoRA", "ep": ""}
+    assert run(**adapted, framework="NeMo/Megatron (MLPerf)").training.lora_dropout_fraction == 0.1
+    assert run(**adapted).training.lora_dropout_fraction == 0

@@ -106,7 +106,7 @@ ALONE: dict[str, Any] = {
 }
 RANKS: dict[str, dict[str, Any]] = {
     "pipeline": merge(GPT3, {"framework": GRAPHS}),
-    "experts": merge(SLICED["experts"], {"framework": GRAPHS}),
+    "experts": merge(SLICED["experts"], {"framework": GRAPHS, "training": {"global_batch_size": 64}}),
     "sharded": {
         "model": "llama3-8b", "cluster": "h200x8", "parallelism": {"zero": 3},
         "framework": {"base": "fsdp", "graphs": "full"}, "training": {"global_batch_size": 16},

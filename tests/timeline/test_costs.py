@@ -22,7 +22,7 @@ from charllm.timeline.costs import (
     matrix_hz,
     read_step,
 )
-from charllm.workload.launches import LOOPED_LAUNCH_S, launched
+from charllm.workload.launches import launched
 from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Step, build_step
 
@@ -70,9 +70,7 @@ def test_an_op_takes_the_seconds_and_joules_of_its_kernels(name: str) -> None:
         assert costs.price(op) == pytest.approx(float(often @ times.running_s), rel=1e-9), op.name
         joules = [float(often @ part) for part in energy_of_kernels(shapes, gpu, times)]
         assert costs.cells(op)[[MATRIX_J, CORE_J, BOARD_J]] == pytest.approx(joules, rel=1e-9), op.name
-        called_s = sum(
-            one.times * (one.calls * step.run.framework.launch_s + one.looped * LOOPED_LAUNCH_S) for one in kernels
-        )
+        called_s = sum(one.times * one.host_s(step.run.framework.launch_s) for one in kernels)
         assert costs.launch_s(op) == pytest.approx(called_s)
 
 

@@ -64,6 +64,7 @@ REMEDIES: dict[str, Callable[[Any], str]] = {
     "framework.fused_gradients": lambda _: (
         "NeMo turns it off with FSDP, and where neither optimizer nor layers are sharded"
     ),
+    "framework.blocking_launches": lambda _: "CUDA_LAUNCH_BLOCKING=1 in the environment of every process",
     PLACEMENT: lambda _: "`charllm export --to sbatch`, whose script starts each rank on its GPU",
     "conditions.power_cap_w": lambda cap_w: f"`nvidia-smi --power-limit={cap_w:g}` (or rocm-smi) on every node",
     "conditions.clock_cap_hz": lambda cap_hz: f"`nvidia-smi --lock-gpu-clocks=0,{cap_hz / MEGA:.0f}` on every node",
@@ -156,6 +157,7 @@ def _effective(run: RunSpec) -> dict[str, Any]:
     idle = {
         "framework.fused_rope": run.model.position != "rope",
         "training.lora_targets": not run.training.lora_rank,
+        "training.lora_dropout_fraction": not run.training.lora_rank,
         "parallelism.cp_kind": run.parallelism.cp == 1,
     }
     return {name: value for name, value in found.items() if not idle.get(name)}

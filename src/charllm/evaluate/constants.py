@@ -27,6 +27,7 @@ MODULES = (
     "charllm.timeline.constants",
     "charllm.gpu.formats",
     "charllm.gpu.memory_bound",
+    "charllm.workload.kernel_calls",
     "charllm.workload.launches",
     "charllm.workload.routing",
 )

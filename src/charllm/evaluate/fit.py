@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.network.constants import NETWORK
 from charllm.simulate.one_clock import solve_step
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import RunSpec
-from charllm.timeline.constants import TIMELINE
+from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.workload.step import Step
 
 Floats = NDArray[np.float64]
@@ -46,42 +45,23 @@ class Constant(NamedTuple):
     """Constants of one group move different rows, so that their derivatives are found together."""
 
 
-GPU_FAMILIES = {
-    "a100-40gb": "a100", "a100-80gb": "a100", "a800": "a100", "h100": "h100", "h100-hbm2e-500w": "h100",
-    "h100-nvl": "h100", "h800": "h100", "b200": "b200", "b300": "b300", "gb200": "gb200", "gb300": "gb300",
-}  # fmt: skip
-"""GPU: the family whose factors it shares; others have none."""
+HOPPER = ("h100", "h100-hbm2e-500w", "h100-nvl", "h800")
+"""GPUs of whose early libraries the rate is fitted."""
 UNDESCRIBED = {
     "megatron": "tuned", "nemo": "tuned", "megatron-bridge": "tuned", "megatron-2020": "tuned", "llm-foundry": "tuned",
-    "fsdp": "tuned", "megatron-deepspeed": "megatron-deepspeed", "deepspeed": "plain", "jax": "plain",
+    "fsdp": "tuned", "megatron-deepspeed": "plain", "deepspeed": "plain", "jax": "plain",
 }  # fmt: skip
 """Profile of software whose small kernels are not all described: how well its vendor fuses them."""
-LAUNCHING = ("megatron", "megatron-2020", "megatron-deepspeed", "nemo", "megatron-bridge")
-"""Profiles whose launches take longer than those of plain PyTorch, which were measured."""
-
-EARLY_LIBRARIES = {"h100": "libraries of 2023 on Hopper", "b200": "libraries of early 2025 on Blackwell"}
-FITTED_FAMILIES = ("gb300",)
 CONSTANTS = (
-    *(
-        Constant(f"energy.{family}", f"energy of work on a {family.upper()} over what its power figures give", 1.0,
-                 "power tables and published clocks of the GPU", 0.06, "energy")
-        for family in FITTED_FAMILIES
-    ),
     Constant("attention.flash1", "FlashAttention-1 over 0.7 and 0.5 of FlashAttention-2", 1.0,
              "Dao 2023: 1.3 to 2.5 times slower", 0.2, "flash1"),
-    *(
-        Constant(f"library.{name}", f"rate of GEMMs in {words} over later ones", 0.85, "assumed", 0.1, "library")
-        for name, words in EARLY_LIBRARIES.items()
-    ),
+    Constant("library.h100", "rate of GEMMs in libraries of 2023 on Hopper over later ones", 0.85, "assumed", 0.1,
+             "library"),
     Constant("timeline.exchange_factor", "time of an expert exchange in a step over that in a benchmark", 1.2,
              "assumed: members arrive unevenly", 0.15, "exchange"),
-    Constant("launch.megatron", "host time to launch a kernel, Megatron's modules around it", 29e-6,
-             "eager PyTorch beside H200 boards: 24 to 34 us", 0.12, "launch"),
     Constant("undescribed.tuned", "traffic of small kernels not described over those that are, tuned software", 0.6,
              "assumed", 0.5, "undescribed"),
     Constant("undescribed.plain", "the same, software that fuses little", 1.2, "assumed", 0.5, "undescribed"),
-    Constant("undescribed.megatron-deepspeed", "the same, Megatron-DeepSpeed of 2022", 1.2, "assumed", 0.5,
-             "undescribed"),
 )  # fmt: skip
 
 
@@ -111,12 +91,15 @@ def with_values(run: RunSpec, values: Values) -> RunSpec:
     profile = profile_of(run)
     if profile in UNDESCRIBED and framework.name != "fsdp-compiled":
         framework = replace(framework, undescribed_fraction=values[f"undescribed.{UNDESCRIBED[profile]}"])
-    if profile in LAUNCHING:
-        framework = replace(framework, launch_s=values["launch.megatron"])
-    if framework.library_fraction < 1:
-        framework = replace(framework, library_fraction=values[f"library.{GPU_FAMILIES[run.cluster.gpu.name]}"])
+    if moves_library(run):
+        framework = replace(framework, library_fraction=values["library.h100"])
     node = replace(run.cluster.node, gpu=gpu)
     return replace(run, cluster=replace(run.cluster, node=node), framework=framework)
+
+
+def moves_library(run: RunSpec) -> bool:
+    """Tell whether a run's libraries are early for its GPU, at a rate that is fitted."""
+    return run.framework.library_fraction < 1 and run.cluster.gpu.name in HOPPER
 
 
 def profile_of(run: RunSpec) -> str:
@@ -125,33 +108,18 @@ def profile_of(run: RunSpec) -> str:
 
 
 def _with_factors(gpu: Gpu, values: Values) -> Gpu:
-    family = GPU_FAMILIES.get(gpu.name)
-    if family is None:
-        return gpu
-    power = replace(gpu.power, energy_fraction=values.get(f"energy.{family}", 1.0))
-    kernels = replace(gpu.kernels, flash1_fraction=values["attention.flash1"])
-    return replace(gpu, power=power, kernels=kernels)
+    return replace(gpu, kernels=replace(gpu.kernels, flash1_fraction=values["attention.flash1"]))
 
 
-def network_of(values: Values) -> Any:
-    """Return the network's constants with the fitted ones among them."""
-    fitted: dict[str, Any] = dict(_fields(values, "network"))
-    return replace(NETWORK, **fitted)
-
-
-def timeline_of(values: Values) -> Any:
-    """Return the timeline's constants with the fitted ones among them."""
-    return replace(TIMELINE, **_fields(values, "timeline"))
-
-
-def _fields(values: Values, room: str) -> dict[str, float]:
-    return {name.split(".")[1]: value for name, value in values.items() if name.startswith(f"{room}.")}
+def timeline_of(values: Values) -> TimelineConstants:
+    """Return the timeline's constants with the fitted one among them."""
+    return replace(TIMELINE, exchange_factor=values["timeline.exchange_factor"])
 
 
 def predicted_s(values: Values, row: FitRow) -> float:
     """Return the step time of a row at the one clock it settles at."""
     step = replace(row.step, run=with_values(row.run, values))
-    return solve_step(step, network_of(values), timeline_of(values)).step_time_s
+    return solve_step(step, timeline=timeline_of(values)).step_time_s
 
 
 _ROWS: list[FitRow] = []
@@ -207,14 +175,16 @@ class Fitter:
         base = np.log(self.predict(values))
         errors = base - np.log([row.measured_s for row in self.rows])
         slopes = self._slopes(at, list(range(len(self.rows))), base)
-        everything = _solve(errors, slopes, at)
+        everything, priors = _solve(errors, slopes, at), np.log([constant.prior for constant in CONSTANTS])
         found: dict[str, dict[str, dict[str, float]]] = {}
         for name, key in keys.items():
             groups = np.array([key(row) for row in self.rows])
-            found[name] = {
-                str(group): _named(at + _solve(errors[groups != group], slopes[groups != group], at) - everything)
-                for group in sorted(set(groups))
-            }
+            for group in sorted(set(groups)):
+                kept = groups != group
+                moved = at + _solve(errors[kept], slopes[kept], at) - everything
+                # What no row is left for keeps its prior.
+                known = np.any(slopes[kept] != 0, axis=0)
+                found.setdefault(name, {})[str(group)] = _named(np.where(known, moved, priors))
         return found
 
     def _slopes(self, at: Floats, places: list[int], base: Floats) -> Floats:
@@ -242,11 +212,9 @@ def moves(name: str, run: RunSpec) -> bool:
     if name == "timeline.exchange_factor":
         return run.parallelism.ep > 1
     tests: dict[str, Callable[[], bool]] = {
-        "energy": lambda: GPU_FAMILIES.get(run.cluster.gpu.name) == what,
         "undescribed": lambda: UNDESCRIBED.get(profile) == what,
-        "library": lambda: run.framework.library_fraction < 1 and GPU_FAMILIES[run.cluster.gpu.name] == what,
+        "library": lambda: moves_library(run),
         "attention": lambda: run.framework.attention_kernel == "flash1",
-        "launch": lambda: profile in LAUNCHING,
     }
     return tests.get(kind, lambda: True)()
 

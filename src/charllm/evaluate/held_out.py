@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError
 from charllm.evaluate.corrections import corrected_s, doubtful_reason, source_of
-from charllm.evaluate.fit import FitRow, Values, default_values, network_of, predicted_s, timeline_of, with_values
+from charllm.evaluate.fit import FitRow, Values, default_values, predicted_s, timeline_of, with_values
 from charllm.evaluate.scores import TimeScore, describe_errors, order_pairs
 from charllm.evaluate.time import measured_step_s, resolve_row, row_class
 from charllm.simulate.one_clock import solve_step
@@ -80,7 +80,7 @@ def load_folds() -> dict[str, Any]:
 def closed_s(values: Values, row: FitRow) -> float:
     """Return the step time of a row at the clocks of the closed loop."""
     step = replace(row.step, run=with_values(row.run, values))
-    return play_to_steady(build_machine(step, solve_step(step, network_of(values), timeline_of(values)))).step_time_s
+    return play_to_steady(build_machine(step, solve_step(step, timeline=timeline_of(values)))).step_time_s
 
 
 def is_untuned(row: FitRow) -> bool:

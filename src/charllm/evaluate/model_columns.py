@@ -30,7 +30,9 @@ OTHER_MODEL = re.compile(r".*\d[bm]|lite|mini|nano|tiny|small|large|next|flash|p
 OLD_FAMILIES = ("gpt", "opt", "bloom", "mpt", "pythia", "megatron", "turing", "mt-nlg", "palm", "falcon")
 """Families with a plain GELU block and LayerNorm; all others are taken to have SwiGLU, RMSNorm and rotary positions."""
 OLD_FORM = {"activation": "gelu", "norm": "layernorm", "bias": "all"}
-USUAL_VOCAB = 131_072
+USUAL_VOCAB, USUAL_HEAD_DIM, LATENT_MODEL = 131_072, 128, "deepseek-v3"
+SHARED_STEP, LEAST_SHARED, MOST_SHARED = 256, 0.03, 0.3
+"""Widths of shared experts are multiples of the first; shares of all weights between which they are believed."""
 
 
 def read_model(row: Row) -> Table:
@@ -161,7 +163,7 @@ def _from_columns(row: Row) -> Table:
         raise unresolved("model", name, f"a name in the catalog, or the columns {', '.join(absent or ('model',))}")
     dims: Table = {column: value for column in DIMENSIONS if (value := read_whole(row, column))}
     dims["layers"] = dims.get("layers") or _said_layers(row)
-    near = nearest_relative(name, dims)
+    near = nearest_relative(name, dims) or (LATENT_MODEL if _looks_latent(dims) else None)
     base = entries("models")[near].values if near else {}
     latent = base.get("attention") == "mla"
     ffn = read_whole(row, "ffn")
@@ -175,13 +177,50 @@ def _from_columns(row: Row) -> Table:
         heads = dims["heads"]
         dims.setdefault("kv_heads", heads if heads % base.get("kv_heads", heads) else base.get("kv_heads", heads))
         if not base.get("head_dim") or dims["hidden"] % heads == 0:
-            dims["head_dim"] = base.get("head_dim") or dims["hidden"] // heads
+            dims["head_dim"] = base.get("head_dim") or _head_dim(dims)
     elif base.get("kv_heads"):
         dims["kv_heads"] = dims["heads"]
     if near:
         return {"base": near, **dims, "name": _short(name), "mtp_layers": 0}
     old = re.search(rf"\b({'|'.join(OLD_FAMILIES)})", name.lower())
-    return {"vocab": USUAL_VOCAB, **(OLD_FORM if old else {}), **dims, "name": _short(name)}
+    dims.setdefault("vocab", USUAL_VOCAB)
+    if dims.get("experts") and not old and (shared := _shared_width(dims, read_real(row, "params_b"))):
+        dims["shared_ffn"] = shared
+    return {**(OLD_FORM if old else {}), **dims, "name": _short(name)}
+
+
+def _looks_latent(dims: Mapping[str, int]) -> bool:
+    """Tell whether a sparse model has heads narrower than any kernel's, all with keys of their own: latent attention.
+
+    Source: DeepSeek-V2 and V3, Kimi K2, LongCat-Flash: 40 to 112 a head by their widths, 192 in their queries.
+    """
+    narrow = dims["hidden"] < dims["heads"] * USUAL_HEAD_DIM
+    return bool(dims.get("experts")) and narrow and dims.get("kv_heads", dims["heads"]) == dims["heads"]
+
+
+def _head_dim(dims: Mapping[str, int]) -> int:
+    """Return the width of a head: the model's over its heads, but 128 in sparse models with few key-value heads.
+
+    Source: their heads together are wider than the model in Qwen3, GLM-4.5 and MiniMax-M2, 128 each.
+    """
+    even = dims["hidden"] // dims["heads"]
+    grouped = dims.get("experts") and dims["kv_heads"] < dims["heads"]
+    return max(even, USUAL_HEAD_DIM) if grouped else even
+
+
+def _shared_width(dims: Mapping[str, int], size_b: float | None) -> int:
+    """Return the width of a shared expert that accounts for the weights a stated size has beyond the columns', or 0.
+
+    Gated experts, attention and two vocabularies are counted; a few per cent may be anything else.
+    """
+    if not size_b:
+        return 0
+    hidden, head_dim = dims["hidden"], dims["head_dim"]
+    experts = 3 * hidden * dims["expert_ffn"] * dims["experts"]
+    attention = 2 * hidden * head_dim * (dims["heads"] + dims["kv_heads"])
+    missing = size_b * GIGA - dims["layers"] * (experts + attention) - 2 * dims["vocab"] * hidden
+    width = round(missing / (dims["layers"] * 3 * hidden) / SHARED_STEP) * SHARED_STEP
+    return width if LEAST_SHARED < missing / (size_b * GIGA) < MOST_SHARED else 0
 
 
 def _short(name: str) -> str:

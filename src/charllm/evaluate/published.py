@@ -55,8 +55,15 @@ MODULE_WORDS = {
 """Module that is recomputed: the words that mean it."""
 
 
+def _with_stated(row: Row) -> Row:
+    """Fill in blank columns that the row's source states elsewhere."""
+    stated = find_pattern("stated", f"{row.get('source', '')} hidden {row.get('hidden', '').strip()}") or {}
+    return {**row, **{column: value for column, value in stated.items() if not row.get(column, "").strip()}}
+
+
 def read_row(row: Row) -> Table:
     """Turn one row into a request, or raise Unresolved with the reason."""
+    row = _with_stated(row)
     gpu = read_gpu(row.get("gpu", ""))
     release = read_release(row)
     model = read_model(row)
@@ -185,7 +192,9 @@ def _training(row: Row, release: str, model: Table, recipe: Mapping[str, Any]) -
     printed = re.search(r"\b(?:r|rank) ?=? ?(\d+)\b", said.lower())
     rank = int(printed[1]) if printed else find_pattern("lora", row.get("model", "")) or DEFAULT_LORA_RANK
     adapted = find_pattern("adapted", row.get("framework", ""))
-    return {**table, "lora_rank": rank, **({"lora_targets": adapted} if adapted else {})}
+    dropped = find_pattern("lora_dropout", row.get("framework", "")) or 0.0
+    table |= {"lora_rank": rank, "lora_dropout_fraction": dropped}
+    return {**table, **({"lora_targets": adapted} if adapted else {})}
 
 
 def _routing(row: Row) -> Table:

@@ -24,8 +24,10 @@ OVERLAPS_AXIS = r"overlap|async-?tp|dualpipe|\btp comm\b|p2p"
 DENIED = r"\bno\b|\bnot?t?\b(?! stated)|\bwithout\b|\boff\b|\bdisabled\b|\bexposed\b|=\s*(0|false|no|off)\b|\bnone\b"
 
 
-EARLY_LIBRARY_FRACTIONS = {"h100": 0.797, "b200": 0.6}
-"""Fitted: rate of GEMMs in libraries that are early for their GPU: of 2023 on Hopper, of early 2025 on Blackwell."""
+SLOW_LIBRARY_FRACTIONS = {"h100": 0.799, "b200": 0.65}
+"""Rate of GEMMs over a GPU's best. Fitted: libraries of 2023 on Hopper. Published: SimuMax's own bench of its B200
+(configs/system/b200_bf16_ceperm.json) reads 0.483 of the peak over 250 large products of all three layouts, where 0.488
+is predicted at this rate; other tables of a B200 read 0.6."""
 
 
 def read_release(row: Row) -> str:
@@ -61,10 +63,10 @@ def find_recipe(release: str, gpu: str, precision: str, kind: str) -> Mapping[st
 
 def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], *, sparse: bool) -> Table:
     """Return the framework of a row: its release, what the recipe sets, and what the row says of its execution."""
-    table = release_table(release)
+    table = {**release_table(release), **(find_pattern("environments", row.get("source", "")) or {})}
     asked, chosen = spell(f"{release} {gpu}"), spellings()["dispatchers"].items()
-    if any(fnmatchcase(asked, spell(pattern)) for pattern in spellings()["early_libraries"]["patterns"]):
-        table["library_fraction"] = next(rate for name, rate in EARLY_LIBRARY_FRACTIONS.items() if gpu.startswith(name))
+    if any(fnmatchcase(asked, spell(pattern)) for pattern in spellings()["slow_libraries"]["patterns"]):
+        table["library_fraction"] = next(rate for name, rate in SLOW_LIBRARY_FRACTIONS.items() if gpu.startswith(name))
     table.update(next(({"dispatcher": name} for pattern, name in chosen if fnmatchcase(asked, spell(pattern))), {}))
     if "dispatcher" in recipe:
         table["dispatcher"] = recipe["dispatcher"]
@@ -76,7 +78,7 @@ def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], 
         table["cross_entropy"] = "vocab-parallel"
     if dispatcher := read_dispatcher(row):
         table["dispatcher"] = dispatcher
-    captured = read_choice(row, "graphs", GRAPHS) or _said_graphs(overlap, recipe)
+    captured = read_choice(row, "graphs", GRAPHS) or _said_graphs(overlap, recipe) or _recipe_graphs(row)
     if captured is None and sparse and "graphs" in recipe:
         # A row that speaks of experts' exchange, but not of graphs, has none.
         speaks = re.search(r"dispatcher|ep comm overlap|ep overlap", overlap)
@@ -100,6 +102,16 @@ def _said_graphs(overlap: str, recipe: Mapping[str, Any]) -> str | None:
     if re.search(r"partial|graph.*(moe|attn|router)", overlap):
         return "partial"
     return str(recipe.get("graphs") or "partial")
+
+
+def _recipe_graphs(row: Row) -> str | None:
+    """Return which graphs the name of a recipe file in the source column speaks of, None where of none.
+
+    A paged stash of activations exists for graphs of a whole step (Megatron-Core's moe_paged_stash).
+    """
+    named = " ".join(re.findall(r"\S+\.ya?ml", row.get("source", "").lower()))
+    words = {"full": r"full_?(iter\w*_?)?cg|paged_stash", "partial": r"partial_?cg"}
+    return next((graphs for graphs, pattern in words.items() if re.search(pattern, named)), None)
 
 
 def _ladder_fields(overlap: str) -> Table:

@@ -29,6 +29,10 @@ class Dispatcher:
     """Share of the scale-up link that copies to other ranks reach; 0: as an NCCL collective."""
     block_bytes_per_s: float = 0.0
     """Tokens read and copies written by one multiprocessor; 0: no limit."""
+    most_bytes_per_s: float = inf
+    """Most that copies to other ranks reach on any link."""
+    dense_probabilities: bool = False
+    """Whether a copy carries the probabilities of all experts in its domain of links, not only of the chosen ones."""
 
 
 ALLTOALL = Dispatcher("expert", blocks=24)
@@ -37,10 +41,14 @@ DEEPEP = Dispatcher("rank", blocks=20, link_fraction=0.69, block_bytes_per_s=19.
 """DeepEP. Blocks: Megatron-Core's `moe_deepep_num_sms`. Link, published: DeepEP's README, 153 and 158 GB/s on 8 H800
 (200 GB/s), of which 7/8 leave a rank. Multiprocessor, measured: DeepEP's tables of H100, H200, B200, B300, 20
 multiprocessors, hidden size 7168: 18 to 24 GB/s each."""
-HYBRIDEP = Dispatcher("rank", blocks=16, link_fraction=0.91, block_bytes_per_s=48e9)
-"""HybridEP. Blocks: Megatron-Core's `moe_hybridep_num_sms`. Link, published: 4096 tokens of DeepSeek-V3 on 8 H100 in
-661 us (arXiv:2603.07685, table 7). Multiprocessor, published: DeepEP's Hybrid-EP branch on 8 to 36 GB200, 16
-multiprocessors, bf16: 39 to 55 GB/s each."""
+HYBRIDEP = Dispatcher(
+    "rank", blocks=32, link_fraction=0.95, block_bytes_per_s=48e9, most_bytes_per_s=720e9, dense_probabilities=True
+)
+"""HybridEP. Blocks: its own default in one domain of links, and that of Megatron-Bridge's performance recipes. Link,
+published: 4096 tokens of DeepSeek-V3 on 8 H100 in 661 us (arXiv:2603.07685, table 7). Most, published: the same on 8 to
+64 GB200 in 353 to 744 us (same table), and 600 to 760 GB/s with 32 multiprocessors (README of DeepEP's Hybrid-EP
+branch). Multiprocessor, published: the same README, 16 multiprocessors, bf16: 39 to 55 GB/s each. Probabilities: that
+branch, hybrid_ep_backend.cuh, a float for each expert of the domain beside each token."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@
 Equation: a rank has message / k bytes for one copy of each of its tokens, k chosen experts a token. NCCL's all-to-all
 sends k copies. DeepEP and HybridEP send one for each of V_r ranks that have some of its experts, over NICs one for each
 of V_n nodes, where a rank hands it on (workload/routing.py: V). With R ranks on N nodes
-    inside = max(copies V_r (R - 1) / R / (share x link), copies (1 + V_r + 2 V_n) / (multiprocessors x rate)),
+    inside = max(copies V_r (R - 1) / R / min(share x link, most), copies (1 + V_r + 2 V_n) / (multiprocessors x rate)),
     across = copies V_n (N - 1) / N / (share x NIC of one GPU),
     t = exchange latency + max(inside, across),
 since handing on inside a node overlaps with what arrives; multiprocessors read each token once, write every copy, and
 with several nodes fill and empty the buffers of the NICs (2 V_n, else none). All ranks wait for the one that receives
-most tokens.
+most tokens. With each copy HybridEP dispatches, and brings the gradients back of, a probability for every expert of the
+domain: half of its exchanges carry 4 E / N bytes more a token and copy, which are spread over all of them here.
 
 Source: network/constants.py. Measured: DeepEP's tables on six GPUs; published: DeepEP, Hybrid-EP, arXiv:2603.07685.
 Ignores: that copies of half the bytes (fp8) take more than half the time, at most 0.8 of the rate in bytes inside a
@@ -23,6 +24,9 @@ from charllm.spec.run import RunSpec
 from charllm.workload.cut import cut_run
 from charllm.workload.op import Op
 from charllm.workload.routing import skew, visited
+
+ELEMENT_BYTES, PROBABILITY_BYTES = 2.0, 4.0
+"""Of an element of a token, and of an expert's probability."""
 
 
 class ExchangePath(NamedTuple):
@@ -60,7 +64,7 @@ def exchange_seconds(op: Op, run: RunSpec, path: ExchangePath, constants: Networ
     sent = ExchangedBytes(*(busiest * size for size in exchanged_bytes(op, run, path, dispatcher)))
     if dispatcher.copies == "expert":
         return _alltoall_seconds(sent, path, constants)
-    link_s = sent.inside / (dispatcher.link_fraction * path.link_bytes_per_s)
+    link_s = sent.inside / min(dispatcher.link_fraction * path.link_bytes_per_s, dispatcher.most_bytes_per_s)
     blocks_s = sent.handled / (dispatcher.blocks * dispatcher.block_bytes_per_s)
     nic_s = sent.across / (constants.nic_fraction * path.nic_bytes_per_s)
     return constants.exchange_s + max(link_s, blocks_s, nic_s)
@@ -77,6 +81,8 @@ def exchanged_bytes(op: Op, run: RunSpec, path: ExchangePath, dispatcher: Dispat
         return _copy_per_expert(op, path)
     model, training, framework = run.model, run.training, run.framework
     copy_bytes = op.message_bytes / max(1, model.topk)
+    if dispatcher.dense_probabilities:
+        copy_bytes += _probability_bytes(op, run, path)
     ranks_visited = visited(model, training, framework, path.ranks)
     nodes_visited = visited(model, training, framework, path.nodes)
     buffers = 2 * nodes_visited if path.nodes > 1 else 0.0
@@ -85,6 +91,13 @@ def exchanged_bytes(op: Op, run: RunSpec, path: ExchangePath, dispatcher: Dispat
         copy_bytes * ranks_visited * (path.ranks - 1) / path.ranks,
         copy_bytes * nodes_visited * (path.nodes - 1) / path.nodes,
     )
+
+
+def _probability_bytes(op: Op, run: RunSpec, path: ExchangePath) -> float:
+    """Return the probabilities that go with one copy of each token: every second exchange of a layer carries them."""
+    model = run.model
+    tokens = op.message_bytes / (max(1, model.topk) * (model.expert_latent or model.hidden) * ELEMENT_BYTES)
+    return PROBABILITY_BYTES / 2 * tokens * model.experts / path.nodes
 
 
 def _copy_per_expert(op: Op, path: ExchangePath) -> ExchangedBytes:

@@ -168,6 +168,8 @@ class Part(NamedTuple):
     forward: bool
     times: int
     ops: tuple[Op, ...]
+    both: tuple[Op, ...]
+    """Those of the block in both directions, beside which another microbatch's exchanges hide."""
 
 
 def _parts(blocks: ShareBlocks) -> list[Part]:
@@ -183,9 +185,13 @@ def _parts(blocks: ShareBlocks) -> list[Part]:
     found = []
     for column, listed in enumerate(blocks.columns):
         for block in listed:
-            found.append(Part(column, True, block.repeats, ops_of(block, forward=True)))
-            found.append(Part(column, False, block.repeats, tuple(block.replay.ops)))
-            found.append(Part(column, False, block.repeats, ops_of(block, forward=False)))
+            ahead, replayed, back = ops_of(block, forward=True), tuple(block.replay.ops), ops_of(block, forward=False)
+            both = (*ahead, *replayed, *back)
+            found += [
+                Part(column, True, block.repeats, ahead, both),
+                Part(column, False, block.repeats, replayed, both),
+                Part(column, False, block.repeats, back, both),
+            ]
     return [part for part in found if part.ops]
 
 
@@ -222,14 +228,16 @@ def least_exposed(
     own = replace(run, parallelism=degrees, training=replace(run.training, global_batch_size=ENDLESS_BATCH))
     pricer = Pricer(Step(own, cut_run(own), ()), _costs(own, costs.kernels, costs.op_s[:, clock]))
     forward, total = (np.zeros(len(costs.exchanged_s)) for _ in range(2))
-    known: dict[int, float] = {}
+    known: dict[tuple[int, int], float] = {}
     for part in costs.parts:
         if not any(map(is_communication, part.ops)):
             continue
-        key = id(part.ops)
+        key = (id(part.ops), id(part.both))
         if key not in known:
-            ops = [op for op in part.ops if not (split and op.direction == "wgrad")]
-            timed = pricer.expose(ops, "compute", backward=not part.forward)
+            ops, both = (
+                [op for op in some if not (split and op.direction == "wgrad")] for some in (part.ops, part.both)
+            )
+            timed = pricer.expose(ops, "compute", backward=not part.forward, pair=pricer.pair(both))
             known[key] = sum(one.seconds for one in timed if is_communication(one.op))
         total[part.column] += part.times * known[key]
         forward[part.column] += part.times * known[key] if part.forward else 0.0

@@ -109,6 +109,11 @@ class Framework:
         ("random", "in-turn"),
         "random",
     )
+    weighs_in_experts: bool = flag(
+        "Whether experts weigh their outputs by the router's probabilities, which are sent to them apart from tokens "
+        "unless DeepEP or HybridEP carry them, with counts of tokens gathered from all ranks before.",
+        False,
+    )
     sparse_sync: bool = flag("Whether the host waits in every sparse layer to read how many tokens experts get.", True)
     packed_projections: bool = flag("Whether q, k and v, and gate and up, are one GEMM each.", True)
     fused_permute: bool = flag("Whether sorting tokens by expert and back is one kernel each.", True)
@@ -128,6 +133,9 @@ class Framework:
         "experts (partial; routing included), or a whole step (full).",
         GRAPHS,
         "none",
+    )
+    blocking_launches: bool = flag(
+        "Whether the host waits for each kernel before it launches the next (CUDA_LAUNCH_BLOCKING=1).", False
     )
     composed: bool = flag(
         "Whether a step's time was added up from layers profiled alone: cold launches, none ahead of a pass, no other "

@@ -44,6 +44,7 @@ class Training:
     optimizer: str = choice("Update rule; none skips the update.", OPTIMIZERS, "adam")
     lora_rank: int = count("Rank of LoRA adapters; 0: all weights are trained.", 0, 65_536, 0)
     lora_targets: tuple[str, ...] = words("Linear layers that carry an adapter.", LORA_TARGETS, ("qkv", "proj"))
+    lora_dropout_fraction: float = number("Dropout on the input of adapters, 0 when off.", 0.0, 0.9, 0.0)
     reduce_precision: str | None = choice(
         "Format gradients are reduced in, and Megatron's gradient buffers. The framework's unless given.",
         REDUCE_PRECISIONS,

@@ -19,7 +19,7 @@ from charllm.network.constants import NETWORK, NetworkConstants
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE, TimelineConstants
-from charllm.workload.launches import LOOPED_LAUNCH_S, launched
+from charllm.workload.launches import launched
 from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Step
 from charllm.workload.sync import optimizer_ops
@@ -125,7 +125,7 @@ def read_ops(ops: Sequence[Op], run: RunSpec, updates: tuple[tuple[Op, ...], ...
     places: dict[KernelShape, int] = {}
     lists = [(row, one) for row, op in enumerate(ops) for one in launched(op, run)]
     launches = [(row, places.setdefault(one.shape, len(places)), one.times) for row, one in lists]
-    called_s = [one.calls * run.framework.launch_s + one.looped * LOOPED_LAUNCH_S for _row, one in lists]
+    called_s = [one.host_s(run.framework.launch_s) for _row, one in lists]
     table = np.array(launches, dtype=np.int64).reshape(-1, 3)
     shapes = _shapes(tuple(places), run.cluster.gpu)
     times = table[:, 2].astype(np.float64)

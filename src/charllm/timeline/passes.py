@@ -40,6 +40,14 @@ class Item(NamedTuple):
         return self.op.group if self.op else ""
 
 
+class Pair(NamedTuple):
+    """Two microbatches in one block beside each other, one forward and one backward: what both take together."""
+
+    computed_s: float
+    exchanged_s: float
+    """Between expert ranks."""
+
+
 class Span(NamedTuple):
     """Items in order, several times over."""
 
@@ -121,10 +129,11 @@ class Pricer:
         return _times(one, block.repeats)
 
     def _one(self, block: Block, direction: str) -> Pass:
+        pair = self.pair([op for way in ("forward", "backward") for ops, _ in self._parts(block, way) for op in ops])
         timed = [
             item
             for ops, label in self._parts(block, direction)
-            for item in self.expose(ops, label, backward=direction != "forward")
+            for item in self.expose(ops, label, backward=direction != "forward", pair=pair)
         ]
         # What stays exposed of a sharded exchange is waited for before the ops that need it.
         sharding = self._sharding(block, direction, sum(item.seconds for item in timed))
@@ -153,6 +162,8 @@ class Pricer:
                 counted = True
             kind = "collective" if is_communication(one.op) else "kernel"
             items.append(Item(kind, one.seconds, self._launch_s(one.op), one.op))
+            if self.step.run.framework.blocking_launches:
+                items.append(Item("sync", 0.0, 0.0))
         return tuple(items)
 
     def _offload(self, block: Block, direction: str, launch_s: float) -> tuple[Item, ...]:
@@ -196,7 +207,7 @@ class Pricer:
             backward = [op for op in backward if op.direction != "wgrad"]
         return [(list(block.replay.ops), "recompute"), (backward, "compute")]
 
-    def expose(self, ops: list[Op], label: str, *, backward: bool) -> list[Timed]:
+    def expose(self, ops: list[Op], label: str, *, backward: bool, pair: Pair) -> list[Timed]:
         """Decide for each op what stays on the compute stream."""
         timed = []
         for place, op in enumerate(ops):
@@ -205,11 +216,34 @@ class Pricer:
                 timed.append(Timed(op, label, seconds))
                 continue
             axis = AXIS_OF_GROUP[op.group]
+            if axis == "ep" and axis in self.overlap:
+                timed.append(self._paired(op, seconds, pair))
+                continue
             exposed = self._exposed(ops, place, axis, seconds, backward=backward)
             hidden = seconds - exposed
             slowed = exposed + hidden * self.costs.timeline.contention_fraction
             timed.append(Timed(op, f"{axis}_exposed", slowed, hidden))
         return timed
+
+    def pair(self, ops: list[Op]) -> Pair:
+        """Return what the ops of a block in both directions take."""
+        exchanges = [op for op in ops if is_communication(op) and AXIS_OF_GROUP[op.group] == "ep"]
+        computed_s = sum(self.price(op) for op in ops if not is_communication(op))
+        return Pair(computed_s, sum(map(self.price, exchanges)))
+
+    def _paired(self, op: Op, seconds: float, pair: Pair) -> Timed:
+        """Hide an exchange between expert ranks under the compute of another microbatch.
+
+        Equation: compute C and exchanges E of a pair run side by side and take max(E, E / pieces + C + contention x
+        the rest of E): a slower compute stream costs nothing where the exchanges last longer anyway.
+        """
+        constants = self.costs.timeline
+        first = 1 / constants.overlap_chunks
+        uncovered = 1 - pair.computed_s / pair.exchanged_s
+        alone = unpaired_fraction(self.step.run)
+        shown = max(first + (1 - first) * constants.contention_fraction, uncovered)
+        hidden = 1 - max(first, uncovered)
+        return Timed(op, "ep_exposed", seconds * (alone + (1 - alone) * shown), seconds * (1 - alone) * hidden)
 
     def _exposed(self, ops: list[Op], place: int, axis: str, seconds: float, *, backward: bool) -> float:
         """Return how much of a collective nothing covers."""
@@ -224,12 +258,6 @@ class Pricer:
         if op.kind == "ring_exchange":
             covers = [self.price(other) for other in ops if other.kind == "attention"]
             return max(seconds / max(2, self.step.run.parallelism.cp), seconds - sum(covers))
-        if axis in self.overlap and axis == "ep":
-            total = sum(self.price(other) for other in ops if not is_communication(other))
-            exchanged = sum(self.price(other) for other in ops if is_communication(other) and other.group == op.group)
-            least = max(1 / self.costs.timeline.overlap_chunks, 1 - min(1.0, total / exchanged))
-            alone = unpaired_fraction(self.step.run)
-            return seconds * (alone + (1 - alone) * least)
         return seconds
 
     def _cover(self, ops: list[Op], place: int) -> float:

@@ -270,7 +270,7 @@ def _merge(cut: Cut, direction: str, elements: float) -> tuple[Op, ...]:
     if not blocks:
         return ()
     moved = (blocks * elements * (4 + size), blocks * elements * 4)
-    return (elementwise("attention merge", "add", *moved, direction),)
+    return (elementwise("attention merge", "merge", *moved, direction, (blocks,)),)
 
 
 def _unfused(cut: Cut) -> Module:

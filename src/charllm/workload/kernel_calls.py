@@ -6,9 +6,11 @@ from typing import NamedTuple
 from charllm.gpu.memory_bound import STREAMS
 from charllm.gpu.shape import KernelShape
 
-SMALL_CALLS = 0.4
-"""Measured: host time of an op on a small tensor without a module around it (add 11 us, cast 13, sort 8 a kernel) over
-the 29 us that a kernel of a whole step takes (benchmarks/device/h200/host_ops.csv, host_steps.csv)."""
+SMALL_S = 11.6e-6
+"""Measured: host time of an op on a small tensor without a module around it: add 11 us, cast 13, sort 8 a kernel
+(benchmarks/device/h200/host_ops.csv)."""
+LOOPED_S = 5.5e-6
+"""Published: Transformer Engine's grouped linear layer launches a GEMM for each expert from C++, at 5 to 6 us each."""
 ELEMENT_BYTES = 2.0
 
 
@@ -18,9 +20,16 @@ class Launched(NamedTuple):
     shape: KernelShape
     times: int = 1
     calls: float = 1.0
-    """Launches of the host for each kernel: more where a library prepares or splits it."""
+    """Launches of the host for each kernel, with the framework's modules around them: more where a library prepares or
+    splits it."""
     looped: float = 0.0
     """Launches from a loop inside the library, for each kernel."""
+    small: float = 0.0
+    """Launches of ops without a module around them, for each kernel."""
+
+    def host_s(self, launch_s: float) -> float:
+        """Return the host's time for one of these kernels, with what a launch takes in the framework."""
+        return self.calls * launch_s + self.looped * LOOPED_S + self.small * SMALL_S
 
 
 def moving(size_bytes: float, kind: str = "copy") -> Launched:
@@ -40,4 +49,4 @@ def sized(kind: str, size: tuple[int, ...], times: int = 1) -> Launched:
 
 def tiny(times: int) -> Launched:
     """Return kernels on a few numbers each."""
-    return Launched(KernelShape("tiny", (1024,)), times, SMALL_CALLS)
+    return Launched(KernelShape("tiny", (1024,)), times, calls=0.0, small=1.0)

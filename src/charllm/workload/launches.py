@@ -10,15 +10,13 @@ from functools import partial
 from charllm.gpu.shape import KernelShape
 from charllm.spec.run import RunSpec
 from charllm.workload import plain_launches as plain
-from charllm.workload.kernel_calls import ELEMENT_BYTES, SMALL_CALLS, Launched, chain, moving, sized
+from charllm.workload.kernel_calls import ELEMENT_BYTES, Launched, chain, moving, sized, tiny
 from charllm.workload.op import Op
 
 MAX_HEAD_DIM = 256
 GEMM_CALLS, ATTENTION_CALLS, NORM_BACKWARD_CALLS = 1.7, (2.0, 5.0), 2.0
 """Measured: kernels and memory clears of one GEMM, of attention forward and backward, and of a norm's backward, in a
 profile of eager PyTorch on an H200."""
-LOOPED_LAUNCH_S = 5.5e-6
-"""Published: Transformer Engine's grouped linear layer launches a GEMM for each expert from C++, at 5 to 6 us each."""
 ROUTER_KERNELS, MAP_KERNELS = (12, 30), (10, 20)
 """Counted: small kernels of a router (scores, top-k, probabilities, balancing loss) and of maps and counts of tokens by
 expert, forward and backward: 45 in eager PyTorch on an H200, alike in Megatron-Core's token dispatchers."""
@@ -32,7 +30,7 @@ def launched(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     found = LAUNCHES[op.kind](op, run)
     extra = run.framework.undescribed_fraction
     if extra and op.kind in DESCRIBED_IN_PART:
-        return (*found, moving(extra * (op.read_bytes + op.written_bytes))._replace(calls=SMALL_CALLS))
+        return (*found, moving(extra * (op.read_bytes + op.written_bytes))._replace(calls=0.0, small=1.0))
     return found
 
 
@@ -152,7 +150,11 @@ def _activation(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     # A loop over experts has a chain for each of them.
     parts = _expert_parts(run) if op.expert else 1
     inner = op.written_bytes / ELEMENT_BYTES / tensors / parts
-    return tuple(one._replace(times=parts) for one in _activated(inner, op.direction, run))
+    kernels = _activated(inner, op.direction, run)
+    if op.expert and not forward and run.framework.weighs_in_experts:
+        # The gradient of a token's probability: inputs and gradients once more, summed over a row.
+        kernels = (*kernels, moving((3 if gated else 2) * ELEMENT_BYTES * inner)._replace(calls=0.0, small=1.0))
+    return tuple(one._replace(times=parts) for one in kernels)
 
 
 def _activated(inner: float, direction: str, run: RunSpec) -> tuple[Launched, ...]:
@@ -165,11 +167,25 @@ def _activated(inner: float, direction: str, run: RunSpec) -> tuple[Launched, ..
 
 
 def _stream(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
-    return (moving(op.read_bytes + op.written_bytes),)
+    """An operation on tensors without a module around it."""
+    return (moving(op.read_bytes + op.written_bytes)._replace(calls=0.0, small=1.0),)
 
 
 def _addition(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
     return (moving(op.read_bytes + op.written_bytes, "add"),)
+
+
+MERGE_KERNELS = {"forward": (5, 11, 3), "backward": (2, 6, 6)}
+"""Counted: kernels of Transformer Engine 1.5 (AttnFuncWithCP): small ones around a ring of attention blocks, small ones
+of each further block (its attention's launches, sums of exponentials), and ones that copy, scale or add its tensors."""
+
+
+def _merge(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    """Attend to each further block of a ring, and add its result to those before it."""
+    (blocks,) = op.shape
+    once, small, streams = MERGE_KERNELS[op.direction]
+    moved = moving((op.read_bytes + op.written_bytes) / (streams * blocks), "add")
+    return moved._replace(times=streams * blocks), tiny(once + small * blocks)
 
 
 def _dropout(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
@@ -182,7 +198,7 @@ def _cast(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     if not op.expert:
         return (moving(size_bytes, "cast"),)
     count = CAST_KERNELS * max(1, run.model.experts // run.parallelism.ep)
-    return (Launched(moving(size_bytes / count, "cast").shape, count, SMALL_CALLS / CAST_KERNELS, 1.0),)
+    return (Launched(moving(size_bytes / count, "cast").shape, count, calls=0.0, looped=1.0, small=1 / CAST_KERNELS),)
 
 
 def _router(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -190,7 +206,7 @@ def _router(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     backward = op.direction == "backward"
     # With a fixed capacity no tokens are counted.
     maps = MAP_KERNELS[backward] if run.training.capacity_factor is None else 0
-    small = Launched(KernelShape("tiny", (1024,)), ROUTER_KERNELS[backward] + maps, SMALL_CALLS)
+    small = Launched(KernelShape("tiny", (1024,)), ROUTER_KERNELS[backward] + maps, calls=0.0, small=1.0)
     streams = Launched(moving((op.read_bytes + op.written_bytes) / 2).shape, 4)
     if backward or run.framework.fused_router:
         return (small, streams)
@@ -249,10 +265,10 @@ def _expert_bias(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     experts = max(1, run.model.experts // run.parallelism.ep)
 
     def one(kind: str, element_bytes: float) -> Launched:
-        return moving(element_bytes * elements, kind)._replace(calls=SMALL_CALLS)
+        return moving(element_bytes * elements, kind)._replace(calls=0.0, small=1.0)
 
     def each(kind: str, element_bytes: float, times: int = 1) -> Launched:
-        return moving(element_bytes * elements / experts, kind)._replace(calls=SMALL_CALLS, times=times * experts)
+        return moving(element_bytes * elements / experts, kind)._replace(calls=0.0, small=1.0, times=times * experts)
 
     if op.direction == "forward":
         return each("outer_product", 4), each("accumulate", 10), one("cat", 8), one("to_16bit", 6)
@@ -334,6 +350,7 @@ LAUNCHES: dict[str, Callable[[Op, RunSpec], tuple[Launched, ...]]] = {
     "activation": _activation,
     "residual": _addition,
     "add": _addition,
+    "merge": _merge,
     "dropout": _dropout,
     "elementwise": _stream,
     "cast": _cast,

@@ -5,6 +5,9 @@ from typing import NamedTuple
 from charllm.workload.cut import Cut
 from charllm.workload.op import Kept, Module, Op, collective, elementwise, gemm
 
+NARROWEST_READS = 3
+"""Counted: how often an operand is read to be quantised to four bits."""
+
 
 def linear(
     cut: Cut,
@@ -126,10 +129,15 @@ def _exchange(cut: Cut, split: str, width: int, *, trained: bool) -> _Exchange:
 
 
 def quantise(cut: Cut, name: str, elements: int, direction: str = "forward", *, expert: bool = False) -> tuple[Op, ...]:
-    """Describe quantising an operand: read once, written row-wise for one product and column-wise for the other."""
+    """Describe quantising an operand: read, written row-wise for one product and column-wise for the other.
+
+    Four bits take three passes: largest values before and after the Hadamard transform, rows, transformed columns.
+    Source: Transformer Engine, NVFP4Quantizer (hadamard_transform_amax, quantize, hadamard_transform_cast_fusion).
+    """
     if not cut.cast:
         return ()
-    moved = (elements * cut.element_bytes, 2 * elements * cut.operand_bytes)
+    reads = NARROWEST_READS if cut.precision == "nvfp4" else 1
+    moved = (reads * elements * cut.element_bytes, 2 * elements * cut.operand_bytes)
     return (elementwise(name, "cast", *moved, direction, expert=expert),)
 
 
@@ -145,11 +153,21 @@ def _gemm(
 
 
 def _adapt(cut: Cut, base: Module, tokens: int, k: int, n: int, split: str, input_kept: tuple[Kept, ...]) -> Module:
-    """Add a trained low-rank path ``x A B`` beside frozen weights; its output, and its input's gradient, are added on.
+    """Add a trained low-rank path ``dropout(x) A B alpha / rank`` beside frozen weights.
 
-    Ignores: dropout before A; that some frameworks cut A over tp too; here A or B is whole on each rank.
+    Its output is scaled by a kernel of its own and added on, as its input's gradient is.
+    Source: NeMo's ParallelLinearAdapter and the PEFT library's lora.Linear, which multiply and add apart.
+    Ignores: that some frameworks cut A over tp too; here A or B is whole on each rank.
     """
     rank, size = cut.training.lora_rank, cut.element_bytes
+    dropped = cut.training.lora_dropout_fraction > 0
+    masked = (tokens * k * size, tokens * k * (size + 1))
+    drop = (elementwise(f"{base.name} lora dropout", "dropout", *masked),) if dropped else ()
+    undrop = (elementwise(f"{base.name} lora dropout", "dropout", *masked[::-1], "backward"),) if dropped else ()
+    scale, unscale = (
+        elementwise(f"{base.name} lora scale", "elementwise", tokens * n * size, tokens * n * size, way)
+        for way in ("forward", "backward")
+    )
     reduced = collective("all_reduce", "tp", tokens * rank * size, cut.tp) if split == "row" else ()
     down = gemm(f"{base.name} lora down", tokens, rank, k, size, size, "bf16")
     up = gemm(f"{base.name} lora up", tokens, n, rank, size, size, "bf16")
@@ -159,10 +177,17 @@ def _adapt(cut: Cut, base: Module, tokens: int, k: int, n: int, split: str, inpu
         gemm(f"{base.name} lora down dgrad", tokens, k, rank, size, size, "bf16", "dgrad"),
         gemm(f"{base.name} lora down wgrad", rank, k, tokens, size, 4.0, "bf16", "wgrad"),
     )
-    kept = (*input_kept, Kept(f"{base.name} lora middle", tokens * rank * size))
+    # What is dropped is kept in place of the input, with its mask.
+    inputs = (Kept(f"{base.name} lora input", masked[1]),) if dropped else input_kept
+    kept = (*inputs, Kept(f"{base.name} lora middle", tokens * rank * size))
+    # All kernels of an adapter are described: none beside them are left to `undescribed_fraction`.
+    added, joined = (
+        elementwise(f"{base.name} lora {what}", "elementwise", 2 * elements * size, elements * size, way)
+        for what, elements, way in (("add", tokens * n, "forward"), ("grad add", tokens * k, "backward"))
+    )
     return base._replace(
-        forward=(*base.forward, down, *reduced, up, _addition(f"{base.name} lora add", tokens * n * size, "forward")),
-        backward=(*base.backward, *gradients, _addition(f"{base.name} lora grad add", tokens * k * size, "backward")),
+        forward=(*base.forward, *drop, down, *reduced, up, scale, added),
+        backward=(*base.backward, unscale, *gradients, *undrop, joined),
         kept=kept,
         weights=float(rank * (k + n)),
     )

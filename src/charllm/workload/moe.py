@@ -6,7 +6,7 @@ from charllm.workload.cut import Cut
 from charllm.workload.feedforward import activation, feedforward
 from charllm.workload.linear import linear, quantise
 from charllm.workload.op import Kept, Module, Op, collective, elementwise
-from charllm.workload.routing import skew
+from charllm.workload.routing import skew, visited
 
 ROUTER_BYTES = 4.0
 """Scores are fp32; the product that gives them takes 16-bit operands."""
@@ -94,11 +94,27 @@ def _latent(cut: Cut) -> tuple[tuple[Module, ...], tuple[Module, ...]]:
     return (down,), (up,)
 
 
-def _moved(name: str, cut: Cut, read_bytes: float, written_bytes: float, direction: str = "forward") -> Op:
-    """Describe sorting rows of tokens by expert, or back."""
+def _moved(name: str, cut: Cut, moved_bytes: tuple[float, float], direction: str = "forward") -> Op:
+    """Describe sorting rows of tokens by expert, or back: bytes that it reads and writes."""
     width = _expert_width(cut)
-    rows = max(1, round((read_bytes + written_bytes) / (2 * width * cut.element_bytes)))
-    return elementwise(name, name, read_bytes, written_bytes, direction, (rows, width), expert=True)
+    rows = max(1, round(sum(moved_bytes) / (2 * width * cut.element_bytes)))
+    return elementwise(name, name, *moved_bytes, direction, (rows, width), expert=True)
+
+
+def _sorted_bytes(cut: Cut, sent: float, received: float) -> tuple[float, float]:
+    """Return what sorting tokens by expert on their way to the experts reads and writes.
+
+    NCCL's all-to-all: a rank copies each token for each of its experts before the exchange, sorts what arrives by
+    expert unless it holds only one, and with narrow formats copies it once more so that each expert's rows are a
+    multiple of 16 or 32 (as a fixed capacity is). DeepEP and HybridEP copy while they send: only what arrived, one copy
+    for each rank that a token visits, is written out for each expert.
+    Source: Megatron-Core, token_dispatcher.py; experts.py, quantization_padding.
+    """
+    if cut.framework.dispatcher == "alltoall" or cut.ep == 1:
+        times = (cut.model.experts > cut.ep) + (cut.cast and cut.training.capacity_factor is None)
+        return sent / max(1, cut.model.topk) + times * received, sent + times * received
+    arrived = received * visited(cut.model, cut.training, cut.framework, cut.ep) / max(1, cut.model.topk)
+    return min(arrived, received), received
 
 
 def _copies(cut: Cut) -> float:
@@ -111,18 +127,21 @@ def _dispatch(cut: Cut) -> Module:
     """Sort tokens by expert, send them to their ranks, gather them over etp."""
     width = _expert_width(cut) * cut.element_bytes
     sent, received = _copies(cut) * width, expert_tokens(cut) * width
+    way_out = _sorted_bytes(cut, sent, received)
     exchange = collective("all_to_all", "ep", sent, cut.ep)
-    permute = _moved("permute", cut, cut.shard_tokens * width + sent, sent + received)
+    probabilities = _probabilities(cut)
     forward = (
-        permute,
+        _moved("permute", cut, way_out),
         *_counts(cut),
         *exchange,
+        *probabilities,
         *collective("all_gather", "etp", received, cut.etp),
     )
     backward = (
         *collective("reduce_scatter", "etp", received, cut.etp),
+        *probabilities,
         *exchange,
-        _moved("permute", cut, sent + received, cut.shard_tokens * width + sent, "backward"),
+        _moved("permute", cut, way_out[::-1], "backward"),
     )
     return Module(
         "dispatch",
@@ -135,8 +154,19 @@ def _dispatch(cut: Cut) -> Module:
 
 
 def _counts(cut: Cut) -> tuple[Op, ...]:
-    """Tell the ranks of experts how many tokens each will get: an integer for each expert."""
-    if not cut.framework.every_message or cut.training.capacity_factor is not None:
+    """Tell the ranks of experts which tokens each will get: an integer for each expert, or the map of all tokens.
+
+    DeepEP sends its counts with the tokens.
+    Source: HybridEP gathers a byte for each token and expert from all ranks (metadata_preprocessing); Megatron-Core's
+    all-to-all gathers counts.
+    """
+    if cut.framework.dispatcher == "hybridep":
+        return collective("all_gather", "ep", float(cut.ep * cut.shard_tokens * cut.model.experts), cut.ep)
+    if cut.training.capacity_factor is not None or cut.framework.dispatcher == "deepep":
+        return ()
+    if cut.framework.weighs_in_experts:
+        return collective("all_gather", "ep", cut.ep * cut.model.experts * COUNT_BYTES, cut.ep)
+    if not cut.framework.every_message:
         return ()
     counts_bytes = cut.model.experts * COUNT_BYTES
     return (
@@ -145,18 +175,26 @@ def _counts(cut: Cut) -> tuple[Op, ...]:
     )
 
 
+def _probabilities(cut: Cut) -> tuple[Op, ...]:
+    """Send a token's probability after it, where experts weigh their outputs and the dispatcher does not carry it."""
+    if not cut.framework.weighs_in_experts or cut.framework.dispatcher != "alltoall":
+        return ()
+    return collective("all_to_all", "ep", _copies(cut) * ROUTER_BYTES, cut.ep)
+
+
 def _combine(cut: Cut) -> Module:
     """Bring expert outputs home, weigh them by the router's probabilities and add them up."""
     width = _expert_width(cut) * cut.element_bytes
     sent, received = _copies(cut) * width, expert_tokens(cut) * width
+    way_out = _sorted_bytes(cut, sent, received)
     exchange = collective("all_to_all", "ep", sent, cut.ep)
     forward = (
         *collective("reduce_scatter", "etp", received, cut.etp),
         *exchange,
-        _moved("unpermute", cut, sent + received, received + cut.shard_tokens * width),
+        _moved("unpermute", cut, way_out[::-1]),
     )
     backward = (
-        _moved("unpermute", cut, received + cut.shard_tokens * width, sent + received, "backward"),
+        _moved("unpermute", cut, way_out, "backward"),
         *exchange,
         *collective("all_gather", "etp", received, cut.etp),
     )

@@ -183,7 +183,11 @@ def _training(run: RunSpec) -> dict[str, Any]:
         }
     if training.lora_rank:
         targets = [LORA_TARGETS[target] for target in training.lora_targets]
-        tuning = {"adapter_dim": training.lora_rank, "target_modules": targets}
+        tuning = {
+            "adapter_dim": training.lora_rank,
+            "adapter_dropout": training.lora_dropout_fraction,
+            "target_modules": targets,
+        }
         table["peft"] = {"peft_scheme": "lora", "lora_tuning": tuning}
         table["data"] = {"train_ds": {"max_seq_length": training.seq_length}}
     return table

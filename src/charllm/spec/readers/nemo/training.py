@@ -137,4 +137,5 @@ def _adapters(document: Document) -> Table:
     return {
         "lora_rank": count_setting(document, (room,), "adapter_dim", "dim") or DEFAULT_LORA,
         "lora_targets": list(dict.fromkeys(found)),
+        "lora_dropout_fraction": number_setting(document, (room,), "adapter_dropout", "dropout"),
     }

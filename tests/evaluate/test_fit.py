@@ -1,0 +1,22 @@
+"""Fitting constants to published rows, and what a fold may know."""
+
+import numpy as np
+import pytest
+
+from charllm.evaluate.fit import CONSTANTS, Fitter, default_values, moves
+from charllm.evaluate.held_out import is_untuned, load_rows, row_class
+
+
+def test_a_constant_without_rows_keeps_its_prior() -> None:
+    rows = [row for row in load_rows() if row_class(row.run) == "dense" and not is_untuned(row)][::60]
+    rows += [row for row in load_rows() if row.source == "LLMF"][:2]
+    alone = "attention.flash1"
+    moved = {row.source for row in rows if moves(alone, row.run)}
+    assert moved == {"LLMF"}
+    fitter = Fitter(rows, workers=1)
+    values = {**default_values(), alone: 2.0}
+    folds = fitter.folds(values, {"source": lambda row: row.source})["source"]
+    fitter.pool.shutdown()
+    assert folds["LLMF"][alone] == pytest.approx(default_values()[alone])
+    assert all(np.isfinite(list(fold.values())).all() for fold in folds.values())
+    assert set(folds["LLMF"]) == {constant.name for constant in CONSTANTS}

@@ -82,7 +82,7 @@ def _apart(model: Model, most_work: float) -> list[Decision]:
 def _only(table: LayerTable, layers: int) -> LayerTable:
     """Return one entry of a table."""
     place = table.layers.index(layers)
-    return LayerTable(*(column[place : place + 1] for column in table))
+    return LayerTable((layers,), table.pass_s[place : place + 1], table.tail_s[place : place + 1])
 
 
 class _Problem:

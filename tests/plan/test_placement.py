@@ -16,9 +16,9 @@ from charllm.cli import main
 from charllm.errors import SpecError
 from charllm.plan.cap_shift import lower_hull, node_budget_w, present_caps_w, slowness_at, tabulate_caps
 from charllm.plan.placement import DECISIONS, PAIR, Effort, Judged, Placements, place
-from charllm.plan.placement_model import build_model, decided_run, model_seconds, present_decision
+from charllm.plan.placement_model import Decision, build_model, decided_run, model_seconds, present_decision
 from charllm.plan.placement_seats import cut_seats, find_units
-from charllm.plan.placement_solver import solve
+from charllm.plan.placement_solver import _Problem, solve
 from charllm.plan.slowness import find_references, own_slowness, simulated_slowness
 from charllm.simulate.predict import Simulation, predict
 from charllm.spec.run import RunSpec
@@ -65,6 +65,26 @@ def test_the_solver_is_never_worse_than_the_present_by_its_own_model(found: Simu
         assert solution.seconds == model_seconds(model, solution.decision)
         assert solution.gap_fraction >= 0
         assert sum(solution.decision.layers) == found.step.run.model.layers
+
+
+def test_no_decision_beats_the_bound_of_a_joint_one_and_its_gap_is_small(found: Simulation) -> None:
+    reference, _ = find_references(found)
+    caps = tabulate_caps(found.step.run, partial(simulated_slowness, reference))
+    model = build_model(found, reference.role, own_slowness(found, reference), ranks=True, layers=True, caps=caps)
+    solution, bound_s = solve(model, 0.1), _Problem(model, 2.0).solve(0.1)[1]
+    draw = np.random.default_rng(3)
+    for _ in range(200):
+        seats = tuple(model.seats[place] for place in draw.permutation(len(model.seats)))
+        layers = list(found.step.run.parallelism.layers_per_stage)
+        few, more = draw.permutation(len(layers))[:2]
+        if layers[few] - 1 in model.layers[few].layers and layers[more] + 1 in model.layers[more].layers:
+            layers[few], layers[more] = layers[few] - 1, layers[more] + 1
+        watts = np.clip(draw.normal(caps.budget_w / 8, 40, 8), caps.caps_w[0], caps.caps_w[-1])
+        watts = watts * min(1.0, caps.budget_w / watts.sum())
+        decision = Decision(seats, tuple(layers), tuple(watts.tolist()))
+        assert bound_s <= model_seconds(model, decision)
+    assert bound_s <= solution.seconds
+    assert solution.gap_fraction < 0.08
 
 
 def test_the_model_prices_the_run_nearly_as_the_simulator_does(found: Simulation) -> None:

@@ -21,6 +21,8 @@ CAP_STEP_W = 5
 """Limits are chosen in steps of this size."""
 SHIFT_FRACTION = 0.25
 """How far a limit may lie from the mean."""
+RATES = 200
+"""Rates of a group of GPUs at which its watts are read."""
 SIMULATED_CAPS = 5
 """Limits at which the run is simulated; in between, speeds are interpolated."""
 
@@ -87,13 +89,54 @@ def tabulate_caps(run: RunSpec, slowness_of: Callable[[RunSpec], Floats]) -> Cap
 
 def lower_hull(caps_w: Floats, slowness: Floats) -> list[tuple[float, float]]:
     """Return slope and intercept of the lines that bound a GPU's slowness from below: its lower convex hull."""
+    points = _hull(caps_w, slowness)
+    slopes = [_slope(*pair) for pair in pairwise(points)]
+    return [(slope, at[1] - slope * at[0]) for slope, at in zip(slopes, points, strict=False)] or [(0.0, points[0][1])]
+
+
+def _hull(caps_w: Floats, values: Floats) -> list[tuple[float, float]]:
+    """Return the corners of a lower convex hull."""
     points: list[tuple[float, float]] = []
-    for point in zip(caps_w.tolist(), slowness.tolist(), strict=True):
+    for point in zip(caps_w.tolist(), values.tolist(), strict=True):
+        if points and point[0] <= points[-1][0]:
+            # Of several values at one limit the lowest counts.
+            points[-1] = points[-1][0], min(points[-1][1], point[1])
+            continue
         while len(points) > 1 and _slope(points[-2], points[-1]) >= _slope(points[-1], point):
             points.pop()
         points.append(point)
-    slopes = [_slope(*pair) for pair in pairwise(points)]
-    return [(slope, at[1] - slope * at[0]) for slope, at in zip(slopes, points, strict=False)] or [(0.0, points[0][1])]
+    return points
+
+
+def best_rate(table: CapTable, groups: Sequence[Sequence[int]], package_gpus: int) -> float:
+    """Return the highest sum of rates (1 / slowness) of a node's groups of GPUs that its budget allows, or more.
+
+    A group is as fast as its slowest GPU. What each needs for a rate is bounded by a concave hull, and the budget is
+    spent where it gains most: the best of a linear program, which no choice of limits exceeds.
+    """
+    hulls = [_rate_hull(table, group, package_gpus) for group in groups]
+    left_w = table.budget_w - sum(corners[0][0] for corners in hulls)
+    rate = sum(corners[0][1] for corners in hulls)
+    pieces = [(_slope(*pair), pair[1][0] - pair[0][0]) for corners in hulls for pair in pairwise(corners)]
+    for slope, wide_w in sorted(pieces, reverse=True):
+        spent_w = max(0.0, min(left_w, wide_w))
+        rate, left_w = rate + slope * spent_w, left_w - spent_w
+    return rate
+
+
+def _rate_hull(table: CapTable, gpus: Sequence[int], package_gpus: int) -> list[tuple[float, float]]:
+    """Return the corners of a concave hull of the rate of a group of GPUs over the watts of its packages."""
+    # No slower at any lower limit: then the least limit of a rate can be read off.
+    slowness = np.minimum.accumulate(table.slowness[:, list(gpus)], axis=0)
+    rates = np.linspace(1 / slowness[0].max(), 1 / slowness[-1].max(), RATES)
+    least_w = np.array([np.interp(1 / rates, own[::-1], table.caps_w[::-1]) for own in slowness.T])
+    # GPUs of a package have one limit, which another group may share.
+    places = np.unique([gpu // package_gpus for gpu in gpus], return_inverse=True)[1]
+    shared = np.array([least_w[places == place].max(axis=0) for place in range(places.max() + 1)])
+    watts = shared.sum(axis=0) * len(gpus) / (package_gpus * len(shared))
+    # Between two rates the higher one is taken, so that the hull is nowhere too low.
+    corners = _hull(watts, -np.append(rates[1:], rates[-1]))
+    return [(cap_w, -rate) for cap_w, rate in corners]
 
 
 def _slope(before: tuple[float, float], after: tuple[float, float]) -> float:

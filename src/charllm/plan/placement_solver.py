@@ -5,12 +5,16 @@ too; the answer is priced again without rounding. The search stops after a fixed
 request has the same answer on every machine.
 """
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil, floor, inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from charllm.errors import CharllmError
-from charllm.plan.cap_shift import CAP_STEP_W, CapTable, lower_hull
+from charllm.plan.cap_shift import CAP_STEP_W, CapTable, best_rate, lower_hull
 from charllm.plan.placement_model import Decision, Model, model_seconds, present_decision
+from charllm.plan.uneven import LayerTable
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -49,11 +53,36 @@ def solve(model: Model, most_work: float = MOST_WORK) -> Solution:
     """Decide; where nothing is gained in the model, the run stays as it is."""
     present = present_decision(model)
     present_s = model_seconds(model, present)
-    found, bound_s = _Problem(model, present_s).solve(most_work)
-    seconds = model_seconds(model, found) if found is not None else present_s
-    if found is None or seconds >= present_s * (1 - 1e-6):
+    tried, bound_s = _Problem(model, present_s).solve(most_work)
+    each = [*([tried] if tried else []), *(_apart(model, most_work) if _is_joint(model) else [])]
+    timed = [(model_seconds(model, one), one) for one in each]
+    seconds, found = min(timed, key=lambda pair: pair[0], default=(present_s, present))
+    if seconds >= present_s * (1 - 1e-6):
         found, seconds = present, present_s
     return Solution(found, seconds, present_s, min(bound_s, seconds))
+
+
+def _is_joint(model: Model) -> bool:
+    """Tell whether limits are decided together with seats or layers."""
+    return model.caps is not None and (model.movable or any(len(table.layers) > 1 for table in model.layers))
+
+
+def _apart(model: Model, most_work: float) -> list[Decision]:
+    """Decide seats and layers first, then limits under them: the search over all at once may not come as far."""
+    first = solve(model._replace(caps=None), most_work).decision
+    tables = [_only(table, layers) for table, layers in zip(model.layers, first.layers, strict=True)]
+    degrees = replace(model.run.parallelism, layers_per_stage=first.layers)
+    settled = model._replace(
+        run=replace(model.run, parallelism=degrees), seats=first.seats, movable=False, layers=tables
+    )
+    second = _Problem(settled, model_seconds(settled, first)).solve(most_work)[0]
+    return [first, second] if second else [first]
+
+
+def _only(table: LayerTable, layers: int) -> LayerTable:
+    """Return one entry of a table."""
+    place = table.layers.index(layers)
+    return LayerTable((layers,), table.pass_s[place : place + 1], table.tail_s[place : place + 1])
 
 
 class _Problem:
@@ -77,7 +106,7 @@ class _Problem:
             self._take_seats()
         units = [self._unit_time(loads[unit // model.lines], seats, unit) for unit in range(len(seats))]
         self.cp.Minimize(self._step(units, tail))
-        if not all(isinstance(load, int) for load in loads):
+        if not all(isinstance(load, int) for load in loads) or (model.movable and model.caps is not None):
             self._bound(loads, tail)
 
     def solve(self, most_work: float) -> tuple[Decision | None, float]:
@@ -110,7 +139,7 @@ class _Problem:
 
     def _loads(self) -> tuple[list[Any], Any]:
         """Return the load of each stage, and the longest end of one; layers add up to those of the model."""
-        chosen, loads, tails = [], [], []
+        chosen, loads, tails, ticks = [], [], [], []
         split = self.run.parallelism.layers_per_stage
         for chunk, (table, own) in enumerate(zip(self.model.layers, split, strict=True)):
             place = self.cp.NewIntVar(0, len(table.layers) - 1, f"layers {chunk}")
@@ -118,9 +147,12 @@ class _Problem:
             self.layer_places.append(place)
             chosen.append(place + table.layers[0])
             role = float(self.model.role[chunk % self.pp])
-            loads.append(self._element(place, [floor(role * one * TICKS_PER_S) for one in table.pass_s]))
+            ticks.append([floor(role * one * TICKS_PER_S) for one in table.pass_s])
+            loads.append(self._element(place, ticks[-1]))
             tails.append(self._element(place, [floor(one * TICKS_PER_S) for one in table.tail_s]))
         self.cp.Add(sum(chosen) == self.run.model.layers)
+        if not all(isinstance(load, int) for load in loads):
+            self.cp.Add(sum(loads) >= least_load(self.model.layers, ticks, self.run.model.layers))
         return [sum(loads[stage :: self.pp]) for stage in range(self.pp)], self._maximum(tails, self.longest)
 
     def _seat_slowness(self) -> list[Any]:
@@ -209,17 +241,40 @@ class _Problem:
         """Say what follows from the rest, but helps where layers move: all seats together work only so fast.
 
         Equation: sum over units of t / slowness = lines x sum of loads, so that the slowest unit of all takes at least
-        that over sum 1 / slowness, and the step at least a fill of the fastest seats and the rest at this pace.
+        that over sum 1 / slowness and its sends, and the step at least a fill of the fastest seats and the rest at this
+        pace. Where limits move, that sum is at most what the budgets of nodes allow.
         """
         slowest = self.cp.NewIntVar(0, self.longest_unit, "slowest")
         self.cp.AddMaxEquality(slowest, self.slowest)
         own = self.model.slowness if self.model.caps is None else self.model.caps.slowness[-1]
         fastest = [max(1, floor(SLOWNESS_TICKS * max(own[list(seat.gpus)]))) for seat in self.model.seats]
-        rate = ceil(sum(RATE_TICKS / one for one in fastest))
-        self.cp.Add(rate * slowest >= self.model.lines * RATE_TICKS * sum(loads))
-        vpp = self.run.parallelism.vpp
+        rate = ceil(min(sum(RATE_TICKS / one for one in fastest), RATE_TICKS / SLOWNESS_TICKS * self._budget_rate()))
+        lines, vpp, hop = self.model.lines, self.run.parallelism.vpp, self._shortest_hop()
+        # Every unit waits for the hops of its stage: two, or one at the ends, which the fastest seats may hold.
+        held, ends = (2, sorted(fastest)[: 2 * lines]) if self.pp > 2 else (min(1, self.pp - 1), [])
+        held *= self.model.blocking
+        at_ends = ceil(sum(RATE_TICKS / one for one in ends)) * hop * self.model.blocking
+        self.cp.Add(rate * (slowest - held * hop) + at_ends >= lines * RATE_TICKS * sum(loads))
         filled = min(fastest) * sum(loads) + vpp * SLOWNESS_TICKS * tail
+        filled += 2 * (self.pp - 1) * hop * (1 if self.model.blocking else vpp)
         self.cp.Add(vpp * self.step >= filled + vpp * (self.run.microbatches - 1) * slowest)
+
+    def _shortest_hop(self) -> int:
+        """Return the ticks of the shortest send; all leave their node where the units of a stage fill whole nodes."""
+        sharing = min(Counter(row).most_common()[-1][1] for row in self.model.units.node.tolist())
+        fills = sharing == max(Counter(seat.node for seat in self.model.seats).values())
+        seconds = self.model.outside_s if fills else min(self.model.inside_s, self.model.outside_s)
+        return floor(seconds * TICKS_PER_S * SLOWNESS_TICKS)
+
+    def _budget_rate(self) -> float:
+        """Return the highest sum of 1 / slowness of all seats that the budgets of nodes allow."""
+        if self.model.caps is None:
+            return inf
+        caps, size = self.model.caps, self.run.cluster.gpu.package_gpus
+        groups: dict[int, list[tuple[int, ...]]] = {}
+        for seat in self.model.seats:
+            groups.setdefault(seat.node, []).append(seat.gpus)
+        return sum(best_rate(caps, own, size) for own in groups.values())
 
     def _step(self, units: list[Any], tail: Any) -> Any:
         """Return the step's ticks: the longest line, and the longest end of a stage."""
@@ -293,6 +348,19 @@ class _Problem:
         size = self.run.cluster.gpu.package_gpus
         caps_w = [float(CAP_STEP_W * solver.Value(one)) for one in self.cap_steps for _ in range(size)]
         return Decision(seats, layers, tuple(caps_w))
+
+
+def least_load(tables: Sequence[LayerTable], ticks: Sequence[Sequence[int]], layers: int) -> int:
+    """Return the least sum of the loads of chunks that hold some layers together: a shortest path, chunk by chunk."""
+    least = {0: 0}
+    for table, own in zip(tables, ticks, strict=True):
+        found: dict[int, int] = {}
+        for held, load in least.items():
+            for more, tick in zip(table.layers, own, strict=True):
+                if held + more <= layers:
+                    found[held + more] = min(load + tick, found.get(held + more, load + tick))
+        least = found
+    return least[layers]
 
 
 def _cp_model() -> Any:

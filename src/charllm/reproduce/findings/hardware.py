@@ -56,8 +56,8 @@ def best_of_each(name: str) -> dict[str, Configuration]:
 def candidates(study: str, model: str) -> list[Request]:
     """Return the runs among which the best of a model is looked for.
 
-    With overlap, which slows none of them, and with recomputation or without. FSDP is left out: on 100 Gb/s a node it is
-    ten times slower and more, and its runs take longest to simulate.
+    With overlap, which slows none of them, and with recomputation or without. FSDP is left out: on 100 Gb/s a node it
+    is ten times slower and more, and its runs take longest to simulate.
     """
     runs = {**runs_of(study, starts=model, ends=" / cc"), **runs_of(study, starts=model, ends=" / cc+act")}
     return [run for case, run in runs.items() if "fsdp" not in case]

@@ -126,7 +126,7 @@ def interval(values: Sequence[float | None]) -> list[float] | None:
     return [float(ends[0]), float(ends[1])]
 
 
-INLETS_C, FLOWS, PREHEATS = (25.0, 30.0, 35.0, 40.0, 45.0, 50.0), (1.0, 0.7, 0.5), (0.0, 1.0, 2.0)
+INLETS_C, FLOWS, PREHEATS = (25.0, 35.0, 40.0, 45.0), (1.0, 0.7, 0.5), (1.0, 2.0)
 WARM_C = 45.0
 
 
@@ -145,7 +145,7 @@ def air_grid() -> tuple[Setting, ...]:
 def other_settings() -> tuple[Setting, ...]:
     """Return other dies, caps and fabrics at a usual and at a warm inlet."""
     arms: list[dict[str, float]] = [
-        {"spread": 0.05}, {"spread": 0.1}, {"spread": 0.2}, {"cap": 0.7}, {"cap": 0.85}, {"nic": 4.0}, {"nic": 8.0},
+        {"spread": 0.1}, {"spread": 0.2}, {"cap": 0.7}, {"cap": 0.85}, {"nic": 8.0},
         {"spread": 0.1, "flow": 0.7}, {"spread": 0.1, "flow": 0.7, "preheat": 2.0},
     ]  # fmt: skip
     found = [Setting(inlet_c=inlet_c, **arm) for inlet_c in (USUAL_C, WARM_C) for arm in arms]  # type: ignore[arg-type]

@@ -1,20 +1,12 @@
-"""What findings read of a run, as one row; rows are simulated by worker processes and kept in one file as they come.
-
-A row is a few dozen numbers: thousands of runs under other conditions would fill a disk with whole results. The file
-has a line for each run, whose key is its request. A run that is in the file is not simulated again, so that a
-command that was killed goes on where it was.
-"""
+"""What findings read of a run, as one row of a few dozen numbers."""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from charllm import __version__
 from charllm.catalog.resolve import resolve_run
-from charllm.catalog.tables import catalog_hash
 from charllm.errors import CharllmError
 from charllm.reproduce.paper import Request
 from charllm.result.metrics import AXES, CAUSES
@@ -26,8 +18,6 @@ from charllm.sweep.outcome import flatten_metrics
 Row = Mapping[str, Any]
 Rows = Mapping[str, Row]
 """Key of a request: its row."""
-Track = Callable[[Iterator[tuple[str, Row]], int, str], Iterable[tuple[str, Row]]]
-FILE, FORMAT = "runs.jsonl", "charllm-looks 1"
 KEPT = (
     "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "tokens_per_j", "energy_per_step_j", "fits",
     "memory_peak_bytes", "power_mean_w", "power_peak_w", "power_peak_sensor_w", "cluster_power_swing_w",
@@ -36,6 +26,7 @@ KEPT = (
     "link_utilization_fraction", "message_bytes_median",
 )  # fmt: skip
 """Metrics of a row; those with keys have all of them."""
+LINK_COLUMNS = ("axis", "calls", "seconds", "achieved_bytes_per_s", "large_message_bytes_per_s", "peak_bytes_per_s")
 
 
 def key_of(request: Request) -> str:
@@ -102,48 +93,3 @@ def _small_messages(result: RunResult) -> dict[str, float]:
             found[f"small_message_loss.{axis}"] = 1 - sum(s * reached for s, reached, _ in rows) / whole_s
             found[f"peak_use.{axis}"] = sum(s * used for s, _, used in rows) / whole_s
     return found
-
-
-LINK_COLUMNS = ("axis", "calls", "seconds", "achieved_bytes_per_s", "large_message_bytes_per_s", "peak_bytes_per_s")
-
-
-def read_rows(file: Path) -> dict[str, Row]:
-    """Read the rows that are kept; none of another version or catalog, and no line that was cut short."""
-    try:
-        head, *lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
-        return {}
-    if head != _head():
-        return {}
-    found = {}
-    for line in lines:
-        try:
-            entry = json.loads(line)
-            found[entry["key"]] = entry["row"]
-        except (ValueError, KeyError, TypeError):
-            continue
-    return found
-
-
-def run_rows(requests: Sequence[Request], file: Path, workers: int, track: Track, title: str) -> dict[str, Row]:
-    """Return the rows of all requests by key; those that are not kept yet are simulated, and kept as they come."""
-    from charllm.reproduce.workers import spread
-
-    kept = read_rows(file)
-    left = {key: request for request in requests if (key := key_of(request)) not in kept}
-    if left:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        if not kept:
-            file.write_text(_head() + "\n", encoding="utf-8")
-        with file.open("a", encoding="utf-8") as stream:
-            # A line that was cut short must not swallow the next one.
-            stream.write("" if file.read_bytes().endswith(b"\n") else "\n")
-            for key, row in track(spread(left, workers), len(left), title):
-                stream.write(json.dumps({"key": key, "row": row}) + "\n")
-                stream.flush()
-                kept[key] = row
-    return kept
-
-
-def _head() -> str:
-    return json.dumps({"format": FORMAT, "charllm": __version__, "catalog": catalog_hash()})

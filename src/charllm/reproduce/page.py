@@ -140,7 +140,8 @@ def _effects_figure(
 def _air_map(judged: Judged) -> Figure:
     """Return the map of a finding over inlet, airflow and preheat; cells that hold are ringed."""
     finding, cells = judged.finding, air_cells(judged)
-    others = [f"{cell.setting.words}: {cell.verdict}" for cell in judged.mapped if cell.setting in other_settings()]
+    tried = [cell for cell in judged.mapped if cell.setting in other_settings()]
+    others = [f"{cell.setting.words}: {cell.verdict}" for cell in tried if cell.verdict != judged.verdict.verdict]
     columns = {
         "row": Column(
             "airflow and preheat", [f"airflow x {c.setting.flow:g}, preheat x {c.setting.preheat:g}" for c in cells]
@@ -160,7 +161,8 @@ def _air_map(judged: Judged) -> Figure:
         "rows": [f"airflow x {flow:g}, preheat x {preheat:g}" for flow in FLOWS for preheat in PREHEATS],
     }
     message = (
-        f"{finding.claim} Holds at full size at: {holds_when(judged)}. Other dies, caps and fabrics: {listed(others)}."
+        f"Holds at full size at: {holds_when(judged)}. Of {len(tried)} other dies, caps and fabrics these change the "
+        f"verdict: {listed(others) or 'none'}."
     )
     question = f"When would it hold: {finding.name}?"
     return Figure(f"map-{finding.name}", "heatmap", question, message, columns, options, f"Rule: {finding.rule}")

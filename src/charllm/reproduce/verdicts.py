@@ -251,6 +251,7 @@ def advice_table(advice: Advice) -> dict[str, Any]:
         "reverses_when": reverses_when(advice),
         "name": asked.name,
         "unit": asked.unit,
+        "worth_it": advice.gain is not None and advice.gain >= asked.worth,
         "interval_basis": interval_basis() if advice.interval else NOT_DRAWN,
         "gains": dict(advice.gains),
         "conditions": dict(advice.arms),

@@ -37,7 +37,7 @@ OLD_NAMES = {"external_id": "external id", "moved_bytes": "Bytes"}
 
 def convert_event(table: Any) -> Any:
     """Return an event with the fields of `FIELDS` and `args`, from a table of JSON."""
-    event = SimpleNamespace(**{name: table.get(name) for name in FIELDS}, args=None)
+    event = SimpleNamespace(**{name: _scalar(table.get(name)) for name in FIELDS}, args=None)
     args = table.get("args")
     if isinstance(args, dict):
         found = {
@@ -45,6 +45,11 @@ def convert_event(table: Any) -> Any:
         }
         event.args = SimpleNamespace(**found)
     return event
+
+
+def _scalar(value: Any) -> Any:
+    """Return a text or a number; what is neither says nothing."""
+    return value if isinstance(value, str | int | float) else None
 
 
 def event_decoder() -> Callable[[bytes], Sequence[Any]]:

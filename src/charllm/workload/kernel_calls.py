@@ -21,6 +21,8 @@ class Launched(NamedTuple):
     """Launches of the host for each kernel: more where a library prepares or splits it."""
     looped: float = 0.0
     """Launches from a loop inside the library, for each kernel."""
+    events: float = 1.0
+    """What a profiler shows on the device for each kernel: with memory clears and second kernels of a library."""
 
 
 def moving(size_bytes: float, kind: str = "copy") -> Launched:

@@ -12,9 +12,6 @@ ARGUMENTS = {
     "device": "device",
     "correlation": "correlation",
     "external_id": "External id",
-    "grid": "grid",
-    "block": "block",
-    "moved_bytes": "bytes",
     "collective": "Collective name",
     "in_elements": "In msg nelems",
     "out_elements": "Out msg nelems",
@@ -26,12 +23,11 @@ ARGUMENTS = {
 }
 """Our name of an argument: the profiler's."""
 ABSENT: dict[str, Any] = {
-    name: -1 if name in ("stream", "device", "correlation", "external_id", "moved_bytes") else None
-    for name in ARGUMENTS
+    name: -1 if name in ("stream", "device", "correlation", "external_id") else None for name in ARGUMENTS
 }
 """What an argument is where an event has none; numbers are events.NONE, so that a column of them is read at once."""
 NO_ARGUMENTS = SimpleNamespace(**ABSENT)
-OLD_NAMES = {"external_id": "external id", "moved_bytes": "Bytes"}
+OLD_NAMES = {"external_id": "external id"}
 """Spellings of older profilers."""
 
 
@@ -75,10 +71,7 @@ def _typed_decoder() -> Callable[[bytes], Sequence[Any]]:
     scalar, several = int | float | str | None, list[Any] | str | int | float | None
     args = msgspec.defstruct(
         "Arguments",
-        [
-            (name, several if name in ("grid", "block", "group_ranks") else scalar, absent)
-            for name, absent in ABSENT.items()
-        ],
+        [(name, several if name == "group_ranks" else scalar, absent) for name, absent in ABSENT.items()],
         rename=ARGUMENTS,
         gc=False,
     )

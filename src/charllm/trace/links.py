@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from charllm.trace.events import NONE, OP, RANGE, RUNTIME, Ints, RankTrace
+from charllm.trace.events import NONE, OP, RANGE, RUNTIME, Codes, Ints, RankTrace
 
 
 def launching_calls(trace: RankTrace, rows: Ints) -> Ints:
@@ -42,7 +42,7 @@ def enclosing_on_stream(trace: RankTrace, spans: Ints, rows: Ints) -> Ints:
     return np.where(ended, NONE, latest)
 
 
-def _latest_before(trace: RankTrace, rows: Ints, keys: Ints, of: Ints, wanted: Ints) -> Ints:
+def _latest_before(trace: RankTrace, rows: Ints, keys: Ints | Codes, of: Ints, wanted: Ints | Codes) -> Ints:
     """Return for each wanted key the last row with it that began no later; ids that come again are told apart so."""
     start_s = trace.events.start_s
     every = np.concatenate([rows, of])

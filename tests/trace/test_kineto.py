@@ -165,3 +165,12 @@ def test_events_that_all_begin_at_once_do_not_grow_without_end() -> None:
     for _ in range(5):
         columns.add(events)
     assert columns.finish(0)[1].size <= 16
+
+
+def test_a_field_that_is_a_table_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read event by event, as a malformed chunk is."""
+    monkeypatch.setattr(json_events, "CHUNK_BYTES", 64)
+    odd = text([*EVENTS, {**kernel(GEMM, 90, 1), "cat": {"a": 1}}, {**kernel(GEMM, 91, 1), "pid": [2], "name": {}}])
+    trace = read_kineto(write(tmp_path, odd.replace('"dur": 40', '"dur": 4 0')))
+    assert trace.events.size == 6
+    assert trace.events.duration_s.sum() > 0

@@ -47,11 +47,12 @@ def host_cost(rank: TracedRank) -> HostCost | None:
     if not len(calls):
         return None
     operators = operators_of(rank.trace, calls)
-    named = np.where(operators == NONE, NONE, events.name[operators])
-    _kinds, kind = np.unique(np.stack([events.name[calls], named]), axis=1, return_inverse=True)
-    seconds = sum(_usual_s(gap_s[kind.ravel() == one]) for one in range(kind.max() + 1))
+    named = np.where(operators == NONE, NONE, events.name[operators]).astype(np.int64)
+    kind = events.name[calls] * (len(rank.trace.names) + 1) + named
+    order = np.argsort(kind, kind="stable")
+    kinds = np.split(gap_s[order], np.flatnonzero(np.diff(kind[order])) + 1)
     steps = len(rank.windows)
-    return HostCost(float(seconds) / steps, len(calls) / steps)
+    return HostCost(sum(map(_usual_s, kinds)) / steps, len(calls) / steps)
 
 
 def _usual_s(gap_s: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> float:

@@ -85,3 +85,15 @@ def test_figures_are_written_in_units_people_read() -> None:
     assert written("voltage_slope_per_hz", 0.4427e-9, 0.03) == ("voltage_slope_per_ghz", "0.4427")
     assert written("gap_s", 4.137e-6, 0.04) == ("gap_us", "4.137")
     assert written("die_time_s", 0.1771, 0.15) == ("die_time_s", "0.177")
+
+
+def test_a_traced_run_gives_the_speed_of_its_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "host.toml"
+    assert main(["calibrate", str(DEVICE.parents[2] / "examples" / "h200-moe"), "-o", str(out), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    (row,) = report["runs"]
+    assert row["launches"] == pytest.approx(row["assumed_launches"], rel=0.01)
+    assert row["launch_s"] > row["assumed_launch_s"]
+    host = resolve_cluster(str(out)).node
+    assert host.host_speed_fraction == pytest.approx(report["node.host_speed_fraction"], rel=1e-2)
+    assert 0.6 < host.host_speed_fraction < 0.9

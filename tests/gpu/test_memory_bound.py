@@ -55,6 +55,16 @@ def test_what_follows_the_clock_is_the_slope_of_the_rate(gpu: Gpu) -> None:
     assert (faster / rate - 1) / 1e-6 == pytest.approx(bound, abs=1e-4)
 
 
+def test_a_kernel_that_waits_for_memory_hardly_follows_the_clock(gpu: Gpu) -> None:
+    share, clock = np.array([0.7, 0.7]), np.full(2, 0.75 * gpu.clock_max_hz)
+    latent = np.array([0.0, 0.8])
+    at_highest, _ = stream_rate(gpu, share, np.full(2, gpu.clock_max_hz), latent)
+    (rate, bound), (faster, _) = (stream_rate(gpu, share, factor * clock, latent) for factor in (1.0, 1 + 1e-6))
+    assert at_highest[0] == at_highest[1]
+    assert rate / at_highest == pytest.approx([0.76, 0.95], abs=0.02)
+    assert (faster / rate - 1) / 1e-6 == pytest.approx(bound, abs=1e-4)
+
+
 @pytest.mark.parametrize(("values", "mhz", "seconds"), [("random", 1719, 642.1e-6), ("zeros", 1980, 578.4e-6)])
 def test_gelu_slows_down_with_the_clock_as_read_on_an_h200(gpu: Gpu, values: str, mhz: float, seconds: float) -> None:
     shapes = read_shapes([KernelShape("gelu", (536870912,), "bf16", values)], gpu)

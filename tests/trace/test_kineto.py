@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from charllm.trace import json_events
 from charllm.trace.classes import read_classes
-from charllm.trace.events import KERNEL, NONE, RUNTIME, RankTrace
+from charllm.trace.event_columns import Columns
+from charllm.trace.event_fields import convert_event
+from charllm.trace.events import KERNEL, RUNTIME, RankTrace
 from charllm.trace.kineto import read_kineto
 from charllm.trace.run import build_run
 from charllm.trace.summary import summarize
@@ -51,8 +53,6 @@ def test_events_become_columns_in_order_of_start(whole: RankTrace) -> None:
     assert (whole.rank, whole.world_size, whole.device_names, whole.warnings) == (3, 8, ("NVIDIA H200",), ())
     kernels = whole.events.take(whole.matches(KERNEL))
     assert kernels.start_s.tolist() == pytest.approx([5e-6, 30e-6, 85e-6])
-    assert kernels.grid_blocks.tolist() == [NONE, NONE, 6]
-    assert kernels.block_threads.tolist() == [NONE, NONE, 128]
     (call,) = np.flatnonzero(whole.matches(RUNTIME))
     assert whole.events.correlation[call] == kernels.correlation[0] == 11
     recorded = whole.collectives[kernels.collective[1]]
@@ -139,3 +139,38 @@ def test_whatever_bytes_are_changed_a_summary_comes_out(data: st.DataObject) -> 
     with TemporaryDirectory() as folder:
         path = write(Path(folder), bytes(changed))
         json.dumps(summarize(build_run([read_kineto(path)], read_classes())), allow_nan=False)
+
+
+def test_too_many_events_are_kept_up_to_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Host events stand first in a file: each is cut at the same moment as what it launched."""
+    monkeypatch.setattr(json_events, "CHUNK_BYTES", 500)
+    monkeypatch.setattr(Columns.__init__, "__defaults__", (60,))
+    steps = [step(number, 100.0 * number, 100.0) for number in range(20)]
+    pairs = [launched(GEMM, 100.0 * number + 5, 100.0 * number + 10, 50, number) for number in range(20)]
+    calls, kernels = ([pair[at] for pair in pairs for _ in range(3)] for at in (0, 1))
+    trace = read_kineto(write(tmp_path, text([*steps, *calls, *kernels])))
+    assert 0 < trace.events.size <= 60
+    assert not trace.whole
+    (told,) = (warning for warning in trace.warnings if "do not fit" in warning)
+    assert f"{trace.events.size:,} events" in told
+    (rank,) = build_run([trace], read_classes()).ranks
+    assert [window.number for window in rank.windows] == list(range(len(rank.windows)))
+    assert len(rank.windows) > 3
+    assert all(window.seconds == pytest.approx(100e-6) for window in rank.windows)
+
+
+def test_events_that_all_begin_at_once_do_not_grow_without_end() -> None:
+    columns = Columns(most_events=10)
+    events = [convert_event(kernel(GEMM, 5, 1)) for _ in range(8)]
+    for _ in range(5):
+        columns.add(events)
+    assert columns.finish(0)[1].size <= 16
+
+
+def test_a_field_that_is_a_table_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read event by event, as a malformed chunk is."""
+    monkeypatch.setattr(json_events, "CHUNK_BYTES", 64)
+    odd = text([*EVENTS, {**kernel(GEMM, 90, 1), "cat": {"a": 1}}, {**kernel(GEMM, 91, 1), "pid": [2], "name": {}}])
+    trace = read_kineto(write(tmp_path, odd.replace('"dur": 40', '"dur": 4 0')))
+    assert trace.events.size == 6
+    assert trace.events.duration_s.sum() > 0

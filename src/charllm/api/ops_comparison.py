@@ -21,12 +21,14 @@ from charllm.result.store import RESULT_FILE
 from charllm.simulate.long_step import Execution
 from charllm.simulate.predict import predict
 from charllm.spec.request import parse_json, read_text
+from charllm.spec.run import RunSpec
+from charllm.timeline.passes import host_pace, launch_seconds
 from charllm.trace.op_compare import ClassRow, Side, compare_classes, simulated_side, traced_side
 from charllm.trace.op_table import COLUMNS, tabulate_ops
 from charllm.trace.open import HEAD_BYTES
 from charllm.trace.run import SUFFIXES, TracedRun, read_run
 from charllm.trace.simulated import simulated_kernels
-from charllm.units import MICRO
+from charllm.workload.update import update_launches
 
 HOST_BOUND = 0.8
 """Share of a step that the host needs to launch it, from which on it is taken to bind (assumed)."""
@@ -98,23 +100,36 @@ def compare_ops(
         execution = _simulate(_own_spec(place) if second is None else second)
         number = traced_rank(run, rank)
         stage = int(Grid(execution.step.run.parallelism).stage(number))
+        launch_s = launch_seconds(execution.step.run)
         kernels = simulated_kernels(execution.step, execution.timed, stage)
-        other = simulated_side(kernels, execution.timed.step_time_s, "simulated")
-        notes += _host_notes(traced, other, execution.step.run.framework.launch_s)
+        pace, update_s = host_pace(execution.step.run), update_launches(execution.step, stage) * launch_s
+        kernels = [one._replace(launch_s=pace * one.launch_s) for one in kernels]
+        other = simulated_side(kernels, execution.timed.step_time_s, "simulated", update_s)
+        notes += _host_notes(traced, other, execution.step.run)
         if table is not None:
             notes += _write_table(as_path(table, "--table"), place, run, number, execution)
     return OpsComparison(traced, other, compare_classes(traced, other), notes)
 
 
-def _host_notes(traced: Side, simulated: Side, launch_s: float) -> list[str]:
-    """Say which cost of a launch would explain a host that binds the step."""
-    if not traced.host_s or not simulated.host_s or traced.host_s < HOST_BOUND * traced.step_time_s:
+def _host_notes(traced: Side, simulated: Side, run: RunSpec) -> list[str]:
+    """Say how fast this host launches beside what was assumed of it."""
+    speed = host_speed(traced, simulated, run)
+    if speed is None:
         return []
-    found_us = launch_s * traced.host_s / simulated.host_s / MICRO
+    assumed = run.cluster.node.host_speed_fraction
+    binds = " and binds the step" if traced.host_s > HOST_BOUND * traced.step_time_s else ""  # type: ignore[operator]
     return [
-        f"the host binds this step: {found_us:.0f} us a launch, not {launch_s / MICRO:.0f}, would explain it "
-        f"(--set framework.launch_us={found_us:.0f}; the profiler's own cost is in it)"
+        f"this host launches at {speed:.2f} of a tuned host's speed ({assumed:g} assumed){binds}: "
+        f"--set cluster.node.host_speed_fraction={speed:.2f}, or `charllm calibrate RUN -o FILE.toml` writes it "
+        "(the profiler's own cost is in it)"
     ]
+
+
+def host_speed(traced: Side, simulated: Side, run: RunSpec) -> float | None:
+    """Return the speed of a traced host over a tuned one: what simulated launches would take it over what they took."""
+    if not traced.host_s or not simulated.host_s:
+        return None
+    return run.cluster.node.host_speed_fraction * simulated.host_s / traced.host_s
 
 
 def traced_rank(run: TracedRun, rank: int | None) -> int:
@@ -138,6 +153,11 @@ def _has_traces(path: Path) -> bool:
         return path.name.endswith(SUFFIXES)
     with path.open("rb") as file:
         return b'"traceEvents"' in file.read(HEAD_BYTES)
+
+
+def own_run(place: Path) -> RunSpec:
+    """Return the run that a measured folder says it was."""
+    return resolve_run(build_request(_own_spec(place), {}))
 
 
 def _own_spec(place: Path) -> Any:

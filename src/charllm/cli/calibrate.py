@@ -9,6 +9,9 @@ based on, and can be used wherever a GPU's name is expected:
 If every RUN is a folder or table of `charllm bench nccl`, the constants of links, NICs and collectives are fitted
 instead, starting from --cluster. The file written can be used wherever a cluster's name is expected: `simulate
 --cluster FILE.toml`, `validate nccl RUN --cluster FILE.toml`.
+
+If every RUN is a run with profiler traces (`train --profile`, `measure --profile`), what launching a kernel takes its
+host is read instead, and a cluster's file with that host is written.
 """
 
 import argparse
@@ -22,6 +25,7 @@ from charllm.calibrate.report import advice_for, describe_fit, render_fit
 from charllm.calibrate.runs import read_runs
 from charllm.calibrate.write import as_toml, write_file
 from charllm.catalog.resolve import is_file
+from charllm.cli.calibrate_host import calibrate_host, is_traced
 from charllm.cli.calibrate_network import calibrate_network
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.progress import track
@@ -34,6 +38,7 @@ EXAMPLES = (
     "charllm calibrate heat.csv --gpu h100 -o my_h100.toml",
     "charllm validate ops runs/ops/ops.csv --gpu my_gpu.toml",
     "charllm calibrate runs/nccl --cluster h200x32 -o my_cluster.toml",
+    "charllm calibrate examples/h200-moe -o my_host.toml",
 )
 
 
@@ -50,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit the constants that the runs identify, print their errors, and write the file."""
+    traced = [is_traced(Path(run)) for run in arguments.runs]
+    if all(traced):
+        return calibrate_host(arguments)
     of_collectives = [is_table(Path(run)) for run in arguments.runs]
     if all(of_collectives):
         return calibrate_network(arguments)

@@ -2,14 +2,14 @@
 
 import argparse
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from charllm.calibrate.network import describe_network, fit_network
 from charllm.calibrate.network_report import render_fit, render_scores
 from charllm.calibrate.write import cluster_toml, write_file
-from charllm.catalog.resolve import find_entry, resolve_cluster
+from charllm.catalog.cluster_parts import written_parts
+from charllm.catalog.resolve import resolve_cluster
 from charllm.cli.output import print_as
 from charllm.errors import SpecError
 from charllm.evaluate.collectives import gather, score_collectives
@@ -22,7 +22,7 @@ def calibrate_network(arguments: argparse.Namespace) -> int:
     """Fit the constants that tables of collectives identify, print residuals, and write the cluster file."""
     base = _cluster_of(arguments.cluster, arguments.runs[0])
     cluster = resolve_cluster(base)
-    under = _parts(base)
+    under = written_parts(base, ("node", "fabric"))
     measured = [each for run in arguments.runs for each in gather(read_rows(Path(run)), cluster)]
     print(f"charllm: fitting {len(measured)} collectives, then again 4 times", file=sys.stderr)
     found = fit_network(measured, cluster)
@@ -56,19 +56,3 @@ def _cluster_of(asked: str | None, run: str) -> str:
             "--cluster", None, "the cluster that was measured: a name of `charllm catalog clusters`, or a file"
         )
     return str(asked or told)
-
-
-def _parts(cluster: str) -> dict[str, dict[str, Any]]:
-    """Return a cluster's node and fabric as a file has them: a base, and figures over it."""
-    values: Mapping[str, Any] = find_entry("clusters", cluster, "--cluster").values
-    found = {}
-    for part in ("node", "fabric"):
-        written = values[part]
-        table = {"base": written} if isinstance(written, str) else dict(written)
-        if any(isinstance(value, Mapping) for value in table.values()):
-            possible = (
-                f'a cluster whose {part} has no tables inside it: name a file for each, such as gpu = "my_gpu.toml"'
-            )
-            raise SpecError(f"--cluster {cluster}: {part}", "tables inside a table", possible)
-        found[part] = {key: value for key, value in table.items() if value is not None}
-    return found

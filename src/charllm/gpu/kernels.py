@@ -31,7 +31,16 @@ from charllm.gpu.formats import (
     padded_width,
     rate_multiple,
 )
-from charllm.gpu.memory_bound import STREAMS, USUAL_WIDTH, share_of, stream_rate
+from charllm.gpu.memory_bound import (
+    LATENT_NORM,
+    LATENT_UPDATE,
+    NORMS,
+    STREAMS,
+    UPDATES,
+    USUAL_WIDTH,
+    share_of,
+    stream_rate,
+)  # fmt: skip
 from charllm.gpu.shape import OPERAND_BYTES, KernelShape, work
 from charllm.spec.hardware import Gpu
 from charllm.units import MICRO
@@ -235,6 +244,8 @@ def _masks(shapes: Sequence[KernelShape], gpu: Gpu) -> dict[str, Mask]:
     tests: dict[str, Callable[[KernelShape], bool]] = {
         "products": lambda shape: shape.kind in PRODUCTS,
         "streams": lambda shape: shape.kind in STREAMS,
+        "norms": lambda shape: shape.kind in NORMS,
+        "updates": lambda shape: shape.kind in UPDATES,
         "both": lambda shape: shape.kind == "attention_both",
         "backward": lambda shape: shape.kind == "attention_backward",
         "grouped": lambda shape: shape.kind in GROUPED,
@@ -309,7 +320,8 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
     # A slow stream is bound by its own instructions, wherever its data lie.
     gain = 1 + kernels.cache_fraction * np.maximum(0.0, shapes.share - BOUND_SHARE) / (1 - BOUND_SHARE)
     slow = shapes.uncached + (1 - shapes.uncached) / gain
-    rate, issued = stream_rate(gpu, shapes.share, clock_hz)
+    latent = LATENT_NORM * shapes.masks["norms"] + LATENT_UPDATE * shapes.masks["updates"]
+    rate, issued = stream_rate(gpu, shapes.share, clock_hz, latent)
     stream = shapes.least_bytes / rate * slow
     gap = np.where(
         streams,

@@ -2,7 +2,9 @@
 
 Equation: t = bytes / r, 1 / r^q = 1 / bandwidth^q + 1 / (b multiprocessors clock)^q, with b bytes a clock and
 multiprocessor by kind: a kernel slower than a copy is held up by its own instructions or by latency, which follow the
-clock, and not by memory. On an H200 at its highest clock r is the kind's share of a copy's rate.
+clock, and not by memory. On an H200 at its highest clock r is the kind's share of a copy's rate. NORMS and UPDATES wait
+for memory with too few bytes under way: most of that wait does not follow the clock, which then stands for
+1 / (w / highest clock + (1 - w) / clock).
 Source: 77 kernels of PyTorch 2.11 on an H200 (benchmarks/device/h200/single_kernels.csv); softmax, dropout_add,
 cast and swiglu on three boards (benchmarks/calibrate_h200.py).
 Ignores: how kernels of other GPUs are tuned beyond their multiprocessors and clocks.
@@ -91,6 +93,14 @@ scan: those of Mamba-2 (benchmarks/device/h200/mamba_mixer.csv), their instructi
 tiny: a kernel on a few numbers, which takes as long as it takes to start."""
 
 
+NORMS = ("norm", "norm_backward", "rmsnorm", "rmsnorm_backward")
+UPDATES = ("optimizer_16bit", "norm_of_tensor", "scale")
+LATENT_NORM, LATENT_UPDATE = 0.55, 0.9
+"""Measured: w of norms, and of torch's multi-tensor kernels. In traced steps at 1550 and 1690 MHz norms take 1.05 and
+1.13 times, clipping 1.04 and AdamW 0.99 to 1.03 times what each takes alone at 1980 MHz; 1.28 and 1.17 if they followed
+the clock (benchmarks/device/h200/traced_classes.csv, single_kernels.csv)."""
+
+
 def share_of(kind: str, width: float) -> float:
     """Return the rate of a kernel over a copy's, in rows of a width."""
     stream = STREAMS[kind]
@@ -99,14 +109,15 @@ def share_of(kind: str, width: float) -> float:
     return float(min(1.0, stream.share * (USUAL_WIDTH / width) ** stream.width_power))
 
 
-def stream_rate(gpu: Gpu, share: Floats, clock_hz: Floats) -> tuple[Floats, Floats]:
-    """Return the bytes a second of kernels, and the share of their time that follows the clock.
+def stream_rate(gpu: Gpu, share: Floats, clock_hz: Floats, latent: Floats | float = 0.0) -> tuple[Floats, Floats]:
+    """Return the bytes a second of kernels, and the share of their time that follows the clock; `latent` is w.
 
     Undoing the roof on the H200 gives the rate at which multiprocessors alone could issue a kernel; that rate follows
     multiprocessors and clock, and meets the GPU's own bandwidth under the same roof.
     """
     memory = gpu.kernels.memory_fraction * gpu.memory_bandwidth_bytes_per_s
     over = np.maximum(share**-ROOF_POWER - 1, 0.0) ** (1 / ROOF_POWER)
-    issued = BYTES_PER_CLOCK * gpu.multiprocessors * clock_hz
+    fixed, follows = latent * clock_hz / gpu.clock_max_hz, 1.0 - latent
+    issued = BYTES_PER_CLOCK * gpu.multiprocessors * clock_hz / (fixed + follows)
     slow = (over * memory / issued) ** ROOF_POWER
-    return memory / (1 + slow) ** (1 / ROOF_POWER), slow / (1 + slow)
+    return memory / (1 + slow) ** (1 / ROOF_POWER), slow / (1 + slow) * follows / (fixed + follows)

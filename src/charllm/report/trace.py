@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from charllm.report.tables import render_table, shown_ends, wrap, wrap_all
-from charllm.units import format_bytes, format_percent, format_si
+from charllm.units import MICRO, format_bytes, format_percent, format_si
 
 SHOWN_KERNELS, SHOWN_LINKS, SHOWN_CLASSES, LONGEST_NAME = 10, 8, 14, 48
 IDLE_WORDS = {
@@ -22,7 +22,16 @@ def render_trace(found: Mapping[str, Any]) -> str:
     """Return the report of a traced run."""
     if not found["step_time_s"]:
         return "\n".join(["No step could be read.", *wrap_all(found["warnings"])])
-    parts = [_head(found), _times(found), _classes(found), _kernels(found), _ranks(found), _links(found), _waits(found)]
+    parts = [
+        _head(found),
+        _times(found),
+        _launches(found),
+        _classes(found),
+        _kernels(found),
+        _ranks(found),
+        _links(found),
+        _waits(found),
+    ]
     parts += ["\n".join(wrap(found["advice"]))]
     if found["warnings"]:
         parts.append("\n".join(["Notes:", *wrap_all(f"- {text}" for text in found["warnings"])]))
@@ -52,6 +61,16 @@ def _times(found: Mapping[str, Any]) -> str:
     shown += [(f"(hidden {axis} communication)", seconds) for axis, seconds in found["hidden_communication_s"].items()]
     cells = [[name, _write(seconds), format_percent(seconds / step_s)] for name, seconds in shown]
     return render_table("Where the step time goes, mean over ranks", ["part", "time", "share of step"], cells)
+
+
+def _launches(found: Mapping[str, Any]) -> str:
+    if not found["launch_s"]:
+        return ""
+    told = (
+        f"The host takes {found['launch_s'] / MICRO:.1f} us for each of {found['kernels_per_step']:,.0f} launches of a "
+        f"step; the device waits for late launches {format_percent(found['launch_bound_fraction'])} of the step."
+    )
+    return "\n".join(wrap(told))
 
 
 def _classes(found: Mapping[str, Any]) -> str:

@@ -4,7 +4,6 @@ import ast
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import compress
-from math import prod
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -27,6 +26,7 @@ from charllm.trace.events import (
     Collective,
     Events,
     Group,
+    narrow,
 )  # fmt: skip
 from charllm.units import MICRO, NANO
 
@@ -54,9 +54,11 @@ CATEGORIES = {
 """Kineto's categories, older spellings included: kinds. Others (Python's stack, arrows, memory) are not read."""
 ON_DEVICE = np.isin(np.arange(len(KINDS)), (*DEVICE_KINDS, SYNC, DEVICE_RANGE))
 """By kind: whether its events have a device and a stream."""
-LARGEST_ID, LARGEST_CODE = 2**62, 2**31 - 1
-NO_SIZES = (NONE, 1, 1)
-"""Stands for a grid that an event does not have: its product is NONE."""
+LARGEST_ID, LARGEST_CODE, MOST_THREADS = 2**62, 2**31 - 1, 2**15 - 1
+MOST_EVENTS = 24_000_000
+"""Events of one trace that are kept: 1 GB of columns, and two to three times that while they are analysed."""
+JOINED_BATCHES = 64
+"""Batches whose columns are joined as they come: memory of large arrays goes back to the system, of small ones not."""
 START = Events._fields.index("start_s")
 
 
@@ -73,27 +75,36 @@ class Numbered(dict[T, int], Generic[T]):
 
 
 class Places(dict[tuple[Any, Any], int]):
-    """Numbers threads by process and thread as they are written; their texts are made once."""
+    """Numbers threads by process and thread as they are written; their texts are made once.
+
+    A trace with more threads than a column has numbers for gives all further ones the last number.
+    """
 
     def __init__(self, threads: Numbered[tuple[str, str]]) -> None:
         super().__init__()
         self._threads = threads
 
     def __missing__(self, place: tuple[Any, Any]) -> int:
-        self[place] = number = self._threads[str(place[0]), str(place[1])]
+        named = (str(place[0]), str(place[1]))
+        if len(self._threads) > MOST_THREADS and named not in self._threads:
+            return MOST_THREADS
+        self[place] = number = self._threads[named]
         return number
 
 
 class Columns:
     """Collects batches of events."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_events: int = MOST_EVENTS) -> None:
         self.names: Numbered[str] = Numbered()
         self.threads: Numbered[tuple[str, str]] = Numbered()
         self.collectives: Numbered[Collective] = Numbered()
         self.seen = 0
         """Events of every kind."""
         self.without_time = 0
+        self.until_us = float("inf")
+        """Events that begin later are left out: more do not fit."""
+        self._most, self._kept, self._batches = most_events, 0, 0
         self._places = Places(self.threads)
         self._parts: list[list[Any]] = [[] for _ in DTYPES]
 
@@ -107,8 +118,9 @@ class Columns:
         start_us, length_us = _floats([event.ts for event in kept]), _floats([event.dur for event in kept])
         kinds = found[found != NONE]
         valid = np.isfinite(start_us) & np.isfinite(length_us) & (length_us >= 0)
+        self.without_time += int((~valid).sum())
+        valid &= start_us <= self.until_us
         if not valid.all():
-            self.without_time += int((~valid).sum())
             kept, kinds = list(compress(kept, valid)), kinds[valid]
             start_us, length_us = start_us[valid], length_us[valid]
         places = self._places
@@ -122,6 +134,27 @@ class Columns:
         ]
         for parts, column, dtype in zip(self._parts, columns, DTYPES, strict=True):
             parts.append(np.asarray(column, dtype))
+        self._batches += 1
+        if self._batches % JOINED_BATCHES == 0:
+            for parts in self._parts:
+                parts[-JOINED_BATCHES:] = [np.concatenate(parts[-JOINED_BATCHES:])]
+        self._kept += len(kept)
+        if self._kept > self._most:
+            self._keep_first_half()
+
+    def _keep_first_half(self) -> None:
+        """Leave out what begins in the later half of the events so far: host events come first in a file, so that it is
+        a moment at which all of them are cut, and not a place in the file.
+        """
+        start_us = np.concatenate(self._parts[START])
+        self.until_us = float(np.median(start_us))
+        marks = start_us <= self.until_us
+        for parts in self._parts:
+            parts[:] = [np.concatenate(parts)[marks]]
+        self._kept, self._batches = int(marks.sum()), 0
+        if self._kept > self._most:
+            # All begin at one moment: nothing later is of use, either.
+            self.until_us = float("-inf")
 
     def _arguments(self, events: Sequence[Any], kinds: Any) -> Iterator[Any]:
         """Yield the columns of arguments; those that only events of the device have are asked of no other."""
@@ -133,9 +166,6 @@ class Columns:
         yield _ids([one.correlation for one in args])
         yield _ids([one.external_id for one in args])
         yield [NONE if one.collective is None else self._collective(one) for one in args]
-        yield _placed(rows, count, _volumes([one.grid for one in on_device], LARGEST_ID))
-        yield _placed(rows, count, _volumes([one.block for one in on_device], LARGEST_CODE))
-        yield _placed(rows, count, _ids([one.moved_bytes for one in on_device]))
 
     def _collective(self, args: Any) -> int:
         size = args.group_size if type(args.group_size) is int else None
@@ -152,7 +182,7 @@ class Columns:
         order, first_us = np.argsort(start_us, kind="stable"), float(start_us.min())
         # One column at a time, so that no two copies of all of them are held.
         columns = [
-            (start_us[order] - first_us) * MICRO if at == START else _join(parts, dtype)[order]
+            (start_us[order] - first_us) * MICRO if at == START else narrow(_join(parts, dtype)[order])
             for at, (parts, dtype) in enumerate(zip(self._parts, DTYPES, strict=True))
         ]
         events = Events._make(columns)
@@ -216,21 +246,6 @@ def _id(value: Any, largest: int = LARGEST_ID) -> int:
     if isinstance(value, str) and value.isdecimal() and len(value) < 20:
         return _id(int(value), largest)
     return _id(int(value), largest) if isinstance(value, float) and value.is_integer() else NONE
-
-
-def _volumes(sizes: list[Any], largest: int) -> Any:
-    """Return the products of the three sizes of grids or blocks."""
-    try:
-        found = np.array([NO_SIZES if size is None else size for size in sizes], np.int64).prod(axis=1)
-    except (TypeError, ValueError, OverflowError, np.exceptions.AxisError):
-        return [_volume(size, largest) for size in sizes]
-    return np.where((found < 0) | (found > largest), NONE, found)
-
-
-def _volume(sizes: Any, largest: int) -> int:
-    if isinstance(sizes, list) and all(type(size) is int for size in sizes):
-        return _id(prod(sizes), largest)
-    return _id(sizes, largest)
 
 
 def _text(value: Any) -> str:

@@ -12,9 +12,6 @@ ARGUMENTS = {
     "device": "device",
     "correlation": "correlation",
     "external_id": "External id",
-    "grid": "grid",
-    "block": "block",
-    "moved_bytes": "bytes",
     "collective": "Collective name",
     "in_elements": "In msg nelems",
     "out_elements": "Out msg nelems",
@@ -26,18 +23,17 @@ ARGUMENTS = {
 }
 """Our name of an argument: the profiler's."""
 ABSENT: dict[str, Any] = {
-    name: -1 if name in ("stream", "device", "correlation", "external_id", "moved_bytes") else None
-    for name in ARGUMENTS
+    name: -1 if name in ("stream", "device", "correlation", "external_id") else None for name in ARGUMENTS
 }
 """What an argument is where an event has none; numbers are events.NONE, so that a column of them is read at once."""
 NO_ARGUMENTS = SimpleNamespace(**ABSENT)
-OLD_NAMES = {"external_id": "external id", "moved_bytes": "Bytes"}
+OLD_NAMES = {"external_id": "external id"}
 """Spellings of older profilers."""
 
 
 def convert_event(table: Any) -> Any:
     """Return an event with the fields of `FIELDS` and `args`, from a table of JSON."""
-    event = SimpleNamespace(**{name: table.get(name) for name in FIELDS}, args=None)
+    event = SimpleNamespace(**{name: _scalar(table.get(name)) for name in FIELDS}, args=None)
     args = table.get("args")
     if isinstance(args, dict):
         found = {
@@ -45,6 +41,11 @@ def convert_event(table: Any) -> Any:
         }
         event.args = SimpleNamespace(**found)
     return event
+
+
+def _scalar(value: Any) -> Any:
+    """Return a text or a number; what is neither says nothing."""
+    return value if isinstance(value, str | int | float) else None
 
 
 def event_decoder() -> Callable[[bytes], Sequence[Any]]:
@@ -70,10 +71,7 @@ def _typed_decoder() -> Callable[[bytes], Sequence[Any]]:
     scalar, several = int | float | str | None, list[Any] | str | int | float | None
     args = msgspec.defstruct(
         "Arguments",
-        [
-            (name, several if name in ("grid", "block", "group_ranks") else scalar, absent)
-            for name, absent in ABSENT.items()
-        ],
+        [(name, several if name == "group_ranks" else scalar, absent) for name, absent in ABSENT.items()],
         rename=ARGUMENTS,
         gc=False,
     )

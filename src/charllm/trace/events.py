@@ -57,18 +57,14 @@ class Events(NamedTuple):
     name: Codes
     start_s: Floats
     duration_s: Floats
-    thread: Codes
+    thread: NDArray[np.int16]
     device: NDArray[np.int16]
     stream: Codes
-    correlation: Ints
+    correlation: Ints | Codes
     """Joins a call of the runtime to what it launched."""
-    external_id: Ints
+    external_id: Ints | Codes
     """Joins an operator to the calls of the runtime inside it."""
     collective: Codes
-    grid_blocks: Ints
-    block_threads: Codes
-    moved_bytes: Ints
-    """Bytes of a copy or fill."""
 
     @property
     def end_s(self) -> Floats:
@@ -86,10 +82,15 @@ class Events(NamedTuple):
 
 
 DTYPES: tuple[Any, ...] = (
-    np.int8, np.int32, np.float64, np.float64, np.int32, np.int16, np.int32, np.int64, np.int64, np.int32,
-    np.int64, np.int32, np.int64,
+    np.int8, np.int32, np.float64, np.float64, np.int16, np.int16, np.int32, np.int64, np.int64, np.int32,
 )  # fmt: skip
-"""Types of the columns of `Events`."""
+"""Types of the columns of `Events`. Ids are narrowed to 32 bits where all of them fit (`narrow`)."""
+
+
+def narrow(column: NDArray[Any]) -> NDArray[Any]:
+    """Return a column of ids in as few bytes as they need."""
+    small = column.dtype == np.int64 and (not len(column) or int(column.max()) < 2**31)
+    return column.astype(np.int32) if small else column
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,8 @@ class RankTrace:
     collectives: list[Collective]
     warnings: tuple[str, ...] = ()
     """What could not be read, or looks wrong."""
+    whole: bool = True
+    """Whether all of its time was kept: a trace of too many events is read up to a moment."""
 
     def matches(self, *kinds: int) -> Bools:
         """Mark the events of some kinds."""

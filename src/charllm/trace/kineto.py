@@ -41,6 +41,7 @@ def read_kineto(path: Path) -> RankTrace:
         threads=columns.threads.texts(),
         collectives=columns.collectives.texts(),
         warnings=tuple(_warnings(path, reading, columns, events.start_s)),
+        whole=columns.until_us == float("inf"),
     )
 
 
@@ -84,6 +85,9 @@ def _warnings(path: Path, reading: Reading, columns: Columns, start_s: Any) -> I
         yield f"{name}: {reading.unreadable:,} malformed events were left out"
     if columns.without_time:
         yield f"{name}: {columns.without_time:,} events without a valid start and duration were left out"
+    if columns.until_us < float("inf"):
+        kept_s = float(start_s[-1]) if len(start_s) else 0.0
+        yield f"{name}: only the first {kept_s:.3g} s were kept, {len(start_s):,} events; more do not fit into memory"
     gaps = start_s[1:] - start_s[:-1]
     if len(gaps) and gaps.max() > GAP_S:
         yield f"{name}: a gap of {gaps.max():,.0f} s between events; was a clock set during the run?"

@@ -2,7 +2,10 @@
 
 import numpy as np
 
-from charllm.trace.events import NONE, OP, RANGE, RUNTIME, Ints, RankTrace
+from charllm.trace.events import NONE, OP, RANGE, RUNTIME, Codes, Ints, RankTrace
+
+LARGEST_NUMBER = 2**62
+"""Keys and rows together stay below this."""
 
 
 def launching_calls(trace: RankTrace, rows: Ints) -> Ints:
@@ -42,17 +45,23 @@ def enclosing_on_stream(trace: RankTrace, spans: Ints, rows: Ints) -> Ints:
     return np.where(ended, NONE, latest)
 
 
-def _latest_before(trace: RankTrace, rows: Ints, keys: Ints, of: Ints, wanted: Ints) -> Ints:
-    """Return for each wanted key the last row with it that began no later; ids that come again are told apart so."""
-    start_s = trace.events.start_s
-    every = np.concatenate([rows, of])
-    asks = np.concatenate([np.zeros(len(rows), np.int8), np.ones(len(of), np.int8)])
-    key = np.concatenate([keys, wanted])
-    order = np.lexsort((asks, start_s[every], key))
-    place = np.where(asks[order] == 0, np.arange(len(order)), -1)
-    last = np.maximum.accumulate(place) if len(place) else place
-    source = order[np.maximum(last, 0)]
-    good = (last >= 0) & (key[source] == key[order]) & (key[order] != NONE)
-    result = np.full(len(every), NONE, dtype=np.int64)
-    result[order] = np.where(good, every[source], NONE)
-    return result[len(rows) :]
+def _latest_before(trace: RankTrace, rows: Ints, keys: Ints | Codes, of: Ints, wanted: Ints | Codes) -> Ints:
+    """Return for each wanted key the last row with it that began no later; ids that come again are told apart so.
+
+    Rows are in order of start, so that a key and a row in one number can be looked up at once.
+    """
+    start_s, size = trace.events.start_s, trace.events.size
+    keys, wanted = keys.astype(np.int64), wanted.astype(np.int64)
+    asked = wanted != NONE
+    if size * (1 + int(keys.max(initial=0))) >= LARGEST_NUMBER:
+        kinds, number = np.unique(keys, return_inverse=True)
+        place = np.minimum(np.searchsorted(kinds, wanted), max(len(kinds) - 1, 0))
+        # What no row has is looked up in vain.
+        wanted = np.where(kinds[place] == wanted, place, NONE) if len(kinds) else wanted
+        keys = number.reshape(-1)
+    known = np.sort(keys * size + rows)
+    until = np.searchsorted(start_s, start_s[of], side="right") - 1
+    place = np.searchsorted(known, wanted * size + until, side="right") - 1
+    found = known[np.maximum(place, 0)] if len(known) else np.zeros(len(of), np.int64)
+    good = (place >= 0) & (found // max(size, 1) == wanted) & asked
+    return np.where(good, found % max(size, 1), NONE)

@@ -4,12 +4,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
+from charllm.trace.analyses.host import host_cost
 from charllm.trace.analyses.kernels import in_steps
 from charllm.trace.classes import Classes
 from charllm.trace.events import NONE
-from charllm.trace.graph import build_graph
 from charllm.trace.links import operators_of
 from charllm.trace.run import TracedRank
 from charllm.trace.simulated import SimulatedKernel, compared_class
@@ -34,7 +32,7 @@ class Side(NamedTuple):
     name: str
     step_time_s: float
     host_s: float | None
-    """What the host needs to launch the step, waits left out."""
+    """What the host takes to launch the step, had it never waited."""
     kernels: list[KernelCount]
 
 
@@ -68,30 +66,25 @@ def traced_side(rank: TracedRank, classes: Classes, name: str) -> Side:
         total[0] += 1 / steps
         total[1] += seconds / steps
     kernels = [KernelCount(*key, *total) for key, total in totals.items()]
-    return Side(name, sum(window.seconds for window in rank.windows) / steps, host_seconds(rank), kernels)
+    return Side(name, sum(window.seconds for window in rank.windows) / steps, _host_s(rank), kernels)
 
 
-def host_seconds(rank: TracedRank) -> float | None:
-    """Return what the host needs to launch a mean step: its calls and what lies between them, without waits."""
-    if not rank.windows or not (rank.activity.call != NONE).any():
-        return None
-    graph = build_graph(rank.trace, rank.activity)
-    start_s, calls = graph.start_s[: graph.calls], slice(0, graph.calls)
-    first_s, last_s = rank.windows[0].start_s, rank.windows[-1].end_s
-    inside = (start_s >= first_s) & (start_s < last_s) & (graph.before[calls, 0] != NONE)
-    own = np.where(graph.waited[calls] == NONE, graph.own_s[calls], 0.0) + graph.lag_s[calls, 0]
-    return float(own[inside].sum() / len(rank.windows))
+def _host_s(rank: TracedRank) -> float | None:
+    cost = host_cost(rank)
+    return None if cost is None else cost.seconds
 
 
-def simulated_side(kernels: Sequence[SimulatedKernel], step_time_s: float, name: str) -> Side:
-    """Return what a simulated rank does in a step."""
+def simulated_side(
+    kernels: Sequence[SimulatedKernel], step_time_s: float, name: str, update_host_s: float = 0.0
+) -> Side:
+    """Return what a simulated rank does in a step; updating takes the host something for each tensor, too."""
     totals: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for one in kernels:
         total = totals[one.work, f"{one.op} ({one.kind})"]
         total[0] += one.launches
         total[1] += one.seconds
     counted = [KernelCount(*key, *total) for key, total in totals.items()]
-    return Side(name, step_time_s, sum(one.launch_s for one in kernels), counted)
+    return Side(name, step_time_s, sum(one.launch_s for one in kernels) + update_host_s, counted)
 
 
 def compare_classes(first: Side, second: Side) -> list[ClassRow]:

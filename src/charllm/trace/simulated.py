@@ -41,7 +41,7 @@ class SimulatedKernel(NamedTuple):
     """Class, as `compared_class` has it."""
     kernels: float
     launches: float
-    """What the host launches for them, memory clears included."""
+    """What a profiler shows for them, memory clears included."""
     seconds: float
     """Of all of them, at the clock of the step."""
     launch_s: float
@@ -87,8 +87,8 @@ def _of_op(step: Step, timed: StepTime, op: Op, times: float) -> Iterator[Simula
 
 
 def _launches(one: Launched) -> float:
-    """Count launches; those of small kernels weigh less than one, as they cost the host less."""
-    return one.times * (one.looped or max(1.0, one.calls))
+    """Count what a profiler shows on the device for them."""
+    return one.times * one.events
 
 
 def _seconds_each(timed: StepTime) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":

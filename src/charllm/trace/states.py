@@ -63,6 +63,23 @@ def _one_after_the_other(start_s: Floats, end_s: Floats, state: Codes) -> tuple[
     return start_s[left], end_s[left], state[left]
 
 
+def part_rests(states: States, state: int, after_s: float) -> States:
+    """Give the first part of every rest, of so many seconds, a state of its own."""
+    start_s, end_s = states.edges_s[:-1], states.edges_s[1:]
+    rest = states.state == IDLE
+    # Neighbouring rests are one: a rest begins where something ended.
+    begins = rest & np.concatenate([[False], states.state[:-1] != IDLE]) if len(rest) else rest
+    began_s = np.maximum.accumulate(np.where(begins, start_s, -np.inf)) if len(rest) else start_s
+    turns_s = began_s + after_s
+    inside = rest & (turns_s > start_s) & (turns_s < end_s)
+    first = rest & (turns_s >= end_s) | inside
+    edges = np.concatenate([states.edges_s, turns_s[inside]])
+    found = np.concatenate([np.where(first, state, states.state), np.full(int(inside.sum()), IDLE)])
+    order = np.argsort(edges, kind="stable")
+    # The last edge ends the last segment and begins none.
+    return States(edges[order], np.insert(found, len(states.state), IDLE)[order][:-1].astype(np.int32))
+
+
 def cut(states: States, start_s: float, end_s: float) -> States:
     """Return the states of a window; outside of what is known the GPU is at rest."""
     inside = states.edges_s[(states.edges_s > start_s) & (states.edges_s < end_s)]

@@ -18,6 +18,10 @@ STEP_NAMES = (
 """How ranges of steps are named, the surest first."""
 
 
+CUT_STEPS = 2
+"""Steps left out where a trace was read up to a moment: the one it lies in, and the one the device was still at."""
+
+
 class Window(NamedTuple):
     """One step on the device, or the whole trace where no steps are marked."""
 
@@ -64,7 +68,7 @@ def find_steps(trace: RankTrace, activity: Activity) -> Steps:
         for (number, _row), start_s, end_s in zip(ordered, bounds, bounds[1:], strict=False)
         if end_s > start_s
     ]
-    return Steps(windows, warnings)
+    return Steps(windows if trace.whole else windows[:-CUT_STEPS] or windows, warnings)
 
 
 def _ranges(trace: RankTrace) -> dict[int, int]:

@@ -11,6 +11,7 @@ from charllm.trace.analyses.bandwidth import bandwidth_rows, small_message_share
 from charllm.trace.analyses.breakdown import Breakdown, break_down, mean_breakdown
 from charllm.trace.analyses.bubble import find_bubbles
 from charllm.trace.analyses.critical_path import path_seconds
+from charllm.trace.analyses.host import host_cost
 from charllm.trace.analyses.idle import find_gaps, idle_seconds
 from charllm.trace.analyses.kernels import as_table, class_seconds, kernel_rows, unknown_fraction
 from charllm.trace.analyses.launch import count_launches
@@ -37,6 +38,8 @@ class RankSummary(NamedTuple):
     unknown_fraction: float
     tensor_core_s: float | None
     kernels: float
+    launch_s: float | None
+    """Host time of one launch."""
 
 
 def summarize(run: TracedRun, spec: RunSpec | None = None) -> dict[str, Any]:
@@ -68,7 +71,7 @@ def summarize(run: TracedRun, spec: RunSpec | None = None) -> dict[str, Any]:
 
 
 def _summarize_rank(run: TracedRun, rank: TracedRank) -> RankSummary:
-    names, gaps = rank.trace.device_names, find_gaps(rank)
+    names, gaps, host = rank.trace.device_names, find_gaps(rank), host_cost(rank)
     return RankSummary(
         rank.rank,
         names[0] if names else "CPU" if not rank.trace.has_device_events else "",
@@ -80,6 +83,7 @@ def _summarize_rank(run: TracedRun, rank: TracedRank) -> RankSummary:
         unknown_fraction(rank),
         tensor_core_seconds(rank, run.classes),
         count_launches(rank).kernels,
+        host.each_s if host else None,
     )
 
 
@@ -87,6 +91,7 @@ def _mean_summary(ranks: Sequence[RankSummary]) -> RankSummary | None:
     if not ranks:
         return None
     cores = [one.tensor_core_s for one in ranks if one.tensor_core_s is not None]
+    launches = [one.launch_s for one in ranks if one.launch_s is not None]
     return RankSummary(
         -1,
         ranks[0].device,
@@ -98,6 +103,7 @@ def _mean_summary(ranks: Sequence[RankSummary]) -> RankSummary | None:
         float(np.mean([one.unknown_fraction for one in ranks])),
         float(np.mean(cores)) if cores else None,
         float(np.mean([one.kernels for one in ranks])),
+        float(np.mean(launches)) if launches else None,
     )
 
 
@@ -125,6 +131,7 @@ def _figures(one: RankSummary) -> dict[str, Any]:
         "tensor_core_fraction": None if one.tensor_core_s is None else one.tensor_core_s / step_s,
         "unknown_fraction": one.unknown_fraction,
         "kernels_per_step": one.kernels,
+        "launch_s": one.launch_s,
         "exposed_communication_s": parts.exposed_s,
         "hidden_communication_s": parts.hidden_s,
         "idle_s": one.idle_s,
@@ -138,7 +145,9 @@ def _figures(one: RankSummary) -> dict[str, Any]:
 
 def _no_figures() -> dict[str, Any]:
     """Return the figures of a run in which nothing was executed."""
-    empty = _figures(RankSummary(-1, "", 0, mean_breakdown([]), {"host": 0.0, "sync": 0.0}, {}, {}, 0.0, None, 0.0))
+    empty = _figures(
+        RankSummary(-1, "", 0, mean_breakdown([]), {"host": 0.0, "sync": 0.0}, {}, {}, 0.0, None, 0.0, None)
+    )
     return {name: {} if isinstance(value, dict) else None for name, value in empty.items()}
 
 

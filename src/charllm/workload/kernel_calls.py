@@ -26,6 +26,8 @@ class Launched(NamedTuple):
     """Launches from a loop inside the library, for each kernel."""
     small: float = 0.0
     """Launches of ops without a module around them, for each kernel."""
+    events: float = 1.0
+    """What a profiler shows on the device for each kernel: with memory clears and second kernels of a library."""
 
     def host_s(self, launch_s: float) -> float:
         """Return the host's time for one of these kernels, with what a launch takes in the framework."""

@@ -11,6 +11,7 @@ from charllm.gpu.shape import KernelShape
 from charllm.spec.run import RunSpec
 from charllm.workload import plain_launches as plain
 from charllm.workload.kernel_calls import ELEMENT_BYTES, Launched, chain, moving, sized, tiny
+from charllm.workload.launch_counts import attention_events, gemm_events
 from charllm.workload.op import Op
 
 MAX_HEAD_DIM = 256
@@ -28,6 +29,8 @@ object for each expert first."""
 def launched(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     """List the kernels of an op, and the traffic of those around it that are not described."""
     found = LAUNCHES[op.kind](op, run)
+    if run.framework.plain_modules:
+        found = plain.weigh(found)
     extra = run.framework.undescribed_fraction
     if extra and op.kind in DESCRIBED_IN_PART:
         return (*found, moving(extra * (op.read_bytes + op.written_bytes))._replace(calls=0.0, small=1.0))
@@ -49,12 +52,14 @@ def _gemm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     if op.kind == "grouped_gemm":
         kind = "grouped_wgrad" if op.direction == "wgrad" else "grouped_gemm"
         looped = 0 if run.framework.grouped_launch else batch
-        product = Launched(shaped(kind, (batch, m, n, k)), calls=2.0, looped=looped)
+        product = Launched(shaped(kind, (batch, m, n, k)), calls=2.0, looped=looped, events=looped or 2)
     elif op.expert:
         # A loop over experts is as many launches as experts.
         product = Launched(shaped("gemm", (1, m, n, k)), batch, GEMM_CALLS)
     else:
         product = Launched(shaped("gemm", (batch, m, n, k)), calls=GEMM_CALLS)
+    if op.kind == "gemm":
+        product = product._replace(events=gemm_events(m, n, k, run.cluster.gpu.multiprocessors))
     return (product, *_accumulated(op, run)) if op.direction == "wgrad" else (product,)
 
 
@@ -68,7 +73,9 @@ def _accumulated(op: Op, run: RunSpec) -> tuple[Launched, ...]:
         return ()
     batch, m, n, _k = (max(1, size) for size in op.shape)
     share = (microbatches - 1) / microbatches
-    return (moving(share * (2.0 * batch * m * n + 2 * op.written_bytes), "add"),)
+    added = moving(share * (2.0 * batch * m * n + 2 * op.written_bytes), "add")
+    tensors = batch if op.expert and op.kind == "gemm" else 1
+    return (added._replace(events=share * tensors),)
 
 
 def _attention(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -88,7 +95,8 @@ def _attention(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     kind = "attention_backward" if backward else "attention"
     length = max(1, round((2 * pairs) ** 0.5))
     shape = KernelShape(kind, (batch, heads, kv_heads, length, width), variant=run.framework.attention_kernel)
-    return (Launched(shape, calls=ATTENTION_CALLS[backward]),)
+    events = attention_events(op.direction, grouped=heads != kv_heads)
+    return (Launched(shape, calls=ATTENTION_CALLS[backward], events=events),)
 
 
 def _norm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -99,7 +107,10 @@ def _norm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
         elements = op.shape[0] * op.shape[1]
         return tuple(moving(elements * size, "add") for size in ((6, 8, 8, 6, 8, 8) if backward else (6, 8, 8, 6)))
     one = _rows(f"{kind}_backward" if backward else kind, op)
-    return (one._replace(calls=NORM_BACKWARD_CALLS) if backward else one,)
+    if not backward:
+        return (one,)
+    gradients = plain.accumulate_small(run, 2 if kind == "norm" else 1) if run.framework.plain_modules else ()
+    return (one._replace(calls=NORM_BACKWARD_CALLS, events=2), *gradients)
 
 
 def _softmax(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
@@ -115,7 +126,8 @@ def _rope(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     if run.framework.plain_modules:
         heads, kv_heads = run.model.heads, run.model.kv_heads
         shares = (heads / (heads + kv_heads), kv_heads / (heads + kv_heads))
-        return tuple(one for share in shares for one in plain.turn_halves(share * elements, op.direction))
+        halves = (one for share in shares for one in plain.turn_halves(share * elements, op.direction))
+        return (*halves, *plain.lay_out_heads(elements, shares, op.direction))
     if run.framework.fused_rope:
         return (moving(op.read_bytes + op.written_bytes),)
     # Queries and keys have a chain each.
@@ -204,6 +216,8 @@ def _cast(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 def _router(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     """Scores, top-k, probabilities, counts and the balancing loss, over tokens x experts in fp32."""
     backward = op.direction == "backward"
+    if run.framework.plain_modules:
+        return plain.route(op, run.model.experts)
     # With a fixed capacity no tokens are counted.
     maps = MAP_KERNELS[backward] if run.training.capacity_factor is None else 0
     small = Launched(KernelShape("tiny", (1024,)), ROUTER_KERNELS[backward] + maps, calls=0.0, small=1.0)
@@ -279,17 +293,20 @@ def _expert_bias(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 
 
 def _embedding(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    is_plain = run.framework.plain_modules
     if op.direction == "forward":
-        return (_rows("embedding", op),)
+        rows = _rows("embedding", op)
+        return (rows, *plain.bring_tokens(op, run)) if is_plain else (rows,)
     # A dense gradient of the whole table is cleared first.
     table = run.model.vocab * run.model.hidden // run.parallelism.tp
     added = (moving(2.0 * table, "fill"), moving(6.0 * op.shape[0] * op.shape[1], "embedding_backward"))
-    return (*added, *plain.sort_rows(op.shape[0])) if run.framework.plain_modules else added
+    return (*added, *plain.finish_embedding(op, run, table)) if is_plain else added
 
 
 def _loss(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     if run.framework.cross_entropy == "fp32":
-        return (_rows("loss" if op.direction == "forward" else "loss_backward", op),)
+        one = _rows("loss" if op.direction == "forward" else "loss_backward", op)
+        return (one._replace(events=plain.LOSS_KERNELS[op.direction]),)
     return (moving(op.read_bytes + op.written_bytes),)
 
 
@@ -306,15 +323,15 @@ def _clip(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     elements = op.read_bytes / 2 / ELEMENT_BYTES
     if not run.framework.plain_modules:
         return norm, scaled
-    return plain.cut_to_chunks(norm, elements), plain.cut_to_chunks(scaled, elements)
+    return (*plain.take_norm(norm, elements), plain.cut_to_chunks(scaled, elements))
 
 
 def _optimizer(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     narrow = run.framework.moment_precision == "16bit" and not run.framework.master_weights
     update = moving(op.read_bytes + op.written_bytes, "optimizer_16bit" if narrow else "optimizer")
-    # The gradient and both moments are read.
-    elements = op.read_bytes / (3 * ELEMENT_BYTES)
-    return (plain.cut_to_chunks(update, elements) if run.framework.plain_modules else update,)
+    # The gradient, the weight and both moments are read.
+    elements = op.read_bytes / (4 * ELEMENT_BYTES)
+    return plain.update_in_chunks(update, elements, run) if run.framework.plain_modules else (update,)
 
 
 def _convolution(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
@@ -361,7 +378,7 @@ LAUNCHES: dict[str, Callable[[Op, RunSpec], tuple[Launched, ...]]] = {
     "embedding": _embedding,
     "loss": _loss,
     "square loss": _square_loss,
-    "bias gradient": lambda op, _run: plain.sum_bias_gradient(op),
+    "bias gradient": plain.sum_bias_gradient,
     "clip": _clip,
     "optimizer": _optimizer,
     "convolution": _convolution,

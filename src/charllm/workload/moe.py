@@ -213,7 +213,8 @@ def _experts(cut: Cut) -> tuple[Module, ...]:
     model = cut.model
     width = model.expert_ffn // cut.etp
     tokens = expert_tokens(cut)
-    fc1 = _expert_linear(cut, "expert fc1", _expert_width(cut), width * (2 if model.gated else 1), ("moe",))
+    parts = 2 if model.gated else 1
+    fc1 = _expert_linear(cut, "expert fc1", _expert_width(cut), width * parts, ("moe",), parts)
     fc2 = _expert_linear(cut, "expert fc2", width, _expert_width(cut), ("moe", "moe_act"))
     act = activation(cut, "expert activation", tokens * width, ("moe",), ("moe", "moe_act"), expert=True)
     if cut.framework.fused_experts and cut.cast:
@@ -249,7 +250,14 @@ def _fused(fc1: Module, act: Module, fc2: Module) -> tuple[Module, ...]:
     )
 
 
-def _expert_linear(cut: Cut, name: str, inputs: int, outputs: int, dropped_by: tuple[str, ...]) -> Module:
+def _sum_inputs(name: str, size_bytes: float) -> Op:
+    """Add gradients of one input that two products have."""
+    return elementwise(name, "add", 2 * size_bytes, size_bytes, "backward", expert=True)
+
+
+def _expert_linear(
+    cut: Cut, name: str, inputs: int, outputs: int, dropped_by: tuple[str, ...], parts: int = 1
+) -> Module:
     model, size = cut.model, cut.element_bytes
     local = max(1, model.experts // cut.ep)
     tokens = expert_tokens(cut)
@@ -266,14 +274,20 @@ def _expert_linear(cut: Cut, name: str, inputs: int, outputs: int, dropped_by: t
 
     trained = cut.training.lora_rank == 0
     weights = float(local * (inputs * outputs + (outputs if model.bias in ("mlp", "all") else 0)))
-    wgrad = (product(f"{name} wgrad", outputs, inputs, rows, cut.gradient_bytes, "wgrad"),) if trained else ()
+    # Gate and up are products of their own where the framework does not pack them.
+    widths = [outputs] if cut.framework.packed_projections or parts == 1 else [outputs // parts] * parts
+    wgrad = [product(f"{name} wgrad", wide, inputs, rows, cut.gradient_bytes, "wgrad") for wide in widths]
     return Module(
         name,
-        (*quantise(cut, f"{name} cast", tokens * inputs, expert=True), product(name, rows, outputs, inputs, size)),
+        (
+            *quantise(cut, f"{name} cast", tokens * inputs, expert=True),
+            *(product(name, rows, wide, inputs, size) for wide in widths),
+        ),
         (
             *quantise(cut, f"{name} grad cast", tokens * outputs, "backward", expert=True),
-            product(f"{name} dgrad", rows, inputs, outputs, size, "dgrad"),
-            *wgrad,
+            *(product(f"{name} dgrad", rows, inputs, wide, size, "dgrad") for wide in widths),
+            *(_sum_inputs(f"{name} grad add", tokens * inputs * size),) * (len(widths) - 1),
+            *(wgrad if trained else ()),
         ),
         (Kept(f"{name} input", tokens * inputs * cut.operand_bytes, dropped_by),) if trained else (),
         weights=weights if trained else 0.0,

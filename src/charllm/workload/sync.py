@@ -327,7 +327,9 @@ def update_ops(step: Step, elements: float) -> tuple[Op, ...]:
         return ()
     gradients, states, weight = gradient_bytes(step), optimizer_bytes(step), stored_bytes(step)
     here = elements * (1 - training.optimizer_offload_fraction)
-    read, written = here * (gradients + max(states, weight)), here * (states + weight)
+    # The optimizer's own copy of the weight is among its states; without one it reads the weight itself.
+    own = 0.0 if _main_weight_bytes(step) else weight
+    read, written = here * (gradients + states + own), here * (states + weight)
     update = (elementwise("optimizer", "optimizer", read, written, "step"),) if here else ()
     if not training.clip_gradients:
         return update

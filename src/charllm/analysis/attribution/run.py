@@ -22,8 +22,11 @@ from charllm.trace.analyses.kernels import as_table, kernel_rows
 from charllm.trace.attribution import Attribution, Bins, attribute
 from charllm.trace.phases import PHASES, find_phases
 from charllm.trace.run import TracedRank
+from charllm.trace.states import part_rests
 
-IDLE = "idle"
+IDLE, GAP = "idle", "gap"
+GAP_S = 0.02
+"""Measured: for so long after a kernel an H200 at rest draws 283 W, 129 W later on (docs/concepts/attribution.md)."""
 WIDEST_CLOCK_FRACTION = 0.02
 """Clocks of classes differ by some per cent: what is less sure than this is not told apart."""
 
@@ -92,15 +95,16 @@ def attribute_gpu(rank: TracedRank, recording: Recording, gpu: int, part: Part, 
     if not len(activity.row):
         raise SpecError("RUN", rank.trace.path.name, "a trace with work on a GPU")
     traced = place_trace(rank.trace, activity, recording, gpu, part, marks)
-    names = (*(work.name for work in activity.works), IDLE)
+    names = (*(work.name for work in activity.works), GAP, IDLE)
     states, windows = traced.by_class()
+    parted = part_rests(states, len(activity.works), GAP_S)
     by_phase, _ = traced.states(find_phases(rank.trace, activity), np.zeros(len(PHASES), np.int32))
     bins, phase_s = energy_bins(recording, gpu, states, windows, len(activity.works))
     power = possible_power_w(recording, gpu)
     cycles, full_hz = cycle_bins(recording, gpu, windows)
 
     def shared(counted: Bins, **limits: float) -> Attribution:
-        return attribute(counted, states.seconds_in(*counted[:2], len(activity.works)), names, **limits)
+        return attribute(counted, parted.seconds_in(*counted[:2], len(activity.works) + 1), names, **limits)
 
     classes = shared(bins, least=power[0], most=power[1])
     clock = shared(cycles, most=full_hz, widest=WIDEST_CLOCK_FRACTION)

@@ -18,7 +18,7 @@ class TimelineConstants:
     0.37 of that reaches the step time under the power cap."""
     exposed_factor: float = 1.2
     """Time of a collective within a step over that of a benchmark that repeats it: members arrive unevenly. Assumed."""
-    exchange_factor: float = 1.81
+    exchange_factor: float = 1.8
     """The same of an exchange of tokens between expert ranks by DeepEP, or by NCCL inside a domain of links. Fitted."""
 
 

@@ -7,7 +7,7 @@ from charllm.spec.request import merge
 from charllm.timeline.constants import TIMELINE
 from charllm.timeline.costs import cost_step, read_step
 from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only, kernel
-from charllm.timeline.passes import ChunkPasses, Pass, chunk_passes, unpaired_fraction
+from charllm.timeline.passes import ChunkPasses, Pass, Span, chunk_passes, unpaired_fraction
 from charllm.workload.op import is_communication
 from charllm.workload.step import Step, build_step
 
@@ -289,3 +289,16 @@ def test_a_host_launches_every_kernel_of_an_op_in_its_time() -> None:
 def test_a_host_of_half_the_speed_takes_twice_as_long() -> None:
     slow = {"cluster": {"base": "h100x64", "node": {"host_speed_fraction": 0.5}}}
     assert parts(REQUEST, slow)[0].race.hh == pytest.approx(2 * parts(REQUEST)[0].race.hh)
+
+
+def test_the_first_exchange_of_a_sparse_layer_waits_for_the_slowest_host() -> None:
+    eager, graphed = (
+        passes(SPARSE, {"framework": {"base": "megatron", "graphs": graphs}})[0].forward for graphs in ("none", "full")
+    )
+    waited_s = eager.labels["ep_exposed"] - graphed.labels["ep_exposed"]
+    launches_s = sum(item.launch_s * span.repeats for span in eager.spans for item in span.items if has_experts(span))
+    assert waited_s == pytest.approx(TIMELINE.uneven_host_fraction * launches_s)
+
+
+def has_experts(span: Span) -> bool:
+    return any(item.group == "ep" for item in span.items)

@@ -7,7 +7,7 @@ from charllm.spec.request import merge
 from charllm.timeline.constants import TIMELINE
 from charllm.timeline.costs import cost_step, read_step
 from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only, kernel
-from charllm.timeline.passes import ChunkPasses, Pass, chunk_passes, unpaired_fraction
+from charllm.timeline.passes import ChunkPasses, Pass, Span, chunk_passes, unpaired_fraction
 from charllm.workload.op import is_communication
 from charllm.workload.step import Step, build_step
 
@@ -299,3 +299,16 @@ def test_launches_that_block_add_to_every_kernel() -> None:
     launches_s = sum(span.repeats * item.launch_s for span in free.spans for item in span.items)
     # The first launch of a pass may come before it.
     assert blocked.seconds == pytest.approx(free.seconds + launches_s, rel=0.01)
+
+
+def test_the_first_exchange_of_a_sparse_layer_waits_for_the_slowest_host() -> None:
+    eager, graphed = (
+        passes(SPARSE, {"framework": {"base": "megatron", "graphs": graphs}})[0].forward for graphs in ("none", "full")
+    )
+    waited_s = eager.labels["ep_exposed"] - graphed.labels["ep_exposed"]
+    launches_s = sum(item.launch_s * span.repeats for span in eager.spans for item in span.items if has_experts(span))
+    assert waited_s == pytest.approx(TIMELINE.uneven_host_fraction * launches_s)
+
+
+def has_experts(span: Span) -> bool:
+    return any(item.group == "ep" for item in span.items)

@@ -134,6 +134,10 @@ class Framework:
         GRAPHS,
         "none",
     )
+    scattered_sends: bool = flag(
+        "Whether tp ranks that hold the same tokens each send a part of them to the next stage, which gathers them.",
+        False,
+    )
     blocking_launches: bool = flag(
         "Whether the host waits for each kernel before it launches the next (CUDA_LAUNCH_BLOCKING=1).", False
     )

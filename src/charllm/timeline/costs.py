@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from charllm.gpu.kernels import Shapes, energy_of_kernels, read_shapes, time_kernels
 from charllm.gpu.shape import KernelShape
-from charllm.layout.links import group_links
 from charllm.network.collectives import collective_seconds
 from charllm.network.constants import NETWORK, NetworkConstants
 from charllm.spec.hardware import Gpu
@@ -76,20 +75,13 @@ class Costs(NamedTuple):
         found = self.collectives.get(id(op))
         if found is None:
             # The op is kept, so that its identity stays its own.
-            factor = self.timeline.exchange_factor if self._slowed(op) else self.timeline.exposed_factor
-            found = (op, factor * collective_seconds(op, self.run_of(op), self.network))
+            found = (op, self.timeline.exposed_factor * collective_seconds(op, self.run_of(op), self.network))
             self.collectives[id(op)] = found
         return found[1]
 
     def run_of(self, op: Op) -> RunSpec:
         """Return the run whose links a collective has."""
         return self.slow_links.get(op.group, self.run)
-
-    def _slowed(self, op: Op) -> bool:
-        """Tell whether an exchange takes longer in a step than alone: not HybridEP's, nor one that only NICs pace."""
-        if op.group != "ep" or self.run.framework.dispatcher == "hybridep":
-            return False
-        return self.run.framework.dispatcher == "deepep" or not group_links(self.run, "ep").ring_links["nic"]
 
     def cells(self, op: Op) -> Floats:
         """Return an op's row; a collective's has its energy and no time of its own."""

@@ -135,6 +135,7 @@ class Pricer:
             for ops, label in self._parts(block, direction)
             for item in self.expose(ops, label, backward=direction != "forward", pair=pair)
         ]
+        timed = self._met_late(timed)
         # What stays exposed of a sharded exchange is waited for before the ops that need it.
         sharding = self._sharding(block, direction, sum(item.seconds for item in timed))
         items = (*self._items(sharding), *self._items(timed))
@@ -148,6 +149,16 @@ class Pricer:
                 axis = AXIS_OF_GROUP[item.op.group]
                 hidden[axis] = hidden.get(axis, 0.0) + item.hidden_s
         return Pass(_race(items), labels, hidden, len(timed), (Span(items, 1),))
+
+    def _met_late(self, timed: list[Timed]) -> list[Timed]:
+        """Let the first exchange between expert ranks wait for the slowest of their hosts."""
+        places = [place for place, one in enumerate(timed) if one.op.group == "ep"]
+        if not places:
+            return timed
+        launch_s = sum(self._launch_s(one.op) for one in timed)
+        first = timed[places[0]]
+        late = first._replace(seconds=first.seconds + self.costs.timeline.uneven_host_fraction * launch_s)
+        return [*timed[: places[0]], late, *timed[places[0] + 1 :]]
 
     def _items(self, timed: list[Timed]) -> tuple[Item, ...]:
         """List what happens in one block in one direction, in order.

@@ -121,7 +121,10 @@ def hop_seconds(step: Step, network: NetworkConstants) -> "np.ndarray[tuple[int]
     if pp == 1 or not step.boundary_ops:
         return np.zeros(max(1, pp))
     size_bytes = sum(op.sent_bytes for op in step.boundary_ops)
-    return np.array([send_seconds(size_bytes, leaving, step.run, network) for leaving in stage_hops(step.run)])
+    gather_s = sum(collective_seconds(op, step.run, network) for op in step.boundary_gathers)
+    return gather_s + np.array(
+        [send_seconds(size_bytes, leaving, step.run, network) for leaving in stage_hops(step.run)]
+    )
 
 
 def _ending(step: Step, stage: int, costs: Costs) -> _Ending:

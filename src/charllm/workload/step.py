@@ -105,8 +105,25 @@ class Step:
     @cached_property
     def boundary_ops(self) -> tuple[Op, ...]:
         """Sending one microbatch's activations (or their gradients) to the neighbouring stage."""
-        size_bytes = self.cut.shard_tokens * self.run.model.hidden * self.cut.stream_bytes
-        return collective("send", "pp", size_bytes, self.run.parallelism.pp)
+        parts = self.cut.tp if self._scatters else 1
+        return collective("send", "pp", self._boundary_bytes / parts, self.run.parallelism.pp)
+
+    @cached_property
+    def boundary_gathers(self) -> tuple[Op, ...]:
+        """Gathering on a stage what tp ranks of its neighbour sent in parts.
+
+        Source: Megatron-LM's --scatter-gather-tensors-in-pipeline (Narayanan 2021, section 4.1), DeepSpeed's
+        PartitionedTensor. Ignores: that DeepSpeed gathers outputs once more before their backward pass.
+        """
+        return collective("all_gather", "tp", self._boundary_bytes, self.cut.tp) if self._scatters else ()
+
+    @property
+    def _boundary_bytes(self) -> float:
+        return self.cut.shard_tokens * self.run.model.hidden * self.cut.stream_bytes
+
+    @property
+    def _scatters(self) -> bool:
+        return self.run.framework.scattered_sends and not self.cut.sp
 
     def stage_chunks(self, stage: int) -> tuple[Chunk, ...]:
         """List the chunks of one stage, in model order."""

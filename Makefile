@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test check bench evaluate fit predictions docs golden device-test cluster-smoke
+.PHONY: help setup packages demo test check bench evaluate scoreboard fit docs golden dist device-test cluster-smoke
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,7 +40,6 @@ bench: setup ## print rates and accuracies (minutes; CALCULON=FOLDER compares se
 	$(BIN)/python benchmarks/api_overhead.py
 	$(BIN)/python -m benchmarks.loop_speed
 	$(BIN)/python -m benchmarks.explorer
-	$(BIN)/python -m benchmarks.h100_caps
 	$(BIN)/python -m benchmarks.published_tuning
 	$(BIN)/python -m benchmarks.doctor_trials
 	$(BIN)/python -m benchmarks.plan_probability
@@ -65,16 +64,15 @@ device-test: ## run the checks that need a real GPU (python3 with torch, numpy, 
 cluster-smoke: setup ## try everything once on this machine's GPUs or in a Slurm allocation (10 minutes; ARGS='--nodes 2')
 	$(BIN)/charllm smoke $(ARGS)
 
-evaluate: setup ## score published rows with constants fitted without them (minutes)
-	$(BIN)/python -m charllm.evaluate.held_out
+evaluate: setup ## score everything that ships with charllm, published rows with constants fitted without them (minutes)
+	$(BIN)/charllm validate all
+
+scoreboard: setup ## predict all of that again; write the held-out predictions, intervals, scoreboard and docs/accuracy.md
+	$(BIN)/python -m charllm.evaluate.scoreboard
 
 fit: setup ## refit the constants that only published rows can tell, and those of every fold (half an hour)
 	$(BIN)/python -m charllm.evaluate.fit
-	$(MAKE) predictions
-
-predictions: setup ## predict every published row held out, and derive the intervals of predictions from that (minutes)
-	$(BIN)/python -m charllm.evaluate.predictions
-	$(BIN)/python -m benchmarks.uncertainty
+	$(MAKE) scoreboard
 
 golden: setup ## rewrite the golden results and show what changed
 	$(BIN)/python tests/golden/record.py

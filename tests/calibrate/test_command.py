@@ -9,15 +9,14 @@ from charllm.calibrate.write import write_file, written
 from charllm.catalog.resolve import resolve_cluster
 from charllm.cli import main
 from charllm.errors import SpecError
+from charllm.evaluate.h200.tables import READINGS
 from charllm.evaluate.ops import bench_machine
-
-DEVICE = Path(__file__).parent.parent.parent / "benchmarks" / "device" / "h200"
 
 
 @pytest.fixture
 def some_ops(tmp_path: Path) -> Path:
     """Products and streams, no attention."""
-    lines = (DEVICE / "ops.csv").read_text().splitlines(keepends=True)
+    lines = (READINGS / "ops.csv").read_text().splitlines(keepends=True)
     kept = [line for line in lines[1:] if line.split(",")[1] in ("gemm", "copy", "add", "gelu")]
     path = tmp_path / "ops.csv"
     path.write_text(lines[0] + "".join(kept[:28]))

@@ -20,10 +20,11 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.cli import COMMANDS, main
 from charllm.cli.parser import build_parser
+from charllm.evaluate.h200.tables import READINGS
 from tests.measure.convert import texts
 
 ROOT = Path(__file__).parent.parent.parent
-OPS = ROOT / "benchmarks" / "device" / "h200" / "ops.csv"
+OPS = READINGS / "ops.csv"
 GPT3 = ["simulate", "--model", "gpt3-175b", "--cluster", "h200x32"]
 COMMAND_LINES = {
     "help": ["--help"],

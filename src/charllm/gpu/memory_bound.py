@@ -3,7 +3,7 @@
 Equation: t = bytes / r, 1 / r^q = 1 / bandwidth^q + 1 / (b multiprocessors clock)^q, with b bytes a clock and
 multiprocessor by kind: a kernel slower than a copy is held up by its own instructions or by latency, which follow the
 clock, and not by memory. On an H200 at its highest clock r is the kind's share of a copy's rate.
-Source: 77 kernels of PyTorch 2.11 on an H200 (benchmarks/device/h200/single_kernels.csv); softmax, dropout_add,
+Source: 77 kernels of PyTorch 2.11 on an H200 (evaluate/h200/readings/single_kernels.csv); softmax, dropout_add,
 cast and swiglu on three boards (benchmarks/calibrate_h200.py).
 Ignores: how kernels of other GPUs are tuned beyond their multiprocessors and clocks.
 """
@@ -87,7 +87,7 @@ STREAMS = {
 }
 """Measured: rates and instructions of PyTorch's own kernels. strided: views whose rows are apart, and broadcasts.
 outer_product, scaled_rows: a column times a row, and a matrix times one of them, in fp32. convolution,
-scan: those of Mamba-2 (benchmarks/device/h200/mamba_mixer.csv), their instructions assumed.
+scan: those of Mamba-2 (evaluate/h200/readings/mamba_mixer.csv), their instructions assumed.
 tiny: a kernel on a few numbers, which takes as long as it takes to start."""
 
 

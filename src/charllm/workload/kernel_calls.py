@@ -8,7 +8,7 @@ from charllm.gpu.shape import KernelShape
 
 SMALL_CALLS = 0.4
 """Measured: host time of an op on a small tensor without a module around it (add 11 us, cast 13, sort 8 a kernel) over
-the 29 us that a kernel of a whole step takes (benchmarks/device/h200/host_ops.csv, host_steps.csv)."""
+the 29 us that a kernel of a whole step takes (evaluate/h200/readings/host_ops.csv, host_steps.csv)."""
 ELEMENT_BYTES = 2.0
 
 

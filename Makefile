@@ -74,6 +74,9 @@ fit: setup ## refit the constants that only published rows can tell, and those o
 	$(BIN)/python -m charllm.evaluate.fit
 	$(MAKE) scoreboard
 
+dist: ## build the source archive and the wheel into dist/, install the wheel into an empty environment and use it
+	PYTHON=$(PYTHON) sh tests/dist.sh dist
+
 golden: setup ## rewrite the golden results and show what changed
 	$(BIN)/python tests/golden/record.py
 	git diff --stat tests/golden

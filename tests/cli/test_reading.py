@@ -144,8 +144,8 @@ def test_colour_is_for_terminals_and_can_be_turned_off() -> None:
 
 
 SLOW = (
-    "charllm validate known", "charllm validate results", "charllm calibrate runs", "charllm completion",
-    "charllm serve",
+    "charllm validate known", "charllm validate results", "charllm validate all", "charllm calibrate runs",
+    "charllm completion", "charllm serve",
 )  # fmt: skip
 """Run by tests of their own: hundreds of published rows, a long fit, files of a home."""
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from charllm.evaluate.accuracy_page import PAGE, render_page
+from charllm.evaluate.points import Score
 from charllm.evaluate.predictions import load_predictions
 from charllm.evaluate.scoreboard import (
     LEAST_ROWS,
     PARTS,
-    Score,
     compare,
     published_points,
     read_scoreboard,

@@ -290,9 +290,9 @@ def main() -> None:
     tuned = [row for row in rows if not is_untuned(row)]
     fitter = Fitter(tuned)
     path = Path(__file__).parent / "data" / "fit.json"
-    start = json.loads(path.read_text(encoding="utf-8"))["all"] if path.exists() else None
+    start: Any = json.loads(path.read_text(encoding="utf-8"))["all"] if path.exists() else None
     keep = "--folds" in sys.argv[1:] and start is not None
-    values = start if keep else fitter.fit(np.ones(len(tuned), dtype=np.bool_), start)
+    values: dict[str, float] = start if keep else fitter.fit(np.ones(len(tuned), dtype=np.bool_), start)
     found: dict[str, Any] = {"all": values, **fitter.folds(values, FOLDS)}
     # A group with untuned hosts alone is in no fit: it is held out by all constants.
     for name, group_of in FOLDS.items():

@@ -87,15 +87,11 @@ def hold_out(row: FitRow, folds: dict[str, Any], *, closed: bool = True) -> Held
     """Predict a row with the constants of each fold; at one solved clock alone unless `closed`."""
     step, timed = _solve(folds["family"][FOLDS["family"](row)], row)
     family_s = play_to_steady(build_machine(step, timed)).step_time_s if closed else timed.step_time_s
-    others = (folds["source"][FOLDS["source"](row)], folds["gpu"][FOLDS["gpu"](row)], default_values(), folds["all"])
-    known: dict[tuple[float, ...], float] = {}
-    found = []
-    for values in others:
-        key = tuple(values.values())
-        if key not in known:
-            known[key] = family_s * _solve(values, row)[1].step_time_s / timed.step_time_s
-        found.append(known[key])
-    return Held(row, family_s, *found, timed.breakdown_s)
+    splits = (folds["source"][FOLDS["source"](row)], folds["gpu"][FOLDS["gpu"](row)], default_values(), folds["all"])
+    source_s, gpu_s, prior_s, shipped_s = (
+        family_s * _solve(values, row)[1].step_time_s / timed.step_time_s for values in splits
+    )
+    return Held(row, family_s, source_s, gpu_s, prior_s, shipped_s, timed.breakdown_s)
 
 
 def _solve(values: Values, row: FitRow) -> tuple[Step, StepTime]:

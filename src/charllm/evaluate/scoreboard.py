@@ -147,8 +147,8 @@ PARTS: dict[str, Part] = {
     "node power": Part(node_power_points, """Whole nodes of H100 in the MLPerf Training results that print power."""),
 }  # fmt: skip
 """What is scored beside published step times; all of it takes less than a minute."""
-PUBLISHED = """Published runs of 31 sources. Constants are fitted on these rows (`make fit`), and again without each
-    family, source and GPU."""
+PUBLISHED = """Published runs, each with its source. Constants are fitted on these rows (`make fit`), and
+    again without each family, source and GPU."""
 
 
 def score_all(rows: Sequence[Prediction], parts: Iterable[str] = PARTS) -> list[Score]:
@@ -161,9 +161,13 @@ def score_all(rows: Sequence[Prediction], parts: Iterable[str] = PARTS) -> list[
 
 
 def _rounded(score: Score) -> Score:
-    figures = {name: None if value is None else float(f"{value:.{DIGITS}g}")
-               for name, value in score._asdict().items() if isinstance(value, float) or value is None}  # fmt: skip
-    return score._replace(**figures)
+    simpler = None if score.baseline_median is None else _round(score.baseline_median)
+    return score._replace(median=_round(score.median), p90=_round(score.p90), mean=_round(score.mean),
+                          baseline_median=simpler)  # fmt: skip
+
+
+def _round(figure: float) -> float:
+    return float(f"{figure:.{DIGITS}g}")
 
 
 def ranked_fraction(rows: Sequence[Prediction]) -> float:
@@ -221,7 +225,7 @@ def _moved(now: float, before: float) -> float:
 
 def main() -> None:
     """Predict everything again, and write every table and page that follows from it."""
-    from charllm.evaluate import intervals, predictions
+    from charllm.evaluate import intervals, known_runs, predictions
     from charllm.evaluate.accuracy_page import write_page
 
     predictions.main()
@@ -234,6 +238,7 @@ def main() -> None:
               f"{now.median:g}, 90th percentile {before.p90:g} to {now.p90:g}")  # fmt: skip
     write_scoreboard(scores)
     write_page()
+    known_runs.main(["--docs"])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ request has the same answer on every machine.
 from math import ceil, floor, inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from charllm.errors import CharllmError
+from charllm.errors import MissingExtra
 from charllm.plan.cap_shift import CAP_STEP_W, CapTable, lower_hull
 from charllm.plan.placement_model import Decision, Model, model_seconds, present_decision
 
@@ -299,5 +299,5 @@ def _cp_model() -> Any:
     try:
         from ortools.sat.python import cp_model
     except ImportError:
-        raise CharllmError("placement needs OR-tools: pip install 'charllm[plan]'") from None
+        raise MissingExtra("placement needs OR-tools", "plan") from None
     return cp_model

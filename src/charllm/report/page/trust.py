@@ -99,12 +99,14 @@ def _message(run: RunView, rows: Sequence[PublishedRow]) -> str:
     )
     footing, why = tell_footing(run.result.spec)
     known = intervals(run.result).get("step_time_s")
-    own = ""
+    interval = ""
     if known:
         step_s = run.result.metrics["step_time_s"]
         low, high = (100 * (known[end] / step_s - 1) for end in ("low", "high"))
-        own = f" The {100 * LEVEL:.0f} % interval of this run, {low:+.0f} to {high:+.0f} %, rests on {known['basis']}."
-    return f"{text}{own} This run rests on {footing} figures: {why}."
+        interval = (
+            f" The {100 * LEVEL:.0f} % interval of this run, {low:+.0f} to {high:+.0f} %, rests on {known['basis']}."
+        )
+    return f"{text}{interval} This run rests on {footing} figures: {why}."
 
 
 def intervals_figure(run: RunView) -> Figure | None:

@@ -44,7 +44,6 @@ expect 0 simulate --model llama3-8b --cluster h200x8 --tp 2 --gbs 32 --report ru
 expect 0 report run.json -o again.html
 expect 0 catalog gpus h200
 expect 0 serve --help
-expect 0 sweep charllm-ppt-parallelism --dry-run
 # What needs an extra says which, in one line.
 expect 2 simulate --model llama3-8b --cluster h200x8 --tp 2 --gbs 32 --out runs/one
 expect 2 serve --port 0

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from charllm.evaluate.scores import describe_errors
 from charllm.spec.run import RunSpec
+from charllm.units import GIGA
 
 KELVIN = ("temperature", "peak temperature")
 """Quantities whose errors are differences; those of all others are fractions."""
@@ -96,7 +97,7 @@ def _score(key: tuple[str, ...], points: Sequence[Point]) -> Score:
 
 def size_groups(gpus: float, parameters: float) -> dict[str, str]:
     """Return the groups of a run by size."""
-    return {"GPUs": _bucket(gpus, SIZES, ""), "parameters": _bucket(parameters / 1e9, BILLIONS, "B")}
+    return {"GPUs": _bucket(gpus, SIZES, ""), "parameters": _bucket(parameters / GIGA, BILLIONS, "B")}
 
 
 def _bucket(value: float, edges: Sequence[int], unit: str) -> str:

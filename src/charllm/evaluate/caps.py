@@ -3,8 +3,7 @@
 Clocks: inference of a ViT-L/16 on an H100 with 94 GB (arXiv:2604.11391, figures 6b and 9b). Tokens a second:
 pretraining of Llama 3 8B on four of them (arXiv:2603.16164, table 4), over those at 700 W, taken to
 follow the clock. Each workload has one activity, joules a cycle at the reference voltage, fitted at 300, 500 and 700 W;
-the others are predicted. The voltage curve is the catalog's; the boards are taken to be as warm as where a run's clock
-is solved (10 K move the clock by 1 %).
+the others are predicted. The voltage curve is the catalog's.
 """
 
 from collections.abc import Mapping
@@ -15,7 +14,6 @@ from charllm.catalog.resolve import resolve_cluster
 from charllm.evaluate.points import Point
 from charllm.gpu.board import standing_w, voltage
 from charllm.gpu.governor import limits_of
-from charllm.simulate.one_clock import WARM_C
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import Conditions
 from charllm.units import GIGA, MEGA
@@ -23,6 +21,8 @@ from charllm.units import GIGA, MEGA
 CLOCK_MHZ = {200: 625, 300: 1132, 400: 1501, 500: 1731, 600: 1889, 700: 1969}
 TOKENS_PER_S = {200: 9699.3, 300: 17982.3, 400: 24853.4, 500: 27705.3, 600: 29250.0, 700: 30271.0}
 FITTED = (300, 500, 700)
+BOARD_C = 50.0
+"""Temperature of the boards. Assumed; 10 K move the clock by 1 %."""
 SPLIT = "one activity fitted at 300, 500, 700 W"
 
 
@@ -40,7 +40,7 @@ def clock_hz(gpu: Gpu, cap_w: float, activity_j: float) -> float:
 
 def power_w(gpu: Gpu, hz: float, activity_j: float) -> float:
     """Return board power of a workload that takes some joules a cycle."""
-    resting = standing_w(gpu.power, gpu.clock_max_hz, hz, WARM_C) + gpu.power.active_w
+    resting = standing_w(gpu.power, gpu.clock_max_hz, hz, BOARD_C) + gpu.power.active_w
     return float(resting + activity_j * hz * voltage(gpu.power, hz) ** 2)
 
 

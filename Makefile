@@ -4,7 +4,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test check bench evaluate fit predictions findings docs golden device-test cluster-smoke
+.PHONY: help setup packages demo test check bench evaluate scoreboard fit findings docs golden dist device-test cluster-smoke
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,7 +42,6 @@ bench: setup ## print rates and accuracies (minutes; CALCULON=FOLDER compares se
 	$(BIN)/python benchmarks/api_overhead.py
 	$(BIN)/python -m benchmarks.loop_speed
 	$(BIN)/python -m benchmarks.explorer
-	$(BIN)/python -m benchmarks.h100_caps
 	$(BIN)/python -m benchmarks.published_tuning
 	$(BIN)/python -m benchmarks.doctor_trials
 	$(BIN)/python -m benchmarks.plan_probability
@@ -67,16 +66,18 @@ device-test: ## run the checks that need a real GPU (python3 with torch, numpy, 
 cluster-smoke: setup ## try everything once on this machine's GPUs or in a Slurm allocation (10 minutes; ARGS='--nodes 2')
 	$(BIN)/charllm smoke $(ARGS)
 
-evaluate: setup ## score published rows with constants fitted without them (minutes)
-	$(BIN)/python -m charllm.evaluate.held_out
+evaluate: setup ## score everything that ships with charllm, published rows with constants fitted without them (minutes)
+	$(BIN)/charllm validate all
+
+scoreboard: setup ## predict all of that again; write the held-out predictions, intervals, scoreboard and docs/accuracy.md
+	$(BIN)/python -m charllm.evaluate.scoreboard
 
 fit: setup ## refit the constants that only published rows can tell, and those of every fold (half an hour)
 	$(BIN)/python -m charllm.evaluate.fit
-	$(MAKE) predictions
+	$(MAKE) scoreboard
 
-predictions: setup ## predict every published row held out, and derive the intervals of predictions from that (minutes)
-	$(BIN)/python -m charllm.evaluate.predictions
-	$(BIN)/python -m benchmarks.uncertainty
+dist: ## build the source archive and the wheel into dist/, install the wheel into an empty environment and use it
+	PYTHON=$(PYTHON) sh tests/dist.sh dist
 
 findings: setup ## repeat the paper with intervals and condition maps, and renew docs/findings.md (half an hour; goes on where it was)
 	$(BIN)/charllm reproduce charllm-ppt --full --out build/charllm-ppt

@@ -3,7 +3,7 @@
 ``python -m benchmarks.calibrate_h200 OPS.csv GROUPED.csv [--write]``
 
 Six takes on six boards: the two tables given (the layouts of charllm/evaluate/ops_table.py; not part of this
-repository), ops.csv and readings.csv of benchmarks/device/h200, and the kernels by themselves of single_kernels.csv and
+repository), ops.csv and readings.csv of evaluate/h200/readings, and the kernels by themselves of single_kernels.csv and
 single_kernels_again.csv, which are judged at the clock that was read. All are fitted together and scored in sample and
 by 5 folds of shapes, each predicted by a fit on the others. `--write` puts the constants into the catalog and those of
 memory-bound kernels into gpu/memory_bound.py.
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from charllm.calibrate.least_squares import Fit
 from charllm.calibrate.ops import Bench, apply, errors_of, fit_ops, gather, held_out
 from charllm.calibrate.write import as_figures
+from charllm.evaluate.h200.tables import READINGS
 from charllm.evaluate.ops import CLASSES, bench_machine, classes_of
 from charllm.evaluate.ops_table import read_ops, read_single_kernels
 from charllm.gpu.memory_bound import STREAMS, StreamKind
@@ -28,7 +29,6 @@ from charllm.report.tables import render_table
 from charllm.units import MICRO, NANO, PICO
 
 Floats = NDArray[np.float64]
-DEVICE = Path(__file__).parent / "device" / "h200"
 CATALOG = Path(__file__).parent.parent / "src" / "charllm" / "catalog" / "gpus" / "h200.toml"
 PRIORS = {
     "power.active_w": 10.5,
@@ -139,9 +139,9 @@ def main(words: list[str]) -> None:
     paths = [word for word in words if not word.startswith("-")]
     cluster = bench_machine("h200")
     gpu = apply(cluster.gpu, PRIORS)
-    tables = [read_ops(path)[0] for path in (*paths, str(DEVICE / "ops.csv"), str(DEVICE / "readings.csv"))]
+    tables = [read_ops(path)[0] for path in (*paths, str(READINGS / "ops.csv"), str(READINGS / "readings.csv"))]
     names = ("single_kernels.csv", "single_kernels_again.csv")
-    bench = gather(tables, cluster, [read_single_kernels(str(DEVICE / name)) for name in names])
+    bench = gather(tables, cluster, [read_single_kernels(str(READINGS / name)) for name in names])
     shapes, windows = bench.shapes, (bench.warm_c, bench.before_w, bench.window_s)
     kinds = classes_of(shapes, cluster.gpu, hold_window(shapes, cluster.gpu, *windows))
     found = fit_ops(bench, gpu, streams=True)

@@ -1,6 +1,6 @@
 """Fit the heat network and score it: ``python -m benchmarks.fit_heat [FITTED.csv OTHER.csv ...]``.
 
-An H200's poles are fitted on one take of benchmarks/device/h200 whose memory traffic is known from its ops; the other
+An H200's poles are fitted on one take of evaluate/h200/readings whose memory traffic is known from its ops; the other
 takes are scored from power and clock alone. Recordings of 8-GPU nodes (timestamp, gpu_index, temperature_C, power_W)
 are not part of this repository: the first one given is fitted, the others are scored. Public ones lie in forks of
 karpathy/nanoGPT, commits f4f827dd (fitted), b443a1c3, 32fcbd7a, 16a680b7. What is printed as fitted is what the catalog
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from charllm.calibrate.least_squares import load_optimize
+from charllm.evaluate.h200.tables import READINGS
 from charllm.evaluate.heat import (
     assumed_traffic_bytes_per_s,
     centred_power_w,
@@ -32,7 +33,6 @@ from charllm.report.tables import render_table
 from charllm.units import PICO, TERA
 
 Floats = NDArray[np.float64]
-DEVICE = Path(__file__).parent / "device" / "h200"
 FITTED_TAKE = "opsA"
 TAKES = ("opsA", "opsB", "ranks-A", "ranks-B", "training-A")
 PRODUCT_BYTES_PER_FLOP = 1.1e-3
@@ -79,7 +79,7 @@ def search(residuals: Callable[[Floats], Floats], start: Floats) -> Floats:
 def known_traffic(take: str, times_s: Floats) -> Floats:
     """Return the memory traffic of the ops of a take: their operands once, or what products are known to read."""
     traffic = np.zeros(len(times_s))
-    with (DEVICE / "ops.csv").open() as file:
+    with (READINGS / "ops.csv").open() as file:
         for row in csv.DictReader(file):
             if row["take"] == take and row["tflops_or_tbps"]:
                 during = (times_s >= float(row["t0"])) & (times_s <= float(row["t1"]))
@@ -101,7 +101,7 @@ def _op_traffic(row: dict[str, str]) -> float:
 
 def fit_gpu() -> None:
     """Fit three poles and the heat of traffic to one take of the H200."""
-    trace = read_trace(str(DEVICE / f"trace_{FITTED_TAKE}.csv.gz"))
+    trace = read_trace(str(READINGS / f"trace_{FITTED_TAKE}.csv.gz"))
     times, power, shown = trace.times_s, trace.power_w[:, 0], trace.temperature_c[:, 0]
     traffic = known_traffic(FITTED_TAKE, times)
     rise = shown - shown[first_readings(trace)].mean()
@@ -176,7 +176,7 @@ def score_row(name: str, trace: Trace, gpu: str) -> list[str]:
 
 def known_traffic_row(take: str) -> list[str]:
     """Return the scores of a take when its memory traffic is known instead of assumed."""
-    trace = read_trace(str(DEVICE / f"trace_{take}.csv.gz"))
+    trace = read_trace(str(READINGS / f"trace_{take}.csv.gz"))
     cluster = machine("h200", 1)
     traffic = known_traffic(take, trace.times_s)[:, None]
     shown, _ = predict(trace, network(cluster.node, cluster.cooling), cluster.gpu, traffic)
@@ -210,7 +210,7 @@ def main(paths: list[str]) -> None:
     fit_gpu()
     if paths:
         fit_node(paths[0])
-    rows = [score_row(take, read_trace(str(DEVICE / f"trace_{take}.csv.gz")), "h200") for take in TAKES]
+    rows = [score_row(take, read_trace(str(READINGS / f"trace_{take}.csv.gz")), "h200") for take in TAKES]
     rows += [known_traffic_row(take) for take in ("opsA", "opsB")]
     rows += [score_row(Path(path).stem, read_trace(path), "h100") for path in paths]
     print(render_table("Temperature from power alone, K", COLUMNS, rows))

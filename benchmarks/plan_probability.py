@@ -1,6 +1,6 @@
 """Fit the spreads of plan/probability.py, and check its probabilities: ``python -m benchmarks.plan_probability``.
 
-Pairs are published runs of one job, source and GPU that state different settings (benchmarks/uncertainty.py), each
+Pairs are published runs of one job, source and GPU that state different settings (evaluate/intervals.py), each
 predicted held out. A pair whose order is said to be 80 % sure should come out so in about 80 %: each pair is judged
 with spreads fitted to the other sources. Pairs that are predicted to be equal say nothing and are left out.
 """
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.stats import t as student
 
-from benchmarks.uncertainty import list_pairs
 from charllm.evaluate.held_out import load_rows
+from charllm.evaluate.intervals import list_pairs
 from charllm.evaluate.predictions import load_predictions
 from charllm.plan.probability import FREEDOM
 

@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.device.rank_cases import LATER_RANKS, RANK_S, RANKS
-from benchmarks.device.training_cases import GPT, TRAINING, configured
 from benchmarks.device.windows import timed
 from charllm import mark
 from charllm.catalog.resolve import resolve_run
+from charllm.evaluate.h200.rank_cases import LATER_RANKS, RANK_S, RANKS
+from charllm.evaluate.h200.training_cases import GPT, TRAINING, configured
 from charllm.measure.emulation.player import Player
 from charllm.measure.launch import sampling
 from charllm.measure.trainer.train import train

@@ -8,7 +8,7 @@ import csv
 import statistics
 from pathlib import Path
 
-from benchmarks.device.loop_cases import DENSE, SPARSE
+from charllm.evaluate.h200.loop_cases import DENSE, SPARSE
 
 SHOWN = {"step_s": "step s", "mean_w": "mean W", "sm_mhz": "MHz"}
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.device.training_cases import GPT, LATER, LLAMA, MOE, configured
 from charllm.catalog.resolve import resolve_run
+from charllm.evaluate.h200.training_cases import GPT, LATER, LLAMA, MOE, configured
 from charllm.measure.trainer.data import synthetic_batches
 from charllm.measure.trainer.train import build_network, plain_step
 from charllm.measure.trainer.work import make_optimizer

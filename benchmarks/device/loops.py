@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from benchmarks.device.loop_cases import LOOPS, Loop
+from charllm.evaluate.h200.loop_cases import LOOPS, Loop
 
 LEAST_STEPS = 3
 GROUP_ROWS = 8

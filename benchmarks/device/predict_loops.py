@@ -6,45 +6,13 @@ python -m benchmarks.device.predict_loops OUT.csv [--only TEXT]
 import argparse
 import csv
 from pathlib import Path
-from typing import Any
 
-from benchmarks.device.loop_cases import LOOPS, Loop
 from charllm.catalog.resolve import resolve_run
+from charllm.evaluate.h200.loop_cases import LOOPS, request
 from charllm.simulate.predict import predict
 from charllm.units import MEGA
 
 COLUMNS = ("name", "step_s", "mean_w", "sm_mhz", "instant_max_w", "temp_c", "j_per_step", "peak_mem_gib", "parameters")
-
-
-def request(name: str, loop: Loop) -> dict[str, Any]:
-    """Describe a loop as a request."""
-    model: dict[str, Any] = {
-        "name": name,
-        "layers": loop.layers,
-        "hidden": loop.hidden,
-        "ffn": loop.ffn,
-        "heads": loop.heads,
-        "kv_heads": loop.kv_heads,
-        "head_dim": loop.head_dim,
-        "vocab": loop.vocab,
-        "seq_length": loop.seq,
-        "activation": "swiglu" if loop.gated else "gelu",
-        "position": "none",
-    }
-    if loop.experts:
-        model |= {"experts": loop.experts, "topk": loop.topk, "expert_ffn": loop.ffn}
-    training: dict[str, Any] = {
-        "seq_length": loop.seq,
-        "micro_batch_size": loop.mbs,
-        "global_batch_size": loop.mbs * loop.accumulate,
-        "recompute": "full" if loop.recompute else "none",
-        "optimizer": "adam" if loop.optimizer else "none",
-        "clip_gradients": loop.clip,
-    }
-    if loop.experts:
-        training["grouped_gemm"] = loop.grouped
-    framework = {"base": "pytorch-eager", "packed_projections": False}
-    return {"cluster": "h200x1", "framework": framework, "model": model, "training": training}
 
 
 def main() -> None:

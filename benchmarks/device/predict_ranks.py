@@ -1,6 +1,6 @@
 """Predict what an H200 will read while it plays the ranks of campaign.py, before it does.
 
-    python -m benchmarks.device.predict_ranks -o benchmarks/device/h200/ranks_predicted.csv [--timelines DIR]
+    python -m benchmarks.device.predict_ranks -o FILE.csv [--timelines DIR]
     python -m benchmarks.device.predict_ranks --part sparse-ranks -o FILE.csv --timelines DIR
 
 Each rank is the simulator's own timeline; with --timelines they are written for the machine that plays them
@@ -12,8 +12,8 @@ import csv
 import json
 from pathlib import Path
 
-from benchmarks.device.rank_cases import PARTS
 from charllm.catalog.resolve import resolve_cluster, resolve_run
+from charllm.evaluate.h200.rank_cases import PARTS
 from charllm.simulate.emulated import predict_played
 from charllm.simulate.rank_timeline import generate_timeline
 from charllm.timeline.play import to_text

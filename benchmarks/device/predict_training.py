@@ -1,14 +1,14 @@
 """Predict the training runs of training_cases.py as `charllm simulate` does, before a board runs them.
 
-python -m benchmarks.device.predict_training -o benchmarks/device/h200/training_predicted.csv [--later]
+python -m benchmarks.device.predict_training -o src/charllm/evaluate/h200/readings/training_predicted.csv [--later]
 """
 
 import argparse
 import csv
 from pathlib import Path
 
-from benchmarks.device.training_cases import LATER, TRAINING
 from charllm.catalog.resolve import resolve_run
+from charllm.evaluate.h200.training_cases import LATER, TRAINING
 from charllm.simulate.predict import predict
 from charllm.units import MEGA
 

@@ -1,6 +1,6 @@
 """Make small tables of what a device campaign recorded.
 
-    PYTHONPATH=src python3 benchmarks/device/summarise.py TAKES -o benchmarks/device/h200
+    PYTHONPATH=src python3 benchmarks/device/summarise.py TAKES -o src/charllm/evaluate/h200/readings
 
 TAKES holds the folders that `charllm bench ops` (ops*) and `campaign.py` (training-*, ranks-*, overhead-*) left.
 """

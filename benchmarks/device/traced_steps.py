@@ -29,6 +29,7 @@ import torch
 
 from charllm import mark
 from charllm.catalog.resolve import resolve_run
+from charllm.evaluate.h200.traced_cases import CASES, Case
 from charllm.measure.device import telemetry_gpus
 from charllm.measure.job import Job
 from charllm.measure.marks import find_phases, find_steps, read_marks
@@ -64,30 +65,6 @@ FULL = Sizes()
 SMOKE = Sizes("cpu", "replay:tests/measure/captures/h200-train", 0.1, 1.0, 0.01, 0.1, 0.5, 0.2, 128)
 SMALLER = {"model": {"layers": 1, "hidden": 64, "heads": 2, "kv_heads": 2, "head_dim": 32, "ffn": 128, "vocab": 512},
            "training": {"seq_length": 64}}  # fmt: skip
-
-
-class Case(NamedTuple):
-    """A training run and how many of its steps are traced."""
-
-    request: dict[str, Any]
-    steps: int
-
-
-def trained(model: dict[str, Any], seq: int, mbs: int, gbs: int, **training: Any) -> dict[str, Any]:
-    asked = {"seq_length": seq, "micro_batch_size": mbs, "global_batch_size": gbs, **training}
-    return {"cluster": "h200x1", "framework": "pytorch-eager", "model": model, "training": asked}
-
-
-DENSE = {"base": "llama3-8b", "layers": 4, "vocab": 32000}
-SPARSE = {"base": "mixtral-8x7b", "layers": 2}
-SMALL = {"base": "gpt3-1.3b", "dropout_fraction": 0.0}
-CASES: dict[str, Case] = {
-    "dense": Case(trained(DENSE, 4096, 2, 4, clip_gradients=True), 12),
-    "recompute": Case(trained(DENSE, 4096, 2, 4, recompute="full"), 4),
-    "moe-grouped": Case(trained(SPARSE, 4096, 1, 2, grouped_gemm=True), 4),
-    "moe-looped": Case(trained(SPARSE, 4096, 1, 2), 4),
-    "host-bound": Case(trained(SMALL, 2048, 1, 2), 3),
-}
 
 
 # ---------------------------------------------------------------------------------------------------------- known work

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from charllm.errors import CharllmError, SpecError, Words
+from charllm.errors import CharllmError, MissingExtra, SpecError, Words
 from charllm.result.metrics import METRICS
 from charllm.result.result import Columns, RunResult
 from charllm.result.store import RESULT_FILE, load_result, with_tables
@@ -246,5 +246,5 @@ def _duckdb() -> Any:
     try:
         import duckdb
     except ImportError:
-        raise CharllmError("queries need duckdb: pip install 'charllm[store]'") from None
+        raise MissingExtra("queries need duckdb", "store") from None
     return duckdb

@@ -52,6 +52,19 @@ class SpecError(CharllmError, ValueError):
         return type(self), (self.field, self.asked, self.possible)
 
 
+class MissingExtra(CharllmError):
+    """Something was asked for that needs a package beyond the core ones: says what needs it, and how to install it."""
+
+    exit_code = 2
+
+    def __init__(self, need: str, extra: str) -> None:
+        self.need, self.extra = need, extra
+        super().__init__(f"{need}: pip install 'charllm[{extra}]'")
+
+    def __reduce__(self) -> tuple[type["MissingExtra"], tuple[str, str]]:
+        return type(self), (self.need, self.extra)
+
+
 class DoesNotFit(CharllmError):
     """The run needs more memory than a GPU has."""
 

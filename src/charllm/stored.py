@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from charllm.analysis.characterize import Character, characterize
-from charllm.errors import CharllmError, SpecError
+from charllm.errors import MissingExtra, SpecError
 from charllm.measure.finish import finish_record, is_record
 from charllm.measure.marks import find_phases, find_steps
 from charllm.measure.parts import is_on_nodes, merge, read_parts
@@ -118,7 +118,7 @@ def _tabulate_ops(folder: Path) -> None:
         from charllm.measure.recording import read_recording
         from charllm.result.store import write_text
     except ImportError:
-        raise CharllmError("finishing an op benchmark needs torch: pip install 'charllm[torch]'") from None
+        raise MissingExtra("finishing an op benchmark needs torch", "torch") from None
     write_text(to_csv(tabulate(full_suite(), read_runs(folder), read_recording(folder))), folder / OPS_FILE)
 
 

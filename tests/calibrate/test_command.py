@@ -9,15 +9,16 @@ from charllm.calibrate.write import write_file, written
 from charllm.catalog.resolve import resolve_cluster
 from charllm.cli import main
 from charllm.errors import SpecError
+from charllm.evaluate.h200.tables import READINGS
 from charllm.evaluate.ops import bench_machine
 
-DEVICE = Path(__file__).parent.parent.parent / "benchmarks" / "device" / "h200"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def some_ops(tmp_path: Path) -> Path:
     """Products and streams, no attention."""
-    lines = (DEVICE / "ops.csv").read_text().splitlines(keepends=True)
+    lines = (READINGS / "ops.csv").read_text().splitlines(keepends=True)
     kept = [line for line in lines[1:] if line.split(",")[1] in ("gemm", "copy", "add", "gelu")]
     path = tmp_path / "ops.csv"
     path.write_text(lines[0] + "".join(kept[:28]))
@@ -89,7 +90,7 @@ def test_figures_are_written_in_units_people_read() -> None:
 
 def test_a_traced_run_gives_the_speed_of_its_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "host.toml"
-    assert main(["calibrate", str(DEVICE.parents[2] / "examples" / "h200-moe"), "-o", str(out), "--json"]) == 0
+    assert main(["calibrate", str(ROOT / "examples" / "h200-moe"), "-o", str(out), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     (row,) = report["runs"]
     assert row["launches"] == pytest.approx(row["assumed_launches"], rel=0.01)

@@ -1,17 +1,17 @@
 """Constants of power and kernels come back from ops that the model itself made."""
 
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from charllm.calibrate.ops import Bench, apply, fit_identified, fit_ops, folds_by_shape, gather, predict
 from charllm.errors import SpecError
+from charllm.evaluate.h200.tables import READINGS
 from charllm.evaluate.ops import bench_machine, predict_ops
 from charllm.evaluate.ops_table import Measured, OpRow, read_ops
 
-READ = Path(__file__).parent.parent.parent / "benchmarks" / "device" / "h200" / "ops.csv"
+READ = READINGS / "ops.csv"
 TRUTH = {
     "power.flop_j": 0.80e-12,
     "power.memory_byte_j": 50e-12,

@@ -20,10 +20,11 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.cli import COMMANDS, main
 from charllm.cli.parser import build_parser
+from charllm.evaluate.h200.tables import READINGS
 from tests.measure.convert import texts
 
 ROOT = Path(__file__).parent.parent.parent
-OPS = ROOT / "benchmarks" / "device" / "h200" / "ops.csv"
+OPS = READINGS / "ops.csv"
 GPT3 = ["simulate", "--model", "gpt3-175b", "--cluster", "h200x32"]
 COMMAND_LINES = {
     "help": ["--help"],
@@ -143,8 +144,9 @@ def test_colour_is_for_terminals_and_can_be_turned_off() -> None:
 
 
 SLOW = (
-    "charllm validate known", "charllm validate results", "charllm calibrate runs", "charllm completion",
-    "charllm serve", "charllm reproduce charllm-ppt --out", "charllm reproduce charllm-ppt --full",
+    "charllm validate known", "charllm validate results", "charllm validate all", "charllm calibrate runs",
+    "charllm completion", "charllm serve", "charllm reproduce charllm-ppt --out",
+    "charllm reproduce charllm-ppt --full",
 )  # fmt: skip
 """Run by tests of their own: hundreds of published rows, a long fit, files of a home."""
 

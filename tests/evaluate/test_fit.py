@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from charllm.evaluate.fit import CONSTANTS, Fitter, default_values, moves
-from charllm.evaluate.held_out import is_untuned, load_rows, row_class
+from charllm.evaluate.held_out import is_untuned, load_rows
+from charllm.evaluate.time import row_class
 
 
 def test_a_constant_without_rows_keeps_its_prior() -> None:

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from charllm.errors import SpecError
+from charllm.evaluate.h200.tables import READINGS
 from charllm.evaluate.heat import machine, predict, score_heat
 from charllm.evaluate.heat_trace import read_trace
 from charllm.gpu.heat import advance, network, steady_state_k, temperature_c
 from tests.program import charllm
 
-DEVICE = Path(__file__).parent.parent.parent / "benchmarks" / "device" / "h200"
 ROWS = [f"{index / 10:.1f},{80 + 5 * (index > 20)},38,345" for index in range(100)]
 
 
 def take(name: str) -> dict[str, Any]:
-    return score_heat(read_trace(str(DEVICE / f"trace_{name}.csv.gz")), "h200")
+    return score_heat(read_trace(str(READINGS / f"trace_{name}.csv.gz")), "h200")
 
 
 def write(path: Path, rows: list[str], header: str = "t_s,power_w,temperature_c,sm_mhz") -> str:
@@ -47,7 +47,7 @@ def test_the_take_it_was_fitted_on_is_met() -> None:
 
 
 def test_only_the_first_second_of_temperature_is_read() -> None:
-    trace = read_trace(str(DEVICE / "trace_ranks-B.csv.gz"))
+    trace = read_trace(str(READINGS / "trace_ranks-B.csv.gz"))
     cluster = machine("h200", 1)
     net = network(cluster.node, cluster.cooling)
     later = trace.temperature_c.copy()
@@ -58,7 +58,7 @@ def test_only_the_first_second_of_temperature_is_read() -> None:
 
 
 def test_two_layouts_of_one_recording_agree(tmp_path: Path) -> None:
-    plain = read_trace(str(DEVICE / "trace_ranks-A.csv.gz"))
+    plain = read_trace(str(READINGS / "trace_ranks-A.csv.gz"))
     assert plain.clock_hz is not None
     rows = [
         f"{1794764215 + t:.2f},{1000 * p:.0f},{c:.0f},{f / 1e6:.0f}"
@@ -110,7 +110,7 @@ def test_a_node_that_starts_warm_is_told_from_a_hot_room(tmp_path: Path, started
 
 
 def test_full_speed_copies_are_seen_as_such() -> None:
-    trace = read_trace(str(DEVICE / "trace_opsB.csv.gz"))
+    trace = read_trace(str(READINGS / "trace_opsB.csv.gz"))
     cluster = machine("h200", 1)
     net = network(cluster.node, cluster.cooling)
     with_clock, _ = predict(trace, net, cluster.gpu)
@@ -160,7 +160,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path, name: str) -> Non
 
 
 def test_the_command_prints_a_table_or_json() -> None:
-    path = str(DEVICE / "trace_ranks-B.csv.gz")
+    path = str(READINGS / "trace_ranks-B.csv.gz")
     table = json.loads(charllm("validate", "heat", path, "--gpu", "H200", "--json").stdout)
     assert {"rmse_k", "max_error_k", "mean_error_k", "steady_error_k", "rmse_with_offset_k", "gpus"} <= set(table)
     assert "no lag" in charllm("validate", "heat", path, "--gpu", "h200").stdout

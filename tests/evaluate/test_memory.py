@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.memory import loop_scores, training_scores
 from charllm.errors import SpecError
 from charllm.evaluate.corrections import source_of
+from charllm.evaluate.h200.memory import loop_scores, training_scores
 from charllm.evaluate.memory import (
     MEANINGS,
     MemoryRow,

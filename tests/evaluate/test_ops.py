@@ -10,12 +10,12 @@ import pytest
 
 from charllm.cli import main
 from charllm.errors import SpecError
+from charllm.evaluate.h200.tables import READINGS
 from charllm.evaluate.ops import bench_machine, predict_ops, score_ops
 from charllm.evaluate.ops_table import read_ops, read_single_kernels
 from charllm.gpu.kernels import read_shapes, time_kernels
 from charllm.gpu.memory_bound import STREAMS
 
-DEVICE = Path(__file__).parent.parent.parent / "benchmarks" / "device" / "h200"
 MEASURED = (
     "s_per_call", "tflops_or_tbps", "mean_w", "mean_w_error", "instant_mean_w", "instant_max_w", "sm_mhz",
     "sm_mhz_std_fraction", "power_limited", "thermally_limited", "temp_end_c", "busy_fraction", "calls", "t0", "t1",
@@ -38,7 +38,7 @@ conv2d,unknown,1,2,3,bf16,0.1,1,100,100,100,1980,50,50,1,0,1
 
 @pytest.fixture(scope="module")
 def scores() -> dict[str, dict[str, Any]]:
-    return {name: score_ops(*read_ops(str(DEVICE / f"{name}.csv")), "h200") for name in ("ops", "readings")}
+    return {name: score_ops(*read_ops(str(READINGS / f"{name}.csv")), "h200") for name in ("ops", "readings")}
 
 
 def short_table(tmp_path: Path, rows: str = SHORT_ROWS, header: str = SHORT) -> str:
@@ -95,7 +95,7 @@ def test_kernels_by_themselves_take_as_long_as_was_read_at_their_clocks(
     kinds: tuple[str, ...], median: float, p90: float
 ) -> None:
     cluster = bench_machine("h200")
-    kernels = [each for each in read_single_kernels(str(DEVICE / "single_kernels.csv")) if each.shape.kind in kinds]
+    kernels = [each for each in read_single_kernels(str(READINGS / "single_kernels.csv")) if each.shape.kind in kinds]
     shapes = read_shapes([each.shape for each in kernels], cluster.gpu, cold=True)
     clock, seconds = (
         np.array([getattr(each.measured, name) for each in kernels]) for name in ("clock_hz", "seconds_s")
@@ -140,7 +140,7 @@ def test_one_figure_per_class_is_worse_in_seconds(scores: dict[str, dict[str, An
 
 @pytest.mark.parametrize("name", ["ops", "readings"])
 def test_predictions_do_not_change_when_every_measured_column_is_blank(name: str, tmp_path: Path) -> None:
-    with (DEVICE / f"{name}.csv").open() as file:
+    with (READINGS / f"{name}.csv").open() as file:
         rows = list(csv.DictReader(file))
     blank = tmp_path / "blank.csv"
     with blank.open("w", newline="") as file:
@@ -148,7 +148,7 @@ def test_predictions_do_not_change_when_every_measured_column_is_blank(name: str
         writer.writeheader()
         writer.writerows({key: "" if key in MEASURED else value for key, value in row.items()} for row in rows)
     cluster = bench_machine("h200")
-    whole, bare = (predict_ops(read_ops(str(path))[0], cluster) for path in (DEVICE / f"{name}.csv", blank))
+    whole, bare = (predict_ops(read_ops(str(path))[0], cluster) for path in (READINGS / f"{name}.csv", blank))
     assert [each[1:] for each in whole] == [each[1:] for each in bare]
     assert score_ops(*read_ops(str(blank)), "h200")["scored"] == 0
 

@@ -208,7 +208,7 @@ def test_an_h200_alone_rests_at_forty_degrees_and_works_at_sixty_one() -> None:
     cluster = resolve_cluster("h200x1")
     net, inlet = network(cluster.node, cluster.cooling), cluster.cooling.inlet_c
     assert steady_temperature_c([124.0], net, inlet)[0] == pytest.approx(40.0, abs=0.5)
-    # 8192-cubes at the cap read 0.75 TB/s: benchmarks/device/h200/ops.csv, the soak.
+    # 8192-cubes at the cap read 0.75 TB/s: evaluate/h200/readings/ops.csv, the soak.
     assert steady_temperature_c([690.6], net, inlet, 0.75e12)[0] == pytest.approx(61.0, abs=1.0)
 
 

@@ -87,7 +87,7 @@ def why_not_run(command: str) -> str:
 
 def prepare(folder: Path) -> None:
     """Put the files that the documents name into a folder."""
-    for name in ("examples", "benchmarks"):
+    for name in ("examples", "src"):
         (folder / name).symlink_to(ROOT / name)
     for name, write in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

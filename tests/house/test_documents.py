@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import charllm
@@ -11,7 +10,7 @@ from charllm.api.report import page_of
 from charllm.catalog.tables import entries
 from charllm.cli import COMMANDS
 from charllm.cli.parser import all_actions, build_parser
-from charllm.evaluate.predictions import load_predictions
+from charllm.evaluate.scoreboard import read_scoreboard
 from charllm.units import format_percent
 from tests.house.documents import NOT_EXECUTED, NOT_RUN, PAGES, ROOT, Trial, blocks, commands, prepare, try_page
 
@@ -89,32 +88,14 @@ def test_links_lead_somewhere(document: str) -> None:
         assert not anchor or anchor in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in headings}
 
 
-def shown(errors: list[float]) -> str:
-    """Write a median and a 90th percentile as the page's table does."""
-    median, tenth = np.median(errors), np.percentile(errors, 90)
-    return f"| {len(errors)} | {format_percent(float(median))} | {100 * tenth:.0f} % |"
-
-
-def test_the_errors_of_step_times_are_those_of_the_predictions_that_ship() -> None:
-    trust = (ROOT / "docs" / "trust.md").read_text()
-    tuned = [row for row in load_predictions() if row.host == "tuned"]
-    for column in ("predicted_s", "source_left_out_s"):
-        assert shown([abs(getattr(row, column) / row.measured_s - 1) for row in tuned]) in trust
-    for kind in ("dense", "lora", "moe"):
-        assert shown([abs(row.predicted_s / row.measured_s - 1) for row in tuned if row.kind == kind]) in trust
-    overall = shown([abs(row.predicted_s / row.measured_s - 1) for row in tuned]).strip("| ").split(" | ")
-    assert f"step time of {overall[0]} published runs, each model family held out | {overall[1]} " in README
-
-
-def test_the_errors_of_well_known_runs_are_those_of_their_page() -> None:
-    page = (ROOT / "docs" / "known_runs.md").read_text()
-    found = re.search(r"of (\d+) runs: median error ([\d.]+ %), 90th percentile ([\d.]+) %", page)
-    assert found
-    count, median, tenth = found.groups()
-    row = f"step time of {count} well-known runs, described from their papers | {median} ({float(tenth):.0f} %)"
-    assert row in README
-    trust = (ROOT / "docs" / "trust.md").read_text()
-    assert f"(`charllm validate known`) | {count} | {median} | {float(tenth):.0f} % |" in trust
+def test_the_readme_shows_the_errors_of_the_scoreboard() -> None:
+    scores = {score[:5]: score for score in read_scoreboard()}
+    held = scores["published", "family left out", "step time", "all", "all"]
+    shown = f"{format_percent(held.median)} (90th percentile {100 * held.p90:.0f} %)"
+    assert f"step time of {held.rows} published runs, each model family held out | {shown}" in README
+    known = scores["known runs", "constants that ship", "step time", "all", "all"]
+    shown = f"{format_percent(known.median)} ({100 * known.p90:.0f} %)"
+    assert f"step time of {known.rows} well-known runs, described from their papers | {shown}" in README
 
 
 def test_files_that_documents_name_exist() -> None:

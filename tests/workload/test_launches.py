@@ -1,7 +1,6 @@
 """Kernels that a framework launches for an op."""
 
 import csv
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.catalog.tables import entries
+from charllm.evaluate.h200.tables import READINGS
 from charllm.gpu.kernels import read_shapes
 from charllm.gpu.shape import check_shape, work
 from charllm.gpu.steady import hold_clocks
@@ -93,7 +93,7 @@ def test_a_loop_over_experts_activates_each() -> None:
 
 
 def test_plain_modules_launch_what_traces_of_the_trainer_show() -> None:
-    """A microbatch of two sequences of Llama 3 8B, four layers: benchmarks/device/h200/traced_classes.csv."""
+    """A microbatch of two sequences of Llama 3 8B, four layers: evaluate/h200/readings/traced_classes.csv."""
     asked = {"model": {"base": "llama3-8b", "layers": 4, "vocab": 32000}, "cluster": "h200x1",
              "training": {"seq_length": 4096, "micro_batch_size": 2, "global_batch_size": 4}}  # fmt: skip
     run = run_of(asked, "reference")
@@ -165,7 +165,7 @@ def test_experts_in_a_loop_are_a_product_each_and_grouped_ones_a_single_kernel()
     assert (loop, group) == ((8,), (1,))
 
 
-BIAS_TABLE = Path(__file__).parents[2] / "benchmarks/device/h200/expert_bias.csv"
+BIAS_TABLE = READINGS / "expert_bias.csv"
 READ_BIAS = list(csv.DictReader(BIAS_TABLE.read_text(encoding="utf-8").splitlines()))
 
 
@@ -191,7 +191,7 @@ def test_adding_experts_biases_takes_the_kernels_and_the_time_that_an_h200_shows
     assert gpu_s * 1e6 == pytest.approx(float(row["gpu_us"]), rel=0.15)
 
 
-MIXER_TABLE = Path(__file__).parents[2] / "benchmarks/device/h200/mamba_mixer.csv"
+MIXER_TABLE = READINGS / "mamba_mixer.csv"
 READ_MIXER = [
     row for row in csv.DictReader(MIXER_TABLE.read_text(encoding="utf-8").splitlines()) if row["part"] != "scan"
 ]

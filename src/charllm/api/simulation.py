@@ -52,7 +52,7 @@ def simulate(
 
     The keywords are the flags of ``charllm simulate``: `spec` is a TOML file, a table, or a stored run whose spec is
     used again; a dotted keyword sets any field. Without `steps` or `seconds` (from a cold start) the result describes
-    one step at thermal steady state. With `uncertainty`, ``provenance["uncertainty"]`` holds an 80 % interval of each
+    one step at thermal steady state. With `uncertainty`, ``provenance["uncertainty"]`` holds a 90 % interval of each
     metric whose error is known, and what it rests on. `out` stores the run, `perfetto` writes the step as a trace,
     `timeline` writes the step of one `rank` for `charllm.emulate`, `report` writes everything as one HTML file,
     `chakra` (a folder) writes the step of every rank as Chakra execution traces.
@@ -70,7 +70,7 @@ def simulate(
     >>> result = charllm.simulate(model="llama3-8b", cluster="h200x8", tp=2, gbs=32, uncertainty=True)
     >>> interval = result.provenance["uncertainty"]["step_time_s"]
     >>> interval["low"] < result.metrics.step_time_s < interval["high"], interval["level"]
-    (True, 0.8)
+    (True, 0.9)
     >>> charllm.simulate(model="llama3-8b", cluster="h200x8", tp=3)
     Traceback (most recent call last):
     charllm.errors.SpecError: parallelism: got 'tp 3 x cp 1 x pp 1 = 3'; expected a divisor of the 8 GPUs of h200x8

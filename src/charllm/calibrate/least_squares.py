@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.errors import CharllmError
+from charllm.errors import MissingExtra
 
 Floats = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ def load_optimize() -> Any:
     try:
         from scipy import optimize
     except ImportError:
-        raise CharllmError("fitting constants needs scipy: pip install 'charllm[fit]'") from None
+        raise MissingExtra("fitting constants needs scipy", "fit") from None
     return optimize
 
 

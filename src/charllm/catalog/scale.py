@@ -4,7 +4,7 @@ Equation: watts scale with the power cap, voltage with the clock over the highes
 chosen for a temperature). The energy of a matrix operation is what the cap leaves at the clock and rate at which large
 products are known to run: flop_j = ((hold cap - static - memory) / v^2 - context f / f_max) / rate.
 
-Source: benchmarks/device/h200 for the H200; the scaling itself is assumed.
+Source: evaluate/h200/readings for the H200; the scaling itself is assumed.
 Ignores: process nodes, packaging, memory generations.
 """
 

@@ -18,7 +18,7 @@ from charllm.units import MICRO
 
 NAME = "node.host_speed_fraction"
 LEAST_ERROR = 0.1
-"""Measured: the profiler adds 7 to 14 % to each launch (benchmarks/device/h200/host_steps.csv)."""
+"""Measured: the profiler adds 7 to 14 % to each launch (evaluate/h200/readings/host_steps.csv)."""
 
 
 def is_traced(run: Path) -> bool:

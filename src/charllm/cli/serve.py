@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from charllm.cli import INTERRUPTED
-from charllm.errors import CharllmError, SpecError
+from charllm.errors import MissingExtra, SpecError
 
 PORT = 8765
 EXAMPLES = (
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         from charllm.explorer.server import serve
     except ImportError as error:
-        raise CharllmError(f"the explorer needs {error.name}: pip install 'charllm[web]'") from None
+        raise MissingExtra(f"the explorer needs {error.name}", "web") from None
 
     def tell(address: str) -> None:
         print(f"Explorer at {address} (Ctrl-C ends it)", flush=True)

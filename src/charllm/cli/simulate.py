@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     length.add_argument("--steps", type=int, metavar="N", help="N steps from a cold start")
     length.add_argument("--seconds", type=float, metavar="S", help="S seconds from a cold start")
     parser.add_argument(
-        "--uncertainty", action="store_true", help="add an 80 %% interval to each figure whose error is known"
+        "--uncertainty", action="store_true", help="add a 90 %% interval to each figure whose error is known"
     )
     parser.add_argument("--ignore-memory", action="store_true", help="continue even if the run does not fit in memory")
     parser.add_argument(

@@ -12,6 +12,10 @@ per cent. Some sources' times are corrected for a stated reason; --doubtful scor
 
 `known` predicts well-known training runs that are described from their papers; it reads no file.
 
+`all` predicts everything that ships with charllm, published rows with constants fitted without them, and says what
+differs from the committed scoreboard. It takes minutes on two processes; --quick takes published rows as committed and
+ends within a minute, --open predicts them at one solved clock.
+
 `heat FILE.csv --gpu NAME` reads recorded power and temperature, and predicts the temperature from the power alone.
 """
 
@@ -23,6 +27,7 @@ from charllm.cli.calibrate_network import render_network, score_network
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.plots import pen
 from charllm.cli.progress import track
+from charllm.cli.validate_all import render_everything, score_everything
 from charllm.cli.validate_known import render_known, score_known
 from charllm.errors import SpecError
 from charllm.evaluate.corrections import corrections, doubtful_reason
@@ -39,6 +44,7 @@ from charllm.report.plots.draw import draw_figure
 from charllm.report.tables import render_table, wrap_all
 
 EXAMPLES = (
+    "charllm validate all --quick",
     "charllm validate known --plots",
     "charllm validate results --open",
     "charllm validate results --open --csv",
@@ -75,7 +81,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster", metavar="NAME|FILE", help="nccl: the cluster that was measured (default the benchmark's own)"
     )
-    parser.add_argument("--open", action="store_true", help="results: at one solved clock; faster than the closed loop")
+    parser.add_argument(
+        "--open", action="store_true", help="results, all: at one solved clock; faster than the closed loop"
+    )
+    parser.add_argument("--quick", action="store_true", help="all: published rows as committed, not predicted again")
     parser.add_argument(
         "--doubtful",
         action="store_true",
@@ -92,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     scoring = SCORINGS[arguments.what]
     if scoring.needs_gpu and not arguments.gpu:
         raise SpecError("--gpu", arguments.gpu, "a name from `charllm catalog gpus`, such as h200")
-    if arguments.file is None and arguments.what not in ("results", "known"):
+    if arguments.file is None and arguments.what not in ("results", "known", "all"):
         raise SpecError("FILE", None, "a CSV file of measurements")
     table = scoring.score(arguments)
     print_as(arguments, table, lambda: _render(scoring, table, arguments.plots), lambda: table[scoring.rows])
@@ -288,6 +297,7 @@ SCORINGS = {
     "ops": Scoring(_score_ops, _render_ops, needs_gpu=True),
     "heat": Scoring(_score_heat, _render_heat, needs_gpu=True, rows="gpus"),
     "nccl": Scoring(score_network, render_network, needs_gpu=False),
+    "all": Scoring(score_everything, render_everything, needs_gpu=False, rows="scores"),
     "known": Scoring(score_known, render_known, needs_gpu=False, drawn=("name", "predicted_s", "measured_s")),
 }
 """What a file may hold."""

@@ -8,6 +8,7 @@ Ignores: errors that rows of one source share.
 """
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -78,6 +79,12 @@ class FitRow(NamedTuple):
 
 
 Values = Mapping[str, float]
+FOLDS: dict[str, Callable[[FitRow], str]] = {
+    "family": lambda row: row.family,
+    "source": lambda row: row.source,
+    "gpu": lambda row: row.run.cluster.gpu.name,
+}
+"""What rows are left out by, and the group of a row."""
 
 
 def default_values() -> dict[str, float]:
@@ -241,22 +248,24 @@ def _residuals(x: Floats, base: Floats, slopes: Floats, start: Floats, priors: F
 
 
 def main() -> None:
-    """Fit on the rows that ship with charllm, without untuned hosts, and write the constants of every fold."""
+    """Fit on the rows that ship with charllm, without untuned hosts, and write the constants of every fold.
+
+    `--folds` keeps the constants of all rows as they are, and finds those of the folds again.
+    """
     from charllm.evaluate.held_out import is_untuned, load_rows
 
-    rows = [row for row in load_rows() if not is_untuned(row)]
-    fitter = Fitter(rows)
+    rows = load_rows()
+    tuned = [row for row in rows if not is_untuned(row)]
+    fitter = Fitter(tuned)
     path = Path(__file__).parent / "data" / "fit.json"
-    start = json.loads(path.read_text(encoding="utf-8"))["all"] if path.exists() else None
-    values = fitter.fit(np.ones(len(rows), dtype=np.bool_), start)
-    found: dict[str, Any] = {
-        "all": values,
-        **fitter.folds(values, {"family": lambda row: row.family, "source": lambda row: row.source}),
-    }
-    # A family or source with untuned hosts alone is in no fit: it is held out by all constants.
-    for row in load_rows():
-        found["family"].setdefault(row.family, values)
-        found["source"].setdefault(row.source, values)
+    start: Any = json.loads(path.read_text(encoding="utf-8"))["all"] if path.exists() else None
+    keep = "--folds" in sys.argv[1:] and start is not None
+    values: dict[str, float] = start if keep else fitter.fit(np.ones(len(tuned), dtype=np.bool_), start)
+    found: dict[str, Any] = {"all": values, **fitter.folds(values, FOLDS)}
+    # A group with untuned hosts alone is in no fit: it is held out by all constants.
+    for name, group_of in FOLDS.items():
+        for row in rows:
+            found[name].setdefault(group_of(row), values)
     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(values, indent=1))
 

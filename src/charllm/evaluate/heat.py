@@ -78,7 +78,7 @@ def score_heat(trace: Trace, gpu: str) -> dict[str, Any]:
         **describe(error, trace.times_s, steady),
         "gap_error_k": _gap(error, rear),
         "start_warmth_fraction": start.warmth_fraction,
-        "baseline": _baseline(trace, net, steady),
+        "baseline": describe(baseline(trace, net) - trace.temperature_c, trace.times_s, steady),
         "gpus": [
             {
                 "gpu": name,
@@ -204,12 +204,12 @@ def _over_last(times_s: Floats, values: Floats, length_s: float) -> tuple[Floats
     return low, high, mean
 
 
-def _baseline(trace: Trace, net: Network, steady: NDArray[np.bool_]) -> dict[str, float | None]:
-    """Score one resistance without lags: what a table of steady temperatures would say."""
+def baseline(trace: Trace, net: Network) -> Floats:
+    """Return temperatures by one resistance without lags: what a table of steady temperatures would say."""
     first = first_readings(trace)
     rise = steady_state_k(trace.power_w, net).sum(axis=-1)
     ambient = (trace.temperature_c[first] - rise[first]).mean(axis=0)
-    return describe(ambient + rise - trace.temperature_c, trace.times_s, steady)
+    return np.asarray(ambient + rise)
 
 
 def _gap(error: Floats, rear: list[int]) -> float | None:

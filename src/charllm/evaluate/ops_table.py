@@ -42,7 +42,7 @@ SINGLE_KINDS = {
     "accumulate_fp32": "accumulate", "zero": "fill",
     **{name: name for name in ("copy", "add", "gelu", "gelu_backward", "silu", "silu_backward", "dropout")},
 }  # fmt: skip
-"""Kinds of a table of single kernels (benchmarks/device/h200/single_kernels.csv) that a KernelShape can say."""
+"""Kinds of a table of single kernels (evaluate/h200/readings/single_kernels.csv) that a KernelShape can say."""
 BACKENDS = {"flash": "flash2", "default": "best", "cudnn": "best"}
 SHORT_WINDOW_S, LARGE_ERROR_FRACTION = 2.0, 0.03
 LONGEST_WINDOW_S = 3600.0

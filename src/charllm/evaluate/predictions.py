@@ -1,9 +1,9 @@
-"""Every published row beside its held-out prediction, as a table that is computed once and kept.
+"""Every published row beside its held-out predictions, as a table that is computed once and kept.
 
     python -m charllm.evaluate.predictions
 
-Each row is predicted twice through the closed loop: with constants fitted without its model family, and without its
-source. `benchmarks.uncertainty` derives the intervals of a prediction from this table.
+`charllm validate all` scores this table, computed anew; intervals of predictions are derived from it
+(evaluate/intervals.py).
 """
 
 import csv
@@ -13,11 +13,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from charllm.evaluate.held_out import Held, is_untuned, load_folds, load_rows, predict_all
+from charllm.evaluate.held_out import Held, hold_out_all, is_untuned, load_rows
 from charllm.evaluate.time import row_class
+from charllm.result.uncertainty import share_of
+from charllm.spec.run import RunSpec
+from charllm.workload.model_flop import model_flop
+from charllm.workload.parameters import count_parameters
 
 FILE = Path(str(resources.files("charllm.evaluate") / "data" / "predictions.csv"))
 DIGITS = 5
+TEXTS = ("id", "source", "kind", "gpu", "model", "precision", "host", "strategy")
 
 
 class Prediction(NamedTuple):
@@ -29,22 +34,52 @@ class Prediction(NamedTuple):
     """dense, moe or lora."""
     gpu: str
     model: str
+    precision: str
     host: str
     """tuned, or untuned where the node's host is slower than a tuned one."""
+    strategy: str
+    """Axes that cut the model, such as tp+pp; fsdp: weights sharded (ZeRO stage 3)."""
+    gpus: float
+    parameters: float
+    flop_per_gpu: float
+    """Model FLOPs of a step on one GPU."""
+    exposed_fraction: float
+    """Shares of the predicted step: exposed communication, bubbles and waiting, the host."""
+    wait_fraction: float
+    overhead_fraction: float
     predicted_s: float
     """Step time with constants fitted without its model family."""
     source_left_out_s: float
     """The same with constants fitted without its source."""
+    gpu_left_out_s: float
+    """The same with constants fitted without its GPU."""
+    prior_s: float
+    """The same with every constant at its prior: nothing fitted."""
+    shipped_s: float
+    """The same with the constants that ship, which were fitted on all rows."""
     measured_s: float
 
 
-def describe(by_family: Held, by_source: Held) -> Prediction:
+def describe(held: Held) -> Prediction:
     """Return a row of the table, its numbers as they are written."""
-    row = by_family.row
-    numbers = (by_family.predicted_s, by_source.predicted_s, row.measured_s)
-    return Prediction(row.id, row.source, row_class(row.run), row.run.cluster.gpu.name, row.run.model.name,
-                      "untuned" if is_untuned(row) else "tuned",
+    row, run = held.row, held.row.run
+    shares = share_of(held.breakdown_s)
+    numbers = (
+        run.parallelism.world, count_parameters(run.model, with_mtp=True), model_flop(run) / run.parallelism.world,
+        shares["exposed"], shares["wait"], shares["overhead"],
+        held.family_s, held.source_s, held.gpu_s, held.prior_s, held.shipped_s, row.measured_s,
+    )  # fmt: skip
+    return Prediction(row.id, row.source, row_class(run), run.cluster.gpu.name, run.model.name,
+                      run.training.precision, "untuned" if is_untuned(row) else "tuned", strategy_of(run),
                       *(float(f"{number:.{DIGITS}g}") for number in numbers))  # fmt: skip
+
+
+def strategy_of(run: RunSpec) -> str:
+    """Name the axes that cut a model."""
+    degrees = run.parallelism
+    axes = [name for name in ("tp", "pp", "cp", "ep") if getattr(degrees, name) > 1]
+    axes += ["fsdp"] if degrees.zero == 3 and degrees.dp > 1 else []
+    return "+".join(axes) or ("dp" if degrees.world > 1 else "one GPU")
 
 
 @cache
@@ -55,8 +90,8 @@ def load_predictions() -> tuple[Prediction, ...]:
 
 
 def _read(row: dict[str, str]) -> Prediction:
-    numbers: dict[str, Any] = {name: float(row[name]) for name in row if name.endswith("_s")}
-    return Prediction(**{**row, **numbers})
+    cells: dict[str, Any] = {name: text if name in TEXTS else float(text) for name, text in row.items()}
+    return Prediction(**cells)
 
 
 def write_predictions(predictions: Iterable[Prediction]) -> None:
@@ -69,10 +104,7 @@ def write_predictions(predictions: Iterable[Prediction]) -> None:
 
 def main() -> None:
     """Predict every row and write the table."""
-    rows, folds = load_rows(), load_folds()
-    by_family = predict_all(rows, [folds["family"][row.family] for row in rows], closed=True)
-    by_source = predict_all(rows, [folds["source"][row.source] for row in rows], closed=True)
-    write_predictions(describe(*pair) for pair in zip(by_family, by_source, strict=True))
+    write_predictions([describe(held) for held in hold_out_all(load_rows())])
 
 
 if __name__ == "__main__":

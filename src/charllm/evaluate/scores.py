@@ -76,6 +76,11 @@ def order_pairs(scores: Iterable[TimeScore]) -> tuple[float | None, int]:
 
 
 def baseline_errors(scores: Sequence[TimeScore]) -> list[float]:
+    """Return the errors of `looked_up_s`, of the rows that it can predict."""
+    return [found / score.measured_s - 1 for score, found in zip(scores, looked_up_s(scores), strict=True) if found]
+
+
+def looked_up_s(scores: Sequence[TimeScore]) -> list[float | None]:
     """Predict each row by the median FLOP/s of other families on its GPU and precision, as a table would.
 
     Where no other family has that GPU and precision, by all other families of the GPU; else it is not predicted.
@@ -85,11 +90,10 @@ def baseline_errors(scores: Sequence[TimeScore]) -> list[float]:
         rate = score.flop_per_gpu / score.measured_s
         rates[score.gpu, score.precision].append((score.family, rate))
         rates[score.gpu, ""].append((score.family, rate))
-    found = []
+    found: list[float | None] = []
     for score in scores:
-        for key in ((score.gpu, score.precision), (score.gpu, "")):
-            others = [rate for family, rate in rates[key] if family != score.family]
-            if others:
-                found.append(score.flop_per_gpu / statistics.median(others) / score.measured_s - 1)
-                break
+        keys = ((score.gpu, score.precision), (score.gpu, ""))
+        others = ([rate for family, rate in rates[key] if family != score.family] for key in keys)
+        known = next((rates_ for rates_ in others if rates_), None)
+        found.append(score.flop_per_gpu / statistics.median(known) if known else None)
     return found

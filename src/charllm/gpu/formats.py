@@ -1,6 +1,6 @@
 """What a kernel's format makes of its rate and energy: precision, alignment, head width, which attention kernel.
 
-Source: kernels by themselves on an H200 (benchmarks/device/h200/single_kernels.csv) where no other is named.
+Source: kernels by themselves on an H200 (evaluate/h200/readings/single_kernels.csv) where no other is named.
 Ignores: which of several kernels a library picks for a format.
 """
 

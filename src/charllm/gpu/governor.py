@@ -6,7 +6,7 @@ cap while the mean over a second is below `hold` times the cap, and `hold` from 
 above `burst_clock`. Above the operating temperature each degree takes a share of the clock; above the slowdown
 threshold half of it is left.
 
-Source: read on H200 boards (benchmarks/device/h200): a burst after idle reads 820 to 980 W for one box, 722 to 735 W
+Source: read on H200 boards (evaluate/h200/readings): a burst after idle reads 820 to 980 W for one box, 722 to 735 W
 at 1485 MHz until 1 s has passed, then 660 to 712 W around 692 W; the clock is back at 1965 MHz within two readings;
 zeros as operands run at 1754 MHz with power named as the reason. Climb and highest matrix clock are chosen on five
 square waves, seven others and duty cycles are scored. Thermal gain: assumed, no board was that hot.

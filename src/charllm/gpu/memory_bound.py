@@ -5,7 +5,7 @@ multiprocessor by kind: a kernel slower than a copy is held up by its own instru
 clock, and not by memory. On an H200 at its highest clock r is the kind's share of a copy's rate. NORMS and UPDATES wait
 for memory with too few bytes under way: most of that wait does not follow the clock, which then stands for
 1 / (w / highest clock + (1 - w) / clock).
-Source: 77 kernels of PyTorch 2.11 on an H200 (benchmarks/device/h200/single_kernels.csv); softmax, dropout_add,
+Source: 77 kernels of PyTorch 2.11 on an H200 (evaluate/h200/readings/single_kernels.csv); softmax, dropout_add,
 cast and swiglu on three boards (benchmarks/calibrate_h200.py).
 Ignores: how kernels of other GPUs are tuned beyond their multiprocessors and clocks.
 """
@@ -89,7 +89,7 @@ STREAMS = {
 }
 """Measured: rates and instructions of PyTorch's own kernels. strided: views whose rows are apart, and broadcasts.
 outer_product, scaled_rows: a column times a row, and a matrix times one of them, in fp32. convolution,
-scan: those of Mamba-2 (benchmarks/device/h200/mamba_mixer.csv), their instructions assumed.
+scan: those of Mamba-2 (evaluate/h200/readings/mamba_mixer.csv), their instructions assumed.
 tiny: a kernel on a few numbers, which takes as long as it takes to start."""
 
 
@@ -98,7 +98,7 @@ UPDATES = ("optimizer_16bit", "norm_of_tensor", "scale")
 LATENT_NORM, LATENT_UPDATE = 0.55, 0.9
 """Measured: w of norms, and of torch's multi-tensor kernels. In traced steps at 1550 and 1690 MHz norms take 1.05 and
 1.13 times, clipping 1.04 and AdamW 0.99 to 1.03 times what each takes alone at 1980 MHz; 1.28 and 1.17 if they followed
-the clock (benchmarks/device/h200/traced_classes.csv, single_kernels.csv)."""
+the clock (evaluate/h200/readings/traced_classes.csv, single_kernels.csv)."""
 
 
 def share_of(kind: str, width: float) -> float:

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from charllm.catalog.tables import find_name
-from charllm.errors import CharllmError, SpecError
+from charllm.errors import MissingExtra, SpecError
 from charllm.measure.launch import visible_gpus
 from charllm.measure.launchers.plan import Plan
 from charllm.measure.telemetry import open_source
@@ -17,7 +17,7 @@ def require_device(device: str) -> None:
     try:
         import torch
     except ImportError:
-        raise CharllmError("running kernels needs torch: pip install 'charllm[torch]'") from None
+        raise MissingExtra("running kernels needs torch", "torch") from None
     if device == "cuda" and not torch.cuda.is_available():
         build = {"cuda": "built for CUDA", "hip": "built for ROCm", "cpu": "built for CPUs only"}[platform()]
         raise SpecError("--device", device, f"cpu: torch finds no GPU here (it is {build})")

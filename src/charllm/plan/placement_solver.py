@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import ceil, floor, inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from charllm.errors import CharllmError
+from charllm.errors import MissingExtra
 from charllm.plan.cap_shift import CAP_STEP_W, CapTable, best_rate, lower_hull
 from charllm.plan.placement_model import Decision, Model, model_seconds, present_decision
 from charllm.plan.uneven import LayerTable
@@ -367,5 +367,5 @@ def _cp_model() -> Any:
     try:
         from ortools.sat.python import cp_model
     except ImportError:
-        raise CharllmError("placement needs OR-tools: pip install 'charllm[plan]'") from None
+        raise MissingExtra("placement needs OR-tools", "plan") from None
     return cp_model

@@ -35,8 +35,8 @@ Floats = NDArray[np.float64]
 OWN_FRACTION, MICROBATCH_FRACTION = 0.034, 0.084
 FREEDOM = 3
 SAMPLES = 4096
-Z_80 = 2.563
-"""Width of the interval of 80 % of a Gaussian, in standard deviations."""
+Z_90 = 3.290
+"""Width of the interval of 90 % of a Gaussian, in standard deviations."""
 
 
 def probability_best(candidates: Sequence[Candidate], objective: Objective, seed: int = 0) -> list[float] | None:
@@ -112,7 +112,7 @@ def _clock_fractions(candidates: Sequence[Candidate]) -> Floats:
     bounds, other = errors()["h200"]["clock_mean_hz"], errors()["other_gpu"]
     read, scaled = bounds["high"] - bounds["low"], 2 * other["power_fraction"] * other["clock_over_power"]
     strange = np.array([one.run.cluster.gpu.name != READ_GPU for one in candidates])
-    return np.asarray(np.where(strange, hypot(read, scaled), read) / Z_80)
+    return np.asarray(np.where(strange, hypot(read, scaled), read) / Z_90)
 
 
 def _own_spread(candidates: Sequence[Candidate], metric: str) -> float | None:
@@ -123,7 +123,7 @@ def _own_spread(candidates: Sequence[Candidate], metric: str) -> float | None:
     bounds = errors()["memory"] if metric == "memory_peak_bytes" else known.get(same.get(metric, metric))
     if bounds is None:
         return None
-    spread = (bounds["high"] - bounds["low"]) / Z_80
+    spread = (bounds["high"] - bounds["low"]) / Z_90
     if not metric.endswith("_c"):
         return float(spread)
     return float(spread / np.mean([one.metrics[metric] for one in candidates]))

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from charllm.errors import CharllmError, SpecError, Words
+from charllm.errors import MissingExtra, SpecError, Words
 from charllm.result import brief
 from charllm.result.metrics import Metrics
 
@@ -120,7 +120,7 @@ def to_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = 
     try:
         import pandas
     except ImportError:
-        raise CharllmError("to_frame needs pandas, which is not installed: pip install 'charllm[frame]'") from None
+        raise MissingExtra("to_frame needs pandas, which is not installed", "frame") from None
     return pandas.DataFrame.from_records(list(rows), columns=columns)
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from charllm.errors import CharllmError, SpecError
+from charllm.errors import CharllmError, MissingExtra, SpecError
 from charllm.result.result import Columns, RunResult, from_json, to_json
 from charllm.spec.request import read_text
 from charllm.units import GIB
@@ -142,7 +142,7 @@ def _duckdb() -> Any:
     try:
         import duckdb
     except ImportError:
-        raise CharllmError("parquet tables need duckdb: pip install 'charllm[store]'") from None
+        raise MissingExtra("parquet tables need duckdb", "store") from None
     return duckdb
 
 

@@ -1,9 +1,17 @@
 """Intervals of a prediction, from how wrong predictions have been where the truth is known.
 
-Equation: with errors e = ln(predicted / measured) of known runs, the measured value lies between
-predicted x exp(-e90) and predicted x exp(-e10) in 80 % of them. Independent causes add in squares, each side alone.
-Source: result/data/errors.json, written by benchmarks/uncertainty.py.
-Ignores: errors that the known runs do not have: another cooling, fabrics that drop packets, software of next year.
+Equation: the parameters of a step are the rates of its kernels, of exposed communication, of waiting and of the host.
+A rate that is off by a fraction moves the step by that fraction of its share in it, so the derivatives are the run's
+own breakdown and no further run is needed:
+
+    s^2 = own^2 + sparse^2 + untuned^2 + sum over parts of (share x spread)^2
+
+own: kernels; sparse: models with experts; untuned: slow hosts. With e = ln(predicted / measured) of known runs, nine in
+ten lie between low x s and high x s, hence the measured value between predicted x exp(-high s) and predicted x
+exp(-low s). Other metrics: the same with quantiles of e itself. Independent causes add in squares, each side alone.
+Source: result/data/errors.json, written by evaluate/intervals.py.
+Ignores: errors that the known runs do not have: another cooling, fabrics that drop packets, software of next year; that
+hidden communication may come to light, and that the host may bind where it did not.
 """
 
 import json
@@ -11,18 +19,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import resources
-from math import exp, expm1, hypot, inf, log1p
+from math import exp, expm1, hypot, inf, log1p, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.result.result import RunResult
 
-LEVEL = 0.8
+LEVEL = 0.9
 FILE = Path(str(resources.files("charllm.result") / "data" / "errors.json"))
 READ_GPU = "h200"
 """The GPU whose watts, clocks and degrees were read after they had been predicted."""
-PREHEAT_FRACTION = 0.8
-"""Assumed: preheating lies anywhere between none and twice the catalog's; 80 % of that is 0.8 of it each way."""
+PREHEAT_FRACTION = 0.9
+"""Assumed: preheating lies anywhere between none and twice the catalog's; 90 % of that is 0.9 of it each way."""
 
 
 class Spread(NamedTuple):
@@ -46,6 +54,20 @@ class Spread(NamedTuple):
         return Spread(self.above, self.below, self.basis)
 
 
+LABELS = {
+    "exposed": ("tp_exposed", "pp_exposed", "dp_exposed", "ep_exposed", "cp_exposed"),
+    "wait": ("bubble", "straggler_wait"),
+    "overhead": ("overhead",),
+}
+"""Part of a step whose rate is known less well than that of kernels: its labels in the breakdown."""
+
+
+def share_of(breakdown_s: Mapping[str, float]) -> dict[str, float]:
+    """Return the share of each part in a step."""
+    total_s = sum(breakdown_s.values())
+    return {part: sum(breakdown_s[label] for label in labels) / total_s for part, labels in LABELS.items()}
+
+
 @cache
 def errors() -> Mapping[str, Any]:
     """Read how wrong predictions have been."""
@@ -61,7 +83,7 @@ def intervals(result: RunResult) -> dict[str, dict[str, Any]]:
     found = {"memory_peak_bytes": _ratio(metrics["memory_peak_bytes"], _memory_spread())}
     if metrics["step_time_s"] is None:
         return found
-    step = _step_spread(result.spec)
+    step = _step_spread(result)
     for name, spread in {"step_time_s": step, "tokens_per_s": step.inverted, "tokens_per_s_per_gpu": step.inverted,
                          "mfu": step.inverted}.items():  # fmt: skip
         found[name] = _ratio(metrics[name], spread)
@@ -105,16 +127,43 @@ def tell_footing(spec: Mapping[str, Any]) -> tuple[str, str]:
     return "interpolated", f"published runs on {', '.join(names)} check step times; power is scaled from an H200"
 
 
-def _step_spread(spec: Mapping[str, Any]) -> Spread:
-    """Return the spread of step time, by the class of the run."""
-    kind, cluster, found = run_class(spec), spec["cluster"], errors()
-    bounds = found["step_time"][kind]
-    spread = _spread(bounds, f"held-out error of {bounds['rows']} published {WORDS[kind]}")
-    strange = [name for name in _gpu_names(cluster) if name not in found["known_gpus"]]
+def step_scale(shares: Mapping[str, float], spreads: Mapping[str, float]) -> float:
+    """Return the width of the error of a step: shares by which each spread enters, added up in squares."""
+    return sqrt(sum((shares[name] * spread) ** 2 for name, spread in spreads.items()))
+
+
+def _step_spread(result: RunResult) -> Spread:
+    """Return the spread of step time, by what the step is spent on."""
+    spec, found = result.spec, errors()
+    known, kind = found["step_time"], run_class(spec)
+    shares = {"own": 1.0, "sparse": float(bool(spec["model"].get("experts"))), "untuned": float(kind == "untuned")}
+    shares |= share_of(result.metrics["breakdown_s"])
+    scale = step_scale(shares, known["spreads"])
+    spread = _spread({name: scale * known[name] for name in ("low", "high")}, _tell_shares(shares, known))
+    strange = [name for name in _gpu_names(spec["cluster"]) if name not in found["known_gpus"]]
     if strange:
         why = f"{found['unknown_gpu_factor']:g} times as wide: too few published runs on {', '.join(strange)}"
         return spread.wider(found["unknown_gpu_factor"], why)
     return spread
+
+
+PARTS = {
+    "own": "kernels",
+    "sparse": "experts",
+    "untuned": "an untuned host",
+    "exposed": "exposed communication",
+    "wait": "bubbles and waiting",
+    "overhead": "launches",
+}
+"""Spread of the step time: its cause in words."""
+
+
+def _tell_shares(shares: Mapping[str, float], known: Mapping[str, Any]) -> str:
+    """Say which causes widen the interval of a step most."""
+    causes = {PARTS[name]: shares[name] * spread for name, spread in known["spreads"].items()}
+    largest = sorted(causes, key=lambda cause: -causes[cause])[:2]
+    told = " and ".join(f"{cause} ({100 * causes[cause]:.1f} %)" for cause in largest if causes[cause] > 0.005)
+    return f"held-out errors of {known['rows']} published runs, here mostly of {told}"
 
 
 def run_class(spec: Mapping[str, Any]) -> str:
@@ -123,14 +172,6 @@ def run_class(spec: Mapping[str, Any]) -> str:
     if any(node.get("host_speed_fraction", 1.0) < 1 for node in nodes):
         return "untuned"
     return "lora" if spec["training"].get("lora_rank") else "moe" if spec["model"].get("experts") else "dense"
-
-
-WORDS = {
-    "dense": "runs of dense models",
-    "moe": "runs of mixture-of-experts models",
-    "lora": "LoRA runs",
-    "untuned": "runs on hosts that are not tuned",
-}
 
 
 def _board_intervals(result: RunResult, step: Spread) -> dict[str, dict[str, Any]]:

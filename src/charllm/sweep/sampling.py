@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from charllm.errors import CharllmError, SpecError, unknown_name
+from charllm.errors import MissingExtra, SpecError, unknown_name
 
 FIELD, KEYS = "STUDY.sample", ("count", "method", "seed")
 DRAWS_PER_CASE, FEWEST_DRAWS = 100, 10_000
@@ -52,7 +52,7 @@ def _sobol(sizes: Sequence[int], _count: int, seed: str) -> Draws:
     try:
         from scipy.stats import qmc
     except ImportError:
-        raise CharllmError("sobol sampling needs scipy: pip install 'charllm[fit]'") from None
+        raise MissingExtra("sobol sampling needs scipy", "fit") from None
     engine = qmc.Sobol(len(sizes), rng=Random(seed).getrandbits(32))
     while True:
         for point in engine.random_base2(SOBOL_BATCH):

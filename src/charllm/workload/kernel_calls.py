@@ -8,7 +8,7 @@ from charllm.gpu.shape import KernelShape
 
 SMALL_S = 11.6e-6
 """Measured: host time of an op on a small tensor without a module around it: add 11 us, cast 13, sort 8 a kernel
-(benchmarks/device/h200/host_ops.csv)."""
+(evaluate/h200/readings/host_ops.csv)."""
 LOOPED_S = 5.5e-6
 """Published: Transformer Engine's grouped linear layer launches a GEMM for each expert from C++, at 5 to 6 us each."""
 ELEMENT_BYTES = 2.0

@@ -1,7 +1,7 @@
 """What a profiler shows on the device for one call of a library: its kernel, and the clears and kernels around it.
 
 Source: the kernels of every operator in traces of cuBLAS and cuDNN on an H200 (examples/h200-moe); the rules below
-give the counts of all five traced runs of benchmarks/device/h200/traced_classes.csv.
+give the counts of all five traced runs of evaluate/h200/readings/traced_classes.csv.
 """
 
 TILE = (128, 256)

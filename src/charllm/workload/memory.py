@@ -31,7 +31,7 @@ FRAGMENTATION = 0.02
 
 WORKSPACE_BYTES = 64 * MIB
 """Measured: workspaces of cuBLAS and cuBLASLt, which PyTorch allocates at the first product (32 MiB each on Hopper);
-22 dense loops on an H200 report 50 to 80 MiB more than their tensors (benchmarks/device/h200/loops.csv)."""
+22 dense loops on an H200 report 50 to 80 MiB more than their tensors (evaluate/h200/readings/loops.csv)."""
 
 COMMUNICATOR_BYTES = 400 * MIB
 """Assumed: 24 channels x two directions x 8 MiB, NCCL's buffers of all three protocols for one communicator."""

@@ -5,7 +5,7 @@ from charllm.workload.sync import gradient_bytes, optimizer_bytes, stored_bytes,
 
 UPDATE_CALLS, CLIP_CALLS = 0.33, 0.32
 """Measured: host time of each trained tensor for fused AdamW and clearing (10 us), and for clipping (10 us), over that
-of launching a kernel (31 us), in eager PyTorch beside H200 boards (benchmarks/device/h200/host_steps.csv)."""
+of launching a kernel (31 us), in eager PyTorch beside H200 boards (evaluate/h200/readings/host_steps.csv)."""
 
 
 def update_launches(step: Step, stage: int) -> float:

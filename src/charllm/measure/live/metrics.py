@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from charllm.errors import CharllmError
+from charllm.errors import MissingExtra
 from charllm.gpu.limits import LIMITS
 from charllm.measure.live.rows import is_counter
 from charllm.measure.live.snapshot import GpuNow, NodeNow, Snapshot
@@ -76,7 +76,7 @@ def load_prometheus() -> Any:
         import prometheus_client
         import prometheus_client.core
     except ImportError:
-        raise CharllmError("metrics for Prometheus need prometheus-client: pip install 'charllm[live]'") from None
+        raise MissingExtra("metrics for Prometheus need prometheus-client", "live") from None
     return prometheus_client
 
 

@@ -21,7 +21,7 @@ PANELS = ("tokens_per_s_per_gpu", "tokens_per_j", "temperature_peak_c", CLOCK_LO
 """Those of the paper's figure 4."""
 RANKED = (*RANKS, "tokens_per_j", JOULES_PER_TOKEN)
 """Metrics whose best case stands out; the coolest case of a study is often one that waits most."""
-WHISKERS = "whiskers: 80 % interval of a prediction, 95 % interval of a measured mean"
+WHISKERS = "whiskers: 90 % interval of a prediction, 95 % interval of a measured mean"
 LONGEST_NOTE = 90
 MOST_GROUPS = 8
 

@@ -1,13 +1,12 @@
 """How wrong may it be? Published runs, predicted without them against measured, and the intervals of this run."""
 
 from collections.abc import Sequence
-from math import exp
 from statistics import median
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.computed import PublishedRow
 from charllm.report.page.view import RunView, missing
-from charllm.result.uncertainty import LEVEL, WORDS, errors, intervals, run_class, tell_footing
+from charllm.result.uncertainty import LEVEL, intervals, run_class, tell_footing
 from charllm.units import format_figure, format_percent, format_si
 
 KIND = "scatter"
@@ -98,14 +97,16 @@ def _message(run: RunView, rows: Sequence[PublishedRow]) -> str:
         f"fitted without its model family. Median error{untuned}: {', '.join(told)}; {format_percent(within)} lie "
         "within 10 %."
     )
-    kind = run_class(run.result.spec)
-    bounds = errors()["step_time"][kind]
     footing, why = tell_footing(run.result.spec)
-    return (
-        f"{text} With their family or their source left out, {100 * LEVEL:.0f} % of the {bounds['rows']} {WORDS[kind]} "
-        f"took {100 * (exp(-bounds['high']) - 1):+.0f} to {100 * (exp(-bounds['low']) - 1):+.0f} % more time than "
-        f"predicted. This run rests on {footing} figures: {why}."
-    )
+    known = intervals(run.result).get("step_time_s")
+    interval = ""
+    if known:
+        step_s = run.result.metrics["step_time_s"]
+        low, high = (100 * (known[end] / step_s - 1) for end in ("low", "high"))
+        interval = (
+            f" The {100 * LEVEL:.0f} % interval of this run, {low:+.0f} to {high:+.0f} %, rests on {known['basis']}."
+        )
+    return f"{text}{interval} This run rests on {footing} figures: {why}."
 
 
 def intervals_figure(run: RunView) -> Figure | None:

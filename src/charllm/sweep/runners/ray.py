@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from charllm.errors import CharllmError, SpecError
+from charllm.errors import CharllmError, MissingExtra, SpecError
 from charllm.sweep.case import Task, fail_case, run_case
 from charllm.sweep.folder import read_case
 from charllm.sweep.outcome import Outcome
@@ -116,7 +116,7 @@ def _import_ray() -> Any:
         with warnings.catch_warnings(action="ignore"):
             import ray
     except ImportError:
-        raise CharllmError("--runner ray needs Ray: pip install 'charllm[ray]'") from None
+        raise MissingExtra("--runner ray needs Ray", "ray") from None
     except KeyError as error:
         # Ray 2.56 to 2.60 beside Python's amdsmi on a machine without AMD's library.
         said = f"Ray cannot be imported ({error}); a version that can: pip install 'charllm[ray]'"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks.h100_caps import CLOCK_MHZ, FITTED, TOKENS_PER_S, clock_hz, fit_activity, relative
 from charllm.catalog.resolve import resolve_cluster
+from charllm.evaluate.caps import CLOCK_MHZ, FITTED, TOKENS_PER_S, clock_hz, fit_activity, relative
 from charllm.units import MEGA
 
 PREDICTED = [cap for cap in CLOCK_MHZ if cap not in FITTED]

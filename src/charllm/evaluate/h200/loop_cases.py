@@ -1,6 +1,7 @@
 """Bare training loops that are read on one GPU, and predicted before: what is trained, and how."""
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -94,3 +95,34 @@ SPARSE = {
     ),
 }
 LOOPS = DENSE | SPARSE
+
+
+def request(name: str, loop: Loop) -> dict[str, Any]:
+    """Describe a loop as a request."""
+    model: dict[str, Any] = {
+        "name": name,
+        "layers": loop.layers,
+        "hidden": loop.hidden,
+        "ffn": loop.ffn,
+        "heads": loop.heads,
+        "kv_heads": loop.kv_heads,
+        "head_dim": loop.head_dim,
+        "vocab": loop.vocab,
+        "seq_length": loop.seq,
+        "activation": "swiglu" if loop.gated else "gelu",
+        "position": "none",
+    }
+    if loop.experts:
+        model |= {"experts": loop.experts, "topk": loop.topk, "expert_ffn": loop.ffn}
+    training: dict[str, Any] = {
+        "seq_length": loop.seq,
+        "micro_batch_size": loop.mbs,
+        "global_batch_size": loop.mbs * loop.accumulate,
+        "recompute": "full" if loop.recompute else "none",
+        "optimizer": "adam" if loop.optimizer else "none",
+        "clip_gradients": loop.clip,
+    }
+    if loop.experts:
+        training["grouped_gemm"] = loop.grouped
+    framework = {"base": "pytorch-eager", "packed_projections": False}
+    return {"cluster": "h200x1", "framework": framework, "model": model, "training": training}

@@ -29,6 +29,7 @@ LORA = {
 
 
 def configured(base: dict[str, Any], mbs: int, recompute: str = "none") -> dict[str, Any]:
+    """Return a run with its microbatch and recomputation."""
     merged: dict[str, Any] = merge(base, {"training": {"micro_batch_size": mbs, "recompute": recompute}})
     return merged
 

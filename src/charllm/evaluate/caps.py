@@ -1,4 +1,4 @@
-"""Published H100 runs under power caps, and what the model says: ``python -m benchmarks.h100_caps``.
+"""Published H100 runs under power caps, and what the model says.
 
 Clocks: inference of a ViT-L/16 on an H100 with 94 GB (arXiv:2604.11391, figures 6b and 9b). Tokens a second:
 pretraining of Llama 3 8B on four of them (arXiv:2603.16164, table 4), over those at 700 W, taken to
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from charllm.catalog.resolve import resolve_cluster
+from charllm.evaluate.points import Point
 from charllm.gpu.board import standing_w, voltage
 from charllm.gpu.governor import limits_of
-from charllm.report.tables import render_table
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import Conditions
 from charllm.units import GIGA, MEGA
@@ -21,8 +21,9 @@ from charllm.units import GIGA, MEGA
 CLOCK_MHZ = {200: 625, 300: 1132, 400: 1501, 500: 1731, 600: 1889, 700: 1969}
 TOKENS_PER_S = {200: 9699.3, 300: 17982.3, 400: 24853.4, 500: 27705.3, 600: 29250.0, 700: 30271.0}
 FITTED = (300, 500, 700)
-TEMPERATURE_C = 50.0
-"""Assumed: temperature of the boards; a difference of 10 K moves the clock by 1 %."""
+BOARD_C = 50.0
+"""Temperature of the boards. Assumed; 10 K move the clock by 1 %."""
+SPLIT = "one activity fitted at 300, 500, 700 W"
 
 
 def clock_hz(gpu: Gpu, cap_w: float, activity_j: float) -> float:
@@ -39,7 +40,7 @@ def clock_hz(gpu: Gpu, cap_w: float, activity_j: float) -> float:
 
 def power_w(gpu: Gpu, hz: float, activity_j: float) -> float:
     """Return board power of a workload that takes some joules a cycle."""
-    resting = standing_w(gpu.power, gpu.clock_max_hz, hz, TEMPERATURE_C) + gpu.power.active_w
+    resting = standing_w(gpu.power, gpu.clock_max_hz, hz, BOARD_C) + gpu.power.active_w
     return float(resting + activity_j * hz * voltage(gpu.power, hz) ** 2)
 
 
@@ -60,22 +61,16 @@ def relative(cap: int) -> float:
     return TOKENS_PER_S[cap] / TOKENS_PER_S[700]
 
 
-def main() -> None:
-    """Fit, predict, print."""
+def cap_points() -> list[Point]:
+    """Score the caps that no activity was fitted at."""
     gpu = resolve_cluster("h100x1").gpu
     activity = fit_activity(gpu, {cap: mhz * MEGA for cap, mhz in CLOCK_MHZ.items()}, over_highest=False)
     training = fit_activity(gpu, {cap: relative(cap) for cap in TOKENS_PER_S}, over_highest=True)
     highest = clock_hz(gpu, 700, training)
-    rows = []
+    found = []
     for cap, mhz in CLOCK_MHZ.items():
-        said, rate = clock_hz(gpu, cap, activity) / MEGA, clock_hz(gpu, cap, training) / highest
-        part = "fitted" if cap in FITTED else "predicted"
-        rows.append([f"{cap} W, {part}", f"{mhz}", f"{said:.0f}", f"{said - mhz:+.0f}", f"{relative(cap):.3f}",
-                     f"{rate:.3f}", f"{rate - relative(cap):+.3f}"])  # fmt: skip
-    columns = ["cap", "MHz read", "MHz said", "off", "tokens/s read", "said", "off"]
-    print(render_table("H100 under caps (tokens a second over those at 700 W)", columns, rows))
-    print(f"activity {activity * GIGA:.0f} and {training * GIGA:.0f} W/GHz at the reference voltage")
-
-
-if __name__ == "__main__":
-    main()
+        if cap not in FITTED:
+            found += [Point("power caps", SPLIT, "clock", f"{cap} W", clock_hz(gpu, cap, activity), mhz * MEGA),
+                      Point("power caps", SPLIT, "tokens/s over those at 700 W", f"{cap} W",
+                            clock_hz(gpu, cap, training) / highest, relative(cap))]  # fmt: skip
+    return found

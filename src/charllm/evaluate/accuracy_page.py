@@ -1,0 +1,119 @@
+"""The accuracy page of the documentation, written from the committed scoreboard (`make scoreboard`)."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from charllm.evaluate.points import KELVIN, Score
+from charllm.evaluate.predictions import load_predictions
+from charllm.evaluate.scoreboard import PARTS, PUBLISHED, SPLITS, ranked_fraction, read_scoreboard
+from charllm.result.uncertainty import LEVEL, errors
+
+PAGE = Path(__file__).parents[3] / "docs" / "accuracy.md"
+OPENING = """# Accuracy
+
+This page is written by `make scoreboard`; edit `evaluate/accuracy_page.py`, not this page. `charllm validate all`
+computes the same figures anew in a few minutes (`--quick` takes published rows as committed).
+[How far to trust it](trust.md) says what they mean.
+
+Errors are predicted over measured minus one, without sign; those of temperatures are in kelvin. *Mean* keeps the sign.
+*Table* is the median error of a simpler method: for published runs the median FLOP/s of other model families on the
+same GPU and precision; for thermal traces one resistance without lag; for the rest the median figure, or rate, of the
+other rows of the class."""
+BY = {"class": "class", "source": "source", "GPU": "GPU", "strategy": "axes that cut the model",
+      "GPUs": "number of GPUs", "parameters": "parameters"}  # fmt: skip
+COVERED, WIDEST = (0.85, 0.95), 0.30
+"""What is asked of an interval of 90 % on a source that was left out."""
+
+
+def render_page(scores: Sequence[Score]) -> str:
+    """Return the page."""
+    parts = [OPENING, "## Step time of published runs", _published(scores), _intervals()]
+    parts.append("## Everything else")
+    for name, part in PARTS.items():
+        own = [score for score in scores if score.part == name and score.by in ("all", "class", "take", "meaning")]
+        if own:
+            parts += [f"### {name[0].upper()}{name[1:]}", _text(part.about), _table(own, with_quantity=True)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _published(scores: Sequence[Score]) -> str:
+    own = [score for score in scores if score.part == "published"]
+    everything = [score for score in own if score.by == "all"]
+    slow = [score for score in scores if score.part == "published, untuned hosts" and score.by == "all"][:1]
+    ranked = 100 * ranked_fraction(load_predictions())
+    parts = [
+        _text(PUBLISHED),
+        _table(everything, names=[score.split for score in everything]),
+        f"Of pairs of one source, model and GPU whose times differ by more than 10 %, {ranked:.0f} % are ranked "
+        "correctly.",
+    ]
+    if slow:
+        parts.append(
+            f"{slow[0].rows} further rows, all of one source, ran on hosts that were not tuned: median error "
+            f"{_write(slow[0], slow[0].median)}, 90th percentile {_write(slow[0], slow[0].p90)}. They are in no other "
+            "figure."
+        )
+    first, gpu_left_out = next(iter(SPLITS)), "GPU left out"
+    for by, title in BY.items():
+        split = {"source": "source left out", "GPU": gpu_left_out}.get(by, first)
+        groups = [score for score in own if score.by == by and score.split == split]
+        parts += [f"By {title}, {split}:", _table(sorted(groups, key=lambda score: -score.rows))]
+    return "\n\n".join(parts)
+
+
+def _table(scores: Iterable[Score], *, with_quantity: bool = False, names: Sequence[str] = ()) -> str:
+    """Return scores as a Markdown table."""
+    rows = []
+    for place, score in enumerate(scores):
+        name = names[place] if names else "all" if score.by == "all" else score.group
+        lead = [score.quantity, score.split, name] if with_quantity else [name]
+        figures = [_write(score, figure) for figure in (score.median, score.p90, score.mean, score.baseline_median)]
+        rows.append([*lead, str(score.rows), *figures])
+    lead = ["quantity", "split", "group"] if with_quantity else [""]
+    columns = [*lead, "rows", "median", "90th percentile", "mean", "table"]
+    rule = ["---"] * len(lead) + ["---:"] * (len(columns) - len(lead))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [columns, rule, *rows])
+
+
+def _text(words: str) -> str:
+    return " ".join(words.split())
+
+
+def _write(score: Score, figure: float | None) -> str:
+    if figure is None:
+        return ""
+    return f"{figure:.1f} K" if score.quantity in KELVIN else f"{100 * figure:.1f} %"
+
+
+def _intervals() -> str:
+    """Return how intervals do where each source is left out."""
+    held = errors()["held_out"]["sources"]
+    rows = [
+        f"| {source} | {one['rows']} | {100 * one['covered_fraction']:.0f} % | {100 * one['width_fraction']:.0f} % | "
+        f"{'yes' if _meets(one) else 'no'} |"
+        for source, one in held.items()
+    ]
+    met = sum(_meets(one) for one in held.values())
+    return "\n".join([
+        f"## Intervals of {100 * LEVEL:.0f} %",
+        "",
+        "Each source of 20 rows or more, judged by [intervals](concepts/uncertainty.md) that the other sources give. "
+        f"{met} of {len(held)} have 85 to 95 % of their rows inside, at a median width of at most 30 % of the value.",
+        "",
+        "| source | rows | inside | median width | both met |",
+        "|---|---:|---:|---:|---|",
+        *rows,
+    ])  # fmt: skip
+
+
+def _meets(one: dict[str, float]) -> bool:
+    return COVERED[0] <= one["covered_fraction"] <= COVERED[1] and one["width_fraction"] <= WIDEST
+
+
+def write_page() -> None:
+    """Write the page into the documentation."""
+    PAGE.write_text(render_page(read_scoreboard()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_page()

@@ -68,7 +68,7 @@ cluster-smoke: setup ## try everything once on this machine's GPUs or in a Slurm
 evaluate: setup ## score published rows with constants fitted without them (minutes)
 	$(BIN)/python -m charllm.evaluate.held_out
 
-fit: setup ## refit the constants that only published rows can tell, and those of every fold (half an hour)
+fit: setup ## refit the constants that only published rows can tell, and those of every fold (minutes)
 	$(BIN)/python -m charllm.evaluate.fit
 	$(MAKE) predictions
 

@@ -72,7 +72,7 @@ evaluate: setup ## score everything that ships with charllm, published rows with
 scoreboard: setup ## predict all of that again; write the held-out predictions, intervals, scoreboard and docs/accuracy.md
 	$(BIN)/python -m charllm.evaluate.scoreboard
 
-fit: setup ## refit the constants that only published rows can tell, and those of every fold (half an hour)
+fit: setup ## refit the constants that only published rows can tell, and those of every fold (minutes)
 	$(BIN)/python -m charllm.evaluate.fit
 	$(MAKE) scoreboard
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from charllm.catalog.resolve import resolve_run
+from charllm.network.constants import NETWORK
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import simulate
 from charllm.spec.request import merge
-from charllm.timeline.step_time import LABELS, StepTime, slowest_of, time_at_highest_clock
+from charllm.timeline.step_time import LABELS, StepTime, hop_seconds, slowest_of, time_at_highest_clock
 from charllm.workload.memory import stage_memories
 from charllm.workload.step import build_step
 
@@ -194,3 +195,18 @@ def test_offloaded_activations_pace_a_step_that_computes_faster_than_they_are_co
     ))))  # fmt: skip
     # Two microbatches, there and back.
     assert everything > 0.8 * 4 * kept_bytes / 55e9
+
+
+def test_a_boundary_in_parts_sends_less_and_is_gathered() -> None:
+    whole, parts = (
+        build_step(resolve_run(merge(DENSE, {
+            "framework": {"base": "megatron-2020", "scattered_sends": scattered}, "parallelism": {"tp": 4, "pp": 4},
+        })))
+        for scattered in (False, True)
+    )  # fmt: skip
+    (sent,), (part,), (gathered,) = whole.boundary_ops, parts.boundary_ops, parts.boundary_gathers
+    assert part.message_bytes == pytest.approx(sent.message_bytes / 4)
+    assert gathered.message_bytes == pytest.approx(sent.message_bytes)
+    assert not whole.boundary_gathers
+    hops_s = [hop_seconds(step, NETWORK)[0] for step in (whole, parts)]
+    assert hops_s[1] < hops_s[0]

@@ -2,12 +2,12 @@
 
 import csv
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from charllm.catalog.resolve import resolve_run
+from charllm.evaluate.h200.tables import READINGS
 from charllm.trace.simulated import CLASS_OF_KERNEL, MEMORY, compared_class
 from charllm.workload.launch_counts import attention_events, gemm_events
 from charllm.workload.launches import launched
@@ -16,7 +16,7 @@ from charllm.workload.step import build_step
 from charllm.workload.sync import optimizer_ops
 from charllm.workload.totals import stage_ops
 
-TRACED = Path(__file__).parents[2] / "benchmarks" / "device" / "h200" / "traced_classes.csv"
+TRACED = READINGS / "traced_classes.csv"
 H200 = 132
 DENSE = {"base": "llama3-8b", "layers": 4, "vocab": 32000}
 SPARSE = {"base": "mixtral-8x7b", "layers": 2}

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from charllm.errors import SpecError, Words
@@ -23,7 +24,7 @@ from charllm.plan.whole_run import ALWAYS_WARM, warm_up
 from charllm.plan.why import explain_winner
 from charllm.simulate.predict import predict
 from charllm.simulate.work import LONGEST_S, TooLong
-from charllm.spec.run import RunSpec
+from charllm.spec.run import RunSpec, idle_requests
 from charllm.workload.misfit import nearest_change
 
 TOP = 20
@@ -82,7 +83,7 @@ def search(
         probability_best=probability_best(kept, objective),
         rejected={limit.text: sum(limit in broken(limits, one.metrics) for one in simulated) for limit in limits},
         sensitivity=sensitivity(kept, objective, economics) if sensitive else (),
-        warnings=[*_warnings(rankings, objective), *what_ifs],
+        warnings=[*_warnings(rankings, objective), *what_ifs, *_idle_overlap(space, kept[0].run)],
     )
 
 
@@ -170,6 +171,15 @@ def _warnings(rankings: list[Ranking], objective: Objective) -> list[str]:
         f"objective {objective.name}: the ranking has no proof that no other strategy is better; "
         "pin axes to make the space smaller"
     ]
+
+
+def _idle_overlap(space: Space, best: RunSpec) -> list[str]:
+    """Say what the best strategy cannot hide of the one set of axes that the user asks to overlap."""
+    if "overlap" not in space.stated or len(space.axes.overlap) > 1:
+        return []
+    asked = replace(best.parallelism, overlap=tuple(sorted(space.axes.overlap[0])))
+    said = idle_requests(replace(best, parallelism=asked))
+    return [text for text in said if text.startswith("parallelism.overlap")]
 
 
 def _nothing_fits(space: Space, limits: tuple[Limit, ...]) -> SpecError:

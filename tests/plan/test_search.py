@@ -231,6 +231,13 @@ def test_what_cannot_be_planned_names_the_field(words: dict[str, Any], field: st
     assert caught.value.field == field
 
 
+def test_under_limits_no_more_are_listed_than_asked_for_and_the_front_keeps_the_limits() -> None:
+    found = plan(**TINY, tp=1, top=1, limit="power_mean_w<500", pareto=True)
+    assert len(found.best) == 1 == len(found.probability_best or [])
+    assert all(one.metrics["power_mean_w"] < 500 for one in found.pareto)
+    assert found.best[0].run in [one.run for one in found.pareto]
+
+
 SMALL: dict[str, Any] = {"cluster": "h200x32", "gbs": 64, "cp": 1, "mbs": 1, "top": 2}
 
 

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--axis", action="append", default=[], metavar="NAME=VALUE,...",
                        help="values to try of one setting, e.g. tp=4,8 or overlap=none,tp+dp; repeatable")  # fmt: skip
     group.add_argument(
-        "--top", type=int, default=TOP, metavar="N", help=f"strategies simulated in full (default {TOP})"
+        "--top", type=int, default=TOP, metavar="N", help=f"strategies listed, each simulated in full (default {TOP})"
     )
     group.add_argument("--pareto", action="store_true", help="also list strategies that no other beats in all of "
                        "tokens/s, tokens/J, temperature and peak power")  # fmt: skip

@@ -41,9 +41,9 @@ class Plan:
     counts: Counts
     elapsed_s: float
     best: Sequence[Candidate]
-    """Simulated candidates that keep every limit, best first."""
+    """Simulated candidates that keep every limit, best first, as many as were asked for."""
     pareto: Sequence[Candidate] = ()
-    """Of all simulated candidates, those that no other beats in all of throughput, energy, temperature, peak power."""
+    """Of all that keep the limits, those that no other beats in all of throughput, energy, temperature, peak power."""
     others: Sequence[Candidate] = ()
     """Simulated candidates that break a limit."""
     own: Candidate | None = None

@@ -68,19 +68,19 @@ def search(
         raise SpecError(
             "--limit", Words("; ".join(limit.text for limit in limits)), explain_infeasible(limits, simulated)
         )
-    mine = _own(own, economics, longest_s)
+    mine, odds = _own(own, economics, longest_s), probability_best(kept, objective)
     return Plan(
         objective=objective,
         limits=limits,
         counts=_counts(feasible, rankings, len(simulated))._replace(refused=refused),
         elapsed_s=time.perf_counter() - begun_s,
-        best=kept,
-        pareto=[simulated[place] for place in front([one.metrics for one in simulated], PARETO_AXES)] if pareto else [],
+        best=kept[:top],
+        pareto=[kept[place] for place in front([one.metrics for one in kept], PARETO_AXES)] if pareto else [],
         others=[one for one in simulated if broken(limits, one.metrics)],
         own=mine,
         own_rank=_place(mine, kept, objective, limits),
         why=explain_winner(kept[0], kept[1:], objective, mine),
-        probability_best=probability_best(kept, objective),
+        probability_best=odds and odds[:top],
         rejected={limit.text: sum(limit in broken(limits, one.metrics) for one in simulated) for limit in limits},
         sensitivity=sensitivity(kept, objective, economics) if sensitive else (),
         warnings=[*_warnings(rankings, objective), *what_ifs, *_idle_overlap(space, kept[0].run)],

@@ -38,7 +38,7 @@ EXAMPLES = (
     "charllm calibrate heat.csv --gpu h100 -o my_h100.toml",
     "charllm validate ops runs/ops/ops.csv --gpu my_gpu.toml",
     "charllm calibrate runs/nccl --cluster h200x32 -o my_cluster.toml",
-    "charllm calibrate examples/h200-moe -o my_host.toml",
+    "charllm calibrate runs/profiled -o my_host.toml",
 )
 
 

@@ -38,6 +38,7 @@ from charllm.gpu.memory_bound import (
     STREAMS,
     UPDATES,
     USUAL_WIDTH,
+    WAITING,
     share_of,
     stream_rate,
 )  # fmt: skip
@@ -244,8 +245,8 @@ def _masks(shapes: Sequence[KernelShape], gpu: Gpu) -> dict[str, Mask]:
     tests: dict[str, Callable[[KernelShape], bool]] = {
         "products": lambda shape: shape.kind in PRODUCTS,
         "streams": lambda shape: shape.kind in STREAMS,
-        "norms": lambda shape: shape.kind in NORMS,
-        "updates": lambda shape: shape.kind in UPDATES,
+        "norms": lambda shape: shape.kind in NORMS and shape.variant == WAITING,
+        "updates": lambda shape: shape.kind in UPDATES and shape.variant == WAITING,
         "both": lambda shape: shape.kind == "attention_both",
         "backward": lambda shape: shape.kind == "attention_backward",
         "grouped": lambda shape: shape.kind in GROUPED,

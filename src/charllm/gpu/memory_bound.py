@@ -2,8 +2,8 @@
 
 Equation: t = bytes / r, 1 / r^q = 1 / bandwidth^q + 1 / (b multiprocessors clock)^q, with b bytes a clock and
 multiprocessor by kind: a kernel slower than a copy is held up by its own instructions or by latency, which follow the
-clock, and not by memory. On an H200 at its highest clock r is the kind's share of a copy's rate. NORMS and UPDATES wait
-for memory with too few bytes under way: most of that wait does not follow the clock, which then stands for
+clock, and not by memory. On an H200 at its highest clock r is the kind's share of a copy's rate. NORMS and UPDATES of
+PyTorch wait for memory with too few bytes under way: most of that wait does not follow the clock, which then stands for
 1 / (w / highest clock + (1 - w) / clock).
 Source: 77 kernels of PyTorch 2.11 on an H200 (evaluate/h200/readings/single_kernels.csv); softmax, dropout_add,
 cast and swiglu on three boards (benchmarks/calibrate_h200.py).
@@ -95,6 +95,8 @@ tiny: a kernel on a few numbers, which takes as long as it takes to start."""
 
 NORMS = ("norm", "norm_backward", "rmsnorm", "rmsnorm_backward")
 UPDATES = ("optimizer_16bit", "norm_of_tensor", "scale")
+WAITING = "waiting"
+"""Variant of the kernels of NORMS and UPDATES that are PyTorch's own: w is not known of those of other libraries."""
 LATENT_NORM, LATENT_UPDATE = 0.55, 0.9
 """Measured: w of norms, and of torch's multi-tensor kernels. In traced steps at 1550 and 1690 MHz norms take 1.05 and
 1.13 times, clipping 1.04 and AdamW 0.99 to 1.03 times what each takes alone at 1980 MHz; 1.28 and 1.17 if they followed

@@ -39,7 +39,7 @@ class KernelShape(NamedTuple):
     variant: str = "best"
     """Attention: the GPU's best kernel, FlashAttention-2 (flash2), or its first form in Triton (flash1). GEMM:
     wgrad, a weight gradient; accumulated, one added to what is there in fp32. Grouped GEMM: uneven, rows drawn from a
-    Dirichlet distribution (2) over the groups."""
+    Dirichlet distribution (2) over the groups. Norms and updates: waiting, PyTorch's own, held up by latency."""
     rate: float = 1.0
     """GEMM: rate of the library over the GPU's best."""
 

@@ -67,7 +67,11 @@ class Activity(NamedTuple):
 
     def inside(self, from_s: float, to_s: float) -> "Activity":
         """Return the events that reach into a window, whole."""
-        return self.take((self.end_s > from_s) & (self.start_s < to_s))
+        # Events are in order of start: none that began earlier than the longest lasts reaches into the window.
+        longest_s = float(self.seconds.max(initial=0.0))
+        near = slice(*np.searchsorted(self.start_s, (from_s - longest_s, to_s)).tolist())
+        here = Activity._make([self.works, *(column[near] for column in self[1:])])
+        return here.take(here.end_s > from_s)
 
     def times(self, kept: Bools) -> Intervals:
         """Return the union of the times of some of the events."""

@@ -133,7 +133,7 @@ class Columns:
             *self._arguments(kept, kinds),
         ]
         for parts, column, dtype in zip(self._parts, columns, DTYPES, strict=True):
-            parts.append(np.asarray(column, dtype))
+            parts.append(narrow(np.asarray(column, dtype)))
         self._batches += 1
         if self._batches % JOINED_BATCHES == 0:
             for parts in self._parts:

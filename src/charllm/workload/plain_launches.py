@@ -3,6 +3,7 @@
 Source: torch.profiler on an H200, PyTorch 2.11 (benchmarks/device/traced_steps.py; examples/h200-moe holds one trace).
 """
 
+from charllm.gpu.memory_bound import NORMS, UPDATES, WAITING
 from charllm.spec.run import RunSpec
 from charllm.workload.kernel_calls import Launched, chain, moving, sized, tiny
 from charllm.workload.op import Op
@@ -19,11 +20,18 @@ OWN_CALLS, INNER_CALLS = 0.85, 0.25
 
 
 def weigh(found: tuple[Launched, ...]) -> tuple[Launched, ...]:
-    """Give operators the host time that was measured for their kind; what a library loops over has its own."""
-    return tuple(
-        one._replace(calls=HOST_CALLS[one.shape.kind]) if one.shape.kind in HOST_CALLS and not one.looped else one
-        for one in found
-    )
+    """Give operators the host time that was measured for their kind, and PyTorch's own kernels their variant.
+
+    What a library loops over has a host time of its own.
+    """
+    return tuple(_weighed(one) for one in found)
+
+
+def _weighed(one: Launched) -> Launched:
+    kind = one.shape.kind
+    if kind in (*NORMS, *UPDATES):
+        one = one._replace(shape=one.shape._replace(variant=WAITING))
+    return one._replace(calls=HOST_CALLS[kind]) if kind in HOST_CALLS and not one.looped else one
 
 
 def _own(times: int) -> Launched:

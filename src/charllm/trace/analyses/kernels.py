@@ -24,10 +24,12 @@ class KernelRow(NamedTuple):
 def in_steps(rank: TracedRank) -> Activity:
     """Return the events that begin inside a step."""
     activity = rank.activity
-    kept = np.zeros(len(activity.row), dtype=bool)
-    for window in rank.windows:
-        kept |= (activity.start_s >= window.start_s) & (activity.start_s < window.end_s)
-    return activity.take(kept)
+    bounds = sorted((window.start_s, window.end_s) for window in rank.windows)
+    begins_s, ends_s = np.array(bounds).reshape(-1, 2).T
+    place = np.searchsorted(begins_s, activity.start_s, side="right") - 1
+    # Windows may overlap: an event lies in one if it begins before the latest end so far.
+    until_s = np.append(np.maximum.accumulate(ends_s), -np.inf)
+    return activity.take((place >= 0) & (activity.start_s < until_s[place]))
 
 
 def class_seconds(rank: TracedRank) -> dict[str, float]:

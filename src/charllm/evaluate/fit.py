@@ -250,9 +250,11 @@ def _residuals(x: Floats, base: Floats, slopes: Floats, start: Floats, priors: F
 def main() -> None:
     """Fit on the rows that ship with charllm, without untuned hosts, and write the constants of every fold.
 
+    Those of all rows are written where the model reads them (evaluate/ship_fit.py).
     `--folds` keeps the constants of all rows as they are, and finds those of the folds again.
     """
     from charllm.evaluate.held_out import is_untuned, load_rows
+    from charllm.evaluate.ship_fit import ship
 
     rows = load_rows()
     tuned = [row for row in rows if not is_untuned(row)]
@@ -267,6 +269,7 @@ def main() -> None:
         for row in rows:
             found[name].setdefault(group_of(row), values)
     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    ship(values)
     print(json.dumps(values, indent=1))
 
 

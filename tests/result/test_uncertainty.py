@@ -159,9 +159,9 @@ def test_the_answers_show_intervals_only_when_they_were_asked_for() -> None:
     asked, plain = dict(answer_lines(with_intervals(result))), dict(answer_lines(result))
     step = intervals(result)["step_time_s"]
     assert f" s ({step['low']:.3f} to {step['high']:.3f})" in asked["Step time"]
-    assert asked["Intervals"].startswith(
-        f"90 % level. Step time: held-out errors of {errors()['step_time']['rows']} published runs, here mostly of kernels"
-    )
+    rows = errors()["step_time"]["rows"]
+    told = f"90 % level. Step time: held-out errors of {rows} published runs, here mostly of kernels"
+    assert asked["Intervals"].startswith(told)
     assert "(" not in plain["Step time"]
     assert "Intervals" not in plain
 

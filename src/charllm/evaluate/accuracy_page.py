@@ -32,7 +32,7 @@ def render_page(scores: Sequence[Score]) -> str:
     for name, part in PARTS.items():
         own = [score for score in scores if score.part == name and score.by in ("all", "class", "take", "meaning")]
         if own:
-            parts += [f"### {name[0].upper()}{name[1:]}", _text(part.about), _table(own, with_quantity=True)]
+            parts += [f"### {name[0].upper()}{name[1:]}", part.about, _table(own, with_quantity=True)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -42,7 +42,7 @@ def _published(scores: Sequence[Score]) -> str:
     slow = [score for score in scores if score.part == "published, untuned hosts" and score.by == "all"][:1]
     ranked = 100 * ranked_fraction(load_predictions())
     parts = [
-        _text(PUBLISHED),
+        PUBLISHED,
         _table(everything, names=[score.split for score in everything]),
         f"Of pairs of one source, model and GPU whose times differ by more than 10 %, {ranked:.0f} % are ranked "
         "correctly.",
@@ -73,10 +73,6 @@ def _table(scores: Iterable[Score], *, with_quantity: bool = False, names: Seque
     columns = [*lead, "rows", "median", "90th percentile", "mean", "table"]
     rule = ["---"] * len(lead) + ["---:"] * (len(columns) - len(lead))
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [columns, rule, *rows])
-
-
-def _text(words: str) -> str:
-    return " ".join(words.split())
 
 
 def _write(score: Score, figure: float | None) -> str:

@@ -56,10 +56,14 @@ class Part(NamedTuple):
     """One kind of measurement."""
 
     points: Callable[[], list[Point]]
-    about: str
-    """What was measured, and what the constants were fitted on."""
+    described: str
     has_table: bool = False
     """Whether a table of figures or rates is a simpler method for it."""
+
+    @property
+    def about(self) -> str:
+        """What was measured, and what the constants were fitted on, in one line."""
+        return " ".join(self.described.split())
 
 
 def time_scores(rows: Iterable[Prediction], column: str = "predicted_s") -> list[TimeScore]:
@@ -147,8 +151,10 @@ PARTS: dict[str, Part] = {
     "node power": Part(node_power_points, """Whole nodes of H100 in the MLPerf Training results that print power."""),
 }  # fmt: skip
 """What is scored beside published step times; all of it takes less than a minute."""
-PUBLISHED = """Published runs, each with its source. Constants are fitted on these rows (`make fit`), and
-    again without each family, source and GPU."""
+PUBLISHED = (
+    "Published runs, each with its source. Constants are fitted on these rows (`make fit`), and again without each "
+    "family, source and GPU."
+)
 
 
 def score_all(rows: Sequence[Prediction], parts: Iterable[str] = PARTS) -> list[Score]:

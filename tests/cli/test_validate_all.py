@@ -7,7 +7,6 @@ import pytest
 from charllm.cli import main
 from charllm.evaluate.scoreboard import PARTS, read_scoreboard
 
-
 FEW = ("loops", "predicted first", "power caps")
 """Parts that take a second together."""
 

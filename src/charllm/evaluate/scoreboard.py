@@ -32,6 +32,7 @@ from charllm.evaluate.points import Point, Score, named_class, score_points, siz
 from charllm.evaluate.predictions import Prediction, load_predictions, strategy_of
 from charllm.evaluate.scores import TimeScore, looked_up_s, order_pairs
 from charllm.evaluate.time import resolve_row
+from charllm.result.uncertainty import errors
 from charllm.simulate.predict import predict
 from charllm.workload.parameters import count_parameters
 
@@ -237,6 +238,7 @@ def main() -> None:
     predictions.main()
     load_predictions.cache_clear()
     intervals.main()
+    errors.cache_clear()
     scores = score_all(load_predictions())
     for change in compare(scores, read_scoreboard() if FILE.exists() else ()):
         now, before = change.score, change.committed

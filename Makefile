@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup packages demo test check bench evaluate scoreboard fit findings docs golden dist device-test cluster-smoke
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.done ## build .venv with everything for use and tests
 

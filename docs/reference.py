@@ -83,7 +83,8 @@ TABLE_KEYS = {
 EXIT_CODES = {
     0: "done",
     FAILED: "something failed: a full disk, a case of a study, a check of `preflight`, a part of `smoke`",
-    SpecError.exit_code: "the request is wrong; the message names the field, the value found and the values expected",
+    SpecError.exit_code: "the request is wrong, or needs a package that is not installed; the message names the "
+    "field, the value found and the values expected, or the package",
     DoesNotFit.exit_code: "the run does not fit in memory; the message names the rank, the largest part and a fix",
     INTERRUPTED: "interrupted (Ctrl-C)",
     CLOSED_PIPE: "the output was closed before all of it was written",

@@ -1,4 +1,6 @@
-from charllm.errors import DoesNotFit, SpecError, unknown_name
+import pickle
+
+from charllm.errors import DoesNotFit, MissingExtra, SpecError, unknown_name
 
 
 def test_a_spec_error_names_field_asked_and_possible() -> None:
@@ -22,3 +24,9 @@ def test_what_was_asked_is_cut_when_long() -> None:
 
 def test_not_fitting_has_its_own_exit_code() -> None:
     assert DoesNotFit.exit_code == 3
+
+
+def test_a_missing_extra_is_named_in_one_line_also_across_processes() -> None:
+    error = pickle.loads(pickle.dumps(MissingExtra("queries need duckdb", "store")))
+    assert str(error) == "queries need duckdb: pip install 'charllm[store]'"
+    assert error.exit_code == 2

@@ -577,5 +577,5 @@ def test_torch_is_asked_for_by_name_where_it_is_missing(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     for words in (TRAIN, [*EMULATE, "--device", "cpu"], ["bench", "ops", "--device", "cpu"]):
-        assert main(words) == 1
+        assert main(words) == 2
         assert capsys.readouterr().err == "charllm: running kernels needs torch: pip install 'charllm[torch]'\n"

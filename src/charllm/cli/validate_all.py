@@ -41,7 +41,7 @@ def render_everything(table: dict[str, Any]) -> str:
     scores = [Score(**row) for row in table["scores"]]
     parts = [_published(scores)]
     ranked = 100 * table["pair_order_fraction"]
-    parts += wrap_all([_text(PUBLISHED)])
+    parts += wrap_all([PUBLISHED])
     parts += wrap_all([f"{ranked:.1f} % of pairs that differ by more than 10 % are ranked correctly"])
     for by in ("class", "source", "GPU", "strategy", "GPUs", "parameters"):
         split = {"source": "source left out", "GPU": "GPU left out"}.get(by, "family left out")
@@ -52,7 +52,7 @@ def render_everything(table: dict[str, Any]) -> str:
     for name, part in PARTS.items():
         own = [score for score in scores if score.part == name and score.by == "all"]
         cells = [[f"{score.quantity} ({score.split})", *_cells(score)] for score in own]
-        parts += [render_table(f"{name[0].upper()}{name[1:]}", COLUMNS, cells), *wrap_all([_text(part.about)])]
+        parts += [render_table(f"{name[0].upper()}{name[1:]}", COLUMNS, cells), *wrap_all([part.about])]
     parts.append(_intervals(table["intervals"]["sources"]))
     parts.append(_changes(table["changed"]))
     return "\n\n".join(parts)
@@ -62,10 +62,6 @@ def _published(scores: Sequence[Score]) -> str:
     own = [score for score in scores if score.part.startswith("published") and score.by == "all"]
     cells = [[score.split + score.part.removeprefix("published"), *_cells(score)] for score in own]
     return render_table("Step time, predicted against published", COLUMNS, cells)
-
-
-def _text(words: str) -> str:
-    return " ".join(words.split())
 
 
 def _cells(score: Score) -> list[str]:

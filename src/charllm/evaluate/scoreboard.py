@@ -32,6 +32,7 @@ from charllm.evaluate.points import Point, Score, named_class, score_points, siz
 from charllm.evaluate.predictions import Prediction, load_predictions, strategy_of
 from charllm.evaluate.scores import TimeScore, looked_up_s, order_pairs
 from charllm.evaluate.time import resolve_row
+from charllm.result.uncertainty import errors
 from charllm.simulate.predict import predict
 from charllm.workload.parameters import count_parameters
 
@@ -56,10 +57,14 @@ class Part(NamedTuple):
     """One kind of measurement."""
 
     points: Callable[[], list[Point]]
-    about: str
-    """What was measured, and what the constants were fitted on."""
+    described: str
     has_table: bool = False
     """Whether a table of figures or rates is a simpler method for it."""
+
+    @property
+    def about(self) -> str:
+        """What was measured, and what the constants were fitted on, in one line."""
+        return " ".join(self.described.split())
 
 
 def time_scores(rows: Iterable[Prediction], column: str = "predicted_s") -> list[TimeScore]:
@@ -147,8 +152,10 @@ PARTS: dict[str, Part] = {
     "node power": Part(node_power_points, """Whole nodes of H100 in the MLPerf Training results that print power."""),
 }  # fmt: skip
 """What is scored beside published step times; all of it takes less than a minute."""
-PUBLISHED = """Published runs, each with its source. Constants are fitted on these rows (`make fit`), and
-    again without each family, source and GPU."""
+PUBLISHED = (
+    "Published runs, each with its source. Constants are fitted on these rows (`make fit`), and again without each "
+    "family, source and GPU."
+)
 
 
 def score_all(rows: Sequence[Prediction], parts: Iterable[str] = PARTS) -> list[Score]:
@@ -231,6 +238,7 @@ def main() -> None:
     predictions.main()
     load_predictions.cache_clear()
     intervals.main()
+    errors.cache_clear()
     scores = score_all(load_predictions())
     for change in compare(scores, read_scoreboard() if FILE.exists() else ()):
         now, before = change.score, change.committed

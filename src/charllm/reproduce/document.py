@@ -39,8 +39,8 @@ def write_document(
         for one in judged
     ]
     parts = [HEAD, *_table(("finding", "claim", "verdict", "effect (80 % interval)"), rows), ""]
-    parts += [f"Intervals: {interval_basis()}."] if any(one.interval for one in judged) else []
-    parts += ["", *_uncertain(), ""] if any(one.interval for one in judged) else [""]
+    drawn = max((one.drawn for one in judged), default=0)
+    parts += [f"Intervals: {interval_basis(drawn)}.", "", *_uncertain(), ""] if drawn else [""]
     if joint is not None:
         parts += ["## Does one setting explain all thermal findings?", "", *_joint(joint), ""]
     for one in judged:

@@ -92,7 +92,7 @@ def _verdicts(judged: Sequence[Judged]) -> Figure:
         "evidence": Column("evidence", [evidence(one) for one in judged]),
     }
     held = sum(one.verdict.verdict == HOLDS for one in judged)
-    drawn = f" Intervals: {interval_basis()}." if any(one.interval for one in judged) else ""
+    drawn = f" Intervals: {interval_basis(most)}." if (most := max(one.drawn for one in judged)) else ""
     message = f"{held} of {len(judged)} findings hold as claimed.{drawn}"
     return Figure("verdicts", "table", "Which findings hold?", message, columns, {"search": False}, CONDITIONS)
 

@@ -5,7 +5,6 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from charllm.reproduce.conditions import (
-    DRAWS,
     FLOWS,
     INLETS_C,
     LEVEL,
@@ -46,6 +45,8 @@ class Judged(NamedTuple):
     """Of each configuration."""
     readings: list[dict[str, Any]]
     mapped: list[Mapped]
+    drawn: int = 0
+    """Draws that the intervals rest on."""
 
 
 class Advice(NamedTuple):
@@ -58,6 +59,8 @@ class Advice(NamedTuple):
     intervals: Mapping[str, list[float] | None]
     arms: list[tuple[str, float | None]]
     """Further conditions, each with the median gain."""
+    drawn: int = 0
+    """Draws that the intervals rest on."""
 
 
 def judge_all(findings: Sequence[Finding], rows: Rows, *, drawn: bool, mapped: bool) -> list[Judged]:
@@ -95,6 +98,7 @@ def _judge(finding: Finding, rows: Rows, *, drawn: bool, mapped: bool) -> Judged
         intervals={name: interval([one[name] for one in each]) for name in effects} if each else {},
         readings=readings,
         mapped=cells,
+        drawn=count_drawn(each),
     )
 
 
@@ -110,6 +114,7 @@ def advise(recommendation: Recommendation, rows: Rows, *, drawn: bool) -> Advice
         interval=interval([middle(one) for one in each]),
         intervals={name: interval([one[name] for one in each]) for name in gains} if each else {},
         arms=[(arm.words, middle(effects_of(configurations, rows, arm.apply))) for arm in recommendation.arms],
+        drawn=count_drawn(each),
     )
 
 
@@ -133,7 +138,7 @@ def finding_table(judged: Judged) -> dict[str, Any]:
         "rule": finding.rule,
         "claimed_size": finding.size,
         "interval_level": LEVEL if judged.interval else None,
-        "interval_basis": interval_basis() if judged.interval else NOT_DRAWN,
+        "interval_basis": interval_basis(judged.drawn) if judged.interval else NOT_DRAWN,
         "supporting": {name: judged.effects[name] for name in verdict.supporting},
         "against": {name: judged.effects[name] for name in verdict.against},
         "not_possible": [name for name, effect in judged.effects.items() if effect is None],
@@ -145,9 +150,15 @@ def finding_table(judged: Judged) -> dict[str, Any]:
     }
 
 
-def interval_basis() -> str:
-    """Say what intervals are drawn over."""
-    return f"{LEVEL:.0%} of {DRAWS} draws of inlet, airflow, preheat, spread of dies, kernel rate and energy"
+def interval_basis(drawn: int) -> str:
+    """Say what intervals are drawn over; `drawn` settings could be run."""
+    return f"{LEVEL:.0%} of {drawn} draws of inlet, airflow, preheat, spread of dies, kernel rate and energy"
+
+
+def count_drawn(each: Sequence[Effects]) -> int:
+    """Return how many draws have a headline: all configurations that are possible at all were run."""
+    possible = {name for one in each for name, effect in one.items() if effect is not None}
+    return sum(all(one[name] is not None for name in possible) for one in each) if possible else 0
 
 
 def evidence(judged: Judged) -> str:
@@ -252,7 +263,7 @@ def advice_table(advice: Advice) -> dict[str, Any]:
         "name": asked.name,
         "unit": asked.unit,
         "worth_it": advice.gain is not None and advice.gain >= asked.worth,
-        "interval_basis": interval_basis() if advice.interval else NOT_DRAWN,
+        "interval_basis": interval_basis(advice.drawn) if advice.interval else NOT_DRAWN,
         "gains": dict(advice.gains),
         "conditions": dict(advice.arms),
         "cost": asked.cost,

@@ -4,7 +4,7 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.reproduce.conditions import RANGES, Setting, draws, interval, map_settings
-from charllm.reproduce.paper import H200, run_of
+from charllm.reproduce.paper import DATACENTER, H200, run_of
 
 RUN = run_of(H200, "gpt3-175b tp8-pp4 / act")
 
@@ -28,6 +28,12 @@ def test_a_setting_is_told_in_factors_of_the_cluster() -> None:
     assert (run.conditions.silicon_spread_fraction, run.conditions.seed) == (0.1, 3)
     assert run.model == usual.model
     assert "airflow x 0.7, preheat x 2, leakage of dies +-10 %, cap x 0.8, network x 4" in asked.words
+
+
+def test_scaled_clusters_keep_equal_dies_whatever_their_size() -> None:
+    for case in ("32 GPUs", "8192 GPUs"):
+        run = run_of(DATACENTER, f"gpt3-175b tp8-pp4 / {case} / gbit 100")
+        assert "conditions" not in Setting(spread=0.1).apply(run)
 
 
 def test_draws_are_the_same_every_time_and_cover_every_range() -> None:

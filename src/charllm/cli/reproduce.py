@@ -5,7 +5,7 @@
 
 Writes findings.json, recommendations.json, findings.md, report.html and figures/*.svg into --out. Killed and started
 again, it goes on where it was. --intervals draws the conditions that the publication does not state, --maps asks under
-which conditions thermal findings would hold; --full does both (half an hour on two cores).
+which conditions thermal findings would hold; --full does both (ten thousand further runs, up to half an hour).
 """
 
 import argparse

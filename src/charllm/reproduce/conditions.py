@@ -16,6 +16,7 @@ from charllm.catalog.resolve import resolve_cluster
 from charllm.reproduce.paper import Request
 from charllm.spec.hardware import Cluster
 from charllm.spec.request import merge
+from charllm.sweep.axes import find_setting
 
 USUAL_C = 25.0
 """Inlet of the paper's runs in the catalog's clusters."""
@@ -62,7 +63,8 @@ class Setting:
         conditions: dict[str, Any] = {}
         changes: dict[str, Any] = {}
         # What is as usual is not stated, so that the run is the very same as without a setting.
-        if self.spread:
+        # Thousands of different dies cannot be simulated: runs on scaled clusters keep equal ones, whatever their size.
+        if self.spread and find_setting(request, "cluster.nodes") is None:
             conditions |= {"silicon_spread_fraction": self.spread, "seed": self.seed}
         if self.cap != 1:
             conditions["power_cap_w"] = self.cap * gpu.power_cap_w

@@ -12,9 +12,10 @@ import argparse
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from charllm.cli import INTERRUPTED
-from charllm.cli.output import show
+from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.progress import track
 from charllm.report.svg.png import find_browser, write_png
 from charllm.report.tables import render_table
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--png", action="store_true", help="figures as PNG, too (needs Chromium or Chrome)")
     parser.add_argument("--workers", type=int, default=WORKERS, metavar="N", help="processes (default %(default)s)")
+    add_format_flags(parser, table="a row for each finding")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -66,9 +68,22 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"charllm: interrupted; what is done is stored in {folder}; the same command goes on", file=sys.stderr)
         return INTERRUPTED
-    show(render(found))
-    print(found.report)
+    print_as(arguments, as_table(found), lambda: f"{render(found)}\n{found.report}", lambda: rows_of(found))
     return 0
+
+
+def as_table(found: Reproduced) -> dict[str, Any]:
+    """Return what findings.json and recommendations.json hold, and where the report is."""
+    return {"findings": found.findings, "recommendations": found.recommendations,
+            "one_setting": found.one_setting, "report": str(found.report)}  # fmt: skip
+
+
+def rows_of(found: Reproduced) -> list[dict[str, Any]]:
+    """Return a row for each finding."""
+    names = ("name", "verdict", "effect", "unit", "claim")
+    ends = [one["interval"] or (None, None) for one in found.findings]
+    return [{**{name: one[name] for name in names}, "interval_low": low, "interval_high": high}
+            for one, (low, high) in zip(found.findings, ends, strict=True)]  # fmt: skip
 
 
 def render(found: Reproduced) -> str:

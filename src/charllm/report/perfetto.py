@@ -158,7 +158,7 @@ def _op_slices(stage: int, one: PlacedPass, blocks: Sequence[BlockOps]) -> Itera
             # Sums of many roundings may end a little after the pass does.
             layer_end_s = min(one.end_s, at_s + stretch * block.seconds)
             yield _slice(stage, PASSES, block.name, at_s, layer_end_s)
-            for op, seconds in block.ops:
+            for op, seconds, _late_s in block.ops:
                 end_s = min(layer_end_s, at_s + stretch * seconds)
                 yield _slice(stage, PASSES, op.name, at_s, end_s)
                 at_s = end_s

@@ -148,8 +148,9 @@ class _Layers(NamedTuple):
 
 
 def _layers(step: Step, timed: StepTime, kind: int, block: BlockOps) -> _Layers:
-    ops = tuple(tuple(_items(step.run, timed, op, seconds)) for op, seconds in block.ops)
-    return _Layers(f"{block.name} {DIRECTIONS[kind]}", ops, cut_layers([one for _op, one in block.ops], block.repeats))
+    ops = tuple(tuple(_items(step.run, timed, *one)) for one in block.ops)
+    cuts = cut_layers([seconds for _op, seconds, _late_s in block.ops], block.repeats)
+    return _Layers(f"{block.name} {DIRECTIONS[kind]}", ops, cuts)
 
 
 def _with_waits(layers: _Layers, waits_s: Iterator[float]) -> list[Segment]:
@@ -196,14 +197,15 @@ def _boundary(step: Step, length_s: float, *, blocking: bool) -> Segment:
     return Segment("boundary", 1, (item,))
 
 
-def _items(run: RunSpec, timed: StepTime, op: Op, seconds: float) -> list[Item]:
-    """Return what stands for an op that keeps the compute stream for some seconds."""
+def _items(run: RunSpec, timed: StepTime, op: Op, seconds: float, late_s: float) -> list[Item]:
+    """Return what stands for an op that keeps the compute stream for some seconds, the first of them waiting."""
     if not is_communication(op):
         return kernel_items(run, op)
     # Of those seconds a part is compute slowed by what is hidden; emulated beside it, it slows compute as well.
     whole_s = timed.costs.collective_s(op)
-    hidden_s = min(whole_s, max(0.0, (whole_s - seconds) / (1 - TIMELINE.contention_fraction)))
-    return _communication(op, whole_s - hidden_s, hidden_s)
+    hidden_s = min(whole_s, max(0.0, (whole_s - seconds + late_s) / (1 - TIMELINE.contention_fraction)))
+    waits = [Item("communication", op.name, duration_s=late_s, blocks=CHANNELS, moves=False)] if late_s else []
+    return [*waits, *_communication(op, whole_s - hidden_s, hidden_s)]
 
 
 def _communication(op: Op, exposed_s: float, hidden_s: float) -> list[Item]:

@@ -21,6 +21,8 @@ class Timed(NamedTuple):
     label: str
     seconds: float
     hidden_s: float = 0.0
+    late_s: float = 0.0
+    """Of `seconds`: waited for the slowest host of its ranks."""
 
 
 class Item(NamedTuple):
@@ -33,6 +35,8 @@ class Item(NamedTuple):
     launch_s: float
     """On the host, before it can begin."""
     op: Op | None = None
+    late_s: float = 0.0
+    """Of `seconds`: waited for the slowest host of its ranks."""
 
     @property
     def group(self) -> str:
@@ -157,7 +161,8 @@ class Pricer:
             return timed
         launch_s = sum(self._launch_s(one.op) for one in timed)
         first = timed[places[0]]
-        late = first._replace(seconds=first.seconds + self.costs.timeline.uneven_host_fraction * launch_s)
+        late_s = self.costs.timeline.uneven_host_fraction * launch_s
+        late = first._replace(seconds=first.seconds + late_s, late_s=late_s)
         return [*timed[: places[0]], late, *timed[places[0] + 1 :]]
 
     def _items(self, timed: list[Timed]) -> tuple[Item, ...]:
@@ -172,7 +177,7 @@ class Pricer:
                 items.append(Item("sync", 0.0, 0.0))
                 counted = True
             kind = "collective" if is_communication(one.op) else "kernel"
-            items.append(Item(kind, one.seconds, self._launch_s(one.op), one.op))
+            items.append(Item(kind, one.seconds, self._launch_s(one.op), one.op, one.late_s))
             if self.step.run.framework.blocking_launches:
                 items.append(Item("sync", 0.0, 0.0))
         return tuple(items)

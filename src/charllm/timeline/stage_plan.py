@@ -42,13 +42,13 @@ class BlockOps(NamedTuple):
 
     name: str
     repeats: int
-    ops: tuple[tuple[Op, float], ...]
-    """In order, each with its seconds on the compute stream."""
+    ops: tuple[tuple[Op, float, float], ...]
+    """In order, each with its seconds on the compute stream, and how long of them it waits for the slowest host."""
 
     @property
     def seconds(self) -> float:
         """Time of one repeat."""
-        return sum(seconds for _op, seconds in self.ops)
+        return sum(seconds for _op, seconds, _late_s in self.ops)
 
 
 class StagePlan(NamedTuple):
@@ -128,6 +128,6 @@ def pass_ops(step: Step, timed: StepTime, kind: int, chunk: int) -> list[BlockOp
     spans = pass_of(timed, kind, chunk).spans[-len(blocks) :]
     found = []
     for block, span in zip(blocks if kind == FORWARD else reversed(blocks), spans, strict=True):
-        ops = tuple((item.op, item.seconds) for item in span.items if item.op is not None)
+        ops = tuple((item.op, item.seconds, item.late_s) for item in span.items if item.op is not None)
         found.append(BlockOps(block.name, span.repeats, ops))
     return found

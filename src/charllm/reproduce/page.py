@@ -89,7 +89,6 @@ def _verdicts(judged: Sequence[Judged]) -> Figure:
         "low": Column("low", [one.interval[0] if one.interval else None for one in judged], digits=3),
         "high": Column("high", [one.interval[1] if one.interval else None for one in judged], digits=3),
         "unit": Column("unit", [one.finding.unit for one in judged]),
-        "evidence": Column("evidence", [evidence(one) for one in judged]),
     }
     held = sum(one.verdict.verdict == HOLDS for one in judged)
     drawn = f" Intervals: {interval_basis(most)}." if (most := max(one.drawn for one in judged)) else ""

@@ -24,6 +24,7 @@
       if (columns[name]) tests.push(charllm.filter(controls, figure.name, name, columns[name], apply));
     }
     if (tests.length) root.append(controls, count);
+    if (!tests.length) grid.box.classList.add("whole");
     root.append(grid.box);
     apply();
   };

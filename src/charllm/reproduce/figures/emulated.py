@@ -1,24 +1,42 @@
 """Ranks of the paper's configurations that were emulated on a real H200, over what is simulated."""
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import resources
 from typing import Any
 
+from charllm.evaluate.h200.rank_cases import LATER_RANKS, RANKS
+from charllm.evaluate.h200.tables import read_table
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase
 from charllm.report.page.quantity import quantity
 from charllm.reproduce.looks import Row, Rows, key_of
 from charllm.reproduce.paper import Request
+from charllm.units import MEGA
 
 PANELS = ("step_time_s", "power_mean_w", "power_peak_sensor_w", "clock_mean_hz")
 
 
+TAKES = {"ranks_played.csv": RANKS, "later_ranks_played.csv": LATER_RANKS}
+"""Readings of ranks of the paper's cluster, and their requests."""
+AS_PLAYED = {"base": "nemo", "default_overlap": [], "default_interleaving": False}
+"""The profile as it was when they were played."""
+OTHERS = ("llama3-8b",)
+"""Models that were played and are not the paper's."""
+
+
 @cache
 def _ranks() -> tuple[dict[str, Any], ...]:
-    text = (resources.files("charllm.reproduce") / "data" / "emulated_ranks.json").read_text(encoding="utf-8")
-    return tuple(json.loads(text)["ranks"])
+    return tuple(
+        {
+            "name": name,
+            "request": {**asked[name][0], "framework": AS_PLAYED},
+            **{metric: float(row[metric]) for metric in PANELS[:-1]},
+            "clock_mean_hz": float(row["clock_mean_mhz"]) * MEGA,
+        }
+        for file, asked in TAKES.items()
+        for name, row in read_table(file).items()
+        if asked[name][0]["model"] not in OTHERS
+    )
 
 
 def emulated_runs() -> list[Request]:

@@ -5,7 +5,8 @@
 
 Writes findings.json, recommendations.json, findings.md, report.html and figures/*.svg into --out. Killed and started
 again, it goes on where it was. --intervals draws the conditions that the publication does not state, --maps asks under
-which conditions thermal findings would hold; --full does both (nine thousand further runs, about twelve minutes on two cores).
+which conditions thermal findings would hold; --full does both (nine thousand further runs, about twelve minutes on two
+cores).
 """
 
 import argparse

@@ -4,7 +4,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test check bench evaluate scoreboard fit findings docs golden dist device-test cluster-smoke
+.PHONY: help setup packages demo test check compiled bench evaluate scoreboard fit findings docs golden dist device-test cluster-smoke
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,8 +26,12 @@ demo: setup ## simulate the paper's parallelism study, print its table and write
 	echo "Report of the study: open this file in any browser (no network needed), for example with: xdg-open $$file" && \
 	echo "$(CURDIR)/$$file"
 
-test: setup packages check ## check, then run the tests
+test: setup packages check compiled ## check, then run the tests
 	$(BIN)/pytest -n 4
+
+compiled: setup ## compile what is compiled at its first use, once for all programs that follow
+	@$(BIN)/python -m compileall -q src
+	@$(BIN)/charllm simulate --model llama3-8b --cluster h200x8 --gbs 8 > /dev/null
 
 check: setup ## format, lint, types, rooms
 	$(BIN)/ruff format --check src tests benchmarks docs/*.py

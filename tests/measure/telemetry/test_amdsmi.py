@@ -164,9 +164,9 @@ def test_the_share_of_readings_with_a_limit_is_the_share_of_time(opened: Opener)
         shown.append(int(number(source, 0, "limits")))
         time.sleep(0.002)
     last_s, limited_s = time.monotonic(), number(source, 0, "power_limited_s") - counted
-    assert 0.3 * (last_s - first_s) - 0.01 < limited_s < 0.3 * (time.monotonic() - begun_s) + 0.01
+    assert 0.3 * (last_s - first_s) - 0.03 < limited_s < 0.3 * (time.monotonic() - begun_s) + 0.03
     for limit, share in (("power", 0.3), ("thermal", 0.1)):
-        assert sum(bits & LIMITS[limit] > 0 for bits in shown) / len(shown) == pytest.approx(share, abs=0.05)
+        assert sum(bits & LIMITS[limit] > 0 for bits in shown) / len(shown) == pytest.approx(share, abs=0.08)
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.2, 6.5])

@@ -151,7 +151,7 @@ PARTS: dict[str, Part] = {
     "power caps": Part(cap_points, """An H100 under caps (arXiv:2604.11391, arXiv:2603.16164)."""),
     "node power": Part(node_power_points, """Whole nodes of H100 in MLPerf Training results that print power: medians
         of whole runs, evaluation included. Three of the four machines are immersion-cooled and read behind their power
-        supplies; they are simulated as air-cooled nodes, and predicted 17 to 44 % too high (the fourth: 2 %)."""),
+        supplies; they are simulated as air-cooled nodes."""),
 }  # fmt: skip
 """What is scored beside published step times; all of it takes less than a minute."""
 PUBLISHED = (

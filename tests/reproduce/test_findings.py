@@ -2,18 +2,8 @@
 
 import pytest
 
-from charllm.reproduce.finding import (
-    FAILS,
-    HOLDS,
-    PARTLY,
-    POINT,
-    Configuration,
-    Finding,
-    effects_of,
-    judge,
-    more,
-    percent_more,
-)  # fmt: skip
+from charllm.report.page.claims import FAILS, HOLDS, PARTLY
+from charllm.reproduce.finding import POINT, Configuration, Finding, effects_of, judge, more, percent_more
 from charllm.reproduce.findings import FINDINGS
 from charllm.reproduce.looks import Row, key_of
 from charllm.reproduce.paper import H100, H200, LORA, MICROBATCH, runs_of

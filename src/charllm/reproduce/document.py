@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from charllm.report.page.claims import HOLDS
 from charllm.reproduce.conditions import INLETS_C, RANGES, USUAL_C
-from charllm.reproduce.finding import HOLDS
 from charllm.reproduce.verdicts import (
     Advice,
     Judged,

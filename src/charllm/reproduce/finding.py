@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
+from charllm.report.page.claims import FAILS, HOLDS, PARTLY
 from charllm.reproduce.looks import Row, Rows, key_of
 from charllm.reproduce.paper import Request
 
-HOLDS, PARTLY, FAILS = "holds", "partly", "does not hold"
 Number = Callable[..., float | None]
 """Takes the rows of a configuration's runs, in their order."""
 HEADLINES: dict[str, Callable[[Iterable[float]], float]] = {"median": median, "largest": max, "smallest": min}

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from charllm.report.figure import Column, Fact, Figure, Page, Section
+from charllm.report.page.claims import FAILS, HOLDS, PARTLY
 from charllm.reproduce.conditions import FLOWS, PREHEATS, other_settings
-from charllm.reproduce.finding import FAILS, HOLDS, PARTLY
 from charllm.reproduce.paper import NAME
 from charllm.reproduce.verdicts import (
     NOT_DRAWN,

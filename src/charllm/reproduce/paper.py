@@ -28,8 +28,6 @@ MODELS = ("gpt3-175b", "llama3-70b", "mixtral-8x22b", "mixtral-8x7b")
 DENSE = MODELS[:2]
 ON_H100 = "the same on 64 H100"
 """How a finding on 32 H200 is called on the other cluster."""
-DEEP_FROM = 16
-"""Stages of a deep pipeline."""
 
 
 @cache

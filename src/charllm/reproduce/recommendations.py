@@ -8,6 +8,7 @@ from charllm.reproduce.conditions import Setting
 from charllm.reproduce.finding import Configuration, Configurations, Number, percent_less, percent_more
 from charllm.reproduce.findings.hardware import best_of_each, best_percent, candidates
 from charllm.reproduce.paper import H100, H200, MODELS, Request, degrees, dense_runs, run_of, runs_of, with_change
+from charllm.units import GIB
 
 SPEED, EFFICIENCY = percent_more("tokens_per_s"), percent_more("tokens_per_j")
 SPREAD = (
@@ -15,7 +16,6 @@ SPREAD = (
     "mixtral-8x22b ep8-tp1-pp4 / act", "mixtral-8x22b ep8-tp4 / act", "mixtral-8x7b ep8-tp1 / act",
 )  # fmt: skip
 """H200 runs that stand for all: tensor and pipeline parallelism, FSDP, experts inside nodes and across."""
-GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

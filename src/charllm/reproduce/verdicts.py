@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
+from charllm.report.page.claims import HOLDS
 from charllm.reproduce.conditions import (
     FLOWS,
     INLETS_C,
@@ -16,7 +17,7 @@ from charllm.reproduce.conditions import (
     map_settings,
     other_settings,
 )  # fmt: skip
-from charllm.reproduce.finding import HOLDS, Effects, Finding, Verdict, effects_of, judge
+from charllm.reproduce.finding import Effects, Finding, Verdict, effects_of, judge
 from charllm.reproduce.looks import Rows
 from charllm.reproduce.recommendations import Recommendation
 

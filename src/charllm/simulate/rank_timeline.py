@@ -204,7 +204,7 @@ def _items(run: RunSpec, timed: StepTime, op: Op, seconds: float, late_s: float)
     # Of those seconds a part is compute slowed by what is hidden; emulated beside it, it slows compute as well.
     whole_s = timed.costs.collective_s(op)
     hidden_s = min(whole_s, max(0.0, (whole_s - seconds + late_s) / (1 - TIMELINE.contention_fraction)))
-    waits = [Item("communication", op.name, duration_s=late_s, blocks=CHANNELS, moves=False)] if late_s else []
+    waits = [_polling(op.name, late_s)] if late_s else []
     return [*waits, *_communication(op, whole_s - hidden_s, hidden_s)]
 
 
@@ -277,9 +277,13 @@ def _bucketed_s(step: Step, timed: StepTime, op: Op) -> float:
 
 
 def _wait(length_s: float) -> Segment:
-    """Return a wait for others: a kernel that polls, as collectives do."""
-    item = Item("communication", "wait", duration_s=max(0.0, length_s), blocks=CHANNELS, moves=False)
-    return Segment("wait", 1, (item,))
+    """Return a wait for others."""
+    return Segment("wait", 1, (_polling("wait", max(0.0, length_s)),))
+
+
+def _polling(name: str, length_s: float) -> Item:
+    """Return a kernel that polls and moves nothing, as collectives do while they wait."""
+    return Item("communication", name, duration_s=length_s, blocks=CHANNELS, moves=False)
 
 
 def _merged(segments: Any) -> list[Segment]:

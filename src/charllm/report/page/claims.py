@@ -13,7 +13,8 @@ PAPER = "charllm-ppt"
 HOLDS, PARTLY, FAILS = "holds", "partly", "does not hold"
 LEAST_POINTS, LEAST_OVERLAP_POINTS, LEAST_PEAK_PERCENT = 0.5, 0.1, 0.5
 LEAST_HOTTER_PERCENT, CLAIMED_HOTTER_PERCENT = 10.0, 27.0
-"""Marks, as in docs/findings.md: points of clock, watts of the peak, degrees of rear slots."""
+"""Marks that decide about a claim, here and in reproduce/findings: points of clock, watts of the peak, degrees of rear
+slots."""
 DEGREES = ("parallelism.tp", "parallelism.pp", "parallelism.sp")
 DEEP_FROM = 16
 """Stages of a deep pipeline."""

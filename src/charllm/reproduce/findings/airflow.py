@@ -1,5 +1,6 @@
 """Who is hot, and what it costs: rear slots, packages, clocks lost to heat."""
 
+from charllm.report.page.claims import CLAIMED_HOTTER_PERCENT, LEAST_HOTTER_PERCENT
 from charllm.reproduce.finding import POINT, Configuration, Finding, Reading, read
 from charllm.reproduce.looks import Row
 from charllm.reproduce.paper import MI250, dense_runs, runs_of
@@ -13,8 +14,8 @@ def rear_front() -> Finding:
         claim="Rear GPUs of a node are up to 27 % hotter than front ones.",
         unit="% hotter in degrees Celsius, mean of rear against mean of front slots",
         configurations={name: Configuration((run,), hotter_percent) for name, run in runs.items()},
-        least=10.0,
-        size=27.0,
+        least=LEAST_HOTTER_PERCENT,
+        size=CLAIMED_HOTTER_PERCENT,
         headline="largest",
         is_thermal=True,
         note="At a given power the gap in kelvin does not depend on the inlet, so that its share of degrees Celsius "

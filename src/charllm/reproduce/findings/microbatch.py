@@ -1,5 +1,6 @@
 """Large microbatches: bursts, peak power, throttling."""
 
+from charllm.report.page.claims import LEAST_PEAK_PERCENT
 from charllm.reproduce.finding import POINT, Configuration, Finding, Number, Reading, more, percent_more
 from charllm.reproduce.paper import MICROBATCH, runs_of
 
@@ -27,7 +28,7 @@ def peak_power() -> Finding:
         claim="Larger microbatches raise peak power, even where throughput does not rise.",
         unit="% more at the sensor's peak (25 ms) than with a microbatch of 1",
         configurations=_configurations(higher),
-        least=0.5,
+        least=LEAST_PEAK_PERCENT,
         is_thermal=True,
         note=f"{NOTE} The peak is that of a burst after a rest, before the governor answers: larger products draw "
         "more, and a larger bubble lets the clock climb further before they begin.",

@@ -1,5 +1,6 @@
 """Overlap of computation and communication: throttling and peak temperature."""
 
+from charllm.report.page.claims import LEAST_OVERLAP_POINTS
 from charllm.reproduce.finding import POINT, Configuration, Finding, Number, Reading, more, percent_less
 from charllm.reproduce.paper import DENSE, H100, H200, ON_H100, Request, degrees, runs_of
 
@@ -58,7 +59,7 @@ def throttling() -> Finding:
         claim="Overlap of computation and communication raises throttling.",
         unit="points of clock lost beyond the run without overlap",
         configurations=_pairs(lost, H200),
-        least=0.1,
+        least=LEAST_OVERLAP_POINTS,
         is_thermal=True,
         note="The artifact samples no reason of throttling; lost clock is what its clocks would show. A link in use "
         "beside products draws power that the cap takes from the clock.",

@@ -1,7 +1,8 @@
 """Deep pipelines throttle more than tensor parallelism."""
 
+from charllm.report.page.claims import DEEP_FROM, LEAST_POINTS
 from charllm.reproduce.finding import POINT, Configuration, Finding, Number, Reading, more
-from charllm.reproduce.paper import DEEP_FROM, DENSE, H100, H200, ON_H100, degrees, runs_of
+from charllm.reproduce.paper import DENSE, H100, H200, ON_H100, degrees, runs_of
 
 WIDEST = {
     H200: {"gpt3-175b": "tp8-pp4", "llama3-70b": "tp8-pp2"},
@@ -16,7 +17,7 @@ def deep_pipelines() -> Finding:
         claim="Deep pipelines (PP16 to 32) throttle more than tensor-parallel ones.",
         unit="points of clock lost beyond TP8 of the same model",
         configurations=_pairs(H200, more("clock_loss", POINT)),
-        least=0.5,
+        least=LEAST_POINTS,
         is_thermal=True,
         note="Tensor parallelism over NVLink rests between its products, and rests let the clock up; a deep pipeline "
         "works in longer stretches.",

@@ -1,8 +1,9 @@
 """Recomputation: less throttling of one model, more of another."""
 
+from charllm.report.page.claims import DEEP_FROM
 from charllm.reproduce.finding import POINT, Configuration, Finding, Reading, more
 from charllm.reproduce.looks import Row
-from charllm.reproduce.paper import DEEP_FROM, H100, H200, ON_H100, degrees, run_of, runs_of
+from charllm.reproduce.paper import H100, H200, ON_H100, degrees, run_of, runs_of
 
 
 def two_signs() -> Finding:

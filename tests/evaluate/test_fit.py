@@ -9,13 +9,14 @@ from charllm.evaluate.time import row_class
 
 
 def test_a_constant_without_rows_keeps_its_prior() -> None:
-    rows = [row for row in load_rows() if row_class(row.run) == "dense" and not is_untuned(row)][::60]
-    rows += [row for row in load_rows() if row.source == "LLMF"][:2]
-    alone = "attention.flash1"
+    alone = "library.h100"
+    tuned = [row for row in load_rows() if row_class(row.run) == "dense" and not is_untuned(row)]
+    rows = [row for row in tuned if not moves(alone, row.run)][::60]
+    rows += [row for row in tuned if row.source == "LLMF" and moves(alone, row.run)][:2]
     moved = {row.source for row in rows if moves(alone, row.run)}
     assert moved == {"LLMF"}
     fitter = Fitter(rows, workers=1)
-    values = {**default_values(), alone: 2.0}
+    values = {**default_values(), alone: 0.6}
     folds = fitter.folds(values, {"source": lambda row: row.source})["source"]
     fitter.pool.shutdown()
     assert folds["LLMF"][alone] == pytest.approx(default_values()[alone])

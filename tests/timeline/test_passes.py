@@ -291,6 +291,12 @@ def test_a_host_of_half_the_speed_takes_twice_as_long() -> None:
     assert parts(REQUEST, slow)[0].race.hh == pytest.approx(2 * parts(REQUEST)[0].race.hh)
 
 
+def test_slow_processors_and_a_slow_host_multiply() -> None:
+    node = {"host_speed_fraction": 0.5, "processor_speed_fraction": 0.8}
+    slow = {"cluster": {"base": "h100x64", "node": node}}
+    assert parts(REQUEST, slow)[0].race.hh == pytest.approx(2.5 * parts(REQUEST)[0].race.hh)
+
+
 def test_launches_that_block_add_to_every_kernel() -> None:
     free, blocked = (
         passes(REQUEST, {"framework": {"base": "megatron-2020", "blocking_launches": blocking}})[1].forward

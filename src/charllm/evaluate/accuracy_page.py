@@ -1,6 +1,7 @@
 """The accuracy page of the documentation, written from the committed scoreboard (`make scoreboard`)."""
 
 from collections.abc import Iterable, Sequence
+from math import ceil, floor
 from pathlib import Path
 
 from charllm.evaluate.points import KELVIN, QUANTITIES, Score
@@ -94,7 +95,10 @@ def _intervals() -> str:
         f"## Intervals of {100 * LEVEL:.0f} %",
         "",
         "Each source of 20 rows or more, judged by [intervals](concepts/uncertainty.md) that the other sources give. "
-        f"{met} of {len(held)} have 85 to 95 % of their rows inside, at a median width of at most 30 % of the value.",
+        f"{met} of {len(held)} have 85 to 95 % of their rows inside, at a median width of at most 30 % of the value. "
+        f"Together {100 * _covered(held.values()):.0f} % of their rows are inside. Sources are small: intervals that "
+        f"hold exactly {100 * LEVEL:.0f} % of independent rows would have 85 to 95 % inside for "
+        f"{_expected(held.values()):.0f} of {len(held)} sources on average; rows of one source are not independent.",
         "",
         "| source | rows | inside | median width | both met |",
         "|---|---:|---:|---:|---|",
@@ -107,6 +111,22 @@ def _intervals() -> str:
         "|---|---:|---:|---:|",
         *(_take_row(metric, one) for metric, one in errors()["held_out"]["h200"].items()),
     ])  # fmt: skip
+
+
+def _covered(sources: Iterable[dict[str, float]]) -> float:
+    """Return the share of all rows that lie inside."""
+    counted = [(one["rows"], one["covered_fraction"]) for one in sources]
+    return sum(rows * inside for rows, inside in counted) / sum(rows for rows, _inside in counted)
+
+
+def _expected(sources: Iterable[dict[str, float]]) -> float:
+    """Return for how many sources a binomial number of rows inside lies within the bounds, on average."""
+    from scipy.stats import binom
+
+    low, high = COVERED
+    sizes = [int(one["rows"]) for one in sources]
+    return float(sum(binom.cdf(floor(high * rows), rows, LEVEL) - binom.cdf(ceil(low * rows) - 1, rows, LEVEL)
+                     for rows in sizes))  # fmt: skip
 
 
 def _take_row(metric: str, one: dict[str, float]) -> str:

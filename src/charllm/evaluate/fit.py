@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from charllm.simulate.one_clock import solve_step
-from charllm.spec.hardware import Gpu
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.workload.step import Step
@@ -54,8 +53,6 @@ UNDESCRIBED = {
 }  # fmt: skip
 """Profile of software whose small kernels are not all described: how well its vendor fuses them."""
 CONSTANTS = (
-    Constant("attention.flash1", "FlashAttention-1 over 0.7 and 0.5 of FlashAttention-2", 1.0,
-             "Dao 2023: 1.3 to 2.5 times slower", 0.2, "flash1"),
     Constant("library.h100", "rate of GEMMs in libraries of 2023 on Hopper over later ones", 0.85, "assumed", 0.1,
              "library"),
     Constant("timeline.uneven_host_fraction", "wait for the slowest host of expert ranks over a layer's launches", 0.1,
@@ -93,15 +90,14 @@ def default_values() -> dict[str, float]:
 
 
 def with_values(run: RunSpec, values: Values) -> RunSpec:
-    """Return a run with the fitted constants of its GPU and framework."""
-    gpu, framework = _with_factors(run.cluster.gpu, values), run.framework
+    """Return a run with the fitted constants of its framework."""
+    framework = run.framework
     profile = profile_of(run)
     if profile in UNDESCRIBED and framework.name != "fsdp-compiled":
         framework = replace(framework, undescribed_fraction=values[f"undescribed.{UNDESCRIBED[profile]}"])
     if moves_library(run):
         framework = replace(framework, library_fraction=values["library.h100"])
-    node = replace(run.cluster.node, gpu=gpu)
-    return replace(run, cluster=replace(run.cluster, node=node), framework=framework)
+    return replace(run, framework=framework)
 
 
 def moves_library(run: RunSpec) -> bool:
@@ -112,10 +108,6 @@ def moves_library(run: RunSpec) -> bool:
 def profile_of(run: RunSpec) -> str:
     """Return the catalog's profile that a run's software is built on."""
     return run.framework.profile
-
-
-def _with_factors(gpu: Gpu, values: Values) -> Gpu:
-    return replace(gpu, kernels=replace(gpu.kernels, flash1_fraction=values["attention.flash1"]))
 
 
 def timeline_of(values: Values) -> TimelineConstants:
@@ -221,7 +213,6 @@ def moves(name: str, run: RunSpec) -> bool:
     tests: dict[str, Callable[[], bool]] = {
         "undescribed": lambda: UNDESCRIBED.get(profile) == what,
         "library": lambda: moves_library(run),
-        "attention": lambda: run.framework.attention_kernel == "flash1",
     }
     return tests.get(kind, lambda: True)()
 

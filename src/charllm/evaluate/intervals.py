@@ -2,8 +2,8 @@
 
     python -m charllm.evaluate.intervals
 
-Equation: with s^2 = own^2 + sparse^2 + untuned^2 + sum over parts of (share of the part in the step x its spread)^2,
-own for every run, sparse and untuned where they apply, parts as in result/uncertainty.py, the error
+Equation: with s^2 = own^2 + untuned^2 + sum over parts of (share of the part in the step x its spread)^2,
+own for every run, untuned where it applies, parts as in result/uncertainty.py, the error
 e = ln(predicted / measured) follows a Student distribution of FREEDOM degrees of width s. Spreads are those of greatest
 likelihood, held weakly near priors; the 5th and 95th percentile of e / s bound an interval of 90 %.
 Source: seconds: evaluate/data/predictions.csv, each row predicted without its source. Watts, clocks and degrees: runs
@@ -15,7 +15,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from math import exp, log
+from math import exp, hypot, log
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from charllm.result.uncertainty import FILE, LABELS, LEVEL, step_scale
 
 Floats = NDArray[np.float64]
 
-PRIORS = {"own": 0.06, "sparse": 0.06, "untuned": 0.15, **dict.fromkeys(LABELS, 0.1)}
+PRIORS = {"own": 0.06, "untuned": 0.15, **dict.fromkeys(LABELS, 0.1)}
 """Spread before any row is looked at. Assumed."""
 PRIOR_ROWS = 1.0
 """How many rows a prior weighs as much as, where it is off by a factor of e. Assumed."""
@@ -86,7 +86,7 @@ def derive() -> dict[str, Any]:
         "known_gpus": sorted(gpu for gpu, of_gpu in _by_gpu(rows).items() if len(of_gpu) >= LEAST_ROWS),
         "unknown_gpu_factor": unknown_gpu_factor(rows),
         "effect": effect_errors(rows),
-        "h200": {metric: quantiles(_joined(device_errors(metric))) for metric in BOARD_METRICS},
+        "h200": {metric: take_bounds(device_errors(metric)) for metric in BOARD_METRICS},
         "held_out": {"sources": score_sources(rows), "h200": {metric: score_takes(metric) for metric in BOARD_METRICS}},
         "waiting_power_fraction": round(1 - WAITING_W / WORKING_W, 3),
         "other_gpu": OTHER_GPU,
@@ -122,7 +122,7 @@ def fit_spreads(rows: Sequence[Prediction]) -> dict[str, float]:
 def _shares(row: Prediction) -> dict[str, float]:
     """Return how strongly each spread enters a row's width."""
     parts = {"exposed": row.exposed_fraction, "wait": row.wait_fraction, "overhead": row.overhead_fraction}
-    return {"own": 1.0, "sparse": float(row.kind == "moe"), "untuned": float(row.host == "untuned"), **parts}
+    return {"own": 1.0, "untuned": float(row.host == "untuned"), **parts}
 
 
 def _widths(rows: Iterable[Prediction], spreads: Mapping[str, float]) -> list[float]:
@@ -227,16 +227,29 @@ def device_errors(metric: str) -> list[list[float]]:
     return list(takes.values())
 
 
-def _joined(lists: Iterable[list[float]]) -> list[float]:
-    return [error for found in lists for error in found]
+def take_bounds(takes: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Return the bounds of an interval for a take that is still to come.
+
+    Equation: m +- sqrt((t b)^2 (1 + 1/k) + w^2), m and b mean and standard deviation of the means of k takes, t the
+    quantile of Student's distribution with k - 1 degrees of freedom, w the quantile of errors around their take's mean.
+    Runs of one take share a board and its air, so that takes, not runs, tell how far the next one may be off.
+    """
+    from scipy.stats import t as student
+
+    means = np.array([np.mean(take) for take in takes])
+    within = quantiles([error - mean for take, mean in zip(takes, means, strict=True) for error in take])
+    count = len(means)
+    between = student.ppf((1 + LEVEL) / 2, count - 1) * np.std(means, ddof=1) * np.sqrt(1 + 1 / count)
+    low, high = means.mean() - hypot(between, within["low"]), means.mean() + hypot(between, within["high"])
+    return {"low": round(float(low), 4), "high": round(float(high), 4), "rows": within["rows"]}
 
 
 def score_takes(metric: str) -> dict[str, Any]:
     """Return how many readings lie in intervals that the other takes give, and how wide those are."""
-    takes = [take for take in device_errors(metric) if take]
+    takes = device_errors(metric)
     inside, wide = [], []
     for place, own in enumerate(takes):
-        bounds = quantiles(_joined(takes[:place] + takes[place + 1 :]))
+        bounds = take_bounds(takes[:place] + takes[place + 1 :])
         inside += [bounds["low"] <= error <= bounds["high"] for error in own]
         wide += [bounds["high"] - bounds["low"]] * len(own)
     unit = "width_k" if metric.endswith("_c") else "width_fraction"

@@ -8,7 +8,6 @@ from charllm.evaluate.fit import UNDESCRIBED, Values
 PACKAGE = Path(__file__).parent.parent
 FRAMEWORKS = ("catalog/frameworks/megatron.toml", "catalog/frameworks/pytorch.toml")
 LINES = {
-    "attention.flash1": ("catalog/gpus/h200.toml", r'(flash1_fraction = \[)[^,]+(, "fit"\])'),
     "library.h100": ("evaluate/software_columns.py", r'(SLOW_LIBRARY_FRACTIONS = \{"h100": )[^,]+(,)'),
     "timeline.uneven_host_fraction": ("timeline/constants.py", r"(uneven_host_fraction: float = )\S+()"),
 }

@@ -141,7 +141,7 @@ def attention_slowness(gpu: Gpu, shape: KernelShape) -> float:
         return slower
     rate = kernels.flash2_backward_fraction if backward else kernels.flash2_fraction
     if shape.variant == "flash1":
-        rate *= kernels.flash1_fraction * FLASH1_FRACTIONS[backward]
+        rate *= FLASH1_FRACTIONS[backward]
     return slower / rate
 
 

@@ -4,8 +4,8 @@ Equation: the error of the logarithm of strategy i's step time is
 
     e_i = s (a ln m_i + b_i + c_i),   s = sqrt(3 / chi2), chi2 of 3 degrees of freedom
 
-a (8.4 %) is the error that all strategies share in what a microbatch of m sequences gains (efficiency of kernels, host
-and messages of each pass); b_i (3.4 %) is each one's own, c_i (2.7 % on an H200, 6.6 % on others) that of its clock
+a (6.9 %) is the error that all strategies share in what a microbatch of m sequences gains (efficiency of kernels, host
+and messages of each pass); b_i (3.3 %) is each one's own, c_i (3.4 % on an H200, 5.8 % on others) that of its clock
 under its caps; equal strategies share b, equal surroundings c. Other errors that all strategies share cancel. s makes
 large errors more frequent than those of a Gaussian. A metric moves by a power of the step time: tokens a second by -1,
 energy by 0.37 (a longer step waits, and draws less).
@@ -32,7 +32,7 @@ from charllm.result.uncertainty import READ_GPU, errors
 
 Floats = NDArray[np.float64]
 
-OWN_FRACTION, MICROBATCH_FRACTION = 0.034, 0.084
+OWN_FRACTION, MICROBATCH_FRACTION = 0.033, 0.069
 FREEDOM = 3
 SAMPLES = 4096
 Z_90 = 3.290

@@ -4,9 +4,9 @@ Equation: the parameters of a step are the rates of its kernels, of exposed comm
 A rate that is off by a fraction moves the step by that fraction of its share in it, so the derivatives are the run's
 own breakdown and no further run is needed:
 
-    s^2 = own^2 + sparse^2 + untuned^2 + sum over parts of (share x spread)^2
+    s^2 = own^2 + untuned^2 + sum over parts of (share x spread)^2
 
-own: kernels; sparse: models with experts; untuned: slow hosts. With e = ln(predicted / measured) of known runs, nine in
+own: kernels; untuned: slow hosts. With e = ln(predicted / measured) of known runs, nine in
 ten lie between low x s and high x s, hence the measured value between predicted x exp(-high s) and predicted x
 exp(-low s). Other metrics: the same with quantiles of e itself. Independent causes add in squares, each side alone.
 Source: result/data/errors.json, written by evaluate/intervals.py.
@@ -136,8 +136,7 @@ def _step_spread(result: RunResult) -> Spread:
     """Return the spread of step time, by what the step is spent on."""
     spec, found = result.spec, errors()
     known, kind = found["step_time"], run_class(spec)
-    shares = {"own": 1.0, "sparse": float(bool(spec["model"].get("experts"))), "untuned": float(kind == "untuned")}
-    shares |= share_of(result.metrics["breakdown_s"])
+    shares = {"own": 1.0, "untuned": float(kind == "untuned"), **share_of(result.metrics["breakdown_s"])}
     scale = step_scale(shares, known["spreads"])
     spread = _spread({name: scale * known[name] for name in ("low", "high")}, _tell_shares(shares, known))
     strange = [name for name in _gpu_names(spec["cluster"]) if name not in found["known_gpus"]]
@@ -149,7 +148,6 @@ def _step_spread(result: RunResult) -> Spread:
 
 PARTS = {
     "own": "kernels",
-    "sparse": "experts",
     "untuned": "an untuned host",
     "exposed": "exposed communication",
     "wait": "bubbles and waiting",

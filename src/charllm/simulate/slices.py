@@ -59,7 +59,7 @@ def cut_passes(
     ]
     table = np.concatenate([cut.table for cut in cuts])
     for one, costs, rows in zip(own, kinds, table, strict=True):
-        rows[:, HOST] *= one.costs.run.cluster.node.host_speed_fraction / costs.run.cluster.node.host_speed_fraction
+        rows[:, HOST] *= one.costs.run.cluster.node.launch_speed_fraction / costs.run.cluster.node.launch_speed_fraction
     return cuts[0]._replace(table=table)
 
 

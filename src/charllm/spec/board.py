@@ -66,7 +66,6 @@ class Kernels:
     attention_backward_fraction: float = number("The same backward.", 0.05, 1, 0.606)
     flash2_fraction: float = number("Rate of FlashAttention-2 over the GPU's best attention kernel.", 0.05, 1, 1.0)
     flash2_backward_fraction: float = number("The same backward.", 0.05, 1, 1.0)
-    flash1_fraction: float = number("Rate of FlashAttention-1 over the published ratios; fitted.", 0.1, 3, 1.0)
     attention_widest: float = number("Head width from which attention's rate grows no more.", 64, 1024, 256.0)
     attention_ramp: float = number("Length at which attention runs at half its rate.", 0, 1e5, 430.0)
     attention_backward_ramp: float = number("The same backward.", 0, 1e5, 887.0)

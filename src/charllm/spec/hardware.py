@@ -145,6 +145,10 @@ class Node:
         "Speed at which the host launches kernels, over a tuned host (CPU binding, synchronised garbage collection).",
         0.01, 100, 1.0,
     )  # fmt: skip
+    processor_speed_fraction: float = number(
+        "Speed at which the node's processors launch kernels, over the x86 processors beside H100 and H200.",
+        0.01, 100, 1.0,
+    )  # fmt: skip
     host_memory_bytes_per_s: float = number(
         "Memory bandwidth that an optimizer on the host's processors reaches, all of a node.", 1e9, 1e14, 1.1e11
     )
@@ -162,6 +166,11 @@ class Node:
             raise SpecError("upstream", self.upstream, f"other slots, 0 to {self.gpus - 1}, or -1")
         if self.gpus % self.gpu.package_gpus:
             raise SpecError("gpus", self.gpus, f"a multiple of the {self.gpu.package_gpus} GPUs in a package")
+
+    @property
+    def launch_speed_fraction(self) -> float:
+        """Speed at which kernels are launched, over a tuned host with x86 processors."""
+        return self.host_speed_fraction * self.processor_speed_fraction
 
     def upstream_slots(self, slot: int) -> tuple[int, ...]:
         """List the slots whose heat reaches this one, nearest first."""

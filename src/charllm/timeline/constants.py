@@ -18,7 +18,7 @@ class TimelineConstants:
     0.37 of that reaches the step time under the power cap."""
     exposed_factor: float = 1.2
     """Time of a collective within a step over that of a benchmark that repeats it: members arrive unevenly. Assumed."""
-    uneven_host_fraction: float = 0.223
+    uneven_host_fraction: float = 0.219
     """Wait of a sparse layer's exchanges for the slowest of the expert ranks' hosts, over the host's time to launch the
     layer: ranks meet in every layer, and hosts that wait for counts cannot run ahead. Fitted."""
 

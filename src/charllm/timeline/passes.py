@@ -340,8 +340,8 @@ def launch_seconds(run: RunSpec) -> float:
 
 
 def host_pace(run: RunSpec) -> float:
-    """Return the host's time for launches over that of a tuned host; none where a graph holds the whole step."""
-    return 0.0 if run.framework.graphs == "full" else 1 / run.cluster.node.host_speed_fraction
+    """Return the host's time for launches over that of a tuned x86 host; none where a graph holds the whole step."""
+    return 0.0 if run.framework.graphs == "full" else 1 / run.cluster.node.launch_speed_fraction
 
 
 def _race(items: tuple[Item, ...]) -> Race:

@@ -316,6 +316,14 @@ def test_clouds_with_untuned_hosts_are_slower() -> None:
     assert run().cluster.node.host_speed_fraction == 1.0
 
 
+def test_machines_are_cooled_and_read_as_their_source_says() -> None:
+    bath = run(source="mlcommons/training_results_v4.0 smc-dc-power/results/64xSMC-H100-SXM-80GB/gpt3").cluster.cooling
+    assert (bath.kind, bath.read_at) == ("immersion", "dc")
+    air = run(source="mlcommons/training_results_v4.1 Dell/results/8xXE9680x8H100-SXM-80GB-POWER/llama2_70b_lora")
+    assert (air.cluster.cooling.kind, air.cluster.cooling.read_at) == ("air", "wall")
+    assert run().cluster.cooling.kind == "air"
+
+
 def test_times_derived_with_full_attention_are_corrected() -> None:
     spec = run(seq="65536", gbs="64", capacity="1")
     factor = causal_over_full(spec)

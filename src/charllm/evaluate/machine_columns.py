@@ -85,12 +85,14 @@ def read_cluster(row: Row, gpu: str) -> Table:
     fabric = read_fabric(text, gpu, per_node) if nodes > 1 else "none"
     rack = re.search(r"nvl(\d{2,3})\b", text.lower()) if gpu in RACKS else None
     domain = max(1, int(rack[1]) // per_node) if rack else RACKS.get(gpu, 1)
+    cooling = find_pattern("cooling", row.get("source", ""))
     return {
         "name": f"{gpu}x{gpus}",
         "node": shape if len(shape) > 1 else node,
         "nodes": nodes,
         "fabric": fabric,
         "domain_nodes": min(domain, nodes),
+        **({"cooling": cooling} if cooling else {}),
     }
 
 

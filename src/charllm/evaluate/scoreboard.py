@@ -150,8 +150,8 @@ PARTS: dict[str, Part] = {
         was fitted on take opsA, one rule chosen on opsB.""", has_table=True),
     "power caps": Part(cap_points, """An H100 under caps (arXiv:2604.11391, arXiv:2603.16164)."""),
     "node power": Part(node_power_points, """Whole nodes of H100 in MLPerf Training results that print power: medians
-        of whole runs, evaluation included. Three of the four machines are immersion-cooled and read behind their power
-        supplies; they are simulated as air-cooled nodes."""),
+        of whole runs, evaluation included. Three are immersion-cooled and read on the DC side, one is cooled by air and
+        read at the wall."""),
 }  # fmt: skip
 """What is scored beside published step times; all of it takes less than a minute."""
 PUBLISHED = (

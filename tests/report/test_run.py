@@ -57,7 +57,7 @@ def test_a_report_begins_with_the_answers_and_ends_with_what_would_help() -> Non
         "Temperature  ",
         "Clock  ",
         "Memory  ",
-        "Paced by  ",
+        "Bottleneck",
         "Best changes",
         "Explanation: because of this",
         "Breakdown of the step time (mean",

@@ -121,7 +121,7 @@ def _waits(run: RunView) -> str:
         else f"GPUs work {format_percent(1 - sum(waits.values()) / step_s)} of the time."
     )
     pace = answer_pace(run.result) if len(run.result.gpus) > 1 else ""
-    return f"{text} Paced by {pace}." if pace else text
+    return f"{text} Bottleneck: {pace}." if pace else text
 
 
 def _changes(run: RunView) -> str:

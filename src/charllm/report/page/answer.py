@@ -107,7 +107,7 @@ def _heat(run: RunView) -> str:
 
 
 def _waits(run: RunView) -> str:
-    """Say what takes most of the step beside work, and who paces it."""
+    """Name the largest loss beside compute, and the bottleneck."""
     breakdown_s = run.result.metrics.get("breakdown_s")
     if not breakdown_s:
         return ""

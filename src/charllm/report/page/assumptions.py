@@ -1,4 +1,4 @@
-"""What does it rest on? Every figure behind a run with its value, unit, source and standing."""
+"""Which data and assumptions is it based on? Every figure behind a run with its value, unit, source and standing."""
 
 from collections import Counter
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from charllm.spec.fields import rules
 from charllm.spec.run import RunSpec
 from charllm.units import format_figure
 
-NAME, KIND, QUESTION = "assumptions", "table", "What does it rest on?"
+NAME, KIND, QUESTION = "assumptions", "table", "Which data and assumptions is it based on?"
 FIRST = ("assumed", "chosen", "given", "fitted", "extrapolated", "interpolated", "derived", "counted", "datasheet",
          "published", "measured")  # fmt: skip
 """Standings, those that may be most wrong first."""

@@ -78,7 +78,7 @@ def power_over_time(cases: Sequence[StudiedCase]) -> list[Figure]:
         view = case.open_view()
         figure = power_figure(view) if view is not None else None
         if figure is not None and not figure.missing:
-            found.append(replace(figure, name=f"power-{at + 1}", question=f"How does the power of {title(case)} move?"))
+            found.append(replace(figure, name=f"power-{at + 1}", question=f"How does the power of {title(case)} vary?"))
     return found
 
 

@@ -45,7 +45,7 @@ def _throttling_metric(cases: Sequence[StudiedCase]) -> str:
 
 def case_clock(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
     """Return the clock that each case loses, by cause."""
-    question = "What holds the clock down?"
+    question = "Why are GPUs throttled?"
     metric = _throttling_metric(cases)
     known = [case for case in cases if any(case.values.get(f"{metric}.{cause}") is not None for cause in CAUSES)]
     if not known:

@@ -30,7 +30,7 @@ def throttled_figure(run: RunView) -> Figure | None:
     shares = run.result.metrics.get("throttled_time_fraction") or {}
     if run.result.metrics.get("clock_loss_fraction") and not any(shares.values()):
         return None
-    question = "How long is the clock held down, and by what?"
+    question = "How long are GPUs throttled, and why?"
     return _figure(run, "throttled", question, HELD, "share of time throttled", "throttled_time_fraction")
 
 

@@ -12,7 +12,7 @@ OWN_NAME = "charllm"
 
 def commands_figure(plan: PlanView) -> Figure:
     """Return what runs the best strategy, to be copied: for charllm, and the settings of the user's own program."""
-    question = "What do I type?"
+    question = "Which command do I run?"
     if not plan.best:
         return Figure("commands", "commands", question, "", missing="No strategy keeps every limit.")
     texts = {"Simulate the best strategy": plan.best[0].command}

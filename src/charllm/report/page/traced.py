@@ -17,7 +17,7 @@ def classes_figure(run: RunView) -> Figure | None:
     """Return the shares of seconds and joules by class of kernel, of the first rank that was traced."""
     if not run.traced:
         return None
-    found, question = run.traced[0], "Where do seconds and joules go, by class of kernel?"
+    found, question = run.traced[0], "Where do time and energy go, by kernel class?"
     if found["refused"]:
         return Figure(
             CLASSES, "stacked-bars", question, "", missing=f"too few readings beside the trace: {found['refused']}"

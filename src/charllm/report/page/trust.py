@@ -10,8 +10,8 @@ from charllm.result.uncertainty import LEVEL, intervals, run_class, tell_footing
 from charllm.units import format_figure, format_percent, format_si
 
 KIND = "scatter"
-TRUST = ("trust", "How wrong may the step time be?")
-CERTAINTY = ("intervals", "How wrong may each figure be?")
+TRUST = ("trust", "How accurate is the step time?")
+CERTAINTY = ("intervals", "How accurate is each figure?")
 BAND_FRACTION = 0.1
 METRIC_WORDS = {
     "step_time_s": "step time",

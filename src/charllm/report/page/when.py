@@ -1,4 +1,4 @@
-"""What happens when? One step, a lane for each stage; power, clock and temperature of a chosen GPU below it."""
+"""What happens during a step? One step, a lane for each stage; power, clock and temperature of a chosen GPU below it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -19,7 +19,7 @@ from charllm.units import MEGA, seconds_format
 
 Floats = NDArray[np.float64]
 
-NAME, KIND, QUESTION = "when", "timeline", "What happens when?"
+NAME, KIND, QUESTION = "when", "timeline", "What happens during a step?"
 PASSES = {"forward": "forward pass", "backward": "backward pass", "weight": "weight-gradient pass"}
 MOST_SPANS, MOST_POINTS, MOST_GPUS = 20_000, 24_000, 16
 """Spans of all lanes, points of all signals, and GPUs that can be chosen: what a page can hold and a screen show."""

@@ -281,7 +281,7 @@ def node_map(nodes: int = 6, nodes_shown: int = 4) -> Figure:
         "heat",
         "node-map",
         "Which GPUs are hot, and which is the bottleneck?",
-        "GPUs in the rear row are 8 K warmer than those in front of them. Node 2, slot 7 is the bottleneck: 37 K above the "
+        "Rear GPUs are 8 K warmer than those in front of them. Node 2, slot 7 is the bottleneck: 37 K above the "
         "inlet, clock 5 % below maximum.",
         table,
         {

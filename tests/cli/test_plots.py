@@ -14,7 +14,12 @@ from tests import program
 from tests.measure.replays import make_replay, quiet_environment
 
 RUN = ["simulate", "--model", "llama3-8b", "--cluster", "h200x8", "--tp", "2", "--pp", "2", "--gbs", "16"]
-QUESTIONS = ("Where does the step time go?", "What happens during a step?", "Which GPUs are hot, and which is the bottleneck?", "Does it fit")
+QUESTIONS = (
+    "Where does the step time go?",
+    "What happens during a step?",
+    "Which GPUs are hot, and which is the bottleneck?",
+    "Does it fit",
+)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -52,7 +52,7 @@ SAME_FRACTION = 1e-3
 def report(what: Reported | Sequence[Reported], out: Place) -> Path:
     """Write a run, a study, a plan or a comparison of several runs as one HTML file that needs no network.
 
-    `what` is a result, a sweep, a plan, the folder or file one is stored in, or a list of runs to compare.
+    `what` is a result, a sweep or a plan, the folder or file in which one is stored, or a list of runs to compare.
     Returns the path of the file.
 
     >>> import charllm, tempfile

@@ -27,9 +27,9 @@ class Tariff:
     # arXiv:2412.19437, section 1, for a rented H800; the same for every GPU unless given.
     gpu_per_hour: float = number("Price of a GPU-hour (2: assumed in arXiv:2412.19437).", 0, 1e4, 2.0)
     # Assumed: between Google's fleet in 2024 (1.09) and the mean of Uptime Institute's survey of 2024 (1.56).
-    pue: float = number("Power of the hall over that of its nodes (1.2: assumed).", 1, 10, 1.2)
+    pue: float = number("Power of the facility divided by that of its nodes (1.2: assumed).", 1, 10, 1.2)
     demand_per_kw_month: float = number("Charge for each kW of demand in a month.", 0, 1e4, 0.0)
-    nodes_per_rack: int = count("Nodes of a rack, for its power (4: assumed).", 1, 1000, 4)
+    nodes_per_rack: int = count("Nodes per rack (4: assumed).", 1, 1000, 4)
     currency: str = text("What prices are in.", "USD")
 
     def __post_init__(self) -> None:

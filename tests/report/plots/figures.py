@@ -53,7 +53,9 @@ def bands(means: Sequence[float]) -> Figure:
         "lines": [],
         "from_zero": False,
     }
-    return Figure("power", "bands", "How does power vary over a step?", "It moves.", columns, {"x": "t", "panels": [panel]})
+    return Figure(
+        "power", "bands", "How does power vary over a step?", "It moves.", columns, {"x": "t", "panels": [panel]}
+    )
 
 
 def node_map(values: Sequence[float], per_node: int = 8) -> Figure:

@@ -1,4 +1,4 @@
-"""How does power vary over a step? Power, clock and temperature over one step, from a cold start, and of the whole cluster."""
+"""How does power vary over a step? Power, clock and temperature: one step, a cold start, the whole cluster."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What happens during a step? One step, a lane for each stage; power, clock and temperature of a chosen GPU below it."""
+"""What happens during a step? A lane for each stage; power, clock and temperature of a chosen GPU below it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise

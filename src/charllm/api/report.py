@@ -42,7 +42,7 @@ Reported = RunResult | Simulation | Sweep | Plan | Mapping[str, Any] | Place
 """A run, a study, a plan or its table, or the folder or file it is stored in."""
 LONGEST_S = 5.0
 """A stored run that would take longer to simulate again is shown without explanations and changes."""
-NOT_AGAIN = "the stored run takes too long to simulate again, or this version predicts something else"
+NOT_AGAIN = "the stored run takes too long to simulate again, or this version gives another prediction"
 MOST_PLAN_BYTES = int(256 * MIB)
 SAME_FRACTION = 1e-3
 """A run simulated again is the stored one where its step time differs by less."""

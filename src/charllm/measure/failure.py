@@ -23,7 +23,7 @@ STATES = {
     "PREEMPTED": ("preempted", "Slurm preempted the job"),
     "NODE_FAIL": ("node_loss", "Slurm lost a node of the job"),
     "BOOT_FAIL": ("node_loss", "a node of the job could not be started"),
-    "OUT_OF_MEMORY": ("out_of_memory", "Slurm ended the job: it used more memory of its nodes than it had asked for"),
+    "OUT_OF_MEMORY": ("out_of_memory", "Slurm ended the job: it used more host memory than it had requested"),
     "CANCELLED": ("cancelled", "the job was cancelled"),
 }
 """State of a Slurm job: what it means."""

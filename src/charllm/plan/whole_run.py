@@ -63,17 +63,17 @@ class WholeRun:
 
 WHOLE_RUN_METRICS = {
     "run_time_s": "Expected time of the whole run.",
-    "run_energy_j": "Expected energy of it from the grid.",
-    "run_money": "Expected money of it.",
-    "run_useful_fraction": "Share of its time that is neither checkpoint, lost work nor restart.",
+    "run_energy_j": "Expected energy of the whole run, from the grid.",
+    "run_money": "Expected cost of the whole run.",
+    "run_useful_fraction": "Share of the run time that is neither checkpoint, lost work nor restart.",
     "run_failures": "Expected interruptions.",
-    "run_checkpoints": "Checkpoints that are written.",
+    "run_checkpoints": "Number of checkpoints.",
     "run_checkpoint_s": "Time that training waits for checkpoints.",
-    "run_lost_s": "Expected time of work that is done again.",
+    "run_lost_s": "Expected time of repeated work after failures.",
     "run_restart_s": "Expected time from failures to the next step.",
     "checkpoint_interval_s": "Useful time between two checkpoints.",
-    "checkpoint_interval_best_s": "The interval that makes the run shortest (Daly).",
-    "power_dip_w": "Fall of the power of all nodes while they wait for a checkpoint or a restart.",
+    "checkpoint_interval_best_s": "Checkpoint interval with the shortest run (Daly).",
+    "power_dip_w": "Drop of the power of all nodes during a checkpoint or a restart.",
 }
 """Metric of a whole run: its meaning."""
 

@@ -367,10 +367,10 @@ def _why_idle(degrees: Parallelism, axis: str) -> str:
     if (degrees.data_ranks if axis == "dp" else getattr(degrees, axis)) == 1:
         return f": {axis} is 1"
     if axis in ("pp", "ep") and degrees.schedule == "dualpipe":
-        return f": dualpipe always hides {axis}"
+        return f": dualpipe always overlaps {axis}"
     reasons = {
         "tp": " without sequence parallelism (sp)",
-        "pp": ": a stage of 1f1b waits for its sends; interleaved stages (vpp of at least 2) hide them",
+        "pp": ": 1f1b stages wait for their sends; interleaved stages (vpp of at least 2) overlap them",
         "cp": ": a ring is always overlapped with attention",
     }
     return reasons[axis]

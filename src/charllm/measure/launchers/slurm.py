@@ -314,7 +314,7 @@ def _refuse_hopeless(handle: Handle, folder: Path, state: State | None) -> None:
 
 def _progress(handle: Handle, folder: Path, state: State | None) -> str:
     if state is None:
-        return f"{handle.name}: Slurm does not answer; asking on"
+        return f"{handle.name}: Slurm does not answer; still trying"
     if state.state in WAITING:
         reason = f" ({state.reason})" if state.reason not in ("", "None") else ""
         return f"{handle.name} waits for nodes{reason}"

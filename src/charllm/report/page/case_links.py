@@ -47,7 +47,7 @@ def case_links(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
     question = "How well are the links used?"
     uses = axis_uses(cases)
     if not uses:
-        return Figure("links", "scatter", question, "", missing="No case says what it sends and for how long.")
+        return Figure("links", "scatter", question, "", missing="No case has data on its communication.")
     columns = {
         "name": Column("case and axis", [f"{use.case.name}, {use.axis}" for use in uses]),
         "group": Column("model", [use.case.group for use in uses]),

@@ -64,7 +64,7 @@ def _figure(run: RunView, name: str, question: str, pattern: str, label: str, me
     }
     if not any(share > 0 for _bar, _cause, share in cells):
         return missing(
-            name, "stacked-bars", question, "no GPU was throttled: every clock stayed where it was asked to be"
+            name, "stacked-bars", question, "no GPU was throttled: every clock stayed at the requested value"
         )
     return Figure(
         name, "stacked-bars", question, _message(run, groups, pattern, label), columns, options, run.conditions

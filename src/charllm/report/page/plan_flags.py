@@ -20,7 +20,7 @@ def commands_figure(plan: PlanView) -> Figure:
         if program != OWN_NAME and (new := _after(changes)):
             texts[f"Settings to change for {program}"] = new
     columns = {"label": Column("for", list(texts)), "text": Column("text", list(texts.values()))}
-    message = "The first line simulates the best strategy alone, with everything else as it was asked for."
+    message = "The first line simulates the best strategy alone, with all other settings unchanged."
     return Figure("commands", "commands", question, message, columns, {"label": "label", "text": "text"})
 
 

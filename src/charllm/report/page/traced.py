@@ -72,8 +72,8 @@ def _message(found: Mapping[str, Any]) -> str:
 
 def _trust(found: Mapping[str, Any]) -> str:
     return (
-        f"measured; {found['bins']} steps of the energy counter; energy that the fit has not seen is predicted within "
-        f"{format_percent(found['held_out_fraction'])}; classes with the same watts are not told apart by the readings"
+        f"measured; {found['bins']} steps of the energy counter; held-out energy is predicted within "
+        f"{format_percent(found['held_out_fraction'])}; classes with the same power cannot be separated by the readings"
     )
 
 
@@ -101,10 +101,10 @@ def kernels_figure(run: RunView) -> Figure | None:
     largest = rows[0]
     message = (
         f"The largest of {len(run.traced[0]['kernels'])} kernels takes {largest['seconds'] / MILLI:.3g} ms of a step "
-        f"in {largest['calls']:.0f} calls. Joules are its seconds at the watts of its class."
+        f"in {largest['calls']:.0f} calls. Energy is its time multiplied by the power of its class."
     )
     options = {"search": True, "filters": ["class"]}
-    return Figure(KERNELS, "table", "Which kernels take seconds and joules?", message, columns, options, _trust_of(run))
+    return Figure(KERNELS, "table", "Which kernels take time and energy?", message, columns, options, _trust_of(run))
 
 
 def _trust_of(run: RunView) -> str:

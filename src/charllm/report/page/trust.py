@@ -123,7 +123,7 @@ def intervals_figure(run: RunView) -> Figure | None:
         "basis": Column("basis", [known[metric]["basis"] for metric in known]),
     }
     message = (
-        f"Intervals of {100 * LEVEL:.0f} %, from runs whose truth is known and that were predicted without it; "
+        f"Intervals of {100 * LEVEL:.0f} %, from held-out errors of runs with known values; "
         "independent causes add in squares."
     )
     return Figure(name, "table", question, message + _preheating(run), columns, {"search": False})

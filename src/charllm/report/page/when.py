@@ -285,5 +285,5 @@ def _message(run: RunView, spans: Sequence[Span], series: Mapping[str, Mapping[s
         held[cause] = held.get(cause, 0.0) + stop_s - start_s
     if held:
         told = ", ".join(f"{cause} {100 * spent_s / end_s:.0f} %" for cause, spent_s in held.items())
-        text += f" Shaded: what holds its clock down ({told} of the time)."
+        text += f" Shaded: throttling ({told} of the time)."
     return text

@@ -263,7 +263,7 @@ def test_gpus_are_visible_as_cuda_sees_them(asked: str | None, places: list[int]
 
 
 def test_a_slice_of_a_gpu_is_refused() -> None:
-    with pytest.raises(SpecError, match="a MIG slice tells no power of its own"):
+    with pytest.raises(SpecError, match="a MIG slice has no power reading"):
         visible_gpus({"CUDA_VISIBLE_DEVICES": "MIG-aaaa-1"}, UUIDS)
 
 

@@ -29,7 +29,7 @@ def render_attribution(found: Mapping[str, Any]) -> str:
 def _shares(title: str, rows: Sequence[Mapping[str, Any]], total_j: float) -> str:
     shown = [row for row in rows if row["energy_j"] >= SMALLEST_FRACTION * total_j]
     groups = _letters(shown)
-    columns = ["class", "ms", "J", "share", "W", "95 %", "clock lost", "told apart"]
+    columns = ["class", "ms", "J", "share", "W", "95 %", "clock loss", "separated"]
     cells = [
         [
             row["name"],

@@ -8,7 +8,7 @@ from charllm.report.page.quantity import CLOCK_LOSS, JOULES_PER_TOKEN, KEYS, PER
 from charllm.report.page.strategies import multiples
 from charllm.result.metrics import CAUSES
 
-THROTTLING = {"clock_loss_fraction": "clock lost", "throttled_time_fraction": "time throttled"}
+THROTTLING = {"clock_loss_fraction": "clock loss", "throttled_time_fraction": "time throttled"}
 """Metric of throttling by cause: what it is called."""
 POWER = ("power_mean_w", "power_peak_sensor_w", "temperature_peak_c", "temperature_spread_node_k")
 ENERGY = (JOULES_PER_TOKEN, "energy_per_step_j", "node_power_mean_w", "cluster_power_peak_w")

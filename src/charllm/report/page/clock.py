@@ -22,7 +22,7 @@ def clock_figure(run: RunView) -> Figure | None:
     if run.result.origin != "simulated" and run.result.metrics.get("clock_loss_fraction") is None:
         return None
     question = "How much clock is lost, and why?"
-    return _figure(run, "clock", question, LOST, "clock lost", "clock_loss_fraction")
+    return _figure(run, "clock", question, LOST, "clock loss", "clock_loss_fraction")
 
 
 def throttled_figure(run: RunView) -> Figure | None:

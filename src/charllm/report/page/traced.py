@@ -95,7 +95,7 @@ def kernels_figure(run: RunView) -> Figure | None:
         "power": Column("power of its class", column("power_w"), "W", 3),
         "clock": Column("clock of its class", column("clock_hz", MEGA), "MHz", 4),
         "lost": Column(
-            "clock lost", [None if one is None else 100 * one for one in column("clock_lost_fraction")], "%", 3
+            "clock loss", [None if one is None else 100 * one for one in column("clock_lost_fraction")], "%", 3
         ),
     }
     largest = rows[0]

@@ -111,12 +111,12 @@ def _unfinished(folder: Path, job: JobRecord, parts: Sequence[Part]) -> Failure 
         return None
     if not parts:
         said = _tail(folder / LOG).strip().splitlines()
-        words = f" (its last words: {said[-1]})" if said else ""
+        words = f" (last log line: {said[-1]})" if said else ""
         where = f"no node has written into {folder}{words}; expected a folder that every node of the job can see"
         return _fail("refused", where)
     silent = [part.name for part in parts if not part.job.ended]
     if silent:
-        return _fail("node_loss", f"node loss: no more was heard of {', '.join(silent)}", silent[0])
+        return _fail("node_loss", f"node loss: connection lost to {', '.join(silent)}", silent[0])
     return None
 
 

@@ -190,7 +190,7 @@ def _end(sampler: "subprocess.Popen[str]") -> None:
 
 def _last_words(log: str) -> str:
     """Return the last line of a log, without what only says who speaks."""
-    lines = log.strip().splitlines() or ["it ended without a word"]
+    lines = log.strip().splitlines() or ["it ended without a message"]
     return lines[-1].removeprefix("charllm: sampler: ")
 
 

@@ -171,7 +171,7 @@ def submit_script(plan: Plan, script: Path) -> str:
         raise Refused("Slurm does not answer; nothing was submitted")
     if done.returncode:
         said = "; ".join(line.removeprefix("sbatch: error: ") for line in done.stderr.strip().splitlines())
-        raise Refused(f"Slurm does not take the job: {said or 'without a reason'}")
+        raise Refused(f"Slurm rejected the job: {said or 'without a reason'}")
     return done.stdout.strip().split(";")[0]
 
 

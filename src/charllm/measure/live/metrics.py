@@ -59,9 +59,9 @@ GPU_METRICS = (
 JOB_METRICS: tuple[tuple[str, str, str, bool], ...] = (
     ("job_steps", "Steps that the job has marked.", "steps", True),
     ("job_step_seconds", "Mean time of the newest steps.", "step_time_s", False),
-    ("job_tokens_per_second", "Tokens over time of the newest steps.", "tokens_per_s", False),
+    ("job_tokens_per_second", "Throughput of the newest steps.", "tokens_per_s", False),
     ("job_loss", "Newest loss that the job has marked.", "loss", False),
-    ("job_tokens_per_joule", "Tokens of the newest steps over the energy of all GPUs.", "tokens_per_j", False),
+    ("job_tokens_per_joule", "Tokens of the newest steps divided by the energy of all GPUs.", "tokens_per_j", False),
 )
 HOST_UNITS = {
     "_bytes": "bytes", "_j": "joules", "_w": "watts", "_c": "celsius", "_hz": "hertz", "_fraction": "ratio",

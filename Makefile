@@ -33,7 +33,7 @@ compiled: setup ## compile what is compiled at its first use, once for all progr
 	@$(BIN)/python -m compileall -q src
 	@$(BIN)/charllm simulate --model llama3-8b --cluster h200x8 --gbs 8 > /dev/null
 
-check: setup ## format, lint, types, rooms
+check: setup ## format, lint, types, import order
 	$(BIN)/ruff format --check src tests benchmarks docs/*.py
 	$(BIN)/ruff check src tests benchmarks docs/*.py
 	$(BIN)/mypy

@@ -39,12 +39,12 @@ TABLES = {
 RESULT_KEYS = {
     "origin": "`simulated`, `emulated` or `measured`.",
     "schema_version": "Version of this list of keys.",
-    "spec": "The complete run, defaults included: see [the spec](spec.md). A measured run has what its job left.",
+    "spec": "The complete run, defaults included: see [the spec](spec.md). A measured run has what its job wrote.",
     "metrics": "The figures of one step: see [metrics](metrics.md).",
     "gpus": "A row for each GPU; see below.",
     "nodes": "A row for each node; see below.",
-    "provenance": "What the figures rest on; see below.",
-    "warnings": "What to know about the figures, and why a metric is null.",
+    "provenance": "Sources of the figures behind the result; see below.",
+    "warnings": "Warnings, and the reason why a metric is null.",
 }
 ROW_KEYS = {
     "rank": "Rank on this GPU.",
@@ -52,31 +52,31 @@ ROW_KEYS = {
     "slot": "Slot of the GPU in its node, as the driver numbers it.",
     "stage": "Pipeline stage of the rank.",
     "memory_peak_bytes": "Device memory of the rank.",
-    "power_mean_w": "Power, mean over a step: of a GPU its board, of a node all of it.",
+    "power_mean_w": "Mean power over a step: of the board for a GPU, of the whole node for a node.",
     "power_peak_w": "Largest 1 ms mean of this GPU.",
     "power_peak_sensor_w": "Largest 25 ms mean of this GPU, as its sensor shows.",
-    "temperature_mean_c": "Mean over a step: of a GPU its own, of a node that of its GPUs.",
-    "temperature_peak_c": "Highest in a step.",
-    "clock_mean_hz": "Mean over a step.",
+    "temperature_mean_c": "Mean temperature over a step; for a node, over its GPUs.",
+    "temperature_peak_c": "Highest temperature in a step.",
+    "clock_mean_hz": "Mean clock over a step.",
     "wait_for_group_s": "Time that the GPU waits for slower members of its groups.",
-    "gpu_power_mean_w": "The node's GPUs alone.",
+    "gpu_power_mean_w": "Mean power of the node's GPUs.",
     "temperature_spread_k": "Hottest minus coolest GPU of the node.",
-    "preheat_k": "Largest rise of a GPU's air through GPUs upstream (its size is assumed).",
+    "preheat_k": "Largest preheating of a GPU's air by upstream GPUs (assumed).",
 }
 """Meaning of the columns of `gpus` and `nodes` that a simulated run has."""
 PROVENANCE_KEYS = {
     "charllm": "Version of charllm.",
     "python": "Version of Python.",
     "catalog": "Fingerprint of the catalog: equal if every figure in it is equal.",
-    "seed": "Seed of everything random.",
-    "figures": "Names of the catalog's figures that the run rests on, by kind of knowledge (measured, assumed ...).",
+    "seed": "Random seed.",
+    "figures": "Names of the catalog figures that the run uses, by standing (measured, assumed ...).",
 }
 TABLE_KEYS = {
     "ops": "Every op of one stage and phase: kind, group, how often, FLOPs, bytes read, written and sent.",
     "memory": "Memory of each pipeline stage by kind.",
     "breakdown": "The step time of each stage by label.",
     "timeline": "Every pass, wait and update of each stage: start and end in a step.",
-    "signals": "Power, temperature and clock of each GPU over a step, every 25 ms; bits of what holds the clock down.",
+    "signals": "Power, temperature and clock of each GPU over a step, every 25 ms; bits for the causes of throttling.",
     "cluster": "Power of all GPUs together over a step.",
     "links": "Every collective and send: message size, calls, seconds, achieved and peak bandwidth.",
 }
@@ -93,7 +93,7 @@ EXIT_CODES = {
 
 def index_page() -> str:
     """List the pages of the reference."""
-    lines = ["# Reference", "", "These pages are written from the code each time the documentation is built.", ""]
+    lines = ["# Reference", "", "These pages are generated from the code when the documentation is built.", ""]
     lines += [f"- [{title}]({name}.md): {about}" for name, (title, about, _) in PAGES.items() if name != "index"]
     return "\n".join(lines) + "\n"
 
@@ -118,7 +118,7 @@ def _command(name: str) -> list[str]:
     parts = ["", "```text", str(parser.usage), "```", "", _paragraphs(parser.description or "")]
     shared = {flag for action in _run_flags()._actions for flag in action.option_strings} - {"-h", "--help"}
     if shared <= {flag for action in parser._actions for flag in action.option_strings}:
-        parts += ["", "It takes the [flags that describe a run](#flags-that-describe-a-run)."]
+        parts += ["", "It accepts the [flags that describe a run](#flags-that-describe-a-run)."]
     parts += _flags(parser, shared)
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -183,13 +183,17 @@ def metrics_page() -> str:
 def result_page() -> str:
     """List what a stored run holds: the keys of result.json, the columns of its rows, its tables."""
     result = charllm.simulate(model="gpt2", cluster="h200x8", tp=2)
-    parts = ["# A stored run", "", "`--out DIR` stores a run as a folder: `result.json`, and a parquet file a table."]
+    parts = [
+        "# A stored run",
+        "",
+        "`--out DIR` stores a run as a folder: `result.json`, and one parquet file per table.",
+    ]
     parts += ["`charllm.load(DIR)` reads it back.", "", "## result.json", ""]
-    parts += _table(("key", "holds"), ((f"`{key}`", RESULT_KEYS[key]) for key in result.as_table()))
+    parts += _table(("key", "content"), ((f"`{key}`", RESULT_KEYS[key]) for key in result.as_table()))
     for key, row in (("gpus", result.gpus[0]), ("nodes", result.nodes[0])):
         parts += ["", f"## {key}", "", *_table(("column", "meaning"), ((f"`{n}`", _row_key(n)) for n in row))]
     parts += ["", "## provenance", ""]
-    parts += _table(("key", "holds"), ((f"`{n}`", PROVENANCE_KEYS[n]) for n in result.provenance))
+    parts += _table(("key", "content"), ((f"`{n}`", PROVENANCE_KEYS[n]) for n in result.provenance))
     parts += ["", "## Tables", "", "A value that is missing is null in a table."]
     for name, read in result.tables.items():
         columns = ", ".join(f"`{column}`" for column in read())
@@ -202,7 +206,11 @@ def _row_key(name: str) -> str:
     cause = re.fullmatch(r"(throttled|clock_loss)_(\w+)_fraction", name)
     if not cause:
         return ROW_KEYS[name]
-    what = "Share of time with the clock held down" if cause[1] == "throttled" else "Mean lost clock over the requested"
+    what = (
+        "Share of time with throttling"
+        if cause[1] == "throttled"
+        else "Mean clock loss relative to the requested clock"
+    )
     return f"{what}, by cause: {cause[2]}."
 
 

@@ -1,4 +1,4 @@
-"""Seconds, watts and degrees of distributed LLM training.
+"""Step time, power and temperature of distributed LLM training.
 
     import charllm
 
@@ -6,28 +6,28 @@
     result.metrics.step_time_s, result.metrics.power_mean_w, result.metrics.temperature_peak_c
 
 simulate            memory, step time, power and temperature of one run
-plan                the best strategy of a job under limits, and why it is the best
-sweep               the same for every case of a study, or of axes
-caps                time, energy and money against power or clock caps, for all GPUs or each stage
+plan                the best strategy of a job under limits, with the reasons
+sweep               simulate or measure every case of a study, or of axes
+caps                step time, energy and cost against power or clock caps, for all GPUs or each stage
 emulate             one rank of a large job on the GPU of this machine; predict_emulation needs no GPU
 measure             power, clocks and temperature of the code inside a ``with`` block; measure_command: of a command
 convert             a recording of another tool (nvidia-smi, DCGM, Prometheus, a log) as a run
-export              a run as Megatron-LM, NeMo, torchtitan or Slurm takes it
-replay              a trace played again with something changed: the new step time
-compare_ops         a traced step beside another, or beside the simulator, kernel by kernel
-trace               where the time goes in profiler traces, kernel by kernel and rank by rank
-messages            what each rank sends in one step, alone or beside execution traces
-preflight, smoke    GPUs, links, network and hosts checked before a run; everything tried once
+export              write a run for Megatron-LM, NeMo, torchtitan or Slurm
+replay              step time of a profiler trace with one thing changed
+compare_ops         compare a traced step with another trace or a simulation, kernel by kernel
+trace               break down the step time of profiler traces by kernel and rank
+messages            collectives and sends of each rank in one step; compare them with execution traces
+preflight, smoke    check GPUs, links, network and hosts; run every kind of measurement once
 query               SQL over stored runs and studies, as a pandas DataFrame
 load, compare       a stored run or study; two runs side by side
 report              a run, a study or several runs as one HTML file
-reproduce           a publication repeated: its runs, its figures, a verdict on each finding
-characterize        what a recording shows: power states, temperature groups, step period, GPUs apart
+reproduce           repeat a publication: runs, figures, a verdict on each finding
+characterize        power states, temperature groups, step period and outlier GPUs of a recording
 doctor              the GPU, link, node or host that slows a run, and what to do about it
-place               ranks on slots, layers per stage and power limits, decided and judged
+place               optimise ranks on slots, layers per stage and power limits
 catalog             models, GPUs, nodes, clusters, frameworks and studies, with sources
 
-Keywords are the flags of the command line, with the same words. A wrong request raises `SpecError`.
+Keywords have the names of the command-line flags. A wrong request raises `SpecError`.
 """
 
 from __future__ import annotations

@@ -104,14 +104,14 @@ def list_columns(store: Path) -> Answer:
 def _check(duckdb: Any, connection: Any, sql: str) -> None:
     kinds = [statement.type for statement in connection.extract_statements(sql)]
     if kinds != [duckdb.StatementType.SELECT]:
-        raise SpecError(FIELD, sql, "one SELECT: a store is only read")
+        raise SpecError(FIELD, sql, "one SELECT (the store is read-only)")
 
 
 def _fill(duckdb: Any, connection: Any, store: Path, names: Iterable[str], progress: Progress) -> None:
     """Create the tables, then shut the connection off from everything but the parquet files of the store."""
     runs = list(find_runs(store))
     if not runs:
-        raise SpecError("STORE", str(store), "a folder of runs or studies, or that of one")
+        raise SpecError("STORE", str(store), "a folder of runs or studies, or of a single run or study")
     readable: list[str] = []
     with tempfile.TemporaryDirectory() as place:
         for name in names:

@@ -45,7 +45,7 @@ class SpecError(CharllmError, ValueError):
 
     @property
     def expected(self) -> str:
-        """The values that the field may hold, in words."""
+        """The values that the field accepts, in words."""
         return self.possible
 
     def __reduce__(self) -> tuple[type["SpecError"], tuple[str, object, str]]:
@@ -53,7 +53,7 @@ class SpecError(CharllmError, ValueError):
 
 
 class MissingExtra(CharllmError):
-    """Something was asked for that needs a package beyond the core ones: says what needs it, and how to install it."""
+    """The request needs an optional package; the message names it and how to install it."""
 
     exit_code = 2
 

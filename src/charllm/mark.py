@@ -1,4 +1,4 @@
-"""Marks in a training script: steps, phases and tokens, in microseconds and without waiting for the device.
+"""Marks in a training script: steps, phases and tokens, in microseconds and without synchronising with the device.
 
     import charllm.mark as mark
 
@@ -7,7 +7,7 @@
             ...
         mark.step(tokens=batch.numel())
 
-Under ``charllm measure -- COMMAND`` marks go to a file of the run; anywhere else they do nothing.
+Under ``charllm measure -- COMMAND`` marks are written to a file of the run; otherwise they have no effect.
 """
 
 import os
@@ -47,7 +47,7 @@ def recording_to(folder: str) -> Iterator[None]:
 
 
 def step(number: int | None = None, *, tokens: int | None = None) -> None:
-    """Mark the end of a step, with the tokens it worked on."""
+    """Mark the end of a step, with its number of tokens."""
     _stepped.add(os.getpid())
     write("step", "" if number is None else str(number), "" if tokens is None else str(tokens))
     profiler = own_profiler()
@@ -56,7 +56,7 @@ def step(number: int | None = None, *, tokens: int | None = None) -> None:
 
 
 def point(name: str, value: float | None = None) -> None:
-    """Mark a moment, with a value if there is one (a loss, say)."""
+    """Mark a point in time, optionally with a value such as the loss."""
     write("point", name, "" if value is None else repr(float(value)))
 
 

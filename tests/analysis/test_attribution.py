@@ -39,7 +39,7 @@ def test_the_update_draws_less_than_the_backward_pass() -> None:
     assert 450 < optimizer["power_w"] < 580
     kernels = [row for row in found["kernels"] if row["class"] == "optimizer"]
     assert sum(row["energy_j"] for row in kernels) == pytest.approx(optimizer["energy_j"], rel=0.05)
-    assert "told apart" in str(traced())
+    assert "separated" in str(traced())
 
 
 def test_a_trace_that_is_cut_short_counts_the_steps_that_it_has(tmp_path: Path) -> None:

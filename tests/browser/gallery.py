@@ -157,7 +157,7 @@ def timeline(stages: int = 4, microbatches: int = 16, samples: int = 600) -> Fig
     return Figure(
         "timeline",
         "timeline",
-        "What happens when?",
+        "What happens during a step?",
         "Stage 0 idles 3.3 s in the pipeline bubble at the end; GPU node 2, slot 3 runs at its power limit of 700 W "
         "during backward passes, which holds its clock 4 % below its maximum.",
         {},
@@ -280,8 +280,8 @@ def node_map(nodes: int = 6, nodes_shown: int = 4) -> Figure:
     return Figure(
         "heat",
         "node-map",
-        "Who is hot, and who paces the job?",
-        "GPUs in the rear row are 8 K warmer than those in front of them. Node 2, slot 7 paces the job: 37 K above the "
+        "Which GPUs are hot, and which is the bottleneck?",
+        "Rear GPUs are 8 K warmer than those in front of them. Node 2, slot 7 is the bottleneck: 37 K above the "
         "inlet, clock 5 % below maximum.",
         table,
         {
@@ -583,7 +583,7 @@ def assumptions() -> Figure:
     return Figure(
         "assumptions",
         "table",
-        "What does it rest on?",
+        "Which data and assumptions is it based on?",
         "12 figures, of which 6 are assumed.",
         columns(
             what=("What", what),
@@ -601,7 +601,7 @@ def commands() -> Figure:
     return Figure(
         "commands",
         "commands",
-        "What do I type?",
+        "Which command do I run?",
         "The best strategy as a command.",
         columns(label=("For", ["Simulate it"]), text=("Text", [text])),
         {"label": "label", "text": "text"},

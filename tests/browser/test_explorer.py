@@ -116,7 +116,7 @@ def test_a_moved_slider_shows_the_fast_answer_then_the_coupled_one(tab: Page) ->
     # Both may arrive in one piece; a long drag, below, shows fast answers all along.
     assert tab.evaluate("window.seen.filter((each) => each !== 'waiting')") in (["fast", "coupled"], ["coupled"])
     assert fact(tab, "Step time") != before
-    assert tab.locator(".against").inner_text() == "Differences to the answer before: Tensor, tp 2 → 4."
+    assert tab.locator(".against").inner_text() == "Differences from the previous prediction: Tensor, tp 2 → 4."
     assert re.fullmatch(rf"{SIGN}\S+ %.*", tab.locator(".strip .delta").first.inner_text(), re.DOTALL)
     assert tab.locator("[aria-live=polite]").first.inner_text().startswith("llama3-8b")
     # What follows from the others shows what it was taken as.

@@ -34,7 +34,7 @@ def test_the_table_marks_the_knee_and_says_how_to_set_it(capsys: pytest.CaptureF
     text = printed(capsys, "--clock", "--at", "1980,1500,1000")
     assert "clock caps of every GPU" in text
     assert "Set the knee with: nvidia-smi -lgc 0,1500" in text
-    assert "1 % of energy saved costs more" in " ".join(text.split())
+    assert "saving 1 % of energy costs more" in " ".join(text.split())
 
 
 def test_money_is_in_the_prices_and_the_currency_that_were_asked_for() -> None:

@@ -14,7 +14,12 @@ from tests import program
 from tests.measure.replays import make_replay, quiet_environment
 
 RUN = ["simulate", "--model", "llama3-8b", "--cluster", "h200x8", "--tp", "2", "--pp", "2", "--gbs", "16"]
-QUESTIONS = ("Where do the seconds go?", "What happens when?", "Who is hot, and who paces the job?", "Does it fit")
+QUESTIONS = (
+    "Where does the step time go?",
+    "What happens during a step?",
+    "Which GPUs are hot, and which is the bottleneck?",
+    "Does it fit",
+)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -49,7 +54,7 @@ def test_a_stored_run_is_drawn_as_it_was_simulated(tmp_path: Path, capsys: pytes
 def test_single_figures_are_chosen_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed(capsys, *RUN, "--out", str(tmp_path / "run"))
     text = printed(capsys, "show", str(tmp_path / "run"), "--plot", "changes", "--plot", "links")
-    assert text.index("What if one setting changes?") < text.index("Are links used well?")
+    assert text.index("What if one setting changes?") < text.index("How well are the links used?")
     assert QUESTIONS[0] not in text
     assert main(["show", str(tmp_path / "run"), "--plot", "heatt"]) == 2
     assert "did you mean heat?" in capsys.readouterr().err

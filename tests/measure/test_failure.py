@@ -146,7 +146,7 @@ def test_a_folder_that_no_node_has_written_to_is_told(run: Run) -> None:
     failure = run.judge("FAILED")
     assert told(failure) == ("refused", None, None, 2)
     assert failure is not None
-    assert "its last words: slurmstepd: error: no such folder" in failure.message
+    assert "last log line: slurmstepd: error: no such folder" in failure.message
 
 
 def test_a_line_of_setup_that_failed_is_told(run: Run) -> None:

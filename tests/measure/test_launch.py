@@ -159,7 +159,7 @@ def test_a_sampler_that_says_nothing_is_not_waited_for_without_end(
     stand_in(tmp_path, "exec sleep 60", monkeypatch)
     monkeypatch.setattr(launch, "READY_S", 0.1)
     monkeypatch.setattr(launch, "STOP_S", 0.1)
-    with pytest.raises(TelemetryError, match="it ended without a word"), sampling(tmp_path, "none", 100.0):
+    with pytest.raises(TelemetryError, match="it ended without a message"), sampling(tmp_path, "none", 100.0):
         pass
 
 
@@ -263,7 +263,7 @@ def test_gpus_are_visible_as_cuda_sees_them(asked: str | None, places: list[int]
 
 
 def test_a_slice_of_a_gpu_is_refused() -> None:
-    with pytest.raises(SpecError, match="a MIG slice tells no power of its own"):
+    with pytest.raises(SpecError, match="a MIG slice has no power reading"):
         visible_gpus({"CUDA_VISIBLE_DEVICES": "MIG-aaaa-1"}, UUIDS)
 
 

@@ -255,7 +255,7 @@ def test_winners_are_strategies_that_their_program_runs(program: str, model: str
 def test_no_strategy_hides_the_sends_of_plain_1f1b() -> None:
     found = plan(**SMALL, model="llama3-70b", tp=4, pp=4, recompute="none", schedule="1f1b", overlap=["tp", "dp", "pp"])
     assert found.best
-    assert any("pp has no effect: a stage of 1f1b waits for its sends" in text for text in found.warnings)
+    assert any("pp has no effect: 1f1b stages wait for their sends" in text for text in found.warnings)
     assert not any("pp" in one.run.parallelism.overlap for one in found.best)
 
 

@@ -4,7 +4,7 @@ from charllm.report.colour import BOLD, DIM, YELLOW, paint
 from charllm.report.tables import render_table
 
 TABLE = render_table("Title", ["name", "value"], [["a", "1"]], width=40)
-TEXT = f"first line\nsecond\n\nExplanation: because\n\n{TABLE}\n(no room for: x; COLUMNS=120 shows all)"
+TEXT = f"first line\nsecond\n\nExplanation: because\n\n{TABLE}\n(columns not shown: x; COLUMNS=120 shows all)"
 
 
 def test_colour_changes_nothing_but_the_colour() -> None:

@@ -57,7 +57,7 @@ def test_a_report_begins_with_the_answers_and_ends_with_what_would_help() -> Non
         "Temperature  ",
         "Clock  ",
         "Memory  ",
-        "Paced by  ",
+        "Bottleneck",
         "Best changes",
         "Explanation: because of this",
         "Breakdown of the step time (mean",
@@ -126,4 +126,4 @@ def test_gains_are_listed_or_said_to_be_none() -> None:
         ["--mbs", "2", "9.00", "+11.1", "%", "70.00"],
         ["--sp", "10.00", "+0.1", "%", "64.25"],
     ]
-    assert "none of those tried" in render_gains([])
+    assert "no change that was tried" in render_gains([])

@@ -29,7 +29,7 @@ def test_a_run_is_described_in_a_few_lines() -> None:
     lines = describe(RUN).splitlines()
     assert lines[0] == "mixtral-8x7b on h200x32 (32 x h200), megatron, bf16"
     assert "tp 2 x pp 2 x dp 8 x ep 4, zero 1, sp, overlap dp, recompute full" in lines[1]
-    assert lines[2].startswith("conditions: power limit 700 W (as delivered)")
+    assert lines[2].startswith("conditions: power limit 700 W (default)")
 
 
 def test_the_last_line_lists_the_defaults_of_the_profile() -> None:
@@ -57,7 +57,7 @@ def test_the_last_line_lists_the_defaults_of_the_profile() -> None:
         ({"conditions": {"seconds_s": 60}}, "60 s from a cold start"),
         ({"cluster": {"cooling": {"inlet_c": 35}}}, "air cooling, inlet 35 C"),
         ({"cluster": {"cooling": {"inlet_c": [20, 21, 22, 30]}}}, "inlet 20 to 30 C by node (20, 21, 22, 30)"),
-        ({"cluster": {"cooling": {"kind": "liquid", "flow_fraction": 0.8}}}, "flow 0.8 times the usual"),
+        ({"cluster": {"cooling": {"kind": "liquid", "flow_fraction": 0.8}}}, "flow 0.8 times normal"),
     ],
 )
 def test_every_condition_is_named(changes: dict[str, Any], words: str) -> None:
@@ -86,7 +86,7 @@ def test_the_answers_are_those_of_the_result() -> None:
     assert f"fits: {metrics['memory_peak_bytes'] / 2**30:.1f} of 140.4 GiB on rank {metrics['memory_rank']}" in text
     assert "--mbs 2 (+11.1 % tokens/s)" in text
     first = metrics["critical_path"][0]
-    assert f"Paced by      stage {first['stage']} on node {first['node']}" in text
+    assert f"Bottleneck    stage {first['stage']} on node {first['node']}" in text
     assert text.endswith("Explanation: the arithmetic")
 
 

@@ -47,30 +47,30 @@ def test_headings_wrap_before_texts_and_texts_before_columns_go() -> None:
     assert heading[1:4] == ["a   tokens", "       per", "    second"]
     text = render_table("T", ["a", "remark"], [["x", "one two three four five six seven"]], width=28).splitlines()
     assert len(text) == 5
-    assert "no room" not in "".join(text)
+    assert "columns not shown" not in "".join(text)
 
 
 def test_columns_without_room_are_named_with_what_shows_them() -> None:
     text = render_table("T", WIDE, ROWS, drop=["power W", "what it is about"], where="--csv", width=44)
     assert "616" not in text
-    note = " ".join(text.split("(no room for: ")[1].split())
+    note = " ".join(text.split("(columns not shown: ")[1].split())
     assert note.startswith("power W, what it is about; --csv or COLUMNS=")
     enough = int(note.split("COLUMNS=")[1].split()[0])
-    assert "no room" not in render_table("T", WIDE, ROWS, drop=["power W"], width=enough)
-    assert "no room" in render_table("T", WIDE, ROWS, drop=["power W"], width=enough - 1)
+    assert "columns not shown" not in render_table("T", WIDE, ROWS, drop=["power W"], width=enough)
+    assert "columns not shown" in render_table("T", WIDE, ROWS, drop=["power W"], width=enough - 1)
 
 
 def test_a_column_returns_where_another_has_made_room() -> None:
     text = render_table("T", WIDE, ROWS, drop=["power W", "what it is about"], width=56)
     assert "616" in text
-    assert "(no room for: what it is about; COLUMNS=" in text
+    assert "(columns not shown: what it is about; COLUMNS=" in text
 
 
 def test_a_column_without_a_single_entry_goes_first() -> None:
     rows = [["first", "12345678901234567890", "-"], ["second", "2", ""]]
     text = render_table("T", ["a", "kept", "emptyemptyempty"], rows, drop=["kept", "emptyemptyempty"], width=40)
     assert "12345678901234567890" in text
-    assert "(no room for: emptyemptyempty;" in text
+    assert "(columns not shown: emptyemptyempty;" in text
 
 
 def test_words_are_broken_only_where_nothing_else_is_left() -> None:

@@ -288,7 +288,7 @@ def same_table(first: str, second: str) -> None:
     ("words", "said"),
     [
         (["--partition", "mian"], "did you mean main?"),
-        (["--time", "soon"], "Slurm does not take the job: Invalid --time specification"),
+        (["--time", "soon"], "Slurm rejected the job: Invalid --time specification"),
         (["--setup", "module load cuda/99"], "--setup failed: module load cuda/99: "),
         (["--prefix", "./blind"], "expected a folder that every node of the job can see"),
     ],

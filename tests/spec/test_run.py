@@ -84,7 +84,7 @@ def test_a_run_knows_its_microbatches_and_tokens() -> None:
     [
         (DENSE, "parallelism.overlap=['dp']", "dp is 1"),
         (DENSE, "parallelism.overlap=['cp']", "cp is 1"),
-        (DENSE, "parallelism.overlap=['pp']", "a stage of 1f1b waits for its sends"),
+        (DENSE, "parallelism.overlap=['pp']", "1f1b stages wait for their sends"),
         (changed(DENSE, "parallelism.sp=false"), "parallelism.overlap=['tp']", "sequence parallelism"),
         (DENSE, "parallelism.zero=1", "dp x cp is 1"),
         (changed(DENSE, "training.recompute=full"), "training.recompute_layers=0", "recomputes nothing"),

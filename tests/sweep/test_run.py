@@ -122,7 +122,7 @@ def changed(**changes: object) -> Study:
     ("study", "said"),
     [
         (changed(request={"cluster": "h200x8", "model": "gpt2"}), "case 'tp 1': model llama3-8b -> gpt2"),
-        (changed(groups=[{"axes": {"tp": {"field": "parallelism.tp", "values": [1, 2]}}}]), "case 'tp 3' is gone"),
+        (changed(groups=[{"axes": {"tp": {"field": "parallelism.tp", "values": [1, 2]}}}]), "case 'tp 3' was removed"),
         (changed(groups=[{"axes": {"tp": {"field": "parallelism.tp", "values": [1, 2, 3, 8]}}}]), "case 'tp 8' is new"),
         (changed(groups=[{"axes": {"tp": {"field": "parallelism.tp", "values": [2, 1, 3]}}}]), "order of the cases"),
     ],

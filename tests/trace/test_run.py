@@ -121,7 +121,14 @@ def test_one_view_holds_all_ranks(tmp_path: Path) -> None:
 
 def test_the_text_of_a_run_names_what_matters(found: charllm.Traced) -> None:
     shown = render_trace(found.summary)
-    for words in ("Where the step time goes", "dp all_reduce", "Largest kernels", "transfer", "Largest loss", "Notes:"):
+    for words in (
+        "Breakdown of the step time",
+        "dp all_reduce",
+        "Largest kernels",
+        "transfer",
+        "Largest loss",
+        "Notes:",
+    ):
         assert words in shown
 
 

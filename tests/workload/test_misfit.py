@@ -59,4 +59,6 @@ def test_a_run_within_the_error_of_the_limit_is_warned_of() -> None:
         warnings = memory_warnings(tight, worst_memory(build_step(tight)))
         assert len(warnings) == bool(said)
         assert all(said in warning for warning in warnings)
-        assert ("may be off" in "".join(warnings)) == (said.endswith("may not fit") or said == "it may fit")
+        assert ("error of predicted memory" in "".join(warnings)) == (
+            said.endswith("may not fit") or said == "it may fit"
+        )

@@ -73,7 +73,7 @@ def characterize(
     period = _marked(marks) or period
     groups, spread_k, outliers = _compare(recording, gpus, states, nodes or {})
     if period is None and curve is not None:
-        notes.append(f"no step period found: power shows no rhythm of {2 * curve.period_s:.2g} s or longer")
+        notes.append(f"no step period found: power has no period of {2 * curve.period_s:.2g} s or longer")
     return Character(states, groups, spread_k, period, dips, outliers, names, notes)
 
 

@@ -1,6 +1,6 @@
 """GPUs that differ: groups of like temperatures, and single GPUs apart from all others.
 
-A GPU is apart in a quantity where its distance to the nearest other GPU is large, and either it lies outside the
+A GPU is an outlier in a quantity where its distance to the nearest other GPU is large, and either it lies outside the
 interval in which the next of its fellows would be found in all but 1 of 500 cases (Student's t, its fellows alone), or
 that distance is half as large again as any between neighbours among its fellows, who may form groups themselves.
 Ignores: two GPUs that are alike apart, which hide each other among fewer than eight.

@@ -37,7 +37,7 @@ class Caps:
 
     @property
     def knees(self) -> dict[str, dict[str, Any]]:
-        """Name: the point that is best in its sense."""
+        """Best point for each criterion, by name."""
         return {name: self.points[place] for name, place in self.table["knees"].items()}
 
     def to_json(self) -> str:
@@ -66,10 +66,10 @@ def caps(
 ) -> Caps:
     """Simulate a run under power (default) or clock caps; mark the knee, most tokens per joule and least money.
 
-    The knee is the point of the least energy x time of a step: beyond it, 1 % of energy costs more than 1 % of time.
-    `at` lists the caps to try, in W or MHz; by default they cover the GPU's range. With ``per="stage"`` each pipeline
-    stage gets its own cap: stages that wait for others run slower without making the step longer. `tariff` holds
-    prices and the hall: ``{"electricity_per_kwh": 0.12, "gpu_per_hour": 0, "pue": 1.3}``.
+    The knee is the cap with the lowest energy x time of a step: beyond it, saving 1 % of energy costs more than 1 % of
+    time. `at` lists the caps to try, in W or MHz; by default they cover the GPU's range. With ``per="stage"`` each
+    pipeline stage gets its own cap: stages that wait for others run slower without making the step longer. `tariff`
+    holds prices and the PUE: ``{"electricity_per_kwh": 0.12, "gpu_per_hour": 0, "pue": 1.3}``.
 
     >>> import charllm
     >>> found = charllm.caps(model="llama3-8b", cluster="h200x8", tp=2, gbs=32, at=[700, 600, 300])

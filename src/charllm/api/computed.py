@@ -29,7 +29,7 @@ def compute_page(found: Simulation, changes: Sequence[Effect]) -> Computed:
     """Return everything for the page of a simulation, with the changes that were simulated already."""
     fitting = found.timed is not None
     warm_up, why_not = _warm_up(found)
-    no_change = "every change is no run, or takes too long to simulate" if fitting else NOT_FITTING
+    no_change = "every change is invalid or takes too long to simulate" if fitting else NOT_FITTING
     return Computed(
         changes,
         warm_up,

@@ -32,12 +32,13 @@ def convert(
     to: float | None = None,
     spec: Spec | None = None,
 ) -> RunResult:
-    """Turn what another tool has recorded into a run in the folder `out`, as ``charllm convert`` does.
+    """Convert a recording of another tool into a run in the folder `out`, as ``charllm convert`` does.
 
-    `format` is dcgm, prometheus, nvidia-smi, amd-smi, megatron-log, nemo-log, log, charllm-ppt, csv or auto. `log` adds
-    the steps of a training log. `column` says what columns are ({"P": "power_mw"}), `header` names those of a table
-    without a header, `period` is the time between readings that carry none, `gpu` the type of GPU where files do not
-    name it, `gpus` the ones to keep, `from_` and `to` seconds after the first reading, `spec` what was trained.
+    `format` is dcgm, prometheus, nvidia-smi, amd-smi, megatron-log, nemo-log, log, charllm-ppt, csv or auto. `log`
+    adds the steps of a training log. `column` assigns quantities to columns ({"P": "power_mw"}), `header` names the
+    columns of a table without a header, `period` is the time between readings without timestamps, `gpu` the type of
+    GPU if the files do not name it, `gpus` the GPUs to keep, `from_` and `to` the part to keep in seconds after the
+    first reading, and `spec` the run that was trained.
 
     >>> import charllm, tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as folder:

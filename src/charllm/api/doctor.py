@@ -30,9 +30,9 @@ class Diagnosis:
     findings: list[dict[str, Any]]
     """What is weak (name, kind, cause, node, gpus), its cost with an interval, its evidence and remedies."""
     unusual: list[dict[str, Any]]
-    """Readings far from those of the peers that make nothing slow."""
+    """Readings far from those of the peers that do not slow the job."""
     not_judged: list[str]
-    """What could not be told, and why."""
+    """Tests that could not be made, and why."""
     gpus: int
     nodes: int
 
@@ -54,10 +54,10 @@ class Diagnosis:
 
 @public
 def doctor(run: RunResult | str | PathLike[str]) -> Diagnosis:
-    """Name the GPU, link, node or host that slows a run, why, what it costs and what to do about it.
+    """Name the GPU, link, node or host that slows a run, with the cause, the cost and what to do about it.
 
-    `run` is a result, or the folder (or result.json) it is stored in. Only what telemetry and counters of a real job
-    show is used: a simulated run is seen through the noise of sensors.
+    `run` is a result, or the folder (or result.json) it is stored in. Only telemetry and counters that a real job has
+    are used; sensor noise is added to a simulated run.
 
     >>> import charllm
     >>> healthy = charllm.simulate(model="llama3-8b", cluster="h200x32", tp=2)

@@ -47,8 +47,8 @@ def emulate(
     """Emulate one rank of a large job on this GPU; returns its readings as a result with origin ``emulated``.
 
     The rank's kernels run, its communication and waits last as long as simulated, for whole steps of at least
-    `seconds`. `timeline` is a file from ``simulate(timeline=...)`` to emulate instead. What was predicted is stored in
-    `out` (default ``charllm-runs/rank-TIME``) before anything runs. Needs torch and a GPU.
+    `seconds`. `timeline` is a file from ``simulate(timeline=...)`` to emulate instead. The prediction is stored in
+    `out` (default ``charllm-runs/rank-TIME``) before the emulation starts. Needs torch and a GPU.
     """
     request = build_request(spec, words)
     rank_timeline = timeline_of(request, rank, timeline)
@@ -64,7 +64,7 @@ def predict_emulation(
     seconds: float = 60.0,
     **words: Unpack[RunKeywords],
 ) -> Metrics:
-    """Predict what `emulate` will read, without a GPU: step time, power, clock and temperature of one GPU alone.
+    """Predict the readings of `emulate` without a GPU: step time, power, clock and temperature of a single GPU.
 
     >>> import charllm
     >>> seen = charllm.predict_emulation(model="llama3-8b", cluster="h200x8", tp=8, gbs=8, rank=3, seconds=1)

@@ -41,7 +41,7 @@ class Export:
 
     text: str
     warnings: tuple[str, ...]
-    """What the text does not hold: a field, its value and what sets it, a sentence each."""
+    """Settings that are not in the text: field, value and how to set it, one sentence each."""
     program: str
     """The program that trains it: megatron, nemo or torchtitan."""
 
@@ -63,9 +63,9 @@ def export(
     """Write a run as Megatron-LM's launch script, NeMo's YAML, torchtitan's TOML, or a batch job of Slurm around one.
 
     `to` is megatron, nemo, torchtitan or sbatch; `out` a file to write to. A batch job runs the program of the run's
-    framework with `script` for `steps` steps, and records it where `measure` is true. ``charllm.simulate(from_=out)``
-    describes the same run again. A field that the program cannot be told raises `SpecError`; what lies outside the
-    program (power limits; with a YAML or TOML file also placement) is listed in the text and in `.warnings`.
+    framework with `script` for `steps` steps, and records it if `measure` is true. ``charllm.simulate(from_=out)``
+    reads the same run back. A setting for which the program has no argument raises `SpecError`; conditions outside
+    the program (power limits; with a YAML or TOML file also the placement) are listed in the text and in `.warnings`.
 
     >>> import charllm
     >>> found = charllm.export(to="megatron", model="llama3-70b", cluster="h200x32", tp=4, pp=4, gbs=128)

@@ -81,14 +81,14 @@ def measure(
 ) -> AbstractContextManager[Session]:
     """Record power, clocks and temperature of every GPU that this process may use while a ``with`` block runs.
 
-    Readings are taken `rate` times per second by a process of their own and stored in `out` (default
-    ``charllm-runs/TIME``), `idle` seconds before the block and `cooldown` seconds after it included. `telemetry` is
-    their source: auto, nvml, amdsmi, replay:FOLDER or none. `host` says what is read of the machine around the GPUs,
-    once per second: auto (everything that can be read), none, or redfish:FILE. `watch` shows
-    readings on stderr, `prometheus` ("[HOST:]PORT") serves them as metrics. Mark steps with
-    ``job.step(tokens=...)`` and metrics are per step; after the block ``job.result`` is the run. With the `spec` of
-    what the block trains (a table, a file or a result of `charllm.simulate`) MFU is known, too. With `profile` (3, or
-    "3@20": three steps, after the twentieth) torch's profiler records some of the marked steps beside the readings.
+    A separate process takes readings `rate` times per second and stores them in `out` (default ``charllm-runs/TIME``),
+    from `idle` seconds before the block to `cooldown` seconds after it. `telemetry` is the source of readings:
+    auto, nvml, amdsmi, replay:FOLDER or none. `host` selects readings of the machine around the GPUs, once per
+    second: auto (everything that can be read), none, or redfish:FILE. `watch` shows readings on stderr;
+    `prometheus` ("[HOST:]PORT") serves them as metrics. If steps are marked with ``job.step(tokens=...)``, metrics
+    are per step; after the block ``job.result`` is the run. With the `spec` of the training run (a table, a file or
+    a result of `charllm.simulate`) the result has MFU. With `profile` (3, or "3@20": three steps, after the
+    twentieth) torch's profiler records some of the marked steps.
 
     >>> import charllm, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -122,17 +122,17 @@ def measure_command(
     profile: int | str | None = None,
     **words: Unpack[CommandKeywords],
 ) -> RunResult:
-    """Run a command and record power, clocks and temperature of every GPU it may use, as ``charllm measure`` does.
+    """Run a command and record power, clocks and temperature of its GPUs, as ``charllm measure`` does.
 
     With `launcher` torchrun a Python script or module runs as `ranks_per_node` ranks on this machine, with slurm on
-    `nodes` nodes of a cluster, which are recorded on one time line. The command's exit code is in
-    ``result.provenance["measurement"]["exit_code"]``, and why it failed beside it in ``["failure"]``.
+    `nodes` nodes of a cluster, which are recorded on one time axis. The command's exit code is in
+    ``result.provenance["measurement"]["exit_code"]``, and the cause of a failure in ``["failure"]``.
 
-    With the run that it trains, as a `spec` or by keywords, MFU is known; with an `adapter` (reference, megatron, nemo,
-    torchtitan) that program's own command for the run is measured, and `command` holds more arguments for it. Steps of
-    a command that marks none are read from its log, whose program is recognised unless `log_kind` or a regular
-    expression `log_pattern` names it. With `preflight` the machine is checked first, and nothing is run where a check
-    fails. With `profile` (3, or "3@20") torch's profiler records some steps that the command marks.
+    If the run is described, by a `spec` or keywords, the result has MFU. With an `adapter` (reference, megatron, nemo,
+    torchtitan) that program's command for the run is measured, and `command` holds further arguments. If the
+    command does not mark steps, they are read from its log; the program is recognised, or given by `log_kind` or a
+    regular expression `log_pattern`. With `preflight` the machine is checked first, and nothing is run if a check
+    fails. With `profile` (3, or "3@20") torch's profiler records some marked steps.
     """
     settings: dict[str, Any] = {"rate": rate, "telemetry": telemetry, "idle": idle, "cooldown": cooldown}
     where = {word: value for word, value in words.items() if word in PlanKeywords.__annotations__}

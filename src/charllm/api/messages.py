@@ -34,8 +34,8 @@ def messages(
 ) -> list[dict[str, Any]]:
     """List every collective and send of each rank in one step: group, kind, bytes and calls.
 
-    These are the messages that `simulate` prices. `rank` picks one rank. `execution_trace` is a folder of PyTorch
-    execution traces of the same run, one file a rank, as ``charllm train --execution-trace`` writes them: each row then
+    `simulate` uses the same messages. `rank` selects one rank. `execution_trace` is a folder of PyTorch execution
+    traces of the same run, one file per rank, as ``charllm train --execution-trace`` writes them: each row then
     has ``calls_traced`` and ``equal``. Without a spec and keywords, the run is that of the spec in the folder.
 
     >>> import charllm

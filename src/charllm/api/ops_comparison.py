@@ -76,11 +76,11 @@ class OpsComparison:
 def compare_ops(
     first: File, second: Spec | None = None, *, rank: int | None = None, table: File | None = None
 ) -> OpsComparison:
-    """Compare the kernels of a traced step with those of another trace, or with what `charllm.simulate` assumes.
+    """Compare the kernels of a traced step with those of another trace or of a simulation.
 
-    `first` is a trace, or a folder with traces; `second` another, or a spec (a file or a table) or a simulated run.
-    Left out, it is the spec that `charllm train` leaves with a measured run. `rank` chooses which rank is compared
-    (default: the lowest that was traced). `table` writes the traced ops of the forward pass, with their shapes, as a
+    `first` is a trace, or a folder with traces. `second` is another trace, a spec (a file or a table) or a simulated
+    run (default: the spec that `charllm train` stores with a measured run). `rank` is the rank to compare (default:
+    the lowest that was traced). `table` writes the traced ops of the forward pass, with their shapes, as a
     table that ``charllm calibrate`` reads.
 
     >>> import charllm

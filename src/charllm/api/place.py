@@ -39,13 +39,13 @@ class Placement:
     """The run as it is, what each decision makes of it, and the best of them as a placement."""
 
     rows: list[dict[str, Any]]
-    """A row each: name, gain, metrics, what the solver promised, its gap and bound, and the layers."""
+    """A row for each decision: name, gain, metrics, gain promised by the solver, its gap and bound, and the layers."""
     best: str
-    """Name of the fastest."""
+    """Name of the fastest placement."""
     placement: dict[str, Any]
-    """The fields that the fastest sets, as in a file for `--placement`."""
+    """The fields that the fastest placement sets, as in a file for `--placement`."""
     dephasing: dict[str, Any] | None
-    """Staggered replicas and jobs, where they were asked for."""
+    """Staggered replicas and jobs, with `dephase`."""
 
     def as_table(self) -> dict[str, Any]:
         """Return everything as a plain table."""
@@ -75,13 +75,14 @@ def place(
     out: str | PathLike[str] | None = None,
     **words: Unpack[RunKeywords],
 ) -> Placement:
-    """Decide ranks on slots, layers per stage and power limits within a node's budget, and judge each by simulation.
+    """Optimise ranks on slots, layers per stage and power limits within a node's budget; simulate each decision.
 
-    The keywords of a run are the flags of ``charllm place``. `decide` lists what may change: ranks, layers, caps.
-    `node_budget` is the sum of a node's power limits in watts; without it, that of the run's own limits. `dephase` adds
-    what staggered replicas, and several such jobs out of phase, do to the swings of the cluster's power. `work` is how
-    much is searched for each decision, in deterministic seconds of the solver. `out` writes the fastest placement as a
-    file that ``placement=FILE`` reads. A run that does not fit raises an error unless ``ignore_memory=True``.
+    The keywords of a run are the flags of ``charllm place``. `decide` lists the decisions to make: ranks, layers,
+    caps. `node_budget` is the sum of a node's power limits in watts (default: the sum of the run's limits). `dephase`
+    adds the effect of staggered replicas, and of several such jobs out of phase, on the oscillation of the cluster's
+    power. `work` is the search effort for each decision, in deterministic seconds of the solver. `out` writes the
+    fastest placement as a file that ``placement=FILE`` reads. A run that does not fit raises an error unless
+    ``ignore_memory=True``.
 
     >>> import charllm
     >>> found = charllm.place(model="llama3-8b", cluster="h200x8", tp=2, pp=4, gbs=32, decide="ranks,layers")

@@ -51,11 +51,11 @@ def plan(
 
     The keywords are the flags of ``charllm plan``. A keyword of a strategy (``tp=4``) pins that setting; `axis` lists
     the values to try (``{"tp": [4, 8]}`` or ``"tp=4,8"``). The strategy of a file (`spec`, `from_`) pins nothing: it is
-    the user's own, and ranked beside the best. `objective` names a metric to optimise and `limit` bounds any metric
-    (``"temperature_peak_c<80"``). `top` strategies are simulated in full; `tariff` and `whole_run` are settings of
-    money and of a run of many steps (``{"tokens": 15e12}``). `report` writes everything as one HTML file.
+    compared with the best as the user's own. `objective` is the metric to optimise and `limit` bounds any metric
+    (``"temperature_peak_c<80"``). `top` strategies are simulated in full; `tariff` sets prices and `whole_run` the
+    run of many steps (``{"tokens": 15e12}``). `report` writes everything as one HTML file.
 
-    A wrong request raises `charllm.SpecError`, as do limits that no strategy keeps.
+    A wrong request raises `charllm.SpecError`, as do limits that no strategy meets.
 
     >>> import charllm
     >>> found = charllm.plan(model="llama3-8b", cluster="h200x8", gbs=32, pp=1, cp=1, mbs=1, zero=1, top=2)

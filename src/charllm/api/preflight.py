@@ -24,11 +24,11 @@ def preflight(
     reach: bool = True,
     **run: Unpack[RunKeywords],
 ) -> Preflight:
-    """Check that this machine, or `nodes` nodes of a Slurm allocation, are fit to be measured.
+    """Check this machine, or `nodes` nodes of a Slurm allocation, before a measurement.
 
-    Driver, clocks, power limits, links, network, idle GPUs, temperatures, memory, disk and time are looked at, and all
-    ranks sum a tensor unless `reach` is False. With a `spec` or keywords of a run (``model=..., cluster=...``), GPUs
-    and nodes are compared with it. ``result.checks`` are the answers, ``result.failed`` whether one is a failure.
+    Driver, clocks, power limits, links, network, idle GPUs, temperatures, memory, disk and time are checked, and all
+    ranks run an all-reduce unless `reach` is False. With a `spec` or keywords of a run (``model=..., cluster=...``),
+    GPUs and nodes are compared with it. ``result.checks`` lists the checks, ``result.failed`` says whether one failed.
 
     >>> import charllm
     >>> found = charllm.preflight(telemetry="none", reach=False)

@@ -55,13 +55,13 @@ def replay(
     launch: float = 1.0,
     gpus_per_node: int = GPUS_PER_NODE,
 ) -> Replayed:
-    """Play the traces of a run again with something changed, and return the new step time.
+    """Predict the step time of traces with one thing changed.
 
-    Kernels, launches, streams, waits and collectives keep their order and dependencies. `nic` makes collectives between
-    nodes so many times as fast; `hide` takes collectives out of the way, by axis ("dp"), kind ("all_reduce") or class;
-    `clock_full` runs GPUs of ranks at full clock (a fraction of it that they ran at is taken from the readings of a
-    measured run, or given: ``{3: 0.8}``); `scale` multiplies the seconds of a class (``{"gemm": 0.8}``), `launch` the
-    host's own time.
+    Kernels, launches, streams, waits and collectives keep their order and dependencies. `nic` is the speed-up of
+    collectives between nodes. `hide` removes the time of collectives, by axis ("dp"), kind ("all_reduce") or class.
+    `clock_full` runs the GPUs of these ranks at full clock; the fraction of it at which they ran comes from the
+    readings of a measured run, or is given: ``{3: 0.8}``. `scale` multiplies the time of a kernel class (``{"gemm":
+    0.8}``), `launch` the host time of launches.
 
     >>> import charllm
     >>> found = charllm.replay("examples/h200-moe", scale={"gemm": 0.8})

@@ -42,7 +42,7 @@ Reported = RunResult | Simulation | Sweep | Plan | Mapping[str, Any] | Place
 """A run, a study, a plan or its table, or the folder or file it is stored in."""
 LONGEST_S = 5.0
 """A stored run that would take longer to simulate again is shown without explanations and changes."""
-NOT_AGAIN = "the stored run takes too long to simulate again, or this version predicts something else"
+NOT_AGAIN = "the stored run takes too long to simulate again, or this version gives another prediction"
 MOST_PLAN_BYTES = int(256 * MIB)
 SAME_FRACTION = 1e-3
 """A run simulated again is the stored one where its step time differs by less."""
@@ -52,7 +52,7 @@ SAME_FRACTION = 1e-3
 def report(what: Reported | Sequence[Reported], out: Place) -> Path:
     """Write a run, a study, a plan or a comparison of several runs as one HTML file that needs no network.
 
-    `what` is a result, a sweep, a plan, the folder or file one is stored in, or a list of runs to compare.
+    `what` is a result, a sweep or a plan, the folder or file in which one is stored, or a list of runs to compare.
     Returns the path of the file.
 
     >>> import charllm, tempfile

@@ -50,16 +50,16 @@ def simulate(
 ) -> RunResult:
     """Predict memory, step time, power and temperature of one run; needs no GPU.
 
-    The keywords are the flags of ``charllm simulate``: `spec` is a TOML file, a table, or a stored run whose spec is
-    used again; a dotted keyword sets any field. Without `steps` or `seconds` (from a cold start) the result describes
-    one step at thermal steady state. With `uncertainty`, ``provenance["uncertainty"]`` holds a 90 % interval of each
-    metric whose error is known, and what it rests on. `out` stores the run, `perfetto` writes the step as a trace,
-    `timeline` writes the step of one `rank` for `charllm.emulate`, `report` writes everything as one HTML file,
-    `chakra` (a folder) writes the step of every rank as Chakra execution traces.
+    The keywords are the flags of ``charllm simulate``: `spec` is a TOML file, a table, or a stored run to take the
+    spec from; a dotted keyword sets any field. By default the result describes one step at thermal steady state; with
+    `steps` or `seconds` the run begins with a cold start. With `uncertainty`, ``provenance["uncertainty"]`` holds a
+    90 % interval of each metric whose error is known, and its basis. `out` stores the run, `perfetto` writes the step
+    as a trace, `timeline` writes the step of one `rank` for `charllm.emulate`, `report` writes everything as one HTML
+    file, `chakra` (a folder) writes the step of every rank as Chakra execution traces.
 
-    A wrong request raises `charllm.SpecError`. A run that does not fit in memory has ``metrics.fits`` False, times that
-    are None and the reason in `warnings`; with ``ignore_memory=True`` it is simulated all the same. One that would take
-    minutes to simulate is refused unless ``allow_long=True``.
+    A wrong request raises `charllm.SpecError`. If a run does not fit in memory, ``metrics.fits`` is False, its times
+    are None and `warnings` has the reason; with ``ignore_memory=True`` it is simulated nevertheless. A simulation
+    that would take minutes is refused unless ``allow_long=True``.
 
     >>> import charllm
     >>> result = charllm.simulate(model="llama3-8b", cluster="h200x8", tp=2, gbs=32, **{"training.optimizer": "none"})

@@ -48,11 +48,11 @@ def smoke(
     tell: Callable[[str], None] | None = None,
     **run: Unpack[RunKeywords],
 ) -> dict[str, Any]:
-    """Try preflight, the collectives bench, training, measuring, predicting and the doctor on this machine or cluster.
+    """Run preflight, collectives, training, measurement, prediction and doctor once, on this machine or cluster.
 
-    It takes about ten minutes, or seconds with `quick`; on several `nodes` it has to be started inside a Slurm
-    allocation. Without a run, eight layers of Llama 3 8B are trained on the GPUs found, or a tiny model with `device`
-    cpu. Returns the summary, which is stored in `out` with the logs of all parts.
+    It takes about ten minutes, or seconds with `quick`; on several `nodes`, start it inside a Slurm allocation.
+    Without a run, eight layers of Llama 3 8B are trained on the GPUs found, or a tiny model with `device` cpu.
+    Returns the summary, which is stored in `out` with the logs of all parts.
 
     >>> import charllm
     >>> charllm.smoke(device="tpu")

@@ -29,7 +29,7 @@ Run = RunResult | str | PathLike[str]
 def load(folder: str | PathLike[str]) -> RunResult | Sweep | OpsResult:
     """Read what `save`, ``--out``, `measure` or `sweep` stored: a run, a study with all its cases, an op benchmark.
 
-    A record that was killed is finished first: what was recorded until then is its result.
+    A recording that was killed is completed first: its result summarises the readings up to then.
 
     >>> import charllm, tempfile
     >>> result = charllm.simulate(model="llama3-8b", cluster="h200x8", tp=2)
@@ -44,9 +44,9 @@ def load(folder: str | PathLike[str]) -> RunResult | Sweep | OpsResult:
 
 @public
 def characterize(folder: str | PathLike[str]) -> Character:
-    """Say what the recording of a run shows: power states, temperature groups, step period, dips, GPUs apart.
+    """Characterise the recording of a run: power states, temperature groups, step period, dips, outlier GPUs.
 
-    `folder` is what `measure` or `convert` wrote; ``charllm show`` prints the same.
+    `folder` is the folder of a run of `measure` or `convert`; ``charllm show`` prints the same.
     """
     found = read_character(as_path(folder, "folder"))
     if found is None:
@@ -56,7 +56,7 @@ def characterize(folder: str | PathLike[str]) -> Character:
 
 @public
 def query(store: str | PathLike[str], sql: str) -> "DataFrame":
-    """Answer a SELECT over the runs and studies in a folder as a pandas DataFrame; see ``charllm query --help``.
+    """Run a SELECT over the runs and studies in a folder; returns a pandas DataFrame (see ``charllm query --help``).
 
     >>> import charllm, tempfile
     >>> result = charllm.simulate(model="llama3-8b", cluster="h200x8", tp=2)
@@ -74,7 +74,7 @@ def query(store: str | PathLike[str], sql: str) -> "DataFrame":
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison:
-    """Two runs side by side: the settings in which they differ, and every metric that one of them knows."""
+    """Two runs side by side: the settings that differ, and every metric that is known for one of them."""
 
     settings: dict[str, tuple[Any, Any]]
     """Setting: its value in the first run and in the second."""

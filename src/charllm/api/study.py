@@ -59,7 +59,7 @@ class Sweep:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row per case: its name, its exit code, why it was rejected, what the study varies, and every metric."""
+        """A row per case: name, exit code, reason of rejection, varied settings, and every metric."""
         return [outcome.row for outcome in self.outcomes]
 
     def to_frame(self) -> "DataFrame":
@@ -97,19 +97,19 @@ def sweep(
 
     `study` is a name from ``charllm.catalog("studies")``, a TOML file or a table as in such a file. An axis is a list
     of values for the keyword it is named after, or a dict of labels with the keywords that each stands for. A case
-    that is wrong or does not fit is an outcome with its message, never an exception. `out` stores every case as it
+    that is invalid or does not fit is an outcome with its message, never an exception. `out` stores every case as it
     ends, with `signals` also power, temperature and clock over time; `resume` continues there after an interruption.
 
-    `where` leaves out cases that break a constraint (``"tp*pp <= 32"``), `sample` draws so many of the rest (random,
-    latin or sobol, as `sample_method` says), `repeats` runs each case with so many seeds.
+    `where` keeps only cases that meet a constraint (``"tp*pp <= 32"``). `sample` is the number of cases to draw by
+    `sample_method` (random, latin or sobol), `repeats` the number of seeds for each case.
 
-    `runner` says where cases are simulated, `workers` of them at the same time: local (processes of this machine),
-    slurm (an array job; `partition`, `account`, `time`, `slurm_args`, `setup` and `prefix` as of
-    `charllm.measure_command`) or ray (a Ray of this machine, or the cluster at `address`).
+    `runner` is where cases are simulated: local (processes of this machine), slurm (an array job; `partition`,
+    `account`, `time`, `slurm_args`, `setup` and `prefix` as in `charllm.measure_command`) or ray (Ray on this
+    machine, or the cluster at `address`). `workers` cases run at the same time.
 
-    With `measure` every case is run for real, one after another, by the reference trainer, by the program of an
-    `adapter` or by `command`, in which {spec}, {case}, {number} and {steps} are filled in; `launcher` and the words
-    after it say where, as of `charllm.measure_command`.
+    With `measure` every case is run and measured, one after another, by the reference trainer, by the program of an
+    `adapter` or by `command`, in which {spec}, {case}, {number} and {steps} are filled in; `launcher` and its
+    options are those of `charllm.measure_command`.
 
     >>> import charllm
     >>> study = charllm.sweep(

@@ -33,7 +33,7 @@ Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Traced:
-    """What the traces of a run tell: `summary` holds every figure, as ``charllm trace --json`` prints it."""
+    """The analysis of a run's traces: `summary` holds every figure, as ``charllm trace --json`` prints it."""
 
     summary: dict[str, Any]
     run: TracedRun = field(compare=False)
@@ -50,7 +50,7 @@ class Traced:
 
     @property
     def timeline(self) -> dict[str, list[Any]]:
-        """What each rank does in its first step, in the columns of a simulated run's timeline."""
+        """Timeline of each rank's first step, in the columns of a simulated run's timeline."""
         # The room of timelines loads a compiler, which takes longer than reading a small trace.
         from charllm.trace.timeline import tabulate_trace
 
@@ -91,14 +91,13 @@ def trace(
     out: str | PathLike[str] | None = None,
     **words: Unpack[RunKeywords],
 ) -> Traced:
-    """Read traces of the PyTorch profiler, or Chakra traces: files or folders, a file a rank.
+    """Read traces of the PyTorch profiler, or Chakra traces: files or folders, one file per rank.
 
-    Everything is computed from kernels and collectives as they were executed: communication that nothing hides, idle
-    time by cause, waiting for other ranks, bandwidth by message size. A `spec` (or keywords that describe the run)
-    names the axis of each process group surely, and gives MFU. `classes` is a TOML table of patterns that is tried
-    before the built-in one. `perfetto` writes all ranks as one view; `out` stores the run, for reports and comparisons.
-    The folder of a run that ``charllm measure --profile`` recorded is told where its joules and its clock went, too
-    (``["energy"]``), and its view has watts, degrees and megahertz.
+    The result has exposed communication, idle time by cause, waiting for other ranks and bandwidth by message size.
+    With a `spec`, or keywords that describe the run, the axis of each process group is certain, and MFU is known.
+    `classes` is a TOML file of kernel patterns, tried before the built-in ones. `perfetto` writes all ranks as one
+    view; `out` stores the run for reports and comparisons. For a run recorded by ``charllm measure --profile``, the
+    result also has energy and clock loss by class (``["energy"]``), and the view has power, temperature and clock.
 
     >>> import charllm, json, tempfile
     >>> work = {"nvjet_gemm": (7, 0, 60), "ncclDevKernel_AllReduce": (20, 50, 50)}  # stream, start, microseconds

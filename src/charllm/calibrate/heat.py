@@ -158,7 +158,7 @@ def _check_ambient(ambient_c: Sequence[float]) -> None:
         low, high = PLAUSIBLE_AMBIENT_C
         raise SpecError(
             "heat.base_resistance_k_per_w", f"an ambient of {odd[0]:.0f} C, which this recording would need",
-            f"one from {low:g} to {high:g} C: a recording with minutes of rest and of load",
+            f"one from {low:g} to {high:g} C: a recording with minutes of idle time and of load",
         )  # fmt: skip
 
 

@@ -30,14 +30,14 @@ SPREADS = {
 }  # fmt: skip
 """How far off a constant may be before anything is measured, in its logarithm."""
 MEANINGS = {
-    "latency_s": "collective without bytes, beside its hops",
-    "hop_s": "one step over a link; handshake of one piece of a message",
+    "latency_s": "latency of a collective without data, apart from its hops",
+    "hop_s": "hop over a link; handshake of one piece of a message",
     "link_fraction": "share of the link's datasheet bandwidth that large messages reach",
-    "own_block_fraction": "cost of a rank's own block over one that it passes on",
+    "own_block_fraction": "cost of a rank's own block relative to one that it passes on",
     "switch_fraction": "share of the link that an all-reduce in the switch reaches",
     "nic_fraction": "share of the NICs' datasheet bandwidth that large messages reach",
-    "nic_hop_s": "one step between nodes",
-    "tree_fraction": "bandwidth of a tree between nodes over that of a ring",
+    "nic_hop_s": "hop between nodes",
+    "tree_fraction": "bandwidth of a tree between nodes relative to a ring",
 }
 NEEDED = {
     "latency_s": "small messages on two ranks: `charllm bench nccl --sizes 1KiB:64KiB`",

@@ -104,7 +104,7 @@ def gather(
         if not row.on_s and None not in (row.measured.seconds_s, row.measured.power_w, row.measured.clock_hz)
     ]
     if len(kept) < MIN_OPS:
-        needed = f"at least {MIN_OPS} ops that ran on and on, with seconds, watts and clock"
+        needed = f"at least {MIN_OPS} ops that ran continuously, with time, power and clock"
         raise SpecError(
             "power.flop_j", f"{len(kept)} ops", f"{needed}: `charllm bench ops --suite short` takes 1 minute"
         )

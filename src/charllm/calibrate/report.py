@@ -16,7 +16,7 @@ ADVICE = {
     "power.voltage_slope_per_hz": "ops held at different clocks: `charllm bench ops --only gemm,attention` (4 minutes)",
     "power.fp8": "8-bit GEMMs: `charllm bench ops --only fp8` (20 seconds)",
     "power.softmax": "`charllm bench ops --only attention` (1 minute)",
-    "power.instruction_j": "only its product with the instructions of a kernel is seen: a loop of known instructions",
+    "power.instruction_j": "only its product with a kernel's instruction count is seen: a loop of known instructions",
     "power.cache_byte_j": "memory-bound kernels that stay in cache: `charllm bench ops --only memory` (1 minute)",
     "power.memory_byte_j": "`charllm bench ops --only memory` (1 minute)",
     "power": "`charllm bench ops` (10 minutes)",
@@ -31,7 +31,7 @@ ADVICE = {
     "kernels.launch_s": "GEMMs too small to keep the GPU busy: `charllm bench ops --only small` (1 minute)",
     "kernels": "GEMMs of many shapes: `charllm bench ops --only gemm` (6 minutes)",
     "heat.memory": "copies between GEMMs: `charllm bench ops --only memory,soak` (2 minutes)",
-    "heat": "load, then rest, three sink times each: `charllm bench ops --only soak,cool` (1 minute)",
+    "heat": "load, then idle, three sink time constants each: `charllm bench ops --only soak,cool` (1 minute)",
 }
 """Beginning of a parameter's name: benchmark needed to identify it. The first that fits counts."""
 
@@ -79,8 +79,9 @@ def render_fit(report: dict[str, Any]) -> str:
         parts.append(_parameters(f"Heat of {report['gpu']}", heat["parameters"]))
         parts += wrap_all(
             [
-                "RMSE of each GPU less an offset, K: " + ", ".join(f"{x:.2f}" for x in heat["rmse_k"]),
-                "Ambient of each, not recorded but fitted, C: " + ", ".join(f"{x:.1f}" for x in heat["ambient_c"]),
+                "RMSE of each GPU after removing an offset, K: " + ", ".join(f"{x:.2f}" for x in heat["rmse_k"]),
+                "Ambient temperature of each GPU (fitted, not recorded), C: "
+                + ", ".join(f"{x:.1f}" for x in heat["ambient_c"]),
             ]
         )
     if report["not_identified"]:

@@ -13,41 +13,41 @@ from charllm.errors import LONGEST_SHOWN, CharllmError, unknown_name
 GROUPS = {
     "Predict, without a GPU": {
         "simulate": "memory, step time, power and temperature of one run",
-        "sweep": "the same for every case of a study",
-        "reproduce": "a publication: its runs, its figures, a verdict on each finding",
+        "sweep": "simulate or measure every case of a study",
+        "reproduce": "repeat a paper: runs, figures, a verdict on each finding",
         "plan": "the best strategy under limits, why it is the best, and its flags",
-        "caps": "time, energy and money against power or clock caps",
-        "place": "ranks on slots, layers per stage, power limits: solved and judged",
-        "export": "a run as Megatron-LM, NeMo, torchtitan or Slurm takes it",
-        "show": "print a stored run or study; finish a record that was killed",
+        "caps": "step time, energy and cost against power or clock caps",
+        "place": "optimise ranks on slots, layers per stage and power limits",
+        "export": "write a run for Megatron-LM, NeMo, torchtitan or Slurm",
+        "show": "print a stored run or study; complete an interrupted recording",
         "query": "SQL over stored runs and studies",
         "compare": "settings and metrics of two runs side by side",
         "report": "a run, a study, a plan or several runs as one HTML file",
-        "messages": "what each rank sends in a step, beside execution traces of it",
+        "messages": "collectives and sends of each rank; compare with traces",
         "doctor": "the GPU, link, node or host that slows a run, and what to do",
-        "serve": "the explorer in a browser: predict as you change, browse, watch",
+        "serve": "the explorer: predict, plan, browse and watch in a browser",
     },
     "Measure, on a GPU": {
         "preflight": "check GPUs, links, network and hosts before a run is measured",
-        "smoke": "try everything once on a machine or cluster, in ten minutes",
+        "smoke": "run every kind of measurement once, in ten minutes",
         "measure": "run a command; record power, clocks and temperature of its GPUs",
-        "trace": "where the time goes in profiler traces, kernel by kernel",
-        "replay": "play a trace again with something changed: the new step time",
+        "trace": "break down the step time of profiler traces by kernel",
+        "replay": "step time of a profiler trace with one thing changed",
         "watch": "show a run while it is recorded; serve its metrics for Prometheus",
         "train": "train a model of the catalog on one GPU, or on many under torchrun",
         "emulate": "emulate one rank of a large job on one GPU",
-        "convert": "logs of nvidia-smi, DCGM, Prometheus and trainers as runs",
+        "convert": "turn logs of nvidia-smi, DCGM, Prometheus, trainers into runs",
         "bench": "time and power of single ops; latency and bandwidth of collectives",
     },
     "Look up and check": {
         "catalog": "models, GPUs, nodes, clusters, frameworks and studies with sources",
-        "calibrate": "fit the constants of a GPU or a network to measurements of it",
+        "calibrate": "fit the constants of a GPU or network to your measurements",
         "validate": "score predictions against measurements",
         "completion": "print a completion script for bash, zsh or fish",
     },
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
-"""Name: what it does. The command itself is the module of the same name in this folder."""
+"""Name: summary. The command itself is the module of the same name in this folder."""
 
 FAILED, INTERRUPTED, CLOSED_PIPE = 1, 128 + signal.SIGINT, 128 + signal.SIGPIPE
 """Exit codes beside those of errors.py: as a shell reports a program that a signal ended."""

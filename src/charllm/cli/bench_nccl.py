@@ -1,11 +1,11 @@
-"""Time collectives between GPUs: latency and bandwidth by message size, on each group of a layout.
+"""Measure collectives between GPUs: latency and bandwidth by message size, on each group of a layout.
 
-Started by torchrun (on several nodes: by srun and torchrun) every rank takes part; started plainly, the command starts
-its own ranks, one for each GPU here. The layout comes from the flags of a run (--tp, --pp, a spec, a launch script);
-without any, tp fills a node and dp joins the nodes. Each kind of group is measured with all its groups at once, as in
-training, and with one alone.
+Under torchrun (on several nodes: srun and torchrun) every rank takes part; otherwise the command starts its own
+ranks, one for each GPU of this machine. The layout comes from the flags of a run (--tp, --pp, a spec, a launch
+script); by default, tp is the GPUs of a node and dp the nodes. Each kind of group is measured with all its groups at
+once, as in training, and with a single group.
 
-Rows are appended to nccl.csv as they are measured; the same command goes on where an earlier one ended.
+Rows are appended to nccl.csv as they are measured; the same command continues an earlier measurement.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Run the calibration suite of a GPU (ten minutes) and write time, power, clock and temperature of each op."""
+"""Run the calibration benchmark of a GPU (ten minutes): time, power, clock and temperature of each op."""
 
 import argparse
 import json

@@ -1,17 +1,17 @@
-"""Fit the constants of a GPU, or of the network of a cluster, to measurements of it.
+"""Fit the constants of a GPU, or of the network of a cluster, to your measurements.
 
 RUN is a folder of `charllm bench ops`, a table of ops, or a recording of power and temperature: a run of `measure` or
 `convert`, or a table (t_s, power_w, temperature_c, or NVML's counters). Tables of ops identify the constants of power
-and kernels, recordings those of heat; the ambient of each GPU is fitted with them. The file written names the GPU it is
-based on, and can be used wherever a GPU's name is expected:
-`--set cluster.node.gpu=FILE.toml`, `validate ops --gpu FILE.toml`.
+and kernels, recordings those of heat; the ambient temperature of each GPU is fitted with them. The file written names
+the GPU it is based on, and can be used wherever a GPU's name is expected: `--set cluster.node.gpu=FILE.toml`,
+`validate ops --gpu FILE.toml`.
 
 If every RUN is a folder or table of `charllm bench nccl`, the constants of links, NICs and collectives are fitted
 instead, starting from --cluster. The file written can be used wherever a cluster's name is expected: `simulate
 --cluster FILE.toml`, `validate nccl RUN --cluster FILE.toml`.
 
-If every RUN is a run with profiler traces (`train --profile`, `measure --profile`), what launching a kernel takes its
-host is read instead, and a cluster's file with that host is written.
+If every RUN is a run with profiler traces (`train --profile`, `measure --profile`), the host time of kernel launches
+is determined instead, and a cluster file with this host speed is written.
 """
 
 import argparse

@@ -1,8 +1,9 @@
-"""Advise on power and clock caps: time, energy and money of one run under each, with the knee marked; needs no GPU.
+"""Show the step time, energy and cost of one run under power or clock caps, with the knee marked; needs no GPU.
 
-The knee is the point of the least energy x time of a step: beyond it, 1 % of energy saved costs more than 1 % of time.
-With --per stage each pipeline stage gets its own cap: stages that wait for others run slower without making the step
-longer. Every point is a coupled simulation. Exit codes: 0 done, 2 the request is wrong, 3 it does not fit in memory.
+The knee is the cap with the lowest energy x time of a step: beyond it, saving 1 % of energy costs more than 1 % of
+time. With --per stage each pipeline stage gets its own cap: stages that wait for others run slower without making the
+step longer. Every point is a full simulation. Exit codes: 0 done, 2 the request is wrong, 3 it does not fit in
+memory.
 """
 
 import argparse
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ignore-memory", action="store_true", help="continue even if the run does not fit in memory")
     add_tariff_flag(group)
     add_format_flags(parser, table="a row for each point")
-    parser.add_argument("--plots", action="store_true", help="draw the points in characters, in place of a table")
+    parser.add_argument("--plots", action="store_true", help="draw the points as text, instead of a table")
 
 
 def run(arguments: argparse.Namespace) -> int:

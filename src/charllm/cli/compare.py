@@ -1,8 +1,8 @@
 """Compare two runs: the settings that differ, and every metric with its ratio.
 
-With --ops the kernels of a traced step are compared with those of another trace, or with what `charllm simulate`
-assumes for it: where does the model disagree with my machine? The second RUN is then a trace, a spec or a simulated
-run; left out, it is the spec that `charllm train` has left with a measured run.
+With --ops the kernels of a traced step are compared with those of another trace, or with those that `charllm
+simulate` predicts. The second RUN is then a trace, a spec or a simulated run (default: the spec that `charllm train`
+stores with a measured run).
 """
 
 import argparse
@@ -29,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("first", type=Path, metavar="RUN", help="a run folder or its result.json")
     parser.add_argument("second", type=Path, nargs="?", metavar="RUN", help="the run to compare it with")
-    parser.add_argument("--ops", action="store_true", help="compare kernel by kernel; RUN is a trace or has traces")
+    parser.add_argument(
+        "--ops", action="store_true", help="compare kernel by kernel; RUN is a trace or a run with traces"
+    )
     parser.add_argument("--rank", type=int, metavar="N", help="with --ops: the rank to compare (default the lowest)")
     parser.add_argument(
         "--table",

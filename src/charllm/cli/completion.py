@@ -1,6 +1,6 @@
 """Print a script that completes commands, flags, choices and names of the catalog in a shell.
 
-The script is complete in itself: print it again after an update or a change of the catalog.
+The script contains all names: print it again after an update or a change of the catalog.
 """
 
 import argparse

@@ -1,11 +1,10 @@
-"""Turn what another tool has recorded into a run: a folder that show, compare, calibrate and doctor open.
+"""Convert a recording of another tool into a run: a folder that show, compare, calibrate and doctor open.
 
-FORMAT is dcgm (`dcgmi dmon`, scrapes of dcgm-exporter, DCGM tables), prometheus (answers of query_range as JSON, text,
-`promtool tsdb dump`), nvidia-smi (`--query-gpu` logs, `dmon`, `-q`, `-x`), amd-smi (amd-smi and rocm-smi CSV),
-megatron-log, nemo-log or log (steps of a training program), charllm-ppt (the paper's `{metric}_{rank}.csv`), csv
-(any table of time, GPU, power, temperature or clock, long or wide), or auto, which looks at the files.
-
-What a source cannot tell is missing in the run, with its reason.
+FORMAT is dcgm (`dcgmi dmon`, scrapes of dcgm-exporter, DCGM tables), prometheus (answers of query_range as JSON,
+text, `promtool tsdb dump`), nvidia-smi (`--query-gpu` logs, `dmon`, `-q`, `-x`), amd-smi (amd-smi and rocm-smi CSV),
+megatron-log, nemo-log or log (steps of a training program), charllm-ppt (the paper's `{metric}_{rank}.csv`), csv (any
+table of time, GPU, power, temperature or clock, long or wide), or auto, which detects the format of each file.
+Quantities that a source does not contain are missing in the run, with the reason.
 """
 
 import argparse
@@ -28,21 +27,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("format", metavar="FORMAT", help="|".join(FORMATS))
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="files, or folders with files")
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="the run's folder, made anew")
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="new folder for the run")
     parser.add_argument(
-        "--log", type=Path, action="append", default=[], metavar="FILE", help="a training log: adds its steps"
+        "--log", type=Path, action="append", default=[], metavar="FILE", help="training log to read steps from"
     )
     parser.add_argument(
         "--column", action="append", default=[], metavar="NAME=QUANTITY",
-        help="read a column as another: time, gpu, node, power_mw, temperature_c, clock_mhz ...",
+        help="read a column as this quantity: time, gpu, node, power_mw, temperature_c, clock_mhz ...",
     )  # fmt: skip
-    parser.add_argument("--header", default="", metavar="NAMES", help="names of the columns, where the table has none")
-    parser.add_argument("--period", type=float, metavar="S", help="seconds between readings that carry no time")
-    parser.add_argument("--gpu", default="", metavar="NAME", help="type of the GPUs, where the files do not name it")
+    parser.add_argument(
+        "--header", default="", metavar="NAMES", help="names of the columns, if the table has no header"
+    )
+    parser.add_argument("--period", type=float, metavar="S", help="seconds between readings without timestamps")
+    parser.add_argument("--gpu", default="", metavar="NAME", help="type of the GPUs, if the files do not name it")
     parser.add_argument("--gpus", default="", metavar="LIST", help="GPUs to keep: numbers, UUIDs or a type")
-    parser.add_argument("--from", dest="from_", type=float, metavar="S", help="begin so long after the first reading")
-    parser.add_argument("--to", type=float, metavar="S", help="end so long after the first reading")
-    parser.add_argument("--spec", metavar="FILE", help="spec of what was trained: adds MFU")
+    parser.add_argument(
+        "--from", dest="from_", type=float, metavar="S", help="start, in seconds after the first reading"
+    )
+    parser.add_argument("--to", type=float, metavar="S", help="end, in seconds after the first reading")
+    parser.add_argument("--spec", metavar="FILE", help="spec of the run; adds MFU")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,7 +1,7 @@
-"""Name the GPU, link, node or host that slows a run: why, what it costs the job, and what to do about it.
+"""Name the GPU, link, node or host that slows a run, with the cause, the cost and what to do about it.
 
-Every GPU is compared with its peers in the same role; what may differ between healthy ones is allowed for. What a run
-has no readings for is listed under "Not judged".
+Every GPU is compared with its peers in the same role; normal differences between healthy GPUs are allowed for. Tests
+without readings are listed under "Not judged".
 """
 
 import argparse

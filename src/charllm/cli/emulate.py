@@ -1,7 +1,7 @@
 """Emulate one rank of a large job on this GPU: its kernels run, its communication and waits last as long as simulated.
 
-Time, power, clock and temperature are predicted first and stored with the recording; `--predict` stops there and needs
-no GPU. Where the output goes to a file or a program, and no other form is asked for, it is the metrics as JSON.
+Time, power, clock and temperature are predicted first and stored with the recording; `--predict` stops there and
+needs no GPU. If the output is not a terminal, and no other format is requested, the metrics are printed as JSON.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Write a run as a launch script of Megatron-LM, a YAML of NeMo, a TOML of torchtitan, or a batch job of Slurm.
 
-The run is a SPEC file, the folder of a stored run, flags, or all of them. What is written, `--from FILE` reads back as
-the same run. A field that the program cannot be told is refused; what lies outside the program (power limits, and with
-NeMo's and torchtitan's files the placement) is listed as a comment and as a warning. Exit codes: 0 done, 2 the request
+The run is a SPEC file, the folder of a stored run, flags, or all of them. `--from FILE` reads the file back as the
+same run. A setting for which the program has no argument is refused. Conditions outside the program (power limits,
+and with NeMo and torchtitan the placement) are listed as a comment and a warning. Exit codes: 0 done, 2 the request
 is wrong or would train another run.
 """
 
@@ -24,13 +24,13 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    parser.add_argument("--to", required=True, metavar="|".join(TARGETS), help="what to write")
+    parser.add_argument("--to", required=True, metavar="|".join(TARGETS), help="format to write")
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="file to write to (default: standard output)")
     group = parser.add_argument_group("the job (with megatron and sbatch)")
     group.add_argument("--script", metavar="FILE", help="training script of the program (default: its own)")
-    group.add_argument("--steps", type=int, metavar="N", help=f"steps that are trained (default {DEFAULT_STEPS})")
+    group.add_argument("--steps", type=int, metavar="N", help=f"steps to train (default {DEFAULT_STEPS})")
     group.add_argument(
-        "--measure", action="store_true", help="with sbatch: record the job (charllm on every node is needed)"
+        "--measure", action="store_true", help="with sbatch: record the job (needs charllm on every node)"
     )
     add_spec_flags(parser)
 

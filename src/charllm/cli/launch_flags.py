@@ -18,7 +18,7 @@ def add_launch_flags(parser: argparse.ArgumentParser) -> None:
         "--launcher",
         choices=NAMES,
         default=LOCAL,
-        help="local: as it is on this machine (default); torchrun: as ranks on this machine; slurm: on a cluster",
+        help="local: unchanged on this machine (default); torchrun: as ranks on this machine; slurm: on a cluster",
     )
     group.add_argument(
         "--nodes", type=int, metavar="N", help="nodes of the cluster (default 1, or all of an allocation)"
@@ -27,23 +27,23 @@ def add_launch_flags(parser: argparse.ArgumentParser) -> None:
         "--ranks-per-node",
         type=int,
         metavar="N",
-        help="processes on each node (default 1, or one for each GPU asked for)",
+        help="processes on each node (default 1, or one for each requested GPU)",
     )
-    group.add_argument("--gpus-per-node", type=int, metavar="N", help="GPUs to ask of Slurm on each node")
+    group.add_argument("--gpus-per-node", type=int, metavar="N", help="GPUs to request from Slurm on each node")
     group.add_argument("--time-limit", type=float, metavar="S", help="end the command after this many seconds")
     group.add_argument("--partition", metavar="NAME", help="partition of the cluster")
     group.add_argument("--account", metavar="NAME", help="account that the job is charged to")
     group.add_argument("--time", metavar="HH:MM:SS", help="time limit of the Slurm job")
-    group.add_argument("--slurm-args", default="", metavar="'WORDS'", help="more words for sbatch")
+    group.add_argument("--slurm-args", default="", metavar="'WORDS'", help="further arguments of sbatch")
     group.add_argument(
         "--setup",
         action="append",
         default=[],
         metavar="'LINE'",
-        help="line of shell run before the job's nodes start (module load ...); may be repeated",
+        help="shell command to run before the nodes start (module load ...); may be repeated",
     )
     group.add_argument(
-        "--prefix", default="", metavar="'WORDS'", help="words before the agent of each node, as of a container runtime"
+        "--prefix", default="", metavar="'WORDS'", help="command prefix of each node's agent, e.g. a container runtime"
     )
     group.add_argument("--shared", action="store_true", help="let other jobs use the nodes at the same time")
 

@@ -1,4 +1,4 @@
-"""Run a command and record power, clocks and temperature of every GPU it may use, here or on nodes of a cluster.
+"""Run a command and record power, clocks and temperature of its GPUs, on this machine or on nodes of a cluster.
 
 On this machine the command's output, signals and exit code pass through. With --launcher slurm each node keeps its
 output in DIR/nodes/NODE/command.log, and that of each rank in logs/ beside it. A Python script or module is started
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--submit-only",
         action="store_true",
-        help="with slurm: print the job's number and leave; finish by charllm show",
+        help="with slurm: submit, print the job's number and exit; complete the run with charllm show",
     )
     add_program_flags(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")

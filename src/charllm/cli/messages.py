@@ -1,10 +1,10 @@
-"""List what each rank sends in one step: group, kind, bytes and calls of every collective and send.
+"""List every collective and send of each rank in one step: group, kind, bytes and calls.
 
-These are the messages that `charllm simulate` prices. With --execution-trace FOLDER they are compared with PyTorch
-execution traces of the same run, one file a rank, as `charllm train --execution-trace FOLDER` writes them; the run is
-that of the spec in the folder unless flags describe it. Message bytes are those of the larger buffer of a rank: what an
-all-gather gathers, what a reduce-scatter reduces, what an all-to-all sends. Exit codes: 0 done, 1 simulated and traced
-messages differ, 2 the request is wrong.
+`charllm simulate` uses the same messages. With --execution-trace FOLDER they are compared with PyTorch execution
+traces of the same run, one file per rank, as `charllm train --execution-trace FOLDER` writes them; the run is that of
+the spec in the folder unless flags describe it. The bytes of a message are those of the larger buffer of a rank: the
+output of an all-gather, the input of a reduce-scatter, the send buffer of an all-to-all. Exit codes: 0 done, 1
+simulated and traced messages differ, 2 the request is wrong.
 """
 
 import argparse
@@ -31,9 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--execution-trace",
         type=Path,
         metavar="FOLDER",
-        help="compare with the execution traces in this folder, one file a rank",
+        help="compare with the execution traces in this folder, one file per rank",
     )
-    parser.add_argument("--rank", type=int, metavar="N", help="one rank only (a table shows rank 0 unless given)")
+    parser.add_argument(
+        "--rank", type=int, metavar="N", help="only this rank (default: rank 0 in the table, all ranks in CSV and JSON)"
+    )
     add_format_flags(parser, table="a row for each rank and message")
 
 

@@ -1,8 +1,8 @@
 """Decide which rank sits on which slot, how many layers each stage has, and how power limits are shifted in a node.
 
-Each decision is solved (OR-tools CP-SAT) over a model that is read off simulations of the run, then simulated in full
-and compared with the run as it is. The table shows what the model promised, how far its answer may be from the best one
-(gap), and what no placement of that kind exceeds in the model (bound). -o writes the fastest placement as a file that
+Each decision is solved (OR-tools CP-SAT) in a model derived from simulations of the run, then simulated in full and
+compared with the unchanged run. The table shows the gain in the model (promised), its largest possible distance from
+the optimum (gap), and an upper bound of the gain (bound). -o writes the fastest placement as a file that
 --placement reads. Exit codes: 0 done, 2 the request is wrong, 3 the run does not fit in memory.
 """
 
@@ -32,18 +32,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     add_spec_flags(parser)
     parser.add_argument(
-        "--decide", default=",".join(DECISIONS), metavar=",".join(DECISIONS), help="what may change (default: all)"
+        "--decide", default=",".join(DECISIONS), metavar=",".join(DECISIONS), help="decisions to make (default: all)"
     )
     parser.add_argument(
         "--node-budget", type=float, metavar="W",
-        help="sum of the power limits of a node's GPUs (default: that of the run's limits)",
+        help="sum of the power limits of a node's GPUs (default: the sum of the run's limits)",
     )  # fmt: skip
     parser.add_argument(
-        "--dephase", action="store_true", help="add staggered replicas and jobs: power swings against cost"
+        "--dephase", action="store_true", help="also stagger replicas and jobs: power oscillation against throughput"
     )
     parser.add_argument(
         "--work", type=float, default=MOST_WORK, metavar="N",
-        help="how much is searched for each decision: deterministic seconds of the solver (default %(default)g)",
+        help="search effort for each decision, in deterministic seconds of the solver (default %(default)g)",
     )  # fmt: skip
     parser.add_argument("--ignore-memory", action="store_true", help="continue even if the run does not fit in memory")
     add_format_flags(parser, table="a row for each decision")

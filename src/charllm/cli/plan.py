@@ -1,8 +1,9 @@
 """Find the best strategy of a job under limits: degrees, sharding, microbatch, recomputation, overlap, schedule, caps.
 
-A flag of a strategy (--tp 4) pins that setting, --axis lists values to try, and everything else is searched. The
-strategy of a file (SPEC, --from) pins nothing: it is ranked beside the best, with the flags to change. The whole space
-is ranked at one solved clock; the best --top strategies are simulated in full and decide.
+A strategy flag (--tp 4) pins that setting, --axis lists values to try, and all other settings are searched. The
+strategy of a file (SPEC, --from) pins nothing: it is compared with the best, and the flags to change are listed. All
+strategies are ranked at one solved clock; the best --top strategies are simulated in full, and the simulation
+decides.
 """
 
 import argparse
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec_flags(parser)
     group = parser.add_argument_group("the search")
     group.add_argument("--objective", default="throughput", metavar="NAME|min:METRIC|max:METRIC",
-                       help=f"what to make best: {', '.join(OBJECTIVES)} (default throughput)")  # fmt: skip
+                       help=f"metric to optimise: {', '.join(OBJECTIVES)} (default throughput)")  # fmt: skip
     group.add_argument("--limit", action="append", default=[], metavar="'METRIC<VALUE'",
                        help="a limit on any metric, e.g. 'memory_peak_gib<130'; may be repeated")  # fmt: skip
     group.add_argument("--axis", action="append", default=[], metavar="NAME=VALUE,...",

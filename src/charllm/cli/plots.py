@@ -29,12 +29,12 @@ EVERY = "all"
 def add_plot_flags(parser: argparse.ArgumentParser) -> None:
     """Add --plots, and --plot for single figures."""
     group = parser.add_argument_group("plots")
-    group.add_argument("--plots", action="store_true", help="draw the main figures in characters, in place of tables")
+    group.add_argument("--plots", action="store_true", help="draw the main figures as text, instead of tables")
     group.add_argument(
         "--plot",
         action="append",
         metavar="NAME",
-        help="draw this figure of the HTML report (may be repeated; all: every one)",
+        help="draw this figure of the HTML report as text (may be repeated; all: every figure)",
     )
 
 

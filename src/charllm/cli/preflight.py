@@ -1,4 +1,4 @@
-"""Check that GPUs, links, network and hosts are fit to be measured, here or on the nodes of a Slurm allocation.
+"""Check GPUs, links, network and hosts before a measurement, on this machine or the nodes of a Slurm allocation.
 
 With a run (--model, --cluster ...) the GPUs and nodes are compared with it. Exit code 1 means that a check failed.
 """
@@ -28,10 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--telemetry", default="auto", metavar="auto|nvml|amdsmi|replay:FOLDER|none", help="source of GPU readings"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder that runs are to be stored in")
-    parser.add_argument(
-        "--no-reach", dest="reach", action="store_false", help="leave out the all-reduce over all ranks"
-    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder in which runs will be stored")
+    parser.add_argument("--no-reach", dest="reach", action="store_false", help="skip the all-reduce over all ranks")
     add_format_flags(parser, table="the checks")
 
 

@@ -1,8 +1,9 @@
-"""Ask stored runs and studies a question in SQL (DuckDB's).
+"""Query stored runs and studies in SQL (DuckDB).
 
-STORE is a folder of runs and studies, or that of one. Its tables are runs (settings, outcome and metrics of each run or
-case), gpus, nodes, ops, memory, links, breakdown and, where they were stored, signals, timeline and cluster; each has
-the column `run`, the folder of the run. Without SQL every table is listed with its columns. A store is only read.
+STORE is a folder of runs and studies, or of a single run or study. Its tables are runs (settings, outcome and metrics
+of each run or case), gpus, nodes, ops, memory, links, breakdown and, where they were stored, signals, timeline and
+cluster; each has the column `run`, the folder of the run. Without SQL, every table is listed with its columns. The
+store is never changed.
 """
 
 import argparse
@@ -25,7 +26,9 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    parser.add_argument("store", type=Path, metavar="STORE", help="a folder of runs and studies, or that of one")
+    parser.add_argument(
+        "store", type=Path, metavar="STORE", help="folder of runs and studies, or of a single run or study"
+    )
     parser.add_argument("sql", nargs="?", metavar="SQL", help="one SELECT over the tables of the store")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the rows as JSON, one per line")

@@ -1,7 +1,7 @@
-"""Play profiler traces again with something changed: faster NICs, a full clock, a hidden collective; the new step time.
+"""Predict the step time of profiler traces with one thing changed: faster NICs, a full clock, a hidden collective.
 
-PATH is a trace, or a folder with a trace for each rank. Work keeps its order, its launches and its waits; a change
-moves what depends on it. Unchanged, a trace gives its own step time back.
+PATH is a trace, or a folder with one trace per rank. Kernels keep their order, launches and dependencies; later
+kernels shift with the change. Without a change the replay gives the traced step time.
 """
 
 import argparse
@@ -21,21 +21,29 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="trace files, or folders with them")
-    parser.add_argument("--nic", type=float, default=1.0, metavar="X", help="collectives between nodes X times as fast")
     parser.add_argument(
-        "--hide", action="append", default=[], metavar="NAME", help="collectives that take no time: axis, kind or class"
+        "--nic", type=float, default=1.0, metavar="X", help="make collectives between nodes X times as fast"
+    )
+    parser.add_argument(
+        "--hide",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="remove the time of these collectives: axis, kind or class",
     )
     parser.add_argument(
         "--clock-full",
         action="append",
         default=[],
         metavar="RANK[=FRACTION]",
-        help="this rank's GPU at full clock, not at FRACTION of it (default: as it was read in a measured run)",
+        help="run this rank's GPU at full clock instead of FRACTION of it (default: the recorded fraction)",
     )
     parser.add_argument(
-        "--scale", action="append", default=[], metavar="CLASS=X", help="seconds of a class of kernels times X"
+        "--scale", action="append", default=[], metavar="CLASS=X", help="multiply the time of a kernel class by X"
     )
-    parser.add_argument("--launch", type=float, default=1.0, metavar="X", help="the host's own time times X")
+    parser.add_argument(
+        "--launch", type=float, default=1.0, metavar="X", help="multiply the host time of launches by X"
+    )
     parser.add_argument(
         "--gpus-per-node", type=int, default=GPUS_PER_NODE, metavar="N", help="ranks on a node (default 8)"
     )

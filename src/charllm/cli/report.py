@@ -1,7 +1,7 @@
 """Write a run, a study, a plan or several runs side by side as one HTML file that opens without a network.
 
-The page of a run begins with the answer; below it stand where the seconds go, what happens when, power, temperature and
-clocks, memory, links, what one change would buy, and every assumption with its source.
+The report of a run begins with a summary. Figures follow: breakdown of the step time, one step as a timeline, power,
+temperature, clocks, memory, links, the gain of single changes, and every assumption with its source.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="RUN|STUDY|PLAN",
-        help="folder of a run, of a study or of a plan, or the file of a plan; several runs: compared",
+        help="folder of a run, study or plan, or the JSON file of a plan; several runs are compared",
     )
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE.html", help="the file to write")
 

@@ -3,10 +3,10 @@
     charllm-ppt     "Characterizing the Efficiency of Distributed Training" (MICRO'25): 188 training and 84 LoRA
                     configurations on H200 and H100, MI250, and projections
 
-Writes findings.json, recommendations.json, findings.md, report.html and figures/*.svg into --out. Killed and started
-again, it goes on where it was. --intervals draws the conditions that the publication does not state, --maps asks under
-which conditions thermal findings would hold; --full does both (nine thousand further runs, about twelve minutes on two
-cores).
+Writes findings.json, recommendations.json, findings.md, report.html and figures/*.svg into --out. The same
+command continues after an interruption. --intervals samples the conditions that the publication does not state;
+--maps shows under which conditions thermal findings would hold; --full does both (nine thousand further runs, about
+twelve minutes on two cores).
 """
 
 import argparse
@@ -35,14 +35,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("publication", choices=PUBLICATIONS, metavar="NAME", help=f"one of: {', '.join(PUBLICATIONS)}")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write or to continue (default: NAME)")
-    parser.add_argument("--intervals", action="store_true", help="an interval for every effect, over what is not known")
-    parser.add_argument("--maps", action="store_true", help="condition maps of thermal findings")
-    parser.add_argument("--full", action="store_true", help="both")
     parser.add_argument(
-        "--only", metavar="NAMES", default="", help=f"only these findings, without studies: {', '.join(FINDINGS)}"
+        "--intervals", action="store_true", help="intervals of every effect, over the unstated conditions"
     )
-    parser.add_argument("--png", action="store_true", help="figures as PNG, too (needs Chromium or Chrome)")
-    parser.add_argument("--workers", type=int, default=WORKERS, metavar="N", help="processes (default %(default)s)")
+    parser.add_argument("--maps", action="store_true", help="condition maps of thermal findings")
+    parser.add_argument("--full", action="store_true", help="--intervals and --maps")
+    parser.add_argument(
+        "--only",
+        metavar="NAMES",
+        default="",
+        help=f"evaluate only these findings, without studies:  {', '.join(FINDINGS)}",
+    )
+    parser.add_argument("--png", action="store_true", help="also write figures as PNG (needs Chromium or Chrome)")
+    parser.add_argument(
+        "--workers", type=int, default=WORKERS, metavar="N", help="number of processes (default %(default)s)"
+    )
     add_format_flags(parser, table="a row for each finding")
 
 

@@ -1,8 +1,8 @@
 """Serve the explorer: change a run in a browser and see its predicted time, power and temperature at once.
 
-STORE is a folder of stored runs and studies to browse, compare and watch while they are measured; nothing outside of it
-is read. The server listens on this machine alone; with --host others can connect, and a token is asked of everybody.
-Ctrl-C ends it.
+STORE is a folder of stored runs and studies to browse, compare and watch while they are measured; nothing outside of
+it is read. The server accepts connections from this machine only; with --host other machines can connect, and every
+client needs a token. Ctrl-C ends it.
 """
 
 import argparse
@@ -23,9 +23,11 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("store", type=Path, nargs="?", metavar="STORE", help="folder of stored runs and studies")
-    parser.add_argument("--port", type=int, default=PORT, metavar="N", help=f"default {PORT}; 0 takes a free one")
+    parser.add_argument(
+        "--port", type=int, default=PORT, metavar="N", help=f"port to listen on (default {PORT}; 0: any free port)"
+    )
     parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--token", metavar="T", help="what clients must send (default: a random one, with --host)")
+    parser.add_argument("--token", metavar="T", help="token that clients must send (default with --host: a random one)")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """Print what is stored in a folder: a simulated, emulated or measured run, a study, an op benchmark.
 
-A recording whose job or recorder was killed is finished first: what was recorded until then is summarised and stored.
+A recording whose job or sampler was killed is completed first: the readings up to then are summarised and stored.
 """
 
 import argparse

@@ -35,15 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec_flags(parser)
     group = parser.add_argument_group("length of the run (default: thermal steady state)")
     length = group.add_mutually_exclusive_group()
-    length.add_argument("--steps", type=int, metavar="N", help="N steps from a cold start")
-    length.add_argument("--seconds", type=float, metavar="S", help="S seconds from a cold start")
+    length.add_argument("--steps", type=int, metavar="N", help="simulate N steps from a cold start")
+    length.add_argument("--seconds", type=float, metavar="S", help="simulate S seconds from a cold start")
     parser.add_argument(
         "--uncertainty", action="store_true", help="add a 90 %% interval to each figure whose error is known"
     )
     parser.add_argument("--ignore-memory", action="store_true", help="continue even if the run does not fit in memory")
-    parser.add_argument(
-        "--allow-long", action="store_true", help="simulate even if that is estimated to take minutes or hours"
-    )
+    parser.add_argument("--allow-long", action="store_true", help="simulate even if the estimate is minutes or hours")
     add_format_flags(parser, table="a row for each GPU")
     add_plot_flags(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="store the run in this new folder")

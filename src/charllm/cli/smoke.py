@@ -1,6 +1,7 @@
-"""Try preflight, collectives bench, training, measuring, predicting and doctor once, on this machine or a cluster.
+"""Run preflight, collectives, training, measurement, prediction and doctor once, on this machine or a cluster.
 
-It takes about ten minutes; on several nodes, start it inside a Slurm allocation. Exit code 1 means that a part failed.
+It takes about ten minutes; on several nodes, start it inside a Slurm allocation. Exit code 1 means that a part
+failed.
 """
 
 import argparse
@@ -28,9 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--telemetry", default="auto", metavar="auto|nvml|amdsmi|replay:FOLDER|none", help="source of GPU readings"
     )
-    parser.add_argument("--quick", action="store_true", help="few steps and short benches: seconds, not minutes")
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for everything (default charllm-runs/smoke-TIME)"
+        "--quick", action="store_true", help="few steps and short benchmarks: seconds instead of minutes"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder for all results (default charllm-runs/smoke-TIME)"
     )
     add_format_flags(parser, table="a row for each part")
 

@@ -54,7 +54,7 @@ def add_spec_flags(parser: argparse.ArgumentParser, *, spec_flag: bool = False) 
         "--spec" if spec_flag else "spec",
         **place,
         metavar="SPEC",
-        help="A TOML file (- for standard input), or the folder of a stored run whose spec is used again.",
+        help="A TOML file (- for standard input), or the folder of a stored run to take the spec from.",
     )
     group.add_argument(
         "--from",
@@ -74,7 +74,7 @@ def add_spec_flags(parser: argparse.ArgumentParser, *, spec_flag: bool = False) 
     group.add_argument(
         "--allow-unmodelled",
         action="store_true",
-        help="With --from: leave out settings that are not modelled instead of refusing the file.",
+        help="With --from: ignore settings that are not modelled instead of refusing the file.",
     )
     for name, text in NAMED.items():
         group.add_argument(f"--{name}", metavar=text.split(":")[0], help=text.split(": ", 1)[1])
@@ -109,9 +109,7 @@ def _add_other_flags(training: argparse._ArgumentGroup, parallelism: argparse._A
     parallelism.add_argument(
         "--overlap", metavar="none|tp,dp,pp,ep,cp", help="Axes whose communication is overlapped with compute."
     )
-    parallelism.add_argument(
-        "--layers-per-stage", metavar="7,8x14,7", help="Layers of each pipeline stage, where they are uneven."
-    )
+    parallelism.add_argument("--layers-per-stage", metavar="7,8x14,7", help="Layers of each pipeline stage, if uneven.")
 
 
 def spellings(word: str) -> list[str]:

@@ -1,12 +1,12 @@
 """Simulate or measure every case of a study: a name from `charllm catalog studies`, or a TOML file.
 
-With --out each case is stored as it ends. A sweep that was interrupted or killed goes on with --resume, on any runner,
-and ends with the same table as an undisturbed one. `charllm show DIR` prints the table again, `charllm query DIR` asks
-questions in SQL. Cases are simulated by processes of this machine, by array jobs of a Slurm cluster (--runner slurm) or
-by Ray (--runner ray).
+With --out each case is stored as it ends. --resume continues an interrupted or killed sweep, on any runner, and ends
+with the same table as an uninterrupted one. `charllm show DIR` prints the table again, `charllm query DIR` runs SQL
+over it. Cases are simulated by processes of this machine, by Slurm array jobs (--runner slurm) or by Ray (--runner
+ray).
 
-With --measure every case is run for real, one after another, on this machine or on nodes of a Slurm cluster, by the
-reference trainer or by a --command in which {spec}, {case}, {number} and {steps} are filled in.
+With --measure every case is run and measured, one after another, on this machine or on nodes of a Slurm cluster, by
+the reference trainer or by a --command in which {spec}, {case}, {number} and {steps} are filled in.
 """
 
 import argparse
@@ -65,13 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers",
         type=int,
         metavar="N",
-        help=f"cases at the same time (default: local 1, slurm {DEFAULT_WORKERS}, ray all CPUs)",
+        help=f"cases to run at the same time (default: local 1, slurm {DEFAULT_WORKERS}, ray all CPUs)",
     )
-    parser.add_argument("--address", metavar="ADDRESS", help="Ray cluster to join (default: a Ray of this machine)")
+    parser.add_argument("--address", metavar="ADDRESS", help="Ray cluster to join (default: start Ray on this machine)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="store every case in this folder as it ends")
     parser.add_argument("--resume", action="store_true", help="continue the sweep in --out")
     parser.add_argument(
-        "--signals", action="store_true", help="store power, temperature and clock over time of every case, too"
+        "--signals", action="store_true", help="also store power, temperature and clock over time of every case"
     )
     group = parser.add_argument_group("which cases")
     group.add_argument(
@@ -79,20 +79,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="'TEXT'",
-        help="keep cases that meet this, such as 'tp*pp <= 32'",
+        help="keep only cases that meet this constraint, such as 'tp*pp <= 32'",
     )
-    group.add_argument("--sample", type=int, metavar="N", help="draw N of the cases")
-    group.add_argument("--sample-method", choices=list(METHODS), help="how they are drawn (default random)")
-    group.add_argument("--sample-seed", type=int, metavar="N", help="seed of the draw (default 0)")
+    group.add_argument("--sample", type=int, metavar="N", help="draw a sample of N cases")
+    group.add_argument("--sample-method", choices=list(METHODS), help="sampling method (default random)")
+    group.add_argument("--sample-seed", type=int, metavar="N", help="seed of the sample (default 0)")
     group.add_argument("--repeats", type=int, metavar="N", help="run each case with N seeds")
     group = parser.add_argument_group("measured cases")
-    group.add_argument("--measure", action="store_true", help="run every case for real instead of simulating it")
-    group.add_argument("--command", metavar="'WORDS'", help=f"what to run for a case (default {TRAINER!r})")
+    group.add_argument("--measure", action="store_true", help="run and measure every case instead of simulating it")
+    group.add_argument("--command", metavar="'WORDS'", help=f"command to run for each case (default {TRAINER!r})")
     programs = ", ".join(ADAPTERS)
-    group.add_argument("--adapter", choices=list(ADAPTERS), metavar="NAME", help=f"or a training program: {programs}")
+    group.add_argument(
+        "--adapter", choices=list(ADAPTERS), metavar="NAME", help=f"training program to run instead: {programs}"
+    )
     group.add_argument("--script", metavar="FILE", help="the training script of that program")
     group.add_argument("--steps", type=int, metavar="N", help=f"steps of a case (default {DEFAULT_STEPS})")
-    group.add_argument("--telemetry", metavar="SOURCE", help="source of the readings, as of charllm measure")
+    group.add_argument("--telemetry", metavar="SOURCE", help="source of the readings, as in charllm measure")
     group.add_argument("--rate", type=float, metavar="HZ", help="readings per second (default 100)")
     group.add_argument("--idle", type=float, metavar="S", help="idle seconds recorded before each case (default 2)")
     group.add_argument(

@@ -1,10 +1,10 @@
-"""Read profiler traces of a run: where the time goes, kernel by kernel and rank by rank.
+"""Break down the step time of profiler traces by kernel and rank.
 
-PATH is a file, or a folder with one file a rank: traces of torch.profiler (Kineto; .json or .json.gz, of NVIDIA or AMD
-GPUs or of CPUs), or Chakra traces (.et, .json). Every event is classified by its collective's arguments, its name and
-its stream; each process group is named by the axis that it serves. Flags that describe the run name axes surely and
-give MFU. What could not be read or told is listed under Notes. Exit codes: 0 done, 1 no step could be read, 2 the
-request is wrong.
+PATH is a file, or a folder with one file per rank: traces of torch.profiler (Kineto; .json or .json.gz, of NVIDIA or
+AMD GPUs or of CPUs), or Chakra traces (.et, .json). Every event is classified by its collective's arguments, its name
+and its stream; each process group is named by its axis. Flags that describe the run make these names certain and add
+MFU. Notes list what could not be read or determined. Exit codes: 0 done, 1 no step could be read, 2 the request is
+wrong.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="trace files, or folders with them")
     parser.add_argument(
-        "--classes", type=Path, metavar="FILE", help="TOML table of patterns, tried before the built-in"
+        "--classes", type=Path, metavar="FILE", help="TOML file of kernel patterns, tried before the built-in ones"
     )
     parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write all ranks as one view for ui.perfetto.dev")
     parser.add_argument("--out", type=Path, metavar="DIR", help="store the run for `charllm report` and `compare`")

@@ -43,13 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=DEFAULT_TIMEOUT_S,
         metavar="S",
-        help="longest wait for another rank before this one gives up (default 600)",
+        help="longest wait for another rank, in seconds (default 600)",
     )
     parser.add_argument(
         "--execution-trace",
         type=Path,
         metavar="DIR",
-        help="write torch's execution trace of steps 2 and 3, a file for each rank, for `charllm messages`",
+        help="write PyTorch execution traces of steps 2 and 3, one file per rank, for `charllm messages`",
     )
     parser.add_argument(
         "--profile",
@@ -61,9 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("charllm-traces"),
         metavar="DIR",
-        help="where traces and marks go (default charllm-traces; under charllm measure, the run's folder)",
+        help="folder for traces and marks (default charllm-traces; under charllm measure, the run's folder)",
     )
-    parser.add_argument("--zbv", action="store_true", help="with --schedule zero-bubble: run its V-shaped form, ZB-V")
+    parser.add_argument(
+        "--zbv", action="store_true", help="with --schedule zero-bubble: use the V-shaped schedule, ZB-V"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,10 +1,10 @@
 """Score predictions against measurements.
 
-`results [FILE.csv]` reads a table of published training runs, without FILE the one that ships with the package. Step
-time is scored (tokens per second converted), and memory in the measure each source prints. Measured columns are read
-only after every row has been predicted. Step times are those of the closed loop of power, temperature and clocks, as
-`charllm simulate` computes them; --open stops at the one clock at which a run settles, which is faster and within a few
-per cent. Some sources' times are corrected for a stated reason; --doubtful scores doubtful rows separately.
+`results [FILE.csv]` reads a table of published training runs (default: the table in the package). Step time is scored
+(tokens per second are converted), and memory with each source's definition. Measured columns are read only after
+every row has been predicted. Step times are those of the closed loop of power, temperature and clocks, as `charllm
+simulate` computes them; --open predicts at one solved clock, which is faster and within a few per cent. Times of some
+sources are corrected for a stated reason; --doubtful scores doubtful rows separately.
 
 `ops FILE.csv --gpu NAME|FILE.toml` reads single ops, and predicts time, power and clock from their shapes.
 
@@ -12,9 +12,9 @@ per cent. Some sources' times are corrected for a stated reason; --doubtful scor
 
 `known` predicts well-known training runs that are described from their papers; it reads no file.
 
-`all` predicts everything that ships with charllm, published rows with constants fitted without them, and says what
-differs from the committed scoreboard. It takes minutes on two processes; --quick takes published rows as committed and
-ends within a minute, --open predicts them at one solved clock.
+`all` scores all data in the package, published rows held out, and lists differences from the committed scoreboard. It
+takes minutes on two processes; --quick uses the committed predictions of published rows and ends within a minute;
+--open predicts them at one solved clock.
 
 `heat FILE.csv --gpu NAME` reads recorded power and temperature, and predicts the temperature from the power alone.
 """
@@ -82,17 +82,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cluster", metavar="NAME|FILE", help="nccl: the cluster that was measured (default the benchmark's own)"
     )
     parser.add_argument(
-        "--open", action="store_true", help="results, all: at one solved clock; faster than the closed loop"
+        "--open", action="store_true", help="results, all: predict at one solved clock; faster than the closed loop"
     )
-    parser.add_argument("--quick", action="store_true", help="all: published rows as committed, not predicted again")
+    parser.add_argument("--quick", action="store_true", help="all: use the committed predictions of published rows")
     parser.add_argument(
         "--doubtful",
         action="store_true",
-        help="results: score rows that look wrong or incompletely described separately",
+        help="results: score doubtful rows (implausible or incompletely described) separately",
     )
     add_format_flags(parser, table="a row for each prediction")
     parser.add_argument(
-        "--plots", action="store_true", help="results, known: draw predicted against measured step times as well"
+        "--plots", action="store_true", help="results, known: also draw predicted against measured step times"
     )
 
 

@@ -1,8 +1,8 @@
 """Show a run while it is recorded: power, temperature, clocks and steps of every GPU of every node.
 
 RUN is the folder that `charllm measure --out` writes, opened from another terminal or another node. On a terminal a
-table is redrawn every second, elsewhere a block of lines is printed every five; the command ends with the run. --once
-prints the present state and leaves.
+table is redrawn every second; otherwise a block of lines is printed every five seconds. The command ends with the
+run.
 """
 
 import argparse
@@ -29,7 +29,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run that is being recorded")
-    parser.add_argument("--once", action="store_true", help="print the present state and leave")
+    parser.add_argument("--once", action="store_true", help="print the current state and exit")
     parser.add_argument(
         "--prometheus", metavar="[HOST:]PORT", help="serve metrics for Prometheus (default host 127.0.0.1)"
     )

@@ -62,7 +62,7 @@ def write_answer(job: Mapping[str, Any], waiting: Waiting) -> str:
     except Exception as error:
         name = type(error).__name__
         if job["kind"] == "page":
-            return _write(_refuse(422, "path", f"the folder does not hold what charllm writes ({name})"))
+            return _write(_refuse(422, "path", f"the folder was not written by charllm ({name})"))
         traceback.print_exc()
         return _write(_refuse(500, "", f"the request failed ({name})"))
 

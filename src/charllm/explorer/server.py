@@ -85,7 +85,7 @@ def serve(store: Path | None, host: str, port: int, token: str | None, tell: Cal
 
 def _listen(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
-        raise SpecError("--port", port, "0 to 65535; 0 takes a free one")
+        raise SpecError("--port", port, "0 to 65535 (0: any free port)")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.socket(family, socket.SOCK_STREAM)

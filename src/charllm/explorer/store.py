@@ -66,7 +66,7 @@ def find_inside(root: Path | None, path: str) -> Path:
     if root is None:
         raise SpecError("path", path, "a store to look in: charllm serve STORE")
     if not path or "\0" in path or len(path) > 1000 or Path(path).is_absolute() or ".." in Path(path).parts:
-        raise SpecError("path", path, "a path inside the store, as it is listed")
+        raise SpecError("path", path, "a path inside the store, as listed")
     try:
         folder = (root / path).resolve(strict=True)
         inside = folder.is_relative_to(root.resolve()) and folder.is_dir()

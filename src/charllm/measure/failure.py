@@ -23,7 +23,7 @@ STATES = {
     "PREEMPTED": ("preempted", "Slurm preempted the job"),
     "NODE_FAIL": ("node_loss", "Slurm lost a node of the job"),
     "BOOT_FAIL": ("node_loss", "a node of the job could not be started"),
-    "OUT_OF_MEMORY": ("out_of_memory", "Slurm ended the job: it used more memory of its nodes than it had asked for"),
+    "OUT_OF_MEMORY": ("out_of_memory", "Slurm ended the job: it used more host memory than it had requested"),
     "CANCELLED": ("cancelled", "the job was cancelled"),
 }
 """State of a Slurm job: what it means."""
@@ -111,12 +111,12 @@ def _unfinished(folder: Path, job: JobRecord, parts: Sequence[Part]) -> Failure 
         return None
     if not parts:
         said = _tail(folder / LOG).strip().splitlines()
-        words = f" (its last words: {said[-1]})" if said else ""
+        words = f" (last log line: {said[-1]})" if said else ""
         where = f"no node has written into {folder}{words}; expected a folder that every node of the job can see"
         return _fail("refused", where)
     silent = [part.name for part in parts if not part.job.ended]
     if silent:
-        return _fail("node_loss", f"node loss: no more was heard of {', '.join(silent)}", silent[0])
+        return _fail("node_loss", f"node loss: connection lost to {', '.join(silent)}", silent[0])
     return None
 
 

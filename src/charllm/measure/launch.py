@@ -190,7 +190,7 @@ def _end(sampler: "subprocess.Popen[str]") -> None:
 
 def _last_words(log: str) -> str:
     """Return the last line of a log, without what only says who speaks."""
-    lines = log.strip().splitlines() or ["it ended without a word"]
+    lines = log.strip().splitlines() or ["it ended without a message"]
     return lines[-1].removeprefix("charllm: sampler: ")
 
 
@@ -329,7 +329,7 @@ def _choose(variable: str, asked: str, uuids: Sequence[str]) -> list[str]:
     chosen: list[str] = []
     for word in (part.strip() for part in asked.split(",")):
         if word.startswith("MIG-"):
-            raise SpecError(variable, asked, "whole GPUs: a MIG slice tells no power of its own")
+            raise SpecError(variable, asked, "whole GPUs: a MIG slice has no power reading")
         if word.isdecimal():
             matches = list(uuids[int(word) : int(word) + 1])
         else:

@@ -337,7 +337,7 @@ class Seat:
             if end_s is not None and time.monotonic() > end_s:
                 break
         self._waiting = kept + self._waiting
-        raise MeetingError("the head node does not answer any more")
+        raise MeetingError("the head node no longer answers")
 
 
 def join(folder: Path, name: str, rank: int, patience_s: float = MEET_S) -> Seat:

@@ -65,9 +65,9 @@ KNEES = {
 }
 """Name of a knee: the objective whose best point it is."""
 MEANINGS = {
-    "knee": "least energy x time of a step: beyond it 1 % of energy saved costs more than 1 % of time",
+    "knee": "lowest energy x time of a step: beyond it, saving 1 % of energy costs more than 1 % of time",
     "most tokens per joule": "energy of the GPUs",
-    "least money": "energy of the hall and GPU-hours",
+    "least money": "energy of the facility and GPU-hours",
 }
 """Name of a knee: what it is the best of."""
 

@@ -22,8 +22,8 @@ FACILITY_METRICS = {
     "node_power_peak_w": "Upper bound of a node's 25 ms mean: all its GPUs peak at once.",
     "rack_power_mean_w": "Mean power of the nodes of one rack.",
     "rack_power_peak_w": "Upper bound of a rack's 25 ms mean.",
-    "facility_power_mean_w": "Mean power that the cluster and its share of the hall draw from the grid.",
-    "energy_delay_product_j_s": "Energy of a step times its time.",
+    "facility_power_mean_w": "Mean power from the grid of the cluster and its share of the facility.",
+    "energy_delay_product_j_s": "Energy of a step multiplied by its time.",
 }
 """Metric that follows from those of a run: its meaning."""
 

@@ -27,19 +27,19 @@ class Tariff:
     # arXiv:2412.19437, section 1, for a rented H800; the same for every GPU unless given.
     gpu_per_hour: float = number("Price of a GPU-hour (2: assumed in arXiv:2412.19437).", 0, 1e4, 2.0)
     # Assumed: between Google's fleet in 2024 (1.09) and the mean of Uptime Institute's survey of 2024 (1.56).
-    pue: float = number("Power of the hall over that of its nodes (1.2: assumed).", 1, 10, 1.2)
+    pue: float = number("Power of the facility divided by that of its nodes (1.2: assumed).", 1, 10, 1.2)
     demand_per_kw_month: float = number("Charge for each kW of demand in a month.", 0, 1e4, 0.0)
-    nodes_per_rack: int = count("Nodes of a rack, for its power (4: assumed).", 1, 1000, 4)
-    currency: str = text("What prices are in.", "USD")
+    nodes_per_rack: int = count("Nodes per rack (4: assumed).", 1, 1000, 4)
+    currency: str = text("Currency of the prices.", "USD")
 
     def __post_init__(self) -> None:
         check_fields(self)
 
 
 MONEY_METRICS = {
-    "money_per_trillion_tokens": "Electricity, GPU-hours and demand charge of a trillion tokens.",
-    "money_per_hour": "The same of an hour.",
-    "energy_per_trillion_tokens_j": "Energy from the grid of a trillion tokens.",
+    "money_per_trillion_tokens": "Cost of a trillion tokens: electricity, GPU-hours and demand charge.",
+    "money_per_hour": "Cost of an hour: electricity, GPU-hours and demand charge.",
+    "energy_per_trillion_tokens_j": "Energy from the grid for a trillion tokens.",
 }
 """Metric that needs a tariff: its meaning."""
 

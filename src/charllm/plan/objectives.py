@@ -41,14 +41,14 @@ class Objective(NamedTuple):
 OBJECTIVES = {
     one.name: one
     for one in (
-        Objective("throughput", "tokens_per_s", HIGHER, "most tokens a second"),
-        Objective("tokens-per-joule", "tokens_per_j", HIGHER, "most tokens for the energy of the GPUs"),
-        Objective("edp", "energy_delay_product_j_s", LOWER, "least energy times time of a step"),
-        Objective("peak-power", "cluster_power_peak_w", LOWER, "lowest peak of the power of all nodes"),
+        Objective("throughput", "tokens_per_s", HIGHER, "highest throughput"),
+        Objective("tokens-per-joule", "tokens_per_j", HIGHER, "most tokens per joule of GPU energy"),
+        Objective("edp", "energy_delay_product_j_s", LOWER, "lowest energy x time of a step"),
+        Objective("peak-power", "cluster_power_peak_w", LOWER, "lowest peak power of all nodes together"),
         Objective("temperature", "temperature_peak_c", LOWER, "coolest hottest GPU"),
-        Objective("cost", "money_per_trillion_tokens", LOWER, "least money for a trillion tokens"),
+        Objective("cost", "money_per_trillion_tokens", LOWER, "lowest cost of a trillion tokens"),
         Objective("run-time", "run_time_s", LOWER, "shortest whole run, with checkpoints and failures"),
-        Objective("run-cost", "run_money", LOWER, "least money for the whole run"),
+        Objective("run-cost", "run_money", LOWER, "lowest cost of the whole run"),
     )
 }
 """Name: objective."""

@@ -209,4 +209,4 @@ def _explain(best: Judged, first: Solution | None, simulated: int) -> Judged:
     if best.gain_fraction >= LEAST_GAIN_FRACTION:
         return told
     why = f"{simulated} simulated, none faster" if simulated else "nothing gained in the model"
-    return told._replace(note=f"as it is: {why}")
+    return told._replace(note=f"unchanged: {why}")

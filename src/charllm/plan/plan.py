@@ -19,7 +19,7 @@ class Counts(NamedTuple):
     visited: int
     """Valid strategies of the space."""
     pruned_invalid: int
-    """Combinations of degrees that are no run; each stands for all its variants, which are not counted."""
+    """Invalid combinations of degrees; their variants are not counted."""
     pruned_memory: int
     """Strategies that do not fit in memory, or need more of it than a limit allows."""
     pruned_bound: int
@@ -27,7 +27,7 @@ class Counts(NamedTuple):
     priced: int
     """Strategies whose step time and power were computed on the fast path."""
     simulated: int
-    """Priced strategies that the coupled simulator decided among."""
+    """Priced strategies that were simulated in full."""
     refused: int = 0
     """Priced strategies, good enough to be simulated, that the program of the software profile would not run."""
 
@@ -43,19 +43,19 @@ class Plan:
     best: Sequence[Candidate]
     """Simulated candidates that keep every limit, best first, as many as were asked for."""
     pareto: Sequence[Candidate] = ()
-    """Of all that keep the limits, those that no other beats in all of throughput, energy, temperature, peak power."""
+    """Pareto front in throughput, energy, temperature and peak power, of all candidates that keep the limits."""
     others: Sequence[Candidate] = ()
     """Simulated candidates that break a limit."""
     own: Candidate | None = None
     """The user's own strategy, where the request describes one."""
     own_rank: int | None = None
-    """Its place among the best if it were one of them; None where it does not fit or breaks a limit."""
+    """Rank of the user's own strategy among the best; None if it does not fit or breaks a limit."""
     why: Sequence[str] = ()
-    """Why the winner wins, a sentence each."""
+    """Reasons why the winner is the best, one sentence each."""
     probability_best: Sequence[float] | None = None
     """For each of `best`, the probability that it is the best under parameter uncertainty; None: not known."""
     rejected: Mapping[str, int] = field(default_factory=dict)
-    """Limit: simulated candidates that break it."""
+    """Number of simulated candidates that break each limit."""
     sensitivity: Sequence[Sensitivity] = ()
     warnings: Sequence[str] = ()
 

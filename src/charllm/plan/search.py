@@ -50,7 +50,7 @@ def search(
     """Find the best strategies of a space; SpecError where none fits or none keeps the limits."""
     begun_s = time.perf_counter()
     if not space.cells.size:
-        raise SpecError("--axis", Words(f"{space.combinations:,} combinations of degrees"), "one that is a run")
+        raise SpecError("--axis", Words(f"{space.combinations:,} combinations of degrees"), "a valid run")
     feasible = divide_space(space)
     early = tuple(limit for limit in limits if limit.metric.startswith(KNOWN_EARLY))
     late = tuple(limit for limit in limits if limit not in early)
@@ -131,7 +131,9 @@ def _simulate(
         if found and any(not broken(limits, one.metrics) for one in found):
             break
     if not found:
-        raise SpecError("plan", Words(f"{len(wanted)} strategies"), "one that can be simulated in time (--allow-long)")
+        raise SpecError(
+            "plan", Words(f"{len(wanted)} strategies"), "a run that can be simulated in time (or --allow-long)"
+        )
     return found
 
 

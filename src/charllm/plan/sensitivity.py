@@ -141,7 +141,7 @@ def _judge(name: str, simulated: Sequence[Metrics], objective: Objective) -> Sen
     values = tuple(metric_value(metrics, objective.metric) for metrics in simulated)
     order = sorted(range(len(values)), key=lambda place: objective.key(simulated[place]))
     if values[0] is None or values[order[1]] is None:
-        return Sensitivity(name, values, None, None, "not simulated: no run, or it takes too long")
+        return Sensitivity(name, values, None, None, "not simulated: invalid, or it takes too long")
     rival = order[0] if order[0] != 0 else order[1]
     return Sensitivity(name, values, order[0], objective.gain_fraction(simulated[0], simulated[rival]))
 

@@ -42,18 +42,20 @@ class WholeRun:
 
     tokens: float = number("Tokens of the whole run.", 1, 1e18)
     checkpoint_interval_s: float | None = number(
-        "Useful time between checkpoints; Daly's best unless given.", 1, 1e8, None
+        "Useful time between checkpoints (default: Daly's optimum).", 1, 1e8, None
     )
-    checkpoint_write_s: float | None = number("Time to write a checkpoint; from its size unless given.", 0, 1e6, None)
+    checkpoint_write_s: float | None = number("Time to write a checkpoint (default: from its size).", 0, 1e6, None)
     checkpoint_bytes_per_s: float = number("Bandwidth of storage for each node (Llama 3: 1 GB/s).", 1e6, 1e12, GIGA)
-    checkpoint_stall_fraction: float = number("Share of that time that training waits (1: assumed).", 0, 1, 1.0)
+    checkpoint_stall_fraction: float = number(
+        "Share of the write time during which training waits (1: assumed).", 0, 1, 1.0
+    )
     failures_per_gpu_day: float = number(
         "Interruptions of the job for each GPU and day (Llama 3: 419 / 54 / 16,384).",
         0,
         10,
         LLAMA3_FAILURES_PER_GPU_DAY,
     )
-    restart_s: float = number("From a failure to the next step (600: assumed).", 0, 1e6, 600.0)
+    restart_s: float = number("Time from a failure to the next step (600: assumed).", 0, 1e6, 600.0)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -61,17 +63,17 @@ class WholeRun:
 
 WHOLE_RUN_METRICS = {
     "run_time_s": "Expected time of the whole run.",
-    "run_energy_j": "Expected energy of it from the grid.",
-    "run_money": "Expected money of it.",
-    "run_useful_fraction": "Share of its time that is neither checkpoint, lost work nor restart.",
+    "run_energy_j": "Expected energy of the whole run, from the grid.",
+    "run_money": "Expected cost of the whole run.",
+    "run_useful_fraction": "Share of the run time that is neither checkpoint, lost work nor restart.",
     "run_failures": "Expected interruptions.",
-    "run_checkpoints": "Checkpoints that are written.",
+    "run_checkpoints": "Number of checkpoints.",
     "run_checkpoint_s": "Time that training waits for checkpoints.",
-    "run_lost_s": "Expected time of work that is done again.",
+    "run_lost_s": "Expected time of repeated work after failures.",
     "run_restart_s": "Expected time from failures to the next step.",
     "checkpoint_interval_s": "Useful time between two checkpoints.",
-    "checkpoint_interval_best_s": "The interval that makes the run shortest (Daly).",
-    "power_dip_w": "Fall of the power of all nodes while they wait for a checkpoint or a restart.",
+    "checkpoint_interval_best_s": "Checkpoint interval with the shortest run (Daly).",
+    "power_dip_w": "Drop of the power of all nodes during a checkpoint or a restart.",
 }
 """Metric of a whole run: its meaning."""
 

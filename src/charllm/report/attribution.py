@@ -15,7 +15,7 @@ SMALLEST_FRACTION = 0.002
 def render_attribution(found: Mapping[str, Any]) -> str:
     """Return the tables of one GPU: classes, phases, kernels, and how far to trust them."""
     if found["refused"]:
-        return "\n".join(wrap(f"Joules by class, rank {found['rank']}: not told: {found['refused']}."))
+        return "\n".join(wrap(f"Joules by class, rank {found['rank']}: not determined: {found['refused']}."))
     of = "a step" if found["step_time_s"] else "the trace"
     parts = [
         _shares(f"Energy of {of} by class, rank {found['rank']}", found["classes"], found["energy_j"]),
@@ -29,7 +29,7 @@ def render_attribution(found: Mapping[str, Any]) -> str:
 def _shares(title: str, rows: Sequence[Mapping[str, Any]], total_j: float) -> str:
     shown = [row for row in rows if row["energy_j"] >= SMALLEST_FRACTION * total_j]
     groups = _letters(shown)
-    columns = ["class", "ms", "J", "share", "W", "95 %", "clock lost", "told apart"]
+    columns = ["class", "ms", "J", "share", "W", "95 %", "clock loss", "separated"]
     cells = [
         [
             row["name"],
@@ -74,7 +74,7 @@ def _kernels(of: str, rows: Sequence[Mapping[str, Any]]) -> str:
         for row in rows[:SHOWN_KERNELS]
     ]
     columns = ["kernel", "class", "calls", "ms", "J", "W", "MHz"]
-    return render_table(f"Largest kernels of {of}, at the watts and the clock of their class", columns, cells)
+    return render_table(f"Largest kernels of {of}, with the power and clock of their class", columns, cells)
 
 
 def _trust(found: Mapping[str, Any]) -> str:
@@ -86,11 +86,11 @@ def _trust(found: Mapping[str, Any]) -> str:
     limits = {cause: max(shares.values()) for cause, shares in found["limited_fraction"].items() if shares}
     held = ", ".join(f"{cause} for up to {format_percent(share)} of the time" for cause, share in limits.items())
     return (
-        f"From {found['bins']} steps of the energy counter in {steps}. Energy of 0.1 s that the fit had not seen is "
-        f"predicted within {format_percent(found['held_out_fraction'])}; the fit itself leaves "
+        f"From {found['bins']} steps of the energy counter in {steps}. Held-out energy of 0.1 s is "
+        f"predicted within {format_percent(found['held_out_fraction'])}; the residual of the fit is "
         f"{format_percent(found['residual_fraction'])}. Classes of a group rise and fall together in the readings: "
-        f"their watts are those of the group. Trace and readings agree in time within "
+        f"their power is that of the group. Trace and readings agree in time within "
         f"{found['clock_error_s'] / MICRO:.0f} us. Kernels of unknown class: "
         f"{format_percent(found['unknown_fraction'])} of busy time."
-        + (f" The clock was held down by {held}." if held else "")
+        + (f" GPUs were throttled by {held}." if held else "")
     )

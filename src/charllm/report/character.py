@@ -53,7 +53,7 @@ def _rhythm(found: Mapping[str, Any]) -> list[str]:
         lines.append(f"Step period: {step['period_s']:.4g} s, as marked")
     elif step is not None:
         sure = f"confidence {format_percent(step['confidence'])}, swing {step['swing_w']:.0f} W per GPU"
-        lines.append(f"Step period: {step['period_s']:.3g} s, from the rhythm of power ({sure})")
+        lines.append(f"Step period: {step['period_s']:.3g} s, from the periodicity of power ({sure})")
     if dips is not None:
         often = (
             ""
@@ -69,13 +69,13 @@ def _rhythm(found: Mapping[str, Any]) -> list[str]:
 
 def _outliers(found: Mapping[str, Any]) -> list[str]:
     if not found["outliers"]:
-        return ["GPUs apart from the others: none"] if len(found["gpus"]) > 3 else []
+        return ["Outlier GPUs: none"] if len(found["gpus"]) > 3 else []
     lines = []
     for one in found["outliers"]:
         unit, factor = UNITS[one["quantity"]]
         value, others = one["value"] * factor, one["others"] * factor
         lines.append(
-            f"GPU {found['gpus'][one['gpu']]} is apart in {WHERE[one['quantity']]} ({one['when']}): "
+            f"GPU {found['gpus'][one['gpu']]} is an outlier in {WHERE[one['quantity']]} ({one['when']}): "
             f"{value:.4g} {unit}, the others {others:.4g} {unit}"
         )
     return lines

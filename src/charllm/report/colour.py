@@ -4,7 +4,7 @@ import re
 
 BOLD, DIM, YELLOW, RESET = "\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m"
 RULE = re.compile(r"-+(  -+)*")
-NOTE = re.compile(r"\(no room for: |Explanation: ")
+NOTE = re.compile(r"\(columns not shown: |Explanation: ")
 
 
 def paint(text: str) -> str:

@@ -42,7 +42,7 @@ def render_examination(found: Mapping[str, Any]) -> str:
         parts.append(render_table("What to do", ("what", "action", "throughput", "saves"), _remedies(found)))
     if found["unusual"]:
         rows = [_evidence_row(row["name"], row) for row in found["unusual"]]
-        parts.append(render_table("Unusual, but nobody waits for it", EVIDENCE, rows))
+        parts.append(render_table("Unusual, without effect on the step time", EVIDENCE, rows))
     if found["not_judged"]:
         lines = ["Not judged", *(line for text in found["not_judged"] for line in wrap(text, indent="  "))]
         parts.append("\n".join(lines))
@@ -84,7 +84,7 @@ def _remedies(found: Mapping[str, Any]) -> list[list[str]]:
             one["name"],
             remedy["action"],
             _signed(remedy["gain_fraction"]),
-            "" if remedy["saves_w"] is None else f"{remedy['saves_w']:.0f} W a GPU",
+            "" if remedy["saves_w"] is None else f"{remedy['saves_w']:.0f} W per GPU",
         ]
         for one in found["findings"]
         for remedy in one["remedies"]

@@ -48,7 +48,7 @@ class Figure:
     """Anchor of the figure on its page: short, lower case, hyphens."""
     kind: str
     question: str
-    """Its heading, for example 'Where do the seconds go?'."""
+    """Its heading, for example 'Where does the step time go?'."""
     message: str
     """What to see, with the numbers: its caption, and what a screen reader says."""
     columns: Columns = field(default_factory=dict)

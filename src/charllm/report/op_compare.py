@@ -38,10 +38,10 @@ def _totals(first: Side, second: Side) -> str:
     ]
     rows: list[tuple[str, list[float | None], float, int]] = [
         ("step time, ms", [side.step_time_s for side in sides], MILLI, 2),
-        ("work of the device, ms", [*busy_s], MILLI, 2),
+        ("device, ms", [*busy_s], MILLI, 2),
         ("launches", [*launches], 1.0, 0),
-        ("host, to launch it, ms", [*host_s], MILLI, 2),
-        ("host, each launch, us", [*each_s], MICRO, 1),
+        ("host launches, ms", [*host_s], MILLI, 2),
+        ("host per launch, us", [*each_s], MICRO, 1),
     ]
     cells = [
         [name, *("" if value is None else f"{value / unit:.{places}f}" for value in pair), _percent(*pair)]
@@ -62,7 +62,7 @@ def _classes(first: Side, second: Side, rows: Sequence[ClassRow]) -> str:
         for row in rows
     ]  # fmt: skip
     columns = ["class", f"ms, {_short(first)}", f"ms, {_short(second)}", "difference", "launches", "launches, second"]
-    return render_table("By class of work", columns, cells)
+    return render_table("By kernel class", columns, cells)
 
 
 def _kernels(work: str, side: Side) -> str:

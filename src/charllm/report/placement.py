@@ -51,7 +51,7 @@ def _kilo(value: float | None) -> str:
 def _verdict(found: Mapping[str, Any]) -> str:
     row = next(row for row in found["rows"] if row["name"] == found["best"])
     if row["name"] == "default":
-        return "Best: the run as it is. No placement that was simulated is faster."
+        return "Best: the unchanged run. No simulated placement is faster."
     best = f"Best: {row['name']}, {_percent(row['gain_fraction'])} tokens/s"
     if row["layers_per_stage"] == found["rows"][0]["layers_per_stage"]:
         return best
@@ -67,8 +67,10 @@ def _phases(found: Mapping[str, Any]) -> list[str]:
             for one in found["replicas"]
         ]  # fmt: skip
         columns = ("stagger s", "step s", "tokens/s", "ramp kW/s", "0.1-3 Hz kW", "peak kW")
-        parts.append(render_table("Replicas of this job that begin a step one after another", columns, rows))
-        slack = f"Replicas wait up to {found['free_slack_s']:.3f} s for the slowest one: so much stagger is free."
+        parts.append(render_table("Staggered replicas of this job", columns, rows))
+        slack = (
+            f"Replicas wait up to {found['free_slack_s']:.3f} s for the slowest one: a stagger of this length is free."
+        )
         parts.append("\n".join(wrap(slack)))
     if found["jobs"]:
         rows = [

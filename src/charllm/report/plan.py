@@ -48,7 +48,7 @@ def _lists(plan: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     counts = plan["counts"]
     decided = [
         f"{counts['visited']:,} strategies: {counts['pruned_memory']:,} do not fit in memory, "
-        f"{counts['pruned_bound']:,} are bounded away from the best, {counts['priced']:,} priced, "
+        f"{counts['pruned_bound']:,} are excluded by their bound, {counts['priced']:,} priced, "
         f"{counts['simulated']:,} of them simulated ({plan['elapsed_s']:.1f} s)"
     ]
     decided += [f"{count} of the simulated break {limit}" for limit, count in plan["rejected"].items() if count]
@@ -56,8 +56,8 @@ def _lists(plan: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     stays = [f"{one['change']}: {_stays(one)}" for one in plan["sensitivity"]]
     return [
         ("Settings to change in your own strategy", changes),
-        ("Does the first stay the best?", stays),
-        ("How the strategies were decided", decided),
+        ("Is the first still the best on a changed machine?", stays),
+        ("How strategies were selected", decided),
     ]
 
 

@@ -24,8 +24,8 @@ def describe_edits(edits: Edits) -> str:
         parts.append(f"collectives between nodes of {edits.gpus_per_node} GPUs {edits.nic:g} times as fast")
     parts += [f"{name} takes no time" for name in edits.hide]
     for rank, fraction in edits.clock_full.items():
-        parts.append(f"rank {rank} at full clock, not {format_percent(fraction)} of it")
+        parts.append(f"rank {rank} at full clock instead of {format_percent(fraction)} of it")
     parts += [f"{name} x {factor:g}" for name, factor in edits.scale.items()]
     if edits.launch != 1.0:
-        parts.append(f"the host's own time x {edits.launch:g}")
+        parts.append(f"host time of launches x {edits.launch:g}")
     return "; ".join(parts)

@@ -72,14 +72,14 @@ def conditions(run: RunSpec) -> list[str]:
     found = [
         f"power limit {asked.power_cap_w:g} of {gpu.power_cap_w:g} W"
         if asked.power_cap_w is not None
-        else f"power limit {gpu.power_cap_w:g} W (as delivered)",
+        else f"power limit {gpu.power_cap_w:g} W (default)",
         f"clock capped at {asked.clock_cap_hz / MEGA:.0f} of {gpu.clock_max_hz / MEGA:.0f} MHz"
         if asked.clock_cap_hz is not None
         else f"clock up to {gpu.clock_max_hz / MEGA:.0f} MHz",
         f"{cooling.kind} cooling, inlet {_inlets(run)}",
     ]
     if cooling.flow_fraction != 1:
-        found.append(f"flow {cooling.flow_fraction:g} times the usual")
+        found.append(f"flow {cooling.flow_fraction:g} times normal")
     found.append("rank i on GPU i" if not asked.gpu_of_rank else f"ranks placed by {asked.placement}")
     if asked.weak_gpus:
         weak = [f"{gpu} (x {factor:g})" for gpu, factor in run.weak_factors.items()]
@@ -110,7 +110,7 @@ def _faults(run: RunSpec) -> list[str]:
         (asked.slow_host_nodes, "hosts of nodes", asked.slow_host_fraction),
     ):
         if nodes:
-            found.append(f"{what} {_listed(nodes)} at {format_percent(fraction)} of the usual speed")
+            found.append(f"{what} {_listed(nodes)} at {format_percent(fraction)} of normal speed")
     return found
 
 
@@ -145,5 +145,5 @@ def render_summary(result: RunResult, gains: Sequence[PredictedGain], notes: Seq
 
 def _gains(gains: Sequence[PredictedGain]) -> str:
     if not gains:
-        return "none of those tried is faster and fits in memory"
+        return "no change that was tried is faster and fits in memory"
     return "; ".join(f"{gain.asked} (+{format_percent(gain.gain_fraction)} tokens/s)" for gain in gains[:LARGEST_GAINS])

@@ -61,7 +61,9 @@ def render_table(
     if dropped:
         left_out = ", ".join(columns[index] for index in sorted(dropped))
         enough = bisect_left(range(WIDEST), True, width, key=lambda wide: _fit(columns, rows, wide) is not None)
-        parts += wrap(f"(no room for: {left_out}; {where + ' or ' if where else ''}COLUMNS={enough} shows all)", width)
+        parts += wrap(
+            f"(columns not shown: {left_out}; {where + ' or ' if where else ''}COLUMNS={enough} shows all)", width
+        )
     return "\n".join(parts)
 
 

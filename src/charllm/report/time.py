@@ -119,7 +119,7 @@ def _use(traffic: Traffic, used_fraction: Mapping[str, float | None], axis: str,
 def render_gains(gains: Sequence[PredictedGain]) -> str:
     """Return the single changes with the largest gains."""
     if not gains:
-        return "Best single changes: none of those tried is faster and fits in memory"
+        return "Best single changes: no change that was tried is faster and fits in memory"
     write = seconds_format(max(gain.step_time_s for gain in gains))
     cells = [
         [

@@ -60,7 +60,7 @@ def _times(found: Mapping[str, Any]) -> str:
     shown = [(name, seconds) for name, seconds in rows if seconds > 0]
     shown += [(f"(hidden {axis} communication)", seconds) for axis, seconds in found["hidden_communication_s"].items()]
     cells = [[name, _write(seconds), format_percent(seconds / step_s)] for name, seconds in shown]
-    return render_table("Where the step time goes, mean over ranks", ["part", "time", "share of step"], cells)
+    return render_table("Breakdown of the step time, mean over ranks", ["part", "time", "share of step"], cells)
 
 
 def _launches(found: Mapping[str, Any]) -> str:
@@ -81,7 +81,7 @@ def _classes(found: Mapping[str, Any]) -> str:
         seconds, share = (sum(one[key] for _name, one in rest) for key in ("seconds", "share"))
         cells.append([f"{len(rest)} more", _write(seconds), format_percent(share)])
     unknown = format_percent(found["unknown_fraction"])
-    return render_table(f"Classes of work (unknown: {unknown})", ["class", "time", "share of work"], cells)
+    return render_table(f"Kernel classes (unknown: {unknown})", ["class", "time", "share of work"], cells)
 
 
 def _kernels(found: Mapping[str, Any]) -> str:

@@ -16,8 +16,8 @@ LARGEST_SHARES = 3
 SHORT_S = 0.1
 """Shorter times are written in milliseconds."""
 SLOWER_FRACTION, EQUAL_FRACTION = 0.01, 1e-4
-"""A GPU whose clock is this much below the median of its mates is named as the one that paces them; clocks that differ
-by less than the second are equal."""
+"""A GPU whose clock is this fraction below the median of its stage and node is named as the slowest; clocks that differ
+by less than the second fraction count as equal."""
 LABEL_WORDS = {
     "compute": "compute",
     "recompute": "recomputation",
@@ -179,7 +179,7 @@ def verdict(result: "RunResult") -> str:
 
 
 def answer_pace(result: "RunResult") -> str:
-    """Stage and node that the step waits for, and the GPU of theirs that is slower than its mates."""
+    """Stage and node with most time on the critical path, and the GPU there that is slower than the others."""
     parts, metrics = result.metrics.get("critical_path"), result.metrics
     if not parts:
         return ""
@@ -202,12 +202,12 @@ def answer_pace(result: "RunResult") -> str:
 
 ANSWERS: dict[str, Callable[["RunResult"], str]] = {
     "Step time": answer_time,
-    "Time goes to": answer_shares,
+    "Breakdown": answer_shares,
     "Power": answer_power,
     "Temperature": answer_temperature,
     "Clock": answer_clock,
     "Memory": answer_memory,
-    "Paced by": answer_pace,
+    "Bottleneck": answer_pace,
     "Intervals": answer_intervals,
 }
 """Label: what answers it."""

@@ -28,16 +28,16 @@ Columns = Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
-    """A run: what was asked, its metrics, a row per GPU and per node, where the numbers come from, and warnings.
+    """A run: its spec, its metrics, a row per GPU and per node, the provenance of its figures, and warnings.
 
-    A metric that is not known is None, with a reason in `warnings`. Metrics are read as ``result.metrics.step_time_s``
+    An unknown metric is None, with a reason in `warnings`. Metrics are read as ``result.metrics.step_time_s``
     or ``result.metrics["step_time_s"]``; `charllm.result.metrics.METRICS` lists every name with its meaning.
     """
 
     origin: str
     """simulated, emulated or measured."""
     spec: dict[str, Any]
-    """The complete spec, defaults included; for a measured run whatever its job left, at least the command."""
+    """The complete spec, defaults included; for a measured run the spec that its job wrote, or at least the command."""
     metrics: Metrics
     gpus: list[dict[str, Any]] = field(default_factory=list)
     nodes: list[dict[str, Any]] = field(default_factory=list)
@@ -45,7 +45,7 @@ class RunResult:
     warnings: list[str] = field(default_factory=list)
     schema_version: int = SCHEMA_VERSION
     tables: Mapping[str, Callable[[], Columns]] = field(default_factory=dict, compare=False)
-    """Larger tables of the run, each computed or read when it is asked for; `save` writes all of them."""
+    """Larger tables of the run, each computed or read when it is first used; `save` writes all of them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metrics", Metrics(self.metrics))
@@ -54,8 +54,8 @@ class RunResult:
     def signals(self) -> Columns | None:
         """Power, temperature and clock of the GPUs over time; None where the run has none (it does not fit).
 
-        Columns: rank, t_s, power_w, temperature_c, clock_hz, limits (bits of what holds the clock, see
-        `charllm.gpu.limits`); a measured run has more of them.
+        Columns: rank, t_s, power_w, temperature_c, clock_hz, limits (bits for the causes of throttling, see
+        `charllm.gpu.limits`); a measured run has more columns.
         """
         columns = self._table("signals")
         return None if columns is None else _name_alike(columns)

@@ -91,7 +91,7 @@ def _length_warnings(step: Step, simulated: Step) -> list[str]:
     if simulated is step:
         return []
     few, all_of_them = simulated.run.microbatches, step.run.microbatches
-    return [f"microbatches: {few:,} of {all_of_them:,} were simulated; the rest repeat them"]
+    return [f"microbatches: {few:,} of {all_of_them:,} were simulated; the rest repeats them"]
 
 
 def _tables(step: Step, simulated: Execution | None, timed: StepTime | None) -> dict[str, Callable[[], Columns]]:

@@ -18,12 +18,12 @@ LEAST_RECOMPUTE = "least that fits"
 class Framework:
     """A software profile: choices a framework makes, and at most eight physical constants."""
 
-    name: str = text("What people call it.")
-    profile: str = text("The catalog's profile it is, or is built on.", "")
+    name: str = text("Name of the profile.")
+    profile: str = text("The catalog profile that it is, or is based on.", "")
     # Choices.
-    attention: str = choice("Whether softmax(QK)V is one kernel.", ("flash", "unfused"), "flash")
+    attention: str = choice("Whether attention is one fused kernel (flash) or several.", ("flash", "unfused"), "flash")
     attention_kernel: str = choice(
-        "Which fused kernel: the GPU's best, FlashAttention-2, or its first form in Triton.",
+        "Fused attention kernel: the GPU's best, FlashAttention-2, or FlashAttention-1 in Triton.",
         ("best", "flash2", "flash1"),
         "best",
     )
@@ -31,7 +31,7 @@ class Framework:
     square_loss: bool = flag("Whether a model without vocabulary ends in the mean square of its output.", False)
     fused_activation: bool = flag("Whether bias, activation and gate are one kernel.", True)
     norm: str = choice(
-        "Whether a norm is one kernel or a chain in fp32 whose steps are kept.", ("fused", "chain"), "fused"
+        "Whether a norm is one kernel or a chain of fp32 kernels whose results are kept.", ("fused", "chain"), "fused"
     )
     packed_qkv: bool = flag(
         "Whether values stay views of one qkv tensor, which is then kept beside rotated copies.", False
@@ -42,39 +42,39 @@ class Framework:
         False,
     )
     returns_outputs: bool = flag(
-        "Whether the model hands back its logits and every layer's keys and values, which then live through backward "
+        "Whether the model returns its logits and every layer's keys and values, which are then kept through backward "
         "(Hugging Face models, unless use_cache is off).",
         False,
     )
     tf32: bool = flag("Whether GEMMs in fp32 run on matrix units as TF32.", True)
     fused_gradients: bool = flag("Whether weight gradients are added in place; a placeholder per shape remains.", True)
-    default_sp: bool = flag("Whether tp ranks share the sequence when nothing is asked for.", True)
-    default_zero: int = count("ZeRO stage when dp > 1 and none is asked for.", 0, 3, 1)
-    default_etp: bool = flag("Whether etp is tp (else 1) unless the request gives it.", True)
-    selective: str = choice("What --recompute selective recomputes.", SELECTIVE_POLICIES, "modules")
+    default_sp: bool = flag("Whether sequence parallelism is on by default (tp > 1).", True)
+    default_zero: int = count("Default ZeRO stage if dp > 1.", 0, 3, 1)
+    default_etp: bool = flag("Whether the default of etp is tp (otherwise 1).", True)
+    selective: str = choice("Policy of --recompute selective.", SELECTIVE_POLICIES, "modules")
     full_recompute: str = choice(
-        "How far recomputing a layer goes: all of it, to the last tensor autograd saves, or what gradients depend on.",
+        "Recomputed part of a layer: all of it, up to the last tensor that autograd saves, or what gradients need.",
         ("all", "saved", "needed"),
         "all",
     )
     grouped_gemm: bool = flag("Whether experts run in one grouped GEMM.", True)
-    grouped_launch: bool = flag("Whether a grouped GEMM is launched at once, not expert by expert.", False)
+    grouped_launch: bool = flag("Whether a grouped GEMM is one launch, not one per expert.", False)
     in_switch_reduction: bool = flag("Whether collectives use the switch's reduction where it exists.", True)
-    weight_precision: str = choice("Format weights are stored in.", ("fp32", "16bit"), "16bit")
+    weight_precision: str = choice("Storage format of the weights.", ("fp32", "16bit"), "16bit")
     cast_weights: str = choice(
-        "In fp8 and fp4: weights cast for each use, cached beside the 16-bit ones, or stored so.",
+        "With fp8 and fp4: weights are cast for each use, cached beside the 16-bit weights, or stored in this format.",
         ("each-use", "cached", "stored"),
         "cached",
     )
     master_weights: bool = flag("Whether the optimizer keeps fp32 copies of 16-bit weights.", True)
     gradient_precision: str = choice(
-        "Format gradients are accumulated in; reduced: the one they are reduced in.",
+        "Format of gradient accumulation; reduced: that of gradient reduction.",
         ("fp32", "16bit", "reduced"),
         "fp32",
     )
     gradient_copies: bool = flag("Whether 16-bit gradients stay beside fp32 accumulators.", False)
     moment_precision: str = choice("Format of the optimizer's moments.", ("fp32", "16bit"), "fp32")
-    reduce_precision: str = choice("Format gradients are reduced in.", ("fp32", "bf16"), "fp32")
+    reduce_precision: str = choice("Format of gradient reduction.", ("fp32", "bf16"), "fp32")
     persistent_gradients: bool = flag("Whether gradient buffers stay allocated between steps.", True)
     unit_gather: bool = flag(
         "Whether ZeRO stage 2 gathers weights layer by layer in forward and keeps them until backward.", False
@@ -89,7 +89,7 @@ class Framework:
     )
     whole_gradients: bool = flag("Whether ZeRO stage 1 sums gradients on all replicas, not on their owner.", False)
     weight_exchange: str = choice(
-        "How ZeRO ranks hand on what they updated: gathered, or each by a broadcast before the next step begins.",
+        "How ZeRO ranks distribute updated weights: an all-gather, or a broadcast from each before the next step.",
         ("all-gather", "broadcast"),
         "all-gather",
     )
@@ -99,13 +99,13 @@ class Framework:
     growing_buckets: bool = flag("Whether a bucket is at least a million elements for each replica.", False)
     copied_buckets: bool = flag("Whether gradients are copied into two buckets to be reduced.", False)
     dispatcher: str = choice(
-        "What sends tokens to experts: NCCL's all-to-all with a copy for each expert of a token, or DeepEP or HybridEP "
-        "with one copy for each rank and node that holds some of them.",
+        "Dispatcher of tokens to experts: NCCL's all-to-all with a copy for each expert of a token, or DeepEP or "
+        "HybridEP with one copy for each rank and node that holds some of them.",
         DISPATCHERS,
         "alltoall",
     )
     forced_routing: str = choice(
-        "What forced balance is: experts drawn at random for each token, or the next ones in turn.",
+        "Kind of forced balance: experts drawn at random for each token, or assigned in turn.",
         ("random", "in-turn"),
         "random",
     )
@@ -114,7 +114,9 @@ class Framework:
         "unless DeepEP or HybridEP carry them, with counts of tokens gathered from all ranks before.",
         False,
     )
-    sparse_sync: bool = flag("Whether the host waits in every sparse layer to read how many tokens experts get.", True)
+    sparse_sync: bool = flag(
+        "Whether the host synchronises in every sparse layer to read the token counts of experts.", True
+    )
     packed_projections: bool = flag("Whether q, k and v, and gate and up, are one GEMM each.", True)
     fused_permute: bool = flag("Whether sorting tokens by expert and back is one kernel each.", True)
     fused_router: bool = flag("Whether a router's scores and top-k are one kernel.", False)
@@ -124,7 +126,7 @@ class Framework:
         "of experts by index, gradients of biases apart, updates in chunks of 21 million elements.",
         False,
     )
-    fused_latent_rope: bool = flag("Whether one kernel turns queries and keys of latent attention.", False)
+    fused_latent_rope: bool = flag("Whether one kernel rotates queries and keys of latent attention.", False)
     fused_experts: bool = flag(
         "Whether experts' activation and casts are part of their GEMMs, which write 8 bits at once.", False
     )
@@ -147,21 +149,21 @@ class Framework:
         False,
     )
     default_recompute: str = choice(
-        "Activation recomputation unless the request gives it; `least that fits` is applied to published runs only.",
+        "Default activation recomputation; `least that fits` is applied to published runs only.",
         (LEAST_RECOMPUTE, *RECOMPUTES),
         LEAST_RECOMPUTE,
     )
     drops_tokens: bool = flag(
-        "Whether capacity_factor is 1 (tokens beyond an expert's even share are dropped) unless the request gives it.",
+        "Whether capacity_factor is 1 by default (tokens beyond an expert's even share are dropped).",
         False,
     )
     default_interleaving: bool = flag(
-        "Whether pipeline stages are interleaved (vpp: up to 8 equal chunks) unless the request gives vpp.", False
+        "Whether pipeline stages are interleaved by default (vpp: up to 8 equal chunks).", False
     )
-    clip_gradients: bool = flag("Whether the gradient norm is computed and clipped unless the request says.", True)
+    clip_gradients: bool = flag("Whether gradients are clipped by default.", True)
     packs_documents: bool = flag("Whether its recipes for fine-tuning pack short documents into a sequence.", False)
     narrow_gather: bool = flag("Whether tp ranks gather operands after casting them to 8 or 4 bits.", False)
-    keeps_gathered: bool = flag("Whether what tp ranks gather before a GEMM is kept whole for backward.", False)
+    keeps_gathered: bool = flag("Whether tensors gathered by tp ranks before a GEMM are kept for backward.", False)
     gathers_again: bool = flag(
         "Whether tp ranks gather the inputs of column-parallel GEMMs once more in backward, for weight gradients.", True
     )
@@ -176,22 +178,28 @@ class Framework:
         "cut vocabulary's loss; queries, keys, values and outputs that cp ranks exchange).",
         False,
     )
-    async_tp_backward: bool = flag("Whether backward hides exchanges of column-parallel GEMMs under other GEMMs.", True)
-    default_overlap: tuple[str, ...] = words("Axes that overlap communication unless the request gives them.", OVERLAPS)
-    default_sparse_overlap: tuple[str, ...] = words("The same for models with experts, where they differ.", OVERLAPS)
+    async_tp_backward: bool = flag(
+        "Whether backward overlaps exchanges of column-parallel GEMMs with other GEMMs.", True
+    )
+    default_overlap: tuple[str, ...] = words("Axes whose communication is overlapped by default.", OVERLAPS)
+    default_sparse_overlap: tuple[str, ...] = words(
+        "Axes overlapped by default for models with experts, if different.", OVERLAPS
+    )
     vocab_multiple: int = count("The vocabulary is padded to a multiple of this times tp.", 1, 65_536, 1)
     # Constants.
     live_parameters: int = count(
-        "Gathered weights that ZeRO stage 3 lets stay for a later use (DeepSpeed's stage3_max_live_parameters).",
+        "Gathered weights that ZeRO stage 3 keeps for later use (DeepSpeed's stage3_max_live_parameters).",
         0, 10**13, 0,
     )  # fmt: skip
-    reserve_fraction: float = number("Memory the caching allocator holds beyond its peak use, over that peak.", 0, 1)
+    reserve_fraction: float = number(
+        "Memory that the caching allocator holds beyond its peak use, relative to that peak.", 0, 1
+    )
     kernel_bytes: float = number("Memory of kernels loaded at start, beside the driver's context.", 0, 1e11, 0.0)
     bucket_bytes: float = number("Size of a gradient bucket.", 0, 1e11)
     launch_s: float = number("Host time to launch one kernel.", 0, 1e-2, 10e-6)
-    library_fraction: float = number("Rate of its libraries' GEMMs over the GPU's best.", 0.3, 1, 1.0)
+    library_fraction: float = number("Rate of GEMMs of its libraries relative to the GPU's best.", 0.3, 1, 1.0)
     undescribed_fraction: float = number(
-        "Memory traffic of small kernels that are not described, over that of those that are.", 0, 10, 0.0
+        "Memory traffic of small kernels that are not described, relative to those that are.", 0, 10, 0.0
     )
 
     def __post_init__(self) -> None:

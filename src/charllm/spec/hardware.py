@@ -15,29 +15,31 @@ LEAST_BANDWIDTH_BYTES_PER_S, LEAST_FLOP_PER_S = 1e6, 1e9
 class Gpu:
     """One device that holds one rank (an MI250 package holds two)."""
 
-    name: str = text("What people call it.")
+    name: str = text("Name of the GPU.")
     power: Power
     governor: Governor
     kernels: Kernels
     heat: Heat
-    vendor: str = choice("Who makes it.", ("nvidia", "amd"))
-    memory_bytes: float = number("Memory the driver shows.", 1e8, 1e13)
+    vendor: str = choice("Manufacturer.", ("nvidia", "amd"))
+    memory_bytes: float = number("Memory reported by the driver.", 1e8, 1e13)
     memory_bandwidth_bytes_per_s: float = number("Peak memory bandwidth.", 1e9, 1e14)
     peak_bf16_flop_per_s: float = number("Dense bf16 peak.", 0, 1e17)
     peak_fp16_flop_per_s: float = number("Dense fp16 peak.", 0, 1e17)
-    peak_fp8_flop_per_s: float = number("Dense fp8 peak; 0: none.", 0, 1e17, 0.0)
-    peak_fp4_flop_per_s: float = number("Dense fp4 peak; 0: none.", 0, 1e17, 0.0)
+    peak_fp8_flop_per_s: float = number("Dense fp8 peak; 0: not supported.", 0, 1e17, 0.0)
+    peak_fp4_flop_per_s: float = number("Dense fp4 peak; 0: not supported.", 0, 1e17, 0.0)
     peak_fp32_flop_per_s: float = number("Dense fp32 peak outside the matrix units.", 0, 1e17)
     multiprocessors: int = count("Streaming multiprocessors or compute units.", 1, 4096)
     l2_bytes: float = number("Last-level cache.", 1e5, 1e11)
     clock_max_hz: float = number("Highest multiprocessor clock.", 1e8, 1e10)
     clock_idle_hz: float = number("Clock when idle.", 1e7, 1e10)
-    power_cap_w: float = number("Board power limit as delivered; of the package when it holds several GPUs.", 10, 2e4)
+    power_cap_w: float = number(
+        "Default power limit of the board, or of the package if it holds several GPUs.", 10, 2e4
+    )
     power_cap_min_w: float = number("Lowest power limit that can be set.", 0, 2e4)
     slowdown_temperature_c: float = number("Temperature at which the hardware halves the clock.", 40, 150)
     max_operating_temperature_c: float = number("Temperature above which software lowers the clock.", 30, 150)
     package_gpus: int = count("GPUs in one package that share its power limit.", 1, 16, 1)
-    context_bytes: float = number("Memory a process takes before its first tensor.", 0, 1e11)
+    context_bytes: float = number("Memory of a process before its first tensor (CUDA context).", 0, 1e11)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -88,17 +90,19 @@ def _check_rates(settings: object, names: tuple[str, ...], least: float) -> None
 class Fabric:
     """What joins nodes: NICs of a node, and the switches behind them."""
 
-    name: str = text("What people call it.")
+    name: str = text("Name of the fabric.")
     nics_per_node: int = count("Network adapters of a node; 0: a single machine.", 0, 1024)
     nic_bandwidth_bytes_per_s: float = number("Bandwidth of one adapter, each way.", 0, 1e13)
-    rail: bool = flag("Whether the adapters of one slot meet in their own switch.", True)
+    rail: bool = flag("Rail-optimised: whether the adapters of one slot share a switch.", True)
     nodes_per_pod: int = count("Nodes under one switch level; 0: all.", 0, 1_048_576, 0)
-    oversubscription: float = number("Bandwidth below over above the pod's switches.", 1.0, 64.0, 1.0)
+    oversubscription: float = number("Bandwidth below the pod's switches divided by that above them.", 1.0, 64.0, 1.0)
     nic_fraction: float | None = number(
-        "Share of its NICs that a collective reaches here; none: the usual one (network/constants.py).", 1e-6, 4, None
+        "Share of NIC bandwidth that a collective reaches; none: the default of network/constants.py.", 1e-6, 4, None
     )
-    nic_hop_s: float | None = number("Of a step between nodes; none: the usual one.", 0, 1, None)
-    tree_fraction: float | None = number("Bandwidth of a tree over that of a ring; none: the usual.", 1e-3, 4, None)
+    nic_hop_s: float | None = number("Latency of a hop between nodes; none: the default.", 0, 1, None)
+    tree_fraction: float | None = number(
+        "Bandwidth of a tree divided by that of a ring; none: the default.", 1e-3, 4, None
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -111,38 +115,54 @@ class Fabric:
 class Node:
     """One chassis: its slots, the links between them, and the order in which air passes them."""
 
-    name: str = text("What people call it.")
+    name: str = text("Name of the node.")
     gpu: Gpu
     gpus: int = count("GPUs in the chassis.", 1, 1024)
-    link_bandwidth_bytes_per_s: float = number("Scale-up bandwidth of one GPU, each way; 0: none.", 0, 1e13)
+    link_bandwidth_bytes_per_s: float = number(
+        "Scale-up bandwidth of one GPU, each way; 0: no scale-up links.", 0, 1e13
+    )
     package_bandwidth_bytes_per_s: float = number(
-        "Bandwidth inside a package, each way; 0: as the links.", 0, 1e13, 0.0
+        "Bandwidth inside a package, each way; 0: that of the scale-up links.", 0, 1e13, 0.0
     )
     pcie_bandwidth_bytes_per_s: float = number("Host bandwidth of one GPU, each way.", 1e8, 1e13)
     in_switch_reduction: bool = flag("Whether the scale-up switch can reduce (NVLS).", False)
     collective_latency_s: float | None = number(
-        "Of a collective beside its hops; none: the usual one (network/constants.py), as for the next four.", 0, 1, None
+        "Latency of a collective apart from its hops; none, here and below: the default of network/constants.py.",
+        0,
+        1,
+        None,
     )
-    link_hop_s: float | None = number("Of a step over a scale-up link, and of the handshake of a piece.", 0, 1, None)
-    link_fraction: float | None = number("Share of its link that a collective reaches.", 1e-6, 4, None)
-    own_block_fraction: float | None = number("Cost of a rank's own block over one passed on.", 0, 100, None)
-    switch_fraction: float | None = number("Share of its link that a reduction in the switch reaches.", 1e-6, 4, None)
-    upstream: tuple[int, ...] = counts("For each slot the slot the air passes before it, or -1.", -1, 1023)
-    preheat_k_per_w: float = number("Warming of a slot's air by each watt of each slot upstream.", 0, 0.2, 0.0)
+    link_hop_s: float | None = number(
+        "Latency of a hop over a scale-up link, and of the handshake for one piece.", 0, 1, None
+    )
+    link_fraction: float | None = number("Share of link bandwidth that a collective reaches.", 1e-6, 4, None)
+    own_block_fraction: float | None = number(
+        "Cost of a rank's own block relative to a block it passes on.", 0, 100, None
+    )
+    switch_fraction: float | None = number(
+        "Share of link bandwidth that a reduction in the switch reaches.", 1e-6, 4, None
+    )
+    upstream: tuple[int, ...] = counts("For each slot, the slot directly upstream in the airflow, or -1.", -1, 1023)
+    preheat_k_per_w: float = number("Temperature rise of a slot's air per watt of each slot upstream.", 0, 0.2, 0.0)
     rear_sink_fraction: float = number(
-        "Sink resistance of a slot with others upstream, over one without.", 0.1, 10, 1.0
+        "Sink resistance of a slot with upstream slots, relative to one without.", 0.1, 10, 1.0
     )
     package_skew_fraction: float = number(
-        "Sink resistance of a package's last GPU less its first's, over their mean.", 0, 1, 0.0
+        "Difference in sink resistance between the last and the first GPU of a package, relative to their mean.",
+        0,
+        1,
+        0.0,
     )
-    base_resistance_k_per_w: float | None = number("From base to sink here; none: the GPU's own figure.", 0, 2, None)
-    base_time_s: float | None = number("Its time constant; none: the GPU's own figure.", 1e-3, 1e4, None)
+    base_resistance_k_per_w: float | None = number(
+        "Thermal resistance from base to sink in this node; none: the GPU's own figure.", 0, 2, None
+    )
+    base_time_s: float | None = number("Time constant of the base; none: the GPU's own figure.", 1e-3, 1e4, None)
     sink_resistance_k_per_w: float | None = number(
-        "From a front slot's sink to its air; none: the GPU's own figure.", 1e-4, 2, None
+        "Thermal resistance from a front slot's sink to its air; none: the GPU's own figure.", 1e-4, 2, None
     )
-    sink_time_s: float | None = number("Its time constant; none: the GPU's own figure.", 0.1, 1e5, None)
+    sink_time_s: float | None = number("Time constant of the sink; none: the GPU's own figure.", 0.1, 1e5, None)
     host_speed_fraction: float = number(
-        "Speed at which the host launches kernels, over a tuned host (CPU binding, synchronised garbage collection).",
+        "Launch speed of the host relative to a tuned host (CPU binding, synchronised garbage collection).",
         0.01, 100, 1.0,
     )  # fmt: skip
     processor_speed_fraction: float = number(
@@ -150,10 +170,10 @@ class Node:
         0.01, 100, 1.0,
     )  # fmt: skip
     host_memory_bytes_per_s: float = number(
-        "Memory bandwidth that an optimizer on the host's processors reaches, all of a node.", 1e9, 1e14, 1.1e11
+        "Host memory bandwidth of a node that an optimizer on the CPUs reaches.", 1e9, 1e14, 1.1e11
     )
-    overhead_w: float = number("Drawn by processors, adapters, drives and boards beside the GPUs.", 0, 1e5, 0.0)
-    fan_w: float = number("Drawn by the fans at their usual speed, where air cools.", 0, 1e5, 0.0)
+    overhead_w: float = number("Power of CPUs, adapters, drives and boards beside the GPUs.", 0, 1e5, 0.0)
+    fan_w: float = number("Power of the fans at normal speed, with air cooling.", 0, 1e5, 0.0)
     supply_fraction: float = number("Efficiency of the power supplies.", 0.5, 1, 0.94)
 
     def __post_init__(self) -> None:
@@ -190,7 +210,7 @@ class Cooling:
     inlet_c: float | tuple[float, ...] = number_or_list(
         "Temperature of the air or coolant that enters the nodes: one for all, or one for each.", -20.0, 80.0, 25.0
     )
-    flow_fraction: float = number("Air or coolant that passes, over the usual.", 0.1, 4.0, 1.0)
+    flow_fraction: float = number("Flow of air or coolant relative to normal.", 0.1, 4.0, 1.0)
     read_at: str = choice("Side of the power supplies on which node power is read.", READ_AT, "dc")
 
     def __post_init__(self) -> None:
@@ -211,7 +231,7 @@ class OtherNodes:
     """Nodes of a cluster that differ from its usual ones."""
 
     node: Node
-    nodes: tuple[int, ...] = counts("Their numbers in the cluster.", 0, 1_048_575)
+    nodes: tuple[int, ...] = counts("Numbers of these nodes in the cluster.", 0, 1_048_575)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -221,11 +241,11 @@ class OtherNodes:
 class Cluster:
     """Nodes under one fabric: all equal, but for those in `mixed`."""
 
-    name: str = text("What people call it.")
+    name: str = text("Name of the cluster.")
     node: Node
     fabric: Fabric
     cooling: Cooling
-    nodes: int = count("Nodes in all.", 1, 1_048_576)
+    nodes: int = count("Number of nodes.", 1, 1_048_576)
     domain_nodes: int = count("Nodes that share one scale-up domain (18 in an NVL72).", 1, 4096, 1)
     mixed: tuple[OtherNodes, ...] = ()
     """Nodes of other kinds; their slots are as many."""

@@ -24,30 +24,34 @@ RECURRENT = ("M", "D", "L")
 class Model:
     """A decoder (or encoder) transformer, dense or sparse, or a hybrid of attention and Mamba-2."""
 
-    name: str = text("What people call it.")
+    name: str = text("Name of the model.")
     layers: int = count("Transformer layers.", 1, 4096)
     pattern: str = text(
-        "Hybrid: what each layer is, M Mamba-2, * attention, - feed-forward, E experts; empty: none.", ""
+        "Hybrid models: kind of each layer, M Mamba-2, * attention, - feed-forward, E experts; empty: not a hybrid.", ""
     )
     hidden: int = count("Width of the residual stream.", 1, 262_144)
-    ffn: int = count("Width of the feed-forward block; with experts and no expert_ffn, of one expert.", 1, 1_048_576)
+    ffn: int = count(
+        "Width of the feed-forward block; with experts and without expert_ffn, of one expert.", 1, 1_048_576
+    )
     heads: int = count("Query heads.", 1, 4096)
     kv_heads: int = count("Key and value heads (equal to heads: MHA; fewer: GQA).", 1, 4096)
     head_dim: int = count("Width of a head's query and key (MLA: of the part without position).", 1, 4096)
     vocab: int = count("Tokens in the vocabulary; 0: no embedding and no loss.", 0, 16_777_216)
-    seq_length: int = count("Sequence length it is trained with unless the run says otherwise.", 1, 16_777_216, 2048)
+    seq_length: int = count("Default sequence length in training.", 1, 16_777_216, 2048)
     activation: str = choice("Non-linearity of the feed-forward block.", ACTIVATIONS, "swiglu")
     norm: str = choice("Kind of normalisation.", NORMS, "rmsnorm")
     norms_per_layer: int = count("Normalisations of the residual stream in a layer.", 1, 4, 2)
     qk_norm: bool = flag("Whether queries and keys are normalised per head.", False)
-    position: str = choice("How positions enter.", POSITIONS, "rope")
+    position: str = choice("Kind of position encoding.", POSITIONS, "rope")
     bias: str = choice("Which linear layers have a bias.", BIASES, "none")
     tied_embeddings: bool = flag("Whether the LM head shares the embedding's weight.", False)
-    dropout_fraction: float = number("Dropout after attention and feed-forward, 0 when off.", 0.0, 0.9, 0.0)
-    causal: bool = flag("Whether attention sees only earlier tokens.", True)
-    window: int = count("Tokens a windowed layer attends to; 0: all layers attend to all.", 0, 16_777_216, 0)
-    window_kind: str = choice("Sliding: the last tokens; chunked: those of the same chunk.", WINDOWS, "sliding")
-    full_attention_every: int = count("With a window: one layer in this many still attends to all.", 1, 4096, 1)
+    dropout_fraction: float = number("Dropout after attention and feed-forward; 0: none.", 0.0, 0.9, 0.0)
+    causal: bool = flag("Whether attention is causal.", True)
+    window: int = count("Tokens that a windowed layer attends to; 0: full attention in all layers.", 0, 16_777_216, 0)
+    window_kind: str = choice(
+        "Kind of window: sliding (the last tokens) or chunked (tokens of the same chunk).", WINDOWS, "sliding"
+    )
+    full_attention_every: int = count("With a window: one layer in this many has full attention.", 1, 4096, 1)
     mixers: str = text(
         "What mixes the tokens of each layer, repeated to the last: * attention, w windowed attention, M Mamba-2, "
         "D gated delta rule, L lightning attention; empty: attention.", ""
@@ -63,28 +67,28 @@ class Model:
     index_head_dim: int = count("DeepSeek sparse attention: width of an indexer's head.", 0, 4096, 0)
     index_topk: int = count("DeepSeek sparse attention: tokens that each query attends to.", 0, 16_777_216, 0)
     experts: int = count("Routed experts of a sparse layer; 0: dense.", 0, 65_536, 0)
-    topk: int = count("Experts that each token visits.", 0, 4096, 0)
+    topk: int = count("Experts per token.", 0, 4096, 0)
     expert_ffn: int = count("Width of one routed expert.", 0, 1_048_576, 0)
-    expert_groups: int = count("Groups of neighbouring experts among which a token chooses first.", 1, 65_536, 1)
-    groups_per_token: int = count("Groups whose experts a token may visit.", 1, 65_536, 1)
+    expert_groups: int = count("Groups of neighbouring experts; a token chooses groups first.", 1, 65_536, 1)
+    groups_per_token: int = count("Groups that a token may choose experts from.", 1, 65_536, 1)
     shared_ffn: int = count("Width of all shared experts together; 0: none.", 0, 1_048_576, 0)
     expert_latent: int = count("Width that tokens are projected to for routed experts; 0: none.", 0, 262_144, 0)
     ssm_heads: int = count("Mamba-2 and linear attention: heads (of values).", 0, 65_536, 0)
     ssm_head_dim: int = count("Mamba-2 and linear attention: width of a head (of values).", 0, 4096, 0)
     ssm_state: int = count("Mamba-2: state for each channel of a head; linear attention: width of a key.", 0, 65_536, 0)
     ssm_groups: int = count(
-        "Mamba-2: groups of heads that share what writes and reads the state; linear attention: key heads.",
+        "Mamba-2: groups of heads that share the B and C projections of the state; linear attention: key heads.",
         1,
         65_536,
         1,
     )
-    ssm_conv: int = count("Tokens that the convolution before the scan sees; 1: no convolution.", 1, 64, 4)
-    dense_layers: int = count("How many of the first layers stay dense in a sparse model.", 0, 4096, 0)
+    ssm_conv: int = count("Width in tokens of the convolution before the scan; 1: no convolution.", 1, 64, 4)
+    dense_layers: int = count("Number of first layers that are dense in a sparse model.", 0, 4096, 0)
     sparse_layers: str = text("Which layers have experts (E, else -), repeated; empty: all after dense_layers.", "")
     mtp_layers: int = count("Multi-token-prediction layers after the last one.", 0, 16, 0)
     mtp_pattern: str = text("Hybrid: parts of one multi-token-prediction layer; empty: as the last layer.", "")
-    stated_params: float | None = number("Parameters its makers state.", 1, 1e15, None)
-    stated_active_params: float | None = number("Parameters active per token its makers state.", 1, 1e15, None)
+    stated_params: float | None = number("Parameters stated by the publisher.", 1, 1e15, None)
+    stated_active_params: float | None = number("Active parameters per token stated by the publisher.", 1, 1e15, None)
 
     def __post_init__(self) -> None:
         check_fields(self)

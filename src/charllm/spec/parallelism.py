@@ -23,23 +23,27 @@ class Parallelism:
     cp: int = count("Context parallelism: ranks that share a sequence.", 1, MAX_DEGREE, 1)
     dp: int = count("Data parallelism: replicas that share the batch.", 1, MAX_DEGREE, 1)
     pp: int = count("Pipeline parallelism: stages that the layers are divided into.", 1, MAX_DEGREE, 1)
-    vpp: int = count("Virtual pipeline: chunks of layers that each stage holds (interleaving).", 1, 4096, 1)
+    vpp: int = count("Virtual pipeline: chunks of layers on each stage (interleaving).", 1, 4096, 1)
     ep: int = count("Expert parallelism: ranks that the experts are spread over.", 1, MAX_DEGREE, 1)
     etp: int = count("Expert tensor parallelism: ranks that share one expert's GEMMs.", 1, MAX_DEGREE, 1)
     zero: int = count("ZeRO stage: replicas shard 1 the optimizer, 2 also gradients, 3 also weights (FSDP).", 0, 3, 0)
-    shard_size: int = count("Ranks that one sharded copy is spread over; 0: all of dp x cp.", 0, MAX_DEGREE, 0)
+    shard_size: int = count("Ranks over which one copy is sharded; 0: all dp x cp ranks.", 0, MAX_DEGREE, 0)
     regather_size: int = count(
-        "Ranks that share a second copy of sharded weights, to gather from in backward (ZeRO++ hpZ); 0: no copy.",
+        "Ranks that share a second copy of sharded weights, gathered in backward (ZeRO++ hpZ); 0: no copy.",
         0,
         MAX_DEGREE,
         0,
     )
-    sp: bool = flag("Whether tp ranks also share the sequence outside the matrix multiplications.", False)
+    sp: bool = flag(
+        "Sequence parallelism: whether tp ranks also share the sequence outside the matrix multiplications.", False
+    )
     cp_kind: str = choice("How cp ranks exchange keys and values.", CP_KINDS, "ring")
     schedule: str = choice("Pipeline schedule: order of microbatches on the stages.", SCHEDULES, "1f1b")
-    layers_per_stage: tuple[int, ...] = counts("Layers of each stage (or of each chunk); empty: even.", 0, 4096)
-    overlap: tuple[str, ...] = words("Axes whose communication hides under compute.", OVERLAPS)
-    order: str = text("Axes from neighbouring ranks outwards.", "tp-cp-ep-dp-pp")
+    layers_per_stage: tuple[int, ...] = counts(
+        "Layers of each stage, or of each chunk; empty: evenly divided.", 0, 4096
+    )
+    overlap: tuple[str, ...] = words("Axes whose communication is overlapped with compute.", OVERLAPS)
+    order: str = text("Order of the axes, innermost (neighbouring ranks) first.", "tp-cp-ep-dp-pp")
 
     def __post_init__(self) -> None:
         check_fields(self)

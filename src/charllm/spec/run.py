@@ -38,24 +38,22 @@ class Conditions:
     """What the run is subjected to: limits, placement, spread between dies, length."""
 
     power_cap_w: float | None = number(
-        "Power limit set on every GPU (package); as delivered unless given.", 10, 2e4, None
+        "Power limit of every GPU (package); default: the GPU's own limit.", 10, 2e4, None
     )
-    clock_cap_hz: float | None = number("Highest clock allowed; the GPU's own unless given.", 1e7, 1e10, None)
+    clock_cap_hz: float | None = number("Highest clock allowed (default: the GPU's own).", 1e7, 1e10, None)
     placement: str = text(
-        "default (rank i on GPU i), thermal (each node's ranks on its slots from coolest to hottest), or a file of "
-        "`charllm place` (TOML) or a list of GPUs (JSON).",
+        "GPU of each rank: default (rank i on GPU i), thermal (each node's ranks on slots from coolest to hottest), "
+        "a TOML file of `charllm place`, or a JSON list of GPUs.",
         "default",
     )
-    gpu_of_rank: tuple[int, ...] = counts(
-        "The GPU of each rank, as the placement says; empty: rank i on GPU i.", 0, 2**31
-    )
+    gpu_of_rank: tuple[int, ...] = counts("GPU of each rank, from the placement; empty: rank i on GPU i.", 0, 2**31)
     silicon_spread_fraction: float = number("Standard deviation of leakage between dies.", 0.0, 0.5, 0.0)
-    weak_gpus: tuple[int, ...] = counts("GPUs, by number, that draw more than others at equal work.", 0, 2**31)
+    weak_gpus: tuple[int, ...] = counts("GPUs, by number, that draw more power than others at equal work.", 0, 2**31)
     weak_power_fraction: float | tuple[float, ...] = number_or_list(
         "Dynamic-power multiplier of weak GPUs: one for all, or one for each.", 0.5, 3.0, 1.15
     )
-    braked_nodes: tuple[int, ...] = counts("Nodes, by number, whose supplies hold the power brake.", 0, 2**31)
-    brake_clock_hz: float | None = number("Clock the brake leaves; half the highest unless given.", 1e7, 1e10, None)
+    braked_nodes: tuple[int, ...] = counts("Nodes, by number, whose power supplies hold the power brake.", 0, 2**31)
+    brake_clock_hz: float | None = number("Clock under the power brake (default: half the highest).", 1e7, 1e10, None)
     capped_gpus: tuple[int, ...] = counts("GPUs, by number, with a power or clock cap of their own.", 0, 2**31)
     capped_power_w: float | tuple[float, ...] | None = number_or_list(
         "Power limit of capped GPUs (packages): one for all, or one for each.", 10, 2e4, None
@@ -65,21 +63,21 @@ class Conditions:
     )
     hot_gpus: tuple[int, ...] = counts("GPUs, by number, whose heat sink conducts worse than usual.", 0, 2**31)
     hot_sink_fraction: float | tuple[float, ...] = number_or_list(
-        "Sink resistance of hot GPUs over the usual (dust, a loose sink, a failed fan): one for all, or one for each.",
+        "Sink resistance of hot GPUs relative to normal (dust, a loose sink, a failed fan): one for all or each.",
         0.1, 20.0, 2.0,
     )  # fmt: skip
     slow_nic_nodes: tuple[int, ...] = counts("Nodes, by number, whose network adapters are slow.", 0, 2**31)
-    slow_nic_fraction: float = number("Bandwidth of slow adapters over the usual, each way.", 0.01, 1.0, 0.5)
+    slow_nic_fraction: float = number("Bandwidth of slow adapters relative to normal, each way.", 0.01, 1.0, 0.5)
     slow_link_gpus: tuple[int, ...] = counts("GPUs, by number, whose scale-up links are slow.", 0, 2**31)
-    slow_link_fraction: float = number("Bandwidth of slow scale-up links over the usual, each way.", 0.01, 1.0, 0.5)
+    slow_link_fraction: float = number("Bandwidth of slow scale-up links relative to normal, each way.", 0.01, 1.0, 0.5)
     slow_host_nodes: tuple[int, ...] = counts("Nodes, by number, whose host launches kernels slowly.", 0, 2**31)
-    slow_host_fraction: float = number("Speed at which slow hosts launch, over the usual.", 0.01, 1.0, 0.5)
+    slow_host_fraction: float = number("Launch speed of slow hosts relative to normal.", 0.01, 1.0, 0.5)
     replica_stagger_s: float = number(
-        "Data-parallel replicas begin a step one after another, the last this long after the first.", 0.0, 3600.0, 0.0
+        "Stagger of data-parallel replicas: the last begins a step this long after the first.", 0.0, 3600.0, 0.0
     )
-    seed: int = count("Seed of everything random.", 0, 2**63 - 1, 0)
-    steps: int | None = count("Steps from a cold start; thermal steady state unless given.", 1, 100_000_000, None)
-    seconds_s: float | None = number("Seconds from a cold start; thermal steady state unless given.", 1e-3, 1e9, None)
+    seed: int = count("Random seed.", 0, 2**63 - 1, 0)
+    steps: int | None = count("Steps from a cold start (default: thermal steady state).", 1, 100_000_000, None)
+    seconds_s: float | None = number("Seconds from a cold start (default: thermal steady state).", 1e-3, 1e9, None)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -369,10 +367,10 @@ def _why_idle(degrees: Parallelism, axis: str) -> str:
     if (degrees.data_ranks if axis == "dp" else getattr(degrees, axis)) == 1:
         return f": {axis} is 1"
     if axis in ("pp", "ep") and degrees.schedule == "dualpipe":
-        return f": dualpipe always hides {axis}"
+        return f": dualpipe always overlaps {axis}"
     reasons = {
         "tp": " without sequence parallelism (sp)",
-        "pp": ": a stage of 1f1b waits for its sends; interleaved stages (vpp of at least 2) hide them",
+        "pp": ": 1f1b stages wait for their sends; interleaved stages (vpp of at least 2) overlap them",
         "cp": ": a ring is always overlapped with attention",
     }
     return reasons[axis]

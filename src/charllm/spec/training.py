@@ -28,49 +28,51 @@ RECOMPUTE_MODULES = (
 class Training:
     """One step of training, before it is spread over GPUs."""
 
-    seq_length: int = count("Sequence length in tokens; the model's own unless given.", 1, 16_777_216)
+    seq_length: int = count("Sequence length in tokens (default: the model's).", 1, 16_777_216)
     document_tokens: int = count(
-        "Tokens of the documents packed into a sequence, which attend to themselves only; 0: one fills it.",
+        "Tokens of each document packed into a sequence; attention stays within a document. 0: no packing.",
         0, 16_777_216, 0,
     )  # fmt: skip
-    global_batch_size: int = count("Global batch: sequences in a step, all replicas; 128 unless given.", 1, 16_777_216)
-    micro_batch_size: int = count("Microbatch: sequences that a replica works on at once.", 1, 65_536, 1)
-    precision: str = choice("Format of the matrix multiplications.", PRECISIONS, "bf16")
-    recompute: str = choice("Activation recomputation: which activations are computed again.", RECOMPUTES, "none")
-    recompute_layers: int | None = count(
-        "With full: layers of each stage chunk recomputed; all unless given.", 0, 4096, None
+    global_batch_size: int = count(
+        "Global batch size: sequences per step, over all replicas (default 128).", 1, 16_777_216
     )
-    recompute_modules: tuple[str, ...] = words("With selective: the modules recomputed.", RECOMPUTE_MODULES)
+    micro_batch_size: int = count("Microbatch size: sequences that a replica processes at once.", 1, 65_536, 1)
+    precision: str = choice("Number format of the matrix multiplications.", PRECISIONS, "bf16")
+    recompute: str = choice(
+        "Activation recomputation: which activations are recomputed in backward.", RECOMPUTES, "none"
+    )
+    recompute_layers: int | None = count("With full: recomputed layers of each chunk (default: all).", 0, 4096, None)
+    recompute_modules: tuple[str, ...] = words("With selective: the recomputed modules.", RECOMPUTE_MODULES)
     optimizer: str = choice("Update rule; none skips the update.", OPTIMIZERS, "adam")
     lora_rank: int = count("Rank of LoRA adapters; 0: all weights are trained.", 0, 65_536, 0)
-    lora_targets: tuple[str, ...] = words("Linear layers that carry an adapter.", LORA_TARGETS, ("qkv", "proj"))
-    lora_dropout_fraction: float = number("Dropout on the input of adapters, 0 when off.", 0.0, 0.9, 0.0)
+    lora_targets: tuple[str, ...] = words("Linear layers with an adapter.", LORA_TARGETS, ("qkv", "proj"))
+    lora_dropout_fraction: float = number("Dropout on the input of adapters; 0: none.", 0.0, 0.9, 0.0)
     reduce_precision: str | None = choice(
-        "Format gradients are reduced in, and Megatron's gradient buffers. The framework's unless given.",
+        "Format of gradient reduction and of Megatron's gradient buffers (default: the framework's).",
         REDUCE_PRECISIONS,
         None,
     )
     narrow_weights: bool | None = flag(
-        "In fp8 and fp4: whether weights are stored in that format alone (--fp8-param-gather), without a 16-bit copy. "
-        "The framework's unless given.",
+        "In fp8 and fp4: whether weights are stored in that format alone (--fp8-param-gather), without a 16-bit copy "
+        "(default: the framework's).",
         None,
     )
     main_weight_precision: str | None = choice(
-        "Format of the optimizer's own copy of the weights (--main-params-dtype); none: it has no copy. The "
-        "framework's unless given.",
+        "Format of the optimizer's own copy of the weights (--main-params-dtype); none: no copy "
+        "(default: the framework's).",
         MAIN_WEIGHT_PRECISIONS,
         None,
     )
     main_gradient_precision: str = choice(
-        "Format the update reads gradients in (--main-grads-dtype): fp32 copies 16-bit gradients first.",
+        "Format of the gradients that the update reads (--main-grads-dtype); fp32: 16-bit gradients are copied first.",
         ("fp32", "16bit"),
         "fp32",
     )
     first_moment_precision: str | None = choice(
-        "Format of Adam's first moment (--exp-avg-dtype). The framework's unless given.", STATE_PRECISIONS, None
+        "Format of Adam's first moment (--exp-avg-dtype; default: the framework's).", STATE_PRECISIONS, None
     )
     second_moment_precision: str | None = choice(
-        "Format of Adam's second moment (--exp-avg-sq-dtype). The framework's unless given.", STATE_PRECISIONS, None
+        "Format of Adam's second moment (--exp-avg-sq-dtype; default: the framework's).", STATE_PRECISIONS, None
     )
     narrow_activation_input: bool = flag(
         "Whether the input of a feed-forward block's non-linearity is kept for backward in 8 bits "
@@ -78,27 +80,32 @@ class Training:
         False,
     )
     optimizer_offload_fraction: float = number(
-        "Share of the optimizer's states that are kept, and updated, in the host's memory.", 0, 1, 0.0
+        "Share of the optimizer states that are kept and updated in host memory.", 0, 1, 0.0
     )
     activation_offload_fraction: float = number(
-        "Share of the activations of layers that are moved to the host's memory between forward and backward.",
+        "Share of the layers' activations that are kept in host memory between forward and backward.",
         0,
         1,
         0.0,
     )
-    clip_gradients: bool = flag("Whether gradients are clipped by their norm; the framework's unless given.", True)
-    grouped_gemm: bool | None = flag("Experts in one grouped GEMM, or in a loop, unless the framework's.", None)
-    wide_layers: int = count("Last layers whose GEMMs stay in 16 bits where others are narrower.", 0, 4096, 0)
+    clip_gradients: bool = flag("Whether gradients are clipped by their norm (default: the framework's).", True)
+    grouped_gemm: bool | None = flag(
+        "Whether experts run in one grouped GEMM or in a loop (default: the framework's).", None
+    )
+    wide_layers: int = count("Number of last layers whose GEMMs stay in 16 bits while others are narrower.", 0, 4096, 0)
     capacity_factor: float | None = number(
-        "Tokens an expert takes over its even share; none: dropless.", 0.1, 1000, None
+        "Capacity of an expert, as a multiple of its even share of tokens; none: dropless.", 0.1, 1000, None
     )
     routing: str = choice(
-        "Who chooses experts: the framework, evenly, as benchmarks do; or the router, as it learned to.",
+        "Routing: forced (even load, as in benchmarks) or natural (the learned router chooses).",
         ROUTINGS,
         "forced",
     )
     routing_skew: float | None = number(
-        "Load of the busiest expert rank over the mean, dropless; none: what routing makes of it.", 1.0, 1000.0, None
+        "Load of the busiest expert rank divided by the mean, dropless; none: it follows from routing.",
+        1.0,
+        1000.0,
+        None,
     )
 
     def __post_init__(self) -> None:

@@ -97,7 +97,7 @@ def begin(out: Path, study: Study, *, resume: bool, signals: bool, measured: Tab
         if changes:
             listed = "; ".join(changes[:MAX_CHANGES])
             more = f"; and {len(changes) - MAX_CHANGES} more" if len(changes) > MAX_CHANGES else ""
-            said = f"the study that this folder was begun with, or another --out; changed since: {listed}{more}"
+            said = f"the study that was started in this folder, or another --out; changed since: {listed}{more}"
             raise SpecError("--resume", str(out), said)
     else:
         try:
@@ -195,7 +195,7 @@ def _changes(before: Table, now: Table) -> list[str]:
 def _case_changes(before: Study, now: Study) -> list[str]:
     old = {case.name: list_settings(case.request) for case in before.cases}
     new = {case.name: list_settings(case.request) for case in now.cases}
-    found = [f"case '{name}' is gone" for name in old if name not in new]
+    found = [f"case '{name}' was removed" for name in old if name not in new]
     found += [f"case '{name}' is new" for name in new if name not in old]
     for name in (name for name in new if name in old):
         fields = dict.fromkeys((*old[name], *new[name]))

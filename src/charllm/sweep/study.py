@@ -151,7 +151,7 @@ def _select(groups: Sequence[Group], sample: Sample | None, repeats: int) -> Seq
         points.extend(start + number for number in _points(group, share, sample))
         start += group.size
     if not points:
-        raise SpecError("STUDY.where", Words(f"{size:,} cases, none of which is left"), "constraints that a case meets")
+        raise SpecError("STUDY.where", Words(f"{size:,} cases, of which none remains"), "constraints that a case meets")
     return points
 
 

@@ -13,7 +13,7 @@ REMEDIES = {
     "dp": "overlap it with the backward pass, use larger buckets, or accumulate more microbatches",
     "ep": "overlap dispatch with shared experts, balance the routing, or keep expert groups inside a node",
     "cp": "overlap it with attention blocks, or use a smaller context-parallel degree",
-    "other": "overlap it with compute; name the process groups, or give the spec, to tell which axis it serves",
+    "other": "overlap it with compute; name the process groups, or give the spec, to identify its axis",
 }
 IDLE_REMEDIES = {
     "host": "the host launches too slowly: use CUDA graphs, torch.compile, fused kernels or a larger microbatch",
@@ -41,5 +41,7 @@ def advise(summary: Mapping[str, Any]) -> str:
     if name == "idle (host)" and summary["tensor_core_fraction"] is None:
         remedy = "the host spends it outside of operators: in Python, data loading or waiting"
     if seconds < LEAST * step_s:
-        return f"The device computes {format_percent(summary['compute_fraction'])} of the step; no loss stands out."
+        return (
+            f"The device computes {format_percent(summary['compute_fraction'])} of the step; no single loss is large."
+        )
     return f"Largest loss: {name}, {format_percent(seconds / step_s)} of the step; {remedy}."

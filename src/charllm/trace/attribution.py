@@ -29,7 +29,7 @@ NORMAL_95 = 1.96
 COLLINEAR = 1e-9
 """Columns that differ by less than this, squared, are the same."""
 TINY = float(np.finfo(float).tiny)
-SHORT, CONFUSED = "too short to tell apart", "not told apart by the readings"
+SHORT, CONFUSED = "too short to separate", "not separated by the readings"
 Groups = list[tuple[int, ...]]
 
 

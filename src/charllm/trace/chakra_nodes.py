@@ -1,6 +1,6 @@
 """A simulated step as Chakra execution traces, for simulators and tools that read them.
 
-Two forms of the same nodes, one file a rank (chakra_writer.py): protobuf messages, each behind its length
+Two forms of the same nodes, one file per rank (chakra_writer.py): protobuf messages, each behind its length
 (`et_def.proto` of mlcommons/chakra; ASTRA-sim reads them), and JSON as torch's ExecutionTraceObserver writes it, which
 trace/execution.py reads back. Nodes depend on the one before them; what a framework overlaps is not said.
 

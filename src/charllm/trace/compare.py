@@ -58,14 +58,14 @@ def _first_different(said: Messages, trace: ExecutionTrace) -> Messages:
 
 
 def read_traces(folder: Path, track: Track = lambda files, _total, _title: files) -> dict[int, ExecutionTrace]:
-    """Read the execution traces of a folder, one file a rank; `track` may show how far it is."""
+    """Read the execution traces of a folder, one file per rank; `track` may show how far it is."""
     files = sorted(path for suffix in ("json", "json.gz") for path in folder.glob(f"*[0-9].{suffix}"))
     if not files:
         expected = "a folder with execution traces rank-0.json ..., as `charllm train --execution-trace` writes them"
         raise SpecError("--execution-trace", str(folder), expected)
     repeated = [rank for rank, count in Counter(map(rank_of, files)).items() if count > 1]
     if repeated:
-        raise SpecError("--execution-trace", f"two files of rank {repeated[0]} in {folder}", "one file a rank")
+        raise SpecError("--execution-trace", f"two files of rank {repeated[0]} in {folder}", "one file per rank")
     return {rank_of(path): read_execution_trace(path) for path in track(iter(files), len(files), "traces")}
 
 

@@ -117,4 +117,6 @@ def _missing_ranks(traces: Sequence[RankTrace]) -> list[str]:
     if not missing or not traces:
         return []
     shown = ", ".join(map(str, missing[:8])) + (" ..." if len(missing) > 8 else "")
-    return [f"{len(missing)} of {world} ranks have no trace ({shown}): waits for them cannot be told from transfers"]
+    return [
+        f"{len(missing)} of {world} ranks have no trace ({shown}): waits for them cannot be separated from transfers"
+    ]

@@ -46,8 +46,8 @@ def memory_warnings(run: RunSpec, memory: StageMemory) -> list[str]:
         return []
     return [
         f"memory: rank {first_rank(run, memory.stage)} (stage {memory.stage}) needs at least "
-        f"{format_bytes(memory.least_bytes)} of {format_bytes(has_bytes)}, which is within the {ERROR_FRACTION:.0%} by "
-        "which predicted memory may be off: the run may not fit"
+        f"{format_bytes(memory.least_bytes)} of {format_bytes(has_bytes)}, which is within the {ERROR_FRACTION:.0%} "
+        "error of predicted memory: the run may not fit"
     ]
 
 
@@ -62,7 +62,7 @@ def explain_misfit(run: RunSpec, memory: StageMemory) -> str:
         else "none of the single changes tried fits: use more GPUs or a smaller model"
     )
     doubt = (
-        f" (within the {ERROR_FRACTION:.0%} by which predicted memory may be off: it may fit)"
+        f" (within the {ERROR_FRACTION:.0%} error of predicted memory: it may fit)"
         if memory.least_bytes <= has_bytes * (1 + ERROR_FRACTION)
         else ""
     )

@@ -95,4 +95,4 @@ def test_without_clocks_nobody_is_called_healthy() -> None:
     result = simulated(ONE_NODE).result
     rows = [{**row, "clock_mean_hz": None} for row in result.gpus]
     found = examine(replace(result, origin="measured", gpus=rows, spec={"command": "python train.py"}))
-    assert "cannot be told without their clocks" in found.verdict
+    assert "cannot be identified without their clocks" in found.verdict

@@ -52,7 +52,7 @@ def plan_table(**changes: Any) -> dict[str, Any]:
             "name": "throughput",
             "metric": "tokens_per_s",
             "better": "higher",
-            "meaning": "most tokens a second",
+            "meaning": "highest throughput",
         },
         "limits": ["memory_peak_gib<130"],
         "bounds": [{"text": "memory_peak_gib<130", "metric": "memory_peak_bytes", "sense": "<", "value": 130 * GIB}],

@@ -40,7 +40,7 @@ def test_the_ring_is_on_the_weak_gpu_that_paces_the_job() -> None:
     figure = heat_figure(view(conditions={"weak_gpus": [9], "weak_power_fraction": 1.5}))
     ringed = [row for row in rows_of(figure) if row["ring"]]
     assert [(row["node"], row["slot"]) for row in ringed] == [("1", 1)]
-    assert "paces the job: node 1, slot 1" in figure.message
+    assert "bottleneck GPU: node 1, slot 1" in figure.message
 
 
 def test_gpus_that_pace_the_job_together_all_have_a_ring() -> None:

@@ -20,7 +20,9 @@ def figures(page: Page = PAGE) -> dict[str, Figure]:
 def test_it_opens_with_the_best_strategy_how_sure_that_is_and_how_the_own_one_compares() -> None:
     told = " ".join(PAGE.answer)
     assert PAGE.title == "Plan of llama3-70b on h200x32"
-    assert PAGE.answer[0].startswith("Best for most tokens a second: tp 4 x pp 4 x dp 2, microbatch 1: 29.4 s a step")
+    assert PAGE.answer[0].startswith(
+        "Best strategy (highest throughput): tp 4 x pp 4 x dp 2, microbatch 1: 29.4 s a step"
+    )
     assert "probability of 61 %. It may also be 2: tp 4 x pp 8 x dp 1 (30 %)" in told
     assert "Your own strategy (number 6) is tp 8 x pp 4 x dp 1: the best is 21 % better" in told
     assert "memory_peak_gib<130 (1)" in told

@@ -15,7 +15,7 @@ def bars(values: Sequence[Sequence[float]], limit: float | None = None) -> Figur
                                "unit": "s", "labels": {"bubble": "pipeline bubble"}}  # fmt: skip
     options |= {"limit": {"value": limit, "label": f"limit {limit:g} s"}} if limit is not None else {}
     columns = {name: Column(name, [row[place] for row in rows]) for place, name in enumerate(("bar", "part", "value"))}
-    return Figure("seconds", "stacked-bars", "Where do the seconds go?", "Compute.", columns, options)
+    return Figure("seconds", "stacked-bars", "Where does the step time go?", "Compute.", columns, options)
 
 
 def timeline(spans: Sequence[tuple[str, str, float, float]], signals: Sequence[tuple[float, float]] = ()) -> Figure:
@@ -34,7 +34,7 @@ def timeline(spans: Sequence[tuple[str, str, float, float]], signals: Sequence[t
     }  # fmt: skip
     lines = {"power": [{"label": "limit 700 W", "value": 700.0}], "clock": [], "temperature": []}
     options = {"lanes": list(dict.fromkeys(span[0] for span in spans)), "gpu": "rank 0", "lines": lines, "labels": {}}
-    return Figure("when", "timeline", "What happens when?", "A step.", tables["spans"], options, "", tables)
+    return Figure("when", "timeline", "What happens during a step?", "A step.", tables["spans"], options, "", tables)
 
 
 def bands(means: Sequence[float]) -> Figure:
@@ -53,7 +53,9 @@ def bands(means: Sequence[float]) -> Figure:
         "lines": [],
         "from_zero": False,
     }
-    return Figure("power", "bands", "How does power move?", "It moves.", columns, {"x": "t", "panels": [panel]})
+    return Figure(
+        "power", "bands", "How does power vary over a step?", "It moves.", columns, {"x": "t", "panels": [panel]}
+    )
 
 
 def node_map(values: Sequence[float], per_node: int = 8) -> Figure:
@@ -146,4 +148,4 @@ def table(texts: Sequence[str]) -> Figure:
 
 def commands(texts: Sequence[str]) -> Figure:
     columns = {"for": Column("for", ["charllm"] * len(texts)), "text": Column("text", list(texts))}
-    return Figure("type", "commands", "What do I type?", "This.", columns, {"label": "for", "text": "text"})
+    return Figure("type", "commands", "Which command do I run?", "This.", columns, {"label": "for", "text": "text"})

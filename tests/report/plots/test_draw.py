@@ -169,7 +169,7 @@ def test_nodes_stand_front_to_rear_and_the_pacing_gpu_is_marked() -> None:
     assert text[3].startswith("front")
     assert text[3].split()[1:] == ["[30]", "[31]", ">32<", "[33]", "[38]", "[39]", "[40]", "[41]"]
     assert text[4].split() == ["rear", "[34]", "[35]", "[36]", "[37]", "[42]", "[43]", "[44]", "[45]"]
-    assert text[5] == "above inlet, K; inlet 25 C; ring (> <): paces the job"
+    assert text[5] == "above inlet, K; inlet 25 C; ring (> <): bottleneck"
 
 
 def test_a_case_without_numbers_says_why() -> None:

@@ -88,7 +88,7 @@ def _find_clock(trace: RankTrace, recording: Recording, gpu: int, part: Part) ->
     wall_s = float(np.median(series.wall_s - series.times_s)) if len(series.times_s) else None
     found = read_clock(trace, wall_s)
     if found is None:
-        raise SpecError("RUN", trace.path.name, "a trace that tells its clock, or readings beside it")
+        raise SpecError("RUN", trace.path.name, "a trace with clock marks, or readings recorded with it")
     # Readings of several nodes are on the head's clock; a trace is on its own node's.
     shift_s = part.clock.moment(0.0) if part.name and found.source == "clock ranges" else 0.0
     return found._replace(offsets_s=found.offsets_s + shift_s)

@@ -20,7 +20,7 @@ from charllm.simulate.predict import predict
 LONG_FRACTION = 0.05
 """Waits worth a word."""
 HEALTHY = "no weak GPU, link, node or host found"
-UNKNOWN = "nothing weak found in what was read; slow GPUs cannot be told without their clocks"
+UNKNOWN = "nothing weak found in the readings; slow GPUs cannot be identified without their clocks"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class Remedy(NamedTuple):
 
 
 CHECKS = {
-    ("gpu", "silicon"): "replace {it}, or give it to a job that does not wait for it",
+    ("gpu", "silicon"): "replace {it}, or use it for a job that does not wait for it",
     ("gpu", "power limit"): "raise the power limit of {it} to that of the others (nvidia-smi -i {slot} -pl WATTS)",
     ("gpu", "clock limit"): "check the clock settings and board limits of {it} (nvidia-smi -q -d CLOCK,PERFORMANCE)",
     ("gpu", "power brake"): "check the power supply and the brake signal of {it}",

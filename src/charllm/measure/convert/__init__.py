@@ -215,10 +215,12 @@ def _tell(foreign: Foreign, nodes: Sequence[NodeReadings]) -> list[str]:
     if foreign.left_out:
         names = [name for name, _ in foreign.left_out.most_common(MOST_LEFT_OUT)]
         more = f" and {len(foreign.left_out) - len(names)} more" if len(foreign.left_out) > len(names) else ""
-        told.append(f"left out, no quantity of ours: {', '.join(names)}{more}")
+        told.append(f"columns left out (unknown quantities): {', '.join(names)}{more}")
     period_s = describe_readings(nodes)["period_s"]
     if isinstance(period_s, float) and period_s > 0.2:
-        told.append(f"readings are {period_s:.3g} s apart: what is shorter, such as peaks within a step, is not seen")
+        told.append(
+            f"readings are {period_s:.3g} s apart: shorter events, such as peaks within a step, are not visible"
+        )
     return told
 
 

@@ -41,7 +41,7 @@ def read(file: ForeignFile, hints: Hints) -> Foreign:
         foreign.clocks.add("counted")
         if hints.period_s is None:
             foreign.note(
-                f"lines carry no time: taken to be {USUAL_PERIOD_S:g} s apart, the tool's own period; --period S"
+                f"lines have no timestamps: assumed to be {USUAL_PERIOD_S:g} s apart, the tool's own period; --period S"
             )
     if not foreign.tracks:
         raise SpecError("PATH", str(file.path), "lines of dmon with power, temperature, clock or use of a GPU")

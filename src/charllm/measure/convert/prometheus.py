@@ -146,7 +146,7 @@ def read_text(file: ForeignFile, hints: Hints) -> Foreign:
         foreign.clocks.add("counted")
         if tick and hints.period_s is None:
             foreign.note(
-                f"scrapes carry no time: taken to be {period_s:g} s apart, dcgm-exporter's own period; --period S"
+                f"no timestamps: scrapes assumed to be {period_s:g} s apart, dcgm-exporter's own period; --period S"
             )
         if tick == 0:
             foreign.note("one scrape without a time: a single reading of each GPU, at second 0")

@@ -118,7 +118,7 @@ def _settle_gpu(tracks: Mapping[Meaning, Track], name: str, gpu: str, told: list
         ordered = _ordered(tracks[meaning], gpu, quantity)
         if meaning.how == "rate":
             ordered = _added_up(ordered)
-            told.append(f"{quantity}: the source tells bytes per second; added up from reading to reading")
+            told.append(f"{quantity}: the source has bytes per second; integrated over time")
         elif meaning.how == "reasons":
             ordered = _folded(ordered)
         series[quantity] = ordered
@@ -230,7 +230,7 @@ def _plausible(series: Settled, quantity: str, gpu: str, told: list[str]) -> Set
         return series
     if wrong.sum() > 0.5 * np.isfinite(values).sum():
         worst = float(values[wrong][0])
-        raise SpecError(quantity, f"{worst:g} of GPU {gpu}", f"from {low:g} to {high:g}: is its unit another one?")
+        raise SpecError(quantity, f"{worst:g} of GPU {gpu}", f"from {low:g} to {high:g}: is the unit wrong?")
     told.append(f"GPU {gpu}: {int(wrong.sum())} readings of {quantity} outside {low:g} to {high:g} are taken as errors")
     reasons = {**series.reasons, **{int(place): "error" for place in np.flatnonzero(wrong)}}
     return Settled(series.times_s, np.where(wrong, np.nan, values), reasons)
@@ -241,7 +241,7 @@ def _without_wrong_counters(series: dict[str, Settled], told: list[str]) -> dict
     kept = dict(series)
     for quantity in ("power_limited_s", "thermally_limited_s", "board_limited_s"):
         if quantity in kept and _grown(kept[quantity])[0] > 1.05 * _grown(kept[quantity])[1]:
-            told.append(f"{quantity}: grows faster than time, so that its unit is another one; left out")
+            told.append(f"{quantity}: grows faster than time, so its unit must be wrong; left out")
             del kept[quantity]
     power = kept.get("power_instant_w") or kept.get("power_average_w")
     if "energy_j" in kept and power is not None:

@@ -171,7 +171,7 @@ def submit_script(plan: Plan, script: Path) -> str:
         raise Refused("Slurm does not answer; nothing was submitted")
     if done.returncode:
         said = "; ".join(line.removeprefix("sbatch: error: ") for line in done.stderr.strip().splitlines())
-        raise Refused(f"Slurm does not take the job: {said or 'without a reason'}")
+        raise Refused(f"Slurm rejected the job: {said or 'without a reason'}")
     return done.stdout.strip().split(";")[0]
 
 
@@ -314,7 +314,7 @@ def _refuse_hopeless(handle: Handle, folder: Path, state: State | None) -> None:
 
 def _progress(handle: Handle, folder: Path, state: State | None) -> str:
     if state is None:
-        return f"{handle.name}: Slurm does not answer; asking on"
+        return f"{handle.name}: Slurm does not answer; still trying"
     if state.state in WAITING:
         reason = f" ({state.reason})" if state.reason not in ("", "None") else ""
         return f"{handle.name} waits for nodes{reason}"

@@ -29,7 +29,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Read `[HOST:]PORT`; without a host only this machine is answered."""
     host, _colon, port = text.rpartition(":")
     if not port.isdecimal() or not 0 <= int(port) <= 65535:
-        raise SpecError("--prometheus", text, "[HOST:]PORT, such as 9400 or 0.0.0.0:9400; port 0 takes a free one")
+        raise SpecError("--prometheus", text, "[HOST:]PORT, such as 9400 or 0.0.0.0:9400; port 0: any free port")
     return host.removeprefix("[").removesuffix("]") or LOOPBACK, int(port)
 
 

@@ -43,7 +43,7 @@ GPU_METRICS = (
     Metric("gpu_tensor_active_ratio", "Share of cycles the matrix units were busy.", "tensor_active_fraction"),
     Metric("gpu_dram_active_ratio", "Share of cycles memory moved data.", "dram_active_fraction"),
     *(
-        Metric("gpu_throttled_seconds", "Time a cause has held the clock down.", quantity, True, (("cause", cause),))
+        Metric("gpu_throttled_seconds", "Time throttled by this cause.", quantity, True, (("cause", cause),))
         for quantity, cause in (
             ("power_limited_s", "power"), ("thermally_limited_s", "thermal"), ("board_limited_s", "board"),
         )
@@ -59,9 +59,9 @@ GPU_METRICS = (
 JOB_METRICS: tuple[tuple[str, str, str, bool], ...] = (
     ("job_steps", "Steps that the job has marked.", "steps", True),
     ("job_step_seconds", "Mean time of the newest steps.", "step_time_s", False),
-    ("job_tokens_per_second", "Tokens over time of the newest steps.", "tokens_per_s", False),
+    ("job_tokens_per_second", "Throughput of the newest steps.", "tokens_per_s", False),
     ("job_loss", "Newest loss that the job has marked.", "loss", False),
-    ("job_tokens_per_joule", "Tokens of the newest steps over the energy of all GPUs.", "tokens_per_j", False),
+    ("job_tokens_per_joule", "Tokens of the newest steps divided by the energy of all GPUs.", "tokens_per_j", False),
 )
 HOST_UNITS = {
     "_bytes": "bytes", "_j": "joules", "_w": "watts", "_c": "celsius", "_hz": "hertz", "_fraction": "ratio",
@@ -112,7 +112,9 @@ class RunCollector:
                 if value is not None:
                     family.add_metric([*_labels(gpu), *(text for _name, text in metric.labels)], value)
         yield from (family for family in families.values() if family.samples)
-        held = self._family("gpu_clock_limited", "Whether a cause holds the clock down now.", (*GPU_LABELS, "cause"))
+        held = self._family(
+            "gpu_clock_limited", "Whether the GPU is throttled by this cause now.", (*GPU_LABELS, "cause")
+        )
         for gpu in gpus:
             if "limits" in gpu.readings.values:
                 for cause in LIMITS:

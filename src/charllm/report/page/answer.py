@@ -27,7 +27,7 @@ LARGE_FRACTION = 0.01
 """Share of the step from which a wait is worth a sentence."""
 MOST_OF_THE_TIME = 0.5
 LONGEST_TITLE = 100
-LIMITED = {"power": "Power-limited", "thermal": "Limited by temperature", "brake": "Held by a power brake"}
+LIMITED = {"power": "Power-limited", "thermal": "Limited by temperature", "brake": "Limited by a power brake"}
 NO_TIMES = "Step time, power and temperature are not predicted for a run that does not fit (see --ignore-memory)."
 
 
@@ -107,7 +107,7 @@ def _heat(run: RunView) -> str:
 
 
 def _waits(run: RunView) -> str:
-    """Say what takes most of the step beside work, and who paces it."""
+    """Name the largest loss beside compute, and the bottleneck."""
     breakdown_s = run.result.metrics.get("breakdown_s")
     if not breakdown_s:
         return ""
@@ -118,10 +118,10 @@ def _waits(run: RunView) -> str:
     text = (
         f"Largest loss beside compute: {LABEL_WORDS[largest]} ({format_percent(share)} of the step)."
         if share > LARGE_FRACTION
-        else f"GPUs work {format_percent(1 - sum(waits.values()) / step_s)} of the time."
+        else f"GPUs are busy {format_percent(1 - sum(waits.values()) / step_s)} of the time."
     )
     pace = answer_pace(run.result) if len(run.result.gpus) > 1 else ""
-    return f"{text} Paced by {pace}." if pace else text
+    return f"{text} Bottleneck: {pace}." if pace else text
 
 
 def _changes(run: RunView) -> str:
@@ -129,7 +129,7 @@ def _changes(run: RunView) -> str:
     if run.gains is None:
         return ""
     if not run.gains:
-        return "None of the single changes that were tried is faster and fits in memory."
+        return "No single change that was tried is faster and fits in memory."
     best = run.gains[0]
     return f"Best single change: {best.asked} (+{format_percent(best.gain_fraction)} tokens/s)."
 

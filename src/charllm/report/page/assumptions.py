@@ -1,4 +1,4 @@
-"""What does it rest on? Every figure behind a run with its value, unit, source and standing."""
+"""Which data and assumptions is it based on? Every figure behind a run with its value, unit, source and standing."""
 
 from collections import Counter
 from typing import Any, NamedTuple
@@ -10,10 +10,10 @@ from charllm.spec.fields import rules
 from charllm.spec.run import RunSpec
 from charllm.units import format_figure
 
-NAME, KIND, QUESTION = "assumptions", "table", "What does it rest on?"
+NAME, KIND, QUESTION = "assumptions", "table", "Which data and assumptions is it based on?"
 FIRST = ("assumed", "chosen", "given", "fitted", "extrapolated", "interpolated", "derived", "counted", "datasheet",
          "published", "measured")  # fmt: skip
-"""Standings, those that may be most wrong first."""
+"""Standings, least certain first."""
 
 
 class Row(NamedTuple):
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 def assumptions_figure(run: RunView) -> Figure:
     """Return every figure of the catalog and every constant of the simulator that a run rests on."""
     if run.spec is None:
-        return missing(NAME, KIND, QUESTION, "the job left no spec, so that what it ran on is not known")
+        return missing(NAME, KIND, QUESTION, "the job wrote no spec, so its hardware is not known")
     rows = [_catalog_row(run.spec, field, source) for field, source in figure_sources(run.spec).items()]
     rows += [Row(one.name, one.value, one.origin, one.text, "", "simulator") for one in run.computed.constants]
     rows.sort(key=lambda row: (FIRST.index(row.standing), row.part, row.figure))
@@ -57,4 +57,4 @@ def _catalog_row(spec: RunSpec, field: str, source: str) -> Row:
 def _message(counts: Counter[str]) -> str:
     told = ", ".join(f"{counts[word]} {word}" for word in FIRST if counts[word])
     given = " Given ones were set by the request and differ from the catalog." if counts["given"] else ""
-    return f"{counts.total()} figures, those that may be most wrong first: {told}.{given}"
+    return f"{counts.total()} figures, least certain first: {told}.{given}"

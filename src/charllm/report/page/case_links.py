@@ -1,4 +1,4 @@
-"""Are links used well? What each axis of each case achieves against the size of its messages."""
+"""How well are the links used? What each axis of each case achieves against the size of its messages."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -44,10 +44,10 @@ def axis_uses(cases: Sequence[StudiedCase]) -> list[AxisUse]:
 
 def case_links(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
     """Return achieved bandwidth against message size, a point for each axis of each case."""
-    question = "Are links used well?"
+    question = "How well are the links used?"
     uses = axis_uses(cases)
     if not uses:
-        return Figure("links", "scatter", question, "", missing="No case says what it sends and for how long.")
+        return Figure("links", "scatter", question, "", missing="No case has data on its communication.")
     columns = {
         "name": Column("case and axis", [f"{use.case.name}, {use.axis}" for use in uses]),
         "group": Column("model", [use.case.group for use in uses]),

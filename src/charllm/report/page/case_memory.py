@@ -10,7 +10,7 @@ from charllm.units import GIB
 from charllm.workload.memory import KINDS
 
 QUESTION = "Does every case fit in memory?"
-NOTHING = "No case says what its memory holds."
+NOTHING = "No case has a memory breakdown."
 
 
 def case_memory(cases: Sequence[StudiedCase], conditions: str = "") -> list[Figure]:

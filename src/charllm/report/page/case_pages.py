@@ -19,7 +19,9 @@ MOST_PAGES = 24
 MOST_HOT, MOST_OVER_TIME = 6, 4
 SHOWN: tuple[Callable[[RunView], Figure | None], ...] = (seconds_figure, memory_figure, heat_figure, links_figure)
 SUMMARY = ("step_time_s", "tokens_per_s_per_gpu", "power_mean_w", "temperature_peak_c")
-NOT_STORED = "This study was not stored in a folder, so that nothing is known of single GPUs (charllm sweep --out DIR)."
+NOT_STORED = (
+    "This study was not stored in a folder, so data on single GPUs are not available (charllm sweep --out DIR)."
+)
 
 
 def hottest_cases(cases: Sequence[StudiedCase]) -> Figure:
@@ -78,7 +80,7 @@ def power_over_time(cases: Sequence[StudiedCase]) -> list[Figure]:
         view = case.open_view()
         figure = power_figure(view) if view is not None else None
         if figure is not None and not figure.missing:
-            found.append(replace(figure, name=f"power-{at + 1}", question=f"How does the power of {title(case)} move?"))
+            found.append(replace(figure, name=f"power-{at + 1}", question=f"How does the power of {title(case)} vary?"))
     return found
 
 

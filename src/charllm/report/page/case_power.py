@@ -8,7 +8,7 @@ from charllm.report.page.quantity import CLOCK_LOSS, JOULES_PER_TOKEN, KEYS, PER
 from charllm.report.page.strategies import multiples
 from charllm.result.metrics import CAUSES
 
-THROTTLING = {"clock_loss_fraction": "clock lost", "throttled_time_fraction": "time for which the clock is held down"}
+THROTTLING = {"clock_loss_fraction": "clock loss", "throttled_time_fraction": "time throttled"}
 """Metric of throttling by cause: what it is called."""
 POWER = ("power_mean_w", "power_peak_sensor_w", "temperature_peak_c", "temperature_spread_node_k")
 ENERGY = (JOULES_PER_TOKEN, "energy_per_step_j", "node_power_mean_w", "cluster_power_peak_w")
@@ -45,11 +45,11 @@ def _throttling_metric(cases: Sequence[StudiedCase]) -> str:
 
 def case_clock(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
     """Return the clock that each case loses, by cause."""
-    question = "What holds the clock down?"
+    question = "Why are GPUs throttled?"
     metric = _throttling_metric(cases)
     known = [case for case in cases if any(case.values.get(f"{metric}.{cause}") is not None for cause in CAUSES)]
     if not known:
-        return Figure("clock", "stacked-bars", question, "", missing="No case says how much clock it loses.")
+        return Figure("clock", "stacked-bars", question, "", missing="No case has data on throttling.")
     shown, left_out = select(known)
     alone = len(groups(shown)) == 1
     rows = [
@@ -78,7 +78,7 @@ def case_clock(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
     }
     by_cause = {cause: max(case.values.get(f"{metric}.{cause}") or 0.0 for case in known) for cause in CAUSES}
     none = [KEYS[cause] for cause in CAUSES if by_cause[cause] == 0]
-    told = [extremes(known, CLOCK_LOSS), f"no case is held down by {' or '.join(none)}" if none else ""]
+    told = [extremes(known, CLOCK_LOSS), f"no case is throttled by {' or '.join(none)}" if none else ""]
     return Figure("clock", "stacked-bars", question, left_out + _sentence(told), columns, options, conditions)
 
 

@@ -92,4 +92,4 @@ def _message(cases: Sequence[StudiedCase]) -> str:
         lost = largest_part(order[-1], [label for label in LABELS if label != "compute"]) if order else None
         if lost is not None and len(order) > 1:
             found.append(f"{title(order[-1])} ({KEYS[lost[0]]}, {lost[1] / PERCENT:.0f} % of its step)")
-    return f"What the slowest cases lose most of their time to: {write_list(found, 6)}." if found else ""
+    return f"Largest losses of the slowest cases: {write_list(found, 6)}." if found else ""

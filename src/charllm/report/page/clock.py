@@ -22,7 +22,7 @@ def clock_figure(run: RunView) -> Figure | None:
     if run.result.origin != "simulated" and run.result.metrics.get("clock_loss_fraction") is None:
         return None
     question = "How much clock is lost, and why?"
-    return _figure(run, "clock", question, LOST, "clock lost", "clock_loss_fraction")
+    return _figure(run, "clock", question, LOST, "clock loss", "clock_loss_fraction")
 
 
 def throttled_figure(run: RunView) -> Figure | None:
@@ -30,7 +30,7 @@ def throttled_figure(run: RunView) -> Figure | None:
     shares = run.result.metrics.get("throttled_time_fraction") or {}
     if run.result.metrics.get("clock_loss_fraction") and not any(shares.values()):
         return None
-    question = "How long is the clock held down, and by what?"
+    question = "How long are GPUs throttled, and why?"
     return _figure(run, "throttled", question, HELD, "share of time throttled", "throttled_time_fraction")
 
 
@@ -64,7 +64,7 @@ def _figure(run: RunView, name: str, question: str, pattern: str, label: str, me
     }
     if not any(share > 0 for _bar, _cause, share in cells):
         return missing(
-            name, "stacked-bars", question, "no GPU was throttled: every clock stayed where it was asked to be"
+            name, "stacked-bars", question, "no GPU was throttled: every clock stayed at the requested value"
         )
     return Figure(
         name, "stacked-bars", question, _message(run, groups, pattern, label), columns, options, run.conditions

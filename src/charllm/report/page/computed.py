@@ -132,5 +132,5 @@ class Computed:
 
     def why_not(self, field: str) -> str:
         """Say why something was not computed."""
-        usual = "it takes more simulations than this page waits for; `charllm report` computes it"
+        usual = "it needs more simulations than this page runs; `charllm report` computes it"
         return (self.reasons or {}).get(field, usual)

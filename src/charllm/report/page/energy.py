@@ -1,4 +1,4 @@
-"""Where do the joules go? Energy per token by stage: its GPUs, and its share of what the nodes draw beside them."""
+"""Where does the energy go? Energy per token by stage: its GPUs, and its share of what the nodes draw beside them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from charllm.report.page.view import RunView, missing
 from charllm.report.tables import shown_ends
 from charllm.units import MILLI, format_percent, format_si
 
-NAME, KIND, QUESTION = "energy", "stacked-bars", "Where do the joules go?"
+NAME, KIND, QUESTION = "energy", "stacked-bars", "Where does the energy go?"
 GPUS, NODE = "gpus", "node"
 WORDS = {GPUS: "GPUs", NODE: "CPUs, NICs, fans and boards of the nodes"}
 ALL = "all GPUs"

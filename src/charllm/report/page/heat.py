@@ -1,4 +1,4 @@
-"""Who is hot, and who paces the job? Each node as it stands: slots in their rows, front to rear."""
+"""Which GPUs are hot, and which is the bottleneck? Each node as it stands: slots in their rows, front to rear."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from charllm.result.answers import pacing_gpus
 from charllm.spec.hardware import Node
 from charllm.units import MEGA
 
-NAME, KIND, QUESTION = "heat", "node-map", "Who is hot, and who paces the job?"
+NAME, KIND, QUESTION = "heat", "node-map", "Which GPUs are hot, and which is the bottleneck?"
 MOST_NODES = 8
 """Node maps on a page; of a larger cluster the telling ones are shown."""
 ALIKE_K = 0.05
@@ -40,7 +40,7 @@ def heat_figure(run: RunView) -> Figure:
     count = len({row["node"] for row in rows})
     if len(chosen) < count:
         options["more"] = (
-            f"{len(chosen)} of {count} nodes shown: the pacing one, the hottest, the coolest, then one of each stage"
+            f"{len(chosen)} of {count} nodes shown: the bottleneck, the hottest, the coolest, then one of each stage"
         )
     return Figure(NAME, KIND, QUESTION, _message(run, rows, inlets_c, pacers), columns, options, run.conditions)
 
@@ -121,7 +121,7 @@ def _columns(
         "clock": Column("mean clock", [_scaled(row.get("clock_mean_hz"), MEGA) for row in rows], "MHz", 4),
         "rank": Column("rank", [row.get("rank") for row in rows]),
         "stage": Column("stage", [row.get("stage") for row in rows]),
-        "ring": Column("paces the job", [row["rank"] in ringed for row in rows]),
+        "ring": Column("bottleneck", [row["rank"] in ringed for row in rows]),
     }
     packages = _packages(rows, places)
     return {**columns, "package": Column("package", packages)} if packages else columns
@@ -143,7 +143,7 @@ def _message(
     inlets_c: Mapping[int, float] | None,
     pacers: Sequence[Mapping[str, Any]],
 ) -> str:
-    """Name the hottest GPU, how far those of a node differ, and the one that paces the job."""
+    """Name the hottest GPU, how far those of a node differ, and the bottleneck GPU."""
     hottest, coolest = (pick(rows, key=lambda row: row["temperature_mean_c"]) for pick in (max, min))
     above = f", {hottest['temperature_mean_c'] - inlets_c[hottest['node']]:.1f} K above the inlet" if inlets_c else ""
     spread_k = hottest["temperature_mean_c"] - coolest["temperature_mean_c"]
@@ -160,13 +160,13 @@ def _message(
 def _pace_text(run: RunView, rows: Sequence[Mapping[str, Any]], pacers: Sequence[Mapping[str, Any]]) -> str:
     """Name the GPUs that have a ring."""
     if not pacers:
-        told = " Telemetry alone does not tell which GPU paces the job; `charllm doctor` looks for slow ones."
+        told = " Telemetry alone does not show which GPU is the bottleneck; `charllm doctor` looks for slow GPUs."
         return told if run.result.origin != "simulated" and len(rows) > 1 else ""
     clock = f"at {pacers[0]['clock_mean_hz'] / MEGA:.0f} MHz on average"
     if len(pacers) == 1:
-        return f" The ring marks the GPU that paces the job: {run.gpu_name(pacers[0])}, {clock}."
+        return f" The ring marks the bottleneck GPU: {run.gpu_name(pacers[0])}, {clock}."
     slots = ", ".join(str(row["slot"]) for row in pacers)
-    return f" Rings mark the GPUs that pace the job: node {run.node_name(pacers[0]['node'])}, slots {slots}, {clock}."
+    return f" Rings mark the bottleneck GPUs: node {run.node_name(pacers[0]['node'])}, slots {slots}, {clock}."
 
 
 def _scaled(value: float | None, unit: float) -> float | None:

@@ -1,4 +1,4 @@
-"""Are links used well? Achieved bandwidth against message size, one point for each collective and size."""
+"""How well are the links used? Achieved bandwidth against message size, one point for each collective and size."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from charllm.report.figure import Column, Figure
 from charllm.report.page.view import RunView, missing
 from charllm.units import GIB, GIGA, KIB, MIB, MILLI, format_bytes, format_percent, seconds_format
 
-NAME, KIND, QUESTION = "links", "scatter", "Are links used well?"
+NAME, KIND, QUESTION = "links", "scatter", "How well are the links used?"
 LINK_WORDS = {
     "nvlink": "scale-up link of a GPU",
     "pcie": "PCIe of a GPU",

@@ -66,7 +66,12 @@ def answer(plan: PlanView) -> list[str]:
         if plan.metric.startswith("tokens_per_s")
         else [f"{quantity(plan.metric).label} {write_value(best, plan.metric)}"]
     )
-    found = [f"Best for {meaning}: {best.name}: {', '.join(values)}.", _certainty(plan), _own(plan), *_limits(plan)]
+    found = [
+        f"Best strategy ({meaning}): {best.name}: {', '.join(values)}.",
+        _certainty(plan),
+        _own(plan),
+        *_limits(plan),
+    ]
     return [sentence for sentence in (*found, tell_sensitivity(plan), tell_counts(plan)) if sentence]
 
 

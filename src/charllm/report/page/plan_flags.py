@@ -12,7 +12,7 @@ OWN_NAME = "charllm"
 
 def commands_figure(plan: PlanView) -> Figure:
     """Return what runs the best strategy, to be copied: for charllm, and the settings of the user's own program."""
-    question = "What do I type?"
+    question = "Which command do I run?"
     if not plan.best:
         return Figure("commands", "commands", question, "", missing="No strategy keeps every limit.")
     texts = {"Simulate the best strategy": plan.best[0].command}
@@ -20,7 +20,7 @@ def commands_figure(plan: PlanView) -> Figure:
         if program != OWN_NAME and (new := _after(changes)):
             texts[f"Settings to change for {program}"] = new
     columns = {"label": Column("for", list(texts)), "text": Column("text", list(texts.values()))}
-    message = "The first line simulates the best strategy alone, with everything else as it was asked for."
+    message = "The first line simulates the best strategy alone, with all other settings unchanged."
     return Figure("commands", "commands", question, message, columns, {"label": "label", "text": "text"})
 
 

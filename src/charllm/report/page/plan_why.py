@@ -28,7 +28,7 @@ def seconds_figure(plan: PlanView, conditions: str) -> Figure:
     own = [plan.own] if plan.own else []
     made = case_seconds([*plan.best[:MOST_BARS], *own], conditions)
     message = "The step time of the best strategies by label; what differs is what decides."
-    return replace(made, question="Where do the seconds differ?", message=message if not made.missing else "")
+    return replace(made, question="Where does the step time differ?", message=message if not made.missing else "")
 
 
 def sensitivity_figure(plan: PlanView) -> Figure:

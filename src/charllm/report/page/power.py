@@ -1,4 +1,4 @@
-"""How does power move? Power, clock and temperature over one step, from a cold start, and of the whole cluster."""
+"""How does power vary over a step? Power, clock and temperature: one step, a cold start, the whole cluster."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,9 +19,9 @@ SIGNALS = {
     "temperature": ("temperature_c", "C", 1.0),
 }
 """Panel: column of the signals, unit it is shown in, and that unit in SI."""
-STEP = ("power", "How does power move?")
-WARM_UP = ("warm-up", "How does it warm up from a cold start?")
-CLUSTER = ("cluster-power", "How does the power of the whole cluster move?")
+STEP = ("power", "How does power vary over a step?")
+WARM_UP = ("warm-up", "How do the GPUs warm up from a cold start?")
+CLUSTER = ("cluster-power", "How does the power of the whole cluster vary?")
 SECOND_S = 1.0
 """A ramp is the change within this time."""
 WARM_K = 1.0

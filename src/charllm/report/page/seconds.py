@@ -1,4 +1,4 @@
-"""Where do the seconds go? A stacked bar for each stage, and their mean."""
+"""Where does the step time go? A stacked bar for each stage, and their mean."""
 
 from collections.abc import Mapping
 from statistics import median
@@ -10,7 +10,7 @@ from charllm.result.answers import LABEL_WORDS, SHORT_S, write_seconds
 from charllm.timeline.step_time import LABELS
 from charllm.units import MILLI, format_percent, seconds_format
 
-NAME, KIND, QUESTION = "seconds", "stacked-bars", "Where do the seconds go?"
+NAME, KIND, QUESTION = "seconds", "stacked-bars", "Where does the step time go?"
 MEAN = "all stages (mean)"
 UNMARKED = "not marked"
 

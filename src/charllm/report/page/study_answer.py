@@ -152,7 +152,7 @@ def _behind(case: StudiedCase, best: StudiedCase, metric: str) -> str:
 def doubt(case: StudiedCase, best: StudiedCase, ratio: float) -> str:
     """Say where a predicted difference is so small that predictions may have the order wrong."""
     predicted = case.origin == best.origin == "simulated"
-    return " (too close for a prediction to tell)" if predicted and effect_interval(ratio - 1)[0] <= 0 else ""
+    return " (closer than the accuracy of the prediction)" if predicted and effect_interval(ratio - 1)[0] <= 0 else ""
 
 
 def _limit(case: StudiedCase) -> str:

@@ -17,7 +17,7 @@ def classes_figure(run: RunView) -> Figure | None:
     """Return the shares of seconds and joules by class of kernel, of the first rank that was traced."""
     if not run.traced:
         return None
-    found, question = run.traced[0], "Where do seconds and joules go, by class of kernel?"
+    found, question = run.traced[0], "Where do time and energy go, by kernel class?"
     if found["refused"]:
         return Figure(
             CLASSES, "stacked-bars", question, "", missing=f"too few readings beside the trace: {found['refused']}"
@@ -72,8 +72,8 @@ def _message(found: Mapping[str, Any]) -> str:
 
 def _trust(found: Mapping[str, Any]) -> str:
     return (
-        f"measured; {found['bins']} steps of the energy counter; energy that the fit has not seen is predicted within "
-        f"{format_percent(found['held_out_fraction'])}; classes with the same watts are not told apart by the readings"
+        f"measured; {found['bins']} steps of the energy counter; held-out energy is predicted within "
+        f"{format_percent(found['held_out_fraction'])}; classes with the same power cannot be separated by the readings"
     )
 
 
@@ -95,16 +95,16 @@ def kernels_figure(run: RunView) -> Figure | None:
         "power": Column("power of its class", column("power_w"), "W", 3),
         "clock": Column("clock of its class", column("clock_hz", MEGA), "MHz", 4),
         "lost": Column(
-            "clock lost", [None if one is None else 100 * one for one in column("clock_lost_fraction")], "%", 3
+            "clock loss", [None if one is None else 100 * one for one in column("clock_lost_fraction")], "%", 3
         ),
     }
     largest = rows[0]
     message = (
         f"The largest of {len(run.traced[0]['kernels'])} kernels takes {largest['seconds'] / MILLI:.3g} ms of a step "
-        f"in {largest['calls']:.0f} calls. Joules are its seconds at the watts of its class."
+        f"in {largest['calls']:.0f} calls. Energy is its time multiplied by the power of its class."
     )
     options = {"search": True, "filters": ["class"]}
-    return Figure(KERNELS, "table", "Which kernels take seconds and joules?", message, columns, options, _trust_of(run))
+    return Figure(KERNELS, "table", "Which kernels take time and energy?", message, columns, options, _trust_of(run))
 
 
 def _trust_of(run: RunView) -> str:

@@ -10,8 +10,8 @@ from charllm.result.uncertainty import LEVEL, intervals, run_class, tell_footing
 from charllm.units import format_figure, format_percent, format_si
 
 KIND = "scatter"
-TRUST = ("trust", "How wrong may the step time be?")
-CERTAINTY = ("intervals", "How wrong may each figure be?")
+TRUST = ("trust", "How accurate is the step time?")
+CERTAINTY = ("intervals", "How accurate is each figure?")
 BAND_FRACTION = 0.1
 METRIC_WORDS = {
     "step_time_s": "step time",
@@ -123,7 +123,7 @@ def intervals_figure(run: RunView) -> Figure | None:
         "basis": Column("basis", [known[metric]["basis"] for metric in known]),
     }
     message = (
-        f"Intervals of {100 * LEVEL:.0f} %, from runs whose truth is known and that were predicted without it; "
+        f"Intervals of {100 * LEVEL:.0f} %, from held-out errors of runs with known values; "
         "independent causes add in squares."
     )
     return Figure(name, "table", question, message + _preheating(run), columns, {"search": False})

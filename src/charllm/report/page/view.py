@@ -89,7 +89,7 @@ class RunView:
             return self.broken[table]
         if table:
             return f"this run was stored without the table {table!r}"
-        return f"this {self.result.origin} run does not know it"
+        return f"this {self.result.origin} run has no such data"
 
     @property
     def conditions(self) -> str:

@@ -1,4 +1,4 @@
-"""What happens when? One step, a lane for each stage; power, clock and temperature of a chosen GPU below it."""
+"""What happens during a step? A lane for each stage; power, clock and temperature of a chosen GPU below it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -19,7 +19,7 @@ from charllm.units import MEGA, seconds_format
 
 Floats = NDArray[np.float64]
 
-NAME, KIND, QUESTION = "when", "timeline", "What happens when?"
+NAME, KIND, QUESTION = "when", "timeline", "What happens during a step?"
 PASSES = {"forward": "forward pass", "backward": "backward pass", "weight": "weight-gradient pass"}
 MOST_SPANS, MOST_POINTS, MOST_GPUS = 20_000, 24_000, 16
 """Spans of all lanes, points of all signals, and GPUs that can be chosen: what a page can hold and a screen show."""
@@ -285,5 +285,5 @@ def _message(run: RunView, spans: Sequence[Span], series: Mapping[str, Mapping[s
         held[cause] = held.get(cause, 0.0) + stop_s - start_s
     if held:
         told = ", ".join(f"{cause} {100 * spent_s / end_s:.0f} %" for cause, spent_s in held.items())
-        text += f" Shaded: what holds its clock down ({told} of the time)."
+        text += f" Shaded: throttling ({told} of the time)."
     return text

@@ -83,7 +83,7 @@ def draw_node_map(figure: Figure, pen: Pen) -> list[str]:
     front, rear = ("front", "rear") if options.get("airflow") else ("", "")
     said = [f"{options['label']}, {options['unit'] or value.unit}"]
     said += [f"inlet {options['inlet']}"] if options.get("inlet") else []
-    said += ["ring (> <): paces the job"] if any(slot.paces for slot in slots) else []
+    said += ["ring (> <): bottleneck"] if any(slot.paces for slot in slots) else []
     said += [options["more"]] if options.get("more") else []
     return [*draw_nodes(slots, pen, front=front, rear=rear), *wrap("; ".join(said), pen.width)]
 

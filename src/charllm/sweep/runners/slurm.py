@@ -207,7 +207,7 @@ def _report(work: Work, job: Job, queue: Queue | None, shown: str) -> str:
     """Say how a job stands where that has changed; one that can never start is refused."""
     if queue is not None and set(queue.states) == {"PENDING"} and queue.reason in NEVER:
         raise Refused(f"Slurm job {job.number} can never start ({queue.reason}): expected a partition and time it can")
-    text = "does not answer; asking on" if queue is None else ""
+    text = "does not answer; still trying" if queue is None else ""
     if queue is not None and not queue.states["RUNNING"]:
         text = f"waits for nodes ({queue.reason})" if queue.reason not in ("", "None") else "waits for nodes"
     if text and text != shown:

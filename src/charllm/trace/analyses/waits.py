@@ -104,7 +104,9 @@ def match_calls(run: TracedRun) -> tuple[list[Matched], list[str]]:
             continue
         found = _align(ranks)
         if found is None:
-            warnings.append(f"ranks of group {key} made different collectives; their waits are not told from transfers")
+            warnings.append(
+                f"ranks of group {key} made different collectives; their waits are not separated from transfers"
+            )
         else:
             matched.append(found)
     return matched, warnings

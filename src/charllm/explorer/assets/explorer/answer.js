@@ -27,7 +27,7 @@
 
     function compare(shown, base) {
       const found = base ? explorer.request.differences(base, shown) : [];
-      against.textContent = found.length ? `Differences to the answer before: ${found.join("; ")}.` : "";
+      against.textContent = found.length ? `Differences from the previous prediction: ${found.join("; ")}.` : "";
     }
 
     return {
@@ -39,7 +39,7 @@
       fast(shown, base) {
         const answer = shown.fast;
         const fits = answer.fits !== false;
-        mark("fast", "fast, no heat yet", fits ? "All GPUs at one clock; the coupled answer follows." : "Does not fit in memory.");
+        mark("fast", "fast, no heat yet", fits ? "All GPUs at one clock; the full simulation follows." : "Does not fit in memory.");
         facts.show(answer.metrics, base && base.fast.metrics, fits ? { temperature_peak_c: "follows" } : NO_FIT);
         compare(shown, base);
         warn(fits ? [] : answer.warnings.filter((each) => each.startsWith("memory")));

@@ -10,7 +10,7 @@
     { metric: "power_peak_sensor_w", label: "GPU peak, W", hint: "Highest 25 ms average of any GPU.", range: ({ cap }) => [cap * 0.3, cap * 1.5, 5] },
     { metric: "cluster_power_peak_kw", label: "Cluster peak, kW", hint: "Peak power of all nodes together.",
       range: ({ cap, gpus }) => [cap * gpus * 0.4e-3, cap * gpus * 2.4e-3, gpus > 64 ? 10 : 0.5] },
-    { metric: "clock_loss_fraction.power", label: "Clock loss, share", hint: "Share of the clock that the power limit takes.", range: () => [0, 0.4, 0.005] },
+    { metric: "clock_loss_fraction.power", label: "Clock loss, share", hint: "Clock loss caused by the power limit.", range: () => [0, 0.4, 0.005] },
   ];
   const pattern = (metric) => new RegExp(`^${metric.replace(".", "\\.")}<([\\d.]+)$`);
 

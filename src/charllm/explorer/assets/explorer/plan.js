@@ -104,7 +104,7 @@
         element("div", { class: "row row-switch" }, element("label", { for: machines.id }, "Would it still win on another machine?"), machines)),
       limits.root);
     aim.addEventListener("submit", (event) => event.preventDefault());
-    const about = element("p", { class: "quiet" }, "Below: settings that are fixed. Degrees, sharding, microbatch, recompute, overlap, schedule and caps on auto are searched; italics: as the best has them.");
+    const about = element("p", { class: "quiet" }, "Fixed settings are below. Degrees, sharding, microbatch, recompute, overlap, schedule and caps on auto are searched; italics show their values in the best strategy.");
     const facts = () => {
       const known = explorer.settings.facts(choices, state.request, null);
       const cluster = choices.clusters.find((each) => each.name === state.request.cluster) || {};
@@ -167,7 +167,7 @@
       },
     };
   }
-  const WORDS = { memory: "Setting aside what does not fit", rank: "Ranking strategies", simulate: "Simulating the best in full", sensitivity: "Trying other machines" };
+  const WORDS = { memory: "Dropping strategies that do not fit", rank: "Ranking strategies", simulate: "Simulating the best in full", sensitivity: "Trying other machines" };
 
   // The best strategy as a request of the explorer; null where it has a setting that the explorer does not know.
   function bestOf(state) {

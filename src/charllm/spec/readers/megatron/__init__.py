@@ -185,7 +185,7 @@ def _with_notes(reading: Reading, script: Script, text: str, path: str, inputs: 
         )
     sourced = {name: line for name, line in script.not_found.items() if not _ENVIRONMENTS.search(name)}
     if sourced:
-        notes.append(f"scripts that this one starts or sources do not lie beside it: {_listed(sourced)}")
+        notes.append(f"scripts that this one starts or sources are not in the same folder: {_listed(sourced)}")
     lost = {word: command.line for command in script.commands for word in command.words[:1] if word.startswith("--")}
     if lost and len(lost) < len(script.commands):
         notes.append(f"not passed to the training program, as the line before does not continue: {_listed(lost)}")

@@ -207,7 +207,7 @@
     const lines = Object.keys(columns)
       .filter((name) => !hidden.has(name) && row[name] !== null)
       .map((name) => [columns[name].label, charllm.quantity(row[name], columns[name])]);
-    if (row.ring) lines.push(["paces the job", "yes"]);
+    if (row.ring) lines.push(["bottleneck", "yes"]);
     return {
       key: `${node}/${row.slot}`,
       node: rect,
@@ -231,7 +231,7 @@
     const bar = extent
       ? charllm.scaleBar(charllm.heading({ label: options.label || "" }), extent, options.unit)
       : element("div", { class: "scale" });
-    if (paced) bar.append(charllm.legend([{ label: "paces the job", token: "ring", kind: "ring" }]));
+    if (paced) bar.append(charllm.legend([{ label: "bottleneck", token: "ring", kind: "ring" }]));
     return bar;
   }
 })(window.charllm);

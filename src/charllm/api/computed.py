@@ -9,7 +9,7 @@ from charllm.evaluate.predictions import load_predictions
 from charllm.report.page.computed import Computed
 from charllm.simulate.cold import tabulate_warm_up
 from charllm.simulate.predict import Simulation
-from charllm.simulate.work import SIMULATED_SLICE_S, slices_of
+from charllm.simulate.work import estimate_plays_s
 
 Track = Callable[[Iterator[Any], int, str], Iterator[Any]]
 """Yields the items it is given, of which there are so many, and may show how far it is under a title."""
@@ -65,7 +65,7 @@ def _warm_up(found: Simulation) -> tuple[dict[str, list[float | None]] | None, s
     conditions = found.step.run.conditions
     if conditions.steps is not None or conditions.seconds_s is not None:
         return None, "the run itself begins with a cold start; its metrics are means over it"
-    estimate_s = MOST_MOMENTS * SIMULATED_SLICE_S * slices_of(simulated.machine)
+    estimate_s = estimate_plays_s(simulated.machine, MOST_MOMENTS)
     if estimate_s > LONGEST_WARM_UP_S:
         return None, f"it would take about {estimate_s:.0f} s to simulate (charllm simulate --seconds 300)"
     return tabulate_warm_up(simulated.machine, WARM_UP_S), ""

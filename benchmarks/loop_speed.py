@@ -1,6 +1,6 @@
 """How fast the closed loop runs, on one core, warm: `python -m benchmarks.loop_speed [--large]`.
 
-Prints seconds to thermal steady state beside their estimate, and memory; 131,072 GPUs unfolded only with --large (minutes).
+Prints seconds to thermal steady state, their estimate, and memory; 131,072 GPUs unfolded only with --large (minutes).
 """
 
 import argparse

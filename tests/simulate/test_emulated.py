@@ -9,9 +9,9 @@ from charllm.catalog.resolve import resolve_cluster
 from charllm.gpu.board import standing_w
 from charllm.gpu.heat import network
 from charllm.gpu.shape import KernelShape
-from charllm.simulate.emulated import predict_played
+from charllm.simulate.emulated import Start, predict_played
 from charllm.simulate.one_gpu import Player, SingleGpuRun, play_burst
-from charllm.simulate.rank_timeline import rank_timeline, simulated_start
+from charllm.simulate.rank_timeline import played_gpu, rank_timeline
 from charllm.simulate.steady import LEAST_PLAY_S
 from charllm.spec.request import merge
 from charllm.timeline.play import Item, PlayTimeline, Segment
@@ -128,7 +128,7 @@ def agreement(found: Done, rank: int) -> tuple[float, float, float]:
     steps = max(1, math.ceil(LEAST_PLAY_S / found.machine.open_s))
     seen = predict_played(
         rank_timeline(found.whole, rank), run.cluster, (steps - 0.5) * found.metrics["step_time_s"], run.conditions,
-        start=simulated_start(found.whole, rank), launch_s=0.0,
+        start=Start(state=found.played.begun[played_gpu(found.machine, rank)]), launch_s=0.0,
     )  # fmt: skip
     return (
         seen.busy_s / found.metrics["step_time_s"],

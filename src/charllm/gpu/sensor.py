@@ -189,13 +189,6 @@ def shape_steps(steps: CounterSteps, times_s: ArrayLike, instant_w: ArrayLike, s
     return CounterSteps(grid, energy, float(peak_w), steps)
 
 
-def mean_power(steps: CounterSteps, start_s: float, end_s: float) -> Estimate:
-    """Infer the mean power of a window from the counter, with its error."""
-    energy = steps.between(start_s, end_s)
-    duration_s = end_s - start_s
-    return Estimate(energy.value / duration_s, energy.error / duration_s)
-
-
 def integrate_instant(
     times_s: ArrayLike, instant_w: ArrayLike, start_s: float, end_s: float, sensor: Sensor = HOPPER
 ) -> float:

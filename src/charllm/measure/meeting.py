@@ -287,10 +287,6 @@ class Seat:
         """Tell the head something; one who has gone is found when it is listened to."""
         self._say({"say": what, **details})
 
-    def await_start(self) -> Message:
-        """Wait for `go` or `stop`."""
-        return self._await("go", "stop", patience_s=None)
-
     def leave(self) -> None:
         """Say goodbye, so that we are not taken for lost."""
         with contextlib.suppress(MeetingError):

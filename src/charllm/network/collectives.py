@@ -83,18 +83,6 @@ def algorithms_taken(step: Step, constants: NetworkConstants = NETWORK) -> dict[
     return {axis: tuple(sorted(names, key=lambda name: -names[name])) for axis, names in sent.items()}
 
 
-def collective_blocks(op: Op, run: RunSpec, constants: NetworkConstants = NETWORK) -> int:
-    """Return the multiprocessors that a collective occupies while it runs.
-
-    Source: network/constants.py. Ignores: that NCCL takes fewer channels for small messages and between nodes.
-    """
-    if op.kind == "send" or op.group == ENDS:
-        return constants.send_blocks
-    if op.kind == "all_to_all" and op.group == "ep":
-        return constants.dispatcher(run.framework.dispatcher).blocks
-    return constants.collective_blocks
-
-
 def link_bandwidth(cluster: Cluster) -> float:
     """Return the datasheet bandwidth of one GPU to others of its scale-up domain, each way; PCIe where it has none."""
     node = cluster.node

@@ -52,14 +52,6 @@ def _differences(program: str, before: Mapping[str, str], after: Mapping[str, st
     return [change for change in changes if change.before != change.after]
 
 
-def write_change(change: FlagChange) -> str:
-    """Write a change as people do: ``--tp 8 -> 4``, ``+ --sp``, ``- --use-distributed-optimizer``."""
-    before, after = (None if side is None else f"{change.flag} {side}".rstrip() for side in change[2:])
-    if before is None:
-        return f"+ {after}"
-    return f"- {before}" if after is None else f"{before} -> {change.after}"
-
-
 def flag_words(run: RunSpec) -> str:
     """Return the flags of a strategy as one would type them."""
     return " ".join(f"{flag} {shlex.quote(value)}" if value else flag for flag, value in run_flags(run).items())

@@ -144,16 +144,3 @@ def _judge(name: str, simulated: Sequence[Metrics], objective: Objective) -> Sen
         return Sensitivity(name, values, None, None, "not simulated: no run, or it takes too long")
     rival = order[0] if order[0] != 0 else order[1]
     return Sensitivity(name, values, order[0], objective.gain_fraction(simulated[0], simulated[rival]))
-
-
-def explain_sensitivity(found: Sequence[Sensitivity]) -> str:
-    """Say in one sentence under which changes the winner stays the best, and under which not."""
-    told = [one for one in found if one.winner is not None]
-    lost = [f"{one.change} ({100 * -(one.lead_fraction or 0):.1f} % behind)" for one in told if not one.stays]
-    if not told:
-        return "No change of the machine was simulated."
-    if not lost:
-        return f"The winner stays the best under all {len(told)} changes that were simulated."
-    return (
-        f"The winner stays the best under {len(told) - len(lost)} of {len(told)} changes; not with {', '.join(lost)}."
-    )

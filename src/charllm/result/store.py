@@ -98,11 +98,6 @@ def write_text(text: str, path: Path) -> None:
     draft.replace(path)
 
 
-def write_parquet(columns: Columns, path: Path) -> None:
-    """Write equal-length columns as a parquet table."""
-    write_tables({path: columns})
-
-
 def write_tables(tables: Mapping[Path, Columns]) -> None:
     """Write tables of equal-length columns, each to its parquet file."""
     if not tables:

@@ -18,7 +18,6 @@ from charllm.gpu.shape import KernelShape
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.network.constants import NETWORK
-from charllm.simulate.emulated import Start
 from charllm.simulate.long_step import Execution
 from charllm.simulate.predict import Simulation, predict
 from charllm.simulate.slices import CHANNELS, FIXED, Cut, cut_layers
@@ -81,14 +80,6 @@ def rank_timeline(found: Simulation, rank: int) -> PlayTimeline:
     return PlayTimeline(rank, run.as_table(), tuple(_merged(segments)), tokens, timed.costs.clock_hz)
 
 
-def simulated_start(found: Simulation, rank: int) -> Start:
-    """Return how a rank's GPU stood when its simulated step began."""
-    machine, played = found.machine, found.played
-    assert machine is not None
-    assert played is not None
-    return Start(state=played.begun[_played_gpu(machine, rank)])
-
-
 def kernel_items(run: RunSpec, op: Op) -> list[Item]:
     """Return the kernels that an op launches."""
     return [Item("kernel", op.name, shape=_plain(one.shape)) for one in launched(op, run) for _ in range(one.times)]
@@ -109,14 +100,14 @@ def _passes(
     `hidden` goes under the last backward pass.
     """
     machine, step = found.machine, found.step
-    waits_s = iter(find_waits(machine, found.played, _played_gpu(machine, rank)).tolist())
+    waits_s = iter(find_waits(machine, found.played, played_gpu(machine, rank)).tolist())
     mine = np.flatnonzero(machine.turns[:, 0] == stage)
     kinds = [divmod(int(machine.turns[turn, 1]), len(step.chunks)) for turn in mine]
     blocks_of = {key: [_layers(step, timed, key[0], block) for block in pass_ops(step, timed, *key)]
                  for key in dict.fromkeys(kinds)}  # fmt: skip
     last_backward = max(place for place, (kind, _chunk) in enumerate(kinds) if kind == BACKWARD)
     segments: list[Segment] = []
-    position = _played_gpu(machine, rank) % len(machine.fold.weights)
+    position = played_gpu(machine, rank) % len(machine.fold.weights)
     sent_s = machine.sent_at(position)
     for place, (turn, key) in enumerate(zip(mine, kinds, strict=True)):
         segments.append(_wait(next(waits_s)))
@@ -128,7 +119,7 @@ def _passes(
     return [*segments, _wait(next(waits_s))], _wait(next(waits_s))
 
 
-def _played_gpu(machine: Machine, rank: int) -> int:
+def played_gpu(machine: Machine, rank: int) -> int:
     """Return who was played for a rank's GPU."""
     return int(machine.representatives[place_ranks(machine.run)[rank]])
 

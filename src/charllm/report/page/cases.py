@@ -18,7 +18,6 @@ MOST_ROWS = 60
 RANKS = ("tokens_per_s_per_gpu", "tokens_per_s", "step_time_s")
 """What cases are ranked by: the first that is known of any; the last one is better when lower."""
 WHOLE = "all cases"
-NOT_STORED = "not stored"
 
 
 @dataclass(frozen=True, slots=True)

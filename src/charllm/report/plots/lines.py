@@ -7,7 +7,7 @@ from charllm.report.plots.dots import Dots
 from charllm.report.plots.pen import Pen
 from charllm.report.plots.scale import Scale, label, scale_of, ticks
 
-LINE_COLOUR, RULE_COLOUR = 32, 166
+LINE_COLOUR = 32
 ROWS = 5
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from charllm.analysis.attribution.run import attribute_run
 from charllm.api.keywords import File, Spec, as_path, build_request
 from charllm.api.signature import public
-from charllm.api.trace_energy import is_recording
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.layout.grid import Grid
+from charllm.measure.parts import is_recording
 from charllm.measure.record import SPEC_FILE
 from charllm.profile import TRACE_FILES
 from charllm.report.op_compare import render_ops

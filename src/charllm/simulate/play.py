@@ -238,28 +238,33 @@ def wait_for_group(states: GpuStates, mask: int, members: Ints, offsets: Ints, b
 @jit
 def finish(states: GpuStates, tail: Floats, waiting: Floats) -> float:
     """Wait for the last GPU, then exchange, update and end the step together: `tail[kind, stage, part]` are slices."""
-    latest = 0.0
+    last_s = latest_time(states)
     for gpu in range(len(states.state)):
-        latest = max(latest, states.state[gpu, TIME])
-    for gpu in range(len(states.state)):
-        wait = latest - states.state[gpu, TIME]
-        states.sums[gpu, INPUT_WAIT] += wait
-        if gpu == states.watched:
-            note_moment(states)
-        spend(states, gpu, waiting, wait)
-        if gpu == states.watched:
-            note_moment(states)
+        wait_until(states, gpu, last_s, waiting, INPUT_WAIT)
         for part in range(tail.shape[2]):
             spend(states, gpu, tail[states.kind[gpu], gpu // len(states.weights), part], 0.0)
+    last_s = latest_time(states)
+    for gpu in range(len(states.state)):
+        wait_until(states, gpu, last_s, waiting, GROUP_WAIT)
+    return float(last_s)
+
+
+@jit
+def latest_time(states: GpuStates) -> float:
+    """Return when the last GPU is where it is."""
     latest = 0.0
     for gpu in range(len(states.state)):
         latest = max(latest, states.state[gpu, TIME])
-    for gpu in range(len(states.state)):
-        wait = latest - states.state[gpu, TIME]
-        states.sums[gpu, GROUP_WAIT] += wait
-        if gpu == states.watched:
-            note_moment(states)
-        spend(states, gpu, waiting, wait)
-        if gpu == states.watched:
-            note_moment(states)
-    return float(latest)
+    return latest
+
+
+@jit
+def wait_until(states: GpuStates, gpu: int, time_s: float, waiting: Floats, cause: int) -> None:
+    """Let one GPU wait until a time; `cause` is the column of the sums that the wait is added to."""
+    wait = time_s - states.state[gpu, TIME]
+    states.sums[gpu, cause] += wait
+    if gpu == states.watched:
+        note_moment(states)
+    spend(states, gpu, waiting, wait)
+    if gpu == states.watched:
+        note_moment(states)

@@ -7,13 +7,13 @@ import csv
 import fcntl
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.errors import SpecError
 from charllm.measure.bench.nccl_suite import COLLECTIVES, CollectiveCase
+from charllm.measure.recording import cut_torn_row
 from charllm.result.store import write_text
 from charllm.spec.request import parse_json, read_text
 from charllm.workload.op import COLLECTIVES as SENT_FRACTIONS
@@ -98,7 +98,7 @@ class RowWriter:
         except OSError:
             # A file system without locks.
             pass
-        _cut_torn_row(path)
+        cut_torn_row(path)
         self._writer = csv.writer(self._file, lineterminator="\n")
         if self._file.tell() == 0:
             self._writer.writerow(CollectiveRow._fields)
@@ -111,12 +111,6 @@ class RowWriter:
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
-
-
-def _cut_torn_row(path: Path) -> None:
-    if path.exists():
-        data = path.read_bytes()
-        os.truncate(path, data.rfind(b"\n") + 1)
 
 
 def open_table(folder: Path, header: Mapping[str, Any]) -> list[CollectiveRow]:

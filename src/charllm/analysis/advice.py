@@ -14,6 +14,7 @@ from charllm.catalog.change import (
 )
 from charllm.catalog.export import program_of
 from charllm.errors import SpecError
+from charllm.gpu.governor import power_cap_w
 from charllm.simulate.fast import predict_fast
 from charllm.simulate.predict import predict
 from charllm.spec.parallelism import Parallelism
@@ -186,7 +187,7 @@ def _link_changes(run: RunSpec) -> Iterator[Change]:
 def condition_changes(run: RunSpec) -> Iterator[Change]:
     """List changes of what the GPUs are subjected to: a tenth less power or clock, warmer air."""
     asked, gpu, inlet_c = run.conditions, run.cluster.gpu, run.cluster.cooling.inlet_c
-    power_w = 0.9 * (asked.power_cap_w if asked.power_cap_w is not None else gpu.power_cap_w)
+    power_w = 0.9 * power_cap_w(gpu, asked)
     yield Change(f"--power-cap {power_w:g}", {"conditions": {"power_cap_w": power_w}})
     clock_hz = 0.9 * (asked.clock_cap_hz if asked.clock_cap_hz is not None else gpu.clock_max_hz)
     yield Change(f"--clock-cap {clock_hz / MEGA:.0f}", {"conditions": {"clock_cap_hz": clock_hz}})

@@ -6,11 +6,9 @@ Ignores: which of several kernels a library picks for a format.
 
 import math
 
-from charllm.gpu.shape import OPERAND_BYTES, KernelShape
+from charllm.gpu.shape import GROUPED, OPERAND_BYTES, PRODUCTS, KernelShape
 from charllm.spec.hardware import Gpu
 
-GROUPED = ("grouped_gemm", "grouped_wgrad")
-PRODUCTS = ("gemm", *GROUPED)
 GROUPED_TILE = (128, 256)
 GROUPED_STEP = 64
 """Rows and columns of the tile of PyTorch's grouped product on Hopper, and its step in depth."""

@@ -49,10 +49,15 @@ class Limits(NamedTuple):
     slowdown: float
 
 
+def power_cap_w(gpu: Gpu, conditions: Conditions) -> float:
+    """Return the power limit of a board (a package): the one asked for, or as delivered."""
+    return conditions.power_cap_w or gpu.power_cap_w
+
+
 def limits_of(gpu: Gpu, conditions: Conditions) -> Limits:
     """Return what holds one GPU of a run."""
     governor, power = gpu.governor, gpu.power
-    cap_w = (conditions.power_cap_w or gpu.power_cap_w) / gpu.package_gpus
+    cap_w = power_cap_w(gpu, conditions) / gpu.package_gpus
     asked_hz = min(gpu.clock_max_hz, conditions.clock_cap_hz or gpu.clock_max_hz)
     return Limits(
         hold_w=governor.hold_fraction * cap_w,
@@ -60,7 +65,7 @@ def limits_of(gpu: Gpu, conditions: Conditions) -> Limits:
         band_w=BAND_FRACTION * cap_w,
         clock_max_hz=asked_hz,
         clock_min_hz=min(gpu.clock_idle_hz, asked_hz),
-        matrix_clock_hz=governor.burst_clock_fraction * gpu.clock_max_hz,
+        matrix_clock_hz=gpu.burst_clock_hz,
         tick_s=governor.tick_s,
         climb=governor.climb_fraction,
         mean_s=governor.mean_s / 2,

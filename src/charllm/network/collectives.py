@@ -138,8 +138,7 @@ def _exchange_path(run: RunSpec, links: GroupLinks) -> ExchangePath:
 
 def _gpu_nic_bandwidth(run: RunSpec) -> float:
     """Return one GPU's share of its node's NICs, each way."""
-    fabric = run.cluster.fabric
-    return fabric.nics_per_node * fabric.nic_bandwidth_bytes_per_s / run.cluster.node.gpus
+    return run.cluster.fabric.node_bandwidth_bytes_per_s / run.cluster.node.gpus
 
 
 def _oversubscription(run: RunSpec, hops: dict[str, int]) -> float:

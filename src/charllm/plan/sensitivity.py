@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from charllm.errors import SpecError
+from charllm.gpu.governor import power_cap_w
 from charllm.plan.candidate import Candidate
 from charllm.plan.metrics import USUAL, Economics, derive_metrics, metric_value
 from charllm.plan.objectives import Objective
@@ -74,8 +75,7 @@ def _silicon(run: RunSpec, spread: float) -> RunSpec:
 
 
 def _capped(run: RunSpec, factor: float) -> RunSpec:
-    gpu = run.cluster.gpu
-    cap_w = factor * (run.conditions.power_cap_w or gpu.power_cap_w)
+    cap_w = factor * power_cap_w(run.cluster.gpu, run.conditions)
     lower = replace(run, conditions=replace(run.conditions, power_cap_w=cap_w))
     check_run(lower)
     return lower

@@ -29,7 +29,7 @@ from charllm.simulate.slices import (
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.run import Conditions
 from charllm.timeline.constants import TIMELINE
-from charllm.timeline.costs import transfer_j
+from charllm.timeline.costs import matrix_hz, transfer_j
 from charllm.timeline.engine import Floats
 from charllm.timeline.play import Item, PlayTimeline, Segment
 from charllm.units import MICRO
@@ -126,8 +126,8 @@ def _cut(work: list[tuple[str, Floats]], repeats: int, gpu: Gpu, clock_hz: float
     """Cut rows that come several times into slices."""
     rows = [row for _name, row in work]
     clock_hz = clock_hz or TYPICAL_HZ
-    matrix_hz = min(clock_hz, gpu.governor.burst_clock_fraction * gpu.clock_max_hz)
-    lengths_s = [float(row[FIXED] + row[MATRIX] / matrix_hz + row[OTHER] / clock_hz) for row in rows]
+    full_hz = matrix_hz(gpu, clock_hz)
+    lengths_s = [float(row[FIXED] + row[MATRIX] / full_hz + row[OTHER] / clock_hz) for row in rows]
     found: list[Sliced] = []
     for cut in cut_layers(lengths_s, repeats):
         slices = []

@@ -14,7 +14,18 @@ from charllm.gpu.governor import Limits, limits_of
 from charllm.network.constants import NETWORK, NetworkConstants
 from charllm.spec.hardware import Gpu
 from charllm.timeline.constants import TIMELINE, TimelineConstants
-from charllm.timeline.costs import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, StepKernels, cost_step, read_step
+from charllm.timeline.costs import (
+    BOARD_J,
+    COLUMNS,
+    CORE_J,
+    FIXED,
+    MATRIX,
+    MATRIX_J,
+    OTHER,
+    StepKernels,
+    cost_step,
+    read_step,
+)
 from charllm.timeline.engine import Floats
 from charllm.timeline.passes import ChunkPasses
 from charllm.timeline.step_time import StepTime, time_step
@@ -92,7 +103,7 @@ def pass_rows(step: Step, timed: StepTime) -> list[Floats]:
 
 def _passes_row(timed: StepTime, own: list[ChunkPasses], known: dict[int, Floats]) -> Floats:
     """Add up the passes of a stage; `known` remembers the costs of spans."""
-    total = np.zeros(6)
+    total = np.zeros(COLUMNS)
     for one in own:
         for part in one:
             for span in part.spans:
@@ -103,7 +114,7 @@ def _passes_row(timed: StepTime, own: list[ChunkPasses], known: dict[int, Floats
 
 
 def _span_row(timed: StepTime, items: tuple) -> Floats:  # type: ignore[type-arg]
-    row = np.zeros(6)
+    row = np.zeros(COLUMNS)
     for item in items:
         if item.op is None:
             continue

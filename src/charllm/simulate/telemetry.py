@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.gpu.governor import CAUSES
+from charllm.gpu.governor import CAUSES, power_cap_w
 from charllm.layout.nodes import inlets_c
 from charllm.simulate import play
 from charllm.simulate.predict import Simulation
@@ -45,8 +45,7 @@ def show_telemetry(found: Simulation) -> Telemetry:
     computing_s = np.maximum(0.0, step_s - idle_s - waiting_s)
     blocks = np.array([CHANNELS / node.gpu.multiprocessors for node in run.cluster.kinds])[machine.node_kind]
     caps_w = np.array([
-        one.kind.conditions(run).power_cap_w or run.cluster.kinds[one.kind.node].gpu.power_cap_w
-        for one in machine.priced
+        power_cap_w(run.cluster.kinds[one.kind.node].gpu, one.kind.conditions(run)) for one in machine.priced
     ])  # fmt: skip
     columns = {
         "power_w": sums[:, play.ENERGY] / step_s,
@@ -103,7 +102,7 @@ class PortUse(NamedTuple):
 def use_ports(step: Step, step_s: float) -> PortUse:
     """Return the use of every node's adapters."""
     fabric, traffic = step.run.cluster.fabric, node_traffic(step)
-    bytes_of_step = fabric.nics_per_node * fabric.nic_bandwidth_bytes_per_s * step_s
+    bytes_of_step = fabric.node_bandwidth_bytes_per_s * step_s
     return PortUse(traffic.sent.sum(axis=1) / bytes_of_step, traffic.waited_for / bytes_of_step)
 
 

@@ -175,7 +175,7 @@ def cost_ops(kernels: StepKernels, gpu: Gpu, clock_hz: float) -> tuple[Floats, F
 
 def matrix_hz(gpu: Gpu, clock_hz: float) -> float:
     """Return the clock of full matrix units."""
-    return min(clock_hz, gpu.governor.burst_clock_fraction * gpu.clock_max_hz)
+    return min(clock_hz, gpu.burst_clock_hz)
 
 
 def kernel_rows(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> Floats:
@@ -185,7 +185,7 @@ def kernel_rows(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> Floats:
     bound_s = times.clock_bound * times.running_s
     products = shapes.masks["products"]
     rows = np.zeros((len(clock_hz), COLUMNS))
-    full_hz = np.minimum(clock_hz, gpu.governor.burst_clock_fraction * gpu.clock_max_hz)
+    full_hz = np.minimum(clock_hz, gpu.burst_clock_hz)
     rows[:, MATRIX] = np.where(products, bound_s * full_hz, 0.0)
     rows[:, OTHER] = np.where(products, 0.0, bound_s * clock_hz)
     rows[:, FIXED] = times.running_s - bound_s

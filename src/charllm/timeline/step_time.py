@@ -50,6 +50,11 @@ class StepTime(NamedTuple):
     costs: Costs
     """What its ops cost, and the clock they were priced at."""
 
+    def microbatch_s(self, stage: int, label: str) -> float:
+        """Return the seconds of one label in the passes of one microbatch through a stage."""
+        own = self.passes[stage :: self.costs.run.parallelism.pp]
+        return sum(part.labels.get(label, 0.0) for one in own for part in one)
+
 
 class _Ending(NamedTuple):
     """What follows the last pass of a stage."""

@@ -88,7 +88,7 @@ def _peak(group: Group, cluster: Cluster) -> float | None:
         return None
     if len({rank // cluster.node.gpus for rank in group.ranks}) == 1:
         return link_bandwidth(cluster)
-    return cluster.fabric.nics_per_node * cluster.fabric.nic_bandwidth_bytes_per_s or None
+    return cluster.fabric.node_bandwidth_bytes_per_s or None
 
 
 def _row(alike: _Alike, values: list[tuple[float, float, float]], steps: int) -> BandwidthRow:

@@ -22,9 +22,7 @@ from charllm.spec.run import Conditions
 BAND_FRACTION = 0.02
 """Assumed: how far below its hold the mean over a second still lowers the target, over the cap."""
 POWER, THERMAL, BRAKE = 1, 2, 3
-"""Why the clock is below what was asked for; 0: it is not."""
-CAUSES = ("power", "thermal", "brake")
-"""Their names, as metrics spell them."""
+"""Why the clock is below what was asked for, the places of CAUSES (gpu/limits.py) from 1 on; 0: it is not."""
 
 
 class Limits(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from charllm.catalog.export import program_of
 from charllm.errors import SpecError
+from charllm.spec.request import dotted_fields
 from charllm.spec.run import RunSpec
 from charllm.spec.writers.megatron import write_megatron
 from charllm.spec.writers.nemo import write_nemo
@@ -108,11 +109,11 @@ def _megatron(run: RunSpec) -> dict[str, str]:
 def _nemo(run: RunSpec) -> dict[str, str]:
     import yaml
 
-    return _flat(yaml.safe_load(write_nemo(run, ANY_STEPS)))
+    return _written_fields(yaml.safe_load(write_nemo(run, ANY_STEPS)))
 
 
 def _torchtitan(run: RunSpec) -> dict[str, str]:
-    return _flat(tomllib.loads(write_torchtitan(run, ANY_STEPS)))
+    return _written_fields(tomllib.loads(write_torchtitan(run, ANY_STEPS)))
 
 
 SETTINGS: dict[str, Callable[[RunSpec], dict[str, str]]] = {
@@ -121,11 +122,8 @@ SETTINGS: dict[str, Callable[[RunSpec], dict[str, str]]] = {
 """Program: its settings for a run, by name."""
 
 
-def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
-    for key, value in table.items():
-        found |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": _written(value)}
-    return found
+def _written_fields(table: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _written(value) for name, value in dotted_fields(table).items()}
 
 
 def _written(value: Any) -> str:

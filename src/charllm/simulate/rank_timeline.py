@@ -18,6 +18,7 @@ from charllm.gpu.shape import KernelShape
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.network.constants import NETWORK
+from charllm.result.metrics import AXES
 from charllm.simulate.long_step import Execution
 from charllm.simulate.predict import Simulation, predict
 from charllm.simulate.slices import CHANNELS, FIXED, Cut, cut_layers
@@ -43,7 +44,6 @@ from charllm.workload.totals import AXIS_OF_GROUP
 
 SHORTEST_S = 1e-9
 """Below this a part of a transfer is rounding."""
-AXES = ("tp", "pp", "dp", "ep", "cp")
 
 
 def generate_timeline(run: RunSpec, rank: int) -> PlayTimeline:

@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 
 from charllm.gpu.chassis import fan_power_w, node_power_w
-from charllm.gpu.governor import CAUSES
 from charllm.gpu.heat import network
-from charllm.gpu.limits import LIMITS
+from charllm.gpu.limits import CAUSES, LIMITS
 from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
 from charllm.simulate import play

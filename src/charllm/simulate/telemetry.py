@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.gpu.governor import CAUSES, power_cap_w
+from charllm.gpu.governor import power_cap_w
+from charllm.gpu.limits import CAUSES
 from charllm.layout.nodes import inlets_c
 from charllm.simulate import play
 from charllm.simulate.predict import Simulation

@@ -129,6 +129,14 @@ def as_table(value: Any, field: str) -> Table:
     return dict(value)
 
 
+def dotted_fields(table: Mapping[str, Any], above: str = "") -> Table:
+    """Return the fields of a table in one level, by dotted name."""
+    found: Table = {}
+    for key, value in table.items():
+        found |= dotted_fields(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
+    return found
+
+
 def check_plain(value: Any, field: str) -> None:
     """Refuse values nested too deeply and whole numbers of more than 64 bits, before anything works on them."""
     level, depth = [value], 0

@@ -96,7 +96,7 @@ def busy_fraction(gpu: Gpu, shape: KernelShape) -> float:
 
 def _misaligned(shape: KernelShape) -> bool:
     """Tell whether rows in memory are no multiple of 16 bytes; those of a weight gradient are its m and n wide."""
-    if shape.kind != "gemm" or OPERAND_BYTES.get(shape.precision, 2.0) != 2.0:
+    if shape.kind != "gemm" or OPERAND_BYTES[shape.precision] != 2.0:
         return False
     _batch, m, n, k = shape.dims
     return bool(n % ALIGNED or (m if shape.variant in ("wgrad", "accumulated") else k) % ALIGNED)

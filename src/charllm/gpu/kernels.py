@@ -153,7 +153,7 @@ def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool | Mask = 
     products = np.array([shape.kind in PRODUCTS for shape in shapes], dtype=np.bool_)
     sizes = np.array([shape.dims if product else (1, 1, 1, 1) for shape, product in zip(shapes, products, strict=True)])
     sizes = sizes.reshape(count, 4).astype(np.float64)
-    operand_bytes = np.array([OPERAND_BYTES.get(shape.precision, 2.0) for shape in shapes])
+    operand_bytes = np.array([OPERAND_BYTES[shape.precision] for shape in shapes])
     width = np.full(count, USUAL_WIDTH)
     for place, shape in enumerate(shapes):
         zeros["flop"][place], zeros["least"][place] = work(shape)

@@ -6,12 +6,10 @@ from charllm.spec.parallelism import SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Costs
 from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only, kernel
-from charllm.workload.op import Op, is_communication
+from charllm.workload.op import MATRIX_KINDS, Op, is_communication
 from charllm.workload.step import Block, Chunk, Step
 from charllm.workload.sync import gathers_once, layer_gather, layer_reduce
 from charllm.workload.totals import AXIS_OF_GROUP
-
-HIDING_KINDS = ("gemm", "grouped_gemm", "attention")
 
 
 class Timed(NamedTuple):
@@ -281,7 +279,7 @@ class Pricer:
         after = _uncast(ops, place)[0]
         before = ops[place - 1] if place else None
         for neighbour in (after, before):
-            if neighbour is not None and neighbour.kind in HIDING_KINDS:
+            if neighbour is not None and neighbour.kind in MATRIX_KINDS:
                 return self.price(neighbour)
         return 0.0
 

@@ -225,4 +225,4 @@ def _placeholders(step: Step, stage: int) -> float:
 
 def _copies(run: RunSpec, module: Module) -> int:
     """Weights of one shape in a module: its experts."""
-    return max(1, run.model.experts // run.parallelism.ep) if module.expert else 1
+    return run.model.experts_on_rank(run.parallelism.ep) if module.expert else 1

@@ -103,7 +103,7 @@ def updated_elements(step: Step, stage: int) -> float:
 
 def trained_tensors(step: Step, stage: int) -> int:
     """Count the tensors of weights that a rank of a stage trains; each expert has its own."""
-    local = max(1, step.run.model.experts // step.run.parallelism.ep)
+    local = step.run.model.experts_on_rank(step.run.parallelism.ep)
     return sum(
         block.repeats * sum(local if module.expert else 1 for module in block.modules if module.weights)
         for block in step.stage_blocks(stage)

@@ -16,7 +16,7 @@ from charllm.measure.bench.nccl_suite import COLLECTIVES, CollectiveCase
 from charllm.measure.recording import cut_torn_row
 from charllm.result.store import write_text
 from charllm.spec.request import parse_json, read_text
-from charllm.workload.op import COLLECTIVES as SENT_FRACTIONS
+from charllm.workload.op import bus_fraction
 
 ROWS_FILE, HEADER_FILE = "nccl.csv", "nccl.json"
 FORMAT, VERSION = "charllm-nccl", 1
@@ -81,7 +81,7 @@ NUMBERS = {
 def bandwidths(collective: str, message_bytes: int, ranks: int, seconds_s: float) -> tuple[float, float]:
     """Return algorithm and bus bandwidth, as nccl-tests defines both."""
     algorithm = message_bytes / seconds_s
-    return algorithm, algorithm * (1.0 if collective == "broadcast" else SENT_FRACTIONS[collective](ranks))
+    return algorithm, algorithm * bus_fraction(collective, ranks)
 
 
 class RowWriter:

@@ -1,7 +1,6 @@
 """What the page of a run shows beyond its result: changes, a warm-up, other preheating, published runs, constants."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from charllm.analysis.advice import Effect, list_changes, simulate_changes, vary_preheating
 from charllm.evaluate.constants import list_constants
@@ -10,19 +9,13 @@ from charllm.report.page.computed import Computed
 from charllm.simulate.cold import tabulate_warm_up
 from charllm.simulate.predict import Simulation
 from charllm.simulate.work import estimate_plays_s
+from charllm.tracking import Track, untracked
 
-Track = Callable[[Iterator[Any], int, str], Iterator[Any]]
-"""Yields the items it is given, of which there are so many, and may show how far it is under a title."""
 WARM_UP_S = 300.0
 """Length of a warm-up: ten times what a heat sink takes."""
 LONGEST_WARM_UP_S, MOST_MOMENTS = 5.0, 60
 """A warm-up that is estimated to take longer is left out; it is simulated at so many moments, as a rule."""
 NOT_FITTING = "a run that does not fit in memory has no step time (see --ignore-memory)"
-
-
-def untracked(items: Iterator[Any], _total: int, _title: str) -> Iterator[Any]:
-    """Show nothing."""
-    return items
 
 
 def compute_page(found: Simulation, changes: Sequence[Effect]) -> Computed:

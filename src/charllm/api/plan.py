@@ -10,7 +10,6 @@ from charllm.api.signature import public
 from charllm.catalog.resolve import DEFAULT_BATCH, read_run, resolve_run
 from charllm.errors import SpecError
 from charllm.plan.axes import FIELDS, default_axes, parse_axis, pinned_axes, read_axes
-from charllm.plan.feasible import Track, untracked
 from charllm.plan.limits import parse_limits
 from charllm.plan.objectives import parse_objective
 from charllm.plan.plan import Plan
@@ -19,6 +18,7 @@ from charllm.plan.space import Space
 from charllm.simulate.work import LONGEST_S
 from charllm.spec.request import Table, merge, nest
 from charllm.spec.run import RunSpec
+from charllm.tracking import Track, untracked
 
 MOST_TOP = 500
 FILE_WORDS = ("from_", "args", "env", "allow_unmodelled")

@@ -11,7 +11,7 @@ from charllm.analysis.attribution.run import attribute_run
 from charllm.analysis.attribution.table import as_table
 from charllm.analysis.doctor.measured import known_run
 from charllm.analysis.explain import explain_run
-from charllm.api.computed import Track, compute_changes, compute_page, compute_without_simulation, untracked
+from charllm.api.computed import compute_changes, compute_page, compute_without_simulation
 from charllm.api.keywords import as_file, as_path
 from charllm.api.report_study import compared_page, predict_beside, stored_study_page, sweep_page
 from charllm.api.signature import public
@@ -36,6 +36,7 @@ from charllm.stored import MarkedSteps, load, read_marked_steps
 from charllm.sweep.folder import STUDY_FILE
 from charllm.sweep.outcome import StudyResult
 from charllm.trace.run import read_run
+from charllm.tracking import Track, untracked
 from charllm.units import MIB
 
 Place = str | PathLike[str]

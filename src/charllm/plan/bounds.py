@@ -24,7 +24,7 @@ from charllm.plan.share import ShareBlocks, ShareCosts, least_exposed
 from charllm.simulate.one_clock import WARM_C
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE
-from charllm.timeline.costs import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, Floats, matrix_hz
+from charllm.timeline.costs import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, Floats
 from charllm.timeline.step_time import slowest_of
 from charllm.workload.memory import FRAGMENTATION, WORKSPACE_BYTES
 from charllm.workload.sync import gradient_bytes, optimizer_bytes, stored_bytes
@@ -247,7 +247,5 @@ def _settled_hz(run: RunSpec, clocks_hz: Floats, stage_rows: Floats, extra_s: Fl
 def _dynamic_j(run: RunSpec, clocks_hz: Floats, rows: Floats) -> Floats:
     """Return the joules of work at the voltage of each clock."""
     gpu = run.cluster.gpu
-    matrix, core = (
-        voltage(gpu.power, hertz) ** 2 for hertz in (np.minimum(clocks_hz, matrix_hz(gpu, np.inf)), clocks_hz)
-    )
+    matrix, core = (voltage(gpu.power, hertz) ** 2 for hertz in (np.minimum(clocks_hz, gpu.burst_clock_hz), clocks_hz))
     return np.asarray(matrix * rows[..., MATRIX_J] + core * rows[..., CORE_J] + rows[..., BOARD_J])

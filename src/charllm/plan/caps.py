@@ -6,9 +6,9 @@ trillion tokens (energy of the hall, and GPU-hours, which make a slower run dear
 Ignores: steps in which a driver sets clocks (15 MHz) and limits; what a cap does to GPUs of other jobs.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,10 +20,9 @@ from charllm.simulate.predict import predict
 from charllm.simulate.work import LONGEST_S
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.run import RunSpec
+from charllm.tracking import Track, untracked
 from charllm.units import MEGA
 
-T = TypeVar("T")
-Track = Callable[[Iterator[T], int, str], Iterator[T]]
 POINTS = 11
 LOWEST_CLOCK_FRACTION = 0.4
 """Clock caps are tried from the highest clock down to this share of it."""
@@ -100,11 +99,6 @@ class Judge:
 USUAL_JUDGE = Judge()
 
 
-def untracked(items: Iterator[T], _total: int, _title: str) -> Iterator[T]:
-    """Show no progress."""
-    yield from items
-
-
 def cap_range(cluster: Cluster, kind: CapKind) -> tuple[float, float]:
     """Return the lowest and the highest cap that are tried, which every kind of GPU of a cluster can be set to."""
     lows, highs = zip(*(_gpu_range(node.gpu, kind) for node in cluster.kinds), strict=True)
@@ -124,7 +118,7 @@ def capped_run(run: RunSpec, kind: CapKind, cap: float) -> RunSpec:
 
 
 def sweep_caps(
-    run: RunSpec, kind: CapKind, judge: Judge = USUAL_JUDGE, at: Sequence[float] = (), track: Track[Any] = untracked
+    run: RunSpec, kind: CapKind, judge: Judge = USUAL_JUDGE, at: Sequence[float] = (), track: Track = untracked
 ) -> list[CapPoint]:
     """Simulate a run under each cap, the highest first; without given caps over their range, denser at the knees."""
     low, high = cap_range(run.cluster, kind)

@@ -179,10 +179,8 @@ def _gain(one: Judged) -> float:
     return one.gain_fraction
 
 
-def _explain(best: Judged, first: Solution | None, simulated: int) -> Judged:
+def _explain(best: Judged, first: Solution, simulated: int) -> Judged:
     """Add what the model said, and why nothing was changed where nothing was."""
-    if first is None:
-        return best
     promised = first.present_s / first.seconds - 1
     bound = first.present_s / first.bound_s - 1 if first.bound_s > 0 else inf
     told = best._replace(promised_fraction=promised, gap_fraction=first.gap_fraction, bound_fraction=bound)

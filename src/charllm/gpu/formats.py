@@ -1,5 +1,7 @@
 """What a kernel's format makes of its rate and energy: precision, alignment, head width, which attention kernel.
 
+Equation: rate = 16-bit rate x peak of the format over the 16-bit peak x fraction reached in it x alignment; energy of
+an operation likewise, by factors. Attention: `attention_slowness`.
 Source: kernels by themselves on an H200 (evaluate/h200/readings/single_kernels.csv) where no other is named.
 Ignores: which of several kernels a library picks for a format.
 """

@@ -1,6 +1,6 @@
 """What holds a GPU's clock down: the power cap, heat, a brake.
 
-Rules, at every tick (25 ms), from the mean power of the last two: above its target the clock falls at once to where
+Equation, at every tick (25 ms), from the mean power of the last two: above its target the clock falls at once to where
 dynamic power, which grows as f v^2, meets it; below, it climbs part of the way back. The target is `burst` times the
 cap while the mean over a second is below `hold` times the cap, and `hold` from then on; full matrix units never clock
 above `burst_clock`. Above the operating temperature each degree takes a share of the clock; above the slowdown

@@ -1,9 +1,10 @@
 """What a GPU's power sensors show of its true power, and what can be inferred back.
 
-On Hopper three readings exist (SC'24, "Accurate and Convenient Energy Measurements for GPUs"; read again on an H200):
-*instant* is the mean over a 25 ms box, shown anew every 100 ms; *average* is the mean over the last second; the
-*counter* adds up energy and advances every 100 ms. Simulation shows power through these, measurement reads them, and
-attribution inverts them: one model for all three.
+Source: on Hopper three readings exist (SC'24, "Accurate and Convenient Energy Measurements for GPUs"; read again on an
+H200).
+Equation: *instant* is the mean over a 25 ms box, shown anew every 100 ms; *average* is the mean over the last second;
+the *counter* adds up energy and advances every 100 ms. Simulation shows power through these, measurement reads them,
+and attribution inverts them: one model for all three.
 
 Ignores: calibration errors of the sensor (some per cent) and jitter of its refresh (about 2 ms).
 """

@@ -8,6 +8,7 @@ gradients that are put off may fill that), busy is kernels and the communication
 exchanged of gradients and weights hides at most under the last backward and the first forward passes. f is at or above
 the clock at which the step settles: the governor's condition (simulate/one_clock.py) on the stage's kernels and its
 update, were all communication exposed, which only leaves more room below the power cap.
+Source: simulate/one_clock.py, timeline/step_time.py, workload/memory.py, whose equations these bound from below.
 Ignores, each of which only adds: hosts that launch late, latency of exchanges, unequal stages beyond the three.
 MARGIN_FRACTION covers the interpolation between clocks.
 """

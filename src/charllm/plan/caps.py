@@ -3,6 +3,8 @@
 Knees: the knee is the point of the least energy x time of a step: up to it 1 % of energy saved costs less than 1 % of
 time, beyond it more. Beside it: the point of most tokens per joule (energy of the GPUs), and of the least money for a
 trillion tokens (energy of the hall, and GPU-hours, which make a slower run dearer).
+Equation: the metrics of each point are those of a simulated run; nothing is interpolated between points.
+Source: simulate/predict.py, plan/money.py.
 Ignores: steps in which a driver sets clocks (15 MHz) and limits; what a cap does to GPUs of other jobs.
 """
 

@@ -3,6 +3,7 @@
 Equation: jitter (max over stages of (end of its passes and of its exchange of gradients) + longest update), where
 passes take kernels at a clock at or above that of the step, and the communication that no overlap can hide. The
 schedule is played by the simulator's own engine (timeline/engine.py), so that bubbles and hops are exact.
+Source: timeline/engine.py, plan/bounds.py.
 Ignores, each of which only adds: hosts that launch late, latency and buckets of exchanges, sends beside gradients.
 """
 

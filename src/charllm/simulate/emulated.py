@@ -2,7 +2,9 @@
 
 Kernels, transfers and waits take and draw what they do in a simulated run: the same costs (timeline/costs.py), slices
 and governor. A transfer on a stream of its own adds its energy to the compute beside it and slows it.
-
+Equation: as in simulate/slices.py, with launches of the emulating host in place of the framework's, and a hidden
+transfer of d seconds on b blocks as contention x d x b / blocks of a collective seconds of the compute stream.
+Source: timeline/constants.py for contention.
 Ignores: order of launches between streams; a host that falls behind within a slice only.
 """
 

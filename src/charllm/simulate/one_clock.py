@@ -2,6 +2,7 @@
 
 Equation: the highest clock up to the one asked for at which the mean board power of the busiest stage, over its passes,
 stays at or below what the governor holds.
+Source: gpu/board.py, gpu/governor.py; gpu/steady.py has the same condition for single kernels.
 Ignores: bursts within a step, differences between GPUs, temperature (taken as WARM_C).
 """
 

@@ -1,7 +1,9 @@
 """One GPU that works through rows of slices alone: bursts of the bench, and emulated ranks.
 
-Kernels are linearised at the clock they are held at: t(f) = cycles / f + the rest, which is exact there and within a
-per cent some hundred MHz away.
+Equation: that of simulate/play.py for one GPU, its sink moving with the rest. Kernels are linearised at the clock they
+are held at: t(f) = cycles / f + the rest, which is exact there and within a per cent some hundred MHz away.
+Source: gpu/ for kernels, power, governor, heat and sensor.
+Ignores: neighbours in the node, which preheat a GPU and share its package.
 """
 
 from collections.abc import Iterable, Sequence

@@ -2,6 +2,10 @@
 
 A GPU works through slices; every 25 ms a box of its power ends, warms its die and moves its clock.
 Where a collective ends a slice the members of its group wait for the last of them, polling. A pass waits for its input.
+Equation: seconds of a slice at a clock as in simulate/slices.py; watts as in gpu/board.py; at the end of a box
+x = R P + (x - R P) exp(-box / time constant) for each fast pole, and the clock moves as gpu/governor.py says.
+Source: those files.
+Ignores: that a clock moves inside a box; sinks, which are held (simulate/steady.py).
 """
 
 from typing import NamedTuple

@@ -2,6 +2,10 @@
 
 Breakdown, critical path, traces and emulation read these times. Ops inside a pass are laid out on demand
 (timeline/stage_plan.py).
+Equation: exposed communication, sends, update, host and waits of a GPU are read off; what is left of the step is
+compute and recomputation, in the proportion of their prices. The schedule's own bubble is (p - 1)(f + b) / v (Narayanan
+2021).
+Ignores: that slower clocks leave communication more compute to hide under.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,10 @@
-"""Metrics of power, temperature and clock from a simulated step, per run, GPU and node."""
+"""Metrics of power, temperature and clock from a simulated step, per run, GPU and node.
+
+Equation: means are sums over a step over its time; a ramp is |P(t + 1 s) - P(t)|, a swing four times the root of the
+summed squares of the spectrum's amplitudes from 0.1 to 3 Hz: peak to peak of a sine of the same energy.
+Source: arXiv:2508.14318 for the band.
+Ignores: power of the cluster inside one box (25 ms); nodes that are out of step with each other.
+"""
 
 from typing import Any
 

@@ -3,6 +3,8 @@
 Equation: a slice takes max(matrix cycles / min(f, f_matrix) + other cycles / f + fixed seconds + stall, host seconds),
 where a stall is a wait for the first launches of a pass. Cycles, seconds and joules of its ops are those of
 timeline/costs.py.
+Source: timeline/costs.py, timeline/host_race.py for what a host holds up.
+Ignores: in which op of a slice energy is spent; launches that are uneven within a layer.
 """
 
 from collections.abc import Sequence

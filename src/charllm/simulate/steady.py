@@ -2,7 +2,9 @@
 
 A step lasts seconds and its sinks move in tens of seconds, so that a step is played again only when they have moved.
 The steady state is where played power and the sinks it warms agree; a run from cold is played at moments in between.
-
+Equation: sink = target(power(sink)), with power as a play of the step gives it and target as gpu/heat.py; solved by
+substitution, from the third play on in steps of DAMPING.
+Source: gpu/heat.py, gpu/governor.py.
 Ignores: how the sinks of one step move within it (a step is taken to be short beside their time constant).
 """
 

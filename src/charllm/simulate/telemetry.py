@@ -3,6 +3,7 @@
 Equation: multiprocessors are active while a GPU computes, and those of the collective's blocks while it transfers or
 waits: both look alike. A kernel is resident at all times but those in which the GPU waits for its host. A port that
 sends to a node with slow adapters holds data back for bytes to receive / bandwidth x (1 / slow fraction - 1).
+Source: DCGM's definitions of sm_active and of utilization; port counters of InfiniBand (PortXmitWait).
 Ignores: that kernels fill the multiprocessors unevenly.
 """
 

@@ -2,6 +2,10 @@
 
 A kernel's seconds are split into cycles and seconds that no clock changes, which is exact at the clock of the costs and
 within a per cent some hundred MHz away: t(f) = matrix cycles / f_matrix + other cycles / f + fixed.
+Equation: seconds and joules of an op = sum over the kernels it launches; a collective takes exposed_factor times what
+it takes alone, and the energy of its bytes.
+Source: gpu/kernels.py, network/collectives.py; timeline/constants.py for the factor.
+Ignores: that the share of a kernel's time that follows the clock itself changes with the clock.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,6 +4,10 @@ A pass begins when its stage is free, its input has arrived and the host has lau
 passes in order. Where gradients of a chunk leave as soon as its last backward pass has them, sends of the stage meet
 them on its NICs: while both are under way each has half, so that a send of s seconds beside exchanges with l seconds
 left takes min(s, l) longer, and they do, too. Written for numba where it is installed, and the same without it, slower.
+Equation: start = max(end of the stage's pass before and of its blocking send, end of the pass it needs + transfer); end
+= the race of host and GPU from there (timeline/host_race.py).
+Source: network/sharing.py for flows on the same NICs.
+Ignores: stages that differ in their hosts; sends of a stage that meet each other on its NICs.
 """
 
 from typing import NamedTuple

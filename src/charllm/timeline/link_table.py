@@ -2,6 +2,7 @@
 
 Equation: achieved bandwidth = bytes that one rank sends / seconds that the step charges for the call, its sharing of
 NICs included (network/collectives.py; timeline/costs.py for what a call in a step takes beyond one alone).
+Source: the step's own prices.
 Ignores: gradients and exchanges that share NICs for a while (timeline/nic_sharing.py).
 """
 

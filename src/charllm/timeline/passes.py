@@ -1,4 +1,14 @@
-"""One microbatch through one chunk in one direction: what it takes, and under which label."""
+"""One microbatch through one chunk in one direction: what it takes, and under which label.
+
+Equation: an exchange of s seconds beside c seconds of compute leaves e exposed on the compute stream and slows the
+compute: e + contention (s - e). Nothing hidden: e = s. Tensor-parallel exchanges: e = max(s / pieces, s - c) with c the
+GEMM beside them, and no first piece where backward hides them under a weight gradient. Rings of context parallelism: e
+= max(s / max(2, cp), s - attention). Sharded weights and gradients: e = max(0, s - what is left of the layer's
+compute). Expert exchanges hide under another microbatch (`Pricer._paired`).
+Source: timeline/constants.py for contention and pieces; Megatron-Core, Transformer Engine and FSDP for what each hides.
+Ignores: that the compute which hides an exchange may have been slowed by another; exchanges that hide under
+memory-bound kernels; order of prefetching beyond one layer.
+"""
 
 from typing import NamedTuple
 

@@ -1,4 +1,11 @@
-"""A whole step in time: passes on a schedule, gradient and weight exchange, update; and where each second went."""
+"""A whole step in time: passes on a schedule, gradient and weight exchange, update; and where each second went.
+
+Equation: step = (latest end of passes and gradient exchange over stages + longest update with weight exchange + wait
+for the host) (1 + straggler fraction x slowest of n), with passes as timeline/engine.py has them. Of an exchange of g
+seconds that overlaps with compute, max(its last bucket, g - the compute beside it) stays exposed.
+Source: timeline/passes.py, timeline/engine.py, workload/sync.py; timeline/constants.py for stragglers.
+Ignores: checkpoints, evaluation and data loading between steps; jitter that differs from step to step.
+"""
 
 from typing import NamedTuple
 
@@ -93,7 +100,10 @@ def time_step(step: Step, costs: Costs) -> StepTime:
 def slowest_of(count: int) -> float:
     """Return how many standard deviations the slowest of some equal GPUs is expected to be behind.
 
-    Equation: the mean of the largest of n normal variables, sqrt(2 ln n) - (ln ln n + ln 4 pi) / (2 sqrt(2 ln n)).
+    Equation: where the largest of n normal variables lies, sqrt(2 ln n) - (ln ln n + ln 4 pi) / (2 sqrt(2 ln n)); at
+    least 0.56, the mean of the larger of two.
+    Source: extreme value theory, the location of the Gumbel limit.
+    Ignores: that the mean lies 0.58 / sqrt(2 ln n) above it; paces that are correlated.
     """
     if count < 2:
         return 0.0

@@ -1,4 +1,10 @@
-"""The sparse feed-forward block: router, dispatch, experts, combine, and shared experts beside them."""
+"""The sparse feed-forward block: router, dispatch, experts, combine, and shared experts beside them.
+
+Equation: a rank sends tokens x topk x width x bytes to the experts' ranks and as much back; its experts work on tokens
+x topk x etp copies times the skew of the busiest rank (workload/routing.py), or on their padded capacity.
+Source: Megatron-Core's MoELayer and token dispatchers.
+Ignores: experts of one rank that differ in their load.
+"""
 
 from math import ceil
 

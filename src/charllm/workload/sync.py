@@ -1,4 +1,10 @@
-"""What happens once per step, or once per layer when weights are sharded: gradients, weights, optimizer."""
+"""What happens once per step, or once per layer when weights are sharded: gradients, weights, optimizer.
+
+Equation: a rank sends weights x bytes x (n - 1) / n for each gather or reduce-scatter over n ranks, twice that for an
+all-reduce (workload/op.py); an update reads gradient and states and writes states and weight.
+Source: ZeRO (Rajbhandari 2020), FSDP (Zhao 2023), Megatron-Core's DistributedDataParallel.
+Ignores: gradients of different dtypes in one bucket; padding of buckets unless every message is described.
+"""
 
 from math import ceil
 from typing import NamedTuple

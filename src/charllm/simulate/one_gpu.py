@@ -57,7 +57,7 @@ class SingleGpuRun(NamedTuple):
     box_s: float
 
 
-class Player:
+class SingleGpu:
     """One GPU's state while it plays rows; made once for a run of them."""
 
     def __init__(
@@ -141,7 +141,7 @@ def play_burst(
 ) -> tuple[SingleGpuRun, float]:  # fmt: skip
     """Run a kernel on and off as the bench does; returns what is seen and the seconds a call."""
     row = rows_of([shape], gpu, in_step=False)[0]
-    player = Player(gpu, net, inlet_c, longest_s=seconds_s + 2 * period_s, silicon=silicon)
+    player = SingleGpu(gpu, net, inlet_c, longest_s=seconds_s + 2 * period_s, silicon=silicon)
     # The bench counts calls by the length of one after others, at the clock it is held at.
     held_s = float(hold_clocks(read_shapes([shape], gpu), gpu, np.array([WARM_C]), silicon=silicon).seconds[0])
     calls = max(1, round(on_s / held_s))

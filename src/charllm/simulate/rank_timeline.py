@@ -21,11 +21,11 @@ from charllm.network.constants import NETWORK
 from charllm.result.metrics import AXES
 from charllm.simulate.long_step import Execution
 from charllm.simulate.predict import Simulation, predict
-from charllm.simulate.slices import CHANNELS, FIXED, Cut, cut_layers
+from charllm.simulate.slices import CHANNELS, FIXED, SlicedLayers, cut_layers
 from charllm.simulate.steady import Machine, find_waits
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE
-from charllm.timeline.play import Item, PlayTimeline, Segment
+from charllm.timeline.rank_timeline import Item, RankTimeline, Segment
 from charllm.timeline.schedules import BACKWARD
 from charllm.timeline.stage_plan import DIRECTIONS, BlockOps, pass_ops
 from charllm.timeline.step_time import StepTime, sync_seconds
@@ -46,7 +46,7 @@ SHORTEST_S = 1e-9
 """Below this a part of a transfer is rounding."""
 
 
-def generate_timeline(run: RunSpec, rank: int) -> PlayTimeline:
+def generate_timeline(run: RunSpec, rank: int) -> RankTimeline:
     """Simulate a run and return one step of one rank."""
     _check_rank(run, rank)
     return rank_timeline(predict(run, ignore_memory=True, whole=True), rank)
@@ -59,7 +59,7 @@ def _check_rank(run: RunSpec, rank: int) -> None:
         raise SpecError("--rank", rank, f"0 to {run.parallelism.world - 1}")
 
 
-def rank_timeline(found: Simulation, rank: int) -> PlayTimeline:
+def rank_timeline(found: Simulation, rank: int) -> RankTimeline:
     """Return the simulated step of one rank."""
     _check_rank(found.step.run, rank)
     simulated = found.simulated
@@ -77,7 +77,7 @@ def rank_timeline(found: Simulation, rank: int) -> PlayTimeline:
     rest = Item("wait", "end of the step", duration_s=float(simulated.machine.tail[stage, 2, FIXED]), joins=AXES)
     segments = [*first, *passes, *after, joined, *last, Segment("end", 1, (rest,)), ended]
     tokens = run.tokens_per_step // run.parallelism.dp
-    return PlayTimeline(rank, run.as_table(), tuple(_merged(segments)), tokens, timed.costs.clock_hz)
+    return RankTimeline(rank, run.as_table(), tuple(_merged(segments)), tokens, timed.costs.clock_hz)
 
 
 def kernel_items(run: RunSpec, op: Op) -> list[Item]:
@@ -135,7 +135,7 @@ class _Layers(NamedTuple):
 
     label: str
     ops: tuple[tuple[Item, ...], ...]
-    cuts: list[Cut]
+    cuts: list[SlicedLayers]
 
 
 def _layers(step: Step, timed: StepTime, kind: int, block: BlockOps) -> _Layers:
@@ -160,7 +160,7 @@ def _with_waits(layers: _Layers, waits_s: Iterator[float]) -> list[Segment]:
     return segments
 
 
-def _parts(layers: _Layers, layer: Segment, cut: Cut, waits_s: Iterator[float]) -> list[Segment]:
+def _parts(layers: _Layers, layer: Segment, cut: SlicedLayers, waits_s: Iterator[float]) -> list[Segment]:
     """Return one layer that was cut into several slices, parted where it waited."""
     parts: list[Segment] = []
     begin, waited_s = 0, 0.0

@@ -18,7 +18,7 @@ from charllm.network.constants import NetworkConstants
 from charllm.spec.parallelism import OVERLAPS, SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Costs, cost_step, read_step
-from charllm.timeline.engine import Events, Flows, play
+from charllm.timeline.engine import Events, Flows, simulate_schedule
 from charllm.timeline.nic_sharing import held_up, hops_beside_gradients, nic_seconds
 from charllm.timeline.passes import ChunkPasses, chunk_passes, hidden_axes, launch_seconds
 from charllm.timeline.schedules import BACKWARD, WEIGHT, order_arrays
@@ -85,7 +85,7 @@ def time_step(step: Step, costs: Costs) -> StepTime:
     passes, endings = chunk_passes(step, costs), _endings(step, costs)
     order = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
     races = np.array([[one.forward.race, one.backward.race, one.weight.race] for one in passes]).transpose(1, 0, 2)
-    events = play(
+    events = simulate_schedule(
         order,
         np.ascontiguousarray(races),
         hop_seconds(step, costs.network),

@@ -10,7 +10,7 @@ from charllm.evaluate.memory import Skipped
 from charllm.evaluate.published import Row, global_batch, read_row
 from charllm.evaluate.scores import TimeScore
 from charllm.simulate.one_clock import solve_step
-from charllm.simulate.steady import build_machine, play_to_steady
+from charllm.simulate.steady import steady_step_s
 from charllm.spec.framework import LEAST_RECOMPUTE
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
@@ -126,7 +126,7 @@ def _predict(row: Row, *, closed: bool) -> Prediction:
     step = build_step(run)
     fitting = _fits(step)
     timed = solve_step(step)
-    predicted_s = play_to_steady(build_machine(step, timed)).step_time_s if closed else timed.step_time_s
+    predicted_s = steady_step_s(step, timed) if closed else timed.step_time_s
     measured_s = measured_step_s(row)
     if not measured_s:
         return Prediction(row["id"], predicted_s, fitting, None)

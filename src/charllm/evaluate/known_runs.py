@@ -18,7 +18,7 @@ from charllm.simulate.predict import predict
 from charllm.spec.parallelism import SCHEDULES
 from charllm.spec.request import Table, merge, parse_layer_split
 from charllm.spec.run import RunSpec
-from charllm.units import TERA
+from charllm.units import TERA, format_percent
 
 TABLE = "known_runs.toml"
 CONFIDENCES = ("high", "medium", "low")
@@ -206,7 +206,7 @@ def render_page(scores: Sequence[KnownScore]) -> str:
 
 def _describe_scores(summary: Mapping[str, Any]) -> str:
     names = ("median_abs_error_fraction", "p90_abs_error_fraction", "max_abs_error_fraction")
-    median, p90, largest = (_percent(summary[name]) for name in names)
+    median, p90, largest = (format_percent(summary[name]) for name in names)
     return (
         f"Step time of {summary['scored']} runs: median error {median}, 90th percentile {p90}, mean "
         f"{_signed(summary['mean_error_fraction'])}, largest {largest} (`{summary['worst']}`)."
@@ -248,10 +248,6 @@ def _page_entry(score: KnownScore) -> str:
 
 def _sentence(text: str) -> str:
     return text if text.endswith(".") else f"{text}."
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.1f} %"
 
 
 def _signed(fraction: float) -> str:

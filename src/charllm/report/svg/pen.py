@@ -121,11 +121,6 @@ def write_tick(value: float) -> str:
     )
 
 
-def write_value(value: float) -> str:
-    """Write a number with three digits that matter, and thousands apart."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
 def wrap(content: str, width: float, size: float = SIZE) -> list[str]:
     """Cut a text into lines of some width."""
     most = max(int(width / (LETTER * size)), 10)

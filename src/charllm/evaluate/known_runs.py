@@ -6,7 +6,7 @@ No constant is fitted to them. `python -m charllm.evaluate.known_runs --docs` wr
 import math
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -128,9 +128,9 @@ def score_run(run: KnownRun) -> KnownScore:
     )
 
 
-def score_known_runs(runs: Iterable[KnownRun] | None = None) -> list[KnownScore]:
-    """Simulate every run of the table, or those given."""
-    return [score_run(run) for run in (known_runs() if runs is None else runs)]
+def score_known_runs() -> list[KnownScore]:
+    """Simulate every run of the table."""
+    return [score_run(run) for run in known_runs()]
 
 
 def summarise(scores: Sequence[KnownScore]) -> dict[str, Any]:

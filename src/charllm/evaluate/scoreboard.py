@@ -67,11 +67,11 @@ class Part(NamedTuple):
         return " ".join(self.described.split())
 
 
-def time_scores(rows: Iterable[Prediction], column: str = "predicted_s") -> list[TimeScore]:
+def time_scores(rows: Iterable[Prediction]) -> list[TimeScore]:
     """Return published rows as they are ranked and looked up."""
     return [
         TimeScore(row.id, row.source, row.gpu, row.precision, row.kind, f"{row.source} {row.model} {row.gpu}",
-                  row.measured_s, getattr(row, column), row.flop_per_gpu, row.host)
+                  row.measured_s, row.predicted_s, row.flop_per_gpu, row.host)
         for row in rows
     ]  # fmt: skip
 

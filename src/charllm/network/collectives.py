@@ -70,13 +70,13 @@ def send_seconds(size_bytes: float, leaving: int, run: RunSpec, constants: Netwo
     return _send_seconds(size_bytes, _send_path(run.cluster, share), constants_of(run.cluster, constants))
 
 
-def algorithms_taken(step: Step, constants: NetworkConstants = NETWORK) -> dict[str, tuple[str, ...]]:
+def algorithms_taken(step: Step) -> dict[str, tuple[str, ...]]:
     """Return for each axis the algorithms of its collectives in a step, those with most bytes first."""
     sent: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for stage in range(step.run.parallelism.pp):
         for op, times, _phase in stage_ops(step, stage):
             if is_communication(op):
-                name = DIRECT if op.group == ENDS else choose_algorithm(op, step.run, constants)[0]
+                name = DIRECT if op.group == ENDS else choose_algorithm(op, step.run)[0]
                 sent[AXIS_OF_GROUP[op.group]][name] += op.sent_bytes * times
     if step.boundary_ops:
         sent["pp"][DIRECT] += 1.0

@@ -31,13 +31,13 @@ class FlagChange(NamedTuple):
     after: str | None
 
 
-def diff_flags(before: RunSpec, after: RunSpec, program: str | None = None) -> list[FlagChange]:
+def diff_flags(before: RunSpec, after: RunSpec) -> list[FlagChange]:
     """List the settings in which two runs differ: flags of charllm, then those of the program that runs the first.
 
     A program whose format cannot say one of the runs adds nothing (`program_settings` says why).
     """
     changes = _differences(CHARLLM, run_flags(before), run_flags(after))
-    program = program or program_of(before)
+    program = program_of(before)
     if program is None:
         return changes
     try:

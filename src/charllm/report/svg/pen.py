@@ -47,9 +47,9 @@ def shade(fraction: float) -> str:
     return "#" + "".join(f"{value:02x}" for value in mixed)
 
 
-def text_width(text: str, size: float = SIZE) -> float:
+def text_width(text: str) -> float:
     """Return about how wide a text is."""
-    return LETTER * size * len(text)
+    return LETTER * SIZE * len(text)
 
 
 def text(x: float, y: float, content: str, *, anchor: str = "start", size: float = SIZE, fill: str = "",

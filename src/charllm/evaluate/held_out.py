@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 from charllm.errors import CharllmError
 from charllm.evaluate.corrections import corrected_s, doubtful_reason, source_of
 from charllm.evaluate.fit import FOLDS, FitRow, Values, default_values, timeline_of, with_values
-from charllm.evaluate.time import measured_step_s, resolve_row
+from charllm.evaluate.time import measured_step_s, resolve_row, steady_step_s
 from charllm.simulate.one_clock import solve_step
-from charllm.simulate.steady import steady_step_s
 from charllm.timeline.step_time import StepTime
 from charllm.workload.step import Step, build_step
 

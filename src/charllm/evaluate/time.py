@@ -10,11 +10,12 @@ from charllm.evaluate.memory import Skipped
 from charllm.evaluate.published import Row, global_batch, read_row
 from charllm.evaluate.scores import TimeScore
 from charllm.simulate.one_clock import solve_step
-from charllm.simulate.steady import steady_step_s
+from charllm.simulate.steady import build_machine, play_to_steady
 from charllm.spec.framework import LEAST_RECOMPUTE
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 from charllm.spec.training import RECOMPUTES
+from charllm.timeline.step_time import StepTime
 from charllm.workload.memory import stage_memories
 from charllm.workload.misfit import fits
 from charllm.workload.model_flop import model_flop
@@ -119,6 +120,11 @@ def predict_rows(rows: Iterable[Row], *, closed: bool = True) -> tuple[list[Pred
         if prediction.score is None:
             skipped.append(Skipped(row["id"], "no time given"))
     return predictions, skipped
+
+
+def steady_step_s(step: Step, timed: StepTime) -> float:
+    """Return the step time of a priced step at its thermal steady state; all of its microbatches are simulated."""
+    return play_to_steady(build_machine(step, timed)).step_time_s
 
 
 def _predict(row: Row, *, closed: bool) -> Prediction:

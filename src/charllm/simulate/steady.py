@@ -414,8 +414,3 @@ def play_to_steady(machine: Machine, state: Floats | None = None, before_play: C
         # From the third play on in smaller moves, for a throttled GPU cools when it is warmed.
         sink_k = sink_k + (target_k - sink_k) * (1.0 if plays < 3 else DAMPING)
         before_s = played.step_time_s
-
-
-def steady_step_s(step: Step, timed: StepTime) -> float:
-    """Return the step time of a priced step at its thermal steady state; all of its microbatches are simulated."""
-    return play_to_steady(build_machine(step, timed)).step_time_s

@@ -1,6 +1,6 @@
 """How fast the closed loop runs, on one core, warm: `python -m benchmarks.loop_speed [--large]`.
 
-Prints seconds to thermal steady state and memory; 131,072 GPUs unfolded only with --large (minutes).
+Prints seconds to thermal steady state, their estimate, and memory; 131,072 GPUs unfolded only with --large (minutes).
 """
 
 import argparse
@@ -11,6 +11,7 @@ from typing import Any
 
 from charllm.catalog.resolve import resolve_run
 from charllm.simulate.predict import predict
+from charllm.simulate.work import estimate_plays_s
 from charllm.units import GIB, KIB
 
 GPT3: dict[str, Any] = {
@@ -40,7 +41,8 @@ def clock(name: str, request: dict[str, Any]) -> None:
     assert found.played is not None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB / GIB
     print(
-        f"{name}: {took:.2f} s to steady state, {len(found.machine.gpus):,} of {run.cluster.gpus:,} GPUs played "
+        f"{name}: {took:.2f} s to steady state (estimated {estimate_plays_s(found.machine):.2f} s), "
+        f"{len(found.machine.gpus):,} of {run.cluster.gpus:,} GPUs played "
         f"{found.played.plays} times, {peak:.1f} GiB; step {found.result.metrics['step_time_s']:.3f} s, "
         f"{found.result.metrics['power_mean_w']:.0f} W",
         flush=True,

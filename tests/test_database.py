@@ -11,7 +11,7 @@ import charllm
 from charllm.cli import main
 from charllm.database import TABLES, list_columns, query_store
 from charllm.errors import CharllmError, SpecError
-from charllm.result.store import write_parquet
+from charllm.result.store import write_tables
 from charllm.sweep.run import run_study
 from charllm.sweep.study import unfold
 
@@ -82,7 +82,7 @@ def test_signals_of_measured_runs_have_the_names_of_simulated_ones(store: Path, 
         "power_instant_w": [None, None],
         "power_average_w": [1.0, 2.0],
     }
-    write_parquet(columns, tmp_path / "measured" / "signals.parquet")
+    write_tables({tmp_path / "measured" / "signals.parquet": columns})
     found = ask(tmp_path, "SELECT rank, t_s, power_w FROM signals WHERE run = 'measured' ORDER BY t_s")
     assert found == [(0, 0.0, 1.0), (0, 0.5, 2.0)]
     assert ask(tmp_path, "SELECT count(*) > 2 FROM signals WHERE run = 'simulated'") == [(True,)]

@@ -26,7 +26,7 @@ from charllm import mark
 from charllm.gpu.shape import KernelShape
 from charllm.measure.emulation.player import Player, require_playable
 from charllm.measure.launch import sampling
-from charllm.timeline.play import PlayTimeline, read_timeline
+from charllm.timeline.rank_timeline import RankTimeline, read_timeline
 
 KERNEL_S = 0.02
 
@@ -44,7 +44,7 @@ def play(path: Path, folder: Path, take: str, seconds_s: float, device: str) -> 
     print(path.stem, f"{made_s:.1f} s to make, {used:.1f} GiB", flush=True)
 
 
-def time_kernels(player: Player, name: str, timeline: PlayTimeline, path: Path, device: str) -> None:
+def time_kernels(player: Player, name: str, timeline: RankTimeline, path: Path, device: str) -> None:
     """Append how long each kernel takes back to back, at whatever clock, to find one that is not what was predicted."""
     counts = Counter(item.shape for item in timeline.items() if item.kind == "kernel")
     new = not path.exists()

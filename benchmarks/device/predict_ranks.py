@@ -14,9 +14,9 @@ from pathlib import Path
 
 from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.evaluate.h200.rank_cases import PARTS
-from charllm.simulate.emulated import predict_played
+from charllm.simulate.emulated import predict_emulated
 from charllm.simulate.rank_timeline import generate_timeline
-from charllm.timeline.play import to_text
+from charllm.timeline.rank_timeline import to_text
 from charllm.units import MEGA
 
 COLUMNS = ("name", "step_time_s", "power_mean_w", "power_peak_sensor_w", "clock_mean_mhz", "temperature_mean_c",
@@ -37,7 +37,7 @@ def main() -> None:
         if not any(text in name for text in arguments.only.split("|")):
             continue
         timeline = generate_timeline(resolve_run(request), rank)
-        seen = predict_played(timeline, alone, seconds_s)
+        seen = predict_emulated(timeline, alone, seconds_s)
         kernels = sum(segment.repeat * sum(item.kind == "kernel" for item in segment.items)
                       for segment in timeline.segments)  # fmt: skip
         cells = (seen.busy_s, seen.power_mean_w, seen.power_peak_shown_w, seen.clock_mean_hz / MEGA,

@@ -10,7 +10,7 @@ from charllm.analysis.characterize import Character, characterize
 from charllm.errors import MissingExtra, SpecError
 from charllm.measure.finish import finish_record, is_record
 from charllm.measure.marks import find_phases, find_steps
-from charllm.measure.parts import is_on_nodes, merge, read_parts
+from charllm.measure.parts import is_recording, merge, read_parts
 from charllm.measure.record import read_job
 from charllm.measure.recording import HEADER_FILE
 from charllm.profile import PHASE as PROFILE_PHASE
@@ -64,7 +64,7 @@ class MarkedSteps(NamedTuple):
 
 def read_marked_steps(folder: Path) -> MarkedSteps:
     """Return the marked steps of the process that marked most of them; none for a folder without a recording."""
-    if not _is_recording(folder):
+    if not is_recording(folder):
         return MarkedSteps([], {})
     job = read_job(folder)
     whole = merge(job, read_parts(folder, job))
@@ -88,13 +88,9 @@ def _median_in_step_s(steps: list[tuple[float, float]], spans: list[tuple[float,
     return median(within_s)
 
 
-def _is_recording(folder: Path) -> bool:
-    return (folder / HEADER_FILE).is_file() or is_on_nodes(folder)
-
-
 def read_character(folder: Path) -> Character | None:
     """Say what the recording of a measured run shows; None for a folder without one."""
-    if not _is_recording(folder):
+    if not is_recording(folder):
         return None
     job = read_job(folder)
     parts = read_parts(folder, job)

@@ -18,7 +18,7 @@ from charllm.cli.progress import track
 from charllm.measure.bench.table import COLUMNS
 from charllm.measure.recording import read_recording
 from charllm.result.store import load_run
-from charllm.timeline.play import read_timeline
+from charllm.timeline.rank_timeline import read_timeline
 from tests import program
 from tests.measure.replays import (
     CAPTURE,

@@ -20,6 +20,7 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.cli import COMMANDS, main
 from charllm.cli.parser import build_parser
+from charllm.cli.spec_flags import given_keywords
 from charllm.evaluate.h200.tables import READINGS
 from tests.measure.convert import texts
 
@@ -267,3 +268,10 @@ def test_wrong_words_are_named_with_what_is_expected(
 ) -> None:
     assert main(words) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["measure", "preflight", "smoke"])
+def test_a_flag_that_says_no_or_zero_is_given_all_the_same(command: str) -> None:
+    words = [] if command != "measure" else ["--", "true"]
+    arguments = build_parser(command).parse_args(["--no-sp", "--zero", "0", *words])
+    assert given_keywords(arguments) == {"sp": False, "zero": 0}

@@ -7,7 +7,7 @@ import pytest
 
 from charllm.cli import main
 from charllm.report import perfetto
-from charllm.timeline.play import read_timeline
+from charllm.timeline.rank_timeline import read_timeline
 
 TINY = [
     "--set", "model.name=tiny", "--set", "model.layers=4", "--set", "model.hidden=64", "--set", "model.ffn=128",

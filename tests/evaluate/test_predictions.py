@@ -7,7 +7,7 @@ import pytest
 
 from charllm.evaluate.fit import FitRow
 from charllm.evaluate.held_out import hold_out, is_untuned, load_folds, load_rows
-from charllm.evaluate.predictions import Prediction, describe, load_predictions, write_predictions
+from charllm.evaluate.predictions import Prediction, describe, load_predictions, write_rows
 from charllm.evaluate.scoreboard import SPLITS
 from charllm.evaluate.scores import describe_errors
 
@@ -55,7 +55,7 @@ def test_a_written_table_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file = tmp_path / "predictions.csv"
     monkeypatch.setattr("charllm.evaluate.predictions.FILE", file)
     written = [load_predictions()[0]._replace(id="A-1", predicted_s=1.25)]
-    write_predictions(written)
+    write_rows(tmp_path / "predictions.csv", Prediction._fields, written)
     load_predictions.cache_clear()
     assert list(load_predictions()) == written
     load_predictions.cache_clear()

@@ -9,7 +9,7 @@ import pytest
 
 from charllm.evaluate.accuracy_page import PAGE, render_page
 from charllm.evaluate.points import Score
-from charllm.evaluate.predictions import load_predictions
+from charllm.evaluate.predictions import load_predictions, write_rows
 from charllm.evaluate.scoreboard import (
     LEAST_ROWS,
     PARTS,
@@ -17,7 +17,6 @@ from charllm.evaluate.scoreboard import (
     published_points,
     read_scoreboard,
     score_all,
-    write_scoreboard,
 )
 
 QUICK = ("kernels", "loops", "training", "ranks", "traced steps", "power caps")
@@ -87,7 +86,7 @@ def test_a_score_is_worse_beyond_the_tolerance_only() -> None:
 def test_a_written_scoreboard_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = read_scoreboard()[:3]
     monkeypatch.setattr("charllm.evaluate.scoreboard.FILE", tmp_path / "scoreboard.csv")
-    write_scoreboard(scores)
+    write_rows(tmp_path / "scoreboard.csv", Score._fields, scores)
     assert read_scoreboard() == scores
 
 

@@ -15,7 +15,6 @@ from charllm.gpu.sensor import (
     PowerCurve,
     find_steps,
     integrate_instant,
-    mean_power,
     refresh_times,
     shape_steps,
     show_average,
@@ -260,11 +259,6 @@ def test_a_counter_that_was_not_read_leaves_no_step() -> None:
     nothing = find_steps([0.0, 1.0], [np.nan, np.nan])
     assert len(nothing.times_s) == 0
     assert not nothing.covers(0.0, 0.0)
-
-
-def test_mean_power_is_energy_over_time_and_so_is_its_error() -> None:
-    steps = CounterSteps(np.array([0.0, 1.0, 2.0]), np.array([0.0, 100.0, 200.0]), peak_w=200.0)
-    assert mean_power(steps, 0.0, 1.5) == pytest.approx((100.0, 50.0 / 1.5))
 
 
 @given(st.floats(1.0, 1000.0), st.floats(0.3, 1.0), st.floats(1.1, 3.0))

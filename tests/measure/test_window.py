@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from charllm.gpu.limits import LIMITS
+from charllm.gpu.limits import CAUSES, LIMITS
 from charllm.measure.quantities import BEATS
 from charllm.measure.recording import Recording, RecordingWriter, read_recording
 from charllm.measure.telemetry.source import GpuIdentity, Reading, SourceFacts
-from charllm.measure.window import CAUSES, counted, highest, look
+from charllm.measure.window import counted, highest, look
 from charllm.units import GIGA
 from tests.measure.replayed import IDLE_S, JOB_S, STEPS_S, recording
 

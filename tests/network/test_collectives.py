@@ -12,7 +12,6 @@ from charllm.layout.links import group_links
 from charllm.network.collectives import (
     algorithms_taken,
     choose_algorithm,
-    collective_blocks,
     collective_seconds,
     members_per_node,
     send_seconds,
@@ -129,17 +128,3 @@ def test_a_run_says_how_its_collectives_are_done() -> None:
     assert choose_algorithm(one("all_reduce", "data", 1e5, 16), many)[0] == "tree"
     sharded = resolve_run({**request, "parallelism": {"tp": 8, "pp": 2}})
     assert algorithms_taken(build_step(sharded)) == {"tp": ("ring", "switch"), "dp": ("ring",), "pp": ("direct",)}
-
-
-@pytest.mark.parametrize(
-    ("kind", "group", "dispatcher", "blocks"),
-    [
-        ("all_gather", "tp", "alltoall", 24),
-        ("send", "pp", "alltoall", 4),
-        ("all_to_all", "ep", "alltoall", 24),
-        ("all_to_all", "ep", "deepep", 20),
-    ],
-)
-def test_multiprocessors_of_a_collective(kind: str, group: str, dispatcher: str, blocks: int) -> None:
-    on = run({"framework": {"dispatcher": dispatcher}}, tp=8)
-    assert collective_blocks(one(kind, group, 1e9, 8), on) == blocks

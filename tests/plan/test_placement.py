@@ -15,7 +15,7 @@ from charllm.catalog.resolve import resolve_run
 from charllm.cli import main
 from charllm.errors import SpecError
 from charllm.plan.cap_shift import lower_hull, node_budget_w, present_caps_w, slowness_at, tabulate_caps
-from charllm.plan.placement import DECISIONS, PAIR, Effort, Judged, Placements, place
+from charllm.plan.placement import DECISIONS, PAIR, Effort, Judged, judge_placements
 from charllm.plan.placement_model import Decision, build_model, decided_run, model_seconds, present_decision
 from charllm.plan.placement_seats import cut_seats, find_units
 from charllm.plan.placement_solver import _Problem, solve
@@ -49,8 +49,8 @@ def found(uneven: RunSpec) -> Simulation:
 
 
 @pytest.fixture(scope="module")
-def placed(uneven: RunSpec) -> Placements:
-    return place(uneven, effort=Effort(most_work=0.05, rounds=1))
+def placed(uneven: RunSpec) -> list[Judged]:
+    return list(judge_placements(uneven, effort=Effort(most_work=0.05, rounds=1)))[1:]
 
 
 @pytest.mark.parametrize("kinds", [("ranks",), ("layers",), PAIR, ("caps",), DECISIONS], ids="+".join)
@@ -93,20 +93,19 @@ def test_the_model_prices_the_run_nearly_as_the_simulator_does(found: Simulation
     assert model_seconds(model, present_decision(model)) == pytest.approx(found.result.metrics["step_time_s"], rel=0.04)
 
 
-def test_what_is_reported_was_simulated_and_is_not_slower(placed: Placements) -> None:
-    names = [one.name for one in placed.decided]
+def test_what_is_reported_was_simulated_and_is_not_slower(placed: list[Judged]) -> None:
+    names = [one.name for one in placed]
     assert names == ["ranks", "layers", "caps", "ranks+layers", "all"]
-    for one in placed.decided:
+    for one in placed:
         assert one.gain_fraction >= 0
         assert predict(one.run).result.metrics == one.metrics
         assert one.note or one.gain_fraction > 0
         assert one.gap_fraction is not None
-    assert placed.best.gain_fraction == max(one.gain_fraction for one in placed.decided) > 0.01
-    assert placed.decided[-1].gain_fraction == placed.best.gain_fraction
+    assert placed[-1].gain_fraction == max(one.gain_fraction for one in placed) > 0.01
 
 
-def test_limits_stay_within_the_budget_of_their_node_and_of_the_gpu(placed: Placements, uneven: RunSpec) -> None:
-    shifted = [one.run for one in placed.decided if one.run.conditions.capped_gpus]
+def test_limits_stay_within_the_budget_of_their_node_and_of_the_gpu(placed: list[Judged], uneven: RunSpec) -> None:
+    shifted = [one.run for one in placed if one.run.conditions.capped_gpus]
     assert shifted
     for run in shifted:
         assert node_budget_w(run) <= node_budget_w(uneven) + 1e-9
@@ -114,8 +113,8 @@ def test_limits_stay_within_the_budget_of_their_node_and_of_the_gpu(placed: Plac
         assert gpu.power_cap_min_w <= caps_w.min() < caps_w.max() <= gpu.power_cap_w
 
 
-def test_weaker_dies_get_more_watts(placed: Placements) -> None:
-    run = next(one.run for one in placed.decided if one.name == "caps")
+def test_weaker_dies_get_more_watts(placed: list[Judged]) -> None:
+    run = next(one.run for one in placed if one.name == "caps")
     dies = np.random.default_rng(run.conditions.seed).standard_normal(run.cluster.gpus)
     assert np.corrcoef(dies, present_caps_w(run))[0, 1] > 0.5
 
@@ -124,7 +123,7 @@ def test_the_stage_on_a_weak_gpu_has_the_fewest_layers() -> None:
     run = run_with(weak_gpus=[WEAK], weak_power_fraction=1.6)
     # Without a vocabulary every stage has equal work, so that only the weak GPU tells them apart.
     run = replace(run, model=replace(run.model, vocab=0))
-    decided = place(run, PAIR, effort=Effort(0.1, 1)).best.run
+    decided = max(judge_placements(run, PAIR, effort=Effort(0.1, 1)), key=lambda one: one.gain_fraction).run
     layers = decided.parallelism.layers_per_stage
     rank = decided.conditions.gpu_of_rank.index(WEAK) if decided.conditions.gpu_of_rank else WEAK
     assert layers[rank // 2] == min(layers) < max(layers)
@@ -186,8 +185,7 @@ def test_a_hull_lies_below_its_table() -> None:
 
 def test_one_stage_has_no_ranks_to_place() -> None:
     run = resolve_run({"model": "llama3-8b", "cluster": "h200x8", "parallelism": {"tp": 8}})
-    (ranks,) = place(run, ("ranks",)).decided
-    assert isinstance(ranks, Judged)
+    _, ranks = judge_placements(run, ("ranks",))
     assert ranks.gain_fraction == 0
     assert ranks.note.startswith("one stage")
 

@@ -1,5 +1,5 @@
 from charllm.plan.objectives import OBJECTIVES, parse_objective
-from charllm.plan.sensitivity import Sensitivity, explain_sensitivity, list_changes, sensitivity
+from charllm.plan.sensitivity import list_changes, sensitivity
 from tests.plan.candidates import candidates, mine
 
 THROUGHPUT = OBJECTIVES["throughput"]
@@ -26,9 +26,3 @@ def test_no_change_is_begun_after_the_budget() -> None:
     assert len(found) == len(list_changes(mine().run.cluster))
     assert all(one.stays is None and "not simulated" in one.reason for one in found)
     assert sensitivity([mine()], THROUGHPUT) == []
-
-
-def test_the_changes_under_which_the_winner_falls_behind_are_named() -> None:
-    found = [Sensitivity("a", (2.0, 1.0), 0, 1.0), Sensitivity("b", (1.0, 1.1), 1, -0.1)]
-    assert explain_sensitivity(found) == "The winner stays the best under 1 of 2 changes; not with b (10.0 % behind)."
-    assert "all 1" in explain_sensitivity(found[:1])

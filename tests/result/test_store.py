@@ -5,17 +5,19 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
-from charllm.result.store import load_run, read_parquet, save_run, write_parquet
+from charllm.result.store import load_run, read_parquet, save_run, write_tables
 from charllm.simulate.predict import simulate
 from charllm.workload.step import build_step
-from charllm.workload.table import tabulate_step
+from charllm.workload.table import tabulate_memory, tabulate_ops
 
 RUN = resolve_run({"model": "llama3-8b", "cluster": "h200x8", "parallelism": {"tp": 2, "pp": 2}})
 
 
 def test_a_run_is_a_folder_that_gives_itself_back(tmp_path: Path) -> None:
     result = simulate(RUN)
-    folder = save_run(result, tmp_path / "deep" / "run", tabulate_step(build_step(RUN)))
+    step = build_step(RUN)
+    tables = {"ops": tabulate_ops(step), "memory": tabulate_memory(step)}
+    folder = save_run(result, tmp_path / "deep" / "run", tables)
     assert load_run(folder) == result
     assert load_run(folder / "result.json") == result
     ops = read_parquet(folder / "ops.parquet")
@@ -55,5 +57,5 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 
 def test_columns_keep_their_values_and_missing_ones(tmp_path: Path) -> None:
     columns: dict[str, list[Any]] = {"name": ["a", "b'c"], "value": [1.5, None], "count": [1, 2]}
-    write_parquet(columns, tmp_path / "it's.parquet")
+    write_tables({tmp_path / "it's.parquet": columns})
     assert read_parquet(tmp_path / "it's.parquet") == columns

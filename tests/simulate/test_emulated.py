@@ -9,12 +9,12 @@ from charllm.catalog.resolve import resolve_cluster
 from charllm.gpu.board import standing_w
 from charllm.gpu.heat import network
 from charllm.gpu.shape import KernelShape
-from charllm.simulate.emulated import predict_played
-from charllm.simulate.one_gpu import Player, SingleGpuRun, play_burst
-from charllm.simulate.rank_timeline import rank_timeline, simulated_start
+from charllm.simulate.emulated import Start, predict_emulated
+from charllm.simulate.one_gpu import SingleGpu, SingleGpuRun, play_burst
+from charllm.simulate.rank_timeline import played_gpu, rank_timeline
 from charllm.simulate.steady import LEAST_PLAY_S
 from charllm.spec.request import merge
-from charllm.timeline.play import Item, PlayTimeline, Segment
+from charllm.timeline.rank_timeline import Item, RankTimeline, Segment
 from tests.simulate.runs import GPT3, Done, ran, under
 from tests.simulate.test_energy_and_heat import SLICED
 
@@ -31,7 +31,7 @@ def wait(seconds: float) -> Item:
 
 
 def played(*items: Item, repeat: int = 1, least_s: float = 4.0) -> SingleGpuRun:
-    return predict_played(PlayTimeline(0, {}, (Segment("step", repeat, items),), 1), ONE, least_s)
+    return predict_emulated(RankTimeline(0, {}, (Segment("step", repeat, items),), 1), ONE, least_s)
 
 
 def test_energy_is_the_integral_of_the_series() -> None:
@@ -88,7 +88,9 @@ def test_a_burst_is_a_square_wave() -> None:
 
 @pytest.mark.parametrize("silicon", [0.9, 1.0, 1.15])
 def test_a_player_that_only_waits_settles_where_its_power_takes_it(silicon: float) -> None:
-    player = Player(ONE.gpu, network(ONE.node, ONE.cooling), ONE.cooling.inlet_of(0), longest_s=400.0, silicon=silicon)
+    player = SingleGpu(
+        ONE.gpu, network(ONE.node, ONE.cooling), ONE.cooling.inlet_of(0), longest_s=400.0, silicon=silicon
+    )
     player.wait(300.0)
     player.clear()
     player.wait(50.0)
@@ -126,9 +128,9 @@ def agreement(found: Done, rank: int) -> tuple[float, float, float]:
     """Return what an emulated rank reads over what was simulated: step time, power and clock."""
     run, row = found.machine.run, found.gpus[rank]
     steps = max(1, math.ceil(LEAST_PLAY_S / found.machine.open_s))
-    seen = predict_played(
+    seen = predict_emulated(
         rank_timeline(found.whole, rank), run.cluster, (steps - 0.5) * found.metrics["step_time_s"], run.conditions,
-        start=simulated_start(found.whole, rank), launch_s=0.0,
+        start=Start(state=found.played.begun[played_gpu(found.machine, rank)]), launch_s=0.0,
     )  # fmt: skip
     return (
         seen.busy_s / found.metrics["step_time_s"],
@@ -163,7 +165,7 @@ def test_a_timeline_without_a_clock_is_linearised_at_its_own() -> None:
     found = ran(under(power_cap_w=500.0), ALONE)
     timeline = rank_timeline(found.whole, 0)
     given, own = (
-        predict_played(one, ONE, 8.0, found.machine.run.conditions)
+        predict_emulated(one, ONE, 8.0, found.machine.run.conditions)
         for one in (timeline, timeline._replace(clock_hz=None))
     )
     assert own.busy_s == pytest.approx(given.busy_s, rel=5e-3)
@@ -171,5 +173,7 @@ def test_a_timeline_without_a_clock_is_linearised_at_its_own() -> None:
 
 def test_a_host_that_launches_slowly_makes_a_step_longer() -> None:
     timeline = rank_timeline(ran(base=ALONE).whole, 0)
-    none, usual, slow = (predict_played(timeline, ONE, 2.0, launch_s=launch_s).busy_s for launch_s in (0.0, 8e-6, 5e-3))
+    none, usual, slow = (
+        predict_emulated(timeline, ONE, 2.0, launch_s=launch_s).busy_s for launch_s in (0.0, 8e-6, 5e-3)
+    )
     assert none <= usual < slow

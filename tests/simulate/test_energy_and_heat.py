@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from charllm.catalog.resolve import resolve_run
-from charllm.gpu.heat import SINK, heat_to_air_w, network, steady_state_k
+from charllm.gpu.heat import SINK, network, steady_state_k
 from charllm.simulate import play
 from charllm.simulate.slices import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, cut_passes
 from charllm.simulate.steady import LEAST_PLAY_S, play_once, sink_target_k, start_state
@@ -14,6 +14,7 @@ from charllm.spec.request import merge
 from charllm.timeline.costs import matrix_hz
 from charllm.timeline.step_time import time_at_highest_clock
 from charllm.workload.step import build_step
+from tests.gpu.heat_balance import heat_to_air_w
 from tests.simulate.runs import GPT3, REPLICAS, cooled, ran, under
 
 CASES: dict[str, dict[str, Any]] = {

@@ -6,7 +6,7 @@ import pytest
 from charllm.catalog.resolve import resolve_cluster
 from charllm.gpu.board import Energy, standing_w, working_w
 from charllm.gpu.heat import network
-from charllm.simulate.one_gpu import Player
+from charllm.simulate.one_gpu import SingleGpu
 from charllm.simulate.slices import BOARD_J, COLUMNS, CORE_J, FIXED, MATRIX, MATRIX_J
 
 ONE = resolve_cluster("h200x1")
@@ -17,7 +17,7 @@ SHORT_S = 0.004
 @pytest.mark.parametrize("energy", [Energy(1.0, 0.0, 0.0), Energy(0.0, 0.7, 0.2), Energy(0.9, 0.4, 0.3)])
 @pytest.mark.parametrize("silicon", [1.0, 1.2])
 def test_a_slice_draws_what_the_board_equation_says(energy: Energy, silicon: float) -> None:
-    player = Player(ONE.gpu, network(ONE.node, ONE.cooling), ONE.cooling.inlet_of(0), silicon=silicon)
+    player = SingleGpu(ONE.gpu, network(ONE.node, ONE.cooling), ONE.cooling.inlet_of(0), silicon=silicon)
     clock_hz = ONE.gpu.clock_max_hz
     matrix_hz = ONE.gpu.governor.burst_clock_fraction * clock_hz
     row = np.zeros(COLUMNS)

@@ -17,7 +17,7 @@ from charllm.simulate.slices import FIXED
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.sweep.study import load_study
-from charllm.timeline.play import Item, PlayTimeline, Segment
+from charllm.timeline.rank_timeline import Item, RankTimeline, Segment
 from charllm.workload.op import MATRIX_KINDS
 from charllm.workload.step import build_step
 from charllm.workload.totals import stage_ops
@@ -43,7 +43,7 @@ def shape_flop(shape: tuple[Any, ...]) -> float:
     return work(KernelShape(*shape))[0]
 
 
-def played_flop(timeline: PlayTimeline) -> float:
+def played_flop(timeline: RankTimeline) -> float:
     return sum(
         segment.repeat * sum(shape_flop(item.shape) for item in segment.items if item.kind == "kernel")
         for segment in timeline.segments

@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
+from benchmarks.loop_speed import llama405
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
+from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import predict
+from charllm.simulate.steady import build_machine
+from charllm.simulate.work import LONGEST_S, check_plays, estimate_plays_s
 from charllm.spec.request import merge
+from charllm.workload.step import build_step
 
 LLAMA: dict[str, Any] = {"model": "llama3-8b", "cluster": "h200x32"}
 TOO_LONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -21,8 +26,8 @@ TOO_LONG: dict[str, tuple[dict[str, Any], str]] = {
     "slow links": ({"cluster": {"fabric": {"nic_bandwidth_mb_per_s": 1}}, "parallelism": {"tp": 32}}, "step time: got"),
     "long sequences": ({"training": {"seq_length": 2**24}}, "step time: got"),
     "many different GPUs": (
-        {"cluster": {"nodes": 4000}, "conditions": {"silicon_spread_fraction": 0.1}, "parallelism": {"tp": 8},
-         "training": {"global_batch_size": 40_000}},
+        {"cluster": {"nodes": 8000}, "conditions": {"silicon_spread_fraction": 0.1}, "parallelism": {"tp": 8},
+         "training": {"global_batch_size": 80_000}},
         "step time: got",
     ),
 }  # fmt: skip
@@ -37,6 +42,14 @@ def test_what_takes_too_long_is_refused_with_the_estimate(what: str) -> None:
     assert message in str(caught.value)
     assert "to simulate, not about" in str(caught.value)
     assert time.perf_counter() - begun < 20
+
+
+def test_16384_gpus_that_all_differ_are_simulated() -> None:
+    step = build_step(resolve_run(llama405(nodes=2048, spread=0.03)))
+    machine = build_machine(step, solve_step(step))
+    assert len(machine.gpus) == 16_384
+    check_plays(machine, LONGEST_S)
+    assert 5 < estimate_plays_s(machine) < 15
 
 
 def test_a_limit_can_be_lifted() -> None:

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from charllm.timeline.engine import Events, Floats, play
+from charllm.timeline.engine import Events, Floats, simulate_schedule
 from charllm.timeline.host_race import kernel
 from charllm.timeline.schedules import SCHEDULES, order_arrays
 
@@ -29,7 +29,9 @@ def run(
         [[kernel(length + (slower or {}).get(chunk, 0.0), launch_s) for chunk in range(pp * vpp)] for length in lengths]
     )
     order = order_arrays(schedule, pp, vpp, microbatches)
-    return play(order, races, np.full(pp, send_s), blocking=blocking, chunks=pp * vpp, microbatches=microbatches)
+    return simulate_schedule(
+        order, races, np.full(pp, send_s), blocking=blocking, chunks=pp * vpp, microbatches=microbatches
+    )
 
 
 def length(events: Events) -> float:
@@ -160,4 +162,4 @@ def test_the_host_of_a_stage_launches_passes_in_order() -> None:
 def test_an_order_that_can_never_start_is_refused() -> None:
     backwards_first = np.array([[[1, 0, 0], [0, 0, 0]]])
     with pytest.raises(ValueError, match="deadlocks"):
-        play(backwards_first, np.ones((3, 1, 4)), np.zeros(1), blocking=False, chunks=1, microbatches=1)
+        simulate_schedule(backwards_first, np.ones((3, 1, 4)), np.zeros(1), blocking=False, chunks=1, microbatches=1)

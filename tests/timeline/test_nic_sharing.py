@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from charllm.catalog.resolve import resolve_run
 from charllm.network.sharing import shared_ends
 from charllm.spec.request import merge
-from charllm.timeline.engine import Events, Flows, play
+from charllm.timeline.engine import Events, Flows, simulate_schedule
 from charllm.timeline.host_race import kernel
 from charllm.timeline.nic_sharing import held_up, hops_beside_gradients, nic_seconds
 from charllm.timeline.schedules import order_arrays
@@ -27,12 +27,12 @@ SLOW: dict[str, Any] = {
 """One NIC of 100 Gb/s a node."""
 
 
-def two_stages(gradients_s: float, bucket_s: float, *, blocking: bool = False, meets: float = 1.0) -> Events:
+def two_stages(gradients_s: float, bucket_s: float, *, blocking: bool = False, shares_nics: float = 1.0) -> Events:
     """Play two microbatches on two stages: passes of a second, sends of half a second."""
     races = np.array([[kernel(1.0, 0.0)] * 2] * 3)
-    flows = Flows(np.full(2, gradients_s), np.full(2, bucket_s), np.array([meets, 0.0]))
+    flows = Flows(np.full(2, gradients_s), np.full(2, bucket_s), np.array([shares_nics, 0.0]))
     order = order_arrays("1f1b", 2, 1, 2)
-    return play(order, races, np.full(2, 0.5), flows, blocking=blocking, chunks=2, microbatches=2)
+    return simulate_schedule(order, races, np.full(2, 0.5), flows, blocking=blocking, chunks=2, microbatches=2)
 
 
 def test_a_pass_that_shares_nics_with_gradients_is_held_up_while_both_are_under_way() -> None:
@@ -63,7 +63,7 @@ def test_a_send_beside_gradients_takes_as_much_longer_as_both_are_under_way() ->
     short = two_stages(0.4, 0.2)
     assert short.late_s[1, -1] == pytest.approx(0.2)
     assert short.free_s[0] == pytest.approx(alone.free_s[0] + 0.2)
-    assert two_stages(3.0, 0.1, meets=0.0).late_s.sum() == 0
+    assert two_stages(3.0, 0.1, shares_nics=0.0).late_s.sum() == 0
 
 
 def test_a_send_that_blocks_keeps_its_stage_as_long_as_it_takes() -> None:
@@ -82,7 +82,7 @@ def test_gradients_of_chunks_that_are_done_leave_before_the_last_pass() -> None:
     races = np.array([[kernel(1.0, 0.0)] * 4] * 3)
     order = order_arrays("interleaved", 2, 2, 2)
     flows = Flows(np.full(2, 1.5), np.full(2, 0.1), np.zeros(2))
-    events = play(order, races, np.zeros(2), flows, blocking=False, chunks=4, microbatches=2)
+    events = simulate_schedule(order, races, np.zeros(2), flows, blocking=False, chunks=4, microbatches=2)
     # Half a second of the first chunk's is left after its pass, and gone before the last one, which hides a second.
     assert events.left_s.tolist() == [0.5, 0.5]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from charllm.catalog.resolve import resolve_run
 from charllm.spec import parallelism
 from charllm.spec.parallelism import SPLIT_SCHEDULES
-from charllm.timeline.engine import play
+from charllm.timeline.engine import simulate_schedule
 from charllm.timeline.schedules import BACKWARD, FORWARD, SCHEDULES, WEIGHT, Order, order_arrays
 from charllm.workload.liveness import in_flight
 
@@ -61,7 +61,7 @@ def test_no_schedule_waits_for_itself(schedule: str, pp: int, vpp: int, microbat
     vpp = chunks_of(schedule, vpp)
     order = order_arrays(schedule, pp, vpp, microbatches)
     races = np.ones((3, pp * vpp, 4))
-    events = play(order, races, np.ones(pp), blocking=True, chunks=pp * vpp, microbatches=microbatches)
+    events = simulate_schedule(order, races, np.ones(pp), blocking=True, chunks=pp * vpp, microbatches=microbatches)
     assert np.isfinite(events.end_s).all()
     assert (events.end_s > 0).all()
 
@@ -70,7 +70,7 @@ def test_no_schedule_waits_for_itself(schedule: str, pp: int, vpp: int, microbat
 def test_microbatches_that_do_not_divide_still_end(pp: int, vpp: int, microbatches: int) -> None:
     order = order_arrays("interleaved", pp, vpp, microbatches)
     races = np.ones((3, pp * vpp, 4))
-    play(order, races, np.zeros(pp), blocking=False, chunks=pp * vpp, microbatches=microbatches)
+    simulate_schedule(order, races, np.zeros(pp), blocking=False, chunks=pp * vpp, microbatches=microbatches)
 
 
 def most_held(order: Order, until: int) -> int:

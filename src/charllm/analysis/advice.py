@@ -14,6 +14,7 @@ from charllm.catalog.change import (
 )
 from charllm.catalog.export import program_of
 from charllm.errors import SpecError
+from charllm.gpu.governor import power_cap_w
 from charllm.simulate.fast import predict_fast
 from charllm.simulate.predict import predict
 from charllm.spec.parallelism import Parallelism
@@ -63,9 +64,7 @@ def list_changes(run: RunSpec) -> list[Tried]:
     return [*map(Tried, changes(run)), *(Tried(change, True) for change in condition_changes(run))]
 
 
-def simulate_changes(
-    run: RunSpec, before: Mapping[str, Any], tried: Iterable[Tried], longest_s: float = LONGEST_HINT_S
-) -> Iterator[Effect]:
+def simulate_changes(run: RunSpec, before: Mapping[str, Any], tried: Iterable[Tried]) -> Iterator[Effect]:
     """Simulate a run with each change; changes that are no run, or take too long to simulate, are left out.
 
     `before` are the metrics of the run as it is. A change that does not fit is priced all the same, and marked.
@@ -73,7 +72,7 @@ def simulate_changes(
     for change, of_conditions in tried:
         try:
             changed = _changed(run, change)
-            after = predict(changed, ignore_memory=True, longest_s=longest_s).result.metrics
+            after = predict(changed, ignore_memory=True, longest_s=LONGEST_HINT_S).result.metrics
         except SpecError:
             continue
         yield Effect(
@@ -186,7 +185,7 @@ def _link_changes(run: RunSpec) -> Iterator[Change]:
 def condition_changes(run: RunSpec) -> Iterator[Change]:
     """List changes of what the GPUs are subjected to: a tenth less power or clock, warmer air."""
     asked, gpu, inlet_c = run.conditions, run.cluster.gpu, run.cluster.cooling.inlet_c
-    power_w = 0.9 * (asked.power_cap_w if asked.power_cap_w is not None else gpu.power_cap_w)
+    power_w = 0.9 * power_cap_w(gpu, asked)
     yield Change(f"--power-cap {power_w:g}", {"conditions": {"power_cap_w": power_w}})
     clock_hz = 0.9 * (asked.clock_cap_hz if asked.clock_cap_hz is not None else gpu.clock_max_hz)
     yield Change(f"--clock-cap {clock_hz / MEGA:.0f}", {"conditions": {"clock_cap_hz": clock_hz}})
@@ -205,16 +204,16 @@ class Preheating(NamedTuple):
     step_time_s: float
 
 
-def vary_preheating(run: RunSpec, longest_s: float = LONGEST_HINT_S) -> list[Preheating]:
+def vary_preheating(run: RunSpec) -> list[Preheating]:
     """Simulate a run without preheating and with twice as much; nothing where none is assumed or it takes too long."""
     each = run.cluster.node.preheat_k_per_w
     found = []
     for factor in PREHEAT_FACTORS if each and not run.cluster.mixed else ():
         change = Change("", {"cluster": {"node": {"preheat_k_per_w": factor * each}}})
         try:
-            metrics = predict(changed_run(run, change), ignore_memory=True, longest_s=longest_s).result.metrics
+            found_run = predict(changed_run(run, change), ignore_memory=True, longest_s=LONGEST_HINT_S)
         except SpecError:
             continue
-        names = ("temperature_peak_c", "temperature_spread_node_k", "step_time_s")
+        metrics, names = found_run.result.metrics, ("temperature_peak_c", "temperature_spread_node_k", "step_time_s")
         found.append(Preheating(factor, *(metrics[name] for name in names)))
     return found

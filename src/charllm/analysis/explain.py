@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from charllm.gpu.governor import power_cap_w
 from charllm.simulate.predict import Simulation
 from charllm.spec.run import RunSpec
 from charllm.timeline.passes import launch_seconds
@@ -202,7 +203,7 @@ def explain_clocks(run: RunSpec, metrics: dict[str, Any], cause: str) -> str:
         f"({metrics['clock_mean_hz'] / MEGA:.0f} MHz on average): "
     )
     if cause == "power":
-        cap_w = (conditions.power_cap_w or gpu.power_cap_w) / gpu.package_gpus
+        cap_w = power_cap_w(gpu, conditions) / gpu.package_gpus
         return (
             f"{head}GPUs draw {metrics['power_mean_w']:.0f} W on average against a limit of {cap_w:.0f} W "
             f"({gpu.power_cap_w / gpu.package_gpus:.0f} W as delivered). To reduce it: raise --power-cap, if it is set."

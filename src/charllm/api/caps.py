@@ -11,11 +11,12 @@ from charllm.api.signature import public
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.plan.cap_table import tabulate_caps, tabulate_stage_caps
-from charllm.plan.caps import KINDS, Judge, Track, sweep_caps, untracked
+from charllm.plan.caps import KINDS, Judge, sweep_caps
 from charllm.plan.stage_caps import advise_stages
 from charllm.report.caps import render_caps
 from charllm.result.result import to_frame
 from charllm.spec.request import Table
+from charllm.tracking import Track, untracked
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -88,7 +89,7 @@ def advise_caps(
     clock: bool = False,
     per: str = "gpu",
     at: Sequence[float] | None = None,
-    track: Track[Any] = untracked,
+    track: Track = untracked,
 ) -> Caps:
     """Advise on caps of a request."""
     if power and clock:

@@ -1,7 +1,6 @@
 """What the page of a run shows beyond its result: changes, a warm-up, other preheating, published runs, constants."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from charllm.analysis.advice import Effect, list_changes, simulate_changes, vary_preheating
 from charllm.evaluate.constants import list_constants
@@ -9,20 +8,14 @@ from charllm.evaluate.predictions import load_predictions
 from charllm.report.page.computed import Computed
 from charllm.simulate.cold import tabulate_warm_up
 from charllm.simulate.predict import Simulation
-from charllm.simulate.work import SIMULATED_SLICE_S, slices_of
+from charllm.simulate.work import estimate_plays_s
+from charllm.tracking import Track, untracked
 
-Track = Callable[[Iterator[Any], int, str], Iterator[Any]]
-"""Yields the items it is given, of which there are so many, and may show how far it is under a title."""
 WARM_UP_S = 300.0
 """Length of a warm-up: ten times what a heat sink takes."""
 LONGEST_WARM_UP_S, MOST_MOMENTS = 5.0, 60
 """A warm-up that is estimated to take longer is left out; it is simulated at so many moments, as a rule."""
 NOT_FITTING = "a run that does not fit in memory has no step time (see --ignore-memory)"
-
-
-def untracked(items: Iterator[Any], _total: int, _title: str) -> Iterator[Any]:
-    """Show nothing."""
-    return items
 
 
 def compute_page(found: Simulation, changes: Sequence[Effect]) -> Computed:
@@ -65,7 +58,7 @@ def _warm_up(found: Simulation) -> tuple[dict[str, list[float | None]] | None, s
     conditions = found.step.run.conditions
     if conditions.steps is not None or conditions.seconds_s is not None:
         return None, "the run itself begins with a cold start; its metrics are means over it"
-    estimate_s = MOST_MOMENTS * SIMULATED_SLICE_S * slices_of(simulated.machine)
+    estimate_s = estimate_plays_s(simulated.machine, MOST_MOMENTS)
     if estimate_s > LONGEST_WARM_UP_S:
         return None, f"it would take about {estimate_s:.0f} s to simulate (charllm simulate --seconds 300)"
     return tabulate_warm_up(simulated.machine, WARM_UP_S), ""

@@ -16,7 +16,7 @@ from charllm.result.result import RunResult
 from charllm.spec.fields import read
 from charllm.spec.request import Table
 from charllm.spec.run import Conditions
-from charllm.timeline.play import PlayTimeline, check_length, read_timeline
+from charllm.timeline.rank_timeline import RankTimeline, check_length, read_timeline
 
 CAPS = ("power_cap", "clock_cap")
 """Conditions that hold for one GPU alone, in any unit."""
@@ -75,7 +75,7 @@ def predict_emulation(
     return Metrics(predict_readings(timeline_of(request, rank, timeline), request, seconds))
 
 
-def timeline_of(request: Table, rank: int, file: str | os.PathLike[str] | None) -> PlayTimeline:
+def timeline_of(request: Table, rank: int, file: str | os.PathLike[str] | None) -> RankTimeline:
     """Read the timeline to emulate, or simulate it."""
     if file is not None:
         timeline = read_timeline(as_path(file, "--timeline"))
@@ -87,7 +87,7 @@ def timeline_of(request: Table, rank: int, file: str | os.PathLike[str] | None) 
 
 
 def run_emulation(
-    timeline: PlayTimeline,
+    timeline: RankTimeline,
     request: Table,
     seconds_s: float,
     out: str | os.PathLike[str] | None,
@@ -105,10 +105,10 @@ def run_emulation(
     return Emulation(result, predicted, folder)
 
 
-def predict_readings(timeline: PlayTimeline, request: Table, seconds_s: float) -> dict[str, float]:
+def predict_readings(timeline: RankTimeline, request: Table, seconds_s: float) -> dict[str, float]:
     """Predict what one GPU of the timeline's kind will read, alone where such a one was measured."""
     from charllm.evaluate.ops import bench_machine
-    from charllm.simulate.emulated import predict_played
+    from charllm.simulate.emulated import predict_emulated
 
     if isinstance(seconds_s, bool) or not isinstance(seconds_s, int | float) or not 0 < seconds_s <= LONGEST_S:
         raise SpecError("--seconds", seconds_s, f"more than 0, at most {LONGEST_S:,.0f}")
@@ -118,7 +118,7 @@ def predict_readings(timeline: PlayTimeline, request: Table, seconds_s: float) -
     except (KeyError, TypeError, SpecError):
         # A timeline from elsewhere, or a GPU that the catalog does not know.
         return {}
-    seen = predict_played(timeline, cluster, min(seconds_s, WARM_AFTER_S), conditions)
+    seen = predict_emulated(timeline, cluster, min(seconds_s, WARM_AFTER_S), conditions)
     return {
         "step_time_s": seen.busy_s,
         "power_mean_w": seen.power_mean_w,
@@ -129,7 +129,7 @@ def predict_readings(timeline: PlayTimeline, request: Table, seconds_s: float) -
     }
 
 
-def _conditions(timeline: PlayTimeline, request: Mapping[str, Any]) -> Conditions:
+def _conditions(timeline: RankTimeline, request: Mapping[str, Any]) -> Conditions:
     """Return the caps that were asked for, or those under which the timeline was simulated."""
     asked = request.get("conditions") or timeline.spec.get("conditions") or {}
     return read(Conditions, {name: value for name, value in asked.items() if name.startswith(CAPS)}, "conditions")

@@ -18,7 +18,7 @@ from charllm.errors import SpecError, unknown_name
 from charllm.result.result import RunResult
 from charllm.result.store import load_run
 from charllm.spec.readers import Inputs, Reading, read_foreign
-from charllm.spec.request import Table, merge, nest, parse_layer_split, parse_recompute, read_toml
+from charllm.spec.request import Table, as_table, merge, nest, parse_layer_split, parse_recompute, read_toml
 
 File = str | os.PathLike[str]
 Named = str | os.PathLike[str] | Mapping[str, Any]
@@ -131,7 +131,7 @@ def _read_foreign(given: Mapping[str, Any]) -> Reading | None:
     """Read the foreign file, a script with its positional arguments and its environment."""
     if "from_" not in given:
         return None
-    words, environment = given.get("args"), _table(given.get("env", {}), "env")
+    words, environment = given.get("args"), as_table(given.get("env", {}), "env")
     try:
         args = shlex.split(words) if isinstance(words, str) else words
     except ValueError:
@@ -159,7 +159,7 @@ def _changes(given: Mapping[str, Any]) -> Table:
     tables = [{part: given[part]} for part in PARTS if part in given]
     settings = [nest(FIELDS[word], value) for word, value in _spelled_out(given).items() if word in FIELDS]
     settings += [write(given[word], given) for word, write in WRITERS.items() if word in given]
-    dotted = {**{word: value for word, value in given.items() if "." in word}, **_table(given.get("set", {}), "set")}
+    dotted = {**{word: value for word, value in given.items() if "." in word}, **as_table(given.get("set", {}), "set")}
     fields = [_set_field(path, value) for path, value in dotted.items()]
     changes: Table = reduce(merge, [*tables, *settings, *fields], {})
     return changes
@@ -223,7 +223,7 @@ def _read_spec(spec: Spec, changes: Table) -> Table:
 
 def _reuse(run: RunResult, changes: Table) -> Table:
     spec = {part: run.spec[part] for part in PARTS if part in run.spec}
-    changed = {*_table(changes.get("parallelism", {}), "parallelism"), *changes}
+    changed = {*as_table(changes.get("parallelism", {}), "parallelism"), *changes}
     degrees = dict(spec.get("parallelism", {}))
     for field, causes in FOLLOWS.items():
         if not changed.isdisjoint(causes):
@@ -247,12 +247,6 @@ def as_file(value: Any, word: str) -> Path:
     if not path.parent.is_dir() or path.is_dir():
         raise SpecError(word, str(path), "a file in a folder that exists")
     return path
-
-
-def _table(value: Any, word: str) -> Table:
-    if not isinstance(value, Mapping):
-        raise SpecError(word, value, "a table of settings")
-    return dict(value)
 
 
 def _plain(value: Any, word: str, depth: int = 0) -> Any:

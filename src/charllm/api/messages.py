@@ -10,7 +10,8 @@ from charllm.api.signature import public
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.spec.run import RunSpec
-from charllm.trace.compare import MessageRow, Track, compare_messages, list_messages, read_traces
+from charllm.trace.compare import MessageRow, compare_messages, list_messages, read_traces
+from charllm.tracking import Track, untracked
 from charllm.workload.step import build_step
 
 SPEC_FILE = "spec.json"
@@ -50,7 +51,7 @@ def run_messages(
     request: dict[str, Any],
     rank: int | None,
     trace: str | PathLike[str] | None,
-    track: Track = lambda files, _total, _title: files,
+    track: Track = untracked,
 ) -> Listed:
     """List the messages of a request, or compare them with those of a folder of traces."""
     folder = as_path(trace, "--execution-trace") if trace is not None else None

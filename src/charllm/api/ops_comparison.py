@@ -9,10 +9,10 @@ from typing import Any
 from charllm.analysis.attribution.run import attribute_run
 from charllm.api.keywords import File, Spec, as_path, build_request
 from charllm.api.signature import public
-from charllm.api.trace_energy import is_recording
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.layout.grid import Grid
+from charllm.measure.parts import is_recording
 from charllm.measure.record import SPEC_FILE
 from charllm.profile import TRACE_FILES
 from charllm.report.op_compare import render_ops
@@ -130,6 +130,26 @@ def host_speed(traced: Side, simulated: Side, run: RunSpec) -> float | None:
     if not traced.host_s or not simulated.host_s:
         return None
     return run.cluster.node.host_speed_fraction * simulated.host_s / traced.host_s
+
+
+def measure_host(run: str) -> dict[str, Any]:
+    """Return what launching took the host of a traced run, beside what is assumed of a tuned one."""
+    compared, spec = compare_ops(run), own_run(Path(run))
+    traced, simulated = compared.first, compared.second
+    speed = host_speed(traced, simulated, spec)
+    if speed is None:
+        raise SpecError("RUN", run, "a trace with CPU activities, which shows launches of kernels")
+    launches = [sum(one.launches for one in side.kernels) for side in (traced, simulated)]
+    assert traced.host_s is not None
+    assert simulated.host_s is not None
+    return {
+        "run": run,
+        "host_speed_fraction": speed,
+        "launch_s": traced.host_s / launches[0],
+        "assumed_launch_s": simulated.host_s / launches[1],
+        "launches": launches[0],
+        "assumed_launches": launches[1],
+    }
 
 
 def traced_rank(run: TracedRun, rank: int | None) -> int:

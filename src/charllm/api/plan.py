@@ -4,24 +4,21 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
+from charllm.api.economics import build_economics
 from charllm.api.keywords import File, RunKeywords, Spec, as_file, build_request
 from charllm.api.signature import public
 from charllm.catalog.resolve import DEFAULT_BATCH, read_run, resolve_run
 from charllm.errors import SpecError
 from charllm.plan.axes import FIELDS, default_axes, parse_axis, pinned_axes, read_axes
-from charllm.plan.feasible import Track, untracked
 from charllm.plan.limits import parse_limits
-from charllm.plan.metrics import Economics
-from charllm.plan.money import Tariff
 from charllm.plan.objectives import parse_objective
 from charllm.plan.plan import Plan
 from charllm.plan.search import TOP, search
 from charllm.plan.space import Space
-from charllm.plan.whole_run import WholeRun
 from charllm.simulate.work import LONGEST_S
-from charllm.spec.fields import read
 from charllm.spec.request import Table, merge, nest
 from charllm.spec.run import RunSpec
+from charllm.tracking import Track, untracked
 
 MOST_TOP = 500
 FILE_WORDS = ("from_", "args", "env", "allow_unmodelled")
@@ -81,7 +78,7 @@ def run_plan(
         parse_objective(objective),
         parse_limits([limit] if isinstance(limit, str) else limit),
         top=_checked_top(top),
-        economics=_economics(tariff, whole_run),
+        economics=build_economics(tariff, whole_run),
         own=asked.own,
         pareto=pareto,
         sensitive=sensitivity,
@@ -142,8 +139,3 @@ def _checked_top(top: int) -> int:
     if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= MOST_TOP:
         raise SpecError("--top", top, f"a whole number from 1 to {MOST_TOP}")
     return top
-
-
-def _economics(tariff: Mapping[str, Any] | None, whole_run: Mapping[str, Any] | None) -> Economics:
-    whole = None if whole_run is None else read(WholeRun, dict(whole_run), "whole_run")
-    return Economics(tariff=read(Tariff, dict(tariff or {}), "tariff"), whole_run=whole)

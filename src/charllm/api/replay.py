@@ -11,8 +11,8 @@ from charllm.analysis.attribution.run import find_places
 from charllm.analysis.attribution.timeline import place_trace
 from charllm.api.keywords import as_path
 from charllm.api.signature import public
-from charllm.api.trace_energy import is_recording
 from charllm.errors import SpecError
+from charllm.measure.parts import is_recording
 from charllm.report.replay import render_replay
 from charllm.trace.replay import GPUS_PER_NODE, Edits, Replay
 from charllm.trace.replay import replay as play_again

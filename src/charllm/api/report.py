@@ -9,13 +9,14 @@ from typing import Any
 from charllm.analysis.advice import best_effects
 from charllm.analysis.attribution.run import attribute_run
 from charllm.analysis.attribution.table import as_table
+from charllm.analysis.doctor.measured import known_run
 from charllm.analysis.explain import explain_run
-from charllm.api.computed import Track, compute_changes, compute_page, compute_without_simulation, untracked
+from charllm.api.computed import compute_changes, compute_page, compute_without_simulation
 from charllm.api.keywords import as_file, as_path
 from charllm.api.report_study import compared_page, predict_beside, stored_study_page, sweep_page
 from charllm.api.signature import public
 from charllm.api.study import Sweep
-from charllm.catalog.resolve import resolve_cluster, resolve_run
+from charllm.catalog.resolve import resolve_cluster
 from charllm.errors import CharllmError, SpecError
 from charllm.plan.plan import Plan
 from charllm.profile import TRACE_FILES
@@ -35,6 +36,7 @@ from charllm.stored import MarkedSteps, load, read_marked_steps
 from charllm.sweep.folder import STUDY_FILE
 from charllm.sweep.outcome import StudyResult
 from charllm.trace.run import read_run
+from charllm.tracking import Track, untracked
 from charllm.units import MIB
 
 Place = str | PathLike[str]
@@ -117,7 +119,7 @@ def _read_plan(file: Path) -> Mapping[str, Any] | None:
 
 def view_run(result: RunResult, folder: Path | None = None, track: Track = untracked) -> RunView:
     """Return what the page of a run needs; a simulated one is simulated again for what is not stored."""
-    spec = _resolved(result)
+    spec = known_run(result)
     if result.origin != "simulated":
         marked = _marked_steps(folder)
         beside = predict_beside(result, folder)
@@ -169,14 +171,6 @@ def _traced(path: Path | None) -> list[dict[str, Any]]:
         return [as_table(found) for found in attribute_run(folder, read_run([folder]).ranks)]
     except (CharllmError, OSError, ValueError):
         return []
-
-
-def _resolved(result: RunResult) -> RunSpec | None:
-    try:
-        return resolve_run(result.spec)
-    except CharllmError:
-        # The spec of a measured run is whatever its job left behind.
-        return None
 
 
 def _cluster(result: RunResult) -> Cluster | None:

@@ -19,7 +19,7 @@ from charllm.simulate.signals import stage_series
 from charllm.simulate.work import LONGEST_S
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
-from charllm.timeline.play import to_text
+from charllm.timeline.rank_timeline import to_text
 
 
 class Simulated(NamedTuple):

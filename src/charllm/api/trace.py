@@ -19,9 +19,9 @@ from charllm.spec.request import Table
 from charllm.spec.run import RunSpec
 from charllm.trace.analyses.breakdown import OTHER, break_down, mean_breakdown
 from charllm.trace.analyses.kernels import as_table, kernel_rows
-from charllm.trace.compare import Track
 from charllm.trace.run import TracedRun, read_run
 from charllm.trace.summary import summarize
+from charllm.tracking import Track, untracked
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -121,7 +121,7 @@ def run_trace(
     classes: str | PathLike[str] | None = None,
     perfetto: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
-    track: Track = lambda files, _total, _title: files,
+    track: Track = untracked,
 ) -> Traced:
     """Read the traces of a run that a request describes, where it is not empty."""
     listed = [paths] if isinstance(paths, str | PathLike) else list(paths)

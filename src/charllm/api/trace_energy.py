@@ -10,8 +10,7 @@ from charllm.analysis.attribution.run import attribute_run, find_places
 from charllm.analysis.attribution.table import as_table
 from charllm.analysis.attribution.timeline import place_trace
 from charllm.errors import SpecError
-from charllm.measure.parts import is_on_nodes
-from charllm.measure.recording import HEADER_FILE
+from charllm.measure.parts import is_recording
 from charllm.report.perfetto_trace import Signal
 from charllm.trace.run import TracedRank
 from charllm.units import MEGA
@@ -22,11 +21,6 @@ SIGNALS = {
     "clock MHz": ("clock_hz", MEGA),
 }
 """Name of a counter in a view: the quantity, and its unit in SI."""
-
-
-def is_recording(path: Path) -> bool:
-    """Tell whether a path is the folder of a measured run."""
-    return (path / HEADER_FILE).is_file() or is_on_nodes(path)
 
 
 def with_energy(summary: dict[str, Any], folders: Sequence[Path], ranks: Sequence[TracedRank]) -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from charllm.calibrate.least_squares import Fit, Found
 from charllm.errors import CharllmError, SpecError
+from charllm.result.store import write_text
 
 WRITTEN_UNITS = {"_per_hz": ("_per_ghz", 9), "_j": ("_pj", 12), "_s": ("_us", 6)}
 """SI suffix of a field: the suffix it is written with, and by which power of ten that is larger in number."""
@@ -86,14 +85,7 @@ def write_file(path: str, text: str) -> None:
     if target.is_dir() or not target.parent.is_dir():
         raise SpecError("-o", path, "a file in a folder that exists")
     try:
-        descriptor, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(beside, target)
-        except BaseException:
-            Path(beside).unlink(missing_ok=True)
-            raise
+        write_text(text, target)
     except OSError as error:
         raise CharllmError(f"cannot write {path}: {error.strerror or error}") from None
 

@@ -18,7 +18,7 @@ from charllm.spec.readers.megatron import read_megatron
 from charllm.spec.readers.nemo import read_nemo
 from charllm.spec.readers.reading import Reading
 from charllm.spec.readers.torchtitan import read_torchtitan
-from charllm.spec.request import merge
+from charllm.spec.request import dotted_fields, merge
 from charllm.spec.run import Conditions, RunSpec
 from charllm.spec.writers.megatron import write_megatron
 from charllm.spec.writers.nemo import write_nemo
@@ -150,7 +150,7 @@ def lost_fields(run: RunSpec, reading: Reading) -> dict[str, tuple[Any, Any]]:
 def _effective(run: RunSpec) -> dict[str, Any]:
     """Return the fields of a run with what its framework supplies, and without what has no effect on it."""
     parts = {name: part for name, part in run.as_table().items() if name not in ("cluster", "conditions")}
-    found = dict(_leaves(parts))
+    found = dotted_fields(parts)
     for name in ("reduce_precision", "grouped_gemm"):
         found.setdefault(f"training.{name}", getattr(run.framework, name))
     found["parallelism.overlap"] = sorted(run.parallelism.effective_overlap)
@@ -161,10 +161,3 @@ def _effective(run: RunSpec) -> dict[str, Any]:
         "parallelism.cp_kind": run.parallelism.cp == 1,
     }
     return {name: value for name, value in found.items() if not idle.get(name)}
-
-
-def _leaves(table: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in table.items():
-        found += _leaves(value, f"{above}{key}.") if isinstance(value, Mapping) else [(f"{above}{key}", value)]
-    return found

@@ -19,7 +19,7 @@ from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node, OtherNode
 from charllm.spec.model import Model, fill_model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.readers.huggingface import read_hf_config
-from charllm.spec.request import Table, check_plain, merge, read_json, read_toml
+from charllm.spec.request import Table, as_table, check_plain, merge, read_json, read_toml
 from charllm.spec.run import Conditions, RunSpec, check_run
 from charllm.spec.training import Training
 
@@ -126,7 +126,7 @@ def _build_cluster(values: Table) -> Cluster:
     node = _build_node(values.pop("node", None), "cluster.node")
     mixed = _build_mixed(values.pop("mixed", []))
     fabric_values = _values("fabrics", values.pop("fabric", None), "cluster.fabric")
-    cooling = read(Cooling, _as_table(values.pop("cooling", {}), "cluster.cooling"), "cluster.cooling")
+    cooling = read(Cooling, as_table(values.pop("cooling", {}), "cluster.cooling"), "cluster.cooling")
     fabric = read(Fabric, fabric_values, "cluster.fabric")
     return read(Cluster, values, "cluster", node=node, fabric=fabric, cooling=cooling, mixed=mixed)
 
@@ -145,7 +145,7 @@ def _build_mixed(asked: Any) -> tuple[OtherNodes, ...]:
     found = []
     for place, listed in enumerate(asked):
         field = f"cluster.mixed[{place}]"
-        table = _as_table(listed, field)
+        table = as_table(listed, field)
         node = _build_node(table.pop("node", None), f"{field}.node")
         found.append(read(OtherNodes, table, field, node=node))
     return tuple(found)
@@ -153,7 +153,7 @@ def _build_mixed(asked: Any) -> tuple[OtherNodes, ...]:
 
 def _board_parts(gpu_values: Table, field: str) -> dict[str, Any]:
     """Take the tables inside a GPU's table out of it, built; what they leave open is scaled from an H200's."""
-    given = {part: _as_table(gpu_values.pop(part, {}), f"{field}.{part}") for part in BOARD_PARTS}
+    given = {part: as_table(gpu_values.pop(part, {}), f"{field}.{part}") for part in BOARD_PARTS}
     given["kernels"] = {**entries("gpus")["h200"].values["kernels"], **given["kernels"]}
     # What others are scaled by has to be a number of its kind first.
     checked = _checked(Gpu, gpu_values, field)
@@ -231,13 +231,7 @@ def _read_config(path: str, field: str) -> Table:
 
 
 def _table(request: Mapping[str, Any], key: str) -> Table:
-    return _as_table(request.get(key, {}), key)
-
-
-def _as_table(value: Any, field: str) -> Table:
-    if not isinstance(value, Mapping):
-        raise SpecError(field, value, "a table of settings")
-    return dict(value)
+    return as_table(request.get(key, {}), key)
 
 
 def _fill_degrees(table: Table, model: Model, cluster: Cluster, framework: Framework) -> Table:

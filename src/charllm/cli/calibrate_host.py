@@ -5,12 +5,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from charllm.api.ops_comparison import compare_ops, host_speed, own_run
+from charllm.api.ops_comparison import measure_host, own_run
 from charllm.calibrate.least_squares import Found
 from charllm.calibrate.write import cluster_toml, write_file
 from charllm.catalog.cluster_parts import written_parts
 from charllm.cli.output import print_as
-from charllm.errors import SpecError
 from charllm.measure.record import SPEC_FILE
 from charllm.profile import TRACE_FILES
 from charllm.report.tables import render_table
@@ -28,7 +27,7 @@ def is_traced(run: Path) -> bool:
 
 def calibrate_host(arguments: argparse.Namespace) -> int:
     """Compare what launching took each traced host with what is assumed, and write the cluster file."""
-    rows = [_read(run) for run in arguments.runs]
+    rows = [measure_host(run) for run in arguments.runs]
     base = arguments.cluster or own_run(Path(arguments.runs[0])).cluster.name
     speeds = [row["host_speed_fraction"] for row in rows]
     speed = sum(speeds) / len(speeds)
@@ -42,25 +41,6 @@ def calibrate_host(arguments: argparse.Namespace) -> int:
     print_as(arguments, report, lambda: _render(report), lambda: rows)
     print(f"charllm: wrote {arguments.out}", file=sys.stderr)
     return 0
-
-
-def _read(run: str) -> dict[str, Any]:
-    compared, spec = compare_ops(run), own_run(Path(run))
-    traced, simulated = compared.first, compared.second
-    speed = host_speed(traced, simulated, spec)
-    if speed is None:
-        raise SpecError("RUN", run, "a trace with CPU activities, which shows launches of kernels")
-    launches = [sum(one.launches for one in side.kernels) for side in (traced, simulated)]
-    assert traced.host_s is not None
-    assert simulated.host_s is not None
-    return {
-        "run": run,
-        "host_speed_fraction": speed,
-        "launch_s": traced.host_s / launches[0],
-        "assumed_launch_s": simulated.host_s / launches[1],
-        "launches": launches[0],
-        "assumed_launches": launches[1],
-    }
 
 
 def _render(report: dict[str, Any]) -> str:

@@ -1,29 +1,19 @@
-"""--tariff and --whole-run: prices and settings of a run of many steps, as NAME=VALUE."""
+"""--tariff and --whole-run: prices, and settings of a run of many steps, as NAME=VALUE."""
 
 import argparse
 from typing import Any
 
 from charllm.errors import SpecError
 from charllm.plan.money import Tariff
-from charllm.plan.whole_run import WholeRun
 from charllm.spec.fields import rules
 from charllm.spec.request import parse_value
 
 
 def add_tariff_flag(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add --tariff, with the names of its settings."""
-    _add(parser, "--tariff", "a price", Tariff)
-
-
-def add_whole_run_flag(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add --whole-run, with the names of its settings."""
-    _add(parser, "--whole-run", "a setting of the whole run", WholeRun)
-
-
-def _add(parser: argparse.ArgumentParser | argparse._ArgumentGroup, flag: str, what: str, settings: type) -> None:
-    names = ", ".join(rules(settings))
+    names = ", ".join(rules(Tariff))
     parser.add_argument(
-        flag, action="append", default=[], metavar="NAME=VALUE", help=f"{what}, one of {names}; may be repeated"
+        "--tariff", action="append", default=[], metavar="NAME=VALUE", help=f"a price, one of {names}; may be repeated"
     )
 
 

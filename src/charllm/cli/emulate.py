@@ -19,7 +19,7 @@ from charllm.report.stored import render_headlines, render_predicted, render_sto
 from charllm.report.tables import render_table
 from charllm.result.compare import flatten
 from charllm.result.result import RunResult
-from charllm.timeline.play import to_text
+from charllm.timeline.rank_timeline import to_text
 from charllm.units import format_figure
 
 EXAMPLES = (

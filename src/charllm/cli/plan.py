@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from charllm.api.plan import run_plan
+from charllm.cli.economics_flags import read_pairs
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.progress import track
 from charllm.cli.spec_flags import add_spec_flags, keywords_from
-from charllm.errors import SpecError
 from charllm.plan.objectives import OBJECTIVES
 from charllm.plan.plan import Plan
 from charllm.plan.search import TOP
 from charllm.report.plan import render_plan
-from charllm.spec.request import parse_value
 
 EXAMPLES = (
     "charllm plan --model llama3-8b --cluster h200x8 --gbs 64 --cp 1 --mbs 1 --top 5",
@@ -66,8 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.spec,
         track,
         **asked,
-        tariff=_settings(arguments.tariff, "--tariff"),
-        whole_run=_settings(arguments.whole_run, "--whole-run"),
+        tariff=read_pairs(arguments.tariff, "--tariff"),
+        whole_run=read_pairs(arguments.whole_run, "--whole-run"),
         **keywords_from(arguments),
     )
     table = found.as_table()
@@ -76,14 +75,6 @@ def run(arguments: argparse.Namespace) -> int:
     for warning in found.warnings:
         print(f"charllm: {warning}", file=sys.stderr)
     return 0
-
-
-def _settings(entries: list[str], flag: str) -> dict[str, Any] | None:
-    pairs = [entry.partition("=") for entry in entries]
-    for entry, (name, equals, _value) in zip(entries, pairs, strict=True):
-        if not equals or not name:
-            raise SpecError(flag, entry, "NAME=VALUE")
-    return {name: parse_value(value) for name, _equals, value in pairs} or None
 
 
 def command(arguments: argparse.Namespace, found: Plan) -> str:

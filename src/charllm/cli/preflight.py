@@ -8,7 +8,7 @@ from pathlib import Path
 
 from charllm.api.preflight import preflight
 from charllm.cli.output import add_format_flags, print_as
-from charllm.cli.spec_flags import add_spec_flags, keywords_from
+from charllm.cli.spec_flags import add_spec_flags, given_keywords
 from charllm.report.preflight import render_preflight
 
 EXAMPLES = (
@@ -35,14 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check, print, and tell by the exit code whether a check failed."""
-    words = {name: value for name, value in keywords_from(arguments).items() if value not in ({}, False)}
     found = preflight(
         arguments.spec,
         nodes=arguments.nodes,
         telemetry=arguments.telemetry,
         out=arguments.out,
         reach=arguments.reach,
-        **words,
+        **given_keywords(arguments),
     )
     rows = [check._asdict() for check in found.checks]
     answer = {"failed": found.failed, "checks": rows, "nodes": found.nodes}

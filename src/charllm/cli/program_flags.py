@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from charllm.cli.spec_flags import add_spec_flags, keywords_from
+from charllm.cli.spec_flags import add_spec_flags, given_keywords
 from charllm.measure.adapters import ADAPTERS
 from charllm.measure.adapters.adapter import DEFAULT_STEPS
 from charllm.measure.logs import KINDS
@@ -38,6 +38,5 @@ def add_program_flags(parser: argparse.ArgumentParser) -> None:
 
 def program_keywords(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return what the flags say of the program and its run, as keywords of the Python API."""
-    run = {name: value for name, value in keywords_from(arguments).items() if value not in ({}, False)}
     named = {name: getattr(arguments, name) for name in KEYWORDS}
-    return {**named, "spec": arguments.spec, "run": run}
+    return {**named, "spec": arguments.spec, "run": given_keywords(arguments)}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from charllm.api.smoke import smoke
 from charllm.cli.output import add_format_flags, print_as
-from charllm.cli.spec_flags import add_spec_flags, keywords_from
+from charllm.cli.spec_flags import add_spec_flags, given_keywords
 from charllm.report.smoke import render_smoke
 
 EXAMPLES = (
@@ -40,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Try everything, telling progress on stderr, and print the summary."""
-    words = {name: value for name, value in keywords_from(arguments).items() if value not in ({}, False)}
     summary = smoke(
         arguments.spec,
         nodes=arguments.nodes,
@@ -49,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         quick=arguments.quick,
         out=arguments.out,
         tell=lambda told: print(f"charllm: {told}", file=sys.stderr, flush=True),
-        **words,
+        **given_keywords(arguments),
     )
     print_as(arguments, summary, lambda: render_smoke(summary), lambda: summary["steps"])
     return 0 if summary["passed"] else FAILED

@@ -137,6 +137,13 @@ def keywords_from(arguments: argparse.Namespace) -> dict[str, Any]:
     return {**words, "env": _variables(arguments.env), "set": parse_settings(arguments.set)}
 
 
+def given_keywords(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return only the keywords whose flags were given, for commands that may do without a run."""
+    words = keywords_from(arguments)
+    absent = {name for name in ("env", "set", "allow_unmodelled") if not words.get(name)}
+    return {name: value for name, value in words.items() if name not in absent}
+
+
 def _variables(entries: list[str]) -> dict[str, str]:
     """Return the environment that a script is read with."""
     pairs = [entry.partition("=") for entry in entries]

@@ -42,6 +42,7 @@ from charllm.evaluate.time import Prediction, predict_rows
 from charllm.report.page.scores import scores_figure
 from charllm.report.plots.draw import draw_figure
 from charllm.report.tables import render_table, wrap_all
+from charllm.units import format_percent
 
 EXAMPLES = (
     "charllm validate all --quick",
@@ -243,7 +244,7 @@ def _cells(group: dict[str, Any]) -> list[str]:
 
 
 def _percent(fraction: float | None) -> str:
-    return "-" if fraction is None else f"{100 * fraction:.1f} %"
+    return "-" if fraction is None else format_percent(fraction)
 
 
 def _render_heat(table: dict[str, Any]) -> str:

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 from charllm.errors import CharllmError
 from charllm.evaluate.corrections import corrected_s, doubtful_reason, source_of
 from charllm.evaluate.fit import FOLDS, FitRow, Values, default_values, timeline_of, with_values
-from charllm.evaluate.time import measured_step_s, resolve_row
+from charllm.evaluate.time import measured_step_s, resolve_row, steady_step_s
 from charllm.simulate.one_clock import solve_step
-from charllm.simulate.steady import build_machine, play_to_steady
 from charllm.timeline.step_time import StepTime
 from charllm.workload.step import Step, build_step
 
@@ -86,7 +85,7 @@ class Held(NamedTuple):
 def hold_out(row: FitRow, folds: dict[str, Any], *, closed: bool = True) -> Held:
     """Predict a row with the constants of each fold; at one solved clock alone unless `closed`."""
     step, timed = _solve(folds["family"][FOLDS["family"](row)], row)
-    family_s = play_to_steady(build_machine(step, timed)).step_time_s if closed else timed.step_time_s
+    family_s = steady_step_s(step, timed) if closed else timed.step_time_s
     splits = (folds["source"][FOLDS["source"](row)], folds["gpu"][FOLDS["gpu"](row)], default_values(), folds["all"])
     source_s, gpu_s, prior_s, shipped_s = (
         family_s * _solve(values, row)[1].step_time_s / timed.step_time_s for values in splits

@@ -6,7 +6,7 @@ No constant is fitted to them. `python -m charllm.evaluate.known_runs --docs` wr
 import math
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -18,7 +18,7 @@ from charllm.simulate.predict import predict
 from charllm.spec.parallelism import SCHEDULES
 from charllm.spec.request import Table, merge, parse_layer_split
 from charllm.spec.run import RunSpec
-from charllm.units import TERA
+from charllm.units import TERA, format_percent
 
 TABLE = "known_runs.toml"
 CONFIDENCES = ("high", "medium", "low")
@@ -128,9 +128,9 @@ def score_run(run: KnownRun) -> KnownScore:
     )
 
 
-def score_known_runs(runs: Iterable[KnownRun] | None = None) -> list[KnownScore]:
-    """Simulate every run of the table, or those given."""
-    return [score_run(run) for run in (known_runs() if runs is None else runs)]
+def score_known_runs() -> list[KnownScore]:
+    """Simulate every run of the table."""
+    return [score_run(run) for run in known_runs()]
 
 
 def summarise(scores: Sequence[KnownScore]) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def render_page(scores: Sequence[KnownScore]) -> str:
 
 def _describe_scores(summary: Mapping[str, Any]) -> str:
     names = ("median_abs_error_fraction", "p90_abs_error_fraction", "max_abs_error_fraction")
-    median, p90, largest = (_percent(summary[name]) for name in names)
+    median, p90, largest = (format_percent(summary[name]) for name in names)
     return (
         f"Step time of {summary['scored']} runs: median error {median}, 90th percentile {p90}, mean "
         f"{_signed(summary['mean_error_fraction'])}, largest {largest} (`{summary['worst']}`)."
@@ -248,10 +248,6 @@ def _page_entry(score: KnownScore) -> str:
 
 def _sentence(text: str) -> str:
     return text if text.endswith(".") else f"{text}."
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.1f} %"
 
 
 def _signed(fraction: float) -> str:

@@ -19,12 +19,12 @@ from charllm.catalog.resolve import find_entry, is_file, resolve_cluster
 from charllm.catalog.tables import entries
 from charllm.evaluate.ops_table import OpRow, SkippedOp
 from charllm.evaluate.scores import describe_errors
-from charllm.gpu.formats import GROUPED, NARROW, PRODUCTS
+from charllm.gpu.formats import NARROW
 from charllm.gpu.governor import limits_of
 from charllm.gpu.heat import Network, network, steady_state_k
 from charllm.gpu.kernels import Shapes, read_shapes, time_kernels
 from charllm.gpu.memory_bound import STREAMS
-from charllm.gpu.shape import KernelShape, work
+from charllm.gpu.shape import GROUPED, PRODUCTS, KernelShape, work
 from charllm.gpu.steady import Held, hold_window
 from charllm.simulate.one_gpu import play_burst
 from charllm.spec.hardware import Cluster, Gpu

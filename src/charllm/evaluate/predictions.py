@@ -7,7 +7,7 @@
 """
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -94,17 +94,17 @@ def _read(row: dict[str, str]) -> Prediction:
     return Prediction(**cells)
 
 
-def write_predictions(predictions: Iterable[Prediction]) -> None:
-    """Write the table."""
-    with FILE.open("w", newline="", encoding="utf-8") as file:
+def write_rows(path: Path, fields: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table that ships with charllm as CSV."""
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Prediction._fields)
-        writer.writerows(predictions)
+        writer.writerow(fields)
+        writer.writerows(rows)
 
 
 def main() -> None:
     """Predict every row and write the table."""
-    write_predictions([describe(held) for held in hold_out_all(load_rows())])
+    write_rows(FILE, Prediction._fields, [describe(held) for held in hold_out_all(load_rows())])
 
 
 if __name__ == "__main__":

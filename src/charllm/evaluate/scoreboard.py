@@ -29,7 +29,7 @@ from charllm.evaluate.h200.points import (
 from charllm.evaluate.known_runs import KnownScore, known_runs, score_run
 from charllm.evaluate.memory import held_out, read_rows, resolve_rows
 from charllm.evaluate.points import Point, Score, named_class, score_points, size_groups, with_baselines
-from charllm.evaluate.predictions import Prediction, load_predictions, strategy_of
+from charllm.evaluate.predictions import Prediction, load_predictions, strategy_of, write_rows
 from charllm.evaluate.scores import TimeScore, looked_up_s, order_pairs
 from charllm.evaluate.time import resolve_row
 from charllm.result.uncertainty import errors
@@ -67,11 +67,11 @@ class Part(NamedTuple):
         return " ".join(self.described.split())
 
 
-def time_scores(rows: Iterable[Prediction], column: str = "predicted_s") -> list[TimeScore]:
+def time_scores(rows: Iterable[Prediction]) -> list[TimeScore]:
     """Return published rows as they are ranked and looked up."""
     return [
         TimeScore(row.id, row.source, row.gpu, row.precision, row.kind, f"{row.source} {row.model} {row.gpu}",
-                  row.measured_s, getattr(row, column), row.flop_per_gpu, row.host)
+                  row.measured_s, row.predicted_s, row.flop_per_gpu, row.host)
         for row in rows
     ]  # fmt: skip
 
@@ -197,14 +197,6 @@ def _read(row: dict[str, str]) -> Score:
     return Score(**{**cells, "rows": int(cells["rows"])})
 
 
-def write_scoreboard(scores: Iterable[Score]) -> None:
-    """Write the table."""
-    with FILE.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Score._fields)
-        writer.writerows(scores)
-
-
 class Change(NamedTuple):
     """A score that differs from the committed one."""
 
@@ -246,7 +238,7 @@ def main() -> None:
         now, before = change.score, change.committed
         print(f"{'worse' if change.worse else 'better'}: {', '.join(now[:5])}: median {before.median:g} to "
               f"{now.median:g}, 90th percentile {before.p90:g} to {now.p90:g}")  # fmt: skip
-    write_scoreboard(scores)
+    write_rows(FILE, Score._fields, scores)
     write_page()
     known_runs.main(["--docs"])
 

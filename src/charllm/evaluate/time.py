@@ -15,6 +15,7 @@ from charllm.spec.framework import LEAST_RECOMPUTE
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 from charllm.spec.training import RECOMPUTES
+from charllm.timeline.step_time import StepTime
 from charllm.workload.memory import stage_memories
 from charllm.workload.misfit import fits
 from charllm.workload.model_flop import model_flop
@@ -121,12 +122,17 @@ def predict_rows(rows: Iterable[Row], *, closed: bool = True) -> tuple[list[Pred
     return predictions, skipped
 
 
+def steady_step_s(step: Step, timed: StepTime) -> float:
+    """Return the step time of a priced step at its thermal steady state; all of its microbatches are simulated."""
+    return play_to_steady(build_machine(step, timed)).step_time_s
+
+
 def _predict(row: Row, *, closed: bool) -> Prediction:
     run = resolve_row(row)
     step = build_step(run)
     fitting = _fits(step)
     timed = solve_step(step)
-    predicted_s = play_to_steady(build_machine(step, timed)).step_time_s if closed else timed.step_time_s
+    predicted_s = steady_step_s(step, timed) if closed else timed.step_time_s
     measured_s = measured_step_s(row)
     if not measured_s:
         return Prediction(row["id"], predicted_s, fitting, None)

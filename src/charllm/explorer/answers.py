@@ -8,13 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from charllm.api.computed import Track, compute_changes
+from charllm.api.computed import compute_changes
 from charllm.api.plan import run_plan
 from charllm.api.report import page_of, view_at_once
 from charllm.errors import CharllmError, SpecError, Words
 from charllm.explorer.request import keywords_of, resolve_words
 from charllm.explorer.workers import PROGRESS
-from charllm.plan.feasible import Track as PlanTrack
 from charllm.report.figure import Page
 from charllm.report.page.changes import changes_figure
 from charllm.report.page.computed import Computed
@@ -24,6 +23,7 @@ from charllm.report.web.html import pack
 from charllm.simulate.fast import predict_fast
 from charllm.simulate.predict import predict
 from charllm.simulate.work import TooLong
+from charllm.tracking import Track
 
 LONGEST_S = 4.0
 """Estimated seconds beyond which a request is left to the command line."""
@@ -143,7 +143,7 @@ def _without_computed(page: Page) -> Page:
 def _tracked(check: Check) -> Track:
     """Return what looks before every change that is simulated whether somebody still waits."""
 
-    def track(items: Iterator[Any], _total: int, _title: str) -> Iterator[Any]:
+    def track(items: Iterable[Any], _total: int, _title: str) -> Iterable[Any]:
         for item in items:
             check()
             yield item
@@ -179,7 +179,7 @@ def _plan(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
     }
 
 
-def _told(waiting: Waiting) -> PlanTrack:
+def _told(waiting: Waiting) -> Track:
     """Return what looks before every part of a search whether somebody waits, and says how far it is now and then."""
     end_s, last_s = time.monotonic() + LONGEST_PLAN_S, [0.0]
 

@@ -1,16 +1,16 @@
 """What a kernel's format makes of its rate and energy: precision, alignment, head width, which attention kernel.
 
+Equation: rate = 16-bit rate x peak of the format over the 16-bit peak x fraction reached in it x alignment; energy of
+an operation likewise, by factors. Attention: `attention_slowness`.
 Source: kernels by themselves on an H200 (evaluate/h200/readings/single_kernels.csv) where no other is named.
 Ignores: which of several kernels a library picks for a format.
 """
 
 import math
 
-from charllm.gpu.shape import OPERAND_BYTES, KernelShape
+from charllm.gpu.shape import GROUPED, OPERAND_BYTES, PRODUCTS, KernelShape
 from charllm.spec.hardware import Gpu
 
-GROUPED = ("grouped_gemm", "grouped_wgrad")
-PRODUCTS = ("gemm", *GROUPED)
 GROUPED_TILE = (128, 256)
 GROUPED_STEP = 64
 """Rows and columns of the tile of PyTorch's grouped product on Hopper, and its step in depth."""
@@ -98,7 +98,7 @@ def busy_fraction(gpu: Gpu, shape: KernelShape) -> float:
 
 def _misaligned(shape: KernelShape) -> bool:
     """Tell whether rows in memory are no multiple of 16 bytes; those of a weight gradient are its m and n wide."""
-    if shape.kind != "gemm" or OPERAND_BYTES.get(shape.precision, 2.0) != 2.0:
+    if shape.kind != "gemm" or OPERAND_BYTES[shape.precision] != 2.0:
         return False
     _batch, m, n, k = shape.dims
     return bool(n % ALIGNED or (m if shape.variant in ("wgrad", "accumulated") else k) % ALIGNED)

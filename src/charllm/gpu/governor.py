@@ -1,6 +1,6 @@
 """What holds a GPU's clock down: the power cap, heat, a brake.
 
-Rules, at every tick (25 ms), from the mean power of the last two: above its target the clock falls at once to where
+Equation, at every tick (25 ms), from the mean power of the last two: above its target the clock falls at once to where
 dynamic power, which grows as f v^2, meets it; below, it climbs part of the way back. The target is `burst` times the
 cap while the mean over a second is below `hold` times the cap, and `hold` from then on; full matrix units never clock
 above `burst_clock`. Above the operating temperature each degree takes a share of the clock; above the slowdown
@@ -22,9 +22,7 @@ from charllm.spec.run import Conditions
 BAND_FRACTION = 0.02
 """Assumed: how far below its hold the mean over a second still lowers the target, over the cap."""
 POWER, THERMAL, BRAKE = 1, 2, 3
-"""Why the clock is below what was asked for; 0: it is not."""
-CAUSES = ("power", "thermal", "brake")
-"""Their names, as metrics spell them."""
+"""Why the clock is below what was asked for, the places of CAUSES (gpu/limits.py) from 1 on; 0: it is not."""
 
 
 class Limits(NamedTuple):
@@ -49,10 +47,15 @@ class Limits(NamedTuple):
     slowdown: float
 
 
+def power_cap_w(gpu: Gpu, conditions: Conditions) -> float:
+    """Return the power limit of a board (a package): the one asked for, or as delivered."""
+    return conditions.power_cap_w or gpu.power_cap_w
+
+
 def limits_of(gpu: Gpu, conditions: Conditions) -> Limits:
     """Return what holds one GPU of a run."""
     governor, power = gpu.governor, gpu.power
-    cap_w = (conditions.power_cap_w or gpu.power_cap_w) / gpu.package_gpus
+    cap_w = power_cap_w(gpu, conditions) / gpu.package_gpus
     asked_hz = min(gpu.clock_max_hz, conditions.clock_cap_hz or gpu.clock_max_hz)
     return Limits(
         hold_w=governor.hold_fraction * cap_w,
@@ -60,7 +63,7 @@ def limits_of(gpu: Gpu, conditions: Conditions) -> Limits:
         band_w=BAND_FRACTION * cap_w,
         clock_max_hz=asked_hz,
         clock_min_hz=min(gpu.clock_idle_hz, asked_hz),
-        matrix_clock_hz=governor.burst_clock_fraction * gpu.clock_max_hz,
+        matrix_clock_hz=gpu.burst_clock_hz,
         tick_s=governor.tick_s,
         climb=governor.climb_fraction,
         mean_s=governor.mean_s / 2,

@@ -192,15 +192,6 @@ def advance(
     return np.asarray(target + (state_k - target) * decay(dt_s, net))
 
 
-def mean_state_k(
-    state_k: Floats, power_w: ArrayLike, dt_s: float, net: Network, memory_bytes_per_s: ArrayLike = 0.0
-) -> Floats:
-    """Return the mean rises over a time of constant power that begins with this state."""
-    target = steady_state_k(power_w, net, memory_bytes_per_s)
-    share = -np.expm1(-dt_s / net.time_s) * net.time_s / dt_s
-    return np.asarray(target + (state_k - target) * share)
-
-
 def temperature_c(state_k: Floats, inlet_c: ArrayLike) -> Floats:
     """Return what the sensor of each GPU shows, [..., slots]."""
     return np.asarray(np.asarray(inlet_c, dtype=np.float64) + state_k.sum(axis=-1))
@@ -211,22 +202,6 @@ def steady_temperature_c(
 ) -> Floats:
     """Return what the sensors show once heat out equals heat in."""
     return temperature_c(steady_state_k(power_w, net, memory_bytes_per_s), inlet_c)
-
-
-def air_temperature_c(power_w: ArrayLike, net: Network, inlet_c: ArrayLike) -> Floats:
-    """Return the temperature of the air that reaches each slot."""
-    return np.asarray(np.asarray(inlet_c, dtype=np.float64) + np.asarray(power_w) @ net.air_k_per_w.T)
-
-
-def heat_to_air_w(state_k: Floats, power_w: ArrayLike, net: Network) -> Floats:
-    """Return the heat each slot's sink gives to the air just now; GPUs of a package give an equal share of theirs."""
-    above_air = state_k[..., SINK] - np.asarray(power_w, dtype=np.float64) @ net.air_k_per_w.T
-    return np.asarray(above_air / net.resistance_k_per_w[:, SINK] / net.package_gpus)
-
-
-def heat_capacity_j_per_k(net: Network) -> Floats:
-    """Return the heat capacity of each slot's sink; GPUs of a package have an equal share of theirs."""
-    return np.asarray(net.time_s[:, SINK] / net.resistance_k_per_w[:, SINK] / net.package_gpus)
 
 
 def memory_temperature_c(power_w: ArrayLike, memory_bytes_per_s: ArrayLike, heat: Heat, air_c: ArrayLike) -> Floats:

@@ -20,10 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from charllm.gpu.formats import (
-    GROUPED,
     GROUPED_STEP,
     GROUPED_TILE,
-    PRODUCTS,
     attention_slowness,
     busy_fraction,
     flop_j,
@@ -42,7 +40,7 @@ from charllm.gpu.memory_bound import (
     share_of,
     stream_rate,
 )  # fmt: skip
-from charllm.gpu.shape import OPERAND_BYTES, KernelShape, work
+from charllm.gpu.shape import GROUPED, OPERAND_BYTES, PRODUCTS, KernelShape, work
 from charllm.spec.hardware import Gpu
 from charllm.units import MICRO
 
@@ -155,7 +153,7 @@ def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool | Mask = 
     products = np.array([shape.kind in PRODUCTS for shape in shapes], dtype=np.bool_)
     sizes = np.array([shape.dims if product else (1, 1, 1, 1) for shape, product in zip(shapes, products, strict=True)])
     sizes = sizes.reshape(count, 4).astype(np.float64)
-    operand_bytes = np.array([OPERAND_BYTES.get(shape.precision, 2.0) for shape in shapes])
+    operand_bytes = np.array([OPERAND_BYTES[shape.precision] for shape in shapes])
     width = np.full(count, USUAL_WIDTH)
     for place, shape in enumerate(shapes):
         zeros["flop"][place], zeros["least"][place] = work(shape)
@@ -301,7 +299,7 @@ class KernelTimes(NamedTuple):
 
 def matrix_clock_hz(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> Floats:
     """Return the clock of matrix units: full ones stay below the governor's burst clock, idle ones do not."""
-    burst_hz = gpu.governor.burst_clock_fraction * gpu.clock_max_hz
+    burst_hz = gpu.burst_clock_hz
     highest = burst_hz + (gpu.clock_max_hz - burst_hz) * (1 - shapes.fill)
     return np.where(shapes.masks["products"], np.minimum(clock_hz, highest), clock_hz)
 

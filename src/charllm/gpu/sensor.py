@@ -1,9 +1,10 @@
 """What a GPU's power sensors show of its true power, and what can be inferred back.
 
-On Hopper three readings exist (SC'24, "Accurate and Convenient Energy Measurements for GPUs"; read again on an H200):
-*instant* is the mean over a 25 ms box, shown anew every 100 ms; *average* is the mean over the last second; the
-*counter* adds up energy and advances every 100 ms. Simulation shows power through these, measurement reads them, and
-attribution inverts them: one model for all three.
+Source: on Hopper three readings exist (SC'24, "Accurate and Convenient Energy Measurements for GPUs"; read again on an
+H200).
+Equation: *instant* is the mean over a 25 ms box, shown anew every 100 ms; *average* is the mean over the last second;
+the *counter* adds up energy and advances every 100 ms. Simulation shows power through these, measurement reads them,
+and attribution inverts them: one model for all three.
 
 Ignores: calibration errors of the sensor (some per cent) and jitter of its refresh (about 2 ms).
 """
@@ -187,13 +188,6 @@ def shape_steps(steps: CounterSteps, times_s: ArrayLike, instant_w: ArrayLike, s
     energy = steps.energy_j[place] + fraction * np.diff(steps.energy_j)[place]
     peak_w = max(np.max(power), np.max(np.diff(steps.energy_j) / np.diff(steps.times_s)))
     return CounterSteps(grid, energy, float(peak_w), steps)
-
-
-def mean_power(steps: CounterSteps, start_s: float, end_s: float) -> Estimate:
-    """Infer the mean power of a window from the counter, with its error."""
-    energy = steps.between(start_s, end_s)
-    duration_s = end_s - start_s
-    return Estimate(energy.value / duration_s, energy.error / duration_s)
 
 
 def integrate_instant(

@@ -5,15 +5,17 @@ from typing import NamedTuple
 from charllm.errors import SpecError, unknown_name
 from charllm.gpu.memory_bound import STREAMS
 
+GROUPED = ("grouped_gemm", "grouped_wgrad")
+PRODUCTS = ("gemm", *GROUPED)
 ROW_KINDS = ("norm", "rmsnorm", "norm_backward", "rmsnorm_backward", "permute", "index_add", "embedding", "loss")
 """Kernels that work on rows of a width."""
-PRECISIONS = ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4")
-OPERAND_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
-"""Bytes of one operand value with its block scales; 2 where not named."""
+OPERAND_BYTES = {
+    "bf16": 2.0, "fp16": 2.0, "fp32": 4.0, "tf32": 4.0, "fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16,
+}  # fmt: skip
+"""Bytes of a matrix operand, block scales included (one byte for 32 values in mxfp8, for 16 in nvfp4)."""
+PRECISIONS = tuple(OPERAND_BYTES)
 DIMENSIONS = {
-    "gemm": (4,),
-    "grouped_gemm": (4,),
-    "grouped_wgrad": (4,),
+    **dict.fromkeys(PRODUCTS, (4,)),
     "attention": (5,),
     "attention_backward": (5,),
     "attention_both": (5,),
@@ -24,7 +26,7 @@ DIMENSIONS = {
 
 
 class KernelShape(NamedTuple):
-    """A kernel of a kind (a key of KERNELS) with its dimensions.
+    """A kernel of a kind (a key of DIMENSIONS) with its dimensions.
 
     gemm, grouped_gemm: batch, m, n, k. attention, attention_backward, attention_both (through autograd): batch, heads,
     kv_heads, queries, head_dim.
@@ -70,9 +72,9 @@ def work(shape: KernelShape) -> tuple[float, float]:
 
     Attention is causal: half of the products that a full mask, and torch's counter, would have.
     """
-    size = OPERAND_BYTES.get(shape.precision, 2.0)
+    size = OPERAND_BYTES[shape.precision]
     dims = shape.dims
-    if shape.kind in ("gemm", "grouped_gemm", "grouped_wgrad"):
+    if shape.kind in PRODUCTS:
         batch, m, n, k = dims
         # A gradient added in place is read and written in fp32.
         output_bytes = 8.0 if shape.variant == "accumulated" else max(size, 2.0)

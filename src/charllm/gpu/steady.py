@@ -1,7 +1,7 @@
 """The clock at which a kernel that runs on and on is held, and what it then takes and draws.
 
 Equation: the highest clock up to the one asked for at which board power stays at or below what the governor holds
-(clocks/governor.py), found by halving; power grows with the clock for every kernel.
+(gpu/governor.py), found by halving; power grows with the clock for every kernel.
 Over a window that follows a pause, the burst's target holds until the mean over a second has caught up. That mean
 starts at the power before and follows with half its length: this takes mean / 2 ln((burst - before) / (burst - hold +
 band)). A pause that leaves the mean above REARM_FRACTION of the hold changes nothing.

@@ -20,7 +20,7 @@ from charllm.measure.launchers.slurm import is_alive, settle
 from charllm.measure.parquet import write_signals
 from charllm.measure.parts import Part, describe_parts, is_on_nodes, merge, part_warnings, read_parts
 from charllm.measure.record import JOB_FILE, SPEC_FILE, JobRecord, read_job, read_json
-from charllm.measure.recording import HEADER_FILE, Recording, cut_torn_row, is_growing
+from charllm.measure.recording import HEADER_FILE, SAMPLES_FILE, Recording, cut_torn_row, is_growing
 from charllm.measure.sampler import SELF_FILE
 from charllm.measure.steady import interval
 from charllm.measure.summary import Measured, summarise
@@ -105,7 +105,7 @@ def _keep(result: RunResult, recording: Recording, folder: Path, parts: Sequence
     try:
         write_signals(recording, folder)
         for part in parts if not ended else ():
-            cut_torn_row(part.folder)
+            cut_torn_row(part.folder / SAMPLES_FILE)
     except OSError as error:
         print(f"charllm: {folder}: {error.strerror or error}", file=sys.stderr)
     except CharllmError as error:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from charllm.errors import CharllmError, SpecError
 from charllm.mark import FOLDER_VARIABLE
 from charllm.measure.output import kept_output
-from charllm.measure.recording import cut_torn_row
+from charllm.measure.recording import SAMPLES_FILE, cut_torn_row
 from charllm.measure.telemetry.source import TelemetryError
 
 READY_S, STOP_S = 30.0, 10.0
@@ -134,7 +134,7 @@ class Sampler:
         code, at_s = self._process.returncode, time.monotonic()
         why = f"killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
         _end(self._process)
-        cut_torn_row(self._folder)
+        cut_torn_row(self._folder / SAMPLES_FILE)
         try:
             self.start()
         except TelemetryError as error:

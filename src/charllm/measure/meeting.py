@@ -287,10 +287,6 @@ class Seat:
         """Tell the head something; one who has gone is found when it is listened to."""
         self._say({"say": what, **details})
 
-    def await_start(self) -> Message:
-        """Wait for `go` or `stop`."""
-        return self._await("go", "stop", patience_s=None)
-
     def leave(self) -> None:
         """Say goodbye, so that we are not taken for lost."""
         with contextlib.suppress(MeetingError):
@@ -325,8 +321,8 @@ class Seat:
         if self.closed or not self._link.send(message):
             self.closed = True
 
-    def _await(self, *wanted: str, patience_s: float | None = LOST_S) -> Message:
-        end_s = None if patience_s is None else time.monotonic() + patience_s
+    def _await(self, *wanted: str) -> Message:
+        end_s = time.monotonic() + LOST_S
         kept: list[Message] = []
         while not self.closed or self._waiting:
             message = self.listen(TURN_S)
@@ -334,7 +330,7 @@ class Seat:
                 self._waiting = kept + self._waiting
                 return message
             kept += [] if message is None else [message]
-            if end_s is not None and time.monotonic() > end_s:
+            if time.monotonic() > end_s:
                 break
         self._waiting = kept + self._waiting
         raise MeetingError("the head node no longer answers")

@@ -54,6 +54,11 @@ def is_on_nodes(folder: Path) -> bool:
     return (folder / NODES).is_dir()
 
 
+def is_recording(folder: Path) -> bool:
+    """Tell whether a folder is that of a measured run: recorded here, or on nodes of a cluster."""
+    return (folder / HEADER_FILE).is_file() or is_on_nodes(folder)
+
+
 def part_folders(folder: Path) -> list[Path]:
     """Return the folders of the nodes that have begun to record, the head's first."""
     found = [place for place in (folder / NODES).iterdir() if place.is_dir()]

@@ -104,7 +104,7 @@ class RecordingWriter:
                 data = data[os.write(self._file, data) :]
         except OSError as error:
             with contextlib.suppress(OSError):
-                cut_torn_row(self._folder)
+                cut_torn_row(self._folder / SAMPLES_FILE)
             raise RecordingError(self._folder, error) from None
         self._size = 0
         self._flushed_ns = now_ns
@@ -117,9 +117,8 @@ class RecordingWriter:
             os.close(self._file)
 
 
-def cut_torn_row(folder: Path) -> None:
-    """Remove what a kill or a full disk has left of a row at the end of a recording."""
-    path = folder / SAMPLES_FILE
+def cut_torn_row(path: Path) -> None:
+    """Remove what a kill or a full disk has left of a row at the end of a file of rows."""
     if not path.is_file():
         return
     with path.open("r+b") as file:

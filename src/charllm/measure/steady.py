@@ -31,11 +31,6 @@ class Interval(NamedTuple):
         """Both ends; None where they are not known."""
         return [end if np.isfinite(end) else None for end in (self.low, self.high)]
 
-    @property
-    def half_width_fraction(self) -> float:
-        """Half of the interval over the mean."""
-        return (self.high - self.low) / 2 / abs(self.mean) if self.mean else float("inf")
-
 
 def student_95(freedom: int) -> float | None:
     """Return Student's t for 95 %; None where scipy is missing, which a measured job can do without."""

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from charllm import __version__
+from charllm.gpu.limits import CAUSES
 from charllm.gpu.sensor import HOPPER, Floats
 from charllm.measure.host.record import HostRecording
 from charllm.measure.host.window import NO_PLATFORM_POWER, HostWindow, look_host
@@ -14,7 +15,7 @@ from charllm.measure.parts import Place
 from charllm.measure.profiled import FEWEST_STEPS, Profiled, part_profiled
 from charllm.measure.recording import Recording
 from charllm.measure.steady import Interval, interval, noise_floor_fraction, settled_from
-from charllm.measure.window import CAUSES, Window, counted, highest, look
+from charllm.measure.window import Window, counted, highest, look
 from charllm.result.metrics import fill_metrics, missing
 from charllm.result.result import RunResult
 

@@ -4,12 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.gpu.limits import LIMITS
+from charllm.gpu.limits import CAUSES, LIMITS
 from charllm.gpu.sensor import Estimate, Floats, find_steps, integrate_instant, shape_steps, without_resets
 from charllm.measure.quantities import COUNTERS
 from charllm.measure.recording import Recording, Series
 
-CAUSES = ("power", "thermal", "brake")
 GAP_S, GAP_FRACTION, GAP_BEATS = 1.0, 0.1, 2.0
 """A mean is not known where readings leave out more than each of these: seconds, of the window, beats."""
 

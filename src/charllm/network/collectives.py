@@ -70,29 +70,17 @@ def send_seconds(size_bytes: float, leaving: int, run: RunSpec, constants: Netwo
     return _send_seconds(size_bytes, _send_path(run.cluster, share), constants_of(run.cluster, constants))
 
 
-def algorithms_taken(step: Step, constants: NetworkConstants = NETWORK) -> dict[str, tuple[str, ...]]:
+def algorithms_taken(step: Step) -> dict[str, tuple[str, ...]]:
     """Return for each axis the algorithms of its collectives in a step, those with most bytes first."""
     sent: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for stage in range(step.run.parallelism.pp):
         for op, times, _phase in stage_ops(step, stage):
             if is_communication(op):
-                name = DIRECT if op.group == ENDS else choose_algorithm(op, step.run, constants)[0]
+                name = DIRECT if op.group == ENDS else choose_algorithm(op, step.run)[0]
                 sent[AXIS_OF_GROUP[op.group]][name] += op.sent_bytes * times
     if step.boundary_ops:
         sent["pp"][DIRECT] += 1.0
     return {axis: tuple(sorted(names, key=lambda name: -names[name])) for axis, names in sent.items()}
-
-
-def collective_blocks(op: Op, run: RunSpec, constants: NetworkConstants = NETWORK) -> int:
-    """Return the multiprocessors that a collective occupies while it runs.
-
-    Source: network/constants.py. Ignores: that NCCL takes fewer channels for small messages and between nodes.
-    """
-    if op.kind == "send" or op.group == ENDS:
-        return constants.send_blocks
-    if op.kind == "all_to_all" and op.group == "ep":
-        return constants.dispatcher(run.framework.dispatcher).blocks
-    return constants.collective_blocks
 
 
 def link_bandwidth(cluster: Cluster) -> float:
@@ -150,8 +138,7 @@ def _exchange_path(run: RunSpec, links: GroupLinks) -> ExchangePath:
 
 def _gpu_nic_bandwidth(run: RunSpec) -> float:
     """Return one GPU's share of its node's NICs, each way."""
-    fabric = run.cluster.fabric
-    return fabric.nics_per_node * fabric.nic_bandwidth_bytes_per_s / run.cluster.node.gpus
+    return run.cluster.fabric.node_bandwidth_bytes_per_s / run.cluster.node.gpus
 
 
 def _oversubscription(run: RunSpec, hops: dict[str, int]) -> float:

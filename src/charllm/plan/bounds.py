@@ -8,6 +8,7 @@ gradients that are put off may fill that), busy is kernels and the communication
 exchanged of gradients and weights hides at most under the last backward and the first forward passes. f is at or above
 the clock at which the step settles: the governor's condition (simulate/one_clock.py) on the stage's kernels and its
 update, were all communication exposed, which only leaves more room below the power cap.
+Source: simulate/one_clock.py, timeline/step_time.py, workload/memory.py, whose equations these bound from below.
 Ignores, each of which only adds: hosts that launch late, latency of exchanges, unequal stages beyond the three.
 MARGIN_FRACTION covers the interpolation between clocks.
 """
@@ -24,7 +25,7 @@ from charllm.plan.share import ShareBlocks, ShareCosts, least_exposed
 from charllm.simulate.one_clock import WARM_C
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE
-from charllm.timeline.costs import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, Floats, matrix_hz
+from charllm.timeline.costs import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, Floats
 from charllm.timeline.step_time import slowest_of
 from charllm.workload.memory import FRAGMENTATION, WORKSPACE_BYTES
 from charllm.workload.sync import gradient_bytes, optimizer_bytes, stored_bytes
@@ -247,7 +248,5 @@ def _settled_hz(run: RunSpec, clocks_hz: Floats, stage_rows: Floats, extra_s: Fl
 def _dynamic_j(run: RunSpec, clocks_hz: Floats, rows: Floats) -> Floats:
     """Return the joules of work at the voltage of each clock."""
     gpu = run.cluster.gpu
-    matrix, core = (
-        voltage(gpu.power, hertz) ** 2 for hertz in (np.minimum(clocks_hz, matrix_hz(gpu, np.inf)), clocks_hz)
-    )
+    matrix, core = (voltage(gpu.power, hertz) ** 2 for hertz in (np.minimum(clocks_hz, gpu.burst_clock_hz), clocks_hz))
     return np.asarray(matrix * rows[..., MATRIX_J] + core * rows[..., CORE_J] + rows[..., BOARD_J])

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from charllm.errors import SpecError
+from charllm.gpu.governor import power_cap_w
 from charllm.spec.run import RunSpec
 
 Floats = NDArray[np.float64]
@@ -63,7 +64,7 @@ def packages_of(run: RunSpec) -> int:
 
 def present_caps_w(run: RunSpec) -> Floats:
     """Return the power limit of each GPU (its package) of a run."""
-    usual_w = run.conditions.power_cap_w or run.cluster.gpu.power_cap_w
+    usual_w = power_cap_w(run.cluster.gpu, run.conditions)
     caps_w = np.full(run.cluster.gpus, usual_w)
     own = run.power_caps_w
     caps_w[list(own)] = list(own.values())
@@ -170,7 +171,7 @@ def halfway(before: RunSpec, after: RunSpec) -> RunSpec:
 
 def with_caps(run: RunSpec, caps_w: Floats) -> RunSpec:
     """Return a run with a power limit for each GPU (its package); those that have the usual one are not listed."""
-    usual_w = run.conditions.power_cap_w or run.cluster.gpu.power_cap_w
+    usual_w = power_cap_w(run.cluster.gpu, run.conditions)
     own = {gpu: float(one) for gpu, one in enumerate(caps_w) if one != usual_w}
     conditions = replace(run.conditions, capped_gpus=tuple(own), capped_power_w=tuple(own.values()) or None)
     return replace(run, conditions=conditions)

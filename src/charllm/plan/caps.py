@@ -3,12 +3,14 @@
 Knees: the knee is the point of the least energy x time of a step: up to it 1 % of energy saved costs less than 1 % of
 time, beyond it more. Beside it: the point of most tokens per joule (energy of the GPUs), and of the least money for a
 trillion tokens (energy of the hall, and GPU-hours, which make a slower run dearer).
+Equation: the metrics of each point are those of a simulated run; nothing is interpolated between points.
+Source: simulate/predict.py, plan/money.py.
 Ignores: steps in which a driver sets clocks (15 MHz) and limits; what a cap does to GPUs of other jobs.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,10 +22,9 @@ from charllm.simulate.predict import predict
 from charllm.simulate.work import LONGEST_S
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.run import RunSpec
+from charllm.tracking import Track, untracked
 from charllm.units import MEGA
 
-T = TypeVar("T")
-Track = Callable[[Iterator[T], int, str], Iterator[T]]
 POINTS = 11
 LOWEST_CLOCK_FRACTION = 0.4
 """Clock caps are tried from the highest clock down to this share of it."""
@@ -100,11 +101,6 @@ class Judge:
 USUAL_JUDGE = Judge()
 
 
-def untracked(items: Iterator[T], _total: int, _title: str) -> Iterator[T]:
-    """Show no progress."""
-    yield from items
-
-
 def cap_range(cluster: Cluster, kind: CapKind) -> tuple[float, float]:
     """Return the lowest and the highest cap that are tried, which every kind of GPU of a cluster can be set to."""
     lows, highs = zip(*(_gpu_range(node.gpu, kind) for node in cluster.kinds), strict=True)
@@ -124,7 +120,7 @@ def capped_run(run: RunSpec, kind: CapKind, cap: float) -> RunSpec:
 
 
 def sweep_caps(
-    run: RunSpec, kind: CapKind, judge: Judge = USUAL_JUDGE, at: Sequence[float] = (), track: Track[Any] = untracked
+    run: RunSpec, kind: CapKind, judge: Judge = USUAL_JUDGE, at: Sequence[float] = (), track: Track = untracked
 ) -> list[CapPoint]:
     """Simulate a run under each cap, the highest first; without given caps over their range, denser at the knees."""
     low, high = cap_range(run.cluster, kind)

@@ -8,6 +8,8 @@ the same and changes little.
 
 Independent jobs do not wait for each other. With n equal jobs whose steps begin evenly one after another, all
 frequencies of their summed power cancel but multiples of n over the step time.
+Equation: summed power = sum over jobs j of P(t - j T / n), T the step time.
+Source: Fourier series of a sum of shifted periodic signals; P is that of the simulated step.
 Ignores: drift of the phases of independent jobs whose step times differ; they are de-phased by chance then.
 """
 

@@ -1,7 +1,6 @@
 """The strategies of a space by shares of a layer: each share is priced once, where its bound leaves a chance to it."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -15,14 +14,6 @@ from charllm.plan.share import ShareBlocks, ShareCosts, least_pass_s, price_shar
 from charllm.plan.space import Cell, Space, Variant
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Ints
-
-Track = Callable[[Iterable[Any], int, str], Iterable[Any]]
-"""Yields what it is given, and shows how far it is: items, how many, a title."""
-
-
-def untracked(items: Iterable[Any], _total: int, _title: str) -> Iterable[Any]:
-    """Show nothing."""
-    return items
 
 
 class Batch(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from charllm.catalog.export import program_of
 from charllm.errors import SpecError
+from charllm.spec.request import dotted_fields
 from charllm.spec.run import RunSpec
 from charllm.spec.writers.megatron import write_megatron
 from charllm.spec.writers.nemo import write_nemo
@@ -30,13 +31,13 @@ class FlagChange(NamedTuple):
     after: str | None
 
 
-def diff_flags(before: RunSpec, after: RunSpec, program: str | None = None) -> list[FlagChange]:
+def diff_flags(before: RunSpec, after: RunSpec) -> list[FlagChange]:
     """List the settings in which two runs differ: flags of charllm, then those of the program that runs the first.
 
     A program whose format cannot say one of the runs adds nothing (`program_settings` says why).
     """
     changes = _differences(CHARLLM, run_flags(before), run_flags(after))
-    program = program or program_of(before)
+    program = program_of(before)
     if program is None:
         return changes
     try:
@@ -50,14 +51,6 @@ def _differences(program: str, before: Mapping[str, str], after: Mapping[str, st
     names = dict.fromkeys((*before, *after))
     changes = (FlagChange(program, name, before.get(name), after.get(name)) for name in names)
     return [change for change in changes if change.before != change.after]
-
-
-def write_change(change: FlagChange) -> str:
-    """Write a change as people do: ``--tp 8 -> 4``, ``+ --sp``, ``- --use-distributed-optimizer``."""
-    before, after = (None if side is None else f"{change.flag} {side}".rstrip() for side in change[2:])
-    if before is None:
-        return f"+ {after}"
-    return f"- {before}" if after is None else f"{before} -> {change.after}"
 
 
 def flag_words(run: RunSpec) -> str:
@@ -116,11 +109,11 @@ def _megatron(run: RunSpec) -> dict[str, str]:
 def _nemo(run: RunSpec) -> dict[str, str]:
     import yaml
 
-    return _flat(yaml.safe_load(write_nemo(run, ANY_STEPS)))
+    return _written_fields(yaml.safe_load(write_nemo(run, ANY_STEPS)))
 
 
 def _torchtitan(run: RunSpec) -> dict[str, str]:
-    return _flat(tomllib.loads(write_torchtitan(run, ANY_STEPS)))
+    return _written_fields(tomllib.loads(write_torchtitan(run, ANY_STEPS)))
 
 
 SETTINGS: dict[str, Callable[[RunSpec], dict[str, str]]] = {
@@ -129,11 +122,8 @@ SETTINGS: dict[str, Callable[[RunSpec], dict[str, str]]] = {
 """Program: its settings for a run, by name."""
 
 
-def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
-    for key, value in table.items():
-        found |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": _written(value)}
-    return found
+def _written_fields(table: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _written(value) for name, value in dotted_fields(table).items()}
 
 
 def _written(value: Any) -> str:

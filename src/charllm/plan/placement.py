@@ -49,18 +49,6 @@ class Judged(NamedTuple):
     """Why it is as it is."""
 
 
-class Placements(NamedTuple):
-    """The run as it is, and what each kind of decision makes of it."""
-
-    default: Judged
-    decided: tuple[Judged, ...]
-
-    @property
-    def best(self) -> Judged:
-        """The fastest of all."""
-        return max((self.default, *self.decided), key=_gain)
-
-
 class Effort(NamedTuple):
     """How long is searched."""
 
@@ -76,14 +64,6 @@ def check_decisions(decide: Sequence[str]) -> tuple[str, ...]:
     if not decide:
         raise SpecError("--decide", list(decide), f"at least one of {', '.join(DECISIONS)}")
     return tuple(one for one in DECISIONS if one in decide)
-
-
-def place(
-    run: RunSpec, decide: Sequence[str] = DECISIONS, *, node_budget_w: float | None = None, effort: Effort | None = None
-) -> Placements:
-    """Decide each of some kinds alone, then all together, and judge them against the run as it is."""
-    default, *decided = judge_placements(run, decide, node_budget_w, effort)
-    return Placements(default, tuple(decided))
 
 
 def judge_placements(
@@ -199,10 +179,8 @@ def _gain(one: Judged) -> float:
     return one.gain_fraction
 
 
-def _explain(best: Judged, first: Solution | None, simulated: int) -> Judged:
+def _explain(best: Judged, first: Solution, simulated: int) -> Judged:
     """Add what the model said, and why nothing was changed where nothing was."""
-    if first is None:
-        return best
     promised = first.present_s / first.seconds - 1
     bound = first.present_s / first.bound_s - 1 if first.bound_s > 0 else inf
     told = best._replace(promised_fraction=promised, gap_fraction=first.gap_fraction, bound_fraction=bound)

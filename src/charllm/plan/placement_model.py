@@ -4,6 +4,7 @@ Equation: a unit u of stage s takes t_u = load_s(layers) slowness(GPUs, limits) 
 of units takes fill sum t_u + (m - 1) max t_u for m microbatches, with fill 1 / vpp; the step takes the longest line and
 the longest end of a stage (gradient exchange and update). Slowness is that of the slowest GPU of a unit (see
 plan/slowness.py). Loads, sends and ends are the prices of the simulator's own kernels and links.
+Source: timeline/step_time.py for the schedule, plan/uneven.py for loads, plan/slowness.py for GPUs.
 Ignores: that a GPU is warmed by, and waits for, other ranks after a move than before it; warm-up phases of schedules
 other than 1F1B; placements that move a gradient exchange from a node's links to its NICs (they are not tried).
 """

@@ -12,7 +12,7 @@ from math import ceil, floor, inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from charllm.errors import MissingExtra
-from charllm.plan.cap_shift import CAP_STEP_W, CapTable, best_rate, lower_hull
+from charllm.plan.cap_shift import CAP_STEP_W, CapTable, best_rate, lower_hull, packages_of
 from charllm.plan.placement_model import Decision, Model, model_seconds, present_decision
 from charllm.plan.uneven import LayerTable
 
@@ -177,7 +177,7 @@ class _Problem:
 
     def _share_budget(self, caps: CapTable) -> None:
         """Give every package a limit, in steps; those of a node stay within its budget."""
-        packages = self.run.cluster.node.gpus // self.run.cluster.gpu.package_gpus
+        packages = packages_of(self.run)
         low, high = (round(float(caps.caps_w[end]) / CAP_STEP_W) for end in (0, -1))
         steps = floor(caps.budget_w / CAP_STEP_W)
         for node in range(self.run.cluster.nodes):

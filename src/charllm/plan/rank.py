@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from charllm.plan.bounds import least_times
-from charllm.plan.feasible import Batch, Feasible, Track, overlap_kinds, untracked
+from charllm.plan.feasible import Batch, Feasible, overlap_kinds
 from charllm.plan.overlaps import traits_of
 from charllm.plan.price import memory_of, price_step
 from charllm.plan.rows import Rows
@@ -27,6 +27,7 @@ from charllm.simulate.fast import MOST_PASSES
 from charllm.simulate.work import TooLong, passes_of
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Floats, Ints
+from charllm.tracking import Track, untracked
 from charllm.workload.step import ModelBlocks, build_step, model_blocks
 
 Caps = tuple[float | None, float | None]

@@ -3,6 +3,7 @@
 Equation: jitter (max over stages of (end of its passes and of its exchange of gradients) + longest update), where
 passes take kernels at a clock at or above that of the step, and the communication that no overlap can hide. The
 schedule is played by the simulator's own engine (timeline/engine.py), so that bubbles and hops are exact.
+Source: timeline/engine.py, plan/bounds.py.
 Ignores, each of which only adds: hosts that launch late, latency and buckets of exchanges, sends beside gradients.
 """
 
@@ -18,7 +19,7 @@ from charllm.plan.share import ShareBlocks, ShareCosts
 from charllm.spec.parallelism import SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Floats
-from charllm.timeline.engine import play
+from charllm.timeline.engine import simulate_schedule
 from charllm.timeline.host_race import NEVER
 from charllm.timeline.passes import hidden_axes
 from charllm.timeline.schedules import BACKWARD, order_arrays
@@ -90,7 +91,9 @@ class Schedules:
         order = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
         hops_s = hop_seconds(Step(run, self.blocks.step.cut, ()), NETWORK)
         blocking = "pp" not in hidden_axes(run)
-        events = play(order, races, hops_s, blocking=blocking, chunks=len(chunks), microbatches=run.microbatches)
+        events = simulate_schedule(
+            order, races, hops_s, blocking=blocking, chunks=len(chunks), microbatches=run.microbatches
+        )
         final = (order[:, :, 0] == BACKWARD) & (order[:, :, 2] == run.microbatches - 1)
         leaving_s = np.where(final, events.start_s, np.inf).min(axis=1)
         held = np.stack([chunks[stage :: degrees.pp].sum(axis=0) for stage in range(degrees.pp)])

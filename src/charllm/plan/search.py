@@ -7,7 +7,7 @@ from typing import Any
 
 from charllm.errors import SpecError, Words
 from charllm.plan.candidate import Candidate
-from charllm.plan.feasible import Feasible, Track, divide_space, untracked
+from charllm.plan.feasible import Feasible, divide_space
 from charllm.plan.limits import Limit, broken, explain_infeasible
 from charllm.plan.metrics import USUAL, Economics, derive_metrics
 from charllm.plan.objectives import HIGHER, LOWER, Objective
@@ -25,6 +25,7 @@ from charllm.plan.why import explain_winner
 from charllm.simulate.predict import predict
 from charllm.simulate.work import LONGEST_S, TooLong
 from charllm.spec.run import RunSpec, idle_requests
+from charllm.tracking import Track, untracked
 from charllm.workload.misfit import nearest_change
 
 TOP = 20

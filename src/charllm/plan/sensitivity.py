@@ -1,4 +1,7 @@
-"""Whether the best strategy stays the best when what it was judged under changes: the first few are simulated again."""
+"""Whether the best strategy stays the best when what it was judged under changes: the first few are simulated again.
+
+Assumed: the sizes of the changes (half, twice, 10 %, 20 %, 10 K, 5 %), which are no spreads that were measured.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -6,6 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from charllm.errors import SpecError
+from charllm.gpu.governor import power_cap_w
 from charllm.plan.candidate import Candidate
 from charllm.plan.metrics import USUAL, Economics, derive_metrics, metric_value
 from charllm.plan.objectives import Objective
@@ -74,8 +78,7 @@ def _silicon(run: RunSpec, spread: float) -> RunSpec:
 
 
 def _capped(run: RunSpec, factor: float) -> RunSpec:
-    gpu = run.cluster.gpu
-    cap_w = factor * (run.conditions.power_cap_w or gpu.power_cap_w)
+    cap_w = factor * power_cap_w(run.cluster.gpu, run.conditions)
     lower = replace(run, conditions=replace(run.conditions, power_cap_w=cap_w))
     check_run(lower)
     return lower
@@ -144,16 +147,3 @@ def _judge(name: str, simulated: Sequence[Metrics], objective: Objective) -> Sen
         return Sensitivity(name, values, None, None, "not simulated: invalid, or it takes too long")
     rival = order[0] if order[0] != 0 else order[1]
     return Sensitivity(name, values, order[0], objective.gain_fraction(simulated[0], simulated[rival]))
-
-
-def explain_sensitivity(found: Sequence[Sensitivity]) -> str:
-    """Say in one sentence under which changes the winner stays the best, and under which not."""
-    told = [one for one in found if one.winner is not None]
-    lost = [f"{one.change} ({100 * -(one.lead_fraction or 0):.1f} % behind)" for one in told if not one.stays]
-    if not told:
-        return "No change of the machine was simulated."
-    if not lost:
-        return f"The winner stays the best under all {len(told)} changes that were simulated."
-    return (
-        f"The winner stays the best under {len(told) - len(lost)} of {len(told)} changes; not with {', '.join(lost)}."
-    )

@@ -6,6 +6,7 @@ A GPU that waits for others draws less in its waits, and the governor, which hol
 passes. With a duty d (its busy seconds over those of the busiest GPU) and w watts while it waits, a limit of c watts
 lets its passes draw what a limit c' = c + (c - w) (1 - d) / d would without waits. Seconds go as c^-b, with b read off
 the alike run at another limit, so that without waits it would take (c' / c)^b times as long.
+Source: coupled simulations of the run itself; gpu/governor.py for what a limit holds.
 Ignores: that the governor does not average over waits of seconds, that b differs between GPUs and with temperature.
 Therefore decisions are tried with b as it was read and with none, which takes every GPU to be as fast without waits as
 with them, and the slowest reading of several simulated placements counts (`slowest`).

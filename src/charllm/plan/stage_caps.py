@@ -23,15 +23,14 @@ from charllm.plan.caps import (
     CapKind,
     CapPoint,
     Judge,
-    Track,
     cap_range,
     capped_run,
     find_knees,
-    untracked,
 )
 from charllm.result.metrics import Metrics
 from charllm.simulate.predict import predict
 from charllm.spec.run import RunSpec
+from charllm.tracking import Track, untracked
 
 FREE_FRACTION = 0.0015
 """How much longer a step may get in all that counts as unchanged; plays of a step repeat within 0.05 %."""
@@ -67,7 +66,7 @@ class StageCaps(NamedTuple):
     """The first is without a cap of all."""
 
 
-def advise_stages(run: RunSpec, kind: CapKind, judge: Judge = USUAL_JUDGE, track: Track[Any] = untracked) -> StageCaps:
+def advise_stages(run: RunSpec, kind: CapKind, judge: Judge = USUAL_JUDGE, track: Track = untracked) -> StageCaps:
     """Find the lowest caps of each stage that cost no time, at several levels of speed of the whole job."""
     if run.parallelism.pp == 1:
         raise SpecError("--per", "stage", "gpu: the run has one pipeline stage (pp 1)")

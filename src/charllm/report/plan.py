@@ -18,13 +18,14 @@ HEADINGS = (
     "tokens/J",
     "best with",
 )
+MOST_ROWS = 10
 DROPPED_FIRST = ("best with", "tokens/J", "MFU", "memory GiB", "peak C", "W/GPU", "tokens/s")
 
 
-def render_plan(plan: Mapping[str, Any], command: str, shown: int = 10) -> str:
+def render_plan(plan: Mapping[str, Any], command: str) -> str:
     """Return the table of a plan, its reasons and its counts; `command` reproduces the winner."""
     best = plan["best"]
-    rows = [_row(str(place), one) for place, one in enumerate(best[:shown], 1)]
+    rows = [_row(str(place), one) for place, one in enumerate(best[:MOST_ROWS], 1)]
     own = plan["own"]
     if own:
         rows.append(_row("own" if own["rank"] is None else f"own ({own['rank']})", own))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from charllm.result.result import RunResult
+from charllm.spec.request import dotted_fields
 
 
 class Difference(NamedTuple):
@@ -39,7 +40,7 @@ def spec_differences(first: RunResult, second: RunResult) -> dict[str, tuple[Any
 
 def differing_settings(runs: Sequence[RunResult]) -> dict[str, list[Any]]:
     """List the settings in which runs differ, with the value of each run; None where a run does not set it."""
-    tables = [_settings(run.spec) for run in runs]
+    tables = [dotted_fields(run.spec) for run in runs]
     names = dict.fromkeys(name for table in tables for name in table)
     found = {name: [table.get(name) for table in tables] for name in names}
     return {name: values for name, values in found.items() if any(value != values[0] for value in values)}
@@ -53,14 +54,4 @@ def flatten(metrics: dict[str, Any]) -> dict[str, float | None]:
             flat.update({f"{name}.{key}": item for key, item in flatten(value).items()})
         elif value is None or isinstance(value, int | float):
             flat[name] = None if value is None else float(value)
-    return flat
-
-
-def _settings(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in table.items():
-        if isinstance(value, dict):
-            flat.update(_settings(value, f"{prefix}{name}."))
-        else:
-            flat[f"{prefix}{name}"] = value
     return flat

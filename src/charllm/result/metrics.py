@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
+from charllm.gpu.limits import CAUSES as CAUSES
+
 AXES = ("tp", "pp", "dp", "ep", "cp")
-CAUSES = ("power", "thermal", "brake")
 LINKS = ("nvlink", "pcie", "nic")
 
 METRICS: dict[str, str] = {

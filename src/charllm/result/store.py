@@ -91,16 +91,15 @@ def write_text(text: str, path: Path) -> None:
         path.write_text(text, encoding="utf-8")
         return
     draft = path.with_name(f".{path.name}.draft")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-
-
-def write_parquet(columns: Columns, path: Path) -> None:
-    """Write equal-length columns as a parquet table."""
-    write_tables({path: columns})
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def write_tables(tables: Mapping[Path, Columns]) -> None:

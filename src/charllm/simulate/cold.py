@@ -1,4 +1,10 @@
-"""A run from a cold start: some steps, or some seconds, of which only those are played in which sinks have moved."""
+"""A run from a cold start: some steps, or some seconds, of which only those are played in which sinks have moved.
+
+Equation: over steps of t seconds at the power of the last play, a sink's rise x goes to its target as
+x = target + (x0 - target) exp(-t / time constant); a step is played again when some sink has moved by MOVED_K.
+Source: gpu/heat.py for targets and time constants.
+Ignores: coolant and air that warm up themselves; clocks that move between two plays.
+"""
 
 import math
 from collections.abc import Iterator

@@ -2,7 +2,9 @@
 
 Kernels, transfers and waits take and draw what they do in a simulated run: the same costs (timeline/costs.py), slices
 and governor. A transfer on a stream of its own adds its energy to the compute beside it and slows it.
-
+Equation: as in simulate/slices.py, with launches of the emulating host in place of the framework's, and a hidden
+transfer of d seconds on b blocks as contention x d x b / blocks of a collective seconds of the compute stream.
+Source: timeline/constants.py for contention.
 Ignores: order of launches between streams; a host that falls behind within a slice only.
 """
 
@@ -12,7 +14,7 @@ import numpy as np
 
 from charllm.gpu.heat import network
 from charllm.gpu.shape import KernelShape
-from charllm.simulate.one_gpu import Player, SingleGpuRun, rows_of
+from charllm.simulate.one_gpu import SingleGpu, SingleGpuRun, rows_of
 from charllm.simulate.slices import (
     BOARD_J,
     CHANNELS,
@@ -29,9 +31,9 @@ from charllm.simulate.slices import (
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.run import Conditions
 from charllm.timeline.constants import TIMELINE
-from charllm.timeline.costs import transfer_j
+from charllm.timeline.costs import matrix_hz, transfer_j
 from charllm.timeline.engine import Floats
-from charllm.timeline.play import Item, PlayTimeline, Segment
+from charllm.timeline.rank_timeline import Item, RankTimeline, Segment
 from charllm.units import MICRO
 
 LAUNCH_S = 8 * MICRO
@@ -55,8 +57,8 @@ class Start(NamedTuple):
 START = Start()
 
 
-def predict_played(
-    timeline: PlayTimeline, cluster: Cluster, least_s: float = 8.0, conditions: Conditions | None = None,
+def predict_emulated(
+    timeline: RankTimeline, cluster: Cluster, least_s: float = 8.0, conditions: Conditions | None = None,
     start: Start = START, launch_s: float = LAUNCH_S,
 ) -> SingleGpuRun:  # fmt: skip
     """Predict one GPU alone that emulates whole steps for a time.
@@ -72,7 +74,7 @@ def predict_played(
         rows = rows_of([KernelShape(*shape) for shape in shapes], gpu, clock_hz, in_step=True)
         known = dict(zip(shapes, rows, strict=True))
         sliced = [part for segment in timeline.segments for part in _slices(segment, known, gpu, launch_s, clock_hz)]
-        player = Player(gpu, net, cluster.cooling.inlet_of(0), conditions, before_w=start.power_w,
+        player = SingleGpu(gpu, net, cluster.cooling.inlet_of(0), conditions, before_w=start.power_w,
                         longest_s=LONGEST_S + least_s, begun=start.state)  # fmt: skip
         steps = _play(player, sliced, least_s)
         seen = player.seen()
@@ -84,7 +86,7 @@ Sliced = tuple[list[tuple[Floats, float]], int]
 """Slices, each a row and its least seconds, and how often they come."""
 
 
-def _play(player: Player, sliced: list[Sliced], least_s: float) -> int:
+def _play(player: SingleGpu, sliced: list[Sliced], least_s: float) -> int:
     """Play whole steps, one at least, for a time; returns how many."""
     steps = 0
     while steps == 0 or player.time_s < least_s:
@@ -126,8 +128,8 @@ def _cut(work: list[tuple[str, Floats]], repeats: int, gpu: Gpu, clock_hz: float
     """Cut rows that come several times into slices."""
     rows = [row for _name, row in work]
     clock_hz = clock_hz or TYPICAL_HZ
-    matrix_hz = min(clock_hz, gpu.governor.burst_clock_fraction * gpu.clock_max_hz)
-    lengths_s = [float(row[FIXED] + row[MATRIX] / matrix_hz + row[OTHER] / clock_hz) for row in rows]
+    full_hz = matrix_hz(gpu, clock_hz)
+    lengths_s = [float(row[FIXED] + row[MATRIX] / full_hz + row[OTHER] / clock_hz) for row in rows]
     found: list[Sliced] = []
     for cut in cut_layers(lengths_s, repeats):
         slices = []

@@ -2,6 +2,7 @@
 
 Equation: energy = T standing(f) + active x busy seconds + polling x seconds in or waiting for communication + joules of
 the ops at the voltage of f, stage by stage; T and f as simulate/one_clock.py solves them.
+Source: gpu/board.py, simulate/one_clock.py.
 Ignores: heat (leakage as at WARM_C), bursts within a step, differences between GPUs of one kind.
 """
 

@@ -3,6 +3,7 @@
 Most runs have one kind. Nodes of other types, and conditions that make a host, a link or a power limit differ, add
 more: each kind has its own price of a step, and the others wait for the slower ones where they meet.
 A collective moves at the pace of the slowest link of its group, for all members alike.
+Source: a ring hands every byte over every link. Ignores: trees and exchanges that could go round a slow link.
 """
 
 from collections.abc import Sequence

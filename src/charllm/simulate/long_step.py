@@ -3,6 +3,7 @@
 Equation: once a pipeline is full, each further microbatch adds the same seconds and joules. With a step of n and one of
 m < n microbatches simulated at the same temperatures, whatever grows with a step's length is for N microbatches
 x(N) = x(n) + (x(n) - x(m)) (N - n) / (n - m).
+Source: periodic schedules; what it leaves out is beside MOST_PASSES.
 Ignores: what the first microbatches of a step do to its fast temperatures and to the governor.
 """
 

@@ -2,6 +2,7 @@
 
 Equation: the highest clock up to the one asked for at which the mean board power of the busiest stage, over its passes,
 stays at or below what the governor holds.
+Source: gpu/board.py, gpu/governor.py; gpu/steady.py has the same condition for single kernels.
 Ignores: bursts within a step, differences between GPUs, temperature (taken as WARM_C).
 """
 
@@ -11,10 +12,20 @@ import numpy as np
 
 from charllm.gpu.board import Energy, standing_w, working_w
 from charllm.gpu.governor import Limits, limits_of
-from charllm.network.constants import NETWORK, NetworkConstants
 from charllm.spec.hardware import Gpu
 from charllm.timeline.constants import TIMELINE, TimelineConstants
-from charllm.timeline.costs import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, StepKernels, cost_step, read_step
+from charllm.timeline.costs import (
+    BOARD_J,
+    COLUMNS,
+    CORE_J,
+    FIXED,
+    MATRIX,
+    MATRIX_J,
+    OTHER,
+    StepKernels,
+    cost_step,
+    read_step,
+)
 from charllm.timeline.engine import Floats
 from charllm.timeline.passes import ChunkPasses
 from charllm.timeline.step_time import StepTime, time_step
@@ -27,30 +38,28 @@ ROUNDS, SETTLED_FRACTION = 4, 2e-3
 HALVINGS = 30
 
 
-def solve_step(step: Step, network: NetworkConstants = NETWORK, timeline: TimelineConstants = TIMELINE) -> StepTime:
+def solve_step(step: Step, timeline: TimelineConstants = TIMELINE) -> StepTime:
     """Price a step at the clock it settles at; of a mixed cluster, on the kind of node that is slowest."""
-    return max(solve_kinds(step, network, timeline), key=lambda timed: timed.step_time_s)
+    return max(solve_kinds(step, timeline), key=lambda timed: timed.step_time_s)
 
 
-def solve_kinds(
-    step: Step, network: NetworkConstants = NETWORK, timeline: TimelineConstants = TIMELINE
-) -> list[StepTime]:
+def solve_kinds(step: Step, timeline: TimelineConstants = TIMELINE) -> list[StepTime]:
     """Price a step on each kind of node, as if all were of it, at the rate of the slowest links.
 
     Ignores: that communication hidden under a slower GPU's compute may be exposed beside a faster one's.
     """
     cluster = step.run.cluster
     if not cluster.mixed:
-        return [_solve(step, network, timeline)]
+        return [_solve(step, timeline)]
     runs = [replace(step.run, cluster=cluster.uniform(kind)) for kind in range(len(cluster.kinds))]
-    return [_solve(replace(step, run=run), network, timeline) for run in runs]
+    return [_solve(replace(step, run=run), timeline) for run in runs]
 
 
-def _solve(step: Step, network: NetworkConstants, timeline: TimelineConstants) -> StepTime:
+def _solve(step: Step, timeline: TimelineConstants) -> StepTime:
     gpu, limits = step.run.cluster.gpu, limits_of(step.run.cluster.gpu, step.run.conditions)
     kernels: StepKernels = read_step(step)
     clock_hz = limits.clock_max_hz
-    priced = cost_step(step, kernels, clock_hz, network, timeline)
+    priced = cost_step(step, kernels, clock_hz, timeline=timeline)
     for _ in range(ROUNDS):
         timed = time_step(step, priced)
         settled_hz = float(_settled_hz(_distinct(_stage_rows(step, timed)), gpu, limits).min())
@@ -58,7 +67,7 @@ def _solve(step: Step, network: NetworkConstants, timeline: TimelineConstants) -
             return timed
         clock_hz = settled_hz
         # No clock changes what a collective takes.
-        priced = cost_step(step, kernels, clock_hz, network, timeline)._replace(collectives=priced.collectives)
+        priced = cost_step(step, kernels, clock_hz, timeline=timeline)._replace(collectives=priced.collectives)
     return time_step(step, priced)
 
 
@@ -92,7 +101,7 @@ def pass_rows(step: Step, timed: StepTime) -> list[Floats]:
 
 def _passes_row(timed: StepTime, own: list[ChunkPasses], known: dict[int, Floats]) -> Floats:
     """Add up the passes of a stage; `known` remembers the costs of spans."""
-    total = np.zeros(6)
+    total = np.zeros(COLUMNS)
     for one in own:
         for part in one:
             for span in part.spans:
@@ -103,7 +112,7 @@ def _passes_row(timed: StepTime, own: list[ChunkPasses], known: dict[int, Floats
 
 
 def _span_row(timed: StepTime, items: tuple) -> Floats:  # type: ignore[type-arg]
-    row = np.zeros(6)
+    row = np.zeros(COLUMNS)
     for item in items:
         if item.op is None:
             continue

@@ -1,7 +1,9 @@
 """One GPU that works through rows of slices alone: bursts of the bench, and emulated ranks.
 
-Kernels are linearised at the clock they are held at: t(f) = cycles / f + the rest, which is exact there and within a
-per cent some hundred MHz away.
+Equation: that of simulate/play.py for one GPU, its sink moving with the rest. Kernels are linearised at the clock they
+are held at: t(f) = cycles / f + the rest, which is exact there and within a per cent some hundred MHz away.
+Source: gpu/ for kernels, power, governor, heat and sensor.
+Ignores: neighbours in the node, which preheat a GPU and share its package.
 """
 
 from collections.abc import Iterable, Sequence
@@ -55,7 +57,7 @@ class SingleGpuRun(NamedTuple):
     box_s: float
 
 
-class Player:
+class SingleGpu:
     """One GPU's state while it plays rows; made once for a run of them."""
 
     def __init__(
@@ -139,7 +141,7 @@ def play_burst(
 ) -> tuple[SingleGpuRun, float]:  # fmt: skip
     """Run a kernel on and off as the bench does; returns what is seen and the seconds a call."""
     row = rows_of([shape], gpu, in_step=False)[0]
-    player = Player(gpu, net, inlet_c, longest_s=seconds_s + 2 * period_s, silicon=silicon)
+    player = SingleGpu(gpu, net, inlet_c, longest_s=seconds_s + 2 * period_s, silicon=silicon)
     # The bench counts calls by the length of one after others, at the clock it is held at.
     held_s = float(hold_clocks(read_shapes([shape], gpu), gpu, np.array([WARM_C]), silicon=silicon).seconds[0])
     calls = max(1, round(on_s / held_s))

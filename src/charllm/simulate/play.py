@@ -2,6 +2,10 @@
 
 A GPU works through slices; every 25 ms a box of its power ends, warms its die and moves its clock.
 Where a collective ends a slice the members of its group wait for the last of them, polling. A pass waits for its input.
+Equation: seconds of a slice at a clock as in simulate/slices.py; watts as in gpu/board.py; at the end of a box
+x = R P + (x - R P) exp(-box / time constant) for each fast pole, and the clock moves as gpu/governor.py says.
+Source: those files.
+Ignores: that a clock moves inside a box; sinks, which are held (simulate/steady.py).
 """
 
 from typing import NamedTuple
@@ -238,28 +242,33 @@ def wait_for_group(states: GpuStates, mask: int, members: Ints, offsets: Ints, b
 @jit
 def finish(states: GpuStates, tail: Floats, waiting: Floats) -> float:
     """Wait for the last GPU, then exchange, update and end the step together: `tail[kind, stage, part]` are slices."""
-    latest = 0.0
+    last_s = latest_time(states)
     for gpu in range(len(states.state)):
-        latest = max(latest, states.state[gpu, TIME])
-    for gpu in range(len(states.state)):
-        wait = latest - states.state[gpu, TIME]
-        states.sums[gpu, INPUT_WAIT] += wait
-        if gpu == states.watched:
-            note_moment(states)
-        spend(states, gpu, waiting, wait)
-        if gpu == states.watched:
-            note_moment(states)
+        wait_until(states, gpu, last_s, waiting, INPUT_WAIT)
         for part in range(tail.shape[2]):
             spend(states, gpu, tail[states.kind[gpu], gpu // len(states.weights), part], 0.0)
+    last_s = latest_time(states)
+    for gpu in range(len(states.state)):
+        wait_until(states, gpu, last_s, waiting, GROUP_WAIT)
+    return float(last_s)
+
+
+@jit
+def latest_time(states: GpuStates) -> float:
+    """Return when the last GPU is where it is."""
     latest = 0.0
     for gpu in range(len(states.state)):
         latest = max(latest, states.state[gpu, TIME])
-    for gpu in range(len(states.state)):
-        wait = latest - states.state[gpu, TIME]
-        states.sums[gpu, GROUP_WAIT] += wait
-        if gpu == states.watched:
-            note_moment(states)
-        spend(states, gpu, waiting, wait)
-        if gpu == states.watched:
-            note_moment(states)
-    return float(latest)
+    return latest
+
+
+@jit
+def wait_until(states: GpuStates, gpu: int, time_s: float, waiting: Floats, cause: int) -> None:
+    """Let one GPU wait until a time; `cause` is the column of the sums that the wait is added to."""
+    wait = time_s - states.state[gpu, TIME]
+    states.sums[gpu, cause] += wait
+    if gpu == states.watched:
+        note_moment(states)
+    spend(states, gpu, waiting, wait)
+    if gpu == states.watched:
+        note_moment(states)

@@ -195,7 +195,7 @@ def _link_use(run: RunSpec, traffic: Traffic, seconds: float) -> dict[str, float
     can_carry = {
         "nvlink": node.link_bandwidth_bytes_per_s * node.gpus * nodes,
         "pcie": node.pcie_bandwidth_bytes_per_s * node.gpus * nodes,
-        "nic": fabric.nic_bandwidth_bytes_per_s * fabric.nics_per_node * nodes,
+        "nic": fabric.node_bandwidth_bytes_per_s * nodes,
     }
     return {link: traffic.link_bytes[link] / (rate * seconds) if rate else None for link, rate in can_carry.items()}
 

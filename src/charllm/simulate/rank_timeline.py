@@ -18,14 +18,14 @@ from charllm.gpu.shape import KernelShape
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.network.constants import NETWORK
-from charllm.simulate.emulated import Start
+from charllm.result.metrics import AXES
 from charllm.simulate.long_step import Execution
 from charllm.simulate.predict import Simulation, predict
-from charllm.simulate.slices import CHANNELS, FIXED, Cut, cut_layers
+from charllm.simulate.slices import CHANNELS, FIXED, SlicedLayers, cut_layers
 from charllm.simulate.steady import Machine, find_waits
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE
-from charllm.timeline.play import Item, PlayTimeline, Segment
+from charllm.timeline.rank_timeline import Item, RankTimeline, Segment
 from charllm.timeline.schedules import BACKWARD
 from charllm.timeline.stage_plan import DIRECTIONS, BlockOps, pass_ops
 from charllm.timeline.step_time import StepTime, sync_seconds
@@ -44,10 +44,9 @@ from charllm.workload.totals import AXIS_OF_GROUP
 
 SHORTEST_S = 1e-9
 """Below this a part of a transfer is rounding."""
-AXES = ("tp", "pp", "dp", "ep", "cp")
 
 
-def generate_timeline(run: RunSpec, rank: int) -> PlayTimeline:
+def generate_timeline(run: RunSpec, rank: int) -> RankTimeline:
     """Simulate a run and return one step of one rank."""
     _check_rank(run, rank)
     return rank_timeline(predict(run, ignore_memory=True, whole=True), rank)
@@ -60,7 +59,7 @@ def _check_rank(run: RunSpec, rank: int) -> None:
         raise SpecError("--rank", rank, f"0 to {run.parallelism.world - 1}")
 
 
-def rank_timeline(found: Simulation, rank: int) -> PlayTimeline:
+def rank_timeline(found: Simulation, rank: int) -> RankTimeline:
     """Return the simulated step of one rank."""
     _check_rank(found.step.run, rank)
     simulated = found.simulated
@@ -78,15 +77,7 @@ def rank_timeline(found: Simulation, rank: int) -> PlayTimeline:
     rest = Item("wait", "end of the step", duration_s=float(simulated.machine.tail[stage, 2, FIXED]), joins=AXES)
     segments = [*first, *passes, *after, joined, *last, Segment("end", 1, (rest,)), ended]
     tokens = run.tokens_per_step // run.parallelism.dp
-    return PlayTimeline(rank, run.as_table(), tuple(_merged(segments)), tokens, timed.costs.clock_hz)
-
-
-def simulated_start(found: Simulation, rank: int) -> Start:
-    """Return how a rank's GPU stood when its simulated step began."""
-    machine, played = found.machine, found.played
-    assert machine is not None
-    assert played is not None
-    return Start(state=played.begun[_played_gpu(machine, rank)])
+    return RankTimeline(rank, run.as_table(), tuple(_merged(segments)), tokens, timed.costs.clock_hz)
 
 
 def kernel_items(run: RunSpec, op: Op) -> list[Item]:
@@ -109,14 +100,14 @@ def _passes(
     `hidden` goes under the last backward pass.
     """
     machine, step = found.machine, found.step
-    waits_s = iter(find_waits(machine, found.played, _played_gpu(machine, rank)).tolist())
+    waits_s = iter(find_waits(machine, found.played, played_gpu(machine, rank)).tolist())
     mine = np.flatnonzero(machine.turns[:, 0] == stage)
     kinds = [divmod(int(machine.turns[turn, 1]), len(step.chunks)) for turn in mine]
     blocks_of = {key: [_layers(step, timed, key[0], block) for block in pass_ops(step, timed, *key)]
                  for key in dict.fromkeys(kinds)}  # fmt: skip
     last_backward = max(place for place, (kind, _chunk) in enumerate(kinds) if kind == BACKWARD)
     segments: list[Segment] = []
-    position = _played_gpu(machine, rank) % len(machine.fold.weights)
+    position = played_gpu(machine, rank) % len(machine.fold.weights)
     sent_s = machine.sent_at(position)
     for place, (turn, key) in enumerate(zip(mine, kinds, strict=True)):
         segments.append(_wait(next(waits_s)))
@@ -128,7 +119,7 @@ def _passes(
     return [*segments, _wait(next(waits_s))], _wait(next(waits_s))
 
 
-def _played_gpu(machine: Machine, rank: int) -> int:
+def played_gpu(machine: Machine, rank: int) -> int:
     """Return who was played for a rank's GPU."""
     return int(machine.representatives[place_ranks(machine.run)[rank]])
 
@@ -144,7 +135,7 @@ class _Layers(NamedTuple):
 
     label: str
     ops: tuple[tuple[Item, ...], ...]
-    cuts: list[Cut]
+    cuts: list[SlicedLayers]
 
 
 def _layers(step: Step, timed: StepTime, kind: int, block: BlockOps) -> _Layers:
@@ -169,7 +160,7 @@ def _with_waits(layers: _Layers, waits_s: Iterator[float]) -> list[Segment]:
     return segments
 
 
-def _parts(layers: _Layers, layer: Segment, cut: Cut, waits_s: Iterator[float]) -> list[Segment]:
+def _parts(layers: _Layers, layer: Segment, cut: SlicedLayers, waits_s: Iterator[float]) -> list[Segment]:
     """Return one layer that was cut into several slices, parted where it waited."""
     parts: list[Segment] = []
     begin, waited_s = 0, 0.0

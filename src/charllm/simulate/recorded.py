@@ -2,6 +2,10 @@
 
 Breakdown, critical path, traces and emulation read these times. Ops inside a pass are laid out on demand
 (timeline/stage_plan.py).
+Equation: exposed communication, sends, update, host and waits of a GPU are read off; what is left of the step is
+compute and recomputation, in the proportion of their prices. The schedule's own bubble is (p - 1)(f + b) / v (Narayanan
+2021).
+Ignores: that slower clocks leave communication more compute to hide under.
 """
 
 from typing import NamedTuple
@@ -60,8 +64,7 @@ def _labels(machine: Machine, priced: StepTime, played: Played, stage: int, sums
     Communication lasts as long as it was priced at any clock. Waits for input are the schedule's, up to what equal
     stages would wait; what is left of them, and waits within groups, is waiting for slower GPUs.
     """
-    degrees, microbatches = machine.run.parallelism, machine.run.microbatches
-    own = priced.passes[stage :: degrees.pp]
+    microbatches = machine.run.microbatches
     labels = dict.fromkeys(LABELS, 0.0)
     for label in ("tp_exposed", "dp_exposed", "ep_exposed", "cp_exposed"):
         labels[label] = microbatches * _exposed_s(machine, priced, stage, label)
@@ -78,23 +81,17 @@ def _labels(machine: Machine, priced: StepTime, played: Played, stage: int, sums
     labels["bubble"] = min(waited_s, _schedule_wait_s(machine, priced, played))
     labels["straggler_wait"] = waited_s - labels["bubble"] + float(sums[play.GROUP_WAIT]) + rest_s - host_s
     computing_s = max(0.0, played.step_time_s - sum(labels.values()))
-    shares = {name: sum(part.labels.get(name, 0.0) for one in own for part in one) for name in ("compute", "recompute")}
+    shares = {name: priced.microbatch_s(stage, name) for name in ("compute", "recompute")}
     total = sum(shares.values()) or 1.0
     return {**labels, **{name: computing_s * share / total for name, share in shares.items()}}
 
 
 def _exposed_s(machine: Machine, priced: StepTime, stage: int, label: str) -> float:
     """Return the seconds of one label in the passes of a microbatch, mean over the GPUs of a stage."""
-
-    def of(timed: StepTime) -> float:
-        return sum(
-            part.labels.get(label, 0.0) for one in timed.passes[stage :: machine.run.parallelism.pp] for part in one
-        )
-
-    usual_s = of(priced)
+    usual_s = priced.microbatch_s(stage, label)
     if all(one.kind.usual for one in machine.priced):
         return usual_s
-    each = [usual_s if one.kind.usual else of(one.timed) for one in machine.priced]
+    each = [usual_s if one.kind.usual else one.timed.microbatch_s(stage, label) for one in machine.priced]
     return _mean(machine, np.array(each)[_stage_kinds(machine, stage)])
 
 

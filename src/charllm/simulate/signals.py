@@ -1,13 +1,18 @@
-"""Metrics of power, temperature and clock from a simulated step, per run, GPU and node."""
+"""Metrics of power, temperature and clock from a simulated step, per run, GPU and node.
+
+Equation: means are sums over a step over its time; a ramp is |P(t + 1 s) - P(t)|, a swing four times the root of the
+summed squares of the spectrum's amplitudes from 0.1 to 3 Hz: peak to peak of a sine of the same energy.
+Source: arXiv:2508.14318 for the band.
+Ignores: power of the cluster inside one box (25 ms); nodes that are out of step with each other.
+"""
 
 from typing import Any
 
 import numpy as np
 
 from charllm.gpu.chassis import fan_power_w, node_power_w
-from charllm.gpu.governor import CAUSES
 from charllm.gpu.heat import network
-from charllm.gpu.limits import LIMITS
+from charllm.gpu.limits import CAUSES, LIMITS
 from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
 from charllm.simulate import play

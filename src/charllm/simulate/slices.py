@@ -3,6 +3,8 @@
 Equation: a slice takes max(matrix cycles / min(f, f_matrix) + other cycles / f + fixed seconds + stall, host seconds),
 where a stall is a wait for the first launches of a pass. Cycles, seconds and joules of its ops are those of
 timeline/costs.py.
+Source: timeline/costs.py, timeline/host_race.py for what a host holds up.
+Ignores: in which op of a slice energy is spent; launches that are uneven within a layer.
 """
 
 from collections.abc import Sequence
@@ -82,22 +84,22 @@ def _cut_passes(
     )
 
 
-class Cut(NamedTuple):
+class SlicedLayers(NamedTuple):
     """Equal layers in a row as slices, each (item, how much of it), several times over."""
 
     slices: tuple[tuple[tuple[int, float], ...], ...]
     repeats: int
 
 
-def cut_layers(lengths_s: Sequence[float], repeats: int) -> list[Cut]:
+def cut_layers(lengths_s: Sequence[float], repeats: int) -> list[SlicedLayers]:
     """Cut equal layers in a row, given how long their items take: several to a slice when short, in parts when long."""
     length_s = sum(lengths_s)
     if length_s <= 0:
         return []
     together = max(1, min(repeats, round(SLICE_S / length_s)))
     whole, rest = divmod(repeats, together)
-    cuts = [Cut(_cut_times(lengths_s, together), whole)]
-    return [*cuts, Cut(_cut_times(lengths_s, rest), 1)] if rest else cuts
+    cuts = [SlicedLayers(_cut_times(lengths_s, together), whole)]
+    return [*cuts, SlicedLayers(_cut_times(lengths_s, rest), 1)] if rest else cuts
 
 
 def _cut_times(lengths_s: Sequence[float], times: int) -> tuple[tuple[tuple[int, float], ...], ...]:
@@ -192,7 +194,9 @@ class _Cutter:
             ]
         return self.known[key]
 
-    def _write(self, pairs: list[tuple[Item, Item]], cut: Cut, launched: float, stalled: float) -> tuple[int, int, int]:
+    def _write(
+        self, pairs: list[tuple[Item, Item]], cut: SlicedLayers, launched: float, stalled: float
+    ) -> tuple[int, int, int]:
         """Write slices; `launched` and `stalled` are what the host needs, and holds up, over a slice's length.
 
         A host that needs longer than the GPU paces it at any clock; what it holds up besides comes on top. Of a pair,

@@ -2,7 +2,9 @@
 
 A step lasts seconds and its sinks move in tens of seconds, so that a step is played again only when they have moved.
 The steady state is where played power and the sinks it warms agree; a run from cold is played at moments in between.
-
+Equation: sink = target(power(sink)), with power as a play of the step gives it and target as gpu/heat.py; solved by
+substitution, from the third play on in steps of DAMPING.
+Source: gpu/heat.py, gpu/governor.py.
 Ignores: how the sinks of one step move within it (a step is taken to be short beside their time constant).
 """
 
@@ -36,6 +38,7 @@ from charllm.simulate.slices import (
 )
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.run import RunSpec
+from charllm.timeline.costs import COLUMNS as COST_COLUMNS
 from charllm.timeline.costs import Costs
 from charllm.timeline.engine import Floats
 from charllm.timeline.step_time import StepTime
@@ -247,13 +250,12 @@ def _tail(step: Step, timed: StepTime, costs: Costs, stage: int) -> Floats:
     Exchange and rest last as long as the step was timed with; the update takes what it costs on this kind of node.
     """
     run, gpu = step.run, costs.run.cluster.gpu
-    labels, own = timed.stages[stage], timed.passes[stage :: run.parallelism.pp]
-    in_passes = run.microbatches * sum(part.labels.get("dp_exposed", 0.0) for one in own for part in one)
+    labels, in_passes = timed.stages[stage], run.microbatches * timed.microbatch_s(stage, "dp_exposed")
     whole_s = timed.step_time_s - float(max(timed.events.free_s))
     exchange_s = min(whole_s, max(0.0, labels["dp_exposed"] - in_passes))
     update_s = min(whole_s - exchange_s, labels["optimizer"])
     exchanged, updated = (
-        sum((costs.cells(op) for op in ops), np.zeros(6))
+        sum((costs.cells(op) for op in ops), np.zeros(COST_COLUMNS))
         for ops in (step_sync(step, stage), costs.kernels.updates[stage])
     )
     rows = np.zeros((3, COLUMNS))

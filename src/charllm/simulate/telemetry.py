@@ -3,6 +3,7 @@
 Equation: multiprocessors are active while a GPU computes, and those of the collective's blocks while it transfers or
 waits: both look alike. A kernel is resident at all times but those in which the GPU waits for its host. A port that
 sends to a node with slow adapters holds data back for bytes to receive / bandwidth x (1 / slow fraction - 1).
+Source: DCGM's definitions of sm_active and of utilization; port counters of InfiniBand (PortXmitWait).
 Ignores: that kernels fill the multiprocessors unevenly.
 """
 
@@ -10,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.gpu.governor import CAUSES
+from charllm.gpu.governor import power_cap_w
+from charllm.gpu.limits import CAUSES
 from charllm.layout.nodes import inlets_c
 from charllm.simulate import play
 from charllm.simulate.predict import Simulation
@@ -45,8 +47,7 @@ def show_telemetry(found: Simulation) -> Telemetry:
     computing_s = np.maximum(0.0, step_s - idle_s - waiting_s)
     blocks = np.array([CHANNELS / node.gpu.multiprocessors for node in run.cluster.kinds])[machine.node_kind]
     caps_w = np.array([
-        one.kind.conditions(run).power_cap_w or run.cluster.kinds[one.kind.node].gpu.power_cap_w
-        for one in machine.priced
+        power_cap_w(run.cluster.kinds[one.kind.node].gpu, one.kind.conditions(run)) for one in machine.priced
     ])  # fmt: skip
     columns = {
         "power_w": sums[:, play.ENERGY] / step_s,
@@ -103,7 +104,7 @@ class PortUse(NamedTuple):
 def use_ports(step: Step, step_s: float) -> PortUse:
     """Return the use of every node's adapters."""
     fabric, traffic = step.run.cluster.fabric, node_traffic(step)
-    bytes_of_step = fabric.nics_per_node * fabric.nic_bandwidth_bytes_per_s * step_s
+    bytes_of_step = fabric.node_bandwidth_bytes_per_s * step_s
     return PortUse(traffic.sent.sum(axis=1) / bytes_of_step, traffic.waited_for / bytes_of_step)
 
 

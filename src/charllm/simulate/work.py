@@ -21,10 +21,11 @@ PASS_S, PASS_BYTES = 20e-6, 1200.0
 """The same to order one pass of a step and to record it."""
 CUT_S = 15e-6
 """The same to cut one slice of work off a pass."""
-SIMULATED_SLICE_S = 0.4e-6
-"""The same to simulate one slice of work on one GPU, or to close one box of its power."""
-PLAYS = 4
-"""How often a step is simulated until it repeats, as a rule."""
+SIMULATED_SLICE_S = 0.25e-6
+"""The same to simulate one slice of work on one GPU, or to close one box of its power: 0.18 to 0.27 us, from 32 GPUs to
+16,384 (benchmarks/loop_speed.py prints the estimates)."""
+PLAYS = 3
+"""How often a step is simulated until it repeats: 3 times in 149 of 180 runs that were counted, 5 at most."""
 
 
 class TooLong(SpecError):
@@ -83,11 +84,15 @@ def check_length(priced: StepTime, longest_s: float) -> None:
     _check(Work(CUT_S * seconds / SLICE_S, 0.0, "step time", size), longest_s / 2)
 
 
+def estimate_plays_s(machine: Machine, plays: int = PLAYS) -> float:
+    """Return about how many seconds it takes to simulate a step so many times."""
+    return plays * SIMULATED_SLICE_S * slices_of(machine)
+
+
 def check_plays(machine: Machine, longest_s: float) -> None:
     """Refuse a step that takes too long to simulate at its length and on its GPUs."""
-    slices = PLAYS * slices_of(machine)
     size = f"{machine.open_s:,.3g} s, simulated on {len(machine.gpus):,} GPUs"
-    _check(Work(SIMULATED_SLICE_S * slices, 0.0, "step time", size), longest_s)
+    _check(Work(estimate_plays_s(machine), 0.0, "step time", size), longest_s)
 
 
 def _check(work: Work, longest_s: float) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from charllm.spec.fields import check_fields, choice, count, flag, number, text, words
 from charllm.spec.parallelism import OVERLAPS
-from charllm.spec.training import RECOMPUTES
+from charllm.spec.training import RECOMPUTES, Training
 
 SELECTIVE_POLICIES = ("modules", "alternate_matmuls")
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
@@ -204,3 +204,8 @@ class Framework:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+def groups_experts(framework: Framework, training: Training) -> bool:
+    """Tell whether experts run in one grouped GEMM: as the run asks for, else as the framework does."""
+    return framework.grouped_gemm if training.grouped_gemm is None else training.grouped_gemm

@@ -67,6 +67,11 @@ class Gpu:
         """The dense peak in 16 bits, in whichever of the two formats the GPU has."""
         return self.peak_bf16_flop_per_s or self.peak_fp16_flop_per_s
 
+    @property
+    def burst_clock_hz(self) -> float:
+        """The highest clock of full matrix units."""
+        return self.governor.burst_clock_fraction * self.clock_max_hz
+
     def peak_flop_per_s(self, precision: str) -> float:
         """Return the dense datasheet peak for a training precision; 0 when the GPU cannot do it."""
         return {
@@ -109,6 +114,11 @@ class Fabric:
         _check_rates(self, ("nic_bandwidth_bytes_per_s",), LEAST_BANDWIDTH_BYTES_PER_S)
         if self.nics_per_node and not self.nic_bandwidth_bytes_per_s:
             raise SpecError("nic_bandwidth_bytes_per_s", 0, f"more than 0 with {self.nics_per_node} NICs per node")
+
+    @property
+    def node_bandwidth_bytes_per_s(self) -> float:
+        """Bandwidth of all adapters of a node together, each way."""
+        return self.nics_per_node * self.nic_bandwidth_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -144,6 +144,10 @@ class Model:
         if self.sparse_layers and (not self.experts or self.dense_layers or not set(self.sparse_layers) <= {"E", "-"}):
             raise SpecError("sparse_layers", self.sparse_layers, "letters E and -, with experts and no dense_layers")
 
+    def experts_on_rank(self, ep: int) -> int:
+        """Return how many experts one of `ep` ranks holds."""
+        return max(1, self.experts // ep)
+
     @property
     def gated(self) -> bool:
         """Whether the feed-forward block multiplies two projections."""

@@ -122,6 +122,21 @@ def _reason(error: Exception) -> str:
     return "a number of too many digits" if "digits" in str(error) else str(error)
 
 
+def as_table(value: Any, field: str) -> Table:
+    """Return a table of settings, or say that something else was given."""
+    if not isinstance(value, Mapping):
+        raise SpecError(field, value, "a table of settings")
+    return dict(value)
+
+
+def dotted_fields(table: Mapping[str, Any], above: str = "") -> Table:
+    """Return the fields of a table in one level, by dotted name."""
+    found: Table = {}
+    for key, value in table.items():
+        found |= dotted_fields(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
+    return found
+
+
 def check_plain(value: Any, field: str) -> None:
     """Refuse values nested too deeply and whole numbers of more than 64 bits, before anything works on them."""
     level, depth = [value], 0

@@ -2,6 +2,10 @@
 
 A kernel's seconds are split into cycles and seconds that no clock changes, which is exact at the clock of the costs and
 within a per cent some hundred MHz away: t(f) = matrix cycles / f_matrix + other cycles / f + fixed.
+Equation: seconds and joules of an op = sum over the kernels it launches; a collective takes exposed_factor times what
+it takes alone, and the energy of its bytes.
+Source: gpu/kernels.py, network/collectives.py; timeline/constants.py for the factor.
+Ignores: that the share of a kernel's time that follows the clock itself changes with the clock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -175,7 +179,7 @@ def cost_ops(kernels: StepKernels, gpu: Gpu, clock_hz: float) -> tuple[Floats, F
 
 def matrix_hz(gpu: Gpu, clock_hz: float) -> float:
     """Return the clock of full matrix units."""
-    return min(clock_hz, gpu.governor.burst_clock_fraction * gpu.clock_max_hz)
+    return min(clock_hz, gpu.burst_clock_hz)
 
 
 def kernel_rows(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> Floats:
@@ -185,7 +189,7 @@ def kernel_rows(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> Floats:
     bound_s = times.clock_bound * times.running_s
     products = shapes.masks["products"]
     rows = np.zeros((len(clock_hz), COLUMNS))
-    full_hz = np.minimum(clock_hz, gpu.governor.burst_clock_fraction * gpu.clock_max_hz)
+    full_hz = np.minimum(clock_hz, gpu.burst_clock_hz)
     rows[:, MATRIX] = np.where(products, bound_s * full_hz, 0.0)
     rows[:, OTHER] = np.where(products, 0.0, bound_s * clock_hz)
     rows[:, FIXED] = times.running_s - bound_s

@@ -4,6 +4,10 @@ A pass begins when its stage is free, its input has arrived and the host has lau
 passes in order. Where gradients of a chunk leave as soon as its last backward pass has them, sends of the stage meet
 them on its NICs: while both are under way each has half, so that a send of s seconds beside exchanges with l seconds
 left takes min(s, l) longer, and they do, too. Written for numba where it is installed, and the same without it, slower.
+Equation: start = max(end of the stage's pass before and of its blocking send, end of the pass it needs + transfer); end
+= the race of host and GPU from there (timeline/host_race.py).
+Source: network/sharing.py for flows on the same NICs.
+Ignores: stages that differ in their hosts; sends of a stage that meet each other on its NICs.
 """
 
 from typing import NamedTuple
@@ -46,7 +50,7 @@ class Flows(NamedTuple):
     """Exchange of one chunk's, alone."""
     bucket_s: Floats
     """What of it comes after the pass at least: its last bucket."""
-    meets: Floats
+    shares_nics: Floats
     """1 where sends over the hop to the next stage leave through the same NICs."""
 
 
@@ -57,11 +61,11 @@ def _left(left_s: float, since_s: float, now_s: float) -> float:
 
 
 @jit
-def _play(
+def _simulate(
     order: NDArray[np.int64], races: Floats, send_s: Floats, flows: tuple[Floats, Floats, Floats],
     blocking: bool, chunks: int, microbatches: int,
 ) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats, int]:  # fmt: skip
-    gradients_s, bucket_s, meets = flows
+    gradients_s, bucket_s, shares_nics = flows
     stages, items, _ = order.shape
     done = np.full((3, chunks, microbatches), -1.0)
     shape = (stages, items)
@@ -104,7 +108,7 @@ def _play(
                 free[stage] = finish
                 if sends and stages > 1:
                     link = chunk % stages if kind == FORWARD else (chunk - 1) % stages
-                    if kind == BACKWARD and meets[link] > 0.0 and left_s[stage] > 0.0:
+                    if kind == BACKWARD and shares_nics[link] > 0.0 and left_s[stage] > 0.0:
                         left_s[stage], drained[stage] = _left(left_s[stage], drained[stage], finish), finish
                         late[stage, item] = delay[chunk, mb] = min(send_s[link], left_s[stage])
                         # The last send's seconds are added by what follows the passes.
@@ -119,7 +123,7 @@ def _play(
     return start, end, arrival, transfer, free, held, late, left_s, host, left
 
 
-def play(
+def simulate_schedule(
     order: NDArray[np.int64],
     races: Floats,
     send_s: Floats,
@@ -131,7 +135,7 @@ def play(
 ) -> Events:
     """Run a schedule: `races[pass, chunk]` holds a Race, `send_s[stage]` is the hop to the next stage."""
     nothing = np.zeros(len(order))
-    found = _play(order, races, send_s, tuple(flows or (nothing, nothing, nothing)), blocking, chunks, microbatches)
+    found = _simulate(order, races, send_s, tuple(flows or (nothing, nothing, nothing)), blocking, chunks, microbatches)
     if found[-1]:
         raise ValueError(f"the schedule deadlocks: {found[-1]} passes can never start")
     return Events(*found[:-1])

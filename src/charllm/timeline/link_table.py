@@ -2,6 +2,7 @@
 
 Equation: achieved bandwidth = bytes that one rank sends / seconds that the step charges for the call, its sharing of
 NICs included (network/collectives.py; timeline/costs.py for what a call in a step takes beyond one alone).
+Source: the step's own prices.
 Ignores: gradients and exchanges that share NICs for a while (timeline/nic_sharing.py).
 """
 
@@ -73,12 +74,10 @@ def tabulate_links(step: Step, timed: StepTime) -> dict[str, list[Any]]:
 
 def link_peak(run: RunSpec, link: str) -> float:
     """Return the datasheet bandwidth each way: of one GPU inside a node, of all NICs of a node between nodes."""
-    kinds, fabric = run.cluster.kinds, run.cluster.fabric
     if link == "nic":
-        return fabric.nics_per_node * fabric.nic_bandwidth_bytes_per_s
-    return min(
-        node.link_bandwidth_bytes_per_s if link == "nvlink" else node.pcie_bandwidth_bytes_per_s for node in kinds
-    )
+        return run.cluster.fabric.node_bandwidth_bytes_per_s
+    name = "link_bandwidth_bytes_per_s" if link == "nvlink" else "pcie_bandwidth_bytes_per_s"
+    return min(float(getattr(node, name)) for node in run.cluster.kinds)
 
 
 def _row(run: RunSpec, call: _Call) -> tuple[Any, ...]:

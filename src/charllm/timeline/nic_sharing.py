@@ -4,6 +4,7 @@ Two kinds of NIC contention are modelled. A backward pass's own exchanges meet g
 (`held_up`). Sends to the stage before meet gradients of chunks that are done, and the last one what is left of them
 all; until it has arrived the other stage cannot begin its pass (`timeline/engine.py`).
 Equation: while both are under way each has half of the NICs (`network/sharing.py`).
+Source: network/sharing.py.
 Ignores: gathered weights, which a pass needs before it ends and sends; schedules whose weight gradients come late.
 """
 

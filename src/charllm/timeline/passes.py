@@ -1,4 +1,14 @@
-"""One microbatch through one chunk in one direction: what it takes, and under which label."""
+"""One microbatch through one chunk in one direction: what it takes, and under which label.
+
+Equation: an exchange of s seconds beside c seconds of compute leaves e exposed on the compute stream and slows the
+compute: e + contention (s - e). Nothing hidden: e = s. Tensor-parallel exchanges: e = max(s / pieces, s - c) with c the
+GEMM beside them, and no first piece where backward hides them under a weight gradient. Rings of context parallelism: e
+= max(s / max(2, cp), s - attention). Sharded weights and gradients: e = max(0, s - what is left of the layer's
+compute). Expert exchanges hide under another microbatch (`Pricer._paired`).
+Source: timeline/constants.py for contention and pieces; Megatron-Core, Transformer Engine and FSDP for what each hides.
+Ignores: that the compute which hides an exchange may have been slowed by another; exchanges that hide under
+memory-bound kernels; order of prefetching beyond one layer.
+"""
 
 from typing import NamedTuple
 
@@ -6,12 +16,10 @@ from charllm.spec.parallelism import SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Costs
 from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only, kernel
-from charllm.workload.op import Op, is_communication
+from charllm.workload.op import MATRIX_KINDS, Op, is_communication
 from charllm.workload.step import Block, Chunk, Step
 from charllm.workload.sync import gathers_once, layer_gather, layer_reduce
 from charllm.workload.totals import AXIS_OF_GROUP
-
-HIDING_KINDS = ("gemm", "grouped_gemm", "attention")
 
 
 class Timed(NamedTuple):
@@ -281,7 +289,7 @@ class Pricer:
         after = _uncast(ops, place)[0]
         before = ops[place - 1] if place else None
         for neighbour in (after, before):
-            if neighbour is not None and neighbour.kind in HIDING_KINDS:
+            if neighbour is not None and neighbour.kind in MATRIX_KINDS:
                 return self.price(neighbour)
         return 0.0
 

@@ -100,7 +100,7 @@ def _waits(passes: list[PlacedPass], events: Events, stage: int) -> list[PlacedP
 def _ending(step: Step, timed: StepTime, stage: int) -> tuple[list[PlacedPart], PlacedPart]:
     """Place the exchange after the last pass, update and host before the end, and the wait for others between them."""
     labels, free_s, end_s = timed.stages[stage], float(timed.events.free_s[stage]), timed.step_time_s
-    exchanged_s = free_s + labels["dp_exposed"] - _in_passes(step, timed, stage, "dp_exposed")
+    exchanged_s = free_s + labels["dp_exposed"] - step.run.microbatches * timed.microbatch_s(stage, "dp_exposed")
     host_s = end_s - timed.host_s
     update_s = max(exchanged_s, host_s - labels["optimizer"])
     ending = [
@@ -109,11 +109,6 @@ def _ending(step: Step, timed: StepTime, stage: int) -> tuple[list[PlacedPart], 
         PlacedPart("overhead", max(update_s, host_s), end_s),
     ]
     return [part for part in ending if part.end_s > part.start_s], PlacedPart("straggler_wait", exchanged_s, update_s)
-
-
-def _in_passes(step: Step, timed: StepTime, stage: int, label: str) -> float:
-    own = timed.passes[stage :: step.run.parallelism.pp]
-    return step.run.microbatches * sum(part.labels.get(label, 0.0) for one in own for part in one)
 
 
 def pass_of(timed: StepTime, kind: int, chunk: int) -> Pass:

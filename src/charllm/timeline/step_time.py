@@ -1,4 +1,11 @@
-"""A whole step in time: passes on a schedule, gradient and weight exchange, update; and where each second went."""
+"""A whole step in time: passes on a schedule, gradient and weight exchange, update; and where each second went.
+
+Equation: step = (latest end of passes and gradient exchange over stages + longest update with weight exchange + wait
+for the host) (1 + straggler fraction x slowest of n), with passes as timeline/engine.py has them. Of an exchange of g
+seconds that overlaps with compute, max(its last bucket, g - the compute beside it) stays exposed.
+Source: timeline/passes.py, timeline/engine.py, workload/sync.py; timeline/constants.py for stragglers.
+Ignores: checkpoints, evaluation and data loading between steps; jitter that differs from step to step.
+"""
 
 from typing import NamedTuple
 
@@ -11,7 +18,7 @@ from charllm.network.constants import NetworkConstants
 from charllm.spec.parallelism import OVERLAPS, SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Costs, cost_step, read_step
-from charllm.timeline.engine import Events, Flows, play
+from charllm.timeline.engine import Events, Flows, simulate_schedule
 from charllm.timeline.nic_sharing import held_up, hops_beside_gradients, nic_seconds
 from charllm.timeline.passes import ChunkPasses, chunk_passes, hidden_axes, launch_seconds
 from charllm.timeline.schedules import BACKWARD, WEIGHT, order_arrays
@@ -50,6 +57,11 @@ class StepTime(NamedTuple):
     costs: Costs
     """What its ops cost, and the clock they were priced at."""
 
+    def microbatch_s(self, stage: int, label: str) -> float:
+        """Return the seconds of one label in the passes of one microbatch through a stage."""
+        own = self.passes[stage :: self.costs.run.parallelism.pp]
+        return sum(part.labels.get(label, 0.0) for one in own for part in one)
+
 
 class _Ending(NamedTuple):
     """What follows the last pass of a stage."""
@@ -73,7 +85,7 @@ def time_step(step: Step, costs: Costs) -> StepTime:
     passes, endings = chunk_passes(step, costs), _endings(step, costs)
     order = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
     races = np.array([[one.forward.race, one.backward.race, one.weight.race] for one in passes]).transpose(1, 0, 2)
-    events = play(
+    events = simulate_schedule(
         order,
         np.ascontiguousarray(races),
         hop_seconds(step, costs.network),
@@ -88,7 +100,10 @@ def time_step(step: Step, costs: Costs) -> StepTime:
 def slowest_of(count: int) -> float:
     """Return how many standard deviations the slowest of some equal GPUs is expected to be behind.
 
-    Equation: the mean of the largest of n normal variables, sqrt(2 ln n) - (ln ln n + ln 4 pi) / (2 sqrt(2 ln n)).
+    Equation: where the largest of n normal variables lies, sqrt(2 ln n) - (ln ln n + ln 4 pi) / (2 sqrt(2 ln n)); at
+    least 0.56, the mean of the larger of two.
+    Source: extreme value theory, the location of the Gumbel limit.
+    Ignores: that the mean lies 0.58 / sqrt(2 ln n) above it; paces that are correlated.
     """
     if count < 2:
         return 0.0

@@ -23,7 +23,7 @@ class Turns(NamedTuple):
 
     stage: Ints
     program: Ints
-    """Which pass of which chunk: the row of _Program.first."""
+    """Which pass of which chunk: the row of `first` in simulate/slices.py."""
     source: Ints
     """The turn whose result it needs, or NOWHERE."""
     hop_in: Ints

@@ -14,7 +14,7 @@ from typing import Any
 from charllm.trace.event_columns import Columns
 from charllm.trace.event_fields import ABSENT
 from charllm.trace.events import RankTrace
-from charllm.trace.json_events import Reading, read_batches
+from charllm.trace.json_events import Reading, read_batches, read_count
 from charllm.trace.kineto import rank_of_file
 from charllm.trace.protobuf import Fields, Truncated, read_fields, read_messages, unpack_numbers
 
@@ -119,15 +119,11 @@ def _from_json(table: dict[str, Any]) -> Node:
             duration_us=float(table.get("runtime", 0.0)),
             dependencies=tuple(map(int, (*table.get("data_deps", ()), *table.get("ctrlDeps", ())))),
             is_cpu_op=bool(table.get("is_cpu_op", False)),
-            comm_type=_whole(table.get("comm_type")),
-            comm_bytes=_whole(table.get("comm_size")),
+            comm_type=read_count(table.get("comm_type")),
+            comm_bytes=read_count(table.get("comm_size")),
         )
     except (TypeError, AttributeError, OverflowError) as error:
         raise ValueError(str(error)) from None
-
-
-def _whole(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
 
 
 def _protobuf_nodes(path: Path, reading: Reading) -> Iterator[Node]:

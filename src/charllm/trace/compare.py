@@ -1,17 +1,15 @@
 """What the simulator says each rank sends, beside what an execution trace shows."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from charllm.errors import SpecError
 from charllm.trace.execution import ExecutionTrace, rank_of, read_execution_trace
+from charllm.tracking import Track, untracked
 from charllm.workload.messages import Message, Messages, rank_messages
 from charllm.workload.step import Step
-
-Track = Callable[[Iterator[Path], int, str], Iterator[Path]]
-"""Yields the files it is given, of which there are so many, and may show how far it is under a title."""
 
 
 class MessageRow(NamedTuple):
@@ -57,7 +55,7 @@ def _first_different(said: Messages, trace: ExecutionTrace) -> Messages:
     return next((seen for seen in steps if seen != said), steps[0])
 
 
-def read_traces(folder: Path, track: Track = lambda files, _total, _title: files) -> dict[int, ExecutionTrace]:
+def read_traces(folder: Path, track: Track = untracked) -> dict[int, ExecutionTrace]:
     """Read the execution traces of a folder, one file per rank; `track` may show how far it is."""
     files = sorted(path for suffix in ("json", "json.gz") for path in folder.glob(f"*[0-9].{suffix}"))
     if not files:

@@ -180,3 +180,8 @@ def _walk(buffer: bytes, convert: Convert, reading: Reading, *, last: bool = Fal
 def _skip_space(text: str, at: int) -> int:
     found = SPACE.match(text, at)
     return found.end() if found else at
+
+
+def read_count(value: Any) -> int | None:
+    """Return a whole number of a trace that is not negative; None for anything else."""
+    return value if type(value) is int and value >= 0 else None

@@ -10,7 +10,7 @@ from typing import Any
 from charllm.trace.event_columns import Columns, parse_ranks
 from charllm.trace.event_fields import convert_event, event_decoder
 from charllm.trace.events import Group, RankTrace
-from charllm.trace.json_events import Reading, read_batches
+from charllm.trace.json_events import Reading, read_batches, read_count
 
 GAP_S = 3600.0
 """A gap between events that a clock that was set explains better than a job (assumed)."""
@@ -26,12 +26,12 @@ def read_kineto(path: Path) -> RankTrace:
     header = reading.header
     distributed = header.get("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
-    origin_ns, events = columns.finish(_whole(header.get("baseTimeNanoseconds")) or 0)
+    origin_ns, events = columns.finish(read_count(header.get("baseTimeNanoseconds")) or 0)
     return RankTrace(
         path=path,
         source="kineto",
-        rank=rank_of_file(path, _whole(distributed.get("rank"))),
-        world_size=_whole(distributed.get("world_size")),
+        rank=rank_of_file(path, read_count(distributed.get("rank"))),
+        world_size=read_count(distributed.get("world_size")),
         backend=str(distributed.get("backend") or ""),
         device_names=tuple(_device_names(header)),
         groups=tuple(_groups(distributed)),
@@ -53,10 +53,6 @@ def rank_of_file(path: Path, recorded: int | None = None) -> int:
     return int(found[1]) if found else 0
 
 
-def _whole(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
-
-
 def _device_names(header: dict[str, Any]) -> Iterator[str]:
     devices = header.get("deviceProperties")
     for device in devices if isinstance(devices, list) else []:
@@ -70,7 +66,7 @@ def _groups(distributed: dict[str, Any]) -> Iterator[Group]:
     for entry in listed if isinstance(listed, list) else []:
         if isinstance(entry, dict):
             name, description = str(entry.get("pg_name", "")), str(entry.get("pg_desc", ""))
-            size = _whole(entry.get("pg_size")) or _whole(entry.get("group_size"))
+            size = read_count(entry.get("pg_size")) or read_count(entry.get("group_size"))
             yield Group(name, description, parse_ranks(entry.get("ranks")), size)
 
 

@@ -12,11 +12,11 @@ from charllm.trace.activity import Activity
 from charllm.trace.axes import Axis, name_axes
 from charllm.trace.classes import Classes, read_classes
 from charllm.trace.classify import classify
-from charllm.trace.compare import Track
 from charllm.trace.events import Group, RankTrace
 from charllm.trace.execution_arguments import join_arguments
 from charllm.trace.open import EXECUTION_TRACE, read_rank_trace
 from charllm.trace.steps import Window, find_steps
+from charllm.tracking import Track, untracked
 
 SUFFIXES = (".json", ".json.gz", ".et")
 
@@ -47,7 +47,7 @@ def read_run(
     paths: Sequence[Path],
     classes: Path | None = None,
     parallelism: Parallelism | None = None,
-    track: Track = lambda files, _total, _title: files,
+    track: Track = untracked,
 ) -> TracedRun:
     """Read the traces of a run from files and folders, a file a rank; `track` may show how far it is."""
     found, table = list(trace_files(paths)), read_classes(classes)

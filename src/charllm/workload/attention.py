@@ -1,4 +1,10 @@
-"""Attention: grouped queries or DeepSeek's latent form, in one kernel or unfused, over tp and cp ranks."""
+"""Attention: grouped queries or DeepSeek's latent form, in one kernel or unfused, over tp and cp ranks.
+
+Equation: 2 x pairs x (query + value width) FLOP a head forward, 2 x pairs x (3 query + 2 value width) backward of a
+flash kernel, which computes scores again; pairs as `attention_pairs` counts them.
+Source: Dao 2023, Korthikanti 2022, DeepSeek-V2 report; others beside the functions.
+Ignores: arithmetic of the softmax; diagonal blocks that a tiled kernel computes whole.
+"""
 
 from charllm.workload.context import exchange_context
 from charllm.workload.cut import Cut

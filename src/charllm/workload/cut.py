@@ -2,21 +2,13 @@
 
 from dataclasses import dataclass, replace
 
+from charllm.gpu.shape import OPERAND_BYTES
 from charllm.spec.framework import Framework
 from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.run import RunSpec
 from charllm.spec.training import Training
 
-OPERAND_BYTES = {
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "fp8": 1.0,
-    "mxfp8": 1.0 + 1 / 32,
-    "nvfp4": 0.5 + 1 / 16,
-    "fp32": 4.0,
-}
-"""Bytes of a matrix operand, block scales included (one byte for 32 values in mxfp8, for 16 in nvfp4)."""
 REDUCED_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp8": 1.0}
 """Bytes of a gradient on its way between ranks."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from charllm.gpu.shape import KernelShape
+from charllm.spec.framework import groups_experts
 from charllm.spec.run import RunSpec
 from charllm.workload import plain_launches as plain
 from charllm.workload.kernel_calls import ELEMENT_BYTES, Launched, chain, moving, sized, tiny
@@ -68,11 +69,10 @@ def _accumulated(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 
     The first microbatch has nothing to add to.
     """
-    framework, microbatches = run.framework, run.microbatches
-    if framework.fused_gradients or microbatches == 1:
+    share = plain.later_share(run)
+    if run.framework.fused_gradients or not share:
         return ()
     batch, m, n, _k = (max(1, size) for size in op.shape)
-    share = (microbatches - 1) / microbatches
     added = moving(share * (2.0 * batch * m * n + 2 * op.written_bytes), "add")
     tensors = batch if op.expert and op.kind == "gemm" else 1
     return (added._replace(events=share * tensors),)
@@ -209,7 +209,7 @@ def _cast(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     size_bytes = op.read_bytes + op.written_bytes
     if not op.expert:
         return (moving(size_bytes, "cast"),)
-    count = CAST_KERNELS * max(1, run.model.experts // run.parallelism.ep)
+    count = CAST_KERNELS * run.model.experts_on_rank(run.parallelism.ep)
     return (Launched(moving(size_bytes / count, "cast").shape, count, calls=0.0, looped=1.0, small=1 / CAST_KERNELS),)
 
 
@@ -264,9 +264,7 @@ def _unpermute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 
 def _expert_parts(run: RunSpec) -> int:
     """Return how many parts experts' tokens are handled in: one by one in a loop, else together."""
-    asked = run.training.grouped_gemm
-    grouped = run.framework.grouped_gemm if asked is None else asked
-    return 1 if grouped else max(1, run.model.experts // run.parallelism.ep)
+    return 1 if groups_experts(run.framework, run.training) else run.model.experts_on_rank(run.parallelism.ep)
 
 
 def _expert_bias(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -276,7 +274,7 @@ def _expert_bias(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     and backward for 16 experts, 1.7 ms; 27 for 2 experts, 5.0 ms.
     """
     elements = float(op.shape[0] * op.shape[1])
-    experts = max(1, run.model.experts // run.parallelism.ep)
+    experts = run.model.experts_on_rank(run.parallelism.ep)
 
     def one(kind: str, element_bytes: float) -> Launched:
         return moving(element_bytes * elements, kind)._replace(calls=0.0, small=1.0)

@@ -49,7 +49,7 @@ def linear(
         *exchange.before_backward,
         *quantise(cut, f"{name} grad cast", tokens * n, "backward"),
         *(_gemm(cut, f"{name} dgrad", tokens, k, wide, "dgrad") for wide in widths),
-        *(_addition(f"{name} grad add", tokens * k * cut.element_bytes, "backward"),) * (len(widths) - 1),
+        *(add_gradients(f"{name} grad add", tokens * k * cut.element_bytes),) * (len(widths) - 1),
         *exchange.after_dgrad,
         *(wgrad if trained else ()),
     )
@@ -193,5 +193,6 @@ def _adapt(cut: Cut, base: Module, tokens: int, k: int, n: int, split: str, inpu
     )
 
 
-def _addition(name: str, size_bytes: float, direction: str) -> Op:
-    return elementwise(name, "add", 2 * size_bytes, size_bytes, direction)
+def add_gradients(name: str, size_bytes: float, *, expert: bool = False) -> Op:
+    """Add gradients of one input that two products have."""
+    return elementwise(name, "add", 2 * size_bytes, size_bytes, "backward", expert=expert)

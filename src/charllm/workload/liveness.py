@@ -1,4 +1,11 @@
-"""What lives between forward and backward: microbatches in flight, and the high-water marks of one passing through."""
+"""What lives between forward and backward: microbatches in flight, and the high-water marks of one passing through.
+
+Equation: activations = sum over chunks of kept bytes x microbatches in flight; on top of them one microbatch is walked
+forward and backward through the blocks of a chunk, each adding what it keeps and holding its scratch, and the highest
+level counts.
+Source: schedules as named beside FLIGHTS; what modules keep is beside each module.
+Ignores: the order of allocations within a module; tensors of a microbatch that are freed early between two blocks.
+"""
 
 from collections.abc import Callable
 from itertools import pairwise

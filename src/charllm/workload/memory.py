@@ -1,8 +1,12 @@
 """Memory of one rank of each stage, by kind, at its worst moment.
 
 States (weights, gradients, optimizer) stay; activations follow the schedule: a stage holds what its microbatches in
-flight keep, plus what the block that is running needs on top. The caching allocator reserves more than it uses, and
-the driver's context and the communicators' buffers lie outside it.
+flight keep, plus what the block that is running needs on top. The caching allocator reserves more than it uses, and the
+driver's context and the communicators' buffers lie outside it.
+Equation: total = weights + gradients + optimizer (each over the ranks that share it) + activations + scratch + reserve
++ communication + context.
+Source: ZeRO (Rajbhandari 2020) for what is shared; constants below; workload/liveness.py for activations.
+Ignores: memory of profilers, checkpoints and CUDA graphs; user tensors outside the model.
 """
 
 from typing import NamedTuple
@@ -225,4 +229,4 @@ def _placeholders(step: Step, stage: int) -> float:
 
 def _copies(run: RunSpec, module: Module) -> int:
     """Weights of one shape in a module: its experts."""
-    return max(1, run.model.experts // run.parallelism.ep) if module.expert else 1
+    return run.model.experts_on_rank(run.parallelism.ep) if module.expert else 1

@@ -1,4 +1,10 @@
-"""The matrix arithmetic a model needs, however it is run: what MFU divides by."""
+"""The matrix arithmetic a model needs, however it is run: what MFU divides by.
+
+Equation: MFU = model FLOPs of a step / (step time x GPUs x dense peak); model FLOPs = 2 m n k of every product forward,
+twice that backward, attention with the causal half.
+Source: PaLM (Chowdhery 2022, appendix B) for MFU; causal half as in FlashAttention's counts.
+Ignores: arithmetic outside matrix units.
+"""
 
 from dataclasses import replace
 

@@ -1,10 +1,17 @@
-"""The sparse feed-forward block: router, dispatch, experts, combine, and shared experts beside them."""
+"""The sparse feed-forward block: router, dispatch, experts, combine, and shared experts beside them.
+
+Equation: a rank sends tokens x topk x width x bytes to the experts' ranks and as much back; its experts work on tokens
+x topk x etp copies times the skew of the busiest rank (workload/routing.py), or on their padded capacity.
+Source: Megatron-Core's MoELayer and token dispatchers.
+Ignores: experts of one rank that differ in their load.
+"""
 
 from math import ceil
 
+from charllm.spec.framework import groups_experts
 from charllm.workload.cut import Cut
 from charllm.workload.feedforward import activation, feedforward
-from charllm.workload.linear import linear, quantise
+from charllm.workload.linear import add_gradients, linear, quantise
 from charllm.workload.op import Kept, Module, Op, collective, elementwise
 from charllm.workload.routing import skew, visited
 
@@ -34,7 +41,7 @@ def expert_tokens(cut: Cut) -> int:
     factor = cut.training.capacity_factor
     if factor is not None:
         return round(copies * factor)
-    more, local = skew(cut), max(1, cut.model.experts // cut.ep)
+    more, local = skew(cut), cut.model.experts_on_rank(cut.ep)
     return local * ceil(copies * more / local) if more > 1 else copies
 
 
@@ -250,19 +257,14 @@ def _fused(fc1: Module, act: Module, fc2: Module) -> tuple[Module, ...]:
     )
 
 
-def _sum_inputs(name: str, size_bytes: float) -> Op:
-    """Add gradients of one input that two products have."""
-    return elementwise(name, "add", 2 * size_bytes, size_bytes, "backward", expert=True)
-
-
 def _expert_linear(
     cut: Cut, name: str, inputs: int, outputs: int, dropped_by: tuple[str, ...], parts: int = 1
 ) -> Module:
     model, size = cut.model, cut.element_bytes
-    local = max(1, model.experts // cut.ep)
+    local = model.experts_on_rank(cut.ep)
     tokens = expert_tokens(cut)
     rows = tokens / local
-    grouped = cut.framework.grouped_gemm if cut.training.grouped_gemm is None else cut.training.grouped_gemm
+    grouped = groups_experts(cut.framework, cut.training)
 
     def product(label: str, m: float, n: float, k: float, written_bytes: float, direction: str = "forward") -> Op:
         flop = 2.0 * local * m * n * k
@@ -286,7 +288,7 @@ def _expert_linear(
         (
             *quantise(cut, f"{name} grad cast", tokens * outputs, "backward", expert=True),
             *(product(f"{name} dgrad", rows, inputs, wide, size, "dgrad") for wide in widths),
-            *(_sum_inputs(f"{name} grad add", tokens * inputs * size),) * (len(widths) - 1),
+            *(add_gradients(f"{name} grad add", tokens * inputs * size, expert=True),) * (len(widths) - 1),
             *(wgrad if trained else ()),
         ),
         (Kept(f"{name} input", tokens * inputs * cut.operand_bytes, dropped_by),) if trained else (),

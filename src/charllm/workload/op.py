@@ -18,6 +18,11 @@ gathered output, the unreduced input, the whole send buffer), as in nccl-tests; 
 that travels round."""
 
 
+def bus_fraction(kind: str, degree: int) -> float:
+    """Return the bus bandwidth of a collective over its algorithm bandwidth, as nccl-tests defines both."""
+    return 1.0 if kind == "broadcast" else COLLECTIVES[kind](degree)
+
+
 class Op(NamedTuple):
     """One kernel, or one collective, of one rank for one microbatch."""
 

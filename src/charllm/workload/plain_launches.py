@@ -44,14 +44,14 @@ def _inner(times: int) -> Launched:
     return tiny(times)._replace(calls=INNER_CALLS, small=0.0)
 
 
-def _later_share(run: RunSpec) -> float:
+def later_share(run: RunSpec) -> float:
     """Return the share of microbatches that find gradients to add to."""
     return (run.microbatches - 1) / run.microbatches
 
 
 def accumulate_small(run: RunSpec, weights: int) -> tuple[Launched, ...]:
     """Add gradients of narrow weights, such as a norm's, to what earlier microbatches left."""
-    share = _later_share(run)
+    share = later_share(run)
     return (tiny(weights)._replace(calls=share, small=0.0, events=share),) if share else ()
 
 
@@ -139,7 +139,7 @@ def finish_embedding(op: Op, run: RunSpec, table_elements: int) -> tuple[Launche
     if run.model.position == "learned":
         found = (*found, _own(3))
     # A tied table has the head's gradient of each microbatch, too.
-    times = _later_share(run) + run.model.tied_embeddings
+    times = later_share(run) + run.model.tied_embeddings
     return (*found, moving(6.0 * table_elements * times, "add")._replace(events=times)) if times else found
 
 

@@ -1,4 +1,9 @@
-"""Which activations are thrown away after forward, and what runs again in backward to have them back."""
+"""Which activations are thrown away after forward, and what runs again in backward to have them back.
+
+Equation: kept = sum of the tensors that the policy does not drop; again = forward ops of the modules that it names.
+Source: Korthikanti 2022 (selective and full), Megatron-Core's --recompute-modules, torchtitan's op-level policy.
+Ignores: the state of random generators; recomputation that overlaps with communication.
+"""
 
 from typing import NamedTuple
 

@@ -49,7 +49,7 @@ def busiest_of_many(mean: float, ranks: int) -> float:
 def visited(model: Model, training: Training, framework: Framework, parts: int) -> float:
     """Return on how many of `parts` equal parts of the experts (ranks, nodes) one token has some of its own."""
     if training.routing == "forced" and framework.forced_routing == "in-turn":
-        held = max(1, model.experts // parts)
+        held = model.experts_on_rank(parts)
         # A token's experts are neighbours, and begin at a multiple of k.
         return min(float(parts), 1 + (model.topk - gcd(model.topk, held)) / held)
     reachable = parts * (1 - _missed(model, parts))

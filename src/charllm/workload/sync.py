@@ -1,4 +1,10 @@
-"""What happens once per step, or once per layer when weights are sharded: gradients, weights, optimizer."""
+"""What happens once per step, or once per layer when weights are sharded: gradients, weights, optimizer.
+
+Equation: a rank sends weights x bytes x (n - 1) / n for each gather or reduce-scatter over n ranks, twice that for an
+all-reduce (workload/op.py); an update reads gradient and states and writes states and weight.
+Source: ZeRO (Rajbhandari 2020), FSDP (Zhao 2023), Megatron-Core's DistributedDataParallel.
+Ignores: gradients of different dtypes in one bucket; padding of buckets unless every message is described.
+"""
 
 from math import ceil
 from typing import NamedTuple
@@ -103,7 +109,7 @@ def updated_elements(step: Step, stage: int) -> float:
 
 def trained_tensors(step: Step, stage: int) -> int:
     """Count the tensors of weights that a rank of a stage trains; each expert has its own."""
-    local = max(1, step.run.model.experts // step.run.parallelism.ep)
+    local = step.run.model.experts_on_rank(step.run.parallelism.ep)
     return sum(
         block.repeats * sum(local if module.expert else 1 for module in block.modules if module.weights)
         for block in step.stage_blocks(stage)

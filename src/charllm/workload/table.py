@@ -13,11 +13,6 @@ OP_COLUMNS = (
 )  # fmt: skip
 
 
-def tabulate_step(step: Step) -> dict[str, Columns]:
-    """Return every op of every stage, and the memory of every stage."""
-    return {"ops": tabulate_ops(step), "memory": tabulate_memory(step)}
-
-
 def tabulate_ops(step: Step) -> Columns:
     """Return every op of every stage, with how often it runs in a step."""
     rows = [

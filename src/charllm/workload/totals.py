@@ -1,4 +1,9 @@
-"""Add a step up over all ranks: flop, bytes by axis and by link, message sizes."""
+"""Add a step up over all ranks: flop, bytes by axis and by link, message sizes.
+
+Equation: sent bytes of an op x how often a rank runs it x ranks; shared out over links as its hops cross them
+(layout/links.py).
+Ignores: acknowledgements and headers of links.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,4 +1,10 @@
-"""What ends a step on one rank: host time to launch the update, and the update of states that lie with the host."""
+"""What ends a step on one rank: host time to launch the update, and the update of states that lie with the host.
+
+Equation: launches = trained tensors x (update + clipping calls); offloaded states take (gradients + weights) / PCIe
+bandwidth + (gradients + 2 x states) of all GPUs of a node / host memory bandwidth.
+Source: beside each constant and function.
+Ignores: hooks and learning-rate schedules, which cost the host time, too.
+"""
 
 from charllm.workload.step import Step
 from charllm.workload.sync import gradient_bytes, optimizer_bytes, stored_bytes, trained_tensors, updated_elements

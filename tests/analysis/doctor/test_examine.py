@@ -11,7 +11,7 @@ from charllm.analysis.doctor.cost import price
 from charllm.analysis.doctor.diagnose import diagnose
 from charllm.analysis.doctor.examine import HEALTHY, examine
 from charllm.analysis.doctor.expectation import expect
-from charllm.gpu.governor import CAUSES
+from charllm.gpu.limits import CAUSES
 from tests.analysis.doctor.runs import ONE_NODE, PIPELINE, seen, simulated
 
 

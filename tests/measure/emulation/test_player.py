@@ -14,7 +14,7 @@ from charllm.measure.emulation import player as player_module
 from charllm.measure.emulation.player import Player, require_playable
 from charllm.measure.marks import find_phases, find_steps, read_marks
 from charllm.simulate.rank_timeline import generate_timeline
-from charllm.timeline.play import Item, PlayTimeline, Segment
+from charllm.timeline.rank_timeline import Item, RankTimeline, Segment
 from tests.timeline.grids import GRIDS, small
 
 # Tensors this small only wait for each other on more threads.
@@ -24,8 +24,8 @@ GEMM, COPY = ("gemm", (1, 4, 4, 4), "bf16"), ("copy", (8,), "bf16")
 KERNELS = (Item("kernel", "a", shape=GEMM), Item("kernel", "b", shape=COPY))
 
 
-def timeline_of(*segments: Segment) -> PlayTimeline:
-    return PlayTimeline(3, {}, segments, 77)
+def timeline_of(*segments: Segment) -> RankTimeline:
+    return RankTimeline(3, {}, segments, 77)
 
 
 @pytest.fixture

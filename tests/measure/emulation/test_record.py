@@ -9,7 +9,7 @@ from charllm.measure.emulation.record import emulate
 from charllm.measure.telemetry.source import TelemetryError
 from charllm.result.result import all_finite
 from charllm.result.store import load_run
-from charllm.timeline.play import Item, PlayTimeline, Segment, read_timeline
+from charllm.timeline.rank_timeline import Item, RankTimeline, Segment, read_timeline
 from tests.measure.replays import make_replay, uuid
 
 ITEMS = (
@@ -17,7 +17,7 @@ ITEMS = (
     Item("communication", "b", duration_s=0.02, blocks=24),
     Item("wait", "c", duration_s=0.03),
 )
-TIMELINE = PlayTimeline(5, {"model": {"name": "tiny"}}, (Segment("all", 2, ITEMS),), 640)
+TIMELINE = RankTimeline(5, {"model": {"name": "tiny"}}, (Segment("all", 2, ITEMS),), 640)
 
 
 def test_a_played_rank_is_an_emulated_result_of_the_gpu_it_ran_on(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from charllm.analysis.doctor.diagnose import Expectation, Finding
 from charllm.analysis.doctor.observation import Floats, Observation
 from charllm.analysis.doctor.peers import PORT_SPREAD, by_node, peers_of
 from charllm.errors import CharllmError
+from charllm.gpu.governor import power_cap_w
 from charllm.simulate.predict import predict
 from charllm.simulate.telemetry import Telemetry, show_telemetry
 from charllm.spec.run import Conditions, RunSpec
@@ -118,7 +119,7 @@ def _grid(seen: Observation, run: RunSpec, finding: Finding, healthy: Expectatio
         factors = (2.0, 4.0, 6.0, 8.0, 10.0, 14.0, 20.0)
         return _Grid(tuple(replace(usual, hot_gpus=gpus, hot_sink_fraction=one) for one in factors), slower)
     if finding.cause in ("power limit", "clock limit"):
-        top_w, low_w = usual.power_cap_w or run.cluster.gpu.power_cap_w, run.cluster.gpu.power_cap_min_w
+        top_w, low_w = power_cap_w(run.cluster.gpu, usual), run.cluster.gpu.power_cap_min_w
         caps = np.linspace(top_w, max(low_w, 1.1 * run.cluster.gpu.idle_draw_w), 8)[1:]
         return _Grid(tuple(replace(usual, capped_gpus=gpus, capped_power_w=float(one)) for one in caps), slower)
     if finding.cause == "power brake" and finding.kind == "node":

@@ -66,10 +66,6 @@ class Observation:
         """Return the standard error of each GPU's mean, from how its windows differ."""
         return _error(self.gpus[quantity])
 
-    def node_error(self, quantity: str) -> Floats:
-        """Return the standard error of each node's mean, from how its windows differ."""
-        return _error(self.nodes[quantity])
-
     def name(self, gpu: int) -> str:
         """Name a GPU as an operator would look for it."""
         if len(self.node_names) == 1:

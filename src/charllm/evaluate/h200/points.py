@@ -20,10 +20,10 @@ from charllm.evaluate.points import Point, named_class, run_quantities
 from charllm.evaluate.predictions import strategy_of
 from charllm.gpu.heat import network
 from charllm.gpu.shape import work
-from charllm.simulate.emulated import predict_played
+from charllm.simulate.emulated import predict_emulated
 from charllm.simulate.predict import predict as simulate
 from charllm.spec.run import RunSpec
-from charllm.timeline.play import read_timeline
+from charllm.timeline.rank_timeline import read_timeline
 from charllm.trace.simulated import simulated_kernels
 from charllm.units import MEGA, MILLI
 from charllm.workload.model_flop import model_flop
@@ -114,7 +114,7 @@ def rank_points() -> list[Point]:
     read = {name: row for file in PLAYED for name, row in read_table(file).items()}
     found: list[Point] = []
     for name, row in read.items():
-        seen = predict_played(read_timeline(TIMELINES / f"{name}.json"), alone, SPARSE_S)
+        seen = predict_emulated(read_timeline(TIMELINES / f"{name}.json"), alone, SPARSE_S)
         metrics = {"step_time_s": seen.busy_s, "power_mean_w": seen.power_mean_w,
                    "power_peak_sensor_w": seen.power_peak_shown_w, "clock_mean_hz": seen.clock_mean_hz,
                    "temperature_mean_c": seen.temperature_mean_c,

@@ -7,16 +7,16 @@ import csv
 import fcntl
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.errors import SpecError
 from charllm.measure.bench.nccl_suite import COLLECTIVES, CollectiveCase
+from charllm.measure.recording import cut_torn_row
 from charllm.result.store import write_text
 from charllm.spec.request import parse_json, read_text
-from charllm.workload.op import COLLECTIVES as SENT_FRACTIONS
+from charllm.workload.op import bus_fraction
 
 ROWS_FILE, HEADER_FILE = "nccl.csv", "nccl.json"
 FORMAT, VERSION = "charllm-nccl", 1
@@ -81,7 +81,7 @@ NUMBERS = {
 def bandwidths(collective: str, message_bytes: int, ranks: int, seconds_s: float) -> tuple[float, float]:
     """Return algorithm and bus bandwidth, as nccl-tests defines both."""
     algorithm = message_bytes / seconds_s
-    return algorithm, algorithm * (1.0 if collective == "broadcast" else SENT_FRACTIONS[collective](ranks))
+    return algorithm, algorithm * bus_fraction(collective, ranks)
 
 
 class RowWriter:
@@ -98,7 +98,7 @@ class RowWriter:
         except OSError:
             # A file system without locks.
             pass
-        _cut_torn_row(path)
+        cut_torn_row(path)
         self._writer = csv.writer(self._file, lineterminator="\n")
         if self._file.tell() == 0:
             self._writer.writerow(CollectiveRow._fields)
@@ -111,12 +111,6 @@ class RowWriter:
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
-
-
-def _cut_torn_row(path: Path) -> None:
-    if path.exists():
-        data = path.read_bytes()
-        os.truncate(path, data.rfind(b"\n") + 1)
 
 
 def open_table(folder: Path, header: Mapping[str, Any]) -> list[CollectiveRow]:

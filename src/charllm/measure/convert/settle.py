@@ -19,7 +19,6 @@ INSTANT_BOARDS = re.compile(
     r"\b(A100|A800|A30|V100S?|P100|P40|P4|T4|K80|K40|M40|M60|TITAN|GTX|RTX [2]0\d\d|Quadro|Tesla)\b", re.IGNORECASE
 )
 """Boards whose plain power is no mean over a second: those before Ampere, and GA100 (NVIDIA's help of nvidia-smi)."""
-AVERAGE_S = 1.0
 COUNTER_AGREES = 0.5
 """How far the power that a counter of energy tells may be from the readings of power."""
 BACKWARDS_S = 0.5

@@ -12,14 +12,14 @@ from charllm.gpu.shape import KernelShape, check_shape
 from charllm.measure.kernels.device_code import make_limited_copy, make_spin
 from charllm.measure.kernels.operands import POOL_BYTES, Operands
 from charllm.measure.kernels.torch_kernels import KERNELS, make_kernel
-from charllm.timeline.play import Item, PlayTimeline
+from charllm.timeline.rank_timeline import Item, RankTimeline
 
 COPY_BYTES = 64 << 20
 QUEUED_ITEMS = 256
 """Items launched ahead of the GPU: enough to keep it busy, few enough that a wait begins when it should."""
 
 
-def require_playable(timeline: PlayTimeline) -> None:
+def require_playable(timeline: RankTimeline) -> None:
     """Refuse a timeline whose kernels are not known here."""
     for shape in timeline.shapes():
         if not 2 <= len(shape) <= len(KernelShape._fields):
@@ -32,7 +32,7 @@ def require_playable(timeline: PlayTimeline) -> None:
 class Player:
     """Kernels of a timeline, whose operands are shared, and the streams they run on."""
 
-    def __init__(self, timeline: PlayTimeline, device: str) -> None:
+    def __init__(self, timeline: RankTimeline, device: str) -> None:
         self._timeline, self._device = timeline, device
         try:
             operands = Operands(device, POOL_BYTES[device])

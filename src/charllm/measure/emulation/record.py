@@ -14,13 +14,13 @@ from charllm.measure.launch import AFTER_S, sampling, wait_idle
 from charllm.measure.record import JobRecord
 from charllm.result.result import RunResult
 from charllm.result.store import write_text
-from charllm.timeline.play import PlayTimeline, to_text
+from charllm.timeline.rank_timeline import RankTimeline, to_text
 
 RATE_HZ = 100.0
 
 
 def emulate(
-    timeline: PlayTimeline,
+    timeline: RankTimeline,
     folder: Path,
     telemetry: str,
     device: str,

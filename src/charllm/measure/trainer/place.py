@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from charllm.errors import CharllmError, SpecError
 from charllm.layout.grid import Grid, Ranks
+from charllm.spec.framework import groups_experts
 from charllm.spec.run import RunSpec
 
 TIMEOUT_S = 600.0
@@ -105,7 +106,7 @@ def take_place(run: RunSpec, device: str, launch: Launch, timeout_s: float = TIM
     """Connect this process with the others, unless it is already, and return its place."""
     require_world(run, dist.get_world_size() if dist.is_initialized() else launch.processes)
     if run.parallelism.world == 1:
-        return Place(device=device, grouped_gemm=asks_grouped_gemm(run))
+        return Place(device=device, grouped_gemm=groups_experts(run.framework, run.training))
     device = _own_device(device, launch.local)
     if not dist.is_initialized():
         _connect(run, device, launch, timeout_s)
@@ -113,15 +114,8 @@ def take_place(run: RunSpec, device: str, launch: Launch, timeout_s: float = TIM
     grid, degrees = Grid(run.parallelism), run.parallelism
     stage, replica = int(grid.stage(rank)), int(np.argwhere(grid.groups("dp") == rank)[0, 1])
     groups = _make_groups(run, rank, timedelta(seconds=timeout_s))
-    return Place(
-        rank, degrees.world, stage, replica, device, degrees.sp, degrees.cp_kind, asks_grouped_gemm(run), groups
-    )
-
-
-def asks_grouped_gemm(run: RunSpec) -> bool:
-    """Tell whether experts run in one grouped GEMM: the run's choice, else the framework's."""
-    asked = run.training.grouped_gemm
-    return run.framework.grouped_gemm if asked is None else asked
+    grouped = groups_experts(run.framework, run.training)
+    return Place(rank, degrees.world, stage, replica, device, degrees.sp, degrees.cp_kind, grouped, groups)
 
 
 def leave_place() -> None:

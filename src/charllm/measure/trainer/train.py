@@ -15,9 +15,10 @@ from charllm.measure.trainer.attention import own_positions
 from charllm.measure.trainer.data import Batches, file_batches, own_tokens, own_turns, synthetic_batches
 from charllm.measure.trainer.gradients import MAX_NORM
 from charllm.measure.trainer.model import Chunk, Transformer
-from charllm.measure.trainer.place import TIMEOUT_S, Group, Launch, Place, asks_grouped_gemm, first_line, take_place
+from charllm.measure.trainer.place import TIMEOUT_S, Group, Launch, Place, first_line, take_place
 from charllm.measure.trainer.trace import StepTrace
 from charllm.measure.trainer.work import build_work, initialise_chunk, make_chunk, make_optimizer, work_step
+from charllm.spec.framework import groups_experts
 from charllm.spec.run import RunSpec
 
 LOST_PEER = ("gloo", "connection", "nccl", "timed out", "timeout", "socket", "store")
@@ -75,7 +76,7 @@ def train(
 
 def build_network(run: RunSpec, device: str) -> Transformer:
     """Build the whole model of a run on a device, in its precision."""
-    place = Place(grouped_gemm=asks_grouped_gemm(run))
+    place = Place(grouped_gemm=groups_experts(run.framework, run.training))
     network = make_chunk(run, place, Chunk(0, run.model.layers), device)
     initialise_chunk(run, network, Group(), Group())
     return network

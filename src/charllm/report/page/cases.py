@@ -18,7 +18,6 @@ MOST_ROWS = 60
 RANKS = ("tokens_per_s_per_gpu", "tokens_per_s", "step_time_s")
 """What cases are ranked by: the first that is known of any; the last one is better when lower."""
 WHOLE = "all cases"
-NOT_STORED = "not stored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +218,10 @@ def _best(cases: list[StudiedCase], most: int) -> list[StudiedCase]:
     return [*order, *(case for case in cases if id(case) not in known)][:most]
 
 
-def metric_column(cases: Sequence[StudiedCase], name: str, label: str = "") -> Column:
+def metric_column(cases: Sequence[StudiedCase], name: str) -> Column:
     """Return one metric of the cases in the unit that it is shown in."""
     shown = quantity(name)
-    return Column(label or shown.label, [shown.shown(case.values.get(name)) for case in cases], shown.unit, DIGITS)
+    return Column(shown.label, [shown.shown(case.values.get(name)) for case in cases], shown.unit, DIGITS)
 
 
 def case_columns(cases: Sequence[StudiedCase]) -> dict[str, Column]:

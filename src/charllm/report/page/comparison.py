@@ -40,7 +40,6 @@ def comparison_page(
     runs: Sequence[StudiedCase],
     apart: Mapping[str, Sequence[Any]],
     *,
-    notes: Sequence[str] = (),
     provenance: Mapping[str, Any] | None = None,
 ) -> Page:
     """Return runs side by side; the first is what the others are compared with. `apart`: settings that differ."""
@@ -64,7 +63,7 @@ def comparison_page(
             Section("Every metric", [every_metric(runs)]),
         ],
         origin=runs[0].origin if len({run.origin for run in runs}) == 1 else "",
-        warnings=[*notes, *_warnings(runs)],
+        warnings=_warnings(runs),
         provenance=dict(provenance or {}),
     )
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, full_label, groups, rank_metric
-from charllm.report.page.quantity import CLOCK_LOSS, JOULES_PER_TOKEN, Quantity, quantity, write_list
+from charllm.report.page.quantity import CLOCK_LOSS, JOULES_PER_TOKEN, Quantity, is_number, quantity, write_list
 from charllm.report.page.strategies import interval_columns
 from charllm.timeline.step_time import LABELS
 from charllm.units import GIB, MEGA, split_suffix
@@ -46,7 +46,7 @@ def pareto(cases: Sequence[StudiedCase], swept: Sequence[str], conditions: str =
         return Figure("pareto", "scatter", question, "", missing="No case has both a step time and a power.")
     front, alone = pareto_front(points, (x, y)), len(groups(points)) == 1
     settings = _filters(points, swept)
-    metrics = [name for name in METRICS if any(_is_number(case.values.get(name)) for case in points)]
+    metrics = [name for name in METRICS if any(is_number(case.values.get(name)) for case in points)]
     columns = {
         "case": Column("case", [full_label(case, alone) for case in points]),
         "group": Column("model", families(points)),
@@ -125,7 +125,7 @@ def _filters(cases: Sequence[StudiedCase], swept: Sequence[str]) -> dict[str, st
     found: dict[str, str] = {}
     for name in swept:
         values = {str(case.values.get(name)) for case in cases}
-        numbers = all(_is_number(case.values.get(name)) for case in cases)
+        numbers = all(is_number(case.values.get(name)) for case in cases)
         few = numbers or len(values) <= MOST_CHOICES
         if name not in ("model", "group") and len(values) > 1 and few and (numbers or len(values) < len(cases)):
             found[name] = _heading(name, swept)
@@ -151,10 +151,6 @@ def _heading(name: str, names: Sequence[str]) -> str:
 def _scale(values: Sequence[Any]) -> str:
     known = [value for value in values if value is not None]
     return "log" if known and min(known) > 0 and max(known) / min(known) > LOG_FROM else "linear"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _message(cases: Sequence[StudiedCase], front: Sequence[bool], metrics: tuple[str, str]) -> str:

@@ -13,6 +13,11 @@ CLOCK_LOSS = "clock_loss"
 JOULES_PER_TOKEN = "joules_per_token"
 
 
+def is_number(value: Any) -> bool:
+    """Tell whether a metric is a number, and not a verdict."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 class Quantity(NamedTuple):
     """How one metric is shown."""
 

@@ -60,9 +60,9 @@ def to_floats(values: Sequence[Any]) -> Floats:
     return np.array(values, dtype=np.float64)
 
 
-def to_column(label: str, values: Floats, unit: str, digits: int = 4) -> Column:
+def to_column(label: str, values: Floats, unit: str) -> Column:
     """Return a column, None for what is NaN."""
-    return Column(label, to_list(values), unit, digits)
+    return Column(label, to_list(values), unit, 4)
 
 
 def to_list(values: Floats) -> list[float | None]:

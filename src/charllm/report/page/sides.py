@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase
-from charllm.report.page.quantity import PERCENT, QUANTITIES, quantity, write_list, write_number
+from charllm.report.page.quantity import PERCENT, QUANTITIES, is_number, quantity, write_list, write_number
 
 HEADLINES = (
     "step_time_s", "tokens_per_s_per_gpu", "mfu", "tokens_per_j", "power_mean_w", "power_peak_sensor_w",
@@ -34,7 +34,7 @@ class Compared(NamedTuple):
 
 def compare_metric(runs: Sequence[StudiedCase], metric: str) -> list[Compared]:
     """Return a metric of every run that knows it."""
-    known = [(run, float(run.values[metric])) for run in runs if _is_number(run.values.get(metric))]
+    known = [(run, float(run.values[metric])) for run in runs if is_number(run.values.get(metric))]
     measured = [value for run, value in known if run.origin in READ]
     found = []
     for run, value in known:
@@ -85,7 +85,7 @@ def sides(runs: Sequence[StudiedCase], conditions: str = "") -> Figure:
 
 def every_metric(runs: Sequence[StudiedCase]) -> Figure:
     """Return every metric that a run knows, a column for each run and its ratio to the first."""
-    names = dict.fromkeys(name for run in runs for name, value in run.values.items() if _is_number(value))
+    names = dict.fromkeys(name for run in runs for name, value in run.values.items() if is_number(value))
     known = [*(name for name in QUANTITIES if name in names), *(name for name in names if name not in QUANTITIES)]
     kept = [name for name in known if any(run.values.get(name) for run in runs) and not name.endswith(".interval")]
     columns = {
@@ -166,8 +166,4 @@ def _error(row: Compared) -> str | None:
 
 
 def _ratio(value: Any, first: Any) -> float | None:
-    return value / first if _is_number(value) and _is_number(first) and first else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return value / first if is_number(value) and is_number(first) and first else None

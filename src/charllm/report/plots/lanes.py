@@ -47,10 +47,14 @@ def share_cells(spans: Iterable[Span], across: Scale) -> dict[tuple[str, int], d
     return shares
 
 
-def beginning_s(spans: Sequence[Span], end_s: float, cells: int, cells_each: int = 3) -> float | None:
+CELLS_EACH = 3
+"""Cells that a short pass has at least."""
+
+
+def beginning_s(spans: Sequence[Span], end_s: float, cells: int) -> float | None:
     """Return how much of a long step to draw so that its passes can be told apart; None where they already can."""
     lengths_s = sorted(span.end_s - span.start_s for span in spans if span.part in ("forward", "backward"))
     if not lengths_s:
         return None
-    shown_s = lengths_s[len(lengths_s) // 4] * cells / cells_each
+    shown_s = lengths_s[len(lengths_s) // 4] * cells / CELLS_EACH
     return shown_s if shown_s < 0.7 * end_s else None

@@ -7,7 +7,7 @@ from charllm.report.plots.dots import Dots
 from charllm.report.plots.pen import Pen
 from charllm.report.plots.scale import Scale, label, scale_of, ticks
 
-LINE_COLOUR, RULE_COLOUR = 32, 166
+LINE_COLOUR = 32
 ROWS = 5
 
 
@@ -25,20 +25,20 @@ class Panel:
     from_zero: bool = False
 
 
-def margin_of(panels: Sequence[Panel], rows: int = ROWS) -> int:
+def margin_of(panels: Sequence[Panel]) -> int:
     """Return how wide the labels of the y axes are."""
-    scales = [scale for panel in panels if (scale := _scale(panel, rows))]
+    scales = [scale for panel in panels if (scale := _scale(panel, ROWS))]
     return max((len(text) for scale in scales for text in _labels(scale).values()), default=0)
 
 
-def draw_panel(panel: Panel, x: Sequence[float], across: Scale, margin: int, pen: Pen, rows: int = ROWS) -> list[str]:
+def draw_panel(panel: Panel, x: Sequence[float], across: Scale, margin: int, pen: Pen) -> list[str]:
     """Draw one quantity: its title with the limits, then rows of cells on a labelled axis."""
     rules = "; ".join(panel.rules)
     title = f"{panel.name}, {panel.unit}" + (f" ({pen.pick('─', '-')} {rules})" if rules else "")
-    scale = _scale(panel, rows)
+    scale = _scale(panel, ROWS)
     if scale is None:
         return [f"{title}: not known"]
-    dots = Dots(across.cells, rows, pen)
+    dots = Dots(across.cells, ROWS, pen)
     for value in panel.rules.values():
         for column in range(across.cells):
             dots.shade(column, scale.cell(value), pen.pick("─", "-"))

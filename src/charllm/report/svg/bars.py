@@ -1,8 +1,9 @@
 """Stacked bars from zero."""
 
 from charllm.report.figure import Figure
+from charllm.report.page.quantity import write_number
 from charllm.report.svg.legend import draw_legend
-from charllm.report.svg.pen import line, part, rect, text, text_width, ticks, write_tick, write_value
+from charllm.report.svg.pen import line, part, rect, text, text_width, ticks, write_tick
 
 THICK, PITCH, GAP = 15.0, 20.0, 9.0
 
@@ -42,7 +43,7 @@ def draw_bars(figure: Figure, width: float) -> tuple[list[str], float]:
                 tip = f"{name}: {labels.get(key, key)}, {parts[key]:.4g} {unit}"
                 marks.append(rect(x, y, parts[key] * scale, THICK, fills[key], tip=tip))
                 x += parts[key] * scale
-        marks.append(text(x + 6, y + THICK / 2, write_value(sum(parts.values()))))
+        marks.append(text(x + 6, y + THICK / 2, write_number(sum(parts.values()))))
         y += PITCH
     for tick in ticks(0.0, most):
         x = left + tick * scale

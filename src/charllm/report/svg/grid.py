@@ -1,8 +1,9 @@
 """Heatmaps: a coloured cell for each pair of a row and a column."""
 
 from charllm.report.figure import Figure
+from charllm.report.page.quantity import write_number
 from charllm.report.svg.legend import draw_legend
-from charllm.report.svg.pen import CIVIDIS, colour, rect, shade, text, text_width, write_value
+from charllm.report.svg.pen import CIVIDIS, colour, rect, shade, text, text_width
 
 TALL, HEAD = 20.0, 24.0
 LEAST_TEXT = 34.0
@@ -46,5 +47,5 @@ def draw_grid(figure: Figure, width: float) -> tuple[list[str], float]:
             found.append(rect(x + 1.5, y + 1.5, wide - 4, TALL - 4, "none", colour("ring")))
         if wide > LEAST_TEXT and number is not None:
             ink = "#ffffff" if fraction < DARK else "#111111"
-            found.append(text(x + wide / 2, y + TALL / 2, write_value(number), anchor="middle", size=10, fill=ink))
+            found.append(text(x + wide / 2, y + TALL / 2, write_number(number), anchor="middle", size=10, fill=ink))
     return found, top + HEAD + TALL * len(names)

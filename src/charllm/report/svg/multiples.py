@@ -3,8 +3,9 @@
 from typing import Any
 
 from charllm.report.figure import Figure
+from charllm.report.page.quantity import write_number
 from charllm.report.svg.legend import draw_legend
-from charllm.report.svg.pen import colour, line, mark, series, text, text_width, ticks, wrap, write_tick, write_value
+from charllm.report.svg.pen import colour, line, mark, series, text, text_width, ticks, wrap, write_tick
 
 PITCH, HEAD, FOOT, PAD = 17.0, 44.0, 30.0, 12.0
 MOST_ACROSS = 4
@@ -95,6 +96,6 @@ def _panel(panel: Any, rows: list[dict[str, Any]], labels: list[str], box: tuple
         found.append(mark(place(value), y, shape, fill, f"{row[options['row']]}: {value:.4g} {panel.get('unit', '')}"))
         if name not in told:
             # Further points of the same row are told by the legend and by their place.
-            found.append(text(left + wide - 4, y, write_value(value), anchor="end", size=10))
+            found.append(text(left + wide - 4, y, write_number(value), anchor="end", size=10))
             told.add(name)
     return found

@@ -47,9 +47,9 @@ def shade(fraction: float) -> str:
     return "#" + "".join(f"{value:02x}" for value in mixed)
 
 
-def text_width(text: str, size: float = SIZE) -> float:
+def text_width(text: str) -> float:
     """Return about how wide a text is."""
-    return LETTER * size * len(text)
+    return LETTER * SIZE * len(text)
 
 
 def text(x: float, y: float, content: str, *, anchor: str = "start", size: float = SIZE, fill: str = "",
@@ -119,11 +119,6 @@ def write_tick(value: float) -> str:
         if abs(value) >= 1e-4 or value == 0
         else f"{value:.0e}"
     )
-
-
-def write_value(value: float) -> str:
-    """Write a number with three digits that matter, and thousands apart."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def wrap(content: str, width: float, size: float = SIZE) -> list[str]:

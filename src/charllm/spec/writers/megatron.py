@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-from charllm.spec.framework import Framework
+from charllm.spec.framework import Framework, groups_experts
 from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.run import RunSpec
@@ -107,7 +107,7 @@ def _experts(run: RunSpec) -> Words:
     model, training, framework = run.model, run.training, run.framework
     if not model.experts:
         return []
-    grouped = framework.grouped_gemm if training.grouped_gemm is None else training.grouped_gemm
+    grouped = groups_experts(framework, training)
     flex = framework.dispatcher != "alltoall"
     groups = model.expert_groups > 1
     return [

@@ -3,6 +3,7 @@
 from typing import Any
 
 from charllm.errors import SpecError
+from charllm.spec.framework import groups_experts
 from charllm.spec.run import RunSpec
 from charllm.spec.writers.stages import uneven_ends, write_layout
 from charllm.spec.writers.toml import write_yaml
@@ -90,7 +91,7 @@ def _experts(run: RunSpec) -> dict[str, Any]:
         "moe_ffn_hidden_size": model.expert_ffn,
         "moe_shared_expert_intermediate_size": model.shared_ffn or None,
         "moe_layer_freq": [int(letter == "E") for letter in layers],
-        "moe_grouped_gemm": run.framework.grouped_gemm if training.grouped_gemm is None else training.grouped_gemm,
+        "moe_grouped_gemm": groups_experts(run.framework, training),
         "moe_token_dispatcher_type": "alltoall",
     }
     if model.expert_groups > 1:

@@ -6,7 +6,6 @@ t is a call's whole time on one rank. Of calls alike, the fastest decile waited 
 Ignores: waiting for other ranks inside a call, except through the choice of the fastest ones.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,15 +15,12 @@ from charllm.spec.hardware import Cluster
 from charllm.trace.collective_calls import list_calls
 from charllm.trace.events import NONE, Group
 from charllm.trace.run import TracedRun
+from charllm.workload.op import bus_fraction
 
-FACTORS: dict[str, Callable[[int], float]] = {
-    "all_reduce": lambda n: 2 * (n - 1) / n,
-    "all_gather": lambda n: (n - 1) / n,
-    "reduce_scatter": lambda n: (n - 1) / n,
-    "all_to_all": lambda n: (n - 1) / n,
-    "broadcast": lambda _n: 1.0,
-    "send_recv": lambda _n: 1.0,
+KINDS = {kind: kind for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")} | {
+    "send_recv": "send"
 }
+"""Kind of call in a trace whose bandwidth is known: the collective or send that it is (workload/op.py)."""
 FASTEST = 90.0
 """Percentile of calls that shows the link."""
 SMALL_SHARE = 0.5
@@ -71,9 +67,11 @@ def bandwidth_rows(run: TracedRun, cluster: Cluster | None = None) -> list[Bandw
         for work, group, size, seconds in zip(*columns, strict=True):
             one, members = rank.activity.works[work], calls.groups[group]
             ranks = members.size or len(members.ranks)
-            if one.kind in FACTORS and ranks > 1:
+            if one.kind in KINDS and ranks > 1:
                 alike = _Alike(one.axis, one.kind, ranks, size.bit_length(), peaks[group])
-                found.setdefault(alike, []).append((size, seconds, FACTORS[one.kind](ranks) * size / seconds))
+                found.setdefault(alike, []).append(
+                    (size, seconds, bus_fraction(KINDS[one.kind], ranks) * size / seconds)
+                )
     steps = sum(max(1, len(rank.windows)) for rank in run.ranks) or 1
     rows = [_row(alike, values, steps) for alike, values in found.items()]
     return sorted(rows, key=lambda row: -row.seconds)
@@ -88,7 +86,7 @@ def _peak(group: Group, cluster: Cluster) -> float | None:
         return None
     if len({rank // cluster.node.gpus for rank in group.ranks}) == 1:
         return link_bandwidth(cluster)
-    return cluster.fabric.nics_per_node * cluster.fabric.nic_bandwidth_bytes_per_s or None
+    return cluster.fabric.node_bandwidth_bytes_per_s or None
 
 
 def _row(alike: _Alike, values: list[tuple[float, float, float]], steps: int) -> BandwidthRow:

@@ -24,8 +24,6 @@ from charllm.spec.training import RECOMPUTE_MODULES
 
 RECOMPUTE_WORDS = {word: word for word in RECOMPUTE_MODULES}
 DEFAULT_LORA = 32
-STATED = ("trainer.precision", "trainer.plugins.precision", "plugins.precision", "mixed_precision", "model.precision")
-"""Where a file may state its format in one word."""
 
 
 def read_training(document: Document, model: Table) -> Table:

@@ -49,7 +49,7 @@ class Segment(NamedTuple):
     items: tuple[Item, ...]
 
 
-class PlayTimeline(NamedTuple):
+class RankTimeline(NamedTuple):
     """One step of one rank."""
 
     rank: int
@@ -77,7 +77,7 @@ class PlayTimeline(NamedTuple):
         )
 
 
-def to_text(timeline: PlayTimeline) -> str:
+def to_text(timeline: RankTimeline) -> str:
     """Write a timeline as JSON: each distinct segment once, and the order they are played in."""
     distinct = list(dict.fromkeys(segment._replace(repeat=1) for segment in timeline.segments))
     places = {segment: place for place, segment in enumerate(distinct)}
@@ -96,7 +96,7 @@ def to_text(timeline: PlayTimeline) -> str:
     return json.dumps(table, allow_nan=False)
 
 
-def read_timeline(path: Path) -> PlayTimeline:
+def read_timeline(path: Path) -> RankTimeline:
     """Read a timeline, or say what is wrong with it."""
     table = parse_json(read_text(path, "--timeline"), str(path), "--timeline")
     if not isinstance(table, dict) or table.get("format") != FORMAT or table.get("version") != VERSION:
@@ -107,12 +107,12 @@ def read_timeline(path: Path) -> PlayTimeline:
             for segment in table["segments"]
         ]
         segments = tuple(_placed(distinct, place, repeat) for place, repeat in table["order"])
-        return PlayTimeline(int(table["rank"]), dict(table["spec"]), segments, int(table["tokens"]), _clock(table))
+        return RankTimeline(int(table["rank"]), dict(table["spec"]), segments, int(table["tokens"]), _clock(table))
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
         raise SpecError("--timeline", str(path), f"segments of items ({type(error).__name__}: {error})") from None
 
 
-def check_length(timeline: PlayTimeline) -> None:
+def check_length(timeline: RankTimeline) -> None:
     """Refuse a step that nobody could wait for."""
     items = sum(segment.repeat * len(segment.items) for segment in timeline.segments)
     waits_s = sum(segment.repeat * sum(item.duration_s for item in segment.items) for segment in timeline.segments)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from charllm.errors import SpecError
 from charllm.spec.request import MAX_INTEGER
-from charllm.timeline.play import KINDS, Item, PlayTimeline, Segment, check_length, read_timeline, to_text
+from charllm.timeline.rank_timeline import KINDS, Item, RankTimeline, Segment, check_length, read_timeline, to_text
 
 GEMM = ("gemm", (1, 4096, 4096, 1024), "bf16")
 words = st.text(max_size=12)
@@ -41,7 +41,7 @@ timelines = st.tuples(
     st.lists(segments, max_size=6).map(tuple),
     st.integers(0, 2**40),
     st.one_of(st.none(), st.floats(1e6, 1e11)),
-).map(PlayTimeline._make)
+).map(RankTimeline._make)
 
 
 def write(folder: Path, text: str) -> Path:
@@ -68,12 +68,12 @@ def make_item(**changes: Any) -> dict[str, Any]:
 
 
 @given(timelines)
-def test_a_timeline_gives_itself_back(tmp_path_factory: pytest.TempPathFactory, timeline: PlayTimeline) -> None:
+def test_a_timeline_gives_itself_back(tmp_path_factory: pytest.TempPathFactory, timeline: RankTimeline) -> None:
     assert read_timeline(write(tmp_path_factory.mktemp("played"), to_text(timeline))) == timeline
 
 
 @given(timelines)
-def test_totals_are_those_of_the_items_unfolded(timeline: PlayTimeline) -> None:
+def test_totals_are_those_of_the_items_unfolded(timeline: RankTimeline) -> None:
     short = timeline._replace(segments=tuple(one._replace(repeat=one.repeat % 4) for one in timeline.segments))
     for kind in KINDS:
         unfolded_s = sum(item.duration_s for item in short.items() if item.kind == kind)
@@ -84,19 +84,19 @@ def test_totals_are_those_of_the_items_unfolded(timeline: PlayTimeline) -> None:
 def test_a_segment_that_comes_again_is_written_once() -> None:
     layer = Segment("layer", 4, (Item("kernel", "qkv", shape=GEMM),))
     bubble = Segment("bubble", 1, (Item("wait", "bubble", duration_s=0.5),))
-    table = json.loads(to_text(PlayTimeline(0, {}, (layer, bubble, layer._replace(repeat=2)), 8)))
+    table = json.loads(to_text(RankTimeline(0, {}, (layer, bubble, layer._replace(repeat=2)), 8)))
     assert [segment["label"] for segment in table["segments"]] == ["layer", "bubble"]
     assert table["order"] == [[0, 4], [1, 1], [0, 2]]
 
 
 def test_what_is_usual_is_not_written() -> None:
-    table = json.loads(to_text(PlayTimeline(0, {}, (Segment("a", 1, (Item("wait", "b", duration_s=1.0),)),), 8)))
+    table = json.loads(to_text(RankTimeline(0, {}, (Segment("a", 1, (Item("wait", "b", duration_s=1.0),)),), 8)))
     assert table["segments"][0]["items"] == [{"kind": "wait", "name": "b", "duration_s": 1.0}]
 
 
 def test_items_come_in_order_as_often_as_they_repeat() -> None:
     first, second = Item("kernel", "a", shape=GEMM), Item("wait", "b", duration_s=0.25)
-    timeline = PlayTimeline(0, {}, (Segment("x", 2, (first, second)), Segment("y", 1, (second,))), 8)
+    timeline = RankTimeline(0, {}, (Segment("x", 2, (first, second)), Segment("y", 1, (second,))), 8)
     assert [item.name for item in timeline.items()] == ["a", "b", "a", "b", "b"]
     assert timeline.total_s("wait") == 0.75
     assert timeline.shapes() == {GEMM}
@@ -216,4 +216,4 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_step_that_nobody_could_wait_for_is_refused(repeat: int, duration_s: float) -> None:
     items = (Item("wait", "long", duration_s=duration_s),)
     with pytest.raises(SpecError, match="a step of at most"):
-        check_length(PlayTimeline(0, {}, (Segment("a", repeat, items),), 1, None))
+        check_length(RankTimeline(0, {}, (Segment("a", repeat, items),), 1, None))

@@ -63,7 +63,8 @@ def test_it_plays_in_real_time() -> None:
     times, values = recording().known(0, "power_average_w")
     opening_s = time.monotonic()
     source = open_replay(str(CAPTURE))
-    opened_s, seen = time.monotonic(), set()
+    opened_s = time.monotonic()
+    seen: set[Reading] = set()
     while len(seen) < 3:
         from_s = time.monotonic() - opened_s
         reading = source.read(0, ("power_average_w",))[0]

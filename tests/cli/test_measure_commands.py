@@ -21,6 +21,7 @@ from charllm.measure.recording import read_recording
 from charllm.result.store import load_run
 from charllm.timeline.play import read_timeline
 from tests import program
+from tests.coverage_off import without_coverage
 from tests.measure.readings import END_S, await_readings, await_true, until_read
 from tests.measure.replays import (
     CAPTURE,
@@ -279,7 +280,7 @@ def test_a_disk_that_fills_up_leaves_the_command_alone(tmp_path: Path) -> None:
     script = 'ulimit -f 32; exec "$@"'
     until_full = "until grep -q 'File too large' $CHARLLM_MARKS/sampler.log; do sleep 0.05; done"
     command = ["bash", "-c", script, "bash", *words, "sh", "-c", f"{until_full}; sleep 1.6; echo done; exit 6"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=without_coverage())
     assert (done.returncode, done.stdout) == (6, "done\n")
     result = load_run(run)
     assert result.warnings[0].startswith("sampling stopped")

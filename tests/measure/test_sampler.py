@@ -30,6 +30,7 @@ from charllm.measure.sampler import ENERGY_PERIOD_S, ENERGY_SHARE, SELF_FILE, Be
 from charllm.measure.telemetry.replay import open_replay
 from charllm.measure.telemetry.source import GpuIdentity, Reading, SourceFacts
 from charllm.units import GIGA
+from tests.coverage_off import without_coverage
 from tests.measure.host.machine import build as build_machine
 from tests.measure.readings import await_readings
 from tests.measure.replayed import CAPTURE, write_two_gpus
@@ -82,7 +83,7 @@ def started(folder: Path, *flags: str, telemetry: str = REPLAY) -> Iterator["sub
     folder.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "charllm.measure.sampler", str(folder), "--telemetry", telemetry, *flags]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=without_coverage()) as process:
         try:
             yield process
         finally:

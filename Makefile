@@ -4,7 +4,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test check compiled bench evaluate scoreboard fit findings docs golden dist device-test cluster-smoke
+.PHONY: help setup packages demo test coverage check compiled bench evaluate scoreboard fit findings docs golden dist device-test cluster-smoke
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,10 @@ demo: setup ## simulate the paper's parallelism study, print its table and write
 	echo "$(CURDIR)/$$file"
 
 test: setup packages check compiled ## check, then run the tests
-	$(BIN)/pytest -n 4
+	$(BIN)/pytest -n 4 --dist worksteal
+
+coverage: setup packages compiled ## run the tests under coverage.py and print the lines of src/charllm that ran
+	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-report=term
 
 compiled: setup ## compile what is compiled at its first use, once for all programs that follow
 	@$(BIN)/python -m compileall -q src

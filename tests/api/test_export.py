@@ -26,7 +26,7 @@ STUB = """
 import os, pathlib, sys, time
 rank = os.environ["RANK"]
 if "--fail" in sys.argv:
-    sys.exit(7) if rank == "3" else time.sleep(60)
+    sys.exit(7) if rank == "3" else time.sleep(600)
 line = " ".join([rank, os.environ["LOCAL_RANK"], os.environ["WORLD_SIZE"], os.environ["CUDA_DEVICE_MAX_CONNECTIONS"]])
 pathlib.Path(sys.argv[0]).with_name(rank).write_text(line)
 """
@@ -92,7 +92,7 @@ def test_files_of_a_job_go_to_one_folder_whatever_the_model_is_called() -> None:
 
 def start(folder: Path, *more: str) -> int:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    return subprocess.run(["bash", str(folder / "run.sh"), *more], env=environment, check=False, timeout=50).returncode
+    return subprocess.run(["bash", str(folder / "run.sh"), *more], env=environment, check=False, timeout=300).returncode
 
 
 def test_a_rank_map_starts_each_rank_on_its_gpu_and_one_that_fails_ends_the_others(tmp_path: Path) -> None:

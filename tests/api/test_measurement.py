@@ -1,5 +1,6 @@
 """Code of this process under the sampler; a real recording of an H200 stands for the GPU."""
 
+import itertools
 import time
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import charllm
 import charllm.mark as mark
 from charllm.measure.marks import read_marks
 from tests.api.tiny import RUN
+from tests.measure.readings import ENOUGH, await_readings, count_readings
 from tests.measure.replays import REPLAY, find_sampler
 
 QUICK: dict[str, Any] = {"telemetry": REPLAY, "idle": 0, "cooldown": 0.2}
@@ -17,11 +19,15 @@ QUICK: dict[str, Any] = {"telemetry": REPLAY, "idle": 0, "cooldown": 0.2}
 
 def test_a_block_is_measured_by_its_steps(tmp_path: Path) -> None:
     with charllm.measure(tmp_path / "run", **QUICK) as job:
-        for _ in range(6):
+        for number in itertools.count():
             with job.phase("work"):
                 time.sleep(0.05)
             job.point("loss", 1.5)
             job.step(tokens=100)
+            if number == 3:
+                half_ns = time.monotonic_ns()
+            if number > 6 and count_readings(tmp_path / "run", half_ns) >= ENOUGH:
+                break
         with pytest.raises(charllm.CharllmError, match="with block"):
             _ = job.result
     result = job.result
@@ -66,7 +72,7 @@ def test_the_mfu_is_known_where_the_spec_is(tmp_path: Path) -> None:
 def test_an_exception_passes_and_the_record_is_kept(tmp_path: Path) -> None:
     measuring = charllm.measure(tmp_path / "run", **QUICK)
     job = measuring.__enter__()
-    time.sleep(0.2)
+    await_readings(tmp_path / "run")
     failure = ZeroDivisionError("inside the block")
     assert not measuring.__exit__(ZeroDivisionError, failure, None)
     assert job.result.provenance["measurement"]["exit_code"] == 1

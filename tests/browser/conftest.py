@@ -1,13 +1,14 @@
 """A real browser: Chromium, driven by Playwright; a page that logs an error or asks the network fails its test."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = (
@@ -27,6 +28,22 @@ DRAW_OPEN = """() => {
   window.scrollTo(0, 0);
 }"""
 LOCAL = ("file:", "data:", "blob:", "http://127.0.0.1")
+LONG_MS = 120_000
+"""Nothing that a page is waited for takes so long, however busy the machine is."""
+
+expect.set_options(timeout=LONG_MS)
+
+
+DRAWN = """[...document.querySelectorAll(".drawing")].every((one) =>
+  !one.charllmFigure || one.charllmDrawn || charllm.figure.isFolded(one))"""
+
+
+def await_true(tab: Page, expression: str) -> None:
+    """Wait for what is true in a page; its policy keeps Playwright from doing this inside."""
+    end_s = time.monotonic() + LONG_MS / 1000
+    while not tab.evaluate(expression):
+        assert time.monotonic() < end_s, expression
+        tab.wait_for_timeout(20)
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +59,7 @@ def open_tab(browser: Browser, **settings: Any) -> Iterator[Page]:
     """Open a fresh tab that must close without an error in its console and without a foreign request."""
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **settings})
     tab = context.new_page()
+    tab.set_default_timeout(LONG_MS)
     errors: list[str] = []
 
     def note_message(message: ConsoleMessage) -> None:

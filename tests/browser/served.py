@@ -56,7 +56,7 @@ def serving(store: Path, *flags: str) -> Iterator[str]:
             yield found[0]
         finally:
             server.terminate()
-            server.wait(20)
+            server.wait(120)
 
 
 @contextmanager
@@ -86,4 +86,4 @@ def measuring(store: Path, work: Path, gpus: int = 2) -> Iterator[Path]:
             yield end
         finally:
             end.touch()
-            job.wait(60)
+            job.wait(120)

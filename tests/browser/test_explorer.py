@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,9 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
 import charllm
 from charllm.cli.parser import build_parser
 from charllm.cli.spec_flags import keywords_from
-from tests.browser.conftest import SCREENSHOTS, keep_screenshot
+from tests.browser.conftest import LONG_MS, SCREENSHOTS, await_true, keep_screenshot
 from tests.browser.served import HOSTILE, make_store, measuring, serving
 
-LONG_MS = 30_000
 START = "#explore?model=llama3-8b&cluster=h200x8&tp=2&gbs=32"
 SIGN = "[+\u2212]"
 EXPECTED = ("the server responded with a status of 400", "net::ERR_FAILED")
@@ -70,14 +68,6 @@ def explore(tab: Page, at: str = START) -> None:
     await_state(tab, "coupled")
     # Long enough to be read: what comes next is compared with it.
     tab.wait_for_timeout(700)
-
-
-def await_true(tab: Page, expression: str) -> None:
-    """Wait for what is true in the page; its policy keeps Playwright from doing this inside."""
-    end_s = time.monotonic() + LONG_MS / 1000
-    while not tab.evaluate(expression):
-        assert time.monotonic() < end_s, expression
-        tab.wait_for_timeout(50)
 
 
 def fact(tab: Page, label: str) -> str:

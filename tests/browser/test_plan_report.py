@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 from playwright.sync_api import Page as Tab
 
 from charllm.api.report import page_of, write_page
-from tests.browser.conftest import keep_screenshot, open_tab
+from tests.browser.conftest import await_true, keep_screenshot, open_tab
 from tests.report.page.plans import HOSTILE, plan_table
 
 
@@ -66,7 +66,6 @@ def test_commands_are_copied_and_reasons_are_shown_not_run(tab: Tab) -> None:
 def test_the_plan_is_readable_on_a_phone_in_the_dark(tab: Tab) -> None:
     tab.emulate_media(color_scheme="dark")
     tab.set_viewport_size({"width": 390, "height": 844})
-    tab.wait_for_timeout(200)
-    assert tab.evaluate("document.documentElement.scrollWidth") == 390
+    await_true(tab, "document.documentElement.scrollWidth === 390")
     assert Axe().run(tab).violations_count == 0
     keep_screenshot(tab, "plan-dark-390")

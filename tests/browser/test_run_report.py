@@ -11,7 +11,7 @@ from playwright.sync_api import Page as Tab
 
 import charllm
 from charllm.api.report import page_of, write_page
-from tests.browser.conftest import keep_screenshot
+from tests.browser.conftest import DRAWN, await_true, keep_screenshot
 from tests.measure.replayed import CAPTURE
 
 
@@ -38,6 +38,7 @@ def open_report(tab: Tab, file: Path) -> None:
         tab.evaluate(f"window.scrollTo(0, {top})")
         tab.wait_for_timeout(30)
     tab.evaluate("window.scrollTo(0, 0)")
+    await_true(tab, DRAWN)
 
 
 def drawn(tab: Tab) -> dict[str, bool]:

@@ -79,10 +79,10 @@ def test_a_study_and_a_comparison_are_drawn(tmp_path: Path, capsys: pytest.Captu
 def test_a_measured_run_is_drawn_over_its_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     telemetry = make_replay(tmp_path / "two", gpus=2)
     words = ["measure", "--idle", "0", "--cooldown", "0", "--telemetry", telemetry, "--out", str(tmp_path / "run")]
-    done = program.charllm(*words, "--", "sleep", "0.5", variables=quiet_environment())
+    done = program.charllm(*words, "--", "sleep", "1.5", variables=quiet_environment())
     assert done.returncode == 0, done.stderr
     text = printed(capsys, "show", str(tmp_path / "run"), "--plots")
-    assert text.startswith("measured run: sleep 0.5")
+    assert text.startswith("measured run: sleep 1.5")
     assert "power, W" in text
     assert "temperature, C" in text
     assert "Not shown: " in text

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.interruptions import left_behind, workers_of
+from tests.coverage_off import without_coverage
 from tests.program import charllm
 
 STUDY = """
@@ -98,7 +99,7 @@ def test_a_disk_without_room_ends_in_1_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY)
     words = f"-m charllm sweep {tmp_path}/study.toml --workers 2 --out {tmp_path}/out"
     command = ["bash", "-c", f"ulimit -f 4; exec {sys.executable} {words}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=END_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=END_S, check=False, env=without_coverage())
     assert done.returncode == 1
     assert "charllm: cannot write" in done.stderr
     assert "charllm: stopped; " in done.stderr

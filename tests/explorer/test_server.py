@@ -41,7 +41,7 @@ def test_a_server_from_its_start_to_its_end(tmp_path: Path) -> None:
         try:
             workers = check_server(server, store)
             server.send_signal(signal.SIGINT)
-            _, said = server.communicate(timeout=20)
+            _, said = server.communicate(timeout=120)
         finally:
             server.kill()
     assert (server.returncode, said.splitlines()[1:]) == (130, ["charllm: the explorer has ended"])

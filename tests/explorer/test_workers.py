@@ -113,7 +113,7 @@ def test_a_killed_server_leaves_no_worker() -> None:
         assert parent.stdout is not None
         worker = int(parent.stdout.readline())
         parent.kill()
-    end_s = time.monotonic() + 10
+    end_s = time.monotonic() + 120
     while Path(f"/proc/{worker}").exists() and time.monotonic() < end_s:
         time.sleep(0.01)
     assert not Path(f"/proc/{worker}").exists()

@@ -1,24 +1,41 @@
 """Clocks of nodes against the head's: offset, drift, and how far a time may be off."""
 
 import random
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from charllm.measure import clock as module
 from charllm.measure.clock import CLOCK_FILE, Clock, Comparison, compare, read_clock
 
 AHEAD_NS, WALL_AHEAD_NS = 7_000_000_000, -3_000_000_000
 
 
-def test_the_shortest_of_many_round_trips_is_kept() -> None:
-    wait = random.Random(1)
+class HandClock:
+    """Clocks of a node that are moved by hand."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000_000_000
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def time_ns(self) -> int:
+        return self.now_ns + 5_000_000_000
+
+    def monotonic(self) -> float:
+        return self.now_ns / 1e9
+
+
+def test_the_shortest_of_many_round_trips_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait, clock = random.Random(1), HandClock()
+    monkeypatch.setattr(module, "time", clock)
 
     def ask() -> tuple[int, int]:
-        time.sleep(wait.choice((0.0, 0.002)))
-        stamp = time.monotonic_ns() + AHEAD_NS, time.time_ns() + WALL_AHEAD_NS
-        time.sleep(wait.choice((0.0, 0.005)))
+        clock.now_ns += 100_000 + wait.choice((0, 2_000_000))
+        stamp = clock.monotonic_ns() + AHEAD_NS, clock.time_ns() + WALL_AHEAD_NS
+        clock.now_ns += 150_000 + wait.choice((0, 5_000_000))
         return stamp
 
     found = compare(ask, 30)

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from charllm.result.result import RunResult, all_finite
 from charllm.result.store import load_run, read_parquet, write_text
 from charllm.workload.model_flop import model_flop
 from charllm.workload.parameters import count_parameters
+from tests.measure.readings import ENOUGH, await_readings, await_true, until_read
 from tests.measure.replays import REPLAY, await_file, find_sampler, make_replay, uuid
 
 STEPS = """
@@ -32,6 +32,22 @@ mark.step(tokens=0)
 for number in range({steps}):
     time.sleep({step_s})
     mark.step(number, tokens=100)
+"""
+READ_STEPS = f"""
+import os, sys, time
+from pathlib import Path
+import charllm.mark as mark
+sys.path.append({str(Path(__file__).parent)!r})
+from readings import count_readings
+
+folder, number = Path(os.environ["CHARLLM_MARKS"]), 0
+mark.step(tokens=0)
+while number < 8 or count_readings(folder, half_ns) < {ENOUGH}:
+    time.sleep(0.05)
+    mark.step(number, tokens=100)
+    number += 1
+    if number == 4:
+        half_ns = time.monotonic_ns()
 """
 TINY = {
     "model": {"name": "tiny", "layers": 1, "hidden": 8, "ffn": 16, "heads": 2, "vocab": 10},
@@ -42,6 +58,11 @@ TINY = {
 
 def stepping(steps: int = 8, step_s: float = 0.05) -> tuple[str, ...]:
     return sys.executable, "-c", STEPS.format(steps=steps, step_s=step_s)
+
+
+def stepping_until_read() -> tuple[str, ...]:
+    """Steps that go on until some of them were read."""
+    return sys.executable, "-c", READ_STEPS
 
 
 def measure(folder: Path, *command: str, telemetry: str = REPLAY, **settings: Any) -> tuple[RunResult, int]:
@@ -96,7 +117,7 @@ def test_an_empty_folder_and_missing_parents_are_taken(tmp_path: Path) -> None:
 
 
 def test_marks_become_step_time_and_tokens(tmp_path: Path) -> None:
-    result, code = measure(tmp_path, *stepping(steps=12))
+    result, code = measure(tmp_path, *stepping_until_read())
     assert code == 0
     metrics = result.metrics
     assert 0.05 <= metrics["step_time_s"] < 1.0
@@ -108,10 +129,10 @@ def test_marks_become_step_time_and_tokens(tmp_path: Path) -> None:
 
 
 def test_idle_and_cool_down_are_recorded_beside_the_command(tmp_path: Path) -> None:
-    result, _ = measure(tmp_path, "sleep", "0.3", idle_s=0.5, cooldown_s=0.4)
+    result, _ = measure(tmp_path, "sleep", "1", idle_s=1.0, cooldown_s=0.4)
     measurement = result.provenance["measurement"]
     windows = measurement["windows_s"]
-    for name, length_s in (("idle", 0.5), ("command", 0.3), ("cooldown", 0.4)):
+    for name, length_s in (("idle", 1.0), ("command", 1.0), ("cooldown", 0.4)):
         assert length_s <= windows[name][1] - windows[name][0] < length_s + 1.0
     times_s = read_recording(tmp_path).fast(0).times_s
     assert times_s[0] <= windows["idle"][0]
@@ -130,7 +151,7 @@ def test_without_idle_there_is_no_idle_power(tmp_path: Path) -> None:
 def test_only_visible_gpus_are_in_the_result(tmp_path: Path) -> None:
     telemetry = make_replay(tmp_path / "two", gpus=2)
     run = tmp_path / "run"
-    result, _ = measure(run, *stepping(), telemetry=telemetry, environment={"CUDA_VISIBLE_DEVICES": uuid(1)})
+    result, _ = measure(run, *stepping_until_read(), telemetry=telemetry, environment={"CUDA_VISIBLE_DEVICES": uuid(1)})
     assert [(row["uuid"], row["slot"]) for row in result.gpus] == [(uuid(1), 1)]
     assert result.metrics["tokens_per_s_per_gpu"] == result.metrics["tokens_per_s"]
     assert result.metrics["energy_per_step_j"] > 0
@@ -138,7 +159,7 @@ def test_only_visible_gpus_are_in_the_result(tmp_path: Path) -> None:
 
 
 def test_two_gpus_count_twice(tmp_path: Path) -> None:
-    result, _ = measure(tmp_path / "run", *stepping(), telemetry=make_replay(tmp_path / "two", gpus=2))
+    result, _ = measure(tmp_path / "run", *stepping_until_read(), telemetry=make_replay(tmp_path / "two", gpus=2))
     metrics = result.metrics
     assert len(result.gpus) == 2
     assert metrics["tokens_per_s_per_gpu"] == pytest.approx(metrics["tokens_per_s"] / 2)
@@ -173,10 +194,11 @@ def test_a_repeat_that_fails_ends_them_and_is_left_out(tmp_path: Path) -> None:
 def test_an_interrupt_ends_the_repeats_though_the_command_takes_it_well(when: str, tmp_path: Path) -> None:
     running = when == "while the command runs"
     script = f"trap 'exit 0' TERM; touch {tmp_path}/up; while {str(running).lower()}; do sleep 0.05; done"
+    waits_for_it = "_Passing.receive" if running else "cool_down"
 
     def interrupt() -> None:
         await_file(tmp_path / "up")
-        time.sleep(0.3)
+        await_true(lambda: waits_for_it in getattr(signal.getsignal(signal.SIGTERM), "__qualname__", ""))
         os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=interrupt)
@@ -201,8 +223,8 @@ def test_a_driver_that_is_lost_leaves_reasons_and_no_zeros(tmp_path: Path) -> No
 
 
 def test_a_driver_that_is_lost_late_leaves_what_was_read_before(tmp_path: Path) -> None:
-    telemetry = make_replay(tmp_path / "lost", lost_after_s=1.6)
-    result, _ = measure(tmp_path / "run", "sleep", "2", telemetry=telemetry)
+    telemetry = make_replay(tmp_path / "lost", lost_after_s=2.5)
+    result, _ = measure(tmp_path / "run", *until_read(1, "=lost"), telemetry=telemetry)
     assert result.metrics["temperature_peak_c"] > 40
     assert result.metrics["clock_mean_hz"] > 1e9
     assert any("was not read" in warning and "lost" in warning for warning in result.warnings)
@@ -223,13 +245,15 @@ def test_a_sampler_that_dies_leaves_what_it_read_and_a_warning(tmp_path: Path) -
 
     def kill() -> None:
         await_file(tmp_path / "up")
+        await_readings(folder)
         pid = find_sampler(folder)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
+        (tmp_path / "killed").touch()
 
     thread = threading.Thread(target=kill)
     thread.start()
-    script = f"sleep 0.8; touch {tmp_path}/up; sleep 1.6; exit 3"
+    script = f"touch {tmp_path}/up; until test -e {tmp_path}/killed; do sleep 0.05; done; sleep 1.6; exit 3"
     result, code = measure(folder, "sh", "-c", script, telemetry=make_replay(tmp_path / "loaded"))
     thread.join()
     assert code == 3
@@ -271,7 +295,7 @@ def test_a_known_model_without_marks_says_that_steps_are_missing(tmp_path: Path)
 
 
 def test_readings_are_parquet_tables_too(tmp_path: Path) -> None:
-    measure(tmp_path / "run", "sleep", "0.5", telemetry=make_replay(tmp_path / "two", gpus=2))
+    measure(tmp_path / "run", *until_read(), telemetry=make_replay(tmp_path / "two", gpus=2))
     recording = read_recording(tmp_path / "run")
     for beat, name in (("fast", "signals"), ("slow", "signals_slow"), ("energy", "signals_energy")):
         table = read_parquet(tmp_path / "run" / f"{name}.parquet")
@@ -288,7 +312,7 @@ def test_readings_are_parquet_tables_too(tmp_path: Path) -> None:
 
 def test_without_duckdb_a_run_is_recorded_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    result, code = measure(tmp_path, "sleep", "0.2")
+    result, code = measure(tmp_path, *until_read())
     assert code == 0
     assert result.metrics["power_mean_w"] > 0
     assert load_run(tmp_path).metrics == result.metrics
@@ -303,7 +327,7 @@ def test_without_readings_there_are_no_tables(tmp_path: Path) -> None:
 def test_tables_that_cannot_be_written_are_told_and_do_no_harm(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measure(tmp_path / "first", "sleep", "0.2")
+    measure(tmp_path / "first", *until_read())
     with pytest.raises(CharllmError, match="parquet tables could not be written"):
         write_signals(read_recording(tmp_path / "first"), tmp_path / "nowhere")
 

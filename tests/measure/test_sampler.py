@@ -21,21 +21,44 @@ import pytest
 
 from charllm.measure import sampler as module
 from charllm.measure.host import find_host
+from charllm.measure.host import record as host_record
 from charllm.measure.host.record import read_host
+from charllm.measure.host.source import HostSource
 from charllm.measure.quantities import BEATS
 from charllm.measure.recording import SAMPLES_FILE, RecordingError, RecordingWriter, read_recording
 from charllm.measure.sampler import ENERGY_PERIOD_S, ENERGY_SHARE, SELF_FILE, Beats, GpuReader, sample
 from charllm.measure.telemetry.replay import open_replay
 from charllm.measure.telemetry.source import GpuIdentity, Reading, SourceFacts
 from charllm.units import GIGA
+from tests.coverage_off import without_coverage
 from tests.measure.host.machine import build as build_machine
+from tests.measure.readings import await_readings
 from tests.measure.replayed import CAPTURE, write_two_gpus
 
 KILLS = int(os.environ.get("CHARLLM_KILLS", "6"))
 AT_ONCE = 8
 LONGEST_RUN_S = 3.0
 REPLAY = f"replay:{CAPTURE}"
-END_S = 30.0
+END_S = 120.0
+
+
+class HandClock:
+    """A clock that moves only where it is waited for."""
+
+    def __init__(self) -> None:
+        self.now_ns = int(10 * GIGA)
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def time_ns(self) -> int:
+        return self.now_ns
+
+    def process_time(self) -> float:
+        return 0.0
+
+    def sleep(self, seconds_s: float) -> None:
+        self.now_ns += round(seconds_s * GIGA)
 
 
 class Steady:
@@ -43,11 +66,11 @@ class Steady:
 
     facts = SourceFacts("steady", (GpuIdentity("GPU-a", "a", 0), GpuIdentity("GPU-b", "b", 1)))
 
-    def __init__(self, call_s: float = 0.0) -> None:
-        self.call_s = call_s
+    def __init__(self, clock: HandClock | None = None, call_s: float = 0.0) -> None:
+        self.clock, self.call_s = clock or HandClock(), call_s
 
     def read(self, _gpu: int, quantities: tuple[str, ...]) -> list[Reading]:
-        time.sleep(self.call_s)
+        self.clock.sleep(self.call_s)
         return [1.0] * len(quantities)
 
     def close(self) -> None:
@@ -60,7 +83,7 @@ def started(folder: Path, *flags: str, telemetry: str = REPLAY) -> Iterator["sub
     folder.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "charllm.measure.sampler", str(folder), "--telemetry", telemetry, *flags]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=without_coverage()) as process:
         try:
             yield process
         finally:
@@ -92,25 +115,54 @@ def sample_for(
         os.close(stop_fd)
 
 
-def test_a_hundred_readings_a_second_are_reached_and_their_cost_is_kept(tmp_path: Path) -> None:
-    rates = []
-    for turn in range(4):
-        folder = tmp_path / str(turn)
-        with started(folder) as process:
-            wait_ready(process)
-            time.sleep(1.5)
-            assert finish(process) == (0, "")
-        cost = json.loads((folder / SELF_FILE).read_text())
-        assert cost["rows"] == len(read_recording(folder).fast(0).times_s)
-        assert cost["missed"] >= 0
-        assert 0.0 < cost["cpu_fraction"] < 0.5
-        assert 0.0 < cost["read_s"] <= cost["elapsed_s"]
-        assert cost["late_max_s"] >= 0.0
-        rates.append(cost["rate_hz"])
-        # Another test on the same cores may disturb one turn; the fastest shows what the sampler can.
-        if max(rates) >= 95.0:
-            return
-    pytest.fail(f"no turn reached 95 readings a second: {rates}")
+def sample_by_hand(
+    clock: HandClock,
+    monkeypatch: pytest.MonkeyPatch,
+    source: Any,
+    folder: Path,
+    duration_s: float,
+    rate_hz: float = 100.0,
+    gpus: tuple[int, ...] = (0,),
+    host: Any = None,
+) -> Beats:
+    """Sample on a clock that is moved by hand, until the pipe closes."""
+    end_ns = clock.now_ns + round(duration_s * GIGA)
+
+    def is_closed(_stop_fd: int, wait_ns: int) -> bool:
+        clock.now_ns = min(max(end_ns, clock.now_ns), clock.now_ns + wait_ns)
+        return clock.now_ns >= end_ns
+
+    for place in (module, host_record):
+        monkeypatch.setattr(place, "time", clock)
+    monkeypatch.setattr(module, "_is_closed", is_closed)
+    return sample(source, gpus, folder, rate_hz, -1, host)
+
+
+def test_a_hundred_readings_a_second_are_taken_one_each_10_ms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = HandClock()
+    beats = sample_by_hand(clock, monkeypatch, Steady(clock), tmp_path, 1.505)
+    times_s = read_recording(tmp_path).fast(0).times_s
+    # And one more at the end.
+    assert len(times_s) == beats.rows == 152
+    assert np.diff(times_s)[:-1] == pytest.approx(0.01)
+    assert (beats.missed, beats.late_max_s) == (0, 0.0)
+    assert beats.as_table()["rate_hz"] >= 95.0
+
+
+def test_a_reading_takes_less_than_half_of_its_10_ms_and_its_cost_is_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with started(folder) as process:
+        wait_ready(process)
+        await_readings(folder, 100)
+        assert finish(process) == (0, "")
+    cost = json.loads((folder / SELF_FILE).read_text())
+    assert cost["rows"] == len(read_recording(folder).fast(0).times_s)
+    assert cost["missed"] >= 0
+    assert 0.0 < cost["cpu_fraction"] < 0.5
+    # On a busy machine readings may come late; what they cost leaves time for a hundred a second all the same.
+    assert cost["cpu_s"] / cost["rows"] < 0.5 * 0.01
+    assert 0.0 < cost["read_s"] <= cost["elapsed_s"]
+    assert cost["late_max_s"] >= 0.0
 
 
 def test_it_ends_when_its_stdin_closes(tmp_path: Path) -> None:
@@ -118,16 +170,14 @@ def test_it_ends_when_its_stdin_closes(tmp_path: Path) -> None:
         wait_ready(process)
         assert process.stdin is not None
         process.stdin.close()
-        start_s = time.monotonic()
         assert process.wait(END_S) == 0
-        assert time.monotonic() - start_s < 5.0
 
 
 def test_an_interrupt_is_for_the_job(tmp_path: Path) -> None:
     with started(tmp_path / "run") as process:
         wait_ready(process)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.1)
+        await_readings(tmp_path / "run")
         assert process.poll() is None
         assert finish(process) == (0, "")
 
@@ -213,8 +263,9 @@ def test_a_disk_that_fills_while_it_runs_is_one_line_and_what_is_written_stays(t
     assert sum(len(series.times_s) for series in found.series[0].values()) == data.count(b"\n") - 1 > 50
 
 
-def test_a_slow_driver_costs_beats_and_freezes_nothing(tmp_path: Path) -> None:
-    beats = sample_for(Steady(call_s=0.05), tmp_path, 1.0)
+def test_a_slow_driver_costs_beats_and_freezes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = HandClock()
+    beats = sample_by_hand(clock, monkeypatch, Steady(clock, call_s=0.05), tmp_path, 1.0)
     assert 5 < beats.rows <= 20
     assert beats.missed > 50
     assert beats.rows + beats.missed == pytest.approx(100 * beats.elapsed_s, abs=12)
@@ -226,14 +277,16 @@ def test_a_slow_driver_costs_beats_and_freezes_nothing(tmp_path: Path) -> None:
     assert np.max(np.diff(times)) < 0.5
 
 
-def test_two_gpus_are_read_on_every_beat(tmp_path: Path) -> None:
-    beats = sample_for(Steady(), tmp_path, 0.3, rate_hz=50.0, gpus=(0, 1))
+def test_two_gpus_are_read_on_every_beat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = HandClock()
+    beats = sample_by_hand(clock, monkeypatch, Steady(clock), tmp_path, 0.3, rate_hz=50.0, gpus=(0, 1))
     found = read_recording(tmp_path)
+    assert beats.rows > 15
     assert [len(found.fast(gpu).times_s) for gpu in (0, 1)] == [beats.rows, beats.rows]
     assert found.facts.details["rate_hz"] == "50.0"
 
 
-def test_a_source_that_breaks_leaves_what_was_read(tmp_path: Path) -> None:
+def test_a_source_that_breaks_leaves_what_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Breaks(Steady):
         reads = 0
 
@@ -243,8 +296,9 @@ def test_a_source_that_breaks_leaves_what_was_read(tmp_path: Path) -> None:
                 raise RuntimeError("broken")
             return super().read(gpu, quantities)
 
+    clock = HandClock()
     with pytest.raises(RuntimeError, match="broken"):
-        sample_for(Breaks(), tmp_path, 0.5)
+        sample_by_hand(clock, monkeypatch, Breaks(clock), tmp_path, 0.5)
     assert len(read_recording(tmp_path).fast(0).times_s) > 10
 
 
@@ -260,22 +314,16 @@ def test_without_time_there_is_no_rate() -> None:
     assert (table["rate_hz"], table["cpu_fraction"]) == (45.0, 0.05)
 
 
-class Board:
+class Board(HandClock):
     """A clock, and a board on it that shows new power every 100 ms and whose calls take as long as they are said to."""
 
     facts = SourceFacts("board", (GpuIdentity("GPU-a", "a", 0),))
 
     def __init__(self, energy_call_s: float, *, idle: bool = False) -> None:
-        self.now_ns = int(10 * GIGA)
+        super().__init__()
         self.energy_call_s, self.idle = energy_call_s, idle
         self.spent_ns = 0
         self.energy_at_s: list[float] = []
-
-    def monotonic_ns(self) -> int:
-        return self.now_ns
-
-    def time_ns(self) -> int:
-        return self.now_ns
 
     def read(self, _gpu: int, quantities: tuple[str, ...]) -> list[Reading]:
         if "energy_j" in quantities:
@@ -349,11 +397,24 @@ def opened_by_duckdb(folder: Path) -> int:
     return int(count)
 
 
+def waited_s(process: int) -> float:
+    """Return how long a process has waited for a core so far, where the kernel counts that."""
+    try:
+        return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / GIGA
+    except OSError:
+        return 0.0
+
+
 def kill_once(folder: Path, run_s: float) -> float:
-    """Kill a sampler after a while; return how much time before the kill its record lacks, having read it."""
+    """Kill a sampler after a while; return how much time before the kill its record lacks, having read it.
+
+    Time in which it had no core to run on does not count.
+    """
     with started(folder) as process:
         wait_ready(process)
+        waited_before_s = waited_s(process.pid)
         time.sleep(run_s)
+        late_s = waited_s(process.pid) - waited_before_s
         kill_s = time.monotonic()
         process.kill()
         process.wait(END_S)
@@ -364,7 +425,7 @@ def kill_once(folder: Path, run_s: float) -> float:
     assert opened_by_duckdb(folder) == len(found.fast(0).times_s)
     times = found.fast(0).times_s
     assert np.all(np.diff(times) > 0)
-    return float(kill_s - times[-1])
+    return float(kill_s - times[-1]) - late_s
 
 
 def test_a_kill_at_any_instant_loses_less_than_a_second(tmp_path: Path) -> None:
@@ -378,21 +439,24 @@ def test_a_kill_at_any_instant_loses_less_than_a_second(tmp_path: Path) -> None:
     assert max(losses_s) < 1.0
 
 
-def test_the_host_is_read_once_a_second_beside_the_gpus(tmp_path: Path) -> None:
-    host = find_host("auto", build_machine(tmp_path / "machine"))
-    stop_fd, starter_fd = os.pipe()
-    timer = threading.Timer(2.3, os.close, [starter_fd])
-    timer.start()
-    beats = sample(open_replay(str(CAPTURE)), (0,), tmp_path, 50.0, stop_fd, host)
-    timer.join()
-    os.close(stop_fd)
+def test_the_host_is_read_once_a_second_beside_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = HandClock()
+    host = dict(find_host("auto", build_machine(tmp_path / "machine")))
+
+    def read_slowly() -> list[Reading]:
+        clock.sleep(0.004)
+        return [1.0]
+
+    host["slow"] = HostSource(("runnable_tasks:slow",), read_slowly)
+    source = open_replay(str(CAPTURE))
+    beats = sample_by_hand(clock, monkeypatch, source, tmp_path, 2.3, rate_hz=50.0, host=host)
     found = read_host(tmp_path)
     assert found is not None
-    # At the start, after each second, and once more at the end; a busy machine may come late, never early.
-    assert len(found.times_s) in (3, 4)
-    assert min(np.diff(found.times_s)[:-1]) > 0.9
+    # At the start, after each second, and once more at the end.
+    assert list(found.times_s - found.times_s[0]) == pytest.approx([0.0, 1.0, 2.0, 2.3], abs=0.02)
     assert found.columns["system_power_w:acpi"][0] == 5200.0
-    assert 0 < beats.host_s < beats.elapsed_s
+    assert beats.host_s == pytest.approx(4 * 0.004)
+    assert beats.host_s < beats.elapsed_s
     assert len(read_recording(tmp_path).fast(0).times_s) > 25
 
 

@@ -36,12 +36,12 @@ TOO_LONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("what", TOO_LONG)
 def test_what_takes_too_long_is_refused_with_the_estimate(what: str) -> None:
     change, message = TOO_LONG[what]
-    begun = time.perf_counter()
+    begun_s = time.process_time()
     with pytest.raises(SpecError) as caught:
         predict(resolve_run(merge(LLAMA, change)), ignore_memory=True)
     assert message in str(caught.value)
     assert "to simulate, not about" in str(caught.value)
-    assert time.perf_counter() - begun < 20
+    assert time.process_time() - begun_s < 20
 
 
 def test_16384_gpus_that_all_differ_are_simulated() -> None:
@@ -61,8 +61,8 @@ def test_a_limit_can_be_lifted() -> None:
 
 @pytest.mark.parametrize("length", [{"seconds_s": 1e9}, {"steps": 100_000_000}])
 def test_a_run_of_years_ends_where_its_temperature_does(length: dict[str, float]) -> None:
-    begun = time.perf_counter()
+    begun_s = time.process_time()
     steady, long = (predict(resolve_run(merge(LLAMA, {"conditions": asked}))).result.metrics for asked in ({}, length))
-    assert time.perf_counter() - begun < 10
+    assert time.process_time() - begun_s < 10
     assert long["step_time_s"] == pytest.approx(steady["step_time_s"], rel=2e-3)
     assert long["temperature_mean_c"] == pytest.approx(steady["temperature_mean_c"], abs=0.5)

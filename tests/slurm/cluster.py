@@ -5,16 +5,17 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.ports import free_port
+
 NODES = ("n1", "n2")
 GPUS = 2
-READY_S = 60.0
+READY_S = 120.0
 SBIN = "/usr/sbin:/sbin"
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "faketime")
 
@@ -87,14 +88,32 @@ class Cluster:
     def bring_back(self, node: str) -> None:
         """Start the daemon of a node, and wait until it takes jobs."""
         self._run(node, ["slurmd", "-D", "-N", node])
-        self._await(lambda: self.ask("sinfo", "-h", "-n", node, "-o", "%T").strip() == "idle", node)
+
+        def is_idle() -> bool:
+            code = self._daemons[node].poll()
+            assert code is None, f"slurmd of {node} has ended with {code}; see {self.place}"
+            return self.ask("sinfo", "-h", "-n", node, "-o", "%T").strip() == "idle"
+
+        self._await(is_idle, node)
 
     def kill(self, node: str) -> None:
-        """Let a node lose its power: its daemon and all that runs on it end at once."""
-        for process in [self._daemons[node].pid, *self.processes(node)]:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        """Let a node lose its power: its daemon and all that runs on it end at once, and are gone.
+
+        A daemon that starts while the keeper of a job is still dying talks to it, and dies of its broken pipe.
+        """
+        killed = {self._daemons[node].pid, *self.processes(node)}
+        for process in killed:
+            _kill(process)
         self._daemons[node].wait()
+
+        def all_are_gone() -> bool:
+            late = self.processes(node)
+            for process in late:
+                _kill(process)
+            killed.update(late)
+            return not any(_is_alive(process) for process in killed)
+
+        self._await(all_are_gone, f"the end of {node}")
 
     def processes(self, node: str) -> list[int]:
         """Return all that runs on a node for jobs, and what of Slurm looks after it; other tests have clusters, too."""
@@ -120,7 +139,7 @@ class Cluster:
         self._await(lambda: self.ask("sinfo", "-h", "-o", "%T %D").split() == ["idle", str(len(NODES))], "all nodes")
 
     def _write_files(self) -> None:
-        ports = free_ports(3)
+        ports = [free_port() for _ in range(3)]
         nodes = "\n".join(
             NODE.format(name=name, port=port, gpus=GPUS) for name, port in zip(NODES, ports[1:], strict=True)
         )
@@ -145,13 +164,16 @@ class Cluster:
             time.sleep(0.05)
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [found.getsockname()[1] for found in sockets]
-    for found in sockets:
-        found.close()
-    return ports
+def _kill(process: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import urllib.request
 from prometheus_client.parser import text_string_to_metric_families
 
 from charllm.measure.bench.nccl_table import read_header, read_rows
-from tests.measure.trainer.ranks import free_port
+from tests.ports import free_port
 from tests.slurm.cluster import NODES
 from tests.slurm.test_slurm import Charllm, await_steps, charllm, ended, measure, steps
 

@@ -24,14 +24,19 @@ from tests.slurm.cluster import NODES, Cluster
 ROOT = Path(__file__).parent.parent.parent
 END_S = 120.0
 STEPS = """
-import sys, time
+import pathlib, sys, time
 import charllm.mark as mark
+held = pathlib.Path("hold-" + "".join(sys.argv[2:]))
 mark.step(tokens=0)
 for number in range(int(sys.argv[1])):
     time.sleep(0.05)
+    while number == 15 and held.exists():
+        time.sleep(0.05)
     mark.step(number, tokens=100)
-    # The kernel's own clock, which nobody can set for one process.
+    # The kernel's own clock, which nobody can set for one process, and how long it took to read and mark it.
+    before_s = time.monotonic()
     mark.point("uptime", float(open("/proc/uptime").read().split()[0]))
+    mark.point("took", time.monotonic() - before_s)
 """
 GLOO = """
 import sys, time
@@ -167,7 +172,10 @@ def test_four_gloo_ranks_on_two_nodes_are_one_run_and_a_killed_sampler_is_starte
 
 
 def uptimes(marks: list[Mark]) -> list[tuple[float, float]]:
-    return [(mark.time_s, float(mark.value)) for mark in marks if mark.name == "uptime"]
+    """Return the times of marks with what the kernel's clock showed, where nothing came between the two."""
+    shown = [(mark.time_s, float(mark.value)) for mark in marks if mark.name == "uptime"]
+    took_s = [float(mark.value) for mark in marks if mark.name == "took"]
+    return [pair for pair, span_s in zip(shown, took_s, strict=True) if span_s < 0.005]
 
 
 def test_inside_an_allocation_clocks_that_are_off_and_drift_are_brought_onto_one_time_line(
@@ -181,7 +189,10 @@ def test_inside_an_allocation_clocks_that_are_off_and_drift_are_brought_onto_one
     clock = parts[1].clock
     assert clock.start is not None
     assert clock.start.wall_s < -100.4
-    assert clock.drift_fraction == pytest.approx(-0.0099, abs=0.001)
+    assert clock.end is not None
+    unsure_s = clock.start.uncertainty_s + clock.end.uncertainty_s
+    unsure = unsure_s / (clock.end.at_s - clock.start.at_s)
+    assert clock.drift_fraction == pytest.approx(-0.0099, abs=max(0.001, unsure))
     # Each mark against the kernel's clock, which has steps of 10 ms: both nodes are on the head's.
     early = [[time_s - uptime_s for time_s, uptime_s in uptimes(*part.marks.values())] for part in parts]
     assert min(early[0]) == pytest.approx(min(early[1]), abs=0.01)
@@ -251,14 +262,17 @@ axes.ranks = { "sixteen ranks" = { parallelism = { dp = 16 } } }
 
 def test_a_study_that_lost_a_node_ends_with_the_same_table(charllm: Charllm, cluster: Cluster, steady: str) -> None:
     (charllm.place / "study.toml").write_text(STUDY)
-    command = f"env {sys.executable} steps.py {{steps}}"
+    command = f"env {sys.executable} steps.py {{steps}} {{mbs}}"
     words = ["sweep", "study.toml", "--measure", "--runner", "slurm", "--nodes", "2", "--command", command]
-    words += ["--steps", "40", "--telemetry", steady, "--idle", "0", "--cooldown", "0.2", "--json"]
+    words += ["--steps", "25", "--telemetry", steady, "--idle", "0", "--cooldown", "0.2", "--json"]
     code, whole, err = charllm.run(*words, "--out", "whole")
     assert code == 0, err
+    # The second case goes on until its node is lost.
+    (charllm.place / "hold-2").touch()
     disturbed = charllm.start(*words, "--out", "disturbed")
     await_steps(charllm.place / "disturbed" / "runs" / ".0001", 10)
     cluster.kill("n2")
+    (charllm.place / "hold-2").unlink()
     cluster.bring_back("n2")
     code, _, err = ended(disturbed)
     assert code == 1, err

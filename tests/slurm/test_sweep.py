@@ -7,6 +7,7 @@ import pytest
 
 from charllm.sweep.run import run_study
 from charllm.sweep.study import load_study
+from tests.coverage_off import STARTS_COVERAGE
 from tests.slurm.cluster import Cluster
 from tests.slurm.test_slurm import Charllm, await_true, charllm, ended
 from tests.sweep.test_run import interrupted
@@ -79,6 +80,8 @@ def test_a_setup_that_fails_is_refused(charllm: Charllm, study: list[str]) -> No
 
 
 def test_a_full_disk_is_told_once(charllm: Charllm, study: list[str]) -> None:
+    for variable in STARTS_COVERAGE:
+        charllm.environment.pop(variable, None)
     code, _, err = charllm.run(*study, *SLURM, "--setup", "ulimit -f 4", "--out", "out")
     assert code == 1, err
     assert "charllm: cannot write" in err

@@ -107,8 +107,11 @@ def _sample(
         if behind > 0:
             missed += behind
             next_ns += behind * period_ns
+    # The last moment of a job is seen too, however busy its machine is.
+    for reader in readers:
+        reader.beat(time.monotonic_ns())
+    rows += 1
     if host is not None:
-        # The last second of a job is seen too.
         host.beat()
     elapsed_s = (time.monotonic_ns() - start_ns) * NANO
     cpu_s = time.process_time() - cpu_start_s

@@ -51,7 +51,7 @@ def measure_here(sizes: tuple[int, ...], case_s: float, seconds_s: float, slow: 
 
 
 def test_every_rank_sees_the_same_rows_and_what_was_done_is_not_measured_again() -> None:
-    told = run_ranks(4, measure_here, (1024, 2048), 0.1, 60.0, False)
+    told = run_ranks(4, measure_here, (1024, 2048), 0.1, 600.0, False)
     assert [rank for rank, _cases, _rows in told] == [0, 1, 2, 3]
     (_rank, cases, rows), others = told[0], told[1:]
     assert cases == 2 * 2 * 2 * 2 == len(rows)
@@ -69,7 +69,7 @@ def test_every_rank_sees_the_same_rows_and_what_was_done_is_not_measured_again()
 
 
 def test_rows_say_how_many_ranks_of_a_node_are_busy() -> None:
-    rows = [CollectiveRow(**row) for row in run_ranks(4, measure_here, (1024,), 0.02, 60.0, False)[0][2] if row]
+    rows = [CollectiveRow(**row) for row in run_ranks(4, measure_here, (1024,), 0.02, 600.0, False)[0][2] if row]
     places = {
         (row.group, row.mode): (row.ranks, row.ranks_per_node, row.active_ranks_per_node, row.groups) for row in rows
     }
@@ -83,10 +83,11 @@ def test_rows_say_how_many_ranks_of_a_node_are_busy() -> None:
 
 
 def test_what_takes_too_long_is_left_out_and_said() -> None:
-    rows = run_ranks(4, measure_here, (1024, 2048), 0.05, 60.0, True)[0][2]
+    # 16 calls of a quarter more than 40 ms are just too many; a busy machine does not make a send so slow.
+    rows = run_ranks(4, measure_here, (1024, 1280), 0.07, 600.0, True)[0][2]
     left_out = [row for row in rows if row and row["error"]]
     assert {row["collective"] for row in left_out} == {"all_reduce"}
-    assert all(row["message_bytes"] == 2048 and "--case-seconds" in row["error"] for row in left_out)
+    assert all(row["message_bytes"] == 1280 and "--case-seconds" in row["error"] for row in left_out)
     assert all(row["seconds_s"] is None for row in left_out)
 
 

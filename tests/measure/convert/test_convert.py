@@ -31,6 +31,10 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "prometheus tsdb": (texts.tsdb_dump(), {}),
     "amd-smi": (texts.amd_smi(), {}),
     "csv": (texts.wide(), {}),
+    "nvidia-smi -q": (texts.smi_query(), {}),
+    "nvidia-smi boxes": (texts.smi_boxes(), {}),
+    "nvidia-smi boxes without a time": (texts.smi_boxes(timed=False), {"period": 1.0}),
+    "csv, a metric a row": (texts.long_table(), {}),
 }
 
 
@@ -64,6 +68,55 @@ def test_columns_of_nvidia_smi_become_si_quantities(tmp_path: Path) -> None:
     assert set(recording.known(0, "utilization_fraction")[1]) == {0.0, 0.99}
     assert [gpu.uuid for gpu in recording.facts.gpus] == list(texts.UUIDS)
     assert set(recording.known(1, "limits")[1]) == {0.0, 2.0}
+
+
+def test_entries_and_boxes_of_nvidia_smi_become_si_quantities(tmp_path: Path) -> None:
+    _, entries = converted(tmp_path, "auto", texts.smi_query())
+    assert [gpu.uuid for gpu in entries.facts.gpus] == list(texts.UUIDS)
+    assert set(entries.known(0, "clock_hz")[1]) == {1.98e9}
+    assert set(entries.known(1, "limits")[1]) == {0.0, 2.0}
+    (tmp_path / "boxes").mkdir()
+    _, boxes = converted(tmp_path / "boxes", "auto", texts.smi_boxes())
+    assert set(boxes.known(1, "power_limit_w")[1]) == {700.0}
+    assert set(boxes.known(0, "utilization_fraction")[1]) == {0.99}
+    for recording in (entries, boxes):
+        assert set(recording.known(0, "memory_used_bytes")[1]) == {4096 * 2**20}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<nvidia_smi_log><gpu></nvidia_smi_log>\n", "XML of nvidia-smi"),
+        ("==============NVSMI LOG==============\nTimestamp : now\n", "power, temperature or clocks of a GPU"),
+    ],
+)
+def test_a_dump_without_readings_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(charllm.SpecError, match=message):
+        converted(tmp_path, "auto", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("timestamp,gpu,power.draw [W]\n", "readings below the header"),
+        ("timestamp,gpu,power.draw [W]\nyesterday,0,300\nearlier,0,310\nnow,0,320\n", "a time such as"),
+        ("timestamp,gpu,power.draw [W]\n" + "2024-05-01 12:00:00,0\n" * 5, "lines with another number of cells"),
+        ("timestamp,gpu,metric,value\n2024-05-01 12:00:00,0,mood,1\n", "another known quantity"),
+        ("timestamp,gpu,power.draw\n2024-05-01 12:00:00,0,300 MHz\n", "a unit of power"),
+    ],
+)
+def test_a_table_that_cannot_be_read_says_why(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(charllm.SpecError, match=message):
+        converted(tmp_path, "csv", text)
+
+
+def test_a_header_that_comes_again_holds_from_there_on(tmp_path: Path) -> None:
+    first = [f"2024-05-01 12:00:{second:02d},0,300," for second in range(20)]
+    rest = [f"2024-05-01 12:00:{second:02d},0,50,400" for second in range(20, 40)]
+    lines = ["timestamp,gpu,power.draw [W]", *first, "timestamp,gpu,temperature.gpu,power.draw [W]", *rest]
+    _, recording = converted(tmp_path, "csv", "\n".join(lines) + "\n")
+    assert list(recording.power(0)[1]) == [300.0] * 20 + [400.0] * 20
+    assert set(recording.known(0, "temperature_c")[1]) == {50.0}
 
 
 def test_the_record_names_its_files_and_their_fingerprints(tmp_path: Path) -> None:

@@ -164,3 +164,55 @@ def megatron_log(steps: int = 40, each_s: float = 2.0, from_s: int = FROM_S) -> 
             "| grad norm: 1.000 |\n"
         )
     return "".join(lines)
+
+
+def smi_query() -> str:
+    """A log of ``nvidia-smi -q -l 1``."""
+    lines = []
+    for second in range(SECONDS):
+        lines += ["", "==============NVSMI LOG==============", ""]
+        lines += [f"Timestamp                                 : Wed May  1 {clock(second)} 2024", "Attached GPUs : 2"]
+        for gpu in range(GPUS):
+            capped = "Active" if FROM_S <= second < TO_S else "Not Active"
+            lines += [
+                f"GPU 00000000:{gpu + 1:02d}:00.0",
+                "    Product Name                          : NVIDIA H100 80GB HBM3",
+                f"    GPU UUID                              : {UUIDS[gpu]}",
+                "    FB Memory Usage",
+                "        Used                              : 4096 MiB",
+                "    Clocks Event Reasons",
+                f"        SW Power Cap                      : {capped}",
+                "    Temperature",
+                f"        GPU Current Temp                  : {temperature_c(second, gpu)} C",
+                "    GPU Power Readings",
+                f"        Power Draw                        : {power_w(second, gpu):.2f} W",
+                "    Clocks",
+                "        SM                                : 1980 MHz",
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def smi_boxes(*, timed: bool = True) -> str:
+    """A log of ``nvidia-smi -l 1``: boxes, one after another."""
+    lines = []
+    for second in range(SECONDS):
+        lines += [f"Wed May  1 {clock(second)} 2024"] if timed else []
+        lines += ["| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.4 |"]
+        for gpu in range(GPUS):
+            lines += [
+                f"|   {gpu}  NVIDIA H100 80GB HBM3          On | 00000000:{gpu + 1:02d}:00.0 Off |               0 |",
+                f"| N/A   {temperature_c(second, gpu)}C    P0             {power_w(second, gpu):.0f}W / 700W |"
+                "    4096MiB /  81559MiB |     99%      Default |",
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def long_table() -> str:
+    """A table whose rows name what they tell."""
+    lines = ["timestamp,gpu,metric,value"]
+    for second, gpu in moments():
+        named = {"power.draw [W]": f"{power_w(second, gpu):.2f}", "temperature.gpu": temperature_c(second, gpu)}
+        lines += [
+            f"2024-05-01 {clock(second)},{gpu},{name},{value}" for name, value in {**named, "mood": "fine"}.items()
+        ]
+    return "\n".join(lines) + "\n"

@@ -60,19 +60,33 @@ def test_segments_repeat_in_order(launched: list[str]) -> None:
     assert launched[2:] == ["gemm", "copy", "gemm", "copy", "gemm"]
 
 
+class HandClock:
+    """A clock that moves only where it is waited for."""
+
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds_s: float) -> None:
+        self.now_s += seconds_s
+
+
 def test_kernels_are_allocated_once_and_played_for_the_asked_time(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[KernelShape] = []
 
     def make(shape: KernelShape, _device: str, _operands: object) -> Any:
         made.append(shape)
-        return lambda: time.sleep(0.01)
+        return lambda: clock.sleep(0.01)
 
+    clock = HandClock()
     monkeypatch.setattr(player_module, "make_kernel", make)
+    monkeypatch.setattr(player_module, "time", clock)
     player = Player(timeline_of(Segment("x", 3, KERNELS)), "cpu")
-    began_s = time.monotonic()
     steps = player.play(0.2)
-    assert 1 < steps <= 4
-    assert time.monotonic() - began_s >= 0.2
+    assert steps == 4
+    # Each kernel once before the first step, then steps of six.
+    assert clock.now_s == pytest.approx(2 * 0.01 + 4 * 6 * 0.01)
     assert sorted(shape.kind for shape in made) == ["copy", "gemm"]
 
 

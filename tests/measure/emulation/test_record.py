@@ -22,7 +22,7 @@ TIMELINE = RankTimeline(5, {"model": {"name": "tiny"}}, (Segment("all", 2, ITEMS
 
 def test_a_played_rank_is_an_emulated_result_of_the_gpu_it_ran_on(tmp_path: Path) -> None:
     telemetry = make_replay(tmp_path / "two", gpus=2)
-    result = emulate(TIMELINE, tmp_path / "run", telemetry, "cpu", 0.6, [uuid(1)], {"power_mean_w": 500.0})
+    result = emulate(TIMELINE, tmp_path / "run", telemetry, "cpu", 1.5, [uuid(1)], {"power_mean_w": 500.0})
     assert result.origin == "emulated"
     assert result.spec == TIMELINE.spec
     assert [row["uuid"] for row in result.gpus] == [uuid(1)]

@@ -204,7 +204,7 @@ def test_the_management_controller_tells_inlet_fans_and_power(
     source = SOURCES["ipmi"](add_ipmi(roots, tmp_path))
     assert read(source) == {"inlet_c:Inlet_Temp": 23.0, "fan_hz:Fan1_RPM": 120.0, "system_power_w:dcmi": 5100.0}
     write(tmp_path / "power.txt", DCMI.format(watts=6200))
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 120
     while read(source)["system_power_w:dcmi"] != 6200.0:
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
@@ -217,12 +217,12 @@ def test_a_slow_management_controller_does_not_keep_the_sampler(
     monkeypatch.setattr("charllm.measure.host.ipmi.PERIOD_S", 0.0)
     asked = add_ipmi(roots, tmp_path)
     source = SOURCES["ipmi"](asked)
-    add_ipmi(roots, tmp_path, seconds_s=5.0)
+    add_ipmi(roots, tmp_path, seconds_s=100.0)
     start_s = time.perf_counter()
     for _ in range(5):
         assert read(source)["inlet_c:Inlet_Temp"] == 23.0
     source.close()
-    assert time.perf_counter() - start_s < 1.0
+    assert time.perf_counter() - start_s < 20.0
 
 
 def test_without_a_device_or_its_tool_nothing_is_asked(roots: Roots, tmp_path: Path) -> None:

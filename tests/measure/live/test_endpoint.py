@@ -23,6 +23,7 @@ from charllm.measure.live.endpoint import LOOPBACK, MOST_CONNECTIONS, parse_addr
 from charllm.measure.live.metrics import GPU_METRICS, RunCollector, host_name
 from charllm.measure.quantities import QUANTITIES
 from tests.measure.live.runs import HOST, write_marks, write_node
+from tests.measure.readings import await_true
 from tests.measure.replays import REPLAY, quiet_environment, uuid
 
 UNITS = ("watts", "celsius", "hertz", "bytes", "ratio", "seconds", "joules", "second", "joule", "total")
@@ -30,7 +31,7 @@ COUNTED = ("errors", "faults", "limited", "running", "loss", "steps")
 
 
 def scrape(address: str) -> dict[str, list[Any]]:
-    with urllib.request.urlopen(address, timeout=10) as answer:
+    with urllib.request.urlopen(address, timeout=60) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         text = answer.read().decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
@@ -50,20 +51,24 @@ def served(folder: Path) -> Iterator[str]:
 
 def test_a_run_is_scraped_while_it_is_recorded(tmp_path: Path) -> None:
     steps = (
-        "import time, charllm.mark as mark\n"
-        "for number in range(100): mark.point('loss', 3.0); mark.step(number, tokens=500); time.sleep(0.05)"
+        "import pathlib, sys, time, charllm.mark as mark\n"
+        "while not pathlib.Path(sys.argv[1]).exists():"
+        " mark.point('loss', 3.0); mark.step(tokens=500); time.sleep(0.05)"
     )
     command = [
         sys.executable, "-m", "charllm", "measure", "--prometheus", "0", "--telemetry", REPLAY, "--idle", "0",
-        "--out", str(tmp_path / "run"), "--", sys.executable, "-c", steps,
+        "--out", str(tmp_path / "run"), "--", sys.executable, "-c", steps, str(tmp_path / "scraped"),
     ]  # fmt: skip
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=quiet_environment()) as process:
         assert process.stderr is not None
         address = re.search(r"http://\S+", process.stderr.readline())
         assert address is not None
         assert address[0].startswith(f"http://{LOOPBACK}:")
-        time.sleep(2.5)
+        marks = tmp_path / "run"
+        await_true(lambda: sum(path.read_bytes().count(b",step,") for path in marks.glob("marks-*.csv")) > 30)
+        await_true(lambda: "charllm_gpu_power_watts" in scrape(address[0]))
         found = scrape(address[0])
+        (tmp_path / "scraped").touch()
         process.stderr.read()
     assert process.returncode == 0
     labels = {"node": "0", "gpu": "0", "uuid": uuid(0).replace("00000000-", "00000000-", 1), "rank": "0"}
@@ -160,7 +165,7 @@ def test_slow_and_rude_scrapers_keep_nobody_from_scraping(tmp_path: Path, monkey
 
         threading.Thread(target=drip, daemon=True).start()
         begun_s = time.monotonic()
-        while time.monotonic() - begun_s < 10:
+        while time.monotonic() - begun_s < 60:
             try:
                 scrape(address)
                 break

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,24 @@ from tests.measure.live.terminal import Terminal
 from tests.measure.replays import REPLAY, make_replay, quiet_environment
 
 LINES, COLUMNS = 30, 110
-PRINTING = "import time\nfor number in range(40): print('job line', number, flush=True); time.sleep(0.05)"
+PRINTING = """
+import pathlib, sys, time
+for number in range(40):
+    while number == 39 and not pathlib.Path(sys.argv[1]).exists():
+        time.sleep(0.02)
+    print("job line", number, flush=True)
+    time.sleep(0.02)
+"""
+"""Before its last line it waits until someone has seen what stands below."""
 
 
-def run_on_terminal(*words: str, lines: int = LINES, columns: int = COLUMNS) -> tuple[str, int]:
-    """Run charllm on a terminal of its own; returns all it wrote and its exit code."""
+def run_on_terminal(
+    *words: str, lines: int = LINES, columns: int = COLUMNS, after: str = "", awaited: str, seen: Path
+) -> tuple[str, int]:
+    """Run charllm on a terminal of its own; returns all it wrote and its exit code.
+
+    Once it has written what is awaited, after something else, a file is made that says so.
+    """
     main_end, other_end = pty.openpty()
     fcntl.ioctl(other_end, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     command = [sys.executable, "-m", "charllm", *words]
@@ -40,14 +54,19 @@ def run_on_terminal(*words: str, lines: int = LINES, columns: int = COLUMNS) -> 
             text += block
             if not block:
                 break
+            if awaited.encode() in text[text.find(after.encode()) :] and after.encode() in text:
+                seen.touch()
     os.close(main_end)
     return text.decode(), process.returncode
 
 
 def test_the_table_stays_below_what_the_command_prints(tmp_path: Path) -> None:
     words = ["--telemetry", make_replay(tmp_path / "replay", gpus=2), "--idle", "0", "--cooldown", "0"]
-    command = [sys.executable, "-c", PRINTING]
-    text, code = run_on_terminal("measure", "--watch", *words, "--out", str(tmp_path / "run"), "--", *command)
+    command = [sys.executable, "-c", PRINTING, str(tmp_path / "seen")]
+    text, code = run_on_terminal(
+        "measure", "--watch", *words, "--out", str(tmp_path / "run"), "--", *command,
+        after="job line 38", awaited=": running", seen=tmp_path / "seen",
+    )  # fmt: skip
     assert code == 0
     terminal = Terminal(LINES, COLUMNS)
     during = text.rindex("job line 39")
@@ -60,7 +79,7 @@ def test_the_table_stays_below_what_the_command_prints(tmp_path: Path) -> None:
     assert [words[0] for words in gpus] == ["0", "1"]
     terminal.feed(text[during:])
     left = terminal.screen
-    assert re.search(r"ended, 0:0\d since the command began; 2 GPUs", " ".join(" ".join(left).split()))
+    assert re.search(r"ended, 0:\d\d since the command began; 2 GPUs", " ".join(" ".join(left).split()))
     assert [line for line in [*terminal.scrolled, *left] if line][:40] == [f"job line {number}" for number in range(40)]
     assert any(line.startswith("charllm: ") and "recorded in" in line for line in left)
 
@@ -73,10 +92,11 @@ def _split(screen: list[str]) -> tuple[list[str], list[str]]:
 
 def test_a_table_that_grows_and_a_terminal_that_is_small_leave_room_for_the_command(tmp_path: Path) -> None:
     words = ["--telemetry", make_replay(tmp_path / "replay", gpus=8), "--idle", "0", "--cooldown", "0"]
-    command = [sys.executable, "-c", PRINTING]
+    command = [sys.executable, "-c", PRINTING, str(tmp_path / "seen")]
     text, code = run_on_terminal(
-        "measure", "--watch", *words, "--out", str(tmp_path / "r"), "--", *command, lines=18, columns=60
-    )
+        "measure", "--watch", *words, "--out", str(tmp_path / "r"), "--", *command, lines=18, columns=60,
+        after="job line 38", awaited="more GPUs have no room", seen=tmp_path / "seen",
+    )  # fmt: skip
     assert code == 0
     terminal = Terminal(18, 60)
     terminal.feed(text[: text.rindex("job line 39")])
@@ -87,13 +107,15 @@ def test_a_table_that_grows_and_a_terminal_that_is_small_leave_room_for_the_comm
 def test_charllm_watch_attaches_to_a_run_and_ends_with_it(tmp_path: Path) -> None:
     run = tmp_path / "run"
     job = [sys.executable, "-m", "charllm", "measure", "--telemetry", REPLAY, "--idle", "0", "--out", str(run), "--"]
-    with subprocess.Popen([*job, "sleep", "3"], env=quiet_environment(), stderr=subprocess.PIPE) as measured:
+    job += ["sh", "-c", f"until test -e {tmp_path}/seen; do sleep 0.05; done"]
+    with subprocess.Popen(job, env=quiet_environment(), stderr=subprocess.PIPE) as measured:
         while not (run / "samples.csv").exists():
             assert measured.poll() is None
-        text, code = run_on_terminal("watch", str(run))
+            time.sleep(0.01)
+        text, code = run_on_terminal("watch", str(run), awaited=": running, 0:", seen=tmp_path / "seen")
         measured.communicate()
     assert code == 0
-    assert ": running, 0:0" in text
+    assert re.search(r": running, 0:\d\d ", text)
     assert ": ended" in text.rpartition("\033")[2]
 
 
@@ -102,11 +124,12 @@ def test_without_a_terminal_blocks_of_lines_are_printed(
 ) -> None:
     monkeypatch.setattr(show, "BLOCK_S", 0.2)
     write_marks(write_node(tmp_path, gpus=2), 5)
+    shown = ""
     with watching(tmp_path):
-        import time
-
-        time.sleep(0.5)
-    shown = capsys.readouterr().err
+        while shown.count(" running") < 2:
+            time.sleep(0.05)
+            shown += capsys.readouterr().err
+    shown += capsys.readouterr().err
     assert "\033" not in shown
     assert shown.count(" running") >= 2
     assert shown.count("step 5;") == shown.count(" running")

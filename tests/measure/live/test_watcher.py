@@ -72,7 +72,9 @@ def test_a_look_back_gives_every_gpu_of_every_node_once_a_second(tmp_path: Path)
     assert Watcher(tmp_path / "nowhere").look_back() == []
 
 
-def test_a_node_that_falls_silent_is_named(tmp_path: Path) -> None:
+def test_a_node_that_falls_silent_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: now_s)
     write_node(tmp_path / "nodes" / "n1")
     write_node(tmp_path / "nodes" / "n2", age_s=60.0)
     found = look(tmp_path)

@@ -229,9 +229,9 @@ def test_what_is_no_log_has_no_steps_and_a_wrong_path_or_kind_is_an_error(tmp_pa
     "unit", ["{", "|", " ", "step ", "1 ", "[", '{"step": ', "Epoch 1: |", "a" * 70 + ": 1 ", "\x1b["]
 )
 def test_a_hostile_line_takes_no_time(unit: str) -> None:
-    start_s = time.monotonic()
+    start_s = time.process_time()
     read_log((unit * (1_000_000 // len(unit)) + "\n").encode() * 3)
-    assert time.monotonic() - start_s < 10
+    assert time.process_time() - start_s < 10
 
 
 def test_a_compressed_file_is_read_as_it_is(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 from charllm.gpu.limits import LIMITS
 from charllm.measure.quantities import BEATS, QUANTITIES
-from charllm.measure.telemetry import amd_energy, open_source
+from charllm.measure.telemetry import amd_energy, amd_table, amdsmi, open_source
 from charllm.measure.telemetry.amdsmi import AmdSmi, open_amdsmi
 from charllm.measure.telemetry.source import REASONS, Reading, TelemetryError
 from tests.measure.amdsmi_stand_in import SCENARIO_VARIABLE, play, rocm, wrapper_symbols
@@ -30,12 +29,41 @@ NO_PERM, NOT_YET_IMPLEMENTED, BUSY = 10, 3, 30
 Opener = Callable[..., AmdSmi]
 
 
+class HandClock:
+    """One clock for the GPUs and for who reads them; it moves where it is waited for, and by a little at each look."""
+
+    def __init__(self) -> None:
+        self._now_s = ctypes.c_double.in_dll(ctypes.CDLL(str(rocm() / "lib" / "libamd_smi.so")), "stand_in_clock_s")
+        self._now_s.value = 1000.0
+
+    def monotonic(self) -> float:
+        self._now_s.value += 1e-5
+        return self._now_s.value
+
+    def perf_counter(self) -> float:
+        return self.monotonic()
+
+    def sleep(self, seconds_s: float) -> None:
+        self._now_s.value += seconds_s
+
+    def let_go(self) -> None:
+        self._now_s.value = -1.0
+
+
 @pytest.fixture
-def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[HandClock]:
+    by_hand = HandClock()
+    for module in (amd_energy, amd_table, amdsmi):
+        monkeypatch.setattr(module, "time", by_hand)
+    yield by_hand
+    by_hand.let_go()
+
+
+@pytest.fixture
+def scenario(tmp_path: Path, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the stand-in reads what it plays."""
     monkeypatch.setenv("ROCM_PATH", str(rocm()))
     monkeypatch.setenv(SCENARIO_VARIABLE, str(tmp_path / "scenario"))
-    monkeypatch.setattr(amd_energy, "CHECK_S", 0.03)
     return tmp_path / "scenario"
 
 
@@ -110,19 +138,15 @@ def test_an_mi250_shows_averaged_power_and_the_edge(opened: Opener) -> None:
     assert readings["clock_hz"] == pytest.approx(1.5e9)
 
 
-def test_power_energy_and_cap_of_a_package_are_counted_once(opened: Opener) -> None:
+def test_power_energy_and_cap_of_a_package_are_counted_once(opened: Opener, clock: HandClock) -> None:
     source = opened(model="mi250", gpus=8, watts=480)
     assert [gpu.package for gpu in source.facts.gpus[:4]] == ["0000:c1:00.0"] * 2 + ["0000:c9:00.0"] * 2
     for name, total in (("power_average_w", 4 * 480.0), ("power_limit_w", 4 * 500.0)):
         assert sum(number(source, gpu, name) for gpu in range(8)) == pytest.approx(total)
-    times_s = [time.monotonic()]
     before = [number(source, gpu, "energy_j") for gpu in range(8)]
-    times_s.append(time.monotonic())
-    time.sleep(0.05)
-    times_s.append(time.monotonic())
+    clock.sleep(0.05)
     grown = sum(number(source, gpu, "energy_j") for gpu in range(8)) - sum(before)
-    times_s.append(time.monotonic())
-    assert 4 * 480.0 * (times_s[2] - times_s[1]) * 0.99 < grown < 4 * 480.0 * (times_s[3] - times_s[0]) * 1.01
+    assert grown == pytest.approx(4 * 480.0 * 0.05, rel=0.01)
     # Temperatures and clocks are each die's own.
     assert [number(source, gpu, "temperature_c") for gpu in range(4)] == [45.0, 46.0, 47.0, 48.0]
     assert "even share" in source.facts.details["shared_power"]
@@ -156,15 +180,15 @@ def test_bits_of_an_mi250_are_limits(opened: Opener, bits: int, limits: list[str
     assert number(source, 0, "limits") == sum(LIMITS[name] for name in limits)
 
 
-def test_the_share_of_readings_with_a_limit_is_the_share_of_time(opened: Opener) -> None:
+def test_the_share_of_readings_with_a_limit_is_the_share_of_time(opened: Opener, clock: HandClock) -> None:
     source = opened(model="mi300x", gpus=1, power_share=0.3, thermal_share=0.1)
-    begun_s, counted = time.monotonic(), number(source, 0, "power_limited_s")
-    first_s, shown = time.monotonic(), []
-    while time.monotonic() - first_s < 0.4:
+    counted, shown = number(source, 0, "power_limited_s"), []
+    begun_s = clock.monotonic()
+    while clock.monotonic() - begun_s < 0.4:
         shown.append(int(number(source, 0, "limits")))
-        time.sleep(0.002)
-    last_s, limited_s = time.monotonic(), number(source, 0, "power_limited_s") - counted
-    assert 0.3 * (last_s - first_s) - 0.03 < limited_s < 0.3 * (time.monotonic() - begun_s) + 0.03
+        clock.sleep(0.002)
+    limited_s = number(source, 0, "power_limited_s") - counted
+    assert limited_s == pytest.approx(0.3 * 0.4, abs=0.03)
     for limit, share in (("power", 0.3), ("thermal", 0.1)):
         assert sum(bits & LIMITS[limit] > 0 for bits in shown) / len(shown) == pytest.approx(share, abs=0.08)
 
@@ -178,17 +202,17 @@ def test_an_energy_counter_that_disagrees_with_power_is_refused(opened: Opener, 
     assert not source.facts.capabilities[source.facts.gpus[0].uuid]["energy_j"].supported
 
 
-def test_an_energy_counter_that_wraps_goes_on_growing(opened: Opener) -> None:
-    # 0.3 s before its 32 bits are full.
-    start = 2**32 - 0.3 * 400 / 15.259e-6
+def test_an_energy_counter_that_wraps_goes_on_growing(opened: Opener, clock: HandClock) -> None:
+    # A second before its 32 bits are full, half of which the first look takes.
+    start = 2**32 - 1.0 * 400 / 15.259e-6
     source = opened(model="mi300x", gpus=1, energy_bits=32, energy_start=start)
     counts = [number(source, 0, "energy_j")]
-    while len(counts) < 60:
-        time.sleep(0.01)
+    while len(counts) < 120:
+        clock.sleep(0.01)
         counts.append(number(source, 0, "energy_j"))
     steps = [after - before for before, after in itertools.pairwise(counts)]
     assert min(steps) > 0
-    assert max(steps) < 400 * 0.2
+    assert max(steps) < 400 * 0.02
     assert counts[-1] > 2**32 * 15.259e-6
 
 

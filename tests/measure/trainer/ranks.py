@@ -18,7 +18,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from tests.ports import free_port
+
 TIMEOUT_S = 120.0
+LATER_S = 10.0
+"""Left to ranks that hang to say where they are."""
 
 
 class RankFailed(AssertionError):
@@ -73,19 +77,15 @@ class _Late(Exception):
 
 def _ask_where(late: list[int], processes: list[int], folder: Path) -> str:
     """Let ranks that hang write down where they are."""
+    places = [folder / f"stack-{rank}" for rank in late]
+    end_s = time.monotonic() + LATER_S
+    while not all(place.exists() for place in places) and time.monotonic() < end_s:
+        time.sleep(0.01)
     for rank in late:
         os.kill(processes[rank], signal.SIGUSR1)
-    time.sleep(1.0)
+    while not all(place.read_text() for place in places) and time.monotonic() < end_s:
+        time.sleep(0.01)
     return "\n".join(f"rank {rank}:\n{(folder / f'stack-{rank}').read_text()}" for rank in late)
-
-
-def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nobody listens on."""
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _collect(answers: list[Connection], deadline_s: float) -> list[Any]:
@@ -119,8 +119,9 @@ def _be_rank(
     os.environ.update(environment, MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
     torch.set_num_threads(1)
     rank, count = int(environment["RANK"]), int(environment["WORLD_SIZE"])
-    stack = (folder / f"stack-{rank}").open("w", encoding="utf-8")
+    stack = (folder / f"stack-{rank}.new").open("w", encoding="utf-8")
     faulthandler.register(signal.SIGUSR1, stack, all_threads=True)
+    (folder / f"stack-{rank}.new").rename(folder / f"stack-{rank}")
     try:
         if connect:
             store = dist.FileStore(str(folder / "store"), count)

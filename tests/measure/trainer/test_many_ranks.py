@@ -270,7 +270,7 @@ def test_the_execution_trace_has_the_steps_after_the_first(tmp_path: Path) -> No
 
 
 def leave_early(run: RunSpec, closes: bool) -> str:
-    steps = train(run, "cpu", 10_000, None, launch=read_launch(os.environ), timeout_s=3.0)
+    steps = train(run, "cpu", 10_000, None, launch=read_launch(os.environ), timeout_s=6.0)
     next(steps)
     if dist.get_rank() == 1:
         if closes:
@@ -290,7 +290,7 @@ def test_a_peer_that_is_dead_or_late_ends_training_with_a_sentence(closes: bool)
     message, gone = run_ranks(2, leave_early, spec(DENSE, {"dp": 2}), closes, connect=False)
     assert message.startswith("rank 0 lost contact with another rank")
     assert gone == "gone"
-    assert time.monotonic() - began_s < 30
+    assert time.monotonic() - began_s < 100
 
 
 def refusal(run: RunSpec, options: dict[str, Any]) -> tuple[str, str]:

@@ -34,7 +34,7 @@ def test_a_rank_that_raises_fails_the_test_with_its_traceback() -> None:
 def die_on_one() -> None:
     if dist.get_rank() == 1:
         os._exit(9)
-    time.sleep(30)
+    time.sleep(300)
 
 
 def test_a_rank_that_dies_is_named() -> None:
@@ -45,5 +45,5 @@ def test_a_rank_that_dies_is_named() -> None:
 def test_ranks_that_hang_are_ended_in_time() -> None:
     began_s = time.monotonic()
     with pytest.raises(RankFailed, match="ranks 0, 1 did not end in time"):
-        run_ranks(2, time.sleep, 30, timeout_s=1.0, connect=False)
-    assert time.monotonic() - began_s < 10
+        run_ranks(2, time.sleep, 300, timeout_s=1.0, connect=False)
+    assert time.monotonic() - began_s < 100

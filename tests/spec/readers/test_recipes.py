@@ -179,3 +179,31 @@ def test_any_source_gives_a_request_or_a_spec_error_at_once(lines: list[str], te
         except SpecError:
             continue
     assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("2 if GPUS > 4 else 1", 2),
+        ("-GPUS + 12", 4),
+        ("4 if GPUS > 4 and not SMALL else 1", 4),
+        ("4 if GPUS < 4 or SMALL else 2", 2),
+        ("unknown(GPUS) if GPUS > 100 else 8", 8),
+    ],
+)
+def test_arithmetic_and_conditions_of_what_is_known_are_worked_out(value: str, found: int) -> None:
+    constants = "GPUS: int = 8\nSMALL = False\n"
+    reading = read_recipe(
+        constants + BRIDGE.replace("_parallel_size = 2", f"_parallel_size = {value}"),
+        "recipe.py",
+        "llama3_8b_pretrain_config",
+    )
+    assert reading.request["parallelism"]["tp"] == found
+
+
+@pytest.mark.parametrize("value", ["unknown(3)", "GPUS / 0", "1 if unknown() else 2", "-'a'"])
+def test_what_cannot_be_worked_out_is_named(value: str) -> None:
+    text = "GPUS = 8\n" + BRIDGE.replace("_parallel_size = 2", f"_parallel_size = {value}")
+    reading = read_recipe(text, "recipe.py", "llama3_8b_pretrain_config")
+    assert any("tensor_model_parallel_size" in str(each) for each in reading.not_understood)
+    assert reading.request["parallelism"]["tp"] == 1

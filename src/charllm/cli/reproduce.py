@@ -22,7 +22,7 @@ from charllm.report.svg.png import find_browser, write_png
 from charllm.report.tables import render_table
 from charllm.reproduce.findings import FINDINGS
 from charllm.reproduce.run import PUBLICATIONS, WORKERS, Reproduced, run_reproduction
-from charllm.reproduce.verdicts import number
+from charllm.reproduce.words import LEVEL_WORDS, ends, number
 
 EXAMPLES = (
     "charllm reproduce charllm-ppt --out charllm-ppt",
@@ -82,23 +82,19 @@ def as_table(found: Reproduced) -> dict[str, Any]:
 def rows_of(found: Reproduced) -> list[dict[str, Any]]:
     """Return a row for each finding."""
     names = ("name", "verdict", "effect", "unit", "claim")
-    ends = [one["interval"] or (None, None) for one in found.findings]
+    bounds = [one["interval"] or (None, None) for one in found.findings]
     return [{**{name: one[name] for name in names}, "interval_low": low, "interval_high": high}
-            for one, (low, high) in zip(found.findings, ends, strict=True)]  # fmt: skip
+            for one, (low, high) in zip(found.findings, bounds, strict=True)]  # fmt: skip
 
 
 def render(found: Reproduced) -> str:
     """Return verdicts and advice as tables."""
-    rows = [[one["name"], one["verdict"], number(one["effect"]), _ends(one["interval"]), one["unit"]]
+    rows = [[one["name"], one["verdict"], number(one["effect"]), ends(one["interval"]) or "-", one["unit"]]
             for one in found.findings]  # fmt: skip
-    tables = [render_table("Findings", ("finding", "verdict", "effect", "80 % interval", "unit"), rows)]
+    tables = [render_table("Findings", ("finding", "verdict", "effect", LEVEL_WORDS, "unit"), rows)]
     if found.recommendations:
-        rows = [[one["name"], number(one["gain"]), _ends(one["interval"]), one["unit"], one["reverses_when"]]
+        rows = [[one["name"], number(one["gain"]), ends(one["interval"]) or "-", one["unit"], one["reverses_when"]]
                 for one in found.recommendations]  # fmt: skip
-        head = ("recommendation", "median gain", "80 % interval", "unit", "no gain")
+        head = ("recommendation", "median gain", LEVEL_WORDS, "unit", "no gain")
         tables.append(render_table("Recommendations", head, rows))
     return "\n\n".join(tables)
-
-
-def _ends(ends: list[float] | None) -> str:
-    return f"{number(ends[0])} to {number(ends[1])}" if ends else "-"

@@ -21,8 +21,9 @@ from charllm.errors import SpecError, unknown_name
 from charllm.report.figure import Figure
 from charllm.report.page.cases import StudiedCase, group_cases
 from charllm.report.svg.draw import DRAWN, write_svg
-from charllm.reproduce.conditions import draws, map_settings
+from charllm.reproduce.conditions import map_settings
 from charllm.reproduce.document import write_document
+from charllm.reproduce.draws import draws
 from charllm.reproduce.figures import FIGURES
 from charllm.reproduce.figures.emulated import emulated_runs
 from charllm.reproduce.figures.heat import WARM_UP, warm_up
@@ -33,7 +34,8 @@ from charllm.reproduce.page import paper_page
 from charllm.reproduce.paper import NAME, STUDIES, Request
 from charllm.reproduce.readings import both_readings, reading_runs
 from charllm.reproduce.recommendations import RECOMMENDATIONS
-from charllm.reproduce.verdicts import Advice, Judged, advice_table, advise, explain_all, finding_table, judge_all
+from charllm.reproduce.tables import advice_table, finding_table
+from charllm.reproduce.verdicts import Advice, Judged, advise, explain_all, judge_all
 from charllm.result.store import write_text
 from charllm.sweep.run import Progress, run_study
 from charllm.sweep.runners.work import Engine

@@ -49,7 +49,7 @@ def _kinds(options: Any, rows: list[dict[str, Any]]) -> dict[str, tuple[str, str
     name = options.get("shape") or options.get("colour")
     if not name:
         return {}
-    keys = list(dict.fromkeys(str(row[name]) for row in rows))
+    keys = options.get("kinds") or list(dict.fromkeys(str(row[name]) for row in rows))
     return {
         key: (colour(f"origin-{key}") if key in ORIGINS else series(at), SHAPES[ORIGINS.get(key, at) % len(SHAPES)])
         for at, key in enumerate(keys)
@@ -60,7 +60,7 @@ def _panel(panel: Any, rows: list[dict[str, Any]], labels: list[str], box: tuple
            options: Any, kinds: dict[str, tuple[str, str]]) -> list[str]:  # fmt: skip
     left, top, wide, bottom = box
     ends = [row.get(panel.get(end, "")) for row in rows for end in ("column", "low", "high")]
-    known = [float(value) for value in ends if value is not None]
+    known = [float(value) for value in (*ends, panel.get("threshold")) if value is not None]
     low, high = min(known), max(known)
     air = 0.08 * ((high - low) or abs(high) or 1.0)
     low, high = (max(0.0, low - air) if low >= 0 else low - air), high + air
@@ -77,6 +77,9 @@ def _panel(panel: Any, rows: list[dict[str, Any]], labels: list[str], box: tuple
         found += [line(x, top, x, bottom), text(x, bottom + 10, write_tick(tick), anchor="middle", size=10)]
     if low < 0 < high:
         found.append(line(place(0.0), top, place(0.0), bottom, colour("ink")))
+    if panel.get("threshold") is not None:
+        x = place(panel["threshold"])
+        found.append(line(x, top, x, bottom, colour("quiet"), 1.2, "4 3"))
     told: set[str] = set()
     for row in rows:
         name = str(row[options["row"]])

@@ -1,5 +1,7 @@
 """The page of a study and the findings judge the same pairs of runs, by the same rule."""
 
+from typing import Any
+
 import pytest
 
 from charllm.report.claims import Claim
@@ -20,7 +22,8 @@ BY_PAIRS = [claim for claim in CHECKS if claim.name in PAIRS]
 def as_on_a_page(case: Case) -> StudiedCase:
     settings = list_settings(case.request)
     degrees = {name: settings.get(f"parallelism.{name}") for name in ("tp", "pp", "ep", "zero")}
-    return make_case(case.name, 10.0, settings=settings, **{**degrees, "tp": degrees["tp"] or 1})
+    values: dict[str, Any] = {**degrees, "tp": degrees["tp"] or 1, "settings": settings}
+    return make_case(case.name, 10.0, **values)
 
 
 @pytest.mark.parametrize("claim", CHECKS, ids=lambda claim: claim.name)

@@ -11,6 +11,7 @@ NOT_DRAWN = "no interval: run with --full (or --intervals)"
 NOT_MAPPED = "no condition map: run with --full (or --maps)"
 LEVEL_WORDS = f"{100 * LEVEL:.0f} % interval"
 """Heading of intervals."""
+NOT_RUN = "none of its configurations could be run"
 MOST_NAMED = 6
 
 
@@ -23,12 +24,12 @@ def interval_basis(drawn: int) -> str:
 
 
 def reason(judged: Judged) -> str:
-    """Say in one line what the verdict rests on."""
+    """Say in one line what is behind a finding, and what its verdict rests on."""
     claim, verdict = judged.finding.claim, judged.verdict
     count = len(verdict.supporting) + len(verdict.against)
     if not count:
-        return "none of its configurations could be run"
-    parts = [f"{len(verdict.supporting)} of {count} configurations show more than {claim.least:g}"]
+        return NOT_RUN
+    parts = [judged.finding.why, f"{len(verdict.supporting)} of {count} configurations show more than {claim.least:g}"]
     if claim.size is not None:
         parts.append(f"{claim.headline} effect {number(verdict.effect)}, claimed {claim.size:g}")
     if judged.drawn:

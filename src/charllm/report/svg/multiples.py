@@ -85,6 +85,8 @@ def _panel(panel: Any, rows: list[dict[str, Any]], labels: list[str], box: tuple
         name = str(row[options["row"]])
         y = top + PITCH * (labels.index(name) + 0.5)
         value = row[panel["column"]]
+        if value is None and name in told:
+            continue
         if value is None:
             note = str(row.get(options.get("note", "")) or "-")
             found.append(text(left + PAD, y, note[: int(wide / 7)], size=10, fill=colour("quiet")))

@@ -34,7 +34,7 @@ def throttling(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[
             heat = sum(lost > LOST_TO_HEAT.least for _, cause, lost in rows if cause == "thermal")
             mark = f"{LOST_TO_HEAT.least:g} %"
             message = f"{heat} of {len(listed)} configurations lose more than {mark} of their clock to heat."
-            question = f"Throttling on {gpu}: how much clock is lost, and to what?"
+            question = f"Throttling on {gpu}: clock lost, by cause"
             name = f"throttling-{gpu.lower()}"
             found.append(Figure(name, "stacked-bars", question, message, columns, options, conditions_of(listed)))
     return found

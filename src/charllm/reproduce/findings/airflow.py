@@ -12,6 +12,7 @@ def rear_front() -> Finding:
     return Finding(
         claim=REAR_FRONT,
         configurations={name: Configuration((run,), hotter_percent) for name, run in runs.items()},
+        why="rear slots have a weaker heat sink and air preheated by front GPUs",
         is_thermal=True,
         note="At equal power the gap in kelvin does not depend on the inlet, so the percentage of degrees Celsius "
         "falls as the inlet rises. The total gap between slots is measured (public traces of an 8-GPU node); the part "
@@ -46,6 +47,7 @@ def inside_packages() -> Finding:
             name.removesuffix(" / act").removeprefix("model "): Configuration((run,), read("package_gap_k"))
             for name, run in runs.items()
         },
+        why="the two GCDs of a package have different thermal resistances",
         is_thermal=True,
         circular="the catalog's thermal resistances of the two GCDs are derived from this claim",
         note="The simulation only adds whether the gap appears with every strategy and stays within 10 K.",
@@ -59,6 +61,7 @@ def lost_to_heat() -> Finding:
     return Finding(
         claim=LOST_TO_HEAT,
         configurations={name: Configuration((run,), loss) for name, run in runs.items()},
+        why="the power cap limits heat before the thermal threshold is reached, unless cooling is weak",
         is_thermal=True,
         note="The paper counts any loss of clock as throttling, and its artifact records no throttle reasons, so the "
         "power cap may cause all of it. The slope of the clock above the thermal threshold is assumed (2 % per "

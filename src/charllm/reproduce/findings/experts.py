@@ -36,6 +36,7 @@ def locality() -> Finding:
             least=5.0,
         ),
         configurations={**found, **moved},
+        why="all-to-all over NVLink instead of a shared NIC",
         note="Strategies differ in more than locality. In the configurations with round-robin placement only the "
         "placement of ranks differs: neighbouring ranks are on different nodes.",
     )

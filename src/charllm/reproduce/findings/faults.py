@@ -30,6 +30,7 @@ def braked_node() -> Finding:
             headline="largest",
         ),
         configurations=found,
+        why="a lower clock slows down only the compute-bound part of a step",
         note="The power brake usually halves the clock, which slows down only the compute-bound part of a step. A "
         "factor of four needs a clock below the lowest one, or a fault that also slows memory or links.",
     )
@@ -50,6 +51,7 @@ def one_straggler() -> Finding:
             least=0.5,
         ),
         configurations=found,
+        why="its group waits for it in every layer",
         is_thermal=True,
         note="One GPU of 32, in node 1, draws 15 or 30 % more power. Its tensor-parallel group waits for it in every "
         "layer; where another pipeline stage is slower, the pipeline bubble hides the delay.",

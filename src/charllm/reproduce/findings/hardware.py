@@ -21,6 +21,7 @@ def more_hardware() -> Finding:
             least=5.0,
         ),
         configurations=best_of_each("tokens_per_s_per_gpu"),
+        why="larger memory avoids recomputation, and fewer nodes communicate",
         note="H100 and H200 have the same compute rate. Each cluster runs its fastest model-parallel strategy that "
         "fits in memory, with overlap, with or without recomputation. The H200 cluster has the memory to avoid "
         "recomputation, and half as many nodes to communicate between.",
@@ -44,6 +45,7 @@ def scale_up() -> Finding:
             some=True,
         ),
         configurations=best_of_each("tokens_per_s"),
+        why="twice the compute rate against less communication and recomputation",
         note="Each cluster runs its fastest strategy that fits in memory. A negative number means that twice the GPUs "
         "are faster.",
         readings={SAME: Reading(same, is_judged=True)},

@@ -19,6 +19,7 @@ def small_messages() -> Finding:
             least=10.0,
         ),
         configurations={name: Configuration((run,), lost_percent) for name, run in runs.items()},
+        why="latency is a larger share of shorter messages",
         note="Each message is compared with a large message of the same collective on the same link, weighted by "
         "transfer time. The rest of the gap to the links' peak is not due to message size but to protocols, shared "
         "NICs and idle links.",

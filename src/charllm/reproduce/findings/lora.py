@@ -20,6 +20,7 @@ def efficiency() -> Finding:
             size=10.0,
         ),
         configurations=_pairs(times("tokens_per_j"), equal=True),
+        why="no weight gradients and no recomputation, but the same forward pass",
         note="At equal sequence length and batch, LoRA saves weight gradients, their all-reduce and recomputation. The "
         "artifact compares with training runs of longer sequences (4096 tokens for Mixtral, 8192 for Llama), and its "
         "efficiency is 1 / (energy x delay), which counts every saving twice.",

@@ -26,6 +26,7 @@ def peak_power() -> Finding:
     return Finding(
         claim=MICROBATCH_PEAKS,
         configurations=_configurations(higher),
+        why="larger GEMMs start from a higher clock after longer bubbles",
         is_thermal=True,
         note=f"{NOTE} Power peaks in a burst of GEMMs that follows an idle phase, before the power governor lowers "
         "the clock. Larger GEMMs draw more power, and longer pipeline bubbles let the clock rise further before the "
@@ -43,6 +44,7 @@ def throttling() -> Finding:
     return Finding(
         claim=MICROBATCH_THROTTLING,
         configurations=_configurations(lost),
+        why="larger GEMMs lower the clock, longer bubbles raise it",
         is_thermal=True,
         note=f"{NOTE} Larger GEMMs keep the GPU busier, which lowers the clock; fewer microbatches cause longer "
         "pipeline bubbles, which raise it.",

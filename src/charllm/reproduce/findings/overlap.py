@@ -36,6 +36,7 @@ def temperature() -> Finding:
     return Finding(
         claim=OVERLAP_TEMPERATURE,
         configurations=_pairs(hotter, H200),
+        why="a binding power cap fixes power, and with it temperature",
         is_thermal=True,
         note="A run at its power cap draws the same power, and reaches the same temperature, with and without overlap. "
         "Overlap raises temperature only where GPUs drew less than the cap while they waited for communication.",
@@ -53,6 +54,7 @@ def throttling() -> Finding:
     return Finding(
         claim=OVERLAP_THROTTLING,
         configurations=_pairs(lost, H200),
+        why="transfers draw power that the cap takes from GEMMs",
         is_thermal=True,
         note="Throttling is the loss of mean clock, because the artifact samples no throttle reasons. Links that "
         "transfer during GEMMs draw power, and under a power cap the clock falls in return.",

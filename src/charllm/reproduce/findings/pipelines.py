@@ -15,6 +15,7 @@ def deep_pipelines() -> Finding:
     return Finding(
         claim=DEEP_PIPELINES,
         configurations=_pairs(H200, more("clock_loss", POINT)),
+        why="all-reduces of tensor parallelism let the clock recover in every layer",
         is_thermal=True,
         note="Tensor parallelism interrupts compute by all-reduces in every layer, and each interruption lets the "
         "clock recover. A deep pipeline computes in longer uninterrupted phases.",

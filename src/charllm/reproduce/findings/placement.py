@@ -31,6 +31,7 @@ def thermal_placement() -> Finding:
             some=True,
         ),
         configurations={name: Configuration((one, run), percent_more("tokens_per_s")) for name, one in tried.items()},
+        why="an uneven split costs more than it gains unless rear GPUs are thermally throttled",
         is_thermal=True,
         note="GPT3-175B TP4-PP8: each node runs one stage on its front slots and one on its rear slots. An uneven "
         "split lengthens the stages with more layers, which pays off only where rear GPUs are thermally throttled. "

@@ -22,6 +22,7 @@ def faster_network() -> Finding:
         configurations={
             name: Configuration((run_of(NETWORK, f"{name}{FAST}"), run), gain) for name, run in slow.items()
         },
+        why="the gain is the exposed communication between nodes",
         note="Only the NIC bandwidth differs. Strategies that communicate inside nodes gain little; FSDP and expert "
         "groups across nodes gain most.",
     )
@@ -48,6 +49,7 @@ def datacenter() -> Finding:
             least=5.0,
         ),
         configurations=fall(SLOW),
+        why="more replicas make gradient all-reduces between nodes longer",
         note="One strategy per model; the global batch grows with the number of replicas. Every size is simulated in "
         "full. Failures, stragglers and oversubscribed switches are not included.",
         readings={"the same at 800 Gb/s per node": Reading(fall(FAST), is_judged=True)},

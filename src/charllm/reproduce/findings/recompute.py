@@ -11,6 +11,7 @@ def two_signs() -> Finding:
     return Finding(
         claim=RECOMPUTE,
         configurations=_pairs(H200),
+        why="recomputation adds GEMMs, and all-reduces where tensor parallelism is wide",
         is_thermal=True,
         note="On deep pipelines recomputation adds GEMMs without idle time, which lowers the clock. With wide tensor "
         "parallelism it repeats all-reduces as well, and these let the clock recover. Runs that exceed memory without "

@@ -146,7 +146,7 @@
     if (!charllm.isNumber(value)) {
       // A row without any value has its note once, across all panels.
       const isEmpty = panels.every((one) => !charllm.isNumber(row[one.column]));
-      const text = isEmpty && !isFirst ? "" : note || "–";
+      const text = isTold || (isEmpty && !isFirst) ? "" : note || "–";
       const width = isEmpty ? room - PAD : box.width - 20;
       frame.svg.append(charllm.label(text, box.left + PAD, y, { dy: "0.35em", class: "tick halo" }, width));
       return mark;

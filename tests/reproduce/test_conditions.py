@@ -1,8 +1,8 @@
-"""Settings: what a run is subjected to, what is drawn, and the grid of the maps."""
+"""Settings: what a run is subjected to."""
 
 from charllm.catalog.resolve import resolve_run
 from charllm.network.constants import constants_of
-from charllm.reproduce.conditions import Setting, map_settings
+from charllm.reproduce.conditions import Setting
 from charllm.reproduce.paper import DATACENTER, H200, run_of
 
 RUN = run_of(H200, "gpt3-175b tp8-pp4 / act")
@@ -42,9 +42,3 @@ def test_bandwidth_and_latency_are_factors_of_the_calibrated_constants() -> None
     assert (found.latency_s, found.hop_s) == (1.5 * usual.latency_s, 1.5 * usual.hop_s)
     assert found.nic_hop_s == 1.5 * usual.nic_hop_s
     assert found.switch_fraction == usual.switch_fraction
-
-
-def test_the_map_has_each_setting_once_and_the_usual_one() -> None:
-    settings = map_settings()
-    assert len(set(settings)) == len(settings)
-    assert Setting() in settings

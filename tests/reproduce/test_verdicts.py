@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from charllm.report.claims import Claim
-from charllm.reproduce.conditions import Setting, map_settings
+from charllm.reproduce.conditions import Setting
 from charllm.reproduce.document import write_document
 from charllm.reproduce.draws import draws
 from charllm.reproduce.finding import Configuration, Finding, percent_more, read
 from charllm.reproduce.looks import key_of
+from charllm.reproduce.maps import cooling_map, network_map
 from charllm.reproduce.paper import H200, run_of
 from charllm.reproduce.readings import both_readings, reading_runs
 from charllm.reproduce.recommendations import Recommendation
@@ -32,7 +33,10 @@ def warm(setting: Setting) -> dict[str, Any]:
     return {"temperature_peak_c": 40 + setting.inlet_c / setting.flow, "tokens_per_s": setting.inlet_c}
 
 
-ROWS = {key_of(setting.apply(RUN)): warm(setting) for setting in (*draws(), *map_settings())}
+ROWS = {
+    key_of(setting.apply(RUN)): warm(setting)
+    for setting in (*draws(), *cooling_map().settings, *network_map().settings)
+}
 
 
 def test_a_finding_has_the_keys_that_others_read() -> None:
@@ -55,10 +59,10 @@ def test_an_interval_is_that_of_the_draws() -> None:
 def test_a_map_says_from_which_inlet_on_it_holds() -> None:
     (judged,) = judge_all([made(least=79.0)], ROWS, drawn=False, mapped=True)
     said = finding_table(judged)["holds_when"]
-    assert "airflow x 1, preheat x 1: inlet 40 to 45 C" in said
+    assert "airflow x 1, preheat x 1: inlet 40 C to 45 C" in said
     assert "airflow x 0.5, preheat x 2: any inlet" in said
     assert finding_table(judge_all([made(200.0)], ROWS, drawn=False, mapped=True)[0])["holds_when"].startswith(
-        "under none"
+        "none of"
     )
 
 
@@ -120,8 +124,8 @@ def advised(gain: float, warm_gain: float) -> Any:
     ("gain", "warm_gain", "said"),
     [
         (5.0, 5.0, "not observed in 1 configurations"),
-        (0.1, 6.0, "median gain above 1 % at inlet 45 C"),
-        (5.0, -2.0, "median gain below 1 % at inlet 45 C"),
+        (0.1, 6.0, "median gain above 1 % at (inlet 45 C): 6 %"),
+        (5.0, -2.0, "median gain below 1 % at (inlet 45 C): -2 %"),
     ],
 )
 def test_a_recommendation_says_when_it_reverses(gain: float, warm_gain: float, said: str) -> None:

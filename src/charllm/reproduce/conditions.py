@@ -1,4 +1,4 @@
-"""Conditions that the paper does not state, as settings of a run, and the grid of the condition maps.
+"""Conditions that the paper does not state, as settings of a run.
 
 The artifact records neither inlet temperature nor airflow nor which GPUs were weak. A `Setting` states them; a request
 under a setting is the same run at another inlet, airflow, silicon spread, power cap or network.
@@ -6,7 +6,7 @@ under a setting is the same run at another inlet, airflow, silicon spread, power
 
 import json
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 from charllm.catalog.resolve import resolve_cluster
@@ -57,6 +57,7 @@ class Setting:
             *([f"silicon spread {100 * self.spread:g} %"] if self.spread else []),
             *([f"power cap x {self.cap:g}"] if self.cap != 1 else []),
             *([f"NIC bandwidth x {self.nic:g}"] if self.nic != 1 else []),
+            *([f"latency x {self.latency:g}"] if self.latency != 1 else []),
         ]
         return ", ".join(parts)
 
@@ -104,34 +105,3 @@ class Setting:
 @lru_cache(maxsize=256)
 def _cluster(text: str) -> Cluster:
     return resolve_cluster(json.loads(text))
-
-
-INLETS_C, FLOWS, PREHEATS = (25.0, 35.0, 40.0, 45.0), (1.0, 0.7, 0.5), (1.0, 2.0)
-WARM_C = 45.0
-
-
-@cache
-def air_grid() -> tuple[Setting, ...]:
-    """Return all inlets with all airflows and preheats."""
-    return tuple(
-        Setting(inlet_c=inlet_c, flow=flow, preheat=preheat)
-        for preheat in PREHEATS
-        for flow in FLOWS
-        for inlet_c in INLETS_C
-    )
-
-
-@cache
-def other_settings() -> tuple[Setting, ...]:
-    """Return other silicon, caps and networks at the nominal and at a warm inlet."""
-    arms: list[dict[str, float]] = [
-        {"spread": 0.1}, {"spread": 0.2}, {"cap": 0.7}, {"cap": 0.85}, {"nic": 8.0},
-        {"spread": 0.1, "flow": 0.7}, {"spread": 0.1, "flow": 0.7, "preheat": 2.0},
-    ]  # fmt: skip
-    found = [Setting(inlet_c=inlet_c, **arm) for inlet_c in (USUAL_C, WARM_C) for arm in arms]  # type: ignore[arg-type]
-    return tuple(found)
-
-
-def map_settings() -> tuple[Setting, ...]:
-    """Return every setting of the condition maps."""
-    return (*air_grid(), *other_settings())

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from charllm.report.claims import HOLDS
-from charllm.reproduce.conditions import INLETS_C, USUAL_C
+from charllm.reproduce.conditions import USUAL_C
 from charllm.reproduce.draws import ranges
-from charllm.reproduce.verdicts import Advice, Judged, air_cells
+from charllm.reproduce.maps import map_of
+from charllm.reproduce.verdicts import Advice, Judged
 from charllm.reproduce.words import (
     LEVEL_WORDS,
     NOT_DRAWN,
@@ -120,23 +121,20 @@ def _describe(judged: Judged) -> list[str]:
         lines += [*_table(("other reading", "median", "range", "verdict"), cells), ""]
     if judged.mapped:
         lines += [f"It holds at: {holds_when(judged)}.", ""]
-        lines += [
-            f"Condition map: {finding.claim.headline} effect by inlet temperature; bold where the finding holds.",
-            "",
-        ]
+        lines += [f"Condition map: {finding.claim.headline} effect, bold where the finding holds.", ""]
         lines += [*_map(judged), ""]
     return lines
 
 
 def _map(judged: Judged) -> list[str]:
-    """Return the headline at every inlet, a row for each airflow and preheat."""
-    cells: dict[str, list[str]] = {}
-    for cell in air_cells(judged):
-        row = f"airflow x {cell.setting.flow:g}, preheat x {cell.setting.preheat:g}"
-        text = number(cell.effect)
-        cells.setdefault(row, []).append(f"**{text}**" if cell.verdict == HOLDS else text)
-    head = ("airflow and preheat", *(f"{inlet_c:.0f} C" for inlet_c in INLETS_C))
-    return _table(head, [[row, *values] for row, values in cells.items()])
+    """Return the headline in every cell of the map's grid, bold where the finding holds."""
+    asked, found = map_of(judged.finding), {cell.setting: cell for cell in judged.mapped}
+    rows = []
+    for row, cells in asked.grid.items():
+        told = [(number(found[setting].effect), found[setting].verdict) for setting in cells.values()]
+        rows.append([row, *(f"**{text}**" if verdict == HOLDS else text for text, verdict in told)])
+    columns = list(next(iter(asked.grid.values())))
+    return _table((asked.row_title, *(f"{asked.column_title} {column}" for column in columns)), rows)
 
 
 def _recommendations(advice: Sequence[Advice]) -> list[str]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from charllm.report.claims import FAILS, HOLDS, PARTLY
 from charllm.report.figure import Column, Fact, Figure, Page, Section
-from charllm.reproduce.conditions import FLOWS, PREHEATS, other_settings
+from charllm.reproduce.maps import map_of
 from charllm.reproduce.paper import NAME
-from charllm.reproduce.verdicts import Advice, Judged, air_cells
+from charllm.reproduce.verdicts import Advice, Judged
 from charllm.reproduce.words import (
     LEVEL_WORDS,
     NOT_DRAWN,
@@ -39,9 +39,10 @@ def paper_page(
         Section("Verdicts", [_verdicts(judged)]),
         Section("Each finding", [_finding(one) for one in judged]),
     ]
-    maps = [_air_map(one) for one in judged if one.mapped]
-    if joint is not None:
-        sections.append(Section("Conditions under which thermal findings hold", [_joint(joint, judged), *maps]))
+    maps = [_map(one) for one in judged if one.mapped]
+    if maps:
+        first = [] if joint is None else [_joint(joint, judged)]
+        sections.append(Section("Conditions under which findings hold", [*first, *maps]))
     if readings:
         sections.append(Section("Other readings", [_errors(readings), _other_readings(judged)]))
     if advice:
@@ -140,39 +141,40 @@ def _effects_figure(
     return Figure(name, "multiples", question, message, columns, options, conditions)
 
 
-def _air_map(judged: Judged) -> Figure:
-    """Return the map of a finding over inlet, airflow and preheat; cells in which it holds are outlined."""
-    finding, cells = judged.finding, air_cells(judged)
-    tried = [cell for cell in judged.mapped if cell.setting in other_settings()]
-    others = [f"{cell.setting.words}: {cell.verdict}" for cell in tried if cell.verdict != judged.verdict.verdict]
+def _map(judged: Judged) -> Figure:
+    """Return the condition map of a finding; cells in which it holds are outlined."""
+    finding, asked = judged.finding, map_of(judged.finding)
+    found = {cell.setting: cell for cell in judged.mapped}
+    cells = [(row, column, found[one]) for row, line in asked.grid.items() for column, one in line.items()]
+    changed = [
+        f"({one.words}): {found[one].verdict}" for one in asked.others if found[one].verdict != judged.verdict.verdict
+    ]
     columns = {
-        "row": Column(
-            "airflow and preheat", [f"airflow x {c.setting.flow:g}, preheat x {c.setting.preheat:g}" for c in cells]
-        ),
-        "inlet": Column("inlet", [f"{cell.setting.inlet_c:.0f} C" for cell in cells]),
-        "effect": Column(finding.unit, [cell.effect for cell in cells], digits=3),
-        "verdict": Column("verdict", [cell.verdict for cell in cells]),
-        "ring": Column("holds", [cell.verdict == HOLDS for cell in cells]),
+        "row": Column(asked.row_title, [row for row, _, _ in cells]),
+        "column": Column(asked.column_title, [column for _, column, _ in cells]),
+        "effect": Column(finding.unit, [cell.effect for _, _, cell in cells], digits=3),
+        "verdict": Column("verdict", [cell.verdict for _, _, cell in cells]),
+        "ring": Column("holds", [cell.verdict == HOLDS for _, _, cell in cells]),
     }
     options = {
         "row": "row",
-        "column": "inlet",
+        "column": "column",
         "value": "effect",
         "ring": "ring",
         "ring_label": "holds",
         "label": finding.unit,
-        "rows": [f"airflow x {flow:g}, preheat x {preheat:g}" for flow in FLOWS for preheat in PREHEATS],
+        "rows": list(asked.grid),
     }
     message = (
-        f"Holds at: {holds_when(judged)}. Of {len(tried)} settings with other silicon, power caps or NICs, these "
-        f"change the verdict: {listed(others) or 'none'}."
+        f"Columns: {asked.column_title}. Holds at: {holds_when(judged)}. Of {len(asked.others)} further settings, "
+        f"these change the verdict: {listed(changed) or 'none'}."
     )
     question = f"Where does {finding.name} hold?"
     return Figure(f"map-{finding.name}", "heatmap", question, message, columns, options, f"Rule: {finding.claim.rule}.")
 
 
 def _joint(joint: Mapping[str, Any], judged: Sequence[Judged]) -> Figure:
-    thermal = [one for one in judged if one.mapped]
+    thermal = [one for one in judged if one.mapped and one.finding.is_thermal]
     columns = {
         "finding": Column("finding", [one.finding.name for one in thermal]),
         "as_is": Column("at nominal conditions", [one.finding.name in joint["holds_as_is"] for one in thermal]),

@@ -29,7 +29,7 @@ def finding_table(judged: Judged) -> dict[str, Any]:
         "not_possible": [name for name, effect in judged.effects.items() if effect is None],
         "readings": judged.readings,
         "circular": finding.circular or None,
-        "holds_when": holds_when(judged) if finding.is_thermal else None,
+        "holds_when": holds_when(judged),
         "reason": reason(judged),
         "note": finding.note,
         "figure": f"figures/finding-{finding.name}.svg",

@@ -7,14 +7,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from charllm.report.claims import HOLDS, Verdict, judge
-from charllm.reproduce.conditions import (
-    Setting,
-    air_grid,
-    map_settings,
-)
+from charllm.reproduce.conditions import Setting
 from charllm.reproduce.draws import draws, interval
 from charllm.reproduce.finding import Effects, Finding, effects_of
 from charllm.reproduce.looks import Rows
+from charllm.reproduce.maps import map_of
 from charllm.reproduce.recommendations import Recommendation
 
 
@@ -62,7 +59,7 @@ class Advice(NamedTuple):
 
 def judge_all(findings: Sequence[Finding], rows: Rows, *, drawn: bool, mapped: bool) -> list[Judged]:
     """Judge every finding."""
-    return [_judge(finding, rows, drawn=drawn, mapped=mapped and finding.is_thermal) for finding in findings]
+    return [_judge(finding, rows, drawn=drawn, mapped=mapped) for finding in findings]
 
 
 def _judge(finding: Finding, rows: Rows, *, drawn: bool, mapped: bool) -> Judged:
@@ -81,7 +78,7 @@ def _judge(finding: Finding, rows: Rows, *, drawn: bool, mapped: bool) -> Judged
                 "verdict": None if found is None else found.verdict,
             }
         )
-    settings = map_settings() if mapped else ()
+    settings = map_of(finding).settings if mapped else ()
     cells = [
         Mapped(one, found.verdict, found.effect)
         for one in settings
@@ -142,7 +139,7 @@ def count_drawn(each: Sequence[Effects]) -> int:
 
 def explain_all(judged: Sequence[Judged]) -> dict[str, Any] | None:
     """Say which one setting makes most thermal findings hold, and which findings it leaves out; None without maps."""
-    thermal = [one for one in judged if one.mapped]
+    thermal = [one for one in judged if one.mapped and one.finding.is_thermal]
     if not thermal:
         return None
     counts: dict[Setting, list[str]] = {cell.setting: [] for cell in thermal[0].mapped}
@@ -163,9 +160,3 @@ def explain_all(judged: Sequence[Judged]) -> dict[str, Any] | None:
         "holds_as_is": counts[Setting()],
         "never": [name for name in names if not any(name in held for held in counts.values())],
     }
-
-
-def air_cells(judged: Judged) -> list[Mapped]:
-    """Return the cells of a map that differ in air alone, in the order of the grid."""
-    grid = air_grid()
-    return [cell for cell in judged.mapped if cell.setting in grid]

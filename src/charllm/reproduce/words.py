@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from charllm.report.claims import HOLDS
-from charllm.reproduce.conditions import FLOWS, INLETS_C, PREHEATS, Setting, other_settings
+from charllm.reproduce.maps import map_of
 from charllm.reproduce.verdicts import Advice, Judged
 from charllm.result.uncertainty import LEVEL
 
@@ -82,37 +82,36 @@ def holds_when(judged: Judged) -> str:
         return NOT_MAPPED
     held = {cell.setting for cell in judged.mapped if cell.verdict == HOLDS}
     if not held:
-        return f"under none of {len(judged.mapped)} settings"
+        return f"none of {len(judged.mapped)} settings"
     if len(held) == len(judged.mapped):
-        return f"under all {len(judged.mapped)} settings"
+        return f"all {len(judged.mapped)} settings"
+    asked = map_of(judged.finding)
     parts = []
-    for flow in FLOWS:
-        for preheat in PREHEATS:
-            row = [Setting(inlet_c=inlet_c, flow=flow, preheat=preheat) in held for inlet_c in INLETS_C]
-            if any(row):
-                parts.append(f"airflow x {flow:g}, preheat x {preheat:g}: {_inlets(row)}")
-    others = [one.words for one in other_settings() if one in held]
-    return "; ".join([*parts, *([f"also: {listed(others)}"] if others else [])])
+    for row, cells in asked.grid.items():
+        found = [column for column, setting in cells.items() if setting in held]
+        if found:
+            parts.append(f"{row}: {_span(asked.column_title, found, list(cells))}")
+    others = [f"({one.words})" for one in asked.others if one in held]
+    return "; ".join([*parts, *([f"also at {listed(others)}"] if others else [])])
 
 
-def _inlets(held: Sequence[bool]) -> str:
-    """Say at which inlets something holds, in words."""
-    warm = [inlet_c for inlet_c, holds in zip(INLETS_C, held, strict=True) if holds]
-    if len(warm) == len(held):
-        return "any inlet"
-    runs = INLETS_C[held.index(True) : held.index(True) + len(warm)]
-    if list(runs) == warm and len(warm) > 1:
-        return f"inlet {warm[0]:.0f} to {warm[-1]:.0f} C"
-    return f"inlet {', '.join(f'{inlet_c:.0f}' for inlet_c in warm)} C"
+def _span(title: str, held: Sequence[str], columns: Sequence[str]) -> str:
+    """Say in which columns something holds, in words."""
+    if len(held) == len(columns):
+        return f"any {title}"
+    first = columns.index(held[0])
+    if len(held) > 1 and list(held) == list(columns[first : first + len(held)]):
+        return f"{title} {held[0]} to {held[-1]}"
+    return f"{title} {', '.join(held)}"
 
 
 def reverses_when(advice: Advice) -> str:
     """Say for which configurations and under which conditions there is no gain."""
     asked, worth = advice.recommendation, advice.recommendation.worth
     idle = [name for name, gain in advice.gains.items() if gain is not None and gain < worth]
-    arms = [f"{words} ({number(gain)})" for words, gain in advice.arms if gain is not None and gain < worth]
+    arms = [f"({words}): {number(gain)} %" for words, gain in advice.arms if gain is not None and gain < worth]
     grows = [
-        f"{words} ({number(gain)})"
+        f"({words}): {number(gain)} %"
         for words, gain in advice.arms
         if gain is not None and advice.gain is not None and gain >= worth > advice.gain
     ]

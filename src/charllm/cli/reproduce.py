@@ -1,12 +1,11 @@
-"""Repeat a publication: every run, its figures, and a verdict on each finding, in one resumable command.
+"""Repeat a publication: all runs, figures, and a verdict on each finding, in one resumable command.
 
     charllm-ppt     "Characterizing the Efficiency of Distributed Training" (MICRO'25): 188 training and 84 LoRA
                     configurations on H200 and H100, MI250, and projections
 
 Writes findings.json, recommendations.json, findings.md, report.html and figures/*.svg into --out. Killed and started
-again, it goes on where it was. --intervals draws the conditions that the publication does not state, --maps asks under
-which conditions thermal findings would hold; --full does both (nine thousand further runs, about twelve minutes on two
-cores).
+again, it continues where it stopped. --intervals draws the conditions that the publication does not state, --maps asks
+under which conditions each finding would hold; --full does both (17,000 further runs, about 20 minutes on two cores).
 """
 
 import argparse
@@ -35,13 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("publication", choices=PUBLICATIONS, metavar="NAME", help=f"one of: {', '.join(PUBLICATIONS)}")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write or to continue (default: NAME)")
-    parser.add_argument("--intervals", action="store_true", help="an interval for every effect, over what is not known")
-    parser.add_argument("--maps", action="store_true", help="condition maps of thermal findings")
-    parser.add_argument("--full", action="store_true", help="both")
+    parser.add_argument("--intervals", action="store_true", help="add an interval to every effect")
+    parser.add_argument("--maps", action="store_true", help="add a condition map to every finding")
+    parser.add_argument("--full", action="store_true", help="--intervals and --maps")
     parser.add_argument(
-        "--only", metavar="NAMES", default="", help=f"only these findings, without studies: {', '.join(FINDINGS)}"
+        "--only", metavar="NAMES", default="", help=f"judge only these findings, without studies: {', '.join(FINDINGS)}"
     )
-    parser.add_argument("--png", action="store_true", help="figures as PNG, too (needs Chromium or Chrome)")
+    parser.add_argument("--png", action="store_true", help="write figures as PNG too (needs Chromium or Chrome)")
     parser.add_argument("--workers", type=int, default=WORKERS, metavar="N", help="processes (default %(default)s)")
     add_format_flags(parser, table="a row for each finding")
 
@@ -67,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
             for _ in track((write_png(svg, browser) for svg in pictures), len(pictures), "figures as PNG"):
                 pass
     except KeyboardInterrupt:
-        print(f"charllm: interrupted; what is done is stored in {folder}; the same command goes on", file=sys.stderr)
+        print(f"charllm: interrupted; finished runs are stored in {folder}; start the same command again to continue", file=sys.stderr)
         return INTERRUPTED
     print_as(arguments, as_table(found), lambda: f"{render(found)}\n{found.report}", lambda: rows_of(found))
     return 0
@@ -88,7 +87,7 @@ def rows_of(found: Reproduced) -> list[dict[str, Any]]:
 
 
 def render(found: Reproduced) -> str:
-    """Return verdicts and advice as tables."""
+    """Return verdicts and recommendations as tables."""
     rows = [[one["name"], one["verdict"], number(one["effect"]), ends(one["interval"]) or "-", one["unit"]]
             for one in found.findings]  # fmt: skip
     tables = [render_table("Findings", ("finding", "verdict", "effect", LEVEL_WORDS, "unit"), rows)]

@@ -66,7 +66,10 @@ def run(arguments: argparse.Namespace) -> int:
             for _ in track((write_png(svg, browser) for svg in pictures), len(pictures), "figures as PNG"):
                 pass
     except KeyboardInterrupt:
-        print(f"charllm: interrupted; finished runs are stored in {folder}; start the same command again to continue", file=sys.stderr)
+        print(
+            f"charllm: interrupted; finished runs are stored in {folder}; start the same command again to continue",
+            file=sys.stderr,
+        )
         return INTERRUPTED
     print_as(arguments, as_table(found), lambda: f"{render(found)}\n{found.report}", lambda: rows_of(found))
     return 0

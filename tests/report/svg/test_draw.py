@@ -88,6 +88,18 @@ def test_a_further_point_without_a_value_leaves_no_note() -> None:
     assert "-" not in texts(effects())
 
 
+def test_why_a_row_is_empty_is_said_once() -> None:
+    columns = {
+        "row": Column("row", ["one", "two"]), "a": Column("a", [1.0, None]), "b": Column("b", [2.0, None]),
+        "note": Column("note", ["", "invalid: a long reason that needs more room than one panel has"]),
+    }  # fmt: skip
+    panels = [{"column": name, "label": name} for name in ("a", "b")]
+    told = texts(
+        write_svg(Figure("f", "multiples", "Q", "M", columns, {"row": "row", "panels": panels, "note": "note"}))
+    )
+    assert told.count("invalid: a long reason that needs more room than one panel has") == 1
+
+
 def test_a_long_title_takes_two_lines() -> None:
     title = "A title of many words " * 5
     figure = Figure("f", "multiples", title, "Yes.", EACH["multiples"].columns, EACH["multiples"].options)

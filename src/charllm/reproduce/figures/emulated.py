@@ -21,14 +21,16 @@ PANELS = (
 )  # fmt: skip
 SCORED = dict(zip(PANELS, ("step time", "mean power", "peak power", "clock"), strict=False))
 WHATEVER_THE_BATCH = ("power_peak_sensor_w", "clock_mean_hz")
-"""Metrics of a rank that a longer step hardly changes; mean power and temperature depend on the share of bubbles."""
+"""Metrics of a rank that hardly depend on the batch; mean power and temperature depend on the share of bubbles."""
+LARGEST_BUBBLE = 0.1
+"""Pipeline bubble over compute up to which the mean clock counts as independent of the batch."""
 TAKES = {"ranks_played.csv": RANKS, "later_ranks_played.csv": LATER_RANKS}
 """Readings of ranks of the paper's cluster, and their requests."""
 AS_EMULATED = {"base": "nemo", "default_overlap": [], "default_interleaving": False}
 """The profile as it was when they were emulated."""
 OTHERS = ("llama3-8b",)
 """Emulated models that are not the paper's."""
-BATCH = "training.global_batch_size"
+BATCH, GPUS = "training.global_batch_size", 32
 ORIGINS = ("simulated", "emulated")
 
 
@@ -44,6 +46,20 @@ class EmulatedRank(NamedTuple):
     def settings(self) -> frozenset[tuple[str, str]]:
         """What was run, but for the batch and the software profile."""
         return _settings(list_settings(self.request))
+
+    @property
+    def bubble_fraction(self) -> float:
+        """Bubble over compute of a 1F1B pipeline: (stages - 1) / microbatches."""
+        asked = list_settings(self.request)
+        tp, pp = (int(asked.get(f"parallelism.{name}") or 1) for name in ("tp", "pp"))
+        replicas = GPUS / (tp * pp)
+        microbatches = asked[BATCH] / asked["training.micro_batch_size"] / replicas
+        return float((pp - 1) / microbatches)
+
+    def without_bubble(self, name: str) -> Row:
+        """Return what was read of a metric that does not depend on the batch; nothing where its bubble is large."""
+        depends = name == "clock_mean_hz" and self.bubble_fraction > LARGEST_BUBBLE
+        return {} if depends else {name: self.read[name]}
 
 
 def _settings(settings: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
@@ -118,19 +134,19 @@ def _column(name: str, rows: Sequence[Row]) -> Column:
 def with_emulated(figure: Figure, cases: Sequence[StudiedCase]) -> Figure:
     """Draw emulated ranks over the rows of the same configuration, in the panels that do not depend on the batch."""
     shown = {(case.group, case.label): _settings(case.settings) for case in cases}
-    over = [(place, one.read) for place, settings in shown.items() for one in _ranks() if one.settings == settings]
-    panels = [name for name in WHATEVER_THE_BATCH if name in figure.columns]
-    if not over or not panels:
+    over = [(place, one) for place, settings in shown.items() for one in _ranks() if one.settings == settings]
+    if not over or not set(WHATEVER_THE_BATCH) <= set(figure.columns):
         return figure
     added: dict[str, Sequence[Any]] = {name: [None] * len(over) for name in figure.columns}
     added["group"], added["case"] = ([place[at] for place, _ in over] for at in (0, 1))
-    added |= {name: _column(name, [row for _, row in over]).values for name in panels}
+    added |= {name: _column(name, [one.without_bubble(name) for _, one in over]).values for name in WHATEVER_THE_BATCH}
     columns = {name: replace(column, values=[*column.values, *added[name]]) for name, column in figure.columns.items()}
     points = len(figure.columns["case"].values)
     columns["origin"] = Column("origin", [ORIGINS[0]] * points + [ORIGINS[1]] * len(over))
     told = (
-        f"{len(over)} configurations have an emulated rank (one H200, global batch 32 or 64): its peak power and mean "
-        "clock, which hardly depend on the batch, are drawn over the simulated ones."
+        f"{len(over)} configurations have an emulated rank (one H200, global batch 32 or 64 instead of 128). Its peak "
+        "power is drawn over the simulated one, and its mean clock where the bubble is below "
+        f"{100 * LARGEST_BUBBLE:.0f} %."
     )
     return replace(figure, columns=columns, options={**figure.options, "shape": "origin"},
                    message=f"{figure.message} {told}")  # fmt: skip

@@ -76,3 +76,15 @@ def test_overlap_is_judged_by_runs_in_which_its_flag_acts() -> None:
     assert "llama3-70b tp8-fsdp4, recomputed" in left_out
     assert "mixtral-8x7b ep8-tp1" in left_out
     assert not left_out & {"llama3-70b tp1-pp16", "mixtral-8x7b ep4-tp2"}
+
+
+def test_bursts_are_told_by_peak_over_mean_power() -> None:
+    finding = FINDINGS["microbatch-peaks"]()
+    bursts = next(other for text, other in finding.readings.items() if "peak to mean" in text)
+    one = next(iter(bursts.configurations.values()))
+    large, small = (
+        {"power_peak_sensor_w": 900.0, "power_mean_w": 450.0},
+        {"power_peak_sensor_w": 900.0, "power_mean_w": 600.0},
+    )
+    assert one.effect(large, small) == pytest.approx(100 / 3)
+    assert one.effect({}, small) is None

@@ -18,6 +18,7 @@ from charllm.reproduce.words import (
     number,
     reason,
     reverses_when,
+    with_ends,
 )
 
 HEAD = """# The paper's findings, computed
@@ -34,8 +35,7 @@ METHOD = f"""## How to read this page
   finding. No constant is fitted to a finding. Power, temperature and clocks are calibrated on single kernels, on an
   idle and a loaded board, and on public traces of a node.
 - **Throttling** is any loss of mean clock, as in the paper; causes are separated where it matters.
-- Claims are taken from the paper's abstract and from summaries of the paper.
-"""
+- **Claims** are taken from the paper's abstract and from summaries of the paper."""
 
 
 def write_document(
@@ -50,7 +50,7 @@ def write_document(
             f"[{one.finding.name}](#{one.finding.name})",
             one.finding.claim.text,
             f"**{one.verdict.verdict}**",
-            _with_ends(one.verdict.effect, one.interval, one.finding.unit),
+            with_ends(one.verdict.effect, one.interval, one.finding.unit),
             reason(one),
         ]
         for one in judged
@@ -73,10 +73,6 @@ def write_document(
     if advice:
         parts += ["## Recommendations", "", *_recommendations(advice), ""]
     return "\n".join(parts).rstrip() + "\n"
-
-
-def _with_ends(effect: float | None, interval: Sequence[float] | None, unit: str) -> str:
-    return f"{number(effect)}{f' ({ends(interval)})' if interval else ''} {unit}"
 
 
 def _uncertainty(drawn: int) -> list[str]:
@@ -142,7 +138,7 @@ def _recommendations(advice: Sequence[Advice]) -> list[str]:
         [
             one.recommendation.claim,
             one.recommendation.counterfactual,
-            _with_ends(one.gain, one.interval, one.recommendation.unit),
+            with_ends(one.gain, one.interval, one.recommendation.unit),
             reverses_when(one),
             one.recommendation.cost,
         ]

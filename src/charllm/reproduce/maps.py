@@ -9,7 +9,7 @@ from charllm.reproduce.finding import Finding
 
 INLETS_C, FLOWS, PREHEATS = (25.0, 35.0, 40.0, 45.0), (1.0, 0.7, 0.5), (1.0, 2.0)
 WARM_C = 45.0
-NICS, LATENCIES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), (1.0, 4.0)
+NICS, LATENCIES = (0.25, 1.0, 2.0, 4.0, 8.0), (1.0, 4.0)
 
 
 class ConditionMap(NamedTuple):

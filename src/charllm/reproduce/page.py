@@ -20,6 +20,7 @@ from charllm.reproduce.words import (
     number,
     reason,
     reverses_when,
+    with_ends,
 )
 
 CONDITIONS = "Simulated at an inlet of 25 C, nominal airflow, identical GPUs, thermal steady state."
@@ -87,9 +88,10 @@ def _verdicts(judged: Sequence[Judged]) -> Figure:
         "name": Column("finding", [one.finding.name for one in judged]),
         "claim": Column("claim", [one.finding.claim.text for one in judged]),
         "verdict": Column("verdict", [one.verdict.verdict for one in judged]),
-        "effect": Column("effect", [one.verdict.effect for one in judged], digits=3),
-        "interval": Column(LEVEL_WORDS, [ends(one.interval) or None for one in judged]),
-        "unit": Column("unit", [one.finding.unit for one in judged]),
+        "effect": Column(
+            f"effect ({LEVEL_WORDS})",
+            [with_ends(one.verdict.effect, one.interval, one.finding.unit) for one in judged],
+        ),
         "reason": Column("reason", [reason(one) for one in judged]),
     }
     held = sum(one.verdict.verdict == HOLDS for one in judged)
@@ -107,7 +109,7 @@ def _finding(judged: Judged) -> Figure:
     if not known:
         return Figure(name, "multiples", text, message, missing=reason(judged))
     whiskers = f" Whiskers: {LEVEL_WORDS}." if judged.interval else ""
-    conditions = f"Rule: {finding.claim.rule} (dashed line).{whiskers} {CONDITIONS}"
+    conditions = f"Rule: {finding.claim.rule}. Dashed line: {finding.claim.least:g}.{whiskers} {CONDITIONS}"
     kinds = {each: SHOWS if each in judged.verdict.supporting else SHOWS_NOT for each, _ in known}
     figure = _effects_figure(name, text, message, dict(known), judged.intervals, finding.unit, conditions, kinds)
     panel = {**figure.options["panels"][0], "threshold": finding.claim.least}
@@ -221,9 +223,10 @@ def _advice(advice: Sequence[Advice]) -> Figure:
     columns = {
         "claim": Column("advice", [one.recommendation.claim for one in advice]),
         "counterfactual": Column("simulated change", [one.recommendation.counterfactual for one in advice]),
-        "gain": Column("median gain", [one.gain for one in advice], digits=3),
-        "interval": Column(LEVEL_WORDS, [ends(one.interval) or None for one in advice]),
-        "unit": Column("unit", [one.recommendation.unit for one in advice]),
+        "gain": Column(
+            f"median gain ({LEVEL_WORDS})",
+            [with_ends(one.gain, one.interval, one.recommendation.unit) for one in advice],
+        ),
         "reverses": Column("no gain", [reverses_when(one) for one in advice]),
         "cost": Column("cost not counted", [one.recommendation.cost for one in advice]),
     }

@@ -76,6 +76,11 @@ def ends(interval: Sequence[float] | None) -> str:
     return f"{number(interval[0])} to {number(interval[1])}" if interval else ""
 
 
+def with_ends(effect: float | None, interval: Sequence[float] | None, unit: str) -> str:
+    """Write an effect with its interval, where there is one, and its unit."""
+    return f"{number(effect)}{f' ({ends(interval)})' if interval else ''} {unit}"
+
+
 def holds_when(judged: Judged) -> str:
     """Say under which settings of the map a finding holds."""
     if not judged.mapped:

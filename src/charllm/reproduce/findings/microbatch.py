@@ -1,7 +1,8 @@
 """Large microbatches: bursts, peak power, throttling."""
 
 from charllm.report.claims import LARGE_MICROBATCH, MICROBATCH_PEAKS, MICROBATCH_THROTTLING
-from charllm.reproduce.finding import POINT, Configuration, Finding, Number, Reading, more, percent_more
+from charllm.reproduce.finding import POINT, Configuration, Finding, Number, Reading, more, percent_more, times
+from charllm.reproduce.looks import Row
 from charllm.reproduce.paper import MICROBATCH, runs_of
 
 SIZES = (LARGE_MICROBATCH, 8)
@@ -23,6 +24,7 @@ def _configurations(effect: Number, *, sharded: bool = False) -> dict[str, Confi
 def peak_power() -> Finding:
     """Larger microbatches and peak power."""
     higher, faster = percent_more("power_peak_sensor_w"), percent_more("tokens_per_s")
+    swings = percent_more("cluster_power_swing_w")
     return Finding(
         claim=MICROBATCH_PEAKS,
         configurations=_configurations(higher),
@@ -33,9 +35,17 @@ def peak_power() -> Finding:
         "burst.",
         readings={
             SHARDED: Reading(_configurations(higher, sharded=True), is_judged=True),
+            "ratio of peak to mean power against microbatch 1, %": Reading(_configurations(_burstier)),
+            "0.1-3 Hz oscillation of cluster power against microbatch 1, %": Reading(_configurations(swings)),
             "throughput against microbatch 1, %": Reading(_configurations(faster)),
         },
     )
+
+
+def _burstier(large: Row, small: Row) -> float | None:
+    """Return by how many per cent the ratio of peak to mean power is higher."""
+    peaks, means = (times(name)(large, small) for name in ("power_peak_sensor_w", "power_mean_w"))
+    return None if peaks is None or not means else 100 * (peaks / means - 1)
 
 
 def throttling() -> Finding:

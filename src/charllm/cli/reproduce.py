@@ -5,7 +5,7 @@
 
 Writes findings.json, recommendations.json, findings.md, report.html and figures/*.svg into --out. Killed and started
 again, it continues where it stopped. --intervals draws the conditions that the publication does not state, --maps asks
-under which conditions each finding would hold; --full does both (17,000 further runs, about 20 minutes on two cores).
+under which conditions each finding would hold; --full does both (16,000 further runs, about 20 minutes on two cores).
 """
 
 import argparse

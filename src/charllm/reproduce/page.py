@@ -85,8 +85,7 @@ def _facts(judged: Sequence[Judged]) -> list[Fact]:
 
 def _verdicts(judged: Sequence[Judged]) -> Figure:
     columns = {
-        "name": Column("finding", [one.finding.name for one in judged]),
-        "claim": Column("claim", [one.finding.claim.text for one in judged]),
+        "claim": Column("claim", [f"{one.finding.claim.text} ({one.finding.name})" for one in judged]),
         "verdict": Column("verdict", [one.verdict.verdict for one in judged]),
         "effect": Column(
             f"effect ({LEVEL_WORDS})",

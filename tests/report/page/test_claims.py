@@ -22,6 +22,9 @@ def test_deep_pipelines_are_compared_with_the_widest_tensor_parallel_case_of_the
     assert verdicts(wide, less)["deep-pipelines"] == "does not hold"
     assert verdicts(wide, deep, losing("a pp32", 0.05, tp=1, pp=32))["deep-pipelines"] == "partly"
     assert "deep-pipelines" not in verdicts(wide)
+    large = [losing(name, 0.1, tp=tp, pp=pp, settings={"training.micro_batch_size": 8})
+             for name, tp, pp in (("a tp8", 8, 4), ("a pp16", 2, 16))]  # fmt: skip
+    assert "deep-pipelines" not in verdicts(*large)
 
 
 def test_overlap_and_microbatches_are_compared_between_cases_that_differ_in_nothing_else() -> None:

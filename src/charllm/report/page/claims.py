@@ -66,8 +66,8 @@ def claims_figure(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
     }
     held = sum(each.verdict == HOLDS for each in found)
     message = (
-        f"{held} of {len(found)} claims hold in these cases, by the rules of `charllm reproduce charllm-ppt`. Nothing "
-        "was fitted to any of them."
+        f"{held} of {len(found)} claims hold in these cases, by the rules of `charllm reproduce charllm-ppt`. Cases "
+        "that do not fit in memory are left out. No constant is fitted to a claim."
     )
     return Figure("claims", "table", question, message, columns, {"search": False}, conditions)
 
@@ -88,7 +88,7 @@ def pairs_of(claim: Claim, cases: Sequence[StudiedCase]) -> list[Pair]:
 def _deep_pairs(cases: Sequence[StudiedCase]) -> list[Pair]:
     """Return every deep pipeline beside the widest tensor parallelism, all else equal."""
     found = []
-    for listed in _alike(_dense(_without_overlap(cases)), DEGREES).values():
+    for listed in _alike(_dense(cases), DEGREES).values():
         deep = [case for case in listed if (case.values.get("pp") or 1) >= DEEP_FROM]
         shallow = [case for case in listed if (case.values.get("pp") or 1) < DEEP_FROM]
         if shallow:
@@ -116,7 +116,7 @@ def _microbatch_pairs(cases: Sequence[StudiedCase]) -> list[Pair]:
 
 def _recompute_pairs(cases: Sequence[StudiedCase]) -> list[Pair]:
     """Return runs without and with recomputation: deep pipelines of GPT3-175B, and Llama3-70B."""
-    pairs = pairs_apart_in(_dense(_without_overlap(cases)), RECOMPUTED)
+    pairs = pairs_apart_in(_dense(cases), RECOMPUTED)
     return [pair for pair in pairs if _is_deep_gpt(pair[0]) or "llama3-70b" in pair[0].group]
 
 
@@ -230,16 +230,20 @@ def _loss(case: StudiedCase) -> float | None:
 
 
 def _recomputed(cases: Sequence[StudiedCase]) -> list[StudiedCase]:
-    """Return dense model-parallel cases with recomputation and without overlap: those that fit on every cluster."""
-    return [case for case in _dense(_without_overlap(cases)) if _order(case.settings.get(RECOMPUTED))[0]]
+    """Return those of them with recomputation, which fit on every cluster."""
+    return [case for case in _dense(cases) if _order(case.settings.get(RECOMPUTED))[0]]
 
 
 def _dense(cases: Sequence[StudiedCase]) -> list[StudiedCase]:
-    return [case for case in cases if not _is_fsdp(case) and not _is_sparse(case)]
-
-
-def _without_overlap(cases: Sequence[StudiedCase]) -> list[StudiedCase]:
-    return [case for case in cases if not _order(case.settings.get(OVERLAP))[0]]
+    """Return dense model-parallel cases without overlap, with microbatches of 1."""
+    return [
+        case
+        for case in cases
+        if not _is_fsdp(case)
+        and not _is_sparse(case)
+        and not _order(case.settings.get(OVERLAP))[0]
+        and (case.settings.get(MICROBATCH) or 1) == 1
+    ]
 
 
 def _is_sparse(case: StudiedCase) -> bool:

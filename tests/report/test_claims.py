@@ -18,6 +18,19 @@ def test_a_claim_about_some_holds_with_one_and_one_with_a_size_needs_it() -> Non
     assert "reaches 5" in made(size=5.0).rule
 
 
+@pytest.mark.parametrize(
+    ("changes", "partly"),
+    [
+        ({}, "; partly if only some do"),
+        ({"size": 5.0}, "; partly if only some do or the size is missed"),
+        ({"some": True, "size": 5.0}, "; partly if the size is missed"),
+        ({"some": True}, "an effect above 1"),
+    ],
+)
+def test_a_rule_says_when_a_claim_holds_partly(changes: dict[str, object], partly: str) -> None:
+    assert made(**changes).rule.endswith(partly)
+
+
 def test_effects_at_the_mark_do_not_show_a_claim() -> None:
     found = judge(made(), {"one": 1.0, "two": 1.0})
     assert (found.verdict, found.supporting, found.against) == (FAILS, [], ["one", "two"])

@@ -38,9 +38,9 @@ class Claim:
         """Say when it holds, in words."""
         which = "at least one configuration shows" if self.some else "every configuration shows"
         size = f" and the {self.headline} effect reaches {self.size:g}" if self.size is not None else ""
-        partly = "only the size is missed" if self.some else "only some do or the size is missed"
-        none = self.some and self.size is None
-        return f"holds if {which} an effect above {self.least:g}{size}{'' if none else f'; partly if {partly}'}"
+        misses = [*([] if self.some else ["only some do"]), *([] if self.size is None else ["the size is missed"])]
+        partly = f"; partly if {' or '.join(misses)}" if misses else ""
+        return f"holds if {which} an effect above {self.least:g}{size}{partly}"
 
 
 class Verdict(NamedTuple):

@@ -86,7 +86,7 @@ fit: setup ## refit the constants that only published rows can tell, and those o
 dist: ## build the source archive and the wheel into dist/, install the wheel into an empty environment and use it
 	PYTHON=$(PYTHON) sh tests/dist.sh dist
 
-findings: setup ## repeat the paper with intervals and condition maps, and renew docs/findings.md (a quarter of an hour; goes on where it was)
+findings: setup ## repeat the paper with intervals and condition maps, and renew docs/findings.md (20 minutes; continues where it stopped)
 	$(BIN)/charllm reproduce charllm-ppt --full --out build/charllm-ppt
 	cp build/charllm-ppt/findings.md docs/findings.md
 

@@ -208,6 +208,24 @@ def test_small_multiples_share_rows_and_say_what_is_missing(tab: Tab) -> None:
     assert "Scales differ between blocks: throughput" in tab.locator("#strategies .drawing").inner_text()
 
 
+def test_a_threshold_is_a_dashed_line_and_a_second_point_of_a_row_leaves_no_dash(page: Tab, tmp_path: Path) -> None:
+    columns = {
+        "row": Column("row", ["one", "two", "two"]),
+        "gain": Column("gain", [1.0, 3.0, None], "%"),
+        "kind": Column("kind", ["no", "no", "no"]),
+    }
+    panel = {"column": "gain", "label": "gain", "unit": "%", "threshold": 5.0}
+    options = {"row": "row", "panels": [panel], "shape": "kind", "colour": "kind", "kinds": ["yes", "no"]}
+    figure = Figure("effects", "multiples", "Does it gain?", "No.", columns, options)
+    file = tmp_path / "page.html"
+    file.write_text(write_html(Page("effects", [], [], [Section("s", [figure])])))
+    show(page, file)
+    assert page.locator("#effects path.line").count() == 1
+    drawn = page.locator("#effects .drawing").inner_text()
+    assert {"yes", "no"} <= set(drawn.split())
+    assert "\u2013" not in page.locator("#effects .label").all_text_contents()
+
+
 def test_a_table_is_searched_and_filtered(tab: Tab) -> None:
     tab.locator("#assumptions").get_by_label("Search").fill("h200 board")
     assert tab.locator("#assumptions .count").inner_text() == "3 of 12 rows"

@@ -1,9 +1,8 @@
-"""Settings: what a run is subjected to, what is drawn, and the grid of the maps."""
-
-import pytest
+"""Settings: what a run is subjected to."""
 
 from charllm.catalog.resolve import resolve_run
-from charllm.reproduce.conditions import RANGES, Setting, draws, interval, map_settings
+from charllm.network.constants import constants_of
+from charllm.reproduce.conditions import Setting
 from charllm.reproduce.paper import DATACENTER, H200, run_of
 
 RUN = run_of(H200, "gpt3-175b tp8-pp4 / act")
@@ -27,33 +26,19 @@ def test_a_setting_is_told_in_factors_of_the_cluster() -> None:
     assert run.conditions.power_cap_w == 0.8 * usual.cluster.gpu.power_cap_w
     assert (run.conditions.silicon_spread_fraction, run.conditions.seed) == (0.1, 3)
     assert run.model == usual.model
-    assert "airflow x 0.7, preheat x 2, leakage of dies +-10 %, cap x 0.8, network x 4" in asked.words
+    assert "airflow x 0.7, preheat x 2, silicon spread 10 %, power cap x 0.8, NIC bandwidth x 4" in asked.words
 
 
-def test_scaled_clusters_keep_equal_dies_whatever_their_size() -> None:
+def test_scaled_clusters_keep_identical_gpus_whatever_their_size() -> None:
     for case in ("32 GPUs", "8192 GPUs"):
         run = run_of(DATACENTER, f"gpt3-175b tp8-pp4 / {case} / gbit 100")
         assert "conditions" not in Setting(spread=0.1).apply(run)
 
 
-def test_draws_are_the_same_every_time_and_cover_every_range() -> None:
-    draws.cache_clear()
-    first = draws()
-    draws.cache_clear()
-    assert draws() == first
-    for name, (low, high, source) in RANGES.items():
-        values = sorted(getattr(one, name) for one in first)
-        assert low <= values[0] < low + (high - low) / len(first) * 1.01
-        assert high - (high - low) / len(first) * 1.01 < values[-1] <= high
-        assert source.startswith(("assumed", "derived", "measured"))
-
-
-def test_an_interval_leaves_a_tenth_out_on_each_side() -> None:
-    assert interval([float(value) for value in range(11)]) == pytest.approx([1.0, 9.0])
-    assert interval([1.0, None]) is None
-
-
-def test_the_map_has_each_setting_once_and_the_usual_one() -> None:
-    settings = map_settings()
-    assert len(set(settings)) == len(settings)
-    assert Setting() in settings
+def test_bandwidth_and_latency_are_factors_of_the_calibrated_constants() -> None:
+    usual = constants_of(resolve_run(RUN).cluster)
+    found = constants_of(resolve_run(Setting(link_share=0.9, nic_share=0.8, latency=1.5).apply(RUN)).cluster)
+    assert (found.link_fraction, found.nic_fraction) == (0.9 * usual.link_fraction, 0.8 * usual.nic_fraction)
+    assert (found.latency_s, found.hop_s) == (1.5 * usual.latency_s, 1.5 * usual.hop_s)
+    assert found.nic_hop_s == 1.5 * usual.nic_hop_s
+    assert found.switch_fraction == usual.switch_fraction

@@ -1,17 +1,23 @@
 """Tables of findings and recommendations: their keys, and what they say in words."""
 
+from statistics import median
 from typing import Any
 
 import pytest
 
-from charllm.reproduce.conditions import Setting, draws, map_settings
+from charllm.report.claims import Claim
+from charllm.reproduce.conditions import Setting
 from charllm.reproduce.document import write_document
+from charllm.reproduce.draws import draws
 from charllm.reproduce.finding import Configuration, Finding, percent_more, read
 from charllm.reproduce.looks import key_of
+from charllm.reproduce.maps import cooling_map, network_map
 from charllm.reproduce.paper import H200, run_of
 from charllm.reproduce.readings import both_readings, reading_runs
 from charllm.reproduce.recommendations import Recommendation
-from charllm.reproduce.verdicts import NOT_DRAWN, advice_table, advise, explain_all, finding_table, judge_all
+from charllm.reproduce.tables import advice_table, finding_table
+from charllm.reproduce.verdicts import Judged, advise, explain_all, judge_all
+from charllm.reproduce.words import NOT_DRAWN
 
 RUN = run_of(H200, "gpt3-175b tp8-pp4 / act")
 OTHER = run_of(H200, "gpt3-175b tp2-pp16 / act")
@@ -19,14 +25,18 @@ OTHER = run_of(H200, "gpt3-175b tp2-pp16 / act")
 
 def made(least: float = 10.0) -> Finding:
     one = {"tp8-pp4": Configuration((RUN,), read("temperature_peak_c"))}
-    return Finding(name="hot", claim="It is hot.", unit="C", configurations=one, least=least, is_thermal=True)
+    claim = Claim(name="hot", text="It is hot.", unit="C", least=least)
+    return Finding(claim=claim, configurations=one, is_thermal=True, why="it works hard")
 
 
 def warm(setting: Setting) -> dict[str, Any]:
     return {"temperature_peak_c": 40 + setting.inlet_c / setting.flow, "tokens_per_s": setting.inlet_c}
 
 
-ROWS = {key_of(setting.apply(RUN)): warm(setting) for setting in (*draws(), *map_settings())}
+ROWS = {
+    key_of(setting.apply(RUN)): warm(setting)
+    for setting in (*draws(), *cooling_map().settings, *network_map().settings)
+}
 
 
 def test_a_finding_has_the_keys_that_others_read() -> None:
@@ -49,10 +59,10 @@ def test_an_interval_is_that_of_the_draws() -> None:
 def test_a_map_says_from_which_inlet_on_it_holds() -> None:
     (judged,) = judge_all([made(least=79.0)], ROWS, drawn=False, mapped=True)
     said = finding_table(judged)["holds_when"]
-    assert "airflow x 1, preheat x 1: inlet 40 to 45 C" in said
-    assert "airflow x 0.5, preheat x 2: inlet any" in said
+    assert "airflow x 1, preheat x 1: inlet 40 C to 45 C" in said
+    assert "airflow x 0.5, preheat x 2: any inlet" in said
     assert finding_table(judge_all([made(200.0)], ROWS, drawn=False, mapped=True)[0])["holds_when"].startswith(
-        "nowhere"
+        "none of"
     )
 
 
@@ -74,7 +84,23 @@ def test_the_document_has_the_verdict_the_map_and_what_is_not_known() -> None:
     assert "| [hot](#hot) | It is hot. | **does not hold** |" in text
     assert "| airflow x 1, preheat x 1 | 65 | 75 | **80** | **85** |" in text
     assert "## Does one setting explain all thermal findings?" in text
+    assert f"same verdict in {verdicts_of(judged[0])['does not hold']} of {len(draws())} draws" in text
+    assert "| message latency, x calibrated | 0.5 to 1.75 |" in text
     assert NOT_DRAWN in write_document(judge_all([made()], ROWS, drawn=False, mapped=False), [], [], None)
+
+
+def verdicts_of(judged: Judged) -> dict[str, int]:
+    found: dict[str, int] = finding_table(judged)["verdicts_of_draws"]
+    return found
+
+
+def test_a_finding_says_how_many_draws_share_its_verdict_and_where_their_median_lies() -> None:
+    (judged,) = judge_all([made(least=70.0)], ROWS, drawn=True, mapped=False)
+    effects = [warm(setting)["temperature_peak_c"] for setting in draws()]
+    assert verdicts_of(judged)["holds"] == sum(effect > 70.0 for effect in effects)
+    assert sum(verdicts_of(judged).values()) == len(effects)
+    assert finding_table(judged)["median_of_draws"] == pytest.approx(median(effects))
+    assert finding_table(judged)["interval_level"] == 0.9
 
 
 def advised(gain: float, warm_gain: float) -> Any:
@@ -97,9 +123,9 @@ def advised(gain: float, warm_gain: float) -> Any:
 @pytest.mark.parametrize(
     ("gain", "warm_gain", "said"),
     [
-        (5.0, 5.0, "in none of 1 configurations"),
-        (0.1, 6.0, "it pays at: inlet 45 C"),
-        (5.0, -2.0, "below 1 at: inlet 45 C"),
+        (5.0, 5.0, "not observed in 1 configurations"),
+        (0.1, 6.0, "median gain above 1 % at (inlet 45 C): 6 %"),
+        (5.0, -2.0, "median gain below 1 % at (inlet 45 C): -2 %"),
     ],
 )
 def test_a_recommendation_says_when_it_reverses(gain: float, warm_gain: float, said: str) -> None:
@@ -120,6 +146,6 @@ def test_mistakes_of_the_artifact_are_read_both_ways() -> None:
     }  # fmt: skip
     swapped, no_ops, edp, throttled = both_readings(rows)
     assert swapped["artifact"] != swapped["corrected"]
-    assert no_ops["corrected"].endswith("20 are repeats")
-    assert edp["artifact"].removeprefix("most efficient") != edp["corrected"].removeprefix("most tokens a joule")
+    assert no_ops["corrected"].endswith("20 repeat it")
+    assert edp["artifact"].removeprefix("most efficient") != edp["corrected"].removeprefix("most tokens per joule")
     assert throttled["corrected"].startswith("0 of them")

@@ -1,12 +1,12 @@
-"""Repeat a publication: every run, its figures, and a verdict on each finding, in one resumable command.
+"""Repeat a publication: all runs, figures, and a verdict on each finding, in one resumable command.
 
     charllm-ppt     "Characterizing the Efficiency of Distributed Training" (MICRO'25): 188 training and 84 LoRA
                     configurations on H200 and H100, MI250, and projections
 
 Writes findings.json, recommendations.json, findings.md, report.html and figures/*.svg into --out. The same
-command continues after an interruption. --intervals samples the conditions that the publication does not state;
---maps shows under which conditions thermal findings would hold; --full does both (nine thousand further runs, about
-twelve minutes on two cores).
+command continues after an interruption. --intervals samples the conditions that the publication does not state; --maps
+shows under which conditions each finding would hold; --full does both (16,000 further runs, about 20 minutes on two
+cores).
 """
 
 import argparse
@@ -22,7 +22,7 @@ from charllm.report.svg.png import find_browser, write_png
 from charllm.report.tables import render_table
 from charllm.reproduce.findings import FINDINGS
 from charllm.reproduce.run import PUBLICATIONS, WORKERS, Reproduced, run_reproduction
-from charllm.reproduce.verdicts import number
+from charllm.reproduce.words import LEVEL_WORDS, ends, number
 
 EXAMPLES = (
     "charllm reproduce charllm-ppt --out charllm-ppt",
@@ -35,21 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("publication", choices=PUBLICATIONS, metavar="NAME", help=f"one of: {', '.join(PUBLICATIONS)}")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write or to continue (default: NAME)")
-    parser.add_argument(
-        "--intervals", action="store_true", help="intervals of every effect, over the unstated conditions"
-    )
-    parser.add_argument("--maps", action="store_true", help="condition maps of thermal findings")
+    parser.add_argument("--intervals", action="store_true", help="add an interval to every effect")
+    parser.add_argument("--maps", action="store_true", help="add a condition map to every finding")
     parser.add_argument("--full", action="store_true", help="--intervals and --maps")
     parser.add_argument(
-        "--only",
-        metavar="NAMES",
-        default="",
-        help=f"evaluate only these findings, without studies:  {', '.join(FINDINGS)}",
+        "--only", metavar="NAMES", default="", help=f"judge only these findings, without studies: {', '.join(FINDINGS)}"
     )
-    parser.add_argument("--png", action="store_true", help="also write figures as PNG (needs Chromium or Chrome)")
-    parser.add_argument(
-        "--workers", type=int, default=WORKERS, metavar="N", help="number of processes (default %(default)s)"
-    )
+    parser.add_argument("--png", action="store_true", help="write figures as PNG too (needs Chromium or Chrome)")
+    parser.add_argument("--workers", type=int, default=WORKERS, metavar="N", help="processes (default %(default)s)")
     add_format_flags(parser, table="a row for each finding")
 
 
@@ -74,7 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
             for _ in track((write_png(svg, browser) for svg in pictures), len(pictures), "figures as PNG"):
                 pass
     except KeyboardInterrupt:
-        print(f"charllm: interrupted; what is done is stored in {folder}; the same command goes on", file=sys.stderr)
+        print(
+            f"charllm: interrupted; finished runs are stored in {folder}; start the same command again to continue",
+            file=sys.stderr,
+        )
         return INTERRUPTED
     print_as(arguments, as_table(found), lambda: f"{render(found)}\n{found.report}", lambda: rows_of(found))
     return 0
@@ -89,23 +85,19 @@ def as_table(found: Reproduced) -> dict[str, Any]:
 def rows_of(found: Reproduced) -> list[dict[str, Any]]:
     """Return a row for each finding."""
     names = ("name", "verdict", "effect", "unit", "claim")
-    ends = [one["interval"] or (None, None) for one in found.findings]
+    bounds = [one["interval"] or (None, None) for one in found.findings]
     return [{**{name: one[name] for name in names}, "interval_low": low, "interval_high": high}
-            for one, (low, high) in zip(found.findings, ends, strict=True)]  # fmt: skip
+            for one, (low, high) in zip(found.findings, bounds, strict=True)]  # fmt: skip
 
 
 def render(found: Reproduced) -> str:
-    """Return verdicts and advice as tables."""
-    rows = [[one["name"], one["verdict"], number(one["effect"]), _ends(one["interval"]), one["unit"]]
+    """Return verdicts and recommendations as tables."""
+    rows = [[one["name"], one["verdict"], number(one["effect"]), ends(one["interval"]) or "-", one["unit"]]
             for one in found.findings]  # fmt: skip
-    tables = [render_table("Findings", ("finding", "verdict", "effect", "80 % interval", "unit"), rows)]
+    tables = [render_table("Findings", ("finding", "verdict", "effect", LEVEL_WORDS, "unit"), rows)]
     if found.recommendations:
-        rows = [[one["name"], number(one["gain"]), _ends(one["interval"]), one["unit"], one["reverses_when"]]
+        rows = [[one["name"], number(one["gain"]), ends(one["interval"]) or "-", one["unit"], one["reverses_when"]]
                 for one in found.recommendations]  # fmt: skip
-        head = ("recommendation", "median gain", "80 % interval", "unit", "no gain")
+        head = ("recommendation", "median gain", LEVEL_WORDS, "unit", "no gain")
         tables.append(render_table("Recommendations", head, rows))
     return "\n\n".join(tables)
-
-
-def _ends(ends: list[float] | None) -> str:
-    return f"{number(ends[0])} to {number(ends[1])}" if ends else "-"

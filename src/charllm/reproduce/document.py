@@ -3,28 +3,39 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from charllm.report.page.claims import HOLDS
-from charllm.reproduce.conditions import INLETS_C, RANGES, USUAL_C
-from charllm.reproduce.verdicts import (
-    Advice,
-    Judged,
-    advice_table,
-    air_cells,
+from charllm.report.claims import HOLDS
+from charllm.reproduce.conditions import USUAL_C
+from charllm.reproduce.draws import ranges
+from charllm.reproduce.maps import map_of
+from charllm.reproduce.verdicts import Advice, Judged
+from charllm.reproduce.words import (
+    LEVEL_WORDS,
+    NOT_DRAWN,
+    ends,
     evidence,
     holds_when,
     interval_basis,
     number,
+    reason,
+    reverses_when,
+    with_ends,
 )
 
-HEAD = f"""# The paper's findings, computed
+HEAD = """# The paper's findings, computed
 
-What charllm says of the claims of CharLLM-PPT (MICRO'25) on its own configurations, written by
-`charllm reproduce charllm-ppt --full` ([guide](guides/reproduce.md)). Nothing is fitted to any of them: power, heat and
-clocks are calibrated on single kernels, on an idle and soaked board and on public traces of a node. "Throttling" is any
-loss of clock, as the paper reads it from clocks; its causes are told apart where that matters. Every claim has a rule
-that stood before its runs. Claims are known from the paper's abstract and summaries of it. Conditions: inlet
-{USUAL_C:.0f} C, usual airflow, equal dies, 100 Gb/s a node, unless a line says otherwise.
+Verdicts of charllm on the claims of CharLLM-PPT (MICRO'25), for the paper's own configurations. This page is written by
+`charllm reproduce charllm-ppt --full` ([guide](guides/reproduce.md)).
 """
+METHOD = f"""## How to read this page
+
+- **Effect**: a number for each configuration, positive where the claim is seen. The table shows one number for all of
+  them: the median, or the largest where the claim says "up to" or "can". Effects are stated at nominal conditions:
+  inlet {USUAL_C:.0f} C, nominal airflow, identical GPUs, 100 Gb/s per node, thermal steady state.
+- **Verdict**: *holds*, *partly* or *does not hold*, by a rule that was set before any run and is printed with the
+  finding. No constant is fitted to a finding. Power, temperature and clocks are calibrated on single kernels, on an
+  idle and a loaded board, and on public traces of a node.
+- **Throttling** is any loss of mean clock, as in the paper; causes are separated where it matters.
+- **Claims** are taken from the paper's abstract and from summaries of the paper."""
 
 
 def write_document(
@@ -35,99 +46,105 @@ def write_document(
 ) -> str:
     """Return all findings and recommendations as Markdown."""
     rows = [
-        [f"[{one.finding.name}](#{one.finding.name})", one.finding.claim, f"**{one.verdict.verdict}**", _effect(one)]
+        [
+            f"[{one.finding.name}](#{one.finding.name})",
+            one.finding.claim.text,
+            f"**{one.verdict.verdict}**",
+            with_ends(one.verdict.effect, one.interval, one.finding.unit),
+            reason(one),
+        ]
         for one in judged
     ]
-    parts = [HEAD, *_table(("finding", "claim", "verdict", "effect (80 % interval)"), rows), ""]
-    drawn = max((one.drawn for one in judged), default=0)
-    parts += [f"Intervals: {interval_basis(drawn)}.", "", *_uncertain(), ""] if drawn else [""]
+    parts = [HEAD, *_table(("finding", "claim", "verdict", f"effect ({LEVEL_WORDS})", "reason"), rows), "", METHOD]
+    parts += [*_uncertainty(max((one.drawn for one in judged), default=0)), ""]
     if joint is not None:
-        parts += ["## Does one setting explain all thermal findings?", "", *_joint(joint), ""]
+        parts += ["## Does one setting explain all thermal findings?", "", _joint(joint), ""]
     for one in judged:
         parts += _describe(one)
     if readings:
-        parts += ["## Where the artifact is wrong: both readings", ""]
+        parts += [
+            "## Errors of the artifact",
+            "",
+            "Both readings of the runs: with the artifact's error, and corrected.",
+            "",
+        ]
         cells = [[entry["mistake"], entry["artifact"], entry["corrected"]] for entry in readings]
-        parts += [*_table(("mistake", "as the artifact reads it", "corrected"), cells), ""]
+        parts += [*_table(("error", "as the artifact reads it", "corrected"), cells), ""]
     if advice:
         parts += ["## Recommendations", "", *_recommendations(advice), ""]
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _effect(judged: Judged) -> str:
-    ends = judged.interval
-    text = f"{number(judged.verdict.effect)} {judged.finding.unit}"
-    return f"{text} ({number(ends[0])} to {number(ends[1])})" if ends else text
-
-
-def _uncertain() -> list[str]:
-    return _table(
-        ("drawn", "between", "why"),
-        [[name.removesuffix("_c"), f"{low:g} and {high:g}", source] for name, (low, high, source) in RANGES.items()],
-    )
-
-
-def _joint(joint: Mapping[str, Any]) -> list[str]:
-    count, held = len(joint["findings"]), len(joint["holds"])
+def _uncertainty(drawn: int) -> list[str]:
+    if not drawn:
+        return [f"- **Interval**: {NOT_DRAWN}."]
     text = (
-        f"Of {joint['settings']} settings, *{joint['best_setting']}* makes most of them hold at full size: {held} of "
-        f"{count} ({', '.join(joint['holds']) or 'none'})."
+        f"- **Interval**: {interval_basis(drawn)}. An effect that equals an end of its interval therefore means that "
+        "most draws lie on one side of nominal conditions, for example because nominal GPUs are identical."
     )
-    rest = f" It leaves out {', '.join(joint['does_not_hold'])}." if joint["does_not_hold"] else " It explains all."
-    never = f" No setting makes these hold: {', '.join(joint['never'])}." if joint["never"] else ""
-    as_is = f" As the machines stand: {', '.join(joint['holds_as_is']) or 'none'}."
-    return [text + rest + never + as_is]
+    cells = [[one.label, f"{one.low:.3g} to {one.high:.3g}", one.source] for one in ranges().values()]
+    return [text, "", *_table(("drawn evenly", "range", "source"), cells)]
+
+
+def _joint(joint: Mapping[str, Any]) -> str:
+    if joint["explains_all"]:
+        return f"Yes: all {len(joint['findings'])} thermal findings hold at *{joint['best_setting']}*."
+    never = f" None of the settings makes these hold: {', '.join(joint['never'])}." if joint["never"] else ""
+    return (
+        f"No. Of {joint['settings']} settings, *{joint['best_setting']}* explains most: {len(joint['holds'])} of "
+        f"{len(joint['findings'])} thermal findings hold ({', '.join(joint['holds']) or 'none'}), and "
+        f"{', '.join(joint['does_not_hold'])} do not. At nominal conditions these hold: "
+        f"{', '.join(joint['holds_as_is']) or 'none'}.{never}"
+    )
 
 
 def _describe(judged: Judged) -> list[str]:
     finding = judged.finding
-    lines = [f"## {finding.name}", "", f"Claim: {finding.claim} **{judged.verdict.verdict.capitalize()}**.", ""]
-    lines += [f"Rule: {finding.rule}.", "", f"Evidence: {evidence(judged)}.", ""]
+    lines = [f"## {finding.name}", "", f"**{judged.verdict.verdict.capitalize()}**: {finding.claim.text}", ""]
+    lines += [f"Rule: {finding.claim.rule}. Effect: {finding.unit}.", "", f"Evidence: {evidence(judged)}.", ""]
     if finding.note:
         lines += [finding.note, ""]
     cells = []
     for name, effect in judged.effects.items():
-        ends = judged.intervals.get(name)
         seen = "not possible" if effect is None else "yes" if name in judged.verdict.supporting else "no"
-        cells.append([name, number(effect), f"{number(ends[0])} to {number(ends[1])}" if ends else "", seen])
-    lines += [*_table(("configuration", finding.unit, "80 % interval", "shows it"), cells), ""]
+        cells.append([name, number(effect), ends(judged.intervals.get(name)), seen])
+    lines += [*_table(("configuration", "effect", LEVEL_WORDS, "shows it"), cells), ""]
     if judged.readings:
         cells = [
-            [entry["reading"], number(entry["median"]), _ends(entry["range"]), entry["verdict"] or ""]
+            [entry["reading"], number(entry["median"]), ends(entry["range"]), entry["verdict"] or ""]
             for entry in judged.readings
         ]
         lines += [*_table(("other reading", "median", "range", "verdict"), cells), ""]
-    if finding.is_thermal:
-        lines += [f"Holds at full size at: {holds_when(judged)}.", ""]
     if judged.mapped:
-        lines += [f"The {finding.headline} effect by air; bold: it holds.", "", *_map(judged), ""]
+        lines += [f"It holds at: {holds_when(judged)}.", ""]
+        lines += [f"Condition map: {finding.claim.headline} effect, bold where the finding holds.", ""]
+        lines += [*_map(judged), ""]
     return lines
 
 
 def _map(judged: Judged) -> list[str]:
-    """Return the headline at every inlet, a row for each airflow and preheat."""
-    cells: dict[str, list[str]] = {}
-    for cell in air_cells(judged):
-        row = f"airflow x {cell.setting.flow:g}, preheat x {cell.setting.preheat:g}"
-        text = number(cell.effect)
-        cells.setdefault(row, []).append(f"**{text}**" if cell.verdict == HOLDS else text)
-    head = ("air", *(f"{inlet_c:.0f} C" for inlet_c in INLETS_C))
-    return _table(head, [[row, *values] for row, values in cells.items()])
-
-
-def _ends(ends: Sequence[float] | None) -> str:
-    return f"{number(ends[0])} to {number(ends[1])}" if ends else ""
+    """Return the headline in every cell of the map's grid, bold where the finding holds."""
+    asked, found = map_of(judged.finding), {cell.setting: cell for cell in judged.mapped}
+    rows = []
+    for row, cells in asked.grid.items():
+        told = [(number(found[setting].effect), found[setting].verdict) for setting in cells.values()]
+        rows.append([row, *(f"**{text}**" if verdict == HOLDS else text for text, verdict in told)])
+    columns = list(next(iter(asked.grid.values())))
+    return _table((asked.row_title, *(f"{asked.column_title} {column}" for column in columns)), rows)
 
 
 def _recommendations(advice: Sequence[Advice]) -> list[str]:
-    cells = []
-    for one in advice:
-        table = advice_table(one)
-        ends = f" ({_ends(one.interval)})" if one.interval else ""
-        gain = f"{number(one.gain)}{ends} {one.recommendation.unit}"
-        cells.append([one.recommendation.claim, one.recommendation.counterfactual, gain, table["reverses_when"],
-                      one.recommendation.cost])  # fmt: skip
-    return _table(("advice", "judged by", "median gain (80 % interval)", "no gain", "cost not counted"), cells)
+    cells = [
+        [
+            one.recommendation.claim,
+            one.recommendation.counterfactual,
+            with_ends(one.gain, one.interval, one.recommendation.unit),
+            reverses_when(one),
+            one.recommendation.cost,
+        ]
+        for one in advice
+    ]
+    return _table(("advice", "simulated change", f"median gain ({LEVEL_WORDS})", "no gain", "cost not counted"), cells)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -1,17 +1,15 @@
-"""A finding: a claim as a number for each configuration, and the marks that decide about it, set before any run."""
+"""A finding: a claim of the paper, the configurations that it is judged by, and the numbers that these give."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import NamedTuple
 
-from charllm.report.page.claims import FAILS, HOLDS, PARTLY
+from charllm.report.claims import Claim
 from charllm.reproduce.looks import Row, Rows, key_of
 from charllm.reproduce.paper import Request
 
 Number = Callable[..., float | None]
 """Takes the rows of a configuration's runs, in their order."""
-HEADLINES: dict[str, Callable[[Iterable[float]], float]] = {"median": median, "largest": max, "smallest": min}
 
 
 class Configuration(NamedTuple):
@@ -38,35 +36,30 @@ Effects = Mapping[str, float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A claim of the paper, and when it counts as seen."""
+    """A claim of the paper with the configurations that it is judged by."""
 
-    name: str
-    claim: str
-    unit: str
-    """Unit of the effect, and against what."""
+    claim: Claim
     configurations: Configurations
-    least: float
-    """An effect above this shows the claim."""
-    size: float | None = None
-    """What the headline has to reach for the claim at the size that the paper gives; None: it gives none."""
-    headline: str = "median"
-    """Which of the effects stands for all: a key of HEADLINES."""
-    some: bool = False
-    """Whether the claim is about some configurations ("up to", "can"), not about all."""
+    why: str
+    """The mechanism in one line, whatever the verdict."""
     is_thermal: bool = False
-    """Whether it rests on temperatures or on clocks, so that air, caps and dies decide about it."""
+    """Whether it rests on temperatures or on clocks, so that cooling, caps and silicon decide about it."""
     note: str = ""
+    """How the comparison is made, and the mechanism behind it in full."""
     readings: Mapping[str, Reading] = field(default_factory=dict)
     """Other readings of the claim, in words: those that mistakes of the artifact lead to, or other measures."""
     circular: str = ""
     """Why a verdict is no evidence: a constant that was derived from this very claim."""
 
     @property
-    def rule(self) -> str:
-        """Say when it holds, in words."""
-        which = "at least one configuration shows" if self.some else "every configuration shows"
-        size = f" and the {self.headline} effect reaches {self.size:g}" if self.size is not None else ""
-        return f"holds where {which} an effect above {self.least:g} ({self.unit}){size}; partly where some show it"
+    def name(self) -> str:
+        """Its name on the command line."""
+        return self.claim.name
+
+    @property
+    def unit(self) -> str:
+        """Unit of its effects."""
+        return self.claim.unit
 
     @property
     def runs(self) -> list[Request]:
@@ -79,16 +72,6 @@ class Finding:
         return [run for other in self.readings.values() for one in other.configurations.values() for run in one.runs]
 
 
-class Verdict(NamedTuple):
-    """What the runs say of a claim."""
-
-    verdict: str
-    effect: float | None
-    """The headline; None where no configuration could be run."""
-    supporting: list[str]
-    against: list[str]
-
-
 def effects_of(
     configurations: Configurations, rows: Rows, change: Callable[[Request], Request] = lambda run: run
 ) -> dict[str, float | None]:
@@ -97,19 +80,6 @@ def effects_of(
         name: one.effect(*(rows.get(key_of(change(run)), {}) for run in one.runs))
         for name, one in configurations.items()
     }
-
-
-def judge(finding: Finding, effects: Effects) -> Verdict:
-    """Apply the rule of a finding to the effects of its configurations."""
-    known = {name: effect for name, effect in effects.items() if effect is not None}
-    if not known:
-        return Verdict(FAILS, None, [], [])
-    seen = [name for name, effect in known.items() if effect > finding.least]
-    headline = HEADLINES[finding.headline](known.values())
-    large = finding.size is None or headline >= finding.size
-    enough = bool(seen) if finding.some else len(seen) == len(known)
-    verdict = HOLDS if enough and large else PARTLY if seen else FAILS
-    return Verdict(verdict, headline, seen, [name for name in known if name not in seen])
 
 
 def _known(name: str, rows: Sequence[Row]) -> list[float] | None:

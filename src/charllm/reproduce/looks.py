@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from charllm.catalog.resolve import resolve_run
+from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.errors import CharllmError
+from charllm.evaluate.h200.rank_cases import RANK_S
 from charllm.reproduce.paper import Request
 from charllm.result.metrics import AXES, CAUSES
 from charllm.result.result import RunResult
+from charllm.simulate.emulated import predict_emulated
 from charllm.simulate.predict import simulate
+from charllm.simulate.rank_timeline import generate_timeline
 from charllm.spec.request import merge
 from charllm.sweep.outcome import flatten_metrics
 
@@ -26,6 +29,8 @@ KEPT = (
     "link_utilization_fraction", "message_bytes_median",
 )  # fmt: skip
 """Metrics of a row; those with keys have all of them."""
+RANK = "rank"
+"""Key of a request that asks for one rank alone."""
 LINK_COLUMNS = ("axis", "calls", "seconds", "achieved_bytes_per_s", "large_message_bytes_per_s", "peak_bytes_per_s")
 
 
@@ -36,10 +41,28 @@ def key_of(request: Request) -> str:
 
 def look(request: Request) -> Row:
     """Simulate a run, whether it fits or not, and return its row; one that cannot be is a row with the reason."""
+    run = {name: value for name, value in request.items() if name != RANK}
     try:
-        return row_of(simulate(resolve_run(request), ignore_memory=True))
+        if RANK in request:
+            return rank_row(run, request[RANK])
+        return row_of(simulate(resolve_run(run), ignore_memory=True))
     except CharllmError as error:
         return {"refused": str(error)}
+
+
+def of_rank(request: Request, rank: int) -> Request:
+    """Return the request of one rank of a run, as a single H200 would emulate it."""
+    return {**request, RANK: rank}
+
+
+def rank_row(request: Request, rank: int) -> Row:
+    """Predict what one H200 alone reads while it emulates a rank of a run."""
+    seen = predict_emulated(generate_timeline(resolve_run(request), rank), resolve_cluster("h200x1"), RANK_S)
+    return {
+        "step_time_s": seen.busy_s, "power_mean_w": seen.power_mean_w, "power_peak_sensor_w": seen.power_peak_shown_w,
+        "clock_mean_hz": seen.clock_mean_hz, "temperature_mean_c": seen.temperature_mean_c,
+        "temperature_peak_c": seen.temperature_peak_c,
+    }  # fmt: skip
 
 
 def row_of(result: RunResult) -> Row:

@@ -1,27 +1,31 @@
-"""The report: verdicts first, then each finding with its figure, condition maps, advice, and the paper's figures."""
+"""The report: verdicts, a figure for each finding, condition maps, recommendations, and the paper's figures."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from charllm.report.claims import FAILS, HOLDS, PARTLY
 from charllm.report.figure import Column, Fact, Figure, Page, Section
-from charllm.report.page.claims import FAILS, HOLDS, PARTLY
-from charllm.reproduce.conditions import FLOWS, PREHEATS, other_settings
+from charllm.reproduce.maps import map_of
 from charllm.reproduce.paper import NAME
-from charllm.reproduce.verdicts import (
+from charllm.reproduce.verdicts import Advice, Judged
+from charllm.reproduce.words import (
+    LEVEL_WORDS,
     NOT_DRAWN,
-    Advice,
-    Judged,
-    air_cells,
-    evidence,
+    ends,
     holds_when,
     interval_basis,
     listed,
     number,
+    reason,
     reverses_when,
+    with_ends,
 )
 
-CONDITIONS = "simulated; inlet 25 C, usual airflow, equal dies, thermal steady state, unless a label says otherwise"
+CONDITIONS = "Simulated at an inlet of 25 C, nominal airflow, identical GPUs, thermal steady state."
+SHOWS, SHOWS_NOT = "shows it", "does not show it"
+GAINS, GAINS_NOT = "gains", "does not gain"
 
 
 def paper_page(
@@ -36,29 +40,28 @@ def paper_page(
         Section("Verdicts", [_verdicts(judged)]),
         Section("Each finding", [_finding(one) for one in judged]),
     ]
-    maps = [_air_map(one) for one in judged if one.mapped]
-    if joint is not None:
-        sections.append(Section("Under which conditions would they hold?", [_joint(joint, judged), *maps]))
+    maps = [_map(one) for one in judged if one.mapped]
+    if maps:
+        first = [] if joint is None else [_joint(joint, judged)]
+        sections.append(Section("Conditions under which findings hold", [*first, *maps]))
     if readings:
-        sections.append(Section("Where the artifact is wrong", [_readings(readings)]))
+        sections.append(Section("Other readings", [_errors(readings), _other_readings(judged)]))
     if advice:
         sections.append(Section("Recommendations", [_advice(advice), *(_gains(one) for one in advice)]))
     if figures:
-        sections.append(Section("Figures of the paper, and those that its artifact lacks", figures))
+        sections.append(Section("Figures of the paper and of what its artifact lacks", figures))
     return Page(f"{NAME}, reproduced", _answer(judged, joint), _facts(judged), sections, "simulated")
 
 
 def _answer(judged: Sequence[Judged], joint: Mapping[str, Any] | None) -> list[str]:
     counts = Counter(one.verdict.verdict for one in judged)
-    told = f"{counts[HOLDS]} hold, {counts[PARTLY]} hold in part, {counts[FAILS]} do not hold"
-    found = [
-        f"{len(judged)} findings of CharLLM-PPT (MICRO'25), each judged by a rule that stood before its runs: {told}."
-    ]
-    found.append("Nothing is fitted to any of them.")
+    told = f"{counts[HOLDS]} hold, {counts[PARTLY]} hold partly, {counts[FAILS]} do not hold"
+    found = [f"Of {len(judged)} findings of CharLLM-PPT (MICRO'25), {told}."]
+    found.append("Each is judged by a rule that was set before any run. No constant is fitted to a finding.")
     if joint is not None:
         found.append(
-            f"No single setting explains all thermal findings; {joint['best_setting']} explains {len(joint['holds'])} "
-            f"of {len(joint['findings'])}."
+            f"No single setting explains all {len(joint['findings'])} thermal findings; {joint['best_setting']} "
+            f"explains {len(joint['holds'])}."
             if not joint["explains_all"]
             else f"One setting explains all thermal findings: {joint['best_setting']}."
         )
@@ -72,7 +75,7 @@ def _facts(judged: Sequence[Judged]) -> list[Fact]:
         Fact(
             one.finding.name,
             one.verdict.verdict,
-            f"{number(one.interval[0])} to {number(one.interval[1])}" if one.interval else "",
+            f"{LEVEL_WORDS}: {ends(one.interval)}" if one.interval else "",
             f"finding-{one.finding.name}",
             f"{number(one.verdict.effect)} {one.finding.unit}",
         )
@@ -82,13 +85,13 @@ def _facts(judged: Sequence[Judged]) -> list[Fact]:
 
 def _verdicts(judged: Sequence[Judged]) -> Figure:
     columns = {
-        "name": Column("finding", [one.finding.name for one in judged]),
-        "claim": Column("claim", [one.finding.claim for one in judged]),
+        "claim": Column("claim", [f"{one.finding.claim.text} ({one.finding.name})" for one in judged]),
         "verdict": Column("verdict", [one.verdict.verdict for one in judged]),
-        "effect": Column("effect", [one.verdict.effect for one in judged], digits=3),
-        "low": Column("low", [one.interval[0] if one.interval else None for one in judged], digits=3),
-        "high": Column("high", [one.interval[1] if one.interval else None for one in judged], digits=3),
-        "unit": Column("unit", [one.finding.unit for one in judged]),
+        "effect": Column(
+            f"effect ({LEVEL_WORDS})",
+            [with_ends(one.verdict.effect, one.interval, one.finding.unit) for one in judged],
+        ),
+        "reason": Column("reason", [reason(one) for one in judged]),
     }
     held = sum(one.verdict.verdict == HOLDS for one in judged)
     drawn = f" Intervals: {interval_basis(most)}." if (most := max(one.drawn for one in judged)) else ""
@@ -100,16 +103,16 @@ def _finding(judged: Judged) -> Figure:
     """Return the effect of every configuration of a finding, with its interval."""
     finding = judged.finding
     known = [(name, effect) for name, effect in judged.effects.items() if effect is not None]
-    readings = [f"{entry['reading']}: {number(entry['median'])}" for entry in judged.readings]
-    other = f" Other readings (medians): {'; '.join(readings)}." if readings else ""
-    message = f"{judged.verdict.verdict.capitalize()}: {evidence(judged)}. {finding.note}{other}"
-    rule = f"Rule: {finding.rule}. {CONDITIONS}"
+    message = f"{judged.verdict.verdict.capitalize()}: {reason(judged)}. {finding.note}"
+    name, text = f"finding-{finding.name}", finding.claim.text
     if not known:
-        return Figure(f"finding-{finding.name}", "multiples", finding.claim, message, missing=evidence(judged))
-    return _effects_figure(
-        f"finding-{finding.name}", finding.claim, message, dict(known), judged.intervals, finding.unit, rule,
-        {name: "shows it" if name in judged.verdict.supporting else "does not" for name, _ in known},
-    )  # fmt: skip
+        return Figure(name, "multiples", text, message, missing=reason(judged))
+    whiskers = f" Whiskers: {LEVEL_WORDS}." if judged.interval else ""
+    conditions = f"Rule: {finding.claim.rule}. Dashed line: {finding.claim.least:g}.{whiskers} {CONDITIONS}"
+    kinds = {each: SHOWS if each in judged.verdict.supporting else SHOWS_NOT for each, _ in known}
+    figure = _effects_figure(name, text, message, dict(known), judged.intervals, finding.unit, conditions, kinds)
+    panel = {**figure.options["panels"][0], "threshold": finding.claim.least}
+    return replace(figure, options={**figure.options, "panels": [panel], "kinds": [SHOWS, SHOWS_NOT]})
 
 
 def _effects_figure(
@@ -129,56 +132,60 @@ def _effects_figure(
     }
     panel: dict[str, Any] = {"column": "effect", "label": unit, "unit": ""}
     if any(intervals.values()):
-        ends = [intervals.get(one) or (None, None) for one in effects]
-        columns |= {"low": Column("low", [low for low, _ in ends]), "high": Column("high", [high for _, high in ends])}
+        bounds = [intervals.get(one) or (None, None) for one in effects]
+        columns |= {
+            "low": Column("low", [low for low, _ in bounds]),
+            "high": Column("high", [high for _, high in bounds]),
+        }
         panel |= {"low": "low", "high": "high"}
     options = {"row": "configuration", "panels": [panel], "colour": "seen", "shape": "seen"}
     return Figure(name, "multiples", question, message, columns, options, conditions)
 
 
-def _air_map(judged: Judged) -> Figure:
-    """Return the map of a finding over inlet, airflow and preheat; cells that hold are ringed."""
-    finding, cells = judged.finding, air_cells(judged)
-    tried = [cell for cell in judged.mapped if cell.setting in other_settings()]
-    others = [f"{cell.setting.words}: {cell.verdict}" for cell in tried if cell.verdict != judged.verdict.verdict]
+def _map(judged: Judged) -> Figure:
+    """Return the condition map of a finding; cells in which it holds are outlined."""
+    finding, asked = judged.finding, map_of(judged.finding)
+    found = {cell.setting: cell for cell in judged.mapped}
+    cells = [(row, column, found[one]) for row, line in asked.grid.items() for column, one in line.items()]
+    changed = [
+        f"({one.words}): {found[one].verdict}" for one in asked.others if found[one].verdict != judged.verdict.verdict
+    ]
     columns = {
-        "row": Column(
-            "airflow and preheat", [f"airflow x {c.setting.flow:g}, preheat x {c.setting.preheat:g}" for c in cells]
-        ),
-        "inlet": Column("inlet", [f"{cell.setting.inlet_c:.0f} C" for cell in cells]),
-        "effect": Column(finding.unit, [cell.effect for cell in cells], digits=3),
-        "verdict": Column("verdict", [cell.verdict for cell in cells]),
-        "ring": Column("holds", [cell.verdict == HOLDS for cell in cells]),
+        "row": Column(asked.row_title, [row for row, _, _ in cells]),
+        "column": Column(asked.column_title, [column for _, column, _ in cells]),
+        "effect": Column(finding.unit, [cell.effect for _, _, cell in cells], digits=3),
+        "verdict": Column("verdict", [cell.verdict for _, _, cell in cells]),
+        "ring": Column("holds", [cell.verdict == HOLDS for _, _, cell in cells]),
     }
     options = {
         "row": "row",
-        "column": "inlet",
+        "column": "column",
         "value": "effect",
         "ring": "ring",
-        "ring_label": "holds at full size",
+        "ring_label": "holds",
         "label": finding.unit,
-        "rows": [f"airflow x {flow:g}, preheat x {preheat:g}" for flow in FLOWS for preheat in PREHEATS],
+        "rows": list(asked.grid),
     }
     message = (
-        f"Holds at full size at: {holds_when(judged)}. Of {len(tried)} other dies, caps and fabrics these change the "
-        f"verdict: {listed(others) or 'none'}."
+        f"Columns: {asked.column_title}. Holds at: {holds_when(judged)}. Of {len(asked.others)} further settings, "
+        f"these change the verdict: {listed(changed) or 'none'}."
     )
-    question = f"When would it hold: {finding.name}?"
-    return Figure(f"map-{finding.name}", "heatmap", question, message, columns, options, f"Rule: {finding.rule}")
+    question = f"Where does {finding.name} hold?"
+    return Figure(f"map-{finding.name}", "heatmap", question, message, columns, options, f"Rule: {finding.claim.rule}.")
 
 
 def _joint(joint: Mapping[str, Any], judged: Sequence[Judged]) -> Figure:
-    thermal = [one for one in judged if one.mapped]
+    thermal = [one for one in judged if one.mapped and one.finding.is_thermal]
     columns = {
         "finding": Column("finding", [one.finding.name for one in thermal]),
-        "as_is": Column("as the machines stand", [one.finding.name in joint["holds_as_is"] for one in thermal]),
+        "as_is": Column("at nominal conditions", [one.finding.name in joint["holds_as_is"] for one in thermal]),
         "best": Column(joint["best_setting"], [one.finding.name in joint["holds"] for one in thermal]),
-        "when": Column("holds at full size at", [holds_when(one) for one in thermal]),
+        "when": Column("holds at", [holds_when(one) for one in thermal]),
     }
     message = (
         f"The setting that explains most is {joint['best_setting']}: {len(joint['holds'])} of {len(joint['findings'])} "
-        f"thermal findings hold there at full size. Left out: {', '.join(joint['does_not_hold']) or 'none'}. No "
-        f"setting makes these hold: {', '.join(joint['never']) or 'none'}."
+        f"thermal findings hold there. These do not: {', '.join(joint['does_not_hold']) or 'none'}. Under no setting "
+        f"do these hold: {', '.join(joint['never']) or 'none'}."
     )
     question = "Does one setting explain all thermal findings at once?"
     return Figure(
@@ -186,31 +193,45 @@ def _joint(joint: Mapping[str, Any], judged: Sequence[Judged]) -> Figure:
     )
 
 
-def _readings(readings: Sequence[Mapping[str, Any]]) -> Figure:
+def _errors(readings: Sequence[Mapping[str, Any]]) -> Figure:
     columns = {
         name: Column(label, [entry[name] for entry in readings])
-        for name, label in (("mistake", "mistake"), ("artifact", "as it reads"), ("corrected", "corrected"))
+        for name, label in (("mistake", "error"), ("artifact", "as the artifact reads it"), ("corrected", "corrected"))
     }
-    message = f"{len(readings)} mistakes of the artifact change what its figures say; both readings are given."
-    return Figure(
-        "readings", "table", "What do its own mistakes change?", message, columns, {"search": False}, CONDITIONS
-    )
+    message = f"{len(readings)} errors of the artifact change what its figures say; both readings are given."
+    question = "How do errors of the artifact change its results?"
+    return Figure("readings", "table", question, message, columns, {"search": False}, CONDITIONS)
+
+
+def _other_readings(judged: Sequence[Judged]) -> Figure:
+    """Return every other reading of a claim, with the verdict where the rule applies to it."""
+    listed = [(one.finding.name, entry) for one in judged for entry in one.readings]
+    columns = {
+        "finding": Column("finding", [name for name, _ in listed]),
+        "reading": Column("reading", [entry["reading"] for _, entry in listed]),
+        "median": Column("median", [entry["median"] for _, entry in listed], digits=3),
+        "range": Column("range", [ends(entry["range"]) or None for _, entry in listed]),
+        "verdict": Column("verdict", [entry["verdict"] for _, entry in listed]),
+    }
+    message = "The same claims in other measures or on other runs; a verdict where the rule of the claim applies."
+    question = "How else can the claims be read?"
+    return Figure("other-readings", "table", question, message, columns, {"search": False}, CONDITIONS)
 
 
 def _advice(advice: Sequence[Advice]) -> Figure:
     columns = {
         "claim": Column("advice", [one.recommendation.claim for one in advice]),
-        "counterfactual": Column("judged by", [one.recommendation.counterfactual for one in advice]),
-        "gain": Column("median gain", [one.gain for one in advice], digits=3),
-        "low": Column("low", [one.interval[0] if one.interval else None for one in advice], digits=3),
-        "high": Column("high", [one.interval[1] if one.interval else None for one in advice], digits=3),
-        "unit": Column("unit", [one.recommendation.unit for one in advice]),
+        "counterfactual": Column("simulated change", [one.recommendation.counterfactual for one in advice]),
+        "gain": Column(
+            f"median gain ({LEVEL_WORDS})",
+            [with_ends(one.gain, one.interval, one.recommendation.unit) for one in advice],
+        ),
         "reverses": Column("no gain", [reverses_when(one) for one in advice]),
         "cost": Column("cost not counted", [one.recommendation.cost for one in advice]),
     }
     ranked = sorted((one for one in advice if one.gain is not None), key=lambda one: -(one.gain or 0.0))
     most = f" Largest median: {ranked[0].recommendation.name}." if ranked else ""
-    message = f"{len(advice)} changes of machines, each simulated with all else equal.{most}"
+    message = f"{len(advice)} changes of the machine or its operation, each simulated with all else equal.{most}"
     return Figure(
         "advice", "table", "What should the next machine look like?", message, columns, {"search": False}, CONDITIONS
     )
@@ -221,6 +242,8 @@ def _gains(advice: Advice) -> Figure:
     known = {name: gain for name, gain in advice.gains.items() if gain is not None}
     gain = f"median {number(advice.gain)} {asked.unit}"
     message = f"{asked.counterfactual[:1].upper()}{asked.counterfactual[1:]}: {gain}. No gain: {reverses_when(advice)}."
-    kinds = {name: "gains" if gain >= asked.worth else "does not" for name, gain in known.items()}
-    name = f"recommendation-{asked.name}"
-    return _effects_figure(name, asked.claim, message, known, advice.intervals, asked.unit, CONDITIONS, kinds)
+    kinds = {name: GAINS if gain >= asked.worth else GAINS_NOT for name, gain in known.items()}
+    whiskers = f"Whiskers: {LEVEL_WORDS}. " if advice.interval else ""
+    name, conditions = f"recommendation-{asked.name}", f"{whiskers}{CONDITIONS}"
+    figure = _effects_figure(name, asked.claim, message, known, advice.intervals, asked.unit, conditions, kinds)
+    return replace(figure, options={**figure.options, "kinds": [GAINS, GAINS_NOT]})

@@ -27,7 +27,7 @@ STUDIES = (PARALLELISM, H200, H100, MICROBATCH, LORA, MI250, SCALE, NETWORK, DAT
 MODELS = ("gpt3-175b", "llama3-70b", "mixtral-8x22b", "mixtral-8x7b")
 DENSE = MODELS[:2]
 ON_H100 = "the same on 64 H100"
-"""How a finding on 32 H200 is called on the other cluster."""
+"""Reading of a finding on the other cluster."""
 
 
 @cache

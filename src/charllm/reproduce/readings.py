@@ -1,11 +1,13 @@
-"""What the artifact itself gets wrong, read both ways."""
+"""Errors of the artifact: what its runs say with each error, and corrected."""
 
 from typing import Any
 
+from charllm.report.claims import LOST_TO_HEAT
+from charllm.reproduce.finding import POINT
 from charllm.reproduce.findings.overlap import acts
 from charllm.reproduce.looks import Row, Rows, key_of
 from charllm.reproduce.paper import H100, H200, MODELS, PARALLELISM, Request, run_of, runs_of
-from charllm.reproduce.verdicts import number
+from charllm.reproduce.words import number
 
 SWAPPED = ("mixtral-8x7b ep8-tp1", "mixtral-8x7b ep4-tp2")
 
@@ -31,9 +33,9 @@ def _swapped(rows: Rows) -> dict[str, Any]:
         f"{name} {number(rate)}" for name, rate in zip(SWAPPED, reversed(list(rates.values())), strict=True)
     )
     return {
-        "mistake": "Every plot script swaps the labels of the two Mixtral-8x7B strategies.",
-        "artifact": f"{wrong} tokens a second and GPU",
-        "corrected": f"{told} tokens a second and GPU",
+        "mistake": "All plot scripts swap the labels of the two Mixtral-8x7B strategies.",
+        "artifact": f"{wrong} tokens/s per GPU",
+        "corrected": f"{told} tokens/s per GPU",
     }
 
 
@@ -46,14 +48,14 @@ def _no_ops() -> dict[str, Any]:
     ]
     idle = [(case, run) for case, run in pairs if not acts(case, run)]
     return {
-        "mistake": "Overlap is plotted for runs in which its flags do nothing (TP1 of GPT3-175B or Mixtral, FSDP).",
-        "artifact": f"{len(pairs)} runs with overlap are taken as data",
-        "corrected": f"{len(pairs) - len(idle)} of them can differ from the run without; {len(idle)} are repeats",
+        "mistake": "Overlap is plotted for runs in which its flags have no effect (GPT3-175B or Mixtral at TP1, FSDP).",
+        "artifact": f"{len(pairs)} runs count as runs with overlap",
+        "corrected": f"{len(pairs) - len(idle)} of them can differ from the run without overlap; {len(idle)} repeat it",
     }
 
 
 def _inverse_edp(rows: Rows) -> dict[str, Any]:
-    """Find the models whose best strategy is another by tokens a joule than by one over energy and delay."""
+    """Return the most efficient strategy of each model, by 1 / (energy x delay) and by tokens per joule."""
     told, wrong = [], []
     for model in MODELS:
         known = {
@@ -67,18 +69,19 @@ def _inverse_edp(rows: Rows) -> dict[str, Any]:
             told.append(f"{model} {right}")
             wrong.append(f"{model} {false}")
     return {
-        "mistake": "Efficiency is samples over seconds and joules: one over energy times delay, not samples a joule.",
+        "mistake": "The plotted efficiency is 1 / (energy x delay), not samples per joule.",
         "artifact": f"most efficient: {', '.join(wrong)}",
-        "corrected": f"most tokens a joule: {', '.join(told)}",
+        "corrected": f"most tokens per joule: {', '.join(told)}",
     }
 
 
 def _throttling(rows: Rows) -> dict[str, Any]:
     known = [row for run in runs_of(H200).values() if "clock_loss" in (row := _row(rows, run))]
-    any_loss = sum((row["clock_loss"] or 0) > 0.001 for row in known)
-    by_heat = sum((row.get("clock_loss_fraction.thermal") or 0) > 0.001 for row in known)
+    least = LOST_TO_HEAT.least * POINT
+    any_loss = sum((row["clock_loss"] or 0) > least for row in known)
+    by_heat = sum((row.get("clock_loss_fraction.thermal") or 0) > least for row in known)
     return {
-        "mistake": "No reason of throttling is sampled; only the mean clock is.",
-        "artifact": f"{any_loss} of {len(known)} H200 runs lose clock, which looks like throttling by heat",
-        "corrected": f"{by_heat} of them lose clock to heat at 25 C; the others lose it to the power cap",
+        "mistake": "Throttle reasons are not sampled, only clocks.",
+        "artifact": f"{any_loss} of {len(known)} H200 runs have a reduced clock, which looks like thermal throttling",
+        "corrected": f"{by_heat} of them are thermally throttled at an inlet of 25 C; the power cap causes the rest",
     }

@@ -1,4 +1,4 @@
-"""What to build and how to run it: each recommendation as a simulated change of the machine, and where it reverses."""
+"""Recommendations for machines and operation: each a simulated change, its gain, and where it reverses."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ SPREAD = (
     "gpt3-175b tp8-pp4 / act", "gpt3-175b tp2-pp16 / act", "llama3-70b tp4-pp4 / act", "llama3-70b tp8-fsdp4 / act",
     "mixtral-8x22b ep8-tp1-pp4 / act", "mixtral-8x22b ep8-tp4 / act", "mixtral-8x7b ep8-tp1 / act",
 )  # fmt: skip
-"""H200 runs that stand for all: tensor and pipeline parallelism, FSDP, experts inside nodes and across."""
+"""Representative H200 runs: tensor and pipeline parallelism, FSDP, expert groups inside nodes and across."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """Advice, the change that it was judged by, and what it gains."""
+    """Advice, the change that is simulated to judge it, and its gain."""
 
     name: str
     claim: str
@@ -28,7 +28,7 @@ class Recommendation:
     unit: str
     configurations: Configurations
     worth: float = 1.0
-    """A gain below this is none."""
+    """A smaller gain counts as none."""
     arms: tuple[Setting, ...] = ()
     """Further conditions under which it is judged."""
     cost: str = ""
@@ -50,15 +50,15 @@ def _pairs(change: Mapping[str, object], effect: Number, runs: Mapping[str, Requ
 
 
 def nics() -> Recommendation:
-    """An adapter for each GPU."""
+    """A NIC for each GPU."""
     return Recommendation(
         name="nics-per-gpu",
-        claim="Give every GPU its own network adapter.",
-        counterfactual="32 H200 with eight adapters of 100 Gb/s a node instead of one",
-        unit="% more tokens a second",
+        claim="Give every GPU its own NIC.",
+        counterfactual="eight NICs of 100 Gb/s per node instead of one, 32 H200",
+        unit="% higher throughput",
         configurations=_pairs({"cluster": {"fabric": {"nics_per_node": 8}}}, SPEED, _chosen()),
         arms=(Setting(nic=4.0), Setting(nic=8.0)),
-        cost="seven more adapters and switch ports a node",
+        cost="seven more NICs and switch ports per node",
     )
 
 
@@ -66,12 +66,12 @@ def memory() -> Recommendation:
     """Larger memory against more GPUs."""
     return Recommendation(
         name="memory-not-count",
-        claim="Buy memory before GPUs where a model is bound by recomputation or by communication.",
-        counterfactual="32 GPUs of 141 GB (H200) instead of 64 of 80 GB (H100), each with its best strategy that fits",
-        unit="% more tokens a joule",
+        claim="Prefer larger GPU memory to more GPUs for models that need recomputation or are communication-bound.",
+        counterfactual="32 H200 (141 GB) instead of 64 H100 (80 GB), each with its most efficient strategy that fits",
+        unit="% more tokens per joule",
         configurations=best_of_each("tokens_per_j"),
         arms=(Setting(nic=4.0), Setting(nic=8.0)),
-        cost="the time of a job: 64 GPUs finish earlier in most cases (finding scale-up)",
+        cost="training time: the finding scale-up says where 64 GPUs are faster",
     )
 
 
@@ -86,12 +86,12 @@ def larger_memory() -> Recommendation:
         found[model] = Configuration((*larger, *now), best_percent(len(larger), "tokens_per_s"))
     return Recommendation(
         name="memory-size",
-        claim="Give GPUs the memory to run without recomputation.",
-        counterfactual=f"64 H100 with {h200 / GIB:.0f} GiB instead of 80 GB each, all else equal; best strategy that "
-        "fits",
-        unit="% more tokens a second",
+        claim="Give GPUs enough memory to train without recomputation.",
+        counterfactual=f"{h200 / GIB:.0f} GiB instead of 80 GB of memory on 64 H100, each with its fastest strategy "
+        "that fits",
+        unit="% higher throughput",
         configurations=found,
-        cost="memory alone; its bandwidth stays",
+        cost="the price of memory; its bandwidth is unchanged",
     )
 
 
@@ -100,17 +100,17 @@ def airflow() -> Recommendation:
     change = {"cluster": {"node": {"upstream": [-1] * 8, "preheat_k_per_w": 0.0, "rear_sink_fraction": 1.0}}}
     return Recommendation(
         name="airflow-order",
-        claim="Do not put one GPU behind another in the air stream.",
-        counterfactual="every slot of the H200 node in fresh air, with the heat sink of a front slot",
-        unit="% more tokens a second",
+        claim="Do not place one GPU behind another in the airflow.",
+        counterfactual="every slot of the H200 node at the inlet, with the heat sink of a front slot",
+        unit="% higher throughput",
         configurations=_pairs(change, SPEED, dense_runs("act")),
         arms=(Setting(inlet_c=35.0), Setting(inlet_c=45.0), Setting(inlet_c=35.0, flow=0.7), Setting(inlet_c=50.0)),
-        cost="a wider chassis, or ducts",
+        cost="a wider chassis or air ducts",
     )
 
 
 def slot_caps() -> Recommendation:
-    """Less power for rear slots, more for front ones."""
+    """A lower power cap for rear slots."""
     found = {}
     for name, run in dense_runs("act").items():
         cluster = resolve_cluster(run["cluster"])
@@ -120,31 +120,31 @@ def slot_caps() -> Recommendation:
         found[name] = Configuration((with_change(run, capped), run), EFFICIENCY)
     return Recommendation(
         name="slot-caps",
-        claim="Cap the power of rear slots below that of front ones.",
+        claim="Set a lower power cap for rear slots than for front slots.",
         counterfactual="rear slots of every node capped at 93 % of the board's limit",
-        unit="% more tokens a joule",
+        unit="% more tokens per joule",
         configurations=found,
         worth=0.5,
         arms=(Setting(inlet_c=35.0), Setting(inlet_c=45.0), Setting(inlet_c=50.0)),
-        cost="tokens a second: a capped slot paces its group",
+        cost="throughput: a capped GPU slows down its group",
     )
 
 
 def liquid() -> Recommendation:
-    """Cold plates."""
+    """Liquid cooling."""
     return Recommendation(
         name="liquid-cooling",
-        claim="Cool with cold plates.",
-        counterfactual="cold plates instead of air, coolant as warm as the air was",
-        unit="% more tokens a joule",
+        claim="Use liquid cooling.",
+        counterfactual="cold plates instead of air cooling, with coolant at the former inlet temperature",
+        unit="% more tokens per joule",
         configurations=_pairs({"cluster": {"cooling": {"kind": "liquid"}}}, EFFICIENCY, _chosen()),
         arms=(Setting(inlet_c=35.0), Setting(inlet_c=45.0)),
-        cost="plumbing; pumps and chillers are not counted, nor the fans that are saved",
+        cost="plumbing; power of pumps and chillers, less that of the fans",
     )
 
 
 def smoothing() -> Recommendation:
-    """A lower highest clock against swings of power."""
+    """A clock limit against oscillations of power."""
     found = {}
     for name, run in {**dense_runs("act"), **{k: v for k, v in _chosen().items() if "mixtral" in k}}.items():
         clock_hz = 0.8 * resolve_cluster(run["cluster"]).gpu.clock_max_hz
@@ -153,13 +153,13 @@ def smoothing() -> Recommendation:
         )
     return Recommendation(
         name="power-smoothing",
-        claim="Limit the highest clock where the grid or the supplies suffer from swings of power.",
-        counterfactual="clocks limited to 80 % of the highest",
-        unit="% less swing of the cluster's power between 0.1 and 3 Hz",
+        claim="Limit the maximum clock where power oscillations are a problem for the grid or the power supplies.",
+        counterfactual="maximum clock limited to 80 %",
+        unit="% smaller 0.1-3 Hz oscillation of cluster power",
         configurations=found,
         worth=5.0,
         arms=(Setting(inlet_c=35.0), Setting(cap=0.85)),
-        cost="tokens a second, where the power cap did not hold the clock lower already",
+        cost="throughput, where the power cap does not already hold the clock lower",
     )
 
 
@@ -167,18 +167,18 @@ def fabric() -> Recommendation:
     """A faster fabric."""
     return Recommendation(
         name="fabric",
-        claim="Build nodes with at least 400 Gb/s, where strategies send more than activations between nodes.",
-        counterfactual="400 Gb/s a node instead of 100",
-        unit="% more tokens a second",
+        claim="Build nodes with at least 400 Gb/s where strategies send gradients, weights or tokens between nodes.",
+        counterfactual="400 Gb/s per node instead of 100 Gb/s",
+        unit="% higher throughput",
         configurations={
             name: Configuration((Setting(nic=4.0).apply(run), run), SPEED) for name, run in _chosen().items()
         },
-        cost="adapters and switches",
+        cost="NICs and switches",
     )
 
 
 def inside_nodes() -> Recommendation:
-    """Where to put tensor and expert groups."""
+    """Placement of expert groups."""
     runs = runs_of(H200, starts="mixtral-8x22b", ends=" / act")
     local = run_of(H200, "mixtral-8x22b ep8-tp1-pp4 / act")
     found = {
@@ -188,12 +188,12 @@ def inside_nodes() -> Recommendation:
     }
     return Recommendation(
         name="experts-inside-nodes",
-        claim="Keep the ranks that exchange tokens within a node, with pipelines between nodes.",
-        counterfactual="Mixtral-8x22B with expert groups inside nodes (EP8-TP1-PP4) instead of across nodes",
-        unit="% more tokens a second",
+        claim="Keep expert groups within a node and use pipeline parallelism between nodes.",
+        counterfactual="expert groups inside nodes (EP8-TP1-PP4) instead of across nodes, Mixtral-8x22B",
+        unit="% higher throughput",
         configurations=found,
         arms=(Setting(nic=4.0), Setting(nic=8.0)),
-        cost="none, where memory allows it",
+        cost="none, if the strategy fits in memory",
     )
 
 

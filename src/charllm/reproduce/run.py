@@ -21,19 +21,21 @@ from charllm.errors import SpecError, unknown_name
 from charllm.report.figure import Figure
 from charllm.report.page.cases import StudiedCase, group_cases
 from charllm.report.svg.draw import DRAWN, write_svg
-from charllm.reproduce.conditions import draws, map_settings
 from charllm.reproduce.document import write_document
+from charllm.reproduce.draws import draws
 from charllm.reproduce.figures import FIGURES
 from charllm.reproduce.figures.emulated import emulated_runs
 from charllm.reproduce.figures.heat import WARM_UP, warm_up
 from charllm.reproduce.findings import FINDINGS
 from charllm.reproduce.kept import Track, begin, run_rows
 from charllm.reproduce.looks import Rows
+from charllm.reproduce.maps import map_of
 from charllm.reproduce.page import paper_page
 from charllm.reproduce.paper import NAME, STUDIES, Request
 from charllm.reproduce.readings import both_readings, reading_runs
 from charllm.reproduce.recommendations import RECOMMENDATIONS
-from charllm.reproduce.verdicts import Advice, Judged, advice_table, advise, explain_all, finding_table, judge_all
+from charllm.reproduce.tables import advice_table, finding_table
+from charllm.reproduce.verdicts import Advice, Judged, advise, explain_all, judge_all
 from charllm.result.store import write_text
 from charllm.sweep.run import Progress, run_study
 from charllm.sweep.runners.work import Engine
@@ -77,7 +79,7 @@ def reproduce(
     """Repeat a publication: simulate its runs, draw its figures, judge its findings, and write a report of it.
 
     `out` is the folder (by default one of the publication's name); what is in it already is not simulated again.
-    `intervals` adds an interval to every effect, `maps` says under which conditions thermal findings would hold.
+    `intervals` adds an interval to every effect, `maps` says under which conditions each finding would hold.
     `only` names findings: then nothing else is judged, and no study is run.
 
     >>> import charllm, tempfile
@@ -125,8 +127,7 @@ def run_reproduction(
         wanted: list[Request] = [one.apply(run) for one in draws() for run in base]
         rows = run_rows(wanted, file, workers, track, "draws for intervals")
     if maps:
-        base = [run for one in chosen if one.is_thermal for run in one.runs]
-        wanted = [one.apply(run) for one in map_settings() for run in base]
+        wanted = [setting.apply(run) for one in chosen for setting in map_of(one).settings for run in one.runs]
         rows = run_rows(wanted, file, workers, track, "condition maps")
     judged = judge_all(chosen, rows, drawn=intervals, mapped=maps)
     advice = [advise(one, rows, drawn=intervals) for one in advised]
@@ -159,9 +160,9 @@ def _write(
                 write_text(write_svg(figure), folder / "figures" / f"{figure.name}.svg")
     _write_json(findings, folder / "findings.json")
     _write_json(recommendations, folder / "recommendations.json")
-    if joint is not None:
-        _write_json({"one_setting": joint, "maps": [_map_table(one) for one in judged if one.mapped]},
-                    folder / "conditions.json")  # fmt: skip
+    if any(one.mapped for one in judged):
+        maps = [_map_table(one) for one in judged if one.mapped]
+        _write_json({"one_setting": joint, "maps": maps}, folder / "conditions.json")
     write_text(write_document(judged, advice, readings, joint), folder / "findings.md")
     write_page(page, folder / "report.html")
     return Reproduced(folder, findings, recommendations, joint)

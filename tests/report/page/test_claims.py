@@ -17,11 +17,14 @@ def verdicts(*cases: StudiedCase) -> dict[str, str]:
 
 def test_deep_pipelines_are_compared_with_the_widest_tensor_parallel_case_of_their_model() -> None:
     wide, deep = losing("a tp8", 0.05, tp=8, pp=4), losing("a pp16", 0.15, tp=2, pp=16)
-    assert verdicts(wide, deep)["deep pipelines throttle more"] == "holds"
+    assert verdicts(wide, deep)["deep-pipelines"] == "holds"
     less = losing("a pp16", 0.04, tp=2, pp=16)
-    assert verdicts(wide, less)["deep pipelines throttle more"] == "does not hold"
-    assert verdicts(wide, deep, losing("a pp32", 0.05, tp=1, pp=32))["deep pipelines throttle more"] == "partly"
-    assert "deep pipelines throttle more" not in verdicts(wide)
+    assert verdicts(wide, less)["deep-pipelines"] == "does not hold"
+    assert verdicts(wide, deep, losing("a pp32", 0.05, tp=1, pp=32))["deep-pipelines"] == "partly"
+    assert "deep-pipelines" not in verdicts(wide)
+    large = [losing(name, 0.1, tp=tp, pp=pp, settings={"training.micro_batch_size": 8})
+             for name, tp, pp in (("a tp8", 8, 4), ("a pp16", 2, 16))]  # fmt: skip
+    assert "deep-pipelines" not in verdicts(*large)
 
 
 def test_overlap_and_microbatches_are_compared_between_cases_that_differ_in_nothing_else() -> None:
@@ -30,15 +33,32 @@ def test_overlap_and_microbatches_are_compared_between_cases_that_differ_in_noth
     other = losing("a y / cc", 0.02, settings={"model": "a", "parallelism.tp": 2, "parallelism.overlap": ["tp"]})
     pairs = pairs_apart_in(group_cases([other, overlapped, plain]), "parallelism.overlap")
     assert [(first.name, second.name) for first, second in pairs] == [("a x / base", "a x / cc")]
-    assert verdicts(plain, overlapped, other)["overlap raises throttling"] == "holds"
+    assert verdicts(plain, overlapped, other)["overlap-throttling"] == "holds"
     sizes = [
         losing(f"a mbs {size}", 0.1, power_peak_sensor_w=800.0 + size, settings={"training.micro_batch_size": size})
         for size in (1, 8)
     ]
-    assert verdicts(*sizes)["larger microbatches raise peak power"] == "holds"
+    assert verdicts(*sizes)["microbatch-peaks"] == "holds"
 
 
-def test_clock_lost_to_heat_is_counted() -> None:
-    assert verdicts(losing("a x", 0.1))["GPUs lose clock to heat"] == "does not hold"
-    hot = losing("a y", 0.1, **{"clock_loss_fraction.thermal": 0.01})
-    assert verdicts(losing("a x", 0.1), hot)["GPUs lose clock to heat"] == "partly"
+def test_thermal_throttling_is_judged_by_the_rule_of_the_finding() -> None:
+    recomputed = {"settings": {"training.recompute": "full"}}
+    assert verdicts(losing("a x", 0.1, **recomputed))["throttling-by-heat"] == "does not hold"
+    hot = losing("a y", 0.1, **{"clock_loss_fraction.thermal": 0.01}, **recomputed)
+    assert verdicts(losing("a x", 0.1, **recomputed), hot)["throttling-by-heat"] == "partly"
+    # A loss below the mark counts neither here nor in `charllm reproduce`.
+    warm = losing("a y", 0.1, **{"clock_loss_fraction.thermal": 0.0005}, **recomputed)
+    assert verdicts(warm)["throttling-by-heat"] == "does not hold"
+
+
+def test_overlap_is_judged_where_its_flags_act() -> None:
+    def pair(**degrees: int) -> list[StudiedCase]:
+        settings = {"parallelism.tp": degrees["tp"]}
+        return [
+            losing("a x / base", 0.05, settings=settings, **degrees),
+            losing("a x / cc", 0.08, settings={**settings, "parallelism.overlap": ["tp"]}, **degrees),
+        ]
+
+    assert "overlap-throttling" in verdicts(*pair(tp=2, pp=16))
+    assert "overlap-throttling" not in verdicts(*pair(tp=1, pp=32))
+    assert "overlap-throttling" not in verdicts(*pair(tp=8, pp=1, zero=3))

@@ -64,6 +64,49 @@ def test_a_higher_value_stands_further_to_the_right_and_its_interval_beside() ->
     assert "speed, m/s" in texts(svg)
 
 
+def effects(**options: object) -> str:
+    columns = {
+        "row": Column("row", ["one", "two", "two"]), "value": Column("gain", [1.0, 3.0, None]),
+        "kind": Column("kind", ["no", "no", "no"]),
+    }  # fmt: skip
+    panel = {"column": "value", "label": "gain", "threshold": 5.0}
+    chosen = {"row": "row", "panels": [panel], "shape": "kind", **options}
+    return write_svg(Figure("f", "multiples", "Does it gain?", "No.", columns, chosen))
+
+
+def test_a_threshold_is_inside_the_axis_and_kinds_keep_their_marks() -> None:
+    svg = effects(kinds=["yes", "no"])
+    (dashed,) = re.findall(r'<line x1="([\d.]+)"[^>]*stroke-dasharray', svg)
+    assert {"yes", "no"} <= set(texts(svg))
+    # The first kind has circles, even where no point is of that kind: only the legend draws one.
+    assert svg.count("<circle") == 1
+    assert float(dashed) < 960
+    assert effects().count("<circle") > 1
+
+
+def test_a_further_point_without_a_value_leaves_no_note() -> None:
+    assert "-" not in texts(effects())
+
+
+def test_why_a_row_is_empty_is_said_once() -> None:
+    columns = {
+        "row": Column("row", ["one", "two"]), "a": Column("a", [1.0, None]), "b": Column("b", [2.0, None]),
+        "note": Column("note", ["", "invalid: a long reason that needs more room than one panel has"]),
+    }  # fmt: skip
+    panels = [{"column": name, "label": name} for name in ("a", "b")]
+    told = texts(
+        write_svg(Figure("f", "multiples", "Q", "M", columns, {"row": "row", "panels": panels, "note": "note"}))
+    )
+    assert told.count("invalid: a long reason that needs more room than one panel has") == 1
+
+
+def test_a_long_title_takes_two_lines() -> None:
+    title = "A title of many words " * 5
+    figure = Figure("f", "multiples", title, "Yes.", EACH["multiples"].columns, EACH["multiples"].options)
+    lines = [line for line in texts(write_svg(figure)) if line.startswith("A title")]
+    assert max(len(line) for line in lines) * 16 * 0.56 < 960
+
+
 def test_ticks_are_round_and_inside() -> None:
     assert ticks(0.0, 1.0) == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
     assert ticks(-7.0, 12.0) == [-5.0, 0.0, 5.0, 10.0]

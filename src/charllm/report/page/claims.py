@@ -1,30 +1,43 @@
-"""What do the claims of the paper look like in its own study? Read off the cases, nothing is simulated here."""
+"""Which of the paper's claims does a study show? Read off its cases, judged by the rules of report/claims.py."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from charllm.report.claims import (
+    DEEP_FROM,
+    DEEP_PIPELINES,
+    HOLDS,
+    LARGE_MICROBATCH,
+    LOST_TO_HEAT,
+    MICROBATCH_PEAKS,
+    MICROBATCH_THROTTLING,
+    OVERLAP_TEMPERATURE,
+    OVERLAP_THROTTLING,
+    REAR_FRONT,
+    RECOMPUTE,
+    Claim,
+    judge,
+    overlap_acts,
+)
 from charllm.report.figure import Column, Figure
-from charllm.report.page.cases import StudiedCase
-from charllm.report.page.quantity import CLOCK_LOSS, PERCENT
+from charllm.report.page.cases import StudiedCase, title
+from charllm.report.page.quantity import CLOCK_LOSS, PERCENT, write_number
 
 PAPER = "charllm-ppt"
 """How the names of the paper's studies begin."""
-HOLDS, PARTLY, FAILS = "holds", "partly", "does not hold"
-LEAST_POINTS, LEAST_OVERLAP_POINTS, LEAST_PEAK_PERCENT = 0.5, 0.1, 0.5
-LEAST_HOTTER_PERCENT, CLAIMED_HOTTER_PERCENT = 10.0, 27.0
-"""Marks that decide about a claim, here and in reproduce/findings: points of clock, watts of the peak, degrees of rear
-slots."""
 DEGREES = ("parallelism.tp", "parallelism.pp", "parallelism.sp")
-DEEP_FROM = 16
-"""Stages of a deep pipeline."""
+OVERLAP, RECOMPUTED, MICROBATCH = "parallelism.overlap", "training.recompute", "training.micro_batch_size"
+
+Pair = tuple[StudiedCase, StudiedCase]
+"""A case without something, or with less of it, and the same case with it."""
 
 
 class Evidence(NamedTuple):
     """What the cases of a study say of a claim."""
 
     name: str
-    """The claim in a few words."""
+    """As in the findings of `charllm reproduce`."""
     claim: str
     verdict: str
     evidence: str
@@ -33,13 +46,16 @@ class Evidence(NamedTuple):
 def claims(cases: Sequence[StudiedCase]) -> list[Evidence]:
     """List the claims of the paper that a study has the cases for."""
     ran = [case for case in cases if case.ran]
-    return [found for check in CHECKS if (found := check(ran)) is not None]
+    read = {claim: effects_of(ran) for claim, effects_of in CHECKS.items()}
+    return [
+        _judge(claim, effects) for claim, effects in read.items() if any(one is not None for one in effects.values())
+    ]
 
 
 def claims_figure(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
     """Return the paper's claims and what this study shows of each."""
     found = claims(cases)
-    question = "What do the paper's claims look like here?"
+    question = "Which of the paper's claims does this study show?"
     if not found:
         missing = "This study has no pair of cases that would show one of the paper's claims."
         return Figure("claims", "table", question, "", missing=missing)
@@ -49,26 +65,118 @@ def claims_figure(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
         "evidence": Column("evidence", [each.evidence for each in found]),
     }
     held = sum(each.verdict == HOLDS for each in found)
-    message = f"{held} of {len(found)} claims hold in these cases. Nothing was fitted to any of them."
+    message = (
+        f"{held} of {len(found)} claims hold in these cases, by the rules of `charllm reproduce charllm-ppt`. Cases "
+        "that do not fit in memory are left out. No constant is fitted to a claim."
+    )
     return Figure("claims", "table", question, message, columns, {"search": False}, conditions)
 
 
-def _rear_front(cases: Sequence[StudiedCase]) -> Evidence | None:
-    gaps = {case.name: gap for case in cases if (gap := rear_gap(case)) is not None}
-    if not gaps:
-        return None
-    percents = [percent for _, percent in gaps.values()]
-    kelvins = [kelvin for kelvin, _ in gaps.values()]
-    verdict = FAILS if max(percents) < LEAST_HOTTER_PERCENT else PARTLY
-    if max(percents) >= CLAIMED_HOTTER_PERCENT:
-        verdict = HOLDS
-    return Evidence(
-        "rear GPUs are hotter",
-        "Rear GPUs of a node are up to 27 % hotter than front ones.",
-        verdict,
-        f"{_range(percents)} % hotter in degrees Celsius, {_range(kelvins)} K, in {len(gaps)} cases; part of it is "
-        "assumed preheating by upstream GPUs",
-    )
+def _judge(claim: Claim, effects: Mapping[str, float | None]) -> Evidence:
+    found = judge(claim, effects)
+    known = [effect for effect in effects.values() if effect is not None]
+    ends = dict.fromkeys(write_number(end) for end in (min(known), max(known)))
+    told = f"{len(found.supporting)} of {len(known)} configurations show it: {' to '.join(ends)} {claim.unit}"
+    return Evidence(claim.name, claim.text, found.verdict, f"{told}; it {claim.rule}")
+
+
+def pairs_of(claim: Claim, cases: Sequence[StudiedCase]) -> list[Pair]:
+    """Return the pairs of cases that a claim about a change is judged by."""
+    return PAIRS[claim.name](cases)
+
+
+def _deep_pairs(cases: Sequence[StudiedCase]) -> list[Pair]:
+    """Return every deep pipeline beside the widest tensor parallelism, all else equal."""
+    found = []
+    for listed in _alike(_dense(cases), DEGREES).values():
+        deep = [case for case in listed if (case.values.get("pp") or 1) >= DEEP_FROM]
+        shallow = [case for case in listed if (case.values.get("pp") or 1) < DEEP_FROM]
+        if shallow:
+            widest = max(shallow, key=lambda case: case.values.get("tp") or 1)
+            found += [(widest, case) for case in deep]
+    return found
+
+
+def _overlap_pairs(cases: Sequence[StudiedCase]) -> list[Pair]:
+    """Return runs without and with overlap, where its flags act."""
+    return [pair for pair in pairs_apart_in(cases, OVERLAP) if _overlap_acts(pair[1])]
+
+
+def _overlap_acts(case: StudiedCase) -> bool:
+    tp, pp = (case.values.get(name) or 1 for name in ("tp", "pp"))
+    dp = round((case.gpus or 0) / (tp * pp)) or 1
+    return overlap_acts(tp=tp, dp=dp, is_sparse=_is_sparse(case), is_fsdp=_is_fsdp(case))
+
+
+def _microbatch_pairs(cases: Sequence[StudiedCase]) -> list[Pair]:
+    """Return large microbatches beside one of 1, of strategies other than FSDP."""
+    pairs = pairs_apart_in([case for case in cases if not _is_fsdp(case)], MICROBATCH)
+    return [(one, large) for one, large in pairs if (large.settings.get(MICROBATCH) or 1) >= LARGE_MICROBATCH]
+
+
+def _recompute_pairs(cases: Sequence[StudiedCase]) -> list[Pair]:
+    """Return runs without and with recomputation: deep pipelines of GPT3-175B, and Llama3-70B."""
+    pairs = pairs_apart_in(_dense(cases), RECOMPUTED)
+    return [pair for pair in pairs if _is_deep_gpt(pair[0]) or "llama3-70b" in pair[0].group]
+
+
+PAIRS: dict[str, Callable[[Sequence[StudiedCase]], list[Pair]]] = {
+    DEEP_PIPELINES.name: _deep_pairs,
+    OVERLAP_TEMPERATURE.name: _overlap_pairs,
+    OVERLAP_THROTTLING.name: _overlap_pairs,
+    MICROBATCH_PEAKS.name: _microbatch_pairs,
+    MICROBATCH_THROTTLING.name: _microbatch_pairs,
+    RECOMPUTE.name: _recompute_pairs,
+}
+
+
+def _of_pairs(
+    claim: Claim, effect: Callable[[StudiedCase, StudiedCase], float | None]
+) -> Callable[[Sequence[StudiedCase]], dict[str, float | None]]:
+    return lambda cases: {title(after): effect(before, after) for before, after in pairs_of(claim, cases)}
+
+
+def _more_lost(before: StudiedCase, after: StudiedCase) -> float | None:
+    losses = _loss(before), _loss(after)
+    return None if losses[0] is None or losses[1] is None else losses[1] - losses[0]
+
+
+def _as_claimed(before: StudiedCase, after: StudiedCase) -> float | None:
+    more = _more_lost(before, after)
+    return None if more is None else -more if _is_deep_gpt(before) else more
+
+
+def _hotter(before: StudiedCase, after: StudiedCase) -> float | None:
+    degrees_c = [case.values.get("temperature_peak_c") for case in (before, after)]
+    return None if None in degrees_c else float(degrees_c[1]) - float(degrees_c[0])  # type: ignore[arg-type]
+
+
+def _higher_peak(before: StudiedCase, after: StudiedCase) -> float | None:
+    watts = [case.values.get("power_peak_sensor_w") for case in (before, after)]
+    return None if None in watts or not watts[0] else (watts[1] / watts[0] - 1) / PERCENT
+
+
+def _rear_front(cases: Sequence[StudiedCase]) -> dict[str, float | None]:
+    gaps = {title(case): rear_gap(case) for case in _recomputed(cases)}
+    return {name: None if gap is None else gap[1] for name, gap in gaps.items()}
+
+
+def _lost_to_heat(cases: Sequence[StudiedCase]) -> dict[str, float | None]:
+    lost = {title(case): case.values.get("clock_loss_fraction.thermal") for case in _recomputed(cases)}
+    return {name: None if loss is None else loss / PERCENT for name, loss in lost.items()}
+
+
+CHECKS: dict[Claim, Callable[[Sequence[StudiedCase]], Mapping[str, float | None]]] = {
+    REAR_FRONT: _rear_front,
+    DEEP_PIPELINES: _of_pairs(DEEP_PIPELINES, _more_lost),
+    OVERLAP_TEMPERATURE: _of_pairs(OVERLAP_TEMPERATURE, _hotter),
+    OVERLAP_THROTTLING: _of_pairs(OVERLAP_THROTTLING, _more_lost),
+    MICROBATCH_PEAKS: _of_pairs(MICROBATCH_PEAKS, _higher_peak),
+    MICROBATCH_THROTTLING: _of_pairs(MICROBATCH_THROTTLING, _more_lost),
+    RECOMPUTE: _of_pairs(RECOMPUTE, _as_claimed),
+    LOST_TO_HEAT: _lost_to_heat,
+}
+"""Claim: its effects in the cases of a study."""
 
 
 def rear_gap(case: StudiedCase) -> tuple[float, float] | None:
@@ -89,85 +197,7 @@ def rear_gap(case: StudiedCase) -> tuple[float, float] | None:
     return gap, gap / fmean(front) / PERCENT
 
 
-def _deep_pipelines(cases: Sequence[StudiedCase]) -> Evidence | None:
-    plain = [case for case in cases if case.values.get("zero") != 3 and not _is_sparse(case)]
-    points: dict[str, list[float]] = {}
-    for listed in _alike(plain, DEGREES).values():
-        deep = [case for case in listed if (case.values.get("pp") or 1) >= DEEP_FROM]
-        shallow = [case for case in listed if (case.values.get("pp") or 1) < DEEP_FROM]
-        if deep and shallow:
-            widest = max(shallow, key=lambda case: case.values.get("tp") or 1)
-            points.setdefault(widest.group, []).extend(_change((widest, case)) for case in deep)
-    told = [f"{group}: {_range(found)} points of clock more than the widest tp" for group, found in points.items()]
-    return _judged(
-        "deep pipelines throttle more",
-        "Deep pipelines (PP16 to 32) throttle more than tensor-parallel ones.",
-        [point for found in points.values() for point in found],
-        LEAST_POINTS,
-        f"{'; '.join(told)}, all else being equal",
-    )
-
-
-def _heat(cases: Sequence[StudiedCase]) -> Evidence | None:
-    lost = [case.values.get("clock_loss_fraction.thermal") for case in cases]
-    points = [loss / PERCENT for loss in lost if loss is not None]
-    if not points:
-        return None
-    hit = sum(loss > 0 for loss in points)
-    verdict = HOLDS if hit == len(points) else PARTLY if hit else FAILS
-    return Evidence(
-        "GPUs lose clock to heat",
-        "Air-cooled nodes lose clock to heat.",
-        verdict,
-        f"{hit} of {len(points)} cases lose clock to heat, at most {max(points):.2f} points",
-    )
-
-
-def _overlap(cases: Sequence[StudiedCase]) -> Evidence | None:
-    pairs = pairs_apart_in(cases, "parallelism.overlap")
-    points = [_loss(after) - _loss(before) for before, after in pairs]  # type: ignore[operator]
-    degrees = [
-        after.values["temperature_peak_c"] - before.values["temperature_peak_c"]
-        for before, after in pairs
-        if None not in (after.values.get("temperature_peak_c"), before.values.get("temperature_peak_c"))
-    ]
-    told = f"{_range(points)} points of clock, {_range(degrees)} K of peak temperature, in {len(pairs)} pairs"
-    claim = "Overlap of computation and communication raises throttling and peak temperature."
-    return _judged("overlap raises throttling", claim, points, LEAST_OVERLAP_POINTS, told)
-
-
-def _microbatch(cases: Sequence[StudiedCase]) -> Evidence | None:
-    pairs = pairs_apart_in(cases, "training.micro_batch_size")
-    watts = [
-        (after.values["power_peak_sensor_w"] / before.values["power_peak_sensor_w"] - 1) / PERCENT
-        for before, after in pairs
-        if before.values.get("power_peak_sensor_w") and after.values.get("power_peak_sensor_w")
-    ]
-    told = f"{_range(watts)} % of the peak of the smallest microbatch, in {len(watts)} pairs"
-    return _judged(
-        "larger microbatches raise peak power", "Larger microbatches raise peak power.", watts, LEAST_PEAK_PERCENT, told
-    )
-
-
-def _recompute(cases: Sequence[StudiedCase]) -> Evidence | None:
-    pairs = pairs_apart_in(cases, "training.recompute")
-    gpt = [_change(pair) for pair in pairs if "gpt3" in pair[0].group and (pair[0].values.get("pp") or 1) >= DEEP_FROM]
-    llama = [_change(pair) for pair in pairs if "llama3-70b" in pair[0].group]
-    if not gpt or not llama:
-        return None
-    hits = [change < 0 for change in gpt] + [change > 0 for change in llama]
-    verdict = HOLDS if all(hits) else PARTLY if any(hits) else FAILS
-    told = f"GPT3-175B {_range(gpt)}, Llama3-70B {_range(llama)} points of clock, in {len(pairs)} pairs"
-    claim = "Recomputation lowers throttling of GPT3-175B on deep pipelines and raises it for Llama3-70B."
-    return Evidence("recomputation moves throttling both ways", claim, verdict, told)
-
-
-CHECKS: tuple[Callable[[Sequence[StudiedCase]], Evidence | None], ...] = (
-    _rear_front, _deep_pipelines, _overlap, _microbatch, _recompute, _heat,
-)  # fmt: skip
-
-
-def pairs_apart_in(cases: Sequence[StudiedCase], field: str) -> list[tuple[StudiedCase, StudiedCase]]:
+def pairs_apart_in(cases: Sequence[StudiedCase], field: str) -> list[Pair]:
     """Return pairs of cases that differ in one setting only, the first of each as without it or with its least."""
     found = []
     for listed in _alike(cases, (field,)).values():
@@ -188,20 +218,9 @@ def _alike(cases: Sequence[StudiedCase], fields: Sequence[str]) -> dict[Any, lis
 
 def _order(value: Any) -> tuple[int, float, str]:
     """Sort settings: not set, then numbers, then texts and lists."""
-    if value is None:
+    if value is None or value in ("none", []):
         return 0, 0.0, ""
     return (1, float(value), "") if isinstance(value, int | float) else (2, 0.0, str(value))
-
-
-def _judged(name: str, claim: str, effects: Sequence[float], least: float, evidence: str) -> Evidence | None:
-    if not effects:
-        return None
-    seen = [effect > least for effect in effects]
-    return Evidence(name, claim, HOLDS if all(seen) else PARTLY if any(seen) else FAILS, evidence)
-
-
-def _change(pair: tuple[StudiedCase, StudiedCase]) -> float:
-    return (_loss(pair[1]) or 0.0) - (_loss(pair[0]) or 0.0)
 
 
 def _loss(case: StudiedCase) -> float | None:
@@ -210,12 +229,30 @@ def _loss(case: StudiedCase) -> float | None:
     return None if loss is None else float(loss) / PERCENT
 
 
+def _recomputed(cases: Sequence[StudiedCase]) -> list[StudiedCase]:
+    """Return those of them with recomputation, which fit on every cluster."""
+    return [case for case in _dense(cases) if _order(case.settings.get(RECOMPUTED))[0]]
+
+
+def _dense(cases: Sequence[StudiedCase]) -> list[StudiedCase]:
+    """Return dense model-parallel cases without overlap, with microbatches of 1."""
+    return [
+        case
+        for case in cases
+        if not _is_fsdp(case)
+        and not _is_sparse(case)
+        and not _order(case.settings.get(OVERLAP))[0]
+        and (case.settings.get(MICROBATCH) or 1) == 1
+    ]
+
+
 def _is_sparse(case: StudiedCase) -> bool:
     return (case.values.get("ep") or 1) > 1
 
 
-def _range(values: Sequence[float]) -> str:
-    if not values:
-        return "unknown"
-    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
-    return low if low == high else f"{low} to {high}"
+def _is_fsdp(case: StudiedCase) -> bool:
+    return case.values.get("zero") == 3
+
+
+def _is_deep_gpt(case: StudiedCase) -> bool:
+    return "gpt3-175b" in case.group and (case.values.get("pp") or 1) >= DEEP_FROM

@@ -21,7 +21,8 @@ PANELS = ("tokens_per_s_per_gpu", "tokens_per_j", "temperature_peak_c", CLOCK_LO
 """Those of the paper's figure 4."""
 RANKED = (*RANKS, "tokens_per_j", JOULES_PER_TOKEN)
 """Metrics whose best case stands out; the coolest case of a study is often one that waits most."""
-WHISKERS = "whiskers: 90 % interval of a prediction, 95 % interval of a measured mean"
+WHISKERS = {True: "90 % interval of a prediction", False: "95 % interval of a measured mean"}
+"""What whiskers show of a case that is simulated, and of one that is not."""
 LONGEST_NOTE = 90
 MOST_GROUPS = 8
 
@@ -57,7 +58,10 @@ def multiples(
     }
     if "origin" in columns:
         options["shape"] = "origin"
-    whiskers = WHISKERS if any(key.endswith(".low") for key in columns) else ""
+    told = [case for case in shown if any(case.values.get(f"{one}.interval") for one in panels)]
+    kinds = {case.origin == "simulated" for case in told}
+    ends = " and ".join(text for is_simulated, text in WHISKERS.items() if is_simulated in kinds)
+    whiskers = f"whiskers: {ends}" if ends else ""
     return Figure(name, "multiples", question, left_out + message, columns, options, _join(conditions, whiskers))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from charllm.report.claims import LOST_TO_HEAT
 from charllm.report.figure import Fact
 from charllm.report.page.case_links import axis_uses
 from charllm.report.page.case_seconds import largest_part, parts_s
@@ -259,8 +260,9 @@ def _throttling(cases: Sequence[StudiedCase]) -> str:
     if most.values[CLOCK_LOSS] < PERCENT / 10:
         return "No case is throttled."
     least = min(known, key=lambda case: case.values[CLOCK_LOSS])
-    hot = [case for case in known if (case.values.get("clock_loss_fraction.thermal") or 0.0) > 0]
-    heat = f"{len(hot)} of them lose clock to heat" if hot else "none of it to heat"
+    mark = LOST_TO_HEAT.least
+    hot = [case for case in known if (case.values.get("clock_loss_fraction.thermal") or 0.0) > mark * PERCENT]
+    heat = f"{len(hot) or 'none'} of {len(known)} cases lose more than {mark:g} % to heat"
     least_text = f"{least.values[CLOCK_LOSS] / PERCENT:.1f}"
     return (
         f"Throttling costs between {least_text} and {most.values[CLOCK_LOSS] / PERCENT:.1f} % of the clock "

@@ -11,6 +11,8 @@ from charllm.report.svg.pen import FONT, SIZE, colour, text, wrap
 from charllm.report.svg.points import draw_points
 
 WIDTH, PAD, LINE = 960.0, 16.0, 16.0
+BOLD = 1.15
+"""Width of bold letters over that of plain ones."""
 Drawing = tuple[list[str], float]
 """Marks, and the height that they take."""
 
@@ -28,7 +30,8 @@ def write_svg(figure: Figure) -> str:
     """Return a figure as an SVG document with a white ground."""
     inner = WIDTH - 2 * PAD
     marks, height = DRAWN[figure.kind](figure, inner)
-    title = wrap(figure.question, inner, 16)
+    # Bold letters are wider than those that `wrap` counts with.
+    title = wrap(figure.question, inner, 16 * BOLD)
     caption = wrap(" ".join(filter(None, (figure.message, figure.conditions))), inner)
     top = PAD + 22 * len(title) + 6
     whole = top + height + 14 + LINE * len(caption) + PAD

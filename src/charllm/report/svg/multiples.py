@@ -38,6 +38,7 @@ def draw_multiples(figure: Figure, width: float) -> tuple[list[str], float]:
             found += [
                 text(left - 8, y + HEAD + PITCH * (at + 0.5), name, anchor="end") for at, name in enumerate(labels)
             ]
+            found += _notes(own, labels, left, y + HEAD, width - left, options)
             for at, panel in enumerate(panels[start : start + across]):
                 wide = (width - left) / across
                 box = (left + at * wide, y + HEAD, wide, bottom)
@@ -50,18 +51,36 @@ def _kinds(options: Any, rows: list[dict[str, Any]]) -> dict[str, tuple[str, str
     name = options.get("shape") or options.get("colour")
     if not name:
         return {}
-    keys = list(dict.fromkeys(str(row[name]) for row in rows))
+    keys = options.get("kinds") or list(dict.fromkeys(str(row[name]) for row in rows))
     return {
         key: (colour(f"origin-{key}") if key in ORIGINS else series(at), SHAPES[ORIGINS.get(key, at) % len(SHAPES)])
         for at, key in enumerate(keys)
     }
 
 
+def _is_empty(row: dict[str, Any], options: Any) -> bool:
+    return all(row[panel["column"]] is None for panel in options["panels"])
+
+
+def _notes(rows: list[dict[str, Any]], labels: list[str], left: float, top: float, wide: float,
+           options: Any) -> list[str]:  # fmt: skip
+    """Return why rows are empty, once across all panels."""
+    known = {str(row[options["row"]]) for row in rows if not _is_empty(row, options)}
+    found = []
+    for row in rows:
+        name = str(row[options["row"]])
+        if name not in known:
+            y = top + PITCH * (labels.index(name) + 0.5)
+            note = wrap(str(row.get(options.get("note", "")) or "-"), wide - PAD, 10)[0]
+            found.append(text(left + PAD, y, note, size=10, fill=colour("quiet")))
+    return found
+
+
 def _panel(panel: Any, rows: list[dict[str, Any]], labels: list[str], box: tuple[float, float, float, float],
            options: Any, kinds: dict[str, tuple[str, str]]) -> list[str]:  # fmt: skip
     left, top, wide, bottom = box
     ends = [row.get(panel.get(end, "")) for row in rows for end in ("column", "low", "high")]
-    known = [float(value) for value in ends if value is not None]
+    known = [float(value) for value in (*ends, panel.get("threshold")) if value is not None]
     low, high = min(known), max(known)
     air = 0.08 * ((high - low) or abs(high) or 1.0)
     low, high = (max(0.0, low - air) if low >= 0 else low - air), high + air
@@ -78,14 +97,17 @@ def _panel(panel: Any, rows: list[dict[str, Any]], labels: list[str], box: tuple
         found += [line(x, top, x, bottom), text(x, bottom + 10, write_tick(tick), anchor="middle", size=10)]
     if low < 0 < high:
         found.append(line(place(0.0), top, place(0.0), bottom, colour("ink")))
+    if panel.get("threshold") is not None:
+        x = place(panel["threshold"])
+        found.append(line(x, top, x, bottom, colour("quiet"), 1.2, "4 3"))
     told: set[str] = set()
     for row in rows:
         name = str(row[options["row"]])
         y = top + PITCH * (labels.index(name) + 0.5)
         value = row[panel["column"]]
         if value is None:
-            note = str(row.get(options.get("note", "")) or "-")
-            found.append(text(left + PAD, y, note[: int(wide / 7)], size=10, fill=colour("quiet")))
+            if name not in told and not _is_empty(row, options):
+                found.append(text(left + PAD, y, "-", size=10, fill=colour("quiet")))
             continue
         kind = str(row.get(options.get("shape") or options.get("colour") or "", ""))
         fill, shape = kinds.get(kind, (series(0), "circle"))

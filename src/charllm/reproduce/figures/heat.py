@@ -1,4 +1,4 @@
-"""Who is hot: every GPU of every configuration (figure 17), and how the imbalance builds up."""
+"""Temperature of every GPU of every configuration (figure 17), and thermal imbalance over time."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,8 +13,8 @@ from charllm.simulate.predict import predict
 SHOWN_CASE, WARM_UP_S = "gpt3-175b tp2-pp16 / act", 300.0
 WARM_UP = "warm-up"
 """Under which the warm-up stands among the rows."""
-MAPS = ((H200, "figure-17", "Figure 17: who is hot, in each configuration on 32 H200?", " / base"),
-        (MI250, "mi250-heat", "Who is hot, in each configuration on 32 dies of MI250?", " / act"))  # fmt: skip
+MAPS = ((H200, "figure-17", "Figure 17: mean temperature of every GPU, 32 H200", " / base"),
+        (MI250, "mi250-heat", "MI250: mean temperature of every GCD, 32 GCDs", " / act"))  # fmt: skip
 
 
 def temperatures(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[Figure]:
@@ -36,7 +36,7 @@ def temperatures(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> lis
             }
             options = {"row": "case", "column": "gpu", "value": "degrees", "label": "mean temperature", "unit": "C"}
             hot = max(cells, key=lambda cell: cell[2])
-            message = f"Hottest on average: GPU {hot[1]} (node.slot) of {hot[0]}, {hot[2]:.1f} C."
+            message = f"Columns are GPUs (node.slot). Highest mean: GPU {hot[1]} of {hot[0]}, {hot[2]:.1f} C."
             found.append(Figure(name, "heatmap", question, message, columns, options, conditions_of(listed)))
     return found
 
@@ -55,10 +55,10 @@ def imbalance(_cases: Mapping[str, Sequence[StudiedCase]], rows: Rows) -> list[F
     spread = [(high or 0.0) - (low or 0.0) for high, low in
               zip(table["temperature_c_high"], table["temperature_c_low"], strict=True)]  # fmt: skip
     message = (
-        f"{SHOWN_CASE}, from idle: the hottest GPU is {spread[0]:.1f} K above the coolest at the start, "
-        f"{spread[-1]:.1f} K after {WARM_UP_S:.0f} s. The artifact measures one step after ten, long before that."
+        f"{SHOWN_CASE}, one point per step, from idle: the hottest GPU is {spread[0]:.1f} K above the coolest at the "
+        f"start and {spread[-1]:.1f} K after {WARM_UP_S:.0f} s. The artifact measures the eleventh step only."
     )
-    question = "How does the imbalance between GPUs build up?"
+    question = "Thermal imbalance between GPUs from a cold start"
     return [Figure("imbalance", "bands", question, message, columns, {"x": "t", "panels": [panel]})]
 
 

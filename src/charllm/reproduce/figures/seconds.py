@@ -26,9 +26,9 @@ def kernel_seconds(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> l
         replace(
             figure,
             name="figure-10",
-            question="Figure 10: where does the time go, with recomputation (act) and without (base)?",
-            message=f"{figure.message} Each instant has one label, exposed communication apart from waiting; the "
-            "artifact adds kernels of all streams, so that overlap, bubbles and waits cannot be seen.",
+            question="Figure 10: breakdown of the step time, without (base) and with recomputation (act)",
+            message=f"{figure.message} Each instant has one label, and waiting is separate from exposed communication. "
+            "The artifact sums kernel durations over all streams, which hides overlap, bubbles and waits.",
         )
     ]
 
@@ -54,10 +54,10 @@ def stage_seconds(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> li
     options = {"bar": "bar", "group": "group", "part": "part", "value": "seconds", "order": list(LABELS),
                "palette": "part", "labels": dict(KEYS), "unit": "s", "horizontal": True}  # fmt: skip
     message = (
-        "Stages of GPT3-175B in their order, which the artifact scrambles (it sorts names of files: 0, 10, 11, 1). "
-        "Larger microbatches make each stage wait longer for its first one."
+        "Pipeline stages of GPT3-175B in order; the artifact's plot scrambles them (file names sorted as text). "
+        "Larger microbatches lengthen the pipeline bubble."
     )
-    question = "Figure 15: how do stages spend a step, with microbatches of 1 and of 4?"
+    question = "Figure 15: breakdown of the step time by pipeline stage, microbatches 1 and 4"
     return [Figure("figure-15", "stacked-bars", question, message, columns, options)]
 
 

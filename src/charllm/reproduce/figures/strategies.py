@@ -6,6 +6,7 @@ from typing import NamedTuple
 from charllm.report.figure import Figure
 from charllm.report.page.cases import StudiedCase, conditions_of
 from charllm.report.page.strategies import multiples
+from charllm.reproduce.figures.emulated import with_emulated
 from charllm.reproduce.looks import Rows
 from charllm.reproduce.paper import H100, H200, LORA, MI250, MICROBATCH, PARALLELISM
 
@@ -26,14 +27,21 @@ class Asked(NamedTuple):
 
 
 ASKED = (
-    Asked("figure-4", PARALLELISM, "Figure 4: which parallelism, and what does it cost?"),
-    Asked("figure-8", H200, "Figure 8: what do overlap and recomputation do on 32 H200?"),
-    Asked("figure-13", MICROBATCH, "Figure 13: what does the size of microbatches do?"),
-    Asked("h100-dense", H100, "Overlap and recomputation on 64 H100: dense models", sparse=False),
-    Asked("h100-sparse", H100, "Overlap and recomputation on 64 H100: mixtures of experts", sparse=True),
-    Asked("mi250", MI250, "Overlap and recomputation on 32 dies of MI250"),
-    Asked("lora-dense", LORA, "LoRA on 32 H200: dense models", sparse=False),
-    Asked("lora-sparse", LORA, "LoRA on 32 H200: mixtures of experts", sparse=True),
+    Asked("figure-4", PARALLELISM, "Figure 4: throughput, power, temperature and clock by parallelism, 32 H200"),
+    Asked("figure-8", H200, "Figure 8: effect of overlap (cc) and recomputation (act), 32 H200"),
+    Asked("figure-13", MICROBATCH, "Figure 13: effect of the microbatch size, 32 H200"),
+    Asked(
+        "h100-dense", H100, "H100: effect of overlap (cc) and recomputation (act), 64 GPUs, dense models", sparse=False
+    ),
+    Asked(
+        "h100-sparse",
+        H100,
+        "H100: effect of overlap (cc) and recomputation (act), 64 GPUs, mixture of experts",
+        sparse=True,
+    ),
+    Asked("mi250", MI250, "MI250: effect of overlap (cc) and recomputation (act), 32 GCDs"),
+    Asked("lora-dense", LORA, "LoRA by parallelism and microbatch size, 32 H200, dense models", sparse=False),
+    Asked("lora-sparse", LORA, "LoRA by parallelism and microbatch size, 32 H200, mixture of experts", sparse=True),
 )
 
 
@@ -46,9 +54,13 @@ def strategy_figures(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) ->
         ]
         if listed:
             ran = sum(case.ran for case in listed)
-            message = (
-                f"{len(listed)} configurations, {ran} with a result; the others say why not. Tokens per joule are "
-                "tokens per joule: the artifact's efficiency is one over energy times delay."
+            rejected = (
+                f" {len(listed) - ran} do not fit or are not valid, with the reason." if ran < len(listed) else ""
             )
-            found.append(multiples(listed, PANELS, asked.name, asked.question, message, conditions_of(listed)))
+            message = (
+                f"{len(listed)} configurations.{rejected} Efficiency is tokens per joule; the artifact's is "
+                "1 / (energy x delay)."
+            )
+            figure = multiples(listed, PANELS, asked.name, asked.question, message, conditions_of(listed))
+            found.append(with_emulated(figure, listed))
     return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from charllm.report.claims import LOST_TO_HEAT
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, conditions_of, title
 from charllm.report.page.quantity import KEYS, PERCENT
@@ -30,9 +31,10 @@ def throttling(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[
             labels = {cause: KEYS[cause] for cause in CAUSES}
             options = {"bar": "bar", "group": "group", "part": "part", "value": "lost", "order": list(CAUSES),
                        "unit": "%", "palette": "cause", "labels": labels, "horizontal": True}  # fmt: skip
-            heat = sum(lost > 0.1 for _, cause, lost in rows if cause == "thermal")
-            message = f"{heat} of {len(listed)} configurations lose more than 0.1 % of their clock to heat."
-            question = f"Throttling on {gpu}: how much clock is lost, and to what?"
+            heat = sum(lost > LOST_TO_HEAT.least for _, cause, lost in rows if cause == "thermal")
+            mark = f"{LOST_TO_HEAT.least:g} %"
+            message = f"{heat} of {len(listed)} configurations lose more than {mark} of their clock to heat."
+            question = f"Throttling on {gpu}: clock lost, by cause"
             name = f"throttling-{gpu.lower()}"
             found.append(Figure(name, "stacked-bars", question, message, columns, options, conditions_of(listed)))
     return found

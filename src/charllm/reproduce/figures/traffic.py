@@ -29,13 +29,16 @@ def traffic(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[Fig
                "horizontal": True}  # fmt: skip
     most = max(rows, key=lambda row: row[2])
     message = (
-        f"All links of a GPU, counted once at the sender; most: {title(most[0])}, {most[2]:.0f} GB over "
-        f"{KEYS[most[1]]}. The artifact reads one of 18 NVLink links, and 32 bits of its counters."
+        f"All links of a GPU, counted at the sender. Maximum: {title(most[0])}, {most[2]:.0f} GB over "
+        f"{KEYS[most[1]]}. The artifact reads one of 18 NVLinks, and only 32 bits of its counters."
     )
-    question = "Figure 5: what do links carry?"
+    question = "Figure 5: data sent per GPU and step, by link"
     figures = [Figure("figure-5", "stacked-bars", question, message, columns, options, conditions_of(listed))]
     scatter = case_links(listed, conditions_of(listed))
-    return [*figures, replace(scatter, name="figure-5-messages", question="Figure 5: are links used well?")]
+    return [
+        *figures,
+        replace(scatter, name="figure-5-messages", question="Figure 5: achieved bandwidth by message size"),
+    ]
 
 
 def _sent_gb(case: StudiedCase, link: str) -> float:

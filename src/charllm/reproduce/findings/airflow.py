@@ -1,6 +1,6 @@
-"""Who is hot, and what it costs: rear slots, packages, clocks lost to heat."""
+"""Temperatures inside a node: rear slots, MI250 packages, thermal throttling."""
 
-from charllm.report.page.claims import CLAIMED_HOTTER_PERCENT, LEAST_HOTTER_PERCENT
+from charllm.report.claims import LOST_TO_HEAT, REAR_FRONT, Claim
 from charllm.reproduce.finding import POINT, Configuration, Finding, Reading, read
 from charllm.reproduce.looks import Row
 from charllm.reproduce.paper import MI250, dense_runs, runs_of
@@ -10,18 +10,16 @@ def rear_front() -> Finding:
     """Slots behind others against those in front."""
     runs = dense_runs("act")
     return Finding(
-        name="rear-front",
-        claim="Rear GPUs of a node are up to 27 % hotter than front ones.",
-        unit="% hotter in degrees Celsius, mean of rear against mean of front slots",
+        claim=REAR_FRONT,
         configurations={name: Configuration((run,), hotter_percent) for name, run in runs.items()},
-        least=LEAST_HOTTER_PERCENT,
-        size=CLAIMED_HOTTER_PERCENT,
-        headline="largest",
+        why="rear slots have a weaker heat sink and air preheated by front GPUs",
         is_thermal=True,
-        note="At a given power the gap in kelvin does not depend on the inlet, so that its share of degrees Celsius "
-        "falls when the inlet rises. The whole gap of hot slots is measured (public traces of an 8-GPU node), "
-        "how much of it is warmed air is not: preheat is assumed.",
-        readings={"K hotter": Reading({name: Configuration((run,), hotter_k) for name, run in runs.items()})},
+        note="At equal power the gap in kelvin does not depend on the inlet, so the percentage of degrees Celsius "
+        "falls as the inlet rises. The total gap between slots is measured (public traces of an 8-GPU node); the part "
+        "of it that is preheated air is assumed.",
+        readings={
+            "temperature difference, K": Reading({name: Configuration((run,), hotter_k) for name, run in runs.items()})
+        },
     )
 
 
@@ -36,39 +34,40 @@ def hotter_k(row: Row) -> float | None:
 
 
 def inside_packages() -> Finding:
-    """The two dies of an MI250."""
+    """The two GCDs of an MI250."""
     runs = runs_of(MI250, ends=" / act")
     return Finding(
-        name="package-gap",
-        claim="The two dies of an MI250 package differ by 5 to 10 K.",
-        unit="K between the dies of a package, largest of the run",
+        claim=Claim(
+            name="package-gap",
+            text="The two GCDs of an MI250 package differ by 5 to 10 K.",
+            unit="K between the GCDs of a package, largest difference in the run",
+            least=5.0,
+        ),
         configurations={
             name.removesuffix(" / act").removeprefix("model "): Configuration((run,), read("package_gap_k"))
             for name, run in runs.items()
         },
-        least=5.0,
+        why="the two GCDs of a package have different thermal resistances",
         is_thermal=True,
-        circular="the catalog's difference between the dies' cooling is derived from this claim",
-        note="What remains to be seen is whether it spreads over strategies as claimed, and stays within 10 K.",
+        circular="the catalog's thermal resistances of the two GCDs are derived from this claim",
+        note="The simulation only adds whether the gap appears with every strategy and stays within 10 K.",
     )
 
 
 def lost_to_heat() -> Finding:
-    """Clock lost to heat alone."""
+    """Clock lost to thermal throttling alone."""
     runs = dense_runs("act")
     loss = read("clock_loss_fraction.thermal", POINT)
     return Finding(
-        name="throttling-by-heat",
-        claim="Air-cooled nodes lose clock to heat.",
-        unit="points of clock lost to heat",
+        claim=LOST_TO_HEAT,
         configurations={name: Configuration((run,), loss) for name, run in runs.items()},
-        least=0.1,
+        why="the power cap limits heat before the thermal threshold is reached, unless cooling is weak",
         is_thermal=True,
-        note="The paper counts any loss of clock, and its artifact records no reasons: at usual inlets all of it may "
-        "be the power cap's. How steeply a clock falls above its threshold is assumed (2 % a kelvin, half above "
-        "slowdown).",
+        note="The paper counts any loss of clock as throttling, and its artifact records no throttle reasons, so the "
+        "power cap may cause all of it. The slope of the clock above the thermal threshold is assumed (2 % per "
+        "kelvin; half the clock above the slowdown temperature).",
         readings={
-            "any loss of clock, as the artifact's clocks would show, points": Reading(
+            "clock lost to any cause, as the artifact's clocks would show, %": Reading(
                 {name: Configuration((run,), read("clock_loss", POINT)) for name, run in runs.items()}, is_judged=True
             )
         },

@@ -1,5 +1,6 @@
-"""One bad part of a machine slows all: a GPU that draws more, a node under its power brake."""
+"""Faults of one part: a GPU with higher power draw, a node whose power brake is active."""
 
+from charllm.report.claims import Claim
 from charllm.reproduce.finding import Configuration, Finding, percent_more, times
 from charllm.reproduce.paper import Request, dense_runs, with_change
 
@@ -9,7 +10,7 @@ LOWEST_CLOCK_HZ = 345e6
 
 
 def braked_node() -> Finding:
-    """A node whose supplies hold the power brake."""
+    """A node whose power supplies assert the power brake."""
     brakes: dict[str, Request] = {
         "half clock": {"braked_nodes": [1]},
         "lowest clock": {"braked_nodes": [1], "brake_clock_hz": LOWEST_CLOCK_HZ},
@@ -20,34 +21,40 @@ def braked_node() -> Finding:
         for text, brake in brakes.items()
     }
     return Finding(
-        name="braked-node",
-        claim="A power fault of one node made the job more than four times as slow.",
-        unit="times the step time of the healthy job",
+        claim=Claim(
+            name="braked-node",
+            text="A power fault in one node slowed the job down more than four times.",
+            unit="x the step time of the healthy job",
+            least=1.1,
+            size=4.0,
+            headline="largest",
+        ),
         configurations=found,
-        least=1.1,
-        size=4.0,
-        headline="largest",
-        note="Half the clock is the usual brake. It costs what computing takes of a step; four times needs a brake "
-        "near or below the lowest clock, or a fault that also slows memory or links.",
+        why="a lower clock slows down only the compute-bound part of a step",
+        note="The power brake usually halves the clock, which slows down only the compute-bound part of a step. A "
+        "factor of four needs a clock below the lowest one, or a fault that also slows memory or links.",
     )
 
 
 def one_straggler() -> Finding:
-    """A GPU that draws more than others at equal work."""
+    """A GPU with higher power draw at equal work."""
     found = {}
     for name, run in _runs().items():
         for text, gpu, power in (("front, +15 %", 9, 1.15), ("rear, +15 %", 8, 1.15), ("rear, +30 %", 8, 1.3)):
             weak = with_change(run, {"conditions": {"weak_gpus": [gpu], "weak_power_fraction": power}})
             found[f"{name}, {text}"] = Configuration((weak, run), percent_more("step_time_s"))
     return Finding(
-        name="one-straggler",
-        claim="One GPU that draws more than others at equal work slows all.",
-        unit="% longer steps than without it",
+        claim=Claim(
+            name="one-straggler",
+            text="One GPU with higher power draw at equal work slows down the whole job.",
+            unit="% longer step time than with 32 identical GPUs",
+            least=0.5,
+        ),
         configurations=found,
-        least=0.5,
+        why="its group waits for it in every layer",
         is_thermal=True,
-        note="One GPU of 32, in node 1. In a group that meets after every layer all wait for it; where the pipeline's "
-        "slowest stage is another one, it hides in the bubble.",
+        note="One GPU of 32, in node 1, draws 15 or 30 % more power. Its tensor-parallel group waits for it in every "
+        "layer; where another pipeline stage is slower, the pipeline bubble hides the delay.",
     )
 
 

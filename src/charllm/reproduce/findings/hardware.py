@@ -1,26 +1,30 @@
-"""More hardware alone does not win: 32 GPUs with more memory against 64 with less, model by model."""
+"""Scale-up against scale-out: 32 GPUs with more memory against 64 GPUs with less, model by model."""
 
 from collections.abc import Sequence
 
+from charllm.report.claims import Claim
 from charllm.reproduce.finding import Configuration, Finding, Number, Reading
 from charllm.reproduce.looks import Row
 from charllm.reproduce.paper import H100, H200, MODELS, SCALE, Request, runs_of
 
-SAME = "the same strategy on both, whether it suits them or not"
+SAME = "the same strategy on both clusters, whether or not it is the best one"
 OURS, THEIRS, PLAIN = "cluster h200x32 / ", "cluster h100x64 / ", " / recompute none"
 
 
 def more_hardware() -> Finding:
-    """Twice the GPUs against twice the tokens."""
+    """Twice the GPUs against twice the throughput."""
     return Finding(
-        name="more-hardware",
-        claim="Adding GPUs alone does not scale: 64 H100 give less than twice the tokens a second of 32 H200.",
-        unit="% more tokens a second and GPU on 32 H200, each with its best strategy that fits",
+        claim=Claim(
+            name="more-hardware",
+            text="More GPUs alone do not scale: 64 H100 reach less than twice the throughput of 32 H200.",
+            unit="% higher throughput per GPU on 32 H200",
+            least=5.0,
+        ),
         configurations=best_of_each("tokens_per_s_per_gpu"),
-        least=5.0,
-        note="Both GPUs have the same arithmetic. Best of all model-parallel strategies that fit, with overlap, and "
-        "with recomputation or without. H200 have the memory to do without it, and half as many nodes share the "
-        "work.",
+        why="larger memory avoids recomputation, and fewer nodes communicate",
+        note="H100 and H200 have the same compute rate. Each cluster runs its fastest model-parallel strategy that "
+        "fits in memory, with overlap, with or without recomputation. The H200 cluster has the memory to avoid "
+        "recomputation, and half as many nodes to communicate between.",
     )
 
 
@@ -32,25 +36,25 @@ def scale_up() -> Finding:
         sides = [list(runs_of(SCALE, starts=f"{cluster}{strategy} / ").values()) for cluster in (OURS, THEIRS)]
         same[strategy] = _against(sides[0], sides[1], "tokens_per_s")
     return Finding(
-        name="scale-up",
-        claim="Fewer GPUs with more memory (32 H200) can outrun more GPUs (64 H100) where communication binds.",
-        unit="% more tokens a second on 32 H200 than on 64 H100",
+        claim=Claim(
+            name="scale-up",
+            text="32 H200 (more memory) can outperform 64 H100 (more GPUs) in communication-bound training.",
+            unit="% higher throughput on 32 H200 than on 64 H100",
+            least=0.0,
+            headline="largest",
+            some=True,
+        ),
         configurations=best_of_each("tokens_per_s"),
-        least=0.0,
-        headline="largest",
-        some=True,
-        note="Both sides with their best strategy: where one of them runs a strategy that does not suit it, the "
-        "comparison says little. The configurations against it are the other half of the claim: there twice the "
-        "GPUs are faster.",
+        why="twice the compute rate against less communication and recomputation",
+        note="Each cluster runs its fastest strategy that fits in memory. A negative number means that twice the GPUs "
+        "are faster.",
         readings={SAME: Reading(same, is_judged=True)},
     )
 
 
 def best_of_each(name: str) -> dict[str, Configuration]:
     """Return, for each model, the best of its runs on 32 H200 against the best on 64 H100."""
-    return {
-        f"{model}, best of each": _against(candidates(H200, model), candidates(H100, model), name) for model in MODELS
-    }
+    return {model: _against(candidates(H200, model), candidates(H100, model), name) for model in MODELS}
 
 
 def candidates(study: str, model: str) -> list[Request]:

@@ -1,5 +1,6 @@
-"""Tensor and pipeline parallelism underuse links, because data is cut into small messages."""
+"""Tensor and pipeline parallelism underuse links, because data is split into small messages."""
 
+from charllm.report.claims import Claim
 from charllm.reproduce.finding import Configuration, Finding, Reading
 from charllm.reproduce.looks import Row
 from charllm.reproduce.paper import degrees, dense_runs
@@ -8,22 +9,25 @@ CUT = ("tp", "pp")
 
 
 def small_messages() -> Finding:
-    """What messages lose by being small."""
+    """Bandwidth that small messages lose."""
     runs = {name: run for name, run in dense_runs("base").items() if min(degrees(run)[:2]) > 1}
     return Finding(
-        name="small-messages",
-        claim="Tensor with pipeline parallelism underuses links, because data is cut into small messages.",
-        unit="% of the bandwidth of large messages that tp and pp messages do not reach",
+        claim=Claim(
+            name="small-messages",
+            text="Tensor plus pipeline parallelism underuses links, because data is split into small messages.",
+            unit="% lower bandwidth of TP and PP messages than of large messages",
+            least=10.0,
+        ),
         configurations={name: Configuration((run,), lost_percent) for name, run in runs.items()},
-        least=10.0,
-        note="Each message against the rate of a large one of its kind on the same link, weighted by the time under "
-        "way. What remains below the links' peak is not the size of messages: protocol, shared NICs, and the "
-        "time in which nothing is sent at all.",
+        why="latency is a larger share of shorter messages",
+        note="Each message is compared with a large message of the same collective on the same link, weighted by "
+        "transfer time. The rest of the gap to the links' peak is not due to message size but to protocols, shared "
+        "NICs and idle links.",
         readings={
-            "share of the step that large messages would save, %": Reading(
+            "step time that large messages would save, %": Reading(
                 {name: Configuration((run,), saved_percent) for name, run in runs.items()}
             ),
-            "% of the links' peak that is not reached while tp and pp messages are under way": Reading(
+            "unused share of the links' peak during TP and PP transfers, %": Reading(
                 {name: Configuration((run,), unused_percent) for name, run in runs.items()}
             ),
         },

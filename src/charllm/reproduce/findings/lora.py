@@ -1,37 +1,41 @@
 """LoRA against full training."""
 
+from charllm.report.claims import Claim
 from charllm.reproduce.finding import Configuration, Finding, Number, Reading, more, percent_less, times
 from charllm.reproduce.looks import Row
 from charllm.reproduce.paper import H200, LORA, runs_of, with_change
 
 SEQ_LENGTH = 2048
-"""Of the LoRA runs, whose data set gives no more."""
+"""Of the LoRA runs: the longest that their data set has."""
 
 
 def efficiency() -> Finding:
-    """Tokens a joule of LoRA over those of full training."""
+    """Tokens per joule of LoRA over those of full training."""
     return Finding(
-        name="lora",
-        claim="LoRA is more than ten times as efficient as full training, at lower power and temperature.",
-        unit="tokens a joule, times full training with recomputation",
+        claim=Claim(
+            name="lora",
+            text="LoRA is more than ten times as efficient as full training, at lower power and temperature.",
+            unit="x the tokens per joule of full training with recomputation",
+            least=1.0,
+            size=10.0,
+        ),
         configurations=_pairs(times("tokens_per_j"), equal=True),
-        least=1.0,
-        size=10.0,
-        note="At equal sequences and batch LoRA saves weight gradients, their exchange and recomputation. The "
-        "artifact's training runs have longer sequences (4096 and 8192 tokens for Mixtral and Llama), and its "
-        "efficiency is one over energy times delay, which squares every saving: both together exceed ten.",
+        why="no weight gradients and no recomputation, but the same forward pass",
+        note="At equal sequence length and batch, LoRA saves weight gradients, their all-reduce and recomputation. The "
+        "artifact compares with training runs of longer sequences (4096 tokens for Mixtral, 8192 for Llama), and its "
+        "efficiency is 1 / (energy x delay), which counts every saving twice.",
         readings={
-            "the artifact's efficiency (samples over seconds and joules) on its own sequences, times": Reading(
+            "1 / (energy x delay) at the artifact's sequence lengths, ratio": Reading(
                 _pairs(_inverse_edp, equal=False), is_judged=True
             ),
-            "the artifact's efficiency at equal sequences, times": Reading(
+            "1 / (energy x delay) at equal sequence lengths, ratio": Reading(
                 _pairs(_inverse_edp, equal=True), is_judged=True
             ),
-            "samples a joule on the artifact's own sequences, times": Reading(
+            "samples per joule at the artifact's sequence lengths, ratio": Reading(
                 _pairs(_per_joule, equal=False), is_judged=True
             ),
-            "mean power saved, % (equal sequences)": Reading(_pairs(percent_less("power_mean_w"), equal=True)),
-            "K cooler at the hottest GPU (equal sequences)": Reading(_pairs(_cooler_k, equal=True)),
+            "lower mean power at equal sequence lengths, %": Reading(_pairs(percent_less("power_mean_w"), equal=True)),
+            "lower peak temperature at equal sequence lengths, K": Reading(_pairs(_cooler_k, equal=True)),
         },
     )
 

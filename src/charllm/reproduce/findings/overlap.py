@@ -1,21 +1,20 @@
-"""Overlap of computation and communication: throttling and peak temperature."""
+"""Compute-communication overlap: throttling and peak temperature."""
 
-from charllm.report.page.claims import LEAST_OVERLAP_POINTS
+from charllm.catalog.resolve import resolve_cluster
+from charllm.report.claims import OVERLAP_TEMPERATURE, OVERLAP_THROTTLING, overlap_acts
 from charllm.reproduce.finding import POINT, Configuration, Finding, Number, Reading, more, percent_less
-from charllm.reproduce.paper import DENSE, H100, H200, ON_H100, Request, degrees, runs_of
+from charllm.reproduce.paper import H100, H200, ON_H100, Request, degrees, runs_of
 
 PAIRS = (("base", "cc"), ("act", "cc+act"))
-NO_OPS = "with the artifact's runs in which the flag does nothing"
+NO_OPS = "including the artifact's runs in which the overlap flags have no effect"
 
 
 def acts(case: str, run: Request) -> bool:
-    """Tell whether the artifact's overlap flag changes anything: tensor messages, or the gradients of a dense model.
-
-    GPT3-175B has one replica on both clusters; FSDP and sparse runs leave the flags of gradients off.
-    """
-    tp, _, _ = degrees(run)
-    is_dense = case.startswith(DENSE[1])
-    return "fsdp" not in case and (tp > 1 or is_dense)
+    """Tell whether the artifact's overlap flags change anything in a run."""
+    tp, pp, ep = degrees(run)
+    cluster = resolve_cluster(run["cluster"])
+    dp = cluster.nodes * cluster.node.gpus // (tp * pp)
+    return overlap_acts(tp=tp, dp=dp, is_sparse=ep > 1, is_fsdp="fsdp" in case)
 
 
 def _pairs(effect: Number, *studies: str, all_runs: bool = False) -> dict[str, Configuration]:
@@ -32,17 +31,15 @@ def _pairs(effect: Number, *studies: str, all_runs: bool = False) -> dict[str, C
 
 
 def temperature() -> Finding:
-    """Overlap and the hottest GPU."""
+    """Overlap and peak temperature."""
     hotter = more("temperature_peak_c")
     return Finding(
-        name="overlap-temperature",
-        claim="Overlap of computation and communication always raises peak temperature.",
-        unit="K hotter at the hottest GPU than without overlap",
+        claim=OVERLAP_TEMPERATURE,
         configurations=_pairs(hotter, H200),
-        least=0.25,
+        why="a binding power cap fixes power, and with it temperature",
         is_thermal=True,
-        note="Where the power cap binds it holds power, and so heat, either way; overlap is warmer only where GPUs "
-        "were below the cap while they waited for links.",
+        note="A run at its power cap draws the same power, and reaches the same temperature, with and without overlap. "
+        "Overlap raises temperature only where GPUs drew less than the cap while they waited for communication.",
         readings={
             ON_H100: Reading(_pairs(hotter, H100), is_judged=True),
             NO_OPS: Reading(_pairs(hotter, H200, all_runs=True), is_judged=True),
@@ -55,14 +52,12 @@ def throttling() -> Finding:
     """Overlap and lost clock."""
     lost = more("clock_loss", POINT)
     return Finding(
-        name="overlap-throttling",
-        claim="Overlap of computation and communication raises throttling.",
-        unit="points of clock lost beyond the run without overlap",
+        claim=OVERLAP_THROTTLING,
         configurations=_pairs(lost, H200),
-        least=LEAST_OVERLAP_POINTS,
+        why="transfers draw power that the cap takes from GEMMs",
         is_thermal=True,
-        note="The artifact samples no reason of throttling; lost clock is what its clocks would show. A link in use "
-        "beside products draws power that the cap takes from the clock.",
+        note="Throttling is the loss of mean clock, because the artifact samples no throttle reasons. Links that "
+        "transfer during GEMMs draw power, and under a power cap the clock falls in return.",
         readings={
             ON_H100: Reading(_pairs(lost, H100), is_judged=True),
             NO_OPS: Reading(_pairs(lost, H200, all_runs=True), is_judged=True),

@@ -1,6 +1,6 @@
 """Deep pipelines throttle more than tensor parallelism."""
 
-from charllm.report.page.claims import DEEP_FROM, LEAST_POINTS
+from charllm.report.claims import DEEP_FROM, DEEP_PIPELINES
 from charllm.reproduce.finding import POINT, Configuration, Finding, Number, Reading, more
 from charllm.reproduce.paper import DENSE, H100, H200, ON_H100, degrees, runs_of
 
@@ -11,19 +11,17 @@ WIDEST = {
 
 
 def deep_pipelines() -> Finding:
-    """Pipelines of 16 and more stages against the widest tensor parallelism."""
+    """Pipelines of 16 or more stages against the widest tensor parallelism."""
     return Finding(
-        name="deep-pipelines",
-        claim="Deep pipelines (PP16 to 32) throttle more than tensor-parallel ones.",
-        unit="points of clock lost beyond TP8 of the same model",
+        claim=DEEP_PIPELINES,
         configurations=_pairs(H200, more("clock_loss", POINT)),
-        least=LEAST_POINTS,
+        why="all-reduces of tensor parallelism let the clock recover in every layer",
         is_thermal=True,
-        note="Tensor parallelism over NVLink rests between its products, and rests let the clock up; a deep pipeline "
-        "works in longer stretches.",
+        note="Tensor parallelism interrupts compute by all-reduces in every layer, and each interruption lets the "
+        "clock recover. A deep pipeline computes in longer uninterrupted phases.",
         readings={
             ON_H100: Reading(_pairs(H100, more("clock_loss", POINT)), is_judged=True),
-            "K hotter at the hottest GPU than TP8": Reading(_pairs(H200, more("temperature_peak_c"))),
+            "higher peak temperature than TP8, K": Reading(_pairs(H200, more("temperature_peak_c"))),
         },
     )
 

@@ -1,6 +1,6 @@
-"""Recomputation: less throttling of one model, more of another."""
+"""Activation recomputation: less throttling of one model, more of another."""
 
-from charllm.report.page.claims import DEEP_FROM
+from charllm.report.claims import DEEP_FROM, RECOMPUTE
 from charllm.reproduce.finding import POINT, Configuration, Finding, Reading, more
 from charllm.reproduce.looks import Row
 from charllm.reproduce.paper import H100, H200, ON_H100, degrees, run_of, runs_of
@@ -9,14 +9,13 @@ from charllm.reproduce.paper import H100, H200, ON_H100, degrees, run_of, runs_o
 def two_signs() -> Finding:
     """Recomputation and lost clock, GPT3-175B against Llama3-70B."""
     return Finding(
-        name="recompute",
-        claim="Recomputation lowers throttling of GPT3-175B on deep pipelines and raises it for Llama3-70B.",
-        unit="points of clock, in the direction claimed for the model",
+        claim=RECOMPUTE,
         configurations=_pairs(H200),
-        least=0.1,
+        why="recomputation adds GEMMs, and all-reduces where tensor parallelism is wide",
         is_thermal=True,
-        note="Recomputation adds products and no rests, so that deep pipelines of both models lose more clock; where "
-        "tensor messages bind, recomputed ones add rests. Runs that would not fit without it are priced all the same.",
+        note="On deep pipelines recomputation adds GEMMs without idle time, which lowers the clock. With wide tensor "
+        "parallelism it repeats all-reduces as well, and these let the clock recover. Runs that exceed memory without "
+        "recomputation are simulated all the same.",
         readings={ON_H100: Reading(_pairs(H100), is_judged=True)},
     )
 

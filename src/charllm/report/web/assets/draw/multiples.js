@@ -49,12 +49,14 @@
   }
 
   const valuesOf = (rows, panel) =>
-    rows.flatMap((row) => [row[panel.column], panel.low && row[panel.low], panel.high && row[panel.high]]);
+    rows
+      .flatMap((row) => [row[panel.column], panel.low && row[panel.low], panel.high && row[panel.high]])
+      .concat(charllm.isNumber(panel.threshold) ? [panel.threshold] : []);
 
   function kindsOf(rows, columns, options) {
     const name = options.colour || options.shape;
     if (!name || !columns[name]) return [];
-    const keys = [...new Set(rows.map((row) => charllm.text(row[name])))];
+    const keys = options.kinds || [...new Set(rows.map((row) => charllm.text(row[name])))];
     const palette = charllm.paletteOf(keys);
     return keys.map((key, at) => ({
       key,
@@ -105,6 +107,8 @@
       charllm.label(hint, box.left + PAD, box.top - 10, { class: "tick" }),
       charllm.xAxis(x, { top: box.top, bottom: box.bottom, count: Math.max(3, Math.floor(box.width / 60)) }),
     );
+    if (charllm.isNumber(panel.threshold))
+      frame.svg.append(svg("path", { class: "line", d: `M${x(panel.threshold)},${box.top}V${box.bottom}` }));
     const best = bestOf(rows, panel);
     // Where several kinds share a row, the number beside it is that of the first.
     const told = new Set();
@@ -142,7 +146,7 @@
     if (!charllm.isNumber(value)) {
       // A row without any value has its note once, across all panels.
       const isEmpty = panels.every((one) => !charllm.isNumber(row[one.column]));
-      const text = isEmpty && !isFirst ? "" : note || "–";
+      const text = isTold || (isEmpty && !isFirst) ? "" : note || "–";
       const width = isEmpty ? room - PAD : box.width - 20;
       frame.svg.append(charllm.label(text, box.left + PAD, y, { dy: "0.35em", class: "tick halo" }, width));
       return mark;

@@ -1,0 +1,57 @@
+"""Findings and recommendations as the tables of findings.json and recommendations.json."""
+
+from typing import Any
+
+from charllm.reproduce.verdicts import Advice, Judged
+from charllm.reproduce.words import NOT_DRAWN, evidence, holds_when, interval_basis, reason, reverses_when
+from charllm.result.uncertainty import LEVEL
+
+
+def finding_table(judged: Judged) -> dict[str, Any]:
+    """Return a finding as findings.json holds it."""
+    finding, verdict = judged.finding, judged.verdict
+    return {
+        "name": finding.name,
+        "claim": finding.claim.text,
+        "verdict": verdict.verdict,
+        "effect": verdict.effect,
+        "interval": judged.interval,
+        "evidence": evidence(judged),
+        "unit": finding.unit,
+        "rule": finding.claim.rule,
+        "claimed_size": finding.claim.size,
+        "interval_level": LEVEL if judged.interval else None,
+        "interval_basis": interval_basis(judged.drawn) if judged.interval else NOT_DRAWN,
+        "median_of_draws": judged.drawn_median,
+        "verdicts_of_draws": dict(judged.drawn_verdicts) or None,
+        "supporting": {name: judged.effects[name] for name in verdict.supporting},
+        "against": {name: judged.effects[name] for name in verdict.against},
+        "not_possible": [name for name, effect in judged.effects.items() if effect is None],
+        "readings": judged.readings,
+        "circular": finding.circular or None,
+        "holds_when": holds_when(judged),
+        "reason": reason(judged),
+        "note": finding.note,
+        "figure": f"figures/finding-{finding.name}.svg",
+    }
+
+
+def advice_table(advice: Advice) -> dict[str, Any]:
+    """Return a recommendation as recommendations.json holds it."""
+    asked = advice.recommendation
+    return {
+        "claim": asked.claim,
+        "counterfactual": asked.counterfactual,
+        "gain": advice.gain,
+        "interval": advice.interval,
+        "reverses_when": reverses_when(advice),
+        "name": asked.name,
+        "unit": asked.unit,
+        "worth_it": advice.gain is not None and advice.gain >= asked.worth,
+        "interval_level": LEVEL if advice.interval else None,
+        "interval_basis": interval_basis(advice.drawn) if advice.interval else NOT_DRAWN,
+        "gains": dict(advice.gains),
+        "conditions": dict(advice.arms),
+        "cost": asked.cost,
+        "figure": f"figures/recommendation-{asked.name}.svg",
+    }

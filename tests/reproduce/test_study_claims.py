@@ -1,0 +1,44 @@
+"""The page of a study and the findings judge the same pairs of runs, by the same rule."""
+
+from typing import Any
+
+import pytest
+
+from charllm.report.claims import Claim
+from charllm.report.page.cases import StudiedCase, group_cases
+from charllm.report.page.claims import CHECKS, PAIRS, pairs_of
+from charllm.reproduce.findings import FINDINGS
+from charllm.reproduce.looks import key_of
+from charllm.reproduce.paper import H200, MICROBATCH
+from charllm.sweep.axes import Case, list_settings
+from charllm.sweep.study import load_study
+from tests.report.page.made_cases import make_case
+
+STUDY = {"microbatch-peaks": MICROBATCH, "microbatch-throttling": MICROBATCH}
+"""Study of a finding, where it is not the optimization sweep."""
+BY_PAIRS = [claim for claim in CHECKS if claim.name in PAIRS]
+
+
+def as_on_a_page(case: Case) -> StudiedCase:
+    settings = list_settings(case.request)
+    degrees = {name: settings.get(f"parallelism.{name}") for name in ("tp", "pp", "ep", "zero")}
+    values: dict[str, Any] = {**degrees, "tp": degrees["tp"] or 1, "settings": settings}
+    return make_case(case.name, 10.0, **values)
+
+
+@pytest.mark.parametrize("claim", CHECKS, ids=lambda claim: claim.name)
+def test_a_claim_of_a_page_is_that_of_a_finding(claim: Claim) -> None:
+    assert FINDINGS[claim.name]().claim is claim
+
+
+@pytest.mark.parametrize("claim", BY_PAIRS, ids=lambda claim: claim.name)
+def test_both_compare_the_same_pairs_of_runs(claim: Claim) -> None:
+    listed = load_study(STUDY.get(claim.name, H200)).cases
+    requests = {case.name: case.request for case in listed}
+    pairs = pairs_of(claim, group_cases([as_on_a_page(case) for case in listed]))
+    on_page = {(key_of(requests[after.name]), key_of(requests[before.name])) for before, after in pairs}
+    judged = FINDINGS[claim.name]().configurations.values()
+    assert on_page
+    # A run whose batch cannot be divided is on neither side of a page.
+    assert on_page <= {tuple(key_of(run) for run in one.runs) for one in judged}
+    assert len(on_page) >= len(judged) - 1

@@ -32,7 +32,7 @@ MODULES = (
     "charllm.workload.routing",
 )
 """Modules whose constants are listed; a constant is described by the docstring below it."""
-ORIGIN = re.compile(r"\b(measured|published|derived|counted|chosen|assumed)\b[:,]")
+ORIGIN = re.compile(r"\b(measured|published|derived|counted|chosen|assumed)\b[:,.]")
 """Words by which a docstring says how a value is known."""
 LONGEST_VALUE = 40
 INTRODUCTION = f"""# Constants

@@ -165,6 +165,6 @@ def test_a_head_that_has_gone_is_noticed(tmp_path: Path) -> None:
     with hosting(tmp_path, 1) as meeting:
         (seat,) = take_seats(tmp_path, 1)
         meeting.close(0.0)
-        with pytest.raises(MeetingError, match="does not answer"):
+        with pytest.raises(MeetingError, match="no longer answers"):
             seat.ask_time()
         assert seat.closed

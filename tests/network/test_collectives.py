@@ -64,6 +64,18 @@ def test_tensor_ranks_of_a_node_use_its_links() -> None:
     assert seconds(one("all_reduce", "tp", 8e9, 8), run(tp=8)) == pytest.approx(LATENCY_S + 14e9 / LINK)
 
 
+def packaged(rate: float, tp: int) -> RunSpec:
+    cluster = {"base": "mi250x32", "node": {"package_bandwidth_gb_per_s": rate}}
+    return resolve_run({"model": "llama3-8b", "cluster": cluster, "parallelism": {"tp": tp}})
+
+
+def test_ranks_of_one_package_use_the_links_inside_it() -> None:
+    pair, four = one("all_gather", "tp", 2**30, 2), one("all_gather", "tp", 2**30, 4)
+    # 200 GB/s inside a package, 150 between packages.
+    assert seconds(pair, packaged(200, 2)) == pytest.approx(0.75 * seconds(pair, packaged(0, 2)), rel=0.02)
+    assert seconds(four, packaged(200, 4)) == seconds(four, packaged(0, 4))
+
+
 def test_a_ring_of_whole_nodes_has_all_their_nics() -> None:
     # 16 replicas, 8 in a node, have 8 NICs; of 15 steps 15 x 2/16 cross.
     crossing_s = 15 * 2 / 16 * NIC_HOP_S

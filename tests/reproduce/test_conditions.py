@@ -31,7 +31,7 @@ def test_a_setting_is_told_in_factors_of_the_cluster() -> None:
 
 def test_scaled_clusters_keep_identical_gpus_whatever_their_size() -> None:
     for case in ("32 GPUs", "8192 GPUs"):
-        run = run_of(DATACENTER, f"gpt3-175b tp8-pp4 / {case} / gbit 100")
+        run = run_of(DATACENTER, f"gpt3-175b tp8-pp4 / {case} / Gbps 100")
         assert "conditions" not in Setting(spread=0.1).apply(run)
 
 

@@ -16,6 +16,9 @@ DOMAINS = ("self", "package", "node", "scale-up", "rail", "pod", "core")
 """What a hop crosses, nearest first: nothing; a package; a chassis; the scale-up domain (an NVL72 is 18 chassis);
 one rail's switch; the switches of a pod; the switches above the pods."""
 
+OUTSIDE = ("rail", "pod", "core")
+"""Domains that are reached over NICs."""
+
 LINKS = ("nvlink", "pcie", "nic")
 
 
@@ -82,7 +85,7 @@ def nic_of(cluster: Cluster, gpu: Ranks) -> Ranks:
 
 def link_of(cluster: Cluster, domain: str) -> str:
     """Return the link that a hop across a domain takes."""
-    if domain in ("rail", "pod", "core"):
+    if domain in OUTSIDE:
         return "nic"
     return "nvlink" if cluster.node.link_bandwidth_bytes_per_s or domain == "package" else "pcie"
 

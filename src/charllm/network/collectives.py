@@ -8,10 +8,11 @@ Ignores: congestion above the pod's switches beyond oversubscription. Flows that
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 from math import inf
 
 from charllm.layout.grid import ENDS
-from charllm.layout.links import GroupLinks, group_links
+from charllm.layout.links import OUTSIDE, GroupLinks, group_links
 from charllm.network.algorithms import GroupPath, Stage, fastest_algorithm, pipelined_seconds
 from charllm.network.constants import NETWORK, NetworkConstants, constants_of
 from charllm.network.experts import ExchangePath, alltoall_seconds, exchange_seconds
@@ -83,9 +84,14 @@ def algorithms_taken(step: Step) -> dict[str, tuple[str, ...]]:
     return {axis: tuple(sorted(names, key=lambda name: -names[name])) for axis, names in sent.items()}
 
 
-def link_bandwidth(cluster: Cluster) -> float:
-    """Return the datasheet bandwidth of one GPU to others of its scale-up domain, each way; PCIe where it has none."""
-    node = cluster.node
+def link_bandwidth(cluster: Cluster, hops: Iterable[str] = ()) -> float:
+    """Return the datasheet bandwidth of one GPU to others of its scale-up domain, each way; PCIe where it has none.
+
+    `hops`: domains that a group crosses. One that leaves its package over NICs only has the package's own links.
+    """
+    node, inside = cluster.node, {*hops} - {"self", *OUTSIDE}
+    if node.package_bandwidth_bytes_per_s and inside == {"package"}:
+        return node.package_bandwidth_bytes_per_s
     return node.link_bandwidth_bytes_per_s or node.pcie_bandwidth_bytes_per_s
 
 
@@ -93,7 +99,7 @@ def members_per_node(links: GroupLinks) -> int:
     """Return how many members of one group share a node (or a scale-up domain)."""
     if links.group == "pp":
         return 1
-    leaving = sum(count for name, count in links.ring_hops.items() if name in ("rail", "pod", "core"))
+    leaving = sum(count for name, count in links.ring_hops.items() if name in OUTSIDE)
     if not leaving:
         return links.degree
     # A sorted ring leaves each node once.
@@ -122,7 +128,7 @@ def _group_path(run: RunSpec, links: GroupLinks) -> GroupPath:
     return GroupPath(
         local if leaves else links.degree,
         max(1, links.degree // local) if leaves else 1,
-        link_bandwidth(run.cluster),
+        link_bandwidth(run.cluster, links.ring_hops),
         share if leaves else inf,
         run.cluster.node.in_switch_reduction and run.framework.in_switch_reduction,
     )
@@ -133,7 +139,8 @@ def _exchange_path(run: RunSpec, links: GroupLinks) -> ExchangePath:
     local, leaves = members_per_node(links), links.pair_links["nic"] > 0
     share = _gpu_nic_bandwidth(run) / _oversubscription(run, links.pair_hops)
     nodes = max(1, links.degree // local) if leaves else 1
-    return ExchangePath(local if leaves else links.degree, nodes, link_bandwidth(run.cluster), share if leaves else inf)
+    link_bytes_per_s = link_bandwidth(run.cluster, links.pair_hops)
+    return ExchangePath(local if leaves else links.degree, nodes, link_bytes_per_s, share if leaves else inf)
 
 
 def _gpu_nic_bandwidth(run: RunSpec) -> float:

@@ -4,7 +4,7 @@ from charllm.report.claims import Claim
 from charllm.reproduce.finding import Configuration, Finding, Reading, percent_less, percent_more
 from charllm.reproduce.paper import DATACENTER, NETWORK, run_of, runs_of
 
-SLOW, FAST = " / gbit 100", " / gbit 800"
+SLOW, FAST = " / Gbps 100", " / Gbps 800"
 SMALL, LARGE = " / 32 GPUs", " / 8192 GPUs"
 
 

@@ -83,7 +83,7 @@ def search(
         why=explain_winner(kept[0], kept[1:], objective, mine),
         probability_best=odds and odds[:top],
         rejected={limit.text: sum(limit in broken(limits, one.metrics) for one in simulated) for limit in limits},
-        sensitivity=sensitivity(kept, objective, economics) if sensitive else (),
+        sensitivity=sensitivity(kept, objective, economics, longest_s=longest_s) if sensitive else (),
         warnings=[*_warnings(rankings, objective), *what_ifs, *_idle_overlap(space, kept[0].run)],
     )
 

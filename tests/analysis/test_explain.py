@@ -9,6 +9,7 @@ import pytest
 from charllm.analysis.explain import explain_run, launch_totals, slowest_link
 from charllm.catalog.resolve import resolve_run
 from charllm.simulate.predict import Simulation, predict
+from charllm.workload.step import build_step
 from charllm.workload.totals import count_traffic
 
 RUNS: dict[str, dict[str, Any]] = {
@@ -134,3 +135,10 @@ def test_nearly_full_memory_is_said() -> None:
     assert metrics["memory_peak_bytes"] > 0.95 * gpu.memory_bytes
     (note,) = [note for note in explain_run(full) if note.startswith("memory is nearly full")]
     assert f"{metrics['memory_peak_bytes'] / 2**30:.1f} of {gpu.memory_bytes / 2**30:.1f} GiB" in note
+
+
+def test_a_node_of_one_package_is_explained_by_the_links_inside_it() -> None:
+    run = resolve_run({"model": "llama3-8b", "cluster": "mi250x2", "parallelism": {"tp": 2}})
+    load = slowest_link(run, count_traffic(build_step(run)), "tp")
+    assert load.link == "nvlink"
+    assert load.least_s == pytest.approx(load.sent_bytes / (2 * run.cluster.node.package_bandwidth_bytes_per_s))

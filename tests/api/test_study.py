@@ -126,3 +126,9 @@ def test_constraints_samples_and_repeats_are_keywords() -> None:
 def test_words_that_do_not_go_together_are_refused(words: dict[str, Any], said: str) -> None:
     with pytest.raises(charllm.SpecError, match=said):
         charllm.sweep(axes={"tp": [1]}, base=BASE, **words)
+
+
+def test_a_value_of_none_on_an_axis_is_a_run_without_that_keyword() -> None:
+    rows = charllm.sweep(axes={"clock_cap": [None, 900]}, base=RUN).rows
+    assert [row["case"] for row in rows] == ["clock_cap None", "clock_cap 900"]
+    assert rows[0]["step_time_s"] == charllm.simulate(**RUN).metrics.step_time_s < rows[1]["step_time_s"]

@@ -1,3 +1,4 @@
+import csv
 from functools import cache
 from pathlib import Path
 
@@ -109,3 +110,17 @@ def test_a_file_without_the_columns_is_refused(tmp_path: Path) -> None:
 
 def test_no_rows_have_no_statistics() -> None:
     assert summarise([])["median_abs_error_fraction"] is None
+
+
+def test_a_row_without_its_last_cells_is_read_and_memory_of_nought_is_skipped_with_a_reason(tmp_path: Path) -> None:
+    row = next(row for row in read_rows() if row["id"] == "SMAX-002")
+    columns = list(row)
+    table = tmp_path / "rows.csv"
+    with table.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerow([row[column] for column in columns[: columns.index("memory_gb") + 1]])
+        writer.writerow([{**row, "memory_gb": "0"}[column] for column in columns])
+    found, skipped = resolve_rows(read_rows(str(table)))
+    assert [one.id for one in found] == ["SMAX-002"]
+    assert "memory_gb: got '0'; expected a number above 0" in skipped[0].reason

@@ -35,5 +35,6 @@ def test_files_outside_of_the_store_are_not_opened_and_memory_is_bounded(tmp_pat
     outside.write_text("secret")
     (store / "link.txt").symlink_to(outside)
     command = [sys.executable, "-c", TRY, str(store), str(outside)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    # Nor are those of the folder that the server was started in.
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["inside", *["refused"] * 4, "bounded"]

@@ -285,3 +285,11 @@ def test_every_quantity_is_read_on_one_beat_and_says_what_it_is() -> None:
     assert set(COUNTERS) <= set(QUANTITIES)
     assert all(quantity.meaning.endswith(".") for quantity in QUANTITIES.values())
     assert (QUANTITIES["faults"].beat, "faults" in COUNTERS) == ("slow", True)
+
+
+def test_a_sampler_that_is_started_again_goes_on_below_the_same_header(tmp_path: Path) -> None:
+    for _ in range(2):
+        write_rows(tmp_path, [("fast", 0, [1.0 for _ in BEATS["fast"]])])
+    lines = (tmp_path / SAMPLES_FILE).read_text().splitlines()
+    assert len(lines) == 3
+    assert sum(line.startswith("beat,") for line in lines) == 1

@@ -169,3 +169,15 @@ def test_repeats_run_each_case_with_seeds_of_its_own() -> None:
 def test_wrong_samples_repeats_and_axes_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match="STUDY"):
         unfold("s", {**STUDY, **changes})
+
+
+def test_a_sobol_sample_may_be_larger_than_two_batches() -> None:
+    study = unfold("s", {**LARGE, "sample": {"count": 3000, "method": "sobol"}})
+    assert len({case.name for case in study.cases}) == 3000
+
+
+@pytest.mark.parametrize("sample", [{}, {"sample": 2}])
+def test_an_axis_without_values_is_refused_beside_others_that_have_some(sample: dict[str, Any]) -> None:
+    groups = [{"axes": {"a": axis("conditions.seed", 1, 2)}}, {"axes": {"b": axis("parallelism.tp")}}]
+    with pytest.raises(SpecError, match="an axis without values"):
+        unfold("s", {**LARGE, "groups": groups, **sample})

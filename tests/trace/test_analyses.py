@@ -131,6 +131,15 @@ def test_waits_are_told_from_transfers_by_the_last_to_arrive(tmp_path: Path) -> 
     assert (straggler.rank, straggler.cause) == (0, "more work")
 
 
+def test_two_groups_of_the_same_ranks_are_matched_apart(tmp_path: Path) -> None:
+    twice = [*three_steps(80), *(collective("allreduce", 100 * number + 92, 4, ranks=(0, 1), group="1")
+                                 for number in range(3))]  # fmt: skip
+    assert split_waits(run_of(tmp_path, twice)) is None
+    found = split_waits(run_of(tmp_path, twice, three_steps(30)))
+    assert found is not None
+    assert [rank.wait_s for rank in found.ranks] == pytest.approx([0, 50 * MICRO])
+
+
 def test_ranks_that_made_different_calls_are_not_matched(tmp_path: Path) -> None:
     other = [step(0, 0, 90), *launched(GEMM, 0, 0, 9, 1), collective("all_gather", 10, 80, ranks=(0, 1), group="0")]
     assert split_waits(run_of(tmp_path, three_steps(80), other)) is None

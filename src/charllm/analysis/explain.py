@@ -76,9 +76,10 @@ def slowest_link(run: RunSpec, traffic: Traffic, axis: str) -> LinkLoad:
     """Return the kind of link on which an axis's bytes take longest."""
     node, fabric, nodes = run.cluster.node, run.cluster.fabric, run.cluster.nodes
     by_link = traffic.axis_link_bytes[axis]
+    inside_bytes_per_s = node.link_bandwidth_bytes_per_s or node.package_bandwidth_bytes_per_s
     loads = (
         LinkLoad("nic", by_link["nic"], nodes, fabric.nics_per_node, fabric.nic_bandwidth_bytes_per_s),
-        LinkLoad("nvlink", by_link["nvlink"], run.cluster.gpus, 1, node.link_bandwidth_bytes_per_s),
+        LinkLoad("nvlink", by_link["nvlink"], run.cluster.gpus, 1, inside_bytes_per_s),
         LinkLoad("pcie", by_link["pcie"], run.cluster.gpus, 1, node.pcie_bandwidth_bytes_per_s),
     )
     return max((load for load in loads if load.sent_bytes), key=lambda load: load.least_s)

@@ -169,6 +169,8 @@ def _has_traces(path: Path) -> bool:
     """Tell a trace, or a folder with traces, from a spec or a stored run."""
     if path.is_dir():
         return any(path.rglob(TRACE_FILES)) or not (path / RESULT_FILE).is_file()
+    if not path.is_file():
+        return False
     if path.suffix != ".json":
         return path.name.endswith(SUFFIXES)
     with path.open("rb") as file:

@@ -223,11 +223,17 @@ def _axes(axes: Any) -> Table:
             found[name] = {str(label): _request(_keywords(words, f"axes.{name}")) for label, words in axis.items()}
         elif isinstance(axis, str) or not hasattr(axis, "__iter__"):
             raise SpecError(f"axes.{name}", axis, "a list of values, or labels with keywords")
-        elif (field := FIELDS.get(SHORT.get(name, name), name)) in FIELDS.values() or "." in name:
-            found[name] = {"field": field, "values": [_value(name, value) for value in axis]}
         else:
-            found[name] = {f"{name} {value}": _request({name: value}) for value in axis}
+            found[name] = _axis(name, list(axis))
     return found
+
+
+def _axis(name: str, values: list[Any]) -> Table:
+    """Return values as an axis: of a field, or of requests where a value is None or sets several fields."""
+    field = FIELDS.get(SHORT.get(name, name), name)
+    if None not in values and (field in FIELDS.values() or "." in name):
+        return {"field": field, "values": [_value(name, value) for value in values]}
+    return {f"{name} {value}": _request({name: value}) for value in values}
 
 
 def _value(name: str, value: Any) -> Any:

@@ -1,6 +1,6 @@
 """Fit the poles of a GPU's heat from its power and temperature over time.
 
-Equation: temperature as validate/heat.py predicts it from power alone, against the readings, up to one offset for each
+Equation: temperature as evaluate/heat.py predicts it from power alone, against the readings, up to one offset for each
 GPU: its ambient, which no recording holds, is fitted with it. Errors of 1 K that last for a second.
 Source: priors are the constants of the GPU that calibration starts from.
 GPUs of a node that the catalog knows keep its slots and preheat; those of any other count each alone, and what their

@@ -1,6 +1,6 @@
 """Fit what a GPU's ops cost: the constants of its board power and of its kernels, from tables of ops.
 
-Equation: every op's seconds, clock and watts as validate/ops.py predicts them, and again seconds and watts at the clock
+Equation: every op's seconds, clock and watts as evaluate/ops.py predicts them, and again seconds and watts at the clock
 that was read, against the readings, in units of 1 %, 1 % and 1.2 % (half as heavy at the clock that was read). Boards
 differ in the energy of all they do on the die: one factor for each table, 3 % apart.
 Source: priors are the constants of the GPU that calibration starts from; their spreads are set here.

@@ -85,6 +85,8 @@ def command(arguments: argparse.Namespace, found: Plan) -> str:
         words += [f"--{flag.replace('_', '-')}", str(value)] if value is not None else []
     words += [arguments.spec] if arguments.spec else []
     words += ["--from", arguments.from_] if arguments.from_ else []
+    words += [f"--args={arguments.args}"] if arguments.args else []
+    words += ["--allow-unmodelled"] if arguments.allow_unmodelled else []
     for flag, entries in (("--set", arguments.set), ("--env", arguments.env)):
         words += [word for entry in entries for word in (flag, entry)]
     return f"{shlex.join(words)} {found.as_table()['best'][0]['flags']}"

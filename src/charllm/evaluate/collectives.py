@@ -62,12 +62,14 @@ def _path(row: CollectiveRow, cluster: Cluster) -> GroupPath:
     fabric, node = cluster.fabric, cluster.node
     local = min(row.ranks, row.ranks_per_node * cluster.domain_nodes)
     nodes = ceil(row.ranks / local)
+    # The table gives no placement: ranks are taken to be in order.
+    link_bytes_per_s = link_bandwidth(cluster, ("package",) if 1 < local <= cluster.gpu.package_gpus else ())
     if row.active_ranks_per_node > node.gpus:
         raise SpecError(
             "--cluster", cluster.name, f"nodes of at least {row.active_ranks_per_node} GPUs, as in the table"
         )
     if nodes == 1:
-        return GroupPath(local, 1, link_bandwidth(cluster), inf, node.in_switch_reduction)
+        return GroupPath(local, 1, link_bytes_per_s, inf, node.in_switch_reduction)
     if not fabric.nics_per_node:
         raise SpecError("--cluster", cluster.name, f"a cluster with NICs: the table has groups of {nodes} nodes")
     # Senders of a pipeline hop or a ring leave a node through as many NICs as there are, at most their own.
@@ -75,7 +77,7 @@ def _path(row: CollectiveRow, cluster: Cluster) -> GroupPath:
     own = max(1.0, fabric.nics_per_node / node.gpus) if row.collective != "send" else 1.0
     share = min(own, fabric.nics_per_node / senders) * fabric.nic_bandwidth_bytes_per_s
     members = 1 if row.collective == "send" else local
-    return GroupPath(local, nodes, link_bandwidth(cluster), members * share, node.in_switch_reduction)
+    return GroupPath(local, nodes, link_bytes_per_s, members * share, node.in_switch_reduction)
 
 
 def score_collectives(rows: Sequence[CollectiveRow], cluster: Cluster) -> dict[str, Any]:

@@ -53,6 +53,8 @@ def read_trace(path: str) -> Trace:
     """Read a recording: the folder of a run on one node, or a table, plain or gzipped."""
     if Path(path).is_dir():
         found = read_recorded(Path(path))
+        if not found:
+            raise SpecError("file", path, "a CSV file, or the folder of a recording")
         if len(found) > 1:
             raise SpecError("file", path, f"one node at a time, such as {path}/nodes/{next(iter(found))}")
         return next(iter(found.values()))

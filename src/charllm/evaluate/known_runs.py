@@ -24,7 +24,7 @@ TABLE = "known_runs.toml"
 CONFIDENCES = ("high", "medium", "low")
 SUBSTITUTE_SCHEDULE = "zero-bubble"
 """Simulated where a run's own schedule is not one that charllm knows: it, too, fills bubbles with weight gradients."""
-DOCS_PAGE = Path("docs/known_runs.md")
+DOCS_PAGE = Path(__file__).parents[3] / "docs" / "known_runs.md"
 PAGE_OPENING = """\
 This page is written by `python -m charllm.evaluate.known_runs --docs`; `charllm validate known` prints the same
 numbers. Each run is described from its paper in `src/charllm/evaluate/known_runs.toml`, and settings that the paper

@@ -9,6 +9,7 @@ import io
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, NamedTuple
 
 from charllm.catalog.resolve import resolve_run
@@ -63,7 +64,7 @@ PUBLISHED = str(HERE / "data" / "published_training_results.csv")
 
 def read_rows(path: str = PUBLISHED) -> list[Row]:
     """Read a table of published results."""
-    rows: list[Row] = list(csv.DictReader(io.StringIO(read_text(path, "FILE"))))
+    rows: list[Row] = list(csv.DictReader(io.StringIO(read_text(path, "FILE")), restval=""))
     absent = [column for column in COLUMNS if not rows or column not in rows[0]]
     if absent:
         raise SpecError("FILE", path, f"a CSV with the columns {', '.join(absent)}")
@@ -100,8 +101,10 @@ def resolve_rows(rows: Iterable[Row]) -> tuple[list[MemoryRow], list[Skipped]]:
             continue
         measure = spellings()["memory"].get(source_of(row["id"]).lower(), "device")
         try:
-            run = resolve_run(read_row(row))
-            found.append(MemoryRow(row["id"], measure, float(row["memory_gb"]) * GIB, run))
+            run, memory_gib = resolve_run(read_row(row)), float(row["memory_gb"].replace(",", ""))
+            if not 0 < memory_gib < inf:
+                raise SpecError("memory_gb", row["memory_gb"], "a number above 0")
+            found.append(MemoryRow(row["id"], measure, memory_gib * GIB, run))
         except (CharllmError, ValueError) as error:
             skipped.append(Skipped(row["id"], str(error)))
     return found, skipped

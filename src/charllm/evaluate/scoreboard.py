@@ -3,8 +3,8 @@
     python -m charllm.evaluate.scoreboard
 
 predicts everything again and writes evaluate/data/predictions.csv, result/data/errors.json,
-evaluate/data/scoreboard.csv and docs/accuracy.md (`make scoreboard`). `charllm validate all` prints the same scores and
-writes nothing.
+evaluate/data/scoreboard.csv, docs/accuracy.md and docs/known_runs.md (`make scoreboard`). `charllm validate all` prints
+the same scores and writes nothing.
 """
 
 import csv

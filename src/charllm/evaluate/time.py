@@ -39,7 +39,7 @@ def measured_step_s(row: Row) -> float | None:
 def _float(row: Row, column: str) -> float | None:
     """Return a column's number; what is blank, no number, or no size (nan, zero, negative) is not given."""
     try:
-        value = float(row.get(column) or "nan")
+        value = float((row.get(column) or "nan").replace(",", ""))
     except ValueError:
         return None
     return value if 0 < value < float("inf") else None

@@ -25,7 +25,10 @@ def bound_memory(most_bytes: int = MOST_MEMORY_BYTES) -> None:
 
 def fence_reads(store: Path | None) -> None:
     """Let this process open files of the store, of Python and of its packages alone, from now on."""
-    python = [sys.prefix, sys.base_prefix, *filter(None, sys.path), str(PACKAGE), os.path.expanduser(COMPILED)]
+    # `python -m` puts the folder that it was started in first.
+    here = os.path.realpath(os.getcwd())
+    packages = [folder for folder in sys.path if folder and os.path.realpath(folder) != here]
+    python = [sys.prefix, sys.base_prefix, *packages, str(PACKAGE), os.path.expanduser(COMPILED)]
     roots = tuple({os.path.realpath(folder) + os.sep for folder in [*python, *([str(store)] if store else [])]})
 
     def ask(event: str, arguments: Sequence[Any]) -> None:

@@ -130,13 +130,16 @@ def _is_one_run(folder: Path) -> bool:
 
 
 def _finish_repeats(folder: Path) -> RunResult:
-    """Finish those repeats of a job that have no result yet, and combine all."""
+    """Finish those repeats of a job that have no result yet, and combine those that did not fail."""
     places = sorted(folder.glob(REPEATS), key=lambda place: (len(place.name), place.name))
     places = [place for place in places if _is_one_run(place)]
     if not places:
         raise SpecError("RUN", str(folder), f"a folder with {HEADER_FILE}, or with repeats that have one")
     results = [load_run(place) if (place / RESULT_FILE).exists() else finish_record(place) for place in places]
-    combined = results[0] if len(results) == 1 else combine(results)
+    counted = [one for one in results if not one.provenance["measurement"].get("failure")] or results[:1]
+    combined = counted[0] if len(counted) == 1 else combine(counted)
+    if len(counted) < len(results):
+        combined.warnings.append(f"{len(results) - len(counted)} of {len(results)} repeats failed and are left out")
     if not any(is_growing(place) for place in places):
         store_result(combined, folder)
     return combined

@@ -74,7 +74,9 @@ class RecordingWriter:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise RecordingError(folder, error) from None
-        self._buffer = [",".join((*TIMES, *QUANTITIES, MISSING)) + "\n"]
+        # A sampler that was started again goes on in the same file.
+        header_row = ",".join((*TIMES, *QUANTITIES, MISSING)) + "\n"
+        self._buffer = [] if os.fstat(self._file).st_size else [header_row]
         self._size = 0
         self._flushed_ns = 0
 

@@ -144,7 +144,11 @@ def _judge(task: Task, result: RunResult | None, why: str, code: int) -> Outcome
     case = task.case
     if result is None:
         return Outcome(case.name, _own_verdict(code), why, summarise(case, None))
-    failure = result.provenance["measurement"].get("failure")
+    told = result.provenance["measurement"]
+    failure = told.get("failure")
+    # A trainer that saves its weights when it is asked to end may well report success.
+    if told.get("interrupted"):
+        raise KeyboardInterrupt
     if failure is None:
         return Outcome(case.name, 0, "; ".join(result.warnings), summarise(case, result))
     if failure["kind"] == "cancelled":

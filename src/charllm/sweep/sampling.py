@@ -55,7 +55,7 @@ def _sobol(sizes: Sequence[int], _count: int, seed: str) -> Draws:
         raise MissingExtra("sobol sampling needs scipy", "fit") from None
     engine = qmc.Sobol(len(sizes), rng=Random(seed).getrandbits(32))
     while True:
-        for point in engine.random_base2(SOBOL_BATCH):
+        for point in engine.random(2**SOBOL_BATCH):
             yield [int(share * size) for share, size in zip(point, sizes, strict=True)]
 
 

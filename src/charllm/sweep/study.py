@@ -137,7 +137,7 @@ def _read_groups(plain: Table) -> tuple[Group, ...]:
 def _select(groups: Sequence[Group], sample: Sample | None, repeats: int) -> Sequence[int]:
     """Return the points of all groups that are run: those that meet the constraints, or a sample of these."""
     size = sum(group.size for group in groups)
-    if not size:
+    if not all(group.size for group in groups):
         raise SpecError("STUDY.groups.axes", Words("an axis without values"), "at least one value on each axis")
     asked = size if sample is None else min(size, sample.count)
     if asked * repeats > MAX_CASES:

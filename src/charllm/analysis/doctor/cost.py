@@ -153,6 +153,8 @@ def _from_waits(seen: Observation, finding: Finding) -> Cost:
     inside = np.isin(np.arange(len(active)), finding.gpus)
     same = peers_of(seen, finding.gpus[0])[0] if finding.kind == "gpu" else np.arange(len(active))
     others = active[same[~inside[same]]]
-    more = float(np.max(active[inside]) - np.median(others)) if len(others) else 0.0
+    more = float(np.max(active[inside]) - np.nanmedian(others)) if len(others) else 0.0
+    if not np.isfinite(more):
+        return Cost(lost / 2, 0.0, lost, "waits")
     found = float(np.clip(more / (1 - BLOCKS_FRACTION), 0.0, lost))
     return Cost(found, max(0.0, found - EFFECT_ERROR), min(lost, found + EFFECT_ERROR), "waits")

@@ -293,16 +293,17 @@ def _slow_hosts(seen: Observation, healthy: Expectation | None) -> list[Finding]
     expected = healthy.gpus.get("utilization_fraction") if healthy else None
     idle = peers.by_node(seen, 1 - resident)
     beyond = idle - (peers.by_node(seen, 1 - expected) if expected is not None else 0.0)
-    prior = peers.IDLE_SPREAD + peers.IDLE_SPREAD_FRACTION * float(np.median(idle))
+    prior = peers.IDLE_SPREAD + peers.IDLE_SPREAD_FRACTION * float(np.nanmedian(idle))
     error = seen.error("utilization_fraction")
     found = []
     for node in nodes:
         gpus = np.flatnonzero(seen.node == node)
         behind = deviate(beyond, int(node), nodes, prior, float(np.median(error[gpus])))
         more = behind.value - behind.peers
-        if behind.z < peers.threshold(len(nodes)) or more < LEAST_EFFECT_FRACTION:
+        # A node without readings compares as false.
+        if not (behind.z >= peers.threshold(len(nodes)) and more >= LEAST_EFFECT_FRACTION):
             continue
-        others = float(np.median(np.delete(idle, node)))
+        others = float(np.nanmedian(np.delete(idle, node)))
         rows = [Evidence("utilization_fraction", 1 - float(idle[node]), 1 - others, -behind.z)]
         rows += _node_evidence(seen, "sm_active_fraction", int(node), 0.01)
         load = seen.node_mean("host_load_fraction")

@@ -37,7 +37,8 @@ class HostWriter:
         facts = {name: value for source in self._sources for name, value in source.facts.items()}
         write_text(json.dumps({"sources": list(sources), **facts}, indent=1), folder / FACTS_FILE)
         self._file = os.open(folder / HOST_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self._write(",".join((*TIMES, *self._columns, MISSING)))
+        if not os.fstat(self._file).st_size:
+            self._write(",".join((*TIMES, *self._columns, MISSING)))
         self.read_ns = 0
 
     def beat(self) -> None:

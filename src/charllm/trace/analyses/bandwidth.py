@@ -85,7 +85,8 @@ def _peak(group: Group, cluster: Cluster) -> float | None:
     if not group.ranks:
         return None
     if len({rank // cluster.node.gpus for rank in group.ranks}) == 1:
-        return link_bandwidth(cluster)
+        packages = {rank // cluster.gpu.package_gpus for rank in group.ranks}
+        return link_bandwidth(cluster, ("package",) if len(packages) == 1 else ())
     return cluster.fabric.node_bandwidth_bytes_per_s or None
 
 

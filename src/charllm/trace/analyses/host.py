@@ -48,7 +48,7 @@ def host_cost(rank: TracedRank) -> HostCost | None:
         return None
     operators = operators_of(rank.trace, calls)
     named = np.where(operators == NONE, NONE, events.name[operators]).astype(np.int64)
-    kind = events.name[calls] * (len(rank.trace.names) + 1) + named
+    kind = events.name[calls].astype(np.int64) * (len(rank.trace.names) + 1) + named
     order = np.argsort(kind, kind="stable")
     kinds = np.split(gap_s[order], np.flatnonzero(np.diff(kind[order])) + 1)
     steps = len(rank.windows)

@@ -97,7 +97,7 @@ def match_calls(run: TracedRun) -> tuple[list[Matched], list[str]]:
         for number, group in enumerate(calls.groups):
             mine = calls.take((calls.group == number) & kinds[calls.work])
             if len(mine.work):
-                members.setdefault(group.ranks or (group.name, group.size), []).append((rank, mine))
+                members.setdefault((group.name, group.ranks or group.size), []).append((rank, mine))
     matched, warnings = [], []
     for key, ranks in members.items():
         if len(ranks) < 2:

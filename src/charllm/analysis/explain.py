@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from charllm.gpu.governor import power_cap_w
+from charllm.layout.links import group_links
+from charllm.network.collectives import link_bandwidth
 from charllm.simulate.predict import Simulation
 from charllm.spec.run import RunSpec
 from charllm.timeline.passes import launch_seconds
@@ -11,7 +13,7 @@ from charllm.timeline.step_time import StepTime
 from charllm.units import GIB, GIGA, MEGA, format_bytes, format_si, seconds_format
 from charllm.workload.model_flop import peak_flop_per_s
 from charllm.workload.sync import gathers_once
-from charllm.workload.totals import Traffic, count_traffic
+from charllm.workload.totals import AXIS_OF_GROUP, Traffic, count_traffic
 
 DOMINANT_FRACTION = 0.4
 """Share of the step above which a label is explained."""
@@ -76,10 +78,10 @@ def slowest_link(run: RunSpec, traffic: Traffic, axis: str) -> LinkLoad:
     """Return the kind of link on which an axis's bytes take longest."""
     node, fabric, nodes = run.cluster.node, run.cluster.fabric, run.cluster.nodes
     by_link = traffic.axis_link_bytes[axis]
-    inside_bytes_per_s = node.link_bandwidth_bytes_per_s or node.package_bandwidth_bytes_per_s
+    hops = {hop for group, own in AXIS_OF_GROUP.items() if own == axis for hop in group_links(run, group).ring_hops}
     loads = (
         LinkLoad("nic", by_link["nic"], nodes, fabric.nics_per_node, fabric.nic_bandwidth_bytes_per_s),
-        LinkLoad("nvlink", by_link["nvlink"], run.cluster.gpus, 1, inside_bytes_per_s),
+        LinkLoad("nvlink", by_link["nvlink"], run.cluster.gpus, 1, link_bandwidth(run.cluster, hops)),
         LinkLoad("pcie", by_link["pcie"], run.cluster.gpus, 1, node.pcie_bandwidth_bytes_per_s),
     )
     return max((load for load in loads if load.sent_bytes), key=lambda load: load.least_s)

@@ -16,7 +16,7 @@ COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "node": lambda gpu: str(gpu["node"]),
     "GPU": lambda gpu: str(gpu["gpu"]),
     "rank": lambda gpu: _text(gpu["rank"], "d"),
-    "W": lambda gpu: _reading(gpu, _power_name(gpu)),
+    "W": lambda gpu: _text(gpu["power_w"]),
     "mean W": lambda gpu: _text(gpu["power_mean_w"]),
     "cap W": lambda gpu: _reading(gpu, "power_limit_w"),
     "C": lambda gpu: _reading(gpu, "temperature_c"),
@@ -137,12 +137,6 @@ def _notes(snapshot: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], width
 def _reading(gpu: Mapping[str, Any], name: str, unit: float = 1.0, form: str = ".0f") -> str:
     value = gpu["readings"]["values"].get(name)
     return "-" if value is None else format(value / unit, form)
-
-
-def _power_name(gpu: Mapping[str, Any]) -> str:
-    """Some boards have the mean of a second alone."""
-    instead = gpu["readings"]["missing"].get("power_instant_w") == "not_supported"
-    return "power_average_w" if instead else "power_instant_w"
 
 
 def _rate(gpu: Mapping[str, Any], name: str) -> str:

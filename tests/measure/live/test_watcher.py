@@ -236,3 +236,12 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
             check_run(folder)
     (tmp_path / "job.json").write_text(json.dumps({}))
     check_run(tmp_path)
+
+
+def test_a_board_with_the_mean_of_a_second_alone_shows_that(tmp_path: Path) -> None:
+    write_node(tmp_path, gpus=1)
+    later_ns = round((START_S + 5) / NANO)
+    row = {"beat": "fast", "gpu": 0, "monotonic_ns": later_ns, "wall_ns": later_ns, "power_average_w": "90.0"}
+    append_rows(tmp_path, {**row, "missing": "power_instant_w=not_supported"})
+    found = look(tmp_path)
+    assert found.power_w == found.gpus[0].power_w == 90.0

@@ -124,7 +124,9 @@ class NodeReader:
         bits = readings.values.get("limits")
         held = () if bits is None else tuple(name for name, bit in LIMITS.items() if int(bits) & bit and name != "idle")
         number, uuid = int(identity.get("number", gpu)), str(identity.get("uuid", ""))
-        return GpuNow(self._name, number, uuid, ranks.get(gpu), readings, held, mean_w, used_j)
+        instead = readings.missing.get("power_instant_w") == "not_supported"
+        power_w = readings.values.get("power_average_w" if instead else "power_instant_w")
+        return GpuNow(self._name, number, uuid, ranks.get(gpu), readings, held, power_w, mean_w, used_j)
 
     def _energy(self, gpu: int, rows: Sequence[Row]) -> tuple[float | None, float | None]:
         """Return mean power and energy since the recording began."""

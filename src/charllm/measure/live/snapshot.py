@@ -23,6 +23,8 @@ class GpuNow:
     readings: Readings
     limited_by: tuple[str, ...]
     """Causes that hold the clock down; empty: none, or not known."""
+    power_w: float | None
+    """Of this moment, or of the last second where the board has no other."""
     power_mean_w: float | None
     energy_used_j: float | None
     """Both since the recording began, from the energy counter."""

@@ -40,7 +40,7 @@ class Watcher:
         nodes = tuple(node for node, _elapsed in looks)
         gpus = [gpu for node in nodes for gpu in node.gpus]
         missing: dict[str, str] = {}
-        power_w = _total("power_w", [_power_w(gpu) for gpu in gpus], missing)
+        power_w = _total("power_w", [gpu.power_w for gpu in gpus], missing)
         energy_j = _total("energy_used_j", [gpu.energy_used_j for gpu in gpus], missing)
         drawn = [_drawn_w(gpu) for gpu in gpus]
         job = self._marks.look(places, None if None in drawn or not drawn else math.fsum(each or 0.0 for each in drawn))
@@ -81,12 +81,6 @@ def check_run(folder: Path) -> None:
         raise SpecError("RUN", str(folder), "the folder of a run, as `charllm measure --out` makes")
     if not any((newest_repeat(folder) / name).exists() for name in (SAMPLES_FILE, JOB_FILE, NODES)):
         raise SpecError("RUN", str(folder), f"a folder with {SAMPLES_FILE}, {JOB_FILE} or {NODES}/")
-
-
-def _power_w(gpu: GpuNow) -> float | None:
-    """Return the power of this moment, or of the last second where the board has no other."""
-    instead = gpu.readings.missing.get("power_instant_w") == "not_supported"
-    return gpu.readings.values.get("power_average_w" if instead else "power_instant_w")
 
 
 def _drawn_w(gpu: GpuNow) -> float | None:

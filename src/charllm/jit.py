@@ -2,8 +2,8 @@
 
 A function is compiled at its first call, together with all functions that it calls; importing it does not import numba.
 Machine code is kept in a folder named after all that went into it: the files of these functions, the constants and the
-fields of the named tuples that they refer to, and the versions of Python, numba and llvmlite. The folder lies beside the
-package, or in the user's cache where that cannot be written; where neither can, code is compiled in each process anew.
+fields of the named tuples that they refer to, and the versions of Python, numba and llvmlite. The folder lies beside
+the package, or in the user's cache where that cannot be written; where neither can, each process compiles anew.
 """
 
 import os

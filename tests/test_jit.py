@@ -28,10 +28,9 @@ def package(tmp_path: Path) -> Path:
 
 
 def start(package: Path) -> "subprocess.Popen[str]":
-    kept = {name: value for name, value in os.environ.items() if name not in ("XDG_CACHE_HOME", "NUMBA_CACHE_DIR")}
     return subprocess.Popen(
         [sys.executable, "-m", "charllm", *SIMULATE], cwd=package, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, env={**kept, "PYTHONPATH": str(package), "HOME": os.devnull},
+        stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(package), "HOME": os.devnull},
     )  # fmt: skip
 
 

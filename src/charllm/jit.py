@@ -40,10 +40,12 @@ def compiled(function: F) -> F:
 
 
 def cache_folders() -> list[Path]:
-    """List where machine code may be kept, best first."""
-    named = [os.environ.get("NUMBA_CACHE_DIR"), str(Path(__file__).parent / "__pycache__")]
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return [Path(folder) / "charllm" for folder in (*named, home) if folder and os.path.isabs(folder)]
+    """List where machine code may be kept, best first: beside the package, or in the user's cache."""
+    home = os.path.expanduser("~/.cache")
+    return [
+        Path(__file__).parent / "__pycache__" / "charllm",
+        *([Path(home) / "charllm"] if os.path.isabs(home) else []),
+    ]
 
 
 def _build(function: Callable[..., Any]) -> Callable[..., Any]:

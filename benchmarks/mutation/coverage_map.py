@@ -1,8 +1,8 @@
 """Which tests execute which lines: one run of the chosen tests under coverage.py, a context for each test.
 
-A fixture that several tests share counts for all tests of its file, and what is cached between tests is dropped before
-each, so that the first test does not hide the others. Lines that coverage.py cannot see (compiled functions, constants
-of a module, defaults of a class) count as executed where a line that names them is.
+What is cached is dropped before each file of tests, so that one file does not hide what others execute; within a file
+tests share fixtures and caches, so that any of them may fail for what another executed. Lines that coverage.py cannot
+see (compiled functions, constants of a module, defaults of a class) count as executed where a line that names them is.
 """
 
 import ast
@@ -22,13 +22,11 @@ QUIET = ("--assert=plain", "--no-header")
 """Options of pytest: plain assertions need no rewriting of what is imported already."""
 
 
-class TestMap(NamedTuple):
+class Executed(NamedTuple):
     """The chosen tests, as they ran without a mutant."""
 
-    __test__ = False
-
     seconds: dict[str, float]
-    """Test: how long it took without coverage.py's own time being taken out."""
+    """Test: how long it took, under coverage.py."""
     lines: dict[str, Lines]
     """File of the package: line: the tests that executed it."""
     failed: list[str]
@@ -40,16 +38,14 @@ class Recorder:
     def __init__(self, coverage: Any, folders: tuple[str, ...]) -> None:
         self.coverage = coverage
         self.cleared = (*(f"charllm.{folder}." for folder in folders), "tests.")
+        self.file = ""
         self.seconds: dict[str, float] = {}
         self.failed: list[str] = []
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        for name, module in list(sys.modules.items()):
-            if name.startswith(self.cleared):
-                for value in vars(module).values():
-                    if isinstance(value, functools._lru_cache_wrapper):
-                        value.cache_clear()
+        if self.file != (self.file := item.nodeid.split("::")[0]):
+            self.drop_caches()
         self.coverage.switch_context(item.nodeid)
         start = time.perf_counter()
         done = yield
@@ -57,22 +53,20 @@ class Recorder:
         self.coverage.switch_context("")
         return done
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Generator[None, Any, Any]:
-        if fixturedef.scope == "function":
-            return (yield)
-        node = request.node
-        self.coverage.switch_context(node.nodeid)
-        done = yield
-        self.coverage.switch_context(request._pyfuncitem.nodeid)
-        return done
+    def drop_caches(self) -> None:
+        """Forget what functions of the mutated folders have returned."""
+        for name, module in list(sys.modules.items()):
+            if name.startswith(self.cleared):
+                for value in vars(module).values():
+                    if isinstance(value, functools._lru_cache_wrapper):
+                        value.cache_clear()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self.failed.append(report.nodeid)
 
 
-def record_map(package: Path, folders: tuple[str, ...], tests: tuple[str, ...]) -> TestMap:
+def record_map(package: Path, folders: tuple[str, ...], tests: tuple[str, ...]) -> Executed:
     """Run the chosen tests in this process, under coverage.py, and return what they executed."""
     import coverage
 
@@ -87,17 +81,9 @@ def record_map(package: Path, folders: tuple[str, ...], tests: tuple[str, ...]) 
     for path in data.measured_files():
         found: Lines = {}
         for line, contexts in data.contexts_by_lineno(path).items():
-            found[line] = {name for context in contexts if context for name in _tests_of(context, recorder.seconds)}
+            found[line] = {context for context in contexts if context}
         lines[str(Path(path).relative_to(package))] = found
-    return TestMap(recorder.seconds, lines, recorder.failed)
-
-
-def _tests_of(context: str, tests: dict[str, float]) -> Iterator[str]:
-    """Yield the test of a context, or all below it where it is a file, a class or a folder."""
-    if context in tests:
-        yield context
-    else:
-        yield from (test for test in tests if test.startswith(context))
+    return Executed(recorder.seconds, lines, recorder.failed)
 
 
 class Sources:
@@ -143,11 +129,11 @@ class Sources:
 
 
 def _first_line(node: ast.stmt) -> int:
-    decorators = getattr(node, "decorator_list", [])
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(one.lineno for one in decorators)])
 
 
-def tests_of_line(sources: Sources, found: TestMap, file: str, line: int, seen: set[str]) -> set[str]:
+def tests_of_line(sources: Sources, found: Executed, file: str, line: int, seen: set[str]) -> set[str]:
     """Return the tests that execute a line, or else the lines that name what it belongs to."""
     span, names = sources.statement(file, line)
     lines = found.lines.get(file, {})

@@ -192,8 +192,10 @@ def _call(node: ast.Call) -> list[ast.expr]:
     name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
     found: list[ast.expr] = []
     if name in EXTREMES:
-        other: ast.expr = (
-            ast.Name(EXTREMES[name]) if isinstance(called, ast.Name) else ast.Attribute(called.value, EXTREMES[name])  # type: ignore[union-attr]
+        other = (
+            ast.Attribute(called.value, EXTREMES[name])
+            if isinstance(called, ast.Attribute)
+            else ast.Name(EXTREMES[name])
         )
         found.append(ast.Call(other, node.args, node.keywords))
     if name in ("min", "max", "minimum", "maximum") and len(node.args) > 1 and not node.keywords:

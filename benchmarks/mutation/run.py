@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmarks.mutation.coverage_map import QUIET, Sources, TestMap, record_map, tests_of_line
+from benchmarks.mutation.coverage_map import QUIET, Executed, Sources, record_map, tests_of_line
 from benchmarks.mutation.mutants import Mutant, apply_mutant, draw_mutants
 
 ROOT = Path(__file__).parents[2]
@@ -105,7 +105,7 @@ def prepare_slot(slot: Path) -> Path:
     return slot
 
 
-def baseline(slot: Path, tests: tuple[str, ...]) -> TestMap:
+def baseline(slot: Path, tests: tuple[str, ...]) -> Executed:
     """Run the chosen tests as they are; kept until the sources or the tests change."""
     digest = sha256(repr(tests).encode())
     for path in sorted(
@@ -121,15 +121,15 @@ def baseline(slot: Path, tests: tuple[str, ...]) -> TestMap:
             kept.write_bytes(pickle.dumps(found))
             return 0
 
-        in_a_fork(slot, record, BUILD / "baseline.log", 3 * LONGEST_S)
-    found: TestMap = pickle.loads(kept.read_bytes())
+        in_a_fork(slot, record, BUILD / "baseline.log", 10 * LONGEST_S)
+    found: Executed = pickle.loads(kept.read_bytes())
     if found.failed:
         print(f"left out, because they fail without a mutant: {', '.join(found.failed)}")
     print(f"{len(found.seconds)} tests take {sum(found.seconds.values()):.0f} s under coverage.py", flush=True)
     return found
 
 
-def run_mutants(slots: list[Path], mutants: list[Mutant], found: TestMap, limit_s: float) -> list[Outcome]:
+def run_mutants(slots: list[Path], mutants: list[Mutant], found: Executed, limit_s: float) -> list[Outcome]:
     """Share mutants out over copies of the package, a process each, and return what became of them."""
     sources = Sources(ROOT / PACKAGE, FOLDERS)
     workers = []
@@ -156,13 +156,12 @@ def read_outcomes(path: Path) -> Iterator[Outcome]:
         yield Outcome(Mutant(*mutant), *rest)
 
 
-def run_mutant(slot: Path, mutant: Mutant, sources: Sources, found: TestMap, limit_s: float) -> Outcome:
+def run_mutant(slot: Path, mutant: Mutant, sources: Sources, found: Executed, limit_s: float) -> Outcome:
     """Change one file of a copy, run the tests that execute the change, and change it back."""
     start = time.perf_counter()
     path = slot / PACKAGE / mutant.file
     original = ROOT / PACKAGE / mutant.file
-    executing = tests_of_line(sources, found, mutant.file, mutant.line, set()) - {*found.failed}
-    tests = order_tests(executing, mutant.file, found.seconds)
+    tests = order_tests(tests_of_line(sources, found, mutant.file, mutant.line, set()), mutant.file, found)
     path.write_bytes(apply_mutant(original.read_bytes(), mutant))
     end, failed = ("survived", "") if tests else ("untested", "")
     try:
@@ -176,13 +175,22 @@ def run_mutant(slot: Path, mutant: Mutant, sources: Sources, found: TestMap, lim
     return Outcome(mutant, end, failed, time.perf_counter() - start)
 
 
-def order_tests(tests: set[str], file: str, seconds: dict[str, float]) -> list[str]:
-    """Sort tests: those of the file itself, whole results, those of its folder, others; the quickest first."""
+def order_tests(executing: set[str], file: str, found: Executed) -> list[str]:
+    """Sort the tests of all files with a test that executes a change.
+
+    First come those that were seen to execute it; of these and of the rest those of the file itself, whole results,
+    those of its folder, others; the quickest first.
+    """
     folder, name = file.split("/", 1)
     nearest = (f"tests/{folder}/test_{name}", "tests/golden/", f"tests/{folder}/", "")
-    return sorted(
-        tests, key=lambda test: (next(i for i, at in enumerate(nearest) if test.startswith(at)), seconds[test])
-    )
+    files = {test.split("::")[0] for test in executing}
+    tests = [test for test in found.seconds if test.split("::")[0] in files and test not in found.failed]
+
+    def rank(test: str) -> tuple[bool, int, float]:
+        near = next(place for place, start in enumerate(nearest) if test.startswith(start))
+        return test not in executing, near, found.seconds[test]
+
+    return sorted(tests, key=rank)
 
 
 def split_stages(tests: list[str], seconds: dict[str, float], limit_s: float) -> Iterator[list[str]]:

@@ -17,8 +17,8 @@ BY_HAND: dict[str, float] = {
 }
 
 
-def found(read_at: str = "dc", nodes_per_rack: int = 2, **changes: Any) -> dict[str, Any]:
-    return facility_metrics(round_run(read_at), {**METRICS, **changes}, 1.5, nodes_per_rack)
+def found(changes: dict[str, Any] | None = None, read_at: str = "dc", nodes_per_rack: int = 2) -> dict[str, Any]:
+    return facility_metrics(round_run(read_at), {**METRICS, **(changes or {})}, 1.5, nodes_per_rack)
 
 
 def test_every_level_is_what_a_hand_makes_it() -> None:
@@ -27,7 +27,7 @@ def test_every_level_is_what_a_hand_makes_it() -> None:
 
 
 def test_power_that_is_read_at_the_wall_holds_the_supplies_already() -> None:
-    wall = found("wall")
+    wall = found(read_at="wall")
     assert wall["facility_power_mean_w"] == pytest.approx(1.5 * 20_000.0)
     # The GPUs' 1600 W lie behind the supplies.
     assert wall["node_power_peak_w"] == pytest.approx(5000.0 + 1600.0 / 0.8)
@@ -41,16 +41,16 @@ def test_a_rack_is_at_most_the_cluster_in_nodes_and_in_its_peak() -> None:
 
 def test_the_power_of_a_node_follows_from_its_gpus_where_it_was_not_simulated() -> None:
     # Eight GPUs of 500 W, boards of 1 kW and no fans in a bath, in each of four nodes.
-    assert found(node_power_mean_w=None)["cluster_power_mean_w"] == pytest.approx(4 * 5000.0)
+    assert found({"node_power_mean_w": None})["cluster_power_mean_w"] == pytest.approx(4 * 5000.0)
 
 
 @pytest.mark.parametrize("name", ["power_mean_w", "step_time_s", "energy_per_step_j"])
 def test_what_is_not_known_leaves_no_power(name: str) -> None:
-    assert set(found(**{name: None}).values()) == {None}
+    assert set(found({name: None}).values()) == {None}
 
 
 @pytest.mark.parametrize("name", ["power_peak_sensor_w", "cluster_power_peak_w"])
 def test_a_peak_that_is_not_known_leaves_the_means(name: str) -> None:
-    partly = found(**{name: None})
+    partly = found({name: None})
     assert partly["rack_power_peak_w"] is None
     assert partly["rack_power_mean_w"] == pytest.approx(10_000.0)

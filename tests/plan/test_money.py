@@ -59,7 +59,7 @@ def test_a_negative_price_is_refused() -> None:
         ({"demand_per_kw_month": 10.0}, 30 * 10.0 / 730.5),  # a month has 365.25 / 12 x 24 = 730.5 hours
     ],
 )
-def test_an_hour_of_thirty_kilowatts_costs_what_a_hand_makes_it(prices: dict[str, float], an_hour: float) -> None:
+def test_an_hour_of_thirty_kilowatts_costs_what_a_hand_makes_it(prices: dict[str, Any], an_hour: float) -> None:
     tariff = replace(Tariff(electricity_per_kwh=0.0, gpu_per_hour=0.0), **prices)
     found = money_metrics(round_run(), {**METRICS, "facility_power_mean_w": 30_000.0}, tariff)
     assert found["money_per_hour"] == pytest.approx(an_hour)

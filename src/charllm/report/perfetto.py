@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from charllm.timeline.labels import LABELS
 from charllm.timeline.stage_plan import (
     DIRECTIONS,
     BlockOps,
@@ -20,7 +21,7 @@ from charllm.timeline.stage_plan import (
     pass_ops,
     plan_stage,
 )
-from charllm.timeline.step_time import LABELS, StepTime
+from charllm.timeline.step_time import StepTime
 from charllm.units import MEGA, MICRO
 from charllm.workload.memory import first_rank
 from charllm.workload.step import Step

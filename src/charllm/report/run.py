@@ -14,7 +14,8 @@ from charllm.spec.run import RunSpec
 from charllm.timeline.step_time import StepTime
 from charllm.units import GIB, format_bytes, format_params, format_si
 from charllm.workload.liveness import in_flight
-from charllm.workload.memory import KINDS, first_rank, stage_memories
+from charllm.workload.memory import first_rank, stage_memories
+from charllm.workload.memory_kinds import KINDS
 from charllm.workload.parameters import parameter_table
 from charllm.workload.step import Step
 from charllm.workload.totals import count_traffic

@@ -6,8 +6,7 @@ from typing import Any
 from charllm.report.tables import format_percent, render_facts, render_table, shown_ends, wrap
 from charllm.report.time import render_waterfall
 from charllm.result.answers import answer_lines, describe_spec
-from charllm.result.compare import flatten
-from charllm.result.metrics import METRICS
+from charllm.result.metrics import METRICS, numbers_of
 from charllm.result.result import RunResult
 from charllm.units import MEGA, format_bytes
 
@@ -81,7 +80,7 @@ def gpu_rows(result: RunResult) -> list[dict[str, Any]]:
 
 def render_predicted(predicted: Mapping[str, float], result: RunResult) -> str:
     """Return what was predicted beside what was read."""
-    known = flatten(result.metrics)
+    known = numbers_of(result.metrics)
     cells = [
         [name, f"{value:.6g}", "-" if known.get(name) is None else f"{known[name]:.6g}"]
         for name, value in predicted.items()

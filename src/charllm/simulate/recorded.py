@@ -17,7 +17,8 @@ from charllm.simulate import play
 from charllm.simulate.slices import FIXED, MATRIX, OTHER
 from charllm.simulate.steady import Machine, Played
 from charllm.timeline.engine import Events, Floats
-from charllm.timeline.step_time import LABELS, StepTime
+from charllm.timeline.labels import LABELS
+from charllm.timeline.step_time import StepTime
 
 Ints = NDArray[np.int64]
 

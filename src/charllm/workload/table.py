@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from charllm.workload.memory import KINDS, stage_memories
+from charllm.workload.memory import stage_memories
+from charllm.workload.memory_kinds import KINDS
 from charllm.workload.step import Step
 from charllm.workload.totals import stage_ops
 

@@ -98,7 +98,8 @@ class Metric:
         if self.digits == "seconds":
             return seconds_format(value)(value)
         number = value / self.scale
-        return f"{number:,.0f}" if abs(number) >= 10 else f"{number:.3g}"
+        thousands = "," if self.digits.startswith(",") else ""
+        return f"{number:{thousands}.0f}" if abs(number) >= 10 else f"{number:.3g}"
 
     def entry_of(self, key: str) -> "Metric":
         """Return one entry of a metric that holds a table, as a metric of its own."""

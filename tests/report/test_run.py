@@ -33,12 +33,22 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "dense": {**SMALL, "parallelism": {"tp": 2, "pp": 2}},
     "one-stage": {**SMALL, "parallelism": {"tp": 2}},
     "one-gpu": {"model": "gpt2", "cluster": "h200x1", "training": {"global_batch_size": 8}},
-    "experts": {"model": "mixtral-8x7b", "cluster": "h200x32", "parallelism": {"ep": 8}, "conditions": {"power_cap_w": 500}},
+    "experts": {
+        "model": "mixtral-8x7b",
+        "cluster": "h200x32",
+        "parallelism": {"ep": 8},
+        "conditions": {"power_cap_w": 500},
+    },
     "does-not-fit": {"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"pp": 32}},
     "cold": {**SMALL, "parallelism": {"tp": 2}, "conditions": {"steps": 3}},
     "mixed": {**SMALL, "cluster": MIXED, "parallelism": {"tp": 2, "pp": 2}},
     "defaults": {**SMALL, "framework": "nemo", "parallelism": {"tp": 2, "pp": 4}},
-    "braked": {**SMALL, "cluster": {"base": "h200x32", "nodes": 2}, "parallelism": {"tp": 8}, "conditions": {"braked_nodes": [1]}},
+    "braked": {
+        **SMALL,
+        "cluster": {"base": "h200x32", "nodes": 2},
+        "parallelism": {"tp": 8},
+        "conditions": {"braked_nodes": [1]},
+    },
 }
 
 

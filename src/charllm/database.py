@@ -22,9 +22,10 @@ from threading import Timer
 from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError, MissingExtra, SpecError, Words
+from charllm.result.columns import rows_of
 from charllm.result.metrics import METRICS
-from charllm.result.result import Columns, RunResult
-from charllm.result.store import RESULT_FILE, load_result, with_tables
+from charllm.result.result import RunResult
+from charllm.result.store import RESULT_FILE, load_result
 from charllm.spec.request import Table
 from charllm.sweep.axes import find_setting, list_settings
 from charllm.sweep.case import CASE_FILE
@@ -225,17 +226,13 @@ def _run_rows(table: str, run: StoredRun) -> list[Table]:
         return [_describe(run, result)]
     if result is None:
         return []
-    rows = _step_rows(run, result, table) if table in STEP_TABLES else getattr(result, table)
+    rows = _step_rows(result, table) if table in STEP_TABLES else getattr(result, table)
     return [{"run": run.name, **row} for row in rows]
 
 
-def _step_rows(run: StoredRun, result: RunResult, table: str) -> Iterator[Table]:
-    tables = result.tables or with_tables(result, run.folder).tables
-    return _unzip(tables[table]()) if table in tables else iter(())
-
-
-def _unzip(columns: Columns) -> Iterator[Table]:
-    return (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+def _step_rows(result: RunResult, table: str) -> list[Table]:
+    columns = result.table(table)
+    return [] if columns is None else rows_of(columns)
 
 
 def _describe(run: StoredRun, result: RunResult | None) -> Table:

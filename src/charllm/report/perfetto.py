@@ -72,7 +72,7 @@ def trace_step(step: Step, timed: StepTime, max_events: int = MAX_EVENTS, signal
 
 
 def _signal_events(timed: StepTime, signals: Signals) -> Iterator[Event]:
-    """Show the signals of the first step that was played, a box at a time."""
+    """Show the signals of the first simulated step, a box at a time."""
     boxes = min(signals.series.shape[1], int(timed.step_time_s / signals.box_s))
     for stage, series in enumerate(signals.series):
         for box in range(boxes):

@@ -13,12 +13,10 @@ Ignores: stages that differ in their hosts; sends of a stage that meet each othe
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.jit import compiled
 from charllm.timeline.schedules import BACKWARD, FORWARD, WEIGHT
-
-Floats = NDArray[np.float64]
 
 
 class Events(NamedTuple):
@@ -61,7 +59,7 @@ def _left(left_s: float, since_s: float, now_s: float) -> float:
 
 @compiled
 def _simulate(
-    order: NDArray[np.int64], races: Floats, send_s: Floats, flows: Flows,
+    order: Ints, races: Floats, send_s: Floats, flows: Flows,
     blocking: bool, chunks: int, microbatches: int,
 ) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats, int]:  # fmt: skip
     gradients_s, bucket_s, shares_nics = flows
@@ -123,7 +121,7 @@ def _simulate(
 
 
 def simulate_schedule(
-    order: NDArray[np.int64],
+    order: Ints,
     races: Floats,
     send_s: Floats,
     flows: Flows | None = None,

@@ -365,11 +365,13 @@ def _play(machine: Machine, state: Floats, sink_k: Floats, watched: int, moments
         watched,
         moments,
     )
+    end_s, waiting = np.empty((len(machine.turns) + 1, positions)), np.zeros(machine.slices.table.shape[2])
+    waiting[POLL] = machine.tails[0, 0, 0, POLL]
     ended_s = 0.0
     for _ in range(repeats):
         ended_s = play.play_step(
             states, machine.turns, machine.fold.begin_s, machine.moved_s, machine.sent_s, machine.slices,
-            machine.fold.members, machine.fold.offsets, machine.tails,
+            machine.fold.members, machine.fold.offsets, machine.tails, waiting, end_s,
         )  # fmt: skip
     sums[:, list(play.TOTALS)] /= repeats
     full = int(ended_s / box_s)

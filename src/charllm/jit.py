@@ -1,39 +1,42 @@
-"""Machine code where numba is installed; the same functions, slower, where it is not.
+"""Functions that run as machine code where numba is installed, and as they are, slower, where it is not.
 
-numba compiles a function once, with every compiled function that it calls. The object code is stored, and later
-processes load it with llvmlite alone: 20 ms and 30 MB, where importing numba takes 0.5 s and 120 MB.
-A stored file is named by the bytecode and constants of everything compiled, the versions of Python and numba, and the
-CPU. It lies beside the source, or in the user's cache where that cannot be written; where neither can, each process
-compiles.
-A compiled function takes numbers, arrays and tuples of them, returns a number or nothing, and allocates no arrays.
-It runs without Python's lock, so that threads can run it side by side on arrays of their own.
+numba compiles a function at its first call, with all functions that it calls. Its object code is stored, and other
+processes load that with llvmlite alone: 30 ms and 30 MB, where numba takes 0.5 s and 120 MB.
+Machine code is kept in a folder named after all that went into it: the files of these functions, the constants and the
+fields of the named tuples that they refer to, the versions of Python, numba and llvmlite, and the CPU. The folder lies
+beside the package, or in the user's cache where that cannot be written; where neither can, each process compiles anew.
+A compiled function is given numbers, arrays and tuples of them, returns a number or nothing, and allocates no arrays.
 """
 
-from __future__ import annotations
-
-import hashlib
 import json
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
-from functools import cache, update_wrapper
+from contextlib import contextmanager
+from functools import cache, wraps
+from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple, TypeVar
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+F = TypeVar("F", bound=Callable[..., Any])
+Run = Callable[[list[Any]], Any]
+"""Runs machine code on flattened arguments."""
 
-OPTIONS = {"error_model": "numpy"}
+KEPT = 16
+"""Folders of machine code that are kept of earlier sources."""
 SUFFIX = ".machine"
-"""Of a stored file: a line of JSON, then object code."""
-DESTRUCTOR = "NRT_MemInfo_call_dtor"
-"""numba's code counts references to arrays that it allocated. It allocates none, so that this is never called."""
+"""Of a file with a line of JSON and object code."""
 RETURNED = ("float64", "int64", "bool", "none")
 """Types of results, as numba calls them."""
+DESTRUCTOR = "NRT_MemInfo_call_dtor"
+"""numba's code counts references to arrays that it has allocated; it allocates none, so this is never called."""
 
 
-class ObjectCode(NamedTuple):
+class MachineCode(NamedTuple):
     """Object code, its entry point and what that returns."""
 
     symbol: str
@@ -41,40 +44,30 @@ class ObjectCode(NamedTuple):
     code: bytes
 
 
-class Compiled(Generic[Arguments, Result]):
-    """A function that runs as machine code."""
+def compiled(function: F) -> F:
+    """Let a function run as machine code when Python calls it; several threads may run it at once."""
+    loaded: dict[tuple[Any, ...], Run | None] = {}
 
-    def __init__(self, function: Callable[Arguments, Result]) -> None:
-        update_wrapper(self, function)
-        self.function = cast(FunctionType, function)
-        self.loaded: dict[tuple[Any, ...], Callable[..., Any] | None] = {}
-        """Types of arguments: what runs for them, None where nothing compiles."""
-
-    def __call__(self, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
-        """Run it; the first call with arguments of these types loads or compiles it."""
-        if named:
-            raise TypeError(f"{self.function.__name__}: got {', '.join(named)} by name; expected by position")
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
         values: list[Any] = []
-        types = tuple([_flatten(argument, values) for argument in arguments])
-        if types not in self.loaded:
-            self.loaded[types] = _prepare(self.function, types, arguments, values)
-        run = self.loaded[types]
-        return cast(Result, self.function(*arguments) if run is None else run(values))
+        types = tuple([flatten(argument, values) for argument in arguments])
+        if types not in loaded:
+            loaded[types] = _prepare(function, types, arguments, values)
+        run = loaded[types]
+        return function(*arguments) if run is None else run(values)
+
+    return call  # type: ignore[return-value]
 
 
-def jit(function: Callable[Arguments, Result]) -> Compiled[Arguments, Result]:
-    """Compile a function when it is first called, with all that it calls and that is marked so, too."""
-    return Compiled(function)
-
-
-def _flatten(argument: Any, values: list[Any]) -> Any:
+def flatten(argument: Any, values: list[Any]) -> Any:
     """Append what machine code receives for an argument; returns the argument's type.
 
     numba passes an array as owner, parent, items, bytes of an item, data, shape and strides, and a tuple as its items.
     """
     if isinstance(argument, tuple):
         fields = getattr(argument, "_fields", None)
-        return (type(argument).__name__, fields, *[_flatten(one, values) for one in argument])
+        return (type(argument).__name__, fields, *[flatten(one, values) for one in argument])
     for kind in (bool, int, float):
         if isinstance(argument, kind):
             values.append(kind(argument))
@@ -90,150 +83,171 @@ def _flatten(argument: Any, values: list[Any]) -> Any:
     return argument.dtype.str, argument.ndim, flags.c_contiguous, flags.f_contiguous, flags.writeable
 
 
+def cache_folders() -> list[Path]:
+    """List where machine code may be kept, best first: beside the package, or in the user's cache."""
+    home = os.path.expanduser("~/.cache")
+    return [
+        Path(__file__).parent / "__pycache__" / "charllm",
+        *([Path(home) / "charllm"] if os.path.isabs(home) else []),
+    ]
+
+
 def _prepare(
-    function: FunctionType, types: tuple[Any, ...], arguments: tuple[Any, ...], values: list[Any]
-) -> Callable[[list[Any]], Any] | None:
-    """Return what runs a function on flattened arguments, stored or compiled now; None where nothing compiles."""
-    host = _host()
-    if host is None:
+    function: Callable[..., Any], types: tuple[Any, ...], arguments: tuple[Any, ...], values: list[Any]
+) -> Run | None:
+    """Return what runs a function for arguments of these types, stored or compiled now; None without numba."""
+    versions = _versions()
+    if versions is None:
         return None
-    prefix = f"{function.__module__}.{function.__name__}-{_digest(types, host)}-"
-    name = f"{prefix}{_digest(list(_contents(function, set())))}{SUFFIX}"
-    stored = next(filter(None, (_read(folder / name) for folder in _folders(function))), None)
-    if stored is None:
-        stored = _compile(function, arguments)
-        _store(stored, function, prefix, name)
-    return _load(stored, values)
+    parts = parts_of(function)
+    folder = _writable_folder(_key(parts, *versions))
+    path = folder and folder / f"{function.__name__}-{sha256(repr(types).encode()).hexdigest()[:16]}{SUFFIX}"
+    found = path and _read(path)
+    if not found:
+        # Of processes that start together one compiles, and the others load what it has stored.
+        with _locked(folder):
+            found = path and _read(path)
+            if not found:
+                found = _compile(function, parts, arguments)
+                _write(found, path)
+    return _load(found, values)
 
 
 @cache
-def _host() -> tuple[str, ...] | None:
-    """Return what machine code depends on beside its source; None where nothing compiles."""
-    from importlib.util import find_spec
-
-    found = find_spec("numba")
-    if found is None or found.origin is None:
+def _versions() -> tuple[str, ...] | None:
+    """Return what machine code depends on beside its sources; None where nothing compiles."""
+    numba = find_spec("numba")
+    if numba is None or numba.origin is None:
         return None
     import llvmlite.binding as llvm
 
-    version = Path(found.origin).with_name("_version.py").read_text(encoding="utf-8")
-    features = llvm.get_host_cpu_features().flatten()
-    return repr(OPTIONS), str(sys.implementation.cache_tag), version, llvm.get_host_cpu_name(), features
+    # Its version without importing it.
+    version = Path(numba.origin).with_name("_version.py").read_text(encoding="utf-8")
+    cpu = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    return sys.version, version, repr(llvm.llvm_version_info), *cpu
 
 
-def _digest(*parts: Any) -> str:
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+def parts_of(function: Callable[..., Any], found: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return by name what a function's machine code is made of: functions, constants, named tuples it is given."""
+    found = {} if found is None else found
+    assert isinstance(function, FunctionType)
+    found[f"{function.__module__}.{function.__qualname__}"] = function
+    for name in function.__code__.co_names:
+        value, full = function.__globals__.get(name), f"{function.__module__}.{name}"
+        if isinstance(value, FunctionType) and value not in found.values():
+            parts_of(value, found)
+        elif isinstance(value, ModuleType) and value.__name__ != "numpy":
+            raise TypeError(f"compiled code refers to names, not to modules such as {full}")
+        elif isinstance(value, int | float | tuple) or hasattr(value, "_fields"):
+            found[full] = getattr(value, "_fields", value)
+    for kind in function.__annotations__.values():
+        if hasattr(kind, "_fields"):
+            found[f"{kind.__module__}.{kind.__qualname__}"] = kind._fields
+    return found
 
 
-def _contents(function: FunctionType, seen: set[FunctionType]) -> Iterator[Any]:
-    """List all that the code of a function follows from: bytecode and constants, its own and of what it calls."""
-    seen.add(function)
-    yield function.__defaults__
-    for code in _codes(function.__code__):
-        yield code.co_code, code.co_names, code.co_varnames
-        yield [constant for constant in code.co_consts if not isinstance(constant, CodeType)]
-        for name in code.co_names:
-            value = function.__globals__.get(name)
-            if not isinstance(value, Compiled):
-                yield name, _constants(value, code.co_names)
-            elif value.function not in seen:
-                yield from _contents(value.function, seen)
+def _writable_folder(name: str) -> Path | None:
+    """Return the folder of this name, made where it did not exist; None where none can be written."""
+    for place in cache_folders():
+        try:
+            folder = place / name
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+            os.utime(folder)
+            by_age = sorted(place.iterdir(), key=lambda one: one.stat().st_mtime)
+        except OSError:
+            continue
+        for old in by_age[:-KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+        return folder
+    return None
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """List the code of a function and of those inside it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
+def _key(parts: dict[str, Any], *versions: str) -> str:
+    """Return a name that tells machine code of these parts from all other."""
+    files = sorted({part.__code__.co_filename for part in parts.values() if isinstance(part, FunctionType)})
+    values = sorted((name, repr(part)) for name, part in parts.items() if not isinstance(part, FunctionType))
+    digest = sha256(repr((versions, values)).encode())
+    for file in (*files, __file__):
+        digest.update(Path(file).read_bytes())
+    return digest.hexdigest()[:24]
 
 
-def _constants(value: Any, names: tuple[str, ...]) -> Any:
-    """Return what compiled code knows of a global: its value, or of a module or type the parts that are used."""
-    if isinstance(value, ModuleType):
-        return [_constants(getattr(value, name), ()) for name in names if hasattr(value, name)]
-    if isinstance(value, bool | int | float | str | tuple):
-        return value
-    return value.tobytes() if hasattr(value, "tobytes") else getattr(value, "_fields", None)
-
-
-def _folders(function: FunctionType) -> Iterator[Path]:
-    """List where machine code may be stored, the best place first."""
-    yield Path(function.__code__.co_filename).parent / "__pycache__"
-    try:
-        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "charllm"
-    except RuntimeError:
-        return
-
-
-def _read(path: Path) -> ObjectCode | None:
+def _read(path: Path) -> MachineCode | None:
+    """Return stored machine code; None where there is none, or it was cut short."""
     try:
         head, code = path.read_bytes().split(b"\n", 1)
         symbol, returns, digest = json.loads(head)
     except (OSError, ValueError):
         return None
-    return ObjectCode(symbol, returns, code) if digest == hashlib.sha256(code).hexdigest() else None
+    return MachineCode(symbol, returns, code) if digest == sha256(code).hexdigest() else None
 
 
-def _store(found: ObjectCode, function: FunctionType, prefix: str, name: str) -> None:
-    """Write machine code in place of what its earlier source gave, in the first folder that can be written."""
-    head = json.dumps([found.symbol, found.returns, hashlib.sha256(found.code).hexdigest()])
-    for folder in _folders(function):
-        part = folder / f"{name}.{os.getpid()}"
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            part.write_bytes(head.encode() + b"\n" + found.code)
-            part.replace(folder / name)
-            for old in folder.glob(f"{prefix}*{SUFFIX}"):
-                if old.name != name:
-                    old.unlink(missing_ok=True)
-        except OSError:
-            continue
+def _write(found: MachineCode, path: Path | None) -> None:
+    if path is None:
         return
+    head = json.dumps([found.symbol, found.returns, sha256(found.code).hexdigest()]).encode()
+    part = path.with_suffix(f".{os.getpid()}")
+    try:
+        part.write_bytes(head + b"\n" + found.code)
+        part.replace(path)
+    except OSError:
+        # A full disk: the next process compiles again.
+        part.unlink(missing_ok=True)
 
 
-def _compile(function: FunctionType, arguments: tuple[Any, ...]) -> ObjectCode:
+@contextmanager
+def _locked(folder: Path | None) -> Iterator[None]:
+    """Hold a folder against other processes."""
+    if folder is None:
+        yield
+        return
+    import fcntl
+
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@cache
+def _allow_in_compiled(function: FunctionType) -> None:
+    """Tell numba to compile a function where compiled code calls it."""
+    from numba.extending import register_jitable
+
+    register_jitable(error_model="numpy")(function)
+
+
+def _compile(function: Callable[..., Any], parts: dict[str, Any], arguments: tuple[Any, ...]) -> MachineCode:
     """Compile a function for arguments of these types."""
     import ctypes
 
     import llvmlite.binding as llvm
-    from numba import typeof
+    from numba import njit, typeof
 
-    dispatcher = _with_numba(function, {})
-    signature = tuple(typeof(argument) for argument in arguments)
-    dispatcher.compile(signature)
-    compiled = dispatcher.overloads[signature]
-    symbol, returns = compiled.fndesc.llvm_func_name, str(compiled.signature.return_type)
+    for part in parts.values():
+        if isinstance(part, FunctionType) and part is not function:
+            _allow_in_compiled(part)
+    types = tuple(map(typeof, arguments))
+    dispatcher = njit(function, error_model="numpy")
+    dispatcher.compile(types)
+    result = dispatcher.overloads[types]
+    symbol, returns = result.fndesc.llvm_func_name, str(result.signature.return_type)
     if returns not in RETURNED:
         raise TypeError(f"{function.__name__} returns {returns}; expected one of {', '.join(RETURNED)}")
-    module = llvm.parse_assembly(dispatcher.inspect_llvm(signature))
+    module = llvm.parse_assembly(dispatcher.inspect_llvm(types))
     for one in module.functions:
         if not one.is_declaration and one.name != symbol:
             one.linkage = llvm.Linkage.internal
-    # Without numba's wrappers for Python, which need numba.
+    # Leaves out numba's wrappers for Python, which need numba.
     passes = llvm.create_new_module_pass_manager()
     passes.add_global_dead_code_eliminate_pass()
     passes.run(module, llvm.create_pass_builder(_target_machine(), llvm.create_pipeline_tuning_options()))
     needed = [one.name for one in module.functions if one.is_declaration and not one.name.startswith("llvm.")]
-    # Asked of the process and not of LLVM, which knows numba's functions, too, now that numba is loaded.
+    # Asked of the process and not of LLVM, which knows numba's functions, too, while numba is loaded.
     lacking = [name for name in needed if name != DESTRUCTOR and not hasattr(ctypes.CDLL(None), name)]
     if lacking:
         raise TypeError(f"{function.__name__} needs {', '.join(lacking)}; expected a function that allocates no arrays")
-    return ObjectCode(symbol, returns, _target_machine().emit_object(module))
-
-
-def _with_numba(function: FunctionType, made: dict[FunctionType, Any]) -> Any:
-    """Return numba's form of a function, for which those that it calls have numba's form, too."""
-    from numba import njit
-
-    if function not in made:
-        scope = dict(function.__globals__)
-        for name in {name for code in _codes(function.__code__) for name in code.co_names}:
-            if isinstance(scope.get(name), Compiled):
-                scope[name] = _with_numba(scope[name].function, made)
-        copied = FunctionType(function.__code__, scope, function.__name__, function.__defaults__)
-        made[function] = njit(**OPTIONS)(copied)
-    return made[function]
+    return MachineCode(symbol, returns, _target_machine().emit_object(module))
 
 
 @cache
@@ -256,7 +270,7 @@ def _engine() -> Any:
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
 
 
-def _load(found: ObjectCode, values: list[Any]) -> Callable[[list[Any]], Any]:
+def _load(found: MachineCode, values: list[Any]) -> Run:
     """Return what runs machine code on flattened arguments such as `values`."""
     import ctypes
 
@@ -265,17 +279,14 @@ def _load(found: ObjectCode, values: list[Any]) -> Callable[[list[Any]], Any]:
     engine = _engine()
     engine.add_object_file(llvm.ObjectFileRef.from_data(found.code))
     engine.finalize_object()
-    kinds: dict[type, Any] = {
-        int: ctypes.c_int64,
-        float: ctypes.c_double,
-        bool: ctypes.c_bool,
-        type(None): ctypes.c_void_p,
-    }
-    results = dict(zip(RETURNED, (ctypes.c_double, ctypes.c_int64, ctypes.c_bool, ctypes.c_void_p), strict=True))
-    kind: Any = results[found.returns]
-    # Where the result goes and where an exception goes come before the arguments.
-    declare = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 2, *[kinds[type(value)] for value in values])
-    entry = declare(engine.get_function_address(found.symbol))
+    kinds: dict[type, Any] = {int: ctypes.c_int64, float: ctypes.c_double, bool: ctypes.c_bool}
+    taken = [kinds.get(type(value), ctypes.c_void_p) for value in values]
+    results = (ctypes.c_double, ctypes.c_int64, ctypes.c_bool, ctypes.c_void_p)
+    kind: Any = dict(zip(RETURNED, results, strict=True))[found.returns]
+    # First come the places of the result and of an exception. Python's lock is free meanwhile.
+    entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *taken)(
+        engine.get_function_address(found.symbol)
+    )
 
     def run(values: list[Any]) -> Any:
         result, error = kind(), ctypes.c_void_p()

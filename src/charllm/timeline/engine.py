@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.jit import jit
+from charllm.jit import compiled
 from charllm.timeline.schedules import BACKWARD, FORWARD, WEIGHT
 
 Floats = NDArray[np.float64]
@@ -67,13 +67,12 @@ class Flows(NamedTuple):
     """1 where sends over the hop to the next stage leave through the same NICs."""
 
 
-@jit
 def _left(left_s: float, since_s: float, now_s: float) -> float:
     """Return what is left of an exchange that has had its NICs since some time."""
     return max(0.0, left_s - (now_s - since_s))
 
 
-@jit
+@compiled
 def _simulate(
     order: NDArray[np.int64], races: Floats, send_s: Floats, flows: Flows, blocking: bool, events: Events,
     progress: Progress,

@@ -11,7 +11,7 @@ from charllm.measure.emulation.player import Player, require_playable
 from charllm.measure.finish import finish_record
 from charllm.measure.job import prepare_folder
 from charllm.measure.launch import AFTER_S, sampling, wait_idle
-from charllm.measure.record import JobRecord
+from charllm.measure.record import PREDICTED_FILE, JobRecord
 from charllm.result.result import RunResult
 from charllm.result.store import write_text
 from charllm.timeline.rank_timeline import RankTimeline, to_text
@@ -35,7 +35,7 @@ def emulate(
     require_playable(timeline)
     prepare_folder(folder)
     write_text(to_text(timeline), folder / "timeline.json")
-    write_text(json.dumps(dict(predicted), indent=1), folder / "predicted.json")
+    write_text(json.dumps(dict(predicted), indent=1), folder / PREDICTED_FILE)
     player = Player(timeline, device)
     details = {
         "rank": timeline.rank,

@@ -59,9 +59,9 @@ class GpuStates(NamedTuple):
     series: Floats
     """[gpu, box, (watts, degrees, hertz, cause)] of the first GPUs; clock and cause hold from the end of the box."""
     cluster: Floats
-    """[box] watts of all GPUs that the played ones stand for."""
+    """[box] watts of all GPUs that the simulated ones stand for."""
     weights: Floats
-    """[position] how many GPUs each played one stands for; the same in every stage."""
+    """[position] how many GPUs each simulated one stands for; the same in every stage."""
     passes: Floats
     """[turn, position, (start, end, clock, wait)] of each pass: seconds of the step, mean hertz, and how long it waited
     for members of its groups."""
@@ -168,11 +168,11 @@ def end_box(states: GpuStates, gpu: int, standing_w: float) -> None:
 
 
 @compiled
-def play_step(
+def simulate_step(
     states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints,
     offsets: Ints, tail: Floats,
 ) -> float:  # fmt: skip
-    """Play one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions.
+    """Simulate one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions.
 
     `begin_s` is when the data of each position is there.
     """

@@ -76,6 +76,12 @@ def test_ranks_are_told_apart_and_missing_ones_named(tmp_path: Path) -> None:
     assert any("2 of 4 ranks have no trace (0, 2)" in told for told in run.warnings)
 
 
+def test_a_world_of_any_size_is_counted_without_listing_its_ranks(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(text([step(0, 0, 90), *launched(GEMM, 20, 30, 10, 1)], 1, 10**12))
+    (said,) = (told for told in read_run([tmp_path]).warnings if "have no trace" in told)
+    assert said.startswith("999999999999 of 1000000000000 ranks have no trace (0, 2, 3, 4, 5, 6, 7, 8 ...)")
+
+
 def test_steps_that_overlap_end_where_the_next_begins(tmp_path: Path) -> None:
     events = [step(0, 0, 80), step(1, 50, 50), *launched(GEMM, 0, 0, 30, 1), *launched(GEMM, 50, 60, 30, 2)]
     (tmp_path / "a.json").write_text(text(events))

@@ -336,12 +336,10 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
     box_s = machine.limits.tick_s
     boxes = min(LONGEST_SERIES, int(LONGEST_STRETCH * repeats * machine.open_s / box_s) + 8)
     series = np.zeros((min(MOST_SERIES, len(state)), boxes, step_loop.SIGNALS))
-    cluster_w = np.zeros(boxes)
-    positions = len(machine.fold.weights)
+    cluster_w, positions = np.zeros(boxes), len(machine.fold.weights)
     passes = np.zeros((len(machine.turns), min(positions, max(1, MOST_PASSES // len(machine.turns))), 4))
     sums = np.zeros((len(state), step_loop.SUMS))
-    sums[:, step_loop.COLD_C] = np.inf
-    sums[:, step_loop.HOT_C] = -np.inf
+    sums[:, step_loop.COLD_C], sums[:, step_loop.HOT_C] = np.inf, -np.inf
     cluster = machine.run.cluster
     state[:, step_loop.AIR_C] = inlets_c(cluster)[machine.gpus // cluster.node.gpus] + sink_k
     state[:, step_loop.TEMPERATURE] = state[:, step_loop.AIR_C] + state[:, step_loop.POLES :].sum(axis=1)
@@ -362,11 +360,13 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
         watched,
         moments,
     )
+    end_s = np.empty((len(machine.turns) + 1, positions))
+    waiting = np.where(np.arange(machine.tails.shape[-1]) == POLL, machine.tails[0, 0, 0], 0.0)
     ended_s = 0.0
     for _ in range(repeats):
         ended_s = step_loop.simulate_step(
             states, machine.turns, machine.fold.begin_s, machine.moved_s, machine.sent_s, machine.slices,
-            machine.fold.members, machine.fold.offsets, machine.tails,
+            machine.fold.members, machine.fold.offsets, machine.tails, waiting, end_s,
         )  # fmt: skip
     sums[:, list(step_loop.TOTALS)] /= repeats
     full = int(ended_s / box_s)

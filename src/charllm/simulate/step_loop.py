@@ -167,19 +167,18 @@ def end_box(states: GpuStates, gpu: int, standing_w: float) -> None:
 @compiled
 def simulate_step(
     states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints,
-    offsets: Ints, tail: Floats,
+    offsets: Ints, tail: Floats, waiting: Floats, end: Floats,
 ) -> float:  # fmt: skip
     """Simulate one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions.
 
-    `begin_s` is when the data of each position is there.
+    `begin_s` is when the data of each position is there, `waiting` the slice of a GPU that polls, and `end` receives
+    when each turn ends at each position; its last row is when the step can begin.
     """
     state, positions = states.state, len(states.weights)
     began_s = state[0, TIME]
     kept = states.passes.shape[1]
-    end = np.full((len(turns) + 1, positions), began_s)
-    end[-1] += begin_s
-    waiting = np.zeros(slices.table.shape[2])
-    waiting[POLL] = tail[0, 0, 0, POLL]
+    for at in range(positions):
+        end[len(turns), at] = began_s + begin_s[at]
     for turn in range(len(turns)):
         base, program = turns[turn, 0] * positions, turns[turn, 1]
         noted = base <= states.watched < base + positions

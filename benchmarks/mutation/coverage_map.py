@@ -44,7 +44,9 @@ class Recorder:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        if self.file != (self.file := item.nodeid.split("::")[0]):
+        file = item.nodeid.split("::")[0]
+        if file != self.file:
+            self.file = file
             self.drop_caches()
         self.coverage.switch_context(item.nodeid)
         start = time.perf_counter()

@@ -71,6 +71,14 @@ def test_a_command_is_told_where_marks_go(tmp_path: Path) -> None:
     assert run_command(["sh", "-c", script], tmp_path, {**PATH, "MINE": "1"}).exit_code == 0
 
 
+def test_marks_of_a_job_that_changes_its_directory_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "marks").mkdir()
+    script = 'cd / && test -d "$CHARLLM_MARKS" && touch "$CHARLLM_MARKS/seen"'
+    assert run_command(["sh", "-c", script], Path("marks"), PATH).exit_code == 0
+    assert (tmp_path / "marks" / "seen").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_that_comes_before_the_command_has_started_is_kept_for_it(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

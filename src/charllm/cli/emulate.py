@@ -19,7 +19,7 @@ from charllm.measure.command_settings import EmulationSettings, PlayerSettings
 from charllm.measure.finish import stopped_early
 from charllm.report.run import render_answer, render_run
 from charllm.report.tables import render_table
-from charllm.result.compare import flatten
+from charllm.result.metrics import numbers_of
 from charllm.result.result import RunResult
 from charllm.spec.flags import read_keywords
 from charllm.timeline.rank_timeline import to_text
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     result, predicted, folder = run_emulation(timeline, request, settings.seconds_s, player)
     for warning in stopped_early(result.warnings):
         print(f"charllm: {warning}", file=sys.stderr)
-    metrics, whole = flatten(result.metrics), result.as_table() if arguments.json else dict(result.metrics)
+    metrics, whole = numbers_of(result.metrics), result.as_table() if arguments.json else dict(result.metrics)
     arguments.json |= _is_piped(arguments)
     print_as(
         arguments,

@@ -181,7 +181,7 @@ def run_command(
 ) -> Ended:
     """Run a command, show its output and keep it in the folder, pass signals on, and tell how it ended."""
     passing = _Passing()
-    variables = {UNBUFFERED: "1", **environment, FOLDER_VARIABLE: str(marks_folder)}
+    variables = {UNBUFFERED: "1", **environment, FOLDER_VARIABLE: str(marks_folder.absolute())}
     with _handling(PASSED, passing.receive), kept_output(marks_folder) as streams:
         try:
             child = subprocess.Popen(list(command), env=variables, stdout=streams.stdout, stderr=streams.stderr)

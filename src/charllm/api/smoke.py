@@ -52,9 +52,9 @@ def smoke(
     Returns the summary, which is stored in `out` with the logs of all parts.
 
     >>> import charllm
-    >>> charllm.smoke(device="tpu")
+    >>> charllm.smoke(device="phone")
     Traceback (most recent call last):
-    charllm.errors.SpecError: device: got 'tpu'; expected one of cpu, cuda
+    charllm.errors.SpecError: device: got 'phone'; expected one of cpu, cuda
     """
     run: dict[str, Any] = dict(words)
     settings = take(SmokeSettings, run)

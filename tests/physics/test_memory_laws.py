@@ -81,7 +81,7 @@ def memories(request: dict[str, Any], **training: Any) -> list[StageMemory]:
 def test_what_is_allocated_is_reserved_and_what_is_reserved_is_on_the_device(request: dict[str, Any]) -> None:
     for memory in memories(request):
         assert 0 < memory.allocated_bytes <= memory.reserved_bytes <= memory.total_bytes
-        assert memory.allocated_bytes <= memory.least_bytes <= memory.total_bytes * (1 + 1e-12)
+        assert memory.allocated_bytes <= memory.need_bytes <= memory.total_bytes * (1 + 1e-12)
         assert all(size >= 0 for size in memory.by_kind().values())
 
 

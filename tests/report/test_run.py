@@ -37,7 +37,7 @@ def test_the_report_shows_weights_memory_arithmetic_and_traffic() -> None:
 
 def test_long_pipelines_show_their_ends() -> None:
     deep = resolve_run({"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"pp": 32}})
-    text = render_memory(build_step(deep))
+    text = render_memory(build_step(deep), simulate(deep))
     assert "20 stages between not shown" in text
     assert len(text.splitlines()) == 3 + 12 + 1
 

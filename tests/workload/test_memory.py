@@ -4,7 +4,7 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.spec.request import merge, parse_settings
-from charllm.workload.memory import KINDS, StageMemory, first_rank, stage_memories, worst_memory
+from charllm.workload.memory import KINDS, StageMemory, first_rank, stage_memories
 from charllm.workload.step import build_step
 from charllm.workload.sync import stage_weights
 
@@ -116,14 +116,14 @@ def test_fp8_keeps_less_activation_and_more_weight() -> None:
 def test_the_cache_takes_only_what_is_free() -> None:
     roomy = memories("cluster.node.gpu.memory_gib=500")[0]
     assert roomy.reserve == pytest.approx(0.21 * roomy.allocated_bytes, rel=0.02)
-    crowded = memories(f"cluster.node.gpu.memory_bytes={roomy.least_bytes * 1.01}")[0]
-    assert crowded.least_bytes < crowded.total_bytes <= roomy.least_bytes * 1.01
+    crowded = memories(f"cluster.node.gpu.memory_bytes={roomy.need_bytes * 1.01}")[0]
+    assert crowded.need_bytes < crowded.total_bytes <= roomy.need_bytes * 1.01
     assert crowded.reserve < roomy.reserve
 
 
 def test_the_worst_stage_is_the_first_in_1f1b() -> None:
     step = build_step(resolve_run(REQUEST))
-    assert worst_memory(step).stage == 0
+    assert max(stage_memories(step), key=lambda memory: memory.need_bytes).stage == 0
     assert first_rank(step.run, 3) == 24
 
 

@@ -15,7 +15,9 @@ PLAN_METRICS = {**METRICS, **DERIVED_METRICS}
 """Name: meaning."""
 FAST_METRICS = frozenset((
     "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu", "parameters", "active_parameters", "model_flop",
-    "executed_flop", "microbatches", "fits", "memory_allocated_bytes", "memory_reserved_bytes", "memory_peak_bytes",
+    "executed_flop", "microbatches", "fits", "memory_need_bytes",
+    "memory_margin_fraction", "memory_fit_probability", "memory_allocated_bytes", "memory_reserved_bytes",
+    "memory_peak_bytes",
     "memory_breakdown_bytes", "memory_rank", "power_mean_w", "energy_per_step_j", "tokens_per_j", "clock_mean_hz",
     "breakdown_s", "hidden_communication_s", "link_bytes", "axis_bytes", "link_utilization_fraction",
     "message_bytes_median", "messages", "cluster_power_mean_w", "rack_power_mean_w", "facility_power_mean_w",

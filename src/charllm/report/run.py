@@ -14,7 +14,7 @@ from charllm.spec.run import RunSpec
 from charllm.timeline.step_time import StepTime
 from charllm.units import GIB, format_bytes, format_params, format_si
 from charllm.workload.liveness import in_flight
-from charllm.workload.memory import KINDS, first_rank, stage_memories
+from charllm.workload.memory import KINDS, stage_memories
 from charllm.workload.parameters import parameter_table
 from charllm.workload.step import Step
 from charllm.workload.totals import count_traffic
@@ -51,7 +51,7 @@ def render_run(
     if timed is not None:
         parts += render_time(step, result, timed)
         parts += render_power(run, result) if result.metrics["power_mean_w"] is not None else []
-    parts += [render_memory(step), render_traffic(step), render_arithmetic(run, result), render_parameters(run)]
+    parts += [render_memory(step, result), render_traffic(step), render_arithmetic(run, result), render_parameters(run)]
     if timed is not None:
         parts.append(render_gains(gains))
     return "\n\n".join(parts)
@@ -78,30 +78,28 @@ def render_parameters(run: RunSpec) -> str:
     return render_table("Parameters", ["weights", "each", "count", "total", "active"], cells)
 
 
-def render_memory(step: Step) -> str:
+def render_memory(step: Step, result: RunResult) -> str:
     """Return the memory of one rank of each stage, by kind, in GiB."""
-    run = step.run
-    memories = stage_memories(step)
-    worst = max(memories, key=lambda memory: memory.total_bytes)
+    run, memories = step.run, stage_memories(step)
     shown, left_out = shown_ends(memories)
     cells = []
     for memory in shown:
         kinds = [f"{memory.by_kind()[kind] / GIB:.2f}" for kind in KINDS]
-        mark = ", worst" if memory is worst else ""
+        mark = ", worst" if memory.rank == result.metrics["memory_rank"] else ""
         flights = "+".join(str(count) for count in dict.fromkeys(sum(one) for one in in_flight(run, memory.stage)))
         cells.append(
             [
-                f"{memory.stage} (rank {first_rank(run, memory.stage)}{mark})",
+                f"{memory.stage} (rank {memory.rank}{mark})",
                 flights,
                 *kinds,
                 f"{memory.total_bytes / GIB:.2f}",
+                f"{memory.need_bytes / GIB:.2f}",
             ]
         )
     has_gib = run.cluster.smallest_gpu.memory_bytes / GIB
     title = f"Memory per stage, GiB on one GPU ({run.cluster.smallest_gpu.name}: {has_gib:.1f} GiB){left_out}"
-    table = render_table(title, ["stage", "in flight", *KINDS, "total"], cells, drop=MEMORY_DROP)
-    allocated = max(memory.allocated_bytes for memory in memories) / GIB
-    reserved = max(memory.reserved_bytes for memory in memories) / GIB
+    table = render_table(title, ["stage", "in flight", *KINDS, "total", "needed"], cells, drop=MEMORY_DROP)
+    allocated, reserved = (result.metrics[f"memory_{name}_bytes"] / GIB for name in ("allocated", "reserved"))
     return f"{table}\nlargest of any rank: allocated {allocated:.2f}, reserved {reserved:.2f}"
 
 

@@ -24,7 +24,7 @@ class PredictedGain(Protocol):
         """Step time with it."""
 
     @property
-    def memory_peak_bytes(self) -> float:
+    def memory_need_bytes(self) -> float:
         """Device memory with it."""
 
     @property

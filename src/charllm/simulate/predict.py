@@ -8,11 +8,14 @@ import numpy as np
 
 from charllm.gpu.heat import check_cooling
 from charllm.layout.grid import Grid
+from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
+from charllm.result.memory_verdict import MemoryVerdict, judge_memory
 from charllm.result.metrics import AXES, Metrics, fill_metrics, missing
 from charllm.result.provenance import describe_provenance
 from charllm.result.result import Columns, RunResult
 from charllm.simulate.long_step import Execution, execute, extend
+from charllm.simulate.misfit import memory_warnings
 from charllm.simulate.signals import gpu_signals, node_rows, power_metrics, tabulate_cluster, tabulate_signals
 from charllm.simulate.steady import Machine, Played, proceed
 from charllm.simulate.work import LONGEST_S, check_size
@@ -20,8 +23,6 @@ from charllm.spec.run import RunSpec, idle_requests
 from charllm.timeline.link_table import tabulate_links
 from charllm.timeline.step_time import StepTime
 from charllm.timeline.table import tabulate_breakdown, tabulate_timeline
-from charllm.workload.memory import StageMemory, first_rank, stage_memories
-from charllm.workload.misfit import fits, memory_warnings
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
 from charllm.workload.step import Step, build_step
@@ -36,6 +37,7 @@ class Simulation(NamedTuple):
 
     result: RunResult
     step: Step
+    memory: MemoryVerdict
     timed: StepTime | None
     """The step at the clocks it was played at; None where a run does not fit."""
     machine: Machine | None
@@ -58,7 +60,7 @@ def predict(
     What would take longer than `longest_s` to simulate is refused with the estimate. A long step is simulated in part,
     unless its timeline is needed as a `whole`. `before_play` is called now and then, and ends the work by raising.
     """
-    step, memories, worst, traffic, metrics = describe_step(run, longest_s)
+    step, memory, traffic, metrics = describe_step(run, longest_s)
     warnings = idle_requests(run)
     simulated = (
         execute(step, longest_s, whole=whole, before_play=before_play) if metrics["fits"] or ignore_memory else None
@@ -69,7 +71,7 @@ def predict(
         metrics.update(power_metrics(found.machine, found.played))
         metrics["critical_path"] = [part._asdict() for part in found.path.parts]
         warnings += [*_heat_warnings(run, metrics), *_length_warnings(step, simulated.step)]
-    warnings += memory_warnings(run, worst)
+    warnings += memory_warnings(run, memory)
     if missing(metrics):
         warnings.append(f"{NOT_KNOWN}: {', '.join(missing(metrics))}")
     machine, played, timed = (found.machine, found.played, found.timed) if found else (None, None, None)
@@ -77,13 +79,13 @@ def predict(
         origin="simulated",
         spec=run.as_table(),
         metrics=metrics,
-        gpus=_gpu_rows(run, memories, machine, played),
+        gpus=_gpu_rows(run, memory, machine, played),
         nodes=node_rows(machine, played) if machine and played else [{"node": n} for n in range(run.cluster.nodes)],
         provenance=describe_provenance(run),
         warnings=warnings,
         tables=_tables(step, simulated, timed),
     )
-    return Simulation(result, step, timed, machine, played, simulated)
+    return Simulation(result, step, memory, timed, machine, played, simulated)
 
 
 def _length_warnings(step: Step, simulated: Step) -> list[str]:
@@ -126,8 +128,7 @@ class Described(NamedTuple):
     """A step before it is timed."""
 
     step: Step
-    memories: list[StageMemory]
-    worst: StageMemory
+    memory: MemoryVerdict
     traffic: Traffic
     metrics: Metrics
     """Those that need no clock."""
@@ -138,17 +139,15 @@ def describe_step(run: RunSpec, longest_s: float) -> Described:
     check_size(run, longest_s)
     check_cooling(run.cluster)
     step = build_step(run)
-    memories = stage_memories(step)
-    worst = max(memories, key=lambda memory: memory.total_bytes)
-    traffic = count_traffic(step)
-    return Described(step, memories, worst, traffic, fill_metrics(_needs(step, memories, worst, traffic)))
+    memory, traffic = judge_memory(step), count_traffic(step)
+    return Described(step, memory, traffic, fill_metrics(_needs(step, memory, traffic)))
 
 
-def _needs(step: Step, memories: list[StageMemory], worst: StageMemory, traffic: Traffic) -> dict[str, Any]:
+def _needs(step: Step, memory: MemoryVerdict, traffic: Traffic) -> dict[str, Any]:
     """Return the metrics that need no clock."""
     run = step.run
     return {
-        **memory_metrics(run, memories, worst),
+        **memory.as_metrics(),
         "parameters": count_parameters(run.model, with_mtp=True),
         "active_parameters": count_active_parameters(run.model),
         "model_flop": model_flop(run),
@@ -158,18 +157,6 @@ def _needs(step: Step, memories: list[StageMemory], worst: StageMemory, traffic:
         "axis_bytes": traffic.axis_bytes,
         "message_bytes_median": traffic.message_bytes_median,
         "messages": traffic.messages,
-    }
-
-
-def memory_metrics(run: RunSpec, memories: list[StageMemory], worst: StageMemory) -> dict[str, Any]:
-    """Return the metrics of memory."""
-    return {
-        "fits": fits(run, worst),
-        "memory_allocated_bytes": max(memory.allocated_bytes for memory in memories),
-        "memory_reserved_bytes": max(memory.reserved_bytes for memory in memories),
-        "memory_peak_bytes": worst.total_bytes,
-        "memory_breakdown_bytes": worst.by_kind(),
-        "memory_rank": first_rank(run, worst.stage),
     }
 
 
@@ -201,18 +188,18 @@ def _link_use(run: RunSpec, traffic: Traffic, seconds: float) -> dict[str, float
 
 
 def _gpu_rows(
-    run: RunSpec, memories: list[StageMemory], machine: Machine | None, played: Played | None
+    run: RunSpec, memory: MemoryVerdict, machine: Machine | None, played: Played | None
 ) -> list[dict[str, Any]]:
     """Describe every GPU: where it is, which stage it works on, what it needs, draws and shows."""
     ranks = np.arange(run.parallelism.world)
     stages, gpus = Grid(run.parallelism).stage(ranks), place_ranks(run)
-    needs = [memory.total_bytes for memory in memories]
-    per_node = run.cluster.node.gpus
+    per_node, kinds = run.cluster.node.gpus, node_kinds(run.cluster).tolist()
+    needs = {(one.stage, one.node_kind): (one.need_bytes, one.total_bytes) for one in memory.ranks}
     signals = gpu_signals(machine, played) if machine and played else {}
     columns = {name: column[gpus].tolist() for name, column in signals.items()}
     rows = []
     for place, (gpu, stage) in enumerate(zip(gpus.tolist(), stages.tolist(), strict=True)):
         row = {"rank": place, "node": gpu // per_node, "slot": gpu % per_node, "stage": stage}
-        row["memory_peak_bytes"] = needs[stage]
+        row["memory_need_bytes"], row["memory_peak_bytes"] = needs[stage, kinds[gpu // per_node]]
         rows.append({**row, **{name: column[place] for name, column in columns.items()}})
     return rows

@@ -27,9 +27,10 @@ def tabulate_ops(step: Step) -> Columns:
 def tabulate_memory(step: Step) -> Columns:
     """Return the memory of every stage, by kind."""
     memories = stage_memories(step)
-    columns: Columns = {"stage": [memory.stage for memory in memories]}
+    columns: Columns = {name: [getattr(memory, name) for memory in memories] for name in ("stage", "rank")}
     kinds = [memory.by_kind() for memory in memories]
     for kind in KINDS:
         columns[f"{kind}_bytes"] = [one[kind] for one in kinds]
-    columns["total_bytes"] = [memory.total_bytes for memory in memories]
+    for name in ("total_bytes", "need_bytes", "gpu_bytes"):
+        columns[name] = [getattr(memory, name) for memory in memories]
     return columns

@@ -18,6 +18,7 @@ METRIC_WORDS = {
     "tokens_per_s": "tokens per second",
     "tokens_per_s_per_gpu": "tokens per second and GPU",
     "mfu": "MFU",
+    "memory_need_bytes": "memory needed by the worst rank",
     "memory_peak_bytes": "memory of the fullest GPU",
     "power_mean_w": "mean power of a GPU",
     "power_peak_w": "peak power of a GPU (1 ms)",

@@ -65,7 +65,9 @@ def test_a_stored_run_gives_its_tables_back(tmp_path: Path) -> None:
     assert again == result
     assert again.signals == result.signals
     assert again.timeline == result.timeline
-    assert set(again.tables) == {"ops", "memory", "breakdown", "timeline", "signals", "links", "cluster"}
+    assert {"ops", "memory", "breakdown", "timeline", "signals", "links", "cluster", "best_changes"} < set(again.tables)
+    for name in result.tables:
+        assert again.table(name) == result.table(name), name
 
 
 def test_the_repr_tells_seconds_watts_degrees_memory_throttling_and_who_paces() -> None:

@@ -66,7 +66,7 @@ def _note(
     step = build_step(changed)
     timed = time_step(step, cost_step(step, read_step(step), costs.clock_hz, costs.network, costs.timeline))
     memory, pp = judge_memory(step), run.parallelism.pp
-    margins = [min(one.margin_fraction for one in memory.ranks if one.stage == stage) for stage in range(pp)]
+    margins = [one.margin_fraction for one in memory.stages]
     for chunk, layers in enumerate(split):
         if margins[chunk % pp] >= least_margin:
             rows[chunk].setdefault(layers, (_pass_s(timed, chunk), tail_seconds(run, timed, chunk % pp)))

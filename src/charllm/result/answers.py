@@ -7,13 +7,16 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from charllm.result.columns import rows_of
 from charllm.result.uncertainty import RISK
 from charllm.units import GIB, MEGA, MILLI, format_percent, format_si, seconds_format
 
 if TYPE_CHECKING:
     from charllm.result.result import RunResult
 
-LARGEST_SHARES = 3
+LARGEST_SHARES, LARGEST_GAINS = 3, 2
+NOT_STORED = "not stored in this run"
+"""What is said of a table that a run lacks."""
 SHORT_S = 0.1
 """Shorter times are written in milliseconds."""
 SLOWER_FRACTION, EQUAL_FRACTION = 0.01, 1e-4
@@ -184,6 +187,22 @@ def verdict(result: "RunResult") -> str:
     if not fits:
         return "" if fits is None else "does not fit"
     return "fits" if probability is None or probability >= 1 - RISK else "may not fit"
+
+
+def answer_changes(result: "RunResult") -> str:
+    """The single changes that gain most, of a run that was simulated and fits."""
+    if result.origin != "simulated" or result.metrics.get("step_time_s") is None:
+        return ""
+    changes = result.table("best_changes")
+    if changes is None:
+        return NOT_STORED
+    gains = [f"{row['asked']} (+{format_percent(row['gain_fraction'])} tokens/s)" for row in rows_of(changes)]
+    return "; ".join(gains[:LARGEST_GAINS]) or "no change that was tried is faster and fits in memory"
+
+
+def explanations(result: "RunResult") -> list[str]:
+    """Sentences that explain figures which would surprise an expert."""
+    return list((result.table("explanations") or {}).get("text", ()))
 
 
 def answer_pace(result: "RunResult") -> str:

@@ -35,6 +35,14 @@ class MemoryVerdict:
     """The rank with the least margin."""
 
     @property
+    def stages(self) -> list[StageMemory]:
+        """Of every stage the rank with the least margin."""
+        tightest: dict[int, StageMemory] = {}
+        for memory in sorted(self.ranks, key=lambda one: one.margin_fraction):
+            tightest.setdefault(memory.stage, memory)
+        return [tightest[stage] for stage in sorted(tightest)]
+
+    @property
     def fits(self) -> bool:
         """Whether every rank fits in its GPU, if the prediction is exact."""
         return self.fits_within(MOST_RISK)

@@ -10,6 +10,7 @@ from charllm.gpu.heat import check_cooling
 from charllm.layout.grid import Grid
 from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
+from charllm.result.description import tabulate_description
 from charllm.result.memory_verdict import MemoryVerdict, judge_memory
 from charllm.result.metrics import AXES, Metrics, fill_metrics, missing
 from charllm.result.provenance import describe_provenance
@@ -23,12 +24,14 @@ from charllm.spec.run import RunSpec, idle_requests
 from charllm.timeline.link_table import tabulate_links
 from charllm.timeline.step_time import StepTime
 from charllm.timeline.table import tabulate_breakdown, tabulate_timeline
+from charllm.timeline.traffic_table import tabulate_traffic
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
 from charllm.workload.step import Step, build_step
-from charllm.workload.table import tabulate_memory, tabulate_ops
+from charllm.workload.table import tabulate_memory, tabulate_ops, tabulate_parameters
 from charllm.workload.totals import Traffic, count_traffic, executed_flop
 
+Tables = dict[str, Callable[[], Columns]]
 NOT_KNOWN = "not predicted for this run"
 
 
@@ -60,7 +63,8 @@ def predict(
     What would take longer than `longest_s` to simulate is refused with the estimate. A long step is simulated in part,
     unless its timeline is needed as a `whole`. `before_play` is called now and then, and ends the work by raising.
     """
-    step, memory, traffic, metrics = describe_step(run, longest_s)
+    described = describe_step(run, longest_s)
+    step, memory, traffic, metrics = described
     warnings = idle_requests(run)
     simulated = (
         execute(step, longest_s, whole=whole, before_play=before_play) if metrics["fits"] or ignore_memory else None
@@ -83,7 +87,7 @@ def predict(
         nodes=node_rows(machine, played) if machine and played else [{"node": n} for n in range(run.cluster.nodes)],
         provenance=describe_provenance(run),
         warnings=warnings,
-        tables=_tables(step, simulated, timed),
+        tables=_tables(described, simulated, timed),
     )
     return Simulation(result, step, memory, timed, machine, played, simulated)
 
@@ -96,11 +100,15 @@ def _length_warnings(step: Step, simulated: Step) -> list[str]:
     return [f"microbatches: {few:,} of {all_of_them:,} were simulated; the rest repeats them"]
 
 
-def _tables(step: Step, simulated: Execution | None, timed: StepTime | None) -> dict[str, Callable[[], Columns]]:
+def _tables(described: "Described", simulated: Execution | None, timed: StepTime | None) -> Tables:
     """Return what tabulates a run in detail: its breakdown as reported, times as far as they were simulated."""
-    tables: dict[str, Callable[[], Columns]] = {
+    step, memory, traffic = described.step, described.memory, described.traffic
+    tables: Tables = {
         "ops": partial(tabulate_ops, step),
-        "memory": partial(tabulate_memory, step),
+        "description": partial(tabulate_description, step.run),
+        "memory": partial(tabulate_memory, step.run, memory.stages),
+        "traffic": partial(tabulate_traffic, step, traffic),
+        "parameters": partial(tabulate_parameters, step.run.model),
     }
     if simulated is not None and timed is not None:
         tables["breakdown"] = partial(tabulate_breakdown, timed)

@@ -129,14 +129,6 @@ def _stage_ranks(run: RunSpec) -> list[tuple[int, int, int]]:
     return [(stage, kind, rank) for (stage, kind), rank in zip(pairs.T.tolist(), ranks.tolist(), strict=True)]
 
 
-def stage_memories(step: Step) -> list[StageMemory]:
-    """Return for every stage the memory of its rank with the least margin."""
-    tightest: dict[int, StageMemory] = {}
-    for memory in sorted(rank_memories(step), key=lambda one: one.margin_fraction):
-        tightest.setdefault(memory.stage, memory)
-    return [tightest[stage] for stage in sorted(tightest)]
-
-
 def first_rank(run: RunSpec, stage: int) -> int:
     """Return the lowest rank of a stage."""
     return int(Grid(run.parallelism).rank(0, stage))

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Ints
 from charllm.plan.bounds import least_jitter, least_need_bytes
 from charllm.plan.exchanges import Rates
 from charllm.plan.overlaps import Traits, number_traits, traits_of
@@ -14,7 +15,6 @@ from charllm.plan.share import ShareBlocks, ShareCosts, least_pass_s, price_shar
 from charllm.plan.space import Cell, Space, Variant
 from charllm.result.memory_verdict import RISK, least_margin_fraction
 from charllm.spec.run import RunSpec
-from charllm.timeline.costs import Ints
 
 
 class Batch(NamedTuple):

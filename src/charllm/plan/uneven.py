@@ -5,8 +5,8 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Ints
 from charllm.result.memory_verdict import judge_memory, least_margin_fraction
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Costs, cost_step, read_step
@@ -43,7 +43,7 @@ def tabulate_layers(run: RunSpec, costs: Costs, *, movable: bool) -> list[LayerT
     return [_table(row, own) for row, own in zip(rows, split, strict=True)]
 
 
-def _patterns(chunks: int) -> list[NDArray[np.int64]]:
+def _patterns(chunks: int) -> list[Ints]:
     """Return signs, each adding up to nothing, under which every chunk gains once and loses once."""
     if chunks < 2:
         return []

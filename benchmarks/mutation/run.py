@@ -123,6 +123,9 @@ def baseline(slot: Path, tests: tuple[str, ...]) -> Executed:
 
         in_a_fork(slot, record, BUILD / "baseline.log", 10 * LONGEST_S)
     found: Executed = pickle.loads(kept.read_bytes())
+    if not found.seconds:
+        kept.unlink()
+        raise SystemExit(f"tests cannot be collected: see {BUILD / 'baseline.log'}")
     if found.failed:
         print(f"left out, because they fail without a mutant: {', '.join(found.failed)}")
     print(f"{len(found.seconds)} tests take {sum(found.seconds.values()):.0f} s under coverage.py", flush=True)

@@ -25,10 +25,10 @@ from charllm.result.answers import (
 from charllm.result.columns import Columns, rows_of
 from charllm.result.compare import flatten
 from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, texts_of
+from charllm.result.keyed import KINDS
 from charllm.result.metrics import METRICS
 from charllm.result.result import RunResult
 from charllm.units import GIB, format_bytes, format_params, format_si
-from charllm.workload.memory import KINDS
 
 TRAFFIC_COLUMNS = (
     "axis",

@@ -1,8 +1,9 @@
 """Metrics that hold a table, and the keys of each."""
 
+from charllm.layout.grid import ENDS as ENDS
 from charllm.result.metrics import AXES, CAUSES, LINKS
-from charllm.timeline.step_time import LABELS
-from charllm.workload.memory import KINDS
+from charllm.timeline.step_time import LABELS as LABELS
+from charllm.workload.memory import KINDS as KINDS
 
 KEYED: dict[str, tuple[str, ...]] = {
     "memory_breakdown_bytes": KINDS,

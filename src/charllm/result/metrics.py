@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from charllm.gpu.limits import CAUSES as CAUSES
+from charllm.gpu.limits import LIMITS as LIMITS
 
 AXES = ("tp", "pp", "dp", "ep", "cp")
 LINKS = ("nvlink", "pcie", "nic")

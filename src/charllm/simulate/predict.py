@@ -11,10 +11,17 @@ from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.result.description import tabulate_description
 from charllm.result.metrics import AXES, Metrics, fill_metrics, missing
-from charllm.result.provenance import describe_provenance
+from charllm.result.provenance import describe_provenance, tabulate_figures
 from charllm.result.result import Columns, RunResult
 from charllm.simulate.long_step import Execution, execute, extend
-from charllm.simulate.signals import gpu_signals, node_rows, power_metrics, tabulate_cluster, tabulate_signals
+from charllm.simulate.signals import (
+    gpu_signals,
+    node_rows,
+    power_metrics,
+    tabulate_cluster,
+    tabulate_sensor,
+    tabulate_signals,
+)
 from charllm.simulate.steady import Machine, Played, proceed
 from charllm.simulate.work import LONGEST_S, check_size
 from charllm.spec.run import RunSpec, idle_requests
@@ -104,6 +111,7 @@ def _tables(described: "Described", simulated: Execution | None, timed: StepTime
     tables: Tables = {
         "ops": partial(tabulate_ops, step),
         "description": partial(tabulate_description, step.run),
+        "figures": partial(tabulate_figures, step.run),
         "memory": partial(tabulate_memory, step.run, memories),
         "traffic": partial(tabulate_traffic, step, traffic),
         "parameters": partial(tabulate_parameters, step.run.model),
@@ -113,6 +121,7 @@ def _tables(described: "Described", simulated: Execution | None, timed: StepTime
         tables["timeline"] = partial(tabulate_timeline, simulated.step, simulated.timed)
         tables["signals"] = partial(tabulate_signals, simulated.machine, simulated.played)
         tables["links"] = partial(tabulate_links, simulated.step, simulated.timed)
+        tables["sensor"] = partial(tabulate_sensor, simulated.machine, simulated.played)
         tables["cluster"] = partial(tabulate_cluster, simulated.played)
     return tables
 

@@ -13,6 +13,7 @@ import numpy as np
 from charllm.gpu.chassis import fan_power_w, node_power_w
 from charllm.gpu.heat import network
 from charllm.gpu.limits import CAUSES, LIMITS
+from charllm.gpu.sensor import HOPPER
 from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
 from charllm.simulate import play
@@ -175,7 +176,45 @@ def tabulate_signals(machine: Machine, played: Played) -> dict[str, list[Any]]:
     }
 
 
+def tabulate_sensor(machine: Machine, played: Played) -> dict[str, list[Any]]:
+    """Return what the sensor of the GPU with the highest power shows: the box of 25 ms at each of its refreshes."""
+    boxes = _filled(played)
+    power_w = played.series[:, :boxes, 0]
+    place = int(np.argmax(power_w.max(axis=1)))
+    read = np.arange(0, boxes, max(1, round(HOPPER.refresh_s / played.box_s)))
+    rank = int(np.argsort(place_ranks(machine.run))[machine.gpus[place]])
+    return {
+        "rank": [rank] * len(read),
+        "t_s": ((read + 1) * played.box_s).tolist(),
+        "power_w": power_w[place, read].tolist(),
+    }
+
+
 def tabulate_cluster(played: Played) -> dict[str, list[Any]]:
-    """Return the power of all GPUs together over time."""
+    """Return the power of all GPUs together over time, its change in the second after, and its swing in the band."""
     power_w = played.cluster_w[: _filled(played)]
-    return {"t_s": ((np.arange(len(power_w)) + 1) * played.box_s).tolist(), "gpu_power_w": power_w.tolist()}
+    ramp, swing = ramp_after(power_w, played.box_s), swing_in_band(power_w, played.box_s)
+    return {
+        "t_s": ((np.arange(len(power_w)) + 1) * played.box_s).tolist(),
+        "gpu_power_w": power_w.tolist(),
+        "gpu_power_ramp_w_per_s": [None if np.isnan(value) else value for value in ramp.tolist()],
+        "gpu_power_swing_w": [None if np.isnan(value) else value for value in swing.tolist()],
+    }
+
+
+def ramp_after(power_w: Floats, box_s: float) -> Floats:
+    """Return by how much power changes within the next second; NaN where the series ends before."""
+    apart = max(1, round(RAMP_S / box_s))
+    found = np.full(len(power_w), np.nan)
+    if len(power_w) > apart:
+        found[:-apart] = (power_w[apart:] - power_w[:-apart]) / (apart * box_s)
+    return found
+
+
+def swing_in_band(power_w: Floats, box_s: float) -> Floats:
+    """Return the part of the power that oscillates inside the band; NaN where the series is too short for it."""
+    if len(power_w) * box_s * SWING_HZ[1] < 2:
+        return np.full(len(power_w), np.nan)
+    spectrum, hertz = np.fft.rfft(power_w - power_w.mean()), np.fft.rfftfreq(len(power_w), box_s)
+    spectrum[(hertz < SWING_HZ[0]) | (hertz > SWING_HZ[1])] = 0.0
+    return np.fft.irfft(spectrum, len(power_w))

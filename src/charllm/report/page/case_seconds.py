@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, full_label, groups, ranked, select, title
 from charllm.report.page.quantity import KEYS, PERCENT, write_list, write_number
-from charllm.timeline.step_time import LABELS
+from charllm.result.keyed import LABELS
 
 MOST_APART = 5.0
 """Ratio of the longest to the shortest step above which bars are shares: short ones could not be read otherwise."""

@@ -7,7 +7,7 @@ from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, full_label, groups, rank_metric
 from charllm.report.page.quantity import CLOCK_LOSS, JOULES_PER_TOKEN, Quantity, is_number, quantity, write_list
 from charllm.report.page.strategies import interval_columns
-from charllm.timeline.step_time import LABELS
+from charllm.result.keyed import LABELS
 from charllm.units import GIB, MEGA, split_suffix
 
 METRICS = (

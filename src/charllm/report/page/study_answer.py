@@ -21,8 +21,8 @@ from charllm.report.page.quantity import (
     write_slower,
 )
 from charllm.report.page.strategies import shorten
+from charllm.result.keyed import LABELS
 from charllm.result.uncertainty import effect_interval
-from charllm.timeline.step_time import LABELS
 from charllm.units import format_si
 
 MOST_GROUPS = 6

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.gpu.limits import LIMITS
 from charllm.report.figure import Column, Columns, Figure
 from charllm.report.page.series import to_floats, to_list
 from charllm.report.page.view import RunView, missing
 from charllm.report.tables import shown_ends
 from charllm.result.answers import LABEL_WORDS, pacing_gpus, path_gpus
-from charllm.result.metrics import CAUSES
+from charllm.result.metrics import CAUSES, LIMITS
 from charllm.result.result import Columns as Table
 from charllm.units import MEGA, seconds_format
 
@@ -252,7 +251,7 @@ def limit_lines(run: RunView) -> dict[str, list[dict[str, Any]]]:
     if run.cluster is None:
         return {"power": [], "clock": [], "temperature": []}
     gpu = run.cluster.gpu
-    asked_w = run.spec.conditions.power_cap_w if run.spec is not None else None
+    asked_w = run.result.spec.get("conditions", {}).get("power_cap_w")
     cap_w = (asked_w or gpu.power_cap_w) / gpu.package_gpus
     return {
         "power": [{"label": f"limit {cap_w:g} W", "value": cap_w}],

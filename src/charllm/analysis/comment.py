@@ -10,7 +10,7 @@ from charllm.result.columns import Columns, columns_of, rows_of
 from charllm.result.result import RunResult
 from charllm.simulate.cold import tabulate_warm_up
 from charllm.simulate.predict import Simulation
-from charllm.simulate.work import estimate_plays_s
+from charllm.simulate.work import estimate_rounds_s
 from charllm.tracking import Track, untracked
 
 WARM_UP_S = 300.0
@@ -91,7 +91,7 @@ def _why_no_warm_up(found: Simulation) -> str:
     conditions = found.step.run.conditions
     if conditions.steps is not None or conditions.seconds_s is not None:
         return "the run itself begins with a cold start; its metrics are means over it"
-    estimate_s = estimate_plays_s(found.simulated.machine, MOST_MOMENTS)
+    estimate_s = estimate_rounds_s(found.simulated.machine, MOST_MOMENTS)
     if estimate_s > LONGEST_WARM_UP_S:
         return f"it would take about {estimate_s:.0f} s to simulate (charllm simulate --seconds 300)"
     return ""

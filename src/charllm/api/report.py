@@ -133,7 +133,9 @@ def view_run(result: RunResult, folder: Path | None = None, track: Track = untra
     else:
         # Tables that were not stored are those of the same run simulated again.
         more = ask_what_if(again, track).tables
-    return RunView(replace(result, tables={**more, **result.tables}), background=_background())
+    return RunView(
+        replace(result, tables={**more, **result.tables, "reasons": more["reasons"]}), background=_background()
+    )
 
 
 def _background() -> Background:

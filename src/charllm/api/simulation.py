@@ -139,7 +139,7 @@ def _write_files(found: Simulation, files: dict[str, Path], rank: int) -> list[s
     messages = []
     for flag, path in files.items():
         if flag == "--perfetto":
-            signals = Signals(stage_series(simulated.machine, simulated.played), simulated.played.box_s)
+            signals = Signals(stage_series(simulated.machine, simulated.simulated_step), simulated.simulated_step.box_s)
             trace = trace_step(simulated.step, simulated.timed, signals=signals)
             text = trace.to_text()
             messages += [f"{flag}: {trace.left_out}"] if trace.left_out else []

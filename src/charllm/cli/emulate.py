@@ -17,7 +17,7 @@ from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.measure.finish import stopped_early
 from charllm.report.run import render_answer, render_run
 from charllm.report.tables import render_table
-from charllm.result.compare import flatten
+from charllm.result.metrics import numbers_of
 from charllm.result.result import RunResult
 from charllm.timeline.rank_timeline import to_text
 from charllm.units import format_figure
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     for warning in stopped_early(result.warnings):
         print(f"charllm: {warning}", file=sys.stderr)
-    metrics, whole = flatten(result.metrics), result.as_table() if arguments.json else dict(result.metrics)
+    metrics, whole = numbers_of(result.metrics), result.as_table() if arguments.json else dict(result.metrics)
     arguments.json |= _is_piped(arguments)
     print_as(
         arguments,

@@ -1,4 +1,4 @@
-"""Seconds and energy of single kernels, from their shape, at a clock: what the op bench runs and emulation plays.
+"""Seconds and energy of single kernels, from their shape, at a clock: what the op bench runs and emulation executes.
 
 Equation: products t = (tc^p + tm^p)^(1/p) + gap, where tc is the best of several tiles and cuts in depth:
 waves x 2 rows columns (depth + ramp) / (rate per multiprocessor x clock), partial waves counting in part; tm = traffic

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.plan.metrics import metric_value
-from charllm.plan.objectives import HIGHER
+from charllm.result.metric import HIGHER, metric_value
 
 Floats = NDArray[np.float64]
 

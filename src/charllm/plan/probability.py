@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from charllm.plan.candidate import Candidate
-from charllm.plan.metrics import metric_value
-from charllm.plan.objectives import HIGHER, Objective
+from charllm.plan.objectives import Objective
+from charllm.result.metric import HIGHER, metric_value
 from charllm.result.uncertainty import READ_GPU, errors
 
 Floats = NDArray[np.float64]

@@ -122,7 +122,7 @@ def _busy_and_priced_s(found: Simulation, clock_hz: float) -> tuple[Floats, Floa
     """Return the seconds of each GPU's passes, waits within them left out, and the price of each stage's at a clock."""
     simulated = found.simulated
     assert simulated is not None
-    machine, passes, costs = simulated.machine, simulated.played.passes, simulated.timed.costs
+    machine, passes, costs = simulated.machine, simulated.simulated_step.passes, simulated.timed.costs
     own_step = replace(simulated.step, run=costs.run)
     priced = chunk_passes(own_step, cost_step(own_step, costs.kernels, clock_hz, costs.network, costs.timeline))
     pp, kept = machine.run.parallelism.pp, passes.shape[1]

@@ -23,10 +23,8 @@ from charllm.result.answers import (
     memory_size_bytes,
 )
 from charllm.result.columns import Columns, rows_of
-from charllm.result.compare import flatten
 from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, texts_of
-from charllm.result.keyed import KINDS
-from charllm.result.metrics import METRICS
+from charllm.result.metrics import KINDS, METRICS, numbers_of
 from charllm.result.result import RunResult
 from charllm.units import GIB, format_bytes, format_params, format_si
 
@@ -103,7 +101,7 @@ def describe(result: RunResult) -> str:
 
 def render_predicted(result: RunResult, predicted: Columns) -> str:
     """Return what was predicted beside what was read."""
-    known = flatten(result.metrics)
+    known = numbers_of(result.metrics)
     cells = [
         [
             row["metric"],

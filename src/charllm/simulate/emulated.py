@@ -74,10 +74,10 @@ def predict_emulated(
         rows = rows_of([KernelShape(*shape) for shape in shapes], gpu, clock_hz, in_step=True)
         known = dict(zip(shapes, rows, strict=True))
         sliced = [part for segment in timeline.segments for part in _slices(segment, known, gpu, launch_s, clock_hz)]
-        player = SingleGpu(gpu, net, cluster.cooling.inlet_of(0), conditions, before_w=start.power_w,
+        single = SingleGpu(gpu, net, cluster.cooling.inlet_of(0), conditions, before_w=start.power_w,
                         longest_s=LONGEST_S + least_s, begun=start.state)  # fmt: skip
-        steps = _play(player, sliced, least_s)
-        seen = player.seen()
+        steps = _work_through(single, sliced, least_s)
+        seen = single.seen()
         clock_hz = seen.clock_mean_hz
     return seen._replace(busy_s=seen.seconds_s / steps)
 
@@ -86,13 +86,13 @@ Sliced = tuple[list[tuple[Floats, float]], int]
 """Slices, each a row and its least seconds, and how often they come."""
 
 
-def _play(player: SingleGpu, sliced: list[Sliced], least_s: float) -> int:
-    """Play whole steps, one at least, for a time; returns how many."""
+def _work_through(single: SingleGpu, sliced: list[Sliced], least_s: float) -> int:
+    """Work through whole steps, one at least, for a time; returns how many."""
     whole = [one for slices, repeat in sliced for one in slices * repeat]
     rows, waits_s = np.array([row for row, _ in whole]), np.array([wait_s for _, wait_s in whole])
     steps = 0
-    while steps == 0 or player.time_s < least_s:
-        player.spend(rows, waits_s)
+    while steps == 0 or single.time_s < least_s:
+        single.spend(rows, waits_s)
         steps += 1
     return steps
 

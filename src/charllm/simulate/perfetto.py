@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from charllm.report.perfetto import MAX_EVENTS, Event, Trace
+from charllm.timeline.labels import LABELS
 from charllm.timeline.stage_plan import (
     DIRECTIONS,
     BlockOps,
@@ -20,7 +21,7 @@ from charllm.timeline.stage_plan import (
     pass_ops,
     plan_stage,
 )
-from charllm.timeline.step_time import LABELS, StepTime
+from charllm.timeline.step_time import StepTime
 from charllm.units import MEGA, MICRO
 from charllm.workload.memory import first_rank
 from charllm.workload.step import Step
@@ -58,7 +59,7 @@ def trace_step(step: Step, timed: StepTime, max_events: int = MAX_EVENTS, signal
 
 
 def _signal_events(timed: StepTime, signals: Signals) -> Iterator[Event]:
-    """Show the signals of the first step that was played, a box at a time."""
+    """Show the signals of the first simulated step, a box at a time."""
     boxes = min(signals.series.shape[1], int(timed.step_time_s / signals.box_s))
     for stage, series in enumerate(signals.series):
         for box in range(boxes):

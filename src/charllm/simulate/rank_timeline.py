@@ -100,14 +100,14 @@ def _passes(
     `hidden` goes under the last backward pass.
     """
     machine, step = found.machine, found.step
-    waits_s = iter(find_waits(machine, found.played, played_gpu(machine, rank)).tolist())
+    waits_s = iter(find_waits(machine, found.simulated_step, simulated_gpu(machine, rank)).tolist())
     mine = np.flatnonzero(machine.turns[:, 0] == stage)
     kinds = [divmod(int(machine.turns[turn, 1]), len(step.chunks)) for turn in mine]
     blocks_of = {key: [_layers(step, timed, key[0], block) for block in pass_ops(step, timed, *key)]
                  for key in dict.fromkeys(kinds)}  # fmt: skip
     last_backward = max(place for place, (kind, _chunk) in enumerate(kinds) if kind == BACKWARD)
     segments: list[Segment] = []
-    position = played_gpu(machine, rank) % len(machine.fold.weights)
+    position = simulated_gpu(machine, rank) % len(machine.fold.weights)
     sent_s = machine.sent_at(position)
     for place, (turn, key) in enumerate(zip(mine, kinds, strict=True)):
         segments.append(_wait(next(waits_s)))
@@ -119,8 +119,8 @@ def _passes(
     return [*segments, _wait(next(waits_s))], _wait(next(waits_s))
 
 
-def played_gpu(machine: Machine, rank: int) -> int:
-    """Return who was played for a rank's GPU."""
+def simulated_gpu(machine: Machine, rank: int) -> int:
+    """Return which simulated GPU stands for a rank's."""
     return int(machine.representatives[place_ranks(machine.run)[rank]])
 
 

@@ -6,7 +6,8 @@ from typing import Any
 from charllm.spec.model import Model
 from charllm.spec.run import RunSpec
 from charllm.workload.liveness import in_flight
-from charllm.workload.memory import KINDS, StageMemory
+from charllm.workload.memory import StageMemory
+from charllm.workload.memory_kinds import KINDS
 from charllm.workload.parameters import parameter_table
 from charllm.workload.step import Step
 from charllm.workload.totals import stage_ops

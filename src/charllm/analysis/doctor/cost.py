@@ -75,9 +75,9 @@ def _simulated(seen: Observation, finding: Finding, healthy: Expectation) -> Cos
     usual_s = step_time(run, run.conditions)
     if grid is None or usual_s is None:
         return None
-    played = [show_run(run, conditions) for conditions in grid.conditions]
-    shown = [(grid.shown(one), one.step_time_s) for one in played if one is not None]
-    if len(shown) < len(played):
+    shown_runs = [show_run(run, conditions) for conditions in grid.conditions]
+    shown = [(grid.shown(one), one.step_time_s) for one in shown_runs if one is not None]
+    if len(shown) < len(shown_runs):
         return None
     effects, times_s = np.array([[0.0, usual_s], *shown]).T
     effects = np.maximum.accumulate(effects)

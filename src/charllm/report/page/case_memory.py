@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, full_label, groups, select, title
 from charllm.report.page.memory import USED, WORDS
-from charllm.report.page.quantity import PERCENT, write_list
-from charllm.result.keyed import KINDS
-from charllm.units import GIB
+from charllm.report.page.quantity import write_list
+from charllm.result.metrics import KINDS
+from charllm.units import GIB, PERCENT
 
 QUESTION = "Does every case fit in memory?"
 NOTHING = "No case has a memory breakdown."

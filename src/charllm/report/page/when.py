@@ -11,8 +11,8 @@ from charllm.report.figure import Column, Columns, Figure
 from charllm.report.page.series import to_floats, to_list
 from charllm.report.page.view import RunView, missing
 from charllm.report.tables import shown_ends
-from charllm.result.answers import LABEL_WORDS, pacing_gpus, path_gpus
-from charllm.result.metrics import CAUSES, LIMITS
+from charllm.result.answers import pacing_gpus, path_gpus
+from charllm.result.metrics import CAUSES, LABEL_WORDS, LIMITS
 from charllm.result.result import Columns as Table
 from charllm.units import MEGA, seconds_format
 

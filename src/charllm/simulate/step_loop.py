@@ -59,9 +59,9 @@ class GpuStates(NamedTuple):
     series: Floats
     """[gpu, box, (watts, degrees, hertz, cause)] of the first GPUs; clock and cause hold from the end of the box."""
     cluster: Floats
-    """[box] watts of all GPUs that the played ones stand for."""
+    """[box] watts of all GPUs that the simulated ones stand for."""
     weights: Floats
-    """[position] how many GPUs each played one stands for; the same in every stage."""
+    """[position] how many GPUs each simulated one stands for; the same in every stage."""
     passes: Floats
     """[turn, position, (start, end, clock, wait)] of each pass: seconds of the step, mean hertz, and how long it waited
     for members of its groups."""
@@ -168,21 +168,20 @@ def end_box(states: GpuStates, gpu: int, standing_w: float) -> None:
 
 
 @compiled
-def play_step(
+def simulate_step(
     states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints,
-    offsets: Ints, tail: Floats,
+    offsets: Ints, tail: Floats, waiting: Floats, end: Floats,
 ) -> float:  # fmt: skip
-    """Play one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions.
+    """Simulate one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions.
 
-    `begin_s` is when the data of each position is there.
+    `begin_s` is when the data of each position is there, `waiting` the slice of a GPU that polls, and `end` receives
+    when each turn ends at each position; its last row is when the step can begin.
     """
     state, positions = states.state, len(states.weights)
     began_s = state[0, TIME]
     kept = states.passes.shape[1]
-    end = np.full((len(turns) + 1, positions), began_s)
-    end[-1] += begin_s
-    waiting = np.zeros(slices.table.shape[2])
-    waiting[POLL] = tail[0, 0, 0, POLL]
+    for at in range(positions):
+        end[len(turns), at] = began_s + begin_s[at]
     for turn in range(len(turns)):
         base, program = turns[turn, 0] * positions, turns[turn, 1]
         noted = base <= states.watched < base + positions

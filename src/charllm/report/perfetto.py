@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from charllm.trace.events import Floats
+from charllm.arrays import Floats
 from charllm.trace.run import TracedRank, TracedRun
 from charllm.trace.timeline import label_times
 from charllm.units import MICRO, NANO

@@ -7,9 +7,7 @@ Watts, degrees and megahertz of that rank are counters of the stage, one value f
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from charllm.arrays import Floats
 from charllm.report.perfetto import MAX_EVENTS, Event, Trace
 from charllm.timeline.labels import LABELS
 from charllm.timeline.stage_plan import (
@@ -43,7 +41,7 @@ Ops = dict[tuple[int, int], list[BlockOps]]
 class Signals(NamedTuple):
     """What each stage's rank shows: [stage, box, (watts, degrees, hertz)], and the length of a box."""
 
-    series: NDArray[np.float64]
+    series: Floats
     box_s: float
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 ORIGINS = ("simulated", "emulated", "measured")
 
-BESIDE = ("signals", "timeline", "cluster", "sensor", "figures")
+BESIDE = ("signals", "timeline", "cluster", "power_changes", "sensor", "figures")
 """Larger tables, which are stored as parquet files beside ``result.json``."""
 READ_AS = {"power_instant_w": "power_w"}
 """Reading of a sensor: the signal that it is."""

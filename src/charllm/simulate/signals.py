@@ -197,15 +197,20 @@ def tabulate_sensor(machine: Machine, simulated_step: SimulatedStep) -> dict[str
 
 
 def tabulate_cluster(simulated_step: SimulatedStep) -> dict[str, list[Any]]:
-    """Return the power of all GPUs together over time, its change in the second after, and its swing in the band."""
+    """Return the power of all GPUs together over time."""
     power_w = simulated_step.cluster_w[: _filled(simulated_step)]
-    ramp, swing = ramp_after(power_w, simulated_step.box_s), swing_in_band(power_w, simulated_step.box_s)
-    return {
-        "t_s": ((np.arange(len(power_w)) + 1) * simulated_step.box_s).tolist(),
-        "gpu_power_w": power_w.tolist(),
-        "gpu_power_ramp_w_per_s": [None if np.isnan(value) else value for value in ramp.tolist()],
-        "gpu_power_swing_w": [None if np.isnan(value) else value for value in swing.tolist()],
+    return {"t_s": ((np.arange(len(power_w)) + 1) * simulated_step.box_s).tolist(), "gpu_power_w": power_w.tolist()}
+
+
+def tabulate_power_changes(simulated_step: SimulatedStep) -> dict[str, list[Any]]:
+    """Return how the power of all GPUs together changes: within the second after, and in the band of swings."""
+    cluster = tabulate_cluster(simulated_step)
+    power_w, box_s = np.array(cluster["gpu_power_w"]), simulated_step.box_s
+    series = {"ramp_w_per_s": ramp_after(power_w, box_s), "swing_w": swing_in_band(power_w, box_s)}
+    columns = {
+        name: [None if np.isnan(value) else value for value in values.tolist()] for name, values in series.items()
     }
+    return {"t_s": cluster["t_s"], **columns}
 
 
 def ramp_after(power_w: Floats, box_s: float) -> Floats:

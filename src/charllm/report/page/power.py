@@ -170,10 +170,11 @@ def cluster_figure(run: RunView) -> Figure:
     bins = cut_bins(times_s)
     columns: dict[str, Column] = {"t": to_column("time", bins.middle_s, "s")}
     panels: list[dict[str, Any]] = []
+    changes = run.table("power_changes") or {}
     parts = {
         "power": ("power of all GPUs", power_w, "kW", True),
-        "ramp": ("change within one second", to_floats(table["gpu_power_ramp_w_per_s"]), "kW/s", False),
-        "swing": ("oscillation between 0.1 and 3 Hz", to_floats(table["gpu_power_swing_w"]), "kW", False),
+        "ramp": ("change within one second", to_floats(changes.get("ramp_w_per_s", ())), "kW/s", False),
+        "swing": ("oscillation between 0.1 and 3 Hz", to_floats(changes.get("swing_w", ())), "kW", False),
     }
     for part, (label, values, unit, from_zero) in parts.items():
         if not np.isfinite(values).any():

@@ -114,7 +114,7 @@ class Metric:
     def entry_of(self, key: str) -> "Metric":
         """Return one entry of a metric that holds a table, as a metric of its own."""
         words = {"key": (self.keys or {}).get(key, key)}
-        return replace(self, name=f"{self.name}.{key}", label=self.entry.format(**words), keys=None, entry="",
+        return replace(self, name=f"{self.name}.{key}", label=self.entry.format(**words), keys=None, entry="", short="",
                        heading=self.heading.format(**words))  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from charllm.result.metrics import quantity, selected
 from charllm.units import format_percent
 
 SHOWN = selected(
-    "step_time_s", "tokens_per_s", "power_mean_w", "temperature_peak_c", "memory_peak_bytes", "mfu", "tokens_per_j"
+    "step_time_s", "tokens_per_s", "power_mean_w", "temperature_peak_c", "memory_need_bytes", "mfu", "tokens_per_j"
 )
 HEADINGS = ("rank", "strategy", *metric_headings(SHOWN), "best with")
 MOST_ROWS = 10
@@ -41,8 +41,8 @@ def _section(title: str, lines: Sequence[str]) -> str:
 def _lists(plan: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     counts = plan["counts"]
     decided = [
-        f"{counts['visited']:,} strategies: {counts['pruned_memory']:,} do not fit in memory, "
-        f"{counts['pruned_bound']:,} are excluded by their bound, {counts['priced']:,} priced, "
+        f"{counts['visited']:,} strategies: {counts['pruned_memory']:,} may not fit in memory, "
+        f"{counts['pruned_bound']:,} ruled out (cannot be faster), {counts['priced']:,} evaluated, "
         f"{counts['simulated']:,} of them simulated ({plan['elapsed_s']:.1f} s)"
     ]
     decided += [f"{count} of the simulated break {limit}" for limit, count in plan["rejected"].items() if count]

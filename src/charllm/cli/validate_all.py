@@ -11,6 +11,7 @@ from charllm.evaluate.predictions import Prediction, describe, load_predictions
 from charllm.evaluate.scoreboard import PARTS, PUBLISHED, Change, compare, ranked_fraction, read_scoreboard, score_all
 from charllm.report.tables import render_table, wrap_all
 from charllm.result.uncertainty import errors
+from charllm.units import format_percent
 
 COLUMNS = ["", "rows", "median |error|", "90th percentile", "mean error", "simpler table"]
 
@@ -72,8 +73,10 @@ def _cells(score: Score) -> list[str]:
 
 
 def _intervals(sources: dict[str, Any]) -> str:
-    cells = [[name, str(one["rows"]), f"{100 * one['covered_fraction']:.0f} %", f"{100 * one['width_fraction']:.0f} %"]
-             for name, one in sources.items()]  # fmt: skip
+    cells = [
+        [name, str(one["rows"]), *(format_percent(one[f"{each}_fraction"], 0) for each in ("covered", "width"))]
+        for name, one in sources.items()
+    ]
     title = "Intervals of 90 %, as committed: each source by the intervals that the others give"
     return render_table(title, ["source", "rows", "inside", "median width"], cells)
 

@@ -1,24 +1,24 @@
 """Open what charllm has stored: a run, a study, an op benchmark; a record that was killed is finished first."""
 
+from __future__ import annotations
+
 import csv
 from bisect import bisect_left
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from charllm.analysis.characterize import Character, characterize
 from charllm.errors import MissingExtra, SpecError
-from charllm.measure.finish import finish_record, is_record
-from charllm.measure.marks import find_phases, find_steps
-from charllm.measure.parts import is_recording, merge, read_parts
-from charllm.measure.record import read_job
 from charllm.measure.recording import HEADER_FILE
 from charllm.profile import PHASE as PROFILE_PHASE
 from charllm.result.result import RunResult
 from charllm.result.store import RESULT_FILE, load_run
 from charllm.sweep.case import CASE_FILE
-from charllm.sweep.folder import STUDY_FILE, load_study_folder, read_case
+from charllm.sweep.folder import STUDY_FILE
 from charllm.sweep.outcome import StudyResult
+
+if TYPE_CHECKING:
+    from charllm.analysis.characterize import Character
 
 OPS_FILE, OPS_LOG = "ops.csv", "ops.jsonl"
 MAX_NAMED = 5
@@ -32,6 +32,9 @@ class OpsResult(NamedTuple):
 
 def load(path: Path, field: str = "PATH") -> RunResult | StudyResult | OpsResult:
     """Return what a folder holds, or what is in a result.json; a folder of anything else is refused."""
+    from charllm.measure.finish import finish_record, is_record
+    from charllm.sweep.folder import load_study_folder
+
     if path.is_file():
         return load_study_folder(path.parent) if path.name == STUDY_FILE else load_run(path)
     if (path / STUDY_FILE).is_file():
@@ -64,6 +67,10 @@ class MarkedSteps(NamedTuple):
 
 def read_marked_steps(folder: Path) -> MarkedSteps:
     """Return the marked steps of the process that marked most of them; none for a folder without a recording."""
+    from charllm.measure.marks import find_phases, find_steps
+    from charllm.measure.parts import is_recording, merge, read_parts
+    from charllm.measure.record import read_job
+
     if not is_recording(folder):
         return MarkedSteps([], {})
     job = read_job(folder)
@@ -90,6 +97,10 @@ def _median_in_step_s(steps: list[tuple[float, float]], spans: list[tuple[float,
 
 def read_character(folder: Path) -> Character | None:
     """Say what the recording of a measured run shows; None for a folder without one."""
+    from charllm.analysis.characterize import characterize
+    from charllm.measure.parts import is_recording, merge, read_parts
+    from charllm.measure.record import read_job
+
     if not is_recording(folder):
         return None
     job = read_job(folder)
@@ -119,6 +130,8 @@ def _tabulate_ops(folder: Path) -> None:
 
 
 def _describe_expected(path: Path) -> str:
+    from charllm.sweep.folder import read_case
+
     if not path.exists():
         return "the folder of a run or of a study (no such file or folder)"
     rejected = read_case(path) if (path / CASE_FILE).is_file() else None

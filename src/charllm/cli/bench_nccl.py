@@ -8,6 +8,8 @@ once, as in training, and with a single group.
 Rows are appended to nccl.csv as they are measured; the same command continues an earlier measurement.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import platform
@@ -16,28 +18,18 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.progress import track
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.errors import CharllmError, SpecError
-from charllm.measure.bench.nccl_suite import (
-    COLLECTIVES,
-    build_suite,
-    check_layout,
-    fill_layout,
-    groups_of,
-    parse_collectives,
-    parse_sizes,
-)
-from charllm.measure.bench.nccl_table import CollectiveRow, read_header, read_rows
-from charllm.measure.device import require_device
-from charllm.measure.launch import describe_environment, run_command
-from charllm.report.collectives import render_collectives
 from charllm.spec.fields import read
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.request import Table
+
+if TYPE_CHECKING:
+    from charllm.measure.bench.nccl_table import CollectiveRow
 
 DEFAULT_SIZES, DEFAULT_SECONDS_S, DEFAULT_CASE_S = "1KiB:1GiB", 600.0, 1.0
 MOST_RANKS = 64
@@ -46,6 +38,8 @@ MOST_RANKS = 64
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this benchmark."""
+    from charllm.measure.bench.nccl_suite import COLLECTIVES
+
     add_spec_flags(parser)
     parser.add_argument("--groups", default="", metavar="tp,dp,...", help="kinds of groups (default all of the layout)")
     parser.add_argument(
@@ -68,6 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Take part as one rank, or start the ranks."""
+    from charllm.measure.bench.nccl_suite import parse_collectives, parse_sizes
+
     for flag, value in (("--seconds", arguments.seconds), ("--case-seconds", arguments.case_seconds)):
         if not 0 < value < float("inf"):
             raise SpecError(flag, value, "more than 0")
@@ -80,6 +76,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _start_ranks(arguments: argparse.Namespace) -> int:
     """Start this command on several ranks of this machine, once all that can be wrong has been looked at."""
+    from charllm.measure.bench.nccl_suite import build_suite, groups_of, parse_collectives
+    from charllm.measure.device import require_device
+    from charllm.measure.launch import run_command
+
     if arguments.device == "cuda" or not find_spec("torch"):
         # Importing torch takes seconds: ranks on the CPU do that themselves.
         require_device(arguments.device)
@@ -110,6 +110,9 @@ def _devices(device: str) -> int:
 
 def _layout(arguments: argparse.Namespace, ranks: int, ranks_per_node: int) -> tuple[Parallelism, Table | None]:
     """Return the layout that was asked for, and the cluster where one was named."""
+    from charllm.catalog.resolve import resolve_cluster, resolve_run
+    from charllm.measure.bench.nccl_suite import check_layout, fill_layout
+
     request = request_from(arguments)
     cluster = request.get("cluster")
     if "model" in request and cluster is not None:
@@ -126,6 +129,10 @@ def _layout(arguments: argparse.Namespace, ranks: int, ranks_per_node: int) -> t
 
 def _take_part(arguments: argparse.Namespace) -> int:
     """Measure as one of several ranks; the first one talks."""
+    from charllm.measure.bench.nccl_suite import groups_of, parse_collectives, parse_sizes
+    from charllm.measure.device import require_device
+    from charllm.measure.launch import describe_environment
+
     require_device(arguments.device)
     from charllm.measure.bench import nccl
 
@@ -158,6 +165,9 @@ def _take_part(arguments: argparse.Namespace) -> int:
 
 def _conclude(arguments: argparse.Namespace, folder: Path, measured: list[CollectiveRow | None]) -> None:
     """Print the whole table, rows of an earlier command included."""
+    from charllm.measure.bench.nccl_table import read_header, read_rows
+    from charllm.report.collectives import render_collectives
+
     rows = read_rows(folder)
     table = {"folder": str(folder), **read_header(folder), "rows": [row._asdict() for row in rows]}
     print_as(arguments, table, lambda: render_collectives(table["rows"]))

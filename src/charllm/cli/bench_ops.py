@@ -1,17 +1,21 @@
 """Run the calibration benchmark of a GPU (ten minutes): time, power, clock and temperature of each op."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from charllm.cli import INTERRUPTED
 from charllm.cli.progress import track
 from charllm.errors import SpecError
-from charllm.measure.bench.suite import OpCase, full_suite, short_suite
-from charllm.measure.device import require_device, telemetry_gpus
+
+if TYPE_CHECKING:
+    from charllm.measure.bench.suite import OpCase
 
 LARGEST_SCALE = 100.0
 
@@ -42,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the suite under the sampler and write ops.csv; an interrupt ends it with the ops so far."""
+    from charllm.measure.device import require_device, telemetry_gpus
+
     require_device(arguments.device)
     from charllm.measure.bench.run import run_suite
     from charllm.measure.bench.table import tabulate, to_csv
@@ -79,6 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(arguments: argparse.Namespace) -> list[OpCase]:
+    from charllm.measure.bench.suite import full_suite, short_suite
+
     if not 0 < arguments.scale <= LARGEST_SCALE:
         raise SpecError("--scale", arguments.scale, f"more than 0, at most {LARGEST_SCALE:g}")
     suite = full_suite() if arguments.suite == "full" else short_suite()

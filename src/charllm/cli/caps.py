@@ -8,17 +8,12 @@ memory.
 
 import argparse
 
-from charllm.api.caps import PER, advise_caps
-from charllm.api.economics import build_economics
 from charllm.cli.economics_flags import add_tariff_flag, read_pairs
 from charllm.cli.output import add_format_flags, print_as, show
 from charllm.cli.plots import pen
 from charllm.cli.progress import track
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.errors import SpecError
-from charllm.plan.caps import Judge
-from charllm.report.page.caps import caps_figure
-from charllm.report.plots.draw import draw_figure
 from charllm.spec.request import parse_value
 
 EXAMPLES = (
@@ -31,6 +26,8 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
+    from charllm.api.caps import PER
+
     add_spec_flags(parser)
     group = parser.add_argument_group("caps")
     kind = group.add_mutually_exclusive_group()
@@ -48,6 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Simulate every point, and print."""
+    from charllm.api.caps import advise_caps
+    from charllm.api.economics import build_economics
+    from charllm.plan.caps import Judge
+    from charllm.report.page.caps import caps_figure
+    from charllm.report.plots.draw import draw_figure
+
     economics = build_economics(read_pairs(arguments.tariff, "--tariff"))
     found = advise_caps(
         request_from(arguments),

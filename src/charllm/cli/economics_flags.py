@@ -4,13 +4,14 @@ import argparse
 from typing import Any
 
 from charllm.errors import SpecError
-from charllm.plan.money import Tariff
 from charllm.spec.fields import rules
 from charllm.spec.request import parse_value
 
 
 def add_tariff_flag(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add --tariff, with the names of its settings."""
+    from charllm.plan.money import Tariff
+
     names = ", ".join(rules(Tariff))
     parser.add_argument(
         "--tariff", action="append", default=[], metavar="NAME=VALUE", help=f"a price, one of {names}; may be repeated"

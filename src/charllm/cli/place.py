@@ -6,16 +6,19 @@ the optimum (gap), and an upper bound of the gain (bound). -o writes the fastest
 --placement reads. Exit codes: 0 done, 2 the request is wrong, 3 the run does not fit in memory.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from charllm.api.place import run_placement
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.spec_flags import add_spec_flags, request_from
-from charllm.plan.placement import DECISIONS, Judged
-from charllm.plan.placement_solver import MOST_WORK
+
+if TYPE_CHECKING:
+    from charllm.plan.placement import Judged
 
 EXAMPLES = (
     "charllm place --model llama3-8b --cluster h200x8 --tp 2 --pp 4 --gbs 32 --decide ranks,layers --work 0.1"
@@ -30,6 +33,9 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
+    from charllm.plan.placement import DECISIONS
+    from charllm.plan.placement_solver import MOST_WORK
+
     add_spec_flags(parser)
     parser.add_argument(
         "--decide", default=",".join(DECISIONS), metavar=",".join(DECISIONS), help="decisions to make (default: all)"
@@ -52,6 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Decide, print, write."""
+    from charllm.api.place import run_placement
+
     found = run_placement(
         request_from(arguments), decide=arguments.decide, node_budget=arguments.node_budget,
         dephase=arguments.dephase, work=arguments.work, ignore_memory=arguments.ignore_memory, out=arguments.out,

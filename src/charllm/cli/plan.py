@@ -6,21 +6,21 @@ strategies are ranked at one solved clock; the best --top strategies are simulat
 decides.
 """
 
+from __future__ import annotations
+
 import argparse
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from charllm.api.plan import run_plan
 from charllm.cli.economics_flags import read_pairs
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.progress import track
 from charllm.cli.spec_flags import add_spec_flags, keywords_from
-from charllm.plan.objectives import OBJECTIVES
-from charllm.plan.plan import Plan
-from charllm.plan.search import TOP
-from charllm.report.plan import render_plan
+
+if TYPE_CHECKING:
+    from charllm.plan.plan import Plan
 
 EXAMPLES = (
     "charllm plan --model llama3-8b --cluster h200x8 --gbs 64 --cp 1 --mbs 1 --top 5",
@@ -33,6 +33,9 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
+    from charllm.plan.objectives import OBJECTIVES
+    from charllm.plan.search import TOP
+
     add_spec_flags(parser)
     group = parser.add_argument_group("the search")
     group.add_argument("--objective", default="throughput", metavar="NAME|min:METRIC|max:METRIC",
@@ -59,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search and print."""
+    from charllm.api.plan import run_plan
+    from charllm.report.plan import render_plan
+
     names = ("objective", "limit", "axis", "top", "pareto", "sensitivity", "allow_long", "report")
     asked = {name: getattr(arguments, name) for name in names}
     found = run_plan(

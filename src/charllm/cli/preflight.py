@@ -6,10 +6,8 @@ With a run (--model, --cluster ...) the GPUs and nodes are compared with it. Exi
 import argparse
 from pathlib import Path
 
-from charllm.api.preflight import preflight
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.spec_flags import add_spec_flags, given_keywords
-from charllm.report.preflight import render_preflight
 
 EXAMPLES = (
     "charllm preflight",
@@ -35,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check, print, and tell by the exit code whether a check failed."""
+    from charllm.api.preflight import preflight
+    from charllm.report.preflight import render_preflight
+
     found = preflight(
         arguments.spec,
         nodes=arguments.nodes,

@@ -8,10 +8,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from charllm.api.smoke import smoke
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.spec_flags import add_spec_flags, given_keywords
-from charllm.report.smoke import render_smoke
 
 EXAMPLES = (
     "charllm smoke --out runs/smoke",
@@ -40,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Try everything, telling progress on stderr, and print the summary."""
+    from charllm.api.smoke import smoke
+    from charllm.report.smoke import render_smoke
+
     summary = smoke(
         arguments.spec,
         nodes=arguments.nodes,

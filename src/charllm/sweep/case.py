@@ -1,15 +1,18 @@
 """Simulate one case of a study and store it."""
 
-from pathlib import Path
-from typing import NamedTuple
+from __future__ import annotations
 
-from charllm.catalog.resolve import resolve_run
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
 from charllm.errors import CharllmError, DoesNotFit
 from charllm.result.result import Columns, to_stored
 from charllm.result.store import RESULT_FILE, save_folder, tables_over_time
-from charllm.simulate.predict import Simulation, predict
 from charllm.sweep.axes import Case
 from charllm.sweep.outcome import FAILED, Outcome, summarise
+
+if TYPE_CHECKING:
+    from charllm.simulate.predict import Simulation
 
 CASE_FILE = "case.json"
 """The outcome of a case; a folder that holds it is finished."""
@@ -27,6 +30,9 @@ class Task(NamedTuple):
 
 def run_case(task: Task) -> Outcome:
     """Simulate a case and, where it has a folder, store it; only what goes wrong with the storing is an error."""
+    from charllm.catalog.resolve import resolve_run
+    from charllm.simulate.predict import predict
+
     texts: dict[str, str] = {}
     tables: dict[str, Columns] = {}
     try:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import csv
 from bisect import bisect_left
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from charllm.errors import MissingExtra, SpecError
-from charllm.measure.recording import HEADER_FILE
 from charllm.profile import PHASE as PROFILE_PHASE
+from charllm.result.files import CASE_FILE, HEADER_FILE, STUDY_FILE
 from charllm.result.result import RunResult
 from charllm.result.store import RESULT_FILE, load_run
-from charllm.sweep.case import CASE_FILE
-from charllm.sweep.folder import STUDY_FILE
-from charllm.sweep.outcome import StudyResult
 
 if TYPE_CHECKING:
     from charllm.analysis.characterize import Character
+    from charllm.sweep.outcome import StudyResult
 
 OPS_FILE, OPS_LOG = "ops.csv", "ops.jsonl"
 MAX_NAMED = 5
@@ -32,19 +29,22 @@ class OpsResult(NamedTuple):
 
 def load(path: Path, field: str = "PATH") -> RunResult | StudyResult | OpsResult:
     """Return what a folder holds, or what is in a result.json; a folder of anything else is refused."""
-    from charllm.measure.finish import finish_record, is_record
-    from charllm.sweep.folder import load_study_folder
+    study = path.parent if path.is_file() and path.name == STUDY_FILE else path
+    if (study / STUDY_FILE).is_file():
+        from charllm.sweep.folder import load_study_folder
 
+        return load_study_folder(study)
     if path.is_file():
-        return load_study_folder(path.parent) if path.name == STUDY_FILE else load_run(path)
-    if (path / STUDY_FILE).is_file():
-        return load_study_folder(path)
+        return load_run(path)
     if (path / OPS_FILE).is_file() or (path / OPS_LOG).is_file():
         return OpsResult(_load_ops(path))
     if (path / RESULT_FILE).is_file():
         return load_run(path)
-    if path.is_dir() and is_record(path):
-        return finish_record(path)
+    if path.is_dir():
+        from charllm.measure.finish import finish_record, is_record
+
+        if is_record(path):
+            return finish_record(path)
     raise SpecError(field, str(path), _describe_expected(path))
 
 
@@ -86,6 +86,8 @@ def read_marked_steps(folder: Path) -> MarkedSteps:
 
 def _median_in_step_s(steps: list[tuple[float, float]], spans: list[tuple[float, float]]) -> float:
     """Return how long a phase lasts within a step, median over steps; a phase belongs to the step in which it ends."""
+    from statistics import median
+
     ends = [end_s for _start_s, end_s in steps]
     within_s = [0.0] * len(steps)
     for start_s, end_s in spans:

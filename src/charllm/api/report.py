@@ -26,6 +26,7 @@ from charllm.report.page.planned import PLAN_FILE, is_plan
 from charllm.report.page.run import run_page
 from charllm.report.page.view import RunView
 from charllm.report.web.html import write_html
+from charllm.result.files import STUDY_FILE
 from charllm.result.result import RunResult
 from charllm.result.store import RESULT_FILE, write_text
 from charllm.simulate.predict import Simulation, predict
@@ -33,7 +34,6 @@ from charllm.spec.hardware import Cluster
 from charllm.spec.request import parse_json, read_text
 from charllm.spec.run import RunSpec
 from charllm.stored import MarkedSteps, load, read_marked_steps
-from charllm.sweep.folder import STUDY_FILE
 from charllm.sweep.outcome import StudyResult
 from charllm.trace.run import read_run
 from charllm.tracking import Track, untracked

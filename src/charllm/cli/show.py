@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.cli.output import add_full_flag, show
 from charllm.cli.plots import add_plot_flags, draw_stored, wants_plots
-from charllm.cli.sweep import print_outcomes
-from charllm.report.tables import render_table, to_csv
 
 if TYPE_CHECKING:
     from charllm.analysis.characterize import Character
     from charllm.result.result import RunResult
+    from charllm.sweep.outcome import StudyResult
 
 EXAMPLES = (
     "charllm simulate --model llama3-8b --cluster h200x8 --tp 2 --out runs/stored",
@@ -41,25 +40,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the folder and print it."""
+    from charllm.result.result import RunResult
     from charllm.stored import OpsResult, load
-    from charllm.sweep.outcome import StudyResult
 
     found = load(arguments.path)
-    if isinstance(found, StudyResult):
-        print_outcomes(found, arguments, arguments.path)
-        stored, cases = len(found.outcomes), len(found.study.cases)
-        said = f"{stored} of {cases} cases are stored" + ("" if stored == cases else "; continue with sweep --resume")
-        print(f"charllm: {said}", file=sys.stderr)
+    if isinstance(found, RunResult):
+        _print_run(found, arguments)
     elif isinstance(found, OpsResult):
         _print_rows(found.rows, arguments)
     else:
-        _print_run(found, arguments)
+        _print_study(found, arguments)
     return 0
+
+
+def _print_study(study: StudyResult, arguments: argparse.Namespace) -> None:
+    from charllm.cli.sweep import print_outcomes
+
+    print_outcomes(study, arguments, arguments.path)
+    stored, cases = len(study.outcomes), len(study.study.cases)
+    said = f"{stored} of {cases} cases are stored" + ("" if stored == cases else "; continue with sweep --resume")
+    print(f"charllm: {said}", file=sys.stderr)
 
 
 def _print_run(result: RunResult, arguments: argparse.Namespace) -> None:
     from charllm.report.character import with_character
     from charllm.report.run import gpu_rows, told_warnings
+    from charllm.report.tables import to_csv
     from charllm.result.result import to_json
     from charllm.stored import read_character
 
@@ -86,6 +92,8 @@ def _parts(result: RunResult, found: Character | None, arguments: argparse.Names
 
 
 def _print_rows(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
+    from charllm.report.tables import render_table, to_csv
+
     if arguments.json:
         print(json.dumps(rows, indent=2))
     elif arguments.csv:

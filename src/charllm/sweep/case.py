@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from charllm.errors import CharllmError, DoesNotFit
+from charllm.result.files import CASE_FILE
 from charllm.result.result import Columns, to_stored
 from charllm.result.store import RESULT_FILE, save_folder, tables_over_time
 from charllm.sweep.axes import Case
@@ -13,9 +14,6 @@ from charllm.sweep.outcome import FAILED, Outcome, summarise
 
 if TYPE_CHECKING:
     from charllm.simulate.predict import Simulation
-
-CASE_FILE = "case.json"
-"""The outcome of a case; a folder that holds it is finished."""
 
 
 class Task(NamedTuple):

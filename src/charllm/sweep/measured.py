@@ -20,6 +20,7 @@ from charllm.errors import CharllmError, DoesNotFit, SpecError
 from charllm.measure.adapters.programs import ADAPTERS
 from charllm.measure.launchers.plan import LOCAL, LOCALLY, SLURM, TORCHRUN, Plan, fill_template
 from charllm.measure.settings import AS_USUAL, MOST_STEPS, MeasureSettings
+from charllm.result.files import CASE_FILE
 from charllm.result.metrics import Metrics
 from charllm.result.result import RunResult
 from charllm.result.store import explain, save_folder, write_text
@@ -27,7 +28,7 @@ from charllm.spec.fields import choice, count, line
 from charllm.spec.flags import check_flags
 from charllm.spec.request import Table
 from charllm.spec.run import RunSpec
-from charllm.sweep.case import CASE_FILE, Task
+from charllm.sweep.case import Task
 from charllm.sweep.outcome import FAILED, Outcome, summarise
 
 if TYPE_CHECKING:

@@ -12,10 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.plots import add_plot_flags, draw_stored, wants_plots
 from charllm.cli.spec_flags import add_spec_flags, request_from
+from charllm.measure.command_settings import EmulationSettings, PlayerSettings
 from charllm.report.tables import render_table
+from charllm.spec.flags import read_keywords
 from charllm.units import format_figure
 
 if TYPE_CHECKING:
@@ -31,22 +34,8 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     add_spec_flags(parser)
-    parser.add_argument("--rank", type=int, default=0, metavar="N", help="the rank to emulate (default 0)")
-    parser.add_argument(
-        "--timeline", type=Path, metavar="FILE", help="emulate this timeline instead of the simulated one"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=60.0, metavar="S", help="emulate whole steps for this long (default 60)"
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for the recording (default charllm-runs/rank-TIME)"
-    )
-    parser.add_argument(
-        "--telemetry", default="auto", metavar="auto|nvml|amdsmi|replay:FOLDER|none", help="source of the readings"
-    )
-    parser.add_argument(
-        "--device", choices=["cuda", "cpu"], default="cuda", help="cpu: only to test the command itself"
-    )
+    add_flags(parser, EmulationSettings)
+    add_flags(parser, PlayerSettings)
     parser.add_argument("--print-timeline", action="store_true", help="print the timeline and stop")
     parser.add_argument("--predict", action="store_true", help="print the prediction and stop")
     add_format_flags(parser, table="a row for each metric, predicted and emulated,")
@@ -61,18 +50,18 @@ def run(arguments: argparse.Namespace) -> int:
     from charllm.timeline.rank_timeline import to_text
 
     request = request_from(arguments)
-    timeline = timeline_of(request, arguments.rank, arguments.timeline)
+    settings = read_keywords(EmulationSettings, given(arguments, EmulationSettings))
+    player = read_keywords(PlayerSettings, given(arguments, PlayerSettings))
+    timeline = timeline_of(request, settings)
     if arguments.print_timeline:
         print(to_text(timeline))
         return 0
     if arguments.predict:
-        predicted = predict_readings(timeline, request, arguments.seconds)
+        predicted = predict_readings(timeline, request, settings.seconds_s)
         arguments.json |= _is_piped(arguments)
         print_as(arguments, predicted, lambda: _render_prediction(predicted), lambda: _rows(predicted, {}))
         return 0
-    result, predicted, folder = run_emulation(
-        timeline, request, arguments.seconds, arguments.out, arguments.telemetry, arguments.device
-    )
+    result, predicted, folder = run_emulation(timeline, request, settings.seconds_s, player)
     for warning in stopped_early(result.warnings):
         print(f"charllm: {warning}", file=sys.stderr)
     metrics, whole = numbers_of(result.metrics), result.as_table() if arguments.json else dict(result.metrics)

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.catalog.resolve import find_entry, is_file, resolve_cluster
 from charllm.catalog.tables import entries
 from charllm.evaluate.ops_table import OpRow, SkippedOp
@@ -30,8 +30,6 @@ from charllm.simulate.one_gpu import simulate_burst
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.request import read_toml
 from charllm.spec.run import Conditions
-
-Floats = NDArray[np.float64]
 
 QUANTITIES = ("seconds", "watts", "clock")
 CLASSES = ("gemm", "small gemm", "grouped", "fp8", "attention", "memory", "host-bound", "burst")

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from charllm.arrays import Floats
 from charllm.plan.metrics import Economics, derive_metrics
 from charllm.plan.money import energy_money
 from charllm.plan.objectives import Objective
 from charllm.result.metric import HIGHER, metric_value
 from charllm.result.metrics import quantity, selected
 from charllm.spec.run import RunSpec
-from charllm.timeline.costs import Floats
 from charllm.units import HOUR_S
 
 BY_TIME = selected("step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu", "run_time_s")

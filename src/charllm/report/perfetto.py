@@ -8,9 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from charllm.arrays import Floats
 from charllm.timeline.labels import LABELS
 from charllm.timeline.stage_plan import (
     DIRECTIONS,
@@ -56,7 +54,7 @@ class Trace(NamedTuple):
 class Signals(NamedTuple):
     """What each stage's rank shows: [stage, box, (watts, degrees, hertz)], and the length of a box."""
 
-    series: NDArray[np.float64]
+    series: Floats
     box_s: float
 
 

@@ -48,8 +48,8 @@ def _section(title: str, lines: Sequence[str]) -> str:
 def _lists(plan: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     counts = plan["counts"]
     decided = [
-        f"{counts['visited']:,} strategies: {counts['pruned_memory']:,} do not fit in memory, "
-        f"{counts['pruned_bound']:,} are excluded by their bound, {counts['priced']:,} priced, "
+        f"{counts['visited']:,} strategies: {counts['pruned_memory']:,} may not fit in memory, "
+        f"{counts['pruned_bound']:,} ruled out (cannot be faster), {counts['priced']:,} evaluated, "
         f"{counts['simulated']:,} of them simulated ({plan['elapsed_s']:.1f} s)"
     ]
     decided += [f"{count} of the simulated break {limit}" for limit, count in plan["rejected"].items() if count]
@@ -84,7 +84,7 @@ def _row(rank: str, one: Mapping[str, Any]) -> list[str]:
         _number(metrics["tokens_per_s"], "{:,.0f}"),
         _number(metrics["power_mean_w"], "{:.0f}"),
         _number(metrics["temperature_peak_c"], "{:.1f}"),
-        f"{metrics['memory_peak_bytes'] / GIB:.1f}",
+        f"{metrics['memory_need_bytes'] / GIB:.1f}",
         _number(metrics["mfu"], "{:.3f}"),
         _number(metrics["tokens_per_j"], "{:.3g}"),
         "-" if odds is None else format_percent(odds),

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.governor import limits_of
 from charllm.gpu.heat import SINK, Network, steady_state_k
 from charllm.gpu.kernels import read_shapes
@@ -23,7 +24,6 @@ from charllm.simulate.steady import board_constants
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import Conditions
 from charllm.timeline.costs import kernel_rows
-from charllm.timeline.engine import Floats
 
 WARM_C = 57.0
 """Assumed: temperature at which kernels are linearised; leakage moves their clock by 0.1 % a degree."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.chassis import fan_power_w, node_power_w
 from charllm.gpu.heat import network
 from charllm.gpu.limits import CAUSES, LIMITS
@@ -18,7 +19,6 @@ from charllm.layout.placement import place_ranks
 from charllm.simulate import step_loop
 from charllm.simulate.steady import Machine, SimulatedStep
 from charllm.spec.hardware import Cluster
-from charllm.timeline.engine import Floats
 
 RAMP_S = 1.0
 """A ramp is the change from one second to the next, as meters of a hall see it."""

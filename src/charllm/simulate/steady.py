@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.gpu.governor import Limits, limits_of
 from charllm.gpu.heat import SINK, network, steady_state_k
 from charllm.layout.grid import Grid
@@ -40,13 +40,10 @@ from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import COLUMNS as COST_COLUMNS
 from charllm.timeline.costs import Costs
-from charllm.timeline.engine import Floats
 from charllm.timeline.step_time import StepTime
 from charllm.timeline.turns import Turns, order_turns, turn_hops
 from charllm.workload.step import Step
 from charllm.workload.sync import step_sync
-
-Ints = NDArray[np.int64]
 
 SETTLED_K, SETTLED_POLES_K = 0.05, 0.2
 """Sinks that move less between two rounds are steady; poles above them, that follow within a step."""

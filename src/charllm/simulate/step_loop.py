@@ -11,14 +11,11 @@ Ignores: that a clock moves inside a box; sinks, which are held (simulate/steady
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.gpu.governor import Limits, next_clock
 from charllm.jit import compiled
 from charllm.simulate.slices import BOARD_J, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, OTHER, POLL, STALL, Slices
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 (CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ,
  POLES) = range(13)  # fmt: skip

@@ -13,12 +13,10 @@ Ignores: stages that differ in their hosts; sends of a stage that meet each othe
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.jit import compiled
 from charllm.timeline.schedules import BACKWARD, FORWARD, WEIGHT
-
-Floats = NDArray[np.float64]
 
 
 class Events(NamedTuple):
@@ -52,7 +50,7 @@ class Progress(NamedTuple):
     """[chunk, microbatch] what its gradient's send took longer."""
     drained_s: Floats
     """[stage] since when what is left of its gradients has had the NICs."""
-    place: NDArray[np.int64]
+    place: Ints
     """[stage] the next item of its order."""
 
 
@@ -74,7 +72,7 @@ def _left(left_s: float, since_s: float, now_s: float) -> float:
 
 @compiled
 def _simulate(
-    order: NDArray[np.int64], races: Floats, send_s: Floats, flows: Flows, blocking: bool, events: Events,
+    order: Ints, races: Floats, send_s: Floats, flows: Flows, blocking: bool, events: Events,
     progress: Progress,
 ) -> int:  # fmt: skip
     """Fill in the events; returns how many passes could never start."""
@@ -133,7 +131,7 @@ def _simulate(
 
 
 def simulate_schedule(
-    order: NDArray[np.int64],
+    order: Ints,
     races: Floats,
     send_s: Floats,
     flows: Flows | None = None,

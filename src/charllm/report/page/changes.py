@@ -27,7 +27,7 @@ def changes_figure(run: RunView) -> Figure | None:
                                                               for change in changes]),
         "temperature": Column("change of peak temperature", [change.temperature_peak_k for change in changes], "K", 3),
         "step": Column("step time", [change.step_time_s for change in changes], "s", 4),
-        "memory": Column("memory", [change.memory_peak_bytes / GIB for change in changes], "GiB", 4),
+        "memory": Column("memory", [change.memory_need_bytes / GIB for change in changes], "GiB", 4),
         "note": Column("note", [change.needs for change in changes]),
     }  # fmt: skip
     options = {"change": "change", "effect": "effect", "low": "low", "high": "high", "fits": "fits", "note": "note",

@@ -21,7 +21,7 @@ class TriedChange(Protocol):
         """Tokens a second gained."""
 
     @property
-    def memory_peak_bytes(self) -> float:
+    def memory_need_bytes(self) -> float:
         """Device memory with it."""
 
     @property

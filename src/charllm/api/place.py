@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 SHOWN = selected(
     "tokens_per_s", "step_time_s", "temperature_spread_node_k", "temperature_swing_k", "margin_to_slowdown_k",
     "temperature_peak_c", "clock_std_fraction", "clock_mean_hz", "power_mean_w", "cluster_power_ramp_w_per_s",
-    "cluster_power_swing_w", "fits",
+    "cluster_power_swing_w", "fits", "memory_need_bytes", "memory_margin_fraction", "memory_fit_probability",
+    "memory_rank",
 )  # fmt: skip
 """Metrics of every placement in its row."""
 SOLVED = ("promised_fraction", "gap_fraction", "bound_fraction")

@@ -40,7 +40,8 @@ def plan(spec: Spec | None = None, **words: Unpack[Keywords]) -> Plan:
     the values to try (``{"tp": [4, 8]}`` or ``"tp=4,8"``). The strategy of a file (`spec`, `from_`) pins nothing: it is
     compared with the best as the user's own. `objective` is the metric to optimise and `limit` bounds any metric
     (``"temperature_peak_c<80"``). `top` strategies are simulated in full; `tariff` sets prices and `whole_run` the
-    run of many steps (``{"tokens": 15e12}``). `report` writes everything as one HTML file.
+    run of many steps (``{"tokens": 15e12}``). `risk` is the highest probability of not fitting in memory that a
+    strategy may have. `report` writes everything as one HTML file.
 
     A wrong request raises `charllm.SpecError`, as do limits that no strategy meets.
 
@@ -67,6 +68,7 @@ def run_plan(spec: Spec | None, track: Track, settings: PlanSettings, words: Map
         pareto=settings.pareto,
         sensitive=settings.sensitivity,
         longest_s=math.inf if settings.allow_long else LONGEST_S,
+        risk=settings.risk,
         track=track,
     )
     if page is not None:

@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 from charllm.plan.money import Tariff
 from charllm.plan.objectives import OBJECTIVES
+from charllm.result.memory_verdict import MOST_RISK, RISK
 from charllm.spec.fields import choice, count, flag, line, lines, number, numbers, path, rules, table, words
 
 TOP, MOST_TOP = 20, 500
@@ -37,6 +38,10 @@ class PlanSettings:
         "also list strategies that no other beats in all of tokens/s, tokens/J, temperature and peak power", False
     )
     sensitivity: bool = flag("also tell whether the first stays the best when the machine changes", False)
+    risk: float = number(
+        "highest probability of not fitting in memory that a strategy may have", 1e-6, MOST_RISK, RISK,
+        flag="--risk FRACTION",
+    )  # fmt: skip
     tariff: Mapping[str, Any] = table(TARIFF)
     whole_run: Mapping[str, Any] = table("a setting of the whole run, e.g. tokens=15e12; may be repeated")
     allow_long: bool = flag("simulate strategies that take minutes or hours", False)
@@ -52,6 +57,7 @@ class PlanKeywords(TypedDict, total=False):
     top: int
     pareto: bool
     sensitivity: bool
+    risk: float
     tariff: Mapping[str, Any] | None
     whole_run: Mapping[str, Any] | None
     allow_long: bool

@@ -120,7 +120,7 @@ class Metrics(dict[str, Any]):
     )  # fmt: skip
     energy_per_step_j: float | None = metric(
         "Energy of all GPUs in a step.", "GPU energy per step", better=LOWER, short="energy of a step",
-        heading="energy per step", digits="prefix",
+        heading="J/step", digits="prefix",
     )  # fmt: skip
     tokens_per_j: float | None = metric(
         "Tokens of a step divided by the energy of all GPUs.", "tokens per joule", "tokens/J", better=HIGHER,

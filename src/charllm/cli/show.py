@@ -64,8 +64,9 @@ def _print_study(study: StudyResult, arguments: argparse.Namespace) -> None:
 
 def _print_run(result: RunResult, arguments: argparse.Namespace) -> None:
     from charllm.report.character import with_character
-    from charllm.report.run import gpu_rows, told_warnings
+    from charllm.report.run import gpu_rows
     from charllm.report.tables import to_csv
+    from charllm.result.answers import told_warnings
     from charllm.result.result import to_json
     from charllm.stored import read_character
 
@@ -77,7 +78,7 @@ def _print_run(result: RunResult, arguments: argparse.Namespace) -> None:
     else:
         show("\n\n".join(_parts(result, found, arguments)))
     sys.stdout.flush()
-    for warning in told_warnings(result.warnings):
+    for warning in told_warnings(result):
         print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)
 
 

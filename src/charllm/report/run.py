@@ -23,10 +23,9 @@ from charllm.result.answers import (
 )
 from charllm.result.columns import Columns, rows_of
 from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, texts_of
-from charllm.result.metrics import METRICS, numbers_of
+from charllm.result.metrics import KINDS, METRICS, numbers_of
 from charllm.result.result import RunResult
 from charllm.units import GIB, format_bytes, format_params, format_si
-from charllm.workload.memory_kinds import KINDS
 
 TRAFFIC_COLUMNS = (
     "axis",

@@ -9,10 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from charllm.gpu.limits import CAUSES as CAUSES
+from charllm.gpu.limits import LIMITS as LIMITS
+from charllm.layout.grid import ENDS as ENDS
 from charllm.result.metric import HIGHER, LOWER, PAGE, PLAN, RUN, Member, Metric, Read, complete, metric, split_unit
 from charllm.spec.request import dotted_fields
-from charllm.timeline.labels import LABEL_WORDS
-from charllm.workload.memory_kinds import KINDS
+from charllm.timeline.labels import LABEL_WORDS as LABEL_WORDS
+from charllm.timeline.labels import LABELS as LABELS
+from charllm.workload.memory_kinds import KINDS as KINDS
 
 AXES = ("tp", "pp", "dp", "ep", "cp")
 LINKS = ("nvlink", "pcie", "nic")

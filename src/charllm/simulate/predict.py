@@ -13,11 +13,19 @@ from charllm.layout.placement import place_ranks
 from charllm.result.description import tabulate_description
 from charllm.result.memory_verdict import MemoryVerdict, judge_memory
 from charllm.result.metrics import AXES, Metrics, fill_metrics, missing
-from charllm.result.provenance import describe_provenance
+from charllm.result.provenance import describe_provenance, tabulate_figures
 from charllm.result.result import Columns, RunResult
 from charllm.simulate.long_step import Execution, execute, extend
 from charllm.simulate.misfit import memory_warnings
-from charllm.simulate.signals import gpu_signals, node_rows, power_metrics, tabulate_cluster, tabulate_signals
+from charllm.simulate.signals import (
+    gpu_signals,
+    node_rows,
+    power_metrics,
+    tabulate_cluster,
+    tabulate_power_changes,
+    tabulate_sensor,
+    tabulate_signals,
+)
 from charllm.simulate.steady import Machine, SimulatedStep, proceed
 from charllm.simulate.work import LONGEST_S, check_size
 from charllm.spec.run import RunSpec, idle_requests
@@ -108,6 +116,7 @@ def _tables(described: "Described", simulated: Execution | None, timed: StepTime
     tables: Tables = {
         "ops": partial(tabulate_ops, step),
         "description": partial(tabulate_description, step.run),
+        "figures": partial(tabulate_figures, step.run),
         "memory": partial(tabulate_memory, step.run, memory.stages),
         "traffic": partial(tabulate_traffic, step, traffic),
         "parameters": partial(tabulate_parameters, step.run.model),
@@ -117,7 +126,9 @@ def _tables(described: "Described", simulated: Execution | None, timed: StepTime
         tables["timeline"] = partial(tabulate_timeline, simulated.step, simulated.timed)
         tables["signals"] = partial(tabulate_signals, simulated.machine, simulated.simulated_step)
         tables["links"] = partial(tabulate_links, simulated.step, simulated.timed)
+        tables["sensor"] = partial(tabulate_sensor, simulated.machine, simulated.simulated_step)
         tables["cluster"] = partial(tabulate_cluster, simulated.simulated_step)
+        tables["power_changes"] = partial(tabulate_power_changes, simulated.simulated_step)
     return tables
 
 

@@ -6,8 +6,8 @@ from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, full_label, groups, select, title
 from charllm.report.page.memory import USED, WORDS
 from charllm.report.page.quantity import write_list
+from charllm.result.metrics import KINDS
 from charllm.units import GIB, PERCENT
-from charllm.workload.memory_kinds import KINDS
 
 QUESTION = "Does every case fit in memory?"
 NOTHING = "No case has a memory breakdown."

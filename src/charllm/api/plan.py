@@ -75,14 +75,14 @@ def run_plan(
 ) -> Plan:  # fmt: skip
     """Search the strategies that keywords leave open; `track` shows how far it is."""
     page = None if report is None else as_file(report, "--report")
-    asked = build_space(spec, axis, words)
+    request = build_space(spec, axis, words)
     found = search(
-        asked.space,
+        request.space,
         parse_objective(objective),
         parse_limits([limit] if isinstance(limit, str) else limit),
         top=_checked_top(top),
         economics=build_economics(tariff, whole_run),
-        own=asked.own,
+        own=request.own,
         pareto=pareto,
         sensitive=sensitivity,
         longest_s=math.inf if allow_long else LONGEST_S,
@@ -97,14 +97,14 @@ def run_plan(
     return found
 
 
-class Asked(NamedTuple):
+class PlanRequest(NamedTuple):
     """A space, and the user's own strategy in it, where a file describes one."""
 
     space: Space
     own: RunSpec | None
 
 
-def build_space(spec: Spec | None, axis: Any, words: Mapping[str, Any]) -> Asked:
+def build_space(spec: Spec | None, axis: Any, words: Mapping[str, Any]) -> PlanRequest:
     """Return the strategies that a request leaves open."""
     whole = build_request(spec, words)
     pinned = build_request(None, {word: value for word, value in words.items() if word not in FILE_WORDS})
@@ -116,7 +116,7 @@ def build_space(spec: Spec | None, axis: Any, words: Mapping[str, Any]) -> Asked
         # The pinned settings alone may say what is wrong.
         resolve_run(merge(job, {part: pinned.get(part, {}) for part in ("parallelism", "training", "conditions")}))
     has_own = spec is not None or words.get("from_") is not None
-    return Asked(space, resolve_run(whole) if has_own else None)
+    return PlanRequest(space, resolve_run(whole) if has_own else None)
 
 
 def _job(whole: Table, pinned: Table) -> Table:

@@ -189,11 +189,9 @@ class _Problem:
             self.cap_steps += own
 
     def _take_slot_groups(self) -> None:
-        """Let every unit take one slot group; units of a stage that share a node keep sharing one, with its fast links."""
+        """Let every unit take one slot group; units of a stage that share a node stay on one, with its fast links."""
         slot_groups, count = self.model.slot_groups, len(self.model.slot_groups)
-        self.taken = [
-            [self.cp.NewBoolVar(f"unit {unit} slot group {one}") for one in range(count)] for unit in range(count)
-        ]
+        self.taken = [[self.cp.NewBoolVar(f"unit {unit} group {one}") for one in range(count)] for unit in range(count)]
         for one in range(count):
             self.cp.AddExactlyOne(self.taken[one])
             self.cp.AddExactlyOne(row[one] for row in self.taken)
@@ -223,7 +221,7 @@ class _Problem:
         return found
 
     def _group_time(self, load: Any, slot_groups: list[Any], place: int, taken: Any) -> Any:
-        """Return the ticks of a load on a slot group that a unit takes; of two unknowns, one product for each slot group."""
+        """Return the ticks of a load on a slot group that a unit takes; of two unknowns, one product for each group."""
         if isinstance(load, int) or isinstance(slot_groups[place], int):
             return load * slot_groups[place]
         if place not in self.group_times:
@@ -244,8 +242,8 @@ class _Problem:
         """Say what follows from the rest, but helps where layers move: all slot groups together work only so fast.
 
         Equation: sum over units of t / slowness = lines x sum of loads, so that the slowest unit of all takes at least
-        that over sum 1 / slowness and its sends, and the step at least a fill of the fastest slot groups and the rest at this
-        pace. Where limits move, that sum is at most what the budgets of nodes allow.
+        that over sum 1 / slowness and its sends, and the step at least a fill of the fastest slot groups and the rest
+        at this pace. Where limits move, that sum is at most what the budgets of nodes allow.
         """
         slowest = self.cp.NewIntVar(0, self.longest_unit, "slowest")
         self.cp.AddMaxEquality(slowest, self.slowest)

@@ -7,7 +7,7 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
-from charllm.result.result import BESIDE
+from charllm.result.columns import BESIDE
 from charllm.result.store import load_run, read_parquet, save_run, write_tables
 from charllm.simulate.predict import simulate
 

@@ -15,8 +15,9 @@ from charllm.cli.output import add_full_flag, show
 from charllm.cli.plots import add_plot_flags, draw_stored, wants_plots
 from charllm.cli.sweep import print_outcomes
 from charllm.report.character import render_character, with_character
-from charllm.report.run import gpu_rows, render_answer, render_run, told_warnings
+from charllm.report.run import gpu_rows, render_answer, render_run
 from charllm.report.tables import render_table, to_csv
+from charllm.result.answers import told_warnings
 from charllm.result.result import RunResult, to_json
 from charllm.stored import OpsResult, load, read_character
 from charllm.sweep.outcome import StudyResult
@@ -63,7 +64,7 @@ def _print_run(result: RunResult, arguments: argparse.Namespace) -> None:
     else:
         show("\n\n".join(_parts(result, found, arguments)))
     sys.stdout.flush()
-    for warning in told_warnings(result.warnings):
+    for warning in told_warnings(result):
         print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)
 
 

@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from charllm.result.columns import rows_of
+from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, texts_of
 from charllm.result.metrics import METRICS, selected
 from charllm.result.uncertainty import RISK
 from charllm.units import GIB, MEGA, format_percent, seconds_format
@@ -224,6 +225,22 @@ def pacing_gpus(result: "RunResult") -> list[Mapping[str, Any]]:
     most_hz = (1 + EQUAL_FRACTION) * min((row["clock_mean_hz"] for row in mates), default=0.0)
     slow = [row for row in mates if row["clock_mean_hz"] <= most_hz]
     return slow if len(slow) < len(mates) else []
+
+
+def describe_run(result: "RunResult") -> list[str]:
+    """Say what was run, a line for each subject: of a simulation its conditions and the defaults taken, too."""
+    told = result.table("description")
+    if told is None or result.origin != "simulated":
+        return [f"{result.origin} run: {describe_spec(result.spec)}"]
+    lines = [*texts_of(told, JOB), *texts_of(told, PARALLELISM), f"conditions: {'; '.join(texts_of(told, CONDITION))}"]
+    taken = texts_of(told, DEFAULT)
+    named = f"defaults taken from profile {result.spec['framework']['name']}: {'; '.join(taken)}"
+    return [*lines, named] if taken else lines
+
+
+def told_warnings(result: "RunResult") -> list[str]:
+    """Return the warnings that say more than that a metric is not known."""
+    return [warning for warning in result.warnings if warning.split(":")[0] not in METRICS]
 
 
 def describe_spec(spec: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.errors import MissingExtra, SpecError, Words
 from charllm.result import brief
+from charllm.result.columns import BESIDE
 from charllm.result.columns import Columns as Columns
 from charllm.result.metrics import Metrics
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 ORIGINS = ("simulated", "emulated", "measured")
 
-BESIDE = ("signals", "timeline", "cluster", "power_changes", "sensor", "figures")
-"""Larger tables, which are stored as parquet files beside ``result.json``."""
 READ_AS = {"power_instant_w": "power_w"}
 """Reading of a sensor: the signal that it is."""
 

@@ -18,6 +18,7 @@ from charllm.measure.finish import stopped_early
 from charllm.measure.job import Job
 from charllm.measure.launchers.plan import LOCAL, Plan
 from charllm.measure.settings import CommandSettings, MeasureSettings
+from charllm.result.answers import answer_in_brief
 from charllm.result.result import RunResult
 
 EXAMPLES = (
@@ -69,16 +70,4 @@ def _submit(job: Job) -> int:
 
 
 def _headline(result: RunResult, folder: Path) -> str:
-    metrics = result.metrics
-    parts = [
-        f"{metrics[name]:.4g} {unit}"
-        for name, unit in (
-            ("step_time_s", "s per step"),
-            ("power_mean_w", "W"),
-            ("temperature_peak_c", "C peak"),
-            ("tokens_per_j", "tokens per joule"),
-            ("node_power_mean_w", "W per node"),
-        )
-        if metrics[name] is not None
-    ]
-    return f"charllm: {', '.join(parts) or 'nothing was read'}; recorded in {folder}"
+    return f"charllm: {answer_in_brief(result) or 'nothing was read'}; recorded in {folder}"

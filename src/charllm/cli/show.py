@@ -15,7 +15,7 @@ from charllm.cli.output import add_full_flag, show
 from charllm.cli.plots import add_plot_flags, draw_stored, wants_plots
 from charllm.cli.sweep import print_outcomes
 from charllm.report.character import render_character, with_character
-from charllm.report.run import gpu_rows, render_answer, render_run
+from charllm.report.run import render_answer, render_run
 from charllm.report.tables import render_table, to_csv
 from charllm.result.answers import told_warnings
 from charllm.result.result import RunResult, to_json
@@ -60,7 +60,7 @@ def _print_run(result: RunResult, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(to_json(result if found is None else with_character(result, found.as_table())))
     elif arguments.csv:
-        print(to_csv(gpu_rows(result)))
+        print(to_csv(result.gpus))
     else:
         show("\n\n".join(_parts(result, found, arguments)))
     sys.stdout.flush()

@@ -149,7 +149,9 @@ def from_json(text: str, source: str) -> RunResult:
             raise SpecError(source, f"schema_version {version}", f"{SCHEMA_VERSION}")
         if table["origin"] not in ORIGINS:
             raise SpecError(source, table["origin"], f"an origin of {', '.join(ORIGINS)}")
-        tables = {name: partial(dict, _equally_long(columns)) for name, columns in table.pop("tables", {}).items()}
+        tables: dict[str, Callable[[], Columns]] = {
+            name: partial(dict, _equally_long(columns)) for name, columns in table.pop("tables", {}).items()
+        }
         return RunResult(**table, tables=tables)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, SpecError):

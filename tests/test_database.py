@@ -1,16 +1,18 @@
 """SQL over a store: every run is there, under the same words as everywhere, and nothing else can be reached."""
 
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 import charllm
 from charllm.cli import main
 from charllm.database import TABLES, list_columns, query_store
-from charllm.errors import CharllmError, SpecError
+from charllm.errors import SpecError
 from charllm.result.store import write_tables
 from charllm.sweep.run import run_study
 from charllm.sweep.study import unfold
@@ -121,12 +123,60 @@ def test_an_unknown_column_names_those_that_are_near(store: Path) -> None:
         query_store(store, "SELECT step_tim FROM runs")
 
 
-def test_a_table_that_was_cut_short_is_named(store: Path, tmp_path: Path) -> None:
+def test_runs_that_cannot_be_read_are_left_out_and_named(store: Path, tmp_path: Path) -> None:
+    for name in ("whole", "cut", "damaged"):
+        shutil.copytree(store / "it's mine", tmp_path / name)
+    (tmp_path / "cut" / "signals.parquet").write_bytes(b"PAR1")
+    (tmp_path / "damaged" / "result.json").write_text('{"schema_version": 1, "origin": "simulated"')
+    answer = query_store(tmp_path, "SELECT DISTINCT run FROM signals ORDER BY run")
+    assert answer.rows == [("damaged",), ("whole",)]
+    assert list(answer.skipped) == ["cut/signals.parquet"]
+    answer = query_store(tmp_path, "SELECT run FROM runs ORDER BY run")
+    assert answer.rows == [("cut",), ("whole",)]
+    assert "damaged" in answer.skipped
+    assert "not JSON" in answer.skipped["damaged"]
+
+
+def write_parquet(path: Path, columns: dict[str, str]) -> None:
+    """Write a one-row parquet file whose columns have any names."""
+    selected = ", ".join(f"""{value} AS "{name.replace('"', '""')}\"""" for name, value in columns.items())
+    with duckdb.connect() as connection:
+        connection.execute(f"COPY (SELECT {selected}) TO '{path}' (FORMAT parquet)")
+
+
+def test_names_of_columns_in_a_strangers_file_are_names_and_nothing_else(store: Path, tmp_path: Path) -> None:
+    """A column's name that ends the view's statement and copies to a file is shown as a column."""
     shutil.copytree(store / "it's mine", tmp_path / "run")
-    (tmp_path / "run" / "signals.parquet").write_bytes(b"PAR1")
-    with pytest.raises(CharllmError, match=r"the table signals cannot be read .*signals\.parquet"):
-        query_store(tmp_path, "SELECT * FROM signals")
-    assert ask(tmp_path, "SELECT count(*) FROM runs") == [(1,)]
+    written = tmp_path / "written.csv"
+    hostile = f"run\" FROM signals_files; COPY (SELECT 42) TO '{written}'; --"
+    write_parquet(tmp_path / "run" / "signals.parquet", {hostile: "7", "t_s": "1.0", "run": "'another'"})
+    assert ask(tmp_path, "SELECT count(*) FROM signals") == [(1,)]
+    assert ask(tmp_path, "SELECT run, t_s FROM signals") == [("run", 1.0)]
+    assert hostile in [row[1] for row in list_columns(tmp_path).rows]
+    assert not written.exists()
+
+
+@pytest.mark.parametrize(
+    ("sql", "limit"),
+    [
+        ("SELECT count(*) FROM range(1000000000000)", "within 0.5 s"),
+        ("SELECT * FROM range(2000)", "at most 1,000 rows"),
+        ("SELECT list(x) FROM (SELECT range AS x FROM range(1000000000))", "of memory|within 0.5 s"),
+    ],
+)
+def test_a_query_has_limits_of_time_rows_and_memory(store: Path, sql: str, limit: str) -> None:
+    with pytest.raises(SpecError, match=limit):
+        query_store(store / "it's mine", sql, longest_s=0.5, most_rows=1_000)
+
+
+def test_the_command_limits_the_memory_that_texts_of_a_query_take(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("charllm.cli.query.MORE_BYTES", 2**30)
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    assert main(["query", str(store / "it's mine"), "SELECT length(repeat('x', 1200000000))"]) == 2
+    assert "SQL: got " in capsys.readouterr().err
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:

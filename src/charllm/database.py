@@ -6,6 +6,9 @@
     signals, timeline, cluster      over time, where they were stored (`--signals`)
 
 Every table has the column `run`, the folder of the run below the store. Only the tables that a query names are read.
+A stored folder may come from a stranger: before one of its files is opened, the connection can reach the listed files
+alone, loads no extension and cannot be reconfigured; names from files are quoted. A run that cannot be read is left out
+and named. Queries have limits of time, memory and rows.
 """
 
 import json
@@ -13,7 +16,9 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError, MissingExtra, SpecError, Words
@@ -50,6 +55,18 @@ READ_AS = {
 """Column of a table over time: the columns of simulated and of measured runs that it is read from."""
 DEEPEST = 4
 FIELD = "SQL"
+LONGEST_S = 60.0
+MOST_ROWS = 1_000_000
+MEMORY_LIMIT = "2GiB"
+LOCKED = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "temp_directory": "''",
+    "memory_limit": f"'{MEMORY_LIMIT}'",
+    "enable_external_access": "false",
+    "lock_configuration": "true",
+}
+"""Settings of the connection, made once the readable files are listed; the last two cannot be undone."""
 
 
 class Answer(NamedTuple):
@@ -57,6 +74,8 @@ class Answer(NamedTuple):
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
+    skipped: dict[str, str] = {}  # noqa: RUF012
+    """Runs, and files of runs, that could not be read: why."""
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """Return a dict for each row."""
@@ -76,29 +95,56 @@ Progress = Callable[[Iterator[StoredRun], int, str], Iterator[StoredRun]]
 """Yields what it is given; it is told how many there will be, and of what."""
 
 
-def query_store(store: Path, sql: str, progress: Progress = lambda runs, _total, _title: runs) -> Answer:
+def query_store(
+    store: Path,
+    sql: str,
+    progress: Progress = lambda runs, _total, _title: runs,
+    *,
+    longest_s: float = LONGEST_S,
+    most_rows: int = MOST_ROWS,
+) -> Answer:
     """Answer one SELECT over the runs and studies in a folder; nothing is written, and no other file is read."""
     duckdb = _duckdb()
     with duckdb.connect() as connection:
         try:
             _check(duckdb, connection, sql)
             named = [name for name in TABLES if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
-            _fill(duckdb, connection, store, named, progress)
-            cursor = connection.execute(sql)
-            return Answer(tuple(column[0] for column in cursor.description), cursor.fetchall())
+            skipped = _fill(duckdb, connection, store, named, progress)
+            with _limited(connection, longest_s):
+                cursor = connection.execute(sql)
+                rows = cursor.fetchmany(most_rows + 1)
+        except duckdb.InterruptException:
+            raise SpecError(FIELD, sql, f"a query that is answered within {longest_s:g} s") from None
+        except (duckdb.OutOfMemoryException, MemoryError):
+            raise SpecError(FIELD, sql, f"a query that needs less than {MEMORY_LIMIT} of memory") from None
         except duckdb.Error as error:
             raise SpecError(FIELD, sql, f"a query of {', '.join(TABLES)} ({_explain(error)})") from None
+        if len(rows) > most_rows:
+            raise SpecError(FIELD, sql, f"a query with at most {most_rows:,} rows; add a LIMIT")
+        return Answer(tuple(column[0] for column in cursor.description), rows, skipped)
+
+
+@contextmanager
+def _limited(connection: Any, longest_s: float) -> Iterator[None]:
+    """Interrupt a query that takes too long."""
+    timer = Timer(longest_s, connection.interrupt)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 def list_columns(store: Path) -> Answer:
     """Return the tables of a store with their columns and types."""
     duckdb = _duckdb()
     with duckdb.connect() as connection:
-        _fill(duckdb, connection, store, TABLES, lambda runs, _total, _title: runs)
+        skipped = _fill(duckdb, connection, store, TABLES, lambda runs, _total, _title: runs)
         asked = 'SELECT table_name AS "table", column_name AS "column", data_type AS type FROM duckdb_columns()'
         order = "WHERE list_contains($1, table_name) ORDER BY list_position($1, table_name), column_index"
         cursor = connection.execute(f"{asked} {order}", [list(TABLES)])
-        return Answer(tuple(column[0] for column in cursor.description), cursor.fetchall())
+        return Answer(tuple(column[0] for column in cursor.description), cursor.fetchall(), skipped)
 
 
 def _check(duckdb: Any, connection: Any, sql: str) -> None:
@@ -107,25 +153,34 @@ def _check(duckdb: Any, connection: Any, sql: str) -> None:
         raise SpecError(FIELD, sql, "one SELECT (the store is read-only)")
 
 
-def _fill(duckdb: Any, connection: Any, store: Path, names: Iterable[str], progress: Progress) -> None:
-    """Create the tables, then shut the connection off from everything but the parquet files of the store."""
+def _fill(duckdb: Any, connection: Any, store: Path, names: Iterable[str], progress: Progress) -> dict[str, str]:
+    """Create the tables on a connection that reaches the store's parquet files alone; returns what was left out."""
     runs = list(find_runs(store))
     if not runs:
         raise SpecError("STORE", str(store), "a folder of runs or studies, or of a single run or study")
-    readable: list[str] = []
+    files = {
+        name: {str(file): run.name for run in runs if (file := run.folder / f"{name}.parquet").is_file()}
+        for name in names
+        if name in TIME_TABLES
+    }
+    skipped: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as place:
+        written = {name: str(Path(place) / f"{name}.json") for name in names if name not in TIME_TABLES}
+        connection.execute(
+            "SET allowed_paths = $1", [[*written.values(), *(file for one in files.values() for file in one)]]
+        )
+        for setting, value in LOCKED.items():
+            connection.execute(f"SET {setting} = {value}")
         for name in names:
             try:
                 if name in TIME_TABLES:
-                    readable += _create_view(connection, name, runs)
+                    _create_view(duckdb, connection, name, files[name], skipped)
                 else:
-                    rows = _rows(name, progress(iter(runs), len(runs), f"reading {name}"))
-                    _create_table(connection, name, rows, Path(place) / f"{name}.json")
+                    rows = _rows(name, progress(iter(runs), len(runs), f"reading {name}"), skipped)
+                    _create_table(connection, name, rows, Path(written[name]))
             except duckdb.Error as error:
                 raise CharllmError(f"{store}: the table {name} cannot be read ({_explain(error)})") from None
-    connection.execute("SET allowed_paths = $1", [readable])
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
+    return skipped
 
 
 def find_runs(store: Path) -> Iterator[StoredRun]:
@@ -152,16 +207,26 @@ def _name(folder: Path, store: Path) -> str:
     return folder.absolute().name if folder == store else folder.relative_to(store).as_posix()
 
 
-def _rows(table: str, runs: Iterable[StoredRun]) -> Iterator[Table]:
-    """Yield the rows of a table, run by run."""
+def _rows(table: str, runs: Iterable[StoredRun], skipped: dict[str, str]) -> Iterator[Table]:
+    """Yield the rows of a table, run by run; a run that cannot be read is left out, and why is noted."""
     for run in runs:
-        file = run.folder / RESULT_FILE
-        result = load_result(file) if file.is_file() else None
-        if table == "runs":
-            yield _describe(run, result)
-        elif result is not None:
-            rows = _step_rows(run, result, table) if table in STEP_TABLES else getattr(result, table)
-            yield from ({"run": run.name, **row} for row in rows)
+        try:
+            rows = _run_rows(table, run)
+        except CharllmError as error:
+            skipped[run.name] = str(error)
+        else:
+            yield from rows
+
+
+def _run_rows(table: str, run: StoredRun) -> list[Table]:
+    file = run.folder / RESULT_FILE
+    result = load_result(file) if file.is_file() else None
+    if table == "runs":
+        return [_describe(run, result)]
+    if result is None:
+        return []
+    rows = _step_rows(run, result, table) if table in STEP_TABLES else getattr(result, table)
+    return [{"run": run.name, **row} for row in rows]
 
 
 def _step_rows(run: StoredRun, result: RunResult, table: str) -> Iterator[Table]:
@@ -210,30 +275,46 @@ def _create_table(connection: Any, name: str, rows: Iterable[Table], path: Path)
     connection.execute(created, [str(path), path.stat().st_size + 1])
 
 
-def _create_view(connection: Any, name: str, runs: Iterable[StoredRun]) -> list[str]:
-    """Show the parquet files of all runs as one table; returns the files."""
-    files = {str(file): run.name for run in runs if (file := run.folder / f"{name}.parquet").is_file()}
-    if not files:
+def _create_view(duckdb: Any, connection: Any, name: str, files: dict[str, str], skipped: dict[str, str]) -> None:
+    """Show the parquet files of all runs as one table; `files` names the run of each."""
+    readable = {}
+    for file, run in files.items():
+        try:
+            connection.execute(f"DESCRIBE SELECT * FROM read_parquet({_text(file)})")
+            readable[file] = run
+        except duckdb.Error as error:
+            skipped[f"{run}/{name}.parquet"] = _explain(error)
+    if not readable:
         connection.execute(f"CREATE TABLE {name} (run VARCHAR)")
-        return []
+        return
     connection.execute(f"CREATE TABLE {name}_files (filename VARCHAR, run VARCHAR)")
-    connection.executemany(f"INSERT INTO {name}_files VALUES (?, ?)", list(files.items()))
-    listed = ", ".join(f"'{quoted}'" for file in files for quoted in [file.replace("'", "''")])
-    source = f"read_parquet([{listed}], union_by_name = true, filename = true)"
-    columns = [row[0] for row in connection.execute(f"DESCRIBE SELECT * EXCLUDE filename FROM {source}").fetchall()]
-    selected = ", ".join(f'{value} AS "{column}"' for column, value in _alike(columns).items())
-    connection.execute(f"CREATE VIEW {name} AS SELECT run, {selected} FROM {source} JOIN {name}_files USING (filename)")
-    return list(files)
+    connection.executemany(f"INSERT INTO {name}_files VALUES (?, ?)", list(readable.items()))
+    source = f"read_parquet([{', '.join(map(_text, readable))}], union_by_name = true, filename = true)"
+    columns = [row[0] for row in connection.execute(f"DESCRIBE SELECT * EXCLUDE (filename) FROM {source}").fetchall()]
+    selected = ", ".join(f"{value} AS {_quoted(column)}" for column, value in _alike(columns).items())
+    connection.execute(
+        f"CREATE VIEW {name} AS SELECT {name}_files.run, {selected} FROM {source} JOIN {name}_files USING (filename)"
+    )
 
 
 def _alike(columns: list[str]) -> dict[str, str]:
     """Return the columns of a table, those of measured runs under the names that simulated ones have."""
-    values = {column: f'"{column}"' for column in columns if column not in ("gpu", "monotonic_s")}
+    values = {column: _quoted(column) for column in columns if column not in ("gpu", "monotonic_s", "run")}
     for column, sources in READ_AS.items():
         found = [value for source, value in sources.items() if source in columns]
         if found:
             values[column] = f"coalesce({', '.join(found)})"
     return values
+
+
+def _quoted(name: str) -> str:
+    """Write a name from a file as an identifier of SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    """Write a text as a literal of SQL."""
+    return "'" + value.replace("'", "''") + "'"
 
 
 def _explain(error: Exception) -> str:

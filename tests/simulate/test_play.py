@@ -23,7 +23,7 @@ def test_a_slice_draws_what_the_board_equation_says(energy: Energy, silicon: flo
     row = np.zeros(COLUMNS)
     row[MATRIX], row[FIXED] = SHORT_S / 2 * matrix_hz, SHORT_S / 2
     row[MATRIX_J], row[CORE_J], row[BOARD_J] = energy
-    player.spend([row])
+    player.spend(row[None])
     seen, power = player.seen(), ONE.gpu.power
     # Before any work the die stands at the rises of its rest; leakage of a die scales with it.
     rest_c = seen.temperature_mean_c

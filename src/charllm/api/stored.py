@@ -1,6 +1,7 @@
 """Runs and studies on disk, and two runs side by side."""
 
 import json
+import warnings
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,8 @@ def query(store: str | PathLike[str], sql: str) -> "DataFrame":
     if not isinstance(sql, str):
         raise SpecError("sql", sql, "a text")
     answer = query_store(as_path(store, "store"), sql)
+    for name, why in answer.skipped.items():
+        warnings.warn(f"{name} is left out: {why}", stacklevel=2)
     return to_frame(answer.as_dicts(), answer.columns)
 
 

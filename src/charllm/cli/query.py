@@ -8,12 +8,18 @@ store is never changed.
 
 import argparse
 import json
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from textwrap import shorten
 
 from charllm.cli.output import show
 from charllm.cli.progress import track
 from charllm.database import Answer, list_columns, query_store
 from charllm.report.tables import render_table, to_csv
+from charllm.units import GIB
 
 EXAMPLES = (
     "charllm simulate --model llama3-8b --cluster h200x8 --tp 2 --out runs/a",
@@ -22,6 +28,8 @@ EXAMPLES = (
     "charllm query runs 'SELECT run, tp, step_time_s FROM runs ORDER BY 3'",
     "charllm query runs 'SELECT run, max(power_w) FROM signals GROUP BY 1' --csv",
 )
+MORE_BYTES = int(8 * GIB)
+"""Address space that a query may add: texts that it builds are outside of DuckDB's own limit of memory."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Answer and print."""
     store = arguments.store
-    answer = list_columns(store) if arguments.sql is None else query_store(store, arguments.sql, track)
+    with _limited_memory():
+        answer = list_columns(store) if arguments.sql is None else query_store(store, arguments.sql, track)
+    for name, why in answer.skipped.items():
+        print(f"charllm: {name} is left out: {shorten(why, 300, placeholder=' ...')}", file=sys.stderr)
     if arguments.json:
         print("\n".join(json.dumps(row, default=str) for row in answer.as_dicts()))
     elif arguments.csv:
@@ -46,6 +57,20 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         show(_render(answer, f"{len(answer.rows):,} rows"))
     return 0
+
+
+@contextmanager
+def _limited_memory() -> Iterator[None]:
+    """Limit how much address space this process may add, where the system tells what it has."""
+    before, statm = resource.getrlimit(resource.RLIMIT_AS), Path("/proc/self/statm")
+    if statm.exists():
+        now = int(statm.read_text().split()[0]) * resource.getpagesize()
+        most = now + MORE_BYTES if before[1] == resource.RLIM_INFINITY else min(now + MORE_BYTES, before[1])
+        resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def _render(answer: Answer, title: str) -> str:

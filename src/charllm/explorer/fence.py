@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from charllm.errors import CharllmError
+from charllm.jit import cache_folders
 from charllm.units import GIB
 
 MOST_MEMORY_BYTES = int(3 * GIB)
-PACKAGE, COMPILED = Path(__file__).parent.parent, "~/.cache/numba"
-"""Where code and catalog lie, and what numba has compiled where it cannot write beside the code."""
+PACKAGE = Path(__file__).parent.parent
+"""Where code and catalog lie."""
 
 
 def bound_memory(most_bytes: int = MOST_MEMORY_BYTES) -> None:
@@ -28,7 +29,7 @@ def fence_reads(store: Path | None) -> None:
     # `python -m` puts the folder that it was started in first.
     here = os.path.realpath(os.getcwd())
     packages = [folder for folder in sys.path if folder and os.path.realpath(folder) != here]
-    python = [sys.prefix, sys.base_prefix, *packages, str(PACKAGE), os.path.expanduser(COMPILED)]
+    python = [sys.prefix, sys.base_prefix, *packages, str(PACKAGE), *map(str, cache_folders())]
     roots = tuple({os.path.realpath(folder) + os.sep for folder in [*python, *([str(store)] if store else [])]})
 
     def ask(event: str, arguments: Sequence[Any]) -> None:

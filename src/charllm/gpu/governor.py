@@ -15,7 +15,6 @@ Ignores: 15 MHz steps, limits on peak current below a millisecond, HBM temperatu
 
 from typing import NamedTuple
 
-from charllm.jit import jit
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import Conditions
 
@@ -77,7 +76,6 @@ def limits_of(gpu: Gpu, conditions: Conditions) -> Limits:
     )
 
 
-@jit
 def next_clock(
     limits: Limits, clock_hz: float, seen_w: float, mean_w: float, standing_w: float, temperature_c: float,
     brake_hz: float,

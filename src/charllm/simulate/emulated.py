@@ -88,12 +88,11 @@ Sliced = tuple[list[tuple[Floats, float]], int]
 
 def _play(player: SingleGpu, sliced: list[Sliced], least_s: float) -> int:
     """Play whole steps, one at least, for a time; returns how many."""
+    whole = [one for slices, repeat in sliced for one in slices * repeat]
+    rows, waits_s = np.array([row for row, _ in whole]), np.array([wait_s for _, wait_s in whole])
     steps = 0
     while steps == 0 or player.time_s < least_s:
-        for slices, repeat in sliced:
-            for _ in range(repeat):
-                for row, wait_s in slices:
-                    player.spend([row], wait_s)
+        player.spend(rows, waits_s)
         steps += 1
     return steps
 

@@ -6,7 +6,7 @@ Source: gpu/ for kernels, power, governor, heat and sensor.
 Ignores: neighbours in the node, which preheat a GPU and share its package.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -94,16 +94,15 @@ class SingleGpu:
         self.states.sums[0, play.COLD_C] = np.inf
         self.began_s = self.time_s
 
-    def spend(self, rows: Iterable[Floats], least_s: float = 0.0) -> None:
-        """Work through rows in order."""
-        for row in rows:
-            play.spend(self.states, 0, row, least_s)
+    def spend(self, rows: Floats, least_s: Floats | None = None) -> None:
+        """Work through rows in order, each for some seconds at least."""
+        play.spend_rows(self.states, 0, rows, np.zeros(len(rows)) if least_s is None else least_s)
 
     def wait(self, seconds_s: float, polling_fraction: float = 0.0) -> None:
         """Do nothing for a time, or poll on some multiprocessors."""
-        row = np.zeros(COLUMNS)
-        row[POLL] = polling_fraction
-        self.spend([row], seconds_s)
+        row = np.zeros((1, COLUMNS))
+        row[0, POLL] = polling_fraction
+        self.spend(row, np.array([seconds_s]))
 
     @property
     def time_s(self) -> float:
@@ -148,7 +147,7 @@ def play_burst(
     bursts, next_s, working_s = 0, 0.0, 0.0
     while player.time_s < seconds_s:
         began_s = player.time_s
-        player.spend([row] * calls)
+        player.spend(np.tile(row, (calls, 1)))
         working_s += player.time_s - began_s
         bursts += 1
         next_s = max(next_s + period_s, player.time_s)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from charllm.gpu.governor import Limits, next_clock
-from charllm.jit import jit
+from charllm.jit import compiled
 from charllm.simulate.slices import BOARD_J, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, OTHER, POLL, STALL, Slices
 
 Floats = NDArray[np.float64]
@@ -72,14 +72,12 @@ class GpuStates(NamedTuple):
     each of its slices, and twice at the end of a step."""
 
 
-@jit
 def read_limits(row: Floats) -> Limits:
     """Return a row of limits under their names."""
     return Limits(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
                   row[12], row[13], row[14], row[15])  # fmt: skip
 
 
-@jit
 def spend(states: GpuStates, gpu: int, row: Floats, least_s: float) -> None:
     """Let one GPU do one slice, however often its clock moves meanwhile; `least_s` bounds its length from below."""
     mine, total, kind = states.state[gpu], states.sums[gpu], states.kind[gpu]
@@ -125,7 +123,13 @@ def spend(states: GpuStates, gpu: int, row: Floats, least_s: float) -> None:
             end_box(states, gpu, standing)
 
 
-@jit
+@compiled
+def spend_rows(states: GpuStates, gpu: int, rows: Floats, least_s: Floats) -> None:
+    """Let one GPU work through rows in order."""
+    for place in range(len(rows)):
+        spend(states, gpu, rows[place], least_s[place])
+
+
 def note_moment(states: GpuStates) -> None:
     """Write down the time of the watched GPU."""
     place = int(states.moments[0])
@@ -133,7 +137,6 @@ def note_moment(states: GpuStates) -> None:
     states.moments[0] += 1
 
 
-@jit
 def end_box(states: GpuStates, gpu: int, standing_w: float) -> None:
     """Close a box of power: warm the die, move the clock, write it down."""
     mine, total, kind = states.state[gpu], states.sums[gpu], states.kind[gpu]
@@ -164,7 +167,7 @@ def end_box(states: GpuStates, gpu: int, standing_w: float) -> None:
             states.series[gpu, box, 2], states.series[gpu, box, 3] = mine[CLOCK], cause
 
 
-@jit
+@compiled
 def play_step(
     states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints,
     offsets: Ints, tail: Floats,
@@ -219,7 +222,6 @@ def play_step(
     return float(finish(states, tail, waiting))
 
 
-@jit
 def wait_for_group(states: GpuStates, mask: int, members: Ints, offsets: Ints, base: int, waiting: Floats) -> None:
     """Let the members of each group that a slice's collectives join wait for the last of them."""
     for group in range(len(offsets)):
@@ -239,7 +241,6 @@ def wait_for_group(states: GpuStates, mask: int, members: Ints, offsets: Ints, b
                     spend(states, base + at, waiting, wait)
 
 
-@jit
 def finish(states: GpuStates, tail: Floats, waiting: Floats) -> float:
     """Wait for the last GPU, then exchange, update and end the step together: `tail[kind, stage, part]` are slices."""
     last_s = latest_time(states)
@@ -253,7 +254,6 @@ def finish(states: GpuStates, tail: Floats, waiting: Floats) -> float:
     return float(last_s)
 
 
-@jit
 def latest_time(states: GpuStates) -> float:
     """Return when the last GPU is where it is."""
     latest = 0.0
@@ -262,7 +262,6 @@ def latest_time(states: GpuStates) -> float:
     return latest
 
 
-@jit
 def wait_until(states: GpuStates, gpu: int, time_s: float, waiting: Floats, cause: int) -> None:
     """Let one GPU wait until a time; `cause` is the column of the sums that the wait is added to."""
     wait = time_s - states.state[gpu, TIME]

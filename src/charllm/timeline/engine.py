@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.jit import jit
+from charllm.jit import compiled
 from charllm.timeline.schedules import BACKWARD, FORWARD, WEIGHT
 
 Floats = NDArray[np.float64]
@@ -54,15 +54,14 @@ class Flows(NamedTuple):
     """1 where sends over the hop to the next stage leave through the same NICs."""
 
 
-@jit
 def _left(left_s: float, since_s: float, now_s: float) -> float:
     """Return what is left of an exchange that has had its NICs since some time."""
     return max(0.0, left_s - (now_s - since_s))
 
 
-@jit
+@compiled
 def _simulate(
-    order: NDArray[np.int64], races: Floats, send_s: Floats, flows: tuple[Floats, Floats, Floats],
+    order: NDArray[np.int64], races: Floats, send_s: Floats, flows: Flows,
     blocking: bool, chunks: int, microbatches: int,
 ) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats, int]:  # fmt: skip
     gradients_s, bucket_s, shares_nics = flows
@@ -135,7 +134,7 @@ def simulate_schedule(
 ) -> Events:
     """Run a schedule: `races[pass, chunk]` holds a Race, `send_s[stage]` is the hop to the next stage."""
     nothing = np.zeros(len(order))
-    found = _simulate(order, races, send_s, tuple(flows or (nothing, nothing, nothing)), blocking, chunks, microbatches)
+    found = _simulate(order, races, send_s, flows or Flows(nothing, nothing, nothing), blocking, chunks, microbatches)
     if found[-1]:
         raise ValueError(f"the schedule deadlocks: {found[-1]} passes can never start")
     return Events(*found[:-1])

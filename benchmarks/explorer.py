@@ -52,19 +52,20 @@ def main() -> None:
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
-        found = re.search(r"http://\S+", server.stdout.readline())
+        found = re.search(r"(http://\S+)\?token=(\S+)", server.stdout.readline())
         assert found is not None
         print(f"{CLIENTS} clients, a distinct change every {EVERY_S:g} s each, server and clients on {CORES} cores")
         for gpus in SIZES:
-            report(gpus, asyncio.run(ask_for(found[0], gpus, length_s)))
+            report(gpus, asyncio.run(ask_for(found[1], found[2], gpus, length_s)))
     finally:
         server.send_signal(signal.SIGINT)
         server.wait()
 
 
-async def ask_for(address: str, gpus: int, length_s: float) -> Seen:
+async def ask_for(address: str, token: str, gpus: int, length_s: float) -> Seen:
     seen, numbers = Seen(), itertools.count()
-    async with httpx.AsyncClient(base_url=address, timeout=60, limits=httpx.Limits(max_connections=200)) as http:
+    headers, limits = {"authorization": f"Bearer {token}"}, httpx.Limits(max_connections=200)
+    async with httpx.AsyncClient(base_url=address, headers=headers, timeout=60, limits=limits) as http:
         clients = (be_client(http, gpus, each, length_s, numbers, seen) for each in range(CLIENTS))
         await asyncio.gather(*clients)
     return seen

@@ -28,15 +28,22 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def address(store: Path) -> Iterator[str]:
+def opened_address(store: Path) -> Iterator[str]:
     with serving(store) as found:
         yield found
 
 
 @pytest.fixture
-def tab(browser: Browser, address: str) -> Iterator[Page]:
-    """A fresh tab that must end its test without an error in its console and without a foreign request."""
+def tab(browser: Browser, opened_address: str) -> Iterator[Page]:
+    """A fresh tab that must end its test without an error in its console and without a foreign request.
+
+    Opening the printed address once gives the browser its token.
+    """
+    address = opened_address.partition("?")[0]
     context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=address)
+    first = context.new_page()
+    first.goto(opened_address)
+    first.close()
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     opened = context.new_page()
     opened.set_default_timeout(LONG_MS)

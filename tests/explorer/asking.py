@@ -13,12 +13,14 @@ LOCAL = "http://127.0.0.1:8765"
 
 
 class Client:
-    """Asks for what needs no worker: the application's workers are not started."""
+    """Asks for what needs no worker: the application's workers are not started. A token that is given is not sent."""
 
     def __init__(
         self, host: str = "127.0.0.1", token: str | None = None, address: str = LOCAL, store: Path | None = None
     ) -> None:
-        self._app, self._address = build_app(store, check_access(host, token)), address
+        access = check_access(host, token)
+        self._app, self._address = build_app(store, access), address
+        self._headers = {} if token else {"authorization": f"Bearer {access.token}"}
         self._cookies = httpx.Cookies()
 
     def get(self, path: str, **more: Any) -> httpx.Response:
@@ -30,7 +32,9 @@ class Client:
     def _ask(self, method: str, path: str, **more: Any) -> httpx.Response:
         async def ask() -> httpx.Response:
             transport = httpx.ASGITransport(self._app, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url=self._address, cookies=self._cookies) as http:
+            async with httpx.AsyncClient(
+                transport=transport, base_url=self._address, cookies=self._cookies, headers=self._headers
+            ) as http:
                 response = await http.request(method, path, **more)
                 self._cookies = http.cookies
                 return response

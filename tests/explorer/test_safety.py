@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from charllm.cli.serve import open_browser
 from charllm.errors import SpecError
 from charllm.explorer.safety import COOKIE, check_access, is_loopback
 from tests.explorer.asking import LOCAL, Client
@@ -45,14 +46,12 @@ def test_a_post_from_a_foreign_page_is_refused(headers: dict[str, str]) -> None:
     assert (own.status_code, own.json()["field"]) == (400, "client")
 
 
-def test_on_loopback_no_token_is_asked_for_unless_one_is_given() -> None:
-    assert check_access("127.0.0.1", None).token == ""
-    assert check_access("localhost", None).token == ""
-    assert Client(token=TOKEN).get("/api/choices").status_code == 401
-
-
-def test_elsewhere_a_token_is_made_and_asked_for() -> None:
-    made = [check_access("0.0.0.0", None).token for _ in range(2)]
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
+def test_a_token_is_made_and_asked_for_on_every_address(host: str) -> None:
+    """Other users of a login node reach its loopback addresses."""
+    for path in ("/", "/api/choices", "/api/store", "/assets/report.js"):
+        assert Client(token=TOKEN).get(path).status_code == 401
+    made = [check_access(host, None).token for _ in range(2)]
     assert all(len(token) >= 32 for token in made)
     assert made[0] != made[1]
     assert TOKEN not in repr(check_access("0.0.0.0", TOKEN))
@@ -127,3 +126,15 @@ def test_without_a_store_there_is_nothing_to_open(tmp_path: Path) -> None:
     assert "charllm serve STORE" in listed["note"]
     refused = Client().get("/api/live", params={"path": str(tmp_path)})
     assert (refused.status_code, refused.json()["field"]) == (400, "path")
+
+
+def test_a_browser_is_opened_through_a_private_file_so_that_no_list_of_processes_shows_the_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    open_browser(f"http://127.0.0.1:8765/?token={TOKEN}", str(tmp_path))
+    (page,) = tmp_path.iterdir()
+    assert opened == [page.as_uri()]
+    assert TOKEN in page.read_text()
+    assert page.stat().st_mode & 0o777 == 0o600

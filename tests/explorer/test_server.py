@@ -51,11 +51,12 @@ def test_a_server_from_its_start_to_its_end(tmp_path: Path) -> None:
 def check_server(server: "subprocess.Popen[str]", store: Path) -> list[str]:
     """Ask a server everything; returns its workers, of which nothing that was asked has cost one."""
     assert server.stdout is not None
-    address = re.search(r"http://127\.0\.0\.1:\d+/", server.stdout.readline())
+    address = re.search(r"(http://127\.0\.0\.1:\d+/)\?token=(\S+)", server.stdout.readline())
     assert address is not None
     workers = workers_of(server.pid)
     assert len(workers) == 3
-    with httpx.Client(base_url=address[0], timeout=60) as http:
+    assert httpx.get(address[1]).status_code == 401
+    with httpx.Client(base_url=address[1], headers={"authorization": f"Bearer {address[2]}"}, timeout=60) as http:
         check_answers(http)
         check_refusals(http)
         check_cancelling(http)

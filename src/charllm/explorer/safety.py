@@ -13,7 +13,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from charllm.errors import SpecError
 
-LOOPBACK = "127.0.0.1"
 COOKIE = "charllm_token"
 LEAST_TOKEN = 16
 HEADERS = {
@@ -33,9 +32,9 @@ UNCACHED = "no-store"
 class Access:
     """Where the server listens, and what it asks of those who come."""
 
-    host: str = LOOPBACK
-    token: str = field(default="", repr=False)
-    """Empty: none is asked for."""
+    host: str
+    token: str = field(repr=False)
+    """Asked of every client: on a shared machine, other users can connect to a loopback address, too."""
     names: frozenset[str] = frozenset({"localhost"})
     """Names under which it is reached, beside numbers."""
 
@@ -48,14 +47,13 @@ class Access:
 
 
 def check_access(host: str, token: str | None) -> Access:
-    """Decide whether a token is asked for: always when others than this machine can connect."""
+    """Return where the server listens and the token that every client must send: the one given, or a random one."""
     if token is not None and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable()):
         raise SpecError("--token", "a shorter or unprintable one", f"at least {LEAST_TOKEN} ASCII characters")
     names = {"localhost", host.lower()}
     if not is_loopback(host):
-        token = token or secrets.token_urlsafe(24)
         names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
-    return Access(host, token or "", frozenset(names))
+    return Access(host, token or secrets.token_urlsafe(24), frozenset(names))
 
 
 def is_loopback(host: str) -> bool:
@@ -94,7 +92,7 @@ class Guard:
             await _refuse(guarded, *refused)
             return
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if self._access.token and self._matches(given):
+        if self._matches(given):
             cookie = f"{COOKIE}={self._access.token}; HttpOnly; SameSite=Strict; Path=/"
             guarded = _with_headers(send, {"set-cookie": cookie})
         await self._app(scope, receive, guarded)
@@ -105,7 +103,7 @@ class Guard:
             return 421, f"this server is not {host[:80]!r}"
         if scope["method"] not in ("GET", "HEAD") and not _is_own_page(headers, host):
             return 403, "only pages of this server may ask"
-        if self._access.token and not self._is_known(scope, headers):
+        if not self._is_known(scope, headers):
             return 401, "a token is needed: open the address that `charllm serve` printed, or send it as a bearer token"
         return None
 

@@ -54,7 +54,7 @@ class _Server(uvicorn.Server):
 
 
 def serve(store: Path | None, host: str, port: int, token: str | None, tell: Callable[[str], None]) -> None:
-    """Serve until the process is told to end; `tell` gets the address, with the token where one is asked for."""
+    """Serve until the process is told to end; `tell` gets the address, with the token."""
     access = check_access(host, token)
     listening = _listen(host, port)
     app = build_app(store, access)
@@ -73,8 +73,7 @@ def serve(store: Path | None, host: str, port: int, token: str | None, tell: Cal
     )
     reached = socket.gethostname() if host in EVERYWHERE else host
     shown = f"[{reached}]" if ":" in reached else reached
-    suffix = f"?token={access.token}" if access.token else ""
-    address = f"http://{shown}:{listening.getsockname()[1]}/{suffix}"
+    address = f"http://{shown}:{listening.getsockname()[1]}/?token={access.token}"
     server = _Server(config, lambda: tell(address), app.state.explorer.latest.end_all)
     # uvicorn ends the process where the application could not be started.
     with contextlib.suppress(SystemExit):

@@ -6,7 +6,7 @@ A law that is broken says by how much, and prints both runs as command lines.
 import json
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from random import Random
 from typing import Any, NamedTuple
@@ -137,7 +137,7 @@ def lower_clock(case: Case, random: Random) -> Found:
 
 def hotter_inlet(case: Case, random: Random) -> Found:
     """Hotter air or coolant never makes GPUs cooler nor a run faster."""
-    inlet_c = case.run.cluster.cooling.inlet_c
+    inlet_c = case.run.cluster.cooling.warmest_c
     if inlet_c >= HOTTEST_INLET_C:
         return
     hotter = case.changed(("cluster.cooling.inlet_c", min(HOTTEST_INLET_C, inlet_c + random.uniform(1, 15))))

@@ -394,8 +394,14 @@ def draw_request(random: Random) -> dict[str, Any]:
         "precision": pick(("bf16", "bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")),
         "recompute": pick(("none", "selective", "full")), "optimizer": pick(("adam", "sgd", "none")),
     }  # fmt: skip
-    return {"model": model, "parallelism": parallelism, "training": training, "cluster": cluster,
-            "conditions": _conditions(random, shape), "framework": {"base": pick(sorted(entries("frameworks")))}}  # fmt: skip
+    return {
+        "model": model,
+        "parallelism": parallelism,
+        "training": training,
+        "cluster": cluster,
+        "conditions": _conditions(random, shape),
+        "framework": {"base": pick(sorted(entries("frameworks")))},
+    }
 
 
 def _small_model(random: Random) -> dict[str, Any]:

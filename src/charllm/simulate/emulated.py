@@ -21,7 +21,7 @@ from charllm.simulate.slices import (
     COLUMNS,
     CORE_J,
     FIXED,
-    HOST,
+    LEAST,
     MATRIX,
     MATRIX_J,
     OTHER,
@@ -145,13 +145,13 @@ def _item_row(item: Item, known: dict[tuple[Any, ...], Floats], gpu: Gpu, launch
     row = np.zeros(COLUMNS)
     if item.kind == "kernel":
         row = known[item.shape].copy()
-        row[HOST] = launch_s
+        row[LEAST] = launch_s
     elif item.kind == "communication" and not item.moves:
         row[POLL] = item.blocks / gpu.multiprocessors
     elif item.kind == "communication":
         hidden = item.stream != "compute"
         row[FIXED] = item.duration_s * (TIMELINE.contention_fraction * item.blocks / CHANNELS if hidden else 1.0)
-        row[HOST] = launch_s
+        row[LEAST] = launch_s
         row[[MATRIX_J, CORE_J, BOARD_J]] = transfer_j(item.sent_bytes, gpu)
         row[POLL] = row[FIXED] * item.blocks / gpu.multiprocessors
     return row

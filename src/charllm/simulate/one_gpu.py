@@ -18,6 +18,7 @@ from charllm.gpu.sensor import HOPPER, Sensor
 from charllm.gpu.shape import KernelShape
 from charllm.gpu.steady import hold_clocks
 from charllm.simulate import play
+from charllm.simulate.knots import knots_hz
 from charllm.simulate.slices import BOARD_J, COLUMNS, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, POLL
 from charllm.simulate.steady import board_constants
 from charllm.spec.hardware import Gpu
@@ -81,9 +82,9 @@ class SingleGpu:
             state[0] = begun
         boxes = int(longest_s / self.box_s) + 8
         self.states = play.GpuStates(
-            state, np.zeros((1, play.SUMS)), np.zeros(1, dtype=np.int64), board_constants(gpu)[None],
-            np.array([self.limits]), np.ascontiguousarray(net.resistance_k_per_w[:1, :poles]),
-            np.exp(-self.box_s / net.time_s[:1, :poles]),
+            state, np.zeros((1, play.SUMS)), np.zeros(1, dtype=np.int64), knots_hz(gpu)[None],
+            board_constants(gpu)[None], np.array([self.limits]),
+            np.ascontiguousarray(net.resistance_k_per_w[:1, :poles]), np.exp(-self.box_s / net.time_s[:1, :poles]),
             np.zeros((1, boxes, play.SIGNALS)), np.zeros(boxes), np.ones(1), np.zeros((0, 0, 4)), -1, np.ones(1),
         )  # fmt: skip
         self.clear()

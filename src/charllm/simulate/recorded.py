@@ -8,21 +8,43 @@ compute and recomputation, in the proportion of their prices. The schedule's own
 Ignores: that slower clocks leave communication more compute to hide under.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from charllm.simulate import play
-from charllm.simulate.slices import FIXED, MATRIX, OTHER
 from charllm.simulate.steady import Machine, Played
+from charllm.timeline.costs import cost_step
 from charllm.timeline.engine import Events, Floats
-from charllm.timeline.step_time import LABELS, StepTime
+from charllm.timeline.step_time import LABELS, StepTime, time_step
+from charllm.workload.step import Step
 
 Ints = NDArray[np.int64]
 
 START, END, CLOCK, WAIT = range(4)
 """Columns of a recorded pass: seconds of the step, mean hertz, and seconds it waited for members of its groups."""
+
+
+def mean_clock_hz(machine: Machine, played: Played, node_kind: int | None = None) -> float:
+    """Return the mean clock of a step over all GPUs, or over those of a kind of node."""
+    weights = np.tile(machine.fold.weights, machine.run.parallelism.pp)
+    chosen = weights if node_kind is None else weights * (machine.node_kind == node_kind)
+    return float(np.average(played.sums[:, play.CLOCK_S], weights=chosen) / played.step_time_s)
+
+
+def price_as_played(step: Step, machine: Machine, played: Played) -> StepTime:
+    """Price a step at the mean clock it was simulated at; of a mixed cluster, on the kind of node that is slowest."""
+    bases = {one.kind.node: one.times[0].costs for one in machine.priced if one.kind.usual}
+    found = []
+    for node in sorted(set(machine.node_kind.tolist())):
+        base, clock_hz = bases[node], mean_clock_hz(machine, played, node)
+        own = replace(step, run=base.run)
+        costs = cost_step(own, base.kernels, clock_hz, base.network, base.timeline)
+        costs = costs._replace(collectives=base.collectives)
+        found.append(time_step(own, costs))
+    return max(found, key=lambda timed: timed.step_time_s)
 
 
 def close_times(machine: Machine, priced: StepTime, played: Played) -> StepTime:
@@ -68,9 +90,9 @@ def _labels(machine: Machine, priced: StepTime, played: Played, stage: int, sums
     labels = dict.fromkeys(LABELS, 0.0)
     for label in ("tp_exposed", "dp_exposed", "ep_exposed", "cp_exposed"):
         labels[label] = microbatches * _exposed_s(machine, priced, stage, label)
-    exchange_s, rest_s = (_mean(machine, _tail_s(machine, stage, part)) for part in (0, 2))
+    clock_hz = float(sums[play.CLOCK_S]) / played.step_time_s
+    exchange_s, labels["optimizer"], rest_s = _tail_s(machine, stage, clock_hz)
     labels["dp_exposed"] += exchange_s
-    labels["optimizer"] = _update_s(machine, stage, float(sums[play.CLOCK_S]) / played.step_time_s)
     host_s = min(rest_s, priced.host_s)
     labels["overhead"] = host_s + float(sums[play.HOST_S])
     mine = machine.turns[:, 0] == stage
@@ -91,7 +113,8 @@ def _exposed_s(machine: Machine, priced: StepTime, stage: int, label: str) -> fl
     usual_s = priced.microbatch_s(stage, label)
     if all(one.kind.usual for one in machine.priced):
         return usual_s
-    each = [usual_s if one.kind.usual else one.timed.microbatch_s(stage, label) for one in machine.priced]
+    clock_hz = priced.costs.clock_hz
+    each = [usual_s if one.kind.usual else one.near(clock_hz).microbatch_s(stage, label) for one in machine.priced]
     return _mean(machine, np.array(each)[_stage_kinds(machine, stage)])
 
 
@@ -100,22 +123,16 @@ def _stage_kinds(machine: Machine, stage: int) -> Ints:
     return np.asarray(machine.kind.reshape(machine.run.parallelism.pp, -1)[stage])
 
 
-def _tail_s(machine: Machine, stage: int, part: int) -> Floats:
-    """Return the seconds of one part of the end of a step, as far as no clock changes them, on each GPU of a stage."""
-    if all(one.kind.usual for one in machine.priced):
-        return np.asarray(machine.tail[stage, part, FIXED])
-    return np.asarray(machine.tails[_stage_kinds(machine, stage), stage, part, FIXED])
+def _tail_s(machine: Machine, stage: int, clock_hz: float) -> list[float]:
+    """Return the seconds of each part of the end of a step at a clock, mean over the GPUs of a stage."""
+    each = np.array([machine.tail_s(kind, clock_hz)[stage] for kind in range(len(machine.priced))])
+    own = each[_stage_kinds(machine, stage)]
+    return [float(seconds) for seconds in np.average(own, axis=0, weights=machine.fold.weights)]
 
 
 def _mean(machine: Machine, each: Floats) -> float:
     """Return a mean over the GPUs of a stage; one number holds for all."""
     return float(each.ravel()[0]) if each.size == 1 else float(np.average(each, weights=machine.fold.weights))
-
-
-def _update_s(machine: Machine, stage: int, clock_hz: float) -> float:
-    """Return how long a stage's update takes at its mean clock."""
-    row = machine.tail[stage, 1]
-    return float(row[MATRIX] / min(clock_hz, machine.limits.matrix_clock_hz) + row[OTHER] / clock_hz + row[FIXED])
 
 
 def _moving_s(machine: Machine, played: Played, stage: int) -> float:

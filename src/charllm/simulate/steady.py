@@ -23,23 +23,22 @@ from charllm.layout.placement import place_ranks
 from charllm.simulate import play
 from charllm.simulate.fold import Fold, fold_run
 from charllm.simulate.gpu_kinds import PricedKind, find_kinds, price_kinds, slow_hops, slow_run
+from charllm.simulate.knots import NEVER_S
 from charllm.simulate.slices import (
-    BOARD_J,
     CHANNELS,
-    COLUMNS,
-    CORE_J,
-    FIXED,
-    MATRIX,
-    MATRIX_J,
-    OTHER,
-    POLL,
+    DRAWN,
+    TIMES,
     Slices,
+    clocks_of,
     cut_passes,
+    lay_rows,
+    stack_kinds,
+    work_s,
 )
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.run import RunSpec
+from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.timeline.costs import COLUMNS as COST_COLUMNS
-from charllm.timeline.costs import Costs
 from charllm.timeline.engine import Floats
 from charllm.timeline.step_time import StepTime
 from charllm.timeline.turns import Turns, order_turns, turn_hops
@@ -91,7 +90,7 @@ class Machine(NamedTuple):
 
     run: RunSpec
     open_s: float
-    """Length of the step at the clocks its prices hold at."""
+    """Length of the step at the highest clock."""
     slices: Slices
     fold: Fold
     turns: Ints
@@ -102,7 +101,9 @@ class Machine(NamedTuple):
     priced: tuple[PricedKind, ...]
     """The kinds of GPUs that are played; what follows is told by them."""
     tails: Floats
-    """[kind, stage, part, column]"""
+    """What ends a step: [kind, stage, part, interval between knots, column]."""
+    knots: Floats
+    """[kind, knot] hertz, highest first."""
     boards: Floats
     """[kind, constant]"""
     kind_limits: tuple[Limits, ...]
@@ -127,10 +128,9 @@ class Machine(NamedTuple):
         """Limits of the usual kind of GPU."""
         return self.kind_limits[0]
 
-    @property
-    def tail(self) -> Floats:
-        """What ends a step on the usual kind of GPU: [stage, part, column]."""
-        return np.asarray(self.tails[0])
+    def tail_s(self, kind: int, clock_hz: float) -> Floats:
+        """[stage, part] how long what ends a step takes on a kind of GPU at a clock."""
+        return work_s(self.tails[kind], self.knots[kind], clock_hz)
 
     @property
     def node_kind(self) -> Ints:
@@ -151,29 +151,30 @@ class Machine(NamedTuple):
         return np.array([limits.clock_max_hz for limits in self.kind_limits])[self.kind]
 
 
-def build_machine(step: Step, timed: StepTime) -> Machine:
-    """Lay out everything a play needs."""
+def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine:
+    """Price a step on every kind of GPU and lay out everything a play needs."""
     run, degrees = step.run, step.run.parallelism
     fold = fold_run(run)
     played, representatives = _places(run, fold)
     kinds, kind = find_kinds(run, played)
-    priced = price_kinds(step, timed, kinds)
+    priced = price_kinds(step, kinds, timeline)
+    slowest = max((one.times[0] for one in priced if one.kind.usual), key=lambda timed: timed.step_time_s)
     turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
-    moved_s, sent_s = _hops(step, timed, turns, fold)
+    moved_s, sent_s = _hops(step, slowest, turns, fold)
     nodes = [run.cluster.kinds[one.node] for one in kinds]
     limits = tuple(limits_of(node.gpu, one.conditions(run)) for node, one in zip(nodes, kinds, strict=True))
     nets = [network(node, run.cluster.cooling) for node in nodes]
-    tails = [[_tail(step, one.timed, one.costs, stage) for stage in range(degrees.pp)] for one in priced]
     return Machine(
         run=run,
-        open_s=timed.step_time_s,
-        slices=cut_passes(run, timed, [one.costs for one in priced], [one.timed for one in priced]),
+        open_s=slowest.step_time_s,
+        slices=cut_passes([one.times for one in priced]),
         fold=fold,
         turns=np.stack([turns.stage, turns.program, turns.source], axis=1),
         moved_s=moved_s,
         sent_s=sent_s,
         priced=tuple(priced),
-        tails=np.array(tails),
+        tails=stack_kinds([_tails(step, one.times) for one in priced]),
+        knots=_knots(priced),
         boards=np.array([board_constants(node.gpu) for node in nodes]),
         kind_limits=limits,
         resistance=np.array([net.resistance_k_per_w[0, :SINK] for net in nets]),
@@ -244,12 +245,32 @@ def _brake_hz(run: RunSpec, played: Ints, limits: Sequence[Limits], kind: Ints) 
     return np.where(np.isin(nodes, conditions.braked_nodes), np.minimum(braked_hz, asked_hz), asked_hz)
 
 
-def _tail(step: Step, timed: StepTime, costs: Costs, stage: int) -> Floats:
-    """Return what ends a step on one stage: exchange of gradients and weights, update, and the rest, as slices.
+def _knots(priced: Sequence[PricedKind]) -> Floats:
+    """Return the knots of each kind; one with fewer of them has a last one that no clock is below."""
+    knots = [clocks_of(one.times) for one in priced]
+    most = max(map(len, knots))
+    return np.array([np.pad(one, (0, most - len(one))) for one in knots])
 
-    Exchange and rest last as long as the step was timed with; the update takes what it costs on this kind of node.
+
+def _tails(step: Step, times: Sequence[StepTime]) -> Floats:
+    """Return what ends a step on each stage of one kind of GPU: [stage, part, interval between knots, column]."""
+    pp = step.run.parallelism.pp
+    parts = [[_tail(step, timed, stage) for stage in range(pp)] for timed in times]
+    seconds, drawn = (np.array([[part for stage in one for part in stage[place]] for one in parts]) for place in (0, 1))
+    times_s = np.full((*seconds.shape, len(TIMES)), NEVER_S)
+    times_s[..., 0] = seconds
+    # The host has waited by then: what it holds up is part of the rest.
+    times_s[..., 1] = times_s[..., 3] = 0.0
+    rows = lay_rows(times_s, drawn, clocks_of(times))
+    return rows.reshape(pp, -1, *rows.shape[1:])
+
+
+def _tail(step: Step, timed: StepTime, stage: int) -> tuple[Floats, Floats]:
+    """Return what ends a step on one stage at one clock: exchange of gradients and weights, update, and the rest.
+
+    First the seconds of each, then what it draws.
     """
-    run, gpu = step.run, costs.run.cluster.gpu
+    run, costs = step.run, timed.costs
     labels, in_passes = timed.stages[stage], run.microbatches * timed.microbatch_s(stage, "dp_exposed")
     whole_s = timed.step_time_s - float(max(timed.events.free_s))
     exchange_s = min(whole_s, max(0.0, labels["dp_exposed"] - in_passes))
@@ -258,16 +279,14 @@ def _tail(step: Step, timed: StepTime, costs: Costs, stage: int) -> Floats:
         sum((costs.cells(op) for op in ops), np.zeros(COST_COLUMNS))
         for ops in (step_sync(step, stage), costs.kernels.updates[stage])
     )
-    rows = np.zeros((3, COLUMNS))
-    rows[:, FIXED] = exchange_s, 0.0, whole_s - exchange_s - update_s
-    rows[0, POLL] = CHANNELS / gpu.multiprocessors
+    drawn = np.zeros((3, len(DRAWN)))
+    drawn[0, 3] = CHANNELS / costs.run.cluster.gpu.multiprocessors
     # What is hidden under compute has no time of its own here, nor its energy.
     if exchange_s > 0:
-        rows[0, [MATRIX_J, CORE_J, BOARD_J]] = exchanged[3:]
+        drawn[0, :3] = exchanged[3:]
     if update_s > 0:
-        rows[1, [MATRIX, OTHER, FIXED]] = updated[:3] * update_s / labels["optimizer"]
-        rows[1, [MATRIX_J, CORE_J, BOARD_J]] = updated[3:]
-    return rows
+        drawn[1, :3] = updated[3:]
+    return np.array([exchange_s, update_s, whole_s - exchange_s - update_s]), drawn
 
 
 def start_state(machine: Machine, power_w: float = START_W, clock_fraction: float = 1.0) -> Floats:
@@ -348,12 +367,13 @@ def _play(machine: Machine, state: Floats, sink_k: Floats, watched: int, moments
     cluster = machine.run.cluster
     state[:, play.AIR_C] = inlets_c(cluster)[machine.gpus // cluster.node.gpus] + sink_k
     state[:, play.TEMPERATURE] = state[:, play.AIR_C] + state[:, play.POLES :].sum(axis=1)
-    state[:, play.TIME] = 0.0
+    state[:, [play.TIME, play.HOST_FREE]] = 0.0
     begun = state.copy()
     states = play.GpuStates(
         state,
         sums,
         machine.kind,
+        machine.knots,
         machine.boards,
         np.array(machine.kind_limits),
         machine.resistance,

@@ -12,7 +12,7 @@ import pytest
 
 import charllm
 from charllm.jit import parts_of
-from charllm.simulate.play import play_step
+from charllm.simulate.play import play_steps
 from charllm.timeline.engine import simulate_schedule
 
 SIMULATE = ("simulate", "--model", "llama3-8b", "--cluster", "h200x8", "--gbs", "8", "--json")
@@ -66,7 +66,7 @@ def test_where_nothing_can_be_written_code_is_compiled_for_the_moment(package: P
 
 
 def test_all_that_goes_into_machine_code_is_known() -> None:
-    parts = parts_of(play_step.__wrapped__)  # type: ignore[attr-defined]
+    parts = parts_of(play_steps.__wrapped__)  # type: ignore[attr-defined]
     assert {"charllm.simulate.play.spend", "charllm.gpu.governor.next_clock"} <= set(parts)
     assert parts["charllm.simulate.play.MATRIX_J"] == 4
     assert "repeats" not in parts["charllm.simulate.slices.Slices"]

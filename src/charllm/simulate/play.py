@@ -211,6 +211,17 @@ def end_box(states: GpuStates, gpu: int, standing_w: float) -> None:
 
 
 @compiled
+def play_steps(
+    repeats: int, states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices,
+    members: Ints, offsets: Ints, tail: Floats,
+) -> float:  # fmt: skip
+    """Play a step some times in a row; returns when the last one ends."""
+    ended_s = 0.0
+    for _ in range(repeats):
+        ended_s = play_step(states, turns, begin_s, moved_s, sent_s, slices, members, offsets, tail)
+    return ended_s
+
+
 def play_step(
     states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints,
     offsets: Ints, tail: Floats,

@@ -385,12 +385,10 @@ def _play(machine: Machine, state: Floats, sink_k: Floats, watched: int, moments
         watched,
         moments,
     )
-    ended_s = 0.0
-    for _ in range(repeats):
-        ended_s = play.play_step(
-            states, machine.turns, machine.fold.begin_s, machine.moved_s, machine.sent_s, machine.slices,
-            machine.fold.members, machine.fold.offsets, machine.tails,
-        )  # fmt: skip
+    ended_s = play.play_steps(
+        repeats, states, machine.turns, machine.fold.begin_s, machine.moved_s, machine.sent_s, machine.slices,
+        machine.fold.members, machine.fold.offsets, machine.tails,
+    )  # fmt: skip
     sums[:, list(play.TOTALS)] /= repeats
     full = int(ended_s / box_s)
     return Played(ended_s / repeats, sums, sink_k, series[:, :full], cluster_w[:full], box_s, repeats, passes, begun)

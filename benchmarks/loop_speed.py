@@ -11,7 +11,7 @@ from typing import Any
 
 from charllm.catalog.resolve import resolve_run
 from charllm.simulate.predict import predict
-from charllm.simulate.work import estimate_plays_s
+from charllm.simulate.work import estimate_rounds_s
 from charllm.units import GIB, KIB
 
 GPT3: dict[str, Any] = {
@@ -38,12 +38,12 @@ def clock(name: str, request: dict[str, Any]) -> None:
     found = predict(run, ignore_memory=True, longest_s=inf)
     took = time.perf_counter() - start
     assert found.machine is not None
-    assert found.played is not None
+    assert found.simulated_step is not None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB / GIB
     print(
-        f"{name}: {took:.2f} s to steady state (estimated {estimate_plays_s(found.machine):.2f} s), "
-        f"{len(found.machine.gpus):,} of {run.cluster.gpus:,} GPUs played "
-        f"{found.played.plays} times, {peak:.1f} GiB; step {found.result.metrics['step_time_s']:.3f} s, "
+        f"{name}: {took:.2f} s to steady state (estimated {estimate_rounds_s(found.machine):.2f} s), "
+        f"{len(found.machine.gpus):,} of {run.cluster.gpus:,} GPUs simulated "
+        f"{found.simulated_step.rounds} times, {peak:.1f} GiB; step {found.result.metrics['step_time_s']:.3f} s, "
         f"{found.result.metrics['power_mean_w']:.0f} W",
         flush=True,
     )

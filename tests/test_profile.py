@@ -13,13 +13,13 @@ from charllm.errors import SpecError
 from charllm.measure.hooked import hook_in
 from charllm.measure.marks import find_phases, find_steps, read_marks
 from charllm.measure.profiled import part_profiled, steps_of
-from charllm.profile import PHASE, Asked, StepProfiler, parse_profile, trace_path
+from charllm.profile import PHASE, ProfiledSteps, StepProfiler, parse_profile, trace_path
 from charllm.trace.clock import read_clock
 from charllm.trace.run import read_run
 
 
 def test_what_is_asked_is_steps_and_perhaps_the_first() -> None:
-    assert parse_profile("3") == Asked(3)
+    assert parse_profile("3") == ProfiledSteps(3)
     assert str(parse_profile("3@20")) == "3@20"
     for text in ("", "0", "3@", "a", "-1"):
         with pytest.raises(SpecError, match="--profile"):
@@ -28,7 +28,7 @@ def test_what_is_asked_is_steps_and_perhaps_the_first() -> None:
 
 def test_a_few_marked_steps_are_traced_at_a_known_cost(tmp_path: Path) -> None:
     weight = torch.randn(64, 64)
-    profiler = StepProfiler(Asked(2, 4), trace_path(tmp_path, 0))
+    profiler = StepProfiler(ProfiledSteps(2, 4), trace_path(tmp_path, 0))
     with mark.recording_to(str(tmp_path)), mark.profiling_by(profiler):
         for number in range(14):
             (weight @ weight).sum().item()

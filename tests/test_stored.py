@@ -33,7 +33,7 @@ STUDY = unfold(
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a run, a study, a killed record and a killed op benchmark."""
     place = tmp_path_factory.mktemp("stored")
-    save_run(simulate(resolve_run(STUDY.cases[0].request)), place / "run", {})
+    save_run(simulate(resolve_run(STUDY.cases[0].request)), place / "run")
     run_study(STUDY, out=place / "study")
     shutil.copytree(CAPTURE, place / "record")
     shutil.copytree(CAPTURE, place / "ops")
@@ -49,7 +49,7 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def test_a_run_is_shown_from_its_result_alone(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, str(stored / "run"))
-    assert text.startswith("simulated run: llama3-8b on h200x8 (8 x h200), megatron, bf16; tp 2 x dp 4")
+    assert text.startswith("llama3-8b on h200x8 (8 x h200), megatron, bf16\ntp 2 x pp 1 x dp 4")
     assert "Breakdown of the step time" in text
     result = load_run(stored / "run")
     assert json.loads(shown(capsys, str(stored / "run" / "result.json"), "--json")) == result.as_table()
@@ -87,9 +87,12 @@ def test_a_killed_op_benchmark_keeps_the_ops_that_had_ended(stored: Path, capsys
     assert json.loads(shown(capsys, str(stored / "ops"), "--json")) == [row]
 
 
-def test_an_emulated_rank_is_shown_beside_its_prediction(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (stored / "run" / "predicted.json").write_text('{"power_mean_w": 650.0}')
-    assert "Predicted and simulated" in shown(capsys, str(stored / "run"))
+def test_a_rank_is_shown_beside_what_was_predicted_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(CAPTURE, tmp_path / "rank")
+    (tmp_path / "rank" / "predicted.json").write_text('{"power_mean_w": 650.0}')
+    fresh, again = (shown(capsys, str(tmp_path / "rank")) for _ in range(2))
+    assert "Predicted and measured" in fresh
+    assert again == fresh
 
 
 @pytest.mark.parametrize("what", ["nothing", "an empty folder", "a text", "a folder of runs", "a broken result"])

@@ -20,6 +20,7 @@ from charllm.evaluate.h200.rank_cases import LATER_RANKS, RANK_S, RANKS
 from charllm.evaluate.h200.training_cases import GPT, TRAINING, configured
 from charllm.measure.emulation.player import Player
 from charllm.measure.launch import sampling
+from charllm.measure.settings import MeasureSettings
 from charllm.measure.trainer.train import train
 from charllm.simulate.rank_timeline import generate_timeline
 
@@ -54,7 +55,7 @@ def measure_overhead(out: Path, take: str) -> None:
     for turn in range(10):
         sampled = turn % 2 == 1
         if sampled:
-            with sampling(_new(out / f"overhead-{take}-{turn}"), "nvml", 100.0):
+            with sampling(_new(out / f"overhead-{take}-{turn}"), MeasureSettings(telemetry="nvml")):
                 turns.append([sampled, _time_steps(steps)])
         else:
             turns.append([sampled, _time_steps(steps)])
@@ -94,7 +95,7 @@ def main() -> None:
             continue
         folder = _new(arguments.out / f"{part}-{arguments.take}")
         mark.record_to(str(folder))
-        with sampling(folder, "nvml", 100.0):
+        with sampling(folder, MeasureSettings(telemetry="nvml")):
             time.sleep(2.0)
             PARTS[part](folder, arguments.take)
             time.sleep(2.0)

@@ -26,6 +26,7 @@ from charllm import mark
 from charllm.gpu.shape import KernelShape
 from charllm.measure.emulation.player import Player, require_playable
 from charllm.measure.launch import sampling
+from charllm.measure.settings import MeasureSettings
 from charllm.timeline.rank_timeline import RankTimeline, read_timeline
 
 KERNEL_S = 0.02
@@ -95,7 +96,7 @@ def play_all(arguments: argparse.Namespace, folder: Path) -> None:
     folder.mkdir(parents=True)
     mark.record_to(str(folder))
     warnings.simplefilter("always")
-    with sampling(folder, arguments.telemetry, 100.0):
+    with sampling(folder, MeasureSettings(telemetry=arguments.telemetry)):
         time.sleep(1.0)
         for path in sorted(arguments.timelines.glob("*.json")):
             if not any(text in path.stem for text in arguments.only.split("|")):

@@ -16,6 +16,7 @@ from charllm.measure.bench.suite import OpCase
 from charllm.measure.bench.table import tabulate, to_csv
 from charllm.measure.launch import sampling
 from charllm.measure.recording import read_recording
+from charllm.measure.settings import MeasureSettings
 
 GEMMS = (
     ("gemm", 3072, 10240, 5120), ("gemm", 6144, 20480, 5120), ("gemm", 2048, 22016, 8192), ("gemm", 10240, 4096, 11008),
@@ -70,7 +71,7 @@ def main() -> None:
     folder = arguments.out / f"readings-{arguments.take}"
     folder.mkdir(parents=True)
     chosen = cases()
-    with sampling(folder, "nvml", 100.0):
+    with sampling(folder, MeasureSettings(telemetry="nvml")):
         time.sleep(3.0)
         runs = [outcome for _, outcome in run_suite(chosen, folder, "cuda", 7)]
         time.sleep(2.0)

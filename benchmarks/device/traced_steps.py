@@ -35,13 +35,14 @@ from charllm.measure.job import Job
 from charllm.measure.marks import find_phases, find_steps, read_marks
 from charllm.measure.recording import read_recording
 from charllm.measure.session import measure_here
+from charllm.measure.settings import MeasureSettings
 from charllm.measure.trainer.train import train
 from charllm.measure.window import counted, look
-from charllm.profile import PHASE, Asked, StepProfiler, make_profiler, tell_clock, trace_path
+from charllm.profile import PHASE, ProfiledSteps, StepProfiler, make_profiler, tell_clock, trace_path
 from charllm.spec.request import merge
 
 IDLE = "idle"
-NEVER = Asked(1, 10**9)
+NEVER = f"1@{10**9}"
 AHEAD = 2
 """Launches that may wait on the GPU: a phase ends within two kernels of its time."""
 
@@ -155,7 +156,7 @@ def run_training(folder: Path, case: Case, sizes: Sizes) -> None:
         steps = train(run, sizes.device, None, 10_000.0)
         step_s = statistics.median(next(steps).seconds_s for _ in range(5))
         spend(steps, sizes.before_s)
-        with mark.profiling_by(StepProfiler(Asked(case.steps, 1), trace_path(folder, 0))):
+        with mark.profiling_by(StepProfiler(ProfiledSteps(case.steps, 1), trace_path(folder, 0))):
             for _ in range(case.steps + 2):
                 next(steps)
         spend(steps, sizes.after_s)
@@ -170,7 +171,8 @@ def spend(steps: Iterator[Any], seconds_s: float) -> None:
 
 def measured(folder: Path, sizes: Sizes, spec: dict[str, Any] | None = None) -> Any:
     # An asked profile has counters read at each of their steps; the cases start the profiler themselves.
-    job = Job(("traced_steps",), folder, telemetry=sizes.telemetry, idle_s=1.0, host="none", profile=NEVER)
+    settings = MeasureSettings(telemetry=sizes.telemetry, idle_s=1.0, host="none", profile=NEVER)
+    job = Job(("traced_steps",), folder, settings)
     return measure_here(job, telemetry_gpus(sizes.telemetry, {}), {}, spec)
 
 

@@ -22,14 +22,15 @@ from threading import Timer
 from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError, MissingExtra, SpecError, Words
+from charllm.result.columns import rows_of
 from charllm.result.metrics import METRICS
-from charllm.result.result import Columns, RunResult
-from charllm.result.store import RESULT_FILE, load_result, with_tables
+from charllm.result.result import RunResult
+from charllm.result.store import RESULT_FILE, load_result
 from charllm.spec.request import Table
 from charllm.sweep.axes import find_setting, list_settings
 from charllm.sweep.case import CASE_FILE
 from charllm.sweep.folder import RUNS, STUDY_FILE, read_case
-from charllm.sweep.outcome import LISTED, as_cell
+from charllm.sweep.outcome import as_cell
 
 STEP_TABLES = ("ops", "memory", "links", "breakdown")
 TIME_TABLES = ("signals", "timeline", "cluster")
@@ -225,17 +226,13 @@ def _run_rows(table: str, run: StoredRun) -> list[Table]:
         return [_describe(run, result)]
     if result is None:
         return []
-    rows = _step_rows(run, result, table) if table in STEP_TABLES else getattr(result, table)
+    rows = _step_rows(result, table) if table in STEP_TABLES else getattr(result, table)
     return [{"run": run.name, **row} for row in rows]
 
 
-def _step_rows(run: StoredRun, result: RunResult, table: str) -> Iterator[Table]:
-    tables = result.tables or with_tables(result, run.folder).tables
-    return _unzip(tables[table]()) if table in tables else iter(())
-
-
-def _unzip(columns: Columns) -> Iterator[Table]:
-    return (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+def _step_rows(result: RunResult, table: str) -> list[Table]:
+    columns = result.table(table)
+    return [] if columns is None else rows_of(columns)
 
 
 def _describe(run: StoredRun, result: RunResult | None) -> Table:
@@ -251,7 +248,8 @@ def _describe(run: StoredRun, result: RunResult | None) -> Table:
         short = name.rpartition(".")[2]
         column = f"axis_{short}" if short in FIXED or short in METRICS else short
         row[column] = row.get(column) if value is None else as_cell(value)
-    return row | {name: (result.metrics.get(name) if result else None) for name in METRICS if name not in LISTED}
+    known = {} if result is None else result.metrics
+    return row | {name: known.get(name) for name, one in METRICS.items() if not one.is_list}
 
 
 def _settings(spec: Table) -> Table:

@@ -30,7 +30,7 @@ TICKS = 8
 """Clock ranges at each end of a trace: the tightest of them counts."""
 
 
-class Asked(NamedTuple):
+class ProfiledSteps(NamedTuple):
     """How many steps to record, after how many marked steps."""
 
     steps: int
@@ -40,12 +40,12 @@ class Asked(NamedTuple):
         return f"{self.steps}@{self.first}"
 
 
-def parse_profile(text: str, field: str = "--profile") -> Asked:
+def parse_profile(text: str, field: str = "--profile") -> ProfiledSteps:
     """Read `STEPS` or `STEPS@FIRST`."""
     found = re.fullmatch(r"(\d+)(?:@(\d+))?", text)
     if found is None or int(found[1]) < 1:
         raise SpecError(field, text, "STEPS or STEPS@FIRST: steps to record, and after how many marked steps")
-    return Asked(int(found[1]), DEFAULT_FIRST if found[2] is None else int(found[2]))
+    return ProfiledSteps(int(found[1]), DEFAULT_FIRST if found[2] is None else int(found[2]))
 
 
 TRACE_FILES = "kineto-rank-*.json.gz"
@@ -59,16 +59,16 @@ def trace_path(folder: Path, rank: int) -> Path:
 class StepProfiler:
     """Starts and stops torch's profiler as steps are marked; one trace, then it is done."""
 
-    def __init__(self, asked: Asked, path: Path) -> None:
-        self._asked, self._path = asked, path
+    def __init__(self, wanted: ProfiledSteps, path: Path) -> None:
+        self._wanted, self._path = wanted, path
         self._seen = 0
         self._profiler: Any = None
 
     def after_step(self, write_mark: WriteMark) -> None:
         """Do what is due after a marked step; nothing in a process that does not use torch."""
         self._seen += 1
-        since = self._seen - self._asked.first
-        if "torch" not in sys.modules or not 0 <= since <= WARMUP_STEPS + self._asked.steps:
+        since = self._seen - self._wanted.first
+        if "torch" not in sys.modules or not 0 <= since <= WARMUP_STEPS + self._wanted.steps:
             return
         if self._profiler is None and since == 0:
             write_mark("begin", PHASE, "")
@@ -79,11 +79,11 @@ class StepProfiler:
     def _start(self) -> None:
         from torch.profiler import schedule
 
-        self._profiler = make_profiler(schedule(wait=0, warmup=WARMUP_STEPS, active=self._asked.steps, repeat=1))
+        self._profiler = make_profiler(schedule(wait=0, warmup=WARMUP_STEPS, active=self._wanted.steps, repeat=1))
         self._profiler.start()
 
     def _go_on(self, since: int, write_mark: WriteMark) -> None:
-        last = since == WARMUP_STEPS + self._asked.steps
+        last = since == WARMUP_STEPS + self._wanted.steps
         if last:
             tell_clock()
         self._profiler.step()

@@ -219,10 +219,10 @@ def test_a_command_that_cannot_be_run_ends_in_126(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--rate", "0"], "--rate: got 0.0; expected 0.1 to 1000"),
+        (["--rate", "0"], "--rate: got 0.0; expected a number from 0.1 to 1,000"),
         (["--rate", "5000"], "--rate: got 5000.0"),
         (["--rate", "nan"], "--rate: got nan"),
-        (["--repeats", "0"], "--repeats: got 0; expected 1 to 1000"),
+        (["--repeats", "0"], "--repeats: got 0; expected a whole number from 1 to 1,000"),
         (["--repeats", "1001"], "--repeats"),
         (["--idle", "-1"], "--idle: got -1.0"),
         (["--cooldown", "inf"], "--cooldown: got inf"),

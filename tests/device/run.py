@@ -24,6 +24,7 @@ from charllm.measure.kernels.torch_kernels import KERNELS, make_kernel
 from charllm.measure.launch import sampling
 from charllm.measure.quantities import BEATS, QUANTITIES
 from charllm.measure.recording import read_recording
+from charllm.measure.settings import MeasureSettings
 from charllm.measure.telemetry import open_source
 from charllm.measure.window import look
 
@@ -74,7 +75,7 @@ def test_a_spin_and_a_limited_copy_last_as_long_as_asked() -> None:
 def test_the_sampler_reads_a_hundred_times_a_second_and_agrees_with_the_counter() -> None:
     place = folder()
     launch = make_kernel(KernelShape("gemm", (1, 4096, 12288, 12288)), "cuda")
-    with sampling(place, "nvml", 100.0):
+    with sampling(place, MeasureSettings(telemetry="nvml")):
         start_s = time.monotonic()
         while time.monotonic() - start_s < 6.0:
             for _ in range(10):
@@ -99,7 +100,7 @@ def test_every_mode_of_the_bench_runs() -> None:
     for case in full_suite():
         chosen.setdefault((case.mode, case.beside, case.shape is None), case._replace(seconds_s=0.5))
     cases: list[OpCase] = list(chosen.values())
-    with sampling(place, "nvml", 100.0):
+    with sampling(place, MeasureSettings(telemetry="nvml")):
         for case, outcome in run_suite(cases, place, "cuda", seed=0):
             print(case.name, outcome.calls, round(outcome.end_s - outcome.start_s, 3), outcome.error)
         time.sleep(0.3)

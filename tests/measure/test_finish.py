@@ -15,6 +15,7 @@ from charllm.measure.finish import finish_record, is_record
 from charllm.measure.job import Job, measure_job
 from charllm.measure.record import JOB_FILE, JobRecord
 from charllm.measure.recording import SAMPLES_FILE, is_growing, read_recording
+from charllm.measure.settings import MeasureSettings
 from charllm.result.store import RESULT_FILE, load_run
 from tests.measure.readings import await_readings
 from tests.measure.replayed import CAPTURE, STEPS_S
@@ -132,7 +133,9 @@ def test_a_row_cut_short_is_removed_when_a_killed_record_is_finished(tmp_path: P
 
 
 def test_killed_repeats_are_combined(tmp_path: Path) -> None:
-    measure_job(Job(("sleep", "0.3"), tmp_path / "repeat-0", telemetry=f"replay:{CAPTURE}", idle_s=0.0), {})
+    measure_job(
+        Job(("sleep", "0.3"), tmp_path / "repeat-0", MeasureSettings(telemetry=f"replay:{CAPTURE}", idle_s=0.0)), {}
+    )
     copy_capture(tmp_path / "repeat-1")
     assert is_record(tmp_path)
     result = finish_record(tmp_path)

@@ -19,6 +19,7 @@ from charllm.measure.parquet import write_signals
 from charllm.measure.parts import read_sampled
 from charllm.measure.quantities import BEATS
 from charllm.measure.recording import read_recording
+from charllm.measure.settings import MeasureSettings
 from charllm.result.result import RunResult, all_finite
 from charllm.result.store import load_run, read_parquet, write_text
 from charllm.workload.model_flop import model_flop
@@ -69,7 +70,9 @@ def measure(folder: Path, *command: str, telemetry: str = REPLAY, **settings: An
     """Measure without waiting before and after, where nothing else is said."""
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     environment.update(settings.pop("environment", {}))
-    job = Job(command, folder, telemetry=telemetry, **{"idle_s": 0.0, "cooldown_s": 0.0, **settings})
+    repeats = settings.pop("repeats", 1)
+    recorded = MeasureSettings(telemetry=telemetry, **{"idle_s": 0.0, "cooldown_s": 0.0, **settings})
+    job = Job(command, folder, recorded, repeats=repeats)
     return measure_job(job, environment)
 
 

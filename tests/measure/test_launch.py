@@ -30,6 +30,7 @@ from charllm.measure.launch import (
     wait_idle,
 )
 from charllm.measure.recording import read_recording
+from charllm.measure.settings import MeasureSettings
 from charllm.measure.telemetry.source import TelemetryError
 from tests.measure.readings import await_true
 from tests.measure.replays import REPLAY, find_sampler, hide_driver, make_replay, uuid
@@ -68,6 +69,14 @@ def test_a_command_that_cannot_be_run_is_126(what: str, tmp_path: Path) -> None:
 def test_a_command_is_told_where_marks_go(tmp_path: Path) -> None:
     script = f'test "$MINE" = 1 && test "${FOLDER_VARIABLE}" = "{tmp_path}"'
     assert run_command(["sh", "-c", script], tmp_path, {**PATH, "MINE": "1"}).exit_code == 0
+
+
+def test_marks_of_a_job_that_changes_its_directory_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "marks").mkdir()
+    script = 'cd / && test -d "$CHARLLM_MARKS" && touch "$CHARLLM_MARKS/seen"'
+    assert run_command(["sh", "-c", script], Path("marks"), PATH).exit_code == 0
+    assert (tmp_path / "marks" / "seen").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
@@ -118,12 +127,12 @@ def test_a_signal_cuts_the_cool_down_short() -> None:
 
 
 def test_the_sampler_has_its_own_session_and_ends_with_what_it_is_beside(tmp_path: Path) -> None:
-    with sampling(tmp_path, REPLAY, 100.0):
+    with sampling(tmp_path, MeasureSettings(telemetry=REPLAY)):
         found = find_sampler(tmp_path)
         assert found is not None
         assert os.getsid(found) == found
     assert find_sampler(tmp_path) is None
-    with pytest.raises(ZeroDivisionError), sampling(tmp_path, REPLAY, 100.0):
+    with pytest.raises(ZeroDivisionError), sampling(tmp_path, MeasureSettings(telemetry=REPLAY)):
         1 / 0  # noqa: B018
     assert find_sampler(tmp_path) is None
     assert len(read_recording(tmp_path).fast(0).times_s) >= 1
@@ -136,7 +145,7 @@ def test_the_sampler_reads_only_the_gpus_it_is_told_to(tmp_path: Path) -> None:
     for name, gpus in asked.items():
         folder = tmp_path / name
         folder.mkdir()
-        with sampling(folder, telemetry, 100.0, gpus):
+        with sampling(folder, MeasureSettings(telemetry=telemetry), gpus):
             pass
         recording = read_recording(folder)
         read[name] = [gpu for gpu in recording.series if len(recording.fast(gpu).times_s)]
@@ -147,7 +156,7 @@ def test_a_sampler_that_cannot_start_says_why_in_one_line(tmp_path: Path, monkey
     hide_driver(tmp_path, monkeypatch)
     with (
         pytest.raises(TelemetryError, match="the sampler did not start: no usable NVIDIA driver") as caught,
-        sampling(tmp_path, "nvml", 100.0),
+        sampling(tmp_path, MeasureSettings(telemetry="nvml")),
     ):
         pass
     assert "\n" not in str(caught.value)
@@ -167,14 +176,17 @@ def test_a_sampler_that_says_nothing_is_not_waited_for_without_end(
     stand_in(tmp_path, "exec sleep 60", monkeypatch)
     monkeypatch.setattr(launch, "READY_S", 0.1)
     monkeypatch.setattr(launch, "STOP_S", 0.1)
-    with pytest.raises(TelemetryError, match="it ended without a message"), sampling(tmp_path, "none", 100.0):
+    with (
+        pytest.raises(TelemetryError, match="it ended without a message"),
+        sampling(tmp_path, MeasureSettings(telemetry="none")),
+    ):
         pass
 
 
 def test_a_sampler_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, f"echo $$ > {tmp_path}/pid; echo ready; exec sleep 60", monkeypatch)
     monkeypatch.setattr(launch, "STOP_S", 0.1)
-    with sampling(tmp_path, "none", 100.0):
+    with sampling(tmp_path, MeasureSettings(telemetry="none")):
         pass
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
 

@@ -11,6 +11,7 @@ from charllm.measure.launchers.plan import Plan
 from charllm.measure.launchers.task import TASK_FILE, Task, read_task
 from charllm.measure.node import UNSEEN, command_on_node
 from charllm.measure.record import NODES, JobRecord
+from charllm.measure.settings import MeasureSettings
 from tests.measure.replays import make_replay
 
 END_S = 60.0
@@ -25,7 +26,9 @@ def start(run: Path, rank: int) -> "subprocess.Popen[str]":
 def attend(run: Path, command: tuple[str, ...], telemetry: str, **plan: Any) -> Any:
     """Run a command on two nodes and return its result."""
     (run / NODES).mkdir(parents=True)
-    task = Task(command, Plan("slurm", nodes=2, **plan), 100.0, telemetry, 0.0, 0.1)
+    task = Task(
+        command, Plan("slurm", nodes=2, **plan), MeasureSettings(telemetry=telemetry, idle_s=0.0, cooldown_s=0.1)
+    )
     task.write(run)
     assert read_task(run) == task
     agents = [start(run, rank) for rank in range(2)]
@@ -60,16 +63,16 @@ def test_a_node_that_cannot_see_the_folder_says_so(tmp_path: Path) -> None:
 
 
 def test_only_its_owner_may_read_what_nodes_are_told(tmp_path: Path) -> None:
-    Task(("train", "--token=x"), Plan("slurm"), 100.0, "none", 0.0, 0.0).write(tmp_path)
+    Task(("train", "--token=x"), Plan("slurm"), MeasureSettings(telemetry="none")).write(tmp_path)
     assert (tmp_path / TASK_FILE).stat().st_mode & 0o077 == 0
 
 
 def test_python_is_started_by_torchrun_and_a_template_as_it_is(tmp_path: Path) -> None:
     plan = Plan("slurm", nodes=2, ranks_per_node=4)
-    words, more = command_on_node(Task(("t.py",), plan, 1.0, "none", 0.0, 0.0), 1, "n1", 2950, tmp_path)
+    words, more = command_on_node(Task(("t.py",), plan, MeasureSettings(telemetry="none")), 1, "n1", 2950, tmp_path)
     assert "--nproc_per_node=4" in words
     assert more == {}
     template = ("python", "t.py", "{node_rank}", "{head}:{port}", "{ranks}")
-    words, more = command_on_node(Task(template, plan, 1.0, "none", 0.0, 0.0), 1, "n1", 2950, tmp_path)
+    words, more = command_on_node(Task(template, plan, MeasureSettings(telemetry="none")), 1, "n1", 2950, tmp_path)
     assert words == ["python", "t.py", "1", "n1:2950", "8"]
     assert more == {"MASTER_ADDR": "n1", "MASTER_PORT": "2950"}

@@ -1,15 +1,23 @@
 import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from charllm.analysis.advice import Effect, best_changes
+from charllm.analysis.advice import Effect
+from charllm.analysis.comment import comment
+from charllm.api.simulation import run_simulation
 from charllm.catalog.resolve import resolve_run
 from charllm.report.run import render_memory, render_run
-from charllm.report.time import BAR_WIDTH, render_gains, render_links, render_stages, render_waterfall
-from charllm.simulate.predict import simulate
-from charllm.timeline.step_time import time_at_highest_clock
+from charllm.report.time import BAR_WIDTH, render_changes, render_links, render_stages, render_waterfall
+from charllm.result.columns import Columns, columns_of
+from charllm.result.metrics import fill_metrics
+from charllm.result.result import RunResult
+from charllm.result.store import load_run
+from charllm.simulate.predict import predict, simulate
 from charllm.units import GIB
-from charllm.workload.step import build_step
 
 RUN = resolve_run(
     {
@@ -19,25 +27,68 @@ RUN = resolve_run(
         "training": {"recompute": "full"},
     }
 )
+SMALL: dict[str, Any] = {"model": "llama3-8b", "cluster": "h200x8", "training": {"global_batch_size": 16}}
+MIXED = {"base": "h200x32", "mixed": [{"node": "hgx-h100", "nodes": [1, 2]}]}
+REQUESTS: dict[str, dict[str, Any]] = {
+    "dense": {**SMALL, "parallelism": {"tp": 2, "pp": 2}},
+    "one-stage": {**SMALL, "parallelism": {"tp": 2}},
+    "one-gpu": {"model": "gpt2", "cluster": "h200x1", "training": {"global_batch_size": 8}},
+    "experts": {
+        "model": "mixtral-8x7b",
+        "cluster": "h200x32",
+        "parallelism": {"ep": 8},
+        "conditions": {"power_cap_w": 500},
+    },
+    "does-not-fit": {"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"pp": 32}},
+    "cold": {**SMALL, "parallelism": {"tp": 2}, "conditions": {"steps": 3}},
+    "mixed": {**SMALL, "cluster": MIXED, "parallelism": {"tp": 2, "pp": 2}},
+    "defaults": {**SMALL, "framework": "nemo", "parallelism": {"tp": 2, "pp": 4}},
+    "braked": {
+        **SMALL,
+        "cluster": {"base": "h200x32", "nodes": 2},
+        "parallelism": {"tp": 8},
+        "conditions": {"braked_nodes": [1]},
+    },
+}
 
 
-def test_the_report_shows_weights_memory_arithmetic_and_traffic() -> None:
-    text = render_run(build_step(RUN), simulate(RUN))
-    for part in (
-        "Parameters",
-        "expert fc1",
-        "Memory per stage",
-        ", worst)",
-        "Matrix FLOPs",
-        "Communication traffic",
-        "over NICs",
-    ):
-        assert part in text
+def table_of(result: RunResult, name: str) -> Columns:
+    found = result.table(name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_stored_run_is_told_as_it_was_when_it_was_simulated(name: str, tmp_path: Path) -> None:
+    result = run_simulation(REQUESTS[name], out=tmp_path / "run").found.result
+    stored = load_run(tmp_path / "run")
+    for full in (False, True):
+        assert render_run(stored, full=full) == render_run(result, full=full)
+
+
+def test_a_run_that_lacks_tables_says_so_and_tells_the_rest() -> None:
+    bare = replace(simulate(RUN), tables={})
+    text = render_run(bare, full=True)
+    for part in ("Memory per stage", "Parameters", "Communication by axis", "Best single changes", "pipeline stage"):
+        assert re.search(rf"{part}: not stored in this run", text), part
+    assert text.startswith("simulated run: mixtral-8x7b on h200x32")
+    assert "GPUs by slot" in text
+    assert "Matrix FLOPs" in text
+
+
+def test_the_first_screen_has_the_main_tables_and_full_has_all() -> None:
+    result = comment(predict(RUN))
+    main, full = (render_run(result, full=full) for full in (False, True))
+    everything = {line for line in full.splitlines() if line}
+    assert {line for line in main.splitlines() if line} < everything
+    for part in ("Parameters", "Matrix FLOPs", "Communication traffic", "by pipeline stage", "GPUs ("):
+        assert part in full
+        assert part not in main
 
 
 def test_long_pipelines_show_their_ends() -> None:
-    deep = resolve_run({"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"pp": 32}})
-    text = render_memory(build_step(deep))
+    deep = simulate(resolve_run({"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"pp": 32}}))
+    text = render_memory(deep, table_of(deep, "memory"))
     assert "20 stages between not shown" in text
     assert len(text.splitlines()) == 3 + 12 + 1
 
@@ -46,9 +97,9 @@ def test_long_pipelines_show_their_ends() -> None:
 
 
 def test_a_report_begins_with_the_answers_and_ends_with_what_would_help() -> None:
-    step, result = build_step(RUN), simulate(RUN)
-    timed = time_at_highest_clock(step)
-    text = render_run(step, result, timed, best_changes(RUN, timed.step_time_s), ["because of this"])
+    result = comment(predict(RUN))
+    told = {**result.tables, "explanations": lambda: {"text": ["because of this"]}}
+    text = render_run(replace(result, tables=told), full=True)
     parts = [
         "mixtral-8x7b on h200x32",
         "conditions:",
@@ -73,7 +124,7 @@ def test_a_report_begins_with_the_answers_and_ends_with_what_would_help() -> Non
 
 def test_a_report_without_times_shows_none() -> None:
     tight = resolve_run({"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"pp": 32}})
-    text = render_run(build_step(tight), simulate(tight))
+    text = render_run(simulate(tight), full=True)
     assert "Memory per stage" in text
     assert "conditions:" in text
     assert not any(word in text for word in ("Step time", "Breakdown", "Best single"))
@@ -93,8 +144,8 @@ def test_the_waterfall_has_a_bar_for_each_label_that_takes_time() -> None:
 
 
 def test_the_table_of_stages_adds_up_to_the_step() -> None:
-    timed = time_at_highest_clock(build_step(RUN))
-    rows = render_stages(RUN, timed).splitlines()[3:]
+    result = simulate(RUN)
+    rows = render_stages(result, table_of(result, "breakdown")).splitlines()[3:]
     assert len(rows) == RUN.parallelism.pp
     for row in rows:
         shares = [float(share) for share in re.findall(r"([\d.]+) %", row)]
@@ -103,7 +154,7 @@ def test_the_table_of_stages_adds_up_to_the_step() -> None:
 
 def test_links_are_told_by_axis_with_their_messages() -> None:
     result = simulate(RUN)
-    text = render_links(build_step(RUN), result)
+    text = render_links(result, table_of(result, "traffic"))
     axes = [row.split()[0] for row in text.splitlines()[3:]]
     assert axes == ["tp", "pp", "dp", "ep"]
     by_link = dict.fromkeys(("nvlink", "nic"), 0.0)
@@ -117,13 +168,43 @@ def test_links_are_told_by_axis_with_their_messages() -> None:
 
 def test_a_gpu_alone_uses_no_links() -> None:
     alone = resolve_run({"model": "llama3-8b", "cluster": "h200x1", "training": {"lora_rank": 8}})
-    assert "single GPU" in render_links(build_step(alone), simulate(alone, ignore_memory=True))
+    result = simulate(alone, ignore_memory=True)
+    assert "single GPU" in render_links(result, table_of(result, "traffic"))
 
 
 def test_gains_are_listed_or_said_to_be_none() -> None:
-    text = render_gains([Effect("--mbs 2", 9.0, 0.111, 70 * GIB), Effect("--sp", 10.0, 0.001, 64.25 * GIB)])
+    text = render_changes(tabulate([Effect("--mbs 2", 9.0, 0.111, 70 * GIB), Effect("--sp", 10.0, 0.001, 64.25 * GIB)]))
     assert [line.split() for line in text.splitlines()[3:]] == [
         ["--mbs", "2", "9.00", "+11.1", "%", "70.00"],
         ["--sp", "10.00", "+0.1", "%", "64.25"],
     ]
-    assert "no change that was tried" in render_gains([])
+    assert "no change that was tried" in render_changes(tabulate([]))
+
+
+def tabulate(effects: Sequence[Effect]) -> Columns:
+    return columns_of(Effect._fields, effects)
+
+
+# measured
+
+
+def measured(nodes: list[dict[str, float]]) -> str:
+    return render_run(RunResult("measured", {"command": ["true"]}, fill_metrics({}), [], list(nodes)))
+
+
+def test_a_measured_node_shows_what_was_read_of_its_host() -> None:
+    shown = measured([{"node": 0, "power_mean_w": 5213.0, "cpu_load_fraction": 0.125, "fan_mean_hz": 90.0}])
+    heading, _, row = shown.splitlines()[-3:]
+    assert heading.split() == ["node", "W", "CPU", "load", "fan", "rpm"]
+    assert row.split() == ["0", "5213", "12.5", "%", "5400"]
+
+
+def test_a_node_of_which_nothing_was_read_has_no_table() -> None:
+    assert "Nodes" not in measured([{"node": 0}])
+
+
+def test_an_emulated_rank_is_told_beside_its_prediction() -> None:
+    predicted: Columns = {"metric": ["step_time_s", "power_mean_w"], "value": [1.5, 600.0]}
+    result = RunResult("emulated", {}, fill_metrics({"power_mean_w": 612.5}), tables={"predicted": lambda: predicted})
+    rows = [line.split() for line in render_run(result).splitlines()[-2:]]
+    assert rows == [["step_time_s", "1.5", "-"], ["power_mean_w", "600", "612.5"]]

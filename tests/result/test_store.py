@@ -1,3 +1,5 @@
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -5,49 +7,57 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
+from charllm.result.result import OVER_TIME
 from charllm.result.store import load_run, read_parquet, save_run, write_tables
 from charllm.simulate.predict import simulate
-from charllm.workload.step import build_step
-from charllm.workload.table import tabulate_memory, tabulate_ops
 
 RUN = resolve_run({"model": "llama3-8b", "cluster": "h200x8", "parallelism": {"tp": 2, "pp": 2}})
 
 
 def test_a_run_is_a_folder_that_gives_itself_back(tmp_path: Path) -> None:
     result = simulate(RUN)
-    step = build_step(RUN)
-    tables = {"ops": tabulate_ops(step), "memory": tabulate_memory(step)}
-    folder = save_run(result, tmp_path / "deep" / "run", tables)
-    assert load_run(folder) == result
+    folder = save_run(result, tmp_path / "deep" / "run")
+    again = load_run(folder)
+    assert again == result
     assert load_run(folder / "result.json") == result
-    ops = read_parquet(folder / "ops.parquet")
+    assert set(again.tables) == set(result.tables)
+    for name in result.tables:
+        assert again.table(name) == result.table(name), name
+    ops = again.table("ops")
+    assert ops is not None
     executed = sum(flop * times for flop, times in zip(ops["flop"], ops["times"], strict=True)) * 4
     assert executed == pytest.approx(result.metrics["executed_flop"])
-    assert len(read_parquet(folder / "memory.parquet")["stage"]) == 2
+
+
+def test_tables_over_time_lie_beside_the_result_and_the_others_in_it(tmp_path: Path) -> None:
+    result = simulate(RUN)
+    folder = save_run(result, tmp_path / "run")
+    assert {file.stem for file in folder.glob("*.parquet")} == set(OVER_TIME)
+    assert set(json.loads((folder / "result.json").read_text())["tables"]) == set(result.tables) - set(OVER_TIME)
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    save_run(simulate(RUN), folder, {})
+    save_run(simulate(RUN), folder)
     with pytest.raises(SpecError, match="does not exist yet"):
-        save_run(simulate(RUN), folder, {})
+        save_run(simulate(RUN), folder)
 
 
 def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    assert load_run(save_run(simulate(RUN), tmp_path / "run", {})).origin == "simulated"
+    assert load_run(save_run(simulate(RUN), tmp_path / "run")).origin == "simulated"
 
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="Unable to transform"):
-        save_run(simulate(RUN), tmp_path / "run", {"broken": {"a": [object()]}})
+        save_run(replace(simulate(RUN), tables={"signals": lambda: {"a": [object()]}}), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SpecError, match="--out"):
-        save_run(simulate(RUN), tmp_path / "file" / "run", {})
+        save_run(simulate(RUN), tmp_path / "file" / "run")
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:

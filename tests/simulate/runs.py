@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from charllm.catalog.resolve import resolve_run
 from charllm.simulate.predict import Simulation, predict
-from charllm.simulate.steady import Machine, Played
+from charllm.simulate.steady import Machine, SimulatedStep
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 
@@ -32,15 +32,15 @@ class Done(NamedTuple):
     metrics: dict[str, Any]
     gpus: list[dict[str, Any]]
     machine: Machine
-    played: Played
+    simulated_step: SimulatedStep
 
 
 def done(run: RunSpec) -> Done:
     """Predict a run, whether it fits or not."""
     found = predict(run, ignore_memory=True)
     assert found.machine is not None
-    assert found.played is not None
-    return Done(found, found.result.metrics, found.result.gpus, found.machine, found.played)
+    assert found.simulated_step is not None
+    return Done(found, found.result.metrics, found.result.gpus, found.machine, found.simulated_step)
 
 
 @lru_cache(maxsize=64)

@@ -43,7 +43,7 @@ def test_a_step_that_nothing_holds_back_takes_what_it_is_priced_at(name: str, to
     # What a host holds up is spread evenly over the passes of a kind, hence no closer.
     found = done(unheld(resolve_run(SLICED[name])))
     assert found.metrics["clock_loss_fraction"] == {"power": 0, "thermal": 0, "brake": 0}
-    assert found.played.step_time_s == pytest.approx(found.machine.open_s, rel=tolerance)
+    assert found.simulated_step.step_time_s == pytest.approx(found.machine.open_s, rel=tolerance)
 
 
 def test_one_stage_takes_exactly_what_it_is_priced_at() -> None:
@@ -52,4 +52,4 @@ def test_one_stage_takes_exactly_what_it_is_priced_at() -> None:
         found = done(
             unheld(resolve_run(merge(request, {"framework": framework, "training": {"global_batch_size": 64}})))
         )
-        assert found.played.step_time_s == pytest.approx(found.machine.open_s, rel=1e-7)
+        assert found.simulated_step.step_time_s == pytest.approx(found.machine.open_s, rel=1e-7)

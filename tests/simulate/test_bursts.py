@@ -5,7 +5,7 @@ import pytest
 from charllm.evaluate.ops import bench_machine
 from charllm.gpu.heat import Network, network
 from charllm.gpu.shape import KernelShape
-from charllm.simulate.one_gpu import play_burst
+from charllm.simulate.one_gpu import simulate_burst
 from charllm.spec.hardware import Gpu
 
 PRODUCT = KernelShape("gemm", (1, 4096, 12288, 12288))
@@ -23,7 +23,7 @@ def net() -> Network:
 
 
 def test_a_burst_after_rest_reads_above_the_cap_for_one_box_while_the_mean_stays_below(gpu: Gpu, net: Network) -> None:
-    seen, _ = play_burst(PRODUCT, gpu, net, 34.8, on_s=0.25, period_s=0.507, seconds_s=10.0)
+    seen, _ = simulate_burst(PRODUCT, gpu, net, 34.8, on_s=0.25, period_s=0.507, seconds_s=10.0)
     assert 820 < seen.power_peak_sensor_w < 980
     assert seen.power_mean_w < 0.75 * gpu.power_cap_w
     assert seen.power_mean_w == pytest.approx(float(seen.series[:, 0].mean()), rel=0.02)
@@ -31,7 +31,7 @@ def test_a_burst_after_rest_reads_above_the_cap_for_one_box_while_the_mean_stays
 
 def test_longer_bursts_are_held_at_lower_clocks(gpu: Gpu, net: Network) -> None:
     clocks = [
-        play_burst(PRODUCT, gpu, net, 34.8, on_s=on_s, period_s=2.03 * on_s, seconds_s=12.0)[1]
+        simulate_burst(PRODUCT, gpu, net, 34.8, on_s=on_s, period_s=2.03 * on_s, seconds_s=12.0)[1]
         for on_s in (0.02, 0.25, 2.0)
     ]
     assert clocks == sorted(clocks)
@@ -39,7 +39,7 @@ def test_longer_bursts_are_held_at_lower_clocks(gpu: Gpu, net: Network) -> None:
 
 def test_weak_silicon_draws_more_at_the_peak_of_a_burst(gpu: Gpu, net: Network) -> None:
     usual, weak = (
-        play_burst(PRODUCT, gpu, net, 34.8, on_s=0.25, period_s=0.507, seconds_s=5.0, silicon=silicon)[
+        simulate_burst(PRODUCT, gpu, net, 34.8, on_s=0.25, period_s=0.507, seconds_s=5.0, silicon=silicon)[
             0
         ].power_peak_sensor_w
         for silicon in (1.0, 1.05)

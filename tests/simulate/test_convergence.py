@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from charllm.catalog.resolve import resolve_run
-from charllm.simulate import cold, play, slices, steady
+from charllm.simulate import cold, slices, steady, step_loop
 from charllm.simulate.cold import MOVED_K
-from charllm.simulate.steady import MOST_PLAYS, play_to_steady, start_state
+from charllm.simulate.steady import MOST_ROUNDS, simulate_to_steady, start_state
 from charllm.spec.request import merge
 from tests.simulate.runs import GPT3, REPLICAS, cooled, done, ran, under
 
@@ -25,12 +25,14 @@ HOT = {**GPT3, "cluster": {"base": "h200x32", "cooling": {"inlet_c": 50.0}}}
 @given(st.floats(50, 1000), st.floats(0.2, 1), st.sampled_from(["one replica", "replicas", "hot"]))
 def test_the_loop_converges_to_the_same_from_any_start(power_w: float, clock_fraction: float, name: str) -> None:
     found = ran(base={"one replica": GPT3, "replicas": REPLICAS, "hot": HOT}[name])
-    again = play_to_steady(found.machine, start_state(found.machine, power_w, clock_fraction))
-    assert again.plays < MOST_PLAYS or name == "hot"
+    again = simulate_to_steady(found.machine, start_state(found.machine, power_w, clock_fraction))
+    assert again.rounds < MOST_ROUNDS or name == "hot"
     same = SAME_HOT if name == "hot" else SAME
-    assert again.step_time_s == pytest.approx(found.played.step_time_s, rel=same)
-    assert again.sums[:, play.ENERGY].sum() == pytest.approx(found.played.sums[:, play.ENERGY].sum(), rel=same)
-    assert again.sink_k == pytest.approx(found.played.sink_k, abs=0.3)
+    assert again.step_time_s == pytest.approx(found.simulated_step.step_time_s, rel=same)
+    assert again.sums[:, step_loop.ENERGY].sum() == pytest.approx(
+        found.simulated_step.sums[:, step_loop.ENERGY].sum(), rel=same
+    )
+    assert again.sink_k == pytest.approx(found.simulated_step.sink_k, abs=0.3)
 
 
 @pytest.fixture
@@ -60,7 +62,7 @@ def test_means_do_not_depend_on_how_finely_a_step_is_cut(cases: list[dict[str, A
 @pytest.mark.parametrize("seconds", [1.0, 8.0])
 def test_means_do_not_depend_on_how_often_a_step_is_played(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = ran(base=REPLICAS)
-    monkeypatch.setattr(steady, "LEAST_PLAY_S", seconds)
+    monkeypatch.setattr(steady, "LEAST_ROUND_S", seconds)
     other = done(usual.machine.run)
     for name in METRICS:
         assert other.metrics[name] == pytest.approx(usual.metrics[name], rel=SAME), name
@@ -79,8 +81,8 @@ def test_a_run_from_cold_warms_up_to_its_steady_state() -> None:
 
 
 def test_a_run_from_cold_ends_even_where_temperatures_never_settle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cold, "MOST_PLAYS", 3)
-    assert ran(under(steps=1_000_003)).played.plays == 3
+    monkeypatch.setattr(cold, "MOST_ROUNDS", 3)
+    assert ran(under(steps=1_000_003)).simulated_step.rounds == 3
 
 
 def test_seconds_and_steps_of_the_same_length_are_the_same_run() -> None:
@@ -93,7 +95,7 @@ def test_seconds_and_steps_of_the_same_length_are_the_same_run() -> None:
 def test_a_sink_that_begins_cold_follows_its_own_time_constant() -> None:
     found = ran(under(seconds_s=30.0))
     final = ran()
-    share = found.played.sink_k / final.played.sink_k
+    share = found.simulated_step.sink_k / final.simulated_step.sink_k
     assert np.all((share > 0.3) & (share < 0.95))
 
 

@@ -1,4 +1,4 @@
-"""What one GPU will read while it plays a timeline."""
+"""What one GPU will read while it emulates a timeline."""
 
 import math
 from typing import Any
@@ -10,9 +10,9 @@ from charllm.gpu.board import standing_w
 from charllm.gpu.heat import network
 from charllm.gpu.shape import KernelShape
 from charllm.simulate.emulated import Start, predict_emulated
-from charllm.simulate.one_gpu import SingleGpu, SingleGpuRun, play_burst
-from charllm.simulate.rank_timeline import played_gpu, rank_timeline
-from charllm.simulate.steady import LEAST_PLAY_S
+from charllm.simulate.one_gpu import SingleGpu, SingleGpuRun, simulate_burst
+from charllm.simulate.rank_timeline import rank_timeline, simulated_gpu
+from charllm.simulate.steady import LEAST_ROUND_S
 from charllm.spec.request import merge
 from charllm.timeline.rank_timeline import Item, RankTimeline, Segment
 from tests.simulate.runs import GPT3, Done, ran, under
@@ -30,19 +30,19 @@ def wait(seconds: float) -> Item:
     return Item("wait", "bubble", duration_s=seconds)
 
 
-def played(*items: Item, repeat: int = 1, least_s: float = 4.0) -> SingleGpuRun:
+def emulated(*items: Item, repeat: int = 1, least_s: float = 4.0) -> SingleGpuRun:
     return predict_emulated(RankTimeline(0, {}, (Segment("step", repeat, items),), 1), ONE, least_s)
 
 
 def test_energy_is_the_integral_of_the_series() -> None:
-    found = played(*product(100), wait(0.2), repeat=2)
+    found = emulated(*product(100), wait(0.2), repeat=2)
     boxes_s = len(found.series) * found.box_s
     assert found.series[:, 0].mean() * boxes_s == pytest.approx(found.power_mean_w * found.seconds_s, rel=0.01)
     assert boxes_s == pytest.approx(found.seconds_s, abs=2 * found.box_s)
 
 
 def test_waits_draw_what_an_idle_context_draws() -> None:
-    found = played(wait(0.5))
+    found = emulated(wait(0.5))
     power = ONE.gpu.power
     idle_w = standing_w(power, ONE.gpu.clock_max_hz, found.clock_mean_hz, found.temperature_mean_c)
     assert found.power_mean_w == pytest.approx(idle_w, rel=1e-3)
@@ -50,7 +50,7 @@ def test_waits_draw_what_an_idle_context_draws() -> None:
 
 
 def test_work_without_rest_is_held_at_the_cap_and_rests_let_it_run_faster() -> None:
-    full, half = played(*product(400), least_s=8.0), played(*product(100), wait(0.15), least_s=8.0)
+    full, half = emulated(*product(400), least_s=8.0), emulated(*product(100), wait(0.15), least_s=8.0)
     assert full.power_mean_w == pytest.approx(ONE.gpu.governor.hold_fraction * ONE.gpu.power_cap_w, rel=0.03)
     assert half.power_mean_w < full.power_mean_w
     assert half.clock_mean_hz > full.clock_mean_hz
@@ -61,7 +61,7 @@ def test_work_without_rest_is_held_at_the_cap_and_rests_let_it_run_faster() -> N
 def test_a_transfer_takes_its_time_and_draws_more_than_a_wait_and_less_than_work() -> None:
     moving = Item("communication", "all_gather", duration_s=0.4, blocks=24, sent_bytes=50e9)
     polling = moving._replace(moves=False)
-    idle, copied, polled, worked = (played(*items) for items in ((wait(0.4),), (moving,), (polling,), product(200)))
+    idle, copied, polled, worked = (emulated(*items) for items in ((wait(0.4),), (moving,), (polling,), product(200)))
     assert copied.busy_s == pytest.approx(0.4, rel=1e-6)
     assert polled.busy_s == pytest.approx(0.4, rel=1e-6)
     assert idle.power_mean_w < polled.power_mean_w < copied.power_mean_w < worked.power_mean_w
@@ -69,7 +69,7 @@ def test_a_transfer_takes_its_time_and_draws_more_than_a_wait_and_less_than_work
 
 def test_a_transfer_beside_compute_slows_it_and_warms_it() -> None:
     beside = Item("communication", "reduce_scatter", stream="dp", duration_s=0.05, blocks=24)
-    alone, both = played(*product(40)), played(*product(40), beside)
+    alone, both = emulated(*product(40)), emulated(*product(40), beside)
     assert both.busy_s > alone.busy_s
     assert both.busy_s < alone.busy_s + 0.05
 
@@ -77,8 +77,8 @@ def test_a_transfer_beside_compute_slows_it_and_warms_it() -> None:
 def test_a_burst_is_a_square_wave() -> None:
     shape = KernelShape(*PRODUCT)
     net = network(ONE.node, ONE.cooling)
-    seen, call_s = play_burst(shape, ONE.gpu, net, ONE.cooling.inlet_of(0), on_s=0.1, period_s=0.37, seconds_s=8.0)
-    steady, steady_call_s = play_burst(
+    seen, call_s = simulate_burst(shape, ONE.gpu, net, ONE.cooling.inlet_of(0), on_s=0.1, period_s=0.37, seconds_s=8.0)
+    steady, steady_call_s = simulate_burst(
         shape, ONE.gpu, net, ONE.cooling.inlet_of(0), on_s=0.37, period_s=0.37, seconds_s=8.0
     )
     assert call_s <= steady_call_s * 1.001
@@ -87,14 +87,14 @@ def test_a_burst_is_a_square_wave() -> None:
 
 
 @pytest.mark.parametrize("silicon", [0.9, 1.0, 1.15])
-def test_a_player_that_only_waits_settles_where_its_power_takes_it(silicon: float) -> None:
-    player = SingleGpu(
+def test_a_single_that_only_waits_settles_where_its_power_takes_it(silicon: float) -> None:
+    single = SingleGpu(
         ONE.gpu, network(ONE.node, ONE.cooling), ONE.cooling.inlet_of(0), longest_s=400.0, silicon=silicon
     )
-    player.wait(300.0)
-    player.clear()
-    player.wait(50.0)
-    seen = player.seen()
+    single.wait(300.0)
+    single.clear()
+    single.wait(50.0)
+    seen = single.seen()
     warm_k = network(ONE.node, ONE.cooling).resistance_k_per_w[0].sum() * seen.power_mean_w
     assert seen.temperature_mean_c == pytest.approx(ONE.cooling.inlet_of(0) + warm_k, abs=0.1)
 
@@ -127,10 +127,10 @@ CAPS: dict[str, dict[str, Any]] = {
 def agreement(found: Done, rank: int) -> tuple[float, float, float]:
     """Return what an emulated rank reads over what was simulated: step time, power and clock."""
     run, row = found.machine.run, found.gpus[rank]
-    steps = max(1, math.ceil(LEAST_PLAY_S / found.machine.open_s))
+    steps = max(1, math.ceil(LEAST_ROUND_S / found.machine.open_s))
     seen = predict_emulated(
         rank_timeline(found.whole, rank), run.cluster, (steps - 0.5) * found.metrics["step_time_s"], run.conditions,
-        start=Start(state=found.played.begun[played_gpu(found.machine, rank)]), launch_s=0.0,
+        start=Start(state=found.simulated_step.begun[simulated_gpu(found.machine, rank)]), launch_s=0.0,
     )  # fmt: skip
     return (
         seen.busy_s / found.metrics["step_time_s"],
@@ -156,7 +156,7 @@ def test_an_emulated_rank_reads_what_is_simulated_in_its_node(name: str, conditi
 def test_an_emulated_rank_reads_what_is_simulated_under_a_power_cap(name: str) -> None:
     found = ran(under(power_cap_w=450.0), RANKS[name])
     # A step shorter than 2 s is simulated several times over, and a timeline has the mean of their waits.
-    exact = 1e-3 if found.metrics["step_time_s"] >= LEAST_PLAY_S else 1e-2
+    exact = 1e-3 if found.metrics["step_time_s"] >= LEAST_ROUND_S else 1e-2
     for rank in (0, found.machine.run.parallelism.world - 1):
         assert agreement(found, rank) == pytest.approx((1, 1, 1), abs=exact)
 

@@ -7,9 +7,9 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.gpu.heat import SINK, network, steady_state_k
-from charllm.simulate import play
+from charllm.simulate import step_loop
 from charllm.simulate.slices import BOARD_J, CORE_J, MATRIX_J, work_s
-from charllm.simulate.steady import LEAST_PLAY_S, build_machine, play_once, sink_target_k, start_state
+from charllm.simulate.steady import LEAST_ROUND_S, build_machine, simulate_once, sink_target_k, start_state
 from charllm.spec.request import merge
 from charllm.workload.step import build_step
 from tests.gpu.heat_balance import heat_to_air_w
@@ -28,21 +28,21 @@ CASES: dict[str, dict[str, Any]] = {
 def test_energy_is_the_integral_of_power(case: str) -> None:
     machine = ran(CASES[case]).machine
     state = start_state(machine)
-    played = play_once(machine, state, sink_target_k(machine, np.full(len(state), 500.0)))
-    repeats = max(1, int(np.ceil(LEAST_PLAY_S / machine.open_s)))
-    boxes_j = played.series[:, :, 0].sum(axis=1) * played.box_s
+    simulated_step = simulate_once(machine, state, sink_target_k(machine, np.full(len(state), 500.0)))
+    repeats = max(1, int(np.ceil(LEAST_ROUND_S / machine.open_s)))
+    boxes_j = simulated_step.series[:, :, 0].sum(axis=1) * simulated_step.box_s
     # What the last, unfinished box took is not in the series.
-    whole_j = boxes_j + state[: len(boxes_j), play.BOX_J]
-    assert whole_j == pytest.approx(repeats * played.sums[: len(boxes_j), play.ENERGY], rel=1e-9)
+    whole_j = boxes_j + state[: len(boxes_j), step_loop.BOX_J]
+    assert whole_j == pytest.approx(repeats * simulated_step.sums[: len(boxes_j), step_loop.ENERGY], rel=1e-9)
 
 
 @pytest.mark.parametrize("base", [GPT3, REPLICAS], ids=["one replica", "four replicas"])
 def test_the_cluster_draws_what_its_gpus_draw(base: dict[str, Any]) -> None:
     found = ran(base=base)
-    machine, played = found.machine, found.played
+    machine, simulated_step = found.machine, found.simulated_step
     weights = np.tile(machine.fold.weights, machine.run.parallelism.pp)
-    together_w = (weights[:, None] * played.series[:, :, 0]).sum(axis=0)
-    assert played.cluster_w == pytest.approx(together_w, rel=1e-9)
+    together_w = (weights[:, None] * simulated_step.series[:, :, 0]).sum(axis=0)
+    assert simulated_step.cluster_w == pytest.approx(together_w, rel=1e-9)
     assert weights.sum() == machine.run.cluster.gpus
 
 
@@ -54,7 +54,7 @@ def test_metrics_of_energy_agree_with_each_other(case: str) -> None:
     assert metrics["energy_per_step_j"] == pytest.approx(sum(each_w) * step_s, rel=1e-9)
     assert metrics["power_mean_w"] == pytest.approx(np.mean(each_w), rel=1e-9)
     assert metrics["tokens_per_j"] == pytest.approx(32 * 2048 / metrics["energy_per_step_j"], rel=1e-9)
-    boxes_w = found.played.cluster_w[1:-1]
+    boxes_w = found.simulated_step.cluster_w[1:-1]
     assert boxes_w.mean() == pytest.approx(sum(each_w), rel=0.02)
     assert min(each_w) <= metrics["power_mean_w"] <= metrics["power_peak_sensor_w"] <= metrics["power_peak_w"] + 1e-9
     nodes = found.whole.result.nodes
@@ -65,12 +65,14 @@ def test_metrics_of_energy_agree_with_each_other(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_heat_out_equals_heat_in_at_steady_state(case: str) -> None:
     found = ran(CASES[case])
-    machine, played = found.machine, found.played
+    machine, simulated_step = found.machine, found.simulated_step
     cluster = machine.run.cluster
     net = network(cluster.node, cluster.cooling)
     shape = (cluster.nodes, cluster.node.gpus)
-    power_w = (played.sums[:, play.ENERGY] / played.step_time_s)[machine.representatives].reshape(shape)
-    sink_k = played.sink_k[machine.representatives].reshape(shape)
+    power_w = (simulated_step.sums[:, step_loop.ENERGY] / simulated_step.step_time_s)[machine.representatives].reshape(
+        shape
+    )
+    sink_k = simulated_step.sink_k[machine.representatives].reshape(shape)
     steady = steady_state_k(power_w, net)
     assert np.max(np.abs(sink_k - steady[..., SINK])) < 0.1
     steady[..., SINK] = sink_k
@@ -84,7 +86,7 @@ def test_dies_are_as_warm_as_the_power_that_passes_them() -> None:
     net = network(cluster.node, cluster.cooling)
     for row in found.gpus[:8]:
         rises = net.resistance_k_per_w[row["slot"], :SINK].sum() * row["power_mean_w"]
-        air_c = cluster.cooling.inlet_c + found.played.sink_k[row["rank"]]
+        air_c = cluster.cooling.inlet_c + found.simulated_step.sink_k[row["rank"]]
         # Heat of memory stacks never reaches the die: some per cent of a board's power.
         assert air_c + 0.9 * rises - 0.2 < row["temperature_mean_c"] < air_c + rises + 0.2
 

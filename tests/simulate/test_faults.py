@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from charllm.errors import SpecError
-from charllm.simulate import play
+from charllm.simulate import step_loop
 from charllm.simulate.gpu_kinds import find_kinds
 from tests.simulate.runs import GPT3, REPLICAS, ran, under
 
@@ -52,7 +52,7 @@ def test_only_groups_that_touch_a_slow_link_are_slow() -> None:
 
 def test_a_slow_host_leaves_its_gpus_waiting_for_launches() -> None:
     found = ran(under(slow_host_nodes=[1], slow_host_fraction=0.05))
-    waited_s = found.played.sums[:, play.HOST_S]
+    waited_s = found.simulated_step.sums[:, step_loop.HOST_S]
     mine = found.machine.gpus // 8 == 1
     assert waited_s[mine].min() > 10 * waited_s[~mine].max()
 

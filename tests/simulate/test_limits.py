@@ -45,7 +45,7 @@ def test_no_gpu_draws_more_than_its_cap_for_long(base: str, cap_w: float) -> Non
 @pytest.mark.parametrize("clock_mhz", [600, 1000, 1500, 1980])
 def test_a_clock_cap_gives_at_most_that_clock(clock_mhz: int) -> None:
     found = ran(under(clock_cap_hz=1e6 * clock_mhz))
-    assert found.played.series[:, :, 2].max() <= 1e6 * clock_mhz
+    assert found.simulated_step.series[:, :, 2].max() <= 1e6 * clock_mhz
     assert max(row["clock_mean_hz"] for row in found.gpus) <= 1e6 * clock_mhz * (1 + 1e-12)
     # What the user asks for is no loss.
     assert clock_mhz > 1100 or found.metrics["clock_loss_fraction"]["power"] < 1e-3

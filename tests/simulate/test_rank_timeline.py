@@ -105,7 +105,9 @@ def test_emulated_communication_is_the_simulated_steps(name: str) -> None:
         )
         met_s = sum(item.duration_s for item in timeline.items() if not item.moves and item.name != "wait")
         taken_s = exposed_s + timed.costs.timeline.contention_fraction * hidden_s + met_s
-        assert taken_s == pytest.approx(in_passes_s + float(machine.tail_s(0, timed.costs.clock_hz)[stage, 0]), rel=1e-6, abs=1e-8)
+        assert taken_s == pytest.approx(
+            in_passes_s + float(machine.tail_s(0, timed.costs.clock_hz)[stage, 0]), rel=1e-6, abs=1e-8
+        )
 
 
 SCHEDULED = ("pp4-dp2", "recompute", "zero bubble", "gpipe", "interleaved")
@@ -114,19 +116,19 @@ SCHEDULED = ("pp4-dp2", "recompute", "zero bubble", "gpipe", "interleaved")
 @pytest.mark.parametrize("name", SCHEDULED)
 def test_waits_are_those_of_the_simulated_step(name: str) -> None:
     found = predict(small(name))
-    run, machine, played = found.step.run, found.machine, found.played
+    run, machine, simulated_step = found.step.run, found.machine, found.simulated_step
     assert machine is not None
-    assert played is not None
+    assert simulated_step is not None
     for stage in range(run.parallelism.pp):
         timeline = rank_timeline(found, int(Grid(run.parallelism).rank(0, stage)))
         mine = machine.turns[:, 0] == stage
-        passes = played.passes[mine, 0]
+        passes = simulated_step.passes[mine, 0]
         busy_s = float(np.sum(passes[:, END] - passes[:, START] - passes[:, WAIT]))
         waits = [
             item for item in timeline.items() if not item.moves or (item.kind == "wait" and item.name == "boundary")
         ]
         waited_s = sum(item.duration_s for item in waits)
-        finish_s = float(np.max(played.passes[:, :, END] + machine.sent_s))
+        finish_s = float(np.max(simulated_step.passes[:, :, END] + machine.sent_s))
         assert busy_s + waited_s == pytest.approx(finish_s, rel=0.01)
 
 

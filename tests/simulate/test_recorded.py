@@ -23,7 +23,7 @@ ROUNDING_S = 1e-9
 
 def passes_of(found: Done, stage: int) -> Any:
     """Return the recorded passes of a stage, in the order in which it works through them."""
-    return found.played.passes[found.machine.turns[:, 0] == stage]
+    return found.simulated_step.passes[found.machine.turns[:, 0] == stage]
 
 
 @pytest.mark.parametrize("base", BASES)
@@ -47,14 +47,14 @@ def test_passes_of_a_gpu_never_overlap(case: str, base: str) -> None:
         assert np.all(passes[1:, :, START] >= passes[:-1, :, END] - ROUNDING_S)
         assert np.all(passes[:, :, WAIT] >= -ROUNDING_S)
         assert np.all(passes[:, :, WAIT] <= passes[:, :, END] - passes[:, :, START] + ROUNDING_S)
-    assert found.played.passes[:, :, END].max() <= found.played.step_time_s * (1 + 0.01)
+    assert found.simulated_step.passes[:, :, END].max() <= found.simulated_step.step_time_s * (1 + 0.01)
 
 
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("case", CASES)
 def test_a_pass_never_begins_before_its_input_is_there(case: str, base: str) -> None:
     found = ran(CASES[case], BASES[base])
-    passes, turns = found.played.passes, found.machine.turns
+    passes, turns = found.simulated_step.passes, found.machine.turns
     needing = np.flatnonzero(turns[:, 2] >= 0)
     assert len(needing)
     arrived_s = passes[turns[needing, 2], :, END] + found.machine.moved_s[needing]
@@ -80,8 +80,8 @@ def test_a_braked_node_is_named_among_replicas_too() -> None:
 @pytest.mark.parametrize("base", BASES)
 def test_the_critical_path_ends_with_the_last_pass(base: str) -> None:
     found = ran(base=BASES[base])
-    path = critical_path(found.machine, found.played)
-    last_s = found.played.passes[:, :, END].max()
+    path = critical_path(found.machine, found.simulated_step)
+    last_s = found.simulated_step.passes[:, :, END].max()
     on_path_s = sum(part.seconds for part in path.parts) + path.transfer_s
     assert on_path_s == pytest.approx(last_s, rel=0.02)
     assert path.passes >= found.machine.run.parallelism.pp
@@ -98,12 +98,12 @@ def test_braked_gpus_are_recorded_at_the_clock_that_the_brake_leaves() -> None:
 def test_folded_replicas_have_the_passes_of_unfolded_ones() -> None:
     # A spread too small to matter unfolds every replica.
     folded, whole = ran(base=REPLICAS), ran(under(silicon_spread_fraction=1e-12), REPLICAS)
-    assert folded.played.passes.shape[1] < whole.played.passes.shape[1]
-    assert whole.played.passes.shape[1] == 16
+    assert folded.simulated_step.passes.shape[1] < whole.simulated_step.passes.shape[1]
+    assert whole.simulated_step.passes.shape[1] == 16
     representative = folded.machine.fold.representative
     for position in range(16):
-        one = folded.played.passes[:, representative[position]]
-        other = whole.played.passes[:, position]
+        one = folded.simulated_step.passes[:, representative[position]]
+        other = whole.simulated_step.passes[:, position]
         assert one[:, [START, END]] == pytest.approx(other[:, [START, END]], rel=1e-6, abs=1e-6)
         assert one[:, CLOCK] == pytest.approx(other[:, CLOCK], rel=1e-6)
 
@@ -113,7 +113,7 @@ def test_stages_are_drawn_as_they_were_recorded(base: str) -> None:
     found = ran(base=BASES[base])
     timed = found.whole.timed
     assert timed is not None
-    events = stage_events(found.machine, timed, found.played, position=0)
+    events = stage_events(found.machine, timed, found.simulated_step, position=0)
     for stage in range(found.machine.run.parallelism.pp):
         passes = passes_of(found, stage)[:, 0]
         assert events.start_s[stage] == pytest.approx(passes[:, START])

@@ -11,7 +11,7 @@ from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.simulate.predict import predict
 from charllm.simulate.steady import build_machine
-from charllm.simulate.work import LONGEST_S, check_plays, estimate_plays_s
+from charllm.simulate.work import LONGEST_S, check_rounds, estimate_rounds_s
 from charllm.spec.request import merge
 from charllm.workload.step import build_step
 
@@ -47,8 +47,8 @@ def test_16384_gpus_that_all_differ_are_simulated() -> None:
     step = build_step(resolve_run(llama405(nodes=2048, spread=0.03)))
     machine = build_machine(step)
     assert len(machine.gpus) == 16_384
-    check_plays(machine, LONGEST_S)
-    assert 5 < estimate_plays_s(machine) < 15
+    check_rounds(machine, LONGEST_S)
+    assert 5 < estimate_rounds_s(machine) < 15
 
 
 def test_a_limit_can_be_lifted() -> None:

@@ -92,7 +92,7 @@ def test_a_study_is_continued_as_it_was_begun(words: list[str], capsys: pytest.C
     [
         (["--workers", "2"], "--workers: got 2; expected 1 with --measure"),
         (["--signals"], "--signals: got '--measure'"),
-        (["--steps", "0"], "--steps: got 0; expected at least 1"),
+        (["--steps", "0"], "--steps: got 0; expected a whole number from 1"),
         (["--command", "'"], '--command: got "\'"; expected words as of a shell'),
         (["--idle", "-1"], "--idle: got -1.0"),
         (["--nodes", "2"], "--nodes: got 2; expected 1 with --launcher local"),

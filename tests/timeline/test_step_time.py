@@ -8,7 +8,8 @@ from charllm.network.constants import NETWORK
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import simulate
 from charllm.spec.request import merge
-from charllm.timeline.step_time import LABELS, StepTime, hop_seconds, slowest_of, time_at_highest_clock
+from charllm.timeline.labels import LABELS
+from charllm.timeline.step_time import StepTime, hop_seconds, slowest_of, time_at_highest_clock
 from charllm.workload.memory import stage_memories
 from charllm.workload.step import build_step
 

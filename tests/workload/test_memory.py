@@ -4,7 +4,8 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.spec.request import merge, parse_settings
-from charllm.workload.memory import KINDS, StageMemory, first_rank, stage_memories, worst_memory
+from charllm.workload.memory import StageMemory, first_rank, stage_memories, worst_memory
+from charllm.workload.memory_kinds import KINDS
 from charllm.workload.step import build_step
 from charllm.workload.sync import stage_weights
 

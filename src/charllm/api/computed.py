@@ -8,7 +8,7 @@ from charllm.evaluate.predictions import load_predictions
 from charllm.report.page.computed import Computed
 from charllm.simulate.cold import tabulate_warm_up
 from charllm.simulate.predict import Simulation
-from charllm.simulate.work import estimate_plays_s
+from charllm.simulate.work import estimate_rounds_s
 from charllm.tracking import Track, untracked
 
 WARM_UP_S = 300.0
@@ -58,7 +58,7 @@ def _warm_up(found: Simulation) -> tuple[dict[str, list[float | None]] | None, s
     conditions = found.step.run.conditions
     if conditions.steps is not None or conditions.seconds_s is not None:
         return None, "the run itself begins with a cold start; its metrics are means over it"
-    estimate_s = estimate_plays_s(simulated.machine, MOST_MOMENTS)
+    estimate_s = estimate_rounds_s(simulated.machine, MOST_MOMENTS)
     if estimate_s > LONGEST_WARM_UP_S:
         return None, f"it would take about {estimate_s:.0f} s to simulate (charllm simulate --seconds 300)"
     return tabulate_warm_up(simulated.machine, WARM_UP_S), ""

@@ -1,83 +1,48 @@
 """Measure code of this process, or a command."""
 
 import os
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 from time import strftime
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from charllm.api.keywords import RunKeywords, Spec, as_path, build_request
 from charllm.api.programs import build_program
-from charllm.api.signature import public
+from charllm.api.signature import public_with
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, SpecError
-from charllm.measure.adapters import Program
 from charllm.measure.adapters.programs import as_ranks_here, write_files
+from charllm.measure.adapters.settings import ProgramKeywords, ProgramSettings
 from charllm.measure.device import telemetry_gpus
-from charllm.measure.host import check_host
-from charllm.measure.job import LOCALLY, Job, complete, measure_job, prepare_folder, submit
-from charllm.measure.launch import AFTER_S
-from charllm.measure.launchers.plan import LOCAL, SLURM, Plan
-from charllm.measure.live.endpoint import parse_address
+from charllm.measure.job import Job, complete, measure_job, prepare_folder, submit
+from charllm.measure.launchers.plan import LOCAL, SLURM, Plan, PlanKeywords
 from charllm.measure.preflight.checks import FAILURE
 from charllm.measure.preflight.run import Asked, check_machine
 from charllm.measure.session import Session, measure_here
-from charllm.profile import parse_profile
+from charllm.measure.settings import (
+    CommandSettings,
+    MeasureKeywords,
+    MeasureSettings,
+)
 from charllm.result.result import RunResult
+from charllm.spec.flags import pop_keywords, read_keywords, take
 
-LONGEST_WAIT_S, MOST_REPEATS = 86_400.0, 1000
-SLOWEST_HZ, FASTEST_HZ = 0.1, 1000.0
 Folder = str | PathLike[str]
 
 
-class PlanKeywords(TypedDict, total=False):
-    """Words that say where a command runs, named as the flags are; see `charllm measure --help`."""
+class CommandKeywords(RunKeywords, MeasureKeywords, PlanKeywords, ProgramKeywords, total=False):
+    """All words of a measured command: how it is recorded, where it runs, which program it is, and what it trains."""
 
-    launcher: str
-    nodes: int | None
-    ranks_per_node: int | None
-    gpus_per_node: int | None
-    time_limit: float | None
-    partition: str | None
-    account: str | None
-    time: str | None
-    slurm_args: str
-    setup: Sequence[str]
-    prefix: str
-    shared: bool
+    repeats: int
+    preflight: bool
 
 
-class ProgramKeywords(TypedDict, total=False):
-    """Words that say which training program is started, and how its log is read."""
-
-    adapter: str | None
-    script: str | None
-    steps: int | None
-    log_kind: str | None
-    log_pattern: str | None
-
-
-class CommandKeywords(RunKeywords, PlanKeywords, ProgramKeywords, total=False):
-    """All words of a measured command: the run that it trains, where it runs, and which program it is."""
-
-
-@public
+@public_with(MeasureSettings)
 def measure(
-    out: Folder | None = None,
-    *,
-    rate: float = 100.0,
-    telemetry: str = "auto",
-    idle: float = 2.0,
-    cooldown: float = AFTER_S,
-    watch: bool = False,
-    prometheus: str | int | None = None,
-    spec: Spec | None = None,
-    host: str = "auto",
-    profile: int | str | None = None,
+    out: Folder | None = None, *, spec: Spec | None = None, **settings: Unpack[MeasureKeywords]
 ) -> AbstractContextManager[Session]:
     """Record power, clocks and temperature of every GPU that this process may use while a ``with`` block runs.
 
@@ -98,30 +63,17 @@ def measure(
     >>> job.result.origin, job.result.metrics.tokens_per_s > 0
     ('measured', True)
     """
-    settings: dict[str, Any] = {"rate": rate, "telemetry": telemetry, "idle": idle, "cooldown": cooldown}
-    job = build_job(sys.orig_argv, out, **settings, watch=watch, prometheus=prometheus, host=host, profile=profile)
+    recording = read_keywords(MeasureSettings, settings)
+    gpus = telemetry_gpus(recording.telemetry, os.environ)
     table = None if spec is None else resolve_run(build_request(spec, {})).as_table()
-    return measure_here(job, telemetry_gpus(job.telemetry, os.environ), os.environ, table)
+    return measure_here(Job(tuple(sys.orig_argv), run_folder(out), recording), gpus, os.environ, table)
 
 
-@public
+@public_with(MeasureSettings, CommandSettings, Plan, ProgramSettings)
 def measure_command(
-    command: Sequence[str] = (),
-    out: Folder | None = None,
-    *,
-    rate: float = 100.0,
-    telemetry: str = "auto",
-    idle: float = 2.0,
-    cooldown: float = AFTER_S,
-    repeats: int = 1,
-    watch: bool = False,
-    prometheus: str | int | None = None,
-    host: str = "auto",
-    preflight: bool = False,
-    spec: Spec | None = None,
-    profile: int | str | None = None,
+    command: Sequence[str] = (), out: Folder | None = None, *, spec: Spec | None = None,
     **words: Unpack[CommandKeywords],
-) -> RunResult:
+) -> RunResult:  # fmt: skip
     """Run a command and record power, clocks and temperature of its GPUs, as ``charllm measure`` does.
 
     With `launcher` torchrun a Python script or module runs as `ranks_per_node` ranks on this machine, with slurm on
@@ -134,17 +86,30 @@ def measure_command(
     regular expression `log_pattern`. With `preflight` the machine is checked first, and nothing is run if a check
     fails. With `profile` (3, or "3@20") torch's profiler records some marked steps.
     """
-    settings: dict[str, Any] = {"rate": rate, "telemetry": telemetry, "idle": idle, "cooldown": cooldown}
-    where = {word: value for word, value in words.items() if word in PlanKeywords.__annotations__}
-    named = {word: value for word, value in words.items() if word in ProgramKeywords.__annotations__}
-    run = {word: value for word, value in words.items() if word not in {**where, **named}}
-    folder = run_folder(out)
-    program = build_program(command, folder, **named, spec=spec, run=run)  # type: ignore[arg-type]
-    more: dict[str, Any] = {"watch": watch, "prometheus": prometheus, "host": host, "profile": profile}
-    job = build_program_job(program, folder, where, **settings, repeats=repeats, **more)
-    if preflight:
+    return run_job(build_job(command, out, dict(words), spec))[0]
+
+
+def build_job(command: Sequence[str], out: Folder | None, words: dict[str, Any], spec: Spec | None = None) -> Job:
+    """Return the job of a command and its keywords, checked; its ranks are one for each GPU of the run it trains."""
+    folder, own = run_folder(out), take(CommandSettings, words)
+    recording, where = take(MeasureSettings, words), pop_keywords(Plan, words)
+    program = build_program(command, folder, take(ProgramSettings, words), spec, words)
+    launcher, cluster = where.get("launcher", LOCAL), (program.spec or {}).get("cluster")
+    if launcher != LOCAL and program.ranks > 1 and cluster is not None:
+        where.setdefault("ranks_per_node", cluster["node"]["gpus"])
+        where.setdefault("nodes", cluster["nodes"] if launcher == SLURM else None)
+    told = as_ranks_here(program) if launcher == LOCAL else program.command
+    if not told:
+        raise SpecError("COMMAND", "nothing", "the words of a command: charllm measure [flags] -- COMMAND ...")
+    job = Job(tuple(told), folder, recording, build_plan(where), own.repeats, program=program)
+    if own.preflight:
         require_fit(job)
-    return run_job(job)[0]
+    return job
+
+
+def build_plan(words: Mapping[str, Any]) -> Plan:
+    """Return where a command runs; a rank for each GPU, where only these are counted."""
+    return read_keywords(Plan, {"ranks_per_node": words.get("gpus_per_node"), **words})
 
 
 def require_fit(job: Job) -> None:
@@ -154,65 +119,11 @@ def require_fit(job: Job) -> None:
         raise SpecError("--preflight", job.plan.launcher, "a Slurm allocation around it (salloc), or no --preflight")
     spec = None if job.program is None or job.program.spec is None else resolve_run(job.program.spec)
     nodes = (job.plan.nodes or 1) if job.plan.launcher == SLURM else 1
-    found = check_machine(Asked(spec, nodes, job.telemetry, job.folder, reach=False, allocated=allocated))
+    found = check_machine(Asked(spec, nodes, job.settings.telemetry, job.folder, reach=False, allocated=allocated))
     wrong = [check for check in found.checks if check.state == FAILURE]
     if wrong:
         told = "; ".join(f"{check.name}: {check.found}, expected {check.expected}" for check in wrong)
         raise CharllmError(f"preflight failed, nothing was run: {told}")
-
-
-def build_program_job(program: Program, folder: Path, where: Mapping[str, Any], **settings: Any) -> Job:
-    """Return the job that runs a program where it is asked to; its ranks are one for each GPU of its run."""
-    launcher, cluster = where.get("launcher", LOCAL), (program.spec or {}).get("cluster")
-    filled = dict(where)
-    if launcher != LOCAL and program.ranks > 1 and cluster is not None:
-        filled["ranks_per_node"] = where.get("ranks_per_node") or cluster["node"]["gpus"]
-        filled["nodes"] = where.get("nodes") or (cluster["nodes"] if launcher == SLURM else None)
-    words = as_ranks_here(program) if launcher == LOCAL else program.command
-    return build_job(words, folder, **settings, plan=build_plan(**filled), program=program)
-
-
-def build_plan(
-    *,
-    launcher: str = "local",
-    nodes: int | None = None,
-    ranks_per_node: int | None = None,
-    gpus_per_node: int | None = None,
-    time_limit: float | None = None,
-    partition: str | None = None,
-    account: str | None = None,
-    time: str | None = None,
-    slurm_args: str = "",
-    setup: Sequence[str] = (),
-    prefix: str = "",
-    shared: bool = False,
-    submit_only: bool = False,
-) -> Plan:
-    """Check where a command is to run; a rank for each GPU, where only these are counted."""
-    if isinstance(setup, str):
-        raise SpecError("--setup", setup, "a list of lines")
-    return Plan(
-        launcher=launcher,
-        nodes=nodes,
-        ranks_per_node=ranks_per_node if ranks_per_node is not None else gpus_per_node or 1,
-        gpus_per_node=gpus_per_node,
-        time_limit_s=time_limit,
-        partition=partition,
-        account=account,
-        time=time,
-        slurm_args=_split("--slurm-args", slurm_args),
-        setup=tuple(setup),
-        prefix=_split("--prefix", prefix),
-        shared=shared,
-        submit_only=submit_only,
-    )
-
-
-def _split(flag: str, text: str) -> tuple[str, ...]:
-    try:
-        return tuple(shlex.split(text))
-    except ValueError as error:
-        raise SpecError(flag, text, f"words as of a shell ({error})") from None
 
 
 def run_job(job: Job) -> tuple[RunResult, int]:
@@ -236,49 +147,6 @@ def _environment(job: Job) -> dict[str, str]:
     return {**os.environ, **job.program.environment}
 
 
-def build_job(
-    command: Sequence[str],
-    out: Folder | None,
-    *,
-    rate: float,
-    telemetry: str,
-    idle: float,
-    cooldown: float,
-    repeats: int = 1,
-    watch: bool = False,
-    prometheus: str | int | None = None,
-    plan: Plan = LOCALLY,
-    program: Program | None = None,
-    host: str = "auto",
-    profile: int | str | None = None,
-) -> Job:
-    """Check what was asked for."""
-    if isinstance(command, str) or not command or not all(isinstance(word, str) for word in command):
-        raise SpecError(
-            "COMMAND", command or "nothing", "the words of a command: charllm measure [flags] -- COMMAND ..."
-        )
-    for flag, seconds_s in (("--idle", idle), ("--cooldown", cooldown)):
-        _check_number(flag, seconds_s, 0, LONGEST_WAIT_S, "seconds")
-    _check_number("--rate", rate, SLOWEST_HZ, FASTEST_HZ, "readings per second")
-    if not isinstance(repeats, int):
-        raise SpecError("--repeats", repeats, f"a whole number from 1 to {MOST_REPEATS}")
-    _check_number("--repeats", repeats, 1, MOST_REPEATS, "times")
-    if not isinstance(telemetry, str):
-        raise SpecError("--telemetry", telemetry, "auto, nvml, amdsmi, replay:FOLDER or none")
-    check_host(host)
-    address = "" if prometheus is None else str(prometheus)
-    if address:
-        parse_address(address)
-    settings = (rate, telemetry, idle, cooldown, repeats, watch, address)
-    asked = None if profile is None else parse_profile(str(profile))
-    return Job(tuple(command), run_folder(out), *settings, plan, program=program, host=host, profile=asked)
-
-
 def run_folder(out: Folder | None) -> Path:
     """Return the folder of a new run."""
     return Path("charllm-runs") / strftime("%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
-
-
-def _check_number(flag: str, value: Any, low: float, high: float, unit: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise SpecError(flag, value, f"{low:g} to {high:g} {unit}")

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
+from charllm.analysis.comment import comment
 from charllm.api.chakra import write_chakra
 from charllm.api.keywords import File, RunKeywords, Spec, as_file, as_path, build_request
 from charllm.api.signature import public
@@ -111,6 +112,7 @@ def run_simulation(
     found = predict(spec, ignore_memory=ignore_memory, longest_s=longest_s, whole=bool(timeline or chakra))
     if uncertainty:
         found = found._replace(result=with_intervals(found.result))
+    found = found._replace(result=comment(found))
     files = {"--perfetto": perfetto, "--timeline": timeline}
     asked = {flag: as_path(file, flag) for flag, file in files.items() if file is not None}
     messages = _write_files(found, asked, rank)
@@ -137,7 +139,7 @@ def _write_files(found: Simulation, files: dict[str, Path], rank: int) -> list[s
     messages = []
     for flag, path in files.items():
         if flag == "--perfetto":
-            signals = Signals(stage_series(simulated.machine, simulated.played), simulated.played.box_s)
+            signals = Signals(stage_series(simulated.machine, simulated.simulated_step), simulated.simulated_step.box_s)
             trace = trace_step(simulated.step, simulated.timed, signals=signals)
             text = trace.to_text()
             messages += [f"{flag}: {trace.left_out}"] if trace.left_out else []

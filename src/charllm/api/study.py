@@ -4,49 +4,37 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from charllm.api.keywords import FIELDS, SHORT, RunKeywords, as_path, build_request
-from charllm.api.measurement import PlanKeywords, build_job, build_plan
-from charllm.api.signature import public
+from charllm.api.measurement import build_plan
+from charllm.api.signature import public_with
 from charllm.errors import SpecError
-from charllm.measure.launch import AFTER_S
+from charllm.measure.launchers.plan import LOCAL, SLURM, TORCHRUN, Plan
+from charllm.measure.settings import MeasureSettings
 from charllm.report.study import render_study
 from charllm.result.result import to_frame
+from charllm.spec.flags import pop_keywords, read_keywords, take
 from charllm.spec.request import Table
 from charllm.sweep.measured import Measuring
-from charllm.sweep.outcome import Outcome
+from charllm.sweep.outcome import Outcome, StudyResult
 from charllm.sweep.run import run_study
-from charllm.sweep.runners.work import Engine
-from charllm.sweep.study import Study, read_study, unfold
+from charllm.sweep.runners.work import RAY, Engine
+from charllm.sweep.settings import Selection, SweepKeywords, SweepSettings
+from charllm.sweep.study import Study, read_study
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-MEASURING = ("command", "adapter", "script", "steps", "telemetry", "rate", "idle", "cooldown")
-"""Keywords that say how a case is measured; those of `build_plan` say where."""
-DEFAULTS: dict[str, Any] = {"telemetry": "auto", "rate": 100.0, "idle": 2.0, "cooldown": AFTER_S}
+SETTINGS = (SweepSettings, Selection, Engine, Plan, MeasureSettings, Measuring)
 ARRAY_WORDS = ("partition", "account", "time", "slurm_args", "setup", "prefix")
 """Words of Slurm's jobs that simulated cases have, too."""
 Axis = Sequence[Any] | Mapping[str, Mapping[str, Any]]
 """Values of the keyword that the axis is named after, or labels, each with the keywords that it stands for."""
 
 
-class MeasuringKeywords(PlanKeywords, total=False):
-    """Words that say how and where cases are measured, named as the flags are; see `charllm sweep --help`."""
-
-    command: str | None
-    adapter: str | None
-    script: str | None
-    steps: int | None
-    telemetry: str | None
-    rate: float | None
-    idle: float | None
-    cooldown: float | None
-
-
-class SweepKeywords(RunKeywords, MeasuringKeywords, total=False):
-    """All words of a sweep beside its own: those of a run, and how it is measured."""
+class StudyKeywords(RunKeywords, SweepKeywords, total=False):
+    """All words of a sweep: those of a run, and how its cases are run."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -73,25 +61,13 @@ class Sweep:
         return render_study(self.study, self.outcomes)
 
 
-@public
+@public_with(*SETTINGS)
 def sweep(
     study: str | PathLike[str] | Mapping[str, Any] | None = None,
     *,
     axes: Mapping[str, Axis] | None = None,
     base: Mapping[str, Any] | None = None,
-    where: str | Sequence[str] = (),
-    repeats: int | None = None,
-    sample: int | None = None,
-    sample_method: str | None = None,
-    sample_seed: int | None = None,
-    runner: str = "local",
-    workers: int | None = None,
-    address: str | None = None,
-    out: str | PathLike[str] | None = None,
-    resume: bool = False,
-    signals: bool = False,
-    measure: bool = False,
-    **words: Unpack[SweepKeywords],
+    **words: Unpack[StudyKeywords],
 ) -> Sweep:
     """Simulate or measure every case of a study, or of the product of `axes` over the keywords in `base`.
 
@@ -122,84 +98,59 @@ def sweep(
     >>> study.rows[0]["strategy"], study.rows[0]["training.micro_batch_size"], study.rows[0]["step_time_s"] > 0
     ('tensor', 1, True)
     """
-    described = {word: value for word, value in words.items() if word not in MeasuringKeywords.__annotations__}
-    name, table = _study(study, axes, {**_keywords(base, "base"), **described})
-    asked: dict[str, Any] = {"repeats": repeats, "sample": sample, "sample_method": sample_method}
-    unfolded = refine_study(name, table, where=where, **asked, sample_seed=sample_seed)
-    measured = {word: value for word, value in words.items() if word not in described}
-    engine, measuring = build_engine(measure=measure, runner=runner, workers=workers, address=address, **measured)
-    folder = None if out is None else as_path(out, "--out")
-    found = run_study(unfolded, engine=engine, out=folder, resume=resume, signals=signals, measuring=measuring)
+    left = dict(words)
+    sweeping = read_sweep(left)
+    name, table = _study(study, axes, {**_keywords(base, "base"), **left})
+    found = sweeping.run(sweeping.selection.select(name, table))
     return Sweep(found.study, found.outcomes)
 
 
-def refine_study(
-    name: str,
-    table: Table,
-    *,
-    where: str | Sequence[str] = (),
-    repeats: int | None = None,
-    sample: int | None = None,
-    sample_method: str | None = None,
-    sample_seed: int | None = None,
-) -> Study:
-    """Return a study with more constraints than its table has, another sample or other repeats."""
-    changed = dict(table)
-    more = [where] if isinstance(where, str) else list(where)
-    if more:
-        before = table.get("where", [])
-        changed["where"] = [*([before] if isinstance(before, str) else before), *more]
-    drawn = {"count": sample, "method": sample_method, "seed": sample_seed}
-    drawn = {word: value for word, value in drawn.items() if value is not None}
-    if drawn:
-        before = table.get("sample")
-        changed["sample"] = {**(before if isinstance(before, dict) else {"count": before}), **drawn}
-    if repeats is not None:
-        changed["repeats"] = repeats
-    return unfold(name, changed)
+class Sweeping(NamedTuple):
+    """How the cases of a study are run."""
+
+    settings: SweepSettings
+    selection: Selection
+    engine: Engine
+    measuring: Measuring | None
+
+    def run(self, study: Study, **watched: Any) -> StudyResult:
+        """Run a study's cases; `watched` is told about progress, as by `run_study`."""
+        own = self.settings
+        return run_study(
+            study, engine=self.engine, out=own.out, resume=own.resume, signals=own.signals, measuring=self.measuring,
+            **watched,
+        )  # fmt: skip
 
 
-def build_engine(
-    *, measure: bool, runner: str = "local", workers: int | None = None, address: str | None = None, **asked: Any
-) -> tuple[Engine, Measuring | None]:
-    """Check where cases are to be simulated, or how they are to be measured."""
-    if workers is not None and not isinstance(workers, int):
-        raise SpecError("--workers", workers, "a whole number")
-    if measure:
-        return Engine(workers=workers), build_measuring(**_launched(runner, address, asked))
-    where = {word: value for word, value in asked.items() if word in PlanKeywords.__annotations__ and value}
-    for word, value in asked.items():
-        if value and word not in ARRAY_WORDS and (word != "launcher" or value != "local"):
-            raise SpecError(f"--{word.replace('_', '-')}", value, "--measure with this flag")
-        if value and word in ARRAY_WORDS and runner != "slurm":
-            raise SpecError(f"--{word.replace('_', '-')}", value, "--runner slurm with this flag")
-    plan = build_plan(**{**where, "launcher": "slurm"})
-    ray_address = address or (os.environ.get("RAY_ADDRESS") if runner == "ray" else None)
-    return Engine(runner, workers, plan, ray_address), None
+def read_sweep(words: dict[str, Any]) -> Sweeping:
+    """Take the words of a sweep out of all keywords, and check where its cases are simulated or how measured."""
+    settings, selection, engine = take(SweepSettings, words), take(Selection, words), take(Engine, words)
+    where, recorded, cases = (pop_keywords(cls, words) for cls in (Plan, MeasureSettings, Measuring))
+    if settings.measure:
+        plan = build_plan({**where, "launcher": _launcher(engine, where.get("launcher", LOCAL))})
+        recording = read_keywords(MeasureSettings, recorded)
+        measuring = read_keywords(Measuring, cases, plan=plan, settings=recording, environment=os.environ)
+        return Sweeping(settings, selection, Engine(workers=engine.workers), measuring)
+    for word, value in {**where, **recorded, **cases}.items():
+        flag = f"--{word.replace('_', '-')}"
+        if value and word not in ARRAY_WORDS and (word, value) != ("launcher", LOCAL):
+            raise SpecError(flag, value, "--measure with this flag")
+        if value and word in ARRAY_WORDS and engine.runner != SLURM:
+            raise SpecError(flag, value, "--runner slurm with this flag")
+    address = engine.address or (os.environ.get("RAY_ADDRESS") if engine.runner == RAY else None)
+    engine = replace(engine, slurm=build_plan({**where, "launcher": SLURM}), address=address)
+    return Sweeping(settings, selection, engine, None)
 
 
-def _launched(runner: str, address: str | None, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the words of measured cases: the runner of a measured study is the launcher of its jobs."""
-    if runner not in ("local", "slurm"):
-        raise SpecError("--runner", runner, "local or slurm with --measure")
-    if address is not None:
-        raise SpecError("--address", address, "no --address with --measure")
-    launcher = asked.get("launcher") or "local"
-    if runner == "slurm" and launcher == "torchrun":
+def _launcher(engine: Engine, launcher: str) -> str:
+    """Return the launcher of measured cases: the runner of a measured study is the launcher of its jobs."""
+    if engine.runner not in (LOCAL, SLURM):
+        raise SpecError("--runner", engine.runner, "local or slurm with --measure")
+    if engine.address is not None:
+        raise SpecError("--address", engine.address, "no --address with --measure")
+    if engine.runner == SLURM and launcher == TORCHRUN:
         raise SpecError("--launcher", launcher, "slurm with --runner slurm")
-    return {**asked, "launcher": "slurm" if runner == "slurm" else launcher}
-
-
-def build_measuring(**asked: Any) -> Measuring:
-    """Check how cases are to be measured."""
-    given = {name: value for name in MEASURING if (value := asked.pop(name, None)) is not None}
-    plan = build_plan(**asked)
-    # The rules for a job hold for the jobs of a study.
-    checked = {name: given.get(name, value) for name, value in DEFAULTS.items()}
-    job = build_job(["true"], "unused", **checked)
-    found = Measuring(plan, telemetry=job.telemetry, rate_hz=job.rate_hz, idle_s=job.idle_s, cooldown_s=job.cooldown_s)
-    chosen = {name: given[name] for name in ("command", "adapter", "script", "steps") if name in given}
-    return replace(found, environment=os.environ, **chosen)
+    return SLURM if engine.runner == SLURM else launcher
 
 
 def _study(study: Any, axes: Any, words: Mapping[str, Any]) -> tuple[str, Table]:

@@ -12,10 +12,9 @@ from charllm.catalog.placement import apply_placement
 from charllm.catalog.scale import fill_board
 from charllm.catalog.tables import Entry, entries, find, read_entry
 from charllm.errors import SpecError, unknown_name
-from charllm.spec.board import Governor, Heat, Kernels, Power
 from charllm.spec.fields import read, read_field, rules
 from charllm.spec.framework import Framework
-from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node, OtherNodes
+from charllm.spec.hardware import BOARD_PARTS, Cluster, Gpu, read_cluster
 from charllm.spec.model import Model, fill_model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.readers.huggingface import read_hf_config
@@ -23,7 +22,6 @@ from charllm.spec.request import Table, as_table, check_plain, merge, read_json,
 from charllm.spec.run import Conditions, RunSpec, check_run
 from charllm.spec.training import Training
 
-BOARD_PARTS: dict[str, Any] = {"power": Power, "governor": Governor, "kernels": Kernels, "heat": Heat}
 PARTS = ("model", "cluster", "framework", "parallelism", "training", "conditions")
 NOTES = "notes"
 """Key of a request that holds what its reader has to say, a sentence each."""
@@ -123,44 +121,40 @@ def _build_framework(values: Table) -> Framework:
 
 
 def _build_cluster(values: Table) -> Cluster:
-    node = _build_node(values.pop("node", None), "cluster.node")
-    mixed = _build_mixed(values.pop("mixed", []))
-    fabric_values = _values("fabrics", values.pop("fabric", None), "cluster.fabric")
-    cooling = read(Cooling, as_table(values.pop("cooling", {}), "cluster.cooling"), "cluster.cooling")
-    fabric = read(Fabric, fabric_values, "cluster.fabric")
-    return read(Cluster, values, "cluster", node=node, fabric=fabric, cooling=cooling, mixed=mixed)
+    whole = {**values, "node": _node_values(values.get("node"), "cluster.node")}
+    whole["mixed"] = _mixed_values(values.get("mixed", []))
+    whole["fabric"] = _values("fabrics", values.get("fabric"), "cluster.fabric")
+    return read_cluster(whole)
 
 
-def _build_node(asked: Any, field: str) -> Node:
+def _node_values(asked: Any, field: str) -> Table:
     node_values = _values("nodes", asked, field)
-    gpu_values = _values("gpus", node_values.pop("gpu", None), f"{field}.gpu")
-    gpu = read(Gpu, gpu_values, f"{field}.gpu", **_board_parts(gpu_values, f"{field}.gpu"))
-    return read(Node, node_values, field, gpu=gpu)
+    gpu_values = _values("gpus", node_values.get("gpu"), f"{field}.gpu")
+    return {**node_values, "gpu": {**gpu_values, **_board_parts(gpu_values, f"{field}.gpu")}}
 
 
-def _build_mixed(asked: Any) -> tuple[OtherNodes, ...]:
-    """Build the nodes that differ from the usual ones: a list of tables with the kind and the numbers of each."""
+def _mixed_values(asked: Any) -> list[Table]:
+    """Return the nodes that differ from the usual ones: a list of tables with the kind and the numbers of each."""
     if not isinstance(asked, list | tuple):
         raise SpecError("cluster.mixed", asked, 'a list such as [{ node = "hgx-h100", nodes = [2, 3] }]')
     found = []
     for place, listed in enumerate(asked):
         field = f"cluster.mixed[{place}]"
         table = as_table(listed, field)
-        node = _build_node(table.pop("node", None), f"{field}.node")
-        found.append(read(OtherNodes, table, field, node=node))
-    return tuple(found)
+        found.append({**table, "node": _node_values(table.get("node"), f"{field}.node")})
+    return found
 
 
-def _board_parts(gpu_values: Table, field: str) -> dict[str, Any]:
-    """Take the tables inside a GPU's table out of it, built; what they leave open is scaled from an H200's."""
+def _board_parts(values: Table, field: str) -> dict[str, Mapping[str, Any]]:
+    """Return the tables inside a GPU's table; what they leave open is scaled from an H200's."""
+    gpu_values = dict(values)
     given = {part: as_table(gpu_values.pop(part, {}), f"{field}.{part}") for part in BOARD_PARTS}
     given["kernels"] = {**entries("gpus")["h200"].values["kernels"], **given["kernels"]}
     # What others are scaled by has to be a number of its kind first.
     checked = _checked(Gpu, gpu_values, field)
-    filled = fill_board(
+    return fill_board(
         checked, {part: _checked(BOARD_PARTS[part], table, f"{field}.{part}") for part, table in given.items()}
     )
-    return {part: read(cls, filled[part], f"{field}.{part}") for part, cls in BOARD_PARTS.items()}
 
 
 def _checked(cls: Any, table: Table, where: str) -> Table:

@@ -13,7 +13,7 @@ from charllm.errors import SpecError
 from charllm.measure.bench.suite import OpCase, full_suite, short_suite
 from charllm.measure.device import require_device, telemetry_gpus
 
-LARGEST_SCALE, RATE_HZ = 100.0, 100.0
+LARGEST_SCALE = 100.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,16 +47,17 @@ def run(arguments: argparse.Namespace) -> int:
     from charllm.measure.bench.table import tabulate, to_csv
     from charllm.measure.finish import until_last_reading
     from charllm.measure.job import prepare_folder
-    from charllm.measure.launch import AFTER_S, sampling, wait_idle
+    from charllm.measure.launch import sampling, wait_idle
     from charllm.measure.parts import read_sampled
+    from charllm.measure.settings import AFTER_S, MeasureSettings
     from charllm.measure.summary import Measured
 
-    cases = _chosen(arguments)
+    cases, settings = _chosen(arguments), MeasureSettings(telemetry=arguments.telemetry)
     gpus = telemetry_gpus(arguments.telemetry, os.environ)[:1]
     folder = arguments.out or Path("charllm-runs") / time.strftime("ops-%Y%m%d-%H%M%S")
     prepare_folder(folder)
     runs, code = [], 0
-    with sampling(folder, arguments.telemetry, RATE_HZ, gpus):
+    with sampling(folder, settings, gpus):
         try:
             for _, outcome in track(run_suite(cases, folder, arguments.device, arguments.seed), len(cases), "ops"):
                 runs.append(outcome)
@@ -71,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"charllm: {outcome.name}: {outcome.error}", file=sys.stderr)
     if runs:
         measured = Measured(recording, {}, runs[0].start_s, runs[-1].end_s)
-        for warning in until_last_reading(measured, RATE_HZ)[1]:
+        for warning in until_last_reading(measured, settings.rate_hz)[1]:
             print(f"charllm: {warning}", file=sys.stderr)
     print(json.dumps({"ops": len(rows), "failed": len(failed), "folder": str(folder)}))
     return code

@@ -15,9 +15,9 @@ from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.plots import add_plot_flags, draw_stored, wants_plots
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.measure.finish import stopped_early
-from charllm.report.stored import render_headlines, render_predicted, render_stored
+from charllm.report.run import render_answer, render_run
 from charllm.report.tables import render_table
-from charllm.result.compare import flatten
+from charllm.result.metrics import numbers_of
 from charllm.result.result import RunResult
 from charllm.timeline.rank_timeline import to_text
 from charllm.units import format_figure
@@ -71,12 +71,12 @@ def run(arguments: argparse.Namespace) -> int:
     )
     for warning in stopped_early(result.warnings):
         print(f"charllm: {warning}", file=sys.stderr)
-    metrics, whole = flatten(result.metrics), result.as_table() if arguments.json else dict(result.metrics)
+    metrics, whole = numbers_of(result.metrics), result.as_table() if arguments.json else dict(result.metrics)
     arguments.json |= _is_piped(arguments)
     print_as(
         arguments,
         whole,
-        lambda: _render(result, predicted, folder, arguments),
+        lambda: _render(result, folder, arguments),
         lambda: _rows(predicted, metrics),
     )
     print(f"charllm: recorded in {folder}", file=sys.stderr)
@@ -88,12 +88,11 @@ def _is_piped(arguments: argparse.Namespace) -> bool:
     return not (sys.stdout.isatty() or arguments.csv or wants_plots(arguments))
 
 
-def _render(result: RunResult, predicted: Mapping[str, float], folder: Path, arguments: argparse.Namespace) -> str:
+def _render(result: RunResult, folder: Path, arguments: argparse.Namespace) -> str:
     """Return what was emulated beside its prediction, as tables or as figures."""
     if not wants_plots(arguments):
-        return render_stored(result, predicted)
-    figures = draw_stored(arguments, result, folder)
-    return "\n\n".join([render_headlines(result), render_predicted(predicted, result), figures])
+        return render_run(result)
+    return "\n\n".join([render_answer(result), draw_stored(arguments, result, folder)])
 
 
 def _render_prediction(predicted: Mapping[str, float]) -> str:

@@ -10,15 +10,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from charllm.api.measurement import build_program_job, require_fit, run_folder, run_job, submit_job
-from charllm.api.programs import build_program
-from charllm.cli.launch_flags import add_launch_flags, plan_keywords
-from charllm.cli.program_flags import add_program_flags, program_keywords
+from charllm.api.measurement import build_job, run_job, submit_job
+from charllm.cli.flags import add_flags, given
+from charllm.cli.spec_flags import add_spec_flags, given_keywords
+from charllm.measure.adapters.settings import ProgramSettings
 from charllm.measure.finish import stopped_early
 from charllm.measure.job import Job
-from charllm.measure.launch import AFTER_S
-from charllm.measure.launchers.plan import LOCAL
-from charllm.profile import DEFAULT_FIRST
+from charllm.measure.launchers.plan import LOCAL, Plan
+from charllm.measure.settings import CommandSettings, MeasureSettings
 from charllm.result.result import RunResult
 
 EXAMPLES = (
@@ -32,66 +31,25 @@ EXAMPLES = (
 )
 
 
+SETTINGS = (MeasureSettings, CommandSettings, Plan, ProgramSettings)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the recording (default charllm-runs/TIME)")
-    parser.add_argument("--rate", type=float, default=100.0, metavar="HZ", help="readings per second (default 100)")
-    sources = "auto|nvml|amdsmi|replay:FOLDER|none"
-    parser.add_argument("--telemetry", default="auto", metavar=sources, help="source of the readings")
-    parser.add_argument(
-        "--host",
-        default="auto",
-        metavar="auto|none|redfish:FILE",
-        help="readings of CPUs, memory, NICs, disks and sensors of the machine, once per second (default auto)",
-    )
-    parser.add_argument(
-        "--idle", type=float, default=2.0, metavar="S", help="idle seconds recorded before the command (default 2)"
-    )
-    parser.add_argument(
-        "--cooldown",
-        type=float,
-        default=AFTER_S,
-        metavar="S",
-        help=f"seconds recorded after the command (default {AFTER_S:g})",
-    )
-    parser.add_argument(
-        "--repeats", type=int, default=1, metavar="N", help="number of times to run the command (default 1)"
-    )
-    parser.add_argument("--watch", action="store_true", help="show power, clock and temperature while it runs")
-    parser.add_argument(
-        "--prometheus",
-        metavar="[HOST:]PORT",
-        help="serve metrics for Prometheus while it runs (default host 127.0.0.1)",
-    )
-    parser.add_argument(
-        "--profile",
-        metavar="STEPS[@FIRST]",
-        help="record a Kineto trace of this many steps that the command marks (charllm.mark.step), after the first "
-        f"FIRST (default {DEFAULT_FIRST}); counters are then read at each of their steps",
-    )
-    parser.add_argument(
-        "--preflight", action="store_true", help="check the machine first; run nothing if a check fails"
-    )
-    add_launch_flags(parser)
-    parser.add_argument(
-        "--submit-only",
-        action="store_true",
-        help="with slurm: submit, print the job's number and exit; complete the run with charllm show",
-    )
-    add_program_flags(parser)
+    add_flags(parser, MeasureSettings)
+    add_flags(parser, CommandSettings)
+    add_flags(parser.add_argument_group("where it runs"), Plan)
+    add_flags(parser.add_argument_group("the program"), ProgramSettings)
+    add_spec_flags(parser, spec_flag=True)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print what was found to stderr, and return the command's own exit code."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    folder = run_folder(arguments.out)
-    names = ("rate", "telemetry", "host", "idle", "cooldown", "repeats", "watch", "prometheus", "profile")
-    settings = {name: getattr(arguments, name) for name in names}
-    program = build_program(command, folder, **program_keywords(arguments))
-    job = build_program_job(program, folder, plan_keywords(arguments), **settings)
-    if arguments.preflight:
-        require_fit(job)
+    words = {**given(arguments, *SETTINGS), **given_keywords(arguments)}
+    job = build_job(command, arguments.out, words, arguments.spec)
     if job.plan.submit_only:
         return _submit(job)
     result, code = run_job(job)

@@ -19,6 +19,11 @@ def add_format_flags(parser: argparse.ArgumentParser, *, table: str = "") -> Non
         formats.add_argument("--csv", action="store_true", help=f"print {table} as CSV")
 
 
+def add_full_flag(parser: argparse.ArgumentParser) -> None:
+    """Add --full, which prints what the first screen leaves out."""
+    parser.add_argument("--full", action="store_true", help="print all tables of the run, not only the main ones")
+
+
 def has_colour() -> bool:
     """Tell whether standard output is a terminal of someone who has not set NO_COLOR."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -11,11 +11,11 @@ from textwrap import shorten
 from typing import Any
 
 from charllm.analysis.characterize import Character
-from charllm.cli.output import show
+from charllm.cli.output import add_full_flag, show
 from charllm.cli.plots import add_plot_flags, draw_stored, wants_plots
 from charllm.cli.sweep import print_outcomes
 from charllm.report.character import render_character, with_character
-from charllm.report.stored import gpu_rows, render_headlines, render_stored, telling
+from charllm.report.run import gpu_rows, render_answer, render_run, told_warnings
 from charllm.report.tables import render_table, to_csv
 from charllm.result.result import RunResult, to_json
 from charllm.stored import OpsResult, load, read_character
@@ -26,7 +26,6 @@ EXAMPLES = (
     "charllm show runs/stored",
     "charllm show runs/stored --csv",
 )
-PREDICTED_FILE = "predicted.json"
 OPS_COLUMNS = ("name", "s_per_call", "tflops_or_tbps", "mean_w", "sm_mhz", "temp_end_c", "error")
 
 
@@ -36,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the result as JSON; of a study, one case per line")
     form.add_argument("--csv", action="store_true", help="print a row per GPU of a run, per case of a study, per op")
+    add_full_flag(parser)
     add_plot_flags(parser)
 
 
@@ -63,15 +63,15 @@ def _print_run(result: RunResult, arguments: argparse.Namespace) -> None:
     else:
         show("\n\n".join(_parts(result, found, arguments)))
     sys.stdout.flush()
-    for warning in telling(result.warnings):
+    for warning in told_warnings(result.warnings):
         print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)
 
 
 def _parts(result: RunResult, found: Character | None, arguments: argparse.Namespace) -> list[str]:
     """Return a run as text: its answers, then tables or the figures that were asked for."""
     if wants_plots(arguments):
-        return [render_headlines(result), draw_stored(arguments, result, arguments.path)]
-    return [render_stored(result, _predicted(arguments.path)), *([render_character(found.as_table())] if found else [])]
+        return [render_answer(result), draw_stored(arguments, result, arguments.path)]
+    return [render_run(result, full=arguments.full), *([render_character(found.as_table())] if found else [])]
 
 
 def _print_rows(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
@@ -82,12 +82,3 @@ def _print_rows(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> No
     else:
         cells = [[str(row.get(name, "")) for name in OPS_COLUMNS] for row in rows]
         show(render_table("Op benchmark", OPS_COLUMNS, cells, where="--csv"))
-
-
-def _predicted(folder: Path) -> dict[str, float]:
-    """Return what was predicted of an emulated rank before it was emulated."""
-    try:
-        found = json.loads((folder / PREDICTED_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return {name: value for name, value in found.items() if isinstance(value, int | float)}

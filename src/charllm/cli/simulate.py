@@ -9,10 +9,8 @@ import sys
 from pathlib import Path
 from textwrap import shorten
 
-from charllm.analysis.advice import best_changes
-from charllm.analysis.explain import explain_run
 from charllm.api.simulation import length_request, run_simulation
-from charllm.cli.output import add_format_flags, show
+from charllm.cli.output import add_format_flags, add_full_flag, show
 from charllm.cli.plots import add_plot_flags, draw_simulation, wants_plots
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.errors import DoesNotFit
@@ -43,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ignore-memory", action="store_true", help="continue even if the run does not fit in memory")
     parser.add_argument("--allow-long", action="store_true", help="simulate even if the estimate is minutes or hours")
     add_format_flags(parser, table="a row for each GPU")
+    add_full_flag(parser)
     add_plot_flags(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="store the run in this new folder")
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="write everything as one HTML file")
@@ -59,20 +58,17 @@ def run(arguments: argparse.Namespace) -> int:
     request = length_request(request_from(arguments), arguments.steps, arguments.seconds)
     files = {name: getattr(arguments, name) for name in ("out", "perfetto", "timeline", "rank", "report", "chakra")}
     allowed = {name: getattr(arguments, name) for name in ("uncertainty", "ignore_memory", "allow_long")}
-    spec, found, messages = run_simulation(request, **allowed, **files)
+    _spec, found, messages = run_simulation(request, **allowed, **files)
     result = found.result
     if arguments.json:
         print(result.to_json())
     elif arguments.csv:
         print(to_csv(result.gpus))
     else:
-        gains = best_changes(spec, found.timed.step_time_s) if found.timed is not None else []
-        notes = explain_run(found)
         if wants_plots(arguments):
-            figures = draw_simulation(arguments, found)
-            show(f"{render_answer(spec, result, gains, notes)}\n\n{figures}")
+            show(f"{render_answer(result)}\n\n{draw_simulation(arguments, found)}")
         else:
-            show(render_run(found.step, result, found.timed, gains, notes))
+            show(render_run(result, full=arguments.full))
     sys.stdout.flush()
     # That a run which does not fit has no step time goes without saying.
     known = [text for text in result.warnings if result.metrics["fits"] or not text.startswith(NOT_KNOWN)]

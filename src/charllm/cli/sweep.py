@@ -15,31 +15,23 @@ import signal
 import sys
 from pathlib import Path
 
-from charllm.api.study import MEASURING, build_engine, refine_study
+from charllm.api.study import SETTINGS, read_sweep
 from charllm.cli import INTERRUPTED
-from charllm.cli.launch_flags import KEYWORDS as PLAN
-from charllm.cli.launch_flags import add_launch_flags, plan_keywords
+from charllm.cli.flags import add_flags, given, spell
 from charllm.cli.output import show
 from charllm.cli.plots import add_plot_flags, draw_study, wants_plots
 from charllm.cli.progress import track
 from charllm.errors import CharllmError, SpecError
-from charllm.measure.adapters import ADAPTERS
-from charllm.measure.launch import AFTER_S
+from charllm.measure.launchers.plan import Plan
+from charllm.measure.settings import MeasureSettings
 from charllm.report.study import render_study
 from charllm.report.tables import to_csv
 from charllm.sweep.folder import read_cases
-from charllm.sweep.measured import DEFAULT_STEPS, TRAINER, Measuring
+from charllm.sweep.measured import Measuring
 from charllm.sweep.outcome import StudyResult
-from charllm.sweep.run import run_study
-from charllm.sweep.runners import RUNNERS
-from charllm.sweep.runners.slurm import DEFAULT_WORKERS
 from charllm.sweep.runners.work import Engine
-from charllm.sweep.sampling import METHODS
+from charllm.sweep.settings import Selection, SweepSettings
 from charllm.sweep.study import Study, read_study
-
-SELECTING = ("where", "repeats", "sample", "sample_method", "sample_seed")
-RUNNING = ("runner", "workers", "address")
-"""Keywords of `charllm.sweep`: which cases are run, and where they are simulated."""
 
 EXAMPLES = (
     "charllm catalog studies",
@@ -55,52 +47,13 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     parser.add_argument("study", metavar="STUDY", help="name of a study in the catalog, or FILE.toml")
-    parser.add_argument(
-        "--runner",
-        choices=list(RUNNERS),
-        default="local",
-        help="where cases are simulated: processes of this machine (default), Slurm array jobs, or Ray",
-    )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        metavar="N",
-        help=f"cases to run at the same time (default: local 1, slurm {DEFAULT_WORKERS}, ray all CPUs)",
-    )
-    parser.add_argument("--address", metavar="ADDRESS", help="Ray cluster to join (default: start Ray on this machine)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="store every case in this folder as it ends")
-    parser.add_argument("--resume", action="store_true", help="continue the sweep in --out")
-    parser.add_argument(
-        "--signals", action="store_true", help="also store power, temperature and clock over time of every case"
-    )
-    group = parser.add_argument_group("which cases")
-    group.add_argument(
-        "--where",
-        action="append",
-        default=[],
-        metavar="'TEXT'",
-        help="keep only cases that meet this constraint, such as 'tp*pp <= 32'",
-    )
-    group.add_argument("--sample", type=int, metavar="N", help="draw a sample of N cases")
-    group.add_argument("--sample-method", choices=list(METHODS), help="sampling method (default random)")
-    group.add_argument("--sample-seed", type=int, metavar="N", help="seed of the sample (default 0)")
-    group.add_argument("--repeats", type=int, metavar="N", help="run each case with N seeds")
+    add_flags(parser, SweepSettings)
+    add_flags(parser, Engine)
+    add_flags(parser.add_argument_group("which cases"), Selection)
     group = parser.add_argument_group("measured cases")
-    group.add_argument("--measure", action="store_true", help="run and measure every case instead of simulating it")
-    group.add_argument("--command", metavar="'WORDS'", help=f"command to run for each case (default {TRAINER!r})")
-    programs = ", ".join(ADAPTERS)
-    group.add_argument(
-        "--adapter", choices=list(ADAPTERS), metavar="NAME", help=f"training program to run instead: {programs}"
-    )
-    group.add_argument("--script", metavar="FILE", help="the training script of that program")
-    group.add_argument("--steps", type=int, metavar="N", help=f"steps of a case (default {DEFAULT_STEPS})")
-    group.add_argument("--telemetry", metavar="SOURCE", help="source of the readings, as in charllm measure")
-    group.add_argument("--rate", type=float, metavar="HZ", help="readings per second (default 100)")
-    group.add_argument("--idle", type=float, metavar="S", help="idle seconds recorded before each case (default 2)")
-    group.add_argument(
-        "--cooldown", type=float, metavar="S", help=f"seconds recorded after each case (default {AFTER_S:g})"
-    )
-    add_launch_flags(parser)
+    add_flags(group, Measuring)
+    add_flags(group, MeasureSettings)
+    add_flags(parser.add_argument_group("where they run"), Plan, without=("submit_only",))
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the outcomes as JSON, one case per line")
     form.add_argument("--csv", action="store_true", help="print every column of the table as CSV")
@@ -109,21 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the study and print the outcome of each case; exit 1 where cases failed, 130 when interrupted."""
-    study = refine_study(*read_study(arguments.study), **{name: getattr(arguments, name) for name in SELECTING})
-    engine, measuring = _engine(arguments)
+    sweeping = read_sweep(given(arguments, *SETTINGS))
+    study = sweeping.selection.select(*read_study(arguments.study))
     # A batch system ends a job by SIGTERM: the same as an interrupt.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        result = run_study(
-            study,
-            engine=engine,
-            out=arguments.out,
-            resume=arguments.resume,
-            signals=arguments.signals,
-            measuring=measuring,
-            progress=track,
-            show=lambda text: print(f"charllm: {text}", file=sys.stderr),
-        )
+        result = sweeping.run(study, progress=track, show=lambda text: print(f"charllm: {text}", file=sys.stderr))
     except KeyboardInterrupt:
         print(f"charllm: interrupted; {_stored(study, arguments)}", file=sys.stderr)
         return INTERRUPTED
@@ -138,12 +82,6 @@ def run(arguments: argparse.Namespace) -> int:
         again = f"; try again with: {_resume(arguments)}" if arguments.out else ""
         print(f"charllm: {len(result.failed)} of them failed{again}", file=sys.stderr)
     return 1 if result.failed else 0
-
-
-def _engine(arguments: argparse.Namespace) -> tuple[Engine, Measuring | None]:
-    where = plan_keywords(arguments)
-    how = {name: getattr(arguments, name) for name in (*MEASURING, *RUNNING)}
-    return build_engine(measure=arguments.measure, **where, **how)
 
 
 def print_outcomes(result: StudyResult, arguments: argparse.Namespace, folder: Path | None) -> None:
@@ -167,16 +105,5 @@ def _stored(study: Study, arguments: argparse.Namespace) -> str:
 
 
 def _resume(arguments: argparse.Namespace) -> str:
-    words = ["charllm", "sweep", arguments.study, "--out", str(arguments.out), "--resume"]
-    words += ["--signals"] if arguments.signals else []
-    words += ["--measure"] if arguments.measure else []
-    for name in (*SELECTING, *RUNNING, *PLAN, *MEASURING):
-        value = getattr(arguments, name, None)
-        flag = f"--{name.replace('_', '-')}"
-        if value is True:
-            words.append(flag)
-        elif isinstance(value, list):
-            words += [word for line in value for word in (flag, line)]
-        elif value not in (None, False, "", "local"):
-            words += [flag, str(value)]
-    return shlex.join(words)
+    words = {**given(arguments, *SETTINGS), "resume": True}
+    return shlex.join(["charllm", "sweep", arguments.study, *spell(words, *SETTINGS)])

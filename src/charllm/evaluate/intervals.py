@@ -20,16 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.evaluate.h200.memory import training_scores
 from charllm.evaluate.h200.points import first_points
 from charllm.evaluate.memory import held_out, read_rows, resolve_rows
 from charllm.evaluate.points import KELVIN, QUANTITIES
 from charllm.evaluate.predictions import Prediction, load_predictions
 from charllm.result.uncertainty import FILE, LABELS, LEVEL, step_scale
-
-Floats = NDArray[np.float64]
 
 PRIORS = {"own": 0.06, "untuned": 0.15, **dict.fromkeys(LABELS, 0.1)}
 """Spread before any row is looked at. Assumed."""

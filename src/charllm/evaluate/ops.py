@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.catalog.resolve import find_entry, is_file, resolve_cluster
 from charllm.catalog.tables import entries
 from charllm.evaluate.ops_table import OpRow, SkippedOp
@@ -26,12 +26,10 @@ from charllm.gpu.kernels import Shapes, read_shapes, time_kernels
 from charllm.gpu.memory_bound import STREAMS
 from charllm.gpu.shape import GROUPED, PRODUCTS, KernelShape, work
 from charllm.gpu.steady import Held, hold_window
-from charllm.simulate.one_gpu import play_burst
+from charllm.simulate.one_gpu import simulate_burst
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.request import read_toml
 from charllm.spec.run import Conditions
-
-Floats = NDArray[np.float64]
 
 QUANTITIES = ("seconds", "watts", "clock")
 CLASSES = ("gemm", "small gemm", "grouped", "fp8", "attention", "memory", "host-bound", "burst")
@@ -199,7 +197,7 @@ def _class_of(shape: KernelShape, waits_for_host: bool) -> str:
 
 
 def _predict_burst(row: OpRow, gpu: Gpu, net: Network, inlet_c: float, silicon: float) -> OpPrediction:
-    seen, seconds = play_burst(row.shape, gpu, net, inlet_c, row.on_s, row.period_s, row.window_s, silicon)
+    seen, seconds = simulate_burst(row.shape, gpu, net, inlet_c, row.on_s, row.period_s, row.window_s, silicon)
     peak = seen.power_peak_sensor_w if row.on_s >= LEAST_PEAK_ON_S else None
     return OpPrediction(row, "burst", seconds, seen.power_mean_w, seen.clock_mean_hz, peak)
 

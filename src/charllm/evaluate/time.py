@@ -10,7 +10,7 @@ from charllm.evaluate.memory import Skipped
 from charllm.evaluate.published import Row, global_batch, read_row
 from charllm.evaluate.scores import TimeScore
 from charllm.simulate.one_clock import solve_step
-from charllm.simulate.steady import build_machine, play_to_steady
+from charllm.simulate.steady import build_machine, simulate_to_steady
 from charllm.spec.framework import LEAST_RECOMPUTE
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
@@ -124,7 +124,7 @@ def predict_rows(rows: Iterable[Row], *, closed: bool = True) -> tuple[list[Pred
 
 def steady_step_s(step: Step, timed: StepTime) -> float:
     """Return the step time of a priced step at its thermal steady state; all of its microbatches are simulated."""
-    return play_to_steady(build_machine(step, timed.costs.timeline)).step_time_s
+    return simulate_to_steady(build_machine(step, timed.costs.timeline)).step_time_s
 
 
 def _predict(row: Row, *, closed: bool) -> Prediction:

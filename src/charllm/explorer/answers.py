@@ -116,7 +116,7 @@ def _fast(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
 def _coupled(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
     waiting.check()
     begun_s = time.perf_counter()
-    found = predict(resolve_words(job["words"]), longest_s=LONGEST_S, before_play=waiting.check)
+    found = predict(resolve_words(job["words"]), longest_s=LONGEST_S, before_round=waiting.check)
     waiting.check()
     page = _without_computed(run_page(view_at_once(found)))
     result = found.result
@@ -152,7 +152,7 @@ def _tracked(check: Check) -> Track:
 
 
 def _changes(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
-    found = predict(resolve_words(job["words"]), longest_s=LONGEST_S, before_play=waiting.check)
+    found = predict(resolve_words(job["words"]), longest_s=LONGEST_S, before_round=waiting.check)
     reasons = {"changes": "a run that does not fit in memory has no step time"} if found.timed is None else {}
     computed = Computed(compute_changes(found, _tracked(waiting.check)), reasons=reasons)
     return {"figure": pack(changes_figure(replace(view_at_once(found), computed=computed)))}

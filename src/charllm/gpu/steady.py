@@ -12,8 +12,8 @@ Ignores: dithering around the hold, what the clock reads in the first tick.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.gpu.board import standing_w, working_w
 from charllm.gpu.governor import Limits, limits_of
 from charllm.gpu.kernels import (
@@ -26,8 +26,6 @@ from charllm.gpu.kernels import (
 )
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import Conditions
-
-Floats = NDArray[np.float64]
 
 HALVINGS, SECANTS = 12, 3
 REARM_FRACTION = 0.85

@@ -6,8 +6,9 @@ and again whenever more is known of it.
 
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,16 @@ from charllm.measure.failure import Failure, judge
 from charllm.measure.launchers.slurm import is_alive, settle
 from charllm.measure.parquet import write_signals
 from charllm.measure.parts import Part, describe_parts, is_on_nodes, merge, part_warnings, read_parts
-from charllm.measure.record import JOB_FILE, SPEC_FILE, JobRecord, read_job, read_json
+from charllm.measure.record import JOB_FILE, PREDICTED_FILE, SPEC_FILE, JobRecord, read_job, read_json
 from charllm.measure.recording import HEADER_FILE, SAMPLES_FILE, Recording, cut_torn_row, is_growing
 from charllm.measure.sampler import SELF_FILE
 from charllm.measure.steady import interval
 from charllm.measure.summary import Measured, summarise
 from charllm.measure.window import look
 from charllm.profile import TRACE_FILES
+from charllm.result.columns import columns_of
 from charllm.result.metrics import Metrics
-from charllm.result.result import RunResult, all_finite, to_json
+from charllm.result.result import Columns, RunResult, all_finite, to_stored
 from charllm.result.store import RESULT_FILE, load_run, with_tables, write_text
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
@@ -59,11 +61,20 @@ def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
         *_profile_warnings(parts, job),
         *job.details.get("notes", []),
     ]
-    result = replace(result, warnings=[*told, *result.warnings])
+    result = replace(result, warnings=[*told, *result.warnings], tables=_tables(folder))
     result = _with_model_metrics(result) if job.origin == "measured" else result
     if not growing:
         _keep(result, whole.recording, folder, parts, ended=job.ended)
     return with_tables(result, folder)
+
+
+def _tables(folder: Path) -> dict[str, Callable[[], Columns]]:
+    """Return what is told of a run beside its metrics: what was predicted of an emulated rank."""
+    predicted = read_json(folder / PREDICTED_FILE)
+    if not isinstance(predicted, dict) or not all_finite(predicted):
+        return {}
+    rows = [(name, value) for name, value in predicted.items() if isinstance(value, int | float)]
+    return {"predicted": partial(columns_of, ("metric", "value"), rows)}
 
 
 def _profile_warnings(parts: Sequence[Part], job: JobRecord) -> list[str]:
@@ -115,7 +126,7 @@ def _keep(result: RunResult, recording: Recording, folder: Path, parts: Sequence
 def store_result(result: RunResult, folder: Path) -> None:
     """Write a result, or say on stderr why it cannot be written."""
     try:
-        write_text(to_json(result), folder / RESULT_FILE)
+        write_text(to_stored(result), folder / RESULT_FILE)
     except OSError as error:
         print(f"charllm: {RESULT_FILE} could not be written ({error.strerror or error})", file=sys.stderr)
 

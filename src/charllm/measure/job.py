@@ -15,8 +15,6 @@ from charllm.measure.device import judge_gpus, telemetry_identities
 from charllm.measure.finish import combine, finish_record, store_result
 from charllm.measure.hooked import hook_in
 from charllm.measure.launch import (
-    AFTER_S,
-    COUNTERS_S,
     CommandError,
     Ended,
     cool_down,
@@ -33,7 +31,8 @@ from charllm.measure.launchers.torchrun import LOGS, alone, torchrun
 from charllm.measure.live.observe import observed
 from charllm.measure.marks import LOG_KEY
 from charllm.measure.record import JobRecord
-from charllm.profile import PROFILE_VARIABLE, Asked
+from charllm.measure.settings import AS_USUAL, MeasureSettings
+from charllm.profile import PROFILE_VARIABLE
 from charllm.result.result import RunResult
 
 LOCALLY = Plan()
@@ -45,34 +44,20 @@ class Job(NamedTuple):
 
     command: tuple[str, ...]
     folder: Path
-    rate_hz: float = 100.0
-    telemetry: str = "auto"
-    idle_s: float = 2.0
-    cooldown_s: float = AFTER_S
-    repeats: int = 1
-    watch: bool = False
-    prometheus: str = ""
-    """[HOST:]PORT to serve metrics at; empty: nowhere."""
+    settings: MeasureSettings = AS_USUAL
     plan: Plan = LOCALLY
+    repeats: int = 1
     spec: Mapping[str, Any] | None = None
     """What the command trains, where that is known before it says so itself."""
     program: Program | None = None
     """What is known of the command: the run that it trains, and how its log is read."""
-    host: str = "auto"
-    profile: Asked | None = None
-    """Steps to record a Kineto trace of."""
-
-    @property
-    def counters_s(self) -> float | None:
-        """How often counters are read: with a trace beside them at each of their steps, else as cheaply as can be."""
-        return COUNTERS_S if self.profile else None
 
 
 def measure_job(job: Job, environment: Mapping[str, str]) -> tuple[RunResult, int]:
     """Run the command under the sampler and return the result and the command's exit code."""
     job = complete(job, environment)
     prepare_folder(job.folder)
-    with observed(job.folder, watch=job.watch, prometheus=job.prometheus):
+    with observed(job.folder, watch=job.settings.watch, prometheus=job.settings.prometheus):
         return _measure_repeats(job, environment)
 
 
@@ -121,28 +106,29 @@ def complete(job: Job, environment: Mapping[str, str]) -> Job:
 
 def measure_locally(job: Job, folder: Path, environment: Mapping[str, str]) -> tuple[RunResult, Ended]:
     """Run the command on this machine as it is, under the sampler."""
-    identities = telemetry_identities(job.telemetry, environment)
+    settings = job.settings
+    identities = telemetry_identities(settings.telemetry, environment)
     refused = judge_gpus(job.plan, {"this machine": [identity.name for identity in identities]})
     if refused:
         raise CommandError(refused, SpecError.exit_code)
     gpus = [identity.uuid for identity in identities]
     record = describe_job(job, gpus, environment).write(folder)
-    with sampling(folder, job.telemetry, job.rate_hz, gpus, job.host, job.counters_s):
-        windows = {"idle": list(wait_idle(job.idle_s)), "command": [time.monotonic()]}
+    with sampling(folder, settings, gpus):
+        windows = {"idle": list(wait_idle(settings.idle_s)), "command": [time.monotonic()]}
         record = replace(record, windows_s=windows).write(folder)
         command, variables = profiled_command(job, environment)
         ended = run_command(command, folder, variables, job.plan.time_limit_s)
         windows["command"].append(time.monotonic())
-        cooldown, cut_short = cool_down(job.cooldown_s)
+        cooldown, cut_short = cool_down(settings.cooldown_s)
     result = conclude(record, folder, {**windows, "cooldown": list(cooldown)}, ended)
     return result, ended._replace(interrupted=ended.interrupted or cut_short)
 
 
 def profiled_command(job: Job, environment: Mapping[str, str]) -> tuple[Sequence[str], Mapping[str, str]]:
     """Return the command and the variables of a job; one that is asked for a trace counts its optimizer's steps."""
-    if job.profile is None:
+    if job.settings.profile is None:
         return job.command, environment
-    return hook_in(job.command, environment), {**environment, PROFILE_VARIABLE: str(job.profile)}
+    return hook_in(job.command, environment), {**environment, PROFILE_VARIABLE: job.settings.profile}
 
 
 def measure_ranks(job: Job, folder: Path, environment: Mapping[str, str]) -> tuple[RunResult, Ended]:
@@ -167,10 +153,8 @@ def measure_on_slurm(job: Job, folder: Path, environment: Mapping[str, str]) -> 
 
 def submit(job: Job, folder: Path, environment: Mapping[str, str]) -> tuple[JobRecord, slurm.Handle]:
     """Start a job on a cluster; returns its record and its handle."""
-    profile = "" if job.profile is None else str(job.profile)
-    task = Task(job.command, job.plan, job.rate_hz, job.telemetry, job.idle_s, job.cooldown_s, job.host, profile)
     record = describe_job(job, None, environment).write(folder)
-    handle, known = slurm.start(task, folder, environment)
+    handle, known = slurm.start(Task(job.command, job.plan, job.settings), folder, environment)
     record = replace(record, details={**record.details, "slurm": known}).write(folder)
     return record, handle
 
@@ -203,13 +187,13 @@ def describe_job(job: Job, gpus: Sequence[str] | None, environment: Mapping[str,
     }
     if job.plan.launcher != LOCAL:
         details |= {"nodes": job.plan.nodes or 1, "ranks_per_node": job.plan.ranks_per_node}
-    if job.profile is not None:
-        details["profile"] = str(job.profile)
+    if job.settings.profiled is not None:
+        details["profile"] = str(job.settings.profiled)
     program = job.program
     if program is not None:
         details[LOG_KEY] = {"kind": program.log_kind, "pattern": program.log_pattern}
     spec = dict(job.spec or (program.spec if program else None) or {"command": command})
-    return JobRecord("measured", spec, None if gpus is None else list(gpus), job.rate_hz, details)
+    return JobRecord("measured", spec, None if gpus is None else list(gpus), job.settings.rate_hz, details)
 
 
 def conclude(record: JobRecord, folder: Path, windows_s: dict[str, list[float]], ended: Ended) -> RunResult:

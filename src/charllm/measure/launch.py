@@ -18,14 +18,11 @@ from charllm.errors import CharllmError, SpecError
 from charllm.mark import FOLDER_VARIABLE
 from charllm.measure.output import kept_output
 from charllm.measure.recording import SAMPLES_FILE, cut_torn_row
+from charllm.measure.settings import MeasureSettings
 from charllm.measure.telemetry.source import TelemetryError
 
 READY_S, STOP_S = 30.0, 10.0
 MOST_RESTARTS = 100
-COUNTERS_S = 0.09
-"""How often counters are read beside a trace: those of a Hopper board advance every 0.1 s."""
-AFTER_S = 1.0
-"""Recorded after a job, so that the energy counter is seen past its end: an H200 is asked for it within 0.9 s."""
 NO_GPU = "none"
 UNBUFFERED = "PYTHONUNBUFFERED"
 """Python holds lines back where it does not write to a terminal; their times would be late."""
@@ -52,7 +49,7 @@ SECRET_NAME = re.compile(
 """A word of a command whose value is the next one: a flag, or a name that ends the word."""
 URL_LOGIN = re.compile(r"(://)[^/@\s]+@")
 SHORTEST_SECRET = 6
-"""Shorter values of secret variables are not searched for: they would blot out ordinary words."""
+"""Shorter values of secret variables are not searched for: they would redact ordinary words."""
 
 
 class CommandError(CharllmError):
@@ -86,20 +83,12 @@ class Restart(NamedTuple):
 class Sampler:
     """The sampler beside a job, on GPUs by UUID or on all."""
 
-    def __init__(
-        self,
-        folder: Path,
-        telemetry: str,
-        rate_hz: float,
-        gpus: Sequence[str] | None = None,
-        host: str = "auto",
-        counters_s: float | None = None,
-    ) -> None:
-        command = [sys.executable, "-m", "charllm.measure.sampler", str(folder), "--telemetry", telemetry]
-        command += ["--rate", str(rate_hz), "--gpus", "" if gpus is None else ",".join(gpus) or NO_GPU]
-        command += ["--host", host]
-        if counters_s is not None:
-            command += ["--counters", str(counters_s)]
+    def __init__(self, folder: Path, settings: MeasureSettings, gpus: Sequence[str] | None = None) -> None:
+        command = [sys.executable, "-m", "charllm.measure.sampler", str(folder), "--telemetry", settings.telemetry]
+        command += ["--rate", str(settings.rate_hz), "--gpus", "" if gpus is None else ",".join(gpus) or NO_GPU]
+        command += ["--host", settings.host]
+        if settings.counters_s is not None:
+            command += ["--counters", str(settings.counters_s)]
         self._command, self._folder = command, folder
         self._process: subprocess.Popen[str] | None = None
         self.restarts: list[Restart] = []
@@ -144,16 +133,9 @@ class Sampler:
 
 
 @contextlib.contextmanager
-def sampling(
-    folder: Path,
-    telemetry: str,
-    rate_hz: float,
-    gpus: Sequence[str] | None = None,
-    host: str = "auto",
-    counters_s: float | None = None,
-) -> Iterator[Sampler]:
+def sampling(folder: Path, settings: MeasureSettings, gpus: Sequence[str] | None = None) -> Iterator[Sampler]:
     """Run the sampler beside what happens inside; it ends even when that fails."""
-    sampler = Sampler(folder, telemetry, rate_hz, gpus, host, counters_s)
+    sampler = Sampler(folder, settings, gpus)
     try:
         sampler.start()
         yield sampler
@@ -199,7 +181,7 @@ def run_command(
 ) -> Ended:
     """Run a command, show its output and keep it in the folder, pass signals on, and tell how it ended."""
     passing = _Passing()
-    variables = {UNBUFFERED: "1", **environment, FOLDER_VARIABLE: str(marks_folder)}
+    variables = {UNBUFFERED: "1", **environment, FOLDER_VARIABLE: str(marks_folder.absolute())}
     with _handling(PASSED, passing.receive), kept_output(marks_folder) as streams:
         try:
             child = subprocess.Popen(list(command), env=variables, stdout=streams.stdout, stderr=streams.stderr)
@@ -289,24 +271,24 @@ def cool_down(seconds_s: float) -> tuple[tuple[float, float], bool]:
 def describe_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that shape a run; what might be a secret is never among them."""
     return {
-        name: _blot(value, environment)
+        name: _redact(value, environment)
         for name, value in sorted(environment.items())
         if KEPT_VARIABLES.match(name) and not SECRET_WORDS.search(name)
     }
 
 
 def describe_command(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Return a command for the record, with what might be a secret blotted out."""
+    """Return a command for the record, with what might be a secret redacted."""
     shown: list[str] = []
     hide_next = False
     for word in command:
-        shown.append("***" if hide_next else _blot(word, environment))
+        shown.append("***" if hide_next else _redact(word, environment))
         hide_next = bool(SECRET_NAME.search(word))
     return shown
 
 
-def _blot(text: str, environment: Mapping[str, str]) -> str:
-    """Blot out what follows the name of a secret, logins in addresses, and values of secret variables."""
+def _redact(text: str, environment: Mapping[str, str]) -> str:
+    """Redact what follows the name of a secret, logins in addresses, and values of secret variables."""
     text = URL_LOGIN.sub(r"\1***@", SECRET_TAIL.sub(r"\1***", text))
     for name, value in environment.items():
         if len(value) >= SHORTEST_SECRET and SECRET_WORDS.search(name):

@@ -23,10 +23,8 @@ from charllm.mark import FOLDER_VARIABLE
 from charllm.measure.clock import Clock, Comparison, compare
 from charllm.measure.device import judge_gpus, telemetry_identities
 from charllm.measure.launch import (
-    AFTER_S,
     COMMAND_NOT_FOUND,
     COMMAND_NOT_RUNNABLE,
-    COUNTERS_S,
     STOP_S,
     UNBUFFERED,
     Sampler,
@@ -42,6 +40,7 @@ from charllm.measure.launchers.torchrun import LOGS, around, python_part, torchr
 from charllm.measure.meeting import TURN_S, Meeting, MeetingError, Seat, join, pause
 from charllm.measure.output import kept_output
 from charllm.measure.record import NODES, JobRecord
+from charllm.measure.settings import AFTER_S
 from charllm.measure.telemetry.source import GpuIdentity
 from charllm.profile import PROFILE_VARIABLE
 from charllm.result.store import write_text
@@ -158,23 +157,24 @@ class Part:
         """Record, meet the other nodes, run the command, and note how it ended."""
         task = self._task
         self._compare_clocks("start")
-        gpus = telemetry_identities(task.telemetry, self._environment)
+        gpus = telemetry_identities(task.settings.telemetry, self._environment)
         record = self._describe(gpus).write(self._folder)
         code: int | None = None
         uuids = [gpu.uuid for gpu in gpus]
-        counters_s = COUNTERS_S if task.profile else None
-        with sampling(self._folder, task.telemetry, task.rate_hz, uuids, task.host, counters_s) as sampler:
+        settings = task.settings
+        with sampling(self._folder, settings, uuids) as sampler:
             self._seat.say("ready", gpus=[gpu.name for gpu in gpus])
             told = self._await_start()
             if told is not None:
-                self._windows["idle"] = self._rest(task.idle_s)
+                self._windows["idle"] = self._rest(settings.idle_s)
                 self._windows["command"] = [time.monotonic()]
                 record = replace(record, windows_s=self._windows).write(self._folder)
                 code = self._run_command(int(told["port"]), sampler)
                 self._windows["command"].append(time.monotonic())
                 self._seat.say("ended", code=code, stopped=self._stopped)
                 self._await_others(sampler)
-                self._windows["cooldown"] = self._rest(task.cooldown_s if not code else min(AFTER_S, task.cooldown_s))
+                cooldown_s = min(AFTER_S, settings.cooldown_s) if code else settings.cooldown_s
+                self._windows["cooldown"] = self._rest(cooldown_s)
         self._compare_clocks("end")
         restarts = [restart._asdict() for restart in sampler.restarts]
         details = {**record.details, "exit_code": code, "stopped": self._stopped, "sampler_restarts": restarts}
@@ -191,7 +191,7 @@ class Part:
             "ranks_per_node": task.plan.ranks_per_node,
             "host": os.uname().nodename,
         }
-        return JobRecord("measured", {"command": command}, [gpu.uuid for gpu in gpus], task.rate_hz, details)
+        return JobRecord("measured", {"command": command}, [gpu.uuid for gpu in gpus], task.settings.rate_hz, details)
 
     def _compare_clocks(self, when: str) -> None:
         """Compare our clocks with the head's; the head's own agree with themselves."""
@@ -215,7 +215,8 @@ class Part:
     def _run_command(self, port: int, sampler: Sampler) -> int:
         """Run this node's part of the command until it ends or has to; a sampler that is killed is started again."""
         command, more = command_on_node(self._task, self._rank, self._seat.head, port, self._folder)
-        profile = {PROFILE_VARIABLE: self._task.profile} if self._task.profile else {}
+        steps = self._task.settings.profile
+        profile = {} if steps is None else {PROFILE_VARIABLE: steps}
         environment = {UNBUFFERED: "1", **self._environment, **profile, **more, FOLDER_VARIABLE: str(self._folder)}
         with kept_output(self._folder, shown=False) as streams:
             out, err = streams.stdout, streams.stderr

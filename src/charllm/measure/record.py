@@ -7,7 +7,7 @@ from typing import Any
 
 from charllm.result.store import explain, write_text
 
-JOB_FILE, SPEC_FILE = "job.json", "spec.json"
+JOB_FILE, SPEC_FILE, PREDICTED_FILE = "job.json", "spec.json", "predicted.json"
 """What is recorded; and its spec, left in the marks folder by a job that knows its own (`charllm train` does)."""
 NODES = "nodes"
 """The folder of a run on several nodes that holds one folder for each."""

@@ -50,7 +50,8 @@ class Session:
 
 
 def _profiler(job: Job) -> StepProfiler | None:
-    return None if job.profile is None else StepProfiler(job.profile, trace_path(job.folder, 0))
+    profiled = job.settings.profiled
+    return None if profiled is None else StepProfiler(profiled, trace_path(job.folder, 0))
 
 
 @contextmanager
@@ -58,6 +59,7 @@ def measure_here(
     job: Job, gpus: Sequence[str], environment: Mapping[str, str], spec: Mapping[str, Any] | None = None
 ) -> Iterator[Session]:
     """Record while the block inside runs, and summarise it when it ends, also where it ends in an exception."""
+    settings = job.settings
     prepare_folder(job.folder)
     if spec is not None:
         write_text(json.dumps(dict(spec)), job.folder / SPEC_FILE)
@@ -65,20 +67,20 @@ def measure_here(
     record, exit_code = describe_job(job, gpus, environment).write(job.folder), FAILED
     windows: dict[str, list[float]] = {}
     try:
-        with sampling(job.folder, job.telemetry, job.rate_hz, gpus, job.host, job.counters_s):
-            windows = {"idle": list(wait_idle(job.idle_s)), "command": [time.monotonic()]}
+        with sampling(job.folder, settings, gpus):
+            windows = {"idle": list(wait_idle(settings.idle_s)), "command": [time.monotonic()]}
             record = replace(record, windows_s=windows).write(job.folder)
             try:
                 with (
                     mark.recording_to(str(job.folder)),
                     mark.profiling_by(_profiler(job)),
-                    observed(job.folder, watch=job.watch, prometheus=job.prometheus),
+                    observed(job.folder, watch=settings.watch, prometheus=settings.prometheus),
                 ):
                     yield session
                 exit_code = 0
             finally:
                 windows["command"].append(time.monotonic())
-                windows["cooldown"] = list(wait_idle(job.cooldown_s))
+                windows["cooldown"] = list(wait_idle(settings.cooldown_s))
     finally:
         if "cooldown" in windows:
             session._result = conclude(record, job.folder, windows, Ended(exit_code))

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.board import Energy, standing_w, voltage, working_w
 from charllm.gpu.governor import limits_of
 from charllm.plan.rows import Links, Rows
@@ -25,7 +26,7 @@ from charllm.plan.share import ShareBlocks, ShareCosts, least_exposed
 from charllm.simulate.one_clock import WARM_C
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE
-from charllm.timeline.costs import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, Floats
+from charllm.timeline.costs import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER
 from charllm.timeline.step_time import slowest_of
 from charllm.workload.memory import FRAGMENTATION, WORKSPACE_BYTES
 from charllm.workload.sync import gradient_bytes, optimizer_bytes, stored_bytes

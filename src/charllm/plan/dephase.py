@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.plan.slowness import Floats
+from charllm.arrays import Floats
 from charllm.simulate.predict import Simulation, predict
 from charllm.simulate.recorded import END
 from charllm.simulate.signals import swing_metrics
@@ -76,7 +76,7 @@ def free_slack_s(found: Simulation) -> float:
     """Return how much later the replica that waits longest could begin a step without being waited for."""
     simulated = found.simulated
     assert simulated is not None
-    ends_s = simulated.played.passes[:, :, END].max(axis=0)
+    ends_s = simulated.simulated_step.passes[:, :, END].max(axis=0)
     return float(ends_s.max() - ends_s.min())
 
 
@@ -84,12 +84,12 @@ def spread_jobs(found: Simulation) -> list[Jobs]:
     """Add up the power of several equal jobs, each on a cluster like this one; nothing where a step is too short."""
     simulated = found.simulated
     assert simulated is not None
-    played = simulated.played
-    boxes = int(played.step_time_s / played.box_s)
-    power_w = played.cluster_w[-boxes:]
+    simulated_step = simulated.simulated_step
+    boxes = int(simulated_step.step_time_s / simulated_step.box_s)
+    power_w = simulated_step.cluster_w[-boxes:]
     if boxes < 2 or len(power_w) < boxes:
         return []
-    return [_jobs(power_w, played.box_s, count) for count in JOBS]
+    return [_jobs(power_w, simulated_step.box_s, count) for count in JOBS]
 
 
 def _jobs(power_w: Floats, box_s: float, count: int) -> Jobs:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Ints
 from charllm.plan.bounds import least_jitter, least_memory_bytes
 from charllm.plan.exchanges import Rates
 from charllm.plan.overlaps import Traits, number_traits, traits_of
@@ -13,7 +14,6 @@ from charllm.plan.rows import Links, Rows, cell_run, list_rows, read_links
 from charllm.plan.share import ShareBlocks, ShareCosts, least_pass_s, price_share, share_blocks
 from charllm.plan.space import Cell, Space, Variant
 from charllm.spec.run import RunSpec
-from charllm.timeline.costs import Ints
 
 
 class Batch(NamedTuple):

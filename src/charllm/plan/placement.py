@@ -12,12 +12,13 @@ from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
+from charllm.arrays import Floats
 from charllm.errors import SpecError, unknown_name
 from charllm.plan.cap_shift import CapTable, corrected, halfway, tabulate_caps, uniform_caps
 from charllm.plan.placement_model import Model, build_model, decided_run
 from charllm.plan.placement_seats import find_units
 from charllm.plan.placement_solver import MOST_WORK, Solution, solve
-from charllm.plan.slowness import Floats, Reference, find_references, own_slowness, simulated_slowness, slowest
+from charllm.plan.slowness import Reference, find_references, own_slowness, simulated_slowness, slowest
 from charllm.simulate.predict import Simulation, predict
 from charllm.spec.run import RunSpec
 

@@ -23,14 +23,12 @@ from math import hypot
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.plan.candidate import Candidate
-from charllm.plan.metrics import metric_value
-from charllm.plan.objectives import HIGHER, Objective
+from charllm.plan.objectives import Objective
+from charllm.result.metric import HIGHER, metric_value
 from charllm.result.uncertainty import READ_GPU, errors
-
-Floats = NDArray[np.float64]
 
 OWN_FRACTION, MICROBATCH_FRACTION = 0.033, 0.069
 FREEDOM = 3

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats, Ints
 from charllm.plan.bounds import least_times
 from charllm.plan.feasible import Batch, Feasible, overlap_kinds
 from charllm.plan.overlaps import traits_of
@@ -26,7 +27,6 @@ from charllm.plan.space import Space
 from charllm.simulate.fast import MOST_PASSES
 from charllm.simulate.work import TooLong, passes_of
 from charllm.spec.run import RunSpec
-from charllm.timeline.costs import Floats, Ints
 from charllm.tracking import Track, untracked
 from charllm.workload.step import ModelBlocks, build_step, model_blocks
 

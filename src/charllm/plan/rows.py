@@ -3,15 +3,14 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Bools, Floats, Ints
 from charllm.network.constants import NETWORK
 from charllm.plan.composition import Composition, compose_ways
 from charllm.plan.exchanges import Rates, exchange_rates
 from charllm.plan.space import Cell, Space, Variant
 from charllm.spec.parallelism import SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
-from charllm.timeline.costs import Floats, Ints
 from charllm.timeline.step_time import hop_seconds
 from charllm.workload.liveness import in_flight
 from charllm.workload.memory import communication_bytes
@@ -27,7 +26,7 @@ class Rows(NamedTuple):
     """Place among the ways to recompute of its cell."""
     zero: Ints
     shard_size: Ints
-    full: NDArray[np.bool_]
+    full: Bools
     """Whether whole layers are recomputed."""
     shard_ranks: Floats
     expert_shard_ranks: Floats

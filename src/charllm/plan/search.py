@@ -10,7 +10,7 @@ from charllm.plan.candidate import Candidate
 from charllm.plan.feasible import Feasible, divide_space
 from charllm.plan.limits import Limit, broken, explain_infeasible
 from charllm.plan.metrics import USUAL, Economics, derive_metrics
-from charllm.plan.objectives import HIGHER, LOWER, Objective
+from charllm.plan.objectives import Objective
 from charllm.plan.pareto import front
 from charllm.plan.plan import Counts, Plan
 from charllm.plan.probability import probability_best
@@ -22,6 +22,7 @@ from charllm.plan.sensitivity import sensitivity
 from charllm.plan.space import Space
 from charllm.plan.whole_run import ALWAYS_WARM, warm_up
 from charllm.plan.why import explain_winner
+from charllm.result.metrics import PLAN_METRICS, selected
 from charllm.simulate.predict import predict
 from charllm.simulate.work import LONGEST_S, TooLong
 from charllm.spec.run import RunSpec, idle_requests
@@ -34,11 +35,10 @@ MOST_ROUNDS = 4
 UNDER_EACH_CAP = 2
 """Strategies that are simulated under each pair of caps, at least, where limits or fronts may need a cap."""
 PARETO_AXES = {
-    "tokens_per_s": HIGHER,
-    "tokens_per_j": HIGHER,
-    "temperature_peak_c": LOWER,
-    "cluster_power_peak_w": LOWER,
+    name: PLAN_METRICS[name].better
+    for name in selected("tokens_per_s", "tokens_per_j", "temperature_peak_c", "cluster_power_peak_w")
 }
+"""Metric of the front: which way it is better."""
 KNOWN_EARLY = ("memory_",)
 """Beginnings of metrics that are the same on the fast path and in the simulator."""
 

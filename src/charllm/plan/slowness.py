@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.gpu.board import standing_w
 from charllm.layout.grid import Grid
 from charllm.layout.nodes import inlets_c
@@ -30,8 +30,6 @@ from charllm.simulate.recorded import END, START, WAIT
 from charllm.spec.run import Conditions, RunSpec
 from charllm.timeline.costs import cost_step
 from charllm.timeline.passes import chunk_passes
-
-Floats = NDArray[np.float64]
 
 OTHER_LIMIT_FRACTION = 0.9
 """The other limit at which a run is simulated, over its own."""
@@ -111,7 +109,7 @@ def _waiting_w(run: RunSpec) -> float:
     return float(standing_w(gpu.power, gpu.clock_max_hz, gpu.clock_max_hz, WARM_C))
 
 
-def _stage_of_gpu(run: RunSpec) -> NDArray[np.int64]:
+def _stage_of_gpu(run: RunSpec) -> Ints:
     """Return the stage that each GPU works on."""
     stages = np.empty(run.cluster.gpus, dtype=np.int64)
     stages[place_ranks(run)] = Grid(run.parallelism).stage(np.arange(run.parallelism.world))
@@ -122,7 +120,7 @@ def _busy_and_priced_s(found: Simulation, clock_hz: float) -> tuple[Floats, Floa
     """Return the seconds of each GPU's passes, waits within them left out, and the price of each stage's at a clock."""
     simulated = found.simulated
     assert simulated is not None
-    machine, passes, costs = simulated.machine, simulated.played.passes, simulated.timed.costs
+    machine, passes, costs = simulated.machine, simulated.simulated_step.passes, simulated.timed.costs
     own_step = replace(simulated.step, run=costs.run)
     priced = chunk_passes(own_step, cost_step(own_step, costs.kernels, clock_hz, costs.network, costs.timeline))
     pp, kept = machine.run.parallelism.pp, passes.shape[1]

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Ints
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Costs, cost_step, read_step
 from charllm.timeline.step_time import StepTime, time_step
@@ -41,7 +41,7 @@ def tabulate_layers(run: RunSpec, costs: Costs, *, movable: bool) -> list[LayerT
     return [_table(row, own) for row, own in zip(rows, split, strict=True)]
 
 
-def _patterns(chunks: int) -> list[NDArray[np.int64]]:
+def _patterns(chunks: int) -> list[Ints]:
     """Return signs, each adding up to nothing, under which every chunk gains once and loses once."""
     if chunks < 2:
         return []

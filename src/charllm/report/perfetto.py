@@ -8,9 +8,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from charllm.arrays import Floats
+from charllm.timeline.labels import LABELS
 from charllm.timeline.stage_plan import (
     DIRECTIONS,
     BlockOps,
@@ -20,7 +19,7 @@ from charllm.timeline.stage_plan import (
     pass_ops,
     plan_stage,
 )
-from charllm.timeline.step_time import LABELS, StepTime
+from charllm.timeline.step_time import StepTime
 from charllm.units import MEGA, MICRO
 from charllm.workload.memory import first_rank
 from charllm.workload.step import Step
@@ -55,7 +54,7 @@ class Trace(NamedTuple):
 class Signals(NamedTuple):
     """What each stage's rank shows: [stage, box, (watts, degrees, hertz)], and the length of a box."""
 
-    series: NDArray[np.float64]
+    series: Floats
     box_s: float
 
 
@@ -71,7 +70,7 @@ def trace_step(step: Step, timed: StepTime, max_events: int = MAX_EVENTS, signal
 
 
 def _signal_events(timed: StepTime, signals: Signals) -> Iterator[Event]:
-    """Show the signals of the first step that was played, a box at a time."""
+    """Show the signals of the first simulated step, a box at a time."""
     boxes = min(signals.series.shape[1], int(timed.step_time_s / signals.box_s))
     for stage, series in enumerate(signals.series):
         for box in range(boxes):

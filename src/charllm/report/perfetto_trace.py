@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.report.perfetto import MAX_EVENTS, Event, Trace
-from charllm.trace.events import Floats
 from charllm.trace.run import TracedRank, TracedRun
 from charllm.trace.timeline import label_times
 from charllm.units import MICRO, NANO

@@ -1,34 +1,65 @@
-"""Power, temperature and clocks of a simulated run as text: swings, then tables by slot of a node and by stage."""
+"""Power, temperature and clocks of a run as text: swings, then GPUs by slot, node and stage, or each of them."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from charllm.report.tables import format_percent, render_table, shown_ends, wrap
+from charllm.result.machine import cluster_of
 from charllm.result.result import RunResult
-from charllm.spec.run import RunSpec
-from charllm.units import MEGA, format_si
+from charllm.spec.hardware import Cluster
+from charllm.units import MEGA, format_bytes, format_si
 
 COLUMNS = ["GPUs", "W", "peak W", "C", "peak C", "MHz", "power-throttled", "thermal-throttled", "group wait s"]
 DROP = ("GPUs", "thermal-throttled")
+GPU_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "rank": ("rank", str),
+    "node": ("node", str),
+    "slot": ("slot", str),
+    "stage": ("stage", str),
+    "W": ("power_mean_w", lambda watts: f"{watts:.0f}"),
+    "peak W": ("power_peak_sensor_w", lambda watts: f"{watts:.0f}"),
+    "C": ("temperature_mean_c", lambda degrees: f"{degrees:.1f}"),
+    "peak C": ("temperature_peak_c", lambda degrees: f"{degrees:.1f}"),
+    "MHz": ("clock_mean_hz", lambda hertz: f"{hertz / MEGA:.0f}"),
+    "memory": ("memory_peak_bytes", format_bytes),
+}
+NODE_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "node": ("node", str),
+    "W": ("power_mean_w", lambda watts: f"{watts:.0f}"),
+    "GPU W": ("gpu_power_mean_w", lambda watts: f"{watts:.0f}"),
+    "CPU W": ("cpu_power_mean_w", lambda watts: f"{watts:.0f}"),
+    "DRAM W": ("memory_power_mean_w", lambda watts: f"{watts:.0f}"),
+    "CPU load": ("cpu_load_fraction", format_percent),
+    "CPU MHz": ("cpu_clock_mean_hz", lambda hertz: f"{hertz / MEGA:.0f}"),
+    "memory": ("memory_used_peak_bytes", format_bytes),
+    "NIC sent/s": ("nic_sent_bytes_per_s", lambda rate: f"{format_bytes(rate)}"),
+    "NIC received/s": ("nic_received_bytes_per_s", lambda rate: f"{format_bytes(rate)}"),
+    "NIC use": ("nic_utilization_fraction", format_percent),
+    "inlet C": ("inlet_mean_c", lambda degrees: f"{degrees:.1f}"),
+    "fan rpm": ("fan_mean_hz", lambda hertz: f"{60 * hertz:.0f}"),
+}
+"""Heading: the column of a row, and how its values are written."""
 
 
-def render_power(run: RunSpec, result: RunResult) -> list[str]:
-    """Return the sections of a report on power, temperature and clocks."""
-    gpus = result.gpus
-    parts = render_swings(run, result)
-    if run.cluster.node.gpus > 1:
-        parts.append(render_groups("GPUs by slot (mean over nodes)", "slot", gpus, _slot_names(run)))
-    if run.cluster.mixed or run.conditions.braked_nodes or isinstance(run.cluster.cooling.inlet_c, tuple):
-        parts.append(render_groups("GPUs by node", "node", gpus, _node_names(run)))
-    if run.parallelism.pp > 1:
-        names = {stage: str(stage) for stage in range(run.parallelism.pp)}
-        parts.append(render_groups("GPUs by stage", "stage", gpus, names))
+def render_power(result: RunResult) -> list[str]:
+    """Return the sections on power, temperature and clocks: GPUs in groups where each group's waits are known."""
+    if any("wait_for_group_s" not in row for row in result.gpus):
+        return []
+    gpus, cluster, conditions = result.gpus, cluster_of(result), result.spec.get("conditions", {})
+    parts = render_swings(result)
+    if len({gpu["slot"] for gpu in gpus}) > 1:
+        parts.append(render_groups("GPUs by slot (mean over nodes)", "slot", gpus, _slot_names(cluster)))
+    braked = conditions.get("braked_nodes", ())
+    if cluster is not None and (cluster.mixed or braked or isinstance(cluster.cooling.inlet_c, tuple)):
+        parts.append(render_groups("GPUs by node", "node", gpus, _node_names(cluster, braked)))
+    if len({gpu["stage"] for gpu in gpus}) > 1:
+        parts.append(render_groups("GPUs by stage", "stage", gpus, {}))
     return parts
 
 
-def render_swings(run: RunSpec, result: RunResult) -> list[str]:
+def render_swings(result: RunResult) -> list[str]:
     """Return what a power supply and a cooling engineer ask for: ramps of the cluster, differences inside a node."""
     metrics, found = result.metrics, []
     ramp, swing = metrics["cluster_power_ramp_w_per_s"], metrics["cluster_power_swing_w"]
@@ -37,16 +68,16 @@ def render_swings(run: RunSpec, result: RunResult) -> list[str]:
             f"Cluster power: peak {format_si(metrics['cluster_power_peak_w'], 'W')}, maximum ramp "
             f"{format_si(ramp, 'W/s')}, 0.1-3 Hz oscillation {format_si(swing, 'W')} peak to peak"
         )
-    if run.cluster.node.gpus > 1:
+    if len({gpu["slot"] for gpu in result.gpus}) > 1:
         preheat_k = max(node["preheat_k"] for node in result.nodes)
         assumed = f", of which {preheat_k:.1f} K is assumed preheating by upstream GPUs" if preheat_k > 0 else ""
         found.append(f"GPUs of a node differ by up to {metrics['temperature_spread_node_k']:.1f} K{assumed}")
     return ["\n".join(line for text in found for line in wrap(text))] if found else []
 
 
-def render_groups(title: str, column: str, gpus: Sequence[dict[str, Any]], names: dict[int, str]) -> str:
-    """Return the means of GPUs that share a slot or a stage."""
-    groups: dict[int, list[dict[str, Any]]] = defaultdict(list)
+def render_groups(title: str, column: str, gpus: Sequence[Mapping[str, Any]], names: Mapping[int, str]) -> str:
+    """Return the means of GPUs that share a slot, a node or a stage; one without a name is called by its number."""
+    groups: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for gpu in gpus:
         groups[gpu[column]].append(gpu)
     shown, left_out = shown_ends(sorted(groups), f"{column}s")
@@ -54,12 +85,12 @@ def render_groups(title: str, column: str, gpus: Sequence[dict[str, Any]], names
     for key in shown:
         rows = groups[key]
 
-        def mean(name: str, rows: list[dict[str, Any]] = rows) -> float:
+        def mean(name: str, rows: Sequence[Mapping[str, Any]] = rows) -> float:
             return fmean(row[name] for row in rows)
 
         cells.append(
             [
-                names[key],
+                names.get(key, str(key)),
                 str(len(rows)),
                 f"{mean('power_mean_w'):.0f}",
                 f"{max(row['power_peak_sensor_w'] for row in rows):.0f}",
@@ -74,22 +105,43 @@ def render_groups(title: str, column: str, gpus: Sequence[dict[str, Any]], names
     return render_table(f"{title}{left_out}", [column, *COLUMNS], cells, drop=DROP, where="--csv")
 
 
-def _node_names(run: RunSpec) -> dict[int, str]:
+def render_gpus(result: RunResult) -> str:
+    """Return a row for each GPU."""
+    return _render_rows("GPUs", result.gpus, GPU_COLUMNS)
+
+
+def render_nodes(result: RunResult) -> str:
+    """Return a row for each node, with what was read of its host."""
+    return _render_rows("Nodes", result.nodes, NODE_COLUMNS)
+
+
+def _render_rows(
+    title: str, rows: Sequence[Mapping[str, Any]], known: Mapping[str, tuple[str, Callable[[Any], str]]]
+) -> str:
+    """Return a table of GPUs or nodes with the columns that any of them has."""
+    columns = {
+        heading: column for heading, column in known.items() if any(row.get(column[0]) is not None for row in rows)
+    }
+    shown, _ = shown_ends(rows)
+    left_out = f" ({len(rows) - len(shown)} between not shown)" if len(shown) < len(rows) else ""
+    cells = [["-" if row.get(name) is None else write(row[name]) for name, write in columns.values()] for row in shown]
+    return render_table(f"{title}{left_out}", list(columns), cells)
+
+
+def _node_names(cluster: Cluster, braked: Sequence[int]) -> dict[int, str]:
     """Name the nodes by number and what sets them apart."""
-    cluster = run.cluster
     kinds = {number: other.node.name for other in cluster.mixed for number in other.nodes}
     names = {}
     for node in range(cluster.nodes):
         marks = [kinds.get(node, cluster.node.name)] if cluster.mixed else []
         marks += [f"inlet {cluster.cooling.inlet_of(node):g} C"] if isinstance(cluster.cooling.inlet_c, tuple) else []
-        marks += ["braked"] if node in run.conditions.braked_nodes else []
+        marks += ["braked"] if node in braked else []
         names[node] = f"{node} ({', '.join(marks)})" if marks else str(node)
     return names
 
 
-def _slot_names(run: RunSpec) -> dict[int, str]:
-    node = run.cluster.node
-    return {
-        slot: f"{slot} behind {node.upstream_slots(slot)[0]}" if node.upstream_slots(slot) else str(slot)
-        for slot in range(node.gpus)
-    }
+def _slot_names(cluster: Cluster | None) -> dict[int, str]:
+    if cluster is None:
+        return {}
+    ahead = {slot: cluster.node.upstream_slots(slot) for slot in range(cluster.node.gpus)}
+    return {slot: f"{slot} behind {slots[0]}" for slot, slots in ahead.items() if slots}

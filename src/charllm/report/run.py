@@ -1,23 +1,33 @@
-"""A simulated run as text: configuration, parameters, memory, FLOPs, traffic, step time, power and temperature."""
+"""A run as text, from its stored result alone: simulated, emulated and measured runs are told by the same functions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from charllm.layout.links import group_links, nic_sharers
-from charllm.network.collectives import algorithms_taken
-from charllm.report.power import render_power
-from charllm.report.summary import PredictedGain, describe, render_summary
-from charllm.report.tables import render_facts, render_table, shown_ends
-from charllm.report.time import render_gains, render_time
-from charllm.result.answers import answer_memory
+from charllm.report.power import render_gpus, render_nodes, render_power
+from charllm.report.tables import render_facts, render_table, shown_ends, wrap
+from charllm.report.time import (
+    render_changes,
+    render_links,
+    render_path,
+    render_stages,
+    render_waterfall,
+    stage_name,
+)
+from charllm.result.answers import (
+    NOT_STORED,
+    answer_changes,
+    answer_lines,
+    describe_spec,
+    explanations,
+    gpu_table,
+    memory_size_bytes,
+)
+from charllm.result.columns import Columns, rows_of
+from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, texts_of
+from charllm.result.metrics import METRICS, numbers_of
 from charllm.result.result import RunResult
-from charllm.spec.run import RunSpec
-from charllm.timeline.step_time import StepTime
 from charllm.units import GIB, format_bytes, format_params, format_si
-from charllm.workload.liveness import in_flight
-from charllm.workload.memory import KINDS, first_rank, stage_memories
-from charllm.workload.parameters import parameter_table
-from charllm.workload.step import Step
-from charllm.workload.totals import count_traffic
+from charllm.workload.memory_kinds import KINDS
 
 TRAFFIC_COLUMNS = (
     "axis",
@@ -35,124 +45,172 @@ TRAFFIC_COLUMNS = (
 TRAFFIC_DROP = ("hops", "NIC shared with", "algorithm", "flows per NIC", "messages", "ranks")
 MEMORY_DROP = ("in flight", "context", "communication", "scratch", "reserve")
 """Columns that a narrow terminal has no room for, the least important first."""
-AXIS_GROUPS = {"tp": "tp", "cp": "cp", "ep": "ep", "dp": "data", "pp": "pp"}
 
 
-def render_run(
-    step: Step,
-    result: RunResult,
-    timed: StepTime | None = None,
-    gains: Sequence[PredictedGain] = (),
-    notes: Sequence[str] = (),
-) -> str:
-    """Return the whole report of a simulated run, answers first; one that does not fit has no time and power."""
-    run = step.run
-    parts = [render_answer(run, result, gains, notes)]
-    if timed is not None:
-        parts += render_time(step, result, timed)
-        parts += render_power(run, result) if result.metrics["power_mean_w"] is not None else []
-    parts += [render_memory(step), render_traffic(step), render_arithmetic(run, result), render_parameters(run)]
-    if timed is not None:
-        parts.append(render_gains(gains))
+def render_run(result: RunResult, *, full: bool = False) -> str:
+    """Return a run as text, answers first: its main tables, or all of them; a table that it lacks is named."""
+    timed = result.metrics.get("step_time_s") is not None
+    breakdown_s = result.metrics.get("breakdown_s")
+    groups = render_power(result)
+    parts = [render_answer(result), *_section(result, "predicted", "", render_predicted)]
+    parts += [render_waterfall(breakdown_s)] if breakdown_s else []
+    if full and timed:
+        parts += _section(result, "breakdown", "Breakdown of the step time by pipeline stage", render_stages)
+        parts += render_path(result)
+        parts += _section(result, "traffic", "Communication by axis", render_links)
+    parts += groups
+    if result.gpus and (full or (not groups and (timed or result.origin != "simulated"))):
+        parts.append(render_gpus(result))
+    if result.origin == "measured" and any(len(node) > 1 for node in result.nodes):
+        parts.append(render_nodes(result))
+    parts += _section(result, "memory", "Memory per stage", render_memory)
+    if full:
+        parts += _section(result, "traffic", "Communication traffic per step", render_traffic)
+        parts += render_arithmetic(result)
+        parts += _section(result, "parameters", "Parameters", render_parameters)
+    if timed:
+        parts += _section(result, "best_changes", "Best single changes", lambda _result, table: render_changes(table))
     return "\n\n".join(parts)
 
 
-def render_answer(
-    run: RunSpec, result: RunResult, gains: Sequence[PredictedGain] = (), notes: Sequence[str] = ()
-) -> str:
-    """Return the first lines of a report: what was simulated, and the answers in one line each."""
-    if result.metrics["step_time_s"] is None:
-        return f"{describe(run)}\n\n{render_facts([('Memory', answer_memory(result))])}"
-    return f"{describe(run)}\n\n{render_summary(result, gains, notes)}"
+def _section(result: RunResult, name: str, title: str, render: Callable[[RunResult, Columns], str]) -> list[str]:
+    """Return a table that a run has as text; of a simulated one that lacks it, say so."""
+    columns = result.table(name)
+    if columns is None:
+        return [f"{title}: {NOT_STORED}"] if title and result.origin == "simulated" else []
+    return [render(result, columns)]
 
 
-def render_parameters(run: RunSpec) -> str:
-    """Return the parameter table of the model."""
-    rows = parameter_table(run.model)
+def render_answer(result: RunResult) -> str:
+    """Return the first lines of a report: what was run, and the answers in one line each."""
+    lines = [*answer_lines(result), ("Best changes", answer_changes(result))]
+    known = [(label, text) for label, text in lines if text]
+    notes = ["\n".join(wrap(f"Explanation: {note}", indent="  ")) for note in explanations(result)]
+    return "\n\n".join([describe(result), render_facts(known) if known else "no metric is known", *notes])
+
+
+def describe(result: RunResult) -> str:
+    """Return what was run in a few lines: of a simulation its conditions and the defaults taken, too."""
+    told = result.table("description")
+    if told is None or result.origin != "simulated":
+        return "\n".join(wrap(f"{result.origin} run: {describe_spec(result.spec)}"))
+    lines = [*texts_of(told, JOB), *texts_of(told, PARALLELISM), f"conditions: {'; '.join(texts_of(told, CONDITION))}"]
+    if taken := texts_of(told, DEFAULT):
+        lines.append(f"defaults taken from profile {result.spec['framework']['name']}: {'; '.join(taken)}")
+    return "\n".join(part for line in lines for part in wrap(line))
+
+
+def render_predicted(result: RunResult, predicted: Columns) -> str:
+    """Return what was predicted beside what was read."""
+    known = numbers_of(result.metrics)
     cells = [
-        [row.name, f"{row.each:,.0f}", str(row.copies), format_params(row.total), format_params(row.active)]
+        [
+            row["metric"],
+            f"{row['value']:.6g}",
+            "-" if known.get(row["metric"]) is None else f"{known[row['metric']]:.6g}",
+        ]
+        for row in rows_of(predicted)
+    ]
+    return render_table(f"Predicted and {result.origin}", ["metric", "predicted", result.origin], cells)
+
+
+def render_parameters(_result: RunResult, parameters: Columns) -> str:
+    """Return the parameter table of the model."""
+    rows = rows_of(parameters)
+    cells = [
+        [
+            row["name"],
+            f"{row['each']:,.0f}",
+            str(row["copies"]),
+            format_params(row["total"]),
+            format_params(row["active"]),
+        ]
         for row in rows
     ]
-    total, active = sum(row.total for row in rows), sum(row.active for row in rows)
+    total, active = (sum(row[name] for row in rows) for name in ("total", "active"))
     cells.append(["all", "", "", format_params(total), format_params(active)])
     return render_table("Parameters", ["weights", "each", "count", "total", "active"], cells)
 
 
-def render_memory(step: Step) -> str:
+def render_memory(result: RunResult, memory: Columns) -> str:
     """Return the memory of one rank of each stage, by kind, in GiB."""
-    run = step.run
-    memories = stage_memories(step)
-    worst = max(memories, key=lambda memory: memory.total_bytes)
-    shown, left_out = shown_ends(memories)
-    cells = []
-    for memory in shown:
-        kinds = [f"{memory.by_kind()[kind] / GIB:.2f}" for kind in KINDS]
-        mark = ", worst" if memory is worst else ""
-        flights = "+".join(str(count) for count in dict.fromkeys(sum(one) for one in in_flight(run, memory.stage)))
-        cells.append(
-            [
-                f"{memory.stage} (rank {first_rank(run, memory.stage)}{mark})",
-                flights,
-                *kinds,
-                f"{memory.total_bytes / GIB:.2f}",
-            ]
-        )
-    has_gib = run.cluster.smallest_gpu.memory_bytes / GIB
-    title = f"Memory per stage, GiB on one GPU ({run.cluster.smallest_gpu.name}: {has_gib:.1f} GiB){left_out}"
+    rows, worst_rank = rows_of(memory), result.metrics["memory_rank"]
+    worst = next(row["stage"] for row in result.gpus if row["rank"] == worst_rank)
+    shown, left_out = shown_ends(rows)
+    cells = [
+        [
+            stage_name(result, row["stage"], ", worst" if row["stage"] == worst else ""),
+            row["in_flight"],
+            *(f"{row[f'{kind}_bytes'] / GIB:.2f}" for kind in KINDS),
+            f"{row['total_bytes'] / GIB:.2f}",
+        ]
+        for row in shown
+    ]
+    title = f"Memory per stage, GiB on one GPU{_gpu_size(result.spec)}{left_out}"
     table = render_table(title, ["stage", "in flight", *KINDS, "total"], cells, drop=MEMORY_DROP)
-    allocated = max(memory.allocated_bytes for memory in memories) / GIB
-    reserved = max(memory.reserved_bytes for memory in memories) / GIB
+    allocated, reserved = (max(memory[f"{name}_bytes"]) / GIB for name in ("allocated", "reserved"))
     return f"{table}\nlargest of any rank: allocated {allocated:.2f}, reserved {reserved:.2f}"
 
 
-def render_arithmetic(run: RunSpec, result: RunResult) -> str:
+def _gpu_size(spec: Mapping[str, Any]) -> str:
+    """Name the GPU with the least memory, and its size."""
+    has_bytes = memory_size_bytes(spec)
+    kinds = [gpu_table(spec), *(other["node"]["gpu"] for other in spec["cluster"].get("mixed", ()))]
+    return (
+        ""
+        if has_bytes is None
+        else next(f" ({gpu['name']}: {has_bytes / GIB:.1f} GiB)" for gpu in kinds if gpu["memory_bytes"] == has_bytes)
+    )
+
+
+def render_arithmetic(result: RunResult) -> list[str]:
     """Return the matrix arithmetic of a step."""
-    model, executed = result.metrics["model_flop"], result.metrics["executed_flop"]
+    flop: dict[str, Any] = {name: result.metrics.get(f"{name}_flop") for name in ("model", "executed")}
+    if any(value is None for value in flop.values()):
+        return []
+    training = result.spec["training"]
+    tokens = training["global_batch_size"] * training["seq_length"]
+    cells = [
+        [name, format_si(value, "FLOP"), format_si(value / len(result.gpus), "FLOP"), format_si(value / tokens, "FLOP")]
+        for name, value in flop.items()
+    ]
+    return [render_table("Matrix FLOPs per step", ["", "all GPUs", "per GPU", "per token"], cells)]
+
+
+def render_traffic(_result: RunResult, traffic: Columns) -> str:
+    """Return what is sent in a step: by axis, over which links, in which messages, with whom the NIC is shared."""
     cells = [
         [
-            "model",
-            format_si(model, "FLOP"),
-            format_si(model / run.cluster.gpus, "FLOP"),
-            format_si(model / run.tokens_per_step, "FLOP"),
-        ],
-        [
-            "executed",
-            format_si(executed, "FLOP"),
-            format_si(executed / run.cluster.gpus, "FLOP"),
-            format_si(executed / run.tokens_per_step, "FLOP"),
-        ],
+            row["axis"],
+            str(row["ranks"]),
+            format_bytes(row["sent_bytes"]),
+            format_bytes(row["nvlink_bytes"] + row["pcie_bytes"]),
+            format_bytes(row["nic_bytes"]),
+            f"{row['messages']:,.0f}",
+            format_bytes(row["message_bytes_median"]) if row["message_bytes_median"] else "-",
+            row["algorithms"],
+            row["hops"],
+            str(row["flows_per_nic"] or "-"),
+            row["nic_shared_with"] or "-",
+        ]
+        for row in rows_of(traffic)
     ]
-    return render_table("Matrix FLOPs per step", ["", "all GPUs", "per GPU", "per token"], cells)
-
-
-def render_traffic(step: Step) -> str:
-    """Return what is sent in a step: by axis, over which links, in which messages, with whom the NIC is shared."""
-    traffic, run, ways = count_traffic(step), step.run, algorithms_taken(step)
-    shared = {group: axis for axis, group in AXIS_GROUPS.items() if traffic.axis_bytes[axis]}
-    cells = []
-    for axis, group in AXIS_GROUPS.items():
-        size_bytes = traffic.axis_bytes[axis]
-        if not size_bytes:
-            continue
-        links = group_links(run, group)
-        hops = ", ".join(f"{count} {name}" for name, count in links.ring_hops.items())
-        median = traffic.message_bytes_median[axis]
-        by_link = traffic.axis_link_bytes[axis]
-        cells.append(
-            [
-                axis,
-                str(links.degree),
-                format_bytes(size_bytes),
-                format_bytes(by_link["nvlink"] + by_link["pcie"]),
-                format_bytes(by_link["nic"]),
-                f"{traffic.messages[axis]:,.0f}",
-                format_bytes(median) if median else "-",
-                ", ".join(ways[axis]),
-                hops,
-                str(links.ring_flows_per_nic or "-"),
-                ", ".join(shared[other] for other in nic_sharers(run, group, tuple(shared))) or "-",
-            ]
-        )
     if not cells:
         return "Communication traffic per step: none, the job has a single GPU"
     return render_table("Communication traffic per step (all GPUs)", TRAFFIC_COLUMNS, cells, drop=TRAFFIC_DROP)
+
+
+def told_warnings(warnings: Sequence[str]) -> list[str]:
+    """Return the warnings that say more than that a metric is not known."""
+    return [warning for warning in warnings if warning.split(":")[0] not in METRICS]
+
+
+def gpu_rows(result: RunResult) -> list[dict[str, Any]]:
+    """Return the rows of GPUs in one level of columns."""
+    rows = []
+    for gpu in result.gpus:
+        row: dict[str, Any] = {}
+        for name, value in gpu.items():
+            row |= {f"{name}.{key}": item for key, item in value.items()} if isinstance(value, dict) else {name: value}
+        rows.append(row)
+    return rows

@@ -1,17 +1,14 @@
-"""The time of a simulated step as text: step time, breakdown, stages, communication, best single changes."""
+"""The time of a step as text: breakdown, stages, critical path, communication, best single changes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from charllm.report.summary import PredictedGain
 from charllm.report.tables import format_percent, render_table, shown_ends, wrap
+from charllm.result.columns import Columns, rows_of
 from charllm.result.metrics import AXES, LINKS
 from charllm.result.result import RunResult
-from charllm.spec.run import RunSpec
-from charllm.timeline.step_time import StepTime
 from charllm.units import GIB, format_bytes, seconds_format
-from charllm.workload.memory import first_rank
-from charllm.workload.step import Step
-from charllm.workload.totals import Traffic, count_traffic
 
 BAR_WIDTH, PATH_STAGES = 40, 4
 STAGE_COLUMNS: dict[str, tuple[str, ...]] = {
@@ -23,16 +20,6 @@ STAGE_COLUMNS: dict[str, tuple[str, ...]] = {
     "overhead": ("overhead",),
 }
 """Column of the table of stages: the labels it adds up."""
-
-
-def render_time(step: Step, result: RunResult, timed: StepTime) -> list[str]:
-    """Return the sections of a report on step time."""
-    return [
-        render_waterfall(result.metrics["breakdown_s"]),
-        render_stages(step.run, timed),
-        *render_path(result),
-        render_links(step, result),
-    ]
 
 
 def render_waterfall(breakdown_s: Mapping[str, float]) -> str:
@@ -56,20 +43,28 @@ def _bar(begin: float, end: float) -> str:
     return (" " * first + "#" * (last - first)).ljust(BAR_WIDTH)
 
 
-def render_stages(run: RunSpec, timed: StepTime) -> str:
+def render_stages(result: RunResult, breakdown: Columns) -> str:
     """Return where each stage's seconds go."""
-    write = seconds_format(timed.step_time_s)
-    shown, left_out = shown_ends(range(len(timed.stages)))
+    step_s, stages = result.metrics["step_time_s"], defaultdict[int, dict[str, float]](dict)
+    for row in rows_of(breakdown):
+        stages[row["stage"]][row["label"]] = row["seconds"]
+    write, shown_stages = seconds_format(step_s), sorted(stages)
+    shown, left_out = shown_ends(shown_stages)
     cells = [
-        [f"{stage} (rank {first_rank(run, stage)})"]
+        [stage_name(result, stage)]
         + [
-            _with_share(write, sum(timed.stages[stage][label] for label in labels), timed.step_time_s)
+            _with_share(write, sum(stages[stage][label] for label in labels), step_s)
             for labels in STAGE_COLUMNS.values()
         ]
         for stage in shown
     ]
     title = f"Breakdown of the step time by pipeline stage (seconds and share){left_out}"
     return render_table(title, ["stage", *STAGE_COLUMNS], cells, drop=("recompute", "update", "overhead"))
+
+
+def stage_name(result: RunResult, stage: int, mark: str = "") -> str:
+    """Name a stage with its first rank."""
+    return f"{stage} (rank {min(row['rank'] for row in result.gpus if row['stage'] == stage)}{mark})"
 
 
 def render_path(result: RunResult) -> list[str]:
@@ -89,18 +84,18 @@ def _with_share(write: Callable[[float], str], seconds: float, total_s: float) -
     return f"{write(seconds)} {format_percent(seconds / total_s):>7}" if seconds > 0 else "-"
 
 
-def render_links(step: Step, result: RunResult) -> str:
+def render_links(result: RunResult, traffic: Columns) -> str:
     """Return for each axis its median message, exposed and hidden seconds, and its share of what links can carry."""
-    metrics, traffic = result.metrics, count_traffic(step)
+    metrics, by_axis = result.metrics, {row["axis"]: row for row in rows_of(traffic)}
     write = seconds_format(metrics["step_time_s"])
     cells = []
     for axis in AXES:
-        median = traffic.message_bytes_median[axis]
-        if median is None:
+        row = by_axis.get(axis)
+        if row is None or row["message_bytes_median"] is None:
             continue
         exposed_s, hidden_s = metrics["breakdown_s"][f"{axis}_exposed"], metrics["hidden_communication_s"][axis]
-        use = [_use(traffic, metrics["link_utilization_fraction"], axis, link) for link in LINKS]
-        cells.append([axis, format_bytes(median), write(exposed_s), write(hidden_s), *use])
+        use = [_use(row, metrics, link) for link in LINKS]
+        cells.append([axis, format_bytes(row["message_bytes_median"]), write(exposed_s), write(hidden_s), *use])
     if not cells:
         return "Communication: none, the job has a single GPU"
     columns = ["axis", "message", "exposed s", "hidden s", *(f"% of {link}" for link in LINKS)]
@@ -109,24 +104,24 @@ def render_links(step: Step, result: RunResult) -> str:
     )
 
 
-def _use(traffic: Traffic, used_fraction: Mapping[str, float | None], axis: str, link: str) -> str:
+def _use(row: Mapping[str, Any], metrics: Mapping[str, Any], link: str) -> str:
     """Give an axis its part of a link's use."""
-    used, all_bytes = used_fraction[link], traffic.link_bytes[link]
-    own_bytes = traffic.axis_link_bytes[axis][link]
-    return format_percent(used * own_bytes / all_bytes) if used is not None and own_bytes else "-"
+    used, own_bytes = metrics["link_utilization_fraction"][link], row[f"{link}_bytes"]
+    return format_percent(used * own_bytes / metrics["link_bytes"][link]) if used is not None and own_bytes else "-"
 
 
-def render_gains(gains: Sequence[PredictedGain]) -> str:
+def render_changes(best_changes: Columns) -> str:
     """Return the single changes with the largest gains."""
+    gains = rows_of(best_changes)
     if not gains:
         return "Best single changes: no change that was tried is faster and fits in memory"
-    write = seconds_format(max(gain.step_time_s for gain in gains))
+    write = seconds_format(max(gain["step_time_s"] for gain in gains))
     cells = [
         [
-            gain.asked,
-            write(gain.step_time_s),
-            f"+{format_percent(gain.gain_fraction)}",
-            f"{gain.memory_peak_bytes / GIB:.2f}",
+            gain["asked"],
+            write(gain["step_time_s"]),
+            f"+{format_percent(gain['gain_fraction'])}",
+            f"{gain['memory_peak_bytes'] / GIB:.2f}",
         ]
         for gain in gains
     ]

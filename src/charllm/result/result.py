@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.errors import MissingExtra, SpecError, Words
 from charllm.result import brief
+from charllm.result.columns import Columns as Columns
 from charllm.result.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -19,11 +20,10 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 ORIGINS = ("simulated", "emulated", "measured")
 
+OVER_TIME = ("signals", "timeline", "cluster")
+"""Tables with a row for each moment, which are stored as parquet files beside ``result.json``."""
 READ_AS = {"power_instant_w": "power_w"}
 """Reading of a sensor: the signal that it is."""
-
-Columns = Mapping[str, Sequence[Any]]
-"""A table by column; pandas, polars and matplotlib take it as it is."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -45,7 +45,8 @@ class RunResult:
     warnings: list[str] = field(default_factory=list)
     schema_version: int = SCHEMA_VERSION
     tables: Mapping[str, Callable[[], Columns]] = field(default_factory=dict, compare=False)
-    """Larger tables of the run, each computed or read when it is first used; `save` writes all of them."""
+    """What else is told about the run, a table for each subject, computed or read when it is first used (`table`)."""
+    _read: dict[str, Columns] = field(default_factory=dict, init=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metrics", Metrics(self.metrics))
@@ -57,16 +58,19 @@ class RunResult:
         Columns: rank, t_s, power_w, temperature_c, clock_hz, limits (bits for the causes of throttling, see
         `charllm.gpu.limits`); a measured run has more columns.
         """
-        columns = self._table("signals")
-        return None if columns is None else _name_alike(columns)
+        return self.table("signals")
 
     @property
     def timeline(self) -> Columns | None:
         """Every pass, wait and update of the step on each pipeline stage; None where the run has none."""
-        return self._table("timeline")
+        return self.table("timeline")
 
-    def _table(self, name: str) -> Columns | None:
-        return self.tables[name]() if name in self.tables else None
+    def table(self, name: str) -> Columns | None:
+        """Return a table, computed or read once; None where the run has none of this name."""
+        if name in self.tables and name not in self._read:
+            columns = self.tables[name]()
+            self._read[name] = _name_alike(columns) if name == "signals" else columns
+        return self._read.get(name)
 
     def as_table(self) -> dict[str, Any]:
         """Return the result as a plain table, keys in the order of the schema."""
@@ -90,11 +94,11 @@ class RunResult:
         return to_frame(self.gpus)
 
     def save(self, folder: str | PathLike[str]) -> Path:
-        """Store the run in a new folder: ``result.json``, and its tables as parquet; `charllm.load` reads it back."""
+        """Store the run in a new folder: ``result.json``, and tables over time as parquet; `charllm.load` reads it."""
         # The store reads and writes results, so that it cannot be imported above.
         from charllm.result.store import save_run
 
-        return save_run(self, Path(folder), {name: table() for name, table in self.tables.items()})
+        return save_run(self, Path(folder))
 
     def __repr__(self) -> str:
         return brief.write_text(self)
@@ -129,9 +133,12 @@ def to_json(result: RunResult) -> str:
     return json.dumps(result.as_table(), indent=2, allow_nan=False)
 
 
-def to_line(result: RunResult, tables: Mapping[str, Columns]) -> str:
-    """Write a result as one line of JSON with small tables in it, which is a tenth of the work of files beside it."""
-    return json.dumps({**result.as_table(), "tables": tables}, allow_nan=False)
+def to_stored(result: RunResult, *, one_line: bool = False) -> str:
+    """Write a result for its folder, as JSON with all tables but those over time; one line is a tenth of the work."""
+    tables = {name: result.table(name) for name in result.tables if name not in OVER_TIME}
+    if one_line:
+        return json.dumps({**result.as_table(), "tables": tables}, allow_nan=False)
+    return f'{to_json(result)[:-2]},\n  "tables": {json.dumps(tables, allow_nan=False)}\n}}'
 
 
 def from_json(text: str, source: str) -> RunResult:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from charllm.errors import CharllmError, MissingExtra, SpecError
-from charllm.result.result import Columns, RunResult, from_json, to_json
+from charllm.result.result import OVER_TIME, Columns, RunResult, from_json, to_stored
 from charllm.spec.request import read_text
 from charllm.units import GIB
 
@@ -30,9 +30,14 @@ class StoreError(CharllmError):
         super().__init__(f"cannot write {folder}: {reason}; what was stored before is kept")
 
 
-def save_run(result: RunResult, folder: Path, tables: Mapping[str, Columns]) -> Path:
+def save_run(result: RunResult, folder: Path) -> Path:
     """Write a run as a folder that is there whole or not at all; an existing folder is not overwritten."""
-    return save_folder(folder, {RESULT_FILE: to_json(result)}, tables)
+    return save_folder(folder, {RESULT_FILE: to_stored(result)}, tables_over_time(result))
+
+
+def tables_over_time(result: RunResult) -> dict[str, Columns]:
+    """Return the tables of a run that are stored beside its result."""
+    return {name: table for name in OVER_TIME if (table := result.table(name)) is not None}
 
 
 def save_folder(folder: Path, texts: Mapping[str, str], tables: Mapping[str, Columns], *, durable: bool = True) -> Path:

@@ -1,9 +1,9 @@
-"""A run from a cold start: some steps, or some seconds, of which only those are played in which sinks have moved.
+"""A run from a cold start: some steps, or some seconds, of which only those are simulated in which sinks have moved.
 
-Equation: over steps of t seconds at the power of the last play, a sink's rise x goes to its target as
-x = target + (x0 - target) exp(-t / time constant); a step is played again when some sink has moved by MOVED_K.
+Equation: over steps of t seconds at the power of the last round, a sink's rise x goes to its target as
+x = target + (x0 - target) exp(-t / time constant); a step is simulated again when some sink has moved by MOVED_K.
 Source: gpu/heat.py for targets and time constants.
-Ignores: coolant and air that warm up themselves; clocks that move between two plays.
+Ignores: coolant and air that warm up themselves; clocks that move between two rounds.
 """
 
 import math
@@ -12,16 +12,24 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.heat import SINK, network
 from charllm.layout.nodes import inlets_c
-from charllm.simulate import play
-from charllm.simulate.steady import Machine, Played, carry_poles, play_once, sink_fractions, sink_target_k, start_state
-from charllm.timeline.engine import Floats
+from charllm.simulate import step_loop
+from charllm.simulate.steady import (
+    Machine,
+    SimulatedStep,
+    carry_poles,
+    simulate_once,
+    sink_fractions,
+    sink_target_k,
+    start_state,
+)
 
 MOVED_K = 0.5
-"""A step is played again when a sink, or a pole above it, has moved so far."""
-MOST_PLAYS = 1000
-"""Where temperatures still swing after so many plays, the last one stands for the rest; a run warms up within 200."""
+"""A step is simulated again when a sink, or a pole above it, has moved so far."""
+MOST_ROUNDS = 1000
+"""Where temperatures still swing after so many rounds, the last one stands for the rest; a run warms up within 200."""
 
 
 class Moment(NamedTuple):
@@ -31,24 +39,24 @@ class Moment(NamedTuple):
     """Seconds since the cold start."""
     covered: float
     """Steps that it stands for."""
-    played: Played
+    simulated_step: SimulatedStep
     sink_k: Floats
     """[gpu] rise of its sink at the end of those steps."""
 
 
-def play_from_cold(machine: Machine, steps: int | None, seconds_s: float | None) -> Played:
+def simulate_from_cold(machine: Machine, steps: int | None, seconds_s: float | None) -> SimulatedStep:
     """Simulate a run of some length that begins with idle GPUs; sums are means over its steps."""
-    total, done, plays = None, 0.0, 0
+    total, done, rounds = None, 0.0, 0
     for moment in warm_up(machine, steps, seconds_s):
-        total = _add(total, moment.played, moment.covered)
-        done, plays = done + moment.covered, plays + 1
+        total = _add(total, moment.simulated_step, moment.covered)
+        done, rounds = done + moment.covered, rounds + 1
     if total is None:
         raise ValueError("a run from a cold start has at least one step")
     sums = total.sums.copy()
-    sums[:, list(play.TOTALS)] /= done
-    last, ran_s = moment.played, moment.begun_s + moment.covered * moment.played.step_time_s
+    sums[:, list(step_loop.TOTALS)] /= done
+    last, ran_s = moment.simulated_step, moment.begun_s + moment.covered * moment.simulated_step.step_time_s
     return total._replace(step_time_s=ran_s / done, sums=sums, sink_k=moment.sink_k, series=last.series,
-                          cluster_w=last.cluster_w, plays=plays)  # fmt: skip
+                          cluster_w=last.cluster_w, rounds=rounds)  # fmt: skip
 
 
 def warm_up(machine: Machine, steps: int | None, seconds_s: float | None) -> Iterator[Moment]:
@@ -61,26 +69,26 @@ def warm_up(machine: Machine, steps: int | None, seconds_s: float | None) -> Ite
     time_s = np.stack([net.time_s[:, SINK] for net in nets])[machine.node_kind, machine.gpus % cluster.node.gpus]
     time_s = time_s * sink_fractions(machine.run)[machine.gpus]
     pole_s = float(np.max(-machine.limits.tick_s / np.log(machine.decay)))
-    done, ran_s, plays = 0.0, 0.0, 0
+    done, ran_s, rounds = 0.0, 0.0, 0
     while True:
-        before_k = state[:, play.POLES :].copy()
-        played = play_once(machine, state, sink_k)
-        plays += 1
-        left = _left(played.step_time_s, done, ran_s, steps, seconds_s)
-        target_k = sink_target_k(machine, played.sums[:, play.ENERGY] / played.step_time_s)
-        covered = min(left, _until_moved(sink_k, target_k, time_s, played.step_time_s))
+        before_k = state[:, step_loop.POLES :].copy()
+        simulated_step = simulate_once(machine, state, sink_k)
+        rounds += 1
+        left = _left(simulated_step.step_time_s, done, ran_s, steps, seconds_s)
+        target_k = sink_target_k(machine, simulated_step.sums[:, step_loop.ENERGY] / simulated_step.step_time_s)
+        covered = min(left, _until_moved(sink_k, target_k, time_s, simulated_step.step_time_s))
         far_k = carry_poles(machine, state, before_k, 0.0)
         if far_k > MOVED_K:
             moments_s = -pole_s * math.log1p(-MOVED_K / far_k)
-            covered = min(covered, max(1.0, math.floor(moments_s / played.step_time_s)))
-        if plays == MOST_PLAYS:
+            covered = min(covered, max(1.0, math.floor(moments_s / simulated_step.step_time_s)))
+        if rounds == MOST_ROUNDS:
             covered = left
-        carry_poles(machine, state, before_k, max(0.0, covered * played.step_time_s - state[0, play.TIME]))
-        sink_k = target_k + (sink_k - target_k) * np.exp(-covered * played.step_time_s / time_s)
-        yield Moment(ran_s, covered, played, sink_k)
+        carry_poles(machine, state, before_k, max(0.0, covered * simulated_step.step_time_s - state[0, step_loop.TIME]))
+        sink_k = target_k + (sink_k - target_k) * np.exp(-covered * simulated_step.step_time_s / time_s)
+        yield Moment(ran_s, covered, simulated_step, sink_k)
         if covered >= left:
             return
-        done, ran_s = done + covered, ran_s + covered * played.step_time_s
+        done, ran_s = done + covered, ran_s + covered * simulated_step.step_time_s
 
 
 def tabulate_warm_up(machine: Machine, seconds_s: float) -> dict[str, list[float | None]]:
@@ -101,10 +109,14 @@ def tabulate_warm_up(machine: Machine, seconds_s: float) -> dict[str, list[float
     for name in ("power_w", "clock_hz"):
         add(name, np.full_like(cold_c, np.nan))
     for moment in warm_up(machine, None, seconds_s):
-        played = moment.played
-        columns["t_s"].append(moment.begun_s + played.step_time_s / 2)
-        for name, place in (("power_w", play.ENERGY), ("temperature_c", play.HEAT_S), ("clock_hz", play.CLOCK_S)):
-            add(name, played.sums[:, place] / played.step_time_s)
+        simulated_step = moment.simulated_step
+        columns["t_s"].append(moment.begun_s + simulated_step.step_time_s / 2)
+        for name, place in (
+            ("power_w", step_loop.ENERGY),
+            ("temperature_c", step_loop.HEAT_S),
+            ("clock_hz", step_loop.CLOCK_S),
+        ):
+            add(name, simulated_step.sums[:, place] / simulated_step.step_time_s)
     # The last step that was simulated stands for all that follow.
     rest = {name: values[-1] for name, values in columns.items()} | {"t_s": max(seconds_s, columns["t_s"][-1] or 0.0)}
     return {name: [*values, rest[name]] for name, values in columns.items()}
@@ -118,7 +130,7 @@ def _idle_w(machine: Machine) -> float:
 def _idle_c(machine: Machine) -> Floats:
     """Return the temperature of every GPU that has been idle for long."""
     cluster, idle_w = machine.run.cluster, _idle_w(machine)
-    poles_k = start_state(machine, idle_w)[:, play.POLES :].sum(axis=1)
+    poles_k = start_state(machine, idle_w)[:, step_loop.POLES :].sum(axis=1)
     inlet_c = np.array(inlets_c(cluster), dtype=np.float64)[machine.gpus // cluster.node.gpus]
     return np.asarray(inlet_c + sink_target_k(machine, np.full(len(machine.gpus), idle_w)) + poles_k)
 
@@ -131,7 +143,7 @@ def _left(step_time_s: float, done: float, ran_s: float, steps: int | None, seco
 
 
 def _until_moved(sink_k: np.ndarray, target_k: np.ndarray, time_s: np.ndarray, step_time_s: float) -> float:
-    """Return after how many steps, at least one, some sink has moved far enough to play again."""
+    """Return after how many steps, at least one, some sink has moved far enough to simulate a step again."""
     distance = np.abs(target_k - sink_k)
     far = distance > MOVED_K
     if not far.any():
@@ -140,15 +152,15 @@ def _until_moved(sink_k: np.ndarray, target_k: np.ndarray, time_s: np.ndarray, s
     return max(1.0, math.floor(float(np.min(moments_s)) / step_time_s))
 
 
-def _add(before: Played | None, played: Played, times: float) -> Played:
-    """Add a play `times` over; extremes are kept."""
-    totals = list(play.TOTALS)
-    sums = played.sums.copy()
+def _add(before: SimulatedStep | None, simulated_step: SimulatedStep, times: float) -> SimulatedStep:
+    """Add a simulated step `times` over; extremes are kept."""
+    totals = list(step_loop.TOTALS)
+    sums = simulated_step.sums.copy()
     sums[:, totals] *= times
     if before is None:
-        return played._replace(sums=sums)
+        return simulated_step._replace(sums=sums)
     sums[:, totals] += before.sums[:, totals]
-    for column in (play.PEAK_W, play.SENSOR_W, play.HOT_C):
+    for column in (step_loop.PEAK_W, step_loop.SENSOR_W, step_loop.HOT_C):
         sums[:, column] = np.maximum(sums[:, column], before.sums[:, column])
-    sums[:, play.COLD_C] = np.minimum(sums[:, play.COLD_C], before.sums[:, play.COLD_C])
-    return played._replace(sums=sums)
+    sums[:, step_loop.COLD_C] = np.minimum(sums[:, step_loop.COLD_C], before.sums[:, step_loop.COLD_C])
+    return simulated_step._replace(sums=sums)

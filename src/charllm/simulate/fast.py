@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.board import Energy, standing_w, voltage
 from charllm.gpu.governor import limits_of
 from charllm.layout.nodes import node_kinds
@@ -24,7 +25,6 @@ from charllm.simulate.slices import CHANNELS
 from charllm.simulate.work import LONGEST_S, check_passes
 from charllm.spec.run import RunSpec, idle_requests
 from charllm.timeline.costs import BOARD_J, CORE_J, MATRIX_J, cost_step, read_step
-from charllm.timeline.engine import Floats
 from charllm.timeline.step_time import StepTime, time_step
 from charllm.workload.misfit import memory_warnings
 from charllm.workload.step import Step

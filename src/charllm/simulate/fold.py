@@ -1,4 +1,4 @@
-"""Which GPUs have to be played: replicas whose ranks sit in equal slots do the same, and are played once.
+"""Which GPUs have to be simulated: replicas whose ranks sit in equal slots do the same, and are simulated once.
 
 A replica is one position of every data-parallel rank in all stages. Two are equal when each of their ranks has the same
 slot of a node with the same inlet, and the same stages work in the slots that warm it: those upstream, and those of
@@ -9,33 +9,31 @@ differs from the others by more than its cap, none are.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.layout.grid import GROUPS, Grid, cached_groups
 from charllm.layout.nodes import inlets_c
 from charllm.layout.placement import place_ranks
 from charllm.spec.hardware import Node
 from charllm.spec.run import RunSpec
 
-Ints = NDArray[np.int64]
-
 ABSENT = -1
-"""Place of a position that is not played."""
+"""Place of a position that is not simulated."""
 
 
 class Fold(NamedTuple):
-    """The positions that are played, and whom each stands for."""
+    """The positions that are simulated, and whom each stands for."""
 
     positions: Ints
-    """Played positions of a stage."""
-    weights: NDArray[np.float64]
+    """Simulated positions of a stage."""
+    weights: Floats
     """How many positions each stands for."""
-    begin_s: NDArray[np.float64]
-    """How long after the first replica that of each played position begins a step: evenly one after another."""
+    begin_s: Floats
+    """How long after the first replica that of each simulated position begins a step: evenly one after another."""
     representative: Ints
-    """[position] which of the played ones stands for it."""
+    """[position] which of the simulated ones stands for it."""
     members: Ints
-    """[group, place] played positions, group after group, for each of GROUPS."""
+    """[group, place] simulated positions, group after group, for each of GROUPS."""
     offsets: Ints
     """[group, row] where each group begins in `members`."""
 
@@ -121,10 +119,10 @@ def _warming_slots(node: Node, slot: int) -> tuple[int, ...]:
 
 
 def _kept_groups(run: RunSpec, grid: Grid, place_of: Ints) -> tuple[Ints, Ints]:
-    """List the groups of a stage by played positions only; those who are not played do as their stand-ins."""
-    played = int(np.count_nonzero(place_of >= 0))
-    members = np.zeros((len(GROUPS), played), dtype=np.int64)
-    offsets = np.zeros((len(GROUPS), played + 1), dtype=np.int64)
+    """List the groups of a stage by simulated positions only; the others do as those that stand for them."""
+    count = int(np.count_nonzero(place_of >= 0))
+    members = np.zeros((len(GROUPS), count), dtype=np.int64)
+    offsets = np.zeros((len(GROUPS), count + 1), dtype=np.int64)
     for place, group in enumerate(GROUPS):
         if group == "pp":
             continue

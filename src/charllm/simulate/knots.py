@@ -10,8 +10,8 @@ Ignores: where between two knots a slice turns from waiting for its host to work
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.spec.hardware import Gpu
-from charllm.timeline.engine import Floats
 
 CLOCK_FRACTIONS = (1.0, 0.92, 0.85, 0.78, 0.71, 0.64, 0.57, 0.5, 0.42, 0.34, 0.25)
 """Knots over the highest clock; that of an idle GPU is the last, and that of full matrix units another."""

@@ -13,13 +13,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.simulate import play
-from charllm.simulate.cold import play_from_cold
+from charllm.arrays import Floats
+from charllm.simulate import step_loop
+from charllm.simulate.cold import simulate_from_cold
 from charllm.simulate.recorded import Path, PathPart, close_times, critical_path, price_as_played
-from charllm.simulate.steady import Machine, Played, build_machine, play_once, play_to_steady, proceed, sink_target_k
-from charllm.simulate.work import check_length, check_passes, check_plays, passes_of, slices_of
+from charllm.simulate.steady import (
+    Machine,
+    SimulatedStep,
+    build_machine,
+    proceed,
+    simulate_once,
+    simulate_to_steady,
+    sink_target_k,
+)
+from charllm.simulate.work import check_length, check_passes, check_rounds, passes_of, slices_of
 from charllm.spec.run import RunSpec
-from charllm.timeline.engine import Floats
 from charllm.timeline.step_time import StepTime, time_at_highest_clock
 from charllm.workload.step import Step, build_step
 
@@ -35,28 +43,28 @@ class Execution(NamedTuple):
     step: Step
     """As it was simulated: with fewer microbatches than asked for, where those tell the rest."""
     machine: Machine
-    played: Played
+    simulated_step: SimulatedStep
     timed: StepTime
     path: Path
 
 
 def execute(
-    step: Step, longest_s: float, *, whole: bool = False, before_play: Callable[[], None] = proceed
+    step: Step, longest_s: float, *, whole: bool = False, before_round: Callable[[], None] = proceed
 ) -> Execution:
     """Simulate a step, or as much of a long one as tells the rest; all of it where it is asked for as a `whole`."""
     part, machine = _lay_out(step, longest_s, whole=whole)
     conditions = step.run.conditions
     if conditions.steps is None and conditions.seconds_s is None:
-        played = play_to_steady(machine, before_play=before_play)
+        simulated_step = simulate_to_steady(machine, before_round=before_round)
     else:
-        played = play_from_cold(machine, conditions.steps, conditions.seconds_s)
-    return _close(part, machine, played)
+        simulated_step = simulate_from_cold(machine, conditions.steps, conditions.seconds_s)
+    return _close(part, machine, simulated_step)
 
 
-def _close(step: Step, machine: Machine, played: Played) -> Execution:
+def _close(step: Step, machine: Machine, simulated_step: SimulatedStep) -> Execution:
     """Tell where the seconds of a simulated step went."""
-    timed = close_times(machine, price_as_played(step, machine, played), played)
-    return Execution(step, machine, played, timed, critical_path(machine, played))
+    timed = close_times(machine, price_as_played(step, machine, simulated_step), simulated_step)
+    return Execution(step, machine, simulated_step, timed, critical_path(machine, simulated_step))
 
 
 def first_part(step: Step, most_passes: int = MOST_PASSES) -> Step:
@@ -75,7 +83,7 @@ def _lay_out(step: Step, longest_s: float, *, whole: bool) -> tuple[Step, Machin
         machine = build_machine(part)
         fewer = _fewer(part.run, MOST_SLICES / slices_of(machine))
         if whole or fewer == part.run.microbatches:
-            check_plays(machine, longest_s)
+            check_rounds(machine, longest_s)
             return part, machine
         part = build_step(_with_microbatches(step.run, fewer))
 
@@ -102,15 +110,17 @@ def extend(simulated: Execution, step: Step) -> Execution:
     """
     if simulated.step is step:
         return simulated
-    machine, begun = simulated.machine, simulated.played.begun
+    machine, begun = simulated.machine, simulated.simulated_step.begun
     shorter = halve(simulated.step)
     half = build_machine(shorter)
-    sink_k, whole = simulated.played.sink_k, simulated
+    sink_k, whole = simulated.simulated_step.sink_k, simulated
     for _ in range(2):
         far = _again(simulated.step, machine, begun, sink_k)
         near = _again(shorter, half, begun, sink_k)
         whole = _extrapolate(far, near, step)
-        sink_k = sink_target_k(machine, whole.played.sums[:, play.ENERGY] / whole.played.step_time_s)
+        sink_k = sink_target_k(
+            machine, whole.simulated_step.sums[:, step_loop.ENERGY] / whole.simulated_step.step_time_s
+        )
     return whole
 
 
@@ -122,21 +132,21 @@ def halve(step: Step) -> Step:
 
 def _again(step: Step, machine: Machine, begun: Floats, sink_k: Floats) -> Execution:
     """Simulate a step once, at given temperatures of the sinks."""
-    return _close(step, machine, play_once(machine, begun.copy(), sink_k))
+    return _close(step, machine, simulate_once(machine, begun.copy(), sink_k))
 
 
 def _extrapolate(far: Execution, near: Execution, step: Step) -> Execution:
     """Draw the line through two lengths of a step to the one that was asked for."""
     count = far.step.run.microbatches
     more = (step.run.microbatches - count) / (count - near.step.run.microbatches)
-    step_time_s = _extended(far.played.step_time_s, near.played.step_time_s, more)
-    totals = list(play.TOTALS)
-    sums = far.played.sums.copy()
-    sums[:, totals] += np.maximum(0.0, sums[:, totals] - near.played.sums[:, totals]) * more
+    step_time_s = _extended(far.simulated_step.step_time_s, near.simulated_step.step_time_s, more)
+    totals = list(step_loop.TOTALS)
+    sums = far.simulated_step.sums.copy()
+    sums[:, totals] += np.maximum(0.0, sums[:, totals] - near.simulated_step.sums[:, totals]) * more
     timed = extend_times(far.timed, near.timed, more)
-    played = far.played._replace(step_time_s=step_time_s, sums=sums)
+    simulated_step = far.simulated_step._replace(step_time_s=step_time_s, sums=sums)
     path = _extended_path(far.path, near.path, more)
-    return Execution(step, far.machine._replace(run=step.run), played, timed, path)
+    return Execution(step, far.machine._replace(run=step.run), simulated_step, timed, path)
 
 
 def _extended(of_far: float, of_near: float, more: float) -> float:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.board import Energy, standing_w, working_w
 from charllm.gpu.governor import Limits, limits_of
 from charllm.spec.hardware import Gpu
@@ -27,7 +28,6 @@ from charllm.timeline.costs import (
     cost_step,
     read_step,
 )
-from charllm.timeline.engine import Floats
 from charllm.timeline.passes import ChunkPasses
 from charllm.timeline.step_time import StepTime, time_step
 from charllm.workload.op import is_communication

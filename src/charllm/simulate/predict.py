@@ -9,25 +9,28 @@ import numpy as np
 from charllm.gpu.heat import check_cooling
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
+from charllm.result.description import tabulate_description
 from charllm.result.metrics import AXES, Metrics, fill_metrics, missing
 from charllm.result.provenance import describe_provenance
 from charllm.result.result import Columns, RunResult
 from charllm.simulate.long_step import Execution, execute, extend
 from charllm.simulate.signals import gpu_signals, node_rows, power_metrics, tabulate_cluster, tabulate_signals
-from charllm.simulate.steady import Machine, Played, proceed
+from charllm.simulate.steady import Machine, SimulatedStep, proceed
 from charllm.simulate.work import LONGEST_S, check_size
 from charllm.spec.run import RunSpec, idle_requests
 from charllm.timeline.link_table import tabulate_links
 from charllm.timeline.step_time import StepTime
 from charllm.timeline.table import tabulate_breakdown, tabulate_timeline
+from charllm.timeline.traffic_table import tabulate_traffic
 from charllm.workload.memory import StageMemory, first_rank, stage_memories
 from charllm.workload.misfit import fits, memory_warnings
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
 from charllm.workload.step import Step, build_step
-from charllm.workload.table import tabulate_memory, tabulate_ops
+from charllm.workload.table import tabulate_memory, tabulate_ops, tabulate_parameters
 from charllm.workload.totals import Traffic, count_traffic, executed_flop
 
+Tables = dict[str, Callable[[], Columns]]
 NOT_KNOWN = "not predicted for this run"
 
 
@@ -37,9 +40,9 @@ class Simulation(NamedTuple):
     result: RunResult
     step: Step
     timed: StepTime | None
-    """The step at the clocks it was played at; None where a run does not fit."""
+    """The step at the clocks it was simulated at; None where a run does not fit."""
     machine: Machine | None
-    played: Played | None
+    simulated_step: SimulatedStep | None
     simulated: Execution | None
     """What was simulated of it: fewer microbatches, where those tell the rest."""
 
@@ -51,39 +54,42 @@ def simulate(run: RunSpec, *, ignore_memory: bool = False) -> RunResult:
 
 def predict(
     run: RunSpec, *, ignore_memory: bool = False, longest_s: float = LONGEST_S, whole: bool = False,
-    before_play: Callable[[], None] = proceed,
+    before_round: Callable[[], None] = proceed,
 ) -> Simulation:  # fmt: skip
-    """Price a step, play it on every GPU at its clock of the moment, warm the GPUs up, and again until it repeats.
+    """Price a step, simulate it on every GPU at its clock of the moment, warm the GPUs up, and again until it repeats.
 
     What would take longer than `longest_s` to simulate is refused with the estimate. A long step is simulated in part,
-    unless its timeline is needed as a `whole`. `before_play` is called now and then, and ends the work by raising.
+    unless its timeline is needed as a `whole`. `before_round` is called now and then, and ends the work by raising.
     """
-    step, memories, worst, traffic, metrics = describe_step(run, longest_s)
+    described = describe_step(run, longest_s)
+    step, memories, worst, traffic, metrics = described
     warnings = idle_requests(run)
     simulated = (
-        execute(step, longest_s, whole=whole, before_play=before_play) if metrics["fits"] or ignore_memory else None
+        execute(step, longest_s, whole=whole, before_round=before_round) if metrics["fits"] or ignore_memory else None
     )
     found = extend(simulated, step) if simulated else None
     if simulated and found:
         metrics.update(time_metrics(step, found.timed, traffic))
-        metrics.update(power_metrics(found.machine, found.played))
+        metrics.update(power_metrics(found.machine, found.simulated_step))
         metrics["critical_path"] = [part._asdict() for part in found.path.parts]
         warnings += [*_heat_warnings(run, metrics), *_length_warnings(step, simulated.step)]
     warnings += memory_warnings(run, worst)
     if missing(metrics):
         warnings.append(f"{NOT_KNOWN}: {', '.join(missing(metrics))}")
-    machine, played, timed = (found.machine, found.played, found.timed) if found else (None, None, None)
+    machine, simulated_step, timed = (found.machine, found.simulated_step, found.timed) if found else (None, None, None)
     result = RunResult(
         origin="simulated",
         spec=run.as_table(),
         metrics=metrics,
-        gpus=_gpu_rows(run, memories, machine, played),
-        nodes=node_rows(machine, played) if machine and played else [{"node": n} for n in range(run.cluster.nodes)],
+        gpus=_gpu_rows(run, memories, machine, simulated_step),
+        nodes=node_rows(machine, simulated_step)
+        if machine and simulated_step
+        else [{"node": n} for n in range(run.cluster.nodes)],
         provenance=describe_provenance(run),
         warnings=warnings,
-        tables=_tables(step, simulated, timed),
+        tables=_tables(described, simulated, timed),
     )
-    return Simulation(result, step, timed, machine, played, simulated)
+    return Simulation(result, step, timed, machine, simulated_step, simulated)
 
 
 def _length_warnings(step: Step, simulated: Step) -> list[str]:
@@ -94,18 +100,22 @@ def _length_warnings(step: Step, simulated: Step) -> list[str]:
     return [f"microbatches: {few:,} of {all_of_them:,} were simulated; the rest repeats them"]
 
 
-def _tables(step: Step, simulated: Execution | None, timed: StepTime | None) -> dict[str, Callable[[], Columns]]:
+def _tables(described: "Described", simulated: Execution | None, timed: StepTime | None) -> Tables:
     """Return what tabulates a run in detail: its breakdown as reported, times as far as they were simulated."""
-    tables: dict[str, Callable[[], Columns]] = {
+    step, memories, traffic = described.step, described.memories, described.traffic
+    tables: Tables = {
         "ops": partial(tabulate_ops, step),
-        "memory": partial(tabulate_memory, step),
+        "description": partial(tabulate_description, step.run),
+        "memory": partial(tabulate_memory, step.run, memories),
+        "traffic": partial(tabulate_traffic, step, traffic),
+        "parameters": partial(tabulate_parameters, step.run.model),
     }
     if simulated is not None and timed is not None:
         tables["breakdown"] = partial(tabulate_breakdown, timed)
         tables["timeline"] = partial(tabulate_timeline, simulated.step, simulated.timed)
-        tables["signals"] = partial(tabulate_signals, simulated.machine, simulated.played)
+        tables["signals"] = partial(tabulate_signals, simulated.machine, simulated.simulated_step)
         tables["links"] = partial(tabulate_links, simulated.step, simulated.timed)
-        tables["cluster"] = partial(tabulate_cluster, simulated.played)
+        tables["cluster"] = partial(tabulate_cluster, simulated.simulated_step)
     return tables
 
 
@@ -201,14 +211,14 @@ def _link_use(run: RunSpec, traffic: Traffic, seconds: float) -> dict[str, float
 
 
 def _gpu_rows(
-    run: RunSpec, memories: list[StageMemory], machine: Machine | None, played: Played | None
+    run: RunSpec, memories: list[StageMemory], machine: Machine | None, simulated_step: SimulatedStep | None
 ) -> list[dict[str, Any]]:
     """Describe every GPU: where it is, which stage it works on, what it needs, draws and shows."""
     ranks = np.arange(run.parallelism.world)
     stages, gpus = Grid(run.parallelism).stage(ranks), place_ranks(run)
     needs = [memory.total_bytes for memory in memories]
     per_node = run.cluster.node.gpus
-    signals = gpu_signals(machine, played) if machine and played else {}
+    signals = gpu_signals(machine, simulated_step) if machine and simulated_step else {}
     columns = {name: column[gpus].tolist() for name, column in signals.items()}
     rows = []
     for place, (gpu, stage) in enumerate(zip(gpus.tolist(), stages.tolist(), strict=True)):

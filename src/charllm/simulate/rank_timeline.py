@@ -70,9 +70,9 @@ def rank_timeline(found: Simulation, rank: int) -> RankTimeline:
     step, timed, run = simulated.step, simulated.timed, simulated.step.run
     stage = int(Grid(run.parallelism).stage(rank))
     machine = simulated.machine
-    exchange_s, _update_s, rest_s = machine.tail_s(int(machine.kind[played_gpu(machine, rank)]), timed.costs.clock_hz)[
-        stage
-    ]
+    exchange_s, _update_s, rest_s = machine.tail_s(
+        int(machine.kind[simulated_gpu(machine, rank)]), timed.costs.clock_hz
+    )[stage]
     (under, after), (first, last) = _exchange(step, timed, stage, float(exchange_s))
     update = tuple(item for op in timed.costs.kernels.updates[stage] for item in kernel_items(run, op))
     joined = Segment("update", 1, tuple(item._replace(joins=("dp",)) for item in update))
@@ -104,7 +104,7 @@ def _passes(
     `hidden` goes under the last backward pass.
     """
     machine, step = found.machine, found.step
-    waits_s = iter(find_waits(machine, found.played, played_gpu(machine, rank)).tolist())
+    waits_s = iter(find_waits(machine, found.simulated_step, simulated_gpu(machine, rank)).tolist())
     mine = np.flatnonzero(machine.turns[:, 0] == stage)
     kinds = [divmod(int(machine.turns[turn, 1]), len(step.chunks)) for turn in mine]
     # Slices were cut by what the first kind takes at its highest clock.
@@ -116,7 +116,7 @@ def _passes(
     }  # fmt: skip
     last_backward = max(place for place, (kind, _chunk) in enumerate(kinds) if kind == BACKWARD)
     segments: list[Segment] = []
-    position = played_gpu(machine, rank) % len(machine.fold.weights)
+    position = simulated_gpu(machine, rank) % len(machine.fold.weights)
     sent_s = machine.sent_at(position)
     for place, (turn, key) in enumerate(zip(mine, kinds, strict=True)):
         segments.append(_wait(next(waits_s)))
@@ -132,8 +132,8 @@ def _passes(
     return [*segments, _wait(next(waits_s))], _wait(next(waits_s))
 
 
-def played_gpu(machine: Machine, rank: int) -> int:
-    """Return who was played for a rank's GPU."""
+def simulated_gpu(machine: Machine, rank: int) -> int:
+    """Return which simulated GPU stands for a rank's."""
     return int(machine.representatives[place_ranks(machine.run)[rank]])
 
 

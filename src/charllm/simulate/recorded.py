@@ -12,34 +12,33 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from charllm.simulate import play
-from charllm.simulate.steady import Machine, Played
+from charllm.arrays import Floats, Ints
+from charllm.simulate import step_loop
+from charllm.simulate.steady import Machine, SimulatedStep
 from charllm.timeline.costs import cost_step
-from charllm.timeline.engine import Events, Floats
-from charllm.timeline.step_time import LABELS, StepTime, time_step
+from charllm.timeline.engine import Events
+from charllm.timeline.labels import LABELS
+from charllm.timeline.step_time import StepTime, time_step
 from charllm.workload.step import Step
-
-Ints = NDArray[np.int64]
 
 START, END, CLOCK, WAIT = range(4)
 """Columns of a recorded pass: seconds of the step, mean hertz, and seconds it waited for members of its groups."""
 
 
-def mean_clock_hz(machine: Machine, played: Played, node_kind: int | None = None) -> float:
+def mean_clock_hz(machine: Machine, simulated_step: SimulatedStep, node_kind: int | None = None) -> float:
     """Return the mean clock of a step over all GPUs, or over those of a kind of node."""
     weights = np.tile(machine.fold.weights, machine.run.parallelism.pp)
     chosen = weights if node_kind is None else weights * (machine.node_kind == node_kind)
-    return float(np.average(played.sums[:, play.CLOCK_S], weights=chosen) / played.step_time_s)
+    return float(np.average(simulated_step.sums[:, step_loop.CLOCK_S], weights=chosen) / simulated_step.step_time_s)
 
 
-def price_as_played(step: Step, machine: Machine, played: Played) -> StepTime:
+def price_as_played(step: Step, machine: Machine, simulated_step: SimulatedStep) -> StepTime:
     """Price a step at the mean clock it was simulated at; of a mixed cluster, on the kind of node that is slowest."""
     bases = {one.kind.node: one.times[0].costs for one in machine.priced if one.kind.usual}
     found = []
     for node in sorted(set(machine.node_kind.tolist())):
-        base, clock_hz = bases[node], mean_clock_hz(machine, played, node)
+        base, clock_hz = bases[node], mean_clock_hz(machine, simulated_step, node)
         own = replace(step, run=base.run)
         costs = cost_step(own, base.kernels, clock_hz, base.network, base.timeline)
         costs = costs._replace(collectives=base.collectives)
@@ -47,29 +46,29 @@ def price_as_played(step: Step, machine: Machine, played: Played) -> StepTime:
     return max(found, key=lambda timed: timed.step_time_s)
 
 
-def close_times(machine: Machine, priced: StepTime, played: Played) -> StepTime:
+def close_times(machine: Machine, priced: StepTime, simulated_step: SimulatedStep) -> StepTime:
     """Return the step as it was simulated: its passes on one GPU of each stage, and the labels of every GPU."""
     degrees, weights = machine.run.parallelism, machine.fold.weights
-    sums = played.sums.reshape(degrees.pp, len(weights), play.SUMS)
+    sums = simulated_step.sums.reshape(degrees.pp, len(weights), step_loop.SUMS)
     stages = []
     for stage in range(degrees.pp):
         mean = np.average(sums[stage], axis=0, weights=weights)
-        stages.append(_labels(machine, priced, played, stage, mean))
+        stages.append(_labels(machine, priced, simulated_step, stage, mean))
     breakdown = {label: float(np.mean([labels[label] for labels in stages])) for label in LABELS}
-    events = stage_events(machine, priced, played, position=0)
-    return priced._replace(step_time_s=played.step_time_s, breakdown_s=breakdown, stages=stages, events=events)
+    events = stage_events(machine, priced, simulated_step, position=0)
+    return priced._replace(step_time_s=simulated_step.step_time_s, breakdown_s=breakdown, stages=stages, events=events)
 
 
-def stage_events(machine: Machine, priced: StepTime, played: Played, position: int) -> Events:
+def stage_events(machine: Machine, priced: StepTime, simulated_step: SimulatedStep, position: int) -> Events:
     """Return when the passes of every stage ran on the GPUs at one position of it."""
     pp, turns = machine.run.parallelism.pp, machine.turns
     moved_s, sent_s = machine.moved_at(position), machine.sent_at(position)
     columns: list[list[Floats]] = [[], [], [], [], []]
     for stage in range(pp):
         mine = turns[:, 0] == stage
-        passes = played.passes[mine, position]
+        passes = simulated_step.passes[mine, position]
         # A pass that needs nothing finds its input at the start.
-        source = np.append(played.passes[:, position, END], 0.0)[turns[mine, 2]]
+        source = np.append(simulated_step.passes[:, position, END], 0.0)[turns[mine, 2]]
         for column, values in zip(columns, (passes[:, START], passes[:, END], source + moved_s[mine],
                                             moved_s[mine], sent_s[mine]), strict=True):  # fmt: skip
             column.append(values)
@@ -80,7 +79,9 @@ def stage_events(machine: Machine, priced: StepTime, played: Played, position: i
     )
 
 
-def _labels(machine: Machine, priced: StepTime, played: Played, stage: int, sums: Floats) -> dict[str, float]:
+def _labels(
+    machine: Machine, priced: StepTime, simulated_step: SimulatedStep, stage: int, sums: Floats
+) -> dict[str, float]:
     """Charge every second of a stage's mean GPU to one label.
 
     Communication lasts as long as it was priced at any clock. Waits for input are the schedule's, up to what equal
@@ -90,19 +91,19 @@ def _labels(machine: Machine, priced: StepTime, played: Played, stage: int, sums
     labels = dict.fromkeys(LABELS, 0.0)
     for label in ("tp_exposed", "dp_exposed", "ep_exposed", "cp_exposed"):
         labels[label] = microbatches * _exposed_s(machine, priced, stage, label)
-    clock_hz = float(sums[play.CLOCK_S]) / played.step_time_s
+    clock_hz = float(sums[step_loop.CLOCK_S]) / simulated_step.step_time_s
     exchange_s, labels["optimizer"], rest_s = _tail_s(machine, stage, clock_hz)
     labels["dp_exposed"] += exchange_s
     host_s = min(rest_s, priced.host_s)
-    labels["overhead"] = host_s + float(sums[play.HOST_S])
+    labels["overhead"] = host_s + float(sums[step_loop.HOST_S])
     mine = machine.turns[:, 0] == stage
     sent_s = _mean(machine, np.sum(machine.sent_s[mine], axis=0))
-    moving_s = _moving_s(machine, played, stage)
+    moving_s = _moving_s(machine, simulated_step, stage)
     labels["pp_exposed"] = sent_s + moving_s
-    waited_s = max(0.0, float(sums[play.INPUT_WAIT]) - moving_s)
-    labels["bubble"] = min(waited_s, _schedule_wait_s(machine, priced, played))
-    labels["straggler_wait"] = waited_s - labels["bubble"] + float(sums[play.GROUP_WAIT]) + rest_s - host_s
-    computing_s = max(0.0, played.step_time_s - sum(labels.values()))
+    waited_s = max(0.0, float(sums[step_loop.INPUT_WAIT]) - moving_s)
+    labels["bubble"] = min(waited_s, _schedule_wait_s(machine, priced, simulated_step))
+    labels["straggler_wait"] = waited_s - labels["bubble"] + float(sums[step_loop.GROUP_WAIT]) + rest_s - host_s
+    computing_s = max(0.0, simulated_step.step_time_s - sum(labels.values()))
     shares = {name: priced.microbatch_s(stage, name) for name in ("compute", "recompute")}
     total = sum(shares.values()) or 1.0
     return {**labels, **{name: computing_s * share / total for name, share in shares.items()}}
@@ -119,7 +120,7 @@ def _exposed_s(machine: Machine, priced: StepTime, stage: int, label: str) -> fl
 
 
 def _stage_kinds(machine: Machine, stage: int) -> Ints:
-    """Return the kind of each played GPU of a stage."""
+    """Return the kind of each simulated GPU of a stage."""
     return np.asarray(machine.kind.reshape(machine.run.parallelism.pp, -1)[stage])
 
 
@@ -135,10 +136,10 @@ def _mean(machine: Machine, each: Floats) -> float:
     return float(each.ravel()[0]) if each.size == 1 else float(np.average(each, weights=machine.fold.weights))
 
 
-def _moving_s(machine: Machine, played: Played, stage: int) -> float:
+def _moving_s(machine: Machine, simulated_step: SimulatedStep, stage: int) -> float:
     """Return how long a stage waits for inputs that are on their way, mean over its GPUs."""
     mine = machine.turns[:, 0] == stage
-    passes = played.passes[mine]
+    passes = simulated_step.passes[mine]
     kept = passes.shape[1]
     sent_s, moved_s = machine.sent_s[mine][:, :kept], machine.moved_s[mine][:, :kept]
     free_s = np.concatenate([np.zeros((1, passes.shape[1])), (passes[:, :, END] + sent_s)[:-1]])
@@ -147,10 +148,10 @@ def _moving_s(machine: Machine, played: Played, stage: int) -> float:
     return float(np.average(np.sum(np.minimum(waited_s, moved_s), axis=0), weights=weights))
 
 
-def _schedule_wait_s(machine: Machine, priced: StepTime, played: Played) -> float:
+def _schedule_wait_s(machine: Machine, priced: StepTime, simulated_step: SimulatedStep) -> float:
     """Return what stages that take equally long would wait: (p - 1)(f + b) / v, less where weights come later."""
     degrees = machine.run.parallelism
-    took_s = np.mean(played.passes[:, :, END] - played.passes[:, :, START]) * len(machine.turns)
+    took_s = np.mean(simulated_step.passes[:, :, END] - simulated_step.passes[:, :, START]) * len(machine.turns)
     later = sum(one.weight.seconds for one in priced.passes)
     whole = sum(part.seconds for one in priced.passes for part in one) or 1.0
     per_stage = took_s / machine.run.microbatches / degrees.pp
@@ -177,7 +178,7 @@ class Path(NamedTuple):
     """Seconds between passes: transfers and sends."""
 
 
-def critical_path(machine: Machine, played: Played) -> Path:
+def critical_path(machine: Machine, simulated_step: SimulatedStep) -> Path:
     """Follow a step's passes from the last one back, each to what it waited for.
 
     A pass begins when its own GPU is free, or when its input is there; inside it, members of a group wait for the last
@@ -185,7 +186,7 @@ def critical_path(machine: Machine, played: Played) -> Path:
     step.
     Ignores: the end of the step (exchange, update), which follows the path on every GPU.
     """
-    passes, turns = played.passes, machine.turns
+    passes, turns = simulated_step.passes, machine.turns
     before = _turns_before(machine)
     turn = int(np.argmax(passes[:, :, END].max(axis=1)))
     at = _pacer(passes, turn, int(np.argmax(passes[turn, :, END])))

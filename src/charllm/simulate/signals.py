@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.chassis import fan_power_w, node_power_w
 from charllm.gpu.heat import network
 from charllm.gpu.limits import CAUSES, LIMITS
 from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
-from charllm.simulate import play
-from charllm.simulate.steady import Machine, Played
+from charllm.simulate import step_loop
+from charllm.simulate.steady import Machine, SimulatedStep
 from charllm.spec.hardware import Cluster
-from charllm.timeline.engine import Floats
 
 RAMP_S = 1.0
 """A ramp is the change from one second to the next, as meters of a hall see it."""
@@ -28,45 +28,45 @@ SWING_HZ = (0.1, 3.0)
 """Band in which grids and generators care (arXiv:2508.14318)."""
 
 
-def power_metrics(machine: Machine, played: Played) -> dict[str, Any]:
+def power_metrics(machine: Machine, simulated_step: SimulatedStep) -> dict[str, Any]:
     """Return every metric of watts, degrees and hertz of one step."""
-    run, sums, step_s = machine.run, played.sums, played.step_time_s
+    run, sums, step_s = machine.run, simulated_step.sums, simulated_step.step_time_s
     weights = np.tile(machine.fold.weights, run.parallelism.pp)
     slowdown_c = np.array([node.gpu.slowdown_temperature_c for node in run.cluster.kinds])[machine.node_kind]
-    power_w = sums[:, play.ENERGY] / step_s
-    energy_j = float(np.sum(weights * sums[:, play.ENERGY]))
-    clock = np.average(sums[:, play.CLOCK_S], weights=weights) / step_s
-    square = np.average(sums[:, play.CLOCK2_S], weights=weights) / step_s
+    power_w = sums[:, step_loop.ENERGY] / step_s
+    energy_j = float(np.sum(weights * sums[:, step_loop.ENERGY]))
+    clock = np.average(sums[:, step_loop.CLOCK_S], weights=weights) / step_s
+    square = np.average(sums[:, step_loop.CLOCK2_S], weights=weights) / step_s
     by_node = power_w[machine.representatives].reshape(run.cluster.nodes, run.cluster.node.gpus)
-    degrees = (sums[:, play.HEAT_S] / step_s)[machine.representatives].reshape(by_node.shape)
+    degrees = (sums[:, step_loop.HEAT_S] / step_s)[machine.representatives].reshape(by_node.shape)
     asked_hz = float(np.average(machine.asked_hz, weights=weights))
     return {
         "power_mean_w": energy_j / step_s / run.parallelism.world,
-        "power_peak_w": float(sums[:, play.PEAK_W].max()),
-        "power_peak_sensor_w": float(sums[:, play.SENSOR_W].max()),
+        "power_peak_w": float(sums[:, step_loop.PEAK_W].max()),
+        "power_peak_sensor_w": float(sums[:, step_loop.SENSOR_W].max()),
         "energy_per_step_j": energy_j,
         "tokens_per_j": run.tokens_per_step / energy_j,
         "node_power_mean_w": float(np.mean(whole_node_w(run.cluster, by_node))),
-        **cluster_metrics(machine, played),
+        **cluster_metrics(machine, simulated_step),
         "temperature_mean_c": float(np.mean(degrees)),
-        "temperature_peak_c": float(sums[:, play.HOT_C].max()),
+        "temperature_peak_c": float(sums[:, step_loop.HOT_C].max()),
         "temperature_spread_node_k": float(np.max(degrees.max(axis=1) - degrees.min(axis=1))),
-        "temperature_swing_k": float(np.max(sums[:, play.HOT_C] - sums[:, play.COLD_C])),
-        "margin_to_slowdown_k": float(np.min(slowdown_c - sums[:, play.HOT_C])),
+        "temperature_swing_k": float(np.max(sums[:, step_loop.HOT_C] - sums[:, step_loop.COLD_C])),
+        "margin_to_slowdown_k": float(np.min(slowdown_c - sums[:, step_loop.HOT_C])),
         "clock_mean_hz": float(clock),
         "clock_std_fraction": float(np.sqrt(max(0.0, square - clock**2)) / clock),
         "throttled_time_fraction": {
-            cause: float(np.average(sums[:, play.POWER_S + place], weights=weights) / step_s)
+            cause: float(np.average(sums[:, step_loop.POWER_S + place], weights=weights) / step_s)
             for place, cause in enumerate(CAUSES)
         },
         "clock_loss_fraction": {
-            cause: float(np.average(sums[:, play.POWER_LOSS + place], weights=weights) / step_s / asked_hz)
+            cause: float(np.average(sums[:, step_loop.POWER_LOSS + place], weights=weights) / step_s / asked_hz)
             for place, cause in enumerate(CAUSES)
         },
     }
 
 
-def cluster_metrics(machine: Machine, played: Played) -> dict[str, float | None]:
+def cluster_metrics(machine: Machine, simulated_step: SimulatedStep) -> dict[str, float | None]:
     """Return the peak, the ramp and the swing of all nodes together."""
     cluster = machine.run.cluster
     counts = np.bincount(node_kinds(cluster), minlength=len(cluster.kinds)).tolist()
@@ -74,8 +74,8 @@ def cluster_metrics(machine: Machine, played: Played) -> dict[str, float | None]
         count * (node.overhead_w + fan_power_w(node, cluster.cooling))
         for count, node in zip(counts, cluster.kinds, strict=True)
     )
-    # The first boxes of a play belong partly to the step before.
-    return swing_metrics(played.cluster_w[1:-1] + beside_w, played.box_s)
+    # The first boxes of a round belong partly to the step before.
+    return swing_metrics(simulated_step.cluster_w[1:-1] + beside_w, simulated_step.box_s)
 
 
 def swing_metrics(power_w: Floats, box_s: float) -> dict[str, float | None]:
@@ -95,22 +95,22 @@ def swing_metrics(power_w: Floats, box_s: float) -> dict[str, float | None]:
     }
 
 
-def gpu_signals(machine: Machine, played: Played) -> dict[str, Floats]:
+def gpu_signals(machine: Machine, simulated_step: SimulatedStep) -> dict[str, Floats]:
     """Return per GPU of the cluster what its row of the result holds."""
-    sums, step_s = played.sums, played.step_time_s
+    sums, step_s = simulated_step.sums, simulated_step.step_time_s
     asked_hz = machine.asked_hz
     columns = {
-        "power_mean_w": sums[:, play.ENERGY] / step_s,
-        "power_peak_w": sums[:, play.PEAK_W],
-        "power_peak_sensor_w": sums[:, play.SENSOR_W],
-        "temperature_mean_c": sums[:, play.HEAT_S] / step_s,
-        "temperature_peak_c": sums[:, play.HOT_C],
-        "clock_mean_hz": sums[:, play.CLOCK_S] / step_s,
-        "wait_for_group_s": sums[:, play.GROUP_WAIT],
+        "power_mean_w": sums[:, step_loop.ENERGY] / step_s,
+        "power_peak_w": sums[:, step_loop.PEAK_W],
+        "power_peak_sensor_w": sums[:, step_loop.SENSOR_W],
+        "temperature_mean_c": sums[:, step_loop.HEAT_S] / step_s,
+        "temperature_peak_c": sums[:, step_loop.HOT_C],
+        "clock_mean_hz": sums[:, step_loop.CLOCK_S] / step_s,
+        "wait_for_group_s": sums[:, step_loop.GROUP_WAIT],
     }
     for place, cause in enumerate(CAUSES):
-        columns[f"throttled_{cause}_fraction"] = sums[:, play.POWER_S + place] / step_s
-        columns[f"clock_loss_{cause}_fraction"] = sums[:, play.POWER_LOSS + place] / step_s / asked_hz
+        columns[f"throttled_{cause}_fraction"] = sums[:, step_loop.POWER_S + place] / step_s
+        columns[f"clock_loss_{cause}_fraction"] = sums[:, step_loop.POWER_LOSS + place] / step_s / asked_hz
     return {name: column[machine.representatives] for name, column in columns.items()}
 
 
@@ -122,12 +122,16 @@ def whole_node_w(cluster: Cluster, gpu_power_w: Floats) -> Floats:
     return whole
 
 
-def node_rows(machine: Machine, played: Played) -> list[dict[str, Any]]:
+def node_rows(machine: Machine, simulated_step: SimulatedStep) -> list[dict[str, Any]]:
     """Describe every node: its power, how far its GPUs' temperatures lie apart, the most that preheat adds."""
     cluster = machine.run.cluster
     shape = (cluster.nodes, cluster.node.gpus)
-    power = (played.sums[:, play.ENERGY] / played.step_time_s)[machine.representatives].reshape(shape)
-    degrees = (played.sums[:, play.HEAT_S] / played.step_time_s)[machine.representatives].reshape(shape)
+    power = (simulated_step.sums[:, step_loop.ENERGY] / simulated_step.step_time_s)[machine.representatives].reshape(
+        shape
+    )
+    degrees = (simulated_step.sums[:, step_loop.HEAT_S] / simulated_step.step_time_s)[machine.representatives].reshape(
+        shape
+    )
     whole = whole_node_w(cluster, power)
     preheat_k, kinds = np.empty_like(power), node_kinds(cluster)
     for place, kind in enumerate(cluster.kinds):
@@ -145,24 +149,26 @@ def node_rows(machine: Machine, played: Played) -> list[dict[str, Any]]:
     ]
 
 
-def stage_series(machine: Machine, played: Played) -> Floats:
-    """Return the signals of the first played GPU of each stage, as many as are kept: [stage, box, signal]."""
-    kept = min(machine.run.parallelism.pp, -(-len(played.series) // len(machine.fold.weights)))
-    return played.series[: kept * len(machine.fold.weights) : len(machine.fold.weights), : _filled(played)]
+def stage_series(machine: Machine, simulated_step: SimulatedStep) -> Floats:
+    """Return the signals of the first simulated GPU of each stage, as many as are kept: [stage, box, signal]."""
+    kept = min(machine.run.parallelism.pp, -(-len(simulated_step.series) // len(machine.fold.weights)))
+    return simulated_step.series[
+        : kept * len(machine.fold.weights) : len(machine.fold.weights), : _filled(simulated_step)
+    ]
 
 
-def _filled(played: Played) -> int:
+def _filled(simulated_step: SimulatedStep) -> int:
     """Return how many boxes every GPU has filled: the step may end within the last one, which then holds nothing."""
-    return int(np.all(played.series[:, :, CLOCK_SIGNAL] > 0, axis=0).sum())
+    return int(np.all(simulated_step.series[:, :, CLOCK_SIGNAL] > 0, axis=0).sum())
 
 
-def tabulate_signals(machine: Machine, played: Played) -> dict[str, list[Any]]:
+def tabulate_signals(machine: Machine, simulated_step: SimulatedStep) -> dict[str, list[Any]]:
     """Return watts, degrees, hertz and what holds the clock over time, of the GPUs whose signals are kept."""
-    boxes = _filled(played)
-    series = played.series[:, :boxes]
+    boxes = _filled(simulated_step)
+    series = simulated_step.series[:, :boxes]
     count = len(series)
     ranks = np.argsort(place_ranks(machine.run))[machine.gpus[:count]]
-    times_s = (np.arange(boxes) + 1) * played.box_s
+    times_s = (np.arange(boxes) + 1) * simulated_step.box_s
     power, temperature, clock = (series[:, :, column].ravel().tolist() for column in range(3))
     bits = np.array([0, *(LIMITS[cause] for cause in CAUSES)])
     return {
@@ -175,7 +181,7 @@ def tabulate_signals(machine: Machine, played: Played) -> dict[str, list[Any]]:
     }
 
 
-def tabulate_cluster(played: Played) -> dict[str, list[Any]]:
+def tabulate_cluster(simulated_step: SimulatedStep) -> dict[str, list[Any]]:
     """Return the power of all GPUs together over time."""
-    power_w = played.cluster_w[: _filled(played)]
-    return {"t_s": ((np.arange(len(power_w)) + 1) * played.box_s).tolist(), "gpu_power_w": power_w.tolist()}
+    power_w = simulated_step.cluster_w[: _filled(simulated_step)]
+    return {"t_s": ((np.arange(len(power_w)) + 1) * simulated_step.box_s).tolist(), "gpu_power_w": power_w.tolist()}

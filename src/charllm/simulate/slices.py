@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.layout.grid import GROUPS
 from charllm.network.constants import NETWORK
 from charllm.simulate.knots import NEVER_S, draw_lines, interval_of
-from charllm.timeline.engine import Floats
 from charllm.timeline.passes import Item, race_of
 from charllm.timeline.step_time import StepTime
 from charllm.workload.op import is_communication
@@ -25,13 +24,13 @@ from charllm.workload.op import is_communication
 SLICE_S = 0.0125
 CHANNELS = NETWORK.collective_blocks
 """Blocks that a collective occupies."""
-(MATRIX, OTHER, FIXED, LEAST, MATRIX_J, CORE_J, BOARD_J, POLL, ALONE_CYCLES, ALONE, LAUNCHED_CYCLES, LAUNCHED,
- LAUNCHING_CYCLES, LAUNCHING, SYNCED_CYCLES, SYNCED) = range(16)  # fmt: skip
-"""Columns of a slice. Its work: cycles of matrix units, other cycles, seconds, least seconds; joules; share of polling
+(CYCLES, FIXED, LEAST, MATRIX_J, CORE_J, BOARD_J, POLL, ALONE_CYCLES, ALONE, LAUNCHED_CYCLES, LAUNCHED,
+ LAUNCHING_CYCLES, LAUNCHING, SYNCED_CYCLES, SYNCED) = range(15)  # fmt: skip
+"""Columns of a slice. Its work: cycles, seconds, least seconds; joules; share of polling
 blocks. Then cycles and seconds of each path of its race: from the GPU being free to the GPU being free, from the host
 to the GPU, from the host to the host, from the GPU to the host."""
-COLUMNS = 16
-TIMES = ((OTHER, FIXED), (ALONE_CYCLES, ALONE), (LAUNCHED_CYCLES, LAUNCHED), (LAUNCHING_CYCLES, LAUNCHING),
+COLUMNS = 15
+TIMES = ((CYCLES, FIXED), (ALONE_CYCLES, ALONE), (LAUNCHED_CYCLES, LAUNCHED), (LAUNCHING_CYCLES, LAUNCHING),
          (SYNCED_CYCLES, SYNCED))  # fmt: skip
 """Times of a slice: work, then the paths of its race, each with the columns of its cycles and seconds."""
 DRAWN = (MATRIX_J, CORE_J, BOARD_J, POLL)
@@ -40,12 +39,12 @@ DRAWN = (MATRIX_J, CORE_J, BOARD_J, POLL)
 class Slices(NamedTuple):
     """The slices of all passes: pass i is the spans first[i] to first[i + 1], a span some slices several times over."""
 
-    first: NDArray[np.int64]
-    spans: NDArray[np.int64]
+    first: Ints
+    spans: Ints
     """[span, (first slice, slice after the last, repeats)]"""
     table: Floats
     """[kind of GPU, slice, interval between knots, column]"""
-    group_barriers: NDArray[np.int64]
+    group_barriers: Ints
     """[slice] bit g is set where a collective over GROUPS[g] ends in it."""
 
 
@@ -124,6 +123,14 @@ def lay_rows(times_s: Floats, drawn: Floats, knots: Floats) -> Floats:
     return rows
 
 
+def waiting_rows(polling_fraction: float) -> Floats:
+    """Return the [interval, column] rows of a GPU that waits, polling on some of its multiprocessors."""
+    rows = np.zeros((1, COLUMNS))
+    rows[0, [LAUNCHED, SYNCED]] = NEVER_S
+    rows[0, POLL] = polling_fraction
+    return rows
+
+
 def stack_kinds(tables: Sequence[Floats]) -> Floats:
     """Stack [..., interval, column] tables of kinds of GPUs; one with fewer intervals repeats its last."""
     most = max(table.shape[-2] for table in tables)
@@ -133,7 +140,7 @@ def stack_kinds(tables: Sequence[Floats]) -> Floats:
 def work_s(rows: Floats, knots: Floats, clock_hz: float) -> Floats:
     """Return how long the work of [..., interval, column] rows takes at a clock."""
     row = rows[..., interval_of(knots, clock_hz), :]
-    return np.asarray(row[..., OTHER] / clock_hz + row[..., FIXED])
+    return np.asarray(row[..., CYCLES] / clock_hz + row[..., FIXED])
 
 
 class SlicedLayers(NamedTuple):

@@ -1,9 +1,9 @@
-"""Two time scales in one loop: a step is played with its sinks held, then sinks are carried on at the power it drew.
+"""Two time scales in one loop: a step is simulated with its sinks held, then sinks are carried on at the power it drew.
 
-A step lasts seconds and its sinks move in tens of seconds, so that a step is played again only when they have moved.
-The steady state is where played power and the sinks it warms agree; a run from cold is played at moments in between.
-Equation: sink = target(power(sink)), with power as a play of the step gives it and target as gpu/heat.py; solved by
-substitution, from the third play on in steps of DAMPING.
+A step lasts seconds and its sinks move in tens of seconds, so that a step is simulated again only when they have moved.
+The steady state is where simulated power and the sinks it warms agree; a run from cold is simulated now and then.
+Equation: sink = target(power(sink)), with power as a round of the step gives it and target as gpu/heat.py; solved by
+substitution, from the third round on in steps of DAMPING.
 Source: gpu/heat.py, gpu/governor.py.
 Ignores: how the sinks of one step move within it (a step is taken to be short beside their time constant).
 """
@@ -13,49 +13,48 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.gpu.governor import Limits, limits_of
 from charllm.gpu.heat import SINK, network, steady_state_k
 from charllm.layout.grid import Grid
 from charllm.layout.nodes import inlets_c, node_kinds
 from charllm.layout.placement import place_ranks
-from charllm.simulate import play
+from charllm.simulate import step_loop
 from charllm.simulate.fold import Fold, fold_run
 from charllm.simulate.gpu_kinds import PricedKind, find_kinds, price_kinds, slow_hops, slow_run
 from charllm.simulate.knots import NEVER_S
 from charllm.simulate.slices import (
     CHANNELS,
     DRAWN,
+    POLL,
     TIMES,
     Slices,
     clocks_of,
     cut_passes,
     lay_rows,
     stack_kinds,
+    waiting_rows,
     work_s,
 )
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.timeline.costs import COLUMNS as COST_COLUMNS
-from charllm.timeline.engine import Floats
 from charllm.timeline.step_time import StepTime
 from charllm.timeline.turns import Turns, order_turns, turn_hops
 from charllm.workload.step import Step
 from charllm.workload.sync import step_sync
 
-Ints = NDArray[np.int64]
-
 SETTLED_K, SETTLED_POLES_K = 0.05, 0.2
-"""Sinks that move less between two plays are steady; poles above them, that follow within a step."""
-MOST_PLAYS = 24
+"""Sinks that move less between two rounds are steady; poles above them, that follow within a step."""
+MOST_ROUNDS = 24
 MOST_SERIES = 64
 """GPUs whose signals are kept."""
 MOST_PASSES = 8_000_000
 """Passes whose times are kept, on as many positions of every stage as that allows."""
-LEAST_PLAY_S = 2.0
-"""Short steps are played several times over, for the governor looks back over a second."""
+LEAST_ROUND_S = 2.0
+"""Short steps are simulated several times in a round, for the governor looks back over a second."""
 LONGEST_SERIES, LONGEST_STRETCH = 20_000, 20
 """Boxes of a series; a step at the lowest clock takes less than so many times its length at its prices' clocks."""
 SETTLED_FRACTION, DAMPING = 5e-4, 0.7
@@ -65,12 +64,12 @@ START_W = 500.0
 """Power from which poles and means begin; the loop ends the same from any."""
 
 
-class Played(NamedTuple):
-    """What a step did to every played GPU, [stage x position] in play order, once it repeats itself."""
+class SimulatedStep(NamedTuple):
+    """What a step did to every simulated GPU, [stage x position], once it repeats itself."""
 
     step_time_s: float
     sums: Floats
-    """[gpu, sum] of one step: see simulate/play.py."""
+    """[gpu, sum] of one step: see simulate/step_loop.py."""
     sink_k: Floats
     """[gpu] rise of its sink."""
     series: Floats
@@ -78,15 +77,15 @@ class Played(NamedTuple):
     cluster_w: Floats
     """[box] all GPUs together."""
     box_s: float
-    plays: int
+    rounds: int
     passes: Floats
-    """[turn, position, (start, end, clock, wait for members of its groups)] of the last step that was played."""
+    """[turn, position, (start, end, clock, wait for members of its groups)] of the last step of the round."""
     begun: Floats
-    """[gpu, state] before the step, or before as many of them as were played in a row."""
+    """[gpu, state] before the step, or before as many of them as make up a round."""
 
 
 class Machine(NamedTuple):
-    """What stays the same from play to play."""
+    """What stays the same from round to round."""
 
     run: RunSpec
     open_s: float
@@ -99,7 +98,7 @@ class Machine(NamedTuple):
     sent_s: Floats
     """[turn, position] how long its own send keeps its stage."""
     priced: tuple[PricedKind, ...]
-    """The kinds of GPUs that are played; what follows is told by them."""
+    """The kinds of GPUs that are simulated; what follows is told by them."""
     tails: Floats
     """What ends a step: [kind, stage, part, interval between knots, column]."""
     knots: Floats
@@ -113,15 +112,15 @@ class Machine(NamedTuple):
     decay: Floats
     """[kind, pole]"""
     gpus: Ints
-    """[played] its GPU in the cluster."""
+    """[gpu] its GPU in the cluster."""
     kind: Ints
-    """[played] its kind."""
+    """[gpu] its kind."""
     representatives: Ints
-    """[GPU of the cluster] who is played for it."""
+    """[GPU of the cluster] which simulated GPU stands for it."""
     silicon: Floats
-    """[played] its power over the typical, at equal work."""
+    """[gpu] its power over the typical, at equal work."""
     brake_hz: Floats
-    """[played] the clock a brake leaves it, or the highest."""
+    """[gpu] the clock a brake leaves it, or the highest."""
 
     @property
     def limits(self) -> Limits:
@@ -134,7 +133,7 @@ class Machine(NamedTuple):
 
     @property
     def node_kind(self) -> Ints:
-        """[played] its kind of node."""
+        """[gpu] its kind of node."""
         return np.array([one.kind.node for one in self.priced])[self.kind]
 
     def moved_at(self, position: int) -> Floats:
@@ -147,16 +146,16 @@ class Machine(NamedTuple):
 
     @property
     def asked_hz(self) -> Floats:
-        """[played] the clock that was asked for."""
+        """[gpu] the clock that was asked for."""
         return np.array([limits.clock_max_hz for limits in self.kind_limits])[self.kind]
 
 
 def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine:
-    """Price a step on every kind of GPU and lay out everything a play needs."""
+    """Price a step on every kind of GPU and lay out everything a round needs."""
     run, degrees = step.run, step.run.parallelism
     fold = fold_run(run)
-    played, representatives = _places(run, fold)
-    kinds, kind = find_kinds(run, played)
+    gpus, representatives = _places(run, fold)
+    kinds, kind = find_kinds(run, gpus)
     priced = price_kinds(step, kinds, timeline)
     slowest = max((one.times[0] for one in priced if one.kind.usual), key=lambda timed: timed.step_time_s)
     turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
@@ -179,11 +178,11 @@ def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine
         kind_limits=limits,
         resistance=np.array([net.resistance_k_per_w[0, :SINK] for net in nets]),
         decay=np.array([np.exp(-limits[0].tick_s / net.time_s[0, :SINK]) for net in nets]),
-        gpus=played,
+        gpus=gpus,
         kind=kind,
         representatives=representatives,
-        silicon=_silicon(run, played),
-        brake_hz=_brake_hz(run, played, limits, kind),
+        silicon=_silicon(run, gpus),
+        brake_hz=_brake_hz(run, gpus, limits, kind),
     )
 
 
@@ -205,7 +204,7 @@ def _hops(step: Step, timed: StepTime, turns: Turns, fold: Fold) -> tuple[Floats
 
 
 def board_constants(gpu: Gpu) -> Floats:
-    """Return a board's constants in the order that simulate/play.py reads them."""
+    """Return a board's constants in the order that simulate/step_loop.py reads them."""
     power = gpu.power
     return np.array([
         power.static_w, power.context_w, power.active_w, power.leakage_w_per_k, power.reference_c,
@@ -215,30 +214,30 @@ def board_constants(gpu: Gpu) -> Floats:
 
 
 def _places(run: RunSpec, fold: Fold) -> tuple[Ints, Ints]:
-    """Return the GPU of each played one, and who is played for each GPU of the cluster."""
+    """Return the cluster's GPU of each simulated one, and which simulated one stands for each GPU of the cluster."""
     grid = Grid(run.parallelism)
     stages = np.arange(run.parallelism.pp)[:, None]
     placed = place_ranks(run)
-    played = placed[grid.rank(fold.positions[None, :], stages)].ravel()
+    gpus = placed[grid.rank(fold.positions[None, :], stages)].ravel()
     everyone = placed[grid.rank(np.arange(grid.positions)[None, :], stages)]
     representatives = np.empty(run.cluster.gpus, dtype=np.int64)
     representatives[everyone] = stages * len(fold.positions) + fold.representative[None, :]
-    return played, representatives
+    return gpus, representatives
 
 
-def _silicon(run: RunSpec, played: Ints) -> Floats:
-    """Draw each die's power over the typical; a GPU has the same die however many are played."""
+def _silicon(run: RunSpec, gpus: Ints) -> Floats:
+    """Draw each die's power over the typical; a GPU has the same die however many are simulated."""
     spread = run.conditions.silicon_spread_fraction
     drawn = np.random.default_rng(run.conditions.seed).standard_normal(run.cluster.gpus) if spread else None
     silicon = np.exp(spread * drawn) if drawn is not None else np.ones(run.cluster.gpus)
     factors = run.weak_factors
     silicon[list(factors)] *= list(factors.values())
-    return silicon[played]
+    return silicon[gpus]
 
 
-def _brake_hz(run: RunSpec, played: Ints, limits: Sequence[Limits], kind: Ints) -> Floats:
+def _brake_hz(run: RunSpec, gpus: Ints, limits: Sequence[Limits], kind: Ints) -> Floats:
     """Return the clock that a brake leaves the GPUs of braked nodes; the others have the one asked for."""
-    nodes, conditions = played // run.cluster.node.gpus, run.conditions
+    nodes, conditions = gpus // run.cluster.node.gpus, run.conditions
     asked_hz = np.array([one.clock_max_hz for one in limits])[kind]
     highest_hz = np.array([node.gpu.clock_max_hz for node in run.cluster.kinds])[node_kinds(run.cluster)[nodes]]
     braked_hz = conditions.brake_clock_hz or BRAKE_FRACTION * highest_hz
@@ -291,18 +290,18 @@ def _tail(step: Step, timed: StepTime, stage: int) -> tuple[Floats, Floats]:
 
 def start_state(machine: Machine, power_w: float = START_W, clock_fraction: float = 1.0) -> Floats:
     """Return GPUs that have drawn some power for long."""
-    state = np.zeros((len(machine.gpus), play.POLES + machine.resistance.shape[1]))
-    state[:, play.CLOCK] = np.minimum(clock_fraction * machine.asked_hz, machine.brake_hz)
-    state[:, play.BRAKE_HZ] = machine.brake_hz
-    state[:, play.MEAN_W] = power_w
-    state[:, play.BOX_LEFT] = machine.limits.tick_s
-    state[:, play.SILICON] = machine.silicon
-    state[:, play.POLES :] = power_w * machine.resistance[machine.kind]
+    state = np.zeros((len(machine.gpus), step_loop.POLES + machine.resistance.shape[1]))
+    state[:, step_loop.CLOCK] = np.minimum(clock_fraction * machine.asked_hz, machine.brake_hz)
+    state[:, step_loop.BRAKE_HZ] = machine.brake_hz
+    state[:, step_loop.MEAN_W] = power_w
+    state[:, step_loop.BOX_LEFT] = machine.limits.tick_s
+    state[:, step_loop.SILICON] = machine.silicon
+    state[:, step_loop.POLES :] = power_w * machine.resistance[machine.kind]
     return state
 
 
 def sink_target_k(machine: Machine, power_w: Floats) -> Floats:
-    """Return the rise of each played GPU's sink that the power of its whole node leads to."""
+    """Return the rise of each simulated GPU's sink that the power of its whole node leads to."""
     cluster = machine.run.cluster
     by_node = power_w[machine.representatives].reshape(cluster.nodes, cluster.node.gpus)
     rises, kinds = np.empty_like(by_node), node_kinds(cluster)
@@ -329,47 +328,45 @@ def _sink_k_per_w(cluster: Cluster) -> Floats:
 
 
 def repeats_of(machine: Machine) -> int:
-    """Return how often a step is played in a row: short ones several times."""
-    return max(1, int(np.ceil(LEAST_PLAY_S / machine.open_s)))
+    """Return how often a step is simulated in a round: short ones several times."""
+    return max(1, int(np.ceil(LEAST_ROUND_S / machine.open_s)))
 
 
-def play_once(machine: Machine, state: Floats, sink_k: Floats) -> Played:
-    """Play a step with sinks held, several times over when it is short; `state` moves on."""
-    return _play(machine, state, sink_k, -1, np.ones(1))
+def simulate_once(machine: Machine, state: Floats, sink_k: Floats) -> SimulatedStep:
+    """Simulate a step with sinks held, several times over when it is short; `state` moves on."""
+    return _simulate(machine, state, sink_k, -1, np.ones(1))
 
 
-def find_waits(machine: Machine, played: Played, gpu: int) -> Floats:
-    """Return how long one played GPU waited wherever it may wait in a step (simulate/play.py), mean over its steps.
+def find_waits(machine: Machine, simulated_step: SimulatedStep, gpu: int) -> Floats:
+    """Return how long one simulated GPU waited wherever it may wait in a step (step_loop.py), mean over its steps.
 
-    The play is repeated from where it began, and so comes out the same.
+    The round is repeated from where it began, and so comes out the same.
     """
     slices = machine.slices
     lengths = (slices.spans[:, 1] - slices.spans[:, 0]) * slices.spans[:, 2]
     mine = machine.turns[machine.turns[:, 0] == gpu // len(machine.fold.weights), 1]
     points = 2 + sum(1 + int(np.sum(lengths[slices.first[one] : slices.first[one + 1]])) for one in mine)
     moments = np.ones(1 + 2 * points * repeats_of(machine))
-    _play(machine, played.begun.copy(), played.sink_k, gpu, moments)
+    _simulate(machine, simulated_step.begun.copy(), simulated_step.sink_k, gpu, moments)
     before_s, after_s = moments[1:].reshape(-1, points, 2).transpose(2, 0, 1)
     return np.asarray(np.mean(after_s - before_s, axis=0))
 
 
-def _play(machine: Machine, state: Floats, sink_k: Floats, watched: int, moments: Floats) -> Played:
+def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, moments: Floats) -> SimulatedStep:
     repeats = repeats_of(machine)
     box_s = machine.limits.tick_s
     boxes = min(LONGEST_SERIES, int(LONGEST_STRETCH * repeats * machine.open_s / box_s) + 8)
-    series = np.zeros((min(MOST_SERIES, len(state)), boxes, play.SIGNALS))
-    cluster_w = np.zeros(boxes)
-    positions = len(machine.fold.weights)
+    series = np.zeros((min(MOST_SERIES, len(state)), boxes, step_loop.SIGNALS))
+    cluster_w, positions = np.zeros(boxes), len(machine.fold.weights)
     passes = np.zeros((len(machine.turns), min(positions, max(1, MOST_PASSES // len(machine.turns))), 4))
-    sums = np.zeros((len(state), play.SUMS))
-    sums[:, play.COLD_C] = np.inf
-    sums[:, play.HOT_C] = -np.inf
+    sums = np.zeros((len(state), step_loop.SUMS))
+    sums[:, step_loop.COLD_C], sums[:, step_loop.HOT_C] = np.inf, -np.inf
     cluster = machine.run.cluster
-    state[:, play.AIR_C] = inlets_c(cluster)[machine.gpus // cluster.node.gpus] + sink_k
-    state[:, play.TEMPERATURE] = state[:, play.AIR_C] + state[:, play.POLES :].sum(axis=1)
-    state[:, [play.TIME, play.HOST_FREE]] = 0.0
+    state[:, step_loop.AIR_C] = inlets_c(cluster)[machine.gpus // cluster.node.gpus] + sink_k
+    state[:, step_loop.TEMPERATURE] = state[:, step_loop.AIR_C] + state[:, step_loop.POLES :].sum(axis=1)
+    state[:, [step_loop.TIME, step_loop.HOST_FREE]] = 0.0
     begun = state.copy()
-    states = play.GpuStates(
+    states = step_loop.GpuStates(
         state,
         sums,
         machine.kind,
@@ -385,26 +382,30 @@ def _play(machine: Machine, state: Floats, sink_k: Floats, watched: int, moments
         watched,
         moments,
     )
-    ended_s = play.play_steps(
+    end_s = np.empty((len(machine.turns) + 1, positions))
+    ended_s = step_loop.simulate_steps(
         repeats, states, machine.turns, machine.fold.begin_s, machine.moved_s, machine.sent_s, machine.slices,
-        machine.fold.members, machine.fold.offsets, machine.tails,
+        machine.fold.members, machine.fold.offsets, machine.tails, waiting_rows(float(machine.tails[0, 0, 0, 0, POLL])),
+        end_s,
     )  # fmt: skip
-    sums[:, list(play.TOTALS)] /= repeats
+    sums[:, list(step_loop.TOTALS)] /= repeats
     full = int(ended_s / box_s)
-    return Played(ended_s / repeats, sums, sink_k, series[:, :full], cluster_w[:full], box_s, repeats, passes, begun)
+    return SimulatedStep(
+        ended_s / repeats, sums, sink_k, series[:, :full], cluster_w[:full], box_s, repeats, passes, begun
+    )
 
 
 def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float) -> float:
-    """Move poles on as if the play that has just ended were repeated for a time; returns how far they are from its end.
+    """Move poles on as if the round that has just ended were repeated; returns how far they are from its end.
 
-    A play takes a pole from x to a x + b, whatever x is, so that repeats of it lead to b / (1 - a).
+    A round takes a pole from x to a x + b, whatever x is, so that repeats of it lead to b / (1 - a).
     """
-    after_k, boxes = state[:, play.POLES :], state[0, play.TIME] / machine.limits.tick_s
+    after_k, boxes = state[:, step_loop.POLES :], state[0, step_loop.TIME] / machine.limits.tick_s
     decay = machine.decay[machine.kind]
     left = decay**boxes
     repeated_k = (after_k - left * before_k) / (1 - left)
     far_k = float(np.max(np.abs(repeated_k - after_k)))
-    state[:, play.POLES :] = repeated_k + (after_k - repeated_k) * decay ** (more_s / machine.limits.tick_s)
+    state[:, step_loop.POLES :] = repeated_k + (after_k - repeated_k) * decay ** (more_s / machine.limits.tick_s)
     return far_k
 
 
@@ -412,23 +413,25 @@ def proceed() -> None:
     """Let the work go on."""
 
 
-def play_to_steady(machine: Machine, state: Floats | None = None, before_play: Callable[[], None] = proceed) -> Played:
-    """Play until sinks, poles and power agree, or until `before_play` raises."""
+def simulate_to_steady(
+    machine: Machine, state: Floats | None = None, before_round: Callable[[], None] = proceed
+) -> SimulatedStep:
+    """Simulate a step until sinks, poles and power agree, or until `before_round` raises."""
     state = start_state(machine) if state is None else state
     sink_k = sink_target_k(machine, np.full(len(state), START_W))
-    before_s, plays = 0.0, 0
+    before_s, rounds = 0.0, 0
     while True:
-        before_play()
-        before_k = state[:, play.POLES :].copy()
-        played = play_once(machine, state, sink_k)
-        plays += 1
-        target_k = sink_target_k(machine, played.sums[:, play.ENERGY] / played.step_time_s)
+        before_round()
+        before_k = state[:, step_loop.POLES :].copy()
+        simulated_step = simulate_once(machine, state, sink_k)
+        rounds += 1
+        target_k = sink_target_k(machine, simulated_step.sums[:, step_loop.ENERGY] / simulated_step.step_time_s)
         moved_k = float(np.max(np.abs(target_k - sink_k)))
         far_k = carry_poles(machine, state, before_k, np.inf)
         still = moved_k < SETTLED_K and far_k < SETTLED_POLES_K
-        settled = still and abs(played.step_time_s / max(before_s, 1e-12) - 1) < SETTLED_FRACTION
-        if settled or plays == MOST_PLAYS:
-            return played._replace(plays=plays)
-        # From the third play on in smaller moves, for a throttled GPU cools when it is warmed.
-        sink_k = sink_k + (target_k - sink_k) * (1.0 if plays < 3 else DAMPING)
-        before_s = played.step_time_s
+        settled = still and abs(simulated_step.step_time_s / max(before_s, 1e-12) - 1) < SETTLED_FRACTION
+        if settled or rounds == MOST_ROUNDS:
+            return simulated_step._replace(rounds=rounds)
+        # From the third round on in smaller moves, for a throttled GPU cools when it is warmed.
+        sink_k = sink_k + (target_k - sink_k) * (1.0 if rounds < 3 else DAMPING)
+        before_s = simulated_step.step_time_s

@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.governor import power_cap_w
 from charllm.gpu.limits import CAUSES
 from charllm.layout.nodes import inlets_c
-from charllm.simulate import play
+from charllm.simulate import step_loop
 from charllm.simulate.predict import Simulation
 from charllm.simulate.recorded import mean_clock_hz
 from charllm.simulate.slices import CHANNELS
 from charllm.simulate.steady import Machine
 from charllm.spec.run import RunSpec
-from charllm.timeline.engine import Floats
 from charllm.workload.node_traffic import node_traffic
 from charllm.workload.step import Step
 
@@ -39,33 +39,33 @@ class Telemetry(NamedTuple):
 
 def show_telemetry(found: Simulation) -> Telemetry:
     """Return what would be read of each GPU and node of a simulated run."""
-    machine, played = found.machine, found.played
-    if machine is None or played is None:
+    machine, simulated_step = found.machine, found.simulated_step
+    if machine is None or simulated_step is None:
         raise ValueError("a run that does not fit shows nothing")
-    run, step_s, sums = found.step.run, played.step_time_s, played.sums
-    clock_hz = mean_clock_hz(machine, played)
-    idle_s = sums[:, play.HOST_S] + np.array([one.near(clock_hz).host_s for one in machine.priced])[machine.kind]
-    waiting_s = sums[:, play.GROUP_WAIT] + sums[:, play.INPUT_WAIT] + _transfer_s(found, machine, clock_hz)
+    run, step_s, sums = found.step.run, simulated_step.step_time_s, simulated_step.sums
+    clock_hz = mean_clock_hz(machine, simulated_step)
+    idle_s = sums[:, step_loop.HOST_S] + np.array([one.near(clock_hz).host_s for one in machine.priced])[machine.kind]
+    waiting_s = sums[:, step_loop.GROUP_WAIT] + sums[:, step_loop.INPUT_WAIT] + _transfer_s(found, machine, clock_hz)
     computing_s = np.maximum(0.0, step_s - idle_s - waiting_s)
     blocks = np.array([CHANNELS / node.gpu.multiprocessors for node in run.cluster.kinds])[machine.node_kind]
     caps_w = np.array([
         power_cap_w(run.cluster.kinds[one.kind.node].gpu, one.kind.conditions(run)) for one in machine.priced
     ])  # fmt: skip
     columns = {
-        "power_w": sums[:, play.ENERGY] / step_s,
-        "temperature_c": sums[:, play.HEAT_S] / step_s,
-        "clock_hz": sums[:, play.CLOCK_S] / step_s,
+        "power_w": sums[:, step_loop.ENERGY] / step_s,
+        "temperature_c": sums[:, step_loop.HEAT_S] / step_s,
+        "clock_hz": sums[:, step_loop.CLOCK_S] / step_s,
         "power_limit_w": caps_w[machine.kind],
         "sm_active_fraction": (computing_s + blocks * waiting_s) / step_s,
         "utilization_fraction": 1 - idle_s / step_s,
-        **{f"{cause}_fraction": sums[:, play.POWER_S + place] / step_s for place, cause in enumerate(CAUSES)},
+        **{f"{cause}_fraction": sums[:, step_loop.POWER_S + place] / step_s for place, cause in enumerate(CAUSES)},
     }
     gpus = {name: column[machine.representatives] for name, column in columns.items()}
     return Telemetry(step_s, gpus, _node_readings(found.step, step_s))
 
 
 def _transfer_s(found: Simulation, machine: Machine, clock_hz: float) -> Floats:
-    """Return for each played GPU how long its compute stream is in transfers, sends and the end of the step."""
+    """Return for each simulated_step GPU how long its compute stream is in transfers, sends and the end of the step."""
     pp, microbatches = found.step.run.parallelism.pp, found.step.run.microbatches
     of_kind = np.zeros((len(machine.priced), pp))
     for (place, stage), _ in np.ndenumerate(of_kind):

@@ -24,7 +24,7 @@ CUT_S = 15e-6
 SIMULATED_SLICE_S = 0.25e-6
 """The same to simulate one slice of work on one GPU, or to close one box of its power: 0.18 to 0.27 us, from 32 GPUs to
 16,384 (benchmarks/loop_speed.py prints the estimates)."""
-PLAYS = 3
+ROUNDS = 3
 """How often a step is simulated until it repeats: 3 times in 149 of 180 runs that were counted, 5 at most."""
 
 
@@ -50,7 +50,7 @@ def passes_of(run: RunSpec) -> int:
 
 
 def slices_of(machine: Machine) -> float:
-    """Count what a play of a step computes one by one: slices of work and boxes of power, on every GPU it plays."""
+    """Count what a round computes one by one: slices of work and boxes of power, on every simulated GPU."""
     slices, gpus = machine.slices, len(machine.gpus)
     spans = slices.spans
     of_span = np.append(0, np.cumsum((spans[:, 1] - spans[:, 0]) * spans[:, 2]))
@@ -84,15 +84,15 @@ def check_length(priced: StepTime, longest_s: float) -> None:
     _check(Work(CUT_S * seconds / SLICE_S, 0.0, "step time", size), longest_s / 2)
 
 
-def estimate_plays_s(machine: Machine, plays: int = PLAYS) -> float:
+def estimate_rounds_s(machine: Machine, rounds: int = ROUNDS) -> float:
     """Return about how many seconds it takes to simulate a step so many times."""
-    return plays * SIMULATED_SLICE_S * slices_of(machine)
+    return rounds * SIMULATED_SLICE_S * slices_of(machine)
 
 
-def check_plays(machine: Machine, longest_s: float) -> None:
+def check_rounds(machine: Machine, longest_s: float) -> None:
     """Refuse a step that takes too long to simulate at its length and on its GPUs."""
     size = f"{machine.open_s:,.3g} s, simulated on {len(machine.gpus):,} GPUs"
-    _check(Work(estimate_plays_s(machine), 0.0, "step time", size), longest_s)
+    _check(Work(estimate_rounds_s(machine), 0.0, "step time", size), longest_s)
 
 
 def _check(work: Work, longest_s: float) -> None:

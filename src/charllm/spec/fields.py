@@ -1,9 +1,12 @@
 """Declare the fields of a settings class once, with bounds and meaning; read and check them everywhere."""
 
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import lru_cache
+from os import PathLike
+from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from charllm.errors import SpecError, unknown_name
@@ -22,6 +25,8 @@ class Rule:
     high: float = math.inf
     options: tuple[str, ...] = ()
     optional: bool = False
+    flag: str = ""
+    """Its flags on a command line and what they take, such as ``-o/--out DIR``; by default as the field's name."""
 
     def possible(self) -> str:
         """Say in words what the field may hold."""
@@ -36,6 +41,10 @@ class Rule:
             "ints": "whole numbers separated by commas",
             "floats": "a number, or a list with one for each,",
             "words": "words separated by commas",
+            "line": "a text",
+            "lines": "a list of texts",
+            "shell": "words as of a shell",
+            "path": "a path",
         }[self.kind]
         if self.kind in ("int", "float", "ints", "floats"):
             words += f" from {_plain(self.low)} to {_plain(self.high)}"
@@ -48,14 +57,14 @@ def _declare(rule: Rule, default: Any) -> Any:
     return field(default=default, metadata={"rule": rule})
 
 
-def count(doc: str, low: int, high: int, default: Any = MISSING) -> Any:
+def count(doc: str, low: int, high: int, default: Any = MISSING, flag: str = "") -> Any:
     """Declare a whole number; a default of None makes it optional."""
-    return _declare(Rule("int", doc, low, high, optional=default is None), default)
+    return _declare(Rule("int", doc, low, high, optional=default is None, flag=flag), default)
 
 
-def number(doc: str, low: float, high: float, default: Any = MISSING) -> Any:
+def number(doc: str, low: float, high: float, default: Any = MISSING, flag: str = "") -> Any:
     """Declare a real number; a default of None makes it optional."""
-    return _declare(Rule("float", doc, low, high, optional=default is None), default)
+    return _declare(Rule("float", doc, low, high, optional=default is None, flag=flag), default)
 
 
 def number_or_list(doc: str, low: float, high: float, default: Any = MISSING) -> Any:
@@ -68,14 +77,34 @@ def flag(doc: str, default: Any = MISSING) -> Any:
     return _declare(Rule("bool", doc, optional=default is None), default)
 
 
+def line(doc: str, default: Any = MISSING, flag: str = "") -> Any:
+    """Declare a text of any length, or a number that is read as one; a default of None makes it optional."""
+    return _declare(Rule("line", doc, optional=default is None, flag=flag), default)
+
+
+def lines(doc: str, flag: str = "") -> Any:
+    """Declare a list of texts, empty by default; its flag may be repeated."""
+    return _declare(Rule("lines", doc, flag=flag), ())
+
+
+def shell_words(doc: str, flag: str = "") -> Any:
+    """Declare words that are written as one text for a shell, none by default."""
+    return _declare(Rule("shell", doc, flag=flag), ())
+
+
+def path(doc: str, default: Any = None, flag: str = "") -> Any:
+    """Declare a file or folder; a default of None makes it optional."""
+    return _declare(Rule("path", doc, optional=default is None, flag=flag), default)
+
+
 def text(doc: str, default: Any = MISSING) -> Any:
     """Declare a free text."""
     return _declare(Rule("text", doc, optional=default is None), default)
 
 
-def choice(doc: str, options: tuple[str, ...], default: Any = MISSING) -> Any:
+def choice(doc: str, options: tuple[str, ...], default: Any = MISSING, flag: str = "") -> Any:
     """Declare one word out of a list."""
-    return _declare(Rule("text", doc, options=options, optional=default is None), default)
+    return _declare(Rule("text", doc, options=options, optional=default is None, flag=flag), default)
 
 
 def counts(doc: str, low: int, high: int, default: tuple[int, ...] = ()) -> Any:
@@ -151,18 +180,23 @@ def normalise(table: Mapping[str, Any]) -> dict[str, Any]:
 def check_fields(settings: object) -> None:
     """Check every declared field of a settings object against its rule; call it from ``__post_init__``."""
     for name, rule in rules(type(settings)).items():
-        _check(name, getattr(settings, name), rule)
+        check_value(name, getattr(settings, name), rule)
 
 
 def read_field(cls: type, name: str, raw: Any, where: str) -> Any:
     """Read and check one field alone, for defaults that depend on it."""
-    rule = rules(cls)[name]
-    value = _convert(raw, rule, f"{where}.{name}", 1.0)
-    _check(f"{where}.{name}", value, rule)
+    return read_value(rules(cls)[name], raw, f"{where}.{name}")
+
+
+def read_value(rule: Rule, raw: Any, where: str) -> Any:
+    """Read and check one value by its rule; `where` is what errors call it."""
+    value = _convert(raw, rule, where, 1.0)
+    check_value(where, value, rule)
     return value
 
 
-def _check(name: str, value: Any, rule: Rule) -> None:
+def check_value(name: str, value: Any, rule: Rule) -> None:
+    """Refuse a value outside its rule; `name` is what errors call it."""
     if value is None:
         if not rule.optional:
             raise SpecError(name, None, rule.possible())
@@ -234,6 +268,29 @@ def _to_words(raw: Any, _factor: float) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_to_text(item, 1.0) for item in items))
 
 
+def _to_line(raw: Any, _factor: float) -> str:
+    if isinstance(raw, bool) or not isinstance(raw, str | int):
+        raise ValueError
+    return str(raw)
+
+
+def _to_lines(raw: Any, _factor: float) -> tuple[str, ...]:
+    items = [raw] if isinstance(raw, str) else raw
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+        raise ValueError
+    return tuple(items)
+
+
+def _to_shell_words(raw: Any, _factor: float) -> tuple[str, ...]:
+    return tuple(shlex.split(raw)) if isinstance(raw, str) else _to_lines(raw, 1.0)
+
+
+def _to_path(raw: Any, _factor: float) -> Path:
+    if not isinstance(raw, str | PathLike):
+        raise TypeError
+    return Path(raw)
+
+
 _CONVERTERS = {
     "int": _to_int,
     "float": _to_float,
@@ -242,6 +299,10 @@ _CONVERTERS = {
     "ints": _to_ints,
     "floats": _to_floats,
     "words": _to_words,
+    "line": _to_line,
+    "lines": _to_lines,
+    "shell": _to_shell_words,
+    "path": _to_path,
 }
 
 

@@ -1,10 +1,13 @@
 """The machine: GPU, node, fabric, cooling, cluster."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from charllm.errors import SpecError
 from charllm.spec.board import Governor, Heat, Kernels, Power
-from charllm.spec.fields import check_fields, choice, count, counts, flag, number, number_or_list, rules, text
+from charllm.spec.fields import check_fields, choice, count, counts, flag, number, number_or_list, read, rules, text
+from charllm.spec.request import as_table
 
 COOLINGS = ("air", "liquid", "immersion")
 READ_AT = ("dc", "wall")
@@ -316,3 +319,30 @@ class Cluster:
     def gpus(self) -> int:
         """GPUs in all."""
         return self.nodes * self.node.gpus
+
+
+BOARD_PARTS: dict[str, Any] = {"power": Power, "governor": Governor, "kernels": Kernels, "heat": Heat}
+"""Tables inside that of a GPU."""
+
+
+def read_cluster(table: Mapping[str, Any], where: str = "cluster") -> Cluster:
+    """Build a cluster from a table that leaves nothing open, as a stored run has it."""
+    values = dict(table)
+    mixed = []
+    for place, other in enumerate(values.pop("mixed", ())):
+        field, rest = f"{where}.mixed[{place}]", dict(other)
+        mixed.append(read(OtherNodes, rest, field, node=_read_node(rest.pop("node"), f"{field}.node")))
+    parts = {
+        "node": _read_node(values.pop("node"), f"{where}.node"),
+        "fabric": read(Fabric, values.pop("fabric"), f"{where}.fabric"),
+        "cooling": read(Cooling, as_table(values.pop("cooling", {}), f"{where}.cooling"), f"{where}.cooling"),
+        "mixed": tuple(mixed),
+    }
+    return read(Cluster, values, where, **parts)
+
+
+def _read_node(table: Mapping[str, Any], where: str) -> Node:
+    values = dict(table)
+    gpu_values = dict(values.pop("gpu"))
+    parts = {part: read(cls, gpu_values.pop(part), f"{where}.gpu.{part}") for part, cls in BOARD_PARTS.items()}
+    return read(Node, values, where, gpu=read(Gpu, gpu_values, f"{where}.gpu", **parts))

@@ -5,17 +5,14 @@ from typing import NamedTuple
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, DoesNotFit
-from charllm.result.result import Columns, RunResult, to_line
-from charllm.result.store import RESULT_FILE, save_folder
+from charllm.result.result import Columns, to_stored
+from charllm.result.store import RESULT_FILE, save_folder, tables_over_time
 from charllm.simulate.predict import Simulation, predict
 from charllm.sweep.axes import Case
 from charllm.sweep.outcome import FAILED, Outcome, summarise
 
 CASE_FILE = "case.json"
 """The outcome of a case; a folder that holds it is finished."""
-
-SMALL = ("ops", "memory", "breakdown", "links")
-"""Tables that result.json of every case holds; those over time, which are larger, are stored only with `signals`."""
 
 
 class Task(NamedTuple):
@@ -36,7 +33,8 @@ def run_case(task: Task) -> Outcome:
         found = predict(resolve_run(task.case.request))
         outcome = _judge(task.case, found)
         if task.folder is not None:
-            texts, tables = _describe(found.result, signals=task.signals)
+            texts[RESULT_FILE] = to_stored(found.result, one_line=True)
+            tables = tables_over_time(found.result) if task.signals else {}
     except CharllmError as error:
         outcome = Outcome(task.case.name, error.exit_code, str(error), summarise(task.case, None))
     except Exception as error:
@@ -59,10 +57,3 @@ def _judge(case: Case, found: Simulation) -> Outcome:
         return Outcome(case.name, 0, "; ".join(result.warnings), summarise(case, result))
     reason = next(warning for warning in result.warnings if warning.startswith("memory"))
     return Outcome(case.name, DoesNotFit.exit_code, reason, summarise(case, result))
-
-
-def _describe(result: RunResult, *, signals: bool) -> tuple[dict[str, str], dict[str, Columns]]:
-    """Return what is stored of a case: texts by file name, and large tables."""
-    small = {name: table() for name, table in result.tables.items() if name in SMALL}
-    large = {name: table() for name, table in result.tables.items() if signals and name not in SMALL}
-    return {RESULT_FILE: to_line(result, small)}, large

@@ -16,16 +16,18 @@ from typing import Any
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, DoesNotFit, SpecError
-from charllm.measure.adapters import Program, Request, prepare_program
+from charllm.measure.adapters import ADAPTERS, Program, Request, prepare_program
 from charllm.measure.adapters.programs import beside, with_program, write_files
 from charllm.measure.job import LOCALLY, Job, measure_job
-from charllm.measure.launch import AFTER_S
 from charllm.measure.launchers.plan import LOCAL, SLURM, TORCHRUN, Plan, fill_template
 from charllm.measure.launchers.slurm import cancel_left
 from charllm.measure.record import read_job
+from charllm.measure.settings import AS_USUAL, MOST_STEPS, MeasureSettings
 from charllm.result.metrics import Metrics
 from charllm.result.result import RunResult
 from charllm.result.store import explain, save_folder, write_text
+from charllm.spec.fields import choice, count, line
+from charllm.spec.flags import check_flags
 from charllm.spec.request import Table
 from charllm.spec.run import RunSpec
 from charllm.sweep.case import CASE_FILE, Task
@@ -33,7 +35,6 @@ from charllm.sweep.outcome import FAILED, Outcome, summarise
 
 TRAINER = "charllm train {spec} --steps {steps}"
 """The reference trainer on the case's spec."""
-DEFAULT_STEPS = 50
 SPEC_FILE = "case.toml"
 INVALID = SpecError.exit_code
 VERDICTS = {"out_of_memory": DoesNotFit.exit_code, "refused": INVALID}
@@ -45,20 +46,28 @@ BARE_KEY = re.compile(r"^[A-Za-z0-9_-]+$")
 class Measuring:
     """How the cases of a study are measured."""
 
+    command: str = line(
+        "command to run for each case, in which {spec}, {case}, {number} and {steps} are filled in",
+        TRAINER, flag="--command 'WORDS'",
+    )  # fmt: skip
+    adapter: str | None = choice(
+        f"training program to run instead: {', '.join(ADAPTERS)}", tuple(ADAPTERS), None, flag="--adapter NAME"
+    )
+    script: str | None = line("the training script of that program", None, flag="--script FILE")
+    steps: int = count("steps of a case", 1, MOST_STEPS, 50)
     plan: Plan = LOCALLY
-    command: str = TRAINER
-    """With {spec}, {case}, {number} and {steps} in it filled in for each case."""
-    adapter: str | None = None
-    """A training program to use in place of the command."""
-    script: str | None = None
-    """The training script of that program."""
-    steps: int = DEFAULT_STEPS
-    telemetry: str = "auto"
-    rate_hz: float = 100.0
-    idle_s: float = 2.0
-    cooldown_s: float = AFTER_S
+    settings: MeasureSettings = AS_USUAL
     environment: Mapping[str, str] = field(default_factory=dict)
     """What commands are started with."""
+
+    def __post_init__(self) -> None:
+        check_flags(self)
+        try:
+            words = shlex.split(self.command)
+        except ValueError as error:
+            raise SpecError("--command", self.command, f"words as of a shell ({error})") from None
+        if not words:
+            raise SpecError("--command", "nothing", f"the words of a command, such as {TRAINER!r}")
 
     def as_table(self) -> dict[str, Any]:
         """Return what the outcomes of a study depend on."""
@@ -101,11 +110,8 @@ def measure_case(task: Task, number: int, measuring: Measuring) -> Outcome:
         job = Job(
             words if program is None else program.command,
             draft,
-            measuring.rate_hz,
-            measuring.telemetry,
-            measuring.idle_s,
-            measuring.cooldown_s,
-            plan=plan,
+            measuring.settings,
+            plan,
             spec=run.as_table(),
             program=program,
         )
@@ -211,11 +217,3 @@ def check_measuring(measuring: Measuring, *, workers: int, signals: bool) -> Non
         raise SpecError("--signals", "--measure", "no --signals: a measured case always has its signals")
     if measuring.plan.launcher != SLURM and measuring.plan.nodes not in (None, 1):
         raise SpecError("--nodes", measuring.plan.nodes, "--launcher slurm for several nodes")
-    if not isinstance(measuring.steps, int) or measuring.steps < 1:
-        raise SpecError("--steps", measuring.steps, "at least 1")
-    try:
-        words = shlex.split(measuring.command)
-    except ValueError as error:
-        raise SpecError("--command", measuring.command, f"words as of a shell ({error})") from None
-    if not words:
-        raise SpecError("--command", "nothing", f"the words of a command, such as {TRAINER!r}")

@@ -5,16 +5,16 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, nullcontext
 from pathlib import Path
 
-from charllm.errors import SpecError, unknown_name
+from charllm.errors import SpecError
+from charllm.spec.flags import check_flags
 from charllm.sweep.folder import begin, claimed
 from charllm.sweep.measured import Measuring, check_measuring, measure_case, prepare
 from charllm.sweep.outcome import StudyResult
 from charllm.sweep.runners import RUNNERS
 from charllm.sweep.runners.slurm import cancel_left
-from charllm.sweep.runners.work import Ended, Engine, Work
+from charllm.sweep.runners.work import RAY, Ended, Engine, Work
 from charllm.sweep.study import Study
 
-MAX_WORKERS = 4096
 LOCALLY = Engine()
 
 Progress = Callable[[Iterator[Ended], int, str], Iterator[Ended]]
@@ -60,11 +60,8 @@ def _run(work: Work, measuring: Measuring | None) -> Generator[Ended, None, None
 
 def _check(engine: Engine, out: Path | None, *, resume: bool, signals: bool, measuring: Measuring | None) -> None:
     """Refuse what cannot be asked for together."""
-    if engine.runner not in RUNNERS:
-        raise unknown_name("--runner", engine.runner, RUNNERS)
-    if engine.workers is not None and not 1 <= engine.workers <= MAX_WORKERS:
-        raise SpecError("--workers", engine.workers, f"1 to {MAX_WORKERS}")
-    if engine.address is not None and engine.runner != "ray":
+    check_flags(engine)
+    if engine.address is not None and engine.runner != RAY:
         raise SpecError("--address", engine.address, "--runner ray with this flag")
     if out is None and (resume or signals):
         raise SpecError("--resume" if resume else "--signals", "no folder", "--out DIR")

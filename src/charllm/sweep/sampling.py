@@ -11,22 +11,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from charllm.errors import MissingExtra, SpecError, unknown_name
+from charllm.errors import MissingExtra, SpecError
+from charllm.spec.fields import check_fields, choice, count, read
 
-FIELD, KEYS = "STUDY.sample", ("count", "method", "seed")
+MOST = 2**63 - 1
 DRAWS_PER_CASE, FEWEST_DRAWS = 100, 10_000
 """Draws after which constraints count as too tight to sample."""
 SOBOL_BATCH = 10
 """Draws of a Sobol sequence at a time, as a power of two: only these are balanced."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """How many cases of a study are drawn, and how."""
-
-    count: int
-    method: str = "random"
-    seed: int = 0
 
 
 Draws = Iterator[Sequence[int]]
@@ -66,22 +58,23 @@ METHODS: dict[str, Callable[[Sequence[int], int, str], Draws]] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """How many cases of a study are drawn, and how."""
+
+    method: str = choice("how they are drawn", tuple(METHODS), "random")
+    seed: int = count("seed of the draws", 0, MOST, 0)
+    count: int = count("cases to draw", 1, MOST)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
 def read_sample(asked: Any) -> Sample | None:
     """Read ``sample = 1000`` or ``sample = { count = 1000, method = "sobol", seed = 1 }``."""
     if asked is None:
         return None
-    table = asked if isinstance(asked, dict) else {"count": asked}
-    for key in table:
-        if key not in KEYS:
-            raise unknown_name(f"{FIELD}.{key}", key, KEYS)
-    sample = Sample(**{"count": None, **table})
-    for name, low in (("count", 1), ("seed", 0)):
-        value = getattr(sample, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < low:
-            raise SpecError(f"{FIELD}.{name}", value, f"a whole number of at least {low}")
-    if sample.method not in METHODS:
-        raise unknown_name(f"{FIELD}.method", str(sample.method), METHODS)
-    return sample
+    return read(Sample, asked if isinstance(asked, dict) else {"count": asked}, "STUDY.sample")
 
 
 def share_out(count: int, sizes: Sequence[int]) -> list[int]:

@@ -15,6 +15,7 @@ from charllm.layout.grid import Grid
 from charllm.spec.run import RunSpec
 from charllm.units import MIB
 from charllm.workload.liveness import Passage, in_flight, live_bytes, pass_through, rank_chunks
+from charllm.workload.memory_kinds import KINDS
 from charllm.workload.op import Module
 from charllm.workload.step import Step, Weights
 from charllm.workload.sync import (
@@ -27,8 +28,6 @@ from charllm.workload.sync import (
     stored_bytes,
     update_copy_bytes,
 )
-
-KINDS = ("weights", "gradients", "optimizer", "activations", "scratch", "reserve", "communication", "context")
 
 FRAGMENTATION = 0.02
 """Assumed: share of its use that an allocator cannot avoid to waste, whatever it gives back."""

@@ -1,8 +1,14 @@
 """A step as flat columns, for parquet and for anyone who wants to query it."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from charllm.workload.memory import KINDS, stage_memories
+from charllm.spec.model import Model
+from charllm.spec.run import RunSpec
+from charllm.workload.liveness import in_flight
+from charllm.workload.memory import StageMemory
+from charllm.workload.memory_kinds import KINDS
+from charllm.workload.parameters import parameter_table
 from charllm.workload.step import Step
 from charllm.workload.totals import stage_ops
 
@@ -24,12 +30,22 @@ def tabulate_ops(step: Step) -> Columns:
     return {name: list(column) for name, column in zip(OP_COLUMNS, zip(*rows, strict=True), strict=True)}
 
 
-def tabulate_memory(step: Step) -> Columns:
-    """Return the memory of every stage, by kind."""
-    memories = stage_memories(step)
-    columns: Columns = {"stage": [memory.stage for memory in memories]}
+def tabulate_memory(run: RunSpec, memories: Sequence[StageMemory]) -> Columns:
+    """Return the memory of every stage, by kind, with its microbatches in flight: those of several chunks summed up."""
+    flights = [dict.fromkeys(sum(one) for one in in_flight(run, memory.stage)) for memory in memories]
+    columns: Columns = {
+        "stage": [memory.stage for memory in memories],
+        "in_flight": ["+".join(map(str, counts)) for counts in flights],
+    }
     kinds = [memory.by_kind() for memory in memories]
     for kind in KINDS:
         columns[f"{kind}_bytes"] = [one[kind] for one in kinds]
-    columns["total_bytes"] = [memory.total_bytes for memory in memories]
+    for name in ("allocated_bytes", "reserved_bytes", "total_bytes"):
+        columns[name] = [getattr(memory, name) for memory in memories]
     return columns
+
+
+def tabulate_parameters(model: Model) -> Columns:
+    """Return the weights of a model by kind: of each copy, in all, and those that one token meets."""
+    rows = parameter_table(model)
+    return {name: [getattr(row, name) for row in rows] for name in ("name", "each", "copies", "total", "active")}

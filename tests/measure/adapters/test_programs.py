@@ -16,7 +16,9 @@ from charllm.cli import main
 from charllm.errors import SpecError
 from charllm.measure.adapters import ADAPTERS
 from charllm.measure.adapters.programs import as_ranks_here
+from charllm.measure.adapters.settings import ProgramSettings
 from charllm.result.store import load_run
+from charllm.spec.flags import read_keywords
 from charllm.spec.readers.megatron import read_megatron
 from charllm.spec.readers.torchtitan import read_torchtitan
 
@@ -37,7 +39,8 @@ for number in range(1, steps + 1):
 
 
 def build(adapter: str, *words: str, run: dict[str, Any] = RUN, **more: Any) -> Any:
-    return build_program(words, Path("/runs/mine"), adapter=adapter, run=run, **more)
+    settings = read_keywords(ProgramSettings, {"adapter": adapter, **more})
+    return build_program(words, Path("/runs/mine"), settings, run=run)
 
 
 def test_megatron_gets_arguments_that_are_read_back_to_the_same_run() -> None:
@@ -99,7 +102,7 @@ def test_placeholders_of_a_command_are_filled_from_the_run() -> None:
     )
     filled = build("command", *words, steps=9).command
     assert filled == ("train", "--tp=2", "32x8192", "adam", "9", '{"json": 1}', "${HOME}", "{ranks}")
-    assert build_program(words, Path("x")).command[1] == "--tp={tp}"
+    assert build_program(words, Path("x"), ProgramSettings()).command[1] == "--tp={tp}"
     with pytest.raises(SpecError, match=r"COMMAND: got '\{training.lr\}'"):
         build("command", "{training.lr}")
 
@@ -131,7 +134,7 @@ def test_a_run_of_megatron_is_measured_from_its_log(tmp_path: Path) -> None:
     result = charllm.measure_command(out=tmp_path / "run", adapter="megatron", script=str(script), **asked, **QUICK)
     assert result.provenance["measurement"]["exit_code"] == 0
     assert result.metrics.step_time_s == pytest.approx(0.1, rel=0.9)
-    assert result.metrics.tokens_per_s == pytest.approx(8 * 1024 / result.metrics.step_time_s)
+    assert result.metrics["tokens_per_s"] == pytest.approx(8 * 1024 / result.metrics["step_time_s"])
     assert result.spec["model"]["name"] == "gpt2"
     assert result.metrics.mfu is not None
     assert charllm.load(tmp_path / "run") == result

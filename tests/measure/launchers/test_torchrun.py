@@ -10,6 +10,7 @@ from charllm.errors import SpecError
 from charllm.measure.job import Job, measure_job
 from charllm.measure.launchers.plan import Plan
 from charllm.measure.launchers.torchrun import alone, around, python_part, rank_logs, torchrun
+from charllm.measure.settings import MeasureSettings
 from tests.measure.replays import make_replay
 
 
@@ -53,7 +54,8 @@ def test_ranks_on_this_machine_are_measured_and_the_one_that_fails_is_named(tmp_
     run = tmp_path / "run"
     telemetry = make_replay(tmp_path / "two", gpus=2)
     command = (sys.executable, str(tmp_path / "train.py"))
-    job = Job(command, run, 100.0, telemetry, 0.0, 0.0, plan=Plan("torchrun", ranks_per_node=2))
+    settings = MeasureSettings(telemetry=telemetry, idle_s=0.0, cooldown_s=0.0)
+    job = Job(command, run, settings, Plan("torchrun", ranks_per_node=2))
     result, code = measure_job(job, os.environ)
     failure = result.provenance["measurement"]["failure"]
     assert (code, failure["kind"], failure["rank"]) == (1, "crash", 1)

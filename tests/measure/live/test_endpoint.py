@@ -19,9 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from charllm.errors import CharllmError, SpecError
 from charllm.measure.live import endpoint, metrics
-from charllm.measure.live.endpoint import LOOPBACK, MOST_CONNECTIONS, parse_address, serving
+from charllm.measure.live.endpoint import MOST_CONNECTIONS, serving
 from charllm.measure.live.metrics import GPU_METRICS, RunCollector, host_name
 from charllm.measure.quantities import QUANTITIES
+from charllm.measure.settings import LOOPBACK, parse_address
 from tests.measure.live.runs import HOST, write_marks, write_node
 from tests.measure.readings import await_true
 from tests.measure.replays import REPLAY, quiet_environment, uuid

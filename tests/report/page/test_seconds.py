@@ -2,7 +2,7 @@ import pytest
 
 from charllm.report.page.seconds import MEAN, seconds_figure
 from charllm.report.page.view import RunView
-from charllm.timeline.step_time import LABELS
+from charllm.timeline.labels import LABELS
 from tests.report.page.runs import measured, pipeline, rows_of, view
 
 

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.analysis.doctor.diagnose import Expectation, Finding
-from charllm.analysis.doctor.observation import Floats, Observation
+from charllm.analysis.doctor.observation import Observation
 from charllm.analysis.doctor.peers import PORT_SPREAD, by_node, peers_of
+from charllm.arrays import Floats
 from charllm.errors import CharllmError
 from charllm.gpu.governor import power_cap_w
 from charllm.simulate.predict import predict
@@ -75,9 +76,9 @@ def _simulated(seen: Observation, finding: Finding, healthy: Expectation) -> Cos
     usual_s = step_time(run, run.conditions)
     if grid is None or usual_s is None:
         return None
-    played = [show_run(run, conditions) for conditions in grid.conditions]
-    shown = [(grid.shown(one), one.step_time_s) for one in played if one is not None]
-    if len(shown) < len(played):
+    shown_runs = [show_run(run, conditions) for conditions in grid.conditions]
+    shown = [(grid.shown(one), one.step_time_s) for one in shown_runs if one is not None]
+    if len(shown) < len(shown_runs):
         return None
     effects, times_s = np.array([[0.0, usual_s], *shown]).T
     effects = np.maximum.accumulate(effects)

@@ -10,13 +10,12 @@ from charllm import mark
 from charllm.measure.emulation.player import Player, require_playable
 from charllm.measure.finish import finish_record
 from charllm.measure.job import prepare_folder
-from charllm.measure.launch import AFTER_S, sampling, wait_idle
-from charllm.measure.record import JobRecord
+from charllm.measure.launch import sampling, wait_idle
+from charllm.measure.record import PREDICTED_FILE, JobRecord
+from charllm.measure.settings import AFTER_S, MeasureSettings
 from charllm.result.result import RunResult
 from charllm.result.store import write_text
 from charllm.timeline.rank_timeline import RankTimeline, to_text
-
-RATE_HZ = 100.0
 
 
 def emulate(
@@ -33,9 +32,10 @@ def emulate(
     What was predicted is written before anything is played.
     """
     require_playable(timeline)
+    settings = MeasureSettings(telemetry=telemetry)
     prepare_folder(folder)
     write_text(to_text(timeline), folder / "timeline.json")
-    write_text(json.dumps(dict(predicted), indent=1), folder / "predicted.json")
+    write_text(json.dumps(dict(predicted), indent=1), folder / PREDICTED_FILE)
     player = Player(timeline, device)
     details = {
         "rank": timeline.rank,
@@ -43,8 +43,8 @@ def emulate(
         "planned_communication_s": timeline.total_s("communication"),
         "planned_wait_s": timeline.total_s("wait"),
     }
-    record = JobRecord("emulated", timeline.spec, list(gpus), RATE_HZ, details).write(folder)
-    with sampling(folder, telemetry, RATE_HZ, gpus):
+    record = JobRecord("emulated", timeline.spec, list(gpus), settings.rate_hz, details).write(folder)
+    with sampling(folder, settings, gpus):
         mark.record_to(str(folder))
         start_s = time.monotonic()
         record = replace(record, windows_s={"command": [start_s]}).write(folder)

@@ -2,72 +2,55 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
-from charllm.errors import SpecError, unknown_name
+from charllm.errors import SpecError
+from charllm.spec.fields import choice, count, flag, line, lines, number, shell_words
+from charllm.spec.flags import check_flags, flags_of
 
 LOCAL, TORCHRUN, SLURM = "local", "torchrun", "slurm"
 NAMES = (LOCAL, TORCHRUN, SLURM)
-MOST_NODES, MOST_RANKS_PER_NODE = 65_536, 1024
+MOST_NODES, MOST_RANKS_PER_NODE, LONGEST_S = 65_536, 1024, 366 * 86_400.0
+SLURM_WORDS = ("partition", "account", "time", "slurm_args", "setup", "prefix", "shared", "submit_only")
+"""Settings that only a Slurm job has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How a command is started, and on what."""
 
-    launcher: str = LOCAL
-    nodes: int | None = None
-    """None: one, or all nodes of the allocation that we are in."""
-    ranks_per_node: int = 1
-    gpus_per_node: int | None = None
-    """GPUs to ask of Slurm for each node; None asks for none."""
-    time_limit_s: float | None = None
-    """The command is ended after this long."""
+    launcher: str = choice(
+        f"{LOCAL}: unchanged on this machine; {TORCHRUN}: as ranks on this machine; {SLURM}: on a cluster",
+        NAMES, LOCAL,
+    )  # fmt: skip
+    nodes: int | None = count("nodes of the cluster (default 1, or all of an allocation)", 1, MOST_NODES, None)
+    ranks_per_node: int = count("processes on each node, or one for each requested GPU", 1, MOST_RANKS_PER_NODE, 1)
+    gpus_per_node: int | None = count("GPUs to request from Slurm on each node", 1, MOST_RANKS_PER_NODE, None)
+    time_limit_s: float | None = number("end the command after this many seconds", 0.001, LONGEST_S, None)
     gpu: str | None = None
     """Name in the catalog of the GPU that every node must have."""
-    partition: str | None = None
-    account: str | None = None
-    time: str | None = None
-    """Time limit of the Slurm job, as Slurm writes it."""
-    slurm_args: tuple[str, ...] = ()
-    """More words for sbatch."""
-    setup: tuple[str, ...] = ()
-    """Lines of shell that prepare the environment of a job: module load ..."""
-    prefix: tuple[str, ...] = ()
-    """Words in front of each node's agent, such as those of a container runtime."""
-    shared: bool = False
-    """Whether other jobs may use the nodes; what is read of a node would then be theirs, too."""
-    submit_only: bool = False
+    partition: str | None = line("partition of the cluster", None, flag="--partition NAME")
+    account: str | None = line("account that the job is charged to", None, flag="--account NAME")
+    time: str | None = line("time limit of the Slurm job", None, flag="--time HH:MM:SS")
+    slurm_args: tuple[str, ...] = shell_words("further arguments of sbatch")
+    setup: tuple[str, ...] = lines(
+        "shell command to run before the nodes start (module load ...); may be repeated", flag="--setup 'LINE'"
+    )
+    prefix: tuple[str, ...] = shell_words("command prefix of each node's agent, e.g. a container runtime")
+    shared: bool = flag("let other jobs use the nodes at the same time", False)
+    submit_only: bool = flag(
+        "with slurm: submit, print the job's number and exit; complete the run with charllm show", False
+    )
 
     def __post_init__(self) -> None:
-        if self.launcher not in NAMES:
-            raise unknown_name("--launcher", self.launcher, NAMES)
-        for flag, number, most in (
-            ("--nodes", self.nodes, MOST_NODES),
-            ("--ranks-per-node", self.ranks_per_node, MOST_RANKS_PER_NODE),
-            ("--gpus-per-node", self.gpus_per_node, MOST_RANKS_PER_NODE),
-        ):
-            if number is not None and (not isinstance(number, int) or not 1 <= number <= most):
-                raise SpecError(flag, number, f"a whole number from 1 to {most}")
-        if self.time_limit_s is not None and not self.time_limit_s > 0:
-            raise SpecError("--time-limit", self.time_limit_s, "more than 0 seconds")
+        check_flags(self)
         if self.launcher != SLURM:
             self._refuse_slurm_flags()
 
     def _refuse_slurm_flags(self) -> None:
-        asked = {
-            "--partition": self.partition,
-            "--account": self.account,
-            "--time": self.time,
-            "--slurm-args": self.slurm_args,
-            "--setup": self.setup,
-            "--prefix": self.prefix,
-            "--shared": self.shared,
-            "--submit-only": self.submit_only,
-        }
-        for flag, value in asked.items():
-            if value:
-                raise SpecError(flag, self.launcher, "--launcher slurm with this flag")
+        for word in SLURM_WORDS:
+            if getattr(self, word):
+                raise SpecError(flags_of(Plan)[word].name, self.launcher, "--launcher slurm with this flag")
         if self.nodes not in (None, 1):
             raise SpecError("--nodes", self.nodes, f"1 with --launcher {self.launcher}; several need --launcher slurm")
         if self.launcher == LOCAL and self.ranks_per_node != 1:
@@ -77,6 +60,23 @@ class Plan:
     def ranks(self) -> int:
         """Ranks of the whole job."""
         return (self.nodes or 1) * self.ranks_per_node
+
+
+class PlanKeywords(TypedDict, total=False):
+    """Keywords of `Plan`, with the types of their values."""
+
+    launcher: str
+    nodes: int | None
+    ranks_per_node: int | None
+    gpus_per_node: int | None
+    time_limit: float | None
+    partition: str | None
+    account: str | None
+    time: str | None
+    slurm_args: str
+    setup: Sequence[str]
+    prefix: str
+    shared: bool
 
 
 def read_plan(table: dict[str, Any]) -> Plan:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from charllm.measure.launchers.plan import Plan, read_plan
 from charllm.measure.record import read_json
+from charllm.measure.settings import AS_USUAL, MeasureSettings
 from charllm.result.store import write_text
 
 TASK_FILE = "task.json"
@@ -17,13 +18,7 @@ class Task:
 
     command: tuple[str, ...]
     plan: Plan
-    rate_hz: float
-    telemetry: str
-    idle_s: float
-    cooldown_s: float
-    host: str = "auto"
-    profile: str = ""
-    """Steps to record a trace of, as --profile has them."""
+    settings: MeasureSettings = AS_USUAL
 
     def write(self, folder: Path) -> None:
         """Store it where every node finds it; only its owner may read it, for a command may hold a secret."""
@@ -36,4 +31,4 @@ def read_task(folder: Path) -> Task | None:
     table = read_json(folder / TASK_FILE)
     if not isinstance(table, dict):
         return None
-    return Task(**{**table, "command": tuple(table["command"]), "plan": read_plan(table["plan"])})
+    return Task(tuple(table["command"]), read_plan(table["plan"]), MeasureSettings(**table["settings"]))

@@ -16,21 +16,13 @@ from typing import Any
 
 from charllm.errors import SpecError
 from charllm.measure.live.metrics import text_of
+from charllm.measure.settings import parse_address
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 KEPT_S = 1.0
 MOST_CONNECTIONS = 16
 QUIET_S, LONGEST_S, POLL_S = 3.0, 10.0, 0.5
 """A connection is closed when nothing moves for the first, or when it is older than the second."""
-LOOPBACK = "127.0.0.1"
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Read `[HOST:]PORT`; without a host only this machine is answered."""
-    host, _colon, port = text.rpartition(":")
-    if not port.isdecimal() or not 0 <= int(port) <= 65535:
-        raise SpecError("--prometheus", text, "[HOST:]PORT, such as 9400 or 0.0.0.0:9400; port 0: any free port")
-    return host.removeprefix("[").removesuffix("]") or LOOPBACK, int(port)
 
 
 class _Kept:

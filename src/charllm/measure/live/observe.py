@@ -9,7 +9,7 @@ from charllm.measure.live.show import watching
 
 
 @contextlib.contextmanager
-def observed(folder: Path, *, watch: bool, prometheus: str = "") -> Iterator[None]:
+def observed(folder: Path, *, watch: bool, prometheus: str | None = None) -> Iterator[None]:
     """Show a run on stderr and serve its metrics beside what happens inside, each where it was asked for."""
     with contextlib.ExitStack() as stack:
         if prometheus:

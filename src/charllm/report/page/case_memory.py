@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, full_label, groups, select, title
 from charllm.report.page.memory import USED, WORDS
-from charllm.report.page.quantity import PERCENT, write_list
-from charllm.units import GIB
-from charllm.workload.memory import KINDS
+from charllm.report.page.quantity import write_list
+from charllm.units import GIB, PERCENT
+from charllm.workload.memory_kinds import KINDS
 
 QUESTION = "Does every case fit in memory?"
 NOTHING = "No case has a memory breakdown."

@@ -25,7 +25,7 @@ def changes_figure(run: RunView) -> Figure | None:
         "fits": Column("fits in memory", [change.fits for change in changes]),
         "tokens_per_j": Column("change of tokens per joule", [_percent(change.tokens_per_j_fraction)
                                                               for change in changes]),
-        "temperature": Column("hottest GPU", [change.temperature_peak_k for change in changes], "K", 3),
+        "temperature": Column("change of peak temperature", [change.temperature_peak_k for change in changes], "K", 3),
         "step": Column("step time", [change.step_time_s for change in changes], "s", 4),
         "memory": Column("memory", [change.memory_peak_bytes / GIB for change in changes], "GiB", 4),
         "note": Column("note", [change.needs for change in changes]),

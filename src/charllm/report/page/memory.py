@@ -7,7 +7,7 @@ from charllm.report.page.view import RunView, missing
 from charllm.report.tables import shown_ends
 from charllm.result.answers import answer_memory, gpu_table, memory_size_bytes
 from charllm.units import GIB
-from charllm.workload.memory import KINDS
+from charllm.workload.memory_kinds import KINDS
 
 NAME, KIND, QUESTION = "memory", "stacked-bars", "Does it fit in memory?"
 USED = "used"

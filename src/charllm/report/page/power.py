@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.sensor import HOPPER
 from charllm.report.figure import Column, Figure
-from charllm.report.page.series import Band, Bins, Floats, band_columns, cut_bins, decimate, to_column, to_floats
+from charllm.report.page.series import Band, Bins, band_columns, cut_bins, decimate, to_column, to_floats
 from charllm.report.page.view import RunView, missing
 from charllm.report.page.when import limit_lines
 from charllm.units import KILO, MEGA, format_si

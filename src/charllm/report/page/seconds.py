@@ -6,9 +6,8 @@ from statistics import median
 from charllm.report.figure import Column, Figure
 from charllm.report.page.view import RunView, missing
 from charllm.report.tables import shown_ends
-from charllm.result.answers import LABEL_WORDS, SHORT_S, write_seconds
-from charllm.timeline.step_time import LABELS
-from charllm.units import MILLI, format_percent, seconds_format
+from charllm.timeline.labels import LABEL_WORDS, LABELS
+from charllm.units import MILLI, SHORT_S, format_percent, format_seconds, seconds_format
 
 NAME, KIND, QUESTION = "seconds", "stacked-bars", "Where does the step time go?"
 MEAN = "all stages (mean)"
@@ -72,9 +71,9 @@ def _phases_figure(run: RunView) -> Figure:
         "unit": unit,
         "horizontal": True,
     }
-    told = ", ".join(f"{name} {write_seconds(seconds)}" for name, seconds in parts.items() if name != UNMARKED)
+    told = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items() if name != UNMARKED)
     message = (
-        f"Of a step of {write_seconds(median_s)} (median), as the host has marked its phases: {told}. The GPU may "
+        f"Of a step of {format_seconds(median_s)} (median), as the host has marked its phases: {told}. The GPU may "
         "still work when the host ends a phase; where its own seconds go needs a profiler trace."
     )
     return Figure(NAME, KIND, QUESTION, message, columns, options, run.conditions)

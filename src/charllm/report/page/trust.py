@@ -6,31 +6,14 @@ from statistics import median
 from charllm.report.figure import Column, Figure
 from charllm.report.page.computed import PublishedRow
 from charllm.report.page.view import RunView, missing
+from charllm.result.metrics import METRICS
 from charllm.result.uncertainty import LEVEL, intervals, run_class, tell_footing
-from charllm.units import format_figure, format_percent, format_si
+from charllm.units import format_percent
 
 KIND = "scatter"
 TRUST = ("trust", "How accurate is the step time?")
 CERTAINTY = ("intervals", "How accurate is each figure?")
 BAND_FRACTION = 0.1
-METRIC_WORDS = {
-    "step_time_s": "step time",
-    "tokens_per_s": "tokens per second",
-    "tokens_per_s_per_gpu": "tokens per second and GPU",
-    "mfu": "MFU",
-    "memory_peak_bytes": "memory of the fullest GPU",
-    "power_mean_w": "mean power of a GPU",
-    "power_peak_w": "peak power of a GPU (1 ms)",
-    "power_peak_sensor_w": "peak power of a GPU (25 ms)",
-    "energy_per_step_j": "energy of a step",
-    "tokens_per_j": "tokens per joule",
-    "node_power_mean_w": "mean power of a node",
-    "temperature_mean_c": "mean temperature",
-    "temperature_peak_c": "hottest GPU",
-    "margin_to_slowdown_k": "margin to slowdown",
-    "clock_mean_hz": "mean clock",
-}
-"""Every metric that has an interval, in words."""
 KINDS = {"dense": "dense model", "moe": "mixture of experts", "lora": "LoRA"}
 
 
@@ -116,10 +99,10 @@ def intervals_figure(run: RunView) -> Figure | None:
     if not known:
         return None
     columns = {
-        "metric": Column("metric", [METRIC_WORDS[metric] for metric in known]),
-        "value": Column("predicted", [_write(metric, run.result.metrics[metric]) for metric in known]),
-        "low": Column("low", [_write(metric, known[metric]["low"]) for metric in known]),
-        "high": Column("high", [_write(metric, known[metric]["high"]) for metric in known]),
+        "metric": Column("metric", [METRICS[metric].label for metric in known]),
+        "value": Column("predicted", [METRICS[metric].write(run.result.metrics[metric]) for metric in known]),
+        "low": Column("low", [METRICS[metric].write(known[metric]["low"]) for metric in known]),
+        "high": Column("high", [METRICS[metric].write(known[metric]["high"]) for metric in known]),
         "basis": Column("basis", [known[metric]["basis"] for metric in known]),
     }
     message = (
@@ -127,12 +110,6 @@ def intervals_figure(run: RunView) -> Figure | None:
         "independent causes add in squares."
     )
     return Figure(name, "table", question, message + _preheating(run), columns, {"search": False})
-
-
-def _write(metric: str, value: float) -> str:
-    if metric == "mfu":
-        return format_percent(value)
-    return format_si(value, "J") if metric == "energy_per_step_j" else format_figure(metric, value)
 
 
 def _preheating(run: RunView) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 from charllm.errors import CharllmError
 from charllm.report.figure import Figure
-from charllm.report.page.computed import Computed
-from charllm.report.summary import PredictedGain, conditions
+from charllm.report.page.computed import Computed, TriedChange
+from charllm.result.description import conditions
 from charllm.result.metrics import METRICS
 from charllm.result.result import Columns, RunResult
 from charllm.result.uncertainty import intervals
@@ -32,7 +32,7 @@ class RunView:
     """The machine: that of the spec, or what is known of it where the spec does not resolve."""
     notes: Sequence[str] = ()
     """Sentences that explain figures which would surprise an expert."""
-    gains: Sequence[PredictedGain] | None = None
+    gains: Sequence[TriedChange] | None = None
     """Single changes that help, the best first; None: none were tried."""
     computed: Computed = field(default_factory=Computed)
     """What other rooms have computed for the page."""

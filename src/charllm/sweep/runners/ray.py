@@ -1,5 +1,11 @@
-"""Run cases on a Ray cluster, or on a Ray of this machine's own: a few cases a task, outcomes as tasks end."""
+"""Run cases on a Ray cluster, or on a Ray of this machine's own: a few cases a task, outcomes as tasks end.
 
+A Ray that is started here listens on all addresses of the machine: it answers only who knows its token, made for this
+run and held in the environment of its processes. The credentials of a cluster that exists are the user's own.
+"""
+
+import os
+import secrets
 import signal
 import socket
 import warnings
@@ -16,13 +22,13 @@ from charllm.sweep.runners.work import Ended, Work
 MOST_CASES_PER_TASK, TASKS_PER_WORKER, TASKS_IN_FLIGHT = 50, 8, 2
 """A task takes Ray a millisecond, a case twenty; each worker has one task at work and one waiting."""
 RETRIES, ANSWER_S = 2, 10.0
+TOKEN_BYTES = 32
 Chunk = list[tuple[int, Task]]
 
 
 def run_on_ray(work: Work) -> Generator[Ended, None, None]:
     """Yield outcomes as tasks end; a task whose worker or node is lost is run again on another."""
-    ray = _import_ray()
-    with _connected(ray, work):
+    with _own_token(work.engine.address), _connected(ray := _import_ray(), work):
         workers = work.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         submit = ray.remote(num_cpus=1, max_retries=RETRIES)(run_chunk).remote
         waiting = _chunks(work, workers)
@@ -73,6 +79,19 @@ def _lost(task: Task, lost: Exception) -> Outcome:
     """Return what became of a case whose worker was lost: it may have been stored before."""
     stored = None if task.folder is None else read_case(task.folder)
     return stored or fail_case(task.case, f"the Ray task was lost: {type(lost).__name__}")
+
+
+@contextmanager
+def _own_token(address: str | None) -> Iterator[None]:
+    """Ask for a token of our own where Ray is started here; Ray takes it from the environment of its processes."""
+    ours = {} if address else {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(TOKEN_BYTES)}
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 @contextmanager

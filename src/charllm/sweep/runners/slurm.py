@@ -37,10 +37,10 @@ from charllm.sweep.case import fail_case
 from charllm.sweep.chunk import CHUNKS_FILE, SPOKE
 from charllm.sweep.folder import case_folder, read_case
 from charllm.sweep.outcome import Outcome
-from charllm.sweep.runners.work import Ended, Work
+from charllm.sweep.runners.work import SLURM_WORKERS, Ended, Work
 
 HOME, JOB_FILE, SCRIPT = ".slurm", "job", "job.sh"
-DEFAULT_WORKERS, TASKS_PER_WORKER, CASES_PER_TASK, MOST_TASKS = 16, 4, 50, 1000
+TASKS_PER_WORKER, CASES_PER_TASK, MOST_TASKS = 4, 50, 1000
 """To start a task takes as long as fifty cases; an array has up to 1001 tasks unless Slurm is set up otherwise."""
 SUBMISSIONS = 3
 ASK_S, SLOWEST_S = 1.0, 10.0
@@ -121,7 +121,7 @@ def _check(work: Work) -> Path:
 
 def _submit(work: Work, out: Path, numbers: list[int], attempt: int) -> Job:
     """Divide cases into chunks and submit them as one array."""
-    workers = work.workers or DEFAULT_WORKERS
+    workers = work.workers or SLURM_WORKERS
     usual = max(workers, min(TASKS_PER_WORKER * workers, len(numbers) // CASES_PER_TASK))
     # Lost cases run one by one: a case that ends its task must not take others with it again.
     tasks = min(len(numbers), MOST_TASKS if attempt else usual, MOST_TASKS)

@@ -1,29 +1,43 @@
 """What a runner is given: the cases of a study that are left, where they are stored, and what it may use."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from charllm.measure.launchers.plan import SLURM, Plan
+from charllm.measure.launchers.plan import LOCAL, SLURM, Plan
+from charllm.spec.fields import choice, count, line
 from charllm.sweep.case import Task
 from charllm.sweep.folder import case_folder
 from charllm.sweep.outcome import Outcome
 from charllm.sweep.study import Study
 
+RAY = "ray"
+SLURM_WORKERS = 16
+"""Cases that run at the same time as Slurm's jobs, by default."""
 Ended = tuple[int, Outcome]
 """Number of a case, and how it ended."""
 
 
-class Engine(NamedTuple):
+AS_ARRAY = Plan(SLURM)
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
     """Which runner works through a study, and with what."""
 
-    runner: str = "local"
-    workers: int | None = None
-    """Cases that run at the same time; None leaves it to the runner."""
-    slurm: Plan = Plan(SLURM)
+    runner: str = choice(
+        f"where cases are simulated: processes of this machine ({LOCAL}), {SLURM} array jobs, or {RAY}",
+        (LOCAL, SLURM, RAY), LOCAL,
+    )  # fmt: skip
+    workers: int | None = count(
+        f"cases to run at the same time (default: {LOCAL} 1, {SLURM} {SLURM_WORKERS}, {RAY} all CPUs)", 1, 4096, None
+    )
+    slurm: Plan = AS_ARRAY
     """Partition, account, time and setup of Slurm's jobs."""
-    address: str | None = None
-    """Address of a Ray cluster; None starts one on this machine."""
+    address: str | None = line(
+        "Ray cluster to join (default: start Ray on this machine)", None, flag="--address ADDRESS"
+    )
 
 
 class Work(NamedTuple):

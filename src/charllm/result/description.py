@@ -1,43 +1,27 @@
-"""The first lines of a report: what was simulated, under which conditions, and the answers in one line each."""
+"""What was simulated, in words: the job, its parallelism, the conditions of its GPUs, defaults that were taken."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
-from charllm.report.tables import format_percent, render_facts, wrap
-from charllm.result.answers import answer_lines
-from charllm.result.result import RunResult
+from charllm.result.columns import Columns, columns_of
 from charllm.spec.run import RunSpec
-from charllm.units import MEGA
+from charllm.units import MEGA, format_percent
 
-LARGEST_GAINS, MANY = 2, 6
-
-
-class PredictedGain(Protocol):
-    """What a report needs of a change that was tried."""
-
-    @property
-    def asked(self) -> str:
-        """How to ask for it."""
-
-    @property
-    def step_time_s(self) -> float:
-        """Step time with it."""
-
-    @property
-    def memory_peak_bytes(self) -> float:
-        """Device memory with it."""
-
-    @property
-    def gain_fraction(self) -> float:
-        """Tokens a second gained."""
+MANY = 6
+JOB, PARALLELISM, CONDITION, DEFAULT = "job", "parallelism", "condition", "default"
+"""Parts of a description."""
 
 
-def describe(run: RunSpec) -> str:
-    """Return the configuration in a few lines: the job, how it is parallelised, conditions, defaults taken."""
-    lines = [*wrap(_job(run)), *wrap(_parallelism(run)), *wrap(f"conditions: {'; '.join(conditions(run))}")]
-    if run.defaults_taken:
-        lines += wrap(f"defaults taken from profile {run.framework.name}: {'; '.join(run.defaults_taken)}")
-    return "\n".join(lines)
+def tabulate_description(run: RunSpec) -> Columns:
+    """Return a row for each part of the description: the job, its parallelism, conditions, defaults of the profile."""
+    rows = [(JOB, _job(run)), (PARALLELISM, _parallelism(run))]
+    rows += [(CONDITION, text) for text in conditions(run)]
+    rows += [(DEFAULT, text) for text in run.defaults_taken]
+    return columns_of(("part", "text"), rows)
+
+
+def texts_of(columns: Columns, part: str) -> list[str]:
+    """Return the texts of one part of a description."""
+    return [text for found, text in zip(columns["part"], columns["text"], strict=True) if found == part]
 
 
 def _job(run: RunSpec) -> str:
@@ -134,16 +118,3 @@ def _inlets(run: RunSpec) -> str:
 def _listed(numbers: Sequence[object]) -> str:
     more = f" and {len(numbers) - MANY} more" if len(numbers) > MANY else ""
     return ", ".join(map(str, numbers[:MANY])) + more
-
-
-def render_summary(result: RunResult, gains: Sequence[PredictedGain], notes: Sequence[str]) -> str:
-    """Return the answers, one line each, and the changes that would help; `notes` explain figures that look wrong."""
-    text = render_facts([*answer_lines(result), ("Best changes", _gains(gains))])
-    explained = ["\n".join(wrap(f"Explanation: {note}", indent="  ")) for note in notes]
-    return "\n\n".join([text, *explained])
-
-
-def _gains(gains: Sequence[PredictedGain]) -> str:
-    if not gains:
-        return "no change that was tried is faster and fits in memory"
-    return "; ".join(f"{gain.asked} (+{format_percent(gain.gain_fraction)} tokens/s)" for gain in gains[:LARGEST_GAINS])

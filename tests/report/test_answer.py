@@ -6,8 +6,10 @@ import pytest
 
 from charllm.analysis.advice import Effect
 from charllm.catalog.resolve import resolve_run
-from charllm.report.summary import conditions, describe, render_summary
+from charllm.report.run import describe, render_answer
 from charllm.result.answers import answer_time
+from charllm.result.columns import columns_of
+from charllm.result.description import conditions
 from charllm.result.metrics import Metrics
 from charllm.simulate.predict import simulate
 from charllm.spec.request import merge
@@ -26,7 +28,7 @@ def said(**changes: Any) -> str:
 
 
 def test_a_run_is_described_in_a_few_lines() -> None:
-    lines = describe(RUN).splitlines()
+    lines = describe(simulate(RUN)).splitlines()
     assert lines[0] == "mixtral-8x7b on h200x32 (32 x h200), megatron, bf16"
     assert "tp 2 x pp 2 x dp 8 x ep 4, zero 1, sp, overlap dp, recompute full" in lines[1]
     assert lines[2].startswith("conditions: power limit 700 W (default)")
@@ -37,7 +39,10 @@ def test_the_last_line_lists_the_defaults_of_the_profile() -> None:
         {"model": "llama3-70b", "cluster": "h200x32", "framework": "nemo", "parallelism": {"tp": 4, "pp": 4}}
     )
     assert nemo.defaults_taken
-    assert describe(nemo).splitlines()[-1] == f"defaults taken from profile nemo: {'; '.join(nemo.defaults_taken)}"
+    assert (
+        describe(simulate(nemo)).splitlines()[-1]
+        == f"defaults taken from profile nemo: {'; '.join(nemo.defaults_taken)}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,7 +71,7 @@ def test_every_condition_is_named(changes: dict[str, Any], words: str) -> None:
 
 def test_mixed_nodes_are_counted_by_kind() -> None:
     mixed = resolve_run(merge(REQUEST, {"cluster": {"mixed": [{"node": "hgx-h100", "nodes": [1, 2, 3]}]}}))
-    assert "(8 x h200 in hgx-h200 + 24 x h100 in hgx-h100)" in describe(mixed)
+    assert "(8 x h200 in hgx-h200 + 24 x h100 in hgx-h100)" in describe(simulate(mixed))
 
 
 def test_the_headline_has_the_rates() -> None:
@@ -79,7 +84,11 @@ def test_the_headline_has_the_rates() -> None:
 
 def test_the_answers_are_those_of_the_result() -> None:
     result = simulate(RUN)
-    text = render_summary(result, [Effect("--mbs 2", 9.0, 0.111, 2e9)], ["the arithmetic"])
+    tables = {
+        "best_changes": lambda: columns_of(Effect._fields, [Effect("--mbs 2", 9.0, 0.111, 2e9)]),
+        "explanations": lambda: {"text": ["the arithmetic"]},
+    }
+    text = render_answer(replace(result, tables=tables))
     metrics = result.metrics
     assert f"{metrics['power_mean_w']:.0f} W per GPU" in text
     assert f"{metrics['temperature_peak_c']:.1f} C peak" in text
@@ -93,5 +102,5 @@ def test_the_answers_are_those_of_the_result() -> None:
 def test_the_gpu_that_paces_the_others_is_named() -> None:
     weak = resolve_run(merge(REQUEST, {"conditions": {"weak_gpus": [9], "weak_power_fraction": 1.5}}))
     result = simulate(weak, ignore_memory=True)
-    assert "on node 1" in (text := render_summary(result, [], []))
+    assert "on node 1" in (text := render_answer(result))
     assert "its slowest GPU is in slot 1" in text

@@ -11,33 +11,28 @@ Ignores: that a clock moves inside a box; sinks, which are held (simulate/steady
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.gpu.governor import Limits, next_clock
 from charllm.jit import compiled
-from charllm.simulate.knots import NEVER_S
 from charllm.simulate.slices import (
     ALONE,
     ALONE_CYCLES,
     BOARD_J,
     CORE_J,
+    CYCLES,
     FIXED,
     LAUNCHED,
     LAUNCHED_CYCLES,
     LAUNCHING,
     LAUNCHING_CYCLES,
     LEAST,
-    MATRIX,
     MATRIX_J,
-    OTHER,
     POLL,
     SYNCED,
     SYNCED_CYCLES,
     Slices,
 )
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 (CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ,
  HOST_FREE, POLES) = range(14)  # fmt: skip
@@ -81,9 +76,9 @@ class GpuStates(NamedTuple):
     series: Floats
     """[gpu, box, (watts, degrees, hertz, cause)] of the first GPUs; clock and cause hold from the end of the box."""
     cluster: Floats
-    """[box] watts of all GPUs that the played ones stand for."""
+    """[box] watts of all GPUs that the simulated ones stand for."""
     weights: Floats
-    """[position] how many GPUs each played one stands for; the same in every stage."""
+    """[position] how many GPUs each simulated one stands for; the same in every stage."""
     passes: Floats
     """[turn, position, (start, end, clock, wait)] of each pass: seconds of the step, mean hertz, and how long it waited
     for members of its groups."""
@@ -121,10 +116,10 @@ def spend(states: GpuStates, gpu: int, rows: Floats, least_s: float) -> None:
     while left > SHORTEST_S:
         clock = mine[CLOCK]
         at = find_interval(knots, clock, len(rows))
-        working = max(rows[at, MATRIX], rows[at, OTHER], rows[at, BOARD_J] + rows[at, CORE_J] + rows[at, MATRIX_J]) > 0
+        working = max(rows[at, CYCLES], rows[at, BOARD_J] + rows[at, CORE_J] + rows[at, MATRIX_J]) > 0
         matrix_clock = min(clock, limits[MATRIX_CLOCK_HZ])
         cycle_s = 1 / clock
-        gpu_s = rows[at, MATRIX] / matrix_clock + rows[at, OTHER] * cycle_s + rows[at, FIXED]
+        gpu_s = rows[at, CYCLES] * cycle_s + rows[at, FIXED]
         launched_s = late_s + rows[at, LAUNCHED_CYCLES] * cycle_s + rows[at, LAUNCHED]
         alone_s = rows[at, ALONE_CYCLES] * cycle_s + rows[at, ALONE]
         length_s = max(gpu_s, alone_s, launched_s, rows[at, LEAST], least_s)
@@ -170,7 +165,7 @@ def spend(states: GpuStates, gpu: int, rows: Floats, least_s: float) -> None:
 def spend_rows(states: GpuStates, gpu: int, rows: Floats, least_s: Floats) -> None:
     """Let one GPU work through rows in order."""
     for place in range(len(rows)):
-        spend(states, gpu, rows[place : place + 1], least_s[place])
+        spend(states, gpu, rows[place], least_s[place])
 
 
 def note_moment(states: GpuStates) -> None:
@@ -211,34 +206,33 @@ def end_box(states: GpuStates, gpu: int, standing_w: float) -> None:
 
 
 @compiled
-def play_steps(
+def simulate_steps(
     repeats: int, states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices,
-    members: Ints, offsets: Ints, tail: Floats,
+    members: Ints, offsets: Ints, tail: Floats, waiting: Floats, end: Floats,
 ) -> float:  # fmt: skip
-    """Play a step some times in a row; returns when the last one ends."""
+    """Simulate a step some times in a row; returns when the last one ends."""
     ended_s = 0.0
     for _ in range(repeats):
-        ended_s = play_step(states, turns, begin_s, moved_s, sent_s, slices, members, offsets, tail)
+        ended_s = simulate_step(states, turns, begin_s, moved_s, sent_s, slices, members, offsets, tail, waiting, end)
     return ended_s
 
 
-def play_step(
+def simulate_step(
     states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints,
-    offsets: Ints, tail: Floats,
+    offsets: Ints, tail: Floats, waiting: Floats, end: Floats,
 ) -> float:  # fmt: skip
-    """Play one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions.
+    """Simulate one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions.
 
-    `begin_s` is when the data of each position is there.
+    `begin_s` is when the data of each position is there, `waiting` the slice of a GPU that polls, and `end` receives
+    when each turn ends at each position; its last row is when the step can begin.
     """
     state, positions = states.state, len(states.weights)
     began_s = state[0, TIME]
     kept = states.passes.shape[1]
-    end = np.full((len(turns) + 1, positions), began_s)
-    end[-1] += begin_s
-    state[:, HOST_FREE] = state[:, TIME]
-    waiting = np.zeros((1, slices.table.shape[3]))
-    waiting[0, LAUNCHED] = waiting[0, SYNCED] = NEVER_S
-    waiting[0, POLL] = tail[0, 0, 0, 0, POLL]
+    for gpu in range(len(state)):
+        state[gpu, HOST_FREE] = state[gpu, TIME]
+    for at in range(positions):
+        end[len(turns), at] = began_s + begin_s[at]
     for turn in range(len(turns)):
         base, program = turns[turn, 0] * positions, turns[turn, 1]
         noted = base <= states.watched < base + positions

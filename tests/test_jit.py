@@ -70,7 +70,7 @@ def test_where_nothing_can_be_written_code_is_compiled_for_the_moment(package: P
 def test_all_that_goes_into_machine_code_is_known() -> None:
     parts = parts_of(simulate_steps.__wrapped__)  # type: ignore[attr-defined]
     assert {"charllm.simulate.step_loop.spend", "charllm.gpu.governor.next_clock"} <= set(parts)
-    assert parts["charllm.simulate.step_loop.MATRIX_J"] == 4
+    assert parts["charllm.simulate.step_loop.MATRIX_J"] == 3
     assert "repeats" not in parts["charllm.simulate.slices.Slices"]
     assert "table" in parts["charllm.simulate.slices.Slices"]
 

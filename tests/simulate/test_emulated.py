@@ -155,8 +155,9 @@ def test_an_emulated_rank_reads_what_is_simulated_in_its_node(name: str, conditi
 @pytest.mark.parametrize("name", RANKS)
 def test_an_emulated_rank_reads_what_is_simulated_under_a_power_cap(name: str) -> None:
     found = ran(under(power_cap_w=450.0), RANKS[name])
-    # A step shorter than 2 s is simulated several times over, and a timeline has the mean of their waits.
-    exact = 1e-3 if found.metrics["step_time_s"] >= LEAST_ROUND_S else 1e-2
+    # Clocks move within a step, and with them what transfers hide under: a timeline has one length for each. A step
+    # shorter than 2 s is simulated several times over, and a timeline has the mean of their waits.
+    exact = 5e-3 if found.metrics["step_time_s"] >= LEAST_ROUND_S else 1e-2
     for rank in (0, found.machine.run.parallelism.world - 1):
         assert agreement(found, rank) == pytest.approx((1, 1, 1), abs=exact)
 

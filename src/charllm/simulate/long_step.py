@@ -16,7 +16,7 @@ import numpy as np
 from charllm.arrays import Floats
 from charllm.simulate import step_loop
 from charllm.simulate.cold import simulate_from_cold
-from charllm.simulate.recorded import Path, PathPart, close_times, critical_path, price_as_played
+from charllm.simulate.recorded import Path, PathPart, close_times, critical_path, price_as_simulated
 from charllm.simulate.steady import (
     Machine,
     SimulatedStep,
@@ -63,7 +63,7 @@ def execute(
 
 def _close(step: Step, machine: Machine, simulated_step: SimulatedStep) -> Execution:
     """Tell where the seconds of a simulated step went."""
-    timed = close_times(machine, price_as_played(step, machine, simulated_step), simulated_step)
+    timed = close_times(machine, price_as_simulated(step, machine, simulated_step), simulated_step)
     return Execution(step, machine, simulated_step, timed, critical_path(machine, simulated_step))
 
 

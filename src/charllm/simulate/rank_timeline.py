@@ -21,6 +21,7 @@ from charllm.network.constants import NETWORK
 from charllm.result.metrics import AXES
 from charllm.simulate.long_step import Execution
 from charllm.simulate.predict import Simulation, predict
+from charllm.simulate.recorded import own_clock_hz, price_at
 from charllm.simulate.slices import CHANNELS, SlicedLayers, cut_layers
 from charllm.simulate.steady import Machine, find_waits
 from charllm.spec.run import RunSpec
@@ -67,12 +68,13 @@ def rank_timeline(found: Simulation, rank: int) -> RankTimeline:
         raise SpecError("--rank", rank, "a run that fits in memory, or --ignore-memory")
     if simulated.step is not found.step:
         raise ValueError("the timeline of a rank needs a step that was simulated whole")
-    step, timed, run = simulated.step, simulated.timed, simulated.step.run
+    step, run, machine = simulated.step, simulated.step.run, simulated.machine
     stage = int(Grid(run.parallelism).stage(rank))
-    machine = simulated.machine
-    exchange_s, _update_s, rest_s = machine.tail_s(
-        int(machine.kind[simulated_gpu(machine, rank)]), timed.costs.clock_hz
-    )[stage]
+    # What transfers hide under depends on the clock of the rank's own GPU.
+    gpu = simulated_gpu(machine, rank)
+    kind, clock_hz = int(machine.kind[gpu]), own_clock_hz(simulated.simulated_step, gpu)
+    timed = price_at(step, machine.priced[kind], clock_hz)
+    exchange_s, _update_s, rest_s = machine.tail_s(kind, clock_hz)[stage]
     (under, after), (first, last) = _exchange(step, timed, stage, float(exchange_s))
     update = tuple(item for op in timed.costs.kernels.updates[stage] for item in kernel_items(run, op))
     joined = Segment("update", 1, tuple(item._replace(joins=("dp",)) for item in update))

@@ -15,6 +15,7 @@ import numpy as np
 
 from charllm.arrays import Floats, Ints
 from charllm.simulate import step_loop
+from charllm.simulate.gpu_kinds import PricedKind
 from charllm.simulate.steady import Machine, SimulatedStep
 from charllm.timeline.costs import cost_step
 from charllm.timeline.engine import Events
@@ -33,17 +34,27 @@ def mean_clock_hz(machine: Machine, simulated_step: SimulatedStep, node_kind: in
     return float(np.average(simulated_step.sums[:, step_loop.CLOCK_S], weights=chosen) / simulated_step.step_time_s)
 
 
-def price_as_played(step: Step, machine: Machine, simulated_step: SimulatedStep) -> StepTime:
+def own_clock_hz(simulated_step: SimulatedStep, gpu: int) -> float:
+    """Return the mean clock of one simulated GPU."""
+    return float(simulated_step.sums[gpu, step_loop.CLOCK_S] / simulated_step.step_time_s)
+
+
+def price_as_simulated(step: Step, machine: Machine, simulated_step: SimulatedStep) -> StepTime:
     """Price a step at the mean clock it was simulated at; of a mixed cluster, on the kind of node that is slowest."""
-    bases = {one.kind.node: one.times[0].costs for one in machine.priced if one.kind.usual}
-    found = []
-    for node in sorted(set(machine.node_kind.tolist())):
-        base, clock_hz = bases[node], mean_clock_hz(machine, simulated_step, node)
-        own = replace(step, run=base.run)
-        costs = cost_step(own, base.kernels, clock_hz, base.network, base.timeline)
-        costs = costs._replace(collectives=base.collectives)
-        found.append(time_step(own, costs))
+    usual = {one.kind.node: one for one in machine.priced if one.kind.usual}
+    found = [
+        price_at(step, usual[node], mean_clock_hz(machine, simulated_step, node))
+        for node in sorted(set(machine.node_kind.tolist()))
+    ]
     return max(found, key=lambda timed: timed.step_time_s)
+
+
+def price_at(step: Step, kind: PricedKind, clock_hz: float) -> StepTime:
+    """Price a step on a kind of GPU at a clock."""
+    base = kind.times[0].costs
+    own = replace(step, run=base.run)
+    costs = cost_step(own, base.kernels, clock_hz, base.network, base.timeline)
+    return time_step(own, costs._replace(collectives=base.collectives, slow_links=base.slow_links))
 
 
 def close_times(machine: Machine, priced: StepTime, simulated_step: SimulatedStep) -> StepTime:

@@ -126,6 +126,11 @@ def format_percent(fraction: float) -> str:
     return f"{100 * fraction:.1f} %"
 
 
+def format_probability(probability: float) -> str:
+    """Write a probability, of which no more than two digits are known."""
+    return "over 99 %" if probability > 0.99 else "under 1 %" if probability < 0.01 else f"{100 * probability:.0f} %"
+
+
 def format_params(count: float) -> str:
     """Write a parameter count as the field does: ``70.6 B``."""
     for prefix, factor in (("T", TERA), ("B", GIGA), ("M", MEGA), ("k", KILO)):

@@ -78,3 +78,18 @@ def test_a_b300_under_caps_draws_what_was_published() -> None:
     activity = np.mean([(watts - 184) / (clock * voltage(power, clock) ** 2) for clock, watts in read_w.items()])
     for clock, watts in read_w.items():
         assert 184 + activity * clock * voltage(power, clock) ** 2 == pytest.approx(watts, rel=0.1)
+
+
+def test_power_is_what_a_hand_makes_it() -> None:
+    power = replace(
+        gpu_of("h200").power, static_w=100.0, leakage_w_per_k=2.0, reference_c=45.0, context_w=20.0, active_w=10.0,
+        voltage_slope_per_hz=0.5e-9, voltage_reference_hz=1.5e9, voltage_floor_fraction=0.8,
+    )  # fmt: skip
+    # Voltages at 1, 1.5 and 2 GHz: the floor of 0.8 (not 0.75), 1, and 1.25.
+    assert [float(voltage(power, clock)) for clock in (1e9, 1.5e9, 2e9)] == [0.8, 1.0, 1.25]
+    # 100 W and 10 K of leakage; of the context half a clock at (0.8 / 1.25)^2 = 0.4096 of the power.
+    assert standing_w(power, 2e9, 1e9, 55.0) == pytest.approx(100 + 20 + 20 * 0.5 * 0.4096)
+    assert standing_w(power, 2e9, 2e9, 45.0) == pytest.approx(100 + 20)
+    # In 10 ms, on a die that draws a tenth more: 2 J of matrix units at 1.5 GHz, 1 J of the core at 2, 0.5 beside.
+    drawn_w = working_w(power, WORK, 0.01, 2e9, 1.5e9, 1.1)
+    assert drawn_w == pytest.approx(10 + (1.1 * (2.0 * 1.0 + 1.0 * 1.25**2) + 0.5) / 0.01)

@@ -73,7 +73,7 @@ def test_the_limit_that_no_strategy_keeps_is_named_with_the_nearest_value() -> N
     limits = parse_limits(["memory_peak_gib<40", "step_time_s<1000"])
     text = explain_infeasible(limits, candidates())
     nearest = min(candidates(), key=lambda one: one.metrics["memory_peak_bytes"])
-    assert text.startswith("memory_peak_gib<40: kept by none of 5 strategies")
+    assert text.startswith("memory_peak_gib<40: none of the 5 strategies meets the limit")
     assert f"{nearest.metrics['memory_peak_bytes'] / 2**30:.4g}" in text
     assert f"tp {nearest.run.parallelism.tp} x" in text
     assert "step_time" not in text

@@ -15,10 +15,11 @@ from charllm.catalog.resolve import resolve_run
 from charllm.cli import main
 from charllm.errors import SpecError
 from charllm.plan.cap_shift import lower_hull, node_budget_w, present_caps_w, slowness_at, tabulate_caps
-from charllm.plan.placement import DECISIONS, PAIR, Effort, Judged, judge_placements
+from charllm.plan.placement import PAIR, Effort, Judged, judge_placements
 from charllm.plan.placement_model import Decision, build_model, decided_run, model_seconds, present_decision
 from charllm.plan.placement_seats import cut_seats, find_units
 from charllm.plan.placement_solver import _Problem, solve
+from charllm.plan.settings import DECISIONS
 from charllm.plan.slowness import find_references, own_slowness, simulated_slowness
 from charllm.simulate.predict import Simulation, predict
 from charllm.spec.run import RunSpec

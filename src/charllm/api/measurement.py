@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
@@ -16,11 +16,12 @@ from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, SpecError
 from charllm.measure.adapters.programs import as_ranks_here, write_files
 from charllm.measure.adapters.settings import ProgramKeywords, ProgramSettings
+from charllm.measure.command_settings import PreflightSettings
 from charllm.measure.device import telemetry_gpus
 from charllm.measure.job import Job, complete, measure_job, prepare_folder, submit
-from charllm.measure.launchers.plan import LOCAL, SLURM, Plan, PlanKeywords
+from charllm.measure.launchers.plan import LOCAL, SLURM, Plan, PlanKeywords, build_plan
 from charllm.measure.preflight.checks import FAILURE
-from charllm.measure.preflight.run import Asked, check_machine
+from charllm.measure.preflight.run import check_machine
 from charllm.measure.session import Session, measure_here
 from charllm.measure.settings import (
     CommandSettings,
@@ -107,11 +108,6 @@ def build_job(command: Sequence[str], out: Folder | None, words: dict[str, Any],
     return job
 
 
-def build_plan(words: Mapping[str, Any]) -> Plan:
-    """Return where a command runs; a rank for each GPU, where only these are counted."""
-    return read_keywords(Plan, {"ranks_per_node": words.get("gpus_per_node"), **words})
-
-
 def require_fit(job: Job) -> None:
     """Check the machine, or the nodes of the allocation, before a job is run on it; an error where a check fails."""
     allocated = "SLURM_JOB_ID" in os.environ
@@ -119,7 +115,8 @@ def require_fit(job: Job) -> None:
         raise SpecError("--preflight", job.plan.launcher, "a Slurm allocation around it (salloc), or no --preflight")
     spec = None if job.program is None or job.program.spec is None else resolve_run(job.program.spec)
     nodes = (job.plan.nodes or 1) if job.plan.launcher == SLURM else 1
-    found = check_machine(Asked(spec, nodes, job.settings.telemetry, job.folder, reach=False, allocated=allocated))
+    settings = PreflightSettings(nodes=nodes, telemetry=job.settings.telemetry, out=job.folder, reach=False)
+    found = check_machine(settings, spec, allocated=allocated)
     wrong = [check for check in found.checks if check.state == FAILURE]
     if wrong:
         told = "; ".join(f"{check.name}: {check.found}, expected {check.expected}" for check in wrong)

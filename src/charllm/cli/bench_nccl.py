@@ -8,6 +8,8 @@ once, as in training, and with a single group.
 Rows are appended to nccl.csv as they are measured; the same command continues an earlier measurement.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import platform
@@ -16,30 +18,22 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from charllm.catalog.resolve import resolve_cluster, resolve_run
+from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.progress import track
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.errors import CharllmError, SpecError
-from charllm.measure.bench.nccl_suite import (
-    COLLECTIVES,
-    build_suite,
-    check_layout,
-    fill_layout,
-    groups_of,
-    parse_collectives,
-    parse_sizes,
-)
-from charllm.measure.bench.nccl_table import CollectiveRow, read_header, read_rows
-from charllm.measure.device import require_device
-from charllm.measure.launch import describe_environment, run_command
-from charllm.report.collectives import render_collectives
+from charllm.measure.command_settings import NcclSettings
 from charllm.spec.fields import read
+from charllm.spec.flags import read_keywords
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.request import Table
 
-DEFAULT_SIZES, DEFAULT_SECONDS_S, DEFAULT_CASE_S = "1KiB:1GiB", 600.0, 1.0
+if TYPE_CHECKING:
+    from charllm.measure.bench.nccl_table import CollectiveRow
+
 MOST_RANKS = 64
 """Ranks that a plain command starts."""
 
@@ -47,51 +41,40 @@ MOST_RANKS = 64
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this benchmark."""
     add_spec_flags(parser)
-    parser.add_argument("--groups", default="", metavar="tp,dp,...", help="kinds of groups (default all of the layout)")
-    parser.add_argument(
-        "--collectives", default="", metavar="NAME,...", help=f"any of {', '.join(COLLECTIVES)} (default all)"
-    )
-    parser.add_argument(
-        "--sizes", default=DEFAULT_SIZES, metavar="FROM:TO", help=f"message sizes, doubling (default {DEFAULT_SIZES})"
-    )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the table (default charllm-runs/nccl-TIME)")
-    parser.add_argument("--ranks", type=int, metavar="N", help="ranks to start here (default one for each GPU)")
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: over gloo instead of NCCL")
-    parser.add_argument(
-        "--seconds", type=float, default=DEFAULT_SECONDS_S, metavar="S", help="time for all cases (default 600)"
-    )
-    parser.add_argument(
-        "--case-seconds", type=float, default=DEFAULT_CASE_S, metavar="S", help="time for one case (default 1)"
-    )
+    add_flags(parser, NcclSettings)
     add_format_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Take part as one rank, or start the ranks."""
-    for flag, value in (("--seconds", arguments.seconds), ("--case-seconds", arguments.case_seconds)):
-        if not 0 < value < float("inf"):
-            raise SpecError(flag, value, "more than 0")
-    parse_sizes(arguments.sizes)
-    parse_collectives(arguments.collectives)
+    from charllm.measure.bench.nccl_suite import parse_collectives, parse_sizes
+
+    settings = read_keywords(NcclSettings, given(arguments, NcclSettings))
+    parse_sizes(settings.sizes)
+    parse_collectives(settings.collectives)
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        return _take_part(arguments)
-    return _start_ranks(arguments)
+        return _take_part(arguments, settings)
+    return _start_ranks(arguments, settings)
 
 
-def _start_ranks(arguments: argparse.Namespace) -> int:
+def _start_ranks(arguments: argparse.Namespace, settings: NcclSettings) -> int:
     """Start this command on several ranks of this machine, once all that can be wrong has been looked at."""
-    if arguments.device == "cuda" or not find_spec("torch"):
+    from charllm.measure.bench.nccl_suite import build_suite, groups_of, parse_collectives
+    from charllm.measure.device import require_device
+    from charllm.measure.launch import run_command
+
+    if settings.device == "cuda" or not find_spec("torch"):
         # Importing torch takes seconds: ranks on the CPU do that themselves.
-        require_device(arguments.device)
-    ranks = arguments.ranks or _devices(arguments.device)
+        require_device(settings.device)
+    ranks = settings.ranks or _devices(settings.device)
     if not 2 <= ranks <= MOST_RANKS:
         raise SpecError("--ranks", ranks, f"2 to {MOST_RANKS}; torchrun starts more, on several nodes too")
-    if arguments.device == "cuda" and ranks > _devices("cuda"):
+    if settings.device == "cuda" and ranks > _devices("cuda"):
         raise SpecError("--ranks", ranks, f"at most {_devices('cuda')}, the GPUs that torch finds here")
     layout, _cluster = _layout(arguments, ranks, ranks)
-    build_suite(groups_of(layout, arguments.groups), parse_collectives(arguments.collectives), [2])
-    folder = arguments.out or Path("charllm-runs") / time.strftime("nccl-%Y%m%d-%H%M%S")
-    words = arguments.words if arguments.out else [*arguments.words, "--out", str(folder)]
+    build_suite(groups_of(layout, settings.groups), parse_collectives(settings.collectives), [2])
+    folder = settings.out or Path("charllm-runs") / time.strftime("nccl-%Y%m%d-%H%M%S")
+    words = arguments.words if settings.out else [*arguments.words, "--out", str(folder)]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     command += ["-m", "charllm", *words]
     # What the ranks print is shown, and not kept beside the table.
@@ -110,6 +93,9 @@ def _devices(device: str) -> int:
 
 def _layout(arguments: argparse.Namespace, ranks: int, ranks_per_node: int) -> tuple[Parallelism, Table | None]:
     """Return the layout that was asked for, and the cluster where one was named."""
+    from charllm.catalog.resolve import resolve_cluster, resolve_run
+    from charllm.measure.bench.nccl_suite import check_layout, fill_layout
+
     request = request_from(arguments)
     cluster = request.get("cluster")
     if "model" in request and cluster is not None:
@@ -124,26 +110,26 @@ def _layout(arguments: argparse.Namespace, ranks: int, ranks_per_node: int) -> t
     return parallelism, cluster
 
 
-def _take_part(arguments: argparse.Namespace) -> int:
+def _take_part(arguments: argparse.Namespace, settings: NcclSettings) -> int:
     """Measure as one of several ranks; the first one talks."""
-    require_device(arguments.device)
+    from charllm.measure.bench.nccl_suite import groups_of
+    from charllm.measure.device import require_device
+    from charllm.measure.launch import describe_environment
+
+    require_device(settings.device)
     from charllm.measure.bench import nccl
 
     node = os.environ.get("SLURMD_NODENAME") or platform.node()
-    peers = nccl.join(arguments.device, node, int(os.environ.get("LOCAL_RANK", "0")))
+    peers = nccl.join(settings.device, node, int(os.environ.get("LOCAL_RANK", "0")))
     ranks = len(peers.nodes)
     try:
-        if arguments.ranks not in (None, ranks):
-            raise SpecError("--ranks", arguments.ranks, f"{ranks}, the ranks that were started, or no --ranks")
+        if settings.ranks not in (None, ranks):
+            raise SpecError("--ranks", settings.ranks, f"{ranks}, the ranks that were started, or no --ranks")
         layout, cluster = _layout(arguments, ranks, peers.ranks_per_node)
-        groups = groups_of(layout, arguments.groups)
-        folder = nccl.agreed(lambda: arguments.out or Path("charllm-runs") / time.strftime("nccl-%Y%m%d-%H%M%S"))
-        asked = nccl.Asked(
-            parse_collectives(arguments.collectives), tuple(parse_sizes(arguments.sizes)), folder, arguments.device,
-            arguments.seconds, arguments.case_seconds,
-        )  # fmt: skip
+        groups = groups_of(layout, settings.groups)
+        folder = nccl.agreed(lambda: settings.out or Path("charllm-runs") / time.strftime("nccl-%Y%m%d-%H%M%S"))
         header = {"cluster": cluster, "environment": describe_environment(os.environ)}
-        count, rows = nccl.measure_collectives(asked, layout, groups, peers, header)
+        count, rows = nccl.measure_collectives(settings, folder, layout, groups, peers, header)
     except CharllmError as error:
         if nccl.is_first():
             raise
@@ -158,6 +144,9 @@ def _take_part(arguments: argparse.Namespace) -> int:
 
 def _conclude(arguments: argparse.Namespace, folder: Path, measured: list[CollectiveRow | None]) -> None:
     """Print the whole table, rows of an earlier command included."""
+    from charllm.measure.bench.nccl_table import read_header, read_rows
+    from charllm.report.collectives import render_collectives
+
     rows = read_rows(folder)
     table = {"folder": str(folder), **read_header(folder), "rows": [row._asdict() for row in rows]}
     print_as(arguments, table, lambda: render_collectives(table["rows"]))

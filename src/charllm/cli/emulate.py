@@ -4,23 +4,25 @@ Time, power, clock and temperature are predicted first and stored with the recor
 needs no GPU. If the output is not a terminal, and no other format is requested, the metrics are printed as JSON.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from charllm.api.emulation import predict_readings, run_emulation, timeline_of
+from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.plots import add_plot_flags, draw_stored, wants_plots
 from charllm.cli.spec_flags import add_spec_flags, request_from
-from charllm.measure.finish import stopped_early
-from charllm.report.run import render_answer, render_run
+from charllm.measure.command_settings import EmulationSettings, PlayerSettings
 from charllm.report.tables import render_table
-from charllm.result.metrics import numbers_of
-from charllm.result.result import RunResult
-from charllm.timeline.rank_timeline import to_text
+from charllm.spec.flags import read_keywords
 from charllm.units import format_figure
+
+if TYPE_CHECKING:
+    from charllm.result.result import RunResult
 
 EXAMPLES = (
     "charllm emulate --model gpt3-175b --cluster h200x32 --tp 8 --pp 4 --gbs 128 --rank 8 --seconds 60",
@@ -32,22 +34,8 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     add_spec_flags(parser)
-    parser.add_argument("--rank", type=int, default=0, metavar="N", help="the rank to emulate (default 0)")
-    parser.add_argument(
-        "--timeline", type=Path, metavar="FILE", help="emulate this timeline instead of the simulated one"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=60.0, metavar="S", help="emulate whole steps for this long (default 60)"
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for the recording (default charllm-runs/rank-TIME)"
-    )
-    parser.add_argument(
-        "--telemetry", default="auto", metavar="auto|nvml|amdsmi|replay:FOLDER|none", help="source of the readings"
-    )
-    parser.add_argument(
-        "--device", choices=["cuda", "cpu"], default="cuda", help="cpu: only to test the command itself"
-    )
+    add_flags(parser, EmulationSettings)
+    add_flags(parser, PlayerSettings)
     parser.add_argument("--print-timeline", action="store_true", help="print the timeline and stop")
     parser.add_argument("--predict", action="store_true", help="print the prediction and stop")
     add_format_flags(parser, table="a row for each metric, predicted and emulated,")
@@ -56,19 +44,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Emulate the rank under the sampler and print the result."""
+    from charllm.api.emulation import predict_readings, run_emulation, timeline_of
+    from charllm.measure.finish import stopped_early
+    from charllm.result.metrics import numbers_of
+    from charllm.timeline.rank_timeline import to_text
+
     request = request_from(arguments)
-    timeline = timeline_of(request, arguments.rank, arguments.timeline)
+    settings = read_keywords(EmulationSettings, given(arguments, EmulationSettings))
+    player = read_keywords(PlayerSettings, given(arguments, PlayerSettings))
+    timeline = timeline_of(request, settings)
     if arguments.print_timeline:
         print(to_text(timeline))
         return 0
     if arguments.predict:
-        predicted = predict_readings(timeline, request, arguments.seconds)
+        predicted = predict_readings(timeline, request, settings.seconds_s)
         arguments.json |= _is_piped(arguments)
         print_as(arguments, predicted, lambda: _render_prediction(predicted), lambda: _rows(predicted, {}))
         return 0
-    result, predicted, folder = run_emulation(
-        timeline, request, arguments.seconds, arguments.out, arguments.telemetry, arguments.device
-    )
+    result, predicted, folder = run_emulation(timeline, request, settings.seconds_s, player)
     for warning in stopped_early(result.warnings):
         print(f"charllm: {warning}", file=sys.stderr)
     metrics, whole = numbers_of(result.metrics), result.as_table() if arguments.json else dict(result.metrics)
@@ -90,6 +83,8 @@ def _is_piped(arguments: argparse.Namespace) -> bool:
 
 def _render(result: RunResult, folder: Path, arguments: argparse.Namespace) -> str:
     """Return what was emulated beside its prediction, as tables or as figures."""
+    from charllm.report.run import render_answer, render_run
+
     if not wants_plots(arguments):
         return render_run(result)
     return "\n\n".join([render_answer(result), draw_stored(arguments, result, folder)])

@@ -3,21 +3,26 @@
 Pages are imported where they are asked for: a command that prints tables does not wait for them.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from charllm.cli.output import has_colour
 from charllm.cli.progress import track
 from charllm.errors import unknown_name
-from charllm.report.figure import Figure, Page
-from charllm.report.plots.draw import draw_figure
-from charllm.report.plots.pen import Pen, can_show_blocks
 from charllm.report.tables import terminal_columns
-from charllm.result.result import RunResult
-from charllm.simulate.predict import Simulation
-from charllm.sweep.outcome import StudyResult
+
+if TYPE_CHECKING:
+    from charllm.report.figure import Figure, Page
+    from charllm.report.plots.pen import Pen
+    from charllm.result.result import RunResult
+    from charllm.simulate.predict import Simulation
+    from charllm.sweep.outcome import StudyResult
 
 RUN_PLOTS = ("seconds", "when", "heat", "memory")
 STUDY_PLOTS = ("strategies", "pareto")
@@ -45,20 +50,23 @@ def wants_plots(arguments: argparse.Namespace) -> bool:
 
 def draw_simulation(arguments: argparse.Namespace, found: Simulation) -> str:
     """Return the figures of a fresh simulation."""
-    from charllm.api.report import page_of, view_at_once
+    from charllm.analysis.comment import ask_what_if
+    from charllm.api.report import page_of
     from charllm.report.page.run import run_page
+    from charllm.report.page.view import RunView
 
-    return _draw(arguments, RUN_PLOTS, lambda: run_page(view_at_once(found)), lambda: page_of(found, track))
+    quick = partial(run_page, RunView(found.result))
+    return _draw(arguments, RUN_PLOTS, quick, lambda: page_of(ask_what_if(found, track)))
 
 
 def draw_stored(arguments: argparse.Namespace, result: RunResult, folder: Path) -> str:
     """Return the figures of a stored run; the main ones of a simulated run need no simulation."""
     from charllm.api.report import page_of, view_run
-    from charllm.api.report_study import view_of
     from charllm.report.page.run import run_page
+    from charllm.report.page.view import RunView
 
     def quick() -> Page:
-        return run_page(view_of(result) if result.origin == "simulated" else view_run(result, folder))
+        return run_page(RunView(result) if result.origin == "simulated" else view_run(result, folder))
 
     return _draw(arguments, RUN_PLOTS, quick, lambda: page_of(folder, track))
 
@@ -84,6 +92,8 @@ def _draw(
     arguments: argparse.Namespace, main: Sequence[str], quick: Callable[[], Page], whole: Callable[[], Page]
 ) -> str:
     """Return the figures that were asked for: the main ones of a page that is quick to make, or any of a whole one."""
+    from charllm.report.plots.draw import draw_figure
+
     page = whole() if arguments.plot else quick()
     figures = {figure.name: figure for section in page.sections for figure in section.figures}
     return "\n\n".join(draw_figure(figures[name], pen()) for name in _names(arguments, main, figures))
@@ -101,4 +111,6 @@ def _names(arguments: argparse.Namespace, main: Sequence[str], figures: dict[str
 
 def pen() -> Pen:
     """Return what standard output can show."""
+    from charllm.report.plots.pen import Pen, can_show_blocks
+
     return Pen(terminal_columns(), can_show_blocks(sys.stdout.encoding), has_colour())

@@ -115,7 +115,7 @@ def _killing(limit: Limit, candidates: Sequence[Candidate]) -> str:
     known = [one for one in candidates if metric_value(one.metrics, limit.metric) is not None]
     if not known:
         return f"{limit.text}: {limit.metric} is not known for any of {_count(candidates)}"
-    return f"{limit.text}: kept by none of {_count(candidates)}; {_nearest(limit, known)}"
+    return f"{limit.text}: none of the {_count(candidates)} meets the limit; {_nearest(limit, known)}"
 
 
 def _contradiction(one: Limit, other: Limit, candidates: Sequence[Candidate]) -> str:

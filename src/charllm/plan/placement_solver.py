@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from charllm.errors import MissingExtra
 from charllm.plan.cap_shift import CAP_STEP_W, CapTable, best_rate, lower_hull, packages_of
 from charllm.plan.placement_model import Decision, Model, model_seconds, present_decision
+from charllm.plan.settings import MOST_WORK
 from charllm.plan.uneven import LayerTable
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ RATE_TICKS = 10**7
 MOST_SLOWNESS = 100 * SLOWNESS_TICKS
 LONGEST = 4
 """Decisions that make the step longer than so many times the present one are not looked at."""
-MOST_WORK = 1.0
-"""Deterministic seconds of CP-SAT, about as many seconds of one core."""
 
 
 class Solution(NamedTuple):

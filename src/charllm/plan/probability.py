@@ -118,7 +118,8 @@ def _own_spread(candidates: Sequence[Candidate], metric: str) -> float | None:
     known: dict[str, Any] = errors()["h200"]
     same = {"cluster_power_peak_w": "power_peak_sensor_w", "node_power_peak_w": "power_peak_sensor_w",
             "rack_power_peak_w": "power_peak_sensor_w", "power_peak_w": "power_peak_sensor_w"}  # fmt: skip
-    bounds = errors()["memory"] if metric == "memory_peak_bytes" else known.get(same.get(metric, metric))
+    memory = {"memory_peak_bytes": "device", "memory_need_bytes": "allocated"}
+    bounds = errors()["memory"][memory[metric]] if metric in memory else known.get(same.get(metric, metric))
     if bounds is None:
         return None
     spread = (bounds["high"] - bounds["low"]) / Z_90

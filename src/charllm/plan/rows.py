@@ -13,7 +13,7 @@ from charllm.spec.parallelism import SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
 from charllm.timeline.step_time import hop_seconds
 from charllm.workload.liveness import in_flight
-from charllm.workload.memory import communication_bytes
+from charllm.workload.memory import communication_bytes, context_bytes
 from charllm.workload.step import Step, model_kinds
 
 
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
     flying: Floats
     """[row, stage, column] blocks whose activations are held, times microbatches in flight."""
     outside_bytes: Floats
-    """Communicators' buffers and the driver's context."""
+    """Communicators' buffers and the driver's context, the least of any GPU."""
 
     def pick(self, rows: Ints) -> "Rows":
         """Return some of the strategies."""
@@ -94,7 +94,7 @@ def list_rows(space: Space, places: list[int]) -> Rows:
 
 def _cell_numbers(run: RunSpec, cell: Cell, found: Composition) -> tuple[float, ...]:
     """Return microbatches, degrees, whether the end is empty, bytes outside, and stages before and sends of three."""
-    outside = communication_bytes(run) + run.cluster.smallest_gpu.context_bytes + run.framework.kernel_bytes
+    outside = communication_bytes(run) + min(context_bytes(run, node.gpu) for node in run.cluster.kinds)
     drains = cell.schedule not in SPLIT_SCHEDULES
     return run.microbatches, cell.pp, cell.vpp, drains, outside, *found.stages, *_sends(cell, found)
 

@@ -8,7 +8,7 @@ from charllm.plan.objectives import OBJECTIVES, Objective
 from charllm.plan.strategy import name_strategy
 from charllm.result.metric import metric_value
 from charllm.timeline.labels import LABEL_WORDS
-from charllm.units import GIB, MEGA, format_figure, format_percent, format_seconds, format_si
+from charllm.units import GIB, MEGA, format_figure, format_percent, format_probability, format_seconds, format_si
 
 LEAST_SHARE = 0.005
 """Parts of a step that differ by less than this share of it are left out."""
@@ -119,10 +119,12 @@ def _room(winner: Candidate, rival: Candidate, rival_word: str) -> str:
 
 
 def _memory(winner: Candidate) -> str:
-    need_bytes, has_bytes = winner.metrics["memory_peak_bytes"], winner.run.cluster.smallest_gpu.memory_bytes
-    free = (has_bytes - need_bytes) / has_bytes
+    metrics = winner.metrics
+    need_gib, margin = metrics["memory_need_bytes"] / GIB, metrics["memory_margin_fraction"]
     return (
-        f"It needs {need_bytes / GIB:.1f} of {has_bytes / GIB:.1f} GiB on the fullest GPU, {format_percent(free)} free."
+        f"It needs {need_gib:.1f} of {need_gib / (1 - margin):.1f} GiB on rank {metrics['memory_rank']} "
+        f"({format_percent(margin)} free); probability of fitting: "
+        f"{format_probability(metrics['memory_fit_probability'])}."
     )
 
 

@@ -8,7 +8,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from charllm.result.columns import rows_of
+from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, texts_of
 from charllm.result.metrics import METRICS, selected
+from charllm.result.uncertainty import RISK
 from charllm.units import GIB, MEGA, format_percent, seconds_format
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ PHRASES: dict[str, str] = {
 selected(*PHRASES)
 WITH_INTERVAL = selected(
     "step_time_s", "tokens_per_s", "power_mean_w", "power_peak_sensor_w", "temperature_mean_c", "temperature_peak_c",
-    "clock_mean_hz", "memory_peak_bytes",
+    "clock_mean_hz", "memory_need_bytes", "memory_peak_bytes",
 )  # fmt: skip
 """Metrics whose interval is written beside them."""
 
@@ -57,7 +59,7 @@ def write_interval(result: "RunResult", name: str) -> str:
 def answer_intervals(result: "RunResult") -> str:
     """What intervals of step time and power rest on, where they were asked for."""
     known = result.provenance.get("uncertainty") or {}
-    named = {"Step time": "step_time_s", "Power": "power_mean_w", "Memory": "memory_peak_bytes"}
+    named = {"Step time": "step_time_s", "Power": "power_mean_w", "Memory": "memory_need_bytes"}
     rests = [f"{word}: {known[name]['basis']}." for word, name in named.items() if name in known]
     level = next((interval["level"] for interval in known.values()), 0.0)
     return f"{100 * level:.0f} % level. {' '.join(rests)}" if rests else ""
@@ -132,25 +134,31 @@ def answer_throttling(result: "RunResult") -> str:
 
 
 def answer_memory(result: "RunResult") -> str:
-    """Whether a run fits, and how much the rank with the largest need takes."""
-    metrics, has_bytes = result.metrics, memory_size_bytes(result.spec)
-    need_bytes, rank = metrics.get("memory_peak_bytes"), metrics.get("memory_rank")
-    if need_bytes is None:
+    """Whether a run fits, what its worst rank needs, and what the device shows; of a measured run only the last."""
+    metrics, rank = result.metrics, result.metrics.get("memory_rank")
+    need_bytes, peak_bytes = metrics.get("memory_need_bytes"), metrics.get("memory_peak_bytes")
+    if peak_bytes is None:
         return ""
+    if need_bytes is None:
+        size, has_bytes = f"{peak_bytes / GIB:.1f}", memory_size_bytes(result.spec)
+        shown = ""
+    else:
+        size, has_bytes = f"needs {need_bytes / GIB:.1f}", need_bytes / (1 - metrics["memory_margin_fraction"])
+        shown = f"device shows {peak_bytes / GIB:.1f} GiB"
+    size += write_interval(result, "memory_peak_bytes" if need_bytes is None else "memory_need_bytes")
+    size += f" of {has_bytes / GIB:.1f} GiB" if has_bytes else " GiB"
+    stage = next((row.get("stage") for row in result.gpus if rank is not None and row.get("rank") == rank), None)
+    where = f"{'' if rank is None else f' on rank {rank}'}{'' if stage is None else f' (stage {stage})'}"
     told = f"{verdict(result)}: " if verdict(result) else ""
-    size = f"{need_bytes / GIB:.1f}{write_interval(result, 'memory_peak_bytes')} " + (
-        f"of {has_bytes / GIB:.1f} GiB" if has_bytes else "GiB"
-    )
-    if rank is None:
-        return f"{told}{size}"
-    stage = next((row.get("stage") for row in result.gpus if row.get("rank") == rank), None)
-    return f"{told}{size} on rank {rank}" + ("" if stage is None else f" (stage {stage})")
+    return _join(f"{told}{size}{where}", shown)
 
 
 def verdict(result: "RunResult") -> str:
     """Say whether a run fits in memory; nothing for a measured one, which did."""
-    fits = result.metrics.get("fits")
-    return "" if fits is None else "fits" if fits else "does not fit"
+    fits, probability = result.metrics.get("fits"), result.metrics.get("memory_fit_probability")
+    if not fits:
+        return "" if fits is None else "does not fit"
+    return "fits" if probability is None or probability >= 1 - RISK else "may not fit"
 
 
 def answer_changes(result: "RunResult") -> str:
@@ -217,6 +225,22 @@ def pacing_gpus(result: "RunResult") -> list[Mapping[str, Any]]:
     most_hz = (1 + EQUAL_FRACTION) * min((row["clock_mean_hz"] for row in mates), default=0.0)
     slow = [row for row in mates if row["clock_mean_hz"] <= most_hz]
     return slow if len(slow) < len(mates) else []
+
+
+def describe_run(result: "RunResult") -> list[str]:
+    """Say what was run, a line for each subject: of a simulation its conditions and the defaults taken, too."""
+    told = result.table("description")
+    if told is None or result.origin != "simulated":
+        return [f"{result.origin} run: {describe_spec(result.spec)}"]
+    lines = [*texts_of(told, JOB), *texts_of(told, PARALLELISM), f"conditions: {'; '.join(texts_of(told, CONDITION))}"]
+    taken = texts_of(told, DEFAULT)
+    named = f"defaults taken from profile {result.spec['framework']['name']}: {'; '.join(taken)}"
+    return [*lines, named] if taken else lines
+
+
+def told_warnings(result: "RunResult") -> list[str]:
+    """Return the warnings that say more than that a metric is not known."""
+    return [warning for warning in result.warnings if warning.split(":")[0] not in METRICS]
 
 
 def describe_spec(spec: Mapping[str, Any]) -> str:

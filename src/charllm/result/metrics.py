@@ -9,10 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from charllm.gpu.limits import CAUSES as CAUSES
+from charllm.gpu.limits import LIMITS as LIMITS
 from charllm.result.metric import HIGHER, LOWER, PAGE, PLAN, RUN, Member, Metric, Read, complete, metric, split_unit
 from charllm.spec.request import dotted_fields
-from charllm.timeline.labels import LABEL_WORDS
-from charllm.workload.memory_kinds import KINDS
+from charllm.timeline.labels import LABEL_WORDS as LABEL_WORDS
+from charllm.timeline.labels import LABELS as LABELS
+from charllm.workload.memory_kinds import KINDS as KINDS
 
 AXES = ("tp", "pp", "dp", "ep", "cp")
 LINKS = ("nvlink", "pcie", "nic")
@@ -70,6 +72,18 @@ class Metrics(dict[str, Any]):
     fits: bool | None = metric(
         "Whether every rank fits in its GPU's memory.", "fits in memory", heading="fits", is_number=False
     )
+    memory_need_bytes: float | None = metric(
+        "Device memory that the worst rank must have: cached blocks of its allocator given back.",
+        "memory needed by the worst rank", better=LOWER, short="needed memory", heading="needed GiB",
+    )  # fmt: skip
+    memory_margin_fraction: float | None = metric(
+        "Share of its GPU's memory that the worst rank does not need; negative where it does not fit.",
+        "memory left on the worst rank", "%", better=HIGHER, short="memory left",
+    )  # fmt: skip
+    memory_fit_probability: float | None = metric(
+        "Probability that the worst rank fits, given the known errors of predicted memory.",
+        "probability of fitting in memory", "%", better=HIGHER, short="probability of fitting",
+    )  # fmt: skip
     memory_allocated_bytes: float | None = metric(
         "Peak memory allocated by the framework's allocator, on any rank.", "memory allocated by the framework",
         better=LOWER, short="allocated memory",
@@ -87,7 +101,10 @@ class Metrics(dict[str, Any]):
         entry="memory: {key}",
     )  # fmt: skip
     memory_rank: int | None = metric(
-        "Rank with the most device memory.", "rank with the highest memory", is_number=False, digits=".0f"
+        "Worst rank: the one with the least margin of memory.",
+        "rank with the least memory left",
+        is_number=False,
+        digits=".0f",
     )
     power_mean_w: float | None = metric(
         "Board power, mean over a step and over GPUs.", "mean power per GPU", better=LOWER, short="mean power",
@@ -103,7 +120,7 @@ class Metrics(dict[str, Any]):
     )  # fmt: skip
     energy_per_step_j: float | None = metric(
         "Energy of all GPUs in a step.", "GPU energy per step", better=LOWER, short="energy of a step",
-        heading="energy per step", digits="prefix",
+        heading="J/step", digits="prefix",
     )  # fmt: skip
     tokens_per_j: float | None = metric(
         "Tokens of a step divided by the energy of all GPUs.", "tokens per joule", "tokens/J", better=HIGHER,

@@ -14,11 +14,11 @@ from charllm.result.answers import (
     answer_throttling,
     describe_degrees,
     describe_spec,
+    explanations,
     verdict,
     write_metric,
 )
-from charllm.result.metrics import METRICS
-from charllm.timeline.labels import LABEL_WORDS
+from charllm.result.metrics import LABEL_WORDS, METRICS
 from charllm.units import format_percent, format_seconds
 
 BUSY = ("compute", "recompute", "optimizer")
@@ -61,7 +61,11 @@ def answer_sentences(run: RunView) -> list[str]:
         return [f"{_job(run)}: {answer_memory(run.result)}.", *run.misfit, NO_TIMES]
     ignored = [f"It does not fit in memory, which was ignored. {told}" for told in run.misfit]
     sentences = (_time(run), *ignored, _power(run), _heat(run), _waits(run), _changes(run))
-    return [sentence for sentence in (*sentences, *(f"Explanation: {note}" for note in run.notes)) if sentence]
+    return [
+        sentence
+        for sentence in (*sentences, *(f"Explanation: {note}" for note in explanations(run.result)))
+        if sentence
+    ]
 
 
 def _time(run: RunView) -> str:
@@ -126,12 +130,12 @@ def _waits(run: RunView) -> str:
 
 def _changes(run: RunView) -> str:
     """Name the best single change; nothing where none was tried."""
-    if run.gains is None:
+    if run.table("best_changes") is None:
         return ""
-    if not run.gains:
+    best = next(iter(run.rows("best_changes")), None)
+    if best is None:
         return "No single change that was tried is faster and fits in memory."
-    best = run.gains[0]
-    return f"Best single change: {best.asked} (+{format_percent(best.gain_fraction)} tokens/s)."
+    return f"Best single change: {best['asked']} (+{format_percent(best['gain_fraction'])} tokens/s)."
 
 
 def answer_facts(run: RunView, figures: Collection[str]) -> list[Fact]:

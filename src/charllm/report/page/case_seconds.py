@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, full_label, groups, ranked, select, title
 from charllm.report.page.quantity import write_list, write_number
-from charllm.timeline.labels import LABEL_WORDS, LABELS
+from charllm.result.metrics import LABEL_WORDS, LABELS
 from charllm.units import PERCENT
 
 MOST_APART = 5.0

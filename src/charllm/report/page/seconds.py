@@ -6,7 +6,7 @@ from statistics import median
 from charllm.report.figure import Column, Figure
 from charllm.report.page.view import RunView, missing
 from charllm.report.tables import shown_ends
-from charllm.timeline.labels import LABEL_WORDS, LABELS
+from charllm.result.metrics import LABEL_WORDS, LABELS
 from charllm.units import MILLI, SHORT_S, format_percent, format_seconds, seconds_format
 
 NAME, KIND, QUESTION = "seconds", "stacked-bars", "Where does the step time go?"
@@ -17,7 +17,7 @@ UNMARKED = "not marked"
 def seconds_figure(run: RunView) -> Figure:
     """Return the breakdown of the step time by stage."""
     breakdown_s = run.result.metrics.get("breakdown_s")
-    if not breakdown_s and run.phases_s:
+    if not breakdown_s and run.rows("phases"):
         return _phases_figure(run)
     if not breakdown_s:
         return missing(NAME, KIND, QUESTION, run.why_not("breakdown_s"))
@@ -51,7 +51,7 @@ def seconds_figure(run: RunView) -> Figure:
 def _phases_figure(run: RunView) -> Figure:
     """Return the phases that a measured job has marked within its steps, and what lies between them."""
     median_s = median(end_s - start_s for start_s, end_s in run.steps_s)
-    parts = dict(sorted(run.phases_s.items(), key=lambda pair: -pair[1]))
+    parts = {row["phase"]: row["seconds"] for row in sorted(run.rows("phases"), key=lambda row: -row["seconds"])}
     # Phases inside others may add up to more than the step.
     parts[UNMARKED] = max(0.0, median_s - sum(parts.values()))
     unit, scale = ("ms", MILLI) if median_s < SHORT_S else ("s", 1.0)

@@ -99,7 +99,7 @@ def _note(case: StudiedCase) -> str:
         return ""
     if not case.verdict:
         return "no step was found"
-    needs_bytes, has_bytes = case.values.get("memory_peak_bytes"), case.machine.get("memory_bytes")
+    needs_bytes, has_bytes = case.values.get("memory_need_bytes"), case.machine.get("memory_bytes")
     if case.values.get("fits") is False and needs_bytes and has_bytes:
         return f"{case.verdict}: {needs_bytes / GIB:.0f} of {has_bytes / GIB:.0f} GiB"
     return f"{case.verdict}: {shorten(case.message.removeprefix('memory: '))}" if case.message else case.verdict

@@ -11,9 +11,8 @@ from charllm.report.page.claims import claims
 from charllm.report.page.predictions import told_errors
 from charllm.report.page.quantity import write_list, write_number, write_percent, write_ratio, write_slower, write_value
 from charllm.report.page.strategies import shorten
-from charllm.result.metrics import quantity
+from charllm.result.metrics import LABEL_WORDS, LABELS, quantity
 from charllm.result.uncertainty import effect_interval
-from charllm.timeline.labels import LABEL_WORDS, LABELS
 from charllm.units import PERCENT, format_percent, format_si
 
 MOST_GROUPS = 6

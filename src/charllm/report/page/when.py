@@ -7,15 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from charllm.arrays import Floats, Ints
-from charllm.gpu.limits import LIMITS
 from charllm.report.figure import Column, Columns, Figure
 from charllm.report.page.series import to_floats, to_list
 from charllm.report.page.view import RunView, missing
 from charllm.report.tables import shown_ends
 from charllm.result.answers import pacing_gpus, path_gpus
-from charllm.result.metrics import CAUSES
+from charllm.result.metrics import CAUSES, LABEL_WORDS, LIMITS
 from charllm.result.result import Columns as Table
-from charllm.timeline.labels import LABEL_WORDS
 from charllm.units import MEGA, seconds_format
 
 NAME, KIND, QUESTION = "when", "timeline", "What happens during a step?"
@@ -251,7 +249,7 @@ def limit_lines(run: RunView) -> dict[str, list[dict[str, Any]]]:
     if run.cluster is None:
         return {"power": [], "clock": [], "temperature": []}
     gpu = run.cluster.gpu
-    asked_w = run.spec.conditions.power_cap_w if run.spec is not None else None
+    asked_w = run.result.spec.get("conditions", {}).get("power_cap_w")
     cap_w = (asked_w or gpu.power_cap_w) / gpu.package_gpus
     return {
         "power": [{"label": f"limit {cap_w:g} W", "value": cap_w}],

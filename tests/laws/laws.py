@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from charllm.catalog.resolve import resolve_run
+from charllm.errors import SpecError
 from charllm.gpu.formats import matrix_flop_per_cycle
+from charllm.gpu.heat import check_cooling
 from charllm.gpu.kernels import time_kernels
 from charllm.gpu.shape import KernelShape
 from charllm.result.result import RunResult, to_json
@@ -24,7 +26,7 @@ from charllm.spec.hardware import Gpu
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import read_step
-from charllm.workload.memory import stage_memories
+from charllm.workload.memory import rank_memories
 from charllm.workload.step import build_step
 from tests.random_specs.inputs import as_settings, draw_valid_request
 
@@ -154,6 +156,10 @@ def hotter_inlet(case: Case, random: Random) -> Found:
     if inlet_c >= HOTTEST_INLET_C:
         return
     hotter = case.changed(("cluster.cooling.inlet_c", min(HOTTEST_INLET_C, inlet_c + random.uniform(1, 15))))
+    try:
+        check_cooling(hotter.run.cluster)
+    except SpecError:
+        return
     yield _never_more("a hotter inlet makes a run faster", "step_time_s", case, hotter, hotter)
     for metric in ("temperature_mean_c", "temperature_peak_c"):
         colder_k = case[metric] - hotter[metric]
@@ -192,7 +198,7 @@ def twice_the_batch(case: Case, _random: Random) -> Found:
 def more_recomputation(case: Case, _random: Random) -> Found:
     """More recomputation never needs more memory, one layer's inputs aside."""
     cases = [case.changed(("training.recompute", kind)) for kind in RECOMPUTED]
-    needs = [stage_memories(build_step(one.run)) for one in cases]
+    needs = [rank_memories(build_step(one.run)) for one in cases]
     for place, less in enumerate(needs):
         for more, other in zip(needs[place + 1 :], cases[place + 1 :], strict=True):
             for before, after in zip(less, more, strict=True):

@@ -162,16 +162,6 @@ def test_an_emulated_rank_reads_what_is_simulated_under_a_power_cap(name: str) -
         assert agreement(found, rank) == pytest.approx((1, 1, 1), abs=exact)
 
 
-def test_a_timeline_without_a_clock_is_linearised_at_its_own() -> None:
-    found = ran(under(power_cap_w=500.0), ALONE)
-    timeline = rank_timeline(found.whole, 0)
-    given, own = (
-        predict_emulated(one, ONE, 8.0, found.machine.run.conditions)
-        for one in (timeline, timeline._replace(clock_hz=None))
-    )
-    assert own.busy_s == pytest.approx(given.busy_s, rel=5e-3)
-
-
 def test_a_host_that_launches_slowly_makes_a_step_longer() -> None:
     timeline = rank_timeline(ran(base=ALONE).whole, 0)
     none, usual, slow = (

@@ -8,6 +8,8 @@ Source: a kernel between two knots 8 % apart is longer than its line by 0.03 % a
 Ignores: where between two knots a slice turns from waiting for its host to working.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from charllm.arrays import Floats
@@ -38,3 +40,9 @@ def draw_lines(times_s: Floats, knots: Floats) -> tuple[Floats, Floats]:
 def interval_of(knots: Floats, clock_hz: float) -> int:
     """Return the interval in which a clock lies."""
     return int(np.clip(np.searchsorted(-knots, -clock_hz) - 1, 0, len(knots) - 2))
+
+
+def stack_knots(each: Sequence[Floats]) -> Floats:
+    """Return the knots of some kinds of GPUs as rows; one with fewer of them ends in zeros, which no clock is below."""
+    most = max(map(len, each))
+    return np.array([np.pad(one, (0, most - len(one))) for one in each])

@@ -23,28 +23,23 @@ from charllm.layout.placement import place_ranks
 from charllm.simulate import step_loop
 from charllm.simulate.fold import Fold, fold_run
 from charllm.simulate.gpu_kinds import PricedKind, find_kinds, price_kinds, slow_hops, slow_run
-from charllm.simulate.knots import NEVER_S
+from charllm.simulate.knots import stack_knots
 from charllm.simulate.slices import (
-    CHANNELS,
-    DRAWN,
     POLL,
-    TIMES,
     Slices,
     clocks_of,
     cut_passes,
-    lay_rows,
     stack_kinds,
     waiting_rows,
     work_s,
 )
+from charllm.simulate.step_end import lay_step_end
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE, TimelineConstants
-from charllm.timeline.costs import COLUMNS as COST_COLUMNS
 from charllm.timeline.step_time import StepTime
 from charllm.timeline.turns import Turns, order_turns, turn_hops
 from charllm.workload.step import Step
-from charllm.workload.sync import step_sync
 
 SETTLED_K, SETTLED_POLES_K = 0.05, 0.2
 """Sinks that move less between two rounds are steady; poles above them, that follow within a step."""
@@ -172,8 +167,8 @@ def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine
         moved_s=moved_s,
         sent_s=sent_s,
         priced=tuple(priced),
-        tails=stack_kinds([_tails(step, one.times) for one in priced]),
-        knots=_knots(priced),
+        tails=stack_kinds([lay_step_end(step, one.times) for one in priced]),
+        knots=stack_knots([clocks_of(one.times) for one in priced]),
         boards=np.array([board_constants(node.gpu) for node in nodes]),
         kind_limits=limits,
         resistance=np.array([net.resistance_k_per_w[0, :SINK] for net in nets]),
@@ -242,50 +237,6 @@ def _brake_hz(run: RunSpec, gpus: Ints, limits: Sequence[Limits], kind: Ints) ->
     highest_hz = np.array([node.gpu.clock_max_hz for node in run.cluster.kinds])[node_kinds(run.cluster)[nodes]]
     braked_hz = conditions.brake_clock_hz or BRAKE_FRACTION * highest_hz
     return np.where(np.isin(nodes, conditions.braked_nodes), np.minimum(braked_hz, asked_hz), asked_hz)
-
-
-def _knots(priced: Sequence[PricedKind]) -> Floats:
-    """Return the knots of each kind; one with fewer of them has a last one that no clock is below."""
-    knots = [clocks_of(one.times) for one in priced]
-    most = max(map(len, knots))
-    return np.array([np.pad(one, (0, most - len(one))) for one in knots])
-
-
-def _tails(step: Step, times: Sequence[StepTime]) -> Floats:
-    """Return what ends a step on each stage of one kind of GPU: [stage, part, interval between knots, column]."""
-    pp = step.run.parallelism.pp
-    parts = [[_tail(step, timed, stage) for stage in range(pp)] for timed in times]
-    seconds, drawn = (np.array([[part for stage in one for part in stage[place]] for one in parts]) for place in (0, 1))
-    times_s = np.full((*seconds.shape, len(TIMES)), NEVER_S)
-    times_s[..., 0] = seconds
-    # The host has waited by then: what it holds up is part of the rest.
-    times_s[..., 1] = times_s[..., 3] = 0.0
-    rows = lay_rows(times_s, drawn, clocks_of(times))
-    return rows.reshape(pp, -1, *rows.shape[1:])
-
-
-def _tail(step: Step, timed: StepTime, stage: int) -> tuple[Floats, Floats]:
-    """Return what ends a step on one stage at one clock: exchange of gradients and weights, update, and the rest.
-
-    First the seconds of each, then what it draws.
-    """
-    run, costs = step.run, timed.costs
-    labels, in_passes = timed.stages[stage], run.microbatches * timed.microbatch_s(stage, "dp_exposed")
-    whole_s = timed.step_time_s - float(max(timed.events.free_s))
-    exchange_s = min(whole_s, max(0.0, labels["dp_exposed"] - in_passes))
-    update_s = min(whole_s - exchange_s, labels["optimizer"])
-    exchanged, updated = (
-        sum((costs.cells(op) for op in ops), np.zeros(COST_COLUMNS))
-        for ops in (step_sync(step, stage), costs.kernels.updates[stage])
-    )
-    drawn = np.zeros((3, len(DRAWN)))
-    drawn[0, 3] = CHANNELS / costs.run.cluster.gpu.multiprocessors
-    # What is hidden under compute has no time of its own here, nor its energy.
-    if exchange_s > 0:
-        drawn[0, :3] = exchanged[3:]
-    if update_s > 0:
-        drawn[1, :3] = updated[3:]
-    return np.array([exchange_s, update_s, whole_s - exchange_s - update_s]), drawn
 
 
 def start_state(machine: Machine, power_w: float = START_W, clock_fraction: float = 1.0) -> Floats:

@@ -4,7 +4,6 @@ import argparse
 from typing import Any
 
 from charllm.cli.progress import track
-from charllm.evaluate.known_runs import known_runs, score_run, summarise
 from charllm.report.tables import render_table, wrap_all
 
 COLUMNS = ["run", "GPUs", "measured s", "predicted s", "error", "fits"]
@@ -12,6 +11,8 @@ COLUMNS = ["run", "GPUs", "measured s", "predicted s", "error", "fits"]
 
 def score_known(_arguments: argparse.Namespace) -> dict[str, Any]:
     """Simulate every known run and return its scores."""
+    from charllm.evaluate.known_runs import known_runs, score_run, summarise
+
     runs = known_runs()
     return summarise([score_run(run) for run in track(iter(runs), len(runs), "runs")])
 

@@ -114,7 +114,7 @@ def predict_rows(rows: Iterable[Row], *, closed: bool = True) -> tuple[list[Pred
 
 def steady_step_s(step: Step, timed: StepTime) -> float:
     """Return the step time of a priced step at its thermal steady state; all of its microbatches are simulated."""
-    return simulate_to_steady(build_machine(step, timed)).step_time_s
+    return simulate_to_steady(build_machine(step, timed.costs.timeline)).step_time_s
 
 
 def _predict(row: Row, *, closed: bool) -> Prediction:

@@ -76,6 +76,11 @@ def answer_time(result: "RunResult") -> str:
     return _metrics(result, "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu")
 
 
+def answer_in_brief(result: "RunResult") -> str:
+    """What a measured run is told by as soon as it has ended."""
+    return _metrics(result, "step_time_s", "power_mean_w", "temperature_peak_c", "tokens_per_j", "node_power_mean_w")
+
+
 def answer_shares(result: "RunResult") -> str:
     """The labels that take most of the step."""
     breakdown_s = result.metrics.get("breakdown_s") or {}

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from charllm.report.figure import Column, Figure
+from charllm.report.page.bars import bar_options
 from charllm.report.page.cases import StudiedCase, full_label, groups, ranked, select, title
 from charllm.report.page.quantity import write_list, write_number
 from charllm.result.metrics import LABEL_WORDS, LABELS
@@ -42,18 +43,8 @@ def case_seconds(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
         "share": Column("share of the step", [share(case, seconds) for case, _, seconds in rows], "%"),
         "seconds": Column("time", [seconds for _, _, seconds in rows], "s"),
     }
-    options = {
-        "bar": "bar",
-        "part": "part",
-        "value": "share" if as_shares else "seconds",
-        "group": "group",
-        "order": list(LABELS),
-        "palette": "part",
-        "labels": LABEL_WORDS,
-        "total": not as_shares,
-        "unit": "%" if as_shares else "s",
-        "horizontal": True,
-    }
+    value, unit = ("share", "%") if as_shares else ("seconds", "s")
+    options = bar_options(LABEL_WORDS, value, unit, "part", total=not as_shares, group="group")
     shares = "Bars are shares of a step, so that fast and slow cases can be read side by side. " if as_shares else ""
     message = f"{left_out}{shares}{_message(known)}".strip()
     return Figure("breakdown", "stacked-bars", question, message, columns, options, conditions)

@@ -5,6 +5,7 @@ from statistics import fmean
 from typing import Any
 
 from charllm.report.figure import Column, Figure
+from charllm.report.page.bars import bar_options
 from charllm.report.page.view import RunView, missing
 from charllm.report.tables import shown_ends
 from charllm.result.answers import answer_clock
@@ -51,18 +52,9 @@ def _figure(run: RunView, name: str, question: str, pattern: str, label: str, me
         "cause": Column("cause", [cause for _bar, cause, _share in cells]),
         "share": Column(label, [share for _bar, _cause, share in cells], "%", 3),
     }
-    options = {
-        "bar": "bar",
-        "group": "group",
-        "part": "cause",
-        "value": "share",
-        "order": list(CAUSES),
-        "palette": "cause",
-        "labels": CAUSE_WORDS,
-        "total": True,
-        "unit": "%",
-        "horizontal": True,
-    }
+    options = bar_options(
+        {cause: CAUSE_WORDS[cause] for cause in CAUSES}, "share", "%", "cause", part="cause", group="group"
+    )
     if not any(share > 0 for _bar, _cause, share in cells):
         return missing(
             name, "stacked-bars", question, "no GPU was throttled: every clock stayed at the requested value"

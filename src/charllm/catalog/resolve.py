@@ -17,7 +17,6 @@ from charllm.spec.framework import Framework
 from charllm.spec.hardware import BOARD_PARTS, Cluster, Gpu, read_cluster
 from charllm.spec.model import Model, fill_model
 from charllm.spec.parallelism import Parallelism
-from charllm.spec.readers.huggingface import read_hf_config
 from charllm.spec.request import Table, as_table, check_plain, merge, read_json, read_toml
 from charllm.spec.run import Conditions, RunSpec, check_run
 from charllm.spec.training import Training
@@ -216,6 +215,8 @@ def _read_file(kind: str, path: str, field: str, depth: int = 0) -> Entry:
 
 def _read_config(path: str, field: str) -> Table:
     """Read a Hugging Face config that stands for a model; one that is not modelled as it is is refused."""
+    from charllm.spec.readers.huggingface import read_hf_config
+
     reading = read_hf_config(read_json(path, field), path)
     for setting in reading.unmodelled:
         possible = f"left out ({setting.reason}), or --from {path} --allow-unmodelled"
@@ -289,3 +290,14 @@ def _fill_training(table: Table, model: Model, dp: int, framework: Framework, ta
         per_round = dp * micro
         filled["global_batch_size"] = -(-DEFAULT_BATCH // per_round) * per_round
     return read(Training, filled, "training")
+
+
+def single_node(gpu: str, gpus: int) -> Cluster:
+    """Return one node of the catalog that holds this many of a GPU (the first that has no other name for itself)."""
+    name = find("gpus", gpu, "--gpu").name
+    sizes = {node.name: int(node.values["gpus"]) for node in entries("nodes").values() if node.values["gpu"] == name}
+    fitting = [node for node, size in sizes.items() if size == gpus]
+    if not fitting:
+        held = ", ".join(f"{size}" for size in sorted(set(sizes.values())))
+        raise SpecError("gpu_index", f"{gpus} of {name}", f"as many GPUs as a node of the catalog holds: {held}")
+    return resolve_cluster({"node": fitting[0], "nodes": 1, "fabric": "none"})

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from charllm.report.tables import render_table, wrap_all
-from charllm.units import MEGA, format_si, seconds_format
+from charllm.report.tables import metric_cells, metric_headings, render_table, wrap_all
+from charllm.result.metrics import quantity, selected
+from charllm.units import format_change, format_percent
 
 SETTERS = {"power": "nvidia-smi -pl {cap}", "clock": "nvidia-smi -lgc 0,{cap}"}
 """Kind of cap: what sets it on GPUs of NVIDIA."""
@@ -19,7 +20,10 @@ def render_caps(table: Mapping[str, Any]) -> str:
     return "\n".join([text, "", *wrap_all(_sentences(table))])
 
 
-DROPPED = ("peak C", "MHz", "W/GPU", "tokens/J", "tokens/s", "J/step")
+SHOWN = selected(
+    "tokens_per_s", "energy_per_step_j", "tokens_per_j", "power_mean_w", "clock_mean_hz", "temperature_peak_c"
+)
+DROPPED = metric_headings(reversed(SHOWN))
 """Columns that go first where there is no room."""
 
 
@@ -36,7 +40,7 @@ def _stage_row(table: Mapping[str, Any], place: int) -> dict[str, str]:
         f"caps of stages, {table['unit']}": _stage_caps(table, caps),
         **_metrics(table, point),
         f"instead of, {table['unit']}": f"{uniform / table['scale']:.0f}",
-        "saves": f"{100 * point['saved_fraction']:.1f} %",
+        "saves": format_percent(point["saved_fraction"]),
         "": _marks(table, place),
     }
 
@@ -54,19 +58,13 @@ def _stage_caps(table: Mapping[str, Any], caps: list[float]) -> str:
 
 
 def _metrics(table: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, str]:
-    write = seconds_format(point["step_time_s"])
-    heat = point["temperature_peak_c"]
+    time, money = quantity("step_time_s"), quantity("money_per_trillion_tokens")
     return {
-        "step, s": write(point["step_time_s"]),
-        "time": f"{100 * point['time_change_fraction']:+.1f} %",
-        "energy": f"{100 * point['energy_change_fraction']:+.1f} %",
-        "tokens/s": f"{point['tokens_per_s']:,.0f}",
-        "J/step": format_si(point["energy_per_step_j"], "J"),
-        "tokens/J": f"{point['tokens_per_j']:.3g}",
-        "W/GPU": f"{point['power_mean_w']:.0f}",
-        "MHz": f"{point['clock_mean_hz'] / MEGA:.0f}",
-        "peak C": "-" if heat is None else f"{heat:.0f}",
-        f"{table['currency']}/T tokens": f"{point['money_per_trillion_tokens']:,.0f}",
+        time.heading: time.cell(point["step_time_s"]),
+        "time": format_change(point["time_change_fraction"]),
+        "energy": format_change(point["energy_change_fraction"]),
+        **dict(zip(metric_headings(SHOWN), metric_cells(point, SHOWN), strict=True)),
+        f"{table['currency']}/T tokens": money.cell(point["money_per_trillion_tokens"]),
     }
 
 
@@ -84,8 +82,8 @@ def _sentences(table: Mapping[str, Any]) -> list[str]:
     found = [_knee(table, name, place) for name, place in table["knees"].items()]
     if table["per"] == "stage":
         first = table["points"][0]
-        free = f"{100 * first['saved_fraction']:.1f} % of the energy"
-        longer = f"{100 * first['time_change_fraction']:+.2f} %"
+        free = f"{format_percent(first['saved_fraction'])} of the energy"
+        longer = format_change(first["time_change_fraction"], 2)
         return [f"Free: the caps of the first row save {free}; the step time changes by {longer}.", *found]
     if table["vendor"] == "nvidia":
         cap = write_cap(table, table["points"][table["knees"]["knee"]])

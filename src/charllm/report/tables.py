@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from charllm.result.metrics import quantity
 from charllm.spec.request import dotted_fields
 from charllm.units import format_percent as format_percent
 
@@ -158,6 +159,16 @@ def _lines(cells: Sequence[str], widths: Sequence[int], right: Sequence[int]) ->
         ]
         lines.append(GAP.join(padded).rstrip())
     return lines
+
+
+def metric_headings(names: Iterable[str]) -> list[str]:
+    """Return the headings of columns of metrics."""
+    return [quantity(name).heading for name in names]
+
+
+def metric_cells(row: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Return metrics of a row as they stand under their headings; a dash where one is not known."""
+    return [quantity(name).cell(row.get(name)) for name in names]
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from charllm.units import (
     SHOWN_UNITS,
+    SUFFIXES,
     USUAL_UNITS,
     format_bytes,
     format_seconds,
@@ -71,6 +72,15 @@ class Metric:
         return SHOWN_UNITS.get(self.unit, 1.0)
 
     @property
+    def spelled(self) -> str:
+        """Its name with the unit shown in place of that of SI, as `--limit` takes it: memory_peak_gib."""
+        base, dot, key = self.name.partition(".")
+        split = split_suffix(base)
+        suffix = self.unit.lower().replace("%", "percent").replace("/", "_per_")
+        in_unit = split is not None and SUFFIXES.get(suffix, ("",))[0] == split[1] and not split[0].endswith("_per")
+        return f"{split[0]}_{suffix}{dot}{key}" if split and in_unit else self.name
+
+    @property
     def title(self) -> str:
         """Its short name, as a heading or a card begins."""
         words = self.short or self.label
@@ -104,7 +114,7 @@ class Metric:
     def entry_of(self, key: str) -> "Metric":
         """Return one entry of a metric that holds a table, as a metric of its own."""
         words = {"key": (self.keys or {}).get(key, key)}
-        return replace(self, name=f"{self.name}.{key}", label=self.entry.format(**words), keys=None, entry="",
+        return replace(self, name=f"{self.name}.{key}", label=self.entry.format(**words), keys=None, entry="", short="",
                        heading=self.heading.format(**words))  # fmt: skip
 
 

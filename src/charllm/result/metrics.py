@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.gpu.limits import CAUSES as CAUSES
 from charllm.gpu.limits import LIMITS as LIMITS
-from charllm.layout.grid import ENDS as ENDS
 from charllm.result.metric import HIGHER, LOWER, PAGE, PLAN, RUN, Member, Metric, Read, complete, metric, split_unit
 from charllm.spec.request import dotted_fields
 from charllm.timeline.labels import LABEL_WORDS as LABEL_WORDS
@@ -121,7 +120,7 @@ class Metrics(dict[str, Any]):
     )  # fmt: skip
     energy_per_step_j: float | None = metric(
         "Energy of all GPUs in a step.", "GPU energy per step", better=LOWER, short="energy of a step",
-        heading="energy per step", digits="prefix",
+        heading="J/step", digits="prefix",
     )  # fmt: skip
     tokens_per_j: float | None = metric(
         "Tokens of a step divided by the energy of all GPUs.", "tokens per joule", "tokens/J", better=HIGHER,

@@ -199,7 +199,8 @@ def each_in_a_process(work: Callable[[int, Path], None], slots: list[Path]) -> N
         finally:
             sys.stdout.flush()
             os._exit(status)
-    if any([os.waitpid(worker, 0)[1] for worker in workers]):
+    ends = [os.waitpid(worker, 0)[1] for worker in workers]
+    if any(ends):
         raise SystemExit("a worker ended early")
 
 

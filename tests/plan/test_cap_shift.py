@@ -76,12 +76,9 @@ def test_slowness_is_interpolated_between_limits_and_corrected_upwards_only() ->
 
 def test_the_lower_hull_of_a_convex_curve_is_its_pieces_and_leaves_out_what_lies_above() -> None:
     # From (400, 1.25) over (500, 1) to (600, 0.8).
-    assert lower_hull(LIMITS_W, TABLE.slowness[:, 0]) == [
-        (pytest.approx(-0.0025), pytest.approx(2.25)),
-        (pytest.approx(-0.002), pytest.approx(2.0)),
-    ]
-    ((slope, intercept),) = lower_hull(LIMITS_W, np.array([1.2, 1.15, 0.8]))
-    assert (slope, intercept) == (pytest.approx(-0.002), pytest.approx(2.0))
+    lines = np.array(lower_hull(LIMITS_W, TABLE.slowness[:, 0]))
+    assert lines == pytest.approx(np.array([[-0.0025, 2.25], [-0.002, 2.0]]))
+    assert np.array(lower_hull(LIMITS_W, np.array([1.2, 1.15, 0.8]))) == pytest.approx(np.array([[-0.002, 2.0]]))
     assert lower_hull(np.array([500.0]), np.array([1.5])) == [(0.0, 1.5)]
     # Of two values at one limit the lower counts.
     assert lower_hull(np.array([400.0, 400.0, 600.0]), np.array([1.4, 1.2, 1.0]))[0][0] == pytest.approx(-0.001)

@@ -1,16 +1,17 @@
 """Peak, ramp and swing of a power over time, by hand: 40 boxes of 25 ms in a second."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from charllm.arrays import Floats
 from charllm.simulate.signals import swing_metrics
 
 BOX_S = 0.025
 TIMES_S = np.arange(1200) * BOX_S
 
 
-def swing_of(power_w: Floats) -> dict[str, float]:
+def swing_of(power_w: Any) -> dict[str, float]:
     found = swing_metrics(power_w, BOX_S)
     return {name.removeprefix("cluster_power_"): float(value or 0.0) for name, value in found.items()}
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from charllm.cli.output import print_as
 from charllm.errors import SpecError
+from charllm.units import format_percent
 
 
 def calibrate_network(arguments: argparse.Namespace) -> int:
@@ -29,7 +30,7 @@ def calibrate_network(arguments: argparse.Namespace) -> int:
     parts = {part: found.identified(part) for part in ("node", "fabric")}
     source = f"charllm calibrate {' '.join(Path(run).name for run in arguments.runs)}"
     residual = report["in_sample"]["overall"]["median_abs_error_fraction"]
-    comments = [f"median residual of {len(measured)} collectives: {100 * residual:.1f} %"]
+    comments = [f"median residual of {len(measured)} collectives: {format_percent(residual)}"]
     comments += [f"{row['parameter']}: not identified; {row['run']}" for row in report["not_identified"]]
     text = cluster_toml(base, Path(arguments.out).stem, under, parts, source, comments)
     write_file(arguments.out, text)

@@ -239,7 +239,7 @@ def _render_results(table: dict[str, Any]) -> str:
         )
     parts += wrap_all(f"corrected times of {source}: {reason}" for source, reason in table["corrections"].items())
     if "doubtful" in table:
-        cells = [[row["id"], _percent(row["error_fraction"]), row["reason"]] for row in table["doubtful"]["rows"]]
+        cells = [[row["id"], format_percent(row["error_fraction"]), row["reason"]] for row in table["doubtful"]["rows"]]
         parts.append(render_table("Doubtful rows", ["row", "error", "reason"], cells))
     memory = {**table["memory"]["by_meaning"], **table["memory"]["by_source"], "all": table["memory"]}
     if table["memory"]["scored"]:
@@ -256,11 +256,7 @@ def _render_results(table: dict[str, Any]) -> str:
 
 def _cells(group: dict[str, Any]) -> list[str]:
     names = ("median_abs_error_fraction", "p90_abs_error_fraction", "mean_error_fraction")
-    return [str(group["scored"]), *(_percent(group[name]) for name in names)]
-
-
-def _percent(fraction: float | None) -> str:
-    return "-" if fraction is None else format_percent(fraction)
+    return [str(group["scored"]), *(format_percent(group[name]) for name in names)]
 
 
 def _render_heat(table: dict[str, Any]) -> str:

@@ -8,15 +8,11 @@ memory.
 
 import argparse
 
-from charllm.api.caps import advise_caps
 from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, print_as, show
 from charllm.cli.plots import pen
 from charllm.cli.progress import track
 from charllm.cli.spec_flags import add_spec_flags, request_from
-from charllm.plan.settings import CapsSettings
-from charllm.report.page.caps import caps_figure
-from charllm.report.plots.draw import draw_figure
 from charllm.spec.flags import read_keywords
 
 EXAMPLES = (
@@ -29,6 +25,8 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
+    from charllm.plan.settings import CapsSettings
+
     add_spec_flags(parser)
     add_flags(parser.add_argument_group("caps"), CapsSettings)
     add_format_flags(parser, table="a row for each point")
@@ -37,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Simulate every point, and print."""
+    from charllm.api.caps import advise_caps
+    from charllm.plan.settings import CapsSettings
+    from charllm.report.page.caps import caps_figure
+    from charllm.report.plots.draw import draw_figure
+
     settings = read_keywords(CapsSettings, given(arguments, CapsSettings))
     found = advise_caps(request_from(arguments), settings, track)
     if arguments.plots and not (arguments.json or arguments.csv):

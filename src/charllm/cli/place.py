@@ -6,17 +6,20 @@ the optimum (gap), and an upper bound of the gain (bound). -o writes the fastest
 --placement reads. Exit codes: 0 done, 2 the request is wrong, 3 the run does not fit in memory.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from charllm.api.place import run_placement
 from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.spec_flags import add_spec_flags, request_from
-from charllm.plan.placement import Judged
-from charllm.plan.settings import PlaceSettings
 from charllm.spec.flags import read_keywords
+
+if TYPE_CHECKING:
+    from charllm.plan.placement import Judged
 
 EXAMPLES = (
     "charllm place --model llama3-8b --cluster h200x8 --tp 2 --pp 4 --gbs 32 --decide ranks,layers --work 0.1"
@@ -31,6 +34,8 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
+    from charllm.plan.settings import PlaceSettings
+
     add_spec_flags(parser)
     add_flags(parser, PlaceSettings)
     add_format_flags(parser, table="a row for each decision")
@@ -38,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Decide, print, write."""
+    from charllm.api.place import run_placement
+    from charllm.plan.settings import PlaceSettings
+
     settings = read_keywords(PlaceSettings, given(arguments, PlaceSettings))
     found = run_placement(request_from(arguments), settings, _tell)
     print_as(arguments, found.as_table(), lambda: str(found), lambda: found.rows)

@@ -6,20 +6,21 @@ strategies are ranked at one solved clock; the best --top strategies are simulat
 decides.
 """
 
+from __future__ import annotations
+
 import argparse
 import shlex
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from charllm.api.plan import run_plan
 from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.progress import track
 from charllm.cli.spec_flags import add_spec_flags, keywords_from
-from charllm.plan.plan import Plan
-from charllm.plan.settings import PlanSettings
-from charllm.report.plan import render_plan
 from charllm.spec.flags import read_keywords
+
+if TYPE_CHECKING:
+    from charllm.plan.plan import Plan
 
 EXAMPLES = (
     "charllm plan --model llama3-8b --cluster h200x8 --gbs 64 --cp 1 --mbs 1 --top 5",
@@ -32,6 +33,8 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
+    from charllm.plan.settings import PlanSettings
+
     add_spec_flags(parser)
     add_flags(parser.add_argument_group("the search"), PlanSettings)
     add_format_flags(parser, table="a row for each of the best strategies")
@@ -39,6 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search and print."""
+    from charllm.api.plan import run_plan
+    from charllm.plan.settings import PlanSettings
+    from charllm.report.plan import render_plan
+
     settings = read_keywords(PlanSettings, given(arguments, PlanSettings))
     found = run_plan(arguments.spec, track, settings, keywords_from(arguments))
     table = found.as_table()

@@ -15,13 +15,31 @@ import numpy as np
 from charllm.arrays import Floats, Ints
 from charllm.gpu.governor import Limits, next_clock
 from charllm.jit import compiled
-from charllm.simulate.slices import BOARD_J, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, OTHER, POLL, STALL, Slices
+from charllm.simulate.slices import (
+    ALONE,
+    ALONE_CYCLES,
+    BOARD_J,
+    CORE_J,
+    CYCLES,
+    FIXED,
+    LAUNCHED,
+    LAUNCHED_CYCLES,
+    LAUNCHING,
+    LAUNCHING_CYCLES,
+    LEAST,
+    MATRIX_J,
+    POLL,
+    SYNCED,
+    SYNCED_CYCLES,
+    Slices,
+)
 
 (CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ,
- POLES) = range(13)  # fmt: skip
+ HOST_FREE, POLES) = range(14)  # fmt: skip
 """State of a GPU: clock, mean power over a second, its time, what is left of the box and what it took, what
 holds the clock, die temperature, what lies under its fast poles, its power over the typical,
-joules of the box that warm the die, power of the box before, clock a brake leaves it; then the poles."""
+joules of the box that warm the die, power of the box before, clock a brake leaves it, when its host has launched
+what came so far; then the poles."""
 (ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS,
  THERMAL_LOSS, BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY, HOST_S) = range(18)  # fmt: skip
 """Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest
@@ -45,6 +63,8 @@ class GpuStates(NamedTuple):
     """[gpu, sum]"""
     kind: Ints
     """[gpu] its kind; what follows is told by it."""
+    knots: Floats
+    """[kind, knot] hertz, highest first: a slice has a row for each interval between two (simulate/knots.py)."""
     board: Floats
     """[kind, constant]"""
     limits: Floats
@@ -75,17 +95,34 @@ def read_limits(row: Floats) -> Limits:
                   row[12], row[13], row[14], row[15])  # fmt: skip
 
 
-def spend(states: GpuStates, gpu: int, row: Floats, least_s: float) -> None:
-    """Let one GPU do one slice, however often its clock moves meanwhile; `least_s` bounds its length from below."""
+def find_interval(knots: Floats, clock_hz: float, intervals: int) -> int:
+    """Return the interval between knots in which a clock lies; a slice with one row has it at any clock."""
+    place = 0
+    while place < intervals - 1 and clock_hz < knots[place + 1]:
+        place += 1
+    return place
+
+
+def spend(states: GpuStates, gpu: int, rows: Floats, least_s: float) -> None:
+    """Let one GPU do one slice, however often its clock moves meanwhile; `least_s` bounds its length from below.
+
+    `rows[interval between knots]` are a slice; its host is `late_s` behind its GPU where the slice begins.
+    """
     mine, total, kind = states.state[gpu], states.sums[gpu], states.kind[gpu]
-    board, limits = states.board[kind], states.limits[kind]
-    working = row[MATRIX] + row[OTHER] + row[BOARD_J] + row[CORE_J] + row[MATRIX_J] > 0
+    board, limits, knots = states.board[kind], states.limits[kind], states.knots[kind]
+    began_s, late_s = mine[TIME], mine[HOST_FREE] - mine[TIME]
+    clock, at = mine[CLOCK], 0
     left = 1.0
     while left > SHORTEST_S:
         clock = mine[CLOCK]
+        at = find_interval(knots, clock, len(rows))
+        working = max(rows[at, CYCLES], rows[at, BOARD_J] + rows[at, CORE_J] + rows[at, MATRIX_J]) > 0
         matrix_clock = min(clock, limits[MATRIX_CLOCK_HZ])
-        gpu_s = row[MATRIX] / matrix_clock + row[OTHER] / clock + row[FIXED]
-        length_s = max(gpu_s + row[STALL], row[HOST], least_s)
+        cycle_s = 1 / clock
+        gpu_s = rows[at, CYCLES] * cycle_s + rows[at, FIXED]
+        launched_s = late_s + rows[at, LAUNCHED_CYCLES] * cycle_s + rows[at, LAUNCHED]
+        alone_s = rows[at, ALONE_CYCLES] * cycle_s + rows[at, ALONE]
+        length_s = max(gpu_s, alone_s, launched_s, rows[at, LEAST], least_s)
         if length_s <= SHORTEST_S:
             break
         # The equation of gpu/board.py, written out for machine code; a test holds both together.
@@ -95,15 +132,17 @@ def spend(states: GpuStates, gpu: int, row: Floats, least_s: float) -> None:
         level = clock / board[MAX_HZ] * (volts / top_volts) ** 2
         leaking = mine[SILICON] * board[LEAK] * (mine[TEMPERATURE] - board[REFERENCE_C])
         standing = max(0.0, board[STATIC_W] + leaking)
-        standing += level * (board[CONTEXT_W] + row[POLL] * board[POLLING_W]) + (board[ACTIVE_W] if working else 0.0)
-        core = mine[SILICON] * (row[MATRIX_J] * matrix_volts**2 + row[CORE_J] * volts**2)
-        watts = standing + (core + row[BOARD_J]) / length_s
+        standing += level * (board[CONTEXT_W] + rows[at, POLL] * board[POLLING_W]) + (
+            board[ACTIVE_W] if working else 0.0
+        )
+        core = mine[SILICON] * (rows[at, MATRIX_J] * matrix_volts**2 + rows[at, CORE_J] * volts**2)
+        watts = standing + (core + rows[at, BOARD_J]) / length_s
         step_s = min(left * length_s, mine[BOX_LEFT])
         left -= step_s / length_s
         mine[TIME] += step_s
         mine[BOX_LEFT] -= step_s
         mine[BOX_J] += watts * step_s
-        mine[BOX_HEAT_J] += (watts - board[OFF_DIE] * row[BOARD_J] / length_s) * step_s
+        mine[BOX_HEAT_J] += (watts - board[OFF_DIE] * rows[at, BOARD_J] / length_s) * step_s
         total[ENERGY] += watts * step_s
         total[CLOCK_S] += clock * step_s
         total[CLOCK2_S] += clock * clock * step_s
@@ -118,6 +157,8 @@ def spend(states: GpuStates, gpu: int, row: Floats, least_s: float) -> None:
             total[POWER_LOSS + cause - 1] += max(0.0, limits[CLOCK_MAX_HZ] - clock) * step_s
         if mine[BOX_LEFT] <= SHORTEST_S:
             end_box(states, gpu, standing)
+    launching_s = rows[at, LAUNCHING_CYCLES] / clock + rows[at, LAUNCHING]
+    mine[HOST_FREE] = max(mine[HOST_FREE] + launching_s, began_s + rows[at, SYNCED_CYCLES] / clock + rows[at, SYNCED])
 
 
 @compiled
@@ -165,6 +206,17 @@ def end_box(states: GpuStates, gpu: int, standing_w: float) -> None:
 
 
 @compiled
+def simulate_steps(
+    repeats: int, states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices,
+    members: Ints, offsets: Ints, tail: Floats, waiting: Floats, end: Floats,
+) -> float:  # fmt: skip
+    """Simulate a step some times in a row; returns when the last one ends."""
+    ended_s = 0.0
+    for _ in range(repeats):
+        ended_s = simulate_step(states, turns, begin_s, moved_s, sent_s, slices, members, offsets, tail, waiting, end)
+    return ended_s
+
+
 def simulate_step(
     states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints,
     offsets: Ints, tail: Floats, waiting: Floats, end: Floats,
@@ -177,6 +229,8 @@ def simulate_step(
     state, positions = states.state, len(states.weights)
     began_s = state[0, TIME]
     kept = states.passes.shape[1]
+    for gpu in range(len(state)):
+        state[gpu, HOST_FREE] = state[gpu, TIME]
     for at in range(positions):
         end[len(turns), at] = began_s + begin_s[at]
     for turn in range(len(turns)):

@@ -10,7 +10,7 @@ import torch
 from charllm import mark
 from charllm.errors import DoesNotFit, SpecError
 from charllm.gpu.shape import KernelShape
-from charllm.measure.emulation import emulator as player_module
+from charllm.measure.emulation import emulator as emulator_module
 from charllm.measure.emulation.emulator import Emulator, require_emulable
 from charllm.measure.marks import find_phases, find_steps, read_marks
 from charllm.simulate.rank_timeline import generate_timeline
@@ -36,7 +36,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def make(shape: KernelShape, _device: str, _operands: object) -> Any:
         return lambda: found.append(shape.kind)
 
-    monkeypatch.setattr(player_module, "make_kernel", make)
+    monkeypatch.setattr(emulator_module, "make_kernel", make)
     return found
 
 
@@ -80,8 +80,8 @@ def test_kernels_are_allocated_once_and_played_for_the_asked_time(monkeypatch: p
         return lambda: clock.sleep(0.01)
 
     clock = HandClock()
-    monkeypatch.setattr(player_module, "make_kernel", make)
-    monkeypatch.setattr(player_module, "time", clock)
+    monkeypatch.setattr(emulator_module, "make_kernel", make)
+    monkeypatch.setattr(emulator_module, "time", clock)
     emulator = Emulator(timeline_of(Segment("x", 3, KERNELS)), "cpu")
     steps = emulator.run(0.2)
     assert steps == 4
@@ -133,6 +133,6 @@ def test_operands_that_do_not_fit_are_told(monkeypatch: pytest.MonkeyPatch) -> N
     def overflow(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(player_module, "make_kernel", overflow)
+    monkeypatch.setattr(emulator_module, "make_kernel", overflow)
     with pytest.raises(DoesNotFit, match="do not fit in this GPU's memory"):
         Emulator(timeline_of(Segment("x", 1, KERNELS)), "cpu")

@@ -27,7 +27,7 @@ class StudyFigure(NamedTuple):
     """Only sparse models, only dense ones; None: all."""
 
 
-STUDY_FIGURES = (
+FIGURES = (
     StudyFigure("figure-4", PARALLELISM, "Figure 4: throughput, power, temperature and clock by parallelism, 32 H200"),
     StudyFigure("figure-8", H200, "Figure 8: effect of overlap (cc) and recomputation (act), 32 H200"),
     StudyFigure("figure-13", MICROBATCH, "Figure 13: effect of the microbatch size, 32 H200"),
@@ -51,7 +51,7 @@ STUDY_FIGURES = (
 def strategy_figures(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[Figure]:
     """Return the figures that show every case of a study."""
     found = []
-    for wanted in STUDY_FIGURES:
+    for wanted in FIGURES:
         listed = [
             case for case in cases.get(wanted.study, ()) if wanted.sparse in (None, case.group.startswith("mixtral"))
         ]

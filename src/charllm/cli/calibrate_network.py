@@ -5,17 +5,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from charllm.calibrate.network_report import render_fit, render_scores
 from charllm.cli.output import print_as
 from charllm.errors import SpecError
 from charllm.units import format_percent
-
-render_network = render_scores
 
 
 def calibrate_network(arguments: argparse.Namespace) -> int:
     """Fit the constants that tables of collectives identify, print residuals, and write the cluster file."""
     from charllm.calibrate.network import describe_network, fit_network
+    from charllm.calibrate.network_report import render_fit
     from charllm.calibrate.write import cluster_toml, write_file
     from charllm.catalog.cluster_parts import written_parts
     from charllm.catalog.resolve import resolve_cluster
@@ -64,3 +62,10 @@ def _cluster_of(asked: str | None, run: str) -> str:
             "--cluster", None, "the cluster that was measured: a name of `charllm catalog clusters`, or a file"
         )
     return str(asked or told)
+
+
+def render_network(table: dict[str, Any]) -> str:
+    """Render the scores of collectives."""
+    from charllm.calibrate.network_report import render_scores
+
+    return render_scores(table)

@@ -156,13 +156,15 @@ def digest_tests(slot: Path, tests: tuple[str, ...]) -> dict[str, str]:
     parts = [slot / one for one in tests]
     files = sorted(file for part in parts for file in (part.rglob("test_*.py") if part.is_dir() else [part]))
     helpers = [path for path in (slot / "tests").rglob("*.py") if not path.name.startswith("test_")]
+    # Nothing but its own tests reads what a folder keeps as JSON, nor imports what writes it.
+    common = [path for path in helpers if not any(path.parent.glob("*.json"))]
     shared = sha256()
-    for path in sorted([*(slot / PACKAGE).rglob("*.py"), *(slot / PACKAGE).rglob("*.toml"), *helpers]):
+    for path in sorted([*(slot / PACKAGE).rglob("*.py"), *(slot / PACKAGE).rglob("*.toml"), *common]):
         shared.update(path.read_bytes())
     found = {}
     for file in files:
         digest = shared.copy()
-        for path in [file, *sorted(file.parent.glob("*.json"))]:
+        for path in [file, *sorted([*file.parent.glob("*.json"), *(set(helpers) & set(file.parent.glob("*.py")))])]:
             digest.update(path.read_bytes())
         found[str(file.relative_to(slot))] = digest.hexdigest()
     return found

@@ -1,17 +1,20 @@
 """What is said about a simulated run beyond its figures, as tables of its result: explanations, changes, what if."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from charllm.analysis.advice import Effect, Preheating, best_changes, list_changes, simulate_changes, vary_preheating
-from charllm.analysis.explain import explain_run
 from charllm.result.columns import Columns, columns_of, rows_of
 from charllm.result.result import RunResult
-from charllm.simulate.cold import tabulate_warm_up
 from charllm.simulate.predict import Simulation
 from charllm.simulate.work import estimate_rounds_s
 from charllm.tracking import Track, untracked
+
+if TYPE_CHECKING:
+    from charllm.analysis.advice import Effect
 
 WARM_UP_S = 300.0
 """Length of a warm-up: ten times what a heat sink takes."""
@@ -38,6 +41,8 @@ def with_explanations(found: Simulation) -> RunResult:
 
 def with_changes(found: Simulation, track: Track = untracked) -> RunResult:
     """Return the result with every single change, simulated now, or the reason why there are none."""
+    from charllm.analysis.advice import list_changes, simulate_changes
+
     if found.timed is None:
         changes, reason = _tabulate(()), NOT_FITTING
     else:
@@ -54,6 +59,9 @@ def ask_what_if(found: Simulation, track: Track = untracked) -> RunResult:
     These are changes, a warm-up, other preheating; its table `reasons` has why one of them is empty. `track` shows
     how many changes were simulated.
     """
+    from charllm.analysis.advice import Preheating, vary_preheating
+    from charllm.simulate.cold import tabulate_warm_up
+
     result = with_changes(found._replace(result=comment(found)), track)
     warm_up: Columns = {}
     preheating: Columns = {}
@@ -73,14 +81,20 @@ def _with(result: RunResult, **tables: Callable[[], Columns]) -> RunResult:
 
 
 def _tabulate(effects: Iterable[Effect]) -> Columns:
+    from charllm.analysis.advice import Effect
+
     return columns_of(Effect._fields, list(effects))
 
 
 def _tabulate_explanations(found: Simulation) -> Columns:
+    from charllm.analysis.explain import explain_run
+
     return {"text": explain_run(found)}
 
 
 def _tabulate_best(found: Simulation) -> Columns:
+    from charllm.analysis.advice import best_changes
+
     return _tabulate(best_changes(found.step.run, found.result.metrics["step_time_s"]))
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
 from charllm.analysis.comment import ask_what_if, comment
-from charllm.api.chakra import write_chakra
 from charllm.api.keywords import File, RunKeywords, Spec, as_file, as_path, build_request
 from charllm.api.signature import public
 from charllm.catalog.resolve import resolve_run
@@ -13,14 +12,10 @@ from charllm.errors import SpecError
 from charllm.result.result import RunResult
 from charllm.result.store import write_text
 from charllm.result.uncertainty import with_intervals
-from charllm.simulate.perfetto import Signals, trace_step
 from charllm.simulate.predict import Simulation, predict
-from charllm.simulate.rank_timeline import rank_timeline
-from charllm.simulate.signals import stage_series
 from charllm.simulate.work import LONGEST_S
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
-from charllm.timeline.rank_timeline import to_text
 
 
 class Simulated(NamedTuple):
@@ -106,6 +101,8 @@ def run_simulation(
     chakra: File | None = None,
 ) -> Simulated:
     """Simulate a request and write the files that were asked for."""
+    from charllm.api.chakra import write_chakra
+
     spec = resolve_run(request)
     page = None if report is None else as_file(report, "--report")
     longest_s = math.inf if allow_long else LONGEST_S
@@ -130,6 +127,11 @@ def run_simulation(
 
 def _write_files(found: Simulation, files: dict[str, Path], rank: int) -> list[str]:
     """Write the step as a trace or as a timeline; returns what to say about it."""
+    from charllm.simulate.perfetto import Signals, trace_step
+    from charllm.simulate.rank_timeline import rank_timeline
+    from charllm.simulate.signals import stage_series
+    from charllm.timeline.rank_timeline import to_text
+
     simulated = found.simulated
     if simulated is None:
         return [

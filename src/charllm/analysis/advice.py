@@ -93,15 +93,19 @@ def simulate_changes(run: RunSpec, before: Mapping[str, Any], tried: Iterable[Tr
         )
 
 
-def best_changes(run: RunSpec, step_time_s: float, limit: int = 5) -> list[Effect]:
-    """List the valid changes that fit in memory and gain most over a run of known step time.
+def best_changes(run: RunSpec, before: Mapping[str, Any], limit: int = 5) -> list[Effect]:
+    """List the valid changes that fit in memory and gain most over the metrics of a run as it is.
 
     All are screened at the one clock they settle at; the best are simulated, and only what that gives is promised.
     """
+    return best_effects(simulate_changes(run, before, screen_changes(run, limit)))
+
+
+def screen_changes(run: RunSpec, limit: int = 5) -> list[Tried]:
+    """Return the changes of a job that fit in memory and are fastest at the one clock they settle at."""
     screened = [(change, _screened_s(run, change)) for change in changes(run)]
     fitting = sorted((pair for pair in screened if pair[1] is not None), key=lambda pair: pair[1] or 0.0)
-    effects = simulate_changes(run, {"step_time_s": step_time_s}, (Tried(change) for change, _ in fitting[:limit]))
-    return best_effects(effects)
+    return [Tried(change) for change, _ in fitting[:limit]]
 
 
 def best_effects(effects: Iterable[Effect]) -> list[Effect]:

@@ -8,7 +8,7 @@ from charllm.report.page.cases import StudiedCase, full_label, groups, select, t
 from charllm.report.page.memory import USED, WORDS
 from charllm.report.page.quantity import write_list
 from charllm.result.metrics import KINDS
-from charllm.units import GIB, PERCENT
+from charllm.units import GIB, format_percent
 
 QUESTION = "Does every case fit in memory?"
 NOTHING = "No case has a memory breakdown."
@@ -73,7 +73,7 @@ def _message(cases: Sequence[StudiedCase], size_bytes: float | None) -> str:
     kind = max(parts, key=lambda kind: parts[kind] if kind != "reserve" else 0.0)
     needs = f"{title(worst)} needs most: {need[id(worst)] / GIB:.1f} GiB"
     largest = (
-        "" if kind == USED else f", of which {parts[kind] / need[id(worst)] / PERCENT:.0f} % {WORDS.get(kind, kind)}"
+        "" if kind == USED else f", of which {format_percent(parts[kind] / need[id(worst)], 0)} {WORDS.get(kind, kind)}"
     )
     limit = f" of {size_bytes / GIB:.1f} GiB" if size_bytes else ""
     misfits = [case for case in cases if case.values.get("fits") is False]

@@ -7,7 +7,7 @@ from charllm.report.page.bars import bar_options
 from charllm.report.page.cases import StudiedCase, full_label, groups, ranked, select, title
 from charllm.report.page.quantity import write_list, write_number
 from charllm.result.metrics import LABEL_WORDS, LABELS
-from charllm.units import PERCENT
+from charllm.units import PERCENT, format_percent
 
 MOST_APART = 5.0
 """Ratio of the longest to the shortest step above which bars are shares: short ones could not be read otherwise."""
@@ -83,5 +83,5 @@ def _message(cases: Sequence[StudiedCase]) -> str:
         order = ranked(listed)
         lost = largest_part(order[-1], [label for label in LABELS if label != "compute"]) if order else None
         if lost is not None and len(order) > 1:
-            found.append(f"{title(order[-1])} ({LABEL_WORDS[lost[0]]}, {lost[1] / PERCENT:.0f} % of its step)")
+            found.append(f"{title(order[-1])} ({LABEL_WORDS[lost[0]]}, {format_percent(lost[1], 0)} of its step)")
     return f"Largest losses of the slowest cases: {write_list(found, 6)}." if found else ""

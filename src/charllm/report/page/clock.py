@@ -10,6 +10,7 @@ from charllm.report.page.view import RunView, missing
 from charllm.report.tables import shown_ends
 from charllm.result.answers import answer_clock
 from charllm.result.metrics import CAUSES
+from charllm.units import format_percent
 
 CAUSE_WORDS = {"power": "power limit", "thermal": "temperature", "brake": "power brake"}
 ALIKE_FRACTION = 5e-4
@@ -89,4 +90,5 @@ def _message(run: RunView, groups: Mapping[str, Sequence[Mapping[str, Any]]], pa
     head = f"Mean clock {answer_clock(run.result)}."
     if sums[most] - sums[least] < ALIKE_FRACTION:
         return head
-    return f"{head} Largest {label}: {100 * sums[most]:.1f} % ({most}); smallest: {100 * sums[least]:.1f} % ({least})."
+    ends = [f"{format_percent(sums[bar])} ({bar})" for bar in (most, least)]
+    return f"{head} Largest {label}: {ends[0]}; smallest: {ends[1]}."

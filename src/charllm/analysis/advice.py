@@ -14,7 +14,7 @@ from charllm.catalog.change import (
 )
 from charllm.catalog.export import program_of
 from charllm.errors import SpecError
-from charllm.gpu.governor import power_cap_w
+from charllm.gpu.physics import power_cap_w
 from charllm.simulate.fast import predict_fast
 from charllm.simulate.predict import predict
 from charllm.spec.parallelism import Parallelism

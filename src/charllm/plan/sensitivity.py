@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from charllm.errors import SpecError
-from charllm.gpu.governor import power_cap_w
+from charllm.gpu.physics import power_cap_w
 from charllm.plan.candidate import Candidate
 from charllm.plan.metrics import USUAL, Economics, derive_metrics, metric_value
 from charllm.plan.objectives import Objective

@@ -117,7 +117,7 @@ def _mean(machine: Machine, each: Floats) -> float:
 def _update_s(machine: Machine, stage: int, clock_hz: float) -> float:
     """Return how long a stage's update takes at its mean clock."""
     row = machine.tail[stage, 1]
-    return float(row[MATRIX] / min(clock_hz, machine.limits.matrix_clock_hz) + row[OTHER] / clock_hz + row[FIXED])
+    return float(row[MATRIX] / min(clock_hz, machine.board.matrix_clock_hz) + row[OTHER] / clock_hz + row[FIXED])
 
 
 def _moving_s(machine: Machine, simulated_step: SimulatedStep, stage: int) -> float:

@@ -2,29 +2,31 @@
 
 A GPU works through slices; every 25 ms a box of its power ends, warms its die and moves its clock.
 Where a collective ends a slice the members of its group wait for the last of them, polling. A pass waits for its input.
-Equation: seconds of a slice at a clock as in simulate/slices.py; watts as in gpu/board.py; at the end of a box
-x = R P + (x - R P) exp(-box / time constant) for each fast pole, and the clock moves as gpu/governor.py says.
+Equation: seconds of a slice at a clock as in simulate/slices.py; watts, the clock after a box and the rise of each fast
+pole as in gpu/physics.py.
 Source: those files.
 Ignores: that a clock moves inside a box; sinks, which are held (simulate/steady.py).
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from charllm.gpu.governor import Limits, next_clock
+from charllm.gpu.physics import Board, Energy, OperatingPoint, dynamic_j, next_clock, operating_point, relax, standing_w
 from charllm.jit import compiled
-from charllm.simulate.slices import BOARD_J, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, OTHER, POLL, STALL, Slices
+from charllm.simulate.slices import BOARD_J, COLUMNS, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, OTHER, POLL, STALL, Slices
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-(CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ,
- POLES) = range(13)  # fmt: skip
+(CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ, MATRIX_HZ,
+ CORE, MATRIX_CORE, LEVEL, POLES) = range(17)  # fmt: skip
 """State of a GPU: clock, mean power over a second, its time, what is left of the box and what it took, what
 holds the clock, die temperature, what lies under its fast poles, its power over the typical,
-joules of the box that warm the die, power of the box before, clock a brake leaves it; then the poles."""
+joules of the box that warm the die, power of the box before, clock a brake leaves it; what its clock decides: clock of
+the matrix units and the fields of OperatingPoint; then the poles."""
 (ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS,
  THERMAL_LOSS, BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY, HOST_S) = range(18)  # fmt: skip
 """Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest
@@ -33,10 +35,12 @@ work, and those that the GPU waited for launches."""
 SUMS, SIGNALS = 18, 4
 TOTALS = (ENERGY, CLOCK_S, CLOCK2_S, *range(HEAT_S, SUMS))
 """Sums that grow with time; the others are extremes."""
-(STATIC_W, CONTEXT_W, ACTIVE_W, LEAK, REFERENCE_C, SLOPE, REFERENCE_HZ, FLOOR, MAX_HZ, POLLING_W, OFF_DIE) = range(11)
-"""Constants of a board's power, as gpu/board.py has them, and which share of memory's power the die never feels."""
-CLOCK_MAX_HZ, MATRIX_CLOCK_HZ = (Limits._fields.index(name) for name in ("clock_max_hz", "matrix_clock_hz"))
 SHORTEST_S = 1e-12
+
+
+def board_rows(boards: Sequence[Board]) -> Any:
+    """Return constants of several kinds of boards as records that compiled code reads by name."""
+    return np.array(list(boards), dtype=[(name, np.float64) for name in Board._fields]).view(np.recarray)
 
 
 class GpuStates(NamedTuple):
@@ -48,10 +52,8 @@ class GpuStates(NamedTuple):
     """[gpu, sum]"""
     kind: Ints
     """[gpu] its kind; what follows is told by it."""
-    board: Floats
-    """[kind, constant]"""
-    limits: Floats
-    """[kind, field of Limits]"""
+    boards: Any
+    """[kind] records with the fields of Board."""
     resistance: Floats
     """[kind, pole] of the die and what follows it fast."""
     decay: Floats
@@ -72,62 +74,62 @@ class GpuStates(NamedTuple):
     each of its slices, and twice at the end of a step."""
 
 
-def read_limits(row: Floats) -> Limits:
-    """Return a row of limits under their names."""
-    return Limits(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
-                  row[12], row[13], row[14], row[15])  # fmt: skip
+def set_clock(states: GpuStates, gpu: int, clock_hz: float) -> None:
+    """Give one GPU a clock, and what that decides."""
+    state, board = states.state, states.boards[states.kind[gpu]]
+    matrix_hz = min(clock_hz, board.matrix_clock_hz)
+    at = operating_point(board, clock_hz, matrix_hz)
+    state[gpu, CLOCK], state[gpu, MATRIX_HZ] = clock_hz, matrix_hz
+    state[gpu, CORE], state[gpu, MATRIX_CORE], state[gpu, LEVEL] = at.core, at.matrix, at.level
 
 
-def spend(states: GpuStates, gpu: int, row: Floats, least_s: float) -> None:
+def spend(states: GpuStates, gpu: int, rows: Floats, place: int, least_s: float) -> None:
     """Let one GPU do one slice, however often its clock moves meanwhile; `least_s` bounds its length from below."""
-    mine, total, kind = states.state[gpu], states.sums[gpu], states.kind[gpu]
-    board, limits = states.board[kind], states.limits[kind]
-    working = row[MATRIX] + row[OTHER] + row[BOARD_J] + row[CORE_J] + row[MATRIX_J] > 0
+    state, sums, board = states.state, states.sums, states.boards[states.kind[gpu]]
+    matrix, other, fixed_s = rows[place, MATRIX], rows[place, OTHER], rows[place, FIXED]
+    work = Energy(rows[place, MATRIX_J], rows[place, CORE_J], rows[place, BOARD_J])
+    stall_s, polling = rows[place, STALL], rows[place, POLL]
+    active = 1.0 if matrix + other + work.board_j + work.core_j + work.matrix_j > 0 else 0.0
+    least_s, silicon = max(rows[place, HOST], least_s), state[gpu, SILICON]
     left = 1.0
     while left > SHORTEST_S:
-        clock = mine[CLOCK]
-        matrix_clock = min(clock, limits[MATRIX_CLOCK_HZ])
-        gpu_s = row[MATRIX] / matrix_clock + row[OTHER] / clock + row[FIXED]
-        length_s = max(gpu_s + row[STALL], row[HOST], least_s)
+        clock, temperature, box_left_s = state[gpu, CLOCK], state[gpu, TEMPERATURE], state[gpu, BOX_LEFT]
+        gpu_s = matrix / state[gpu, MATRIX_HZ] + other / clock + fixed_s
+        length_s = max(gpu_s + stall_s, least_s)
         if length_s <= SHORTEST_S:
             break
-        # The equation of gpu/board.py, written out for machine code; a test holds both together.
-        volts = max(board[FLOOR], 1 + board[SLOPE] * (clock - board[REFERENCE_HZ]))
-        matrix_volts = max(board[FLOOR], 1 + board[SLOPE] * (matrix_clock - board[REFERENCE_HZ]))
-        top_volts = max(board[FLOOR], 1 + board[SLOPE] * (board[MAX_HZ] - board[REFERENCE_HZ]))
-        level = clock / board[MAX_HZ] * (volts / top_volts) ** 2
-        leaking = mine[SILICON] * board[LEAK] * (mine[TEMPERATURE] - board[REFERENCE_C])
-        standing = max(0.0, board[STATIC_W] + leaking)
-        standing += level * (board[CONTEXT_W] + row[POLL] * board[POLLING_W]) + (board[ACTIVE_W] if working else 0.0)
-        core = mine[SILICON] * (row[MATRIX_J] * matrix_volts**2 + row[CORE_J] * volts**2)
-        watts = standing + (core + row[BOARD_J]) / length_s
-        step_s = min(left * length_s, mine[BOX_LEFT])
+        at = OperatingPoint(state[gpu, CORE], state[gpu, MATRIX_CORE], state[gpu, LEVEL])
+        standing = standing_w(board, at.level, temperature, silicon, polling, active)
+        watts = standing + dynamic_j(at, work, silicon) / length_s
+        step_s = min(left * length_s, box_left_s)
         left -= step_s / length_s
-        mine[TIME] += step_s
-        mine[BOX_LEFT] -= step_s
-        mine[BOX_J] += watts * step_s
-        mine[BOX_HEAT_J] += (watts - board[OFF_DIE] * row[BOARD_J] / length_s) * step_s
-        total[ENERGY] += watts * step_s
-        total[CLOCK_S] += clock * step_s
-        total[CLOCK2_S] += clock * clock * step_s
-        total[HEAT_S] += mine[TEMPERATURE] * step_s
-        total[PEAK_W] = max(total[PEAK_W], watts)
-        if working:
-            total[BUSY] += step_s
-            total[HOST_S] += step_s * (1 - gpu_s / length_s)
-        cause = int(mine[CAUSE])
+        joules = watts * step_s
+        state[gpu, TIME] += step_s
+        state[gpu, BOX_LEFT] = box_left_s - step_s
+        state[gpu, BOX_J] += joules
+        state[gpu, BOX_HEAT_J] += (watts - board.off_die_fraction * work.board_j / length_s) * step_s
+        sums[gpu, ENERGY] += joules
+        sums[gpu, CLOCK_S] += clock * step_s
+        sums[gpu, CLOCK2_S] += clock * clock * step_s
+        sums[gpu, HEAT_S] += temperature * step_s
+        sums[gpu, PEAK_W] = max(sums[gpu, PEAK_W], watts)
+        if active > 0:
+            sums[gpu, BUSY] += step_s
+            sums[gpu, HOST_S] += step_s * (1 - gpu_s / length_s)
+        cause = int(state[gpu, CAUSE])
         if cause > 0:
-            total[POWER_S + cause - 1] += step_s
-            total[POWER_LOSS + cause - 1] += max(0.0, limits[CLOCK_MAX_HZ] - clock) * step_s
-        if mine[BOX_LEFT] <= SHORTEST_S:
+            sums[gpu, POWER_S + cause - 1] += step_s
+            sums[gpu, POWER_LOSS + cause - 1] += max(0.0, board.asked_clock_hz - clock) * step_s
+        if box_left_s - step_s <= SHORTEST_S:
             end_box(states, gpu, standing)
 
 
 @compiled
 def spend_rows(states: GpuStates, gpu: int, rows: Floats, least_s: Floats) -> None:
     """Let one GPU work through rows in order."""
+    set_clock(states, gpu, states.state[gpu, CLOCK])
     for place in range(len(rows)):
-        spend(states, gpu, rows[place], least_s[place])
+        spend(states, gpu, rows, place, least_s[place])
 
 
 def note_moment(states: GpuStates) -> None:
@@ -137,117 +139,129 @@ def note_moment(states: GpuStates) -> None:
     states.moments[0] += 1
 
 
-def end_box(states: GpuStates, gpu: int, standing_w: float) -> None:
+def end_box(states: GpuStates, gpu: int, standing: float) -> None:
     """Close a box of power: warm the die, move the clock, write it down."""
-    mine, total, kind = states.state[gpu], states.sums[gpu], states.kind[gpu]
-    limits = read_limits(states.limits[kind])
-    resistance, decay, box_s = states.resistance[kind], states.decay[kind], limits.tick_s
-    box_w, heat_w = mine[BOX_J] / box_s, mine[BOX_HEAT_J] / box_s
-    mine[BOX_J] = mine[BOX_HEAT_J] = 0.0
-    temperature = mine[AIR_C]
-    for pole in range(len(resistance)):
-        target = heat_w * resistance[pole]
-        mine[POLES + pole] = target + (mine[POLES + pole] - target) * decay[pole]
-        temperature += mine[POLES + pole]
-    mine[TEMPERATURE] = temperature
-    total[HOT_C] = max(total[HOT_C], temperature)
-    total[COLD_C] = min(total[COLD_C], temperature)
-    total[SENSOR_W] = max(total[SENSOR_W], box_w)
-    mine[MEAN_W] += (box_w - mine[MEAN_W]) * (1 - np.exp(-box_s / limits.mean_s))
-    seen_w = (box_w + mine[LAST_W]) / 2
-    mine[LAST_W] = box_w
-    mine[CLOCK], cause = next_clock(limits, mine[CLOCK], seen_w, mine[MEAN_W], standing_w, temperature, mine[BRAKE_HZ])
-    mine[CAUSE] = cause
-    mine[BOX_LEFT] = box_s
-    box = int(mine[TIME] / box_s + 0.5) - 1
+    state, sums, kind = states.state, states.sums, states.kind[gpu]
+    board = states.boards[kind]
+    box_s = board.tick_s
+    box_w, heat_w = state[gpu, BOX_J] / box_s, state[gpu, BOX_HEAT_J] / box_s
+    state[gpu, BOX_J] = state[gpu, BOX_HEAT_J] = 0.0
+    temperature = state[gpu, AIR_C]
+    for pole in range(states.resistance.shape[1]):
+        target_k = heat_w * states.resistance[kind, pole]
+        rise_k = relax(state[gpu, POLES + pole], target_k, states.decay[kind, pole])
+        state[gpu, POLES + pole] = rise_k
+        temperature += rise_k
+    state[gpu, TEMPERATURE] = temperature
+    sums[gpu, HOT_C] = max(sums[gpu, HOT_C], temperature)
+    sums[gpu, COLD_C] = min(sums[gpu, COLD_C], temperature)
+    sums[gpu, SENSOR_W] = max(sums[gpu, SENSOR_W], box_w)
+    mean_w = state[gpu, MEAN_W] + (box_w - state[gpu, MEAN_W]) * (1 - board.mean_left_fraction)
+    seen_w = (box_w + state[gpu, LAST_W]) / 2
+    state[gpu, MEAN_W], state[gpu, LAST_W] = mean_w, box_w
+    clock, cause = next_clock(board, state[gpu, CLOCK], seen_w, mean_w, standing, temperature, state[gpu, BRAKE_HZ])
+    set_clock(states, gpu, clock)
+    state[gpu, CAUSE] = cause
+    state[gpu, BOX_LEFT] = box_s
+    box = int(state[gpu, TIME] / box_s + 0.5) - 1
     if 0 <= box < len(states.cluster):
         states.cluster[box] += states.weights[gpu % len(states.weights)] * box_w
         if gpu < len(states.series):
-            states.series[gpu, box, 0], states.series[gpu, box, 1] = box_w, temperature
-            states.series[gpu, box, 2], states.series[gpu, box, 3] = mine[CLOCK], cause
+            series = states.series
+            series[gpu, box, 0], series[gpu, box, 1] = box_w, temperature
+            series[gpu, box, 2], series[gpu, box, 3] = clock, cause
 
 
 @compiled
 def simulate_step(
     states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints,
-    offsets: Ints, tail: Floats,
+    offsets: Ints, tails: Floats,
 ) -> float:  # fmt: skip
     """Simulate one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions.
 
-    `begin_s` is when the data of each position is there.
+    `begin_s` is when the data of each position is there; `tails[kind, stage, part]` are the slices that end a step.
     """
-    state, positions = states.state, len(states.weights)
-    began_s = state[0, TIME]
-    kept = states.passes.shape[1]
+    state, sums, passes, positions = states.state, states.sums, states.passes, len(states.weights)
+    began_s, kept = state[0, TIME], passes.shape[1]
     end = np.full((len(turns) + 1, positions), began_s)
     end[-1] += begin_s
-    waiting = np.zeros(slices.table.shape[2])
-    waiting[POLL] = tail[0, 0, 0, POLL]
+    for gpu in range(len(state)):
+        set_clock(states, gpu, state[gpu, CLOCK])
+    waiting = np.zeros((1, COLUMNS))
+    waiting[0, POLL] = tails[0, 0, 0, POLL]
+    in_kind, rows = slices.table.shape[1], slices.table.reshape(-1, slices.table.shape[2])
     for turn in range(len(turns)):
-        base, program = turns[turn, 0] * positions, turns[turn, 1]
+        base, program, source = turns[turn, 0] * positions, turns[turn, 1], turns[turn, 2]
         noted = base <= states.watched < base + positions
         if noted:
             note_moment(states)
         for at in range(positions):
-            wait = end[turns[turn, 2], at] + moved_s[turn, at % moved_s.shape[1]] - state[base + at, TIME]
+            gpu = base + at
+            wait = end[source, at] + moved_s[turn, at % moved_s.shape[1]] - state[gpu, TIME]
             if wait > 0:
-                states.sums[base + at, INPUT_WAIT] += wait
-                spend(states, base + at, waiting, wait)
+                sums[gpu, INPUT_WAIT] += wait
+                spend(states, gpu, waiting, 0, wait)
             if at < kept:
-                states.passes[turn, at, 0] = state[base + at, TIME] - began_s
-                states.passes[turn, at, 2] = -states.sums[base + at, CLOCK_S]
-                states.passes[turn, at, 3] = -states.sums[base + at, GROUP_WAIT]
+                passes[turn, at, 0] = state[gpu, TIME] - began_s
+                passes[turn, at, 2] = -sums[gpu, CLOCK_S]
+                passes[turn, at, 3] = -sums[gpu, GROUP_WAIT]
         if noted:
             note_moment(states)
         for span in range(slices.first[program], slices.first[program + 1]):
             for _ in range(slices.spans[span, 2]):
                 for item in range(slices.spans[span, 0], slices.spans[span, 1]):
-                    for at in range(positions):
-                        spend(states, base + at, slices.table[states.kind[base + at], item], 0.0)
+                    for gpu in range(base, base + positions):
+                        spend(states, gpu, rows, states.kind[gpu] * in_kind + item, 0.0)
                     if noted:
                         note_moment(states)
                     if slices.group_barriers[item]:
-                        wait_for_group(states, slices.group_barriers[item], members, offsets, base, waiting)
+                        wait_for_groups(states, slices.group_barriers[item], members, offsets, base, waiting)
                     if noted:
                         note_moment(states)
         for at in range(positions):
-            end[turn, at] = state[base + at, TIME]
+            gpu = base + at
+            end[turn, at] = state[gpu, TIME]
             if at < kept:
-                one = states.passes[turn, at]
-                one[1] = state[base + at, TIME] - began_s
-                one[2] = (states.sums[base + at, CLOCK_S] + one[2]) / max(SHORTEST_S, one[1] - one[0])
-                one[3] += states.sums[base + at, GROUP_WAIT]
+                length_s = state[gpu, TIME] - began_s - passes[turn, at, 0]
+                passes[turn, at, 1] = state[gpu, TIME] - began_s
+                passes[turn, at, 2] = (sums[gpu, CLOCK_S] + passes[turn, at, 2]) / max(SHORTEST_S, length_s)
+                passes[turn, at, 3] += sums[gpu, GROUP_WAIT]
             if sent_s[turn, at % sent_s.shape[1]] > 0:
-                spend(states, base + at, waiting, sent_s[turn, at % sent_s.shape[1]])
-    return float(finish(states, tail, waiting))
+                spend(states, gpu, waiting, 0, sent_s[turn, at % sent_s.shape[1]])
+    return finish_step(states, tails, waiting)
 
 
-def wait_for_group(states: GpuStates, mask: int, members: Ints, offsets: Ints, base: int, waiting: Floats) -> None:
+def wait_for_groups(states: GpuStates, mask: int, members: Ints, offsets: Ints, base: int, waiting: Floats) -> None:
     """Let the members of each group that a slice's collectives join wait for the last of them."""
+    state = states.state
     for group in range(len(offsets)):
         if not mask >> group & 1:
             continue
         for row in range(offsets.shape[1] - 1):
-            own = members[group, offsets[group, row] : offsets[group, row + 1]]
-            if len(own) < 2:
+            first, end = offsets[group, row], offsets[group, row + 1]
+            if end - first < 2:
                 continue
             latest = 0.0
-            for at in own:
-                latest = max(latest, states.state[base + at, TIME])
-            for at in own:
-                wait = latest - states.state[base + at, TIME]
+            for place in range(first, end):
+                latest = max(latest, state[base + members[group, place], TIME])
+            for place in range(first, end):
+                gpu = base + members[group, place]
+                wait = latest - state[gpu, TIME]
                 if wait > 0:
-                    states.sums[base + at, GROUP_WAIT] += wait
-                    spend(states, base + at, waiting, wait)
+                    states.sums[gpu, GROUP_WAIT] += wait
+                    spend(states, gpu, waiting, 0, wait)
 
 
-def finish(states: GpuStates, tail: Floats, waiting: Floats) -> float:
-    """Wait for the last GPU, then exchange, update and end the step together: `tail[kind, stage, part]` are slices."""
+def finish_step(states: GpuStates, tails: Floats, waiting: Floats) -> float:
+    """Wait for the last GPU, then exchange, update and end the step together."""
+    rows = tails.reshape(-1, tails.shape[3])
+    stages, parts = tails.shape[1], tails.shape[2]
     last_s = latest_time(states)
     for gpu in range(len(states.state)):
         wait_until(states, gpu, last_s, waiting, INPUT_WAIT)
-        for part in range(tail.shape[2]):
-            spend(states, gpu, tail[states.kind[gpu], gpu // len(states.weights), part], 0.0)
+        first = (states.kind[gpu] * stages + gpu // len(states.weights)) * parts
+        for part in range(parts):
+            spend(states, gpu, rows, first + part, 0.0)
     last_s = latest_time(states)
     for gpu in range(len(states.state)):
         wait_until(states, gpu, last_s, waiting, GROUP_WAIT)
@@ -268,6 +282,6 @@ def wait_until(states: GpuStates, gpu: int, time_s: float, waiting: Floats, caus
     states.sums[gpu, cause] += wait
     if gpu == states.watched:
         note_moment(states)
-    spend(states, gpu, waiting, wait)
+    spend(states, gpu, waiting, 0, wait)
     if gpu == states.watched:
         note_moment(states)

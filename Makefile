@@ -4,7 +4,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test coverage check compiled bench evaluate scoreboard fit findings docs golden dist device-test cluster-smoke
+.PHONY: help setup packages demo test coverage mutate check compiled bench evaluate scoreboard fit findings docs golden dist device-test cluster-smoke
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ test: setup packages check compiled ## check, then run the tests
 
 coverage: setup packages compiled ## run the tests under coverage.py and print the lines of src/charllm that ran
 	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-report=term
+
+mutate: setup compiled ## change 300 small things, one at a time, and list those that no test notices (ARGS='--seed 2 --count 100')
+	$(BIN)/python -m benchmarks.mutation.run $(ARGS)
 
 compiled: setup ## compile what is compiled at its first use, once for all programs that follow
 	@$(BIN)/python -m compileall -q src

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.calibrate.least_squares import Fit
 from charllm.calibrate.ops import Bench, apply, errors_of, fit_ops, gather, held_out
 from charllm.calibrate.write import as_figures
@@ -28,7 +28,6 @@ from charllm.gpu.steady import hold_window
 from charllm.report.tables import render_table
 from charllm.units import MICRO, NANO, PICO
 
-Floats = NDArray[np.float64]
 CATALOG = Path(__file__).parent.parent / "src" / "charllm" / "catalog" / "gpus" / "h200.toml"
 PRIORS = {
     "power.active_w": 10.5,

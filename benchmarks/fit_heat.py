@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.calibrate.least_squares import load_optimize
 from charllm.evaluate.h200.tables import READINGS
 from charllm.evaluate.heat import (
@@ -32,7 +32,6 @@ from charllm.gpu.heat import POLE_NAMES, network, steady_temperature_c
 from charllm.report.tables import render_table
 from charllm.units import PICO, TERA
 
-Floats = NDArray[np.float64]
 FITTED_TAKE = "opsA"
 TAKES = ("opsA", "opsB", "ranks-A", "ranks-B", "training-A")
 PRODUCT_BYTES_PER_FLOP = 1.1e-3

@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from charllm.evaluate.ops import bench_machine
 from charllm.gpu.kernels import read_shapes
@@ -28,7 +27,6 @@ from charllm.report.tables import render_table
 from charllm.spec.hardware import Gpu
 from charllm.units import GIGA, MICRO
 
-Floats = NDArray[np.float64]
 NAMES = {"a100_sxm": "a100-80gb", "h100_sxm": "h100", "h200_sxm": "h200", "b200_sxm": "b200", "b300_sxm": "b300",
          "gb200": "gb200", "gb300": "gb300"}  # fmt: skip
 TEMPERATURE_C = 55.0

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.stats import t as student
 
+from charllm.arrays import Bools, Floats
 from charllm.evaluate.held_out import load_rows
 from charllm.evaluate.intervals import list_pairs
 from charllm.evaluate.predictions import load_predictions
 from charllm.plan.probability import FREEDOM
-
-Floats = NDArray[np.float64]
 
 EDGES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 EQUAL = 1e-3
@@ -51,7 +50,7 @@ def load_pairs() -> Pairs:
     )
 
 
-def fit(pairs: Pairs, used: NDArray[np.bool_]) -> Floats:
+def fit(pairs: Pairs, used: Bools) -> Floats:
     """Return the spreads of greatest likelihood: own, and for each e-fold of the microbatch."""
 
     def cost(logs: Floats) -> float:
@@ -76,7 +75,7 @@ def judge(pairs: Pairs) -> Floats:
     return found
 
 
-def print_reliability(said: Floats, right: NDArray[np.bool_], edges: Sequence[float] = EDGES) -> None:
+def print_reliability(said: Floats, right: Bools, edges: Sequence[float] = EDGES) -> None:
     """Print how often pairs of a stated probability came out in that order."""
     print("said        pairs  mean said  right")
     for low, high in pairwise(edges):

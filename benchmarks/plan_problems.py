@@ -15,10 +15,11 @@ from charllm.plan.feasible import divide_space
 from charllm.plan.metrics import USUAL
 from charllm.plan.objectives import parse_objective
 from charllm.plan.overlaps import traits_of
-from charllm.plan.price import memory_of, price_step
 from charllm.plan.rank import Ranked
 from charllm.plan.scores import Score, score_of
 from charllm.plan.space import Space, Variant
+from charllm.result.memory_verdict import judge_memory
+from charllm.simulate.fast import fast_metrics
 from charllm.simulate.predict import simulate
 from charllm.simulate.work import TooLong
 from charllm.workload.step import build_step
@@ -84,9 +85,10 @@ def decide_exhaustively(space: Space, score: Score) -> list[Ranked]:
                 for overlap in space.overlaps(traits_of(cell, recompute.startswith("full"), zero)):
                     for caps in space.caps:
                         step = build_step(space.run(cell, Variant(recompute, zero, size, overlap, *caps)))
-                        memory = memory_of(step)
-                        if memory["fits"]:
-                            metrics = price_step(step, memory)
+                        memory = judge_memory(step)
+                        if memory.fits_within():
+                            metrics = {"microbatches": step.run.microbatches, **memory.as_metrics()}
+                            metrics |= fast_metrics(step)
                             found.append(Ranked(score.of(step.run, metrics), step.run, metrics))
     return sorted(found, key=lambda one: one.score)
 

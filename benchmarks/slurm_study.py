@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from charllm.sweep.outcome import flatten_metrics
+from charllm.result.metrics import COLUMNS
 from tests.measure.replays import make_replay
 from tests.slurm.cluster import NODES, Cluster, running
 
@@ -122,7 +122,7 @@ def _steps(node: Path) -> int:
 
 def _fixed(row: dict[str, Any]) -> list[Any]:
     """Return what a rerun must repeat: name, verdict, settings, and that times and powers are known."""
-    settings = {name: value for name, value in row["summary"].items() if name not in flatten_metrics({})}
+    settings = {name: value for name, value in row["summary"].items() if name not in COLUMNS}
     known = {name: row["summary"][name] is not None for name in MEASURED}
     return [row["case"], row["exit_code"], settings, known]
 

@@ -9,7 +9,7 @@ from charllm.catalog.resolve import resolve_run
 from charllm.catalog.tables import entries
 from charllm.errors import SpecError
 from charllm.sweep.study import load_study
-from charllm.workload.memory import stage_memories
+from charllm.workload.memory import rank_memories
 from charllm.workload.step import build_step
 
 SECONDS = 3.0
@@ -41,7 +41,7 @@ def _build(request: dict[str, object], *, with_memory: bool) -> None:
     except SpecError:
         return
     if with_memory:
-        stage_memories(step)
+        rank_memories(step)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import argparse
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import charllm
@@ -14,7 +14,8 @@ from charllm.cli.parser import build_parser
 from charllm.cli.spec_flags import add_spec_flags
 from charllm.errors import DoesNotFit, SpecError
 from charllm.measure.failure import CODES
-from charllm.result.metrics import METRICS
+from charllm.result.metric import Metric
+from charllm.result.metrics import METRICS, PLAN_METRICS
 from charllm.spec.fields import rules
 from charllm.spec.framework import Framework
 from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node, OtherNodes
@@ -174,10 +175,20 @@ def spec_page() -> str:
 
 
 def metrics_page() -> str:
-    """List every metric of a result."""
+    """List every metric of a result, and those that plans derive from them."""
     about = "`charllm simulate --json` prints these under `metrics`. They describe one step at thermal steady state."
-    rows = _table(("metric", "meaning"), ((f"`{name}`", meaning) for name, meaning in METRICS.items()))
-    return "\n".join(["# Metrics", "", about, "", *rows]) + "\n"
+    parts = ["# Metrics", "", about, "", *_metrics(METRICS)]
+    parts += ["", "## Of a plan", "", "`charllm plan` derives these from them; `--limit` takes both.", ""]
+    derived = {name: one for name, one in PLAN_METRICS.items() if name not in METRICS}
+    return "\n".join([*parts, *_metrics(derived)]) + "\n"
+
+
+def _metrics(metrics: Mapping[str, Metric]) -> list[str]:
+    rows = (
+        (f"`{name}`", one.label, one.meaning, ", ".join(f"`{key}`" for key in one.keys or ()), one.better)
+        for name, one in metrics.items()
+    )
+    return _table(("metric", "name", "meaning", "keys", "better"), rows)
 
 
 def result_page() -> str:

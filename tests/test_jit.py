@@ -6,12 +6,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import charllm
-from charllm.jit import parts_of
+from charllm.jit import SUFFIX, compiled, parts_of
 from charllm.simulate.step_loop import simulate_step
 from charllm.timeline.engine import simulate_schedule
 
@@ -45,11 +46,12 @@ def test_an_edit_of_the_governor_moves_the_clock(package: Path) -> None:
     # Two at once: one compiles, the other loads what it has stored.
     first_hz, other_hz = [clock_of(program) for program in (start(package), start(package))]
     assert first_hz == other_hz
-    stored = {path: path.stat().st_mtime_ns for path in (package / KEPT_IN).rglob("*.nbc")}
+    stored = {path: path.stat().st_mtime_ns for path in (package / KEPT_IN).rglob(f"*{SUFFIX}")}
+    assert len(stored) == 2
     assert clock_of(start(package)) == first_hz
-    assert {path: path.stat().st_mtime_ns for path in (package / KEPT_IN).rglob("*.nbc")} == stored
-    for index in (package / KEPT_IN).rglob("*.nbi"):
-        index.write_bytes(b"")
+    assert {path: path.stat().st_mtime_ns for path in (package / KEPT_IN).rglob(f"*{SUFFIX}")} == stored
+    for path in stored:
+        path.write_bytes(path.read_bytes()[:-1])
     assert clock_of(start(package)) == first_hz
     physics = package / "charllm/gpu/physics.py"
     line = "    over_k = temperature_c - board.operating_c\n"
@@ -73,9 +75,80 @@ def test_all_that_goes_into_machine_code_is_known() -> None:
     assert "table" in parts["charllm.simulate.slices.Slices"]
 
 
-def test_importing_compiled_code_does_not_import_numba() -> None:
-    program = "import sys, charllm.simulate.predict; sys.exit('numba' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+def test_stored_code_runs_without_numba() -> None:
+    program = (
+        "import sys, charllm; charllm.simulate(model='llama3-8b', cluster='h200x8', gbs=8);"
+        "print('numba' in sys.modules)"
+    )
+    for _ in range(2):
+        said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert said == "False\n"
+
+
+class Rows(NamedTuple):
+    table: Any
+    first: int
+    scale: float
+
+
+@compiled
+def add_up(rows: Rows, columns: tuple[Any, Any], only_even: bool) -> float:
+    found = 0.0
+    for place in range(rows.first, len(rows.table)):
+        if not only_even or place % 2 == 0:
+            for column in columns[0]:
+                found += rows.scale * rows.table[place, column] + columns[1][column]
+    return found
+
+
+@compiled
+def fill(row: Any, value: float) -> None:
+    for place in range(len(row)):
+        row[place] = value
+
+
+@compiled
+def has_below(row: Any, value: float) -> bool:
+    found = False
+    for one in row:
+        found = found or one < value
+    return found
+
+
+@compiled
+def allocate(size: int) -> float:
+    return float(np.ones(size).sum())
+
+
+@compiled
+def two_numbers(size: int) -> tuple[int, float]:
+    return size, 1.0
+
+
+def test_rows_of_any_stride_and_order_are_read_as_python_reads_them() -> None:
+    table = np.arange(24.0).reshape(4, 6)
+    for one in (table, table.T, table[::2], table[:, ::-1]):
+        rows, columns = Rows(one, 1, 0.5), (np.array([0, 1]), np.linspace(0, 1, 8)[::2])
+        for only_even in (False, True):
+            plain = add_up.__wrapped__  # type: ignore[attr-defined]
+            assert add_up(rows, columns, only_even) == plain(rows, columns, only_even)
+
+
+def test_compiled_code_writes_into_the_arrays_that_it_is_given() -> None:
+    row = np.zeros(6)
+    fill(row[1::2], 3.0)
+    assert row.tolist() == [0, 3, 0, 3, 0, 3]
+    assert has_below(row, np.float64(1.0)) is True
+    assert has_below(row[1::2], 1.0) is False
+
+
+def test_what_cannot_be_compiled_or_given_is_named() -> None:
+    with pytest.raises(TypeError, match="got list; expected a number, an array"):
+        fill([1.0], 2.0)
+    with pytest.raises(TypeError, match=r"allocate needs NRT_.*; expected a function that allocates no arrays"):
+        allocate(3)
+    with pytest.raises(TypeError, match=r"two_numbers returns .*; expected one of float64, "):
+        two_numbers(3)
 
 
 def test_machine_code_agrees_with_python(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from charllm.spec.request import Table
 from charllm.sweep.axes import find_setting, list_settings
 from charllm.sweep.case import CASE_FILE
 from charllm.sweep.folder import RUNS, STUDY_FILE, read_case
-from charllm.sweep.outcome import LISTED, as_cell
+from charllm.sweep.outcome import as_cell
 
 STEP_TABLES = ("ops", "memory", "links", "breakdown")
 TIME_TABLES = ("signals", "timeline", "cluster")
@@ -248,7 +248,8 @@ def _describe(run: StoredRun, result: RunResult | None) -> Table:
         short = name.rpartition(".")[2]
         column = f"axis_{short}" if short in FIXED or short in METRICS else short
         row[column] = row.get(column) if value is None else as_cell(value)
-    return row | {name: (result.metrics.get(name) if result else None) for name in METRICS if name not in LISTED}
+    known = {} if result is None else result.metrics
+    return row | {name: known.get(name) for name, one in METRICS.items() if not one.is_list}
 
 
 def _settings(spec: Table) -> Table:

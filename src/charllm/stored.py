@@ -1,19 +1,15 @@
 """Open what charllm has stored: a run, a study, an op benchmark; a record that was killed is finished first."""
 
 import csv
-from bisect import bisect_left
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from charllm.analysis.characterize import Character, characterize
 from charllm.errors import MissingExtra, SpecError
 from charllm.measure.finish import finish_record, is_record
-from charllm.measure.marks import find_phases, find_steps
 from charllm.measure.parts import is_recording, merge, read_parts
 from charllm.measure.record import read_job
 from charllm.measure.recording import HEADER_FILE
-from charllm.profile import PHASE as PROFILE_PHASE
 from charllm.result.result import RunResult
 from charllm.result.store import RESULT_FILE, load_run
 from charllm.sweep.case import CASE_FILE
@@ -51,41 +47,6 @@ def load_one_run(path: Path) -> RunResult:
     if not isinstance(found, RunResult):
         raise SpecError("RUN", str(path), "the folder of one run" + _inside(path / "runs"))
     return found
-
-
-class MarkedSteps(NamedTuple):
-    """The steps that the job of a measured run has marked."""
-
-    steps_s: list[tuple[float, float]]
-    """Begin and end of each, in seconds since the first reading."""
-    phases_s: dict[str, float]
-    """Named phase: its seconds in a step on the host that marks it, median over steps."""
-
-
-def read_marked_steps(folder: Path) -> MarkedSteps:
-    """Return the marked steps of the process that marked most of them; none for a folder without a recording."""
-    if not is_recording(folder):
-        return MarkedSteps([], {})
-    job = read_job(folder)
-    whole = merge(job, read_parts(folder, job))
-    firsts = [times[0] for gpu in whole.recording.series if len(times := whole.recording.fast(gpu).times_s)]
-    marks = max(whole.marks.values(), key=lambda found: len(find_steps(found)), default=[])
-    steps = [(step.start_s, step.end_s) for step in find_steps(marks)] if firsts else []
-    spans = {name: found for name, found in find_phases(marks).items() if name != PROFILE_PHASE} if steps else {}
-    phases_s = {name: _median_in_step_s(steps, found) for name, found in spans.items()}
-    first_s = float(min(firsts, default=0.0))
-    return MarkedSteps([(start_s - first_s, end_s - first_s) for start_s, end_s in steps], phases_s)
-
-
-def _median_in_step_s(steps: list[tuple[float, float]], spans: list[tuple[float, float]]) -> float:
-    """Return how long a phase lasts within a step, median over steps; a phase belongs to the step in which it ends."""
-    ends = [end_s for _start_s, end_s in steps]
-    within_s = [0.0] * len(steps)
-    for start_s, end_s in spans:
-        at = bisect_left(ends, end_s)
-        if at < len(steps) and start_s >= steps[at][0]:
-            within_s[at] += end_s - start_s
-    return median(within_s)
 
 
 def read_character(folder: Path) -> Character | None:

@@ -13,6 +13,7 @@ MILLI, MICRO, NANO, PICO = 1e-3, 1e-6, 1e-9, 1e-12
 BITS_PER_BYTE = 8
 HOUR_S, DAY_S = 3600.0, 86_400.0
 KWH_J = KILO * HOUR_S
+PERCENT = 1e-2
 
 SUFFIXES: dict[str, tuple[str, float]] = {
     "bytes": ("bytes", 1.0),
@@ -62,9 +63,21 @@ SUFFIXES: dict[str, tuple[str, float]] = {
     "c": ("c", 1.0),
     "k": ("k", 1.0),
     "fraction": ("fraction", 1.0),
-    "percent": ("fraction", 1e-2),
+    "percent": ("fraction", PERCENT),
 }
 """Written suffix: (SI suffix, factor)."""
+SHOWN_UNITS: dict[str, float] = {
+    "s": 1.0, "days": DAY_S, "W": 1.0, "kW": KILO, "kW/s": KILO, "kJ": KILO, "kJ s": KILO, "C": 1.0, "K": 1.0,
+    "MHz": MEGA, "%": PERCENT, "MiB": MIB, "GiB": GIB, "GB": GIGA, "GFLOP": GIGA, "billion": GIGA,
+}  # fmt: skip
+"""Unit as tables and pages write it: how much that is in SI."""
+USUAL_UNITS = {
+    "s": "s", "w": "W", "w_per_s": "kW/s", "j": "kJ", "j_s": "kJ s", "c": "C", "k": "K", "hz": "MHz", "fraction": "%",
+    "bytes": "GiB", "flop": "GFLOP",
+}  # fmt: skip
+"""SI suffix: the unit in which people usually read it."""
+SHORT_S = 0.1
+"""Shorter times are written in milliseconds."""
 
 
 @lru_cache(maxsize=4096)
@@ -113,6 +126,11 @@ def format_percent(fraction: float) -> str:
     return f"{100 * fraction:.1f} %"
 
 
+def format_probability(probability: float) -> str:
+    """Write a probability, of which no more than two digits are known."""
+    return "over 99 %" if probability > 0.99 else "under 1 %" if probability < 0.01 else f"{100 * probability:.0f} %"
+
+
 def format_params(count: float) -> str:
     """Write a parameter count as the field does: ``70.6 B``."""
     for prefix, factor in (("T", TERA), ("B", GIGA), ("M", MEGA), ("k", KILO)):
@@ -129,6 +147,11 @@ def seconds_format(scale_s: float) -> Callable[[float], str]:
     """Return how to write seconds beside others: as many places as the largest of them needs for four digits."""
     places = 1 if scale_s >= KILO else 2 if scale_s >= 10 else 3 if scale_s >= 1 else 4 if scale_s >= 0.1 else 6
     return lambda seconds: f"{seconds:,.{places}f}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Write a time with its unit, in four digits."""
+    return f"{seconds_format(seconds)(seconds)} s" if seconds >= SHORT_S else f"{seconds / MILLI:.4g} ms"
 
 
 def format_figure(key: str, value: object) -> str:

@@ -19,12 +19,12 @@ from charllm.analysis.advice import (
 from charllm.catalog.change import changed_run
 from charllm.catalog.resolve import resolve_run
 from charllm.cli.spec_flags import add_spec_flags, request_from
+from charllm.result.memory_verdict import judge_memory
+from charllm.simulate.misfit import memory_warnings, nearest_change
 from charllm.simulate.predict import simulate
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
-from charllm.units import format_bytes
-from charllm.workload.memory import worst_memory
-from charllm.workload.misfit import explain_misfit, nearest_change
+from charllm.units import GIB
 from charllm.workload.step import build_step
 
 README: dict[str, Any] = {
@@ -103,7 +103,7 @@ def test_what_advice_promises_is_what_the_advised_run_reports(change: dict[str, 
         assert metrics["fits"]
         assert gain.step_time_s == metrics["step_time_s"]
         assert gain.gain_fraction == before_s / metrics["step_time_s"] - 1
-        assert gain.memory_peak_bytes == metrics["memory_peak_bytes"]
+        assert gain.memory_need_bytes == metrics["memory_need_bytes"]
 
 
 def test_an_advised_flag_asked_for_by_hand_reports_the_same() -> None:
@@ -152,7 +152,7 @@ def test_flags_added_to_the_command_report_what_advice_printed(command: str) -> 
     assert gains
     for gain in gains:
         after = reported(f"{command} {gain.asked}")
-        assert (gain.step_time_s, gain.memory_peak_bytes) == (after["step_time_s"], after["memory_peak_bytes"])
+        assert (gain.step_time_s, gain.memory_need_bytes) == (after["step_time_s"], after["memory_need_bytes"])
 
 
 @pytest.mark.parametrize("command", TOO_LARGE)
@@ -164,19 +164,37 @@ def test_flags_that_make_a_run_fit_report_the_memory_that_was_printed(command: s
     assert remedy is not None
     after = reported(f"{command} {remedy.flags}")
     assert after["fits"]
-    assert after["memory_peak_bytes"] == remedy.memory_peak_bytes
-    text = explain_misfit(run, worst_memory(build_step(run)))
-    assert f"{remedy.flags} it fits, and its memory is {format_bytes(after['memory_peak_bytes'])}" in text
+    assert after["memory_need_bytes"] == remedy.memory.worst.need_bytes
+    (text,) = memory_warnings(run, judge_memory(build_step(run)))
+    assert f"{remedy.flags} it fits" in text
+    assert f"needs {after['memory_need_bytes'] / GIB:,.1f} GiB" in text
+
+
+def tight(memory_gib: float) -> dict[str, Any]:
+    """Describe a run that recomputes everything on GPUs with some memory."""
+    cluster = {"base": "h200x32", "node": {"gpu": {"memory_gib": memory_gib}}}
+    found: dict[str, Any] = merge(README, {"training": {"recompute": "full"}, "cluster": cluster})
+    return found
 
 
 def test_what_does_not_fit_is_not_advised() -> None:
-    tight = merge(
-        README, {"training": {"recompute": "full"}, "cluster": {"base": "h200x32", "node": {"gpu": {"memory_gib": 72}}}}
-    )
-    assert simulate(resolve_run(tight)).metrics["fits"]
-    assert "--recompute none" not in {gain.asked for gain in gains_of(tight, limit=100)}
-    for gain in gains_of(tight, limit=100):
+    assert simulate(resolve_run(tight(72))).metrics["fits"]
+    assert "--recompute none" not in {gain.asked for gain in gains_of(tight(72), limit=100)}
+    for gain in gains_of(tight(72), limit=100):
         assert "--mbs 2" not in gain.asked
+
+
+def test_what_simulate_would_warn_about_is_not_advised() -> None:
+    plain = judge_memory(build_step(resolve_run(merge(tight(140), {"training": {"recompute": "selective"}}))))
+    need_gib = plain.worst.need_bytes / GIB
+    for margin, advised in ((1.02, False), (1.2, True)):
+        found = {gain.asked: gain for gain in gains_of(tight(margin * need_gib), limit=100)}
+        assert ("--recompute selective" in found) == advised
+        run = resolve_run(tight(margin * need_gib))
+        effects = simulate_changes(run, simulate(run).metrics, list_changes(run))
+        (effect,) = [one for one in effects if one.asked == "--recompute selective"]
+        assert effect.fits == advised
+        assert ("probability of fitting" in effect.needs) != advised
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ from charllm.analysis.characterize import characterize
 from charllm.analysis.power_states import find_states
 from charllm.analysis.rhythm import find_period
 from charllm.analysis.unlike import find_outliers, group_temperatures
+from charllm.arrays import Floats
 from charllm.measure.marks import read_marks
 from charllm.measure.quantities import BEATS
-from charllm.measure.recording import Floats, Recording, Series, read_recording
+from charllm.measure.recording import Recording, Series, read_recording
 from charllm.measure.telemetry.source import GpuIdentity, SourceFacts
 
 CAPTURE = Path(__file__).parent.parent / "measure" / "captures" / "h200-train"

@@ -129,14 +129,6 @@ def test_tensor_parallelism_over_nics_is_told_to_stay_in_a_node() -> None:
     assert "keep tp within the 8 GPUs of a node" in note
 
 
-def test_nearly_full_memory_is_said() -> None:
-    full = predict(resolve_run({**RUNS["usual"], "training": {"micro_batch_size": 2}}), ignore_memory=True)
-    metrics, gpu = full.result.metrics, full.step.run.cluster.gpu
-    assert metrics["memory_peak_bytes"] > 0.95 * gpu.memory_bytes
-    (note,) = [note for note in explain_run(full) if note.startswith("memory is nearly full")]
-    assert f"{metrics['memory_peak_bytes'] / 2**30:.1f} of {gpu.memory_bytes / 2**30:.1f} GiB" in note
-
-
 def test_a_node_of_one_package_is_explained_by_the_links_inside_it() -> None:
     run = resolve_run({"model": "llama3-8b", "cluster": "mi250x2", "parallelism": {"tp": 2}})
     load = slowest_link(run, count_traffic(build_step(run)), "tp")

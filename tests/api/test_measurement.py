@@ -32,9 +32,9 @@ def test_a_block_is_measured_by_its_steps(tmp_path: Path) -> None:
             _ = job.result
     result = job.result
     assert result.origin == "measured"
-    assert 0.05 <= result.metrics.step_time_s < 0.5
-    assert result.metrics.tokens_per_s == pytest.approx(100 / result.metrics.step_time_s)
-    assert result.metrics.power_mean_w > 0
+    assert 0.05 <= result.metrics["step_time_s"] < 0.5
+    assert result.metrics["tokens_per_s"] == pytest.approx(100 / result.metrics["step_time_s"])
+    assert result.metrics["power_mean_w"] > 0
     measurement = result.provenance["measurement"]
     assert measurement["exit_code"] == 0
     assert measurement["phases_s"]["work"] >= 0.05
@@ -64,8 +64,8 @@ def test_the_mfu_is_known_where_the_spec_is(tmp_path: Path) -> None:
         for _ in range(4):
             time.sleep(0.01)
             job.step()
-    ratio = simulated.metrics.step_time_s / job.result.metrics.step_time_s
-    assert job.result.metrics.mfu == pytest.approx(simulated.metrics.mfu * ratio)
+    ratio = simulated.metrics["step_time_s"] / job.result.metrics["step_time_s"]
+    assert job.result.metrics["mfu"] == pytest.approx(simulated.metrics["mfu"] * ratio)
     assert job.result.spec == simulated.spec
 
 
@@ -76,7 +76,7 @@ def test_an_exception_passes_and_the_record_is_kept(tmp_path: Path) -> None:
     failure = ZeroDivisionError("inside the block")
     assert not measuring.__exit__(ZeroDivisionError, failure, None)
     assert job.result.provenance["measurement"]["exit_code"] == 1
-    assert job.result.metrics.power_mean_w > 0
+    assert job.result.metrics["power_mean_w"] > 0
     assert charllm.load(tmp_path / "run") == job.result
 
 

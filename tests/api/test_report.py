@@ -59,13 +59,24 @@ def test_the_command_writes_what_python_writes(
     assert (tmp_path / "a.html").read_text() == (tmp_path / "b.html").read_text()
 
 
+@pytest.mark.parametrize("request_", [{}, {"tp": 4, "pp": 1}, {"steps": 3}], ids=["pipeline", "one-stage", "cold"])
+def test_a_stored_run_has_the_page_that_it_had_when_it_was_simulated(tmp_path: Path, request_: dict[str, Any]) -> None:
+    charllm.simulate(**{**RUN, **request_}, out=tmp_path / "whole", report=tmp_path / "at-once.html")
+    charllm.simulate(**{**RUN, **request_}, out=tmp_path / "bare")
+    at_once = (tmp_path / "at-once.html").read_text()
+    for stored in ("whole", "bare"):
+        assert charllm.report(tmp_path / stored, out=tmp_path / f"{stored}.html").read_text() == at_once
+
+
 def test_a_run_of_another_version_is_shown_as_it_was_stored(stored: Path) -> None:
     result = charllm.load(stored)
     assert isinstance(result, charllm.RunResult)
     other = replace(result, metrics=Metrics({**result.metrics, "step_time_s": 123.0}))
     page = page_of(other)
     assert "123.00 s a step" in page.answer[0]
-    assert not any("single change" in text for text in page.answer)
+    assert not figures_of(page)["changes"].missing
+    changeless = replace(other, tables={name: table for name, table in other.tables.items() if name != "changes"})
+    assert "takes too long to simulate again" in figures_of(page_of(changeless))["changes"].missing
     odd = replace(result, spec={**result.spec, "training": {"no": "such field"}})
     assert figures_of(page_of(odd))["heat"].options["airflow"] == "front to rear"
 
@@ -139,7 +150,7 @@ def test_what_cannot_be_shown_or_written_is_refused(stored: Path, tmp_path: Path
 
 def test_a_simulation_is_shown_without_being_stored() -> None:
     found = run_simulation({"model": RUN["model"], "cluster": "h200x8", "parallelism": {"tp": 8}})
-    assert page_of(found.found).title == "tiny on h200x8"
+    assert page_of(found.found.result).title == "tiny on h200x8"
 
 
 def test_a_plan_is_shown_as_an_object_a_table_and_a_file(tmp_path: Path) -> None:

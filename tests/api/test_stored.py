@@ -15,7 +15,7 @@ def test_a_comparison_is_what_the_command_prints(tmp_path: Path, capsys: pytest.
     compared = charllm.compare(first, folders[1])
     assert compared.settings["parallelism.tp"] == (2, 4)
     step = next(metric for metric in compared.metrics if metric.metric == "step_time_s")
-    assert step.ratio == second.metrics.step_time_s / first.metrics.step_time_s
+    assert step.ratio == second.metrics["step_time_s"] / first.metrics["step_time_s"]
     main(["compare", *folders, "--json"])
     assert capsys.readouterr().out == compared.to_json() + "\n"
     main(["compare", *folders])

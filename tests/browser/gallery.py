@@ -624,8 +624,8 @@ def gallery() -> Page:
         [
             Fact("Step time", "31.7 s", "28.4 to 34.9 s", "seconds"),
             Fact("Throughput", "1,045 tokens/s/GPU", "950 to 1,166", "seconds"),
-            Fact("Mean power of a GPU", "645 W", "612 to 678 W", "power"),
-            Fact("Hottest GPU", "71 °C", "67 to 75 °C", "heat", "behind slot 3: 8 K are preheated air"),
+            Fact("Mean power", "645 W", "612 to 678 W", "power"),
+            Fact("Peak temperature", "71 °C", "67 to 75 °C", "heat", "behind slot 3: 8 K are preheated air"),
             Fact("Clock below maximum", "12 %", "9 to 15 %", "timeline"),
             Fact("Best single change", "+7.6 %", "6.1 to 9.0 %", "changes", "overlap tp, dp, pp"),
         ],

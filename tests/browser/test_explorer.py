@@ -104,7 +104,7 @@ def test_a_moved_slider_shows_the_fast_answer_then_the_coupled_one(tab: Page) ->
     explore(tab)
     assert tab.locator("h1").inner_text().startswith("llama3-8b on ")
     assert tab.locator("figure").count() >= 5
-    assert fact(tab, "Hottest GPU").endswith(" C")
+    assert fact(tab, "Peak temperature").endswith(" C")
     before = fact(tab, "Step time")
     tab.evaluate(WATCH)
     tab.get_by_label("Tensor, tp, slider").press("ArrowRight")
@@ -388,7 +388,7 @@ def test_a_plan_is_searched_and_searched_again_when_a_limit_moves(tab: Page) -> 
     assert tab.get_by_label("Data, dp", exact=True).input_value() == "4"
     best = tab.locator(".answer .lead").inner_text()
     hottest = float(fact_of(tab, "Peak temperature").removesuffix(" C"))
-    slider = tab.get_by_label("Hottest GPU, C, at most, slider")
+    slider = tab.get_by_label("Peak temperature, C, at most, slider")
     slider.fill(str(int(hottest) - 3))
     await_state(tab, "waiting")
     tab.get_by_role("button", name="Cancel").click()
@@ -419,7 +419,7 @@ def test_a_plan_can_be_read_pinned_and_refused_by_keyboard_in_the_dark(tab: Page
     assert "charllm simulate" in tab.locator("#front .pin").inner_text()
     assert violations(tab) == []
     keep_screenshot(tab, "explorer-plan-dark-1280")
-    tab.get_by_label("Hottest GPU, C", exact=True).fill("20")
+    tab.get_by_label("Peak temperature, C", exact=True).fill("20")
     await_state(tab, "refused")
     assert "kept by none" in tab.locator(".result-head").inner_text()
     tab.set_viewport_size({"width": 390, "height": 844})

@@ -63,7 +63,7 @@ def test_the_answer_comes_first_with_its_facts_warnings_and_origin(tab: Tab) -> 
     assert tab.inner_text(".lead").startswith("31.7 s a step")
     facts = tab.locator(".facts li").all_inner_texts()
     assert len(facts) == 6
-    assert facts[3].split("\n") == ["Hottest GPU", "71 °C", "67 to 75 °C", "behind slot 3: 8 K are preheated air"]
+    assert facts[3].split("\n") == ["Peak temperature", "71 °C", "67 to 75 °C", "behind slot 3: 8 K are preheated air"]
     assert "Preheating of rear GPUs is assumed" in tab.inner_text(".warnings")
     assert "3f2a9c01" in tab.inner_text(".provenance")
     assert "14 entries\nassumed: preheating, fan power" in tab.inner_text(".provenance")
@@ -72,7 +72,7 @@ def test_the_answer_comes_first_with_its_facts_warnings_and_origin(tab: Tab) -> 
 
 
 def test_a_fact_leads_to_its_figure_and_the_address_says_so(tab: Tab) -> None:
-    tab.locator(".facts a", has_text="Hottest GPU").click()
+    tab.locator(".facts a", has_text="Peak temperature").click()
     assert tab.evaluate("document.activeElement.id") == "heat-title"
     assert tab.evaluate("location.hash") == "#at=heat"
     assert 0 <= tab.locator("#heat-title").evaluate("(one) => one.getBoundingClientRect().top") < 200

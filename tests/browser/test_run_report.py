@@ -64,7 +64,7 @@ def test_the_report_of_a_simulation_draws_every_figure(page: Tab, reports: dict[
 
 def test_a_fact_leads_to_its_figure_and_the_table_behind_it_opens(page: Tab, reports: dict[str, Path]) -> None:
     open_report(page, reports["simulated"])
-    page.locator(".facts a", has_text="Hottest GPU").click()
+    page.locator(".facts a", has_text="Peak temperature").click()
     figure = page.locator("figure#heat")
     assert figure.is_visible()
     assert page.evaluate("document.getElementById('heat').getBoundingClientRect().top") < 450

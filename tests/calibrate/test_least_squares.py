@@ -4,12 +4,11 @@ import sys
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.calibrate.least_squares import Parameter, fit
 from charllm.errors import CharllmError
 
-Floats = NDArray[np.float64]
 TIMES = np.linspace(0.1, 3.0, 40)
 
 

@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from charllm.gpu.heat import SINK, Floats, Network, steady_state_k
+from charllm.arrays import Floats
+from charllm.gpu.heat import SINK, Network, steady_state_k
 
 
 def mean_state_k(

@@ -253,3 +253,57 @@ def test_a_sink_that_cannot_keep_an_idle_gpu_cool_is_refused(resistance: float, 
     with pytest.raises(SpecError, match=why) as caught:
         check_cooling(hot)
     assert caught.value.field == "cluster.node.sink_resistance_k_per_w"
+
+
+# Flow of half: sinks conduct by 0.5^-0.8 = 1.741 worse (Dittus and Boelter), air warms twice as much. Cold plates and
+# baths: fractions of gpu/heat.py, from arXiv:2507.16781 (0.035 K/W in all) and assumed.
+BY_HAND = {
+    ("air", 0.5): (1.0, 1.0, 1.741101, 2.0),
+    ("air", 2.0): (1.0, 1.0, 0.574349, 0.5),
+    ("liquid", 1.0): (1.0, 0.25, 0.25, 0.0),
+    ("liquid", 0.5): (1.0, 0.25, 0.435275, 0.0),
+    ("immersion", 1.0): (1.0, 1.0, 0.7, 0.0),
+}
+
+
+@pytest.mark.parametrize(("kind", "flow"), BY_HAND)
+def test_a_cooling_changes_resistances_times_and_preheat_by_what_a_hand_makes_them(kind: str, flow: float) -> None:
+    usual, cooling = poles(HGX, AIR), Cooling(kind=kind, flow_fraction=flow)
+    found, factors = poles(HGX, cooling), BY_HAND[kind, flow]
+    assert found.resistance_k_per_w / usual.resistance_k_per_w == pytest.approx(np.array([factors[:3]] * 8), rel=1e-5)
+    # Heat capacities stay: a pole that conducts worse is slower by as much.
+    assert found.time_s / usual.time_s == pytest.approx(np.array([factors[:3]] * 8), rel=1e-5)
+    assert preheat_matrix(HGX, cooling) == pytest.approx(preheat_matrix(HGX, AIR) * factors[3])
+
+
+def test_the_slots_of_a_node_have_the_sinks_that_it_gives_them() -> None:
+    plain = replace(HGX, rear_sink_fraction=1.0, package_skew_fraction=0.0)
+    rear = replace(plain, rear_sink_fraction=1.2)
+    behind = np.array([bool(HGX.upstream_slots(slot)) for slot in range(8)])
+    factors = poles(rear, AIR).resistance_k_per_w / poles(plain, AIR).resistance_k_per_w
+    assert factors[:, SINK] == pytest.approx(np.where(behind, 1.2, 1.0))
+    assert factors[:, :SINK] == pytest.approx(1.0)
+    # Two dies of a package that differ by 0.4 of their mean: 0.8 and 1.2 of it.
+    pair = replace(MI250, rear_sink_fraction=1.0, package_skew_fraction=0.4)
+    even = replace(pair, package_skew_fraction=0.0)
+    found = poles(pair, AIR).resistance_k_per_w / poles(even, AIR).resistance_k_per_w
+    assert found[:, SINK] == pytest.approx([0.8, 1.2] * 4)
+
+
+def test_an_idle_gpu_with_leakage_is_as_warm_as_a_hand_makes_it() -> None:
+    # One GPU of 0.1 K/W in all: T = 25 + 0.1 (100 + 2 (T - 45)) gives T = (25 + 10 - 9) / (1 - 0.2) = 32.5.
+    cluster = resolve_cluster("h200x1")
+    heat = replace(cluster.gpu.heat, die_resistance_k_per_w=0.02)
+    power = replace(cluster.gpu.power, static_w=100.0, context_w=0.0, leakage_w_per_k=2.0, reference_c=45.0)
+    gpu = replace(cluster.gpu, heat=heat, power=power)
+    node = replace(cluster.node, gpu=gpu, base_resistance_k_per_w=0.03, sink_resistance_k_per_w=0.05)
+    one = replace(cluster, node=node, cooling=Cooling(inlet_c=25.0))
+    assert idle_temperature_c(one) == pytest.approx([32.5])
+
+
+def test_a_difference_falls_to_one_over_e_in_a_time_constant() -> None:
+    net = network(ONE, AIR)
+    state = steady_state_k([500.0], net)
+    for pole in range(3):
+        left = advance(state, [0.0], float(net.time_s[0, pole]), net)[0, pole] / state[0, pole]
+        assert left == pytest.approx(np.exp(-1))

@@ -81,6 +81,7 @@ BOARD = Board(
 
 
 def test_power_is_what_the_equation_says() -> None:
+    assert [float(voltage(BOARD, clock)) for clock in (1e9, 1.5e9, 2e9)] == [0.9, 1.0, 1.25]
     # v(1.7 GHz) = 1.1, v(1.5 GHz) = 1, v(2 GHz) = 1.25.
     at = operating_point(BOARD, 1.7e9, 1.5e9)
     assert at == pytest.approx((1.21, 1.0, 0.85 * 1.21 / 1.5625))

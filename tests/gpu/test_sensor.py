@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from charllm.arrays import Floats
 from charllm.gpu.sensor import (
     HOPPER,
     CounterSteps,
     Estimate,
-    Floats,
     PowerCurve,
     find_steps,
     integrate_instant,

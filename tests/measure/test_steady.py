@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from charllm.gpu.sensor import Floats
+from charllm.arrays import Floats
 from charllm.measure.steady import (
     STEADY_K_PER_S,
     WINDOW_S,

@@ -140,3 +140,17 @@ def test_a_run_says_how_its_collectives_are_done() -> None:
     assert choose_algorithm(one("all_reduce", "data", 1e5, 16), many)[0] == "tree"
     sharded = resolve_run({**request, "parallelism": {"tp": 8, "pp": 2}})
     assert algorithms_taken(build_step(sharded)) == {"tp": ("ring", "switch"), "dp": ("ring",), "pp": ("direct",)}
+
+
+@pytest.mark.parametrize(("nodes_per_pod", "times"), [(1, 4.0), (2, 1.0)])
+def test_what_passes_the_switches_above_pods_has_their_part_of_the_bandwidth(nodes_per_pod: int, times: float) -> None:
+    # Two nodes in one pod, or in two whose switches pass a quarter.
+    pods = run({"cluster": {"fabric": {"nodes_per_pod": nodes_per_pod, "oversubscription": 4.0}}}, tp=8)
+    ring = one("all_gather", "data", 2e9, 2)
+    assert seconds(ring, pods) == pytest.approx(LATENCY_S + NIC_HOP_S + times * 1e9 / NIC)
+    exchange = one("all_to_all", "data", 2e9, 2)
+    assert seconds(exchange, pods) == pytest.approx(LATENCY_S + NIC_HOP_S + times * 1e9 / NIC)
+    # A tied embedding is sent from the last stage to the first.
+    send = one("all_reduce", "pp", 1e9, 2)._replace(kind="send", sent_bytes=1e9)
+    stages = run({"cluster": {"fabric": {"nodes_per_pod": nodes_per_pod, "oversubscription": 4.0}}}, tp=8, pp=2)
+    assert seconds(send, stages) == pytest.approx(LATENCY_S + NIC_HOP_S + times * 1e9 / NIC)

@@ -9,7 +9,7 @@ from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
-from charllm.workload.memory import StageMemory, stage_memories
+from charllm.workload.memory import StageMemory, rank_memories
 from charllm.workload.step import build_step
 from tests.random_specs.strategies import sensible_requests
 
@@ -26,7 +26,7 @@ def resolve(request: dict[str, Any], **training: Any) -> RunSpec:
 
 
 def allocated(run: RunSpec) -> list[float]:
-    return [memory.allocated_bytes for memory in stage_memories(build_step(run))]
+    return [memory.allocated_bytes for memory in rank_memories(build_step(run))]
 
 
 @EXAMPLES
@@ -41,7 +41,7 @@ def test_a_larger_microbatch_never_needs_less(request: dict[str, Any]) -> None:
 @EXAMPLES
 @given(sensible_requests())
 def test_full_recomputation_never_keeps_more(request: dict[str, Any]) -> None:
-    none, full = (stage_memories(build_step(resolve(request, recompute=kind))) for kind in ("none", "full"))
+    none, full = (rank_memories(build_step(resolve(request, recompute=kind))) for kind in ("none", "full"))
     for before, after in zip(none, full, strict=True):
         assert after.activations <= before.activations * (1 + 1e-12)
 
@@ -49,7 +49,7 @@ def test_full_recomputation_never_keeps_more(request: dict[str, Any]) -> None:
 @EXAMPLES
 @given(sensible_requests())
 def test_adapters_never_need_more_state(request: dict[str, Any]) -> None:
-    trained, lora = (stage_memories(build_step(resolve(request, lora_rank=rank))) for rank in (0, 8))
+    trained, lora = (rank_memories(build_step(resolve(request, lora_rank=rank))) for rank in (0, 8))
     for before, after in zip(trained, lora, strict=True):
         assume(before.optimizer > 0)
         assert after.optimizer <= before.optimizer
@@ -60,7 +60,7 @@ def test_adapters_never_need_more_state(request: dict[str, Any]) -> None:
 def test_sharding_more_never_holds_more_state(request: dict[str, Any], zero: int) -> None:
     def states(stage: int) -> list[float]:
         run = resolve(merge(request, {"parallelism": {"zero": stage, "shard_size": 0}}))
-        return [memory.weights + memory.gradients + memory.optimizer for memory in stage_memories(build_step(run))]
+        return [memory.weights + memory.gradients + memory.optimizer for memory in rank_memories(build_step(run))]
 
     assert all(after <= before * (1 + 1e-12) for before, after in zip(states(zero), states(zero + 1), strict=True))
 
@@ -73,7 +73,7 @@ def test_a_larger_gpu_changes_only_the_cache(request: dict[str, Any]) -> None:
 
 
 def memories(request: dict[str, Any], **training: Any) -> list[StageMemory]:
-    return stage_memories(build_step(resolve(request, **training)))
+    return rank_memories(build_step(resolve(request, **training)))
 
 
 @FEWER
@@ -81,7 +81,7 @@ def memories(request: dict[str, Any], **training: Any) -> list[StageMemory]:
 def test_what_is_allocated_is_reserved_and_what_is_reserved_is_on_the_device(request: dict[str, Any]) -> None:
     for memory in memories(request):
         assert 0 < memory.allocated_bytes <= memory.reserved_bytes <= memory.total_bytes
-        assert memory.allocated_bytes <= memory.least_bytes <= memory.total_bytes * (1 + 1e-12)
+        assert memory.allocated_bytes <= memory.need_bytes <= memory.total_bytes * (1 + 1e-12)
         assert all(size >= 0 for size in memory.by_kind().values())
 
 

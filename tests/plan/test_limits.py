@@ -2,8 +2,8 @@ import pytest
 
 from charllm.errors import SpecError
 from charllm.plan.limits import broken, explain_infeasible, keeps, parse_limit, parse_limits
-from charllm.plan.metrics import PLAN_METRICS, metric_value
-from charllm.result.keyed import KEYED
+from charllm.result.metric import metric_value
+from charllm.result.metrics import PLAN_METRICS
 from tests.plan.candidates import candidates
 
 
@@ -53,10 +53,10 @@ def test_limits_that_no_value_keeps_are_refused() -> None:
 
 def test_every_metric_of_a_plan_has_a_value_that_its_own_limit_keeps() -> None:
     metrics = candidates()[0].metrics
-    for name in PLAN_METRICS:
-        for key in KEYED.get(name, ("",)):
+    for name, one in PLAN_METRICS.items():
+        for key in one.keys or ("",):
             path = f"{name}.{key}" if key else name
-            value = None if name in ("critical_path", "fits", "memory_rank") else metric_value(metrics, path)
+            value = metric_value(metrics, path) if one.is_number else None
             if value is not None:
                 assert keeps(parse_limit(f"{path}<={value!r}"), metrics), path
                 assert not keeps(parse_limit(f"{path}<{value!r}"), metrics), path
@@ -73,7 +73,7 @@ def test_the_limit_that_no_strategy_keeps_is_named_with_the_nearest_value() -> N
     limits = parse_limits(["memory_peak_gib<40", "step_time_s<1000"])
     text = explain_infeasible(limits, candidates())
     nearest = min(candidates(), key=lambda one: one.metrics["memory_peak_bytes"])
-    assert text.startswith("memory_peak_gib<40: kept by none of 5 strategies")
+    assert text.startswith("memory_peak_gib<40: none of the 5 strategies meets the limit")
     assert f"{nearest.metrics['memory_peak_bytes'] / 2**30:.4g}" in text
     assert f"tp {nearest.run.parallelism.tp} x" in text
     assert "step_time" not in text

@@ -5,8 +5,9 @@ import pytest
 
 from charllm.errors import SpecError
 from charllm.plan.metrics import Economics, derive_metrics
-from charllm.plan.money import Tariff
+from charllm.plan.money import Tariff, energy_money, money_metrics
 from tests.plan.candidates import mine
+from tests.plan.round import METRICS, round_run
 
 
 def money(**prices: Any) -> float:
@@ -48,3 +49,39 @@ def test_without_a_step_time_there_is_no_money_and_no_zero() -> None:
 def test_a_negative_price_is_refused() -> None:
     with pytest.raises(SpecError, match="electricity_per_kwh"):
         Tariff(electricity_per_kwh=-1.0)
+
+
+@pytest.mark.parametrize(
+    ("prices", "an_hour"),
+    [
+        ({"electricity_per_kwh": 0.1}, 30 * 0.1),  # 30 kW for an hour are 30 kWh
+        ({"gpu_per_hour": 2.0}, 32 * 2.0),
+        ({"demand_per_kw_month": 10.0}, 30 * 10.0 / 730.5),  # a month has 365.25 / 12 x 24 = 730.5 hours
+    ],
+)
+def test_an_hour_of_thirty_kilowatts_costs_what_a_hand_makes_it(prices: dict[str, Any], an_hour: float) -> None:
+    tariff = replace(Tariff(electricity_per_kwh=0.0, gpu_per_hour=0.0), **prices)
+    found = money_metrics(round_run(), {**METRICS, "facility_power_mean_w": 30_000.0}, tariff)
+    assert found["money_per_hour"] == pytest.approx(an_hour)
+    # A trillion tokens at a million a second are a million seconds.
+    assert found["money_per_trillion_tokens"] == pytest.approx(an_hour * 1e6 / 3600)
+    assert found["energy_per_trillion_tokens_j"] == pytest.approx(30_000.0 * 1e6)
+
+
+def test_a_kilowatt_for_a_month_costs_its_demand_charge_and_its_energy() -> None:
+    month_j = 1000.0 * 730.5 * 3600
+    assert energy_money(month_j, Tariff(electricity_per_kwh=0.0, demand_per_kw_month=12.0)) == pytest.approx(12.0)
+    assert energy_money(month_j, Tariff(electricity_per_kwh=0.2)) == pytest.approx(730.5 * 0.2)
+
+
+def test_prices_that_are_not_given_are_those_of_their_sources() -> None:
+    # EIA, industry in the United States, 2024; arXiv:2412.19437; the others are assumed, as they say.
+    tariff = Tariff()
+    assert (tariff.electricity_per_kwh, tariff.gpu_per_hour, tariff.pue) == (0.0815, 2.0, 1.2)
+    assert (tariff.demand_per_kw_month, tariff.nodes_per_rack) == (0.0, 4)
+
+
+@pytest.mark.parametrize("name", ["facility_power_mean_w", "tokens_per_s"])
+def test_without_power_or_speed_there_is_no_money(name: str) -> None:
+    metrics = {**METRICS, "facility_power_mean_w": 30_000.0, name: None}
+    assert set(money_metrics(round_run(), metrics, Tariff()).values()) == {None}

@@ -21,10 +21,9 @@ from charllm.plan.rank import Caps, Item, _Search, rank
 from charllm.plan.runnable import find_refusal
 from charllm.plan.scores import score_of
 from charllm.plan.space import Cell, Space, Variant
+from charllm.result.memory_verdict import RISK, judge_memory
 from charllm.simulate.fast import predict_fast
 from charllm.spec.run import check_run
-from charllm.workload.memory import worst_memory
-from charllm.workload.misfit import fits
 from charllm.workload.step import build_step
 
 JOBS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
@@ -101,8 +100,9 @@ def test_price_and_memory_are_those_of_the_simulators_fast_path(feasible: Feasib
     for item in some_items(search, 2, 8):
         run, _recompute = search._run(item)
         fast = predict_fast(run).metrics
-        assert (search.raise_bound(item) is not None) == fast["fits"]
-        if fast["fits"]:
+        fits = fast["memory_fit_probability"] >= 1 - RISK
+        assert (search.raise_bound(item) is not None) == fits
+        if fits:
             priced = search.price(item)
             assert priced
             assert {**fast, **priced.metrics} == fast
@@ -122,7 +122,7 @@ def test_strategies_set_aside_for_memory_do_not_fit(feasible: Feasible) -> None:
         for (way, recompute), (zero, size) in product(enumerate(space.recomputes(cell)), space.shardings(cell)):
             if (place, way, zero, size) not in kept and checked < 100:
                 run = space.run(cell, Variant(recompute, zero, size, (), None, None))
-                assert not fits(run, worst_memory(build_step(run)))
+                assert not judge_memory(build_step(run)).fits_within()
                 checked += 1
     assert checked > 0
 
@@ -209,7 +209,7 @@ def test_the_strategy_of_a_file_is_ranked_and_not_pinned() -> None:
 def test_limits_are_kept_and_one_that_none_keeps_is_named() -> None:
     found = plan(**TINY, tp=1, top=2, limit="power_mean_w<500")
     assert all(one.metrics["power_mean_w"] < 500 for one in found.best)
-    with pytest.raises(SpecError, match=r"step_time_s<0.001: kept by none.*nearest"):
+    with pytest.raises(SpecError, match=r"step_time_s<0.001: none of the .* meets the limit; nearest"):
         plan(**TINY, tp=1, top=1, limit="step_time_s<0.001")
 
 

@@ -92,7 +92,8 @@ def test_the_answers_are_those_of_the_result() -> None:
     metrics = result.metrics
     assert f"{metrics['power_mean_w']:.0f} W per GPU" in text
     assert f"{metrics['temperature_peak_c']:.1f} C peak" in text
-    assert f"fits: {metrics['memory_peak_bytes'] / 2**30:.1f} of 140.4 GiB on rank {metrics['memory_rank']}" in text
+    need_gib = metrics["memory_need_bytes"] / 2**30
+    assert f"fits: needs {need_gib:.1f} of 140.4 GiB on rank {metrics['memory_rank']}" in text
     assert "--mbs 2 (+11.1 % tokens/s)" in text
     first = metrics["critical_path"][0]
     assert f"Bottleneck    stage {first['stage']} on node {first['node']}" in text

@@ -195,7 +195,7 @@ def measured(nodes: list[dict[str, float]]) -> str:
 def test_a_measured_node_shows_what_was_read_of_its_host() -> None:
     shown = measured([{"node": 0, "power_mean_w": 5213.0, "cpu_load_fraction": 0.125, "fan_mean_hz": 90.0}])
     heading, _, row = shown.splitlines()[-3:]
-    assert heading.split() == ["node", "W", "CPU", "load", "fan", "rpm"]
+    assert heading.split() == ["node", "mean", "W", "CPU", "load", "fan", "rpm"]
     assert row.split() == ["0", "5213", "12.5", "%", "5400"]
 
 

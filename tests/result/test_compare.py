@@ -1,5 +1,6 @@
 from charllm.catalog.resolve import resolve_run
-from charllm.result.compare import compare_runs, flatten, spec_differences
+from charllm.result.compare import compare_runs, spec_differences
+from charllm.result.metrics import numbers_of
 from charllm.simulate.predict import simulate
 
 FIRST, SECOND = (
@@ -33,4 +34,4 @@ def test_a_run_equals_itself() -> None:
 
 
 def test_nested_metrics_are_flattened() -> None:
-    assert flatten({"a": {"b": 1, "c": None}, "fits": True, "name": "x"}) == {"a.b": 1.0, "a.c": None, "fits": 1.0}
+    assert numbers_of({"a": {"b": 1, "c": None}, "fits": True, "name": "x"}) == {"a.b": 1.0, "a.c": None, "fits": 1.0}

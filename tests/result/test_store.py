@@ -7,7 +7,7 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
-from charllm.result.result import OVER_TIME
+from charllm.result.result import BESIDE
 from charllm.result.store import load_run, read_parquet, save_run, write_tables
 from charllm.simulate.predict import simulate
 
@@ -32,8 +32,8 @@ def test_a_run_is_a_folder_that_gives_itself_back(tmp_path: Path) -> None:
 def test_tables_over_time_lie_beside_the_result_and_the_others_in_it(tmp_path: Path) -> None:
     result = simulate(RUN)
     folder = save_run(result, tmp_path / "run")
-    assert {file.stem for file in folder.glob("*.parquet")} == set(OVER_TIME)
-    assert set(json.loads((folder / "result.json").read_text())["tables"]) == set(result.tables) - set(OVER_TIME)
+    assert {file.stem for file in folder.glob("*.parquet")} == set(BESIDE)
+    assert set(json.loads((folder / "result.json").read_text())["tables"]) == set(result.tables) - set(BESIDE)
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from charllm.measure.finish import finish_record
 from charllm.measure.marks import Mark
 from charllm.measure.parts import read_parts
 from charllm.measure.record import read_job
+from charllm.result.metrics import COLUMNS
 from charllm.result.store import load_run
-from charllm.sweep.outcome import flatten_metrics
 from tests.measure.replays import find_sampler
 from tests.slurm.cluster import NODES, Cluster
 
@@ -283,7 +283,7 @@ def test_a_study_that_lost_a_node_ends_with_the_same_table(charllm: Charllm, clu
 
 
 def settings(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row["summary"].items() if name not in flatten_metrics({})}
+    return {name: value for name, value in row["summary"].items() if name not in COLUMNS}
 
 
 def same_table(first: str, second: str) -> None:

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from charllm.timeline.engine import Events, Floats, simulate_schedule
+from charllm.arrays import Floats
+from charllm.timeline.engine import Events, simulate_schedule
 from charllm.timeline.host_race import kernel
 from charllm.timeline.schedules import SCHEDULES, order_arrays
 

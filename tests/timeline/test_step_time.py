@@ -8,8 +8,9 @@ from charllm.network.constants import NETWORK
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import simulate
 from charllm.spec.request import merge
-from charllm.timeline.step_time import LABELS, StepTime, hop_seconds, slowest_of, time_at_highest_clock
-from charllm.workload.memory import stage_memories
+from charllm.timeline.labels import LABELS
+from charllm.timeline.step_time import StepTime, hop_seconds, slowest_of, time_at_highest_clock
+from charllm.workload.memory import rank_memories
 from charllm.workload.step import build_step
 
 DENSE: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x64", "training": {"global_batch_size": 256}}
@@ -190,7 +191,7 @@ def test_offloaded_states_wait_for_the_hosts_update() -> None:
 def test_offloaded_activations_pace_a_step_that_computes_faster_than_they_are_copied() -> None:
     none, some, everything = (offloaded(activation_offload_fraction=share).step_time_s for share in (0.0, 0.1, 1.0))
     assert some == pytest.approx(none, rel=0.01)
-    kept_bytes = sum(memory.activations for memory in stage_memories(build_step(resolve_run(
+    kept_bytes = sum(memory.activations for memory in rank_memories(build_step(resolve_run(
         {"model": "llama3-8b", "cluster": "h200x8", "training": {"global_batch_size": 16}}
     ))))  # fmt: skip
     # Two microbatches, there and back.

@@ -126,6 +126,11 @@ def test_a_compressed_trace_is_read(tmp_path: Path) -> None:
             '{"schema": "1.1.1-chakra.0.0.4", "nodes": [{"id": 1, "name": "## process_group:init ##", "inputs": {}}]}',
             "a readable list of process groups",
         ),
+        (
+            '{"schema": "1.1.1-chakra.0.0.4", "nodes": [{"id": 1, "name": "## process_group:init ##", "inputs": '
+            '{"values": ["[{\\"pg_name\\": \\"0\\", \\"ranks\\": [], \\"group_size\\": 1000000000000}]"]}}]}',
+            "a group of 1000000000000 ranks",
+        ),
     ],
 )
 def test_truncated_and_foreign_files_are_refused(tmp_path: Path, text: str, expected: str) -> None:

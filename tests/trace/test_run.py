@@ -46,7 +46,7 @@ def test_a_trace_of_gloo_has_collectives_and_their_axis(found: charllm.Traced) -
 
 def test_a_traced_run_is_a_result_that_reports_read(found: charllm.Traced, tmp_path: Path) -> None:
     result = found.to_result()
-    assert sum(result.metrics.breakdown_s.values()) == pytest.approx(result.metrics.step_time_s)
+    assert sum(result.metrics["breakdown_s"].values()) == pytest.approx(result.metrics["step_time_s"])
     assert result.timeline is not None
     assert {"compute", "dp_exposed"} <= set(result.timeline["activity"])
     result.save(tmp_path / "run")
@@ -74,6 +74,12 @@ def test_ranks_are_told_apart_and_missing_ones_named(tmp_path: Path) -> None:
     assert run.ranks[0].trace.path.name == "b.json"
     assert any("2 files are of rank 1" in told for told in run.warnings)
     assert any("2 of 4 ranks have no trace (0, 2)" in told for told in run.warnings)
+
+
+def test_a_world_of_any_size_is_counted_without_listing_its_ranks(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(text([step(0, 0, 90), *launched(GEMM, 20, 30, 10, 1)], 1, 10**12))
+    (said,) = (told for told in read_run([tmp_path]).warnings if "have no trace" in told)
+    assert said.startswith("999999999999 of 1000000000000 ranks have no trace (0, 2, 3, 4, 5, 6, 7, 8 ...)")
 
 
 def test_steps_that_overlap_end_where_the_next_begins(tmp_path: Path) -> None:

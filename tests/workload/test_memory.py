@@ -4,7 +4,8 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.spec.request import merge, parse_settings
-from charllm.workload.memory import KINDS, StageMemory, first_rank, stage_memories, worst_memory
+from charllm.workload.memory import StageMemory, first_rank, rank_memories
+from charllm.workload.memory_kinds import KINDS
 from charllm.workload.step import build_step
 from charllm.workload.sync import stage_weights
 
@@ -17,7 +18,7 @@ REQUEST: dict[str, Any] = {
 
 
 def memories(*settings: str) -> list[StageMemory]:
-    return stage_memories(build_step(resolve_run(merge(REQUEST, parse_settings(settings)))))
+    return rank_memories(build_step(resolve_run(merge(REQUEST, parse_settings(settings)))))
 
 
 def test_kinds_add_up_to_the_total() -> None:
@@ -30,7 +31,7 @@ def test_megatron_keeps_18_bytes_a_weight_and_shards_12_of_them() -> None:
     run = resolve_run(REQUEST)
     step = build_step(run)
     weights = stage_weights(step, 1).dense
-    memory = stage_memories(step)[1]
+    memory = rank_memories(step)[1]
     assert memory.weights == 2 * weights
     assert memory.gradients == 4 * weights
     assert memory.optimizer == pytest.approx(12 * weights / run.parallelism.dp)
@@ -53,7 +54,7 @@ def test_a_sharded_pipeline_keeps_its_weights_gathered() -> None:
 def test_a_second_copy_to_gather_from_takes_its_share_of_memory() -> None:
     request = {"model": "llama3-8b", "cluster": "h100x64", "framework": "fsdp", "training": {"global_batch_size": 64}}
     plain, copied = (
-        stage_memories(build_step(resolve_run({**request, "parallelism": {"regather_size": size}})))[0]
+        rank_memories(build_step(resolve_run({**request, "parallelism": {"regather_size": size}})))[0]
         for size in (0, 8)
     )
     assert copied.scratch - plain.scratch == pytest.approx(2 * 8.03e9 / 8, rel=0.01)
@@ -62,7 +63,7 @@ def test_a_second_copy_to_gather_from_takes_its_share_of_memory() -> None:
 def test_full_recomputation_keeps_one_input_a_layer() -> None:
     run = resolve_run(merge(REQUEST, parse_settings(["training.recompute=full"])))
     one_input = run.training.seq_length // 2 * run.model.hidden * 2
-    stage = stage_memories(build_step(run))[1]
+    stage = rank_memories(build_step(run))[1]
     assert stage.activations == pytest.approx(3 * 20 * one_input)
 
 
@@ -116,14 +117,14 @@ def test_fp8_keeps_less_activation_and_more_weight() -> None:
 def test_the_cache_takes_only_what_is_free() -> None:
     roomy = memories("cluster.node.gpu.memory_gib=500")[0]
     assert roomy.reserve == pytest.approx(0.21 * roomy.allocated_bytes, rel=0.02)
-    crowded = memories(f"cluster.node.gpu.memory_bytes={roomy.least_bytes * 1.01}")[0]
-    assert crowded.least_bytes < crowded.total_bytes <= roomy.least_bytes * 1.01
+    crowded = memories(f"cluster.node.gpu.memory_bytes={roomy.need_bytes * 1.01}")[0]
+    assert crowded.need_bytes < crowded.total_bytes <= roomy.need_bytes * 1.01
     assert crowded.reserve < roomy.reserve
 
 
 def test_the_worst_stage_is_the_first_in_1f1b() -> None:
     step = build_step(resolve_run(REQUEST))
-    assert worst_memory(step).stage == 0
+    assert max(rank_memories(step), key=lambda memory: memory.need_bytes).stage == 0
     assert first_rank(step.run, 3) == 24
 
 
@@ -193,7 +194,7 @@ def test_offloaded_activations_leave_what_is_still_on_its_way() -> None:
 def test_gradients_that_microbatches_add_to_live_through_a_step() -> None:
     request = {"model": "llama3-8b", "cluster": "h200x8", "framework": "fsdp"}
     once, twice = (
-        stage_memories(build_step(resolve_run({**request, "training": {"global_batch_size": batch}})))[0]
+        rank_memories(build_step(resolve_run({**request, "training": {"global_batch_size": batch}})))[0]
         for batch in (8, 16)
     )
     assert once.gradients == 0
@@ -210,7 +211,7 @@ def test_a_dualpipe_rank_holds_two_stages_and_shares_their_optimizer() -> None:
 
 def test_sharded_weights_and_gradients_have_memory_pools_of_their_own() -> None:
     request = {"model": "llama3-8b", "cluster": "h200x8", "framework": "fsdp", "training": {"global_batch_size": 8}}
-    memory = stage_memories(build_step(resolve_run(request)))[0]
+    memory = rank_memories(build_step(resolve_run(request)))[0]
     shards = 4 * 8.03e9 / 8
     assert memory.reserve > shards + 0.02 * memory.allocated_bytes
 
@@ -218,7 +219,7 @@ def test_sharded_weights_and_gradients_have_memory_pools_of_their_own() -> None:
 def test_autocast_keeps_the_residual_stream_in_fp32() -> None:
     sharded = {"model": "llama3-8b", "cluster": "h200x8", "training": {"global_batch_size": 8, "recompute": "full"}}
     plain, wide, returned = (
-        stage_memories(build_step(resolve_run({**sharded, "framework": {"base": "fsdp", **choices}})))[0].activations
+        rank_memories(build_step(resolve_run({**sharded, "framework": {"base": "fsdp", **choices}})))[0].activations
         for choices in ({}, {"autocast": True}, {"returns_outputs": True})
     )
     one = 8192 * 4096 * 2

@@ -10,7 +10,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 
 from charllm.catalog.resolve import resolve_run
 from charllm.spec.model import Model
-from charllm.workload.memory import WORKSPACE_BYTES, worst_memory
+from charllm.workload.memory import WORKSPACE_BYTES, rank_memories
 from charllm.workload.step import build_step
 from tests.workload.torch_reference import Transformer
 
@@ -76,4 +76,4 @@ def predicted_peak_bytes(model: Model, batch: int, settings: dict[str, Any]) -> 
     framework = {"base": "pytorch-eager", "attention": settings.get("attention", "flash")}
     request = {"model": table, "cluster": "h200x1", "framework": framework, "training": training}
     # The tracker sees tensors, not the workspaces of libraries.
-    return worst_memory(build_step(resolve_run(request))).allocated_bytes - WORKSPACE_BYTES
+    return rank_memories(build_step(resolve_run(request)))[0].allocated_bytes - WORKSPACE_BYTES

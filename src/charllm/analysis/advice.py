@@ -15,6 +15,7 @@ from charllm.catalog.change import (
 from charllm.catalog.export import program_of
 from charllm.errors import SpecError
 from charllm.gpu.physics import power_cap_w
+from charllm.result.memory_verdict import MemoryVerdict, least_margin_fraction
 from charllm.simulate.fast import predict_fast
 from charllm.simulate.predict import predict
 from charllm.spec.parallelism import Parallelism
@@ -23,7 +24,7 @@ from charllm.spec.request import Table
 from charllm.spec.run import RunSpec
 from charllm.spec.training import RECOMPUTES
 from charllm.spec.validity import hideable
-from charllm.units import GIB, MEGA
+from charllm.units import GIB, MEGA, format_probability
 
 LONGEST_HINT_S = 2.0
 """Estimated seconds beyond which a change is not simulated."""
@@ -40,10 +41,11 @@ class Effect(NamedTuple):
     step_time_s: float
     gain_fraction: float
     """Tokens a second over those of the run as it is, less one."""
-    memory_peak_bytes: float
+    memory_need_bytes: float
     fits: bool = True
+    """Whether it fits in memory without a warning."""
     needs: str = ""
-    """What it needs that the GPUs do not have; empty where it fits."""
+    """Memory that it needs of what its GPU has; empty where it fits."""
     tokens_per_j_fraction: float | None = None
     """Tokens a joule over those of the run as it is, less one."""
     temperature_peak_k: float | None = None
@@ -72,16 +74,17 @@ def simulate_changes(run: RunSpec, before: Mapping[str, Any], tried: Iterable[Tr
     for change, of_conditions in tried:
         try:
             changed = _changed(run, change)
-            after = predict(changed, ignore_memory=True, longest_s=LONGEST_HINT_S).result.metrics
+            found = predict(changed, ignore_memory=True, longest_s=LONGEST_HINT_S)
         except SpecError:
             continue
+        after, fits = found.result.metrics, found.memory.fits_within()
         yield Effect(
             change.asked,
             after["step_time_s"],
             before["step_time_s"] / after["step_time_s"] - 1,
-            after["memory_peak_bytes"],
-            after["fits"],
-            "" if after["fits"] else _needed(changed, after["memory_peak_bytes"]),
+            after["memory_need_bytes"],
+            fits,
+            "" if fits else _needed(found.memory),
             _over(after, before, "tokens_per_j"),
             _minus(after, before, "temperature_peak_c"),
             of_conditions,
@@ -105,9 +108,9 @@ def best_effects(effects: Iterable[Effect]) -> list[Effect]:
     return sorted(gains, key=lambda gain: -gain.gain_fraction)
 
 
-def _needed(run: RunSpec, needs_bytes: float) -> str:
-    has_bytes = run.cluster.smallest_gpu.memory_bytes
-    return f"needs {needs_bytes / GIB:.0f} of {has_bytes / GIB:.0f} GiB"
+def _needed(memory: MemoryVerdict) -> str:
+    probability = f", probability of fitting: {format_probability(memory.fit_probability)}" if memory.fits else ""
+    return f"needs {memory.worst.need_bytes / GIB:.0f} of {memory.worst.gpu_bytes / GIB:.0f} GiB{probability}"
 
 
 def _over(after: Mapping[str, Any], before: Mapping[str, Any], name: str) -> float | None:
@@ -128,12 +131,12 @@ def _changed(run: RunSpec, change: Change) -> RunSpec:
 
 
 def _screened_s(run: RunSpec, change: Change) -> float | None:
-    """Return the step time of a changed run at one clock, or None where it is no run or does not fit."""
+    """Return the step time of a changed run at one clock, or None where it is no run or may not fit."""
     try:
-        found = predict_fast(_changed(run, change)).metrics["step_time_s"]
+        found = predict_fast(_changed(run, change)).metrics
     except SpecError:
         return None
-    return None if found is None else float(found)
+    return float(found["step_time_s"]) if found["memory_margin_fraction"] >= least_margin_fraction() else None
 
 
 def changes(run: RunSpec) -> Iterator[Change]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from charllm.analysis.power_states import Floats, PowerState, find_states
+from charllm.analysis.power_states import PowerState, find_states
 from charllm.analysis.rhythm import Curve, Dips, StepPeriod, are_between_work, even, find_dips, find_period
 from charllm.analysis.unlike import (
     Outlier,
@@ -16,6 +16,7 @@ from charllm.analysis.unlike import (
     group_temperatures,
     strongest,
 )
+from charllm.arrays import Floats
 from charllm.errors import SpecError
 from charllm.evaluate.heat import machine
 from charllm.measure.marks import Mark, find_steps

@@ -10,14 +10,14 @@ from charllm.simulate.predict import Simulation
 from charllm.spec.run import RunSpec
 from charllm.timeline.passes import launch_seconds
 from charllm.timeline.step_time import StepTime
-from charllm.units import GIB, GIGA, MEGA, format_bytes, format_si, seconds_format
+from charllm.units import GIGA, MEGA, format_bytes, format_si, seconds_format
 from charllm.workload.model_flop import peak_flop_per_s
 from charllm.workload.sync import gathers_once
 from charllm.workload.totals import AXIS_OF_GROUP, Traffic, count_traffic
 
 DOMINANT_FRACTION = 0.4
 """Share of the step above which a label is explained."""
-LOW_MFU, LOST_CLOCK_FRACTION, FULL_MEMORY_FRACTION = 0.1, 0.25, 0.95
+LOW_MFU, LOST_CLOCK_FRACTION = 0.1, 0.25
 
 
 def _seconds(seconds: float) -> str:
@@ -53,7 +53,7 @@ class LinkLoad(NamedTuple):
 
 
 def explain_run(found: Simulation) -> list[str]:
-    """Return a sentence for each figure that needs one: a dominant label, low MFU, lost clocks, full memory."""
+    """Return a sentence for each figure that needs one: a dominant label, low MFU, lost clocks."""
     if found.timed is None:
         return []
     run, metrics = found.step.run, found.result.metrics
@@ -69,8 +69,6 @@ def explain_run(found: Simulation) -> list[str]:
         for cause, lost in metrics["clock_loss_fraction"].items()
         if lost > LOST_CLOCK_FRACTION
     ]
-    if metrics["fits"] and metrics["memory_peak_bytes"] > FULL_MEMORY_FRACTION * run.cluster.smallest_gpu.memory_bytes:
-        notes.append(explain_memory(run, metrics))
     return notes
 
 
@@ -218,17 +216,3 @@ def explain_clocks(run: RunSpec, metrics: dict[str, Any], cause: str) -> str:
             f"(--set cluster.cooling.flow_fraction=1.2), or a lower --power-cap."
         )
     return f"{head}nodes {', '.join(map(str, conditions.braked_nodes[:6]))} are under a power brake."
-
-
-def explain_memory(run: RunSpec, metrics: dict[str, Any]) -> str:
-    """Say how little memory is left, and what takes most of it."""
-    has_bytes, need_bytes = run.cluster.smallest_gpu.memory_bytes, metrics["memory_peak_bytes"]
-    kinds = {kind: size for kind, size in metrics["memory_breakdown_bytes"].items() if kind != "reserve"}
-    largest = max(kinds, key=lambda kind: kinds[kind])
-    cached = metrics["memory_breakdown_bytes"].get("reserve", 0.0)
-    return (
-        f"memory is nearly full: {need_bytes / GIB:.1f} of {has_bytes / GIB:.1f} GiB "
-        f"({100 * need_bytes / has_bytes:.0f} %) on rank {metrics['memory_rank']}, {cached / GIB:.1f} GiB of it blocks "
-        f"that the allocator keeps and can give back. The largest part is {largest} ({kinds[largest] / GIB:.1f} GiB); "
-        f"a longer sequence or another library version may not fit."
-    )

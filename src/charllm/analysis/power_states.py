@@ -10,9 +10,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from charllm.arrays import Floats
 
 WIDTH = 0.03
 """Standard deviation of the smoothing, in the logarithm of power: readings of one level differ by so much."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from charllm.arrays import Bools, Floats
 
 MOST_POINTS = 200_000
 SURE_SIGMA = 6.0
@@ -85,7 +85,7 @@ def even(times_s: list[Floats], powers_w: list[Floats]) -> Curve | None:
     return Curve(start_s, period_s, total / len(read))
 
 
-def _is_gap(grid: Floats, times: Floats, period_s: float) -> NDArray[np.bool_]:
+def _is_gap(grid: Floats, times: Floats, period_s: float) -> Bools:
     after = np.clip(np.searchsorted(times, grid), 1, len(times) - 1)
     return np.asarray(times[after] - times[after - 1] > max(5 * period_s, 1.0))
 

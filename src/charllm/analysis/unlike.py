@@ -10,9 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-
-Floats = NDArray[np.float64]
 
 LEAST_GPUS = 4
 STUDENT = {2: 22.3, 3: 10.2, 4: 7.17, 5: 5.89, 6: 5.21, 7: 4.79, 10: 4.14, 15: 3.73, 30: 3.39, 1000: 3.1}

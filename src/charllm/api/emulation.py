@@ -6,22 +6,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
-from charllm.api.keywords import RunKeywords, Spec, as_path, build_request
-from charllm.api.signature import public
+from charllm.api.keywords import RunKeywords, Spec, build_request
+from charllm.api.signature import public_with
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
+from charllm.measure.command_settings import EmulationKeywords, EmulationSettings, PlayerKeywords, PlayerSettings
 from charllm.measure.device import require_device, telemetry_gpus
 from charllm.result.metrics import Metrics
 from charllm.result.result import RunResult
 from charllm.spec.fields import read
+from charllm.spec.flags import take
 from charllm.spec.request import Table
 from charllm.spec.run import Conditions
 from charllm.timeline.rank_timeline import RankTimeline, check_length, read_timeline
 
 CAPS = ("power_cap", "clock_cap")
 """Conditions that hold for one GPU alone, in any unit."""
-LONGEST_S, WARM_AFTER_S = 86_400.0, 3600.0
-"""A day; an hour after which a GPU no longer warms up, and the prediction stays as it is."""
+WARM_AFTER_S = 3600.0
+"""An hour, after which a GPU no longer warms up, and the prediction stays as it is."""
 
 
 class Emulation(NamedTuple):
@@ -32,38 +34,30 @@ class Emulation(NamedTuple):
     folder: Path
 
 
-@public
-def emulate(
-    spec: Spec | None = None,
-    *,
-    rank: int = 0,
-    timeline: str | os.PathLike[str] | None = None,
-    seconds: float = 60.0,
-    out: str | os.PathLike[str] | None = None,
-    telemetry: str = "auto",
-    device: str = "cuda",
-    **words: Unpack[RunKeywords],
-) -> RunResult:
+class PredictKeywords(EmulationKeywords, RunKeywords, total=False):
+    """All words of a predicted emulation."""
+
+
+class EmulateKeywords(PredictKeywords, PlayerKeywords, total=False):
+    """All words of an emulation."""
+
+
+@public_with(EmulationSettings, PlayerSettings)
+def emulate(spec: Spec | None = None, **words: Unpack[EmulateKeywords]) -> RunResult:
     """Emulate one rank of a large job on this GPU; returns its readings as a result with origin ``emulated``.
 
     The rank's kernels run, its communication and waits last as long as simulated, for whole steps of at least
     `seconds`. `timeline` is a file from ``simulate(timeline=...)`` to emulate instead. The prediction is stored in
     `out` (default ``charllm-runs/rank-TIME``) before the emulation starts. Needs torch and a GPU.
     """
-    request = build_request(spec, words)
-    rank_timeline = timeline_of(request, rank, timeline)
-    return run_emulation(rank_timeline, request, seconds, out, telemetry, device).result
+    run: dict[str, Any] = dict(words)
+    settings, player = take(EmulationSettings, run), take(PlayerSettings, run)
+    request = build_request(spec, run)
+    return run_emulation(timeline_of(request, settings), request, settings.seconds_s, player).result
 
 
-@public
-def predict_emulation(
-    spec: Spec | None = None,
-    *,
-    rank: int = 0,
-    timeline: str | os.PathLike[str] | None = None,
-    seconds: float = 60.0,
-    **words: Unpack[RunKeywords],
-) -> Metrics:
+@public_with(EmulationSettings)
+def predict_emulation(spec: Spec | None = None, **words: Unpack[PredictKeywords]) -> Metrics:
     """Predict the readings of `emulate` without a GPU: step time, power, clock and temperature of a single GPU.
 
     >>> import charllm
@@ -71,37 +65,37 @@ def predict_emulation(
     >>> 100 < seen.power_mean_w < 900, seen["step_time_s"] > 0
     (True, True)
     """
-    request = build_request(spec, words)
-    return Metrics(predict_readings(timeline_of(request, rank, timeline), request, seconds))
+    run: dict[str, Any] = dict(words)
+    settings = take(EmulationSettings, run)
+    request = build_request(spec, run)
+    return Metrics(predict_readings(timeline_of(request, settings), request, settings.seconds_s))
 
 
-def timeline_of(request: Table, rank: int, file: str | os.PathLike[str] | None) -> RankTimeline:
+def timeline_of(request: Table, settings: EmulationSettings) -> RankTimeline:
     """Read the timeline to emulate, or simulate it."""
-    if file is not None:
-        timeline = read_timeline(as_path(file, "--timeline"))
+    if settings.timeline is not None:
+        timeline = read_timeline(settings.timeline)
         check_length(timeline)
         return timeline
     from charllm.simulate.rank_timeline import generate_timeline
 
-    return generate_timeline(resolve_run(request), rank)
+    return generate_timeline(resolve_run(request), settings.rank)
 
 
 def run_emulation(
     timeline: RankTimeline,
     request: Table,
     seconds_s: float,
-    out: str | os.PathLike[str] | None,
-    telemetry: str,
-    device: str,
+    player: PlayerSettings,
 ) -> Emulation:
     """Predict, then emulate a timeline under the sampler."""
     predicted = predict_readings(timeline, request, seconds_s)
-    require_device(device)
+    require_device(player.device)
     from charllm.measure.emulation.record import emulate as record_rank
 
-    gpus = telemetry_gpus(telemetry, os.environ)[:1]
-    folder = Path("charllm-runs") / time.strftime("rank-%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
-    result = record_rank(timeline, folder, telemetry, device, seconds_s, gpus, predicted)
+    gpus = telemetry_gpus(player.telemetry, os.environ)[:1]
+    folder = player.out or Path("charllm-runs") / time.strftime("rank-%Y%m%d-%H%M%S")
+    result = record_rank(timeline, folder, player.telemetry, player.device, seconds_s, gpus, predicted)
     return Emulation(result, predicted, folder)
 
 
@@ -110,8 +104,6 @@ def predict_readings(timeline: RankTimeline, request: Table, seconds_s: float) -
     from charllm.evaluate.ops import bench_machine
     from charllm.simulate.emulated import predict_emulated
 
-    if isinstance(seconds_s, bool) or not isinstance(seconds_s, int | float) or not 0 < seconds_s <= LONGEST_S:
-        raise SpecError("--seconds", seconds_s, f"more than 0, at most {LONGEST_S:,.0f}")
     conditions = _conditions(timeline, request)
     try:
         cluster = bench_machine(timeline.spec["cluster"]["node"]["gpu"]["name"])

@@ -16,11 +16,12 @@ from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, SpecError
 from charllm.measure.adapters.programs import as_ranks_here, write_files
 from charllm.measure.adapters.settings import ProgramKeywords, ProgramSettings
+from charllm.measure.command_settings import PreflightSettings
 from charllm.measure.device import telemetry_gpus
 from charllm.measure.job import Job, complete, measure_job, prepare_folder, submit
 from charllm.measure.launchers.plan import LOCAL, SLURM, Plan, PlanKeywords
 from charllm.measure.preflight.checks import FAILURE
-from charllm.measure.preflight.run import Asked, check_machine
+from charllm.measure.preflight.run import check_machine
 from charllm.measure.session import Session, measure_here
 from charllm.measure.settings import (
     CommandSettings,
@@ -119,7 +120,8 @@ def require_fit(job: Job) -> None:
         raise SpecError("--preflight", job.plan.launcher, "a Slurm allocation around it (salloc), or no --preflight")
     spec = None if job.program is None or job.program.spec is None else resolve_run(job.program.spec)
     nodes = (job.plan.nodes or 1) if job.plan.launcher == SLURM else 1
-    found = check_machine(Asked(spec, nodes, job.settings.telemetry, job.folder, reach=False, allocated=allocated))
+    settings = PreflightSettings(nodes=nodes, telemetry=job.settings.telemetry, out=job.folder, reach=False)
+    found = check_machine(settings, spec, allocated=allocated)
     wrong = [check for check in found.checks if check.state == FAILURE]
     if wrong:
         told = "; ".join(f"{check.name}: {check.found}, expected {check.expected}" for check in wrong)

@@ -16,6 +16,7 @@ from charllm.plan.placement import DECISIONS, Effort, Judged, judge_placements
 from charllm.plan.placement_file import placement_table, write_placement
 from charllm.plan.placement_solver import MOST_WORK
 from charllm.report.placement import render_placement
+from charllm.result.metrics import selected
 from charllm.result.result import to_frame
 from charllm.result.store import write_text
 from charllm.simulate.predict import predict
@@ -24,10 +25,11 @@ from charllm.spec.run import RunSpec
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-METRICS = (
+SHOWN = selected(
     "tokens_per_s", "step_time_s", "temperature_spread_node_k", "temperature_swing_k", "margin_to_slowdown_k",
     "temperature_peak_c", "clock_std_fraction", "clock_mean_hz", "power_mean_w", "cluster_power_ramp_w_per_s",
-    "cluster_power_swing_w", "fits",
+    "cluster_power_swing_w", "fits", "memory_need_bytes", "memory_margin_fraction", "memory_fit_probability",
+    "memory_rank",
 )  # fmt: skip
 """Metrics of every placement in its row."""
 LONGEST_WORK = 1000.0
@@ -128,7 +130,7 @@ def run_placement(
 
 def _row(one: Judged) -> dict[str, Any]:
     solved = {name: _known(getattr(one, name)) for name in SOLVED}
-    metrics = {name: one.metrics[name] for name in METRICS}
+    metrics = {name: one.metrics[name] for name in SHOWN}
     layers = list(one.run.parallelism.layers_per_stage)
     return {"name": one.name, "gain_fraction": one.gain_fraction, **metrics, **solved, "layers_per_stage": layers,
             "note": one.note}  # fmt: skip

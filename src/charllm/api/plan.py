@@ -15,6 +15,7 @@ from charllm.plan.objectives import parse_objective
 from charllm.plan.plan import Plan
 from charllm.plan.search import TOP, search
 from charllm.plan.space import Space
+from charllm.result.memory_verdict import MOST_RISK, RISK
 from charllm.simulate.work import LONGEST_S
 from charllm.spec.request import Table, merge, nest
 from charllm.spec.run import RunSpec
@@ -38,6 +39,7 @@ def plan(
     axis: str | Sequence[str] | Mapping[str, Sequence[Any]] = (),
     pareto: bool = False,
     sensitivity: bool = False,
+    risk: float = RISK,
     tariff: Mapping[str, Any] | None = None,
     whole_run: Mapping[str, Any] | None = None,
     allow_long: bool = False,
@@ -50,7 +52,8 @@ def plan(
     the values to try (``{"tp": [4, 8]}`` or ``"tp=4,8"``). The strategy of a file (`spec`, `from_`) pins nothing: it is
     compared with the best as the user's own. `objective` is the metric to optimise and `limit` bounds any metric
     (``"temperature_peak_c<80"``). `top` strategies are simulated in full; `tariff` sets prices and `whole_run` the
-    run of many steps (``{"tokens": 15e12}``). `report` writes everything as one HTML file.
+    run of many steps (``{"tokens": 15e12}``). `risk` is the highest probability of not fitting in memory that a
+    strategy may have. `report` writes everything as one HTML file.
 
     A wrong request raises `charllm.SpecError`, as do limits that no strategy meets.
 
@@ -61,14 +64,14 @@ def plan(
     """
     return run_plan(
         spec, untracked, objective=objective, limit=limit, top=top, axis=axis, pareto=pareto, sensitivity=sensitivity,
-        tariff=tariff, whole_run=whole_run, allow_long=allow_long, report=report, **words,
+        risk=risk, tariff=tariff, whole_run=whole_run, allow_long=allow_long, report=report, **words,
     )  # fmt: skip
 
 
 def run_plan(
     spec: Spec | None, track: Track, *, objective: str, limit: str | Sequence[str], top: int, axis: Any, pareto: bool,
     sensitivity: bool, tariff: Mapping[str, Any] | None, whole_run: Mapping[str, Any] | None, allow_long: bool,
-    report: File | None = None, **words: Any,
+    risk: float = RISK, report: File | None = None, **words: Any,
 ) -> Plan:  # fmt: skip
     """Search the strategies that keywords leave open; `track` shows how far it is."""
     page = None if report is None else as_file(report, "--report")
@@ -83,6 +86,7 @@ def run_plan(
         pareto=pareto,
         sensitive=sensitivity,
         longest_s=math.inf if allow_long else LONGEST_S,
+        risk=_checked_risk(risk),
         track=track,
     )
     if page is not None:
@@ -139,3 +143,9 @@ def _checked_top(top: int) -> int:
     if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= MOST_TOP:
         raise SpecError("--top", top, f"a whole number from 1 to {MOST_TOP}")
     return top
+
+
+def _checked_risk(risk: float) -> float:
+    if isinstance(risk, bool) or not isinstance(risk, int | float) or not 0 < risk <= MOST_RISK:
+        raise SpecError("--risk", risk, f"a number above 0, at most {MOST_RISK:g}")
+    return risk

@@ -1,38 +1,39 @@
 """A run, a study or several runs as a page, and as one HTML file that opens without a network."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from charllm.analysis.advice import best_effects
 from charllm.analysis.attribution.run import attribute_run
 from charllm.analysis.attribution.table import as_table
+from charllm.analysis.comment import ask_what_if
 from charllm.analysis.doctor.measured import known_run
-from charllm.analysis.explain import explain_run
-from charllm.api.computed import compute_changes, compute_page, compute_without_simulation
 from charllm.api.keywords import as_file, as_path
 from charllm.api.report_study import compared_page, predict_beside, stored_study_page, sweep_page
 from charllm.api.signature import public
 from charllm.api.study import Sweep
-from charllm.catalog.resolve import resolve_cluster
 from charllm.errors import CharllmError, SpecError
+from charllm.evaluate.constants import list_constants
+from charllm.evaluate.predictions import load_predictions
 from charllm.plan.plan import Plan
 from charllm.profile import TRACE_FILES
 from charllm.report.figure import Page
 from charllm.report.page.plan import plan_page
 from charllm.report.page.planned import PLAN_FILE, is_plan
 from charllm.report.page.run import run_page
-from charllm.report.page.view import RunView
+from charllm.report.page.view import Background, RunView
 from charllm.report.web.html import write_html
+from charllm.result.columns import Columns, columns_of
+from charllm.result.provenance import tabulate_figures
 from charllm.result.result import RunResult
 from charllm.result.store import RESULT_FILE, write_text
 from charllm.simulate.predict import Simulation, predict
-from charllm.spec.hardware import Cluster
 from charllm.spec.request import parse_json, read_text
 from charllm.spec.run import RunSpec
-from charllm.stored import MarkedSteps, load, read_marked_steps
+from charllm.stored import load
 from charllm.sweep.folder import STUDY_FILE
 from charllm.sweep.outcome import StudyResult
 from charllm.trace.run import read_run
@@ -40,7 +41,8 @@ from charllm.tracking import Track, untracked
 from charllm.units import MIB
 
 Place = str | PathLike[str]
-Reported = RunResult | Simulation | Sweep | Plan | Mapping[str, Any] | Place
+Tables = Mapping[str, Callable[[], Columns]]
+Reported = RunResult | Sweep | Plan | Mapping[str, Any] | Place
 """A run, a study, a plan or its table, or the folder or file it is stored in."""
 LONGEST_S = 5.0
 """A stored run that would take longer to simulate again is shown without explanations and changes."""
@@ -80,8 +82,6 @@ def page_of(what: Reported | Sequence[Reported], track: Track = untracked) -> Pa
     """Compute the page of a run, a study or a plan, or of several runs side by side; `track` shows how far it is."""
     if isinstance(what, Plan | Mapping):
         return plan_page(what.as_table() if isinstance(what, Plan) else what)
-    if isinstance(what, Simulation):
-        return run_page(view_simulation(what, track))
     if isinstance(what, str | PathLike):
         return _page_of_folder(as_path(what, "what"), track)
     if isinstance(what, RunResult):
@@ -121,45 +121,27 @@ def view_run(result: RunResult, folder: Path | None = None, track: Track = untra
     """Return what the page of a run needs; a simulated one is simulated again for what is not stored."""
     spec = known_run(result)
     if result.origin != "simulated":
-        marked = _marked_steps(folder)
-        beside = predict_beside(result, folder)
-        return RunView(
-            result,
-            spec,
-            _cluster(result),
-            steps_s=marked.steps_s,
-            phases_s=marked.phases_s,
-            traced=_traced(folder),
-            prediction=beside,
-        )
+        tables = {} if spec is None else {"figures": partial(tabulate_figures, spec)}
+        result = replace(result, tables={**tables, **result.tables})
+        return RunView(result, background=_background(), traced=_traced(folder), prediction=predict_beside(result))
+    if "changes" in result.tables:
+        return RunView(result, background=_background())
     again = _simulated(spec, result) if spec is not None else None
     if again is None:
-        computed = compute_without_simulation(NOT_AGAIN)
-        return RunView(result, spec, _cluster(result), computed=computed)
-    # Tables that were not stored are those of the same run simulated again.
-    whole = replace(result, tables={**again.result.tables, **result.tables})
-    return replace(view_simulation(again, track), result=whole, read={}, broken={})
+        rows = [(name, NOT_AGAIN) for name in ("changes", "warm_up", "preheating")]
+        more: Tables = {"reasons": partial(columns_of, ("table", "reason"), rows)}
+    else:
+        # Tables that were not stored are those of the same run simulated again.
+        more = ask_what_if(again, track).tables
+    return RunView(
+        replace(result, tables={**more, **result.tables, "reasons": more["reasons"]}), background=_background()
+    )
 
 
-def view_simulation(found: Simulation, track: Track = untracked) -> RunView:
-    """Return what the page of a fresh simulation needs."""
-    run, changes = found.step.run, compute_changes(found, track)
-    gains = best_effects(changes) if found.timed is not None else None
-    return RunView(found.result, run, notes=explain_run(found), gains=gains, computed=compute_page(found, changes))
-
-
-def view_at_once(found: Simulation) -> RunView:
-    """Return what the page of a fresh simulation needs, without anything that has to be simulated for it."""
-    run = found.step.run
-    return RunView(found.result, run, notes=explain_run(found))
-
-
-def _marked_steps(path: Path | None) -> MarkedSteps:
-    """Return the marked steps of a recorded run; none where its recording is gone or broken."""
-    try:
-        return MarkedSteps([], {}) if path is None else read_marked_steps(path if path.is_dir() else path.parent)
-    except (CharllmError, OSError, ValueError):
-        return MarkedSteps([], {})
+def _background() -> Background:
+    """Return what every prediction stands among and rests on."""
+    published, constants = load_predictions(), list_constants()
+    return Background(columns_of(published[0]._fields, published), columns_of(constants[0]._fields, constants))
 
 
 def _traced(path: Path | None) -> list[dict[str, Any]]:
@@ -171,14 +153,6 @@ def _traced(path: Path | None) -> list[dict[str, Any]]:
         return [as_table(found) for found in attribute_run(folder, read_run([folder]).ranks)]
     except (CharllmError, OSError, ValueError):
         return []
-
-
-def _cluster(result: RunResult) -> Cluster | None:
-    """Return the machine of a run; it may be known where the rest of the spec is of another version."""
-    try:
-        return resolve_cluster(result.spec["cluster"])
-    except (CharllmError, KeyError):
-        return None
 
 
 def _simulated(spec: RunSpec, result: RunResult) -> Simulation | None:

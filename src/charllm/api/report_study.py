@@ -33,8 +33,6 @@ from charllm.sweep.outcome import Outcome, summarise
 FLAGS = {path: word for word, path in FIELDS.items() if word != "sp"}
 """Field: the flag that sets it as it is."""
 NAMES = ("model", "cluster", "framework")
-PREDICTED_FILE = "predicted.json"
-"""What an emulated run keeps of its prediction."""
 MOST_PREDICTED = 24
 """Measured cases that are simulated beside: each takes about a second."""
 LONGEST_PREDICTION_S = 5.0
@@ -116,17 +114,7 @@ def _studied(
 
 def _open(place: Path) -> RunView | None:
     result, _why = _read_result(place)
-    return None if result is None else view_of(result)
-
-
-def view_of(result: RunResult) -> RunView:
-    """Return a run as its figures see it, without what would have to be simulated."""
-    try:
-        spec = resolve_run(result.spec)
-    except CharllmError:
-        # The spec of a measured run is whatever its job left behind.
-        return RunView(result)
-    return RunView(result, spec, spec.cluster)
+    return None if result is None else RunView(result)
 
 
 def intervals_of(result: RunResult) -> dict[str, tuple[float, float]]:
@@ -150,7 +138,7 @@ def _predictions(cases: Sequence[StudiedCase], asked: Sequence[Case], notes: lis
             continue
         outcome = Outcome(case.name, 0, "; ".join(result.warnings), summarise(asked[number], result))
         found = _studied(number, asked[number], outcome, result)
-        yield replace(found, is_prediction=True, open_view=partial(view_of, result))
+        yield replace(found, is_prediction=True, open_view=partial(RunView, result))
 
 
 def predict_run(request: Mapping[str, Any]) -> RunResult | None:
@@ -161,15 +149,14 @@ def predict_run(request: Mapping[str, Any]) -> RunResult | None:
         return None
 
 
-def predict_beside(result: RunResult, folder: Path | None) -> RunResult | None:
+def predict_beside(result: RunResult) -> RunResult | None:
     """Return what was predicted of an emulated run before it ran, or what is predicted of a measured one."""
     if result.origin == "measured":
         return predict_run(result.spec)
-    try:
-        told = json.loads((folder / PREDICTED_FILE).read_text(encoding="utf-8")) if folder is not None else {}
-    except (OSError, ValueError):
+    told = result.table("predicted")
+    if told is None:
         return None
-    return RunResult("simulated", result.spec, Metrics(told)) if isinstance(told, dict) and told else None
+    return RunResult("simulated", result.spec, Metrics(zip(told["metric"], told["value"], strict=True)))
 
 
 def write_flags(settings: Mapping[str, Any]) -> str:
@@ -202,7 +189,7 @@ def compared_page(runs: Sequence[Any]) -> Page:
     places = [as_path(run, "RUN") if isinstance(run, str | PathLike) else None for run in runs]
     results = [_one_run(run, place) for run, place in zip(runs, places, strict=True)]
     named = name_runs(results, places)
-    compared = [case_of_run(name, view_of(result), intervals_of(result)) for name, result in named.items()]
+    compared = [case_of_run(name, RunView(result), intervals_of(result)) for name, result in named.items()]
     return comparison_page(compared, differing_settings(results), provenance=_versions(results[0]))
 
 

@@ -4,16 +4,16 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
-from charllm.analysis.comment import comment
+from charllm.analysis.comment import ask_what_if, comment
 from charllm.api.chakra import write_chakra
 from charllm.api.keywords import File, RunKeywords, Spec, as_file, as_path, build_request
 from charllm.api.signature import public
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
-from charllm.report.perfetto import Signals, trace_step
 from charllm.result.result import RunResult
 from charllm.result.store import write_text
 from charllm.result.uncertainty import with_intervals
+from charllm.simulate.perfetto import Signals, trace_step
 from charllm.simulate.predict import Simulation, predict
 from charllm.simulate.rank_timeline import rank_timeline
 from charllm.simulate.signals import stage_series
@@ -112,7 +112,7 @@ def run_simulation(
     found = predict(spec, ignore_memory=ignore_memory, longest_s=longest_s, whole=bool(timeline or chakra))
     if uncertainty:
         found = found._replace(result=with_intervals(found.result))
-    found = found._replace(result=comment(found))
+    found = found._replace(result=comment(found) if page is None else ask_what_if(found))
     files = {"--perfetto": perfetto, "--timeline": timeline}
     asked = {flag: as_path(file, flag) for flag, file in files.items() if file is not None}
     messages = _write_files(found, asked, rank)
@@ -124,7 +124,7 @@ def run_simulation(
         # A page draws on studies and measurement, too, which take longer to load than most runs to simulate.
         from charllm.api.report import page_of, write_page
 
-        write_page(page_of(found), page, "--report")
+        write_page(page_of(found.result), page, "--report")
     return Simulated(spec, found, messages)
 
 

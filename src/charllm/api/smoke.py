@@ -3,18 +3,19 @@
 import os
 import time
 from collections.abc import Callable
-from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
-from charllm.api.keywords import RunKeywords, Spec, as_path, build_request
-from charllm.api.signature import public
+from charllm.api.keywords import RunKeywords, Spec, build_request
+from charllm.api.signature import public_with
 from charllm.catalog.resolve import resolve_run
 from charllm.catalog.tables import entries, find_name
 from charllm.errors import SpecError
+from charllm.measure.command_settings import SmokeKeywords, SmokeSettings
 from charllm.measure.job import prepare_folder
 from charllm.measure.smoke import Trial, try_everything
 from charllm.measure.telemetry import open_source
+from charllm.spec.flags import take
 from charllm.spec.request import Table, merge
 
 SMALL: Table = {
@@ -36,17 +37,13 @@ TINY: Table = {
 QUICK: dict[str, Any] = {"train_steps": 3, "measured_steps": 6, "bench_s": 2.0, "rest_s": 0.2}
 
 
-@public
+class Keywords(SmokeKeywords, RunKeywords, total=False):
+    """All words of a trial."""
+
+
+@public_with(SmokeSettings)
 def smoke(
-    spec: Spec | None = None,
-    *,
-    nodes: int = 1,
-    device: str = "cuda",
-    telemetry: str = "auto",
-    quick: bool = False,
-    out: str | PathLike[str] | None = None,
-    tell: Callable[[str], None] | None = None,
-    **run: Unpack[RunKeywords],
+    spec: Spec | None = None, *, tell: Callable[[str], None] | None = None, **words: Unpack[Keywords]
 ) -> dict[str, Any]:
     """Run preflight, collectives, training, measurement, prediction and doctor once, on this machine or cluster.
 
@@ -55,25 +52,25 @@ def smoke(
     Returns the summary, which is stored in `out` with the logs of all parts.
 
     >>> import charllm
-    >>> charllm.smoke(device="tpu")
+    >>> charllm.smoke(device="phone")
     Traceback (most recent call last):
-    charllm.errors.SpecError: device: got 'tpu'; expected cuda or cpu
+    charllm.errors.SpecError: device: got 'phone'; expected one of cpu, cuda
     """
-    if device not in ("cuda", "cpu"):
-        raise SpecError("--device", device, "cuda or cpu")
-    request = merge(TINY if device == "cpu" else SMALL, build_request(spec, run))
+    run: dict[str, Any] = dict(words)
+    settings = take(SmokeSettings, run)
+    request = merge(TINY if settings.device == "cpu" else SMALL, build_request(spec, run))
     if "cluster" not in request:
-        request["cluster"] = cluster_at_hand(telemetry, nodes)
+        request["cluster"] = cluster_at_hand(settings.telemetry, settings.nodes)
     described = resolve_run(request)
-    folder = Path("charllm-runs") / time.strftime("smoke-%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
+    folder = settings.out or Path("charllm-runs") / time.strftime("smoke-%Y%m%d-%H%M%S")
     prepare_folder(folder)
     trial = Trial(
         run=described,
         folder=folder.absolute(),
-        telemetry=telemetry,
-        device=device,
+        telemetry=settings.telemetry,
+        device=settings.device,
         node_list=os.environ.get("SLURM_JOB_NODELIST", ""),
-        **(QUICK if quick else {}),
+        **(QUICK if settings.quick else {}),
     )
     return try_everything(trial, tell or (lambda _words: None))
 

@@ -26,7 +26,7 @@ from charllm.tracking import Track, untracked
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from charllm.report.perfetto_trace import Signal
+    from charllm.report.perfetto import Signal
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
@@ -137,7 +137,7 @@ def run_trace(
     folders = [path for path in places if path.is_dir()]
     found = Traced(_with_energy(summarize(run, asked), folders, run), run, asked)
     if view is not None:
-        from charllm.report.perfetto_trace import trace_run
+        from charllm.report.perfetto import trace_run
 
         signals = _read_signals(folders, run)
         view.write_text(trace_run(run, signals=signals).to_text(), encoding="utf-8")

@@ -11,7 +11,7 @@ from charllm.analysis.attribution.table import as_table
 from charllm.analysis.attribution.timeline import place_trace
 from charllm.errors import SpecError
 from charllm.measure.parts import is_recording
-from charllm.report.perfetto_trace import Signal
+from charllm.report.perfetto import Signal
 from charllm.trace.run import TracedRank
 from charllm.units import MEGA
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.calibrate.least_squares import Fit, Found, Parameter, fit
 from charllm.calibrate.ops import bounds_of
 from charllm.catalog.tables import entries
@@ -23,8 +23,6 @@ from charllm.evaluate.heat import machine, predict
 from charllm.evaluate.heat_trace import Trace, one_by_one
 from charllm.gpu.heat import network
 from charllm.spec.hardware import Cluster, Node
-
-Floats = NDArray[np.float64]
 
 FIELDS = ("die_resistance_k_per_w", "die_time_s", "base_resistance_k_per_w", "base_time_s", "sink_resistance_k_per_w",
           "sink_time_s", "memory_byte_heat_j")  # fmt: skip

@@ -13,11 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.errors import MissingExtra
-
-Floats = NDArray[np.float64]
 
 SOFT_FROM = 3.0
 STEP = 1e-4

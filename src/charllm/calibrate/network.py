@@ -11,16 +11,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.calibrate.least_squares import Fit, Found, Parameter, fit
 from charllm.errors import SpecError
 from charllm.evaluate.collectives import BETWEEN, INSIDE, Measured, predict_rows, summarise
 from charllm.network.constants import MEASURED_FIELDS, NETWORK, NetworkConstants, constants_of, with_measured
 from charllm.spec.fields import rules
 from charllm.spec.hardware import Cluster, Fabric, Node
-
-Floats = NDArray[np.float64]
 
 ERROR_FRACTION = 0.05
 MIN_ROWS, FOLDS, ROUNDS = 8, 4, 60

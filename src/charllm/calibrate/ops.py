@@ -12,8 +12,8 @@ from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Bools, Floats, Ints
 from charllm.calibrate.least_squares import Fit, Parameter, fit
 from charllm.errors import SpecError
 from charllm.evaluate.ops import start_of, starts_c, warm_c
@@ -33,8 +33,6 @@ from charllm.gpu.kernels import (
 from charllm.gpu.memory_bound import STREAMS
 from charllm.gpu.steady import board_w, hold_window
 from charllm.spec.hardware import Cluster, Gpu
-
-Floats = NDArray[np.float64]
 
 ERRORS = {"seconds": 0.01, "clock": 0.01, "watts": 0.012}
 SINGLE_ERRORS = {"seconds": 0.015, "watts": 0.1}
@@ -78,7 +76,7 @@ class Bench(NamedTuple):
     """The steady ops of all tables, and what does not change while constants are fitted."""
 
     rows: tuple[OpRow, ...]
-    board: NDArray[np.int64]
+    board: Ints
     """Which table each row is from."""
     shapes: Shapes
     before_w: Floats
@@ -87,9 +85,9 @@ class Bench(NamedTuple):
     seconds_s: Floats
     power_w: Floats
     clock_hz: Floats
-    at_clock: NDArray[np.bool_]
+    at_clock: Bools
     """Rows judged at the clock that was read alone: kernels by themselves in windows too short for the governor."""
-    queued: NDArray[np.bool_]
+    queued: Bools
 
 
 def gather(
@@ -147,7 +145,7 @@ def _join(bench: Bench, kernels: Sequence[SingleKernel], board: int, gpu: Gpu) -
     return Bench(rows=every, shapes=shapes._replace(queued=joined["queued"]), **joined)
 
 
-def take(bench: Bench, chosen: NDArray[np.bool_], gpu: Gpu) -> Bench:
+def take(bench: Bench, chosen: Bools, gpu: Gpu) -> Bench:
     """Return some of the rows."""
     rows = tuple(row for row, keep in zip(bench.rows, chosen, strict=True) if keep)
     arrays = {name: getattr(bench, name)[chosen] for name in Bench._fields if name not in ("rows", "shapes")}
@@ -278,7 +276,7 @@ def errors_of(bench: Bench, gpu: Gpu, values: Mapping[str, float]) -> dict[str, 
     return {**errors, "clock": np.where(bench.at_clock, np.nan, errors["clock"])}
 
 
-def folds_by_shape(bench: Bench, folds: int) -> NDArray[np.int64]:
+def folds_by_shape(bench: Bench, folds: int) -> Ints:
     """Deal shapes into folds, so that no shape is both fitted and judged."""
     shapes = sorted({(row.shape.kind, row.shape.dims, row.shape.precision) for row in bench.rows})
     turn = {shape: place % folds for place, shape in enumerate(shapes)}

@@ -3,13 +3,11 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.calibrate.least_squares import Fit
 from charllm.evaluate.scores import describe_errors
 from charllm.report.tables import render_table, wrap_all
-
-Floats = NDArray[np.float64]
 
 ADVICE = {
     "power.leakage_w_per_k": "the same op 20 K apart: `charllm bench ops --only soak,cool` (1 minute), cold and hot",

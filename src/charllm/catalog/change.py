@@ -106,6 +106,12 @@ def zero_change(zero: int) -> Change:
     return Change(f"--zero {zero}", {"parallelism": {"zero": zero}})
 
 
+def offload_change() -> Change:
+    """Keep the optimizer's states in host memory."""
+    settings: Table = {"training": {"optimizer_offload_fraction": 1.0}}
+    return Change("--set training.optimizer_offload_fraction=1", settings)
+
+
 def node_change(run: RunSpec, factor: int) -> Change:
     """Use more nodes for data parallelism, and as many more sequences."""
     nodes, dp = run.cluster.nodes * factor, run.parallelism.dp * factor

@@ -18,12 +18,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from charllm.catalog.resolve import resolve_cluster, resolve_run
+from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.progress import track
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.errors import CharllmError, SpecError
 from charllm.measure.bench.nccl_suite import (
-    COLLECTIVES,
     build_suite,
     check_layout,
     fill_layout,
@@ -32,14 +32,15 @@ from charllm.measure.bench.nccl_suite import (
     parse_sizes,
 )
 from charllm.measure.bench.nccl_table import CollectiveRow, read_header, read_rows
+from charllm.measure.command_settings import NcclSettings
 from charllm.measure.device import require_device
 from charllm.measure.launch import describe_environment, run_command
 from charllm.report.collectives import render_collectives
 from charllm.spec.fields import read
+from charllm.spec.flags import read_keywords
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.request import Table
 
-DEFAULT_SIZES, DEFAULT_SECONDS_S, DEFAULT_CASE_S = "1KiB:1GiB", 600.0, 1.0
 MOST_RANKS = 64
 """Ranks that a plain command starts."""
 
@@ -47,51 +48,34 @@ MOST_RANKS = 64
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this benchmark."""
     add_spec_flags(parser)
-    parser.add_argument("--groups", default="", metavar="tp,dp,...", help="kinds of groups (default all of the layout)")
-    parser.add_argument(
-        "--collectives", default="", metavar="NAME,...", help=f"any of {', '.join(COLLECTIVES)} (default all)"
-    )
-    parser.add_argument(
-        "--sizes", default=DEFAULT_SIZES, metavar="FROM:TO", help=f"message sizes, doubling (default {DEFAULT_SIZES})"
-    )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the table (default charllm-runs/nccl-TIME)")
-    parser.add_argument("--ranks", type=int, metavar="N", help="ranks to start here (default one for each GPU)")
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: over gloo instead of NCCL")
-    parser.add_argument(
-        "--seconds", type=float, default=DEFAULT_SECONDS_S, metavar="S", help="time for all cases (default 600)"
-    )
-    parser.add_argument(
-        "--case-seconds", type=float, default=DEFAULT_CASE_S, metavar="S", help="time for one case (default 1)"
-    )
+    add_flags(parser, NcclSettings)
     add_format_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Take part as one rank, or start the ranks."""
-    for flag, value in (("--seconds", arguments.seconds), ("--case-seconds", arguments.case_seconds)):
-        if not 0 < value < float("inf"):
-            raise SpecError(flag, value, "more than 0")
-    parse_sizes(arguments.sizes)
-    parse_collectives(arguments.collectives)
+    settings = read_keywords(NcclSettings, given(arguments, NcclSettings))
+    parse_sizes(settings.sizes)
+    parse_collectives(settings.collectives)
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        return _take_part(arguments)
-    return _start_ranks(arguments)
+        return _take_part(arguments, settings)
+    return _start_ranks(arguments, settings)
 
 
-def _start_ranks(arguments: argparse.Namespace) -> int:
+def _start_ranks(arguments: argparse.Namespace, settings: NcclSettings) -> int:
     """Start this command on several ranks of this machine, once all that can be wrong has been looked at."""
-    if arguments.device == "cuda" or not find_spec("torch"):
+    if settings.device == "cuda" or not find_spec("torch"):
         # Importing torch takes seconds: ranks on the CPU do that themselves.
-        require_device(arguments.device)
-    ranks = arguments.ranks or _devices(arguments.device)
+        require_device(settings.device)
+    ranks = settings.ranks or _devices(settings.device)
     if not 2 <= ranks <= MOST_RANKS:
         raise SpecError("--ranks", ranks, f"2 to {MOST_RANKS}; torchrun starts more, on several nodes too")
-    if arguments.device == "cuda" and ranks > _devices("cuda"):
+    if settings.device == "cuda" and ranks > _devices("cuda"):
         raise SpecError("--ranks", ranks, f"at most {_devices('cuda')}, the GPUs that torch finds here")
     layout, _cluster = _layout(arguments, ranks, ranks)
-    build_suite(groups_of(layout, arguments.groups), parse_collectives(arguments.collectives), [2])
-    folder = arguments.out or Path("charllm-runs") / time.strftime("nccl-%Y%m%d-%H%M%S")
-    words = arguments.words if arguments.out else [*arguments.words, "--out", str(folder)]
+    build_suite(groups_of(layout, settings.groups), parse_collectives(settings.collectives), [2])
+    folder = settings.out or Path("charllm-runs") / time.strftime("nccl-%Y%m%d-%H%M%S")
+    words = arguments.words if settings.out else [*arguments.words, "--out", str(folder)]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     command += ["-m", "charllm", *words]
     # What the ranks print is shown, and not kept beside the table.
@@ -124,26 +108,22 @@ def _layout(arguments: argparse.Namespace, ranks: int, ranks_per_node: int) -> t
     return parallelism, cluster
 
 
-def _take_part(arguments: argparse.Namespace) -> int:
+def _take_part(arguments: argparse.Namespace, settings: NcclSettings) -> int:
     """Measure as one of several ranks; the first one talks."""
-    require_device(arguments.device)
+    require_device(settings.device)
     from charllm.measure.bench import nccl
 
     node = os.environ.get("SLURMD_NODENAME") or platform.node()
-    peers = nccl.join(arguments.device, node, int(os.environ.get("LOCAL_RANK", "0")))
+    peers = nccl.join(settings.device, node, int(os.environ.get("LOCAL_RANK", "0")))
     ranks = len(peers.nodes)
     try:
-        if arguments.ranks not in (None, ranks):
-            raise SpecError("--ranks", arguments.ranks, f"{ranks}, the ranks that were started, or no --ranks")
+        if settings.ranks not in (None, ranks):
+            raise SpecError("--ranks", settings.ranks, f"{ranks}, the ranks that were started, or no --ranks")
         layout, cluster = _layout(arguments, ranks, peers.ranks_per_node)
-        groups = groups_of(layout, arguments.groups)
-        folder = nccl.agreed(lambda: arguments.out or Path("charllm-runs") / time.strftime("nccl-%Y%m%d-%H%M%S"))
-        asked = nccl.Asked(
-            parse_collectives(arguments.collectives), tuple(parse_sizes(arguments.sizes)), folder, arguments.device,
-            arguments.seconds, arguments.case_seconds,
-        )  # fmt: skip
+        groups = groups_of(layout, settings.groups)
+        folder = nccl.agreed(lambda: settings.out or Path("charllm-runs") / time.strftime("nccl-%Y%m%d-%H%M%S"))
         header = {"cluster": cluster, "environment": describe_environment(os.environ)}
-        count, rows = nccl.measure_collectives(asked, layout, groups, peers, header)
+        count, rows = nccl.measure_collectives(settings, folder, layout, groups, peers, header)
     except CharllmError as error:
         if nccl.is_first():
             raise

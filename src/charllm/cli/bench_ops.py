@@ -8,41 +8,24 @@ import time
 from pathlib import Path
 
 from charllm.cli import INTERRUPTED
+from charllm.cli.flags import add_flags, given
 from charllm.cli.progress import track
 from charllm.errors import SpecError
 from charllm.measure.bench.suite import OpCase, full_suite, short_suite
+from charllm.measure.command_settings import OpsSettings
 from charllm.measure.device import require_device, telemetry_gpus
-
-LARGEST_SCALE = 100.0
+from charllm.spec.flags import read_keywords
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for the recording (default charllm-runs/ops-TIME)"
-    )
-    parser.add_argument(
-        "--suite", choices=["full", "short"], default="full", help="short: only the ops that are run twice"
-    )
-    parser.add_argument(
-        "--only", default="", metavar="TEXT,...", help="run only ops whose group or name contains one of these"
-    )
-    parser.add_argument(
-        "--skip", default="", metavar="TEXT,...", help="skip ops whose group or name contains one of these"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the order in which ops run")
-    parser.add_argument(
-        "--telemetry", default="auto", metavar="auto|nvml|amdsmi|replay:FOLDER|none", help="source of the readings"
-    )
-    parser.add_argument(
-        "--device", default="cuda", choices=["cuda", "cpu"], help="cpu: only to test the benchmark itself"
-    )
-    parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="multiply the duration of every op by X")
+    add_flags(parser, OpsSettings)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the suite under the sampler and write ops.csv; an interrupt ends it with the ops so far."""
-    require_device(arguments.device)
+    own = read_keywords(OpsSettings, given(arguments, OpsSettings))
+    require_device(own.device)
     from charllm.measure.bench.run import run_suite
     from charllm.measure.bench.table import tabulate, to_csv
     from charllm.measure.finish import until_last_reading
@@ -52,14 +35,14 @@ def run(arguments: argparse.Namespace) -> int:
     from charllm.measure.settings import AFTER_S, MeasureSettings
     from charllm.measure.summary import Measured
 
-    cases, settings = _chosen(arguments), MeasureSettings(telemetry=arguments.telemetry)
-    gpus = telemetry_gpus(arguments.telemetry, os.environ)[:1]
-    folder = arguments.out or Path("charllm-runs") / time.strftime("ops-%Y%m%d-%H%M%S")
+    cases, settings = _chosen(own), MeasureSettings(telemetry=own.telemetry)
+    gpus = telemetry_gpus(own.telemetry, os.environ)[:1]
+    folder = own.out or Path("charllm-runs") / time.strftime("ops-%Y%m%d-%H%M%S")
     prepare_folder(folder)
     runs, code = [], 0
     with sampling(folder, settings, gpus):
         try:
-            for _, outcome in track(run_suite(cases, folder, arguments.device, arguments.seed), len(cases), "ops"):
+            for _, outcome in track(run_suite(cases, folder, own.device, own.seed), len(cases), "ops"):
                 runs.append(outcome)
             wait_idle(AFTER_S)
         except KeyboardInterrupt:
@@ -78,17 +61,15 @@ def run(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _chosen(arguments: argparse.Namespace) -> list[OpCase]:
-    if not 0 < arguments.scale <= LARGEST_SCALE:
-        raise SpecError("--scale", arguments.scale, f"more than 0, at most {LARGEST_SCALE:g}")
-    suite = full_suite() if arguments.suite == "full" else short_suite()
+def _chosen(settings: OpsSettings) -> list[OpCase]:
+    suite = full_suite() if settings.suite == "full" else short_suite()
     cases = [
-        case._replace(seconds_s=case.seconds_s * arguments.scale)
+        case._replace(seconds_s=case.seconds_s * settings.scale)
         for case in suite
-        if _is_named(case, arguments.only or case.name) and not _is_named(case, arguments.skip)
+        if _is_named(case, settings.only or case.name) and not _is_named(case, settings.skip)
     ]
     if not cases:
-        raise SpecError("--only", arguments.only, "part of a group or name of the suite")
+        raise SpecError("--only", settings.only, "part of a group or name of the suite")
     return cases
 
 

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from charllm.api.emulation import predict_readings, run_emulation, timeline_of
+from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.plots import add_plot_flags, draw_stored, wants_plots
 from charllm.cli.spec_flags import add_spec_flags, request_from
+from charllm.measure.command_settings import EmulationSettings, PlayerSettings
 from charllm.measure.finish import stopped_early
 from charllm.report.run import render_answer, render_run
 from charllm.report.tables import render_table
-from charllm.result.compare import flatten
+from charllm.result.metrics import numbers_of
 from charllm.result.result import RunResult
+from charllm.spec.flags import read_keywords
 from charllm.timeline.rank_timeline import to_text
 from charllm.units import format_figure
 
@@ -32,22 +35,8 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     add_spec_flags(parser)
-    parser.add_argument("--rank", type=int, default=0, metavar="N", help="the rank to emulate (default 0)")
-    parser.add_argument(
-        "--timeline", type=Path, metavar="FILE", help="emulate this timeline instead of the simulated one"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=60.0, metavar="S", help="emulate whole steps for this long (default 60)"
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for the recording (default charllm-runs/rank-TIME)"
-    )
-    parser.add_argument(
-        "--telemetry", default="auto", metavar="auto|nvml|amdsmi|replay:FOLDER|none", help="source of the readings"
-    )
-    parser.add_argument(
-        "--device", choices=["cuda", "cpu"], default="cuda", help="cpu: only to test the command itself"
-    )
+    add_flags(parser, EmulationSettings)
+    add_flags(parser, PlayerSettings)
     parser.add_argument("--print-timeline", action="store_true", help="print the timeline and stop")
     parser.add_argument("--predict", action="store_true", help="print the prediction and stop")
     add_format_flags(parser, table="a row for each metric, predicted and emulated,")
@@ -57,21 +46,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Emulate the rank under the sampler and print the result."""
     request = request_from(arguments)
-    timeline = timeline_of(request, arguments.rank, arguments.timeline)
+    settings = read_keywords(EmulationSettings, given(arguments, EmulationSettings))
+    player = read_keywords(PlayerSettings, given(arguments, PlayerSettings))
+    timeline = timeline_of(request, settings)
     if arguments.print_timeline:
         print(to_text(timeline))
         return 0
     if arguments.predict:
-        predicted = predict_readings(timeline, request, arguments.seconds)
+        predicted = predict_readings(timeline, request, settings.seconds_s)
         arguments.json |= _is_piped(arguments)
         print_as(arguments, predicted, lambda: _render_prediction(predicted), lambda: _rows(predicted, {}))
         return 0
-    result, predicted, folder = run_emulation(
-        timeline, request, arguments.seconds, arguments.out, arguments.telemetry, arguments.device
-    )
+    result, predicted, folder = run_emulation(timeline, request, settings.seconds_s, player)
     for warning in stopped_early(result.warnings):
         print(f"charllm: {warning}", file=sys.stderr)
-    metrics, whole = flatten(result.metrics), result.as_table() if arguments.json else dict(result.metrics)
+    metrics, whole = numbers_of(result.metrics), result.as_table() if arguments.json else dict(result.metrics)
     arguments.json |= _is_piped(arguments)
     print_as(
         arguments,

@@ -21,6 +21,7 @@ from charllm.plan.objectives import OBJECTIVES
 from charllm.plan.plan import Plan
 from charllm.plan.search import TOP
 from charllm.report.plan import render_plan
+from charllm.result.memory_verdict import RISK
 
 EXAMPLES = (
     "charllm plan --model llama3-8b --cluster h200x8 --gbs 64 --cp 1 --mbs 1 --top 5",
@@ -48,6 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        "tokens/s, tokens/J, temperature and peak power")  # fmt: skip
     group.add_argument("--sensitivity", action="store_true", help="also tell whether the first stays the best when the "
                        "machine changes")  # fmt: skip
+    group.add_argument("--risk", type=float, default=RISK, metavar="FRACTION", help="highest probability of not "
+                       f"fitting in memory that a strategy may have (default {RISK:g})")  # fmt: skip
     group.add_argument("--tariff", action="append", default=[], metavar="NAME=VALUE",
                        help="a price, e.g. electricity_per_kwh=0.1; may be repeated")  # fmt: skip
     group.add_argument("--whole-run", action="append", default=[], metavar="NAME=VALUE",
@@ -59,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search and print."""
-    names = ("objective", "limit", "axis", "top", "pareto", "sensitivity", "allow_long", "report")
+    names = ("objective", "limit", "axis", "top", "pareto", "sensitivity", "risk", "allow_long", "report")
     asked = {name: getattr(arguments, name) for name in names}
     found = run_plan(
         arguments.spec,

@@ -6,6 +6,7 @@ Pages are imported where they are asked for: a command that prints tables does n
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from charllm.cli.output import has_colour
@@ -45,20 +46,23 @@ def wants_plots(arguments: argparse.Namespace) -> bool:
 
 def draw_simulation(arguments: argparse.Namespace, found: Simulation) -> str:
     """Return the figures of a fresh simulation."""
-    from charllm.api.report import page_of, view_at_once
+    from charllm.analysis.comment import ask_what_if
+    from charllm.api.report import page_of
     from charllm.report.page.run import run_page
+    from charllm.report.page.view import RunView
 
-    return _draw(arguments, RUN_PLOTS, lambda: run_page(view_at_once(found)), lambda: page_of(found, track))
+    quick = partial(run_page, RunView(found.result))
+    return _draw(arguments, RUN_PLOTS, quick, lambda: page_of(ask_what_if(found, track)))
 
 
 def draw_stored(arguments: argparse.Namespace, result: RunResult, folder: Path) -> str:
     """Return the figures of a stored run; the main ones of a simulated run need no simulation."""
     from charllm.api.report import page_of, view_run
-    from charllm.api.report_study import view_of
     from charllm.report.page.run import run_page
+    from charllm.report.page.view import RunView
 
     def quick() -> Page:
-        return run_page(view_of(result) if result.origin == "simulated" else view_run(result, folder))
+        return run_page(RunView(result) if result.origin == "simulated" else view_run(result, folder))
 
     return _draw(arguments, RUN_PLOTS, quick, lambda: page_of(folder, track))
 

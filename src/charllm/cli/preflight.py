@@ -4,11 +4,12 @@ With a run (--model, --cluster ...) the GPUs and nodes are compared with it. Exi
 """
 
 import argparse
-from pathlib import Path
 
 from charllm.api.preflight import preflight
+from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.spec_flags import add_spec_flags, given_keywords
+from charllm.measure.command_settings import PreflightSettings
 from charllm.report.preflight import render_preflight
 
 EXAMPLES = (
@@ -22,27 +23,13 @@ FAILED = 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     add_spec_flags(parser)
-    parser.add_argument(
-        "--nodes", type=int, metavar="N", help="nodes of the Slurm allocation (default those of the run, or 1)"
-    )
-    parser.add_argument(
-        "--telemetry", default="auto", metavar="auto|nvml|amdsmi|replay:FOLDER|none", help="source of GPU readings"
-    )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder in which runs will be stored")
-    parser.add_argument("--no-reach", dest="reach", action="store_false", help="skip the all-reduce over all ranks")
+    add_flags(parser, PreflightSettings)
     add_format_flags(parser, table="the checks")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check, print, and tell by the exit code whether a check failed."""
-    found = preflight(
-        arguments.spec,
-        nodes=arguments.nodes,
-        telemetry=arguments.telemetry,
-        out=arguments.out,
-        reach=arguments.reach,
-        **given_keywords(arguments),
-    )
+    found = preflight(arguments.spec, **given(arguments, PreflightSettings), **given_keywords(arguments))
     rows = [check._asdict() for check in found.checks]
     answer = {"failed": found.failed, "checks": rows, "nodes": found.nodes}
     print_as(arguments, answer, lambda: render_preflight(rows), lambda: rows)

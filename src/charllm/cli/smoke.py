@@ -6,11 +6,12 @@ failed.
 
 import argparse
 import sys
-from pathlib import Path
 
 from charllm.api.smoke import smoke
+from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.spec_flags import add_spec_flags, given_keywords
+from charllm.measure.command_settings import SmokeSettings
 from charllm.report.smoke import render_smoke
 
 EXAMPLES = (
@@ -24,17 +25,7 @@ FAILED = 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     add_spec_flags(parser)
-    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes of the Slurm allocation (default 1)")
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="device to train on")
-    parser.add_argument(
-        "--telemetry", default="auto", metavar="auto|nvml|amdsmi|replay:FOLDER|none", help="source of GPU readings"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="few steps and short benchmarks: seconds instead of minutes"
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for all results (default charllm-runs/smoke-TIME)"
-    )
+    add_flags(parser, SmokeSettings)
     add_format_flags(parser, table="a row for each part")
 
 
@@ -42,12 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Try everything, telling progress on stderr, and print the summary."""
     summary = smoke(
         arguments.spec,
-        nodes=arguments.nodes,
-        device=arguments.device,
-        telemetry=arguments.telemetry,
-        quick=arguments.quick,
-        out=arguments.out,
         tell=lambda told: print(f"charllm: {told}", file=sys.stderr, flush=True),
+        **given(arguments, SmokeSettings),
         **given_keywords(arguments),
     )
     print_as(arguments, summary, lambda: render_smoke(summary), lambda: summary["steps"])

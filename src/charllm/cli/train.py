@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.catalog.resolve import resolve_run
 from charllm.catalog.tables import find_name
+from charllm.cli.flags import add_flags, given
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.errors import SpecError
 from charllm.mark import FOLDER_VARIABLE
+from charllm.measure.command_settings import TRAINED_STEPS, TrainSettings
 from charllm.measure.device import require_device
-from charllm.profile import DEFAULT_FIRST, PROFILE_VARIABLE, parse_profile
+from charllm.profile import PROFILE_VARIABLE, parse_profile
+from charllm.spec.flags import read_keywords
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
     from charllm.measure.trainer.place import Launch
 
 SPEC_FILE = "spec.json"
-DEFAULT_STEPS, DEFAULT_TIMEOUT_S = 10, 600.0
 EXAMPLES = (
     "charllm train --model llama3-8b --set model.layers=8 --seq 4096 --mbs 2 --gbs 8 --seconds 60",
     "charllm measure -- charllm train --model gpt2 --gbs 32 --steps 50",
@@ -32,69 +34,25 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     add_spec_flags(parser)
-    parser.add_argument("--steps", type=int, metavar="N", help=f"steps to train (default {DEFAULT_STEPS})")
-    parser.add_argument("--seconds", type=float, metavar="S", help="train for this many seconds instead")
-    parser.add_argument(
-        "--data", type=Path, metavar="FILE", help="memory-mapped 16-bit tokens instead of synthetic ones"
-    )
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="device to train on")
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=DEFAULT_TIMEOUT_S,
-        metavar="S",
-        help="longest wait for another rank, in seconds (default 600)",
-    )
-    parser.add_argument(
-        "--execution-trace",
-        type=Path,
-        metavar="DIR",
-        help="write PyTorch execution traces of steps 2 and 3, one file per rank, for `charllm messages`",
-    )
-    parser.add_argument(
-        "--profile",
-        metavar="STEPS[@FIRST]",
-        help=f"record a Kineto trace of this many steps, after the first FIRST (default {DEFAULT_FIRST})",
-    )
-    parser.add_argument(
-        "--profile-out",
-        type=Path,
-        default=Path("charllm-traces"),
-        metavar="DIR",
-        help="folder for traces and marks (default charllm-traces; under charllm measure, the run's folder)",
-    )
-    parser.add_argument(
-        "--zbv", action="store_true", help="with --schedule zero-bubble: use the V-shaped schedule, ZB-V"
-    )
+    add_flags(parser, TrainSettings)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train; the first rank prints one JSON line a step."""
-    require_device(arguments.device)
+    settings = read_keywords(TrainSettings, given(arguments, TrainSettings))
+    require_device(settings.device)
     from charllm.measure.trainer.place import leave_place, read_launch
     from charllm.measure.trainer.train import train
 
-    limits = {"--steps": arguments.steps, "--seconds": arguments.seconds, "--timeout": arguments.timeout}
-    for flag, limit in limits.items():
-        if limit is not None and not 0 < limit < float("inf"):
-            raise SpecError(flag, limit, "more than 0")
     launch = read_launch(os.environ)
-    spec = resolve_run(with_gpus_at_hand(request_from(arguments), arguments.device, launch))
-    if arguments.profile is not None:
-        _ask_profile(arguments.profile, arguments.profile_out)
-    _leave_spec(spec, arguments.execution_trace)
-    count = arguments.steps if arguments.steps or arguments.seconds else DEFAULT_STEPS
+    spec = resolve_run(with_gpus_at_hand(request_from(arguments), settings.device, launch))
+    if settings.profile is not None:
+        _ask_profile(settings.profile, settings.profile_out)
+    _leave_spec(spec, settings.execution_trace)
     steps = train(
-        spec,
-        arguments.device,
-        count,
-        arguments.seconds,
-        arguments.data,
-        launch=launch,
-        timeout_s=arguments.timeout,
-        trace=arguments.execution_trace,
-        zbv=arguments.zbv,
-    )
+        spec, settings.device, settings.steps or (None if settings.seconds_s else TRAINED_STEPS), settings.seconds_s,
+        settings.data, launch=launch, timeout_s=settings.timeout_s, trace=settings.execution_trace, zbv=settings.zbv,
+    )  # fmt: skip
     for step in steps:
         if _first_process():
             print(json.dumps({**step._asdict(), "tokens_per_s": step.tokens / step.seconds_s}), flush=True)

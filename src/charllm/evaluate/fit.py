@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Bools, Floats
 from charllm.simulate.one_clock import solve_step
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.workload.step import Step
-
-Floats = NDArray[np.float64]
 
 ROW_ERROR = 0.08
 STEP = 0.03
@@ -147,7 +145,7 @@ class Fitter:
         found = self.pool.map(partial(_predict_kept, values), parts)
         return np.array([seconds for part in found for seconds in part])
 
-    def fit(self, chosen: NDArray[np.bool_], start: Values | None = None) -> dict[str, float]:
+    def fit(self, chosen: Bools, start: Values | None = None) -> dict[str, float]:
         """Return the constants that fit the chosen rows best, held near their priors."""
         places = np.flatnonzero(chosen).tolist()
         measured = np.log([self.rows[place].measured_s for place in places])

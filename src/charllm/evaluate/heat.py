@@ -16,8 +16,8 @@ Ignores: what a GPU does between two readings, and memory-bound work slowed by t
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Bools, Floats
 from charllm.catalog.resolve import resolve_cluster
 from charllm.catalog.tables import entries, find
 from charllm.errors import SpecError
@@ -25,8 +25,6 @@ from charllm.evaluate.heat_trace import Trace
 from charllm.gpu.heat import SINK, Network, advance, network, steady_state_k, temperature_c
 from charllm.gpu.physics import board_of, idle_w
 from charllm.spec.hardware import Cluster, Gpu
-
-Floats = NDArray[np.float64]
 
 START_S = 1.0
 WARMTH_SPREAD = 0.5
@@ -92,7 +90,7 @@ def score_heat(trace: Trace, gpu: str) -> dict[str, Any]:
     }
 
 
-def describe(error: Floats, times_s: Floats, steady: NDArray[np.bool_]) -> dict[str, float | None]:
+def describe(error: Floats, times_s: Floats, steady: Bools) -> dict[str, float | None]:
     """Return the figures by which errors [readings, GPUs] are judged; an offset is one for each GPU."""
     seconds = np.floor(times_s - times_s[0]).astype(int)
     counts = np.bincount(seconds)
@@ -167,7 +165,7 @@ def assumed_traffic_bytes_per_s(trace: Trace, power: Floats, gpu: Gpu) -> Floats
     return np.asarray(usual + (stream - usual) * share)
 
 
-def steady_readings(trace: Trace) -> NDArray[np.bool_]:
+def steady_readings(trace: Trace) -> Bools:
     """Mark the readings before which power has stayed within 5 % of its mean for 3 s."""
     low, high, mean = _over_last(trace.times_s, trace.power_w, STEADY_S)
     begun = (trace.times_s - trace.times_s[0] >= STEADY_S)[:, None]

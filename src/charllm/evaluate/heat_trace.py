@@ -14,8 +14,8 @@ from datetime import datetime
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.errors import SpecError
 from charllm.gpu.sensor import HOPPER
 from charllm.measure.parts import is_on_nodes, part_folders
@@ -23,7 +23,6 @@ from charllm.measure.recording import HEADER_FILE, Recording, read_recording
 from charllm.spec.request import read_bytes
 from charllm.units import MEGA, MIB, MILLI, format_bytes
 
-Floats = NDArray[np.float64]
 Columns = Mapping[str, Sequence[str]]
 
 MAX_FILE_BYTES = int(64 * MIB)

@@ -20,16 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from charllm.evaluate.h200.memory import training_scores
+from charllm.arrays import Floats
+from charllm.evaluate.h200.memory import loop_scores, training_scores
 from charllm.evaluate.h200.points import first_points
 from charllm.evaluate.memory import held_out, read_rows, resolve_rows
 from charllm.evaluate.points import KELVIN, QUANTITIES
 from charllm.evaluate.predictions import Prediction, load_predictions
 from charllm.result.uncertainty import FILE, LABELS, LEVEL, step_scale
-
-Floats = NDArray[np.float64]
 
 PRIORS = {"own": 0.06, "untuned": 0.15, **dict.fromkeys(LABELS, 0.1)}
 """Spread before any row is looked at. Assumed."""
@@ -259,9 +257,12 @@ def score_takes(metric: str) -> dict[str, Any]:
 
 
 def memory_errors() -> dict[str, Any]:
-    """Return the errors of device memory, published rows with their source left out, and runs on an H200."""
-    scores = [*held_out(resolve_rows(read_rows())[0]), *training_scores()]
-    return quantiles([log(1 + score.error_fraction) for score in scores if score.measure == "device"])
+    """Return the errors of allocated and device memory: published rows with their source left out, runs on an H200."""
+    scores = [*held_out(resolve_rows(read_rows())[0]), *training_scores(), *loop_scores()]
+    return {
+        measure: quantiles([log(1 + score.error_fraction) for score in scores if score.measure == measure])
+        for measure in ("allocated", "device")
+    }
 
 
 def write(path: Path = FILE) -> None:

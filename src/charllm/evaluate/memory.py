@@ -21,7 +21,7 @@ from charllm.evaluate.spellings import HERE, spellings
 from charllm.spec.request import read_text
 from charllm.spec.run import RunSpec
 from charllm.units import GIB
-from charllm.workload.memory import FRAGMENTATION, StageMemory, stage_memories
+from charllm.workload.memory import FRAGMENTATION, StageMemory, rank_memories
 from charllm.workload.step import build_step
 
 COLUMNS = ("id", "model", "gpu", "n_gpus", "framework", "seq", "gbs")
@@ -89,7 +89,7 @@ class MemoryRow(NamedTuple):
         run = self.run
         if reserve_fraction is not None and self.is_fitted:
             run = replace(run, framework=replace(run.framework, reserve_fraction=reserve_fraction))
-        predicted = max(map(MEANINGS[self.measure], stage_memories(build_step(run))))
+        predicted = max(map(MEANINGS[self.measure], rank_memories(build_step(run))))
         return MemoryScore(self.id, self.measure, self.measured_bytes, predicted)
 
 

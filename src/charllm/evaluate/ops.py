@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.catalog.resolve import find_entry, is_file, resolve_cluster
 from charllm.catalog.tables import entries
 from charllm.evaluate.ops_table import OpRow, SkippedOp
@@ -29,8 +29,6 @@ from charllm.gpu.steady import Held, hold_window
 from charllm.simulate.one_gpu import simulate_burst
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.request import read_toml
-
-Floats = NDArray[np.float64]
 
 QUANTITIES = ("seconds", "watts", "clock")
 CLASSES = ("gemm", "small gemm", "grouped", "fp8", "attention", "memory", "host-bound", "burst")

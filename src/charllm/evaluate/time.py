@@ -9,6 +9,7 @@ from charllm.evaluate.corrections import corrected_s, source_of
 from charllm.evaluate.memory import Skipped
 from charllm.evaluate.published import Row, global_batch, read_row
 from charllm.evaluate.scores import TimeScore
+from charllm.result.memory_verdict import judge_memory
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.steady import build_machine, simulate_to_steady
 from charllm.spec.framework import LEAST_RECOMPUTE
@@ -16,8 +17,6 @@ from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 from charllm.spec.training import RECOMPUTES
 from charllm.timeline.step_time import StepTime
-from charllm.workload.memory import stage_memories
-from charllm.workload.misfit import fits
 from charllm.workload.model_flop import model_flop
 from charllm.workload.step import Step, build_step
 
@@ -68,7 +67,7 @@ def _largest_microbatch(request: Table) -> Table:
     while size > 1:
         asked: Table = merge(request, {"training": {"micro_batch_size": size}})
         run = resolve_run(asked)
-        if _fits(build_step(run)):
+        if judge_memory(build_step(run)).fits:
             return asked
         if size % 2:
             break
@@ -80,13 +79,9 @@ def _least_recompute(request: Table) -> RunSpec:
     run = resolve_run(request)
     for recompute in RECOMPUTES:
         run = resolve_run(merge(request, {"training": {"recompute": recompute}}))
-        if _fits(build_step(run)):
+        if judge_memory(build_step(run)).fits:
             return run
     return run
-
-
-def _fits(step: Step) -> bool:
-    return all(fits(step.run, memory) for memory in stage_memories(step))
 
 
 def row_class(run: RunSpec) -> str:
@@ -130,7 +125,7 @@ def steady_step_s(step: Step, timed: StepTime) -> float:
 def _predict(row: Row, *, closed: bool) -> Prediction:
     run = resolve_row(row)
     step = build_step(run)
-    fitting = _fits(step)
+    fitting = judge_memory(step).fits
     timed = solve_step(step)
     predicted_s = steady_step_s(step, timed) if closed else timed.step_time_s
     measured_s = measured_step_s(row)

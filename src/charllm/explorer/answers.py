@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from charllm.api.computed import compute_changes
+from charllm.analysis.comment import with_changes, with_explanations
 from charllm.api.plan import run_plan
-from charllm.api.report import page_of, view_at_once
+from charllm.api.report import page_of
 from charllm.errors import CharllmError, SpecError, Words
 from charllm.explorer.request import keywords_of, resolve_words
 from charllm.explorer.workers import PROGRESS
 from charllm.report.figure import Page
 from charllm.report.page.changes import changes_figure
-from charllm.report.page.computed import Computed
 from charllm.report.page.plan import plan_page
 from charllm.report.page.run import run_page
+from charllm.report.page.view import RunView
 from charllm.report.web.html import pack
 from charllm.simulate.fast import predict_fast
 from charllm.simulate.predict import predict
@@ -118,7 +118,7 @@ def _coupled(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
     begun_s = time.perf_counter()
     found = predict(resolve_words(job["words"]), longest_s=LONGEST_S, before_round=waiting.check)
     waiting.check()
-    page = _without_computed(run_page(view_at_once(found)))
+    page = _without_computed(run_page(RunView(with_explanations(found))))
     result = found.result
     return {
         "metrics": dict(result.metrics),
@@ -153,9 +153,8 @@ def _tracked(check: Check) -> Track:
 
 def _changes(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
     found = predict(resolve_words(job["words"]), longest_s=LONGEST_S, before_round=waiting.check)
-    reasons = {"changes": "a run that does not fit in memory has no step time"} if found.timed is None else {}
-    computed = Computed(compute_changes(found, _tracked(waiting.check)), reasons=reasons)
-    return {"figure": pack(changes_figure(replace(view_at_once(found), computed=computed)))}
+    result = with_changes(found, _tracked(waiting.check))
+    return {"figure": pack(changes_figure(RunView(result)))}
 
 
 def _page(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:

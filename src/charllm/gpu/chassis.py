@@ -7,8 +7,9 @@ Ignores: processors and adapters that draw more under load, pumps of a coolant l
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from charllm.arrays import Floats
 from charllm.spec.hardware import Cooling, Node
 
 
@@ -17,7 +18,7 @@ def fan_power_w(node: Node, cooling: Cooling) -> float:
     return node.fan_w * cooling.flow_fraction**3 if cooling.kind == "air" else 0.0
 
 
-def node_power_w(gpu_power_w: ArrayLike, node: Node, cooling: Cooling) -> NDArray[np.float64]:
+def node_power_w(gpu_power_w: ArrayLike, node: Node, cooling: Cooling) -> Floats:
     """Return what a node draws where its cooling says that it is read; GPUs stand in the last axis."""
     inside = np.asarray(gpu_power_w, dtype=np.float64).sum(axis=-1) + node.overhead_w + fan_power_w(node, cooling)
     return np.asarray(inside / node.supply_fraction if cooling.read_at == "wall" else inside)

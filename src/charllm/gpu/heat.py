@@ -24,14 +24,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from charllm.arrays import Floats
 from charllm.errors import SpecError, Words
 from charllm.gpu.physics import decay, relax
 from charllm.spec.board import Heat
 from charllm.spec.hardware import Cluster, Cooling, Node
-
-Floats = NDArray[np.float64]
 
 POLE_NAMES = ("die", "base", "sink")
 SINK = 2

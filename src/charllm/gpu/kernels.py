@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Bools, Floats
 from charllm.gpu.formats import (
     GROUPED_STEP,
     GROUPED_TILE,
@@ -44,8 +44,7 @@ from charllm.gpu.shape import GROUPED, OPERAND_BYTES, PRODUCTS, KernelShape, wor
 from charllm.spec.hardware import Gpu
 from charllm.units import MICRO
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+Mask = Bools
 
 SHORTEST_S = 1e-12
 TILES = (

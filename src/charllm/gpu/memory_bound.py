@@ -13,11 +13,9 @@ Ignores: how kernels of other GPUs are tuned beyond their multiprocessors and cl
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.spec.hardware import Gpu
-
-Floats = NDArray[np.float64]
 
 USUAL_WIDTH = 8192.0
 BYTES_PER_CLOCK = 16.57

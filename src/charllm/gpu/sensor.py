@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from charllm.arrays import Floats
 from charllm.units import KILO
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ Ignores: dithering around the hold, what the clock reads in the first tick.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.gpu.kernels import (
     KernelEnergies,
     KernelTimes,
@@ -25,8 +25,6 @@ from charllm.gpu.kernels import (
 from charllm.gpu.physics import Board, board_of, operating_point, working_w
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import Conditions
-
-Floats = NDArray[np.float64]
 
 HALVINGS, SECANTS = 12, 3
 REARM_FRACTION = 0.85

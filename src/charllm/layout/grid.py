@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Ints
 from charllm.spec.parallelism import Parallelism
 
-Ranks = NDArray[np.int64]
+Ranks = Ints
 
 DENSE_AXES = ("tp", "cp", "dp")
 EXPERT_AXES = {"tp": "etp", "ep": "ep", "dp": "edp"}

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.result.store import write_text
 from charllm.units import NANO
 
@@ -22,7 +22,6 @@ ROUND_TRIPS = 50
 DRIFT_LARGEST_FRACTION = 1e-4
 """Oscillators of computers stay within this: what a clock may go wrong each second after its only comparison."""
 
-Floats = NDArray[np.float64]
 Stamp = tuple[int, int]
 """Monotonic and wall clock in nanoseconds."""
 

@@ -6,7 +6,8 @@ and again whenever more is known of it.
 
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -18,8 +19,9 @@ from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, SpecError
 from charllm.measure.failure import Failure, judge
 from charllm.measure.launchers.slurm import is_alive, settle
+from charllm.measure.marked import tabulate_marks
 from charllm.measure.parquet import write_signals
-from charllm.measure.parts import Part, describe_parts, is_on_nodes, merge, part_warnings, read_parts
+from charllm.measure.parts import Part, Whole, describe_parts, is_on_nodes, merge, part_warnings, read_parts
 from charllm.measure.record import JOB_FILE, PREDICTED_FILE, SPEC_FILE, JobRecord, read_job, read_json
 from charllm.measure.recording import HEADER_FILE, SAMPLES_FILE, Recording, cut_torn_row, is_growing
 from charllm.measure.sampler import SELF_FILE
@@ -28,13 +30,14 @@ from charllm.measure.summary import Measured, summarise
 from charllm.measure.window import look
 from charllm.profile import TRACE_FILES
 from charllm.result.columns import columns_of
+from charllm.result.description import tabulate_description
 from charllm.result.metrics import Metrics
 from charllm.result.result import Columns, RunResult, all_finite, to_stored
 from charllm.result.store import RESULT_FILE, load_run, with_tables, write_text
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
 
-REPEATS = "repeat-*"
+REPEATS, MARKED = "repeat-*", ("steps", "phases")
 EARLY_S, STOPPED = 1.0, "sampling stopped"
 """Readings that end this long before the command mean that sampling has stopped; the warning's first words."""
 
@@ -61,20 +64,24 @@ def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
         *_profile_warnings(parts, job),
         *job.details.get("notes", []),
     ]
-    result = replace(result, warnings=[*told, *result.warnings], tables=_tables(folder))
+    result = replace(result, warnings=[*told, *result.warnings], tables=_tables(folder, whole, result.spec))
     result = _with_model_metrics(result) if job.origin == "measured" else result
     if not growing:
         _keep(result, whole.recording, folder, parts, ended=job.ended)
     return with_tables(result, folder)
 
 
-def _tables(folder: Path) -> dict[str, Callable[[], Columns]]:
-    """Return what is told of a run beside its metrics: what was predicted of an emulated rank."""
+def _tables(folder: Path, whole: Whole, spec: Mapping[str, Any]) -> dict[str, Callable[[], Columns]]:
+    """Return what is told beside the metrics: conditions, marked steps, what was predicted of an emulated rank."""
+    tables = tabulate_marks(whole.recording, whole.marks)
+    # The spec of a measured run is whatever its job left behind.
+    with suppress(CharllmError):
+        tables["description"] = tabulate_description(resolve_run(spec))
     predicted = read_json(folder / PREDICTED_FILE)
-    if not isinstance(predicted, dict) or not all_finite(predicted):
-        return {}
-    rows = [(name, value) for name, value in predicted.items() if isinstance(value, int | float)]
-    return {"predicted": partial(columns_of, ("metric", "value"), rows)}
+    if isinstance(predicted, dict) and all_finite(predicted):
+        rows = [(name, value) for name, value in predicted.items() if isinstance(value, int | float)]
+        tables["predicted"] = columns_of(("metric", "value"), rows)
+    return {name: partial(dict, columns) for name, columns in tables.items()}
 
 
 def _profile_warnings(parts: Sequence[Part], job: JobRecord) -> list[str]:
@@ -250,6 +257,8 @@ def combine(results: list[RunResult]) -> RunResult:
     return replace(
         first,
         metrics=Metrics(metrics),
+        # Marked steps are those of one repeat.
+        tables={name: table for name, table in first.tables.items() if name not in MARKED},
         provenance={**first.provenance, "measurement": measurement},
         warnings=list(dict.fromkeys(warning for result in results for warning in result.warnings)),
     )

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.errors import CharllmError, SpecError
 from charllm.measure.quantities import BEATS, QUANTITIES
 from charllm.measure.telemetry.source import Capability, GpuIdentity, Reading, SourceFacts
@@ -36,8 +36,6 @@ TAIL_BYTES = 1 << 20
 TIMES = ("beat", "gpu", "monotonic_ns", "wall_ns", "duration_ns")
 """Columns before the quantities: which beat and GPU; when its first reading was asked for; how long all took."""
 MISSING = "missing"
-
-Floats = NDArray[np.float64]
 
 
 class RecordingError(CharllmError):

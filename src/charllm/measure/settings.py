@@ -88,6 +88,3 @@ class CommandSettings:
 
     repeats: int = count("number of times to run the command", 1, 1000, 1)
     preflight: bool = flag("check the machine first; run nothing if a check fails", False)
-
-    def __post_init__(self) -> None:
-        check_flags(self)

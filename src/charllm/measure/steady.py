@@ -3,9 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from charllm.gpu.sensor import Floats
+from charllm.arrays import Bools, Floats
 
 STEADY_K_PER_S = 0.05
 """A GPU whose temperature drifts slower than this counts as settled: 1 K in 20 s, the step of its sensor."""
@@ -67,7 +66,7 @@ def settled_from(times_s: Floats, temperature_c: Floats) -> float | None:
     return None if moving[-1] == len(starts) - 1 else float(starts[moving[-1] + 1])
 
 
-def _drift(times_s: Floats, temperature_c: Floats, starts_s: Floats) -> NDArray[np.bool_]:
+def _drift(times_s: Floats, temperature_c: Floats, starts_s: Floats) -> Bools:
     """Tell of the windows from each start whether temperature surely moves in them, by the sums of straight lines."""
     first = np.searchsorted(times_s, starts_s, side="left")
     end = np.searchsorted(times_s, starts_s + WINDOW_S, side="right")

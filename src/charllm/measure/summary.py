@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from charllm import __version__
+from charllm.arrays import Floats
 from charllm.gpu.limits import CAUSES
-from charllm.gpu.sensor import HOPPER, Floats
+from charllm.gpu.sensor import HOPPER
 from charllm.measure.host.record import HostRecording
 from charllm.measure.host.window import NO_PLATFORM_POWER, HostWindow, look_host
 from charllm.measure.marks import Mark, Step, find_phases, find_steps

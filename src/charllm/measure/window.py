@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.limits import CAUSES, LIMITS
-from charllm.gpu.sensor import Estimate, Floats, find_steps, integrate_instant, shape_steps, without_resets
+from charllm.gpu.sensor import Estimate, find_steps, integrate_instant, shape_steps, without_resets
 from charllm.measure.quantities import COUNTERS
 from charllm.measure.recording import Recording, Series
 

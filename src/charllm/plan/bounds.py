@@ -1,7 +1,7 @@
 """Lower bounds of memory, step time and energy for many strategies of one share at once.
 
 Equations, for three stages s of a pipeline (plan/composition.py), m microbatches and a clock f:
-    memory >= what stage s holds all through a step + activations of its microbatches in flight;
+    need   >= what stage s holds all through a step + activations of its microbatches in flight;
     time   >= jitter (fill_s(f) + m busy_s(f) + drain_s(f) + exchanged_s + update(f)), the largest over s,
 where a microbatch passes all earlier stages before it first reaches s (fill) and after it last left it (drain; weight
 gradients that are put off may fill that), busy is kernels and the communication that no overlap can hide, and what is
@@ -18,13 +18,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.physics import Energy, board_of, dynamic_j, operating_point, standing_w, working_w
 from charllm.plan.rows import Links, Rows
 from charllm.plan.share import ShareBlocks, ShareCosts, least_exposed
 from charllm.simulate.one_clock import WARM_C
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE
-from charllm.timeline.costs import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, Floats
+from charllm.timeline.costs import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER
 from charllm.timeline.step_time import slowest_of
 from charllm.workload.memory import FRAGMENTATION, WORKSPACE_BYTES
 from charllm.workload.sync import gradient_bytes, optimizer_bytes, stored_bytes
@@ -35,8 +36,8 @@ IN_PASSES = frozenset({"tp", "ep"})
 """Axes whose hiding changes what a pass takes."""
 
 
-def least_memory_bytes(blocks: ShareBlocks, rows: Rows) -> Floats:
-    """Return for each strategy the least memory of its worst rank."""
+def least_need_bytes(blocks: ShareBlocks, rows: Rows) -> Floats:
+    """Return for each strategy a lower bound of what its worst rank needs (result/memory_verdict.py)."""
     step, framework, training = blocks.step, blocks.step.run.framework, blocks.step.run.training
     dense, expert, frozen = (rows.held @ elements for elements in blocks.weights())
     whole, zero = dense + expert, rows.zero[:, None]

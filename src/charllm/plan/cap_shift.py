@@ -10,13 +10,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.errors import SpecError
 from charllm.gpu.physics import power_cap_w
 from charllm.spec.run import RunSpec
-
-Floats = NDArray[np.float64]
 
 CAP_STEP_W = 5
 """Limits are chosen in steps of this size."""

@@ -7,9 +7,10 @@ from charllm.plan.caps import MEANINGS, CapKind, CapPoint, find_knees
 from charllm.plan.money import Tariff
 from charllm.plan.stage_caps import StageCaps
 from charllm.result.answers import describe_spec
+from charllm.result.metrics import selected
 from charllm.spec.run import RunSpec
 
-SHOWN = (
+SHOWN = selected(
     "step_time_s", "tokens_per_s", "energy_per_step_j", "tokens_per_j", "power_mean_w", "clock_mean_hz",
     "temperature_peak_c", "cluster_power_peak_w", "facility_power_mean_w", "money_per_trillion_tokens",
 )  # fmt: skip

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.plan.share import POLICIES
-from charllm.timeline.costs import Floats
 from charllm.workload.layer import LayerKind
 
 

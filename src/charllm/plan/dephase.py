@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.plan.slowness import Floats
+from charllm.arrays import Floats
 from charllm.simulate.predict import Simulation, predict
 from charllm.simulate.recorded import END
 from charllm.simulate.signals import swing_metrics

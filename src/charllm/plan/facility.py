@@ -17,22 +17,12 @@ from charllm.gpu.chassis import node_power_w
 from charllm.spec.hardware import Cluster
 from charllm.spec.run import RunSpec
 
-FACILITY_METRICS = {
-    "cluster_power_mean_w": "Mean power of all nodes together.",
-    "node_power_peak_w": "Upper bound of a node's 25 ms mean: all its GPUs peak at once.",
-    "rack_power_mean_w": "Mean power of the nodes of one rack.",
-    "rack_power_peak_w": "Upper bound of a rack's 25 ms mean.",
-    "facility_power_mean_w": "Mean power from the grid of the cluster and its share of the facility.",
-    "energy_delay_product_j_s": "Energy of a step multiplied by its time.",
-}
-"""Metric that follows from those of a run: its meaning."""
-
 
 def facility_metrics(run: RunSpec, metrics: Mapping[str, Any], pue: float, nodes_per_rack: int) -> dict[str, Any]:
     """Return the metrics of nodes, racks and the hall; None where the run's own are not known."""
     mean_w, step_s, energy_j = (metrics.get(name) for name in ("power_mean_w", "step_time_s", "energy_per_step_j"))
     if mean_w is None or step_s is None or energy_j is None:
-        return dict.fromkeys(FACILITY_METRICS)
+        return {}
     cluster, node_w = run.cluster, mean_node_power_w(run.cluster, metrics)
     peak_w, all_w = _node_peak_w(cluster, node_w, metrics), metrics.get("cluster_power_peak_w")
     racks_nodes = min(nodes_per_rack, cluster.nodes)

@@ -6,14 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from charllm.plan.bounds import least_jitter, least_memory_bytes
+from charllm.arrays import Ints
+from charllm.plan.bounds import least_jitter, least_need_bytes
 from charllm.plan.exchanges import Rates
 from charllm.plan.overlaps import Traits, number_traits, traits_of
 from charllm.plan.rows import Links, Rows, cell_run, list_rows, read_links
 from charllm.plan.share import ShareBlocks, ShareCosts, least_pass_s, price_share, share_blocks
 from charllm.plan.space import Cell, Space, Variant
+from charllm.result.memory_verdict import RISK, least_margin_fraction
 from charllm.spec.run import RunSpec
-from charllm.timeline.costs import Ints
 
 
 class Batch(NamedTuple):
@@ -39,8 +40,8 @@ class Batch(NamedTuple):
 class Share:
     """Strategies in which a rank has the same share of a layer: bounded together, listed and priced when needed."""
 
-    def __init__(self, space: Space, places: list[int], rates: dict[tuple[int, ...], Rates]) -> None:
-        self.space, self.places, self.rates = space, places, rates
+    def __init__(self, space: Space, places: list[int], rates: dict[tuple[int, ...], Rates], risk: float) -> None:
+        self.space, self.places, self.rates, self.risk = space, places, rates, risk
         self.pruned_memory = 0
         """Strategies that cannot fit, as far as they have been listed."""
 
@@ -76,7 +77,8 @@ class Share:
     def batch(self) -> "Batch | None":
         """List the strategies that may fit, and price their blocks; None where no strategy fits."""
         blocks, rows = share_blocks(self.run), list_rows(self.space, self.places)
-        fits = least_memory_bytes(blocks, rows) <= self.space.base.cluster.smallest_gpu.memory_bytes
+        largest_bytes = max(node.gpu.memory_bytes for node in self.space.base.cluster.kinds)
+        fits = 1 - least_need_bytes(blocks, rows) / largest_bytes >= least_margin_fraction(self.risk)
         self.pruned_memory = int(variants_of(self.space, rows)[~fits].sum())
         if not fits.any():
             return None
@@ -90,6 +92,8 @@ class Feasible(NamedTuple):
 
     space: Space
     shares: list[Share]
+    risk: float
+    """Most probability of not fitting."""
 
     @property
     def visited(self) -> int:
@@ -102,13 +106,13 @@ class Feasible(NamedTuple):
         return sum(share.pruned_memory for share in self.shares)
 
 
-def divide_space(space: Space) -> Feasible:
-    """Divide a space into shares."""
+def divide_space(space: Space, risk: float = RISK) -> Feasible:
+    """Divide a space into shares; strategies fit but for a probability."""
     places: dict[tuple[Any, ...], list[int]] = {}
     for place in range(space.cells.size):
         places.setdefault(space.share(place), []).append(place)
     rates: dict[tuple[int, ...], Rates] = {}
-    return Feasible(space, [Share(space, listed, rates) for listed in places.values()])
+    return Feasible(space, [Share(space, listed, rates, risk) for listed in places.values()], risk)
 
 
 def variants_of(space: Space, rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -8,14 +8,12 @@ from typing import Any, NamedTuple
 
 from charllm.errors import SpecError, unknown_name
 from charllm.plan.candidate import Candidate
-from charllm.plan.metrics import PLAN_METRICS, metric_value
 from charllm.plan.strategy import name_strategy
-from charllm.result.keyed import KEYED
+from charllm.result.metric import metric_value
+from charllm.result.metrics import PLAN_METRICS
 from charllm.units import si_key
 
 WRITTEN = re.compile(r"\s*([a-z0-9_.]+)\s*(<=|>=|<|>)\s*(\S+)\s*")
-NOT_LIMITED = ("fits", "critical_path", "memory_rank")
-"""Metrics that are no numbers to be limited."""
 
 
 class Limit(NamedTuple):
@@ -55,9 +53,9 @@ def _si_metric(name: str) -> tuple[str, float]:
     """Return the SI name of a metric and the factor to it."""
     stem, dot, key = name.partition(".")
     metric, factor = si_key(stem)
-    if metric not in PLAN_METRICS or metric in NOT_LIMITED:
-        raise unknown_name("limit", name, [known for known in PLAN_METRICS if known not in NOT_LIMITED])
-    keys = KEYED.get(metric, ())
+    if metric not in PLAN_METRICS or not PLAN_METRICS[metric].is_number:
+        raise unknown_name("limit", name, [known for known, one in PLAN_METRICS.items() if one.is_number])
+    keys = PLAN_METRICS[metric].keys or ()
     if bool(keys) != bool(dot) or (dot and key not in keys):
         possible = f"{stem}.KEY, where KEY is one of {', '.join(keys)}" if keys else f"{stem}, which is one number"
         raise SpecError("limit", name, possible)
@@ -117,7 +115,7 @@ def _killing(limit: Limit, candidates: Sequence[Candidate]) -> str:
     known = [one for one in candidates if metric_value(one.metrics, limit.metric) is not None]
     if not known:
         return f"{limit.text}: {limit.metric} is not known for any of {_count(candidates)}"
-    return f"{limit.text}: kept by none of {_count(candidates)}; {_nearest(limit, known)}"
+    return f"{limit.text}: none of the {_count(candidates)} meets the limit; {_nearest(limit, known)}"
 
 
 def _contradiction(one: Limit, other: Limit, candidates: Sequence[Candidate]) -> str:

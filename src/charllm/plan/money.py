@@ -36,19 +36,11 @@ class Tariff:
         check_fields(self)
 
 
-MONEY_METRICS = {
-    "money_per_trillion_tokens": "Cost of a trillion tokens: electricity, GPU-hours and demand charge.",
-    "money_per_hour": "Cost of an hour: electricity, GPU-hours and demand charge.",
-    "energy_per_trillion_tokens_j": "Energy from the grid for a trillion tokens.",
-}
-"""Metric that needs a tariff: its meaning."""
-
-
 def money_metrics(run: RunSpec, metrics: Mapping[str, Any], tariff: Tariff) -> dict[str, Any]:
     """Return money and energy of training; None where power or time are not known."""
     power_w, tokens_per_s = metrics.get("facility_power_mean_w"), metrics.get("tokens_per_s")
     if power_w is None or tokens_per_s is None:
-        return dict.fromkeys(MONEY_METRICS)
+        return {}
     per_s = money_per_s(run, power_w, tariff)
     return {
         "money_per_trillion_tokens": TERA * per_s / tokens_per_s,

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 from charllm.errors import SpecError, unknown_name
 from charllm.plan.limits import parse_limit
-from charllm.plan.metrics import FAST_METRICS, metric_value
-
-HIGHER, LOWER = "higher", "lower"
+from charllm.result.metric import HIGHER, LOWER, metric_value
+from charllm.result.metrics import PLAN_METRICS
 
 
 class Objective(NamedTuple):
@@ -23,7 +22,7 @@ class Objective(NamedTuple):
     @property
     def needs_coupled(self) -> bool:
         """Whether only the coupled simulator knows the metric."""
-        return self.metric.partition(".")[0] not in FAST_METRICS
+        return PLAN_METRICS[self.metric.partition(".")[0]].needs_heat
 
     def key(self, metrics: Mapping[str, Any]) -> float:
         """Return a number to sort by, the best first; a metric that is not known comes last."""
@@ -39,16 +38,16 @@ class Objective(NamedTuple):
 
 
 OBJECTIVES = {
-    one.name: one
-    for one in (
-        Objective("throughput", "tokens_per_s", HIGHER, "highest throughput"),
-        Objective("tokens-per-joule", "tokens_per_j", HIGHER, "most tokens per joule of GPU energy"),
-        Objective("edp", "energy_delay_product_j_s", LOWER, "lowest energy x time of a step"),
-        Objective("peak-power", "cluster_power_peak_w", LOWER, "lowest peak power of all nodes together"),
-        Objective("temperature", "temperature_peak_c", LOWER, "coolest hottest GPU"),
-        Objective("cost", "money_per_trillion_tokens", LOWER, "lowest cost of a trillion tokens"),
-        Objective("run-time", "run_time_s", LOWER, "shortest whole run, with checkpoints and failures"),
-        Objective("run-cost", "run_money", LOWER, "lowest cost of the whole run"),
+    name: Objective(name, metric, PLAN_METRICS[metric].better, meaning)
+    for name, metric, meaning in (
+        ("throughput", "tokens_per_s", "highest throughput"),
+        ("tokens-per-joule", "tokens_per_j", "most tokens per joule of GPU energy"),
+        ("edp", "energy_delay_product_j_s", "lowest energy x time of a step"),
+        ("peak-power", "cluster_power_peak_w", "lowest peak power of all nodes together"),
+        ("temperature", "temperature_peak_c", "lowest peak temperature"),
+        ("cost", "money_per_trillion_tokens", "lowest cost of a trillion tokens"),
+        ("run-time", "run_time_s", "shortest whole run, with checkpoints and failures"),
+        ("run-cost", "run_money", "lowest cost of the whole run"),
     )
 }
 """Name: objective."""

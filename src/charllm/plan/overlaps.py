@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Ints
 from charllm.spec.programs import Hiding, overlap_fault
 from charllm.spec.validity import hideable
-from charllm.timeline.costs import Ints
 
 AXES = ("tp", "dp", "pp", "ep")
 """Axes that may hide their communication."""

@@ -4,12 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from charllm.plan.metrics import metric_value
-from charllm.plan.objectives import HIGHER
-
-Floats = NDArray[np.float64]
+from charllm.arrays import Floats, Ints
+from charllm.result.metric import HIGHER, metric_value
 
 
 def front(rows: Sequence[Mapping[str, Any]], axes: Mapping[str, str]) -> list[int]:
@@ -27,7 +24,7 @@ def front(rows: Sequence[Mapping[str, Any]], axes: Mapping[str, str]) -> list[in
     return sorted(known[not_dominated(values[known] * signs)].tolist())
 
 
-def not_dominated(costs: Floats) -> NDArray[np.int64]:
+def not_dominated(costs: Floats) -> Ints:
     """Return the places of the rows of [row, metric] that no other dominates; lower is better in every column.
 
     Rows are taken in the order of their sum, after which none can dominate one before it; each that is kept removes

@@ -12,12 +12,14 @@ from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
+from charllm.arrays import Floats
 from charllm.errors import SpecError, unknown_name
 from charllm.plan.cap_shift import CapTable, corrected, halfway, tabulate_caps, uniform_caps
 from charllm.plan.placement_model import Model, build_model, decided_run
 from charllm.plan.placement_seats import find_units
 from charllm.plan.placement_solver import MOST_WORK, Solution, solve
-from charllm.plan.slowness import Floats, Reference, find_references, own_slowness, simulated_slowness, slowest
+from charllm.plan.slowness import Reference, find_references, own_slowness, simulated_slowness, slowest
+from charllm.result.memory_verdict import least_margin_fraction
 from charllm.simulate.predict import Simulation, predict
 from charllm.spec.run import RunSpec
 
@@ -91,8 +93,15 @@ def decide_kinds(name: str, kinds: Sequence[str], before: Simulation, effort: Ef
         return best._replace(note=why_not)
     simulated = {best.run: best}
     searches = [_search(kinds, before, reference, effort, simulated) for reference in find_references(before)]
-    best = max(simulated.values(), key=_gain)._replace(name=name)
+    safe = [one for one in simulated.values() if _is_safe(one, before)]
+    best = max(safe, key=_gain)._replace(name=name)
     return _explain(best, searches[0], simulated=len(simulated) - 1)
+
+
+def _is_safe(one: Judged, before: Simulation) -> bool:
+    """Tell whether a placement fits in memory without a warning, or at least as well as the run as it is."""
+    least_margin = min(least_margin_fraction(), before.memory.worst.margin_fraction)
+    return bool(one.metrics["memory_margin_fraction"] >= least_margin)
 
 
 def _search(

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.layout.hops import stage_hops
 from charllm.layout.placement import place_ranks
 from charllm.network.collectives import send_seconds
 from charllm.plan.cap_shift import CapTable, slowness_at, with_caps
-from charllm.plan.placement_seats import Floats, Seat, Units, cut_seats, find_units, place_units
+from charllm.plan.placement_seats import Seat, Units, cut_seats, find_units, place_units
 from charllm.plan.uneven import LayerTable, tabulate_layers
 from charllm.simulate.predict import Simulation
 from charllm.spec.run import RunSpec

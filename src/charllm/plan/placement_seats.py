@@ -9,13 +9,11 @@ cut is no faster than the k-th of this one).
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.layout.grid import Grid, Ranks, cached_groups
 from charllm.layout.placement import place_ranks
 from charllm.spec.run import RunSpec
-
-Floats = NDArray[np.float64]
 
 TOGETHER = ("tp", "cp", "etp", "ep")
 """Groups whose members stay on one node where they are on one."""

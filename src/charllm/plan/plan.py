@@ -1,4 +1,4 @@
-"""What a plan finds: candidates, each a run with its metrics; how many strategies were decided; the answer as JSON."""
+"""What a plan finds: candidates, each a run with its metrics; how many strategies were considered; its JSON."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,22 +14,22 @@ from charllm.plan.strategy import name_strategy
 
 
 class Counts(NamedTuple):
-    """How every strategy of the space was decided: those pruned by memory or bound and those priced are all visited."""
+    """How many strategies were considered: those ruled out by memory or bound and those evaluated are all visited."""
 
     visited: int
     """Valid strategies of the space."""
     pruned_invalid: int
     """Invalid combinations of degrees; their variants are not counted."""
     pruned_memory: int
-    """Strategies that do not fit in memory, or need more of it than a limit allows."""
+    """Strategies that may not fit in memory, or need more of it than a limit allows."""
     pruned_bound: int
     """Strategies whose bound shows that they are not among the best."""
     priced: int
-    """Strategies whose step time and power were computed on the fast path."""
+    """Strategies that were evaluated: step time and power computed on the fast path."""
     simulated: int
-    """Priced strategies that were simulated in full."""
+    """Evaluated strategies that were simulated in full."""
     refused: int = 0
-    """Priced strategies, good enough to be simulated, that the program of the software profile would not run."""
+    """Evaluated strategies, good enough to be simulated, that the program of the software profile would not run."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -49,7 +49,7 @@ class Plan:
     own: Candidate | None = None
     """The user's own strategy, where the request describes one."""
     own_rank: int | None = None
-    """Rank of the user's own strategy among the best; None if it does not fit or breaks a limit."""
+    """Rank of the user's own strategy among the best; None if it may not fit or breaks a limit."""
     why: Sequence[str] = ()
     """Reasons why the winner is the best, one sentence each."""
     probability_best: Sequence[float] | None = None
@@ -66,7 +66,7 @@ class Plan:
 
     def __repr__(self) -> str:
         first = name_strategy(self.best[0].run) if self.best else "none"
-        return f"Plan({self.objective.name}: {first}; {self.counts.visited:,} strategies decided)"
+        return f"Plan({self.objective.name}: {first}; {self.counts.visited:,} strategies considered)"
 
     def to_json(self) -> str:
         """Return the plan as JSON."""

@@ -23,14 +23,12 @@ from math import hypot
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.plan.candidate import Candidate
-from charllm.plan.metrics import metric_value
-from charllm.plan.objectives import HIGHER, Objective
+from charllm.plan.objectives import Objective
+from charllm.result.metric import HIGHER, metric_value
 from charllm.result.uncertainty import READ_GPU, errors
-
-Floats = NDArray[np.float64]
 
 OWN_FRACTION, MICROBATCH_FRACTION = 0.033, 0.069
 FREEDOM = 3
@@ -120,7 +118,8 @@ def _own_spread(candidates: Sequence[Candidate], metric: str) -> float | None:
     known: dict[str, Any] = errors()["h200"]
     same = {"cluster_power_peak_w": "power_peak_sensor_w", "node_power_peak_w": "power_peak_sensor_w",
             "rack_power_peak_w": "power_peak_sensor_w", "power_peak_w": "power_peak_sensor_w"}  # fmt: skip
-    bounds = errors()["memory"] if metric == "memory_peak_bytes" else known.get(same.get(metric, metric))
+    memory = {"memory_peak_bytes": "device", "memory_need_bytes": "allocated"}
+    bounds = errors()["memory"][memory[metric]] if metric in memory else known.get(same.get(metric, metric))
     if bounds is None:
         return None
     spread = (bounds["high"] - bounds["low"]) / Z_90

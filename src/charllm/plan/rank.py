@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats, Ints
 from charllm.plan.bounds import least_times
 from charllm.plan.feasible import Batch, Feasible, overlap_kinds
 from charllm.plan.overlaps import traits_of
-from charllm.plan.price import memory_of, price_step
 from charllm.plan.rows import Rows
 from charllm.plan.schedule_bound import Schedules
 from charllm.plan.scores import Score
 from charllm.plan.share import hidden_sets
 from charllm.plan.space import Space
-from charllm.simulate.fast import MOST_PASSES
+from charllm.result.memory_verdict import judge_memory
+from charllm.simulate.fast import MOST_PASSES, fast_metrics
 from charllm.simulate.work import TooLong, passes_of
 from charllm.spec.run import RunSpec
-from charllm.timeline.costs import Floats, Ints
 from charllm.tracking import Track, untracked
 from charllm.workload.step import ModelBlocks, build_step, model_blocks
 
@@ -49,7 +49,7 @@ class Ranking(NamedTuple):
     best: list[Ranked]
     priced: int
     misfits: int
-    """Strategies that passed the bound of memory and do not fit."""
+    """Strategies that passed the bound of memory and do not fit with the probability that is asked for."""
     proven: bool = True
     """Whether no strategy that was not priced can be better than the last of `best`."""
 
@@ -203,8 +203,9 @@ class _Search:
             return None
         run, recompute = self._run(item)
         if key not in self.memory:
-            memory = memory_of(build_step(run, self._blocks(key[0], run)))
-            self.memory[key] = memory if memory["fits"] and self.accept(memory) else None
+            verdict = judge_memory(build_step(run, self._blocks(key[0], run)))
+            memory = verdict.as_metrics()
+            self.memory[key] = memory if verdict.fits_within(self.feasible.risk) and self.accept(memory) else None
             if self.memory[key] is None:
                 self.misfits += 1
                 return None
@@ -221,9 +222,10 @@ class _Search:
         run, _recompute = self._run(item)
         self.priced += 1
         try:
-            metrics = price_step(build_step(run, self._blocks(key[0], run)), self.memory[key] or {})
+            metrics = fast_metrics(build_step(run, self._blocks(key[0], run)))
         except TooLong:
             return None
+        metrics |= {"microbatches": run.microbatches, **(self.memory[key] or {})}
         return Ranked(self.score.of(run, metrics), run, metrics)
 
     def _batch(self, item: Item) -> Batch:

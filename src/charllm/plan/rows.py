@@ -3,18 +3,17 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Bools, Floats, Ints
 from charllm.network.constants import NETWORK
 from charllm.plan.composition import Composition, compose_ways
 from charllm.plan.exchanges import Rates, exchange_rates
 from charllm.plan.space import Cell, Space, Variant
 from charllm.spec.parallelism import SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
-from charllm.timeline.costs import Floats, Ints
 from charllm.timeline.step_time import hop_seconds
 from charllm.workload.liveness import in_flight
-from charllm.workload.memory import communication_bytes
+from charllm.workload.memory import communication_bytes, context_bytes
 from charllm.workload.step import Step, model_kinds
 
 
@@ -27,7 +26,7 @@ class Rows(NamedTuple):
     """Place among the ways to recompute of its cell."""
     zero: Ints
     shard_size: Ints
-    full: NDArray[np.bool_]
+    full: Bools
     """Whether whole layers are recomputed."""
     shard_ranks: Floats
     expert_shard_ranks: Floats
@@ -47,7 +46,7 @@ class Rows(NamedTuple):
     flying: Floats
     """[row, stage, column] blocks whose activations are held, times microbatches in flight."""
     outside_bytes: Floats
-    """Communicators' buffers and the driver's context."""
+    """Communicators' buffers and the driver's context, the least of any GPU."""
 
     def pick(self, rows: Ints) -> "Rows":
         """Return some of the strategies."""
@@ -95,7 +94,7 @@ def list_rows(space: Space, places: list[int]) -> Rows:
 
 def _cell_numbers(run: RunSpec, cell: Cell, found: Composition) -> tuple[float, ...]:
     """Return microbatches, degrees, whether the end is empty, bytes outside, and stages before and sends of three."""
-    outside = communication_bytes(run) + run.cluster.smallest_gpu.context_bytes + run.framework.kernel_bytes
+    outside = communication_bytes(run) + min(context_bytes(run, node.gpu) for node in run.cluster.kinds)
     drains = cell.schedule not in SPLIT_SCHEDULES
     return run.microbatches, cell.pp, cell.vpp, drains, outside, *found.stages, *_sends(cell, found)
 

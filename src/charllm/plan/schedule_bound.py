@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.network.constants import NETWORK
 from charllm.plan.bounds import IN_PASSES, TimeBounds, at_clock, least_jitter
 from charllm.plan.composition import compose
@@ -18,7 +19,6 @@ from charllm.plan.rows import Links, Rows
 from charllm.plan.share import ShareBlocks, ShareCosts
 from charllm.spec.parallelism import SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
-from charllm.timeline.costs import Floats
 from charllm.timeline.engine import simulate_schedule
 from charllm.timeline.host_race import NEVER
 from charllm.timeline.passes import hidden_axes

@@ -3,24 +3,20 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from charllm.plan.metrics import Economics, derive_metrics, metric_value
+from charllm.arrays import Floats
+from charllm.plan.metrics import Economics, derive_metrics
 from charllm.plan.money import energy_money
-from charllm.plan.objectives import HIGHER, LOWER, Objective
+from charllm.plan.objectives import Objective
+from charllm.result.metric import HIGHER, metric_value
+from charllm.result.metrics import quantity, selected
 from charllm.spec.run import RunSpec
-from charllm.timeline.costs import Floats
 from charllm.units import HOUR_S
 
-BY_TIME = {
-    "step_time_s": LOWER,
-    "tokens_per_s": HIGHER,
-    "tokens_per_s_per_gpu": HIGHER,
-    "mfu": HIGHER,
-    "run_time_s": LOWER,
-}
-BY_ENERGY = {"energy_per_step_j": LOWER, "tokens_per_j": HIGHER}
-BY_BOTH = {"energy_delay_product_j_s": LOWER}
-BY_MONEY = {"money_per_trillion_tokens": LOWER}
-"""Metrics that follow from step time, from energy, from their product or from both, and which way is better."""
+BY_TIME = selected("step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu", "run_time_s")
+BY_ENERGY = selected("energy_per_step_j", "tokens_per_j")
+BY_BOTH = selected("energy_delay_product_j_s")
+BY_MONEY = selected("money_per_trillion_tokens")
+"""Metrics that follow from step time, from energy, from their product or from both."""
 
 
 class Score(NamedTuple):
@@ -40,21 +36,23 @@ class Score(NamedTuple):
 
 def score_of(base: RunSpec, objective: Objective, economics: Economics) -> Score:
     """Return what ranks strategies for an objective."""
-    metric, better, gpus = objective.metric, objective.better, base.cluster.gpus
-    if BY_TIME.get(metric) == better:
+    metric, gpus = objective.metric, base.cluster.gpus
+    if objective.better != quantity(metric).better:
+        return _estimate(objective, economics)
+    if metric in BY_TIME:
         return Score(
             lambda _run, metrics: float(metrics["step_time_s"]), lambda time_s, _energy_j: time_s, True, True, True
         )
-    if BY_ENERGY.get(metric) == better:
+    if metric in BY_ENERGY:
         return Score(
             lambda _run, metrics: float(metrics["energy_per_step_j"]), lambda _time_s, energy_j: gpus * energy_j, True
         )
-    if BY_BOTH.get(metric) == better:
+    if metric in BY_BOTH:
         return Score(
             lambda _run, metrics: float(metrics["energy_per_step_j"] * metrics["step_time_s"]),
             lambda time_s, energy_j: gpus * energy_j * time_s, True,
         )  # fmt: skip
-    if BY_MONEY.get(metric) == better:
+    if metric in BY_MONEY:
         return _money_score(base, economics)
     return _estimate(objective, economics)
 

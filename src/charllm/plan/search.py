@@ -10,7 +10,7 @@ from charllm.plan.candidate import Candidate
 from charllm.plan.feasible import Feasible, divide_space
 from charllm.plan.limits import Limit, broken, explain_infeasible
 from charllm.plan.metrics import USUAL, Economics, derive_metrics
-from charllm.plan.objectives import HIGHER, LOWER, Objective
+from charllm.plan.objectives import Objective
 from charllm.plan.pareto import front
 from charllm.plan.plan import Counts, Plan
 from charllm.plan.probability import probability_best
@@ -22,11 +22,14 @@ from charllm.plan.sensitivity import sensitivity
 from charllm.plan.space import Space
 from charllm.plan.whole_run import ALWAYS_WARM, warm_up
 from charllm.plan.why import explain_winner
+from charllm.result.memory_verdict import MOST_RISK, RISK
+from charllm.result.metrics import PLAN_METRICS, selected
+from charllm.simulate.misfit import nearest_change
 from charllm.simulate.predict import predict
 from charllm.simulate.work import LONGEST_S, TooLong
 from charllm.spec.run import RunSpec, idle_requests
 from charllm.tracking import Track, untracked
-from charllm.workload.misfit import nearest_change
+from charllm.units import format_probability
 
 TOP = 20
 MOST_ROUNDS = 4
@@ -34,11 +37,10 @@ MOST_ROUNDS = 4
 UNDER_EACH_CAP = 2
 """Strategies that are simulated under each pair of caps, at least, where limits or fronts may need a cap."""
 PARETO_AXES = {
-    "tokens_per_s": HIGHER,
-    "tokens_per_j": HIGHER,
-    "temperature_peak_c": LOWER,
-    "cluster_power_peak_w": LOWER,
+    name: PLAN_METRICS[name].better
+    for name in selected("tokens_per_s", "tokens_per_j", "temperature_peak_c", "cluster_power_peak_w")
 }
+"""Metric of the front: which way it is better."""
 KNOWN_EARLY = ("memory_",)
 """Beginnings of metrics that are the same on the fast path and in the simulator."""
 
@@ -46,18 +48,24 @@ KNOWN_EARLY = ("memory_",)
 def search(
     space: Space, objective: Objective, limits: tuple[Limit, ...] = (), *, top: int = TOP, economics: Economics = USUAL,
     own: RunSpec | None = None, pareto: bool = False, sensitive: bool = False, longest_s: float = LONGEST_S,
-    track: Track = untracked,
+    risk: float = RISK, track: Track = untracked,
 ) -> Plan:  # fmt: skip
-    """Find the best strategies of a space; SpecError where none fits or none keeps the limits."""
+    """Find the best strategies of a space; SpecError where none fits or none keeps the limits.
+
+    Strategies fit in memory but for a probability of `risk`; where none does, the risk is raised until one does.
+    """
     begun_s = time.perf_counter()
     if not space.cells.size:
         raise SpecError("--axis", Words(f"{space.combinations:,} combinations of degrees"), "a valid run")
-    feasible = divide_space(space)
     early = tuple(limit for limit in limits if limit.metric.startswith(KNOWN_EARLY))
     late = tuple(limit for limit in limits if limit not in early)
-    rankings = _rank_all(feasible, objective, economics, early, top, track, capped=bool(late) or pareto)
-    ranked = _in_turn([ranking.best for ranking in rankings])
-    if not ranked:
+    for allowed in _risks(risk):
+        feasible = divide_space(space, allowed)
+        rankings = _rank_all(feasible, objective, economics, early, top, track, capped=bool(late) or pareto)
+        ranked = _in_turn([ranking.best for ranking in rankings])
+        if ranked:
+            break
+    else:
         raise _nothing_fits(space, early)
     wanted, refused, what_ifs = set_aside_refused(space, ranked)
     at_once = max(top, UNDER_EACH_CAP * len(rankings)) if len(rankings) > 1 else top
@@ -70,6 +78,7 @@ def search(
             "--limit", Words("; ".join(limit.text for limit in limits)), explain_infeasible(limits, simulated)
         )
     mine, odds = _own(own, economics, longest_s), probability_best(kept, objective)
+    warnings = _memory_warnings(risk, kept[:top]) if feasible.risk > risk else []
     return Plan(
         objective=objective,
         limits=limits,
@@ -79,13 +88,27 @@ def search(
         pareto=[kept[place] for place in front([one.metrics for one in kept], PARETO_AXES)] if pareto else [],
         others=[one for one in simulated if broken(limits, one.metrics)],
         own=mine,
-        own_rank=_place(mine, kept, objective, limits),
+        own_rank=_place(mine, kept, objective, limits, feasible.risk),
         why=explain_winner(kept[0], kept[1:], objective, mine),
         probability_best=odds and odds[:top],
         rejected={limit.text: sum(limit in broken(limits, one.metrics) for one in simulated) for limit in limits},
         sensitivity=sensitivity(kept, objective, economics, longest_s=longest_s) if sensitive else (),
-        warnings=[*_warnings(rankings, objective), *what_ifs, *_idle_overlap(space, kept[0].run)],
+        warnings=[*warnings, *_warnings(rankings, objective), *what_ifs, *_idle_overlap(space, kept[0].run)],
     )
+
+
+def _risks(risk: float) -> list[float]:
+    """List risks to take: the one that is asked for, then twice as much each, at most that of any run that fits."""
+    return [risk] if risk >= MOST_RISK else [risk, *_risks(min(2 * risk, MOST_RISK))]
+
+
+def _memory_warnings(risk: float, best: Sequence[Candidate]) -> list[str]:
+    """Say that no strategy fits with the probability that was asked for, and with which the best ones do."""
+    least = min(one.metrics["memory_fit_probability"] for one in best)
+    return [
+        f"memory: no strategy fits with a probability of {format_probability(1 - risk)}; those listed fit with a "
+        f"probability of {format_probability(least)} or more"
+    ]
 
 
 def _rank_all(
@@ -152,15 +175,17 @@ def _own(own: RunSpec | None, economics: Economics, longest_s: float) -> Candida
     return None if own is None else simulate_candidate(own, economics, longest_s)
 
 
-def _place(own: Candidate | None, kept: list[Candidate], objective: Objective, limits: tuple[Limit, ...]) -> int | None:
-    """Return the place of the user's own strategy among the best, counted from 1."""
-    if own is None or not own.metrics["fits"] or broken(limits, own.metrics):
+def _place(
+    own: Candidate | None, kept: list[Candidate], objective: Objective, limits: tuple[Limit, ...], risk: float
+) -> int | None:
+    """Return the place of the user's own strategy among the best, counted from 1; None where it may not fit."""
+    if own is None or own.metrics["memory_fit_probability"] < 1 - risk or broken(limits, own.metrics):
         return None
     return 1 + sum(objective.key(one.metrics) < objective.key(own.metrics) for one in kept if one.run != own.run)
 
 
 def _counts(feasible: Feasible, rankings: list[Ranking], simulated: int) -> Counts:
-    """Add up how strategies were decided."""
+    """Count the strategies that were considered, ruled out, evaluated and simulated."""
     priced = sum(ranking.priced for ranking in rankings)
     misfits = feasible.pruned_memory + sum(ranking.misfits for ranking in rankings)
     invalid = feasible.space.combinations - feasible.space.cells.size
@@ -193,4 +218,4 @@ def _nothing_fits(space: Space, limits: tuple[Limit, ...]) -> SpecError:
 
 def _nearest(space: Space) -> str:
     remedy = nearest_change(cell_run(space, space.cell(space.cells.size - 1)))
-    return f"more GPUs or a smaller model, e.g. {remedy.flags}" if remedy else "more GPUs or a smaller model"
+    return f"more GPUs or a smaller model; {remedy.describe()}" if remedy else "more GPUs or a smaller model"

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from charllm.errors import SpecError
 from charllm.gpu.physics import power_cap_w
 from charllm.plan.candidate import Candidate
-from charllm.plan.metrics import USUAL, Economics, derive_metrics, metric_value
+from charllm.plan.metrics import USUAL, Economics, derive_metrics
 from charllm.plan.objectives import Objective
+from charllm.result.metric import metric_value
 from charllm.result.metrics import Metrics
 from charllm.simulate.predict import predict
 from charllm.simulate.work import LONGEST_S

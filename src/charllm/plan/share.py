@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.network.constants import NETWORK
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE
-from charllm.timeline.costs import COLUMNS, Costs, Floats, StepKernels, cost_ops, read_ops
+from charllm.timeline.costs import COLUMNS, Costs, StepKernels, cost_ops, read_ops
 from charllm.timeline.passes import Pricer
 from charllm.workload.cut import cut_run
 from charllm.workload.op import Op, is_communication

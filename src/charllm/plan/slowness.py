@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.gpu.physics import board_of, standing_w
 from charllm.layout.grid import Grid
 from charllm.layout.nodes import inlets_c
@@ -30,8 +30,6 @@ from charllm.simulate.recorded import END, START, WAIT
 from charllm.spec.run import Conditions, RunSpec
 from charllm.timeline.costs import cost_step
 from charllm.timeline.passes import chunk_passes
-
-Floats = NDArray[np.float64]
 
 OTHER_LIMIT_FRACTION = 0.9
 """The other limit at which a run is simulated, over its own."""
@@ -110,7 +108,7 @@ def _waiting_w(run: RunSpec) -> float:
     return float(standing_w(board_of(run.cluster.gpu), 1.0, WARM_C))
 
 
-def _stage_of_gpu(run: RunSpec) -> NDArray[np.int64]:
+def _stage_of_gpu(run: RunSpec) -> Ints:
     """Return the stage that each GPU works on."""
     stages = np.empty(run.cluster.gpus, dtype=np.int64)
     stages[place_ranks(run)] = Grid(run.parallelism).stage(np.arange(run.parallelism.world))

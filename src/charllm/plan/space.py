@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from charllm.arrays import Bools, Ints
 from charllm.catalog.defaults import split_layers
 from charllm.catalog.export import program_of
 from charllm.errors import SpecError, Words
@@ -24,7 +25,6 @@ from charllm.spec.programs import LAYER_RULES, depth_fault, sharding_fault, zero
 from charllm.spec.run import RunSpec, check_run
 from charllm.spec.validity import possible
 
-Ints = NDArray[np.int64]
 MOST_CELLS = 20_000_000
 """Combinations of degrees that are looked at, at most."""
 
@@ -39,7 +39,7 @@ class Cells(NamedTuple):
     vpp: Ints
     ep: Ints
     etp: Ints
-    sp: NDArray[np.bool_]
+    sp: Bools
     schedule: NDArray[np.str_]
     micro_batch_size: Ints
 
@@ -48,7 +48,7 @@ class Cells(NamedTuple):
         """How many they are."""
         return len(self.tp)
 
-    def pick(self, rows: NDArray[np.bool_] | Ints) -> "Cells":
+    def pick(self, rows: Bools | Ints) -> "Cells":
         """Return some of the cells."""
         columns: list[Any] = [column[rows] for column in self]
         return Cells(*columns)
@@ -104,7 +104,7 @@ class Space:
         """Return the program whose rules hold for an axis; None where the user states its values, as what-ifs."""
         return None if axis in self.stated else self.program
 
-    def _shared_by_program(self, cells: Cells) -> NDArray[np.bool_]:
+    def _shared_by_program(self, cells: Cells) -> Bools:
         """Tell which cells share layers among ranks in a way that the program has."""
         rules, sparse = LAYER_RULES.get(self.program, {}), self.base.model.experts > 0
         held = [rule.holds(cells, sparse) for axis, rule in rules.items() if axis not in self.stated]
@@ -239,7 +239,7 @@ def _outer(base: RunSpec, axes: Axes) -> list[tuple[int, ...]]:
     return found
 
 
-def _runs(base: RunSpec, cells: Cells, split: tuple[int, ...]) -> NDArray[np.bool_]:
+def _runs(base: RunSpec, cells: Cells, split: tuple[int, ...]) -> Bools:
     """Tell which cells are runs, by the rules of the spec; a schedule of a pipeline needs one."""
     degrees = SimpleNamespace(**cells._asdict(), cp_kind=base.parallelism.cp_kind)
     training = SimpleNamespace(

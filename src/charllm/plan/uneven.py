@@ -1,15 +1,16 @@
 """What each stage takes with more or fewer layers: prices of uneven pipelines, tabulated by the simulator's kernels."""
 
 from dataclasses import replace
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Ints
+from charllm.result.memory_verdict import judge_memory, least_margin_fraction
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Costs, cost_step, read_step
 from charllm.timeline.step_time import StepTime, time_step
-from charllm.workload.memory import stage_memories
 from charllm.workload.step import build_step
 
 MOVED_FRACTION = 0.25
@@ -32,16 +33,17 @@ def tabulate_layers(run: RunSpec, costs: Costs, *, movable: bool) -> list[LayerT
     split = run.parallelism.layers_per_stage
     most_moved = max(1, int(MOVED_FRACTION * min(split))) if movable else 0
     rows: list[dict[int, tuple[float, float]]] = [{} for _ in split]
-    fitted = _note(run, split, costs, rows, must_fit=False)
+    # Where the run as it is may not fit, no stage may have less room than its worst.
+    least_margin = min(least_margin_fraction(), _note(run, split, costs, rows))
     for moved in range(1, most_moved + 1):
         for pattern in _patterns(len(split)):
             changed = tuple(layers + moved * sign for layers, sign in zip(split, pattern, strict=True))
             if min(changed) >= 1:
-                _note(run, changed, costs, rows, must_fit=fitted)
+                _note(run, changed, costs, rows, least_margin)
     return [_table(row, own) for row, own in zip(rows, split, strict=True)]
 
 
-def _patterns(chunks: int) -> list[NDArray[np.int64]]:
+def _patterns(chunks: int) -> list[Ints]:
     """Return signs, each adding up to nothing, under which every chunk gains once and loses once."""
     if chunks < 2:
         return []
@@ -56,19 +58,19 @@ def _patterns(chunks: int) -> list[NDArray[np.int64]]:
 
 
 def _note(
-    run: RunSpec, split: tuple[int, ...], costs: Costs, rows: list[dict[int, tuple[float, float]]], *, must_fit: bool
-) -> bool:
-    """Price one split and write down every chunk of it whose stage fits; returns whether all did."""
+    run: RunSpec, split: tuple[int, ...], costs: Costs, rows: list[dict[int, tuple[float, float]]],
+    least_margin: float = -inf,
+) -> float:  # fmt: skip
+    """Price one split and write down every chunk of it whose stage has the margin; returns the least of any."""
     changed = replace(run, parallelism=replace(run.parallelism, layers_per_stage=split))
     step = build_step(changed)
     timed = time_step(step, cost_step(step, read_step(step), costs.clock_hz, costs.network, costs.timeline))
-    has_bytes = run.cluster.smallest_gpu.memory_bytes
-    fits = [memory.least_bytes <= has_bytes for memory in stage_memories(step)]
-    pp = run.parallelism.pp
+    memory, pp = judge_memory(step), run.parallelism.pp
+    margins = [one.margin_fraction for one in memory.stages]
     for chunk, layers in enumerate(split):
-        if fits[chunk % pp] or not must_fit:
+        if margins[chunk % pp] >= least_margin:
             rows[chunk].setdefault(layers, (_pass_s(timed, chunk), tail_seconds(run, timed, chunk % pp)))
-    return all(fits)
+    return min(margins)
 
 
 def _pass_s(timed: StepTime, chunk: int) -> float:

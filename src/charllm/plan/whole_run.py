@@ -61,23 +61,6 @@ class WholeRun:
         check_fields(self)
 
 
-WHOLE_RUN_METRICS = {
-    "run_time_s": "Expected time of the whole run.",
-    "run_energy_j": "Expected energy of the whole run, from the grid.",
-    "run_money": "Expected cost of the whole run.",
-    "run_useful_fraction": "Share of the run time that is neither checkpoint, lost work nor restart.",
-    "run_failures": "Expected interruptions.",
-    "run_checkpoints": "Number of checkpoints.",
-    "run_checkpoint_s": "Time that training waits for checkpoints.",
-    "run_lost_s": "Expected time of repeated work after failures.",
-    "run_restart_s": "Expected time from failures to the next step.",
-    "checkpoint_interval_s": "Useful time between two checkpoints.",
-    "checkpoint_interval_best_s": "Checkpoint interval with the shortest run (Daly).",
-    "power_dip_w": "Drop of the power of all nodes during a checkpoint or a restart.",
-}
-"""Metric of a whole run: its meaning."""
-
-
 class WarmUp(NamedTuple):
     """What a start with cold GPUs adds to a run in the steady state."""
 
@@ -110,7 +93,7 @@ def whole_run_metrics(
     """Return the metrics of a whole run; None where step time or power are not known."""
     tokens_per_s, gpu_w = metrics.get("tokens_per_s"), metrics.get("power_mean_w")
     if tokens_per_s is None or gpu_w is None:
-        return dict.fromkeys(WHOLE_RUN_METRICS)
+        return {}
     stall_s, rate_per_s = _stall_s(run, metrics, whole), run.cluster.gpus * whole.failures_per_gpu_day / DAY_S
     best_s = best_interval_s(stall_s, rate_per_s)
     useful_s = whole.tokens / tokens_per_s

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from charllm.plan.candidate import Candidate
-from charllm.plan.metrics import metric_value
 from charllm.plan.objectives import OBJECTIVES, Objective
 from charllm.plan.strategy import name_strategy
-from charllm.result.answers import LABEL_WORDS, write_seconds
-from charllm.units import GIB, MEGA, format_figure, format_percent, format_si
+from charllm.result.metric import metric_value
+from charllm.timeline.labels import LABEL_WORDS
+from charllm.units import GIB, MEGA, format_figure, format_percent, format_probability, format_seconds, format_si
 
 LEAST_SHARE = 0.005
 """Parts of a step that differ by less than this share of it are left out."""
@@ -68,13 +68,13 @@ def _seconds(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
     ranked = sorted((pair for pair in more_s.items() if abs(pair[1]) > least_s), key=lambda pair: -abs(pair[1]))
     saved = [_part(label, -each_s, "less") for label, each_s in ranked if each_s < 0][:MOST_PARTS]
     lost = [_part(label, each_s, "more") for label, each_s in ranked if each_s > 0][:MOST_PARTS]
-    times = f"Its step takes {write_seconds(ours['step_time_s'])} against {write_seconds(other_s)}"
+    times = f"Its step takes {format_seconds(ours['step_time_s'])} against {format_seconds(other_s)}"
     parts = ", but ".join(", ".join(side) for side in (saved, lost) if side)
     return f"{times}: {parts}." if parts else f"{times}, with the same parts."
 
 
 def _part(label: str, seconds: float, word: str) -> str:
-    return f"{write_seconds(seconds)} {word} {LABEL_WORDS[label]}"
+    return f"{format_seconds(seconds)} {word} {LABEL_WORDS[label]}"
 
 
 def _clock(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
@@ -119,10 +119,12 @@ def _room(winner: Candidate, rival: Candidate, rival_word: str) -> str:
 
 
 def _memory(winner: Candidate) -> str:
-    need_bytes, has_bytes = winner.metrics["memory_peak_bytes"], winner.run.cluster.smallest_gpu.memory_bytes
-    free = (has_bytes - need_bytes) / has_bytes
+    metrics = winner.metrics
+    need_gib, margin = metrics["memory_need_bytes"] / GIB, metrics["memory_margin_fraction"]
     return (
-        f"It needs {need_bytes / GIB:.1f} of {has_bytes / GIB:.1f} GiB on the fullest GPU, {format_percent(free)} free."
+        f"It needs {need_gib:.1f} of {need_gib / (1 - margin):.1f} GiB on rank {metrics['memory_rank']} "
+        f"({format_percent(margin)} free); probability of fitting: "
+        f"{format_probability(metrics['memory_fit_probability'])}."
     )
 
 

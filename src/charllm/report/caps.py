@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from charllm.report.tables import render_table, wrap_all
-from charllm.units import MEGA, format_si, seconds_format
+from charllm.report.tables import metric_cells, metric_headings, render_table, wrap_all
+from charllm.result.metrics import quantity, selected
 
 SETTERS = {"power": "nvidia-smi -pl {cap}", "clock": "nvidia-smi -lgc 0,{cap}"}
 """Kind of cap: what sets it on GPUs of NVIDIA."""
@@ -19,7 +19,10 @@ def render_caps(table: Mapping[str, Any]) -> str:
     return "\n".join([text, "", *wrap_all(_sentences(table))])
 
 
-DROPPED = ("peak C", "MHz", "W/GPU", "tokens/J", "tokens/s", "J/step")
+SHOWN = selected(
+    "tokens_per_s", "energy_per_step_j", "tokens_per_j", "power_mean_w", "clock_mean_hz", "temperature_peak_c"
+)
+DROPPED = metric_headings(reversed(SHOWN))
 """Columns that go first where there is no room."""
 
 
@@ -54,19 +57,13 @@ def _stage_caps(table: Mapping[str, Any], caps: list[float]) -> str:
 
 
 def _metrics(table: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, str]:
-    write = seconds_format(point["step_time_s"])
-    heat = point["temperature_peak_c"]
+    time, money = quantity("step_time_s"), quantity("money_per_trillion_tokens")
     return {
-        "step, s": write(point["step_time_s"]),
+        time.heading: time.cell(point["step_time_s"]),
         "time": f"{100 * point['time_change_fraction']:+.1f} %",
         "energy": f"{100 * point['energy_change_fraction']:+.1f} %",
-        "tokens/s": f"{point['tokens_per_s']:,.0f}",
-        "J/step": format_si(point["energy_per_step_j"], "J"),
-        "tokens/J": f"{point['tokens_per_j']:.3g}",
-        "W/GPU": f"{point['power_mean_w']:.0f}",
-        "MHz": f"{point['clock_mean_hz'] / MEGA:.0f}",
-        "peak C": "-" if heat is None else f"{heat:.0f}",
-        f"{table['currency']}/T tokens": f"{point['money_per_trillion_tokens']:,.0f}",
+        **dict(zip(metric_headings(SHOWN), metric_cells(point, SHOWN), strict=True)),
+        f"{table['currency']}/T tokens": money.cell(point["money_per_trillion_tokens"]),
     }
 
 

@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from charllm.report.tables import render_table, wrap
+from charllm.report.tables import metric_cells, metric_headings, render_table, wrap
+from charllm.result.metrics import selected
 from charllm.units import KILO
 
-COLUMNS = ("placement", "tokens/s", "gain", "spread K", "swing K", "margin K", "clock std", "ramp kW/s", "promised",
-           "gap", "bound")  # fmt: skip
+SHOWN = selected(
+    "temperature_spread_node_k", "temperature_swing_k", "margin_to_slowdown_k", "clock_std_fraction",
+    "cluster_power_ramp_w_per_s",
+)  # fmt: skip
+COLUMNS = ("placement", *metric_headings(["tokens_per_s"]), "gain", *metric_headings(SHOWN), "promised", "gap", "bound")
 NO_BOUND = "no bound"
 
 
@@ -27,13 +31,9 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     default = row["name"] == "default"
     return [
         row["name"],
-        f"{row['tokens_per_s']:,.0f}",
+        *metric_cells(row, ["tokens_per_s"]),
         "" if default else _percent(row["gain_fraction"]),
-        f"{row['temperature_spread_node_k']:.2f}",
-        f"{row['temperature_swing_k']:.2f}",
-        f"{row['margin_to_slowdown_k']:.2f}",
-        f"{100 * row['clock_std_fraction']:.2f} %",
-        _kilo(row["cluster_power_ramp_w_per_s"]),
+        *metric_cells(row, SHOWN),
         "" if default else _percent(row["promised_fraction"]),
         "" if default else _percent(row["gap_fraction"]),
         "" if default else _percent(row["bound_fraction"]),

@@ -3,23 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from charllm.report.tables import render_table, wrap_all
-from charllm.units import GIB, format_percent
+from charllm.report.tables import metric_cells, metric_headings, render_table, wrap_all
+from charllm.result.metrics import quantity, selected
+from charllm.units import format_percent
 
-HEADINGS = (
-    "rank",
-    "strategy",
-    "step time",
-    "tokens/s",
-    "W/GPU",
-    "peak C",
-    "memory GiB",
-    "MFU",
-    "tokens/J",
-    "best with",
+SHOWN = selected(
+    "step_time_s", "tokens_per_s", "power_mean_w", "temperature_peak_c", "memory_need_bytes", "mfu", "tokens_per_j"
 )
+HEADINGS = ("rank", "strategy", *metric_headings(SHOWN), "best with")
 MOST_ROWS = 10
-DROPPED_FIRST = ("best with", "tokens/J", "MFU", "memory GiB", "peak C", "W/GPU", "tokens/s")
+DROPPED_FIRST = ("best with", *metric_headings(reversed(SHOWN[1:])))
 
 
 def render_plan(plan: Mapping[str, Any], command: str) -> str:
@@ -48,8 +41,8 @@ def _section(title: str, lines: Sequence[str]) -> str:
 def _lists(plan: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     counts = plan["counts"]
     decided = [
-        f"{counts['visited']:,} strategies: {counts['pruned_memory']:,} do not fit in memory, "
-        f"{counts['pruned_bound']:,} are excluded by their bound, {counts['priced']:,} priced, "
+        f"{counts['visited']:,} strategies: {counts['pruned_memory']:,} may not fit in memory, "
+        f"{counts['pruned_bound']:,} ruled out (cannot be faster), {counts['priced']:,} evaluated, "
         f"{counts['simulated']:,} of them simulated ({plan['elapsed_s']:.1f} s)"
     ]
     decided += [f"{count} of the simulated break {limit}" for limit, count in plan["rejected"].items() if count]
@@ -76,20 +69,5 @@ def _stays(one: Mapping[str, Any]) -> str:
 
 
 def _row(rank: str, one: Mapping[str, Any]) -> list[str]:
-    metrics, odds = one["metrics"], one["probability_best"]
-    return [
-        rank,
-        one["strategy"],
-        _number(metrics["step_time_s"], "{:.3f} s"),
-        _number(metrics["tokens_per_s"], "{:,.0f}"),
-        _number(metrics["power_mean_w"], "{:.0f}"),
-        _number(metrics["temperature_peak_c"], "{:.1f}"),
-        f"{metrics['memory_peak_bytes'] / GIB:.1f}",
-        _number(metrics["mfu"], "{:.3f}"),
-        _number(metrics["tokens_per_j"], "{:.3g}"),
-        "-" if odds is None else format_percent(odds),
-    ]
-
-
-def _number(value: float | None, pattern: str) -> str:
-    return "-" if value is None else pattern.format(value)
+    odds = quantity("probability_best").cell(one["probability_best"])
+    return [rank, one["strategy"], *metric_cells(one["metrics"], SHOWN), odds]

@@ -5,29 +5,28 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from charllm.report.tables import format_percent, render_table, shown_ends, wrap
+from charllm.report.tables import format_percent, metric_cells, metric_headings, render_table, shown_ends, wrap
 from charllm.result.machine import cluster_of
+from charllm.result.metrics import quantity, selected
 from charllm.result.result import RunResult
 from charllm.spec.hardware import Cluster
 from charllm.units import MEGA, format_bytes, format_si
 
-COLUMNS = ["GPUs", "W", "peak W", "C", "peak C", "MHz", "power-throttled", "thermal-throttled", "group wait s"]
+MEANS, PEAKS = (
+    selected("power_mean_w", "temperature_mean_c", "clock_mean_hz"),
+    selected("power_peak_sensor_w", "temperature_peak_c"),
+)
+"""Metrics of a GPU of which a group shows the mean, and the largest."""
+SHOWN = selected("power_mean_w", "power_peak_sensor_w", "temperature_mean_c", "temperature_peak_c", "clock_mean_hz")
+COLUMNS = ["GPUs", *metric_headings(SHOWN), "power-throttled", "thermal-throttled", "group wait s"]
 DROP = ("GPUs", "thermal-throttled")
 GPU_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "rank": ("rank", str),
-    "node": ("node", str),
-    "slot": ("slot", str),
-    "stage": ("stage", str),
-    "W": ("power_mean_w", lambda watts: f"{watts:.0f}"),
-    "peak W": ("power_peak_sensor_w", lambda watts: f"{watts:.0f}"),
-    "C": ("temperature_mean_c", lambda degrees: f"{degrees:.1f}"),
-    "peak C": ("temperature_peak_c", lambda degrees: f"{degrees:.1f}"),
-    "MHz": ("clock_mean_hz", lambda hertz: f"{hertz / MEGA:.0f}"),
-    "memory": ("memory_peak_bytes", format_bytes),
+    **{name: (name, str) for name in ("rank", "node", "slot", "stage")},
+    **{quantity(name).heading: (name, quantity(name).cell) for name in (*SHOWN, "memory_peak_bytes")},
 }
 NODE_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "node": ("node", str),
-    "W": ("power_mean_w", lambda watts: f"{watts:.0f}"),
+    quantity("power_mean_w").heading: ("power_mean_w", quantity("power_mean_w").cell),
     "GPU W": ("gpu_power_mean_w", lambda watts: f"{watts:.0f}"),
     "CPU W": ("cpu_power_mean_w", lambda watts: f"{watts:.0f}"),
     "DRAM W": ("memory_power_mean_w", lambda watts: f"{watts:.0f}"),
@@ -88,15 +87,12 @@ def render_groups(title: str, column: str, gpus: Sequence[Mapping[str, Any]], na
         def mean(name: str, rows: Sequence[Mapping[str, Any]] = rows) -> float:
             return fmean(row[name] for row in rows)
 
+        found = {name: mean(name) for name in MEANS} | {name: max(row[name] for row in rows) for name in PEAKS}
         cells.append(
             [
                 names.get(key, str(key)),
                 str(len(rows)),
-                f"{mean('power_mean_w'):.0f}",
-                f"{max(row['power_peak_sensor_w'] for row in rows):.0f}",
-                f"{mean('temperature_mean_c'):.1f}",
-                f"{max(row['temperature_peak_c'] for row in rows):.1f}",
-                f"{mean('clock_mean_hz') / MEGA:.0f}",
+                *metric_cells(found, SHOWN),
                 format_percent(mean("throttled_power_fraction")),
                 format_percent(mean("throttled_thermal_fraction")),
                 f"{mean('wait_for_group_s'):.3f}",

@@ -11,7 +11,6 @@ from charllm.report.time import (
     render_path,
     render_stages,
     render_waterfall,
-    stage_name,
 )
 from charllm.result.answers import (
     NOT_STORED,
@@ -23,12 +22,10 @@ from charllm.result.answers import (
     memory_size_bytes,
 )
 from charllm.result.columns import Columns, rows_of
-from charllm.result.compare import flatten
 from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, texts_of
-from charllm.result.metrics import METRICS
+from charllm.result.metrics import KINDS, METRICS, numbers_of
 from charllm.result.result import RunResult
 from charllm.units import GIB, format_bytes, format_params, format_si
-from charllm.workload.memory import KINDS
 
 TRAFFIC_COLUMNS = (
     "axis",
@@ -103,7 +100,7 @@ def describe(result: RunResult) -> str:
 
 def render_predicted(result: RunResult, predicted: Columns) -> str:
     """Return what was predicted beside what was read."""
-    known = flatten(result.metrics)
+    known = numbers_of(result.metrics)
     cells = [
         [
             row["metric"],
@@ -135,20 +132,19 @@ def render_parameters(_result: RunResult, parameters: Columns) -> str:
 
 def render_memory(result: RunResult, memory: Columns) -> str:
     """Return the memory of one rank of each stage, by kind, in GiB."""
-    rows, worst_rank = rows_of(memory), result.metrics["memory_rank"]
-    worst = next(row["stage"] for row in result.gpus if row["rank"] == worst_rank)
-    shown, left_out = shown_ends(rows)
+    shown, left_out = shown_ends(rows_of(memory))
     cells = [
         [
-            stage_name(result, row["stage"], ", worst" if row["stage"] == worst else ""),
+            f"{row['stage']} (rank {row['rank']}{', worst' if row['rank'] == result.metrics['memory_rank'] else ''})",
             row["in_flight"],
             *(f"{row[f'{kind}_bytes'] / GIB:.2f}" for kind in KINDS),
             f"{row['total_bytes'] / GIB:.2f}",
+            f"{row['need_bytes'] / GIB:.2f}",
         ]
         for row in shown
     ]
     title = f"Memory per stage, GiB on one GPU{_gpu_size(result.spec)}{left_out}"
-    table = render_table(title, ["stage", "in flight", *KINDS, "total"], cells, drop=MEMORY_DROP)
+    table = render_table(title, ["stage", "in flight", *KINDS, "total", "needed"], cells, drop=MEMORY_DROP)
     allocated, reserved = (max(memory[f"{name}_bytes"]) / GIB for name in ("allocated", "reserved"))
     return f"{table}\nlargest of any rank: allocated {allocated:.2f}, reserved {reserved:.2f}"
 

@@ -1,19 +1,25 @@
 """The cases of a study as one table, and the reasons why some were rejected."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from charllm.report.tables import format_percent, render_table, wrap_all
-from charllm.result.metrics import CAUSES
-from charllm.units import MEGA, format_bytes
+from charllm.report.tables import metric_cells, metric_headings, render_table, wrap_all
+from charllm.result.metrics import selected, with_derived
 
 VERDICTS = {0: "", 1: "failed", 2: "invalid", 3: "does not fit"}
 """By exit code."""
-DROP = (
-    "tp message", "pp message", "NVLink", "microbatches", "NICs", "clock loss", "MHz", "peak W", "tokens/J", "peak C",
-    "memory", "MFU",
+SHOWN = selected(
+    "microbatches", "memory_peak_bytes", "link_bytes.nvlink", "link_bytes.nic", "message_bytes_median.tp",
+    "message_bytes_median.pp", "step_time_s", "tokens_per_s_per_gpu", "mfu", "power_mean_w", "power_peak_sensor_w",
+    "temperature_peak_c", "clock_mean_hz", "clock_loss", "tokens_per_j",
 )  # fmt: skip
-"""Columns that a narrow terminal has no room for, the least important first."""
+"""Metrics of every case."""
+DROP = selected(
+    "message_bytes_median.tp", "message_bytes_median.pp", "link_bytes.nvlink", "microbatches", "link_bytes.nic",
+    "clock_loss", "clock_mean_hz", "power_peak_sensor_w", "tokens_per_j", "temperature_peak_c", "memory_peak_bytes",
+    "mfu",
+)  # fmt: skip
+"""Those that a narrow terminal has no room for, the least important first."""
 
 
 class CaseOutcome(Protocol):
@@ -59,9 +65,9 @@ class NamedStudy(Protocol):
 def render_study(study: NamedStudy, outcomes: Sequence[CaseOutcome]) -> str:
     """Return the table of cases, then the rejected and failed cases and the corrections to the source."""
     swept = [name for name in study.swept if not _is_label(name, outcomes)]
-    columns = ["case", *(_heading(name, swept) for name in swept), *METRIC_COLUMNS, ""]
+    columns = ["case", *(_heading(name, swept) for name in swept), *metric_headings(SHOWN), ""]
     cells = [_cells(outcome, swept) for outcome in outcomes]
-    parts = [render_table(f"{study.name}: {study.about}", columns, cells, drop=DROP, where="--csv")]
+    parts = [render_table(f"{study.name}: {study.about}", columns, cells, drop=metric_headings(DROP), where="--csv")]
     for title, codes in (("Rejected cases", (2, 3)), ("Failed cases", (1,))):
         found = [f"- {outcome.case}: {outcome.message}" for outcome in outcomes if outcome.exit_code in codes]
         parts += ["\n".join([title, *wrap_all(found)])] if found else []
@@ -84,44 +90,9 @@ def _heading(name: str, names: Sequence[str]) -> str:
 def _cells(outcome: CaseOutcome, swept: Sequence[str]) -> list[str]:
     summary = outcome.summary
     settings = ["-" if summary.get(name) is None else _setting(summary[name]) for name in swept]
-    metrics = [_or_dash(find(summary), write) for find, write in METRIC_COLUMNS.values()]
+    metrics = metric_cells(with_derived(summary), SHOWN)
     return [outcome.case, *settings, *metrics, VERDICTS.get(outcome.exit_code, "invalid")]
 
 
 def _setting(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _or_dash(value: Any, write: Callable[[Any], str]) -> str:
-    return "-" if value is None else write(value)
-
-
-def _metric(name: str) -> Callable[[dict[str, Any]], Any]:
-    return lambda summary: summary.get(name)
-
-
-def _clock_loss(summary: dict[str, Any]) -> float | None:
-    """Add up what every cause takes from the clock."""
-    losses = [summary.get(f"clock_loss_fraction.{cause}") for cause in CAUSES]
-    known = [loss for loss in losses if loss is not None]
-    return sum(known) if known else None
-
-
-METRIC_COLUMNS: dict[str, tuple[Callable[[dict[str, Any]], Any], Callable[[Any], str]]] = {
-    "microbatches": (_metric("microbatches"), str),
-    "memory": (_metric("memory_peak_bytes"), format_bytes),
-    "NVLink": (_metric("link_bytes.nvlink"), format_bytes),
-    "NICs": (_metric("link_bytes.nic"), format_bytes),
-    "tp message": (_metric("message_bytes_median.tp"), format_bytes),
-    "pp message": (_metric("message_bytes_median.pp"), format_bytes),
-    "step s": (_metric("step_time_s"), lambda seconds: f"{seconds:.3f}"),
-    "tokens/s/GPU": (_metric("tokens_per_s_per_gpu"), lambda tokens: f"{tokens:,.0f}"),
-    "MFU": (_metric("mfu"), format_percent),
-    "W/GPU": (_metric("power_mean_w"), lambda watts: f"{watts:.0f}"),
-    "peak W": (_metric("power_peak_sensor_w"), lambda watts: f"{watts:.0f}"),
-    "peak C": (_metric("temperature_peak_c"), lambda degrees: f"{degrees:.1f}"),
-    "MHz": (_metric("clock_mean_hz"), lambda hertz: f"{hertz / MEGA:.0f}"),
-    "clock loss": (_clock_loss, format_percent),
-    "tokens/J": (_metric("tokens_per_j"), lambda tokens: f"{tokens:.3g}"),
-}
-"""Heading: which number of a case it shows, and how it is written."""

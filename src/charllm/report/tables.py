@@ -12,6 +12,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from charllm.result.metrics import quantity
+from charllm.spec.request import dotted_fields
 from charllm.units import format_percent as format_percent
 
 MAX_SHOWN = 12
@@ -159,9 +161,19 @@ def _lines(cells: Sequence[str], widths: Sequence[int], right: Sequence[int]) ->
     return lines
 
 
+def metric_headings(names: Iterable[str]) -> list[str]:
+    """Return the headings of columns of metrics."""
+    return [quantity(name).heading for name in names]
+
+
+def metric_cells(row: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Return metrics of a row as they stand under their headings; a dash where one is not known."""
+    return [quantity(name).cell(row.get(name)) for name in names]
+
+
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """Write rows under the names of all their fields, tables inside them as `outer.inner`; what is missing is empty."""
-    flat = [_flatten(row) for row in rows]
+    flat = [{name: _csv_cell(value) for name, value in dotted_fields(row).items()} for row in rows]
     names = list(dict.fromkeys(name for row in flat for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
@@ -170,14 +182,8 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def _flatten(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in row.items():
-        if isinstance(value, Mapping):
-            found.update(_flatten(value, f"{before}{name}."))
-        else:
-            found[f"{before}{name}"] = ";".join(map(str, value)) if isinstance(value, list | tuple) else value
-    return found
+def _csv_cell(value: Any) -> Any:
+    return ";".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
 def shown_ends(items: Sequence[Shown], what: str = "stages") -> tuple[list[Shown], str]:

@@ -121,7 +121,7 @@ def render_changes(best_changes: Columns) -> str:
             gain["asked"],
             write(gain["step_time_s"]),
             f"+{format_percent(gain['gain_fraction'])}",
-            f"{gain['memory_peak_bytes'] / GIB:.2f}",
+            f"{gain['memory_need_bytes'] / GIB:.2f}",
         ]
         for gain in gains
     ]

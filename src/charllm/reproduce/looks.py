@@ -10,18 +10,17 @@ from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.errors import CharllmError
 from charllm.evaluate.h200.rank_cases import RANK_S
 from charllm.reproduce.paper import Request
-from charllm.result.metrics import AXES, CAUSES
+from charllm.result.metrics import AXES, CAUSES, selected
 from charllm.result.result import RunResult
 from charllm.simulate.emulated import predict_emulated
 from charllm.simulate.predict import simulate
 from charllm.simulate.rank_timeline import generate_timeline
-from charllm.spec.request import merge
-from charllm.sweep.outcome import flatten_metrics
+from charllm.spec.request import dotted_fields, merge
 
 Row = Mapping[str, Any]
 Rows = Mapping[str, Row]
 """Key of a request: its row."""
-KEPT = (
+KEPT = selected(
     "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "tokens_per_j", "energy_per_step_j", "fits",
     "memory_peak_bytes", "power_mean_w", "power_peak_w", "power_peak_sensor_w", "cluster_power_swing_w",
     "cluster_power_peak_w", "temperature_mean_c", "temperature_peak_c", "temperature_spread_node_k",
@@ -67,7 +66,7 @@ def rank_row(request: Request, rank: int) -> Row:
 
 def row_of(result: RunResult) -> Row:
     """Return the row of a result."""
-    flat = flatten_metrics(result.metrics)
+    flat = dotted_fields(result.metrics)
     kept = {name: value for name, value in flat.items() if name.partition(".")[0] in KEPT}
     loss = [flat[f"clock_loss_fraction.{cause}"] for cause in CAUSES]
     derived = {

@@ -8,7 +8,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from charllm.result.columns import rows_of
-from charllm.units import GIB, MEGA, MILLI, format_percent, format_si, seconds_format
+from charllm.result.metrics import METRICS, selected
+from charllm.result.uncertainty import RISK
+from charllm.units import GIB, MEGA, format_percent, seconds_format
 
 if TYPE_CHECKING:
     from charllm.result.result import RunResult
@@ -16,76 +18,47 @@ if TYPE_CHECKING:
 LARGEST_SHARES, LARGEST_GAINS = 3, 2
 NOT_STORED = "not stored in this run"
 """What is said of a table that a run lacks."""
-SHORT_S = 0.1
-"""Shorter times are written in milliseconds."""
 SLOWER_FRACTION, EQUAL_FRACTION = 0.01, 1e-4
 """A GPU whose clock is this fraction below the median of its stage and node is named as the slowest; clocks that differ
 by less than the second fraction count as equal."""
-LABEL_WORDS = {
-    "compute": "compute",
-    "recompute": "recomputation",
-    "optimizer": "optimizer",
-    "tp_exposed": "exposed tp communication",
-    "pp_exposed": "exposed pp transfers",
-    "dp_exposed": "exposed dp communication",
-    "ep_exposed": "exposed ep communication",
-    "cp_exposed": "exposed cp communication",
-    "straggler_wait": "waiting for slower GPUs",
-    "bubble": "pipeline bubble",
-    "overhead": "host overhead",
+PHRASES: dict[str, str] = {
+    "mfu": "MFU {}",
+    "power_mean_w": "{} per GPU",
+    "power_peak_sensor_w": "peak {}, 25 ms average",
+    "node_power_mean_w": "{} per node",
+    "energy_per_step_j": "{} per step",
+    "temperature_mean_c": "{} mean",
+    "temperature_peak_c": "{} peak",
 }
-"""Label of the breakdown: what it is called in a sentence and in a legend."""
-WRITERS: dict[str, Callable[[Any], str]] = {
-    "step_time_s": lambda seconds: write_seconds(seconds),
-    "tokens_per_s": lambda tokens: f"{tokens:,.0f} tokens/s",
-    "tokens_per_s_per_gpu": lambda tokens: f"{tokens:,.0f} tokens/s/GPU",
-    "mfu": lambda fraction: f"MFU {format_percent(fraction)}",
-    "power_mean_w": lambda watts: f"{watts:.0f} W per GPU",
-    "power_peak_sensor_w": lambda watts: f"peak {watts:.0f} W, 25 ms average",
-    "node_power_mean_w": lambda watts: f"{format_si(watts, 'W')} per node",
-    "energy_per_step_j": lambda joules: f"{format_si(joules, 'J')} per step",
-    "tokens_per_j": lambda tokens: f"{tokens:.3g} tokens per joule",
-    "temperature_mean_c": lambda degrees: f"{degrees:.1f} C mean",
-    "temperature_peak_c": lambda degrees: f"{degrees:.1f} C peak",
-    "margin_to_slowdown_k": lambda kelvin: f"{abs(kelvin):.1f} K {'below' if kelvin >= 0 else 'above'} slowdown",
-}
-"""Metric: how it is written."""
-
-
-def write_seconds(seconds: float) -> str:
-    """Write a time with its unit, in four digits."""
-    return f"{seconds_format(seconds)(seconds)} s" if seconds >= SHORT_S else f"{seconds / MILLI:.4g} ms"
+"""Metric: the words beside its number, where an answer has no label of its own for it."""
+selected(*PHRASES)
+WITH_INTERVAL = selected(
+    "step_time_s", "tokens_per_s", "power_mean_w", "power_peak_sensor_w", "temperature_mean_c", "temperature_peak_c",
+    "clock_mean_hz", "memory_need_bytes", "memory_peak_bytes",
+)  # fmt: skip
+"""Metrics whose interval is written beside them."""
 
 
 def write_metric(result: "RunResult", name: str) -> str:
-    """Write one metric with its unit; nothing where it is not known."""
+    """Write one metric with its unit, as a part of an answer; nothing where it is not known."""
     value = result.metrics.get(name)
-    return "" if value is None else WRITERS[name](value)
-
-
-BOUNDS: dict[str, Callable[[float], str]] = {
-    "step_time_s": lambda seconds: seconds_format(seconds)(seconds),
-    "tokens_per_s": "{:,.0f}".format,
-    "power_mean_w": "{:.0f}".format,
-    "power_peak_sensor_w": "{:.0f}".format,
-    "temperature_mean_c": "{:.0f}".format,
-    "temperature_peak_c": "{:.0f}".format,
-    "clock_mean_hz": lambda hertz: f"{hertz / MEGA:.0f}",
-    "memory_peak_bytes": lambda size_bytes: f"{size_bytes / GIB:.0f}",
-}
-"""Metric: how the ends of its interval are written."""
+    if value is None:
+        return ""
+    if name == "margin_to_slowdown_k":
+        return f"{METRICS[name].write(abs(value))} {'below' if value >= 0 else 'above'} slowdown"
+    return PHRASES.get(name, "{}").format(METRICS[name].write(value))
 
 
 def write_interval(result: "RunResult", name: str) -> str:
     """Return ' (low to high)' of a metric where intervals were asked for and its own is known."""
-    interval, write = result.provenance.get("uncertainty", {}).get(name), BOUNDS.get(name)
-    return f" ({write(interval['low'])} to {write(interval['high'])})" if interval and write else ""
+    interval = result.provenance.get("uncertainty", {}).get(name) if name in WITH_INTERVAL else None
+    return f" ({METRICS[name].bound(interval['low'])} to {METRICS[name].bound(interval['high'])})" if interval else ""
 
 
 def answer_intervals(result: "RunResult") -> str:
     """What intervals of step time and power rest on, where they were asked for."""
     known = result.provenance.get("uncertainty") or {}
-    named = {"Step time": "step_time_s", "Power": "power_mean_w", "Memory": "memory_peak_bytes"}
+    named = {"Step time": "step_time_s", "Power": "power_mean_w", "Memory": "memory_need_bytes"}
     rests = [f"{word}: {known[name]['basis']}." for word, name in named.items() if name in known]
     level = next((interval["level"] for interval in known.values()), 0.0)
     return f"{100 * level:.0f} % level. {' '.join(rests)}" if rests else ""
@@ -160,25 +133,31 @@ def answer_throttling(result: "RunResult") -> str:
 
 
 def answer_memory(result: "RunResult") -> str:
-    """Whether a run fits, and how much the rank with the largest need takes."""
-    metrics, has_bytes = result.metrics, memory_size_bytes(result.spec)
-    need_bytes, rank = metrics.get("memory_peak_bytes"), metrics.get("memory_rank")
-    if need_bytes is None:
+    """Whether a run fits, what its worst rank needs, and what the device shows; of a measured run only the last."""
+    metrics, rank = result.metrics, result.metrics.get("memory_rank")
+    need_bytes, peak_bytes = metrics.get("memory_need_bytes"), metrics.get("memory_peak_bytes")
+    if peak_bytes is None:
         return ""
+    if need_bytes is None:
+        size, has_bytes = f"{peak_bytes / GIB:.1f}", memory_size_bytes(result.spec)
+        shown = ""
+    else:
+        size, has_bytes = f"needs {need_bytes / GIB:.1f}", need_bytes / (1 - metrics["memory_margin_fraction"])
+        shown = f"device shows {peak_bytes / GIB:.1f} GiB"
+    size += write_interval(result, "memory_peak_bytes" if need_bytes is None else "memory_need_bytes")
+    size += f" of {has_bytes / GIB:.1f} GiB" if has_bytes else " GiB"
+    stage = next((row.get("stage") for row in result.gpus if rank is not None and row.get("rank") == rank), None)
+    where = f"{'' if rank is None else f' on rank {rank}'}{'' if stage is None else f' (stage {stage})'}"
     told = f"{verdict(result)}: " if verdict(result) else ""
-    size = f"{need_bytes / GIB:.1f}{write_interval(result, 'memory_peak_bytes')} " + (
-        f"of {has_bytes / GIB:.1f} GiB" if has_bytes else "GiB"
-    )
-    if rank is None:
-        return f"{told}{size}"
-    stage = next((row.get("stage") for row in result.gpus if row.get("rank") == rank), None)
-    return f"{told}{size} on rank {rank}" + ("" if stage is None else f" (stage {stage})")
+    return _join(f"{told}{size}{where}", shown)
 
 
 def verdict(result: "RunResult") -> str:
     """Say whether a run fits in memory; nothing for a measured one, which did."""
-    fits = result.metrics.get("fits")
-    return "" if fits is None else "fits" if fits else "does not fit"
+    fits, probability = result.metrics.get("fits"), result.metrics.get("memory_fit_probability")
+    if not fits:
+        return "" if fits is None else "does not fit"
+    return "fits" if probability is None or probability >= 1 - RISK else "may not fit"
 
 
 def answer_changes(result: "RunResult") -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from charllm.result.metrics import numbers_of
 from charllm.result.result import RunResult
 from charllm.spec.request import dotted_fields
 
@@ -24,7 +25,7 @@ class Difference(NamedTuple):
 
 def compare_runs(first: RunResult, second: RunResult) -> list[Difference]:
     """List every numeric metric that at least one of two runs knows; tables are flattened with dots."""
-    left, right = flatten(first.metrics), flatten(second.metrics)
+    left, right = numbers_of(first.metrics), numbers_of(second.metrics)
     names = [*left, *(name for name in right if name not in left)]
     return [
         Difference(name, left.get(name), right.get(name))
@@ -44,14 +45,3 @@ def differing_settings(runs: Sequence[RunResult]) -> dict[str, list[Any]]:
     names = dict.fromkeys(name for table in tables for name in table)
     found = {name: [table.get(name) for table in tables] for name in names}
     return {name: values for name, values in found.items() if any(value != values[0] for value in values)}
-
-
-def flatten(metrics: dict[str, Any]) -> dict[str, float | None]:
-    """Turn nested metrics into one level of numbers; yes and no become 1 and 0."""
-    flat: dict[str, float | None] = {}
-    for name, value in metrics.items():
-        if isinstance(value, dict):
-            flat.update({f"{name}.{key}": item for key, item in flatten(value).items()})
-        elif value is None or isinstance(value, int | float):
-            flat[name] = None if value is None else float(value)
-    return flat

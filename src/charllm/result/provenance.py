@@ -5,9 +5,11 @@ from typing import Any
 
 from charllm import __version__
 from charllm.catalog.tables import PARTS, SOURCE_KINDS, catalog_hash, entries
+from charllm.result.columns import Columns, columns_of
 from charllm.spec.fields import rules
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import RunSpec
+from charllm.units import format_figure
 
 STANDINGS = (
     "measured",
@@ -20,6 +22,8 @@ STANDINGS = (
     "given",
 )
 
+FIGURE_COLUMNS = ("figure", "value", "standing", "source", "meaning", "part")
+"""Columns of the table of figures; with its part, the name of a figure is the field of `--set`."""
 SCALED = "assumed: scaled from an H200 (catalog/scale.py), or the board's default"
 AS_H200 = "assumed: as on an H200"
 """Source of a kernel constant that a GPU has no figure for (catalog/resolve.py fills it in)."""
@@ -37,6 +41,21 @@ def describe_provenance(run: RunSpec) -> dict[str, Any]:
         "seed": run.conditions.seed,
         "figures": {name: sorted(by_standing[name]) for name in STANDINGS if name in by_standing},
     }
+
+
+def tabulate_figures(run: RunSpec) -> Columns:
+    """Return every figure of the catalog that a run rests on, with its value, source and meaning."""
+    rows = []
+    for field, source in figure_sources(run).items():
+        *path, name = field.split(".")
+        part: Any = run
+        for word in path:
+            key, _, place = word.partition("[")
+            part = getattr(part, key)
+            part = part[int(place.rstrip("]"))] if place else part
+        value, meaning = format_figure(name, getattr(part, name)), rules(type(part))[name].doc
+        rows.append((name, value, standing(source), source.partition(":")[2].strip(), meaning, ".".join(path)))
+    return columns_of(FIGURE_COLUMNS, rows)
 
 
 def standing(source: str) -> str:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 ORIGINS = ("simulated", "emulated", "measured")
 
-OVER_TIME = ("signals", "timeline", "cluster")
-"""Tables with a row for each moment, which are stored as parquet files beside ``result.json``."""
+BESIDE = ("signals", "timeline", "cluster", "power_changes", "sensor", "figures")
+"""Larger tables, which are stored as parquet files beside ``result.json``."""
 READ_AS = {"power_instant_w": "power_w"}
 """Reading of a sensor: the signal that it is."""
 
@@ -134,8 +134,8 @@ def to_json(result: RunResult) -> str:
 
 
 def to_stored(result: RunResult, *, one_line: bool = False) -> str:
-    """Write a result for its folder, as JSON with all tables but those over time; one line is a tenth of the work."""
-    tables = {name: result.table(name) for name in result.tables if name not in OVER_TIME}
+    """Write a result for its folder, as JSON with all tables but the larger ones; one line is a tenth of the work."""
+    tables = {name: result.table(name) for name in result.tables if name not in BESIDE}
     if one_line:
         return json.dumps({**result.as_table(), "tables": tables}, allow_nan=False)
     return f'{to_json(result)[:-2]},\n  "tables": {json.dumps(tables, allow_nan=False)}\n}}'

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from charllm.errors import CharllmError, MissingExtra, SpecError
-from charllm.result.result import OVER_TIME, Columns, RunResult, from_json, to_stored
+from charllm.result.result import BESIDE, Columns, RunResult, from_json, to_stored
 from charllm.spec.request import read_text
 from charllm.units import GIB
 
@@ -32,12 +32,12 @@ class StoreError(CharllmError):
 
 def save_run(result: RunResult, folder: Path) -> Path:
     """Write a run as a folder that is there whole or not at all; an existing folder is not overwritten."""
-    return save_folder(folder, {RESULT_FILE: to_stored(result)}, tables_over_time(result))
+    return save_folder(folder, {RESULT_FILE: to_stored(result)}, large_tables(result))
 
 
-def tables_over_time(result: RunResult) -> dict[str, Columns]:
+def large_tables(result: RunResult) -> dict[str, Columns]:
     """Return the tables of a run that are stored beside its result."""
-    return {name: table for name in OVER_TIME if (table := result.table(name)) is not None}
+    return {name: table for name in BESIDE if (table := result.table(name)) is not None}
 
 
 def save_folder(folder: Path, texts: Mapping[str, str], tables: Mapping[str, Columns], *, durable: bool = True) -> Path:

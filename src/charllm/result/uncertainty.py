@@ -21,11 +21,14 @@ from functools import cache
 from importlib import resources
 from math import exp, expm1, hypot, inf, log1p, sqrt
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from charllm.result.result import RunResult
+if TYPE_CHECKING:
+    from charllm.result.result import RunResult
 
 LEVEL = 0.9
+RISK = 0.05
+"""Probability of not fitting in memory above which a run is warned of, and not recommended."""
 FILE = Path(str(resources.files("charllm.result") / "data" / "errors.json"))
 READ_GPU = "h200"
 """The GPU whose watts, clocks and degrees were read after they had been predicted."""
@@ -75,12 +78,15 @@ def errors() -> Mapping[str, Any]:
     return found
 
 
-def intervals(result: RunResult) -> dict[str, dict[str, Any]]:
+def intervals(result: "RunResult") -> dict[str, dict[str, Any]]:
     """Return low, high, level and basis of every metric of a simulated run whose error is known."""
     metrics = result.metrics
     if result.origin != "simulated":
         return {}
-    found = {"memory_peak_bytes": _ratio(metrics["memory_peak_bytes"], _memory_spread())}
+    found = {
+        name: _ratio(metrics[name], _memory_spread(measure))
+        for name, measure in (("memory_need_bytes", "allocated"), ("memory_peak_bytes", "device"))
+    }
     if metrics["step_time_s"] is None:
         return found
     step = _step_spread(result)
@@ -92,7 +98,7 @@ def intervals(result: RunResult) -> dict[str, dict[str, Any]]:
     return {name: found[name] for name in metrics if name in found}
 
 
-def with_intervals(result: RunResult) -> RunResult:
+def with_intervals(result: "RunResult") -> "RunResult":
     """Return a result with the intervals of its metrics in its provenance."""
     return replace(result, provenance={**result.provenance, "uncertainty": intervals(result)})
 
@@ -132,7 +138,7 @@ def step_scale(shares: Mapping[str, float], spreads: Mapping[str, float]) -> flo
     return sqrt(sum((shares[name] * spread) ** 2 for name, spread in spreads.items()))
 
 
-def _step_spread(result: RunResult) -> Spread:
+def _step_spread(result: "RunResult") -> Spread:
     """Return the spread of step time, by what the step is spent on."""
     spec, found = result.spec, errors()
     known, kind = found["step_time"], run_class(spec)
@@ -172,7 +178,7 @@ def run_class(spec: Mapping[str, Any]) -> str:
     return "lora" if spec["training"].get("lora_rank") else "moe" if spec["model"].get("experts") else "dense"
 
 
-def _board_intervals(result: RunResult, step: Spread) -> dict[str, dict[str, Any]]:
+def _board_intervals(result: "RunResult", step: Spread) -> dict[str, dict[str, Any]]:
     """Return the intervals of watts, joules, clocks and degrees, of those that are known."""
     metrics, spec = result.metrics, result.spec
     power, energy = _power_spreads(spec, step)
@@ -195,7 +201,7 @@ def _board_intervals(result: RunResult, step: Spread) -> dict[str, dict[str, Any
     return found if metrics["temperature_peak_c"] is None else {**found, **_heat_intervals(result, power)}
 
 
-def _heat_intervals(result: RunResult, power: Spread) -> dict[str, dict[str, Any]]:
+def _heat_intervals(result: "RunResult", power: Spread) -> dict[str, dict[str, Any]]:
     """Return the intervals of temperatures."""
     metrics, spec = result.metrics, result.spec
     preheat_k = max((node["preheat_k"] for node in result.nodes), default=0.0)
@@ -252,9 +258,9 @@ def _heat_spread(metric: str, rise_k: float, power: Spread, preheat_k: float) ->
     return spread.plus(each_k, each_k, f"plus {preheat_k:.1f} K of assumed preheating") if preheat_k else spread
 
 
-def _memory_spread() -> Spread:
-    bounds = errors()["memory"]
-    return _spread(bounds, f"held-out error of the device memory of {bounds['rows']} runs")
+def _memory_spread(measure: str) -> Spread:
+    bounds = errors()["memory"][measure]
+    return _spread(bounds, f"held-out error of the {measure} memory of {bounds['rows']} runs")
 
 
 def _spread(bounds: Mapping[str, Any], basis: str) -> Spread:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.heat import SINK, network
 from charllm.gpu.physics import decay, idle_w, relax
 from charllm.layout.nodes import inlets_c
@@ -25,7 +26,6 @@ from charllm.simulate.steady import (
     sink_target_k,
     start_state,
 )
-from charllm.timeline.engine import Floats
 
 MOVED_K = 0.5
 """A step is simulated again when a sink, or a pole above it, has moved so far."""

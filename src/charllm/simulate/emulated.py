@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.heat import network
 from charllm.gpu.shape import KernelShape
 from charllm.simulate.one_gpu import SingleGpu, SingleGpuRun, rows_of
@@ -32,7 +33,6 @@ from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.run import Conditions
 from charllm.timeline.constants import TIMELINE
 from charllm.timeline.costs import matrix_hz, transfer_j
-from charllm.timeline.engine import Floats
 from charllm.timeline.rank_timeline import Item, RankTimeline, Segment
 from charllm.units import MICRO
 

@@ -11,21 +11,21 @@ from typing import Any
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.physics import Energy, board_of, dynamic_j, operating_point, standing_w
 from charllm.layout.nodes import node_kinds
 from charllm.result.metrics import METRICS
 from charllm.result.provenance import describe_provenance
 from charllm.result.result import RunResult
 from charllm.simulate.long_step import extend_times, first_part, halve
+from charllm.simulate.misfit import memory_warnings
 from charllm.simulate.one_clock import WARM_C, pass_rows, solve_kinds
 from charllm.simulate.predict import describe_step, time_metrics
 from charllm.simulate.slices import CHANNELS
 from charllm.simulate.work import LONGEST_S, check_passes
 from charllm.spec.run import RunSpec, idle_requests
 from charllm.timeline.costs import BOARD_J, CORE_J, MATRIX_J, cost_step, read_step
-from charllm.timeline.engine import Floats
 from charllm.timeline.step_time import StepTime, time_step
-from charllm.workload.misfit import memory_warnings
 from charllm.workload.step import Step
 from charllm.workload.sync import step_sync
 from charllm.workload.totals import Traffic
@@ -45,8 +45,8 @@ def predict_fast(run: RunSpec, *, longest_s: float = LONGEST_S) -> RunResult:
     What needs heat is None, with the reason in `warnings`. A request that would take longer than `longest_s` is refused
     with the estimate.
     """
-    step, _, worst, traffic, metrics = describe_step(run, longest_s)
-    warnings = [*idle_requests(run), *memory_warnings(run, worst)]
+    step, memory, traffic, metrics = describe_step(run, longest_s)
+    warnings = [*idle_requests(run), *memory_warnings(run, memory)]
     if metrics["fits"]:
         metrics.update(fast_metrics(step, traffic, longest_s))
         unknown = [name for name in METRICS if metrics[name] is None]

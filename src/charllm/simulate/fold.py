@@ -9,15 +9,13 @@ differs from the others by more than its cap, none are.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.layout.grid import GROUPS, Grid, cached_groups
 from charllm.layout.nodes import inlets_c
 from charllm.layout.placement import place_ranks
 from charllm.spec.hardware import Node
 from charllm.spec.run import RunSpec
-
-Ints = NDArray[np.int64]
 
 ABSENT = -1
 """Place of a position that is not simulated."""
@@ -28,9 +26,9 @@ class Fold(NamedTuple):
 
     positions: Ints
     """Simulated positions of a stage."""
-    weights: NDArray[np.float64]
+    weights: Floats
     """How many positions each stands for."""
-    begin_s: NDArray[np.float64]
+    begin_s: Floats
     """How long after the first replica that of each simulated position begins a step: evenly one after another."""
     representative: Ints
     """[position] which of the simulated ones stands for it."""

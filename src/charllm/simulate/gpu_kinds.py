@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Bools, Ints
 from charllm.layout.grid import GROUPS, Grid, cached_groups
 from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
@@ -21,8 +21,6 @@ from charllm.spec.run import Cap, Conditions, RunSpec
 from charllm.timeline.costs import Costs, cost_step
 from charllm.timeline.step_time import StepTime, time_step
 from charllm.workload.step import Step
-
-Ints = NDArray[np.int64]
 
 
 class GpuKind(NamedTuple):
@@ -79,7 +77,7 @@ def find_kinds(run: RunSpec, gpus: Ints) -> tuple[list[GpuKind], Ints]:
     return list(places), np.array([places[kind] for kind in each], dtype=np.int64)
 
 
-def _touching(run: RunSpec, slow: NDArray[np.bool_]) -> list[tuple[str, ...]]:
+def _touching(run: RunSpec, slow: Bools) -> list[tuple[str, ...]]:
     """Return for each GPU of the cluster those of its groups that have a slow member; pipelines are told by hop."""
     found: list[tuple[str, ...]] = [()] * len(slow)
     if not slow.any():
@@ -132,7 +130,7 @@ def slow_run(run: RunSpec, *, nics: bool, links: bool) -> RunSpec:
     return replace(run, cluster=replace(cluster, node=node, fabric=fabric))
 
 
-def slow_hops(run: RunSpec, positions: Ints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def slow_hops(run: RunSpec, positions: Ints) -> tuple[Bools, Bools]:
     """Return for [hop to the next stage, position] whether an end of it has slow adapters, and slow links."""
     pp, placed, grid = run.parallelism.pp, place_ranks(run), Grid(run.parallelism)
     stages = np.arange(pp)[:, None]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.simulate import step_loop
 from charllm.simulate.cold import simulate_from_cold
 from charllm.simulate.one_clock import solve_step
@@ -28,7 +29,6 @@ from charllm.simulate.steady import (
 )
 from charllm.simulate.work import check_length, check_passes, check_rounds, passes_of, slices_of
 from charllm.spec.run import RunSpec
-from charllm.timeline.engine import Floats
 from charllm.timeline.step_time import StepTime
 from charllm.workload.step import Step, build_step
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.physics import Board, Energy, board_of, operating_point, working_w
 from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.timeline.costs import (
@@ -24,7 +25,6 @@ from charllm.timeline.costs import (
     cost_step,
     read_step,
 )
-from charllm.timeline.engine import Floats
 from charllm.timeline.passes import ChunkPasses
 from charllm.timeline.step_time import StepTime, time_step
 from charllm.workload.op import is_communication

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.heat import SINK, Network, steady_state_k
 from charllm.gpu.kernels import read_shapes
 from charllm.gpu.physics import board_of, decay
@@ -22,7 +23,6 @@ from charllm.simulate.slices import BOARD_J, COLUMNS, CORE_J, FIXED, MATRIX, MAT
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import Conditions
 from charllm.timeline.costs import kernel_rows
-from charllm.timeline.engine import Floats
 
 WARM_C = 57.0
 """Assumed: temperature at which kernels are linearised; leakage moves their clock by 0.1 % a degree."""
@@ -95,7 +95,7 @@ class SingleGpu:
 
     def spend(self, rows: Floats, least_s: Floats | None = None) -> None:
         """Work through rows in order, each for some seconds at least."""
-        step_loop.spend_rows(self.states, 0, rows, np.zeros(len(rows)) if least_s is None else least_s)
+        step_loop.spend_rows(self.states, 0, rows[None], np.zeros(len(rows)) if least_s is None else least_s)
 
     def wait(self, seconds_s: float, polling_fraction: float = 0.0) -> None:
         """Do nothing for a time, or poll on some multiprocessors."""

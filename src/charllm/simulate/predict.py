@@ -8,13 +8,24 @@ import numpy as np
 
 from charllm.gpu.heat import check_cooling
 from charllm.layout.grid import Grid
+from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
 from charllm.result.description import tabulate_description
+from charllm.result.memory_verdict import MemoryVerdict, judge_memory
 from charllm.result.metrics import AXES, Metrics, fill_metrics, missing
-from charllm.result.provenance import describe_provenance
+from charllm.result.provenance import describe_provenance, tabulate_figures
 from charllm.result.result import Columns, RunResult
 from charllm.simulate.long_step import Execution, execute, extend
-from charllm.simulate.signals import gpu_signals, node_rows, power_metrics, tabulate_cluster, tabulate_signals
+from charllm.simulate.misfit import memory_warnings
+from charllm.simulate.signals import (
+    gpu_signals,
+    node_rows,
+    power_metrics,
+    tabulate_cluster,
+    tabulate_power_changes,
+    tabulate_sensor,
+    tabulate_signals,
+)
 from charllm.simulate.steady import Machine, SimulatedStep, proceed
 from charllm.simulate.work import LONGEST_S, check_size
 from charllm.spec.run import RunSpec, idle_requests
@@ -22,8 +33,6 @@ from charllm.timeline.link_table import tabulate_links
 from charllm.timeline.step_time import StepTime
 from charllm.timeline.table import tabulate_breakdown, tabulate_timeline
 from charllm.timeline.traffic_table import tabulate_traffic
-from charllm.workload.memory import StageMemory, first_rank, stage_memories
-from charllm.workload.misfit import fits, memory_warnings
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
 from charllm.workload.step import Step, build_step
@@ -39,6 +48,7 @@ class Simulation(NamedTuple):
 
     result: RunResult
     step: Step
+    memory: MemoryVerdict
     timed: StepTime | None
     """The step at the clocks it was simulated at; None where a run does not fit."""
     machine: Machine | None
@@ -62,7 +72,7 @@ def predict(
     unless its timeline is needed as a `whole`. `before_round` is called now and then, and ends the work by raising.
     """
     described = describe_step(run, longest_s)
-    step, memories, worst, traffic, metrics = described
+    step, memory, traffic, metrics = described
     warnings = idle_requests(run)
     simulated = (
         execute(step, longest_s, whole=whole, before_round=before_round) if metrics["fits"] or ignore_memory else None
@@ -73,7 +83,7 @@ def predict(
         metrics.update(power_metrics(found.machine, found.simulated_step))
         metrics["critical_path"] = [part._asdict() for part in found.path.parts]
         warnings += [*_heat_warnings(run, metrics), *_length_warnings(step, simulated.step)]
-    warnings += memory_warnings(run, worst)
+    warnings += memory_warnings(run, memory)
     if missing(metrics):
         warnings.append(f"{NOT_KNOWN}: {', '.join(missing(metrics))}")
     machine, simulated_step, timed = (found.machine, found.simulated_step, found.timed) if found else (None, None, None)
@@ -81,7 +91,7 @@ def predict(
         origin="simulated",
         spec=run.as_table(),
         metrics=metrics,
-        gpus=_gpu_rows(run, memories, machine, simulated_step),
+        gpus=_gpu_rows(run, memory, machine, simulated_step),
         nodes=node_rows(machine, simulated_step)
         if machine and simulated_step
         else [{"node": n} for n in range(run.cluster.nodes)],
@@ -89,7 +99,7 @@ def predict(
         warnings=warnings,
         tables=_tables(described, simulated, timed),
     )
-    return Simulation(result, step, timed, machine, simulated_step, simulated)
+    return Simulation(result, step, memory, timed, machine, simulated_step, simulated)
 
 
 def _length_warnings(step: Step, simulated: Step) -> list[str]:
@@ -102,11 +112,12 @@ def _length_warnings(step: Step, simulated: Step) -> list[str]:
 
 def _tables(described: "Described", simulated: Execution | None, timed: StepTime | None) -> Tables:
     """Return what tabulates a run in detail: its breakdown as reported, times as far as they were simulated."""
-    step, memories, traffic = described.step, described.memories, described.traffic
+    step, memory, traffic = described.step, described.memory, described.traffic
     tables: Tables = {
         "ops": partial(tabulate_ops, step),
         "description": partial(tabulate_description, step.run),
-        "memory": partial(tabulate_memory, step.run, memories),
+        "figures": partial(tabulate_figures, step.run),
+        "memory": partial(tabulate_memory, step.run, memory.stages),
         "traffic": partial(tabulate_traffic, step, traffic),
         "parameters": partial(tabulate_parameters, step.run.model),
     }
@@ -115,7 +126,9 @@ def _tables(described: "Described", simulated: Execution | None, timed: StepTime
         tables["timeline"] = partial(tabulate_timeline, simulated.step, simulated.timed)
         tables["signals"] = partial(tabulate_signals, simulated.machine, simulated.simulated_step)
         tables["links"] = partial(tabulate_links, simulated.step, simulated.timed)
+        tables["sensor"] = partial(tabulate_sensor, simulated.machine, simulated.simulated_step)
         tables["cluster"] = partial(tabulate_cluster, simulated.simulated_step)
+        tables["power_changes"] = partial(tabulate_power_changes, simulated.simulated_step)
     return tables
 
 
@@ -136,8 +149,7 @@ class Described(NamedTuple):
     """A step before it is timed."""
 
     step: Step
-    memories: list[StageMemory]
-    worst: StageMemory
+    memory: MemoryVerdict
     traffic: Traffic
     metrics: Metrics
     """Those that need no clock."""
@@ -148,17 +160,15 @@ def describe_step(run: RunSpec, longest_s: float) -> Described:
     check_size(run, longest_s)
     check_cooling(run.cluster)
     step = build_step(run)
-    memories = stage_memories(step)
-    worst = max(memories, key=lambda memory: memory.total_bytes)
-    traffic = count_traffic(step)
-    return Described(step, memories, worst, traffic, fill_metrics(_needs(step, memories, worst, traffic)))
+    memory, traffic = judge_memory(step), count_traffic(step)
+    return Described(step, memory, traffic, fill_metrics(_needs(step, memory, traffic)))
 
 
-def _needs(step: Step, memories: list[StageMemory], worst: StageMemory, traffic: Traffic) -> dict[str, Any]:
+def _needs(step: Step, memory: MemoryVerdict, traffic: Traffic) -> dict[str, Any]:
     """Return the metrics that need no clock."""
     run = step.run
     return {
-        **memory_metrics(run, memories, worst),
+        **memory.as_metrics(),
         "parameters": count_parameters(run.model, with_mtp=True),
         "active_parameters": count_active_parameters(run.model),
         "model_flop": model_flop(run),
@@ -168,18 +178,6 @@ def _needs(step: Step, memories: list[StageMemory], worst: StageMemory, traffic:
         "axis_bytes": traffic.axis_bytes,
         "message_bytes_median": traffic.message_bytes_median,
         "messages": traffic.messages,
-    }
-
-
-def memory_metrics(run: RunSpec, memories: list[StageMemory], worst: StageMemory) -> dict[str, Any]:
-    """Return the metrics of memory."""
-    return {
-        "fits": fits(run, worst),
-        "memory_allocated_bytes": max(memory.allocated_bytes for memory in memories),
-        "memory_reserved_bytes": max(memory.reserved_bytes for memory in memories),
-        "memory_peak_bytes": worst.total_bytes,
-        "memory_breakdown_bytes": worst.by_kind(),
-        "memory_rank": first_rank(run, worst.stage),
     }
 
 
@@ -211,18 +209,18 @@ def _link_use(run: RunSpec, traffic: Traffic, seconds: float) -> dict[str, float
 
 
 def _gpu_rows(
-    run: RunSpec, memories: list[StageMemory], machine: Machine | None, simulated_step: SimulatedStep | None
+    run: RunSpec, memory: MemoryVerdict, machine: Machine | None, simulated_step: SimulatedStep | None
 ) -> list[dict[str, Any]]:
     """Describe every GPU: where it is, which stage it works on, what it needs, draws and shows."""
     ranks = np.arange(run.parallelism.world)
     stages, gpus = Grid(run.parallelism).stage(ranks), place_ranks(run)
-    needs = [memory.total_bytes for memory in memories]
-    per_node = run.cluster.node.gpus
+    per_node, kinds = run.cluster.node.gpus, node_kinds(run.cluster).tolist()
+    needs = {(one.stage, one.node_kind): (one.need_bytes, one.total_bytes) for one in memory.ranks}
     signals = gpu_signals(machine, simulated_step) if machine and simulated_step else {}
     columns = {name: column[gpus].tolist() for name, column in signals.items()}
     rows = []
     for place, (gpu, stage) in enumerate(zip(gpus.tolist(), stages.tolist(), strict=True)):
         row = {"rank": place, "node": gpu // per_node, "slot": gpu % per_node, "stage": stage}
-        row["memory_peak_bytes"] = needs[stage]
+        row["memory_need_bytes"], row["memory_peak_bytes"] = needs[stage, kinds[gpu // per_node]]
         rows.append({**row, **{name: column[place] for name, column in columns.items()}})
     return rows

@@ -11,15 +11,14 @@ Ignores: that slower clocks leave communication more compute to hide under.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.simulate import step_loop
 from charllm.simulate.slices import FIXED, MATRIX, OTHER
 from charllm.simulate.steady import Machine, SimulatedStep
-from charllm.timeline.engine import Events, Floats
-from charllm.timeline.step_time import LABELS, StepTime
-
-Ints = NDArray[np.int64]
+from charllm.timeline.engine import Events
+from charllm.timeline.labels import LABELS
+from charllm.timeline.step_time import StepTime
 
 START, END, CLOCK, WAIT = range(4)
 """Columns of a recorded pass: seconds of the step, mean hertz, and seconds it waited for members of its groups."""

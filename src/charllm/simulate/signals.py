@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.chassis import fan_power_w, node_power_w
 from charllm.gpu.heat import network
 from charllm.gpu.limits import CAUSES, LIMITS
+from charllm.gpu.sensor import HOPPER
 from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
 from charllm.simulate import step_loop
 from charllm.simulate.steady import Machine, SimulatedStep
 from charllm.spec.hardware import Cluster
-from charllm.timeline.engine import Floats
 
 RAMP_S = 1.0
 """A ramp is the change from one second to the next, as meters of a hall see it."""
@@ -181,7 +182,50 @@ def tabulate_signals(machine: Machine, simulated_step: SimulatedStep) -> dict[st
     }
 
 
+def tabulate_sensor(machine: Machine, simulated_step: SimulatedStep) -> dict[str, list[Any]]:
+    """Return what the sensor of the GPU with the highest power shows: the box of 25 ms at each of its refreshes."""
+    boxes = _filled(simulated_step)
+    power_w = simulated_step.series[:, :boxes, 0]
+    place = int(np.argmax(power_w.max(axis=1)))
+    read = np.arange(0, boxes, max(1, round(HOPPER.refresh_s / simulated_step.box_s)))
+    rank = int(np.argsort(place_ranks(machine.run))[machine.gpus[place]])
+    return {
+        "rank": [rank] * len(read),
+        "t_s": ((read + 1) * simulated_step.box_s).tolist(),
+        "power_w": power_w[place, read].tolist(),
+    }
+
+
 def tabulate_cluster(simulated_step: SimulatedStep) -> dict[str, list[Any]]:
     """Return the power of all GPUs together over time."""
     power_w = simulated_step.cluster_w[: _filled(simulated_step)]
     return {"t_s": ((np.arange(len(power_w)) + 1) * simulated_step.box_s).tolist(), "gpu_power_w": power_w.tolist()}
+
+
+def tabulate_power_changes(simulated_step: SimulatedStep) -> dict[str, list[Any]]:
+    """Return how the power of all GPUs together changes: within the second after, and in the band of swings."""
+    cluster = tabulate_cluster(simulated_step)
+    power_w, box_s = np.array(cluster["gpu_power_w"]), simulated_step.box_s
+    series = {"ramp_w_per_s": ramp_after(power_w, box_s), "swing_w": swing_in_band(power_w, box_s)}
+    columns = {
+        name: [None if np.isnan(value) else value for value in values.tolist()] for name, values in series.items()
+    }
+    return {"t_s": cluster["t_s"], **columns}
+
+
+def ramp_after(power_w: Floats, box_s: float) -> Floats:
+    """Return by how much power changes within the next second; NaN where the series ends before."""
+    apart = max(1, round(RAMP_S / box_s))
+    found = np.full(len(power_w), np.nan)
+    if len(power_w) > apart:
+        found[:-apart] = (power_w[apart:] - power_w[:-apart]) / (apart * box_s)
+    return found
+
+
+def swing_in_band(power_w: Floats, box_s: float) -> Floats:
+    """Return the part of the power that oscillates inside the band; NaN where the series is too short for it."""
+    if len(power_w) * box_s * SWING_HZ[1] < 2:
+        return np.full(len(power_w), np.nan)
+    spectrum, hertz = np.fft.rfft(power_w - power_w.mean()), np.fft.rfftfreq(len(power_w), box_s)
+    spectrum[(hertz < SWING_HZ[0]) | (hertz > SWING_HZ[1])] = 0.0
+    return np.fft.irfft(spectrum, len(power_w))

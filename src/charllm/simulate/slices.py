@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.layout.grid import GROUPS
 from charllm.network.constants import NETWORK
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Costs
-from charllm.timeline.engine import Floats
 from charllm.timeline.passes import Item, Pass
 from charllm.timeline.schedules import order_arrays
 from charllm.timeline.step_time import StepTime
@@ -37,12 +36,12 @@ COLUMNS = 9
 class Slices(NamedTuple):
     """The slices of all passes: pass i is the spans first[i] to first[i + 1], a span some slices several times over."""
 
-    first: NDArray[np.int64]
-    spans: NDArray[np.int64]
+    first: Ints
+    spans: Ints
     """[span, (first slice, slice after the last, repeats)]"""
     table: Floats
     """[kind of node, slice, column]"""
-    group_barriers: NDArray[np.int64]
+    group_barriers: Ints
     """[slice] bit g is set where a collective over GROUPS[g] ends in it."""
 
 

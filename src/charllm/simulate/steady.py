@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.gpu.heat import SINK, network, steady_state_k
 from charllm.gpu.physics import Board, board_of, decay
 from charllm.layout.grid import Grid
@@ -40,13 +40,10 @@ from charllm.spec.hardware import Cluster
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import COLUMNS as COST_COLUMNS
 from charllm.timeline.costs import Costs
-from charllm.timeline.engine import Floats
 from charllm.timeline.step_time import StepTime
 from charllm.timeline.turns import Turns, order_turns, turn_hops
 from charllm.workload.step import Step
 from charllm.workload.sync import step_sync
-
-Ints = NDArray[np.int64]
 
 SETTLED_K, SETTLED_POLES_K = 0.05, 0.2
 """Sinks that move less between two rounds are steady; poles above them, that follow within a step."""
@@ -326,12 +323,10 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
     box_s = machine.board.tick_s
     boxes = min(LONGEST_SERIES, int(LONGEST_STRETCH * repeats * machine.open_s / box_s) + 8)
     series = np.zeros((min(MOST_SERIES, len(state)), boxes, step_loop.SIGNALS))
-    cluster_w = np.zeros(boxes)
-    positions = len(machine.fold.weights)
+    cluster_w, positions = np.zeros(boxes), len(machine.fold.weights)
     passes = np.zeros((len(machine.turns), min(positions, max(1, MOST_PASSES // len(machine.turns))), 4))
     sums = np.zeros((len(state), step_loop.SUMS))
-    sums[:, step_loop.COLD_C] = np.inf
-    sums[:, step_loop.HOT_C] = -np.inf
+    sums[:, step_loop.COLD_C], sums[:, step_loop.HOT_C] = np.inf, -np.inf
     cluster = machine.run.cluster
     state[:, step_loop.AIR_C] = inlets_c(cluster)[machine.gpus // cluster.node.gpus] + sink_k
     state[:, step_loop.TEMPERATURE] = state[:, step_loop.AIR_C] + state[:, step_loop.POLES :].sum(axis=1)
@@ -351,11 +346,14 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
         watched,
         moments,
     )
+    end_s = np.empty((len(machine.turns) + 1, positions))
+    tails = machine.tails.reshape(len(machine.priced), -1, COLUMNS)
+    waiting = np.where(np.arange(COLUMNS) == POLL, tails[:1, :1], 0.0)
     ended_s = 0.0
     for _ in range(repeats):
         ended_s = step_loop.simulate_step(
             states, machine.turns, machine.fold.begin_s, machine.moved_s, machine.sent_s, machine.slices,
-            machine.fold.members, machine.fold.offsets, machine.tails,
+            machine.fold.members, machine.fold.offsets, tails, waiting, end_s,
         )  # fmt: skip
     sums[:, list(step_loop.TOTALS)] /= repeats
     full = int(ended_s / box_s)

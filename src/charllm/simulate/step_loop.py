@@ -12,14 +12,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.gpu.physics import Board, Energy, OperatingPoint, dynamic_j, next_clock, operating_point, relax, standing_w
 from charllm.jit import compiled
-from charllm.simulate.slices import BOARD_J, COLUMNS, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, OTHER, POLL, STALL, Slices
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from charllm.simulate.slices import BOARD_J, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, OTHER, POLL, STALL, Slices
 
 (CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ, MATRIX_HZ,
  CORE, MATRIX_CORE, LEVEL, POLES) = range(17)  # fmt: skip
@@ -83,14 +80,14 @@ def set_clock(states: GpuStates, gpu: int, clock_hz: float) -> None:
     state[gpu, CORE], state[gpu, MATRIX_CORE], state[gpu, LEVEL] = at.core, at.matrix, at.level
 
 
-def spend(states: GpuStates, gpu: int, rows: Floats, place: int, least_s: float) -> None:
-    """Let one GPU do one slice, however often its clock moves meanwhile; `least_s` bounds its length from below."""
+def spend(states: GpuStates, gpu: int, table: Floats, kind: int, item: int, least_s: float) -> None:
+    """Let one GPU do a slice of a table, however often its clock moves meanwhile; `least_s` bounds its length below."""
     state, sums, board = states.state, states.sums, states.boards[states.kind[gpu]]
-    matrix, other, fixed_s = rows[place, MATRIX], rows[place, OTHER], rows[place, FIXED]
-    work = Energy(rows[place, MATRIX_J], rows[place, CORE_J], rows[place, BOARD_J])
-    stall_s, polling = rows[place, STALL], rows[place, POLL]
+    matrix, other, fixed_s = table[kind, item, MATRIX], table[kind, item, OTHER], table[kind, item, FIXED]
+    work = Energy(table[kind, item, MATRIX_J], table[kind, item, CORE_J], table[kind, item, BOARD_J])
+    stall_s, polling = table[kind, item, STALL], table[kind, item, POLL]
     active = 1.0 if matrix + other + work.board_j + work.core_j + work.matrix_j > 0 else 0.0
-    least_s, silicon = max(rows[place, HOST], least_s), state[gpu, SILICON]
+    least_s, silicon = max(table[kind, item, HOST], least_s), state[gpu, SILICON]
     left = 1.0
     while left > SHORTEST_S:
         clock, temperature, box_left_s = state[gpu, CLOCK], state[gpu, TEMPERATURE], state[gpu, BOX_LEFT]
@@ -125,11 +122,11 @@ def spend(states: GpuStates, gpu: int, rows: Floats, place: int, least_s: float)
 
 
 @compiled
-def spend_rows(states: GpuStates, gpu: int, rows: Floats, least_s: Floats) -> None:
-    """Let one GPU work through rows in order."""
+def spend_rows(states: GpuStates, gpu: int, table: Floats, least_s: Floats) -> None:
+    """Let one GPU work through the slices of a table in order, each for some seconds at least."""
     set_clock(states, gpu, states.state[gpu, CLOCK])
-    for place in range(len(rows)):
-        spend(states, gpu, rows, place, least_s[place])
+    for item in range(len(least_s)):
+        spend(states, gpu, table, 0, item, least_s[item])
 
 
 def note_moment(states: GpuStates) -> None:
@@ -175,21 +172,20 @@ def end_box(states: GpuStates, gpu: int, standing: float) -> None:
 @compiled
 def simulate_step(
     states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints,
-    offsets: Ints, tails: Floats,
+    offsets: Ints, tails: Floats, waiting: Floats, end: Floats,
 ) -> float:  # fmt: skip
     """Simulate one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions.
 
-    `begin_s` is when the data of each position is there; `tails[kind, stage, part]` are the slices that end a step.
+    `begin_s` is when the data of each position is there, `tails[kind, stage x part]` the slices that end a step,
+    `waiting` the slice of a GPU that polls, and `end` receives when each turn ends at each position; its last row is
+    when the step can begin.
     """
     state, sums, passes, positions = states.state, states.sums, states.passes, len(states.weights)
     began_s, kept = state[0, TIME], passes.shape[1]
-    end = np.full((len(turns) + 1, positions), began_s)
-    end[-1] += begin_s
+    for at in range(positions):
+        end[len(turns), at] = began_s + begin_s[at]
     for gpu in range(len(state)):
         set_clock(states, gpu, state[gpu, CLOCK])
-    waiting = np.zeros((1, COLUMNS))
-    waiting[0, POLL] = tails[0, 0, 0, POLL]
-    in_kind, rows = slices.table.shape[1], slices.table.reshape(-1, slices.table.shape[2])
     for turn in range(len(turns)):
         base, program, source = turns[turn, 0] * positions, turns[turn, 1], turns[turn, 2]
         noted = base <= states.watched < base + positions
@@ -200,7 +196,7 @@ def simulate_step(
             wait = end[source, at] + moved_s[turn, at % moved_s.shape[1]] - state[gpu, TIME]
             if wait > 0:
                 sums[gpu, INPUT_WAIT] += wait
-                spend(states, gpu, waiting, 0, wait)
+                spend(states, gpu, waiting, 0, 0, wait)
             if at < kept:
                 passes[turn, at, 0] = state[gpu, TIME] - began_s
                 passes[turn, at, 2] = -sums[gpu, CLOCK_S]
@@ -211,7 +207,7 @@ def simulate_step(
             for _ in range(slices.spans[span, 2]):
                 for item in range(slices.spans[span, 0], slices.spans[span, 1]):
                     for gpu in range(base, base + positions):
-                        spend(states, gpu, rows, states.kind[gpu] * in_kind + item, 0.0)
+                        spend(states, gpu, slices.table, states.kind[gpu], item, 0.0)
                     if noted:
                         note_moment(states)
                     if slices.group_barriers[item]:
@@ -227,7 +223,7 @@ def simulate_step(
                 passes[turn, at, 2] = (sums[gpu, CLOCK_S] + passes[turn, at, 2]) / max(SHORTEST_S, length_s)
                 passes[turn, at, 3] += sums[gpu, GROUP_WAIT]
             if sent_s[turn, at % sent_s.shape[1]] > 0:
-                spend(states, gpu, waiting, 0, sent_s[turn, at % sent_s.shape[1]])
+                spend(states, gpu, waiting, 0, 0, sent_s[turn, at % sent_s.shape[1]])
     return finish_step(states, tails, waiting)
 
 
@@ -249,19 +245,17 @@ def wait_for_groups(states: GpuStates, mask: int, members: Ints, offsets: Ints, 
                 wait = latest - state[gpu, TIME]
                 if wait > 0:
                     states.sums[gpu, GROUP_WAIT] += wait
-                    spend(states, gpu, waiting, 0, wait)
+                    spend(states, gpu, waiting, 0, 0, wait)
 
 
 def finish_step(states: GpuStates, tails: Floats, waiting: Floats) -> float:
     """Wait for the last GPU, then exchange, update and end the step together."""
-    rows = tails.reshape(-1, tails.shape[3])
-    stages, parts = tails.shape[1], tails.shape[2]
+    parts = tails.shape[1] * len(states.weights) // len(states.state)
     last_s = latest_time(states)
     for gpu in range(len(states.state)):
         wait_until(states, gpu, last_s, waiting, INPUT_WAIT)
-        first = (states.kind[gpu] * stages + gpu // len(states.weights)) * parts
         for part in range(parts):
-            spend(states, gpu, rows, first + part, 0.0)
+            spend(states, gpu, tails, states.kind[gpu], gpu // len(states.weights) * parts + part, 0.0)
     last_s = latest_time(states)
     for gpu in range(len(states.state)):
         wait_until(states, gpu, last_s, waiting, GROUP_WAIT)
@@ -282,6 +276,6 @@ def wait_until(states: GpuStates, gpu: int, time_s: float, waiting: Floats, caus
     states.sums[gpu, cause] += wait
     if gpu == states.watched:
         note_moment(states)
-    spend(states, gpu, waiting, 0, wait)
+    spend(states, gpu, waiting, 0, 0, wait)
     if gpu == states.watched:
         note_moment(states)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.limits import CAUSES
 from charllm.gpu.physics import power_cap_w
 from charllm.layout.nodes import inlets_c
@@ -19,7 +20,6 @@ from charllm.simulate.predict import Simulation
 from charllm.simulate.slices import CHANNELS, FIXED
 from charllm.simulate.steady import Machine
 from charllm.spec.run import RunSpec
-from charllm.timeline.engine import Floats
 from charllm.workload.node_traffic import node_traffic
 from charllm.workload.step import Step
 

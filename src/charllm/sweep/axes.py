@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from charllm.catalog.resolve import NOTES
-from charllm.errors import SpecError, unknown_name
+from charllm.errors import unknown_name
 from charllm.result.metrics import METRICS
 from charllm.spec.fields import check_path
-from charllm.spec.request import Table, merge, nest
+from charllm.spec.request import Table, as_table, dotted_fields, merge, nest
 from charllm.spec.run import RunSpec
 from charllm.sweep.constraints import Constraint, read_constraints
 
@@ -121,15 +121,9 @@ def _choices(name: str, axis: Any) -> list[Choice]:
     return [Choice(label, change, {column: label, **list_settings(change)}) for label, change in labelled.items()]
 
 
-def list_settings(change: Table, prefix: str = "") -> dict[str, Any]:
+def list_settings(change: Table) -> dict[str, Any]:
     """Return the fields that a change sets, by dotted name in SI; a base is the name of what it is the base of."""
-    found: dict[str, Any] = {}
-    for key, value in merge({}, change).items():
-        if isinstance(value, Mapping):
-            found.update(list_settings(dict(value), f"{prefix}{key}."))
-        else:
-            found[f"{prefix}{key}".removesuffix(".base")] = value
-    return found
+    return {name.removesuffix(".base"): value for name, value in dotted_fields(merge({}, change)).items()}
 
 
 def find_setting(table: Mapping[str, Any], name: str) -> Any:
@@ -138,10 +132,3 @@ def find_setting(table: Mapping[str, Any], name: str) -> Any:
     for key in name.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value.get("name", value.get("base")) if isinstance(value, Mapping) else value
-
-
-def as_table(value: Any, field: str) -> Table:
-    """Return a table of a study, or refuse what is none."""
-    if not isinstance(value, Mapping):
-        raise SpecError(field, value, "a table")
-    return dict(value)

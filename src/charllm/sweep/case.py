@@ -6,7 +6,7 @@ from typing import NamedTuple
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, DoesNotFit
 from charllm.result.result import Columns, to_stored
-from charllm.result.store import RESULT_FILE, save_folder, tables_over_time
+from charllm.result.store import RESULT_FILE, large_tables, save_folder
 from charllm.simulate.predict import Simulation, predict
 from charllm.sweep.axes import Case
 from charllm.sweep.outcome import FAILED, Outcome, summarise
@@ -34,7 +34,7 @@ def run_case(task: Task) -> Outcome:
         outcome = _judge(task.case, found)
         if task.folder is not None:
             texts[RESULT_FILE] = to_stored(found.result, one_line=True)
-            tables = tables_over_time(found.result) if task.signals else {}
+            tables = large_tables(found.result) if task.signals else {}
     except CharllmError as error:
         outcome = Outcome(task.case.name, error.exit_code, str(error), summarise(task.case, None))
     except Exception as error:

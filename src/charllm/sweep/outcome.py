@@ -2,21 +2,18 @@
 
 import json
 import math
-from collections.abc import Mapping
 from types import NoneType
 from typing import Any, NamedTuple
 
-from charllm.result.keyed import KEYED
-from charllm.result.metrics import METRICS
+from charllm.result.metrics import COLUMNS
 from charllm.result.result import RunResult
+from charllm.spec.request import dotted_fields
 from charllm.sweep.axes import Case, find_setting
 from charllm.sweep.study import Study
 
 FAILED = 1
 """Exit code of a case that could not be finished; unlike a refused one it is not stored, and `--resume` retries it."""
 DEGREES = ("tp", "pp", "dp", "ep", "zero")
-LISTED = ("critical_path",)
-"""Metrics that are lists: only a run's own result.json has them."""
 
 
 class Outcome(NamedTuple):
@@ -69,20 +66,9 @@ def summarise(case: Case, result: RunResult | None) -> dict[str, Any]:
     settings = {"model": find_setting(spec or case.request, "model")}
     settings |= {axis: find_setting(spec, f"parallelism.{axis}") for axis in DEGREES}
     swept = {name: as_cell(find_setting(spec, name) if value is None else value) for name, value in case.swept.items()}
+    metrics = {} if result is None else dotted_fields(result.metrics)
     # Twice: once for its place in front, once more to win over a column of the same name.
-    return {**swept, **settings, **flatten_metrics({} if result is None else result.metrics), **swept}
-
-
-def flatten_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return every metric in one level, keyed ones by `name.key`; what is not known is None."""
-    flat: dict[str, Any] = {}
-    for name in METRICS:
-        value = metrics.get(name)
-        if name in KEYED:
-            flat |= {f"{name}.{key}": (value or {}).get(key) for key in KEYED[name]}
-        elif name not in LISTED:
-            flat[name] = value
-    return flat
+    return {**swept, **settings, **{name: metrics.get(name) for name in COLUMNS}, **swept}
 
 
 def as_cell(value: Any) -> Any:

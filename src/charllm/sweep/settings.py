@@ -7,7 +7,6 @@ from typing import Any
 from charllm.measure.launchers.plan import PlanKeywords
 from charllm.measure.settings import MeasureKeywords
 from charllm.spec.fields import choice, count, flag, lines, path
-from charllm.spec.flags import check_flags
 from charllm.spec.request import Table
 from charllm.sweep.sampling import METHODS, MOST
 from charllm.sweep.study import MAX_REPEATS, Study, unfold
@@ -34,9 +33,6 @@ class Selection:
     sample_method: str | None = choice("sampling method (default random)", tuple(METHODS), None)
     sample_seed: int | None = count("seed of the sample (default 0)", 0, MOST, None)
     repeats: int | None = count("run each case with N seeds", 1, MAX_REPEATS, None)
-
-    def __post_init__(self) -> None:
-        check_flags(self)
 
     def select(self, name: str, table: Table) -> Study:
         """Return a study with more constraints than its table has, another sample or other repeats."""

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple, overload
 
 from charllm.catalog.tables import find
 from charllm.errors import SpecError, Words, unknown_name
-from charllm.spec.request import Table, merge, nest, read_toml
-from charllm.sweep.axes import Case, Group, as_table, find_setting, read_group
+from charllm.spec.request import Table, as_table, merge, nest, read_toml
+from charllm.sweep.axes import Case, Group, find_setting, read_group
 from charllm.sweep.sampling import FEWEST_DRAWS, Sample, draw, read_sample, share_out
 
 MAX_CASES, MAX_REPEATS = 1_000_000, 10_000

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.gpu.kernels import Shapes, energy_of_kernels, read_shapes, time_kernels
 from charllm.gpu.shape import KernelShape
 from charllm.network.collectives import collective_seconds
@@ -26,9 +26,6 @@ from charllm.workload.launches import launched
 from charllm.workload.op import Op, is_communication
 from charllm.workload.step import Step
 from charllm.workload.sync import optimizer_ops
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 MATRIX, OTHER, FIXED, MATRIX_J, CORE_J, BOARD_J = range(6)
 """Columns of a cost: cycles of matrix units, other cycles, seconds, joules in matrix units, on the die, beside it."""

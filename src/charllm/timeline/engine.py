@@ -13,12 +13,10 @@ Ignores: stages that differ in their hosts; sends of a stage that meet each othe
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.jit import compiled
 from charllm.timeline.schedules import BACKWARD, FORWARD, WEIGHT
-
-Floats = NDArray[np.float64]
 
 
 class Events(NamedTuple):
@@ -43,6 +41,19 @@ class Events(NamedTuple):
     """[stage] when the host has launched its last pass."""
 
 
+class Progress(NamedTuple):
+    """How far a schedule has come."""
+
+    done_s: Floats
+    """[pass, chunk, microbatch] when it ended, or -1."""
+    delay_s: Floats
+    """[chunk, microbatch] what its gradient's send took longer."""
+    drained_s: Floats
+    """[stage] since when what is left of its gradients has had the NICs."""
+    place: Ints
+    """[stage] the next item of its order."""
+
+
 class Flows(NamedTuple):
     """Gradients that leave while a stage still works, one entry a stage."""
 
@@ -61,17 +72,14 @@ def _left(left_s: float, since_s: float, now_s: float) -> float:
 
 @compiled
 def _simulate(
-    order: NDArray[np.int64], races: Floats, send_s: Floats, flows: Flows,
-    blocking: bool, chunks: int, microbatches: int,
-) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats, int]:  # fmt: skip
+    order: Ints, races: Floats, send_s: Floats, flows: Flows, blocking: bool, events: Events,
+    progress: Progress,
+) -> int:  # fmt: skip
+    """Fill in the events; returns how many passes could never start."""
     gradients_s, bucket_s, shares_nics = flows
-    stages, items, _ = order.shape
-    done = np.full((3, chunks, microbatches), -1.0)
-    shape = (stages, items)
-    start, end, arrival, transfer = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    held, late, delay = np.zeros(shape), np.zeros(shape), np.zeros((chunks, microbatches))
-    free, host, left_s, drained = np.zeros(stages), np.zeros(stages), np.zeros(stages), np.zeros(stages)
-    place = np.zeros(stages, dtype=np.int64)
+    start, end, arrival, transfer, free, held, late, left_s, host = events
+    done, delay, drained, place = progress
+    (stages, items, _), (chunks, microbatches) = order.shape, delay.shape
     left = stages * items
     while left > 0:
         before = left
@@ -119,11 +127,11 @@ def _simulate(
                 left -= 1
         if left == before:
             break
-    return start, end, arrival, transfer, free, held, late, left_s, host, left
+    return int(left)
 
 
 def simulate_schedule(
-    order: NDArray[np.int64],
+    order: Ints,
     races: Floats,
     send_s: Floats,
     flows: Flows | None = None,
@@ -133,8 +141,13 @@ def simulate_schedule(
     microbatches: int,
 ) -> Events:
     """Run a schedule: `races[pass, chunk]` holds a Race, `send_s[stage]` is the hop to the next stage."""
-    nothing = np.zeros(len(order))
-    found = _simulate(order, races, send_s, flows or Flows(nothing, nothing, nothing), blocking, chunks, microbatches)
-    if found[-1]:
-        raise ValueError(f"the schedule deadlocks: {found[-1]} passes can never start")
-    return Events(*found[:-1])
+    stages, items, _ = order.shape
+    nothing = np.zeros(stages)
+    shapes = (*[(stages, items)] * 4, stages, *[(stages, items)] * 2, stages, stages)
+    events = Events(*[np.zeros(shape) for shape in shapes])
+    done_s, delay_s = np.full((3, chunks, microbatches), -1.0), np.zeros((chunks, microbatches))
+    progress = Progress(done_s, delay_s, np.zeros(stages), np.zeros(stages, dtype=np.int64))
+    left = _simulate(order, races, send_s, flows or Flows(nothing, nothing, nothing), blocking, events, progress)
+    if left:
+        raise ValueError(f"the schedule deadlocks: {left} passes can never start")
+    return events

@@ -9,8 +9,8 @@ Ignores: gathered weights, which a pass needs before it ends and sends; schedule
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.layout.hops import stage_hops
 from charllm.layout.links import group_links
 from charllm.network.sharing import shared_ends
@@ -18,7 +18,6 @@ from charllm.spec.run import RunSpec
 from charllm.timeline.passes import Pass
 from charllm.workload.step import Step
 
-Floats = NDArray[np.float64]
 NIC_PIECES = 8
 """Pieces in which a pass's own exchanges are laid beside gradients on the same NICs."""
 

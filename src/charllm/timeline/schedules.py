@@ -4,7 +4,8 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
+
+from charllm.arrays import Ints
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 Order = list[tuple[int, int, int]]
@@ -77,7 +78,7 @@ SCHEDULES: dict[str, Callable[[int, int, int, int], Order]] = {
 
 
 @lru_cache(maxsize=256)
-def order_arrays(schedule: str, pp: int, vpp: int, microbatches: int) -> NDArray[np.int64]:
+def order_arrays(schedule: str, pp: int, vpp: int, microbatches: int) -> Ints:
     """Return the orders of all stages as one array [stage, item, (pass, global chunk, microbatch)]."""
     orders = [SCHEDULES[schedule](pp, stage, vpp, microbatches) for stage in range(pp)]
     table = np.array(orders, dtype=np.int64)

@@ -19,6 +19,7 @@ from charllm.spec.parallelism import OVERLAPS, SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
 from charllm.timeline.costs import Costs, cost_step, read_step
 from charllm.timeline.engine import Events, Flows, simulate_schedule
+from charllm.timeline.labels import LABELS
 from charllm.timeline.nic_sharing import held_up, hops_beside_gradients, nic_seconds
 from charllm.timeline.passes import ChunkPasses, chunk_passes, hidden_axes, launch_seconds
 from charllm.timeline.schedules import BACKWARD, WEIGHT, order_arrays
@@ -33,9 +34,6 @@ from charllm.workload.sync import (
     step_sync,
 )
 from charllm.workload.update import host_update_s, update_launches
-
-LABELS = ("compute", "recompute", "optimizer", "tp_exposed", "pp_exposed", "dp_exposed", "ep_exposed", "cp_exposed",
-          "straggler_wait", "bubble", "overhead")  # fmt: skip
 
 
 class StepTime(NamedTuple):

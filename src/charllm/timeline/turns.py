@@ -4,16 +4,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.network.constants import NetworkConstants
-from charllm.timeline.engine import Floats
 from charllm.timeline.passes import hidden_axes
 from charllm.timeline.schedules import BACKWARD, FORWARD, needed_pass, order_arrays
 from charllm.timeline.step_time import hop_seconds
 from charllm.workload.step import Step
-
-Ints = NDArray[np.int64]
 
 NOWHERE = -1
 

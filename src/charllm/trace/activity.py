@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Bools, Floats, Ints
 from charllm.trace.classes import COMMUNICATION, UNKNOWN
-from charllm.trace.events import Bools, Codes, Floats, Ints
+from charllm.trace.events import Codes
 from charllm.trace.intervals import Intervals, merge
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.trace.events import Floats
+from charllm.arrays import Floats
 
 FEWEST_BINS_PER_GROUP = 5
 SHORTEST_S = 0.5

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from charllm.arrays import Bools, Ints
 from charllm.trace.activity import Activity, Work, communication
 from charllm.trace.axes import Axis, complete, only_group
 from charllm.trace.classes import COMMUNICATION, COMPUTE, HOST, MEMORY, UNKNOWN, Classes, communication_kind
@@ -23,10 +24,8 @@ from charllm.trace.events import (
     NONE,
     OP,
     RANGE,
-    Bools,
     Codes,
     Group,
-    Ints,
     RankTrace,
 )  # fmt: skip
 from charllm.trace.links import enclosing, enclosing_on_stream, launching_calls, operators_of

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.profile import CLOCK
-from charllm.trace.events import RANGE, Floats, RankTrace
+from charllm.trace.events import RANGE, RankTrace
 from charllm.units import NANO
 
 BURST_S = 0.05

@@ -4,12 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats, Ints
 from charllm.trace.activity import Activity
 from charllm.trace.analyses.kernels import in_steps
 from charllm.trace.axes import complete, only_group
 from charllm.trace.classes import COMMUNICATION
 from charllm.trace.collective_kinds import collective_kind
-from charllm.trace.events import NONE, Collective, Floats, Group, Ints
+from charllm.trace.events import NONE, Collective, Group
 from charllm.trace.execution import SENT_FIRST, element_bytes
 from charllm.trace.run import TracedRank
 

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from charllm.arrays import Bools, Floats, Ints
+
 Codes = NDArray[np.int32]
 """Row or text numbers."""
 

@@ -26,6 +26,7 @@ STEP_RANGE = "charllm step "
 GROUP_RANGE = "charllm group "
 """A range of this name and a process group's encloses one collective."""
 DEFAULT_GROUP = "default_pg"
+MOST_RANKS = 1 << 22
 """What torch calls the group of all ranks."""
 COMMUNICATION, GROUPS_NODE = "record_param_comms", "## process_group:init ##"
 OPS = {
@@ -137,6 +138,8 @@ def _read_groups(path: Path, nodes: dict[int, dict[str, Any]]) -> dict[str, Grou
         if node["name"] == GROUPS_NODE:
             try:
                 for entry in json.loads(node["inputs"]["values"][0]):
+                    if entry["group_size"] > MOST_RANKS:
+                        raise ValueError(f"a group of {entry['group_size']} ranks")
                     ranks = tuple(sorted(entry["ranks"])) or tuple(range(entry["group_size"]))
                     name = entry["pg_desc"] or entry["pg_name"]
                     groups[entry["pg_name"]] = Group(WORLD if name == DEFAULT_GROUP else name, ranks)

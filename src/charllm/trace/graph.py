@@ -20,8 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from charllm.arrays import Bools, Floats, Ints
 from charllm.trace.activity import Activity
-from charllm.trace.events import NONE, RUNTIME, Bools, Floats, Ints, RankTrace
+from charllm.trace.events import NONE, RUNTIME, RankTrace
 
 SHORTEST_PERCENT = 5.0
 """The lag of an edge that was not the last to be met: near the shortest that was seen."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.trace.events import Bools, Floats
+from charllm.arrays import Bools, Floats
 
 
 class Intervals(NamedTuple):

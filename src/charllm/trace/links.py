@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from charllm.trace.events import NONE, OP, RANGE, RUNTIME, Codes, Ints, RankTrace
+from charllm.arrays import Ints
+from charllm.trace.events import NONE, OP, RANGE, RUNTIME, Codes, RankTrace
 
 LARGEST_NUMBER = 2**62
 """Keys and rows together stay below this."""

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Bools, Floats, Ints
 from charllm.errors import SpecError
 from charllm.trace.activity import Activity
 from charllm.trace.classes import COMMUNICATION, COMPUTE
-from charllm.trace.events import NONE, Bools, Floats, Ints, RankTrace
+from charllm.trace.events import NONE, RankTrace
 from charllm.trace.graph import Graph, build_graph
 from charllm.trace.run import TracedRank
 from charllm.trace.steps import Window

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from charllm.trace.steps import Window, find_steps
 from charllm.tracking import Track, untracked
 
 SUFFIXES = (".json", ".json.gz", ".et")
+SHOWN_RANKS = 8
 
 
 class TracedRank(NamedTuple):
@@ -113,10 +115,9 @@ def _one_a_rank(traces: Sequence[RankTrace]) -> tuple[list[RankTrace], list[str]
 def _missing_ranks(traces: Sequence[RankTrace]) -> list[str]:
     world = max((trace.world_size or 0 for trace in traces), default=0)
     there = {trace.rank for trace in traces}
-    missing = [rank for rank in range(world) if rank not in there]
+    missing = world - sum(rank < world for rank in there)
     if not missing or not traces:
         return []
-    shown = ", ".join(map(str, missing[:8])) + (" ..." if len(missing) > 8 else "")
-    return [
-        f"{len(missing)} of {world} ranks have no trace ({shown}): waits for them cannot be separated from transfers"
-    ]
+    first = islice((rank for rank in range(world) if rank not in there), SHOWN_RANKS)
+    shown = ", ".join(map(str, first)) + (" ..." if missing > SHOWN_RANKS else "")
+    return [f"{missing} of {world} ranks have no trace ({shown}): waits for them cannot be separated from transfers"]

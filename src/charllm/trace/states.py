@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.trace.events import Codes, Floats
+from charllm.arrays import Floats
+from charllm.trace.events import Codes
 
 IDLE = -1
 LEAST_REST, MOST_REST = 0.5, 3.0

@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.trace.activity import Activity
 from charllm.trace.classes import COMPUTE
-from charllm.trace.events import NONE, OP, RANGE, Floats, RankTrace
+from charllm.trace.events import NONE, OP, RANGE, RankTrace
 from charllm.trace.execution import STEP_RANGE
 
 STEP_NAMES = (

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from charllm.spec.parallelism import Parallelism
-from charllm.timeline.step_time import LABELS
+from charllm.timeline.labels import LABELS
 from charllm.timeline.table import COLUMNS
 from charllm.trace.analyses.breakdown import AXES, OTHER, Breakdown, label_window
 from charllm.trace.analyses.bubble import stage_of

@@ -1,4 +1,4 @@
-"""Memory of one rank of each stage, by kind, at its worst moment.
+"""Memory of one rank of each stage on each kind of GPU, by kind, at its worst moment.
 
 States (weights, gradients, optimizer) stay; activations follow the schedule: a stage holds what its microbatches in
 flight keep, plus what the block that is running needs on top. The caching allocator reserves more than it uses, and the
@@ -11,10 +11,16 @@ Ignores: memory of profilers, checkpoints and CUDA graphs; user tensors outside 
 
 from typing import NamedTuple
 
+import numpy as np
+
 from charllm.layout.grid import Grid
+from charllm.layout.nodes import node_kinds
+from charllm.layout.placement import place_ranks
+from charllm.spec.hardware import Gpu
 from charllm.spec.run import RunSpec
 from charllm.units import MIB
 from charllm.workload.liveness import Passage, in_flight, live_bytes, pass_through, rank_chunks
+from charllm.workload.memory_kinds import KINDS
 from charllm.workload.op import Module
 from charllm.workload.step import Step, Weights
 from charllm.workload.sync import (
@@ -27,8 +33,6 @@ from charllm.workload.sync import (
     stored_bytes,
     update_copy_bytes,
 )
-
-KINDS = ("weights", "gradients", "optimizer", "activations", "scratch", "reserve", "communication", "context")
 
 FRAGMENTATION = 0.02
 """Assumed: share of its use that an allocator cannot avoid to waste, whatever it gives back."""
@@ -45,6 +49,12 @@ class StageMemory(NamedTuple):
     """Bytes on one rank of a stage at its worst moment."""
 
     stage: int
+    rank: int
+    """The lowest of the stage on this kind of node."""
+    node_kind: int
+    """Place of its node among the kinds of the cluster."""
+    gpu_bytes: float
+    """Memory of its GPU."""
     weights: float
     gradients: float
     optimizer: float
@@ -73,41 +83,59 @@ class StageMemory(NamedTuple):
         return self.reserved_bytes + self.communication + self.context
 
     @property
-    def least_bytes(self) -> float:
+    def need_bytes(self) -> float:
         """What the device must have: cached blocks can be given back, fragmentation cannot."""
         return self.allocated_bytes * (1 + FRAGMENTATION) + self.communication + self.context
+
+    @property
+    def margin_fraction(self) -> float:
+        """Share of its GPU's memory that it does not need; negative where it does not fit."""
+        return 1 - self.need_bytes / self.gpu_bytes
 
     def by_kind(self) -> dict[str, float]:
         """Return the bytes of each kind."""
         return {kind: getattr(self, kind) for kind in KINDS}
 
 
-def stage_memories(step: Step) -> list[StageMemory]:
-    """Return the memory of one rank of every stage; stages with the same chunks differ in what is in flight."""
+def rank_memories(step: Step) -> list[StageMemory]:
+    """Return the memory of one rank of every stage, in a mixed cluster on every kind of node that the stage runs on.
+
+    Stages with the same chunks differ in what is in flight.
+    """
     run = step.run
     passages: dict[int, Passage] = {}
     for chunk in step.chunks:
         if id(chunk.blocks) not in passages:
             passages[id(chunk.blocks)] = pass_through(step, chunk, lambda weights: _fresh_gradient(step, weights))
     states: dict[tuple[int, ...], _States] = {}
-    outside = communication_bytes(run), run.cluster.smallest_gpu.context_bytes + run.framework.kernel_bytes
+    communication = communication_bytes(run)
     memories = []
-    for stage in range(run.parallelism.pp):
+    for stage, kind, rank in _stage_ranks(run):
         key = tuple(id(chunk.blocks) for chunk in rank_chunks(step, stage))
         if key not in states:
             states[key] = _stage_states(step, stage, [passages[chunk] for chunk in key])
-        memories.append(_stage_memory(run, stage, states[key], *outside))
+        memories.append(_rank_memory(run, (stage, rank, kind), states[key], communication))
     return memories
 
 
-def worst_memory(step: Step) -> StageMemory:
-    """Return the memory of the stage that needs most."""
-    return max(stage_memories(step), key=lambda memory: memory.total_bytes)
+def _stage_ranks(run: RunSpec) -> list[tuple[int, int, int]]:
+    """List stages, the kinds of node that each runs on, and its first rank there."""
+    if not run.cluster.mixed:
+        return [(stage, 0, first_rank(run, stage)) for stage in range(run.parallelism.pp)]
+    stages = Grid(run.parallelism).stage(np.arange(run.parallelism.world))
+    kinds = node_kinds(run.cluster)[place_ranks(run) // run.cluster.node.gpus]
+    pairs, ranks = np.unique(np.stack([stages, kinds]), axis=1, return_index=True)
+    return [(stage, kind, rank) for (stage, kind), rank in zip(pairs.T.tolist(), ranks.tolist(), strict=True)]
 
 
 def first_rank(run: RunSpec, stage: int) -> int:
     """Return the lowest rank of a stage."""
     return int(Grid(run.parallelism).rank(0, stage))
+
+
+def context_bytes(run: RunSpec, gpu: Gpu) -> float:
+    """Return what the driver and the loaded kernels keep of a GPU's memory."""
+    return gpu.context_bytes + run.framework.kernel_bytes
 
 
 def communication_bytes(run: RunSpec) -> float:
@@ -156,19 +184,22 @@ def _stage_states(step: Step, stage: int, passages: list[Passage]) -> _States:
     )
 
 
-def _stage_memory(run: RunSpec, stage: int, states: _States, communication: float, context: float) -> StageMemory:
-    passages = states.passages
+def _rank_memory(run: RunSpec, place: tuple[int, int, int], states: _States, communication: float) -> StageMemory:
+    stage, _rank, kind = place
+    gpu, passages = run.cluster.kinds[kind].gpu, states.passages
+    context = context_bytes(run, gpu)
     activations = live_bytes(passages, in_flight(run, stage))
     on_top = max(passage.peak - passage.kept for passage in passages) + states.standing_scratch
     # The update runs when activations are gone; it then needs an fp32 copy of 16-bit gradients.
     scratch = max(0.0, on_top, states.update_scratch - activations)
     allocated = states.weights + states.gradients + states.optimizer + activations + scratch
     apart = max(0.0, _pools_apart(passages) + states.standing_scratch - scratch)
-    free = run.cluster.smallest_gpu.memory_bytes - allocated - communication - context
+    free = gpu.memory_bytes - allocated - communication - context
     # Freed blocks stay cached only while there is room; what fragmentation costs cannot be given back.
     reserve = max(FRAGMENTATION * allocated, min(apart + run.framework.reserve_fraction * allocated, free))
     return StageMemory(
-        stage,
+        *place,
+        gpu.memory_bytes,
         states.weights,
         states.gradients,
         states.optimizer,

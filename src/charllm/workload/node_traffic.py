@@ -4,15 +4,13 @@ from collections import defaultdict
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.layout.grid import Grid, cached_groups
 from charllm.layout.placement import place_ranks
 from charllm.workload.op import is_communication
 from charllm.workload.step import Step
 from charllm.workload.totals import stage_ops
-
-Floats = NDArray[np.float64]
 
 
 class NodeTraffic(NamedTuple):
@@ -49,7 +47,7 @@ def node_traffic(step: Step) -> NodeTraffic:
     return NodeTraffic(alone + together, alone + received)
 
 
-def _add_group(traffic: Floats, members: NDArray[np.int64], size_bytes: float, *, pairs: bool) -> None:
+def _add_group(traffic: Floats, members: Ints, size_bytes: float, *, pairs: bool) -> None:
     """Add what the groups of one kind send: `members` are the nodes of each group's ranks, in order."""
     degree = members.shape[1]
     hops = range(1, degree) if pairs else range(1, min(2, degree))
@@ -57,7 +55,7 @@ def _add_group(traffic: Floats, members: NDArray[np.int64], size_bytes: float, *
         np.add.at(traffic, (members, np.roll(members, -hop, axis=1)), size_bytes / len(hops))
 
 
-def _add_boundaries(traffic: Floats, step: Step, placed: NDArray[np.int64]) -> None:
+def _add_boundaries(traffic: Floats, step: Step, placed: Ints) -> None:
     """Add what stages hand on to their neighbours, forward and back."""
     grid, degrees = Grid(step.run.parallelism), step.run.parallelism
     size_bytes = sum(op.sent_bytes for op in step.boundary_ops) * step.run.microbatches

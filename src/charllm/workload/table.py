@@ -6,7 +6,8 @@ from typing import Any
 from charllm.spec.model import Model
 from charllm.spec.run import RunSpec
 from charllm.workload.liveness import in_flight
-from charllm.workload.memory import KINDS, StageMemory
+from charllm.workload.memory import StageMemory
+from charllm.workload.memory_kinds import KINDS
 from charllm.workload.parameters import parameter_table
 from charllm.workload.step import Step
 from charllm.workload.totals import stage_ops
@@ -34,12 +35,13 @@ def tabulate_memory(run: RunSpec, memories: Sequence[StageMemory]) -> Columns:
     flights = [dict.fromkeys(sum(one) for one in in_flight(run, memory.stage)) for memory in memories]
     columns: Columns = {
         "stage": [memory.stage for memory in memories],
+        "rank": [memory.rank for memory in memories],
         "in_flight": ["+".join(map(str, counts)) for counts in flights],
     }
     kinds = [memory.by_kind() for memory in memories]
     for kind in KINDS:
         columns[f"{kind}_bytes"] = [one[kind] for one in kinds]
-    for name in ("allocated_bytes", "reserved_bytes", "total_bytes"):
+    for name in ("allocated_bytes", "reserved_bytes", "total_bytes", "need_bytes", "gpu_bytes"):
         columns[name] = [getattr(memory, name) for memory in memories]
     return columns
 

@@ -6,7 +6,7 @@ from charllm.report.page.cases import StudiedCase
 from charllm.report.page.view import RunView
 from charllm.result.metrics import Metrics
 from charllm.result.result import RunResult
-from charllm.timeline.step_time import LABELS
+from charllm.timeline.labels import LABELS
 from charllm.units import GIB, MIB
 
 TOKENS, GPUS = 32_000.0, 32

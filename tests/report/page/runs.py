@@ -1,11 +1,14 @@
 """Runs whose pages are looked at: simulated ones, and results as measurement and emulation leave them."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from charllm.catalog.resolve import resolve_run
 from charllm.report.figure import Columns, Figure
 from charllm.report.page.view import RunView
+from charllm.result.columns import columns_of
 from charllm.result.metrics import fill_metrics
 from charllm.result.result import RunResult
 from charllm.simulate.predict import simulate
@@ -22,7 +25,7 @@ PIPELINE: dict[str, Any] = {
 def view(**changes: Any) -> RunView:
     """Simulate the pipeline with changes to its request."""
     spec = resolve_run(merge(PIPELINE, changes))
-    return RunView(simulate(spec, ignore_memory=True), spec, spec.cluster)
+    return RunView(simulate(spec, ignore_memory=True))
 
 
 @cache
@@ -33,7 +36,13 @@ def pipeline() -> RunView:
 @cache
 def misfit() -> RunView:
     spec = resolve_run({"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"pp": 32}})
-    return RunView(simulate(spec), spec, spec.cluster)
+    return RunView(simulate(spec))
+
+
+def with_steps(result: RunResult, steps_s: Sequence[tuple[float, float]], **phases_s: float) -> RunView:
+    """Add marked steps and phases to a measured run."""
+    steps, phases = columns_of(("start_s", "end_s"), steps_s), columns_of(("phase", "seconds"), [*phases_s.items()])
+    return RunView(replace(result, tables={**result.tables, "steps": lambda: steps, "phases": lambda: phases}))
 
 
 def measured(nodes: int = 2, gpus: int = 2, signals: dict[str, list[Any]] | None = None, **metrics: Any) -> RunResult:

@@ -85,7 +85,7 @@ def test_a_measured_run_shows_degrees_on_its_hosts() -> None:
 
 
 def test_a_measured_run_whose_machine_is_known_stands_as_the_machine_does() -> None:
-    figure = heat_figure(RunView(measured(nodes=1, gpus=8), cluster=resolve_cluster("h200x8")))
+    figure = heat_figure(RunView(replace(measured(nodes=1, gpus=8), spec=view(cluster="h200x8").result.spec)))
     assert {row["slot"]: row["row"] for row in rows_of(figure)} == {0: 1, 1: 0, 2: 0, 3: 1, 4: 1, 5: 0, 6: 1, 7: 0}
 
 

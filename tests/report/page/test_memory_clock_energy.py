@@ -8,7 +8,7 @@ from charllm.report.page.memory import memory_figure
 from charllm.report.page.steps import steps_figure
 from charllm.report.page.view import RunView
 from charllm.units import GIB
-from tests.report.page.runs import measured, misfit, pipeline, rows_of, view
+from tests.report.page.runs import measured, misfit, pipeline, rows_of, view, with_steps
 
 
 def sums_of(figure: object, value: str) -> dict[str, float]:
@@ -97,7 +97,7 @@ def test_a_run_without_tokens_has_no_energy_per_token() -> None:
 
 def test_steps_of_a_measured_run_are_drawn_without_the_one_that_warms_up() -> None:
     steps = [(0.0, 9.0), *((9.0 + at, 10.0 + at) for at in range(20))]
-    figure = steps_figure(RunView(measured(), steps_s=steps))
+    figure = steps_figure(with_steps(measured(), steps))
     assert figure is not None
     assert figure.columns["mean"].values == pytest.approx([1.0] * 20)
     assert "the longest is step 0 with 9.000 s" in figure.message
@@ -106,7 +106,7 @@ def test_steps_of_a_measured_run_are_drawn_without_the_one_that_warms_up() -> No
 
 def test_very_many_steps_share_points_between_the_shortest_and_the_longest() -> None:
     steps = [(float(at), at + (1.5 if at == 700 else 1.0)) for at in range(5000)]
-    figure = steps_figure(RunView(measured(), steps_s=steps))
+    figure = steps_figure(with_steps(measured(), steps))
     assert figure is not None
     assert len(figure.columns["high"].values) == 600
     assert max(figure.columns["high"].values) == pytest.approx(1.5)

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from charllm.api.report import view_simulation
+from charllm.analysis.comment import ask_what_if
+from charllm.api.report import view_run
 from charllm.catalog.resolve import resolve_run
 from charllm.report.figure import Figure
 from charllm.report.page.assumptions import FIRST, assumptions_figure
 from charllm.report.page.changes import changes_figure
-from charllm.report.page.computed import Computed
 from charllm.report.page.links import links_figure
 from charllm.report.page.power import cluster_figure, power_figure, warm_up_figure
 from charllm.report.page.series import cut_bins, decimate
@@ -22,7 +22,7 @@ from charllm.result.metrics import Metrics
 from charllm.result.provenance import figure_sources
 from charllm.result.result import RunResult
 from charllm.simulate.predict import predict
-from tests.report.page.runs import measured
+from tests.report.page.runs import measured, with_steps
 
 REQUEST = {
     "model": "llama3-8b",
@@ -31,7 +31,7 @@ REQUEST = {
     "training": {"global_batch_size": 16},
 }
 FOUND = predict(resolve_run(REQUEST))
-VIEW = view_simulation(FOUND)
+VIEW = view_run(ask_what_if(FOUND))
 METRICS = FOUND.result.metrics
 
 
@@ -79,7 +79,7 @@ def test_short_measured_steps_are_shown_together() -> None:
         "power_instant_w": [500.0 + at % 7 for at in range(40)],
     }
     steps_s = [(0.08 * at, 0.08 * (at + 1)) for at in range(1, 40)]
-    figure = power_figure(RunView(measured(nodes=1, gpus=1, signals=signals), steps_s=steps_s))
+    figure = power_figure(with_steps(measured(nodes=1, gpus=1, signals=signals), steps_s))
     assert "the last 38 of 39 marked steps" in figure.message
     assert len(column(figure, "t")) > 20
 
@@ -92,7 +92,9 @@ def test_cluster_power_is_that_of_all_gpus() -> None:
 
 def test_a_warm_up_that_was_not_computed_says_why() -> None:
     assert warm_up_figure(VIEW) is not None
-    figure = warm_up_figure(replace(VIEW, computed=Computed(reasons={"warm_up": "too long"})))
+    figure = warm_up_figure(
+        RunView(replace(VIEW.result, tables={"reasons": lambda: {"table": ["warm_up"], "reason": ["too long"]}}))
+    )
     assert figure is not None
     assert figure.missing == "too long"
 
@@ -113,7 +115,7 @@ def test_links_name_what_takes_most_time_first() -> None:
 
 def test_changes_that_do_not_fit_stand_last_with_what_they_need() -> None:
     small = predict(resolve_run({**REQUEST, "cluster": {"base": "h200x8", "node": {"gpu": {"memory_gib": 60}}}}))
-    figure = changes_figure(view_simulation(small))
+    figure = changes_figure(view_run(ask_what_if(small)))
     fits = column(figure, "fits")
     assert fits == sorted(fits, reverse=True)
     for fit, note in zip(fits, column(figure, "note"), strict=True):
@@ -135,16 +137,15 @@ def test_a_simulated_run_stands_among_the_published_ones_with_its_interval() -> 
 def test_preheating_is_told_with_its_sensitivity() -> None:
     figure = intervals_figure(VIEW)
     assert figure is not None
-    none, double = VIEW.computed.preheating
-    assert f"{none.temperature_peak_c:.1f} C" in figure.message
-    assert f"{double.temperature_peak_c:.1f} C" in figure.message
+    none, double = VIEW.rows("preheating")
+    assert f"{none['temperature_peak_c']:.1f} C" in figure.message
+    assert f"{double['temperature_peak_c']:.1f} C" in figure.message
 
 
 def test_every_figure_behind_a_run_is_listed_with_its_source() -> None:
     figure = assumptions_figure(VIEW)
     fields = {f"{part}.{name}" for part, name in zip(column(figure, "part"), column(figure, "figure"), strict=True)}
-    assert VIEW.spec is not None
-    assert set(figure_sources(VIEW.spec)) <= fields
+    assert set(figure_sources(FOUND.step.run)) <= fields
     standings = column(figure, "standing")
     assert [FIRST.index(word) for word in standings] == sorted(FIRST.index(word) for word in standings)
     assert "fitted" in standings

@@ -27,7 +27,7 @@ def test_it_opens_with_the_best_strategy_how_sure_that_is_and_how_the_own_one_co
     assert "Your own strategy (number 6) is tp 8 x pp 4 x dp 1: the best is 21 % better" in told
     assert "memory_peak_gib<130 (1)" in told
     assert "1 of 2 changes of the machine; not with NICs half as fast (3.2 % behind)" in told
-    assert "All 120,000 valid strategies were decided in 4.2 s: 1,000 were priced and 20 simulated" in told
+    assert "All 120,000 valid strategies were considered in 4.2 s: 1,000 were evaluated and 20 simulated" in told
     assert [fact.note for fact in PAGE.facts][:2] == ["your own: 875 tokens/s/GPU", ""]
     assert {fact.link for fact in PAGE.facts} <= set(figures())
 

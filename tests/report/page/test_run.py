@@ -5,12 +5,17 @@ import pytest
 from charllm.analysis.advice import Effect
 from charllm.report.page.run import run_page
 from charllm.report.page.view import RunView
+from charllm.result.columns import columns_of
 from charllm.result.metrics import Metrics
 from tests.report.page.runs import measured, misfit, pipeline
 
 
 def test_the_answer_says_time_power_heat_waits_and_what_helps() -> None:
-    run = replace(pipeline(), gains=[Effect("--overlap dp", 1.0, 0.25, 1e9)], notes=["the arithmetic."])
+    tables = {
+        "best_changes": lambda: columns_of(Effect._fields, [Effect("--overlap dp", 1.0, 0.25, 1e9)]),
+        "explanations": lambda: {"text": ["the arithmetic."]},
+    }
+    run = RunView(replace(pipeline().result, tables={**pipeline().result.tables, **tables}))
     first, power, heat, waits, change, note = run_page(run).answer
     metrics = run.result.metrics
     assert first.startswith(f"llama3-8b on 32 x h200 (tp 2 x pp 2 x dp 8): {metrics['step_time_s']:.3f} s a step (")
@@ -56,7 +61,7 @@ def test_a_run_that_does_not_fit_begins_with_its_memory_and_shows_nothing_empty(
 def test_a_run_that_was_simulated_although_it_does_not_fit_says_so() -> None:
     metrics = Metrics({**pipeline().result.metrics, "fits": False})
     full = replace(pipeline().result, metrics=metrics, warnings=misfit().result.warnings)
-    page = run_page(RunView(full, pipeline().spec, pipeline().cluster))
+    page = run_page(RunView(full))
     assert "s a step" in page.answer[0]
     assert page.answer[1].startswith("It does not fit in memory, which was ignored.")
 
@@ -74,7 +79,7 @@ def test_a_measured_run_shows_what_is_known_and_why_the_rest_is_not() -> None:
 def test_an_emulated_run_names_its_rank() -> None:
     provenance = {"measurement": {"rank": 3}}
     emulated = replace(measured(nodes=1, gpus=1), origin="emulated", spec=pipeline().result.spec, provenance=provenance)
-    page = run_page(RunView(emulated, pipeline().spec, pipeline().cluster))
+    page = run_page(RunView(emulated))
     assert page.title == "One rank of llama3-8b on h200x32"
     assert page.answer[0].startswith("Rank 3 of llama3-8b on 32 x h200 (tp 2 x pp 2 x dp 8), emulated on one GPU")
 
@@ -85,9 +90,7 @@ def test_a_table_that_cannot_be_read_leaves_the_other_figures(table: str) -> Non
         raise OSError("gone")
 
     whole = pipeline().result
-    page = run_page(
-        RunView(replace(whole, tables={**whole.tables, table: broken}), pipeline().spec, pipeline().cluster)
-    )
+    page = run_page(RunView(replace(whole, tables={**whole.tables, table: broken})))
     drawn = {figure.name for section in page.sections for figure in section.figures if not figure.missing}
     assert {"seconds", "heat", "clock", "memory", "energy"} <= drawn
     assert f"table {table}: gone" in page.warnings

@@ -2,8 +2,8 @@ import pytest
 
 from charllm.report.page.seconds import MEAN, seconds_figure
 from charllm.report.page.view import RunView
-from charllm.timeline.step_time import LABELS
-from tests.report.page.runs import measured, pipeline, rows_of, view
+from charllm.timeline.labels import LABELS
+from tests.report.page.runs import measured, pipeline, rows_of, view, with_steps
 
 
 def test_the_parts_of_every_stage_add_up_to_the_step() -> None:
@@ -38,7 +38,7 @@ def test_the_caption_names_what_takes_most() -> None:
 
 def test_a_measured_run_shows_the_phases_that_its_host_has_marked() -> None:
     steps = [(at * 2.0, at * 2.0 + 2.0) for at in range(5)]
-    figure = seconds_figure(RunView(measured(), steps_s=steps, phases_s={"update": 0.25, "forward": 1.5}))
+    figure = seconds_figure(with_steps(measured(), steps, update=0.25, forward=1.5))
     assert {row["phase"]: row["time"] for row in rows_of(figure)} == {
         "forward": 1.5,
         "update": 0.25,

@@ -8,7 +8,7 @@ from charllm.report.figure import Figure, Page
 from charllm.report.page.cases import StudiedCase, group_cases, select
 from charllm.report.page.study import study_page
 from charllm.report.web.html import to_json
-from charllm.timeline.step_time import LABELS
+from charllm.timeline.labels import LABELS
 from tests.report.page.made_cases import make_case, reject
 
 

@@ -8,7 +8,7 @@ from charllm.gpu.limits import LIMITS
 from charllm.report.page import when
 from charllm.report.page.view import RunView
 from charllm.report.page.when import Span, when_figure
-from tests.report.page.runs import measured, misfit, pipeline, table_rows
+from tests.report.page.runs import measured, misfit, pipeline, table_rows, with_steps
 
 
 def test_a_lane_for_each_stage_is_filled_from_begin_to_end_of_the_step() -> None:
@@ -84,7 +84,7 @@ def test_a_measured_run_shows_its_steps_and_readings() -> None:
         "clock_hz": [1.98e9, 1.5e9, 1.5e9, 1.6e9, 1.98e9],
         "limits": [float(LIMITS["idle"]), float(LIMITS["power"]), float(LIMITS["power"]), 0.0, 0.0],
     }
-    run = RunView(measured(nodes=1, gpus=1, signals=signals), steps_s=[(1.0, 2.0), (2.0, 3.0)])
+    run = with_steps(measured(nodes=1, gpus=1, signals=signals), [(1.0, 2.0), (2.0, 3.0)])
     figure = when_figure(run)
     assert [(span["start"], span["end"]) for span in table_rows(figure.tables["spans"])] == [(1.0, 2.0), (2.0, 3.0)]
     assert [row["power"] for row in table_rows(figure.tables["signals"])] == [100.0, 650.0, 700.0, None, 120.0]

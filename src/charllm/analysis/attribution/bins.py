@@ -1,9 +1,9 @@
 """What was counted between two moments: joules, cycles and seconds under a limit, in bins that lie in known work."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from charllm.gpu.sensor import HOPPER, CounterSteps, Floats, find_steps, on_grid, without_resets
+from charllm.arrays import Bools, Floats
+from charllm.gpu.sensor import HOPPER, CounterSteps, find_steps, on_grid, without_resets
 from charllm.measure.recording import Recording
 from charllm.trace.attribution import Bins, non_negative
 from charllm.trace.states import States
@@ -50,7 +50,7 @@ def _misfit(amount: Floats, seconds: Floats) -> float:
     return float(np.mean((amount - seconds @ rates) ** 2)) if len(amount) else float("inf")
 
 
-def covered(start_s: Floats, end_s: Floats, windows: Spans) -> NDArray[np.bool_]:
+def covered(start_s: Floats, end_s: Floats, windows: Spans) -> Bools:
     """Tell which bins lie in windows that follow one another without a gap."""
     joined: list[list[float]] = []
     for begin, end in windows:

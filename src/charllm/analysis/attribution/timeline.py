@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.analysis.attribution.bins import Spans
+from charllm.arrays import Floats
 from charllm.errors import SpecError
 from charllm.measure.marks import Mark
 from charllm.measure.parts import Part
@@ -13,7 +14,7 @@ from charllm.measure.recording import Recording
 from charllm.trace.activity import Activity
 from charllm.trace.classes import COMMUNICATION, COMPUTE, MEMORY
 from charllm.trace.clock import Clock, read_clock
-from charllm.trace.events import Codes, Floats, RankTrace
+from charllm.trace.events import Codes, RankTrace
 from charllm.trace.states import States, cut, follow, join, stretch
 
 TIERS = {COMPUTE: 0, COMMUNICATION: 1, MEMORY: 2}

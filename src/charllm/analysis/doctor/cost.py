@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.analysis.doctor.diagnose import Expectation, Finding
-from charllm.analysis.doctor.observation import Floats, Observation
+from charllm.analysis.doctor.observation import Observation
 from charllm.analysis.doctor.peers import PORT_SPREAD, by_node, peers_of
+from charllm.arrays import Floats
 from charllm.errors import CharllmError
 from charllm.gpu.physics import power_cap_w
 from charllm.simulate.predict import predict

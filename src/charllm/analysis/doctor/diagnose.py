@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.analysis.doctor import peers
-from charllm.analysis.doctor.observation import Floats, Ints, Observation
+from charllm.analysis.doctor.observation import Observation
 from charllm.analysis.doctor.peers import Deviation, deviate, peers_of
+from charllm.arrays import Floats, Ints
 from charllm.simulate.telemetry import PortUse
 
 LEAST_EFFECT_FRACTION = 0.01

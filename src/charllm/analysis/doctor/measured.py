@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from charllm.analysis.doctor.observation import GPU_QUANTITIES, NODE_QUANTITIES, Floats, Observation
+from charllm.analysis.doctor.observation import GPU_QUANTITIES, NODE_QUANTITIES, Observation
+from charllm.arrays import Floats
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError
 from charllm.gpu.limits import LIMITS

@@ -4,12 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.spec.run import RunSpec
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 GPU_QUANTITIES = {
     "power_w": "board power",

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.analysis.doctor.observation import Floats, Ints, Observation
+from charllm.analysis.doctor.observation import Observation
+from charllm.arrays import Floats, Ints
 
 ALPHA = 0.002
 """False alarms a run of one test may raise."""

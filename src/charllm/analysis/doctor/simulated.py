@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from charllm.analysis.doctor.observation import Floats, Observation
+from charllm.analysis.doctor.observation import Observation
+from charllm.arrays import Floats
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.simulate.predict import Simulation

@@ -7,8 +7,8 @@ from charllm.evaluate.h200.loop_cases import LOOPS, request
 from charllm.evaluate.h200.tables import read_table
 from charllm.evaluate.h200.training_cases import TRAINING
 from charllm.evaluate.memory import MemoryScore
+from charllm.result.memory_verdict import judge_memory
 from charllm.units import GIB
-from charllm.workload.memory import worst_memory
 from charllm.workload.step import build_step
 
 
@@ -30,6 +30,6 @@ def training_scores() -> list[MemoryScore]:
 
 
 def _score(name: str, measure: str, gib: float, described: dict[str, Any]) -> MemoryScore:
-    memory = worst_memory(build_step(resolve_run(described)))
+    memory = judge_memory(build_step(resolve_run(described))).worst
     predicted = memory.allocated_bytes if measure == "allocated" else memory.total_bytes
     return MemoryScore(name, measure, gib * GIB, predicted)

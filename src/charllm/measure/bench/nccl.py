@@ -13,25 +13,15 @@ from charllm import __version__
 from charllm.errors import CharllmError
 from charllm.layout.grid import Ranks
 from charllm.measure.bench.nccl_run import TIMEOUT, check_all, largest_message, prepare, run_cases
-from charllm.measure.bench.nccl_suite import build_suite
+from charllm.measure.bench.nccl_suite import build_suite, parse_collectives, parse_sizes
 from charllm.measure.bench.nccl_table import CollectiveRow, RowWriter, open_table
+from charllm.measure.command_settings import NcclSettings
 from charllm.spec.parallelism import Parallelism
 from charllm.units import KIB
 
 T = TypeVar("T")
 BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 """Device: what its tensors are sent by (RCCL has NCCL's name in torch)."""
-
-
-class Asked(NamedTuple):
-    """What to measure, and for how long."""
-
-    collectives: tuple[str, ...]
-    sizes: tuple[int, ...]
-    folder: Path
-    device: str
-    seconds_s: float
-    case_s: float
 
 
 class Peers(NamedTuple):
@@ -63,27 +53,33 @@ def leave() -> None:
 
 
 def measure_collectives(
-    asked: Asked, layout: Parallelism, groups: dict[str, Ranks], peers: Peers, header: Mapping[str, Any]
+    settings: NcclSettings,
+    folder: Path,
+    layout: Parallelism,
+    groups: dict[str, Ranks],
+    peers: Peers,
+    header: Mapping[str, Any],
 ) -> tuple[int, Iterator[CollectiveRow | None]]:
     """Return the number of cases and what each gives; rank 0 writes rows as they come, the others return none."""
-    largest = largest_message(asked.sizes, asked.device, peers.ranks_per_node, available_bytes)
-    if largest < max(asked.sizes) and is_first():
+    sizes, collectives = parse_sizes(settings.sizes), parse_collectives(settings.collectives)
+    largest = largest_message(sizes, settings.device, peers.ranks_per_node, available_bytes)
+    if largest < max(sizes) and is_first():
         print(f"charllm: messages above {largest / KIB:,.0f} KiB are left out: too little memory", file=sys.stderr)
-    suite = build_suite(groups, asked.collectives, [size for size in asked.sizes if size <= largest])
-    backend = BACKENDS[asked.device]
+    suite = build_suite(groups, collectives, [size for size in sizes if size <= largest])
+    backend = BACKENDS[settings.device]
     writers: list[RowWriter] = []
 
     def begin() -> list[CollectiveRow]:
-        rows = open_table(asked.folder, {**describe(layout, peers, backend), **header})
-        writers.append(RowWriter(asked.folder))
+        rows = open_table(folder, {**describe(layout, peers, backend), **header})
+        writers.append(RowWriter(folder))
         return rows
 
     written = agreed(begin)
     done = {row.case for row in written if not row.error}
-    settings = {"device": asked.device, "backend": backend, "case_s": asked.case_s}
-    bench = prepare(groups, peers.nodes, sorted({case.message_bytes for case in suite}), settings)
+    shared = {"device": settings.device, "backend": backend, "case_s": settings.case_seconds_s}
+    bench = prepare(groups, peers.nodes, sorted({case.message_bytes for case in suite}), shared)
     check_all(bench, suite)
-    rows = run_cases(bench, suite, done, asked.seconds_s)
+    rows = run_cases(bench, suite, done, settings.seconds_s)
     return len(suite), _written(rows, writers[0]) if writers else rows
 
 

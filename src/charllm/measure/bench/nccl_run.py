@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.layout.grid import Ranks
 from charllm.measure.bench.nccl_collectives import (
     LAUNCHES,
@@ -32,8 +32,6 @@ from charllm.measure.bench.nccl_collectives import (
 from charllm.measure.bench.nccl_suite import ALONE, ELEMENT_BYTES, CollectiveCase
 from charllm.measure.bench.nccl_table import CollectiveRow, bandwidths
 from charllm.units import MILLI
-
-Floats = NDArray[np.float64]
 
 REPEAT_S, MOST_CALLS = 0.005, 200
 ROUND_REPEATS, LEAST_REPEATS, MOST_REPEATS = 5, 10, 200

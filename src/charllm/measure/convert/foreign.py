@@ -7,13 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from charllm.errors import SpecError
 from charllm.measure.telemetry.source import Reading
-
-Floats = NDArray[np.float64]
 
 MOST_READINGS = 30_000_000
 POWER = "power"

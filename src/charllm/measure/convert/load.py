@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from charllm.measure.convert.foreign import Floats
+from charllm.arrays import Floats
 from charllm.measure.convert.settle import NodeReadings, Settled
 
 RISE_FRACTION = 0.25

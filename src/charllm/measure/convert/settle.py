@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.errors import SpecError
-from charllm.measure.convert.foreign import POWER, Floats, Foreign, GpuFacts, GpuKey, Meaning, Track
+from charllm.measure.convert.foreign import POWER, Foreign, GpuFacts, GpuKey, Meaning, Track
 from charllm.measure.quantities import COUNTERS
 from charllm.measure.telemetry.nvml import fold_reasons
 from charllm.measure.telemetry.source import GpuIdentity

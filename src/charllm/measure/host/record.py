@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats
 from charllm.measure.host.source import HostSource
 from charllm.measure.telemetry.source import Reading
 from charllm.result.store import write_text
@@ -24,8 +24,6 @@ from charllm.units import NANO
 HOST_FILE, FACTS_FILE = "host.csv", "host.json"
 TIMES = ("monotonic_ns", "wall_ns", "duration_ns")
 MISSING = "missing"
-
-Floats = NDArray[np.float64]
 
 
 class HostWriter:

@@ -4,9 +4,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.gpu.sensor import without_resets
 from charllm.measure.host.rdma import ACTIVE
-from charllm.measure.host.record import Floats, HostRecording
+from charllm.measure.host.record import HostRecording
 
 ROW_S = 1.0
 """Readings come once a second: a shorter window may have none."""

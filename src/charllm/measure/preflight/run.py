@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError, SpecError
+from charllm.measure.command_settings import PreflightSettings
 from charllm.measure.logs.causes import find_cause
 from charllm.measure.preflight.checks import FAILURE, NOT_READABLE, OK, Check, check_all
 from charllm.measure.preflight.facts import ROOT, collect_facts
@@ -33,42 +34,29 @@ class Preflight(NamedTuple):
         return any(check.state == FAILURE for check in self.checks)
 
 
-class Asked(NamedTuple):
-    """What to look at."""
-
-    run: RunSpec | None = None
-    nodes: int = 1
-    telemetry: str = "auto"
-    folder: Path = Path()
-    reach: bool = True
-    root: Path = ROOT
-    allocated: bool = False
-    """Whether we are inside a Slurm allocation."""
-
-
-def check_machine(asked: Asked) -> Preflight:
-    """Check this machine, or the nodes of the Slurm allocation that we are in."""
-    nodes = [collect_facts(asked.telemetry, asked.folder, asked.root)] if asked.nodes == 1 else _collect_by_slurm(asked)
-    checks = check_all(nodes, asked.run)
-    if asked.nodes > 1:
-        checks.append(check_shared_folder(asked.folder, nodes))
-    return Preflight([*checks, check_reach(asked, nodes)], nodes)
+def check_machine(settings: PreflightSettings, run: RunSpec | None, *, allocated: bool) -> Preflight:
+    """Check this machine, or the nodes of the Slurm allocation that we are in, for a run."""
+    count = settings.nodes or (1 if run is None else run.cluster.nodes)
+    if count == 1:
+        nodes = [collect_facts(settings.telemetry, settings.out, ROOT)]
+    else:
+        nodes = _collect_by_slurm(settings, count, allocated=allocated)
+    checks = check_all(nodes, run)
+    if count > 1:
+        checks.append(check_shared_folder(settings.out, nodes))
+    return Preflight([*checks, check_reach(settings, count, nodes)], nodes)
 
 
-def _collect_by_slurm(asked: Asked) -> list[dict[str, Any]]:
-    if not asked.allocated:
-        raise SpecError(
-            "--nodes", asked.nodes, "1, or a Slurm allocation to run in: salloc --nodes N charllm preflight ..."
-        )
-    words = [sys.executable, "-m", "charllm.measure.preflight.facts", "--telemetry", asked.telemetry]
-    words += ["--folder", str(asked.folder.absolute())]
+def _collect_by_slurm(settings: PreflightSettings, count: int, *, allocated: bool) -> list[dict[str, Any]]:
+    if not allocated:
+        raise SpecError("--nodes", count, "1, or a Slurm allocation to run in: salloc --nodes N charllm preflight ...")
+    words = [sys.executable, "-m", "charllm.measure.preflight.facts", "--telemetry", settings.telemetry]
+    words += ["--folder", str(settings.out.absolute())]
     own = f'exec {shlex.join(words)} --name "$SLURMD_NODENAME"'
-    done = _run([*SRUN, f"--nodes={asked.nodes}", "sh", "-c", own], COLLECT_S)
+    done = _run([*SRUN, f"--nodes={count}", "sh", "-c", own], COLLECT_S)
     if done.returncode:
         failure = find_cause([done.stdout + done.stderr], done.returncode)
-        raise CharllmError(
-            f"srun could not look at {asked.nodes} nodes: {failure.words if failure else done.returncode}"
-        )
+        raise CharllmError(f"srun could not look at {count} nodes: {failure.words if failure else done.returncode}")
     found = [json.loads(line) for line in done.stdout.decode(errors="replace").splitlines() if line.startswith("{")]
     return sorted(found, key=lambda node: str(node["node"]))
 
@@ -85,19 +73,21 @@ def check_shared_folder(folder: Path, nodes: Sequence[Mapping[str, Any]]) -> Che
     )
 
 
-def check_reach(asked: Asked, nodes: Sequence[Mapping[str, Any]]) -> Check:
+def check_reach(settings: PreflightSettings, count: int, nodes: Sequence[Mapping[str, Any]]) -> Check:
     """Let all ranks sum a tensor."""
-    if not asked.reach:
+    if not settings.reach:
         return Check("all-reduce", NOT_READABLE, "", "not asked for")
     if find_spec("torch") is None:
         return Check("all-reduce", NOT_READABLE, "", "torch is not installed")
-    gpus = min((len(node["gpus"]) for node in nodes), default=0) if asked.telemetry in ("auto", "nvml", "amdsmi") else 0
-    ranks = gpus or (CPU_RANKS if asked.nodes == 1 else 1)
+    gpus = (
+        min((len(node["gpus"]) for node in nodes), default=0) if settings.telemetry in ("auto", "nvml", "amdsmi") else 0
+    )
+    ranks = gpus or (CPU_RANKS if count == 1 else 1)
     module = ["-m", "charllm.measure.preflight.reach", *([] if gpus else ["--cpu"])]
-    if asked.nodes > 1:
+    if count > 1:
         words = shlex.join([sys.executable, *module, "--head", str(nodes[0]["host"])])
         own = f'exec {words} --rank "$SLURM_PROCID" --ranks "$SLURM_NTASKS"'
-        command = ["srun", f"--nodes={asked.nodes}", f"--ntasks-per-node={ranks}", "sh", "-c", own]
+        command = ["srun", f"--nodes={count}", f"--ntasks-per-node={ranks}", "sh", "-c", own]
     else:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *module]
     try:

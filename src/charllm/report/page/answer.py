@@ -6,7 +6,6 @@ from textwrap import shorten
 from charllm.report.figure import Fact
 from charllm.report.page.view import RunView
 from charllm.result.answers import (
-    LABEL_WORDS,
     UNKNOWN_SPEC,
     answer_clock,
     answer_gpu_power,
@@ -15,11 +14,12 @@ from charllm.result.answers import (
     answer_throttling,
     describe_degrees,
     describe_spec,
+    explanations,
     verdict,
     write_metric,
-    write_seconds,
 )
-from charllm.units import GIB, MEGA, format_percent
+from charllm.result.metrics import LABEL_WORDS, METRICS
+from charllm.units import format_percent, format_seconds
 
 BUSY = ("compute", "recompute", "optimizer")
 """Labels under which a GPU works."""
@@ -61,7 +61,11 @@ def answer_sentences(run: RunView) -> list[str]:
         return [f"{_job(run)}: {answer_memory(run.result)}.", *run.misfit, NO_TIMES]
     ignored = [f"It does not fit in memory, which was ignored. {told}" for told in run.misfit]
     sentences = (_time(run), *ignored, _power(run), _heat(run), _waits(run), _changes(run))
-    return [sentence for sentence in (*sentences, *(f"Explanation: {note}" for note in run.notes)) if sentence]
+    return [
+        sentence
+        for sentence in (*sentences, *(f"Explanation: {note}" for note in explanations(run.result)))
+        if sentence
+    ]
 
 
 def _time(run: RunView) -> str:
@@ -76,7 +80,7 @@ def _range(run: RunView, metric: str) -> str:
     ends = run.interval(metric)
     if ends is None:
         return ""
-    return f" ({_join_ends(write_seconds(ends[0]), write_seconds(ends[1]))})"
+    return f" ({_join_ends(format_seconds(ends[0]), format_seconds(ends[1]))})"
 
 
 def _join_ends(low: str, high: str) -> str:
@@ -126,12 +130,12 @@ def _waits(run: RunView) -> str:
 
 def _changes(run: RunView) -> str:
     """Name the best single change; nothing where none was tried."""
-    if run.gains is None:
+    if run.table("best_changes") is None:
         return ""
-    if not run.gains:
+    best = next(iter(run.rows("best_changes")), None)
+    if best is None:
         return "No single change that was tried is faster and fits in memory."
-    best = run.gains[0]
-    return f"Best single change: {best.asked} (+{format_percent(best.gain_fraction)} tokens/s)."
+    return f"Best single change: {best['asked']} (+{format_percent(best['gain_fraction'])} tokens/s)."
 
 
 def answer_facts(run: RunView, figures: Collection[str]) -> list[Fact]:
@@ -141,18 +145,19 @@ def answer_facts(run: RunView, figures: Collection[str]) -> list[Fact]:
 
 
 def _fact(
-    label: str, metric: str, links: Sequence[str], write: Callable[[float], str], note: Callable[[RunView], str]
+    metric: str, links: Sequence[str], note: Callable[[RunView], str]
 ) -> Callable[[RunView, Collection[str]], Fact | None]:
     """Return how to make the fact of one metric, which the first of `links` that is on the page explains."""
+    shown = METRICS[metric]
 
     def make(run: RunView, figures: Collection[str]) -> Fact | None:
         value = run.result.metrics.get(metric)
         if value is None:
             return None
         ends = run.interval(metric)
-        interval = _join_ends(write(ends[0]), write(ends[1])) if ends else ""
+        interval = _join_ends(shown.write(ends[0]), shown.write(ends[1])) if ends else ""
         link = next((name for name in links if name in figures), "")
-        return Fact(label, write(value), interval, link, note(run))
+        return Fact(shown.title, shown.write(value), interval, link, note(run))
 
     return make
 
@@ -162,16 +167,11 @@ def _note(metric: str) -> Callable[[RunView], str]:
 
 
 FACTS: Sequence[Callable[[RunView, Collection[str]], Fact | None]] = (
-    _fact("Step time", "step_time_s", ("seconds", "steps", "when"), write_seconds, _note("tokens_per_s")),
-    _fact("Throughput of a GPU", "tokens_per_s_per_gpu", ("seconds", "energy"),
-          lambda tokens: f"{tokens:,.0f} tokens/s", _note("mfu")),
-    _fact("Mean power of a GPU", "power_mean_w", ("power", "when"), lambda watts: f"{watts:.0f} W",
-          _note("power_peak_sensor_w")),
-    _fact("Hottest GPU", "temperature_peak_c", ("heat",), lambda degrees: f"{degrees:.1f} C",
-          _note("margin_to_slowdown_k")),
-    _fact("Mean clock", "clock_mean_hz", ("clock", "throttled", "when"), lambda hertz: f"{hertz / MEGA:.0f} MHz",
-          lambda run: answer_throttling(run.result)),
-    _fact("Memory of the fullest GPU", "memory_peak_bytes", ("memory",), lambda size: f"{size / GIB:.1f} GiB",
-          lambda run: verdict(run.result)),
-)  # fmt: skip
+    _fact("step_time_s", ("seconds", "steps", "when"), _note("tokens_per_s")),
+    _fact("tokens_per_s_per_gpu", ("seconds", "energy"), _note("mfu")),
+    _fact("power_mean_w", ("power", "when"), _note("power_peak_sensor_w")),
+    _fact("temperature_peak_c", ("heat",), _note("margin_to_slowdown_k")),
+    _fact("clock_mean_hz", ("clock", "throttled", "when"), lambda run: answer_throttling(run.result)),
+    _fact("memory_peak_bytes", ("memory",), lambda run: verdict(run.result)),
+)
 """At most six."""

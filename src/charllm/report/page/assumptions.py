@@ -1,14 +1,12 @@
 """Which data and assumptions is it based on? Every figure behind a run with its value, unit, source and standing."""
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.view import RunView, missing
-from charllm.result.provenance import figure_sources, standing
-from charllm.spec.fields import rules
-from charllm.spec.run import RunSpec
-from charllm.units import format_figure
+from charllm.result.columns import rows_of
+from charllm.result.provenance import FIGURE_COLUMNS
 
 NAME, KIND, QUESTION = "assumptions", "table", "Which data and assumptions is it based on?"
 FIRST = ("assumed", "chosen", "given", "fitted", "extrapolated", "interpolated", "derived", "counted", "datasheet",
@@ -16,42 +14,22 @@ FIRST = ("assumed", "chosen", "given", "fitted", "extrapolated", "interpolated",
 """Standings, least certain first."""
 
 
-class Row(NamedTuple):
-    """One figure that a run rests on."""
-
-    figure: str
-    value: str
-    standing: str
-    source: str
-    meaning: str
-    part: str
-    """Where it is set; with its name the field of `--set`. Constants of the simulator have no field."""
-
-
 def assumptions_figure(run: RunView) -> Figure:
     """Return every figure of the catalog and every constant of the simulator that a run rests on."""
-    if run.spec is None:
-        return missing(NAME, KIND, QUESTION, "the job wrote no spec, so its hardware is not known")
-    rows = [_catalog_row(run.spec, field, source) for field, source in figure_sources(run.spec).items()]
-    rows += [Row(one.name, one.value, one.origin, one.text, "", "simulator") for one in run.computed.constants]
-    rows.sort(key=lambda row: (FIRST.index(row.standing), row.part, row.figure))
-    columns = {word: Column(word, [getattr(row, word) for row in rows]) for word in Row._fields}
+    figures = run.table("figures")
+    if figures is None:
+        return missing(NAME, KIND, QUESTION, "the figures behind this run are not stored, or not known")
+    rows = rows_of(figures) + [
+        {"figure": one["name"], "value": one["value"], "standing": one["origin"], "source": one["text"],
+         "meaning": "", "part": "simulator"}
+        for one in (rows_of(run.background.constants) if run.background else [])
+    ]  # fmt: skip
+    rows.sort(key=lambda row: (FIRST.index(row["standing"]), row["part"], row["figure"]))
+    columns = {word: Column(word, [row[word] for row in rows]) for word in FIGURE_COLUMNS}
     options: dict[str, Any] = {"filters": ["standing", "part"], "search": True}
     return Figure(
-        NAME, KIND, QUESTION, _message(Counter(row.standing for row in rows)), columns, options, run.conditions
+        NAME, KIND, QUESTION, _message(Counter(row["standing"] for row in rows)), columns, options, run.conditions
     )
-
-
-def _catalog_row(spec: RunSpec, field: str, source: str) -> Row:
-    *path, name = field.split(".")
-    part: Any = spec
-    for word in path:
-        key, _, place = word.partition("[")
-        part = getattr(part, key)
-        part = part[int(place.rstrip("]"))] if place else part
-    known, text = standing(source), source.partition(":")[2].strip()
-    value, meaning = format_figure(name, getattr(part, name)), rules(type(part))[name].doc
-    return Row(name, value, known, text, meaning, ".".join(path))
 
 
 def _message(counts: Counter[str]) -> str:

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from charllm.report.figure import Column, Figure
+from charllm.result.metrics import quantity, selected
 
+DRAWN = selected("tokens_per_s", "tokens_per_j", "money_per_trillion_tokens")
 QUESTION = "What does a cap cost, and what does it save?"
 
 
@@ -12,11 +14,8 @@ def caps_figure(table: Mapping[str, Any]) -> Figure:
     """Return the points of a cap advisor over the cap; of caps of stages over the cap of all that they stand for."""
     name = next(name for name in table["points"][0] if name.startswith(("cap_", "uniform_cap_")))
     points = sorted(table["points"], key=lambda point: float(point[name]))
-    metrics = {
-        "tokens_per_s": ("throughput", "tokens/s"),
-        "tokens_per_j": ("tokens per joule", "tokens/J"),
-        "money_per_trillion_tokens": ("money", f"{table['currency']}/T tokens"),
-    }
+    money = {"money_per_trillion_tokens": f"{table['currency']}/T tokens"}
+    metrics = {key: (quantity(key).label, money.get(key, quantity(key).unit)) for key in DRAWN}
     columns = {
         "cap": Column(f"{table['kind']} cap", [point[name] / table["scale"] for point in points], table["unit"]),
         **{key: Column(label, [point[key] for point in points], unit, 4) for key, (label, unit) in metrics.items()},

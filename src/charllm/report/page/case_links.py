@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, in_common, title
-from charllm.report.page.quantity import quantity, write_number
+from charllm.report.page.quantity import metric_column, write_number
 from charllm.result.metrics import AXES
 from charllm.units import GIGA, MIB, format_bytes, format_si
 
@@ -48,6 +48,7 @@ def case_links(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
     uses = axis_uses(cases)
     if not uses:
         return Figure("links", "scatter", question, "", missing="No case has data on its communication.")
+    rows = [use.case.values for use in uses]
     columns = {
         "name": Column("case and axis", [f"{use.case.name}, {use.axis}" for use in uses]),
         "group": Column("model", [use.case.group for use in uses]),
@@ -55,8 +56,8 @@ def case_links(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
         "message": Column("median message", [use.message_bytes / MIB for use in uses], "MiB"),
         "rate": Column("sent per GPU while communicating", [use.bytes_per_s / GIGA for use in uses], "GB/s"),
         "seconds": Column("communication in a step", [use.seconds for use in uses], "s"),
-        "nvlink": _use(uses, "link_utilization_fraction.nvlink"),
-        "nic": _use(uses, "link_utilization_fraction.nic"),
+        "nvlink": metric_column("link_utilization_fraction.nvlink", rows),
+        "nic": metric_column("link_utilization_fraction.nic", rows),
     }
     options: dict[str, Any] = {
         "x": "message",
@@ -70,11 +71,6 @@ def case_links(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
         "lines": _peaks(cases),
     }
     return Figure("links", "scatter", question, _message(uses), columns, options, conditions)
-
-
-def _use(uses: Sequence[AxisUse], metric: str) -> Column:
-    shown = quantity(metric)
-    return Column(shown.label, [shown.shown(use.case.values.get(metric)) for use in uses], shown.unit)
 
 
 def _peaks(cases: Sequence[StudiedCase]) -> list[dict[str, Any]]:

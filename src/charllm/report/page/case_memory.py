@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, full_label, groups, select, title
 from charllm.report.page.memory import USED, WORDS
-from charllm.report.page.quantity import PERCENT, write_list
-from charllm.units import GIB
-from charllm.workload.memory import KINDS
+from charllm.report.page.quantity import write_list
+from charllm.result.metrics import KINDS
+from charllm.units import GIB, PERCENT
 
 QUESTION = "Does every case fit in memory?"
 NOTHING = "No case has a memory breakdown."
@@ -76,13 +76,13 @@ def _figure(cases: Sequence[StudiedCase], size_bytes: float | None, at: int, que
 
 
 def _message(cases: Sequence[StudiedCase], size_bytes: float | None) -> str:
-    total = {id(case): sum(parts_bytes(case).values()) for case in cases}
-    worst = max(cases, key=lambda case: total[id(case)])
+    need = {id(case): _need_bytes(case) for case in cases}
+    worst = max(cases, key=lambda case: need[id(case)])
     parts = parts_bytes(worst)
-    kind = max(parts, key=lambda kind: parts[kind])
-    needs = f"{title(worst)} needs most: {total[id(worst)] / GIB:.1f} GiB"
+    kind = max(parts, key=lambda kind: parts[kind] if kind != "reserve" else 0.0)
+    needs = f"{title(worst)} needs most: {need[id(worst)] / GIB:.1f} GiB"
     largest = (
-        "" if kind == USED else f", of which {parts[kind] / total[id(worst)] / PERCENT:.0f} % {WORDS.get(kind, kind)}"
+        "" if kind == USED else f", of which {parts[kind] / need[id(worst)] / PERCENT:.0f} % {WORDS.get(kind, kind)}"
     )
     limit = f" of {size_bytes / GIB:.1f} GiB" if size_bytes else ""
     misfits = [case for case in cases if case.values.get("fits") is False]
@@ -92,3 +92,9 @@ def _message(cases: Sequence[StudiedCase], size_bytes: float | None) -> str:
         else "All of them fit."
     )
     return f"{told} {needs}{limit}{largest}."
+
+
+def _need_bytes(case: StudiedCase) -> float:
+    """Return what the worst rank needs; of a measured case what it used."""
+    need_bytes = case.values.get("memory_need_bytes")
+    return sum(parts_bytes(case).values()) if need_bytes is None else float(need_bytes)

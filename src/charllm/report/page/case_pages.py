@@ -10,15 +10,16 @@ from charllm.report.page.heat import heat_figure
 from charllm.report.page.links import links_figure
 from charllm.report.page.memory import memory_figure
 from charllm.report.page.power import power_figure
-from charllm.report.page.quantity import quantity, write_list
+from charllm.report.page.quantity import metric_column, write_list, write_value
 from charllm.report.page.seconds import seconds_figure
 from charllm.report.page.view import RunView
+from charllm.result.metrics import selected
 
 MOST_PAGES = 24
 """Cases that are shown in small; of a larger study the fastest of each model."""
 MOST_HOT, MOST_OVER_TIME = 6, 4
 SHOWN: tuple[Callable[[RunView], Figure | None], ...] = (seconds_figure, memory_figure, heat_figure, links_figure)
-SUMMARY = ("step_time_s", "tokens_per_s_per_gpu", "power_mean_w", "temperature_peak_c")
+SUMMARY = selected("step_time_s", "tokens_per_s_per_gpu", "power_mean_w", "temperature_peak_c")
 NOT_STORED = (
     "This study was not stored in a folder, so data on single GPUs are not available (charllm sweep --out DIR)."
 )
@@ -36,9 +37,7 @@ def hottest_cases(cases: Sequence[StudiedCase]) -> Figure:
         for name, column in first.columns.items()
         if all(name in heat.columns for _, heat in maps)
     }
-    told = [
-        f"{title(case)} {quantity('temperature_peak_c').write(case.values['temperature_peak_c'])}" for case, _ in maps
-    ]
+    told = [f"{title(case)} {write_value('temperature_peak_c', case.values['temperature_peak_c'])}" for case, _ in maps]
     message = (
         f"The hottest node of {len(maps)} cases, the hottest case of each model first; peaks: {write_list(told, 6)}."
     )
@@ -98,7 +97,7 @@ def case_pages(cases: Sequence[StudiedCase]) -> list[Figure]:
 
 
 def _small_page(case: StudiedCase, view: RunView) -> list[Figure]:
-    told = [quantity(name).write(case.values[name]) for name in SUMMARY if case.values.get(name) is not None]
+    told = [write_value(name, case.values[name]) for name in SUMMARY if case.values.get(name) is not None]
     origin = "" if case.origin == "simulated" else f" ({case.origin})"
     heading = f"{title(case)}{origin}: {', '.join(told)}"
     prefix = f"case-{case.number}-{case.origin}"
@@ -124,11 +123,8 @@ def _overview(cases: Sequence[StudiedCase], left_out: str) -> Figure:
     """Return the cases that ran in one table, the fastest first."""
     listed = ranked(cases)
     columns = {"case": Column("case", [case.name for case in listed])}
-    columns |= {
-        name: Column(quantity(name).label, [quantity(name).shown(case.values.get(name)) for case in listed],
-                     quantity(name).unit)
-        for name in (*SUMMARY, "memory_peak_bytes")
-    }  # fmt: skip
+    rows = [case.values for case in listed]
+    columns |= {name: metric_column(name, rows) for name in (*SUMMARY, "memory_peak_bytes")}
     message = (
         f"{left_out}Open a case below for its answer, breakdown, memory and temperatures; "
         "`charllm report FOLDER/runs/NUMBER` writes the whole page of one case."

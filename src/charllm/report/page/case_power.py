@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, full_label, groups, in_common, select, title
-from charllm.report.page.quantity import CLOCK_LOSS, JOULES_PER_TOKEN, KEYS, PERCENT, quantity
+from charllm.report.page.quantity import write_value
 from charllm.report.page.strategies import multiples
-from charllm.result.metrics import CAUSES
+from charllm.result.metrics import CAUSE_WORDS, CAUSES, quantity, selected
+from charllm.units import PERCENT
 
-THROTTLING = {"clock_loss_fraction": "clock loss", "throttled_time_fraction": "time throttled"}
-"""Metric of throttling by cause: what it is called."""
-POWER = ("power_mean_w", "power_peak_sensor_w", "temperature_peak_c", "temperature_spread_node_k")
-ENERGY = (JOULES_PER_TOKEN, "energy_per_step_j", "node_power_mean_w", "cluster_power_peak_w")
+LOST, HELD = selected("clock_loss_fraction", "throttled_time_fraction")
+POWER = selected("power_mean_w", "power_peak_sensor_w", "temperature_peak_c", "temperature_spread_node_k")
+ENERGY = selected("joules_per_token", "energy_per_step_j", "node_power_mean_w", "cluster_power_peak_w")
 
 
 def case_power(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
@@ -31,7 +31,7 @@ def case_energy(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
     """Return the energy of every case."""
     question = "What does a token cost in energy?"
     told = [
-        extremes(cases, JOULES_PER_TOKEN),
+        extremes(cases, "joules_per_token"),
         "GPU boards only: CPUs, NICs and fans are in the power of a node",
     ]
     return multiples(cases, ENERGY, "energy", question, _sentence(told), conditions)
@@ -39,8 +39,7 @@ def case_energy(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
 
 def _throttling_metric(cases: Sequence[StudiedCase]) -> str:
     """Return the clock that is lost to each cause, or the time it is held down where only that was read."""
-    lost, held = THROTTLING
-    return lost if any(case.values.get(f"{lost}.{cause}") is not None for case in cases for cause in CAUSES) else held
+    return LOST if any(case.values.get(f"{LOST}.{cause}") is not None for case in cases for cause in CAUSES) else HELD
 
 
 def case_clock(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
@@ -62,7 +61,7 @@ def case_clock(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
         "group": Column("model", [case.group for case, _, _ in rows]),
         "bar": Column("case", [full_label(case, alone) for case, _, _ in rows]),
         "part": Column("cause", [cause for _, cause, _ in rows]),
-        "value": Column(THROTTLING[metric], [loss / PERCENT for _, _, loss in rows], "%"),
+        "value": Column(quantity(metric).label, [loss / PERCENT for _, _, loss in rows], "%"),
     }
     options = {
         "bar": "bar",
@@ -71,14 +70,14 @@ def case_clock(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
         "group": "group",
         "order": list(CAUSES),
         "palette": "cause",
-        "labels": {cause: KEYS[cause] for cause in CAUSES},
+        "labels": CAUSE_WORDS,
         "total": True,
         "unit": "%",
         "horizontal": True,
     }
     by_cause = {cause: max(case.values.get(f"{metric}.{cause}") or 0.0 for case in known) for cause in CAUSES}
-    none = [KEYS[cause] for cause in CAUSES if by_cause[cause] == 0]
-    told = [extremes(known, CLOCK_LOSS), f"no case is throttled by {' or '.join(none)}" if none else ""]
+    none = [CAUSE_WORDS[cause] for cause in CAUSES if by_cause[cause] == 0]
+    told = [extremes(known, "clock_loss"), f"no case is throttled by {' or '.join(none)}" if none else ""]
     return Figure("clock", "stacked-bars", question, left_out + _sentence(told), columns, options, conditions)
 
 
@@ -90,11 +89,9 @@ def extremes(cases: Sequence[StudiedCase], metric: str) -> str:
     low, high = (choose(known, key=lambda case: case.values[metric]) for choose in (min, max))
     shown = quantity(metric)
     if len(known) == 1 or low.values[metric] == high.values[metric]:
-        return f"{shown.label} is {shown.write(low.values[metric])}"
-    return (
-        f"{shown.label} lies between {shown.write(low.values[metric])} ({title(low)}) "
-        f"and {shown.write(high.values[metric])} ({title(high)})"
-    )
+        return f"{shown.label} is {write_value(metric, low.values[metric])}"
+    ends = [f"{write_value(metric, case.values[metric])} ({title(case)})" for case in (low, high)]
+    return f"{shown.label} lies between {' and '.join(ends)}"
 
 
 def _sentence(parts: Sequence[str]) -> str:

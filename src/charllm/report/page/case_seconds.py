@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, full_label, groups, ranked, select, title
-from charllm.report.page.quantity import KEYS, PERCENT, write_list, write_number
-from charllm.timeline.step_time import LABELS
+from charllm.report.page.quantity import write_list, write_number
+from charllm.result.metrics import LABEL_WORDS, LABELS
+from charllm.units import PERCENT
 
 MOST_APART = 5.0
 """Ratio of the longest to the shortest step above which bars are shares: short ones could not be read otherwise."""
@@ -48,7 +49,7 @@ def case_seconds(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
         "group": "group",
         "order": list(LABELS),
         "palette": "part",
-        "labels": {label: KEYS[label] for label in LABELS},
+        "labels": LABEL_WORDS,
         "total": not as_shares,
         "unit": "%" if as_shares else "s",
         "horizontal": True,
@@ -91,5 +92,5 @@ def _message(cases: Sequence[StudiedCase]) -> str:
         order = ranked(listed)
         lost = largest_part(order[-1], [label for label in LABELS if label != "compute"]) if order else None
         if lost is not None and len(order) > 1:
-            found.append(f"{title(order[-1])} ({KEYS[lost[0]]}, {lost[1] / PERCENT:.0f} % of its step)")
+            found.append(f"{title(order[-1])} ({LABEL_WORDS[lost[0]]}, {lost[1] / PERCENT:.0f} % of its step)")
     return f"Largest losses of the slowest cases: {write_list(found, 6)}." if found else ""

@@ -6,16 +6,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from charllm.report.figure import Column
-from charllm.report.page.quantity import quantity, with_derived
 from charllm.report.page.view import RunView
 from charllm.report.study import VERDICTS
-from charllm.result.compare import flatten
+from charllm.result.metrics import numbers_of, quantity, selected, with_derived
 
 DIGITS = 3
 """Digits of a metric that matter."""
 MOST_ROWS = 60
 """Cases that a figure with a row for each has room for."""
-RANKS = ("tokens_per_s_per_gpu", "tokens_per_s", "step_time_s")
+RANKS = selected("tokens_per_s_per_gpu", "tokens_per_s", "step_time_s")
 """What cases are ranked by: the first that is known of any; the last one is better when lower."""
 WHOLE = "all cases"
 
@@ -75,7 +74,7 @@ class StudiedCase:
 def case_of_run(name: str, view: RunView, intervals: Mapping[str, tuple[float, float]] | None = None) -> StudiedCase:
     """Return a single run as a case, so that runs are compared by the same figures as the cases of a study."""
     result = view.result
-    flat: dict[str, Any] = {**flatten(result.metrics), "fits": result.metrics.get("fits")}
+    flat: dict[str, Any] = {**numbers_of(result.metrics), "fits": result.metrics.get("fits")}
     flat |= {f"{metric}.interval": bounds for metric, bounds in (intervals or {}).items()}
     return StudiedCase(
         name=name,
@@ -216,12 +215,6 @@ def _best(cases: list[StudiedCase], most: int) -> list[StudiedCase]:
     order = ranked(cases)
     known = {id(case) for case in order}
     return [*order, *(case for case in cases if id(case) not in known)][:most]
-
-
-def metric_column(cases: Sequence[StudiedCase], name: str) -> Column:
-    """Return one metric of the cases in the unit that it is shown in."""
-    shown = quantity(name)
-    return Column(shown.label, [shown.shown(case.values.get(name)) for case in cases], shown.unit, DIGITS)
 
 
 def case_columns(cases: Sequence[StudiedCase]) -> dict[str, Column]:

@@ -1,8 +1,8 @@
 """What if? The effect of single changes on tokens per second, with intervals; those that do not fit are marked."""
 
 from charllm.report.figure import Column, Figure
-from charllm.report.page.computed import TriedChange
 from charllm.report.page.view import RunView, missing
+from charllm.result.columns import Row
 from charllm.result.uncertainty import LEVEL, effect_basis, effect_interval
 from charllm.units import GIB
 
@@ -13,22 +13,23 @@ def changes_figure(run: RunView) -> Figure | None:
     """Return every change that was simulated, the best first; None for a run that was not simulated."""
     if run.result.origin != "simulated":
         return None
-    changes = sorted(run.computed.changes, key=lambda change: (not change.fits, -change.gain_fraction))
+    changes = sorted(run.rows("changes"), key=lambda change: (not change["fits"], -change["gain_fraction"]))
     if not changes:
-        return missing(NAME, KIND, QUESTION, run.computed.why_not("changes"))
-    ends = [effect_interval(change.gain_fraction, of_conditions=change.of_conditions) for change in changes]
+        return missing(NAME, KIND, QUESTION, run.why_not_simulated("changes"))
+    ends = [effect_interval(change["gain_fraction"], of_conditions=change["of_conditions"]) for change in changes]
     columns = {
-        "change": Column("change", [change.asked for change in changes]),
-        "effect": Column("change of tokens/s", [round(change.gain_fraction, 3) for change in changes], "", 3),
+        "change": Column("change", [change["asked"] for change in changes]),
+        "effect": Column("change of tokens/s", [round(change["gain_fraction"], 3) for change in changes], "", 3),
         "low": Column("low", [round(low, 3) for low, _high in ends], "", 3),
         "high": Column("high", [round(high, 3) for _low, high in ends], "", 3),
-        "fits": Column("fits in memory", [change.fits for change in changes]),
-        "tokens_per_j": Column("change of tokens per joule", [_percent(change.tokens_per_j_fraction)
+        "fits": Column("fits in memory", [change["fits"] for change in changes]),
+        "tokens_per_j": Column("change of tokens per joule", [_percent(change["tokens_per_j_fraction"])
                                                               for change in changes]),
-        "temperature": Column("hottest GPU", [change.temperature_peak_k for change in changes], "K", 3),
-        "step": Column("step time", [change.step_time_s for change in changes], "s", 4),
-        "memory": Column("memory", [change.memory_peak_bytes / GIB for change in changes], "GiB", 4),
-        "note": Column("note", [change.needs for change in changes]),
+        "temperature": Column("change of peak temperature", [change["temperature_peak_k"] for change in changes],
+                              "K", 3),
+        "step": Column("step time", [change["step_time_s"] for change in changes], "s", 4),
+        "memory": Column("memory", [change["memory_need_bytes"] / GIB for change in changes], "GiB", 4),
+        "note": Column("note", [change["needs"] for change in changes]),
     }  # fmt: skip
     options = {"change": "change", "effect": "effect", "low": "low", "high": "high", "fits": "fits", "note": "note",
                "unit": "%"}  # fmt: skip
@@ -39,25 +40,26 @@ def _percent(fraction: float | None) -> str | None:
     return None if fraction is None else f"{100 * fraction:+.1f} %"
 
 
-def _message(changes: list[TriedChange]) -> str:
+def _message(changes: list[Row]) -> str:
     """Name the best change, the one that saves most energy, and what does not fit."""
-    fitting = [change for change in changes if change.fits]
-    misfits = [change for change in changes if not change.fits]
+    fitting = [change for change in changes if change["fits"]]
+    misfits = [change for change in changes if not change["fits"]]
     text = f"{len(changes)} single changes, each simulated."
-    best = max(fitting, key=lambda change: change.gain_fraction, default=None)
-    if best is not None and best.gain_fraction > 0:
-        low, high = effect_interval(best.gain_fraction, of_conditions=best.of_conditions)
+    best = max(fitting, key=lambda change: change["gain_fraction"], default=None)
+    if best is not None and best["gain_fraction"] > 0:
+        low, high = effect_interval(best["gain_fraction"], of_conditions=best["of_conditions"])
         text += (
-            f" Fastest: {best.asked}, {100 * best.gain_fraction:+.1f} % tokens/s "
+            f" Fastest: {best['asked']}, {100 * best['gain_fraction']:+.1f} % tokens/s "
             f"({100 * low:+.0f} to {100 * high:+.0f} %)."
         )
     saving = max(
-        (change for change in fitting if change.tokens_per_j_fraction),
-        key=lambda change: change.tokens_per_j_fraction or 0.0,
+        (change for change in fitting if change["tokens_per_j_fraction"]),
+        key=lambda change: change["tokens_per_j_fraction"] or 0.0,
         default=None,
     )
-    if saving is not None and (saving.tokens_per_j_fraction or 0.0) > 0:
-        text += f" Most tokens per joule: {saving.asked}, {_percent(saving.tokens_per_j_fraction)}."
+    if saving is not None and (saving["tokens_per_j_fraction"] or 0.0) > 0:
+        text += f" Most tokens per joule: {saving['asked']}, {_percent(saving['tokens_per_j_fraction'])}."
     if misfits:
-        text += f" Grey: {', '.join(f'{change.asked} ({change.needs})' for change in misfits)}."
+        listed = [f"{change['asked']} ({change['needs']})" for change in misfits]
+        text += f" Grey: {', '.join(listed)}."
     return f"{text} Bars are the simulated effects, whiskers their {100 * LEVEL:.0f} % intervals: {effect_basis()}."

@@ -22,7 +22,8 @@ from charllm.report.claims import (
 )
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, title
-from charllm.report.page.quantity import CLOCK_LOSS, PERCENT, write_number
+from charllm.report.page.quantity import write_number
+from charllm.units import PERCENT
 
 PAPER = "charllm-ppt"
 """How the names of the paper's studies begin."""
@@ -225,7 +226,7 @@ def _order(value: Any) -> tuple[int, float, str]:
 
 def _loss(case: StudiedCase) -> float | None:
     """Return the points of clock that a case loses."""
-    loss = case.values.get(CLOCK_LOSS)
+    loss = case.values.get("clock_loss")
     return None if loss is None else float(loss) / PERCENT
 
 

@@ -13,17 +13,11 @@ from charllm.report.page.case_pages import hottest_cases, power_over_time
 from charllm.report.page.case_power import case_clock, case_power
 from charllm.report.page.case_seconds import case_seconds
 from charllm.report.page.cases import StudiedCase, conditions_of
-from charllm.report.page.quantity import (
-    CLOCK_LOSS,
-    PERCENT,
-    quantity,
-    write_list,
-    write_number,
-    write_ratio,
-    write_slower,
-)
+from charllm.report.page.quantity import write_list, write_number, write_ratio, write_slower, write_value
 from charllm.report.page.sides import READ, compare_metric, every_metric, settings_table, sides, write_change
 from charllm.report.page.study_answer import doubt, why_slower
+from charllm.result.metrics import quantity, selected
+from charllm.units import PERCENT
 
 LEVEL_FRACTION = 0.005
 """Runs nearer than this are called equally fast."""
@@ -32,7 +26,7 @@ OF_RUNS = {"case": "run", "cases": "runs", "Case": "Run", "Cases": "Runs"}
 LEAST_W, LEAST_K, LEAST_POINTS = 1.0, 0.2, 0.1
 """Differences in power, temperature and clock that are worth a word."""
 LONGEST_SETTING = 16
-CHECKED = ("step_time_s", "power_mean_w", "temperature_peak_c", "clock_mean_hz", "memory_allocated_bytes")
+CHECKED = selected("step_time_s", "power_mean_w", "temperature_peak_c", "clock_mean_hz", "memory_allocated_bytes")
 """Metrics of a prediction that the answer checks against the measured ones."""
 
 
@@ -135,8 +129,8 @@ def facts(runs: Sequence[StudiedCase]) -> list[Fact]:
         if len(rows) == 2:
             shown = quantity(metric)
             before, after = rows[0].value, rows[1].value
-            change = f"{write_change(metric, after, before)} ({shown.write(before)} in {runs[0].label})"
-            found.append(Fact(f"{shown.label} of {runs[1].label}", shown.write(after), link=link, note=change))
+            change = f"{write_change(metric, after, before)} ({write_value(metric, before)} in {runs[0].label})"
+            found.append(Fact(f"{shown.label} of {runs[1].label}", write_value(metric, after), link=link, note=change))
     return found
 
 
@@ -152,10 +146,9 @@ def _check_prediction(run: StudiedCase, first: StudiedCase) -> str:
     for metric in CHECKED:
         value, truth = predicted.values.get(metric), measured.values.get(metric)
         if value and truth:
-            shown, error = quantity(metric), write_change(metric, value, truth)
-            told.append(
-                f"{shown.label} {shown.write(value)} where {shown.write(truth)} was {measured.origin} ({error})"
-            )
+            predicts, read = write_value(metric, value), write_value(metric, truth)
+            error = write_change(metric, value, truth)
+            told.append(f"{quantity(metric).label} {predicts} where {read} was {measured.origin} ({error})")
     if not told:
         return f"{predicted.label} and {measured.label} have no metric in common that could be checked."
     return f"{predicted.label} ({predicted.origin}) predicts {write_list(told, 5)}."
@@ -187,7 +180,7 @@ def _speed(run: StudiedCase, first: StudiedCase) -> str:
         return ""
     ratio = rows[1].value / rows[0].value
     speedup = ratio if quantity(rows[0].metric).better == "higher" else 1 / ratio
-    values = " against ".join(quantity(row.metric).write(row.value) for row in reversed(rows))
+    values = " against ".join(write_value(row.metric, row.value) for row in reversed(rows))
     if abs(speedup - 1) < LEVEL_FRACTION:
         return f"is as fast as {first.label} ({values})"
     slower, faster = (run, first) if speedup < 1 else (first, run)
@@ -221,7 +214,7 @@ def _temperature(run: StudiedCase, first: StudiedCase) -> str:
 
 
 def _clock(run: StudiedCase, first: StudiedCase) -> str:
-    change = _difference(run, first, CLOCK_LOSS)
+    change = _difference(run, first, "clock_loss")
     if change is None or abs(change / PERCENT) < LEAST_POINTS:
         return ""
     return f"loses {abs(change / PERCENT):.1f} points {'more' if change > 0 else 'less'} of its clock to throttling"

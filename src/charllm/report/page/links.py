@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from charllm.layout.grid import ENDS
 from charllm.report.figure import Column, Figure
 from charllm.report.page.view import RunView, missing
+from charllm.result.metrics import ENDS
 from charllm.units import GIB, GIGA, KIB, MIB, MILLI, format_bytes, format_percent, seconds_format
 
 NAME, KIND, QUESTION = "links", "scatter", "How well are the links used?"

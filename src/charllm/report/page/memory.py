@@ -6,8 +6,8 @@ from charllm.report.figure import Column, Figure
 from charllm.report.page.view import RunView, missing
 from charllm.report.tables import shown_ends
 from charllm.result.answers import answer_memory, gpu_table, memory_size_bytes
+from charllm.result.metrics import KINDS
 from charllm.units import GIB
-from charllm.workload.memory import KINDS
 
 NAME, KIND, QUESTION = "memory", "stacked-bars", "Does it fit in memory?"
 USED = "used"
@@ -70,6 +70,13 @@ def _worst_rank(run: RunView) -> dict[str, dict[str, float]]:
     return {f"rank {rank}": kinds} if kinds else {}
 
 
+def _worst_stage(run: RunView) -> str:
+    """Name the stage of the worst rank, where each stage has a bar."""
+    table, rank = run.table("memory") or {}, run.result.metrics.get("memory_rank")
+    ranks = list(table.get("rank", ()))
+    return f"stage {table['stage'][ranks.index(rank)]}" if rank in ranks else ""
+
+
 def _measured(run: RunView) -> dict[str, dict[str, float]]:
     rows = [row for row in run.result.gpus if row.get("memory_peak_bytes") is not None]
     many = len({row.get("node") for row in rows}) > 1
@@ -81,7 +88,7 @@ def _measured(run: RunView) -> dict[str, dict[str, float]]:
 
 def _message(run: RunView, bars: dict[str, dict[str, float]]) -> str:
     """Say whether it fits, and what takes most on the fullest GPU, or what would fit."""
-    fullest = max(bars, key=lambda bar: sum(bars[bar].values()))
+    fullest = _worst_stage(run) or max(bars, key=lambda bar: sum(bars[bar].values()))
     kind = max(bars[fullest], key=lambda name: bars[fullest][name])
     answer = answer_memory(run.result)
     if kind == USED:

@@ -5,30 +5,14 @@ from typing import Any
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, full_label, groups, rank_metric
-from charllm.report.page.quantity import CLOCK_LOSS, JOULES_PER_TOKEN, Quantity, is_number, quantity, write_list
+from charllm.report.page.quantity import is_number, metric_column, write_list
 from charllm.report.page.strategies import interval_columns
-from charllm.timeline.step_time import LABELS
-from charllm.units import GIB, MEGA, split_suffix
+from charllm.result.metrics import DECLARED, flat_names, quantity, selected
 
-METRICS = (
-    "tokens_per_s_per_gpu", "tokens_per_j", "step_time_s", "mfu", JOULES_PER_TOKEN, "power_mean_w",
-    "power_peak_sensor_w", "temperature_peak_c", CLOCK_LOSS, "memory_peak_bytes", "tokens_per_s", "energy_per_step_j",
-    "node_power_mean_w", "cluster_power_peak_w", "cluster_power_ramp_w_per_s", "cluster_power_swing_w",
-    "temperature_mean_c", "temperature_spread_node_k", "temperature_swing_k", "margin_to_slowdown_k", "clock_mean_hz",
-    "clock_std_fraction", "throttled_time_fraction.power", "throttled_time_fraction.thermal",
-    "throttled_time_fraction.brake", "microbatches", "link_bytes.nvlink", "link_bytes.nic", "link_bytes.pcie",
-    "link_utilization_fraction.nvlink", "link_utilization_fraction.nic", "message_bytes_median.tp",
-    "message_bytes_median.pp", "message_bytes_median.dp", "message_bytes_median.ep", "message_bytes_median.cp",
-    "money_per_trillion_tokens", "run_time_s", "run_money", "energy_delay_product_j_s", "facility_power_mean_w",
-    "rack_power_peak_w", *(f"breakdown_s.{label}" for label in LABELS),
-)  # fmt: skip
-"""What may stand on an axis."""
-HOVERED = ("step_time_s", "mfu", "power_mean_w", "temperature_peak_c", CLOCK_LOSS, "memory_peak_bytes")
+HOVERED = selected("step_time_s", "mfu", "power_mean_w", "temperature_peak_c", "clock_loss", "memory_peak_bytes")
 """What a point shows beside its two metrics before it is selected."""
 LOG_FROM = 20.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
-UNITS = {"w": ("W", 1.0), "c": ("C", 1.0), "hz": ("MHz", MEGA), "s": ("s", 1.0), "bytes": ("GiB", GIB)}
-"""Suffix of a setting: the unit that it is shown in, and how much that is in SI."""
 MOST_FILTERS = 12
 MOST_CHOICES = 40
 """Values of a setting up to which a filter lists them."""
@@ -46,13 +30,13 @@ def pareto(cases: Sequence[StudiedCase], swept: Sequence[str], conditions: str =
         return Figure("pareto", "scatter", question, "", missing="No case has both a step time and a power.")
     front, alone = pareto_front(points, (x, y)), len(groups(points)) == 1
     settings = _filters(points, swept)
-    metrics = [name for name in METRICS if any(is_number(case.values.get(name)) for case in points)]
+    metrics = [name for name in flat_names(DECLARED) if any(_counts(name, case.values.get(name)) for case in points)]
     columns = {
         "case": Column("case", [full_label(case, alone) for case in points]),
         "group": Column("model", families(points)),
         "origin": Column("origin", [case.origin for case in points]),
         **{name: _setting(points, name, label) for name, label in settings.items()},
-        **{name: _column(points, name) for name in metrics},
+        **{name: metric_column(name, (case.values for case in points)) for name in metrics},
         **interval_columns(points, (x, y)),
         "front": Column("on the Pareto front", front),
         "details": Column("settings", details(points)),
@@ -115,9 +99,9 @@ def details(cases: Sequence[StudiedCase]) -> list[dict[str, str]]:
     ]
 
 
-def _column(cases: Sequence[StudiedCase], name: str) -> Column:
-    shown = quantity(name)
-    return Column(shown.label, [shown.shown(case.values.get(name)) for case in cases], shown.unit)
+def _counts(name: str, value: Any) -> bool:
+    """Tell whether a metric may stand on an axis; an entry of a table that is 0 says nothing."""
+    return is_number(value) and DECLARED[name.partition(".")[0]].is_number and ("." not in name or value != 0)
 
 
 def _filters(cases: Sequence[StudiedCase], swept: Sequence[str]) -> dict[str, str]:
@@ -132,14 +116,15 @@ def _filters(cases: Sequence[StudiedCase], swept: Sequence[str]) -> dict[str, st
     return dict(list(found.items())[:MOST_FILTERS])
 
 
-def _setting(cases: Sequence[StudiedCase], name: str, label: str) -> Column:
+def _setting(points: Sequence[StudiedCase], name: str, label: str) -> Column:
     """Return a setting of the cases; one with a unit in its name says it as metrics do."""
-    split = split_suffix(label.replace(" ", "_"))
-    if split is None or split[1] not in UNITS:
-        return Column(label, [case.values.get(name) for case in cases])
-    unit, scale = UNITS[split[1]]
-    shown = Quantity(split[0].replace("_", " "), unit, scale)
-    return Column(shown.label, [shown.shown(case.values.get(name)) for case in cases], unit)
+    shown = quantity(label.replace(" ", "_"))
+    values = [case.values.get(name) for case in points]
+    return (
+        Column(shown.label, [shown.shown(value) for value in values], shown.unit)
+        if shown.unit
+        else Column(label, values)
+    )
 
 
 def _heading(name: str, names: Sequence[str]) -> str:

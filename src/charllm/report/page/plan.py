@@ -9,12 +9,13 @@ from charllm.report.page.plan_flags import changes_figure, commands_figure
 from charllm.report.page.plan_front import front_figure, shortlist_figure
 from charllm.report.page.plan_search import counts_figure, rejected_figure, tell_counts
 from charllm.report.page.plan_why import reasons_figure, seconds_figure, sensitivity_figure, tell_sensitivity
-from charllm.report.page.planned import PROBABILITY, PlanView, read_plan, write_value
-from charllm.report.page.quantity import quantity, write_list, write_percent
+from charllm.report.page.planned import PlanView, read_plan, write_metric
+from charllm.report.page.quantity import write_list, write_percent, write_value
+from charllm.result.metrics import quantity
 
 FACTS = {
     "tokens_per_s_per_gpu": "shortlist",
-    PROBABILITY: "shortlist",
+    "probability_best": "shortlist",
     "tokens_per_j": "front",
     "power_mean_w": "front",
     "temperature_peak_c": "front",
@@ -60,11 +61,11 @@ def answer(plan: PlanView) -> list[str]:
         return ["No strategy keeps every limit.", *_limits(plan), *plan.table.get("warnings", ()), tell_counts(plan)]
     best = plan.best[0]
     meaning = plan.goal.get("meaning") or plan.metric
-    numbers = [write_value(best, metric) for metric in ("step_time_s", "tokens_per_s_per_gpu")]
+    numbers = [write_metric(best, metric) for metric in ("step_time_s", "tokens_per_s_per_gpu")]
     values = [f"{numbers[0]} a step", numbers[1]] + (
         []
         if plan.metric.startswith("tokens_per_s")
-        else [f"{quantity(plan.metric).label} {write_value(best, plan.metric)}"]
+        else [f"{quantity(plan.metric).label} {write_metric(best, plan.metric)}"]
     )
     found = [
         f"Best strategy ({meaning}): {best.name}: {', '.join(values)}.",
@@ -77,13 +78,14 @@ def answer(plan: PlanView) -> list[str]:
 
 def _certainty(plan: PlanView) -> str:
     """Say how probable it is that the first is the best, and which others may be."""
-    sure = plan.best[0].values.get(PROBABILITY)
+    best = plan.best[0]
+    sure = best.values.get("probability_best")
     if sure is None:
         return ""
-    likely = [case for case in plan.best[1:] if (case.values.get(PROBABILITY) or 0.0) >= 0.05]
-    told = [f"{case.label} ({write_value(case, PROBABILITY)})" for case in likely[:3]]
+    likely = [case for case in plan.best[1:] if (case.values.get("probability_best") or 0.0) >= 0.05]
+    told = [f"{case.label} ({write_metric(case, 'probability_best')})" for case in likely[:3]]
     rivals = f". It may also be {'; '.join(told)}" if told else ""
-    return f"It is the best with a probability of {write_value(plan.best[0], PROBABILITY)}{rivals}."
+    return f"It is the best with a probability of {write_metric(best, 'probability_best')}{rivals}."
 
 
 def _own(plan: PlanView) -> str:
@@ -122,8 +124,7 @@ def facts(plan: PlanView) -> list[Fact]:
         if plan.best[0].values.get(metric) is None:
             continue
         own = plan.own.values.get(metric) if plan.own else None
-        note = "" if own is None else f"your own: {quantity(metric).write(own)}"
-        label = quantity(metric).label
+        note = "" if own is None else f"your own: {write_value(metric, own)}"
         link = FACTS.get(metric, "shortlist")
-        found.append(Fact(f"{label[:1].upper()}{label[1:]}", write_value(plan.best[0], metric), note=note, link=link))
+        found.append(Fact(quantity(metric).title, write_metric(plan.best[0], metric), note=note, link=link))
     return found[:MOST_FACTS]

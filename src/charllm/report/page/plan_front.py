@@ -5,15 +5,24 @@ from typing import Any
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.pareto import pareto
-from charllm.report.page.planned import PROBABILITY, STANDING, PlanView, varied_flags, write_value
-from charllm.report.page.quantity import CLOCK_LOSS, quantity
+from charllm.report.page.planned import STANDING, PlanView, varied_flags, write_metric
+from charllm.report.page.quantity import metric_column
 from charllm.report.page.strategies import multiples
+from charllm.result.metrics import quantity, selected
 
-SLIDERS = ("memory_peak_bytes", "power_peak_sensor_w", "temperature_peak_c", "cluster_power_peak_w", CLOCK_LOSS)
+SLIDERS = selected(
+    "memory_peak_bytes", "power_peak_sensor_w", "temperature_peak_c", "cluster_power_peak_w", "clock_loss"
+)
 """What a reader may limit beside what was limited already, as far as strategies differ in it."""
 MOST_SLIDERS, MOST_ROWS = 6, 12
-PANELS = ("tokens_per_s_per_gpu", PROBABILITY, "tokens_per_j", "temperature_peak_c", "power_peak_sensor_w",
-          "memory_peak_bytes")  # fmt: skip
+PANELS = selected(
+    "tokens_per_s_per_gpu",
+    "probability_best",
+    "tokens_per_j",
+    "temperature_peak_c",
+    "power_peak_sensor_w",
+    "memory_peak_bytes",
+)
 FRONT = ("front", "Which strategy is best under your limits?")
 
 
@@ -32,7 +41,7 @@ def front_figure(plan: PlanView, conditions: str) -> Figure:
         "one_front": True,
         "filters": [column for column in drawn.options["filters"] if column in varied_flags(cases)],
         "limits": _sliders(plan, drawn),
-        "shown": [*drawn.options["shown"], *([PROBABILITY] if _has_probability(plan) else [])],
+        "shown": [*drawn.options["shown"], *(["probability_best"] if _has_probability(plan) else [])],
     }
     if plan.metric in columns:
         options["best"] = plan.metric
@@ -40,10 +49,8 @@ def front_figure(plan: PlanView, conditions: str) -> Figure:
         if plan.metric not in ("tokens_per_s", options["x"], options["y"]):
             options |= {"y": plan.metric, "y_scale": "linear"}
     if _has_probability(plan):
-        shown = quantity(PROBABILITY)
-        columns[PROBABILITY] = Column(
-            shown.label, [shown.shown(case.values.get(PROBABILITY)) for case in _drawn(plan, drawn)], shown.unit, 2
-        )
+        rows = [case.values for case in _drawn(plan, drawn)]
+        columns["probability_best"] = metric_column("probability_best", rows, 2)
     return Figure(name, "scatter", question, _front_message(plan), columns, options, conditions)
 
 
@@ -54,7 +61,7 @@ def _drawn(plan: PlanView, figure: Figure) -> list[Any]:
 
 
 def _has_probability(plan: PlanView) -> bool:
-    return any(case.values.get(PROBABILITY) is not None for case in plan.best)
+    return any(case.values.get("probability_best") is not None for case in plan.best)
 
 
 def _sliders(plan: PlanView, figure: Figure) -> list[dict[str, Any]]:
@@ -82,7 +89,7 @@ def _front_message(plan: PlanView) -> str:
         "one are found again among the rest. Under much tighter limits others may be better: `charllm plan --limit` "
         "searches for them."
     )
-    return f"{text} The ring marks the best: {best.label} ({write_value(best, plan.metric)})." if best else text
+    return f"{text} The ring marks the best: {best.label} ({write_metric(best, plan.metric)})." if best else text
 
 
 def shortlist_figure(plan: PlanView, conditions: str) -> Figure:
@@ -98,12 +105,11 @@ def shortlist_figure(plan: PlanView, conditions: str) -> Figure:
 
 
 def _shortlist_message(plan: PlanView) -> str:
-    likely = sorted(
-        (case for case in plan.best if case.values.get(PROBABILITY)), key=lambda case: -case.values[PROBABILITY]
-    )
+    known = [case for case in plan.best if case.values.get("probability_best")]
+    likely = sorted(known, key=lambda case: -case.values["probability_best"])
     if not likely:
         return "The best first. How probable it is that each is the best is not known for this objective."
-    told = [f"{case.label} ({write_value(case, PROBABILITY)})" for case in likely[:3]]
+    told = [f"{case.label} ({write_metric(case, 'probability_best')})" for case in likely[:3]]
     return (
         f"The best first. Probability that a strategy is the best, given how wrong predictions are: {'; '.join(told)}."
     )

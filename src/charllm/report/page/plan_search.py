@@ -1,32 +1,29 @@
-"""How was it found? How many strategies there are, and how each was decided."""
+"""How was it found? How many strategies there are, and how many of them were evaluated and simulated."""
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.planned import PlanView
 from charllm.report.page.quantity import write_percent
 
-DECIDED = {
-    "pruned_memory": ("do not fit", "strategies that need more memory than a GPU has, or than a limit allows"),
-    "pruned_bound": (
-        "cannot be among the best",
-        "strategies whose bound shows that at least as many others are better",
-    ),
-    "priced": ("priced", "strategies whose step time was computed at one solved clock, without heat"),
-    "simulated": ("simulated", "priced strategies that the coupled simulator decided among: clocks, power and heat"),
+COUNTED = {
+    "pruned_memory": ("may not fit", "strategies that may need more memory than a GPU has, or than a limit allows"),
+    "pruned_bound": ("ruled out", "strategies whose bound shows that at least as many others are better"),
+    "priced": ("evaluated", "strategies whose step time was computed at one solved clock, without heat"),
+    "simulated": ("simulated", "evaluated strategies that were simulated in full: clocks, power and heat"),
 }
 """Count of a plan: its name on the page, and what it counts."""
 
 
 def counts_figure(plan: PlanView) -> Figure:
-    """Return how many strategies were visited, and how each was decided."""
-    question, counts = "How many strategies were decided, and how?", plan.table["counts"]
+    """Return how many strategies were considered, evaluated and simulated."""
+    question, counts = "How many strategies were considered?", plan.table["counts"]
     if not counts.get("visited"):
         return Figure("counts", "table", question, "", missing="The plan did not count its strategies.")
-    visited, known = counts["visited"], [name for name in DECIDED if counts.get(name) is not None]
+    visited, known = counts["visited"], [name for name in COUNTED if counts.get(name) is not None]
     columns = {
-        "how": Column("strategies", ["valid", *(DECIDED[name][0] for name in known)]),
+        "how": Column("strategies", ["valid", *(COUNTED[name][0] for name in known)]),
         "count": Column("count", [visited, *(counts[name] for name in known)]),
         "share": Column("share of all", ["100 %", *(_share(counts[name], visited) for name in known)]),
-        "meaning": Column("meaning", [_valid(counts.get("pruned_invalid")), *(DECIDED[name][1] for name in known)]),
+        "meaning": Column("meaning", [_valid(counts.get("pruned_invalid")), *(COUNTED[name][1] for name in known)]),
     }
     return Figure("counts", "table", question, tell_counts(plan), columns)
 
@@ -41,12 +38,12 @@ def _share(count: int, whole: int) -> str:
 
 
 def tell_counts(plan: PlanView) -> str:
-    """Say how many strategies were decided in how many seconds."""
+    """Say how many strategies were considered in how many seconds."""
     counts, seconds = plan.table["counts"], plan.table.get("elapsed_s")
     took = f" in {seconds:.3g} s" if seconds else ""
     return (
-        f"All {counts['visited']:,} valid strategies were decided{took}: {counts['priced']:,} were priced and "
-        f"{counts['simulated']:,} simulated in full; the rest does not fit or cannot be among the best."
+        f"All {counts['visited']:,} valid strategies were considered{took}: {counts['priced']:,} were evaluated "
+        f"and {counts['simulated']:,} simulated in full; the others may not fit or cannot be among the best."
     )
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from charllm.errors import SpecError
 from charllm.report.page.cases import StudiedCase, machine_of
-from charllm.report.page.quantity import quantity, with_derived
-from charllm.result.compare import flatten
+from charllm.report.page.quantity import write_value
+from charllm.result.metrics import numbers_of, with_derived
 
 PLAN_FILE = "plan.json"
 """A plan in its folder: what `charllm plan --json` prints."""
@@ -17,7 +17,7 @@ KEYS = ("best", "counts", "goal")
 """What tells the table of a plan from others."""
 BEST, OWN, LOOSE = "keeps every limit", "your own", "breaks a limit"
 """How a strategy stands to the limits."""
-PROBABILITY, STANDING = "probability_best", "standing"
+STANDING = "standing"
 
 Table = Mapping[str, Any]
 
@@ -93,7 +93,12 @@ def _case(entry: Table, standing: str) -> StudiedCase:
     flags = _settings(words)
     sure = entry.get("probability_best")
     probability = None if sure is None else round(float(sure), 2)
-    values: dict[str, Any] = {**flatten(dict(entry["metrics"])), **flags, PROBABILITY: probability, STANDING: standing}
+    values: dict[str, Any] = {
+        **numbers_of(entry["metrics"]),
+        **flags,
+        "probability_best": probability,
+        STANDING: standing,
+    }
     return StudiedCase(
         name=str(entry["strategy"]),
         exit_code=0,
@@ -152,6 +157,6 @@ def varied_flags(cases: Iterable[StudiedCase]) -> list[str]:
     return [name for name in names if len({case.settings.get(name) for case in listed}) > 1]
 
 
-def write_value(case: StudiedCase, metric: str) -> str:
+def write_metric(case: StudiedCase, metric: str) -> str:
     """Write a metric of a strategy with its unit."""
-    return quantity(metric).write(case.values.get(metric))
+    return write_value(metric, case.values.get(metric))

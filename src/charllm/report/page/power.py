@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from charllm.gpu.sensor import HOPPER
+from charllm.arrays import Floats
 from charllm.report.figure import Column, Figure
-from charllm.report.page.series import Band, Bins, Floats, band_columns, cut_bins, decimate, to_column, to_floats
+from charllm.report.page.series import Band, Bins, band_columns, cut_bins, decimate, to_column, to_floats
 from charllm.report.page.view import RunView, missing
 from charllm.report.page.when import limit_lines
+from charllm.result.columns import Columns
 from charllm.units import KILO, MEGA, format_si
 
 KIND = "bands"
@@ -22,14 +23,10 @@ SIGNALS = {
 STEP = ("power", "How does power vary over a step?")
 WARM_UP = ("warm-up", "How do the GPUs warm up from a cold start?")
 CLUSTER = ("cluster-power", "How does the power of the whole cluster vary?")
-SECOND_S = 1.0
-"""A ramp is the change within this time."""
 WARM_K = 1.0
 """A GPU so close to its last temperature counts as warm."""
 LEAST_READINGS = 10
 """Of a measured run: a step with fewer readings is shown together with its neighbours."""
-SWING_HZ = (0.1, 3.0)
-"""Band in which grids and generators react."""
 
 
 def power_figure(run: RunView) -> Figure:
@@ -51,7 +48,7 @@ def power_figure(run: RunView) -> Figure:
     columns: dict[str, Column] = {"t": to_column("time", bins.middle_s, "s")}
     for panel, band in bands.items():
         columns |= band_columns(panel, band, *SIGNALS[panel][1:])
-    reader = _read_sensor(run, signals, inside, times_s, bins) if "power" in bands else None
+    reader = _read_sensor(run, signals, inside, bins) if "power" in bands else None
     if reader is not None:
         columns["power_shown"] = reader[1]
     options = {"x": "t", "panels": _panels(run, bands, shown=reader is not None)}
@@ -92,19 +89,14 @@ def _panels(run: RunView, bands: Mapping[str, Band], *, shown: bool) -> list[dic
     return panels
 
 
-def _read_sensor(
-    run: RunView, signals: Mapping[str, Sequence[Any]], inside: Any, times_s: Floats, bins: Bins
-) -> tuple[int, Column] | None:
-    """Return the simulated GPU with the highest power and what its sensor shows: every fourth box of 25 ms."""
-    if run.result.origin != "simulated":
+def _read_sensor(run: RunView, signals: Columns, inside: Any, bins: Bins) -> tuple[int, Column] | None:
+    """Return the simulated GPU with the highest power and what its sensor shows, at the times of its readings."""
+    sensor = run.table("sensor")
+    if not sensor:
         return None
-    ranks, power_w = np.asarray(signals["rank"])[inside], to_floats(signals["power_w"])[inside]
-    rank = int(ranks[np.nanargmax(power_w)])
-    mine = np.flatnonzero(ranks == rank)
-    box_s = float(np.median(np.diff(times_s[mine]))) if len(mine) > 1 else HOPPER.refresh_s
-    read = mine[:: max(1, round(HOPPER.refresh_s / box_s))]
-    shown = np.full(len(times_s), np.nan)
-    shown[read] = power_w[read]
+    rank = int(sensor["rank"][0])
+    read = (np.asarray(signals["rank"])[inside] == rank) & np.isin(to_floats(signals["t_s"])[inside], sensor["t_s"])
+    shown = np.where(read, to_floats(signals["power_w"])[inside], np.nan)
     return rank, to_column("Reading of one sensor", decimate(bins, shown).high, "W")
 
 
@@ -143,9 +135,9 @@ def warm_up_figure(run: RunView) -> Figure | None:
     if run.result.origin != "simulated":
         return None
     name, question = WARM_UP
-    table = run.computed.warm_up
+    table = run.table("warm_up")
     if not table:
-        return missing(name, KIND, question, run.computed.why_not("warm_up"))
+        return missing(name, KIND, question, run.why_not_simulated("warm_up"))
     columns: dict[str, Column] = {"t": Column("time since the start", table["t_s"], "s", 4)}
     panels = []
     for panel, (column, unit, si) in SIGNALS.items():
@@ -175,14 +167,14 @@ def cluster_figure(run: RunView) -> Figure:
     if not table or len(table["t_s"]) < 2:
         return missing(name, KIND, question, run.why_not("cluster_power_peak_w", "cluster"))
     times_s, power_w = to_floats(table["t_s"]), to_floats(table["gpu_power_w"])
-    box_s = float(np.median(np.diff(times_s)))
     bins = cut_bins(times_s)
     columns: dict[str, Column] = {"t": to_column("time", bins.middle_s, "s")}
     panels: list[dict[str, Any]] = []
+    changes = run.table("power_changes") or {}
     parts = {
         "power": ("power of all GPUs", power_w, "kW", True),
-        "ramp": ("change within one second", _ramp(power_w, box_s), "kW/s", False),
-        "swing": ("oscillation between 0.1 and 3 Hz", _swing(power_w, box_s), "kW", False),
+        "ramp": ("change within one second", to_floats(changes.get("ramp_w_per_s", ())), "kW/s", False),
+        "swing": ("oscillation between 0.1 and 3 Hz", to_floats(changes.get("swing_w", ())), "kW", False),
     }
     for part, (label, values, unit, from_zero) in parts.items():
         if not np.isfinite(values).any():
@@ -192,24 +184,6 @@ def cluster_figure(run: RunView) -> Figure:
                        "from_zero": from_zero})  # fmt: skip
     return Figure(name, KIND, question, _cluster_message(run, power_w), columns, {"x": "t", "panels": panels},
                   run.conditions)  # fmt: skip
-
-
-def _ramp(power_w: Floats, box_s: float) -> Floats:
-    """Return by how much power changes within the next second; NaN where the series ends before."""
-    apart = max(1, round(SECOND_S / box_s))
-    found = np.full(len(power_w), np.nan)
-    if len(power_w) > apart:
-        found[:-apart] = (power_w[apart:] - power_w[:-apart]) / (apart * box_s)
-    return found
-
-
-def _swing(power_w: Floats, box_s: float) -> Floats:
-    """Return the part of the power that oscillates inside the band; NaN where the series is too short for it."""
-    if len(power_w) * box_s * SWING_HZ[1] < 2:
-        return np.full(len(power_w), np.nan)
-    spectrum, hertz = np.fft.rfft(power_w - power_w.mean()), np.fft.rfftfreq(len(power_w), box_s)
-    spectrum[(hertz < SWING_HZ[0]) | (hertz > SWING_HZ[1])] = 0.0
-    return np.fft.irfft(spectrum, len(power_w))
 
 
 def _cluster_message(run: RunView, power_w: Floats) -> str:

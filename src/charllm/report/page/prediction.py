@@ -13,7 +13,7 @@ def prediction_figure(run: RunView) -> Figure | None:
     if run.result.origin == "simulated" or run.prediction is None:
         return None
     read = case_of_run(run.result.origin, run, _intervals(run))
-    predicted = case_of_run("predicted", RunView(run.prediction, run.spec, run.cluster))
+    predicted = case_of_run("predicted", RunView(run.prediction))
     figure = sides([read, predicted], CONDITIONS)
     return None if figure.missing else _named(figure, run.result.origin)
 

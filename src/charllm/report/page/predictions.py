@@ -5,10 +5,11 @@ from statistics import median
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, title
-from charllm.report.page.quantity import PERCENT, quantity
 from charllm.report.page.sides import READ, write_change
+from charllm.result.metrics import quantity, selected
+from charllm.units import PERCENT
 
-METRICS = ("step_time_s", "power_mean_w", "temperature_peak_c", "clock_mean_hz", "memory_allocated_bytes")
+METRICS = selected("step_time_s", "power_mean_w", "temperature_peak_c", "clock_mean_hz", "memory_allocated_bytes")
 BAND_FRACTION = 0.1
 Pair = tuple[StudiedCase, StudiedCase]
 

@@ -6,9 +6,8 @@ from statistics import median
 from charllm.report.figure import Column, Figure
 from charllm.report.page.view import RunView, missing
 from charllm.report.tables import shown_ends
-from charllm.result.answers import LABEL_WORDS, SHORT_S, write_seconds
-from charllm.timeline.step_time import LABELS
-from charllm.units import MILLI, format_percent, seconds_format
+from charllm.result.metrics import LABEL_WORDS, LABELS
+from charllm.units import MILLI, SHORT_S, format_percent, format_seconds, seconds_format
 
 NAME, KIND, QUESTION = "seconds", "stacked-bars", "Where does the step time go?"
 MEAN = "all stages (mean)"
@@ -18,7 +17,7 @@ UNMARKED = "not marked"
 def seconds_figure(run: RunView) -> Figure:
     """Return the breakdown of the step time by stage."""
     breakdown_s = run.result.metrics.get("breakdown_s")
-    if not breakdown_s and run.phases_s:
+    if not breakdown_s and run.rows("phases"):
         return _phases_figure(run)
     if not breakdown_s:
         return missing(NAME, KIND, QUESTION, run.why_not("breakdown_s"))
@@ -52,7 +51,7 @@ def seconds_figure(run: RunView) -> Figure:
 def _phases_figure(run: RunView) -> Figure:
     """Return the phases that a measured job has marked within its steps, and what lies between them."""
     median_s = median(end_s - start_s for start_s, end_s in run.steps_s)
-    parts = dict(sorted(run.phases_s.items(), key=lambda pair: -pair[1]))
+    parts = {row["phase"]: row["seconds"] for row in sorted(run.rows("phases"), key=lambda row: -row["seconds"])}
     # Phases inside others may add up to more than the step.
     parts[UNMARKED] = max(0.0, median_s - sum(parts.values()))
     unit, scale = ("ms", MILLI) if median_s < SHORT_S else ("s", 1.0)
@@ -72,9 +71,9 @@ def _phases_figure(run: RunView) -> Figure:
         "unit": unit,
         "horizontal": True,
     }
-    told = ", ".join(f"{name} {write_seconds(seconds)}" for name, seconds in parts.items() if name != UNMARKED)
+    told = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items() if name != UNMARKED)
     message = (
-        f"Of a step of {write_seconds(median_s)} (median), as the host has marked its phases: {told}. The GPU may "
+        f"Of a step of {format_seconds(median_s)} (median), as the host has marked its phases: {told}. The GPU may "
         "still work when the host ends a phase; where its own seconds go needs a profiler trace."
     )
     return Figure(NAME, KIND, QUESTION, message, columns, options, run.conditions)

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from charllm.arrays import Floats, Ints
 from charllm.report.figure import Column
 
-Floats = NDArray[np.float64]
 MOST_BINS = 600
 """Bins of a time axis: about one for two pixels of a page."""
 
@@ -25,7 +24,7 @@ class Bins(NamedTuple):
     """A time axis cut into equal bins, those without any reading left out."""
 
     middle_s: Floats
-    place: NDArray[np.int64]
+    place: Ints
     """[reading] its bin."""
 
 

@@ -5,9 +5,11 @@ from typing import Any, NamedTuple
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase
-from charllm.report.page.quantity import PERCENT, QUANTITIES, is_number, quantity, write_list, write_number
+from charllm.report.page.quantity import is_number, write_list, write_number
+from charllm.result.metrics import DECLARED, quantity, selected
+from charllm.units import PERCENT
 
-HEADLINES = (
+HEADLINES = selected(
     "step_time_s", "tokens_per_s_per_gpu", "mfu", "tokens_per_j", "power_mean_w", "power_peak_sensor_w",
     "temperature_mean_c", "temperature_peak_c", "clock_mean_hz", "memory_peak_bytes",
     "memory_allocated_bytes", "cluster_power_peak_w",
@@ -15,9 +17,7 @@ HEADLINES = (
 """Metrics that are drawn; the table beside has all."""
 READ = ("measured", "emulated")
 """Origins whose numbers were read on a GPU: predictions are held against them."""
-TEXTS = ("memory_rank", "fits")
 THOUSANDS = 1000
-"""Metrics whose ratio says nothing."""
 
 
 class Compared(NamedTuple):
@@ -86,7 +86,7 @@ def sides(runs: Sequence[StudiedCase], conditions: str = "") -> Figure:
 def every_metric(runs: Sequence[StudiedCase]) -> Figure:
     """Return every metric that a run knows, a column for each run and its ratio to the first."""
     names = dict.fromkeys(name for run in runs for name, value in run.values.items() if is_number(value))
-    known = [*(name for name in QUANTITIES if name in names), *(name for name in names if name not in QUANTITIES)]
+    known = dict.fromkeys((*(name for name in DECLARED if name in names), *names))
     kept = [name for name in known if any(run.values.get(name) for run in runs) and not name.endswith(".interval")]
     columns = {
         "metric": Column("metric", [quantity(name).label for name in kept]),
@@ -95,7 +95,7 @@ def every_metric(runs: Sequence[StudiedCase]) -> Figure:
     for at, run in enumerate(runs):
         columns[f"run{at}"] = Column(run.label, [quantity(name).shown(run.values.get(name)) for name in kept])
     for at, run in enumerate(runs[1:], start=1):
-        ratios = [None if name in TEXTS else _ratio(run.values.get(name), runs[0].values.get(name)) for name in kept]
+        ratios = [_ratio(name, run, runs[0]) for name in kept]
         columns[f"ratio{at}"] = Column(f"{run.label} / {runs[0].label}", ratios)
     message = f"{len(kept)} metrics; those that are 0 or unknown in all runs are left out."
     return Figure("metrics", "table", "Every metric", message, columns, {"search": True})
@@ -165,5 +165,7 @@ def _error(row: Compared) -> str | None:
     return write_change(row.metric, row.value, row.value / (1 + row.error_fraction))
 
 
-def _ratio(value: Any, first: Any) -> float | None:
-    return value / first if is_number(value) and is_number(first) and first else None
+def _ratio(name: str, run: StudiedCase, first: StudiedCase) -> float | None:
+    """Return a metric over that of the first run; None where it says nothing, as of a rank."""
+    value, other = run.values.get(name), first.values.get(name)
+    return value / other if quantity(name).is_number and is_number(value) and is_number(other) and other else None

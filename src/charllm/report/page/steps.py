@@ -4,8 +4,7 @@ import numpy as np
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.view import RunView
-from charllm.result.answers import SHORT_S, write_seconds
-from charllm.units import MILLI
+from charllm.units import MILLI, SHORT_S, format_seconds
 
 NAME, KIND, QUESTION = "steps", "bands", "How steady are the steps?"
 FEWEST, MOST = 3, 600
@@ -38,14 +37,14 @@ def steps_figure(run: RunView) -> Figure | None:
         "low": "low",
         "mean": "mean",
         "high": "high",
-        "lines": [{"label": f"median {write_seconds(median_s)}", "value": median_s / scale}],
+        "lines": [{"label": f"median {format_seconds(median_s)}", "value": median_s / scale}],
         "from_zero": False,
     }
     longest, (low_s, high_s) = int(np.argmax(took_s)), np.quantile(took_s, (0.1, 0.9))
     message = (
-        f"{len(took_s):,} marked steps: median {write_seconds(median_s)}; four in five last between "
-        f"{write_seconds(float(low_s))} and {write_seconds(float(high_s))}; the longest is step {longest} with "
-        f"{write_seconds(float(took_s[longest]))}."
+        f"{len(took_s):,} marked steps: median {format_seconds(median_s)}; four in five last between "
+        f"{format_seconds(float(low_s))} and {format_seconds(float(high_s))}; the longest is step {longest} with "
+        f"{format_seconds(float(took_s[longest]))}."
     )
     message += " The first step, which warms up, is not drawn." if first else ""
     return Figure(NAME, KIND, QUESTION, message, columns, {"x": "t", "panels": [panel]}, run.conditions)

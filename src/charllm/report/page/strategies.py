@@ -5,21 +5,22 @@ from typing import Any
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import (
+    DIGITS,
     RANKS,
     StudiedCase,
     case_columns,
     groups,
-    metric_column,
     rank_metric,
     ranked,
     select,
 )
-from charllm.report.page.quantity import CLOCK_LOSS, JOULES_PER_TOKEN, quantity, write_slower
+from charllm.report.page.quantity import metric_column, write_slower
+from charllm.result.metrics import quantity, selected
 from charllm.units import GIB
 
-PANELS = ("tokens_per_s_per_gpu", "tokens_per_j", "temperature_peak_c", CLOCK_LOSS)
+PANELS = selected("tokens_per_s_per_gpu", "tokens_per_j", "temperature_peak_c", "clock_loss")
 """Those of the paper's figure 4."""
-RANKED = (*RANKS, "tokens_per_j", JOULES_PER_TOKEN)
+RANKED = selected(*RANKS, "tokens_per_j", "joules_per_token")
 """Metrics whose best case stands out; the coolest case of a study is often one that waits most."""
 WHISKERS = {True: "90 % interval of a prediction", False: "95 % interval of a measured mean"}
 """What whiskers show of a case that is simulated, and of one that is not."""
@@ -46,7 +47,7 @@ def multiples(
         return Figure(name, "multiples", question, message, missing="No case has a value for any of these metrics.")
     columns = {
         **case_columns(shown),
-        **{panel: metric_column(shown, panel) for panel in panels},
+        **{panel: metric_column(panel, (case.values for case in shown), DIGITS) for panel in panels},
         **interval_columns(shown, panels),
         "note": Column("why it has no result", [_note(case) for case in shown]),
     }
@@ -98,7 +99,7 @@ def _note(case: StudiedCase) -> str:
         return ""
     if not case.verdict:
         return "no step was found"
-    needs_bytes, has_bytes = case.values.get("memory_peak_bytes"), case.machine.get("memory_bytes")
+    needs_bytes, has_bytes = case.values.get("memory_need_bytes"), case.machine.get("memory_bytes")
     if case.values.get("fits") is False and needs_bytes and has_bytes:
         return f"{case.verdict}: {needs_bytes / GIB:.0f} of {has_bytes / GIB:.0f} GiB"
     return f"{case.verdict}: {shorten(case.message.removeprefix('memory: '))}" if case.message else case.verdict

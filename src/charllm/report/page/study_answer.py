@@ -9,21 +9,11 @@ from charllm.report.page.case_seconds import largest_part, parts_s
 from charllm.report.page.cases import StudiedCase, groups, rank_metric, ranked, title
 from charllm.report.page.claims import claims
 from charllm.report.page.predictions import told_errors
-from charllm.report.page.quantity import (
-    CLOCK_LOSS,
-    KEYS,
-    PERCENT,
-    quantity,
-    write_list,
-    write_number,
-    write_percent,
-    write_ratio,
-    write_slower,
-)
+from charllm.report.page.quantity import write_list, write_number, write_percent, write_ratio, write_slower, write_value
 from charllm.report.page.strategies import shorten
+from charllm.result.metrics import LABEL_WORDS, LABELS, quantity
 from charllm.result.uncertainty import effect_interval
-from charllm.timeline.step_time import LABELS
-from charllm.units import format_si
+from charllm.units import PERCENT, format_percent, format_si
 
 MOST_GROUPS = 6
 """Models that the answer speaks of; the figures have all."""
@@ -73,7 +63,7 @@ def facts(cases: Sequence[StudiedCase]) -> list[Fact]:
     metric = rank_metric(cases)
     by_group = groups(cases)
     last = [*_extreme("Hottest GPU", cases, "temperature_peak_c", "power")]
-    last += _extreme("Largest clock loss", cases, CLOCK_LOSS, "clock")
+    last += _extreme("Largest clock loss", cases, "clock_loss", "clock")
     rejected = [case for case in cases if not case.ran]
     if rejected:
         last.append(Fact("Cases without a result", f"{len(rejected):,} of {len(cases):,}", link="rejected"))
@@ -83,7 +73,7 @@ def facts(cases: Sequence[StudiedCase]) -> list[Fact]:
         if order:
             best = order[0]
             label = f"Fastest for {group}" if len(by_group) > 1 else "Fastest case"
-            note = quantity(metric).write(best.values[metric])
+            note = write_value(metric, best.values[metric])
             found.append(Fact(label, best.label, interval=_interval(best, metric), link="strategies", note=note))
     return [*found[: MOST_FACTS - min(len(last), 2)], *last][:MOST_FACTS]
 
@@ -93,7 +83,7 @@ def _interval(case: StudiedCase, metric: str) -> str:
     if low is None or high is None:
         return ""
     shown = quantity(metric)
-    return f"{write_number(low / shown.scale)} to {shown.write(high)}"
+    return f"{write_number(low / shown.scale)} to {write_value(metric, high)}"
 
 
 def _extreme(label: str, cases: Sequence[StudiedCase], metric: str, link: str) -> list[Fact]:
@@ -101,7 +91,7 @@ def _extreme(label: str, cases: Sequence[StudiedCase], metric: str, link: str) -
     if not known:
         return []
     most = max(known, key=lambda case: case.values[metric])
-    value = quantity(metric).write(most.values[metric])
+    value = write_value(metric, most.values[metric])
     return [Fact(label, value, interval=_interval(most, metric), link=link, note=title(most))]
 
 
@@ -129,7 +119,7 @@ def _winner(group: str, cases: Sequence[StudiedCase]) -> str:
         return f"{group}: {'its only case has no' if len(cases) == 1 else f'none of {len(cases)} cases has a'} result."
     best = order[0]
     seconds = best.values.get("step_time_s")
-    rate = quantity(metric).write(best.values[metric])
+    rate = write_value(metric, best.values[metric])
     step = f", {write_number(seconds)} s a step" if seconds and metric != "step_time_s" else ""
     head = f"{group}: {best.label} is fastest with {rate}{step}{_limit(best)}"
     if len(order) == 1:
@@ -161,7 +151,7 @@ def _limit(case: StudiedCase) -> str:
     lost = largest_part(case, LOST)
     if lost is None or lost[1] < LARGE_FRACTION:
         return ""
-    return f", although {KEYS[lost[0]]} takes {write_percent(lost[1])} of its step"
+    return f", although {LABEL_WORDS[lost[0]]} takes {write_percent(lost[1])} of its step"
 
 
 def why_slower(case: StudiedCase, best: StudiedCase) -> str:
@@ -178,7 +168,7 @@ def why_slower(case: StudiedCase, best: StudiedCase) -> str:
         return ""
     for_same = "" if abs(factor - 1) < CLOSE_FRACTION else " for the same tokens"
     spent_s, others_s = parts.get(label, 0.0) * factor, others.get(label, 0.0)
-    told = f"{KEYS[label]} takes {write_number(spent_s)} s instead of {write_number(others_s)} s{for_same}"
+    told = f"{LABEL_WORDS[label]} takes {write_number(spent_s)} s instead of {write_number(others_s)} s{for_same}"
     share = parts.get(label, 0.0) / case.values["step_time_s"]
     return f"{told}, {write_percent(share)} of its step{_sent(case, label)}" if share > LARGE_FRACTION else told
 
@@ -253,19 +243,19 @@ def _heat(cases: Sequence[StudiedCase]) -> str:
 
 def _throttling(cases: Sequence[StudiedCase]) -> str:
     """Say how much clock is lost, and to which cause."""
-    known = [case for case in cases if case.values.get(CLOCK_LOSS) is not None]
+    known = [case for case in cases if case.values.get("clock_loss") is not None]
     if not known:
         return ""
-    most = max(known, key=lambda case: case.values[CLOCK_LOSS])
-    if most.values[CLOCK_LOSS] < PERCENT / 10:
+    most = max(known, key=lambda case: case.values["clock_loss"])
+    if most.values["clock_loss"] < PERCENT / 10:
         return "No case is throttled."
-    least = min(known, key=lambda case: case.values[CLOCK_LOSS])
+    least = min(known, key=lambda case: case.values["clock_loss"])
     mark = LOST_TO_HEAT.least
     hot = [case for case in known if (case.values.get("clock_loss_fraction.thermal") or 0.0) > mark * PERCENT]
     heat = f"{len(hot) or 'none'} of {len(known)} cases lose more than {mark:g} % to heat"
-    least_text = f"{least.values[CLOCK_LOSS] / PERCENT:.1f}"
+    least_text = format_percent(least.values["clock_loss"]).removesuffix(" %")
     return (
-        f"Throttling costs between {least_text} and {most.values[CLOCK_LOSS] / PERCENT:.1f} % of the clock "
+        f"Throttling costs between {least_text} and {format_percent(most.values['clock_loss'])} of the clock "
         f"(most: {title(most)}), {heat}."
     )
 

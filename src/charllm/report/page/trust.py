@@ -4,33 +4,16 @@ from collections.abc import Sequence
 from statistics import median
 
 from charllm.report.figure import Column, Figure
-from charllm.report.page.computed import PublishedRow
 from charllm.report.page.view import RunView, missing
+from charllm.result.columns import Row, rows_of
+from charllm.result.metrics import METRICS
 from charllm.result.uncertainty import LEVEL, intervals, run_class, tell_footing
-from charllm.units import format_figure, format_percent, format_si
+from charllm.units import format_percent
 
 KIND = "scatter"
 TRUST = ("trust", "How accurate is the step time?")
 CERTAINTY = ("intervals", "How accurate is each figure?")
 BAND_FRACTION = 0.1
-METRIC_WORDS = {
-    "step_time_s": "step time",
-    "tokens_per_s": "tokens per second",
-    "tokens_per_s_per_gpu": "tokens per second and GPU",
-    "mfu": "MFU",
-    "memory_peak_bytes": "memory of the fullest GPU",
-    "power_mean_w": "mean power of a GPU",
-    "power_peak_w": "peak power of a GPU (1 ms)",
-    "power_peak_sensor_w": "peak power of a GPU (25 ms)",
-    "energy_per_step_j": "energy of a step",
-    "tokens_per_j": "tokens per joule",
-    "node_power_mean_w": "mean power of a node",
-    "temperature_mean_c": "mean temperature",
-    "temperature_peak_c": "hottest GPU",
-    "margin_to_slowdown_k": "margin to slowdown",
-    "clock_mean_hz": "mean clock",
-}
-"""Every metric that has an interval, in words."""
 KINDS = {"dense": "dense model", "moe": "mixture of experts", "lora": "LoRA"}
 
 
@@ -39,18 +22,18 @@ def trust_figure(run: RunView) -> Figure | None:
     if run.result.origin != "simulated":
         return None
     name, question = TRUST
-    rows = list(run.computed.published)
+    rows = rows_of(run.background.published) if run.background else []
     if not rows:
-        return missing(name, KIND, question, run.computed.why_not("published"))
+        return missing(name, KIND, question, run.why_not_simulated("published"))
     columns: dict[str, list[object]] = {
-        "name": [f"{row.model} on {row.gpu}" for row in rows],
-        "measured": [row.measured_s for row in rows],
-        "predicted": [row.predicted_s for row in rows],
-        "kind": [KINDS[row.kind] for row in rows],
-        "source": [row.source for row in rows],
-        "gpu": [row.gpu for row in rows],
-        "id": [row.id for row in rows],
-        "error": [f"{100 * (row.predicted_s / row.measured_s - 1):+.1f} %" for row in rows],
+        "name": [f"{row['model']} on {row['gpu']}" for row in rows],
+        "measured": [row["measured_s"] for row in rows],
+        "predicted": [row["predicted_s"] for row in rows],
+        "kind": [KINDS[row["kind"]] for row in rows],
+        "source": [row["source"] for row in rows],
+        "gpu": [row["gpu"] for row in rows],
+        "id": [row["id"] for row in rows],
+        "error": [f"{100 * (row['predicted_s'] / row['measured_s'] - 1):+.1f} %" for row in rows],
         "low": [None] * len(rows),
         "high": [None] * len(rows),
         "this": [False] * len(rows),
@@ -82,18 +65,18 @@ def _add_this_run(run: RunView, columns: dict[str, list[object]]) -> None:
         columns[key].append(value)
 
 
-def _message(run: RunView, rows: Sequence[PublishedRow]) -> str:
+def _message(run: RunView, rows: Sequence[Row]) -> str:
     """Say how far predictions were off, by class, and what this run rests on."""
-    tuned = [row for row in rows if row.host == "tuned"]
+    tuned = [row for row in rows if row["host"] == "tuned"]
     told = []
     for kind, word in KINDS.items():
-        own = [abs(row.predicted_s / row.measured_s - 1) for row in tuned if row.kind == kind]
+        own = [abs(row["predicted_s"] / row["measured_s"] - 1) for row in tuned if row["kind"] == kind]
         if own:
             told.append(f"{word} {format_percent(median(own))} ({len(own)} runs)")
-    within = sum(abs(row.predicted_s / row.measured_s - 1) <= BAND_FRACTION for row in tuned) / max(1, len(tuned))
+    within = sum(abs(row["predicted_s"] / row["measured_s"] - 1) <= BAND_FRACTION for row in tuned) / max(1, len(tuned))
     untuned = f", without the {len(rows) - len(tuned)} on untuned hosts" if len(tuned) < len(rows) else ""
     text = (
-        f"{len(rows)} published runs of {len({row.source for row in rows})} sources, each predicted with constants "
+        f"{len(rows)} published runs of {len({row['source'] for row in rows})} sources, each predicted with constants "
         f"fitted without its model family. Median error{untuned}: {', '.join(told)}; {format_percent(within)} lie "
         "within 10 %."
     )
@@ -116,10 +99,10 @@ def intervals_figure(run: RunView) -> Figure | None:
     if not known:
         return None
     columns = {
-        "metric": Column("metric", [METRIC_WORDS[metric] for metric in known]),
-        "value": Column("predicted", [_write(metric, run.result.metrics[metric]) for metric in known]),
-        "low": Column("low", [_write(metric, known[metric]["low"]) for metric in known]),
-        "high": Column("high", [_write(metric, known[metric]["high"]) for metric in known]),
+        "metric": Column("metric", [METRICS[metric].label for metric in known]),
+        "value": Column("predicted", [METRICS[metric].write(run.result.metrics[metric]) for metric in known]),
+        "low": Column("low", [METRICS[metric].write(known[metric]["low"]) for metric in known]),
+        "high": Column("high", [METRICS[metric].write(known[metric]["high"]) for metric in known]),
         "basis": Column("basis", [known[metric]["basis"] for metric in known]),
     }
     message = (
@@ -129,17 +112,11 @@ def intervals_figure(run: RunView) -> Figure | None:
     return Figure(name, "table", question, message + _preheating(run), columns, {"search": False})
 
 
-def _write(metric: str, value: float) -> str:
-    if metric == "mfu":
-        return format_percent(value)
-    return format_si(value, "J") if metric == "energy_per_step_j" else format_figure(metric, value)
-
-
 def _preheating(run: RunView) -> str:
     """Say how far the assumed preheating of rear GPUs moves the result."""
     told = [
-        f"{'without it' if one.factor == 0 else 'with twice as much'} the hottest GPU reaches "
-        f"{one.temperature_peak_c:.1f} C and a step takes {one.step_time_s:.4g} s"
-        for one in run.computed.preheating
+        f"{'without it' if one['factor'] == 0 else 'with twice as much'} the hottest GPU reaches "
+        f"{one['temperature_peak_c']:.1f} C and a step takes {one['step_time_s']:.4g} s"
+        for one in run.rows("preheating")
     ]
     return f" Preheating of rear GPUs by upstream ones is assumed: {'; '.join(told)}." if told else ""

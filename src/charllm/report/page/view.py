@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError
 from charllm.report.figure import Figure
-from charllm.report.page.computed import Computed, TriedChange
-from charllm.result.description import conditions
+from charllm.result.columns import Columns, Row, rows_of
+from charllm.result.description import CONDITION, DEFAULT, texts_of
+from charllm.result.machine import cluster_of
 from charllm.result.metrics import METRICS
-from charllm.result.result import Columns, RunResult
+from charllm.result.result import RunResult
 from charllm.result.uncertainty import intervals
 from charllm.spec.hardware import Cluster, Node
-from charllm.spec.run import RunSpec
 
 Interval = tuple[float, float]
 NOT_PREDICTED = "not predicted for this run"
@@ -21,52 +22,52 @@ NOT_MEASURED = "not measured in this run"
 """Reason of a metric that nobody has asked a measured run for."""
 
 
+class Background(NamedTuple):
+    """What is the same for all predictions of a version."""
+
+    published: Columns
+    """Published runs with their held-out predictions (evaluate/predictions.py)."""
+    constants: Columns
+    """Constants of the simulator (evaluate/constants.py)."""
+
+
 @dataclass(frozen=True)
 class RunView:
     """One run, with all that its figures may ask for; every function of `report/page` that draws a run takes one."""
 
     result: RunResult
-    spec: RunSpec | None = None
-    """What the spec of the result resolves to; None for a measured run that left none, or one of another version."""
-    cluster: Cluster | None = None
-    """The machine: that of the spec, or what is known of it where the spec does not resolve."""
-    notes: Sequence[str] = ()
-    """Sentences that explain figures which would surprise an expert."""
-    gains: Sequence[TriedChange] | None = None
-    """Single changes that help, the best first; None: none were tried."""
-    computed: Computed = field(default_factory=Computed)
-    """What other rooms have computed for the page."""
-    steps_s: Sequence[Interval] = ()
-    """Begin and end of the marked steps of a measured run, on the time axis of its signals."""
-    phases_s: Mapping[str, float] = field(default_factory=dict)
-    """Named phase of a measured run: its seconds in a step, as its host has marked them."""
+    background: Background | None = None
+    """What every prediction stands among and rests on; None: left out."""
     traced: Sequence[Mapping[str, Any]] = ()
     """What each traced rank of a measured run spent seconds, joules and clock on (analysis/attribution/table.py)."""
     prediction: RunResult | None = None
     """What was predicted of a measured or emulated run; None where its spec is no run that can be simulated."""
-    read: dict[str, Columns] = field(default_factory=dict, repr=False)
-    """Tables of the result that were read already."""
     broken: dict[str, str] = field(default_factory=dict, repr=False)
     """Table that cannot be read: why."""
 
-    def __post_init__(self) -> None:
-        if self.cluster is None and self.spec is not None:
-            object.__setattr__(self, "cluster", self.spec.cluster)
+    @cached_property
+    def cluster(self) -> Cluster | None:
+        """The machine; None where the spec says nothing that this version reads."""
+        return cluster_of(self.result)
+
+    @cached_property
+    def steps_s(self) -> list[Interval]:
+        """Begin and end of the marked steps of a measured run, on the time axis of its signals."""
+        return [(row["start_s"], row["end_s"]) for row in self.rows("steps")]
 
     def table(self, name: str) -> Columns | None:
-        """Return a table of the run, read once; None where it has none or it cannot be read."""
-        if name not in self.read:
-            self.read[name] = self._open(name)
-        return self.read[name] or None
-
-    def _open(self, name: str) -> Columns:
-        if name not in self.result.tables:
-            return {}
+        """Return a table of the run; None where it has none or it cannot be read."""
+        if name in self.broken:
+            return None
         try:
-            return (self.result.signals if name == "signals" else self.result.tables[name]()) or {}
+            return self.result.table(name) or None
         except (CharllmError, OSError, ValueError) as error:
             self.broken[name] = f"table {name}: {error}"
-            return {}
+            return None
+
+    def rows(self, name: str) -> list[Row]:
+        """Return the rows of a table of the run; none where it has none."""
+        return rows_of(self.table(name) or {})
 
     def interval(self, metric: str) -> Interval | None:
         """Return the interval of a metric, as it was measured or predicted."""
@@ -91,14 +92,21 @@ class RunView:
             return f"this run was stored without the table {table!r}"
         return f"this {self.result.origin} run has no such data"
 
+    def why_not_simulated(self, table: str) -> str:
+        """Say why a table that needs further simulations is not there."""
+        told = {row["table"]: row["reason"] for row in self.rows("reasons")}
+        return told.get(table) or "it needs more simulations than this page runs; `charllm report` computes it"
+
     @property
     def conditions(self) -> str:
         """Under which conditions the run was executed or simulated, in one line."""
-        if self.spec is None:
-            return f"{self.result.origin}; conditions not known: the run has no spec that this version reads"
-        run = self.spec
-        taken = [f"defaults of {run.framework.name}: {', '.join(run.defaults_taken)}"] if run.defaults_taken else []
-        return "; ".join([self.result.origin, run.framework.name, *conditions(run), *taken])
+        told, origin = self.table("description"), self.result.origin
+        if told is None:
+            return f"{origin}; conditions not known: they are not stored in this run"
+        framework = self.result.spec["framework"]["name"]
+        defaults = texts_of(told, DEFAULT)
+        taken = [f"defaults of {framework}: {', '.join(defaults)}"] if defaults else []
+        return "; ".join([origin, framework, *texts_of(told, CONDITION), *taken])
 
     @property
     def has_times(self) -> bool:

@@ -5,19 +5,16 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from charllm.gpu.limits import LIMITS
+from charllm.arrays import Floats, Ints
 from charllm.report.figure import Column, Columns, Figure
 from charllm.report.page.series import to_floats, to_list
 from charllm.report.page.view import RunView, missing
 from charllm.report.tables import shown_ends
-from charllm.result.answers import LABEL_WORDS, pacing_gpus, path_gpus
-from charllm.result.metrics import CAUSES
+from charllm.result.answers import pacing_gpus, path_gpus
+from charllm.result.metrics import CAUSES, LABEL_WORDS, LIMITS
 from charllm.result.result import Columns as Table
 from charllm.units import MEGA, seconds_format
-
-Floats = NDArray[np.float64]
 
 NAME, KIND, QUESTION = "when", "timeline", "What happens during a step?"
 PASSES = {"forward": "forward pass", "backward": "backward pass", "weight": "weight-gradient pass"}
@@ -151,7 +148,7 @@ def _decimate(rows: Mapping[str, Floats], most: int) -> dict[str, Floats]:
     return {name: values[chosen] for name, values in rows.items()}
 
 
-def _extremes(values: Floats, length: int) -> NDArray[np.int64]:
+def _extremes(values: Floats, length: int) -> Ints:
     """Return the place of the lowest value in each bin of some length; of a bin where none is known, its first."""
     bins = -(-len(values) // length)
     padded = np.full(bins * length, np.inf)
@@ -252,7 +249,7 @@ def limit_lines(run: RunView) -> dict[str, list[dict[str, Any]]]:
     if run.cluster is None:
         return {"power": [], "clock": [], "temperature": []}
     gpu = run.cluster.gpu
-    asked_w = run.spec.conditions.power_cap_w if run.spec is not None else None
+    asked_w = run.result.spec.get("conditions", {}).get("power_cap_w")
     cap_w = (asked_w or gpu.power_cap_w) / gpu.package_gpus
     return {
         "power": [{"label": f"limit {cap_w:g} W", "value": cap_w}],

@@ -10,17 +10,18 @@ from charllm.evaluate.h200.rank_cases import LATER_RANKS, RANKS
 from charllm.evaluate.h200.tables import read_table
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase
-from charllm.report.page.quantity import quantity
+from charllm.report.page.quantity import metric_column
 from charllm.reproduce.looks import Row, Rows, key_of, of_rank
 from charllm.reproduce.paper import Request
+from charllm.result.metrics import quantity, selected
 from charllm.sweep.axes import list_settings
 from charllm.units import MEGA
 
-PANELS = (
+PANELS = selected(
     "step_time_s", "power_mean_w", "power_peak_sensor_w", "clock_mean_hz", "temperature_mean_c", "temperature_peak_c",
 )  # fmt: skip
 SCORED = dict(zip(PANELS, ("step time", "mean power", "peak power", "clock"), strict=False))
-WHATEVER_THE_BATCH = ("power_peak_sensor_w", "clock_mean_hz")
+WHATEVER_THE_BATCH = selected("power_peak_sensor_w", "clock_mean_hz")
 """Metrics of a rank that hardly depend on the batch; mean power and temperature depend on the share of bubbles."""
 LARGEST_BUBBLE = 0.1
 """Pipeline bubble over compute up to which the mean clock counts as independent of the batch."""
@@ -107,7 +108,7 @@ def emulated(_cases: Mapping[str, Sequence[StudiedCase]], rows: Rows) -> list[Fi
     columns = {
         "rank": Column("rank", [name for name, _, _ in points]),
         "origin": Column("origin", [origin for _, origin, _ in points]),
-        **{name: _column(name, [row for _, _, row in points]) for name in PANELS},
+        **{name: metric_column(name, [row for _, _, row in points], 3) for name in PANELS},
     }
     panels = [{"column": name, "label": quantity(name).short or quantity(name).label, "unit": quantity(name).unit}
               for name in PANELS]  # fmt: skip
@@ -126,11 +127,6 @@ def emulated(_cases: Mapping[str, Sequence[StudiedCase]], rows: Rows) -> list[Fi
     return [Figure("emulated", "multiples", question, message, columns, options, conditions)]
 
 
-def _column(name: str, rows: Sequence[Row]) -> Column:
-    shown = quantity(name)
-    return Column(shown.label, [shown.shown(row.get(name)) for row in rows], shown.unit, 3)
-
-
 def with_emulated(figure: Figure, cases: Sequence[StudiedCase]) -> Figure:
     """Draw emulated ranks over the rows of the same configuration, in the panels that do not depend on the batch."""
     shown = {(case.group, case.label): _settings(case.settings) for case in cases}
@@ -139,7 +135,8 @@ def with_emulated(figure: Figure, cases: Sequence[StudiedCase]) -> Figure:
         return figure
     added: dict[str, Sequence[Any]] = {name: [None] * len(over) for name in figure.columns}
     added["group"], added["case"] = ([place[at] for place, _ in over] for at in (0, 1))
-    added |= {name: _column(name, [one.without_bubble(name) for _, one in over]).values for name in WHATEVER_THE_BATCH}
+    for name in WHATEVER_THE_BATCH:
+        added[name] = metric_column(name, [one.without_bubble(name) for _, one in over], 3).values
     columns = {name: replace(column, values=[*column.values, *added[name]]) for name, column in figure.columns.items()}
     points = len(figure.columns["case"].values)
     columns["origin"] = Column("origin", [ORIGINS[0]] * points + [ORIGINS[1]] * len(over))

@@ -7,8 +7,9 @@ from charllm.report.page.cases import StudiedCase, conditions_of
 from charllm.report.page.strategies import multiples
 from charllm.reproduce.looks import Rows
 from charllm.reproduce.paper import DATACENTER, NETWORK, SCALE
+from charllm.result.metrics import selected
 
-PANELS = ("tokens_per_s_per_gpu", "tokens_per_j", "temperature_peak_c", "clock_mean_hz")
+PANELS = selected("tokens_per_s_per_gpu", "tokens_per_j", "temperature_peak_c", "clock_mean_hz")
 ASKED = (
     (NETWORK, "network", "Projection: 100 to 800 Gb/s per node on 32 H200"),
     (DATACENTER, "datacenter", "Projection: 32 to 8,192 H200 at 100 and 800 Gb/s per node"),

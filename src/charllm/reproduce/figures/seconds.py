@@ -7,10 +7,9 @@ from typing import Any
 from charllm.report.figure import Column, Figure
 from charllm.report.page.case_seconds import case_seconds
 from charllm.report.page.cases import StudiedCase, conditions_of
-from charllm.report.page.quantity import KEYS
 from charllm.reproduce.looks import Rows
 from charllm.reproduce.paper import H200, MICROBATCH
-from charllm.timeline.step_time import LABELS
+from charllm.timeline.labels import LABEL_WORDS, LABELS
 
 SHOWN = ("tp2-pp16", "tp8-pp4")
 SIZES = (1, 4)
@@ -52,7 +51,7 @@ def stage_seconds(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> li
         "seconds": Column("time", [seconds for _, _, seconds in rows], "s", 3),
     }
     options = {"bar": "bar", "group": "group", "part": "part", "value": "seconds", "order": list(LABELS),
-               "palette": "part", "labels": dict(KEYS), "unit": "s", "horizontal": True}  # fmt: skip
+               "palette": "part", "labels": LABEL_WORDS, "unit": "s", "horizontal": True}  # fmt: skip
     message = (
         "Pipeline stages of GPT3-175B in order; the artifact's plot scrambles them (file names sorted as text). "
         "Larger microbatches lengthen the pipeline bubble."

@@ -9,8 +9,9 @@ from charllm.report.page.strategies import multiples
 from charllm.reproduce.figures.emulated import with_emulated
 from charllm.reproduce.looks import Rows
 from charllm.reproduce.paper import H100, H200, LORA, MI250, MICROBATCH, PARALLELISM
+from charllm.result.metrics import selected
 
-PANELS = (
+PANELS = selected(
     "tokens_per_s_per_gpu", "tokens_per_j", "power_mean_w", "power_peak_sensor_w", "temperature_mean_c",
     "temperature_peak_c", "clock_mean_hz",
 )  # fmt: skip

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from charllm.report.claims import LOST_TO_HEAT
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, conditions_of, title
-from charllm.report.page.quantity import KEYS, PERCENT
 from charllm.reproduce.looks import Rows
 from charllm.reproduce.paper import H100, H200
-from charllm.result.metrics import CAUSES
+from charllm.result.metrics import CAUSE_WORDS, CAUSES
+from charllm.units import PERCENT
 
 
 def throttling(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[Figure]:
@@ -28,9 +28,8 @@ def throttling(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[
                 "part": Column("cause", [cause for _, cause, _ in rows]),
                 "lost": Column("clock lost", [lost for _, _, lost in rows], "%", 3),
             }
-            labels = {cause: KEYS[cause] for cause in CAUSES}
             options = {"bar": "bar", "group": "group", "part": "part", "value": "lost", "order": list(CAUSES),
-                       "unit": "%", "palette": "cause", "labels": labels, "horizontal": True}  # fmt: skip
+                       "unit": "%", "palette": "cause", "labels": CAUSE_WORDS, "horizontal": True}  # fmt: skip
             heat = sum(lost > LOST_TO_HEAT.least for _, cause, lost in rows if cause == "thermal")
             mark = f"{LOST_TO_HEAT.least:g} %"
             message = f"{heat} of {len(listed)} configurations lose more than {mark} of their clock to heat."

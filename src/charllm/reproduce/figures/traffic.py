@@ -6,10 +6,9 @@ from dataclasses import replace
 from charllm.report.figure import Column, Figure
 from charllm.report.page.case_links import case_links
 from charllm.report.page.cases import StudiedCase, conditions_of, title
-from charllm.report.page.quantity import KEYS
 from charllm.reproduce.looks import Rows
 from charllm.reproduce.paper import H200
-from charllm.result.metrics import LINKS
+from charllm.result.metrics import LINK_WORDS, LINKS
 from charllm.units import GIGA
 
 
@@ -22,7 +21,7 @@ def traffic(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[Fig
     columns = {
         "group": Column("model", [case.group for case, _, _ in rows]),
         "bar": Column("configuration", [title(case).removesuffix(" / base") for case, _, _ in rows]),
-        "part": Column("link", [KEYS[link] for _, link, _ in rows]),
+        "part": Column("link", [LINK_WORDS[link] for _, link, _ in rows]),
         "sent": Column("sent per GPU and step", [sent for _, _, sent in rows], "GB", 3),
     }
     options = {"bar": "bar", "part": "part", "value": "sent", "group": "group", "unit": "GB", "palette": "series",
@@ -30,7 +29,7 @@ def traffic(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[Fig
     most = max(rows, key=lambda row: row[2])
     message = (
         f"All links of a GPU, counted at the sender. Maximum: {title(most[0])}, {most[2]:.0f} GB over "
-        f"{KEYS[most[1]]}. The artifact reads one of 18 NVLinks, and only 32 bits of its counters."
+        f"{LINK_WORDS[most[1]]}. The artifact reads one of 18 NVLinks, and only 32 bits of its counters."
     )
     question = "Figure 5: data sent per GPU and step, by link"
     figures = [Figure("figure-5", "stacked-bars", question, message, columns, options, conditions_of(listed))]

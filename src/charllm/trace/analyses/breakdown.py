@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Bools
 from charllm.trace.activity import Activity
 from charllm.trace.classes import COMMUNICATION, COMPUTE, MEMORY
-from charllm.trace.events import Bools
 from charllm.trace.intervals import Segments, cut
 from charllm.trace.run import TracedRank
 from charllm.trace.steps import Window

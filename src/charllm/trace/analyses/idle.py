@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.trace.events import NONE, RUNTIME, Bools, Floats, Ints
+from charllm.arrays import Bools, Floats, Ints
+from charllm.trace.events import NONE, RUNTIME
 from charllm.trace.run import TracedRank
 from charllm.trace.steps import Window
 

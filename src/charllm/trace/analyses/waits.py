@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Bools, Floats
 from charllm.trace.analyses.breakdown import OTHER
 from charllm.trace.collective_calls import Calls, list_calls
-from charllm.trace.events import NONE, Bools, Floats
+from charllm.trace.events import NONE
 from charllm.trace.intervals import merge
 from charllm.trace.run import TracedRank, TracedRun
 

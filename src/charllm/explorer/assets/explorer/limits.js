@@ -3,15 +3,17 @@
   const explorer = (charllm.explorer = charllm.explorer || {});
   const element = charllm.element;
 
-  // What a plan may be held to: the metric as `--limit` names it, and the values of its slider on a cluster.
+  // What a plan may be held to, in the unit that people read, and the values of its slider on a cluster.
   const LIMITS = [
-    { metric: "memory_peak_gib", label: "Memory, GiB", hint: "Memory of the fullest GPU.", range: ({ memory }) => [memory * 0.3, memory, 1] },
-    { metric: "temperature_peak_c", label: "Hottest GPU, C", hint: "Peak temperature of the hottest GPU.", range: () => [40, 90, 0.5] },
-    { metric: "power_peak_sensor_w", label: "GPU peak, W", hint: "Highest 25 ms average of any GPU.", range: ({ cap }) => [cap * 0.3, cap * 1.5, 5] },
-    { metric: "cluster_power_peak_kw", label: "Cluster peak, kW", hint: "Peak power of all nodes together.",
-      range: ({ cap, gpus }) => [cap * gpus * 0.4e-3, cap * gpus * 2.4e-3, gpus > 64 ? 10 : 0.5] },
-    { metric: "clock_loss_fraction.power", label: "Clock loss, share", hint: "Clock loss caused by the power limit.", range: () => [0, 0.4, 0.005] },
-  ];
+    { name: "memory_peak_bytes", range: ({ memory }) => [memory * 0.3, memory, 1] },
+    { name: "temperature_peak_c", range: () => [40, 90, 0.5] },
+    { name: "power_peak_sensor_w", range: ({ cap }) => [cap * 0.3, cap * 1.5, 5] },
+    { name: "cluster_power_peak_w", range: ({ cap, gpus }) => [cap * gpus * 0.4e-3, cap * gpus * 2.4e-3, gpus > 64 ? 10 : 0.5] },
+    { name: "clock_loss_fraction.power", range: () => [0, 40, 0.5] },
+  ].map(({ name, range }) => {
+    const { spelled, title, unit, meaning } = charllm.metrics[name];
+    return { metric: spelled, label: `${title}, ${unit}`, hint: meaning, range };
+  });
   const pattern = (metric) => new RegExp(`^${metric.replace(".", "\\.")}<([\\d.]+)$`);
 
   // A slider for each limit; its last stop is no limit. `change(texts)` is called at every move.

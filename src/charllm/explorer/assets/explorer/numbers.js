@@ -2,22 +2,12 @@
   "use strict";
   const explorer = (charllm.explorer = charllm.explorer || {});
 
-  const GIB = 2 ** 30;
-
-  // The metrics that answers and pins show: key, label, unit, factor to that unit, and which way is better.
+  // The metrics that answers and pins show; charllm.metrics has how each is declared (explorer/frontend.py).
   const METRICS = [
-    { key: "step_time_s", label: "Step time", unit: "s", better: "lower" },
-    { key: "tokens_per_s_per_gpu", label: "Tokens/s/GPU", unit: "", better: "higher" },
-    { key: "mfu", label: "MFU", unit: "%", factor: 100, better: "higher" },
-    { key: "tokens_per_j", label: "Tokens/J", unit: "", better: "higher" },
-    { key: "memory_peak_bytes", label: "Memory", unit: "GiB", factor: 1 / GIB, better: "lower" },
-    { key: "power_mean_w", label: "Mean power", unit: "W" },
-    { key: "power_peak_sensor_w", label: "Peak power (25 ms)", unit: "W", better: "lower" },
-    { key: "clock_mean_hz", label: "Mean clock", unit: "MHz", factor: 1e-6, better: "higher", digits: 4 },
-    { key: "temperature_peak_c", label: "Hottest GPU", unit: "C", better: "lower", difference: "K" },
-    { key: "margin_to_slowdown_k", label: "Margin to slowdown", unit: "K", better: "higher", difference: "K" },
-    { key: "cluster_power_peak_w", label: "Cluster peak power", unit: "kW", factor: 1e-3, better: "lower" },
-  ];
+    "step_time_s", "tokens_per_s_per_gpu", "mfu", "tokens_per_j", "memory_peak_bytes", "power_mean_w", "power_peak_sensor_w",
+    "clock_mean_hz", "temperature_peak_c", "margin_to_slowdown_k", "cluster_power_peak_w",
+  ].map((name) => charllm.metrics[name]);
+  const DIGITS = 3;
 
   const known = (value) => charllm.isNumber(value);
 
@@ -29,20 +19,22 @@
 
     // A metric as it is read: '31.7 s'; a missing one as a dash.
     metric(metric, metrics) {
-      const value = metrics && metrics[metric.key];
+      const value = metrics && metrics[metric.name];
       if (!known(value)) return "–";
-      const text = charllm.number(value * (metric.factor || 1), metric.digits || 3);
+      const [shown, places] = [value / metric.scale, metric.places];
+      const text = places === null ? charllm.number(shown, DIGITS) : shown.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
       return metric.unit ? `${text} ${metric.unit}` : text;
     },
 
     // How a metric differs from that of another answer: {text, verdict: "better" | "worse" | "same"}, or null.
     delta(metric, metrics, base) {
-      const [value, before] = [metrics && metrics[metric.key], base && base[metric.key]];
+      const [value, before] = [metrics && metrics[metric.name], base && base[metric.name]];
       if (!known(value) || !known(before)) return null;
-      const change = metric.difference ? value - before : before === 0 ? null : (100 * (value - before)) / before;
+      const isDifference = metric.unit === "C" || metric.unit === "K";
+      const change = isDifference ? value - before : before === 0 ? null : (100 * (value - before)) / before;
       if (change === null) return null;
       if (Math.abs(change) < 0.05) return { text: "no change", verdict: "same" };
-      const text = `${signed(change)} ${metric.difference || "%"}`;
+      const text = `${signed(change)} ${isDifference ? "K" : "%"}`;
       if (!metric.better) return { text, verdict: "same" };
       return { text, verdict: change > 0 === (metric.better === "higher") ? "better" : "worse" };
     },

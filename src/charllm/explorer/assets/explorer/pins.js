@@ -34,7 +34,7 @@
 
     function keep(request, answer, spec) {
       const settings = Object.fromEntries(SETTINGS.map((each) => [each.word, text(resolved(each, spec))]));
-      kept[key(request)] = { metrics: Object.fromEntries(METRICS.map((each) => [each.key, answer.metrics[each.key]])), settings, fits: answer.metrics.fits, origin: "simulated" };
+      kept[key(request)] = { metrics: Object.fromEntries(METRICS.map((each) => [each.name, answer.metrics[each.name]])), settings, fits: answer.metrics.fits, origin: "simulated" };
       write(kept, requests.map(key));
       show();
     }
@@ -97,7 +97,7 @@
     const heads = requests.map((request, at) => head(at, answers[at], () => remove(at), () => open(request)));
     const differ = SETTINGS.filter(({ word }) => new Set(answers.map((each) => (each ? each.settings[word] : ""))).size > 1);
     const settings = differ.map((each) => row(each.label, answers.map((answer) => cell(answer ? answer.settings[each.word] : ""))));
-    const metrics = METRICS.map((each) => row(each.unit ? `${each.label}, ${each.unit}` : each.label, answers.map((answer, at) => value(each, answer, at ? answers[0] : null))));
+    const metrics = METRICS.map((each) => row(each.unit ? `${each.title}, ${each.unit}` : each.title, answers.map((answer, at) => value(each, answer, at ? answers[0] : null))));
     return element("table", {},
       element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Answer"), ...heads)),
       element("tbody", {}, ...settings),
@@ -119,7 +119,7 @@
 
   function value(each, answer, base) {
     if (!answer) return cell("");
-    if (!known(answer.metrics[each.key])) return cell(answer.fits === false ? "does not fit" : "–");
+    if (!known(answer.metrics[each.name])) return cell(answer.fits === false ? "does not fit" : "–");
     const made = element("td", {}, metric({ ...each, unit: "" }, answer.metrics));
     const found = base && delta(each, answer.metrics, base.metrics);
     if (found) {

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from charllm.report.perfetto import COUNTERS, MAX_EVENTS, PART_NAMES, PASSES, WAITS, Trace, trace_step
+from charllm.report.perfetto import MAX_EVENTS, Trace
+from charllm.simulate.perfetto import COUNTERS, PART_NAMES, PASSES, WAITS, trace_step
 from charllm.timeline.step_time import StepTime, time_at_highest_clock
 from charllm.units import MICRO
 from charllm.workload.step import Step, build_step

@@ -23,8 +23,9 @@ from charllm.catalog.export import FORMATS, SWITCH_REDUCTION, export_run, lost_f
 from charllm.catalog.resolve import resolve_run
 from charllm.catalog.tables import entries
 from charllm.errors import SpecError
-from charllm.measure.adapters import Request, prepare_program
-from charllm.measure.adapters.programs import with_program
+from charllm.measure.adapters.adapter import Request
+from charllm.measure.adapters.programs import prepare_program, with_program
+from charllm.spec.programs import PROFILES
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 from charllm.sweep.study import load_study
@@ -115,7 +116,7 @@ def runs(program: str) -> Iterator[tuple[str, RunSpec]]:
     for name, request in requests():
         own = dict(request)
         changes = own.pop("framework", {})
-        profile = FORMATS[program].frameworks[0]
+        profile = PROFILES[program][0]
         framework = {**(changes if isinstance(changes, dict) else {}), "base": profile}
         try:
             run = resolve_run(with_program(program, merge(own, {"framework": framework})))

@@ -18,12 +18,12 @@ import numpy as np
 
 from charllm.arrays import Floats
 from charllm.calibrate.least_squares import load_optimize
+from charllm.catalog.resolve import single_node
 from charllm.evaluate.h200.tables import READINGS
 from charllm.evaluate.heat import (
     assumed_traffic_bytes_per_s,
     centred_power_w,
     first_readings,
-    machine,
     predict,
     score_heat,
 )
@@ -129,7 +129,7 @@ def fit_gpu() -> None:
 def fit_node(path: str) -> None:
     """Fit poles common to all GPUs of a node, with one sink resistance for front and one for rear slots."""
     trace = read_trace(path)
-    cluster = machine("h100", len(trace.gpus))
+    cluster = single_node("h100", len(trace.gpus))
     power = centred_power_w(trace)
     on_die = power - cluster.gpu.heat.memory_byte_heat_j * assumed_traffic_bytes_per_s(trace, power, cluster.gpu)
     rear = np.array([bool(cluster.node.upstream_slots(slot)) for slot in range(cluster.node.gpus)])
@@ -176,7 +176,7 @@ def score_row(name: str, trace: Trace, gpu: str) -> list[str]:
 def known_traffic_row(take: str) -> list[str]:
     """Return the scores of a take when its memory traffic is known instead of assumed."""
     trace = read_trace(str(READINGS / f"trace_{take}.csv.gz"))
-    cluster = machine("h200", 1)
+    cluster = single_node("h200", 1)
     traffic = known_traffic(take, trace.times_s)[:, None]
     shown, _ = predict(trace, network(cluster.node, cluster.cooling), cluster.gpu, traffic)
     error = shown - trace.temperature_c
@@ -185,7 +185,7 @@ def known_traffic_row(take: str) -> list[str]:
 
 def show_preheat() -> None:
     """Print what rests on the choice of preheat: a hot slot while its neighbour ahead works, and while it rests."""
-    cluster = machine("h100", 8)
+    cluster = single_node("h100", 8)
     excess = cluster.node.preheat_k_per_w + (cluster.node.rear_sink_fraction - 1) * float(
         cluster.node.sink_resistance_k_per_w or 0.0
     )

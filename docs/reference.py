@@ -14,6 +14,7 @@ from charllm.cli.parser import build_parser
 from charllm.cli.spec_flags import add_spec_flags
 from charllm.errors import DoesNotFit, SpecError
 from charllm.measure.failure import CODES
+from charllm.result.columns import TABLES as RESULT_TABLES
 from charllm.result.metric import Metric
 from charllm.result.metrics import METRICS, PLAN_METRICS
 from charllm.spec.fields import rules
@@ -52,6 +53,7 @@ ROW_KEYS = {
     "node": "Number of the node.",
     "slot": "Slot of the GPU in its node, as the driver numbers it.",
     "stage": "Pipeline stage of the rank.",
+    "memory_need_bytes": "Memory that the rank must have.",
     "memory_peak_bytes": "Device memory of the rank.",
     "power_mean_w": "Mean power over a step: of the board for a GPU, of the whole node for a node.",
     "power_peak_w": "Largest 1 ms mean of this GPU.",
@@ -71,15 +73,6 @@ PROVENANCE_KEYS = {
     "catalog": "Fingerprint of the catalog: equal if every figure in it is equal.",
     "seed": "Random seed.",
     "figures": "Names of the catalog figures that the run uses, by standing (measured, assumed ...).",
-}
-TABLE_KEYS = {
-    "ops": "Every op of one stage and phase: kind, group, how often, FLOPs, bytes read, written and sent.",
-    "memory": "Memory of each pipeline stage by kind.",
-    "breakdown": "The step time of each stage by label.",
-    "timeline": "Every pass, wait and update of each stage: start and end in a step.",
-    "signals": "Power, temperature and clock of each GPU over a step, every 25 ms; bits for the causes of throttling.",
-    "cluster": "Power of all GPUs together over a step.",
-    "links": "Every collective and send: message size, calls, seconds, achieved and peak bandwidth.",
 }
 EXIT_CODES = {
     0: "done",
@@ -197,7 +190,7 @@ def result_page() -> str:
     parts = [
         "# A stored run",
         "",
-        "`--out DIR` stores a run as a folder: `result.json`, and one parquet file per table.",
+        "`--out DIR` stores a run as a folder: `result.json`, and one parquet file for each larger table.",
     ]
     parts += ["`charllm.load(DIR)` reads it back.", "", "## result.json", ""]
     parts += _table(("key", "content"), ((f"`{key}`", RESULT_KEYS[key]) for key in result.as_table()))
@@ -206,9 +199,9 @@ def result_page() -> str:
     parts += ["", "## provenance", ""]
     parts += _table(("key", "content"), ((f"`{n}`", PROVENANCE_KEYS[n]) for n in result.provenance))
     parts += ["", "## Tables", "", "A value that is missing is null in a table."]
-    for name, read in result.tables.items():
-        columns = ", ".join(f"`{column}`" for column in read())
-        parts += ["", f"**{name}**: {TABLE_KEYS[name]} Columns: {columns}."]
+    for name, told in RESULT_TABLES.items():
+        columns = ", ".join(f"`{column}`" for column in result.table(name) or ())
+        parts += ["", f"**{name}**: {told}" + (f" Columns: {columns}." if columns else "")]
     return "\n".join(parts) + "\n"
 
 

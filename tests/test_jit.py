@@ -13,7 +13,7 @@ import pytest
 
 import charllm
 from charllm.jit import SUFFIX, compiled, parts_of
-from charllm.simulate.step_loop import simulate_step
+from charllm.simulate.step_loop import simulate_steps
 from charllm.timeline.engine import simulate_schedule
 
 SIMULATE = ("simulate", "--model", "llama3-8b", "--cluster", "h200x8", "--gbs", "8", "--json")
@@ -68,9 +68,9 @@ def test_where_nothing_can_be_written_code_is_compiled_for_the_moment(package: P
 
 
 def test_all_that_goes_into_machine_code_is_known() -> None:
-    parts = parts_of(simulate_step.__wrapped__)  # type: ignore[attr-defined]
+    parts = parts_of(simulate_steps.__wrapped__)  # type: ignore[attr-defined]
     assert {"charllm.simulate.step_loop.spend", "charllm.gpu.physics.next_clock"} <= set(parts)
-    assert parts["charllm.simulate.step_loop.MATRIX_J"] == 4
+    assert parts["charllm.simulate.step_loop.MATRIX_J"] == 3
     assert "repeats" not in parts["charllm.simulate.slices.Slices"]
     assert "table" in parts["charllm.simulate.slices.Slices"]
 

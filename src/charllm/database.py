@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError, MissingExtra, SpecError, Words
 from charllm.result.columns import rows_of
+from charllm.result.files import CASE_FILE, STUDY_FILE
 from charllm.result.metrics import METRICS
 from charllm.result.result import RunResult
 from charllm.result.store import RESULT_FILE, load_result
 from charllm.spec.request import Table
 from charllm.sweep.axes import find_setting, list_settings
-from charllm.sweep.case import CASE_FILE
-from charllm.sweep.folder import RUNS, STUDY_FILE, read_case
+from charllm.sweep.folder import RUNS, read_case
 from charllm.sweep.outcome import as_cell
 
 STEP_TABLES = ("ops", "memory", "links", "breakdown")

@@ -1,20 +1,19 @@
 """Open what charllm has stored: a run, a study, an op benchmark; a record that was killed is finished first."""
 
+from __future__ import annotations
+
 import csv
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from charllm.analysis.characterize import Character, characterize
 from charllm.errors import MissingExtra, SpecError
-from charllm.measure.finish import finish_record, is_record
-from charllm.measure.parts import is_recording, merge, read_parts
-from charllm.measure.record import read_job
-from charllm.measure.recording import HEADER_FILE
+from charllm.result.files import CASE_FILE, HEADER_FILE, STUDY_FILE
 from charllm.result.result import RunResult
 from charllm.result.store import RESULT_FILE, load_run
-from charllm.sweep.case import CASE_FILE
-from charllm.sweep.folder import STUDY_FILE, load_study_folder, read_case
-from charllm.sweep.outcome import StudyResult
+
+if TYPE_CHECKING:
+    from charllm.analysis.characterize import Character
+    from charllm.sweep.outcome import StudyResult
 
 OPS_FILE, OPS_LOG = "ops.csv", "ops.jsonl"
 MAX_NAMED = 5
@@ -28,16 +27,22 @@ class OpsResult(NamedTuple):
 
 def load(path: Path, field: str = "PATH") -> RunResult | StudyResult | OpsResult:
     """Return what a folder holds, or what is in a result.json; a folder of anything else is refused."""
+    study = path.parent if path.is_file() and path.name == STUDY_FILE else path
+    if (study / STUDY_FILE).is_file():
+        from charllm.sweep.folder import load_study_folder
+
+        return load_study_folder(study)
     if path.is_file():
-        return load_study_folder(path.parent) if path.name == STUDY_FILE else load_run(path)
-    if (path / STUDY_FILE).is_file():
-        return load_study_folder(path)
+        return load_run(path)
     if (path / OPS_FILE).is_file() or (path / OPS_LOG).is_file():
         return OpsResult(_load_ops(path))
     if (path / RESULT_FILE).is_file():
         return load_run(path)
-    if path.is_dir() and is_record(path):
-        return finish_record(path)
+    if path.is_dir():
+        from charllm.measure.finish import finish_record, is_record
+
+        if is_record(path):
+            return finish_record(path)
     raise SpecError(field, str(path), _describe_expected(path))
 
 
@@ -51,6 +56,10 @@ def load_one_run(path: Path) -> RunResult:
 
 def read_character(folder: Path) -> Character | None:
     """Say what the recording of a measured run shows; None for a folder without one."""
+    from charllm.analysis.characterize import characterize
+    from charllm.measure.parts import is_recording, merge, read_parts
+    from charllm.measure.record import read_job
+
     if not is_recording(folder):
         return None
     job = read_job(folder)
@@ -80,6 +89,8 @@ def _tabulate_ops(folder: Path) -> None:
 
 
 def _describe_expected(path: Path) -> str:
+    from charllm.sweep.folder import read_case
+
     if not path.exists():
         return "the folder of a run or of a study (no such file or folder)"
     rejected = read_case(path) if (path / CASE_FILE).is_file() else None

@@ -61,7 +61,7 @@ def test_points_are_drawn(capsys: pytest.CaptureFixture[str]) -> None:
         (["--tariff", "pue=0.5"], "tariff.pue: got 0.5; expected a number from 1 to 10"),
         (["--tariff", "pu=1"], "did you mean pue"),
         (["--tariff", "pue"], "--tariff: got 'pue'; expected NAME=VALUE"),
-        (["--power", "--clock"], "not allowed with"),
+        (["--power", "--clock"], "--power or --clock, not both"),
         (["--per", "stage", "--at", "600"], "no caps with --per stage"),
     ],
 )

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from charllm.catalog.resolve import single_node
 from charllm.cli import main
-from charllm.evaluate.heat import machine, predict
+from charllm.evaluate.heat import predict
 from charllm.evaluate.heat_trace import Trace
 from charllm.gpu.heat import network
 from tests.measure.convert import texts
@@ -51,7 +52,7 @@ def test_a_wrong_file_ends_in_2_and_makes_no_folder(tmp_path: Path, capsys: pyte
 
 def node_log(seconds: int, resting: bool) -> str:
     """Eight H100 of a known node as nvidia-smi would log them: rest, load, rest, by the catalog's own heat."""
-    cluster = machine("h100", 8)
+    cluster = single_node("h100", 8)
     times = np.arange(0.0, seconds)
     loaded = (times > 60) & (times < seconds - 120) if resting else np.full(len(times), True)
     power = np.where(loaded, 650.0, 75.0)[:, None] + np.arange(8.0)
@@ -72,7 +73,7 @@ def test_heat_is_calibrated_and_validated_on_a_node(tmp_path: Path, capsys: pyte
     assert main(["calibrate", str(tmp_path / "run"), "--gpu", "h100", "-o", str(tmp_path / "my.toml"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     values = {row["name"]: row for row in report["heat"]["parameters"]}
-    truth = machine("h100", 8)
+    truth = single_node("h100", 8)
     sink = values["heat.sink_resistance_k_per_w"]
     assert sink["value"] == pytest.approx(truth.node.sink_resistance_k_per_w, rel=0.15)
     assert not values["heat.die_time_s"]["identified"]

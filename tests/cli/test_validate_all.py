@@ -13,7 +13,7 @@ FEW = ("loops", "predicted first", "power caps")
 
 @pytest.fixture(autouse=True)
 def few_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("charllm.cli.validate_all.PARTS", {name: PARTS[name] for name in FEW})
+    monkeypatch.setattr("charllm.evaluate.scoreboard.PARTS", {name: PARTS[name] for name in FEW})
 
 
 def test_tables_name_splits_groups_simpler_methods_and_what_changed(capsys: pytest.CaptureFixture[str]) -> None:

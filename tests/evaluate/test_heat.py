@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from charllm.catalog.resolve import single_node
 from charllm.errors import SpecError
 from charllm.evaluate.h200.tables import READINGS
-from charllm.evaluate.heat import machine, predict, score_heat
+from charllm.evaluate.heat import predict, score_heat
 from charllm.evaluate.heat_trace import read_trace
 from charllm.gpu.heat import advance, network, steady_state_k, temperature_c
 from tests.program import charllm
@@ -48,7 +49,7 @@ def test_the_take_it_was_fitted_on_is_met() -> None:
 
 def test_only_the_first_second_of_temperature_is_read() -> None:
     trace = read_trace(str(READINGS / "trace_ranks-B.csv.gz"))
-    cluster = machine("h200", 1)
+    cluster = single_node("h200", 1)
     net = network(cluster.node, cluster.cooling)
     later = trace.temperature_c.copy()
     later[trace.times_s > trace.times_s[0] + 1.0] = 99.0
@@ -74,7 +75,7 @@ def test_the_past_a_file_tells_sets_the_start(tmp_path: Path) -> None:
     rows = [f"{index / 100:.2f},700000,80000,40" for index in range(1000)]
     path = write(tmp_path / "past.csv", rows, "t,p_instant_mw,p_average_mw,temp_c")
     trace = read_trace(path)
-    cluster = machine("h200", 1)
+    cluster = single_node("h200", 1)
     shown, start = predict(trace, network(cluster.node, cluster.cooling), cluster.gpu)
     assert start.ambient_c[0] == pytest.approx(40 - 80 * 0.0406, abs=0.1)
     assert shown[0, 0] == pytest.approx(40.0)
@@ -83,7 +84,7 @@ def test_the_past_a_file_tells_sets_the_start(tmp_path: Path) -> None:
 
 def node_rows(started_s: float, odd_k: float) -> list[str]:
     """Play eight GPUs that rest, run from some time before the first row on, and stop; one reads too much."""
-    cluster = machine("h100", 8)
+    cluster = single_node("h100", 8)
     net = network(cluster.node, cluster.cooling)
     resting, working = np.full(8, 75.0), np.linspace(380, 400, 8)
     state = advance(steady_state_k(resting, net), working, started_s, net)
@@ -111,7 +112,7 @@ def test_a_node_that_starts_warm_is_told_from_a_hot_room(tmp_path: Path, started
 
 def test_full_speed_copies_are_seen_as_such() -> None:
     trace = read_trace(str(READINGS / "trace_opsB.csv.gz"))
-    cluster = machine("h200", 1)
+    cluster = single_node("h200", 1)
     net = network(cluster.node, cluster.cooling)
     with_clock, _ = predict(trace, net, cluster.gpu)
     without, _ = predict(replace(trace, clock_hz=None), net, cluster.gpu)

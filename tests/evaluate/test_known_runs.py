@@ -128,7 +128,7 @@ def test_the_command_prints_a_table_of_at_most_100_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     found = {score.run.id: score for score in scores}
-    monkeypatch.setattr("charllm.cli.validate_known.score_run", lambda run: found[run.id])
+    monkeypatch.setattr("charllm.evaluate.known_runs.score_run", lambda run: found[run.id])
     assert main(["validate", "known", "--plots"]) == 0
     text = capsys.readouterr().out
     assert "predicted step time, s" in text

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from charllm.measure.marks import Mark, read_marks
-from charllm.measure.recording import HEADER_FILE, SAMPLES_FILE, Recording, read_recording
+from charllm.measure.recording import Recording, read_recording
+from charllm.result.files import HEADER_FILE, SAMPLES_FILE
 from charllm.units import NANO
 
 CAPTURE = Path(__file__).parent / "captures" / "h200-train"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from charllm.measure.recording import HEADER_FILE, SAMPLES_FILE
+from charllm.result.files import HEADER_FILE, SAMPLES_FILE
 from charllm.units import NANO
 
 CAPTURE = Path(__file__).parent / "captures" / "h200-train"

@@ -11,7 +11,7 @@ from charllm.measure.launchers.slurm import END_FILE, SETUP_FAILED
 from charllm.measure.output import LOG_FILE
 from charllm.measure.parts import read_parts
 from charllm.measure.record import NODES, JobRecord
-from charllm.measure.recording import HEADER_FILE
+from charllm.result.files import HEADER_FILE
 
 ROOT_CAUSE = """
 Root Cause (first observed failure):

@@ -14,8 +14,9 @@ import pytest
 from charllm.measure.finish import finish_record, is_record
 from charllm.measure.job import Job, measure_job
 from charllm.measure.record import JOB_FILE, JobRecord
-from charllm.measure.recording import SAMPLES_FILE, is_growing, read_recording
+from charllm.measure.recording import is_growing, read_recording
 from charllm.measure.settings import MeasureSettings
+from charllm.result.files import SAMPLES_FILE
 from charllm.result.store import RESULT_FILE, load_run
 from tests.measure.readings import await_readings
 from tests.measure.replayed import CAPTURE, STEPS_S

@@ -11,7 +11,7 @@ from charllm.measure.finish import finish_record, is_record
 from charllm.measure.host.record import HOST_FILE
 from charllm.measure.parts import merge, part_folders, part_warnings, read_parts
 from charllm.measure.record import NODES, JobRecord, read_job
-from charllm.measure.recording import SAMPLES_FILE
+from charllm.result.files import SAMPLES_FILE
 from charllm.units import NANO
 from tests.measure.replayed import CAPTURE
 from tests.measure.replays import uuid

@@ -15,16 +15,9 @@ from hypothesis import strategies as st
 
 from charllm.errors import SpecError
 from charllm.measure.quantities import BEATS, COUNTERS, QUANTITIES
-from charllm.measure.recording import (
-    FLUSH_S,
-    HEADER_FILE,
-    SAMPLES_FILE,
-    TIMES,
-    RecordingError,
-    RecordingWriter,
-    read_recording,
-)
+from charllm.measure.recording import FLUSH_S, TIMES, RecordingError, RecordingWriter, read_recording
 from charllm.measure.telemetry.source import REASONS, Capability, GpuIdentity, Reading, SourceFacts
+from charllm.result.files import HEADER_FILE, SAMPLES_FILE
 from charllm.units import GIGA, NANO
 from tests.measure.replayed import header, one_row, recording, samples, write_copy
 

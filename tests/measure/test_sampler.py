@@ -25,10 +25,11 @@ from charllm.measure.host import record as host_record
 from charllm.measure.host.record import read_host
 from charllm.measure.host.source import HostSource
 from charllm.measure.quantities import BEATS
-from charllm.measure.recording import SAMPLES_FILE, RecordingError, RecordingWriter, read_recording
+from charllm.measure.recording import RecordingError, RecordingWriter, read_recording
 from charllm.measure.sampler import ENERGY_PERIOD_S, ENERGY_SHARE, SELF_FILE, Beats, GpuReader, sample
 from charllm.measure.telemetry.replay import open_replay
 from charllm.measure.telemetry.source import GpuIdentity, Reading, SourceFacts
+from charllm.result.files import SAMPLES_FILE
 from charllm.units import GIGA
 from tests.coverage_off import without_coverage
 from tests.measure.host.machine import build as build_machine

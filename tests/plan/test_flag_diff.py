@@ -1,10 +1,10 @@
 import pytest
 
-from charllm.catalog.export import program_of
 from charllm.catalog.resolve import resolve_run
 from charllm.cli.parser import build_parser
 from charllm.cli.spec_flags import request_from
 from charllm.plan.flag_diff import diff_flags, flag_words, run_flags
+from charllm.spec.programs import program_of
 from charllm.spec.request import Table, merge
 from tests.plan.candidates import request
 

@@ -287,7 +287,7 @@ def test_a_schedule_that_the_program_lacks_is_tried_where_it_is_asked_for() -> N
      ("fsdp", "qwen3-30b-a3b"), ("fsdp", "llama3-8b")],
 )  # fmt: skip
 def test_the_space_holds_what_the_profiles_program_runs(framework: str, model: str) -> None:
-    space = build_space(None, (), {"model": model, "cluster": "h200x32", "gbs": 64, "framework": framework}).space
+    space = build_space(None, {}, {"model": model, "cluster": "h200x32", "gbs": 64, "framework": framework}).space
     draw, refused = np.random.default_rng(4), 0
     for place in draw.integers(0, space.cells.size, 40).tolist():
         cell = space.cell(place)

@@ -10,10 +10,12 @@ from random import Random
 from typing import Any, NamedTuple
 
 from charllm.api.keywords import FIELDS
-from charllm.catalog.resolve import resolve_run
+from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.catalog.tables import KINDS, entries
 from charllm.cli.spec_flags import spellings
+from charllm.errors import SpecError
 from charllm.spec.fields import Rule, rules
+from charllm.spec.hardware import Cluster
 from charllm.spec.run import RunSpec
 from charllm.units import SUFFIXES
 
@@ -340,10 +342,70 @@ def write_files(case: Input, folder: Path) -> list[str]:
 
 def draw_run(random: Random) -> Input:
     """Draw a run that is more often right than not, small enough to be simulated in no time."""
+    edges = edge_settings(random) if random.random() < 0.3 else []
+    return Input(("simulate", JSON, "--ignore-memory", *as_settings(draw_request(random)), *edges))
+
+
+def draw_valid_request(random: Random) -> dict[str, Any]:
+    """Draw requests until one of them is a run."""
+    while True:
+        request = draw_request(random)
+        try:
+            resolve_run(request)
+        except SpecError:
+            continue
+        return request
+
+
+def draw_request(random: Random) -> dict[str, Any]:
+    """Draw a request over all models, clusters, frameworks, schedules, formats and conditions; half are of the catalog.
+
+    More often right than not, and small enough to be simulated in no time.
+    """
     pick = random.choice
-    gpus = pick((1, 2, 4, 8))
-    nodes = pick((1, 1, 1, 2, 4))
-    world = gpus * nodes
+    named = random.random() < 0.5
+    model: dict[str, Any] = {"base": pick(sorted(entries("models")))} if named else _small_model(random)
+    layers, experts = ((entries("models")[model["base"]].values.get(name, 0) for name in ("layers", "experts"))
+                       if named else (model["layers"], model.get("experts", 0)))  # fmt: skip
+    cluster = _cluster(random)
+    shape = resolve_cluster(cluster)
+    world = shape.gpus
+    tp = pick([degree for degree in (1, 1, 2, 4, 8) if world % degree == 0])
+    pp = pick([degree for degree in (1, 1, 2, 4) if world // tp % degree == 0 and layers % degree == 0])
+    cp = pick([degree for degree in (1, 1, 1, 2) if world // tp // pp % degree == 0])
+    dp = world // tp // pp // cp
+    parallelism: dict[str, Any] = {"tp": tp, "pp": pp, "cp": cp, "zero": pick((0, 1, 2, 3))}
+    if pp > 1:
+        parallelism["schedule"] = pick(("1f1b", "gpipe", "zero-bubble", "dualpipe"))
+        if random.random() < 0.2 and layers % (2 * pp) == 0:
+            parallelism.update(vpp=2, schedule="interleaved")
+    if random.random() < 0.5:
+        parallelism["overlap"] = random.sample(("tp", "dp", "pp", "ep", "cp"), random.randint(0, 3))
+    if random.random() < 0.2:
+        parallelism["order"] = pick(("tp-cp-ep-pp-dp", "pp-dp-ep-cp-tp"))
+    if cp > 1:
+        parallelism["cp_kind"] = pick(("ring", "all-to-all"))
+    if experts:
+        parallelism["ep"] = pick([degree for degree in (1, 2, 4, 8) if dp % degree == 0 and experts % degree == 0])
+    micro = pick((1, 1, 2, 4))
+    training: dict[str, Any] = {
+        "seq_length": pick((128, 1024, 4096, 32768)), "micro_batch_size": micro,
+        "global_batch_size": micro * dp * pick((1, 2, pp, 4 * pp, 100 * pp)),
+        "precision": pick(("bf16", "bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")),
+        "recompute": pick(("none", "selective", "full")), "optimizer": pick(("adam", "sgd", "none")),
+    }  # fmt: skip
+    return {
+        "model": model,
+        "parallelism": parallelism,
+        "training": training,
+        "cluster": cluster,
+        "conditions": _conditions(random, shape),
+        "framework": {"base": pick(sorted(entries("frameworks")))},
+    }
+
+
+def _small_model(random: Random) -> dict[str, Any]:
+    pick = random.choice
     heads = pick((8, 16, 32))
     model: dict[str, Any] = {
         "name": "random", "layers": pick((1, 2, 4, 8, 12)), "hidden": heads * pick((16, 64, 128)),
@@ -359,34 +421,36 @@ def draw_run(random: Random) -> Input:
         model.update(experts=8, topk=pick((1, 2, 8)), shared_ffn=pick((0, 256)), dense_layers=pick((0, 1)))
     if random.random() < 0.1:
         model.update(attention="mla", kv_lora_rank=128, rope_head_dim=32, v_head_dim=64, q_lora_rank=pick((0, 128)))
-    tp = pick([degree for degree in (1, 1, 2, 4, 8) if world % degree == 0])
-    pp = pick([degree for degree in (1, 1, 2, 4) if world // tp % degree == 0])
-    cp = pick([degree for degree in (1, 1, 1, 2) if world // tp // pp % degree == 0])
-    dp = world // tp // pp // cp
-    parallelism: dict[str, Any] = {"tp": tp, "pp": pp, "cp": cp, "zero": pick((0, 1, 2, 3))}
-    if pp > 1:
-        parallelism["schedule"] = pick(("1f1b", "gpipe", "zero-bubble", "dualpipe"))
-        if random.random() < 0.2 and model["layers"] % (2 * pp) == 0:
-            parallelism.update(vpp=2, schedule="interleaved")
-    if random.random() < 0.3:
-        parallelism["overlap"] = random.sample(("tp", "dp", "pp", "ep", "cp"), random.randint(1, 3))
-    if random.random() < 0.2:
-        parallelism["order"] = pick(("tp-cp-ep-pp-dp", "pp-dp-ep-cp-tp"))
-    if "experts" in model and dp % 2 == 0:
-        parallelism["ep"] = 2
-    micro = pick((1, 1, 2, 4))
-    training: dict[str, Any] = {
-        "seq_length": pick((128, 1024, 4096, 32768)), "micro_batch_size": micro,
-        "global_batch_size": micro * dp * pick((1, 2, pp, 4 * pp, 100 * pp)),
-        "precision": pick(("bf16", "bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")),
-        "recompute": pick(("none", "selective", "full")), "optimizer": pick(("adam", "sgd", "none")),
-    }  # fmt: skip
+    return model
+
+
+def _cluster(random: Random) -> dict[str, Any]:
+    """Draw a few nodes: of the catalog's clusters, or of one kind with another number of GPUs."""
+    pick = random.choice
     cooling: dict[str, Any] = {
         "inlet_c": pick((25, 25, -20, 45, 80)),
         "kind": pick(("air", "air", "liquid", "immersion")),
     }
+    if random.random() < 0.5:
+        base = pick(sorted(entries("clusters")))
+        alone = not resolve_cluster(base).fabric.nics_per_node
+        return {"base": base, "nodes": 1 if alone else pick((1, 1, 2, 4)), "cooling": cooling}
+    gpus, nodes = pick((1, 2, 4, 8)), pick((1, 1, 1, 2, 4))
+    base = pick(("h200x32", "h200x32", "h100x64", *(("b200x8", "a100x8") if nodes == 1 else ("h100x64",) * 2)))
+    cluster: dict[str, Any] = {"base": base, "nodes": nodes, "cooling": cooling}
+    if gpus != 8:
+        cluster["node"] = {"gpus": gpus, "upstream": []}
+    return cluster
+
+
+def _conditions(random: Random, cluster: Cluster) -> dict[str, Any]:
+    """Draw limits, spread, faults and lengths; most runs have few of them."""
+    world, nodes, gpu = cluster.gpus, cluster.nodes, cluster.node.gpu
+    low_w = max(gpu.power_cap_min_w, 1.05 * gpu.idle_draw_w)
+    cap_w = low_w + random.random() * max(0.0, gpu.power_cap_w - low_w)
+    clock_hz = gpu.clock_max_hz - random.random() ** 2 * (gpu.clock_max_hz - gpu.clock_idle_hz)
     possible = (
-        (0.15, "power_cap_w", random.uniform(150, 700)), (0.15, "clock_cap_mhz", random.uniform(300, 1900)),
+        (0.15, "power_cap_w", cap_w), (0.15, "clock_cap_hz", clock_hz),
         (0.1, "silicon_spread_fraction", random.uniform(0, 0.5)), (0.1, "weak_gpus", [random.randrange(world)]),
         (0.1, "braked_nodes", [random.randrange(nodes)]), (0.1, "steps", random.randint(1, 10**8)),
     )  # fmt: skip
@@ -394,16 +458,7 @@ def draw_run(random: Random) -> Input:
     conditions |= _faults(random, world, nodes)
     if "steps" not in conditions and random.random() < 0.1:
         conditions["seconds_s"] = 10 ** random.uniform(-2, 9)
-    base = pick(("h200x32", "h200x32", "h100x64", "b200x8", "a100x8"))
-    cluster: dict[str, Any] = {"base": base, "nodes": nodes, "cooling": cooling}
-    if gpus != 8:
-        cluster["node"] = {"gpus": gpus, "upstream": []}
-    if nodes > 1 and base in ("b200x8", "a100x8"):
-        cluster["base"] = "h100x64"
-    edges = edge_settings(random) if random.random() < 0.3 else []
-    return Input(("simulate", JSON, "--ignore-memory", *_as_settings(
-        {"model": model, "parallelism": parallelism, "training": training, "conditions": conditions, "cluster": cluster,
-         "framework": pick(tuple(entries("frameworks")))}), *edges))  # fmt: skip
+    return conditions
 
 
 def _faults(random: Random, world: int, nodes: int) -> dict[str, Any]:
@@ -421,12 +476,12 @@ def _faults(random: Random, world: int, nodes: int) -> dict[str, Any]:
     return found
 
 
-def _as_settings(table: dict[str, Any], path: str = "") -> list[str]:
+def as_settings(table: dict[str, Any], path: str = "") -> list[str]:
     """Write a table as --set words."""
     words: list[str] = []
     for key, value in table.items():
         if isinstance(value, dict):
-            words += _as_settings(value, f"{path}{key}.")
+            words += as_settings(value, f"{path}{key}.")
         else:
             words += ["--set", f"{path}{key}={json.dumps(value)}"]
     return words

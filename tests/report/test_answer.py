@@ -6,8 +6,8 @@ import pytest
 
 from charllm.analysis.advice import Effect
 from charllm.catalog.resolve import resolve_run
-from charllm.report.run import describe, render_answer
-from charllm.result.answers import answer_time
+from charllm.report.run import render_answer
+from charllm.result.answers import answer_time, describe_run
 from charllm.result.columns import columns_of
 from charllm.result.description import conditions
 from charllm.result.metrics import Metrics
@@ -28,7 +28,7 @@ def said(**changes: Any) -> str:
 
 
 def test_a_run_is_described_in_a_few_lines() -> None:
-    lines = describe(simulate(RUN)).splitlines()
+    lines = describe_run(simulate(RUN))
     assert lines[0] == "mixtral-8x7b on h200x32 (32 x h200), megatron, bf16"
     assert "tp 2 x pp 2 x dp 8 x ep 4, zero 1, sp, overlap dp, recompute full" in lines[1]
     assert lines[2].startswith("conditions: power limit 700 W (default)")
@@ -39,10 +39,7 @@ def test_the_last_line_lists_the_defaults_of_the_profile() -> None:
         {"model": "llama3-70b", "cluster": "h200x32", "framework": "nemo", "parallelism": {"tp": 4, "pp": 4}}
     )
     assert nemo.defaults_taken
-    assert (
-        describe(simulate(nemo)).splitlines()[-1]
-        == f"defaults taken from profile nemo: {'; '.join(nemo.defaults_taken)}"
-    )
+    assert describe_run(simulate(nemo))[-1] == f"defaults taken from profile nemo: {'; '.join(nemo.defaults_taken)}"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +68,7 @@ def test_every_condition_is_named(changes: dict[str, Any], words: str) -> None:
 
 def test_mixed_nodes_are_counted_by_kind() -> None:
     mixed = resolve_run(merge(REQUEST, {"cluster": {"mixed": [{"node": "hgx-h100", "nodes": [1, 2, 3]}]}}))
-    assert "(8 x h200 in hgx-h200 + 24 x h100 in hgx-h100)" in describe(simulate(mixed))
+    assert "(8 x h200 in hgx-h200 + 24 x h100 in hgx-h100)" in describe_run(simulate(mixed))[0]
 
 
 def test_the_headline_has_the_rates() -> None:

@@ -156,20 +156,11 @@ def test_an_emulated_rank_reads_what_is_simulated_in_its_node(name: str, conditi
 @pytest.mark.parametrize("name", RANKS)
 def test_an_emulated_rank_reads_what_is_simulated_under_a_power_cap(name: str) -> None:
     found = ran(under(power_cap_w=450.0), RANKS[name])
-    # A step shorter than 2 s is simulated several times over, and a timeline has the mean of their waits.
-    exact = 1e-3 if found.metrics["step_time_s"] >= LEAST_ROUND_S else 1e-2
+    # Clocks move within a step, and with them what transfers hide under: a timeline has one length for each. A step
+    # shorter than 2 s is simulated several times over, and a timeline has the mean of their waits.
+    exact = 5e-3 if found.metrics["step_time_s"] >= LEAST_ROUND_S else 1e-2
     for rank in (0, found.machine.run.parallelism.world - 1):
         assert agreement(found, rank) == pytest.approx((1, 1, 1), abs=exact)
-
-
-def test_a_timeline_without_a_clock_is_linearised_at_its_own() -> None:
-    found = ran(under(power_cap_w=500.0), ALONE)
-    timeline = rank_timeline(found.whole, 0)
-    given, own = (
-        predict_emulated(one, ONE, 8.0, found.machine.run.conditions)
-        for one in (timeline, timeline._replace(clock_hz=None))
-    )
-    assert own.busy_s == pytest.approx(given.busy_s, rel=5e-3)
 
 
 def test_a_host_that_launches_slowly_makes_a_step_longer() -> None:

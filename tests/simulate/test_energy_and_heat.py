@@ -8,11 +8,9 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.gpu.heat import SINK, network, steady_state_k
 from charllm.simulate import step_loop
-from charllm.simulate.slices import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, cut_passes
-from charllm.simulate.steady import LEAST_ROUND_S, simulate_once, sink_target_k, start_state
+from charllm.simulate.slices import BOARD_J, CORE_J, MATRIX_J, work_s
+from charllm.simulate.steady import LEAST_ROUND_S, build_machine, simulate_once, sink_target_k, start_state
 from charllm.spec.request import merge
-from charllm.timeline.costs import matrix_hz
-from charllm.timeline.step_time import time_at_highest_clock
 from charllm.workload.step import build_step
 from tests.gpu.heat_balance import heat_to_air_w
 from tests.simulate.runs import GPT3, REPLICAS, cooled, ran, under
@@ -107,19 +105,20 @@ SLICED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", SLICED)
 def test_slices_hold_the_seconds_and_joules_of_their_ops(name: str) -> None:
     run = resolve_run(SLICED[name])
-    timed = time_at_highest_clock(build_step(run))
-    slices, costs = cut_passes(run, timed, [timed.costs]), timed.costs
-    top_hz = matrix_hz(run.cluster.gpu, costs.clock_hz)
+    machine = build_machine(build_step(run))
+    slices, knots, place = machine.slices, machine.knots[0], 3
+    timed = machine.priced[0].times[place]
+    costs = timed.costs
     passes = [one[kind] for kind in range(3) for one in timed.passes]
     for number, part in enumerate(passes):
         items = [(item, span.repeats) for span in part.spans for item in span.items if item.op is not None]
-        rows = np.zeros(slices.table.shape[2])
+        rows = np.zeros(slices.table.shape[2:])
         for begin, end, repeats in slices.spans[slices.first[number] : slices.first[number + 1]]:
             rows += repeats * slices.table[0, begin:end].sum(axis=0)
-        seconds = rows[MATRIX] / top_hz + rows[OTHER] / costs.clock_hz + rows[FIXED]
+        seconds = float(work_s(rows, knots, costs.clock_hz))
         assert seconds == pytest.approx(sum(item.seconds * repeats for item, repeats in items), rel=1e-9)
         joules = sum((repeats * costs.cells(item.op)[3:] for item, repeats in items if item.op), np.zeros(3))
-        assert rows[[MATRIX_J, CORE_J, BOARD_J]] == pytest.approx(joules, rel=1e-9)
+        assert rows[place][[MATRIX_J, CORE_J, BOARD_J]] == pytest.approx(joules, rel=1e-9)
 
 
 def test_memory_that_draws_nothing_heats_nothing_and_cools_nothing() -> None:

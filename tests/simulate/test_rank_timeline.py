@@ -13,7 +13,6 @@ from charllm.layout.grid import Grid
 from charllm.simulate.predict import predict
 from charllm.simulate.rank_timeline import generate_timeline, rank_timeline
 from charllm.simulate.recorded import END, START, WAIT
-from charllm.simulate.slices import FIXED
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.sweep.study import load_study
@@ -106,7 +105,9 @@ def test_emulated_communication_is_the_simulated_steps(name: str) -> None:
         )
         met_s = sum(item.duration_s for item in timeline.items() if not item.moves and item.name != "wait")
         taken_s = exposed_s + timed.costs.timeline.contention_fraction * hidden_s + met_s
-        assert taken_s == pytest.approx(in_passes_s + float(machine.tail[stage, 0, FIXED]), rel=1e-6, abs=1e-8)
+        assert taken_s == pytest.approx(
+            in_passes_s + float(machine.tail_s(0, timed.costs.clock_hz)[stage, 0]), rel=1e-6, abs=1e-8
+        )
 
 
 SCHEDULED = ("pp4-dp2", "recompute", "zero bubble", "gpipe", "interleaved")

@@ -7,7 +7,7 @@ from charllm.catalog.resolve import resolve_cluster
 from charllm.gpu.heat import network
 from charllm.gpu.physics import Energy, board_of, operating_point, working_w
 from charllm.simulate.one_gpu import SingleGpu
-from charllm.simulate.slices import BOARD_J, COLUMNS, CORE_J, FIXED, MATRIX, MATRIX_J
+from charllm.simulate.slices import BOARD_J, COLUMNS, CORE_J, CYCLES, FIXED, MATRIX_J
 
 ONE = resolve_cluster("h200x1")
 SHORT_S = 0.004
@@ -21,9 +21,9 @@ def test_a_slice_draws_what_the_board_equation_says(energy: Energy, silicon: flo
     clock_hz = ONE.gpu.clock_max_hz
     matrix_hz = ONE.gpu.governor.burst_clock_fraction * clock_hz
     row = np.zeros(COLUMNS)
-    row[MATRIX], row[FIXED] = SHORT_S / 2 * matrix_hz, SHORT_S / 2
+    row[CYCLES], row[FIXED] = SHORT_S / 2 * clock_hz, SHORT_S / 2
     row[MATRIX_J], row[CORE_J], row[BOARD_J] = energy
-    single.spend(row[None])
+    single.spend(row[None, None])
     seen, board = single.seen(), board_of(ONE.gpu)
     at = operating_point(board, clock_hz, matrix_hz)
     drawn_w = working_w(board, at, seen.temperature_mean_c, energy, SHORT_S, silicon)

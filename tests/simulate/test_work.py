@@ -9,7 +9,6 @@ import pytest
 from benchmarks.loop_speed import llama405
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
-from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import predict
 from charllm.simulate.steady import build_machine
 from charllm.simulate.work import LONGEST_S, check_rounds, estimate_rounds_s
@@ -46,7 +45,7 @@ def test_what_takes_too_long_is_refused_with_the_estimate(what: str) -> None:
 
 def test_16384_gpus_that_all_differ_are_simulated() -> None:
     step = build_step(resolve_run(llama405(nodes=2048, spread=0.03)))
-    machine = build_machine(step, solve_step(step))
+    machine = build_machine(step)
     assert len(machine.gpus) == 16_384
     check_rounds(machine, LONGEST_S)
     assert 5 < estimate_rounds_s(machine) < 15

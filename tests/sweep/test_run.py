@@ -175,7 +175,7 @@ def test_a_fault_in_one_case_fails_that_case_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("charllm.sweep.case.predict", lambda _run: 1 // 0)
+        patch.setattr("charllm.simulate.predict.predict", lambda _run: 1 // 0)
         failed = run_study(SMALL, out=tmp_path).failed
     assert len(failed) == 2
     assert failed[0].message.startswith("internal error: ZeroDivisionError")

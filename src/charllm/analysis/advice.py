@@ -12,14 +12,13 @@ from charllm.catalog.change import (
     recompute_change,
     tensor_change,
 )
-from charllm.catalog.export import program_of
 from charllm.errors import SpecError
 from charllm.gpu.physics import power_cap_w
 from charllm.result.memory_verdict import MemoryVerdict, least_margin_fraction
 from charllm.simulate.fast import predict_fast
 from charllm.simulate.predict import predict
 from charllm.spec.parallelism import Parallelism
-from charllm.spec.programs import check_program, program_faults
+from charllm.spec.programs import check_program, program_faults, program_of
 from charllm.spec.request import Table
 from charllm.spec.run import RunSpec
 from charllm.spec.training import RECOMPUTES

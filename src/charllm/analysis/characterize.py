@@ -17,8 +17,8 @@ from charllm.analysis.unlike import (
     strongest,
 )
 from charllm.arrays import Floats
+from charllm.catalog.resolve import single_node
 from charllm.errors import SpecError
-from charllm.evaluate.heat import machine
 from charllm.measure.marks import Mark, find_steps
 from charllm.measure.recording import Recording
 
@@ -213,7 +213,7 @@ def _placed(groups: list[TemperatureGroup], recording: Recording, gpus: Sequence
     """Say which group sits in front and which behind, where the catalog knows the node of these GPUs."""
     names = {recording.facts.gpus[gpu].name for gpu in gpus}
     try:
-        node = machine(_catalog_name(names.pop()), len(gpus)).node if len(names) == 1 else None
+        node = single_node(_catalog_name(names.pop()), len(gpus)).node if len(names) == 1 else None
     except SpecError:
         node = None
     if node is None or len(groups) != 2:

@@ -1,27 +1,27 @@
 """Advise on power and clock caps from keywords."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 from charllm.api.economics import build_economics
 from charllm.api.keywords import RunKeywords, Spec, build_request
-from charllm.api.signature import public
+from charllm.api.signature import public_with
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.plan.cap_table import tabulate_caps, tabulate_stage_caps
 from charllm.plan.caps import KINDS, Judge, sweep_caps
+from charllm.plan.settings import PER_STAGE, CapsKeywords, CapsSettings
 from charllm.plan.stage_caps import advise_stages
 from charllm.report.caps import render_caps
 from charllm.result.result import to_frame
+from charllm.spec.flags import take
 from charllm.spec.request import Table
 from charllm.tracking import Track, untracked
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-PER = ("gpu", "stage")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -53,18 +53,12 @@ class Caps:
         return render_caps(self.table)
 
 
-@public
-def caps(
-    spec: Spec | None = None,
-    *,
-    power: bool = False,
-    clock: bool = False,
-    per: str = "gpu",
-    at: Sequence[float] | None = None,
-    tariff: Mapping[str, Any] | None = None,
-    ignore_memory: bool = False,
-    **words: Unpack[RunKeywords],
-) -> Caps:
+class Keywords(CapsKeywords, RunKeywords, total=False):
+    """All words of a study of caps."""
+
+
+@public_with(CapsSettings)
+def caps(spec: Spec | None = None, **words: Unpack[Keywords]) -> Caps:
     """Simulate a run under power (default) or clock caps; mark the knee, most tokens per joule and least money.
 
     The knee is the cap with the lowest energy x time of a step: beyond it, saving 1 % of energy costs more than 1 % of
@@ -77,29 +71,20 @@ def caps(
     >>> found.knees["knee"]["cap_w"], found.knees["least money"]["cap_w"]
     (600.0, 700.0)
     """
-    judge = Judge(build_economics(tariff), ignore_memory)
-    return advise_caps(build_request(spec, words), judge, power=power, clock=clock, per=per, at=at)
+    run: dict[str, Any] = dict(words)
+    settings = take(CapsSettings, run)
+    return advise_caps(build_request(spec, run), settings)
 
 
-def advise_caps(
-    request: Table,
-    judge: Judge,
-    *,
-    power: bool = False,
-    clock: bool = False,
-    per: str = "gpu",
-    at: Sequence[float] | None = None,
-    track: Track = untracked,
-) -> Caps:
+def advise_caps(request: Table, settings: CapsSettings, track: Track = untracked) -> Caps:
     """Advise on caps of a request."""
-    if power and clock:
+    if settings.power and settings.clock:
         raise SpecError("--clock", "--power", "--power or --clock, not both")
-    if per not in PER:
-        raise SpecError("--per", per, f"one of {', '.join(PER)}")
-    if at and per == "stage":
-        raise SpecError("--at", list(at), "no caps with --per stage, which finds them")
-    run, kind = resolve_run(request), KINDS["clock" if clock else "power"]
-    if per == "stage":
+    if settings.at and settings.per == PER_STAGE:
+        raise SpecError("--at", list(settings.at), "no caps with --per stage, which finds them")
+    judge = Judge(build_economics(settings.tariff), settings.ignore_memory)
+    run, kind = resolve_run(request), KINDS["clock" if settings.clock else "power"]
+    if settings.per == PER_STAGE:
         return Caps(tabulate_stage_caps(run, kind, advise_stages(run, kind, judge, track), judge.economics.tariff))
-    caps_si = [kind.scale * cap for cap in at or ()]
+    caps_si = [kind.scale * cap for cap in settings.at]
     return Caps(tabulate_caps(run, kind, sweep_caps(run, kind, judge, caps_si, track), judge.economics.tariff))

@@ -4,21 +4,24 @@ A keyword without a dot is one of `RunKeywords`; one with a dot sets that field 
 "none"}``. A keyword that is None counts as not given.
 """
 
+from __future__ import annotations
+
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from charllm.catalog.foreign import complete_request
 from charllm.catalog.resolve import PARTS
 from charllm.errors import SpecError, unknown_name
 from charllm.result.result import RunResult
 from charllm.result.store import load_run
-from charllm.spec.readers import Inputs, Reading, read_foreign
 from charllm.spec.request import Table, as_table, merge, nest, parse_layer_split, parse_recompute, read_toml
+
+if TYPE_CHECKING:
+    from charllm.spec.readers import Reading
 
 File = str | os.PathLike[str]
 Named = str | os.PathLike[str] | Mapping[str, Any]
@@ -110,6 +113,8 @@ LARGEST_DIGITS, DEEPEST, DEEPEST_FIELD = 300, 20, 8
 
 def build_request(spec: Spec | None, words: Mapping[str, Any]) -> Table:
     """Merge foreign file, spec, keywords and dotted fields, each over the one before."""
+    from charllm.catalog.foreign import complete_request
+
     given = {word: _plain(value, word) for word, value in words.items() if value is not None}
     _check_words(given)
     changes = _changes(given)
@@ -129,6 +134,8 @@ def build_request(spec: Spec | None, words: Mapping[str, Any]) -> Table:
 
 def _read_foreign(given: Mapping[str, Any]) -> Reading | None:
     """Read the foreign file, a script with its positional arguments and its environment."""
+    from charllm.spec.readers import Inputs, read_foreign
+
     if "from_" not in given:
         return None
     words, environment = given.get("args"), as_table(given.get("env", {}), "env")

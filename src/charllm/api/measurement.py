@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
@@ -19,7 +19,7 @@ from charllm.measure.adapters.settings import ProgramKeywords, ProgramSettings
 from charllm.measure.command_settings import PreflightSettings
 from charllm.measure.device import telemetry_gpus
 from charllm.measure.job import Job, complete, measure_job, prepare_folder, submit
-from charllm.measure.launchers.plan import LOCAL, SLURM, Plan, PlanKeywords
+from charllm.measure.launchers.plan import LOCAL, SLURM, Plan, PlanKeywords, build_plan
 from charllm.measure.preflight.checks import FAILURE
 from charllm.measure.preflight.run import check_machine
 from charllm.measure.session import Session, measure_here
@@ -106,11 +106,6 @@ def build_job(command: Sequence[str], out: Folder | None, words: dict[str, Any],
     if own.preflight:
         require_fit(job)
     return job
-
-
-def build_plan(words: Mapping[str, Any]) -> Plan:
-    """Return where a command runs; a rank for each GPU, where only these are counted."""
-    return read_keywords(Plan, {"ranks_per_node": words.get("gpus_per_node"), **words})
 
 
 def require_fit(job: Job) -> None:

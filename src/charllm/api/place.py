@@ -1,25 +1,25 @@
 """Decide where ranks sit, how layers are divided and how power limits are shifted."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import isfinite
-from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from charllm.api.keywords import RunKeywords, Spec, as_file, build_request
-from charllm.api.signature import public
+from charllm.api.signature import public_with
 from charllm.catalog.resolve import resolve_run
-from charllm.errors import DoesNotFit, SpecError
+from charllm.errors import DoesNotFit
 from charllm.plan.dephase import free_slack_s, spread_jobs, stagger_replicas
-from charllm.plan.placement import DECISIONS, Effort, Judged, judge_placements
+from charllm.plan.placement import Effort, Judged, judge_placements
 from charllm.plan.placement_file import placement_table, write_placement
-from charllm.plan.placement_solver import MOST_WORK
+from charllm.plan.settings import PlaceKeywords, PlaceSettings
 from charllm.report.placement import render_placement
 from charllm.result.metrics import selected
 from charllm.result.result import to_frame
 from charllm.result.store import write_text
 from charllm.simulate.predict import predict
+from charllm.spec.flags import take
 from charllm.spec.run import RunSpec
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ SHOWN = selected(
     "memory_rank",
 )  # fmt: skip
 """Metrics of every placement in its row."""
-LONGEST_WORK = 1000.0
 SOLVED = ("promised_fraction", "gap_fraction", "bound_fraction")
 
 
@@ -65,18 +64,12 @@ class Placement:
         return render_placement(self.as_table())
 
 
-@public
-def place(
-    spec: Spec | None = None,
-    *,
-    decide: str | Sequence[str] = DECISIONS,
-    node_budget: float | None = None,
-    dephase: bool = False,
-    work: float = MOST_WORK,
-    ignore_memory: bool = False,
-    out: str | PathLike[str] | None = None,
-    **words: Unpack[RunKeywords],
-) -> Placement:
+class Keywords(PlaceKeywords, RunKeywords, total=False):
+    """All words of a placement."""
+
+
+@public_with(PlaceSettings)
+def place(spec: Spec | None = None, **words: Unpack[Keywords]) -> Placement:
     """Optimise ranks on slots, layers per stage and power limits within a node's budget; simulate each decision.
 
     The keywords of a run are the flags of ``charllm place``. `decide` lists the decisions to make: ranks, layers,
@@ -93,38 +86,29 @@ def place(
     >>> found.best in [row["name"] for row in found.rows], sum(found.placement["layers_per_stage"])
     (True, 32)
     """
-    return run_placement(
-        build_request(spec, words), decide=decide, node_budget=node_budget, dephase=dephase, work=work,
-        ignore_memory=ignore_memory, out=out,
-    )  # fmt: skip
+    run: dict[str, Any] = dict(words)
+    settings = take(PlaceSettings, run)
+    return run_placement(build_request(spec, run), settings)
 
 
 def run_placement(
     request: Mapping[str, Any],
-    *,
-    decide: str | Sequence[str],
-    node_budget: float | None,
-    dephase: bool,
-    work: float,
-    ignore_memory: bool,
-    out: str | PathLike[str] | None,
+    settings: PlaceSettings,
     watch: Callable[[Iterator[Judged]], Iterator[Judged]] = iter,
 ) -> Placement:
     """Decide on a request and write the file that was asked for; `watch` sees every placement as it is judged."""
-    path = None if out is None else as_file(out, "--out")
-    kinds = decide.split(",") if isinstance(decide, str) else list(decide)
-    if not (isinstance(work, int | float) and 0 < work <= LONGEST_WORK):
-        raise SpecError("--work", work, f"more than 0, at most {LONGEST_WORK:g}")
+    path = None if settings.out is None else as_file(settings.out, "--out")
+    effort = Effort(most_work=settings.work)
     run = resolve_run(request)
     judged = []
-    for one in watch(judge_placements(run, kinds, node_budget, Effort(most_work=work))):
-        if not one.metrics["fits"] and not ignore_memory:
+    for one in watch(judge_placements(run, settings.decide, settings.node_budget_w, effort)):
+        if not one.metrics["fits"] and not settings.ignore_memory:
             raise DoesNotFit("the run does not fit in memory: see `charllm simulate`, or --ignore-memory")
         judged.append(one)
     best = max(judged, key=lambda one: one.gain_fraction)
     if path is not None:
         write_text(write_placement(best.run), path)
-    phases = _dephase(judged[0].run) if dephase else None
+    phases = _dephase(judged[0].run) if settings.dephase else None
     return Placement([_row(one) for one in judged], best.name, placement_table(best.run), phases)
 
 

@@ -5,23 +5,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
 from charllm.api.economics import build_economics
-from charllm.api.keywords import File, RunKeywords, Spec, as_file, build_request
-from charllm.api.signature import public
+from charllm.api.keywords import RunKeywords, Spec, as_file, build_request
+from charllm.api.signature import public_with
 from charllm.catalog.resolve import DEFAULT_BATCH, read_run, resolve_run
-from charllm.errors import SpecError
 from charllm.plan.axes import FIELDS, default_axes, parse_axis, pinned_axes, read_axes
 from charllm.plan.limits import parse_limits
 from charllm.plan.objectives import parse_objective
 from charllm.plan.plan import Plan
-from charllm.plan.search import TOP, search
+from charllm.plan.search import search
+from charllm.plan.settings import PlanKeywords, PlanSettings
 from charllm.plan.space import Space
-from charllm.result.memory_verdict import MOST_RISK, RISK
 from charllm.simulate.work import LONGEST_S
+from charllm.spec.flags import take
 from charllm.spec.request import Table, merge, nest
 from charllm.spec.run import RunSpec
 from charllm.tracking import Track, untracked
 
-MOST_TOP = 500
 FILE_WORDS = ("from_", "args", "env", "allow_unmodelled")
 """Keywords of a foreign file, whose settings are the user's own strategy and pin nothing."""
 DROPPED = (*FIELDS.values(), "parallelism.layers_per_stage", "parallelism.regather_size", "training.recompute_layers",
@@ -29,23 +28,12 @@ DROPPED = (*FIELDS.values(), "parallelism.layers_per_stage", "parallelism.regath
 """Fields of a request that the strategies of a plan replace."""
 
 
-@public
-def plan(
-    spec: Spec | None = None,
-    *,
-    objective: str = "throughput",
-    limit: str | Sequence[str] = (),
-    top: int = TOP,
-    axis: str | Sequence[str] | Mapping[str, Sequence[Any]] = (),
-    pareto: bool = False,
-    sensitivity: bool = False,
-    risk: float = RISK,
-    tariff: Mapping[str, Any] | None = None,
-    whole_run: Mapping[str, Any] | None = None,
-    allow_long: bool = False,
-    report: File | None = None,
-    **words: Unpack[RunKeywords],
-) -> Plan:
+class Keywords(PlanKeywords, RunKeywords, total=False):
+    """All words of a plan."""
+
+
+@public_with(PlanSettings)
+def plan(spec: Spec | None = None, **words: Unpack[Keywords]) -> Plan:
     """Find the best strategy of a job: degrees, sharding, microbatch, recomputation, overlap, schedule and caps.
 
     The keywords are the flags of ``charllm plan``. A keyword of a strategy (``tp=4``) pins that setting; `axis` lists
@@ -62,31 +50,25 @@ def plan(
     >>> found.best[0].run.parallelism.world, len(found.best), found.counts.simulated
     (8, 2, 2)
     """
-    return run_plan(
-        spec, untracked, objective=objective, limit=limit, top=top, axis=axis, pareto=pareto, sensitivity=sensitivity,
-        risk=risk, tariff=tariff, whole_run=whole_run, allow_long=allow_long, report=report, **words,
-    )  # fmt: skip
+    run: dict[str, Any] = dict(words)
+    return run_plan(spec, untracked, take(PlanSettings, run), run)
 
 
-def run_plan(
-    spec: Spec | None, track: Track, *, objective: str, limit: str | Sequence[str], top: int, axis: Any, pareto: bool,
-    sensitivity: bool, tariff: Mapping[str, Any] | None, whole_run: Mapping[str, Any] | None, allow_long: bool,
-    risk: float = RISK, report: File | None = None, **words: Any,
-) -> Plan:  # fmt: skip
-    """Search the strategies that keywords leave open; `track` shows how far it is."""
-    page = None if report is None else as_file(report, "--report")
-    asked = build_space(spec, axis, words)
+def run_plan(spec: Spec | None, track: Track, settings: PlanSettings, words: Mapping[str, Any]) -> Plan:
+    """Search the strategies that the keywords of a run leave open; `track` shows how far it is."""
+    page = None if settings.report is None else as_file(settings.report, "--report")
+    job = build_space(spec, settings.axis, words)
     found = search(
-        asked.space,
-        parse_objective(objective),
-        parse_limits([limit] if isinstance(limit, str) else limit),
-        top=_checked_top(top),
-        economics=build_economics(tariff, whole_run),
-        own=asked.own,
-        pareto=pareto,
-        sensitive=sensitivity,
-        longest_s=math.inf if allow_long else LONGEST_S,
-        risk=_checked_risk(risk),
+        job.space,
+        parse_objective(settings.objective),
+        parse_limits(settings.limit),
+        top=settings.top,
+        economics=build_economics(settings.tariff, settings.whole_run),
+        own=job.own,
+        pareto=settings.pareto,
+        sensitive=settings.sensitivity,
+        longest_s=math.inf if settings.allow_long else LONGEST_S,
+        risk=settings.risk,
         track=track,
     )
     if page is not None:
@@ -97,14 +79,14 @@ def run_plan(
     return found
 
 
-class Asked(NamedTuple):
+class PlannedJob(NamedTuple):
     """A space, and the user's own strategy in it, where a file describes one."""
 
     space: Space
     own: RunSpec | None
 
 
-def build_space(spec: Spec | None, axis: Any, words: Mapping[str, Any]) -> Asked:
+def build_space(spec: Spec | None, axis: Mapping[str, Any], words: Mapping[str, Any]) -> PlannedJob:
     """Return the strategies that a request leaves open."""
     whole = build_request(spec, words)
     pinned = build_request(None, {word: value for word, value in words.items() if word not in FILE_WORDS})
@@ -116,7 +98,7 @@ def build_space(spec: Spec | None, axis: Any, words: Mapping[str, Any]) -> Asked
         # The pinned settings alone may say what is wrong.
         resolve_run(merge(job, {part: pinned.get(part, {}) for part in ("parallelism", "training", "conditions")}))
     has_own = spec is not None or words.get("from_") is not None
-    return Asked(space, resolve_run(whole) if has_own else None)
+    return PlannedJob(space, resolve_run(whole) if has_own else None)
 
 
 def _job(whole: Table, pinned: Table) -> Table:
@@ -133,19 +115,6 @@ def _job(whole: Table, pinned: Table) -> Table:
     return dict(merge(job, {"training": {"global_batch_size": batch}}))
 
 
-def _listed(axis: Any) -> Mapping[str, Sequence[Any]]:
-    if isinstance(axis, Mapping):
-        return axis
-    return dict(parse_axis(text) for text in ([axis] if isinstance(axis, str) else axis))
-
-
-def _checked_top(top: int) -> int:
-    if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= MOST_TOP:
-        raise SpecError("--top", top, f"a whole number from 1 to {MOST_TOP}")
-    return top
-
-
-def _checked_risk(risk: float) -> float:
-    if isinstance(risk, bool) or not isinstance(risk, int | float) or not 0 < risk <= MOST_RISK:
-        raise SpecError("--risk", risk, f"a number above 0, at most {MOST_RISK:g}")
-    return risk
+def _listed(axis: Mapping[str, Any]) -> Mapping[str, Sequence[Any]]:
+    pairs = axis.items()
+    return dict(parse_axis(f"{name}={value}") if isinstance(value, str) else (name, value) for name, value in pairs)

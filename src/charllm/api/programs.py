@@ -9,8 +9,8 @@ from typing import Any
 from charllm.api.keywords import Spec, build_request
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
-from charllm.measure.adapters import Program, Request, prepare_program
-from charllm.measure.adapters.programs import beside, with_program
+from charllm.measure.adapters.adapter import Program, Request
+from charllm.measure.adapters.programs import beside, prepare_program, with_program
 from charllm.measure.adapters.settings import ProgramSettings
 from charllm.spec.run import RunSpec
 

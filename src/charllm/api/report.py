@@ -27,6 +27,7 @@ from charllm.report.page.run import run_page
 from charllm.report.page.view import Background, RunView
 from charllm.report.web.html import write_html
 from charllm.result.columns import Columns, columns_of
+from charllm.result.files import STUDY_FILE
 from charllm.result.provenance import tabulate_figures
 from charllm.result.result import RunResult
 from charllm.result.store import RESULT_FILE, write_text
@@ -34,7 +35,6 @@ from charllm.simulate.predict import Simulation, predict
 from charllm.spec.request import parse_json, read_text
 from charllm.spec.run import RunSpec
 from charllm.stored import load
-from charllm.sweep.folder import STUDY_FILE
 from charllm.sweep.outcome import StudyResult
 from charllm.trace.run import read_run
 from charllm.tracking import Track, untracked

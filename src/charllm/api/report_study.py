@@ -20,6 +20,7 @@ from charllm.report.page.study import study_page
 from charllm.report.page.view import RunView
 from charllm.result.answers import describe_degrees
 from charllm.result.compare import differing_settings
+from charllm.result.files import STUDY_FILE
 from charllm.result.metrics import Metrics
 from charllm.result.result import RunResult
 from charllm.result.store import RESULT_FILE, load_run
@@ -27,7 +28,7 @@ from charllm.result.uncertainty import intervals
 from charllm.simulate.predict import predict
 from charllm.stored import load_one_run
 from charllm.sweep.axes import Case, list_settings
-from charllm.sweep.folder import STUDY_FILE, case_folder, load_study_folder, read_case
+from charllm.sweep.folder import case_folder, load_study_folder, read_case
 from charllm.sweep.outcome import Outcome, summarise
 
 FLAGS = {path: word for word, path in FIELDS.items() if word != "sp"}

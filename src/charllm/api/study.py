@@ -7,10 +7,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from charllm.api.keywords import FIELDS, SHORT, RunKeywords, as_path, build_request
-from charllm.api.measurement import build_plan
 from charllm.api.signature import public_with
 from charllm.errors import SpecError
-from charllm.measure.launchers.plan import LOCAL, SLURM, TORCHRUN, Plan
+from charllm.measure.launchers.plan import LOCAL, SLURM, TORCHRUN, Plan, build_plan
 from charllm.measure.settings import MeasureSettings
 from charllm.report.study import render_study
 from charllm.result.result import to_frame

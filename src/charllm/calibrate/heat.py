@@ -17,9 +17,10 @@ import numpy as np
 from charllm.arrays import Floats
 from charllm.calibrate.least_squares import Fit, Found, Parameter, fit
 from charllm.calibrate.ops import bounds_of
+from charllm.catalog.resolve import single_node
 from charllm.catalog.tables import entries
 from charllm.errors import SpecError
-from charllm.evaluate.heat import machine, predict
+from charllm.evaluate.heat import predict
 from charllm.evaluate.heat_trace import Trace, one_by_one
 from charllm.gpu.heat import network
 from charllm.spec.hardware import Cluster, Node
@@ -110,7 +111,7 @@ def _seat(trace: Trace, cluster: Cluster) -> list[Seated]:
     """Put GPUs into their node: the one given, the catalog's of as many GPUs, or each into one of its own."""
     if len(trace.gpus) != cluster.node.gpus and cluster.node.gpus == 1:
         try:
-            node = machine(_catalog_name(cluster), len(trace.gpus)).node
+            node = single_node(_catalog_name(cluster), len(trace.gpus)).node
         except SpecError:
             return [Seated(one, cluster.node) for one in _useful(one_by_one(trace)[:MOST_GPUS], cluster)]
         # The node's own figures would hide those of the GPU, which are to be found.

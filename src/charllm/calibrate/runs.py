@@ -8,7 +8,7 @@ from charllm.errors import SpecError
 from charllm.evaluate.heat_trace import MAX_FILE_BYTES, Trace, read_recorded, read_trace
 from charllm.evaluate.ops_table import OpRow, read_ops
 from charllm.measure.parts import is_on_nodes
-from charllm.measure.recording import HEADER_FILE
+from charllm.result.files import HEADER_FILE
 from charllm.spec.request import read_bytes
 
 OPS_FILE = "ops.csv"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from charllm.catalog.foreign import complete_request
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, SpecError, unknown_name
-from charllm.spec.programs import check_program
+from charllm.spec.programs import PROFILES, check_program, program_of
 from charllm.spec.readers.megatron import read_megatron
 from charllm.spec.readers.nemo import read_nemo
 from charllm.spec.readers.reading import Reading
@@ -32,8 +32,6 @@ class Format(NamedTuple):
     write: Callable[[RunSpec, int], str]
     """Takes the steps to train, too."""
     read: Callable[[str, str], Reading]
-    frameworks: tuple[str, ...]
-    """Software profiles of the program that reads it."""
     suffix: str
 
 
@@ -44,9 +42,9 @@ def _start_megatron(run: RunSpec, _steps: int) -> str:
 
 
 FORMATS = {
-    "megatron": Format(_start_megatron, read_megatron, ("megatron",), ".sh"),
-    "nemo": Format(write_nemo, read_nemo, ("nemo",), ".yaml"),
-    "torchtitan": Format(write_torchtitan, read_torchtitan, ("torchtitan", "fsdp"), ".toml"),
+    "megatron": Format(_start_megatron, read_megatron, ".sh"),
+    "nemo": Format(write_nemo, read_nemo, ".yaml"),
+    "torchtitan": Format(write_torchtitan, read_torchtitan, ".toml"),
 }
 """Program: the format that starts it."""
 NOT_WRITTEN = {"model.name", "model.stated_params", "model.stated_active_params", "framework.name"}
@@ -99,19 +97,13 @@ def export_run(run: RunSpec, program: str, steps: int = 10) -> Exported:
         raise unknown_name("program", program, FORMATS)
     format_ = FORMATS[program]
     if program != program_of(run):
-        raise SpecError("framework", run.framework.name, f"{' or '.join(format_.frameworks)} for {program}")
+        raise SpecError("framework", run.framework.name, f"{' or '.join(PROFILES[program])} for {program}")
     check_program(run, program)
     text = format_.write(run, steps)
     lost = lost_fields(run, format_.read(text, f"{run.model.name}{format_.suffix}"))
     outside = {name: lost.pop(name)[0] for name in tuple(lost) if name in DESCRIPTIONS or name in REMEDIES}
     _refuse(lost, program)
     return Exported(text, tuple(_left_out(*item) for item in {**outside, **_conditions(run)}.items()))
-
-
-def program_of(run: RunSpec) -> str | None:
-    """Return the program that a run's software profile stands for; None where charllm writes no settings for it."""
-    names = (run.framework.name, run.framework.profile)
-    return next((name for name, one in FORMATS.items() if any(each in one.frameworks for each in names)), None)
 
 
 def _left_out(field: str, value: Any) -> LeftOut:

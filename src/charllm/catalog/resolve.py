@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from charllm.catalog.defaults import default_chunks, default_overlap, describe_defaults, training_defaults
-from charllm.catalog.placement import apply_placement
 from charllm.catalog.scale import fill_board
 from charllm.catalog.tables import Entry, entries, find, read_entry
 from charllm.errors import SpecError, unknown_name
@@ -17,7 +16,6 @@ from charllm.spec.framework import Framework
 from charllm.spec.hardware import BOARD_PARTS, Cluster, Gpu, read_cluster
 from charllm.spec.model import Model, fill_model
 from charllm.spec.parallelism import Parallelism
-from charllm.spec.readers.huggingface import read_hf_config
 from charllm.spec.request import Table, as_table, check_plain, merge, read_json, read_toml
 from charllm.spec.run import Conditions, RunSpec, check_run
 from charllm.spec.training import Training
@@ -42,6 +40,8 @@ def resolve_run(request: Mapping[str, Any]) -> RunSpec:
 
 def read_run(request: Mapping[str, Any]) -> RunSpec:
     """Build the parts of a run, each checked alone; whether they agree with each other is not checked."""
+    from charllm.catalog.placement import apply_placement
+
     check_plain(request, "request")
     for key in request:
         if key not in (*PARTS, NOTES):
@@ -216,6 +216,8 @@ def _read_file(kind: str, path: str, field: str, depth: int = 0) -> Entry:
 
 def _read_config(path: str, field: str) -> Table:
     """Read a Hugging Face config that stands for a model; one that is not modelled as it is is refused."""
+    from charllm.spec.readers.huggingface import read_hf_config
+
     reading = read_hf_config(read_json(path, field), path)
     for setting in reading.unmodelled:
         possible = f"left out ({setting.reason}), or --from {path} --allow-unmodelled"
@@ -289,3 +291,14 @@ def _fill_training(table: Table, model: Model, dp: int, framework: Framework, ta
         per_round = dp * micro
         filled["global_batch_size"] = -(-DEFAULT_BATCH // per_round) * per_round
     return read(Training, filled, "training")
+
+
+def single_node(gpu: str, gpus: int) -> Cluster:
+    """Return one node of the catalog that holds this many of a GPU (the first that has no other name for itself)."""
+    name = find("gpus", gpu, "--gpu").name
+    sizes = {node.name: int(node.values["gpus"]) for node in entries("nodes").values() if node.values["gpu"] == name}
+    fitting = [node for node, size in sizes.items() if size == gpus]
+    if not fitting:
+        held = ", ".join(f"{size}" for size in sorted(set(sizes.values())))
+        raise SpecError("gpu_index", f"{gpus} of {name}", f"as many GPUs as a node of the catalog holds: {held}")
+    return resolve_cluster({"node": fitting[0], "nodes": 1, "fabric": "none"})

@@ -8,6 +8,8 @@ once, as in training, and with a single group.
 Rows are appended to nccl.csv as they are measured; the same command continues an earlier measurement.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import platform
@@ -16,30 +18,21 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.progress import track
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.errors import CharllmError, SpecError
-from charllm.measure.bench.nccl_suite import (
-    build_suite,
-    check_layout,
-    fill_layout,
-    groups_of,
-    parse_collectives,
-    parse_sizes,
-)
-from charllm.measure.bench.nccl_table import CollectiveRow, read_header, read_rows
 from charllm.measure.command_settings import NcclSettings
-from charllm.measure.device import require_device
-from charllm.measure.launch import describe_environment, run_command
-from charllm.report.collectives import render_collectives
 from charllm.spec.fields import read
 from charllm.spec.flags import read_keywords
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.request import Table
+
+if TYPE_CHECKING:
+    from charllm.measure.bench.nccl_table import CollectiveRow
 
 MOST_RANKS = 64
 """Ranks that a plain command starts."""
@@ -54,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Take part as one rank, or start the ranks."""
+    from charllm.measure.bench.nccl_suite import parse_collectives, parse_sizes
+
     settings = read_keywords(NcclSettings, given(arguments, NcclSettings))
     parse_sizes(settings.sizes)
     parse_collectives(settings.collectives)
@@ -64,6 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _start_ranks(arguments: argparse.Namespace, settings: NcclSettings) -> int:
     """Start this command on several ranks of this machine, once all that can be wrong has been looked at."""
+    from charllm.measure.bench.nccl_suite import build_suite, groups_of, parse_collectives
+    from charllm.measure.device import require_device
+    from charllm.measure.launch import run_command
+
     if settings.device == "cuda" or not find_spec("torch"):
         # Importing torch takes seconds: ranks on the CPU do that themselves.
         require_device(settings.device)
@@ -94,6 +93,9 @@ def _devices(device: str) -> int:
 
 def _layout(arguments: argparse.Namespace, ranks: int, ranks_per_node: int) -> tuple[Parallelism, Table | None]:
     """Return the layout that was asked for, and the cluster where one was named."""
+    from charllm.catalog.resolve import resolve_cluster, resolve_run
+    from charllm.measure.bench.nccl_suite import check_layout, fill_layout
+
     request = request_from(arguments)
     cluster = request.get("cluster")
     if "model" in request and cluster is not None:
@@ -110,6 +112,10 @@ def _layout(arguments: argparse.Namespace, ranks: int, ranks_per_node: int) -> t
 
 def _take_part(arguments: argparse.Namespace, settings: NcclSettings) -> int:
     """Measure as one of several ranks; the first one talks."""
+    from charllm.measure.bench.nccl_suite import groups_of
+    from charllm.measure.device import require_device
+    from charllm.measure.launch import describe_environment
+
     require_device(settings.device)
     from charllm.measure.bench import nccl
 
@@ -138,6 +144,9 @@ def _take_part(arguments: argparse.Namespace, settings: NcclSettings) -> int:
 
 def _conclude(arguments: argparse.Namespace, folder: Path, measured: list[CollectiveRow | None]) -> None:
     """Print the whole table, rows of an earlier command included."""
+    from charllm.measure.bench.nccl_table import read_header, read_rows
+    from charllm.report.collectives import render_collectives
+
     rows = read_rows(folder)
     table = {"folder": str(folder), **read_header(folder), "rows": [row._asdict() for row in rows]}
     print_as(arguments, table, lambda: render_collectives(table["rows"]))

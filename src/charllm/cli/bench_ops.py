@@ -1,20 +1,24 @@
 """Run the calibration benchmark of a GPU (ten minutes): time, power, clock and temperature of each op."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from charllm.cli import INTERRUPTED
 from charllm.cli.flags import add_flags, given
 from charllm.cli.progress import track
 from charllm.errors import SpecError
-from charllm.measure.bench.suite import OpCase, full_suite, short_suite
 from charllm.measure.command_settings import OpsSettings
-from charllm.measure.device import require_device, telemetry_gpus
 from charllm.spec.flags import read_keywords
+
+if TYPE_CHECKING:
+    from charllm.measure.bench.suite import OpCase
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the suite under the sampler and write ops.csv; an interrupt ends it with the ops so far."""
+    from charllm.measure.device import require_device, telemetry_gpus
+
     own = read_keywords(OpsSettings, given(arguments, OpsSettings))
     require_device(own.device)
     from charllm.measure.bench.run import run_suite
@@ -62,6 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(settings: OpsSettings) -> list[OpCase]:
+    from charllm.measure.bench.suite import full_suite, short_suite
+
     suite = full_suite() if settings.suite == "full" else short_suite()
     cases = [
         case._replace(seconds_s=case.seconds_s * settings.scale)

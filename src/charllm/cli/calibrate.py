@@ -19,19 +19,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from charllm.calibrate.heat import fit_heat
-from charllm.calibrate.ops import errors_of, fit_identified, gather, held_out
-from charllm.calibrate.report import advice_for, describe_fit, render_fit
-from charllm.calibrate.runs import read_runs
-from charllm.calibrate.write import as_toml, write_file
-from charllm.catalog.resolve import is_file
 from charllm.cli.calibrate_host import calibrate_host, is_traced
 from charllm.cli.calibrate_network import calibrate_network
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.progress import track
 from charllm.errors import SpecError
-from charllm.evaluate.ops import bench_machine
-from charllm.measure.bench.nccl_table import is_table
 
 EXAMPLES = (
     "charllm calibrate runs/ops -o my_gpu.toml",
@@ -55,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit the constants that the runs identify, print their errors, and write the file."""
+    from charllm.measure.bench.nccl_table import is_table
+
     traced = [is_traced(Path(run)) for run in arguments.runs]
     if all(traced):
         return calibrate_host(arguments)
@@ -68,6 +62,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _calibrate_gpu(arguments: argparse.Namespace) -> int:
+    from charllm.calibrate.heat import fit_heat
+    from charllm.calibrate.ops import errors_of, fit_identified, gather, held_out
+    from charllm.calibrate.report import advice_for, describe_fit, render_fit
+    from charllm.calibrate.runs import read_runs
+    from charllm.calibrate.write import as_toml, write_file
+    from charllm.catalog.resolve import is_file
+    from charllm.evaluate.ops import bench_machine
+
     cluster = bench_machine(arguments.gpu)
     tables, traces = read_runs(arguments.runs)
     report: dict[str, Any] = {"gpu": cluster.gpu.name, "runs": len(arguments.runs)}

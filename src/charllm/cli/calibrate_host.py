@@ -5,12 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from charllm.api.ops_comparison import measure_host, own_run
-from charllm.calibrate.least_squares import Found
-from charllm.calibrate.write import cluster_toml, write_file
-from charllm.catalog.cluster_parts import written_parts
 from charllm.cli.output import print_as
-from charllm.measure.record import SPEC_FILE
 from charllm.profile import TRACE_FILES
 from charllm.report.tables import render_table
 from charllm.units import MICRO
@@ -22,11 +17,18 @@ LEAST_ERROR = 0.1
 
 def is_traced(run: Path) -> bool:
     """Tell whether a run has profiler traces and the spec of what was run."""
+    from charllm.measure.record import SPEC_FILE
+
     return run.is_dir() and (run / SPEC_FILE).is_file() and any(run.rglob(TRACE_FILES))
 
 
 def calibrate_host(arguments: argparse.Namespace) -> int:
     """Compare what launching took each traced host with what is assumed, and write the cluster file."""
+    from charllm.api.ops_comparison import measure_host, own_run
+    from charllm.calibrate.least_squares import Found
+    from charllm.calibrate.write import cluster_toml, write_file
+    from charllm.catalog.cluster_parts import written_parts
+
     rows = [measure_host(run) for run in arguments.runs]
     base = arguments.cluster or own_run(Path(arguments.runs[0])).cluster.name
     speeds = [row["host_speed_fraction"] for row in rows]

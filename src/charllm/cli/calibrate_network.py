@@ -5,21 +5,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from charllm.calibrate.network import describe_network, fit_network
-from charllm.calibrate.network_report import render_fit, render_scores
-from charllm.calibrate.write import cluster_toml, write_file
-from charllm.catalog.cluster_parts import written_parts
-from charllm.catalog.resolve import resolve_cluster
 from charllm.cli.output import print_as
 from charllm.errors import SpecError
-from charllm.evaluate.collectives import gather, score_collectives
-from charllm.measure.bench.nccl_table import HEADER_FILE, is_table, read_header, read_rows
-
-render_network = render_scores
+from charllm.units import format_percent
 
 
 def calibrate_network(arguments: argparse.Namespace) -> int:
     """Fit the constants that tables of collectives identify, print residuals, and write the cluster file."""
+    from charllm.calibrate.network import describe_network, fit_network
+    from charllm.calibrate.network_report import render_fit
+    from charllm.calibrate.write import cluster_toml, write_file
+    from charllm.catalog.cluster_parts import written_parts
+    from charllm.catalog.resolve import resolve_cluster
+    from charllm.evaluate.collectives import gather
+    from charllm.measure.bench.nccl_table import read_rows
+
     base = _cluster_of(arguments.cluster, arguments.runs[0])
     cluster = resolve_cluster(base)
     under = written_parts(base, ("node", "fabric"))
@@ -30,7 +30,7 @@ def calibrate_network(arguments: argparse.Namespace) -> int:
     parts = {part: found.identified(part) for part in ("node", "fabric")}
     source = f"charllm calibrate {' '.join(Path(run).name for run in arguments.runs)}"
     residual = report["in_sample"]["overall"]["median_abs_error_fraction"]
-    comments = [f"median residual of {len(measured)} collectives: {100 * residual:.1f} %"]
+    comments = [f"median residual of {len(measured)} collectives: {format_percent(residual)}"]
     comments += [f"{row['parameter']}: not identified; {row['run']}" for row in report["not_identified"]]
     text = cluster_toml(base, Path(arguments.out).stem, under, parts, source, comments)
     write_file(arguments.out, text)
@@ -41,6 +41,10 @@ def calibrate_network(arguments: argparse.Namespace) -> int:
 
 def score_network(arguments: argparse.Namespace) -> dict[str, Any]:
     """Predict every collective of a table."""
+    from charllm.catalog.resolve import resolve_cluster
+    from charllm.evaluate.collectives import score_collectives
+    from charllm.measure.bench.nccl_table import is_table, read_rows
+
     path = Path(arguments.file)
     if not is_table(path):
         raise SpecError("FILE", arguments.file, "a folder or table that `charllm bench nccl` has written")
@@ -49,6 +53,8 @@ def score_network(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _cluster_of(asked: str | None, run: str) -> str:
     """Return the cluster that was asked for, or the one that the benchmark was told of."""
+    from charllm.measure.bench.nccl_table import HEADER_FILE, read_header
+
     header = Path(run) / HEADER_FILE
     told = read_header(Path(run)).get("cluster") if asked is None and header.is_file() else None
     if asked is None and not isinstance(told, str):
@@ -56,3 +62,10 @@ def _cluster_of(asked: str | None, run: str) -> str:
             "--cluster", None, "the cluster that was measured: a name of `charllm catalog clusters`, or a file"
         )
     return str(asked or told)
+
+
+def render_network(table: dict[str, Any]) -> str:
+    """Render the scores of collectives."""
+    from charllm.calibrate.network_report import render_scores
+
+    return render_scores(table)

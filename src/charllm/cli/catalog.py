@@ -3,11 +3,9 @@
 import argparse
 from typing import Any
 
-from charllm.api.listing import catalog
 from charllm.catalog.tables import KINDS, PARTS, Entry, find
 from charllm.cli.output import add_format_flags, print_as
 from charllm.report.tables import render_table, wrap_all
-from charllm.sweep.study import load_study
 from charllm.units import format_figure, format_params
 
 EXAMPLES = ("charllm catalog", "charllm catalog gpus", "charllm catalog gpus h200", "charllm catalog clusters --csv")
@@ -42,6 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List kinds, list the entries of one, or show one entry."""
+    from charllm.api.listing import catalog
+
     listed = catalog(arguments.kind, arguments.name)
     if arguments.kind is None:
         rows = [{"kind": kind, "entries": len(names)} for kind, names in listed.items()]
@@ -90,6 +90,8 @@ def _entry_rows(entry: Entry, table: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _render_entry(kind: str, entry: Entry) -> str:
+    from charllm.sweep.study import load_study
+
     if kind == "studies":
         study = load_study(entry.name)
         lines = [*wrap_all([f"{study.name}: {study.about}"]), "", *(f"  {case.name}" for case in study.cases)]

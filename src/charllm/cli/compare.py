@@ -8,8 +8,6 @@ stores with a measured run).
 import argparse
 from pathlib import Path
 
-from charllm.api.ops_comparison import compare_ops
-from charllm.api.stored import compare
 from charllm.cli.output import add_format_flags, print_as, show
 from charllm.cli.plots import add_plot_flags, draw_comparison, wants_plots
 from charllm.errors import SpecError
@@ -45,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare and print."""
+    from charllm.api.ops_comparison import compare_ops
+    from charllm.api.stored import compare
+
     if arguments.ops:
         found = compare_ops(arguments.first, arguments.second, rank=arguments.rank, table=arguments.table)
         print_as(arguments, found.as_table(), lambda: str(found), found.kernels)

@@ -12,9 +12,6 @@ import sys
 from pathlib import Path
 from textwrap import shorten
 
-from charllm.api.conversion import build_wish
-from charllm.measure.convert import FORMATS, convert_files
-
 EXAMPLES = (
     "charllm convert nvidia-smi gpu.csv -o runs/converted",
     "charllm convert prometheus power.json temperature.json -o runs/cluster --log train.log",
@@ -25,6 +22,8 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
+    from charllm.measure.convert.formats import FORMATS
+
     parser.add_argument("format", metavar="FORMAT", help="|".join(FORMATS))
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="files, or folders with files")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="new folder for the run")
@@ -50,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Convert, and say to stderr what was found and what to know."""
+    from charllm.api.conversion import build_wish
+    from charllm.measure.convert.run import convert_files
+
     flags = {**vars(arguments), "gpus": [word.strip() for word in arguments.gpus.split(",") if word.strip()]}
     result = convert_files(build_wish(**flags))
     for note in result.provenance["measurement"]["notes"]:

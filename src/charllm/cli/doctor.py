@@ -7,7 +7,6 @@ without readings are listed under "Not judged".
 import argparse
 from pathlib import Path
 
-from charllm.api.doctor import doctor
 from charllm.cli.output import add_format_flags, print_as
 
 EXAMPLES = (
@@ -26,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Examine and print."""
+    from charllm.api.doctor import doctor
+
     found = doctor(arguments.run)
     print_as(arguments, found.as_table(), lambda: str(found), lambda: found.findings)
     return 0

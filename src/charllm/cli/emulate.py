@@ -4,26 +4,25 @@ Time, power, clock and temperature are predicted first and stored with the recor
 needs no GPU. If the output is not a terminal, and no other format is requested, the metrics are printed as JSON.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from charllm.api.emulation import predict_readings, run_emulation, timeline_of
 from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.plots import add_plot_flags, draw_stored, wants_plots
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.measure.command_settings import EmulationSettings, PlayerSettings
-from charllm.measure.finish import stopped_early
-from charllm.report.run import render_answer, render_run
 from charllm.report.tables import render_table
-from charllm.result.metrics import numbers_of
-from charllm.result.result import RunResult
 from charllm.spec.flags import read_keywords
-from charllm.timeline.rank_timeline import to_text
 from charllm.units import format_figure
+
+if TYPE_CHECKING:
+    from charllm.result.result import RunResult
 
 EXAMPLES = (
     "charllm emulate --model gpt3-175b --cluster h200x32 --tp 8 --pp 4 --gbs 128 --rank 8 --seconds 60",
@@ -45,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Emulate the rank under the sampler and print the result."""
+    from charllm.api.emulation import predict_readings, run_emulation, timeline_of
+    from charllm.measure.finish import stopped_early
+    from charllm.result.metrics import numbers_of
+    from charllm.timeline.rank_timeline import to_text
+
     request = request_from(arguments)
     settings = read_keywords(EmulationSettings, given(arguments, EmulationSettings))
     player = read_keywords(PlayerSettings, given(arguments, PlayerSettings))
@@ -79,6 +83,8 @@ def _is_piped(arguments: argparse.Namespace) -> bool:
 
 def _render(result: RunResult, folder: Path, arguments: argparse.Namespace) -> str:
     """Return what was emulated beside its prediction, as tables or as figures."""
+    from charllm.report.run import render_answer, render_run
+
     if not wants_plots(arguments):
         return render_run(result)
     return "\n\n".join([render_answer(result), draw_stored(arguments, result, folder)])

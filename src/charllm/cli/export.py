@@ -10,9 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from charllm.api.export import TARGETS, export
 from charllm.cli.spec_flags import add_spec_flags, keywords_from
-from charllm.measure.adapters.adapter import DEFAULT_STEPS
 
 EXAMPLES = (
     "charllm export --to megatron --model llama3-70b --cluster h200x32 --tp 4 --pp 4 --layers-per-stage 19,21x2,19",
@@ -24,6 +22,9 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
+    from charllm.measure.adapters.adapter import DEFAULT_STEPS
+    from charllm.spec.programs import TARGETS
+
     parser.add_argument("--to", required=True, metavar="|".join(TARGETS), help="format to write")
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="file to write to (default: standard output)")
     group = parser.add_argument_group("the job (with megatron and sbatch)")
@@ -37,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Export, print or write, and say what is left out."""
+    from charllm.api.export import export
+
     names = ("to", "out", "script", "steps", "measure")
     words = {name: getattr(arguments, name) for name in names}
     found = export(arguments.spec, **words, **keywords_from(arguments))

@@ -24,7 +24,7 @@ def _takes(flag: Flag) -> dict[str, Any]:
     kind, options = flag.rule.kind, flag.rule.options
     if kind == "bool":
         return {"action": "store_false" if flag.default else "store_true"}
-    if kind == "lines":
+    if kind in ("lines", "table"):
         return {"action": "append", "metavar": flag.metavar}
     if kind == "text" and options:
         return {"choices": list(options), "metavar": flag.metavar or None}

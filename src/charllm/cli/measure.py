@@ -6,19 +6,22 @@ there by torchrun, any other command once for each node, with {node_rank} {nodes
 {ranks} in it filled in.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from charllm.api.measurement import build_job, run_job, submit_job
 from charllm.cli.flags import add_flags, given
 from charllm.cli.spec_flags import add_spec_flags, given_keywords
 from charllm.measure.adapters.settings import ProgramSettings
-from charllm.measure.finish import stopped_early
-from charllm.measure.job import Job
 from charllm.measure.launchers.plan import LOCAL, Plan
 from charllm.measure.settings import CommandSettings, MeasureSettings
-from charllm.result.result import RunResult
+
+if TYPE_CHECKING:
+    from charllm.measure.job import Job
+    from charllm.result.result import RunResult
 
 EXAMPLES = (
     "charllm measure --out runs/mine -- torchrun train.py",
@@ -47,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print what was found to stderr, and return the command's own exit code."""
+    from charllm.api.measurement import build_job, run_job
+    from charllm.measure.finish import stopped_early
+
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     words = {**given(arguments, *SETTINGS), **given_keywords(arguments)}
     job = build_job(command, arguments.out, words, arguments.spec)
@@ -63,22 +69,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _submit(job: Job) -> int:
+    from charllm.api.measurement import submit_job
+
     print(submit_job(job).removeprefix("job "))
     print(f"charllm: submitted; when it has ended: charllm show {job.folder}", file=sys.stderr)
     return 0
 
 
 def _headline(result: RunResult, folder: Path) -> str:
-    metrics = result.metrics
-    parts = [
-        f"{metrics[name]:.4g} {unit}"
-        for name, unit in (
-            ("step_time_s", "s per step"),
-            ("power_mean_w", "W"),
-            ("temperature_peak_c", "C peak"),
-            ("tokens_per_j", "tokens per joule"),
-            ("node_power_mean_w", "W per node"),
-        )
-        if metrics[name] is not None
-    ]
-    return f"charllm: {', '.join(parts) or 'nothing was read'}; recorded in {folder}"
+    from charllm.result.answers import answer_in_brief
+
+    return f"charllm: {answer_in_brief(result) or 'nothing was read'}; recorded in {folder}"

@@ -10,11 +10,9 @@ simulated and traced messages differ, 2 the request is wrong.
 import argparse
 from pathlib import Path
 
-from charllm.api.messages import as_table, run_messages
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.progress import track
 from charllm.cli.spec_flags import add_spec_flags, request_from
-from charllm.report.messages import render_comparison, render_messages
 
 DIFFERENT = 1
 EXAMPLES = (
@@ -41,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List or compare, and print; exit 1 where simulated and traced messages differ."""
+    from charllm.api.messages import as_table, run_messages
+    from charllm.report.messages import render_comparison, render_messages
+
     rank = arguments.rank
     everything = arguments.execution_trace or arguments.json or arguments.csv
     rows = run_messages(

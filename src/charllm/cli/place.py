@@ -6,16 +6,20 @@ the optimum (gap), and an upper bound of the gain (bound). -o writes the fastest
 --placement reads. Exit codes: 0 done, 2 the request is wrong, 3 the run does not fit in memory.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from charllm.api.place import run_placement
+from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.spec_flags import add_spec_flags, request_from
-from charllm.plan.placement import DECISIONS, Judged
-from charllm.plan.placement_solver import MOST_WORK
+from charllm.spec.flags import read_keywords
+
+if TYPE_CHECKING:
+    from charllm.plan.placement import Judged
 
 EXAMPLES = (
     "charllm place --model llama3-8b --cluster h200x8 --tp 2 --pp 4 --gbs 32 --decide ranks,layers --work 0.1"
@@ -30,33 +34,20 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
+    from charllm.plan.settings import PlaceSettings
+
     add_spec_flags(parser)
-    parser.add_argument(
-        "--decide", default=",".join(DECISIONS), metavar=",".join(DECISIONS), help="decisions to make (default: all)"
-    )
-    parser.add_argument(
-        "--node-budget", type=float, metavar="W",
-        help="sum of the power limits of a node's GPUs (default: the sum of the run's limits)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--dephase", action="store_true", help="also stagger replicas and jobs: power oscillation against throughput"
-    )
-    parser.add_argument(
-        "--work", type=float, default=MOST_WORK, metavar="N",
-        help="search effort for each decision, in deterministic seconds of the solver (default %(default)g)",
-    )  # fmt: skip
-    parser.add_argument("--ignore-memory", action="store_true", help="continue even if the run does not fit in memory")
+    add_flags(parser, PlaceSettings)
     add_format_flags(parser, table="a row for each decision")
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE.toml", help="write the fastest placement here")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Decide, print, write."""
-    found = run_placement(
-        request_from(arguments), decide=arguments.decide, node_budget=arguments.node_budget,
-        dephase=arguments.dephase, work=arguments.work, ignore_memory=arguments.ignore_memory, out=arguments.out,
-        watch=_tell,
-    )  # fmt: skip
+    from charllm.api.place import run_placement
+    from charllm.plan.settings import PlaceSettings
+
+    settings = read_keywords(PlaceSettings, given(arguments, PlaceSettings))
+    found = run_placement(request_from(arguments), settings, _tell)
     print_as(arguments, found.as_table(), lambda: str(found), lambda: found.rows)
     return 0
 

@@ -3,22 +3,26 @@
 Pages are imported where they are asked for: a command that prints tables does not wait for them.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from charllm.cli.output import has_colour
 from charllm.cli.progress import track
 from charllm.errors import unknown_name
-from charllm.report.figure import Figure, Page
-from charllm.report.plots.draw import draw_figure
-from charllm.report.plots.pen import Pen, can_show_blocks
 from charllm.report.tables import terminal_columns
-from charllm.result.result import RunResult
-from charllm.simulate.predict import Simulation
-from charllm.sweep.outcome import StudyResult
+
+if TYPE_CHECKING:
+    from charllm.report.figure import Figure, Page
+    from charllm.report.plots.pen import Pen
+    from charllm.result.result import RunResult
+    from charllm.simulate.predict import Simulation
+    from charllm.sweep.outcome import StudyResult
 
 RUN_PLOTS = ("seconds", "when", "heat", "memory")
 STUDY_PLOTS = ("strategies", "pareto")
@@ -88,6 +92,8 @@ def _draw(
     arguments: argparse.Namespace, main: Sequence[str], quick: Callable[[], Page], whole: Callable[[], Page]
 ) -> str:
     """Return the figures that were asked for: the main ones of a page that is quick to make, or any of a whole one."""
+    from charllm.report.plots.draw import draw_figure
+
     page = whole() if arguments.plot else quick()
     figures = {figure.name: figure for section in page.sections for figure in section.figures}
     return "\n\n".join(draw_figure(figures[name], pen()) for name in _names(arguments, main, figures))
@@ -105,4 +111,6 @@ def _names(arguments: argparse.Namespace, main: Sequence[str], figures: dict[str
 
 def pen() -> Pen:
     """Return what standard output can show."""
+    from charllm.report.plots.pen import Pen, can_show_blocks
+
     return Pen(terminal_columns(), can_show_blocks(sys.stdout.encoding), has_colour())

@@ -5,12 +5,10 @@ With a run (--model, --cluster ...) the GPUs and nodes are compared with it. Exi
 
 import argparse
 
-from charllm.api.preflight import preflight
 from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.spec_flags import add_spec_flags, given_keywords
 from charllm.measure.command_settings import PreflightSettings
-from charllm.report.preflight import render_preflight
 
 EXAMPLES = (
     "charllm preflight",
@@ -29,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check, print, and tell by the exit code whether a check failed."""
+    from charllm.api.preflight import preflight
+    from charllm.report.preflight import render_preflight
+
     found = preflight(arguments.spec, **given(arguments, PreflightSettings), **given_keywords(arguments))
     rows = [check._asdict() for check in found.checks]
     answer = {"failed": found.failed, "checks": rows, "nodes": found.nodes}

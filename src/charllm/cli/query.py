@@ -6,6 +6,8 @@ cluster; each has the column `run`, the folder of the run. Without SQL, every ta
 store is never changed.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import resource
@@ -14,12 +16,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import shorten
+from typing import TYPE_CHECKING
 
 from charllm.cli.output import show
 from charllm.cli.progress import track
-from charllm.database import Answer, list_columns, query_store
 from charllm.report.tables import render_table, to_csv
 from charllm.units import GIB
+
+if TYPE_CHECKING:
+    from charllm.database import Answer
 
 EXAMPLES = (
     "charllm simulate --model llama3-8b --cluster h200x8 --tp 2 --out runs/a",
@@ -45,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Answer and print."""
+    from charllm.database import list_columns, query_store
+
     store = arguments.store
     with _limited_memory():
         answer = list_columns(store) if arguments.sql is None else query_store(store, arguments.sql, track)

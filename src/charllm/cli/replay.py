@@ -7,10 +7,8 @@ kernels shift with the change. Without a change the replay gives the traced step
 import argparse
 from pathlib import Path
 
-from charllm.api.replay import replay
 from charllm.cli.output import add_format_flags, print_as
 from charllm.errors import SpecError
-from charllm.trace.replay import GPUS_PER_NODE
 
 EXAMPLES = (
     "charllm replay runs/profiled --scale gemm=0.8 --launch 0.5",
@@ -20,6 +18,8 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
+    from charllm.trace.settings import GPUS_PER_NODE
+
     parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="trace files, or folders with them")
     parser.add_argument(
         "--nic", type=float, default=1.0, metavar="X", help="make collectives between nodes X times as fast"
@@ -52,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Replay and print."""
+    from charllm.api.replay import replay
+
     found = replay(
         arguments.paths,
         nic=arguments.nic,

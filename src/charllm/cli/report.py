@@ -7,8 +7,6 @@ temperature, clocks, memory, links, the gain of single changes, and every assump
 import argparse
 from pathlib import Path
 
-from charllm.api.keywords import as_file
-from charllm.api.report import page_of, write_page
 from charllm.cli.progress import track
 
 EXAMPLES = (
@@ -33,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compute the page, write it and print its path."""
+    from charllm.api.keywords import as_file
+    from charllm.api.report import page_of, write_page
+
     what = arguments.runs[0] if len(arguments.runs) == 1 else arguments.runs
     path = as_file(arguments.out, "--out")
     print(write_page(page_of(what, track), path))

@@ -9,20 +9,21 @@ shows under which conditions each finding would hold; --full does both (16,000 f
 cores).
 """
 
+from __future__ import annotations
+
 import argparse
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from charllm.cli import INTERRUPTED
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.progress import track
-from charllm.report.svg.png import find_browser, write_png
 from charllm.report.tables import render_table
-from charllm.reproduce.findings import FINDINGS
-from charllm.reproduce.run import PUBLICATIONS, WORKERS, Reproduced, run_reproduction
-from charllm.reproduce.words import LEVEL_WORDS, ends, number
+
+if TYPE_CHECKING:
+    from charllm.reproduce.run import Reproduced
 
 EXAMPLES = (
     "charllm reproduce charllm-ppt --out charllm-ppt",
@@ -33,6 +34,9 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
+    from charllm.reproduce.findings import FINDINGS
+    from charllm.reproduce.settings import PUBLICATIONS, WORKERS
+
     parser.add_argument("publication", choices=PUBLICATIONS, metavar="NAME", help=f"one of: {', '.join(PUBLICATIONS)}")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write or to continue (default: NAME)")
     parser.add_argument("--intervals", action="store_true", help="add an interval to every effect")
@@ -48,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run, judge, write, and print the verdicts."""
+    from charllm.report.svg.png import find_browser, write_png
+    from charllm.reproduce.run import run_reproduction
+
     # A batch system ends a job by SIGTERM: the same as an interrupt.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     browser = find_browser("--png") if arguments.png else None
@@ -92,6 +99,8 @@ def rows_of(found: Reproduced) -> list[dict[str, Any]]:
 
 def render(found: Reproduced) -> str:
     """Return verdicts and recommendations as tables."""
+    from charllm.reproduce.words import LEVEL_WORDS, ends, number
+
     rows = [[one["name"], one["verdict"], number(one["effect"]), ends(one["interval"]) or "-", one["unit"]]
             for one in found.findings]  # fmt: skip
     tables = [render_table("Findings", ("finding", "verdict", "effect", LEVEL_WORDS, "unit"), rows)]

@@ -3,23 +3,22 @@
 A recording whose job or sampler was killed is completed first: the readings up to then are summarised and stored.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from charllm.analysis.characterize import Character
 from charllm.cli.output import add_full_flag, show
 from charllm.cli.plots import add_plot_flags, draw_stored, wants_plots
-from charllm.cli.sweep import print_outcomes
-from charllm.report.character import render_character, with_character
-from charllm.report.run import gpu_rows, render_answer, render_run, told_warnings
-from charllm.report.tables import render_table, to_csv
-from charllm.result.result import RunResult, to_json
-from charllm.stored import OpsResult, load, read_character
-from charllm.sweep.outcome import StudyResult
+
+if TYPE_CHECKING:
+    from charllm.analysis.characterize import Character
+    from charllm.result.result import RunResult
+    from charllm.sweep.outcome import StudyResult
 
 EXAMPLES = (
     "charllm simulate --model llama3-8b --cluster h200x8 --tp 2 --out runs/stored",
@@ -41,40 +40,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the folder and print it."""
+    from charllm.result.result import RunResult
+    from charllm.stored import OpsResult, load
+
     found = load(arguments.path)
-    if isinstance(found, StudyResult):
-        print_outcomes(found, arguments, arguments.path)
-        stored, cases = len(found.outcomes), len(found.study.cases)
-        said = f"{stored} of {cases} cases are stored" + ("" if stored == cases else "; continue with sweep --resume")
-        print(f"charllm: {said}", file=sys.stderr)
+    if isinstance(found, RunResult):
+        _print_run(found, arguments)
     elif isinstance(found, OpsResult):
         _print_rows(found.rows, arguments)
     else:
-        _print_run(found, arguments)
+        _print_study(found, arguments)
     return 0
 
 
+def _print_study(study: StudyResult, arguments: argparse.Namespace) -> None:
+    from charllm.cli.sweep import print_outcomes
+
+    print_outcomes(study, arguments, arguments.path)
+    stored, cases = len(study.outcomes), len(study.study.cases)
+    said = f"{stored} of {cases} cases are stored" + ("" if stored == cases else "; continue with sweep --resume")
+    print(f"charllm: {said}", file=sys.stderr)
+
+
 def _print_run(result: RunResult, arguments: argparse.Namespace) -> None:
+    from charllm.report.character import with_character
+    from charllm.report.tables import to_csv
+    from charllm.result.answers import told_warnings
+    from charllm.result.result import to_json
+    from charllm.stored import read_character
+
     found = read_character(arguments.path) if result.origin == "measured" and not arguments.csv else None
     if arguments.json:
         print(to_json(result if found is None else with_character(result, found.as_table())))
     elif arguments.csv:
-        print(to_csv(gpu_rows(result)))
+        print(to_csv(result.gpus))
     else:
         show("\n\n".join(_parts(result, found, arguments)))
     sys.stdout.flush()
-    for warning in told_warnings(result.warnings):
+    for warning in told_warnings(result):
         print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)
 
 
 def _parts(result: RunResult, found: Character | None, arguments: argparse.Namespace) -> list[str]:
     """Return a run as text: its answers, then tables or the figures that were asked for."""
+    from charllm.report.character import render_character
+    from charllm.report.run import render_answer, render_run
+
     if wants_plots(arguments):
         return [render_answer(result), draw_stored(arguments, result, arguments.path)]
     return [render_run(result, full=arguments.full), *([render_character(found.as_table())] if found else [])]
 
 
 def _print_rows(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
+    from charllm.report.tables import render_table, to_csv
+
     if arguments.json:
         print(json.dumps(rows, indent=2))
     elif arguments.csv:

@@ -9,14 +9,11 @@ import sys
 from pathlib import Path
 from textwrap import shorten
 
-from charllm.api.simulation import length_request, run_simulation
 from charllm.cli.output import add_format_flags, add_full_flag, show
 from charllm.cli.plots import add_plot_flags, draw_simulation, wants_plots
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.errors import DoesNotFit
-from charllm.report.run import render_answer, render_run
 from charllm.report.tables import to_csv
-from charllm.simulate.predict import NOT_KNOWN
 
 EXAMPLES = (
     "charllm simulate --model llama3-70b --cluster h200x32 --tp 4 --pp 4 --gbs 128",
@@ -55,6 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Simulate, print, store; exit 3 when the run does not fit."""
+    from charllm.api.simulation import length_request, run_simulation
+    from charllm.report.run import render_answer, render_run
+    from charllm.simulate.predict import NOT_KNOWN
+
     request = length_request(request_from(arguments), arguments.steps, arguments.seconds)
     files = {name: getattr(arguments, name) for name in ("out", "perfetto", "timeline", "rank", "report", "chakra")}
     allowed = {name: getattr(arguments, name) for name in ("uncertainty", "ignore_memory", "allow_long")}

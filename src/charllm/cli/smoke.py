@@ -7,12 +7,10 @@ failed.
 import argparse
 import sys
 
-from charllm.api.smoke import smoke
 from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.spec_flags import add_spec_flags, given_keywords
 from charllm.measure.command_settings import SmokeSettings
-from charllm.report.smoke import render_smoke
 
 EXAMPLES = (
     "charllm smoke --out runs/smoke",
@@ -31,6 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Try everything, telling progress on stderr, and print the summary."""
+    from charllm.api.smoke import smoke
+    from charllm.report.smoke import render_smoke
+
     summary = smoke(
         arguments.spec,
         tell=lambda told: print(f"charllm: {told}", file=sys.stderr, flush=True),

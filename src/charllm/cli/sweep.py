@@ -9,13 +9,15 @@ With --measure every case is run and measured, one after another, on this machin
 the reference trainer or by a --command in which {spec}, {case}, {number} and {steps} are filled in.
 """
 
+from __future__ import annotations
+
 import argparse
 import shlex
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from charllm.api.study import SETTINGS, read_sweep
 from charllm.cli import INTERRUPTED
 from charllm.cli.flags import add_flags, given, spell
 from charllm.cli.output import show
@@ -24,14 +26,12 @@ from charllm.cli.progress import track
 from charllm.errors import CharllmError, SpecError
 from charllm.measure.launchers.plan import Plan
 from charllm.measure.settings import MeasureSettings
-from charllm.report.study import render_study
 from charllm.report.tables import to_csv
-from charllm.sweep.folder import read_cases
-from charllm.sweep.measured import Measuring
-from charllm.sweep.outcome import StudyResult
-from charllm.sweep.runners.work import Engine
 from charllm.sweep.settings import Selection, SweepSettings
-from charllm.sweep.study import Study, read_study
+
+if TYPE_CHECKING:
+    from charllm.sweep.outcome import StudyResult
+    from charllm.sweep.study import Study
 
 EXAMPLES = (
     "charllm catalog studies",
@@ -46,6 +46,9 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
+    from charllm.sweep.measured import Measuring
+    from charllm.sweep.runners.work import Engine
+
     parser.add_argument("study", metavar="STUDY", help="name of a study in the catalog, or FILE.toml")
     add_flags(parser, SweepSettings)
     add_flags(parser, Engine)
@@ -62,6 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the study and print the outcome of each case; exit 1 where cases failed, 130 when interrupted."""
+    from charllm.api.study import SETTINGS, read_sweep
+    from charllm.sweep.study import read_study
+
     sweeping = read_sweep(given(arguments, *SETTINGS))
     study = sweeping.selection.select(*read_study(arguments.study))
     # A batch system ends a job by SIGTERM: the same as an interrupt.
@@ -86,6 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def print_outcomes(result: StudyResult, arguments: argparse.Namespace, folder: Path | None) -> None:
     """Print the cases of a study, stored in a folder or not: a table, figures, lines of JSON or CSV."""
+    from charllm.report.study import render_study
+
     if arguments.json:
         print("\n".join(outcome.to_line() for outcome in result.outcomes))
     elif arguments.csv:
@@ -98,6 +106,8 @@ def print_outcomes(result: StudyResult, arguments: argparse.Namespace, folder: P
 
 
 def _stored(study: Study, arguments: argparse.Namespace) -> str:
+    from charllm.sweep.folder import read_cases
+
     if arguments.out is None:
         return "nothing is stored without --out DIR"
     stored = len(read_cases(arguments.out, study))
@@ -105,5 +115,7 @@ def _stored(study: Study, arguments: argparse.Namespace) -> str:
 
 
 def _resume(arguments: argparse.Namespace) -> str:
+    from charllm.api.study import SETTINGS
+
     words = {**given(arguments, *SETTINGS), "resume": True}
     return shlex.join(["charllm", "sweep", arguments.study, *spell(words, *SETTINGS)])

@@ -10,7 +10,6 @@ wrong.
 import argparse
 from pathlib import Path
 
-from charllm.api.trace import run_trace
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.progress import track
 from charllm.cli.spec_flags import add_spec_flags, request_from
@@ -37,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read, summarise and print."""
+    from charllm.api.trace import run_trace
+
     files = {name: getattr(arguments, name) for name in ("classes", "perfetto", "out")}
     found = run_trace(arguments.paths, request_from(arguments), **files, track=track)
     print_as(arguments, found.as_table(), lambda: str(found), found.kernels)

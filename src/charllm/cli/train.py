@@ -1,5 +1,7 @@
 """Train the model of a spec with the reference trainer: on this GPU, or under torchrun on one GPU for each rank."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
@@ -7,21 +9,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from charllm.catalog.resolve import resolve_run
 from charllm.catalog.tables import find_name
 from charllm.cli.flags import add_flags, given
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.errors import SpecError
 from charllm.mark import FOLDER_VARIABLE
 from charllm.measure.command_settings import TRAINED_STEPS, TrainSettings
-from charllm.measure.device import require_device
 from charllm.profile import PROFILE_VARIABLE, parse_profile
 from charllm.spec.flags import read_keywords
 from charllm.spec.request import Table, merge
-from charllm.spec.run import RunSpec
 
 if TYPE_CHECKING:
     from charllm.measure.trainer.place import Launch
+    from charllm.spec.run import RunSpec
 
 SPEC_FILE = "spec.json"
 EXAMPLES = (
@@ -39,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train; the first rank prints one JSON line a step."""
+    from charllm.catalog.resolve import resolve_run
+    from charllm.measure.device import require_device
+
     settings = read_keywords(TrainSettings, given(arguments, TrainSettings))
     require_device(settings.device)
     from charllm.measure.trainer.place import leave_place, read_launch
@@ -76,7 +79,7 @@ def _first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def with_gpus_at_hand(request: Table, device: str, launch: "Launch") -> Table:
+def with_gpus_at_hand(request: Table, device: str, launch: Launch) -> Table:
     """Fill what the GPUs here imply where nothing was asked: their cluster, and this trainer as the framework."""
     filled: Table = merge({"framework": "reference"}, request)
     if "cluster" not in filled:

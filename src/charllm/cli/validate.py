@@ -19,9 +19,11 @@ takes minutes on two processes; --quick uses the committed predictions of publis
 `heat FILE.csv --gpu NAME` reads recorded power and temperature, and predicts the temperature from the power alone.
 """
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from charllm.cli.calibrate_network import render_network, score_network
 from charllm.cli.output import add_format_flags, print_as
@@ -30,19 +32,14 @@ from charllm.cli.progress import track
 from charllm.cli.validate_all import render_everything, score_everything
 from charllm.cli.validate_known import render_known, score_known
 from charllm.errors import SpecError
-from charllm.evaluate.corrections import corrections, doubtful_reason
-from charllm.evaluate.heat import score_heat
-from charllm.evaluate.heat_trace import read_trace
-from charllm.evaluate.memory import PUBLISHED, MemoryScore, Skipped, read_rows, score_memory, summarise
-from charllm.evaluate.ops import QUANTITIES, score_ops
-from charllm.evaluate.ops_table import read_ops
-from charllm.evaluate.published import Row
-from charllm.evaluate.scores import TimeScore, baseline_errors, describe_by, describe_errors, order_pairs
-from charllm.evaluate.time import Prediction, predict_rows
-from charllm.report.page.scores import scores_figure
-from charllm.report.plots.draw import draw_figure
 from charllm.report.tables import render_table, wrap_all
 from charllm.units import format_percent
+
+if TYPE_CHECKING:
+    from charllm.evaluate.memory import MemoryScore, Skipped
+    from charllm.evaluate.published import Row
+    from charllm.evaluate.scores import TimeScore
+    from charllm.evaluate.time import Prediction
 
 EXAMPLES = (
     "charllm validate all --quick",
@@ -53,8 +50,6 @@ EXAMPLES = (
     "charllm validate heat trace.csv --gpu h200",
     "charllm validate nccl runs/nccl --cluster h200x32",
 )
-OPS_DROP = tuple(f"{name} {what}" for what in ("mean", "p90") for name in reversed(QUANTITIES))
-"""Columns of the table of ops that a narrow terminal has no room for, the least important first."""
 
 
 class Scoring(NamedTuple):
@@ -111,6 +106,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _render(scoring: Scoring, table: dict[str, Any], plots: bool) -> str:
     """Return the scores as text, with a figure where one was asked for and the rows are step times."""
+    from charllm.report.page.scores import scores_figure
+    from charllm.report.plots.draw import draw_figure
+
     text = scoring.render(table)
     if not plots:
         return text
@@ -122,6 +120,10 @@ def _render(scoring: Scoring, table: dict[str, Any], plots: bool) -> str:
 
 
 def _score_results(arguments: argparse.Namespace) -> dict[str, Any]:
+    from charllm.evaluate.corrections import doubtful_reason
+    from charllm.evaluate.memory import PUBLISHED, read_rows, score_memory
+    from charllm.evaluate.time import predict_rows
+
     rows = read_rows(arguments.file or PUBLISHED)
     apart = [row for row in rows if arguments.doubtful and doubtful_reason(row["id"])]
     rows = [row for row in rows if row not in apart]
@@ -134,6 +136,10 @@ def _score_results(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _score_doubtful(rows: list[Row], *, closed: bool) -> dict[str, Any]:
     """Score doubtful rows by themselves, each with the reason why it is doubtful."""
+    from charllm.evaluate.corrections import doubtful_reason
+    from charllm.evaluate.scores import describe_errors
+    from charllm.evaluate.time import predict_rows
+
     predictions, skipped = predict_rows(track(iter(rows), len(rows), "doubtful rows"), closed=closed)
     errors = [prediction.score.error_fraction for prediction in predictions if prediction.score is not None]
     listed = [{**_prediction(prediction), "reason": doubtful_reason(prediction.id)} for prediction in predictions]
@@ -141,10 +147,16 @@ def _score_doubtful(rows: list[Row], *, closed: bool) -> dict[str, Any]:
 
 
 def _score_heat(arguments: argparse.Namespace) -> dict[str, Any]:
+    from charllm.evaluate.heat import score_heat
+    from charllm.evaluate.heat_trace import read_trace
+
     return score_heat(read_trace(arguments.file), arguments.gpu)
 
 
 def _score_ops(arguments: argparse.Namespace) -> dict[str, Any]:
+    from charllm.evaluate.ops import score_ops
+    from charllm.evaluate.ops_table import read_ops
+
     return score_ops(*read_ops(arguments.file), arguments.gpu)
 
 
@@ -155,6 +167,10 @@ def _as_table(
     memory: list[MemoryScore],
     memory_skipped: list[Skipped],
 ) -> dict[str, Any]:
+    from charllm.evaluate.corrections import corrections
+    from charllm.evaluate.memory import summarise
+    from charllm.evaluate.scores import baseline_errors, describe_by, describe_errors, order_pairs
+
     scores = [prediction.score for prediction in predictions if prediction.score is not None]
     ordered, pairs = order_pairs(scores)
     return {
@@ -223,7 +239,7 @@ def _render_results(table: dict[str, Any]) -> str:
         )
     parts += wrap_all(f"corrected times of {source}: {reason}" for source, reason in table["corrections"].items())
     if "doubtful" in table:
-        cells = [[row["id"], _percent(row["error_fraction"]), row["reason"]] for row in table["doubtful"]["rows"]]
+        cells = [[row["id"], format_percent(row["error_fraction"]), row["reason"]] for row in table["doubtful"]["rows"]]
         parts.append(render_table("Doubtful rows", ["row", "error", "reason"], cells))
     memory = {**table["memory"]["by_meaning"], **table["memory"]["by_source"], "all": table["memory"]}
     if table["memory"]["scored"]:
@@ -240,11 +256,7 @@ def _render_results(table: dict[str, Any]) -> str:
 
 def _cells(group: dict[str, Any]) -> list[str]:
     names = ("median_abs_error_fraction", "p90_abs_error_fraction", "mean_error_fraction")
-    return [str(group["scored"]), *(_percent(group[name]) for name in names)]
-
-
-def _percent(fraction: float | None) -> str:
-    return "-" if fraction is None else format_percent(fraction)
+    return [str(group["scored"]), *(format_percent(group[name]) for name in names)]
 
 
 def _render_heat(table: dict[str, Any]) -> str:
@@ -270,6 +282,8 @@ def _render_heat(table: dict[str, Any]) -> str:
 
 
 def _render_ops(table: dict[str, Any]) -> str:
+    from charllm.evaluate.ops import QUANTITIES
+
     columns = ["", "ops", *(f"{name} {what}" for name in QUANTITIES for what in ("median", "p90", "mean"))]
     groups = {
         "all": table["overall"],
@@ -281,9 +295,11 @@ def _render_ops(table: dict[str, Any]) -> str:
         [name, str(found["seconds"]["scored"]), *(cell for each in QUANTITIES for cell in _cells(found[each])[1:])]
         for name, found in groups.items()
     ]
+    # Columns that a narrow terminal has no room for, the least important first.
+    drop = tuple(f"{name} {what}" for what in ("mean", "p90") for name in reversed(QUANTITIES))
     parts = [
         render_table(
-            f"Ops, predicted against measured, {table['gpu']}: |error|", columns, cells, drop=OPS_DROP, where="--json"
+            f"Ops, predicted against measured, {table['gpu']}: |error|", columns, cells, drop=drop, where="--json"
         )
     ]
     peaks = table["by_class"].get("burst", {}).get("peak")

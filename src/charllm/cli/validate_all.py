@@ -1,22 +1,30 @@
 """`charllm validate all`: everything charllm is scored on that ships with it."""
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from charllm.cli.progress import track
-from charllm.evaluate.held_out import hold_out_all, load_rows
-from charllm.evaluate.points import KELVIN, Score
-from charllm.evaluate.predictions import Prediction, describe, load_predictions
-from charllm.evaluate.scoreboard import PARTS, PUBLISHED, Change, compare, ranked_fraction, read_scoreboard, score_all
 from charllm.report.tables import render_table, wrap_all
-from charllm.result.uncertainty import errors
+from charllm.units import format_percent
+
+if TYPE_CHECKING:
+    from charllm.evaluate.points import Score
+    from charllm.evaluate.predictions import Prediction
+    from charllm.evaluate.scoreboard import Change
 
 COLUMNS = ["", "rows", "median |error|", "90th percentile", "mean error", "simpler table"]
 
 
 def score_everything(arguments: argparse.Namespace) -> dict[str, Any]:
     """Predict everything again, or with --quick everything but published rows, and score it."""
+    from charllm.evaluate.held_out import hold_out_all, load_rows
+    from charllm.evaluate.predictions import describe, load_predictions
+    from charllm.evaluate.scoreboard import PARTS, compare, ranked_fraction, read_scoreboard, score_all
+    from charllm.result.uncertainty import errors
+
     rows: Sequence[Prediction] = load_predictions()
     if not arguments.quick:
         published = load_rows()
@@ -38,6 +46,9 @@ def _tell_change(change: Change) -> dict[str, Any]:
 
 def render_everything(table: dict[str, Any]) -> str:
     """Lay the scores out as tables."""
+    from charllm.evaluate.points import Score
+    from charllm.evaluate.scoreboard import PARTS, PUBLISHED
+
     scores = [Score(**row) for row in table["scores"]]
     parts = [_published(scores)]
     ranked = 100 * table["pair_order_fraction"]
@@ -65,6 +76,8 @@ def _published(scores: Sequence[Score]) -> str:
 
 
 def _cells(score: Score) -> list[str]:
+    from charllm.evaluate.points import KELVIN
+
     unit = "K" if score.quantity in KELVIN else "%"
     factor = 1 if score.quantity in KELVIN else 100
     figures = (score.median, score.p90, score.mean, score.baseline_median)
@@ -72,8 +85,10 @@ def _cells(score: Score) -> list[str]:
 
 
 def _intervals(sources: dict[str, Any]) -> str:
-    cells = [[name, str(one["rows"]), f"{100 * one['covered_fraction']:.0f} %", f"{100 * one['width_fraction']:.0f} %"]
-             for name, one in sources.items()]  # fmt: skip
+    cells = [
+        [name, str(one["rows"]), *(format_percent(one[f"{each}_fraction"], 0) for each in ("covered", "width"))]
+        for name, one in sources.items()
+    ]
     title = "Intervals of 90 %, as committed: each source by the intervals that the others give"
     return render_table(title, ["source", "rows", "inside", "median width"], cells)
 

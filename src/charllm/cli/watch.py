@@ -13,10 +13,6 @@ from pathlib import Path
 
 from charllm.cli import INTERRUPTED
 from charllm.cli.output import add_format_flags, print_as
-from charllm.measure.live.endpoint import serving
-from charllm.measure.live.show import show_run
-from charllm.measure.live.watcher import Watcher, check_run
-from charllm.report.live import render_live
 from charllm.report.tables import terminal_columns
 
 EXAMPLES = (
@@ -38,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the run until it has ended."""
+    from charllm.measure.live.endpoint import serving
+    from charllm.measure.live.show import show_run
+    from charllm.measure.live.watcher import Watcher, check_run
+    from charllm.report.live import render_live
+
     check_run(arguments.run)
     if arguments.once or arguments.json:
         snapshot = asdict(Watcher(arguments.run).look())

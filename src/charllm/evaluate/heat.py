@@ -18,13 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from charllm.arrays import Bools, Floats
-from charllm.catalog.resolve import resolve_cluster
-from charllm.catalog.tables import entries, find
-from charllm.errors import SpecError
+from charllm.catalog.resolve import single_node
 from charllm.evaluate.heat_trace import Trace
 from charllm.gpu.heat import SINK, Network, advance, network, steady_state_k, temperature_c
 from charllm.gpu.physics import board_of, idle_w
-from charllm.spec.hardware import Cluster, Gpu
+from charllm.spec.hardware import Gpu
 
 START_S = 1.0
 WARMTH_SPREAD = 0.5
@@ -50,20 +48,9 @@ class Start(NamedTuple):
     warmth_fraction: float
 
 
-def machine(gpu: str, gpus: int) -> Cluster:
-    """Return one node of the catalog that holds this many of a GPU (the first that has no other name for itself)."""
-    name = find("gpus", gpu, "--gpu").name
-    sizes = {node.name: int(node.values["gpus"]) for node in entries("nodes").values() if node.values["gpu"] == name}
-    fitting = [node for node, size in sizes.items() if size == gpus]
-    if not fitting:
-        held = ", ".join(f"{size}" for size in sorted(set(sizes.values())))
-        raise SpecError("gpu_index", f"{gpus} of {name}", f"as many GPUs as a node of the catalog holds: {held}")
-    return resolve_cluster({"node": fitting[0], "nodes": 1, "fabric": "none"})
-
-
 def score_heat(trace: Trace, gpu: str) -> dict[str, Any]:
     """Predict each GPU's temperature and describe the errors."""
-    cluster = machine(gpu, len(trace.gpus))
+    cluster = single_node(gpu, len(trace.gpus))
     net = network(cluster.node, cluster.cooling)
     predicted, start = predict(trace, net, cluster.gpu)
     error = predicted - trace.temperature_c

@@ -19,7 +19,8 @@ from charllm.arrays import Floats
 from charllm.errors import SpecError
 from charllm.gpu.sensor import HOPPER
 from charllm.measure.parts import is_on_nodes, part_folders
-from charllm.measure.recording import HEADER_FILE, Recording, read_recording
+from charllm.measure.recording import Recording, read_recording
+from charllm.result.files import HEADER_FILE
 from charllm.spec.request import read_bytes
 from charllm.units import MEGA, MIB, MILLI, format_bytes
 

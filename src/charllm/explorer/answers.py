@@ -14,6 +14,7 @@ from charllm.api.report import page_of
 from charllm.errors import CharllmError, SpecError, Words
 from charllm.explorer.request import keywords_of, resolve_words
 from charllm.explorer.workers import PROGRESS
+from charllm.plan.settings import PlanSettings
 from charllm.report.figure import Page
 from charllm.report.page.changes import changes_figure
 from charllm.report.page.plan import plan_page
@@ -23,6 +24,7 @@ from charllm.report.web.html import pack
 from charllm.simulate.fast import predict_fast
 from charllm.simulate.predict import predict
 from charllm.simulate.work import TooLong
+from charllm.spec.flags import read_keywords
 from charllm.tracking import Track
 
 LONGEST_S = 4.0
@@ -166,9 +168,8 @@ def _page(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
 
 def _plan(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
     waiting.check()
-    fixed: dict[str, Any] = {"axis": (), "pareto": False, "tariff": None, "whole_run": None, "allow_long": False}
-    asked = {name: job[name] for name in ("objective", "limit", "top", "sensitivity")}
-    found = run_plan(None, _told(waiting), **asked, **fixed, **keywords_of(job["words"])).as_table()
+    settings = read_keywords(PlanSettings, {name: job[name] for name in ("objective", "limit", "top", "sensitivity")})
+    found = run_plan(None, _told(waiting), settings, keywords_of(job["words"])).as_table()
     best = found["best"][0]
     return {
         "page": pack(plan_page(found)),

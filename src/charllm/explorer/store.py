@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 from charllm.errors import CharllmError, SpecError, Words
 from charllm.measure.live.watcher import Watcher
 from charllm.measure.record import JOB_FILE, NODES
-from charllm.measure.recording import SAMPLES_FILE
 from charllm.report.page.planned import PLAN_FILE, is_plan
 from charllm.result.answers import describe_spec
+from charllm.result.files import SAMPLES_FILE, STUDY_FILE
 from charllm.result.result import from_json
 from charllm.result.store import RESULT_FILE
 from charllm.spec.request import parse_json, read_text
-from charllm.sweep.folder import STUDY_FILE
 from charllm.units import MIB, format_bytes
 
 MOST_FOLDERS, MOST_ENTRIES, DEEPEST = 20_000, 1_000, 6

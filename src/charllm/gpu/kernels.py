@@ -360,11 +360,11 @@ def _time_attention(shapes: Shapes, gpu: Gpu, clock_hz: Floats, bandwidth: float
     """Return the time of attention kernels, forward, backward, or both through autograd."""
     kernels = gpu.kernels
     peak = gpu.multiprocessors * matrix_rate(gpu) * clock_hz
-    filled = (1 + kernels.tile_ramp / shapes.blocks) * shapes.slower
-    forward = filled * (1 + kernels.attention_ramp / shapes.length) / (peak * kernels.attention_fraction)
-    backward = (
-        filled * (1 + kernels.attention_backward_ramp / shapes.length) / (peak * kernels.attention_backward_fraction)
-    )
+    filled = 1 + kernels.tile_ramp / shapes.blocks
+    # Wide heads leave less to do beside the products, which take their own time at least.
+    forward, backward = (np.maximum(1.0, shapes.slower / fraction) * (1 + ramp / shapes.length) * filled / peak
+                         for fraction, ramp in ((kernels.attention_fraction, kernels.attention_ramp),
+                         (kernels.attention_backward_fraction, kernels.attention_backward_ramp)))  # fmt: skip
     both = shapes.masks["both"]
     share = np.where(both, 2.5 / 3.5, np.where(shapes.masks["backward"], 1.0, 0.0))
     extra = np.where(both, kernels.gap_s + GRADIENT_TRAFFIC * shapes.gradient_bytes / bandwidth, 0.0)

@@ -23,7 +23,7 @@ from charllm.measure.marked import tabulate_marks
 from charllm.measure.parquet import write_signals
 from charllm.measure.parts import Part, Whole, describe_parts, is_on_nodes, merge, part_warnings, read_parts
 from charllm.measure.record import JOB_FILE, PREDICTED_FILE, SPEC_FILE, JobRecord, read_job, read_json
-from charllm.measure.recording import HEADER_FILE, SAMPLES_FILE, Recording, cut_torn_row, is_growing
+from charllm.measure.recording import Recording, cut_torn_row, is_growing
 from charllm.measure.sampler import SELF_FILE
 from charllm.measure.steady import interval
 from charllm.measure.summary import Measured, summarise
@@ -31,6 +31,7 @@ from charllm.measure.window import look
 from charllm.profile import TRACE_FILES
 from charllm.result.columns import columns_of
 from charllm.result.description import tabulate_description
+from charllm.result.files import HEADER_FILE, SAMPLES_FILE
 from charllm.result.metrics import Metrics
 from charllm.result.result import Columns, RunResult, all_finite, to_stored
 from charllm.result.store import RESULT_FILE, load_run, with_tables, write_text

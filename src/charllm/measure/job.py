@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError, SpecError
-from charllm.measure.adapters import Program
+from charllm.measure.adapters.adapter import Program
 from charllm.measure.device import judge_gpus, telemetry_identities
 from charllm.measure.finish import combine, finish_record, store_result
 from charllm.measure.hooked import hook_in
@@ -25,7 +25,7 @@ from charllm.measure.launch import (
     wait_idle,
 )
 from charllm.measure.launchers import slurm
-from charllm.measure.launchers.plan import LOCAL, SLURM, TORCHRUN, Plan
+from charllm.measure.launchers.plan import LOCAL, LOCALLY, SLURM, TORCHRUN, Plan
 from charllm.measure.launchers.task import Task
 from charllm.measure.launchers.torchrun import LOGS, alone, torchrun
 from charllm.measure.live.observe import observed
@@ -35,7 +35,6 @@ from charllm.measure.settings import AS_USUAL, MeasureSettings
 from charllm.profile import PROFILE_VARIABLE
 from charllm.result.result import RunResult
 
-LOCALLY = Plan()
 SMALLEST_DISK_BYTES = 1 << 20
 
 

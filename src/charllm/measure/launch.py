@@ -17,9 +17,10 @@ from typing import NamedTuple
 from charllm.errors import CharllmError, SpecError
 from charllm.mark import FOLDER_VARIABLE
 from charllm.measure.output import kept_output
-from charllm.measure.recording import SAMPLES_FILE, cut_torn_row
+from charllm.measure.recording import cut_torn_row
 from charllm.measure.settings import MeasureSettings
 from charllm.measure.telemetry.source import TelemetryError
+from charllm.result.files import SAMPLES_FILE
 
 READY_S, STOP_S = 30.0, 10.0
 MOST_RESTARTS = 100

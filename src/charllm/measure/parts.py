@@ -9,8 +9,9 @@ from charllm.measure.clock import Clock, read_clock
 from charllm.measure.host.record import HostRecording, read_host
 from charllm.measure.marks import Mark, read_marks
 from charllm.measure.record import NODES, JobRecord, read_job
-from charllm.measure.recording import HEADER_FILE, Recording, Series, read_recording
+from charllm.measure.recording import Recording, Series, read_recording
 from charllm.measure.telemetry.source import SourceFacts
+from charllm.result.files import HEADER_FILE
 
 
 class Part(NamedTuple):

@@ -23,12 +23,12 @@ from charllm.arrays import Floats
 from charllm.errors import CharllmError, SpecError
 from charllm.measure.quantities import BEATS, QUANTITIES
 from charllm.measure.telemetry.source import Capability, GpuIdentity, Reading, SourceFacts
+from charllm.result.files import HEADER_FILE, SAMPLES_FILE
 from charllm.result.store import write_text
 from charllm.spec.request import parse_json, read_text
 from charllm.units import NANO
 
 FORMAT, VERSION = "charllm-recording", 2
-HEADER_FILE, SAMPLES_FILE = "recording.json", "samples.csv"
 FLUSH_S, FLUSH_BYTES = 0.25, 1 << 16
 TAIL_BYTES = 1 << 20
 """Longer than any row."""

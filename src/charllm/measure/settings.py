@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from charllm.errors import SpecError
-from charllm.measure.host import check_host
 from charllm.profile import DEFAULT_FIRST, ProfiledSteps, parse_profile
 from charllm.spec.fields import count, flag, line, number
 from charllm.spec.flags import check_flags
@@ -24,6 +23,14 @@ def parse_address(text: str) -> tuple[str, int]:
     if not port.isdecimal() or not 0 <= int(port) <= 65535:
         raise SpecError("--prometheus", text, "[HOST:]PORT, such as 9400 or 0.0.0.0:9400; port 0: any free port")
     return host.removeprefix("[").removesuffix("]") or LOOPBACK, int(port)
+
+
+def check_host(asked: str) -> tuple[str, str]:
+    """Split what was asked for into a word and a file, or refuse it."""
+    name, _colon, detail = asked.partition(":") if isinstance(asked, str) else ("", "", "")
+    if name not in ("auto", "none", "redfish") or (name == "redfish") != bool(detail):
+        raise SpecError("--host", asked, "auto, none or redfish:FILE")
+    return name, detail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

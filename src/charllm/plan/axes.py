@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from charllm.catalog.export import program_of
 from charllm.errors import SpecError, unknown_name
 from charllm.spec.parallelism import OVERLAPS
-from charllm.spec.programs import schedule_fault
+from charllm.spec.programs import program_of, schedule_fault
 from charllm.spec.request import parse_recompute, parse_value
 from charllm.spec.run import RunSpec
 from charllm.spec.training import RECOMPUTES

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from charllm.catalog.export import program_of
 from charllm.errors import SpecError
+from charllm.spec.programs import program_of
 from charllm.spec.request import dotted_fields
 from charllm.spec.run import RunSpec
 from charllm.spec.writers.megatron import write_megatron

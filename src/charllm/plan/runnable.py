@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from charllm.catalog.export import export_run
 from charllm.errors import SpecError, Words
 from charllm.plan.axes import FIELDS
 from charllm.plan.rank import Ranked
@@ -43,6 +42,8 @@ def set_aside_refused(space: Space, wanted: Sequence[Ranked]) -> Runnable:
 
 def find_refusal(program: str | None, run: RunSpec) -> SpecError | None:
     """Return why a program would not train a run; None where it does, or where charllm has no rules of the program."""
+    from charllm.catalog.export import export_run
+
     if program not in RULED:
         return None
     try:

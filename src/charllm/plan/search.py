@@ -19,6 +19,7 @@ from charllm.plan.rows import cell_run
 from charllm.plan.runnable import set_aside_refused
 from charllm.plan.scores import score_of
 from charllm.plan.sensitivity import sensitivity
+from charllm.plan.settings import TOP
 from charllm.plan.space import Space
 from charllm.plan.whole_run import ALWAYS_WARM, warm_up
 from charllm.plan.why import explain_winner
@@ -31,7 +32,6 @@ from charllm.spec.run import RunSpec, idle_requests
 from charllm.tracking import Track, untracked
 from charllm.units import format_probability
 
-TOP = 20
 MOST_ROUNDS = 4
 """How often as many further strategies are simulated where limits reject all so far."""
 UNDER_EACH_CAP = 2

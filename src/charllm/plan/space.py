@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from charllm.arrays import Bools, Ints
 from charllm.catalog.defaults import split_layers
-from charllm.catalog.export import program_of
 from charllm.errors import SpecError, Words
 from charllm.plan.axes import DEPTHS, Axes, divisors
 from charllm.plan.overlaps import Traits, list_overlaps
-from charllm.spec.programs import LAYER_RULES, depth_fault, sharding_fault, zero_fault
+from charllm.spec.programs import LAYER_RULES, depth_fault, program_of, sharding_fault, zero_fault
 from charllm.spec.run import RunSpec, check_run
 from charllm.spec.validity import possible
 

@@ -1,6 +1,6 @@
 """A run as text, from its stored result alone: simulated, emulated and measured runs are told by the same functions."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from charllm.report.power import render_gpus, render_nodes, render_power
@@ -16,14 +16,13 @@ from charllm.result.answers import (
     NOT_STORED,
     answer_changes,
     answer_lines,
-    describe_spec,
+    describe_run,
     explanations,
     gpu_table,
     memory_size_bytes,
 )
 from charllm.result.columns import Columns, rows_of
-from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, texts_of
-from charllm.result.metrics import KINDS, METRICS, numbers_of
+from charllm.result.metrics import KINDS, numbers_of
 from charllm.result.result import RunResult
 from charllm.units import GIB, format_bytes, format_params, format_si
 
@@ -76,7 +75,10 @@ def _section(result: RunResult, name: str, title: str, render: Callable[[RunResu
     columns = result.table(name)
     if columns is None:
         return [f"{title}: {NOT_STORED}"] if title and result.origin == "simulated" else []
-    return [render(result, columns)]
+    try:
+        return [render(result, columns)]
+    except KeyError as error:
+        return [f"{title}: stored by another version, without {error}"]
 
 
 def render_answer(result: RunResult) -> str:
@@ -84,18 +86,8 @@ def render_answer(result: RunResult) -> str:
     lines = [*answer_lines(result), ("Best changes", answer_changes(result))]
     known = [(label, text) for label, text in lines if text]
     notes = ["\n".join(wrap(f"Explanation: {note}", indent="  ")) for note in explanations(result)]
-    return "\n\n".join([describe(result), render_facts(known) if known else "no metric is known", *notes])
-
-
-def describe(result: RunResult) -> str:
-    """Return what was run in a few lines: of a simulation its conditions and the defaults taken, too."""
-    told = result.table("description")
-    if told is None or result.origin != "simulated":
-        return "\n".join(wrap(f"{result.origin} run: {describe_spec(result.spec)}"))
-    lines = [*texts_of(told, JOB), *texts_of(told, PARALLELISM), f"conditions: {'; '.join(texts_of(told, CONDITION))}"]
-    if taken := texts_of(told, DEFAULT):
-        lines.append(f"defaults taken from profile {result.spec['framework']['name']}: {'; '.join(taken)}")
-    return "\n".join(part for line in lines for part in wrap(line))
+    described = "\n".join(part for line in describe_run(result) for part in wrap(line))
+    return "\n\n".join([described, render_facts(known) if known else "no metric is known", *notes])
 
 
 def render_predicted(result: RunResult, predicted: Columns) -> str:
@@ -195,19 +187,3 @@ def render_traffic(_result: RunResult, traffic: Columns) -> str:
     if not cells:
         return "Communication traffic per step: none, the job has a single GPU"
     return render_table("Communication traffic per step (all GPUs)", TRAFFIC_COLUMNS, cells, drop=TRAFFIC_DROP)
-
-
-def told_warnings(warnings: Sequence[str]) -> list[str]:
-    """Return the warnings that say more than that a metric is not known."""
-    return [warning for warning in warnings if warning.split(":")[0] not in METRICS]
-
-
-def gpu_rows(result: RunResult) -> list[dict[str, Any]]:
-    """Return the rows of GPUs in one level of columns."""
-    rows = []
-    for gpu in result.gpus:
-        row: dict[str, Any] = {}
-        for name, value in gpu.items():
-            row |= {f"{name}.{key}": item for key, item in value.items()} if isinstance(value, dict) else {name: value}
-        rows.append(row)
-    return rows

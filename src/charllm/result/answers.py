@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from charllm.result.columns import rows_of
+from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, texts_of
 from charllm.result.metrics import METRICS, selected
 from charllm.result.uncertainty import RISK
 from charllm.units import GIB, MEGA, format_percent, seconds_format
@@ -61,7 +62,7 @@ def answer_intervals(result: "RunResult") -> str:
     named = {"Step time": "step_time_s", "Power": "power_mean_w", "Memory": "memory_need_bytes"}
     rests = [f"{word}: {known[name]['basis']}." for word, name in named.items() if name in known]
     level = next((interval["level"] for interval in known.values()), 0.0)
-    return f"{100 * level:.0f} % level. {' '.join(rests)}" if rests else ""
+    return f"{format_percent(level, 0)} level. {' '.join(rests)}" if rests else ""
 
 
 def answer_lines(result: "RunResult") -> list[tuple[str, str]]:
@@ -73,6 +74,11 @@ def answer_lines(result: "RunResult") -> list[tuple[str, str]]:
 def answer_time(result: "RunResult") -> str:
     """Step time, throughput, MFU."""
     return _metrics(result, "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu")
+
+
+def answer_in_brief(result: "RunResult") -> str:
+    """What a measured run is told by as soon as it has ended."""
+    return _metrics(result, "step_time_s", "power_mean_w", "temperature_peak_c", "tokens_per_j", "node_power_mean_w")
 
 
 def answer_shares(result: "RunResult") -> str:
@@ -124,8 +130,8 @@ def answer_throttling(result: "RunResult") -> str:
         return ""
     lost = result.metrics.get("clock_loss_fraction") or {}
     found = [
-        f"{cause}-throttled {100 * share:.0f} % of the time"
-        + (f" (mean clock {100 * lost[cause]:.0f} % below maximum)" if lost.get(cause) else "")
+        f"{cause}-throttled {format_percent(share, 0)} of the time"
+        + (f" (mean clock {format_percent(lost[cause], 0)} below maximum)" if lost.get(cause) else "")
         for cause, share in shares.items()
         if share > 0
     ]
@@ -224,6 +230,22 @@ def pacing_gpus(result: "RunResult") -> list[Mapping[str, Any]]:
     most_hz = (1 + EQUAL_FRACTION) * min((row["clock_mean_hz"] for row in mates), default=0.0)
     slow = [row for row in mates if row["clock_mean_hz"] <= most_hz]
     return slow if len(slow) < len(mates) else []
+
+
+def describe_run(result: "RunResult") -> list[str]:
+    """Say what was run, a line for each subject: of a simulation its conditions and the defaults taken, too."""
+    told = result.table("description")
+    if told is None or result.origin != "simulated":
+        return [f"{result.origin} run: {describe_spec(result.spec)}"]
+    lines = [*texts_of(told, JOB), *texts_of(told, PARALLELISM), f"conditions: {'; '.join(texts_of(told, CONDITION))}"]
+    taken = texts_of(told, DEFAULT)
+    named = f"defaults taken from profile {result.spec['framework']['name']}: {'; '.join(taken)}"
+    return [*lines, named] if taken else lines
+
+
+def told_warnings(result: "RunResult") -> list[str]:
+    """Return the warnings that say more than that a metric is not known."""
+    return [warning for warning in result.warnings if warning.split(":")[0] not in METRICS]
 
 
 def describe_spec(spec: Mapping[str, Any]) -> str:

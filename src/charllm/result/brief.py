@@ -4,8 +4,7 @@ from html import escape
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from charllm.result.answers import answer_lines, describe_spec
-from charllm.result.metrics import METRICS
+from charllm.result.answers import answer_lines, describe_run, told_warnings
 
 if TYPE_CHECKING:
     from charllm.result.result import RunResult
@@ -17,10 +16,10 @@ Line = tuple[str, str]
 
 def brief_lines(result: "RunResult") -> list[Line]:
     """Return what was run, its answers, and its warnings."""
-    lines = [("Run", describe_spec(result.spec)), *answer_lines(result)]
-    telling = [warning for warning in result.warnings if warning.split(":")[0] not in METRICS]
-    lines += [("Warning", warning) for warning in telling]
-    unknown = len(result.warnings) - len(telling)
+    told = told_warnings(result)
+    lines = [("Run", "; ".join(describe_run(result))), *answer_lines(result)]
+    lines += [("Warning", warning) for warning in told]
+    unknown = len(result.warnings) - len(told)
     lines += [("Not known", f"{unknown} metrics; `warnings` has the reason of each")] if unknown else []
     return [(label, shorten(text, LONGEST, placeholder=" ...")) for label, text in lines]
 

@@ -1,17 +1,20 @@
 """What was simulated, in words: the job, its parallelism, the conditions of its GPUs, defaults that were taken."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from charllm.result.columns import Columns, columns_of
-from charllm.spec.run import RunSpec
 from charllm.units import MEGA, format_percent
+
+if TYPE_CHECKING:
+    from charllm.spec.run import RunSpec
 
 MANY = 6
 JOB, PARALLELISM, CONDITION, DEFAULT = "job", "parallelism", "condition", "default"
 """Parts of a description."""
 
 
-def tabulate_description(run: RunSpec) -> Columns:
+def tabulate_description(run: "RunSpec") -> Columns:
     """Return a row for each part of the description: the job, its parallelism, conditions, defaults of the profile."""
     rows = [(JOB, _job(run)), (PARALLELISM, _parallelism(run))]
     rows += [(CONDITION, text) for text in conditions(run)]
@@ -24,7 +27,7 @@ def texts_of(columns: Columns, part: str) -> list[str]:
     return [text for found, text in zip(columns["part"], columns["text"], strict=True) if found == part]
 
 
-def _job(run: RunSpec) -> str:
+def _job(run: "RunSpec") -> str:
     cluster, per_node = run.cluster, run.cluster.node.gpus
     others = [(len(other.nodes) * per_node, other.node) for other in cluster.mixed]
     counted = [(cluster.gpus - sum(count for count, _ in others), cluster.node), *others]
@@ -32,7 +35,7 @@ def _job(run: RunSpec) -> str:
     return f"{run.model.name} on {cluster.name} ({gpus}), {run.framework.name}, {run.training.precision}"
 
 
-def _parallelism(run: RunSpec) -> str:
+def _parallelism(run: "RunSpec") -> str:
     degrees, training = run.parallelism, run.training
     axes = ("tp", "cp", "pp", "dp", "ep")
     cut = " x ".join(
@@ -50,7 +53,7 @@ def _parallelism(run: RunSpec) -> str:
     )
 
 
-def conditions(run: RunSpec) -> list[str]:
+def conditions(run: "RunSpec") -> list[str]:
     """Say what the GPUs are subjected to: limits, cooling, placement, weak GPUs, braked nodes, length of the run."""
     asked, gpu, cooling = run.conditions, run.cluster.gpu, run.cluster.cooling
     found = [
@@ -80,7 +83,7 @@ def conditions(run: RunSpec) -> list[str]:
     return [*found, f"{length} from a cold start" if length else "thermal steady state"]
 
 
-def _faults(run: RunSpec) -> list[str]:
+def _faults(run: "RunSpec") -> list[str]:
     """Name the GPUs, links and hosts that a run makes worse than the others."""
     asked, found = run.conditions, []
     if asked.capped_gpus:
@@ -98,7 +101,7 @@ def _faults(run: RunSpec) -> list[str]:
     return found
 
 
-def _caps(run: RunSpec) -> list[str]:
+def _caps(run: "RunSpec") -> list[str]:
     """Name the GPUs that have a power or clock cap of their own, by cap."""
     words: dict[str, list[int]] = {}
     for gpu, (power_w, clock_hz) in run.caps.items():
@@ -108,7 +111,7 @@ def _caps(run: RunSpec) -> list[str]:
     return [f"{limits} on GPUs {_listed(gpus)}" for limits, gpus in words.items()]
 
 
-def _inlets(run: RunSpec) -> str:
+def _inlets(run: "RunSpec") -> str:
     inlets_c = run.cluster.cooling.inlet_c
     if not isinstance(inlets_c, tuple):
         return f"{inlets_c:g} C"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.gpu.limits import CAUSES as CAUSES
 from charllm.gpu.limits import LIMITS as LIMITS
-from charllm.layout.grid import ENDS as ENDS
 from charllm.result.metric import HIGHER, LOWER, PAGE, PLAN, RUN, Member, Metric, Read, complete, metric, split_unit
 from charllm.spec.request import dotted_fields
 from charllm.timeline.labels import LABEL_WORDS as LABEL_WORDS

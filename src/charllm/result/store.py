@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from charllm.errors import CharllmError, MissingExtra, SpecError
-from charllm.result.result import BESIDE, Columns, RunResult, from_json, to_stored
+from charllm.result.columns import BESIDE
+from charllm.result.result import Columns, RunResult, from_json, to_stored
 from charllm.spec.request import read_text
 from charllm.units import GIB
 

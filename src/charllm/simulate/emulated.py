@@ -15,33 +15,29 @@ import numpy as np
 from charllm.arrays import Floats
 from charllm.gpu.heat import network
 from charllm.gpu.shape import KernelShape
+from charllm.simulate.knots import knots_hz
 from charllm.simulate.one_gpu import SingleGpu, SingleGpuRun, rows_of
 from charllm.simulate.slices import (
     BOARD_J,
     CHANNELS,
     COLUMNS,
     CORE_J,
+    CYCLES,
     FIXED,
-    HOST,
-    MATRIX,
+    LEAST,
     MATRIX_J,
-    OTHER,
     POLL,
     cut_layers,
 )
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.run import Conditions
 from charllm.timeline.constants import TIMELINE
-from charllm.timeline.costs import matrix_hz, transfer_j
+from charllm.timeline.costs import transfer_j
 from charllm.timeline.rank_timeline import Item, RankTimeline, Segment
 from charllm.units import MICRO
 
 LAUNCH_S = 8 * MICRO
 """Measured: host time to launch a kernel in eager PyTorch, read as the pace of kernels shorter than it."""
-ROUNDS = 2
-"""Kernels are linearised at their own clock first, then at the clock of the whole step."""
-TYPICAL_HZ = 1.6e9
-"""Assumed: clock at which work is cut into slices where none is known yet."""
 LONGEST_S = 600.0
 
 
@@ -63,22 +59,18 @@ def predict_emulated(
 ) -> SingleGpuRun:  # fmt: skip
     """Predict one GPU alone that emulates whole steps for a time.
 
-    Kernels are linearised at the clock of the simulation a timeline comes from, or else at the mean clock that it leads
-    to. `launch_s` is what the emulating host needs for a launch; without it (0) the prediction is that of the simulated
+    `launch_s` is what the emulating host needs for a launch; without it (0) the prediction is that of the simulated
     rank.
     """
-    clock_hz = timeline.clock_hz
     gpu, net = cluster.gpu, network(cluster.node, cluster.cooling)
     shapes = sorted(timeline.shapes(), key=str)
-    for _ in range(1 if clock_hz else ROUNDS):
-        rows = rows_of([KernelShape(*shape) for shape in shapes], gpu, clock_hz, in_step=True)
-        known = dict(zip(shapes, rows, strict=True))
-        sliced = [part for segment in timeline.segments for part in _slices(segment, known, gpu, launch_s, clock_hz)]
-        single = SingleGpu(gpu, net, cluster.cooling.inlet_of(0), conditions, before_w=start.power_w,
-                        longest_s=LONGEST_S + least_s, begun=start.state)  # fmt: skip
-        steps = _work_through(single, sliced, least_s)
-        seen = single.seen()
-        clock_hz = seen.clock_mean_hz
+    rows = rows_of([KernelShape(*shape) for shape in shapes], gpu, in_step=True)
+    known = dict(zip(shapes, rows, strict=True))
+    sliced = [part for segment in timeline.segments for part in _slices(segment, known, gpu, launch_s)]
+    single = SingleGpu(gpu, net, cluster.cooling.inlet_of(0), conditions, before_w=start.power_w,
+                       longest_s=LONGEST_S + least_s, begun=start.state)  # fmt: skip
+    steps = _work_through(single, sliced, least_s)
+    seen = single.seen()
     return seen._replace(busy_s=seen.seconds_s / steps)
 
 
@@ -97,25 +89,24 @@ def _work_through(single: SingleGpu, sliced: list[Sliced], least_s: float) -> in
     return steps
 
 
-def _slices(
-    segment: Segment, known: dict[tuple[Any, ...], Floats], gpu: Gpu, launch_s: float, clock_hz: float | None
-) -> list[Sliced]:
+def _slices(segment: Segment, known: dict[tuple[Any, ...], Floats], gpu: Gpu, launch_s: float) -> list[Sliced]:
     """Cut a segment as a simulated pass is cut; one with waits in it is cut between them."""
     parts: list[Sliced] = []
     work: list[tuple[str, Floats]] = []
     waits = any(_waits(item) for item in segment.items)
     repeats = 1 if waits else segment.repeat
+    knots = knots_hz(gpu)
     for item in segment.items:
         row = _item_row(item, known, gpu, launch_s)
         if _waits(item):
-            parts += [*_cut(work, repeats, gpu, clock_hz), ([(row, item.duration_s)], 1)]
+            parts += [*_cut(work, repeats, knots), ([(row, item.duration_s)], 1)]
             work = []
         elif work and item.kind == "kernel" and work[-1][0] == item.name:
             # Kernels of one op are not parted.
             work[-1] = (item.name, work[-1][1] + row)
         else:
             work.append((item.name, row))
-    parts += _cut(work, repeats, gpu, clock_hz)
+    parts += _cut(work, repeats, knots)
     return parts * segment.repeat if waits else parts
 
 
@@ -123,35 +114,34 @@ def _waits(item: Item) -> bool:
     return item.kind == "wait" or (item.kind == "communication" and not item.moves)
 
 
-def _cut(work: list[tuple[str, Floats]], repeats: int, gpu: Gpu, clock_hz: float | None) -> list[Sliced]:
-    """Cut rows that come several times into slices."""
+def _cut(work: list[tuple[str, Floats]], repeats: int, knots: Floats) -> list[Sliced]:
+    """Cut [interval, column] rows that come several times into slices, as they take at the highest clock."""
     rows = [row for _name, row in work]
-    clock_hz = clock_hz or TYPICAL_HZ
-    full_hz = matrix_hz(gpu, clock_hz)
-    lengths_s = [float(row[FIXED] + row[MATRIX] / full_hz + row[OTHER] / clock_hz) for row in rows]
+    at_knots_s = [row[:, CYCLES] / knots[:-1] + row[:, FIXED] for row in rows]
+    lengths_s = [float(one[0]) for one in at_knots_s]
     found: list[Sliced] = []
     for cut in cut_layers(lengths_s, repeats):
         slices = []
         for one in cut.slices:
             row = np.sum([share * rows[place] for place, share in one], axis=0)
-            row[POLL] /= sum(share * lengths_s[place] for place, share in one)
+            row[:, POLL] /= sum(share * at_knots_s[place] for place, share in one)
             slices.append((row, 0.0))
         found.append((slices, cut.repeats))
     return found
 
 
 def _item_row(item: Item, known: dict[tuple[Any, ...], Floats], gpu: Gpu, launch_s: float) -> Floats:
-    """Return an item as a row; of a wait, which lasts by itself, what polls meanwhile."""
-    row = np.zeros(COLUMNS)
+    """Return an item as [interval, column]; of a wait, which lasts by itself, what polls meanwhile."""
+    row = np.zeros((len(knots_hz(gpu)) - 1, COLUMNS))
     if item.kind == "kernel":
         row = known[item.shape].copy()
-        row[HOST] = launch_s
+        row[:, LEAST] = launch_s
     elif item.kind == "communication" and not item.moves:
-        row[POLL] = item.blocks / gpu.multiprocessors
+        row[:, POLL] = item.blocks / gpu.multiprocessors
     elif item.kind == "communication":
         hidden = item.stream != "compute"
-        row[FIXED] = item.duration_s * (TIMELINE.contention_fraction * item.blocks / CHANNELS if hidden else 1.0)
-        row[HOST] = launch_s
-        row[[MATRIX_J, CORE_J, BOARD_J]] = transfer_j(item.sent_bytes, gpu)
-        row[POLL] = row[FIXED] * item.blocks / gpu.multiprocessors
+        row[:, FIXED] = item.duration_s * (TIMELINE.contention_fraction * item.blocks / CHANNELS if hidden else 1.0)
+        row[:, LEAST] = launch_s
+        row[:, [MATRIX_J, CORE_J, BOARD_J]] = transfer_j(item.sent_bytes, gpu)
+        row[:, POLL] = row[:, FIXED] * item.blocks / gpu.multiprocessors
     return row

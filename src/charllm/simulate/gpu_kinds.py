@@ -16,10 +16,13 @@ from charllm.arrays import Bools, Ints
 from charllm.layout.grid import GROUPS, Grid, cached_groups
 from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
-from charllm.simulate.one_clock import solve_kinds
+from charllm.simulate.knots import knots_hz
+from charllm.simulate.one_clock import uniform_runs
 from charllm.spec.run import Cap, Conditions, RunSpec
-from charllm.timeline.costs import Costs, cost_step
+from charllm.timeline.constants import TIMELINE, TimelineConstants
+from charllm.timeline.costs import StepKernels, cost_step, read_step
 from charllm.timeline.step_time import StepTime, time_step
+from charllm.workload.op import Op
 from charllm.workload.step import Step
 
 
@@ -51,11 +54,15 @@ class GpuKind(NamedTuple):
 
 
 class PricedKind(NamedTuple):
-    """One kind of GPU, and what a step costs where all are of it."""
+    """One kind of GPU, and what a step takes where all are of it."""
 
     kind: GpuKind
-    costs: Costs
-    timed: StepTime
+    times: tuple[StepTime, ...]
+    """At each knot of its clock (simulate/knots.py), highest first."""
+
+    def near(self, clock_hz: float) -> StepTime:
+        """Return the step at the knot next to a clock."""
+        return min(self.times, key=lambda timed: abs(timed.costs.clock_hz - clock_hz))
 
 
 def find_kinds(run: RunSpec, gpus: Ints) -> tuple[list[GpuKind], Ints]:
@@ -92,17 +99,15 @@ def _touching(run: RunSpec, slow: Bools) -> list[tuple[str, ...]]:
     return found
 
 
-def price_kinds(step: Step, timed: StepTime, kinds: Sequence[GpuKind]) -> list[PricedKind]:
-    """Price a step on each kind of GPU; those that differ are priced at the clock of their kind of node."""
-    by_node = solve_kinds(step) if step.run.cluster.mixed else [timed]
-    return [
-        PricedKind(kind, by_node[kind.node].costs, timed) if kind.usual else _price(step, by_node[kind.node], kind)
-        for kind in kinds
-    ]
+def price_kinds(step: Step, kinds: Sequence[GpuKind], timeline: TimelineConstants = TIMELINE) -> list[PricedKind]:
+    """Price a step on each kind of GPU at the knots of its clock."""
+    of_node = [replace(step, run=run) for run in uniform_runs(step.run)]
+    kernels = [read_step(one) for one in of_node]
+    return [PricedKind(kind, _price(of_node[kind.node], kernels[kind.node], kind, timeline)) for kind in kinds]
 
 
-def _price(step: Step, base: StepTime, kind: GpuKind) -> PricedKind:
-    run, conditions = base.costs.run, step.run.conditions
+def _price(step: Step, kernels: StepKernels, kind: GpuKind, timeline: TimelineConstants) -> tuple[StepTime, ...]:
+    run, conditions = step.run, step.run.conditions
     if kind.slow_host:
         speed = run.cluster.node.host_speed_fraction * conditions.slow_host_fraction
         run = replace(run, cluster=replace(run.cluster, node=replace(run.cluster.node, host_speed_fraction=speed)))
@@ -111,9 +116,13 @@ def _price(step: Step, base: StepTime, kind: GpuKind) -> PricedKind:
         for group in dict.fromkeys((*kind.slow_nics, *kind.slow_links))
     }
     own = replace(step, run=run)
-    costs = cost_step(own, base.costs.kernels, base.costs.clock_hz, base.costs.network, base.costs.timeline)
-    costs = costs._replace(slow_links=slowed)
-    return PricedKind(kind, costs, time_step(own, costs))
+    # No clock changes what a collective takes.
+    collectives: dict[int, tuple[Op, float]] = {}
+    costs = [
+        cost_step(own, kernels, hertz, timeline=timeline)._replace(slow_links=slowed, collectives=collectives)
+        for hertz in knots_hz(run.cluster.gpu).tolist()
+    ]
+    return tuple(time_step(own, one) for one in costs)
 
 
 def slow_run(run: RunSpec, *, nics: bool, links: bool) -> RunSpec:

@@ -16,8 +16,7 @@ import numpy as np
 from charllm.arrays import Floats
 from charllm.simulate import step_loop
 from charllm.simulate.cold import simulate_from_cold
-from charllm.simulate.one_clock import solve_step
-from charllm.simulate.recorded import Path, PathPart, close_times, critical_path
+from charllm.simulate.recorded import Path, PathPart, close_times, critical_path, price_as_simulated
 from charllm.simulate.steady import (
     Machine,
     SimulatedStep,
@@ -29,7 +28,7 @@ from charllm.simulate.steady import (
 )
 from charllm.simulate.work import check_length, check_passes, check_rounds, passes_of, slices_of
 from charllm.spec.run import RunSpec
-from charllm.timeline.step_time import StepTime
+from charllm.timeline.step_time import StepTime, time_at_highest_clock
 from charllm.workload.step import Step, build_step
 
 MOST_PASSES, MOST_SLICES = 65_536, 3e5
@@ -53,19 +52,19 @@ def execute(
     step: Step, longest_s: float, *, whole: bool = False, before_round: Callable[[], None] = proceed
 ) -> Execution:
     """Simulate a step, or as much of a long one as tells the rest; all of it where it is asked for as a `whole`."""
-    part, priced, machine = _lay_out(step, longest_s, whole=whole)
+    part, machine = _lay_out(step, longest_s, whole=whole)
     conditions = step.run.conditions
     if conditions.steps is None and conditions.seconds_s is None:
         simulated_step = simulate_to_steady(machine, before_round=before_round)
     else:
         simulated_step = simulate_from_cold(machine, conditions.steps, conditions.seconds_s)
-    return Execution(
-        part,
-        machine,
-        simulated_step,
-        close_times(machine, priced, simulated_step),
-        critical_path(machine, simulated_step),
-    )
+    return _close(part, machine, simulated_step)
+
+
+def _close(step: Step, machine: Machine, simulated_step: SimulatedStep) -> Execution:
+    """Tell where the seconds of a simulated step went."""
+    timed = close_times(machine, price_as_simulated(step, machine, simulated_step), simulated_step)
+    return Execution(step, machine, simulated_step, timed, critical_path(machine, simulated_step))
 
 
 def first_part(step: Step, most_passes: int = MOST_PASSES) -> Step:
@@ -74,19 +73,18 @@ def first_part(step: Step, most_passes: int = MOST_PASSES) -> Step:
     return step if fewer == step.run.microbatches else build_step(_with_microbatches(step.run, fewer))
 
 
-def _lay_out(step: Step, longest_s: float, *, whole: bool) -> tuple[Step, StepTime, Machine]:
+def _lay_out(step: Step, longest_s: float, *, whole: bool) -> tuple[Step, Machine]:
     """Price and lay out a step; a long one with fewer microbatches, unless it is needed whole."""
     whole = whole or step.run.conditions.steps is not None or step.run.conditions.seconds_s is not None
     part = step if whole else first_part(step)
     while True:
         check_passes(part.run, longest_s)
-        priced = solve_step(part)
-        check_length(priced, longest_s)
-        machine = build_machine(part, priced)
+        check_length(time_at_highest_clock(part), longest_s)
+        machine = build_machine(part)
         fewer = _fewer(part.run, MOST_SLICES / slices_of(machine))
         if whole or fewer == part.run.microbatches:
             check_rounds(machine, longest_s)
-            return part, priced, machine
+            return part, machine
         part = build_step(_with_microbatches(step.run, fewer))
 
 
@@ -114,12 +112,11 @@ def extend(simulated: Execution, step: Step) -> Execution:
         return simulated
     machine, begun = simulated.machine, simulated.simulated_step.begun
     shorter = halve(simulated.step)
-    priced = solve_step(shorter)
-    half = build_machine(shorter, priced)
+    half = build_machine(shorter)
     sink_k, whole = simulated.simulated_step.sink_k, simulated
     for _ in range(2):
-        far = _again(simulated.step, machine, simulated.timed, begun, sink_k)
-        near = _again(shorter, half, priced, begun, sink_k)
+        far = _again(simulated.step, machine, begun, sink_k)
+        near = _again(shorter, half, begun, sink_k)
         whole = _extrapolate(far, near, step)
         sink_k = sink_target_k(
             machine, whole.simulated_step.sums[:, step_loop.ENERGY] / whole.simulated_step.step_time_s
@@ -133,16 +130,9 @@ def halve(step: Step) -> Step:
     return build_step(_with_microbatches(step.run, count - pp * (count // (2 * pp))))
 
 
-def _again(step: Step, machine: Machine, priced: StepTime, begun: Floats, sink_k: Floats) -> Execution:
+def _again(step: Step, machine: Machine, begun: Floats, sink_k: Floats) -> Execution:
     """Simulate a step once, at given temperatures of the sinks."""
-    simulated_step = simulate_once(machine, begun.copy(), sink_k)
-    return Execution(
-        step,
-        machine,
-        simulated_step,
-        close_times(machine, priced, simulated_step),
-        critical_path(machine, simulated_step),
-    )
+    return _close(step, machine, simulate_once(machine, begun.copy(), sink_k))
 
 
 def _extrapolate(far: Execution, near: Execution, step: Step) -> Execution:

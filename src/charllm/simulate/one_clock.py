@@ -12,6 +12,7 @@ import numpy as np
 
 from charllm.arrays import Floats
 from charllm.gpu.physics import Board, Energy, board_of, operating_point, working_w
+from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.timeline.costs import (
     BOARD_J,
@@ -46,11 +47,15 @@ def solve_kinds(step: Step, timeline: TimelineConstants = TIMELINE) -> list[Step
 
     Ignores: that communication hidden under a slower GPU's compute may be exposed beside a faster one's.
     """
-    cluster = step.run.cluster
+    return [_solve(replace(step, run=run), timeline) for run in uniform_runs(step.run)]
+
+
+def uniform_runs(run: RunSpec) -> list[RunSpec]:
+    """Return a run on each of its kinds of node, as if all were of it, at the rate of the slowest links."""
+    cluster = run.cluster
     if not cluster.mixed:
-        return [_solve(step, timeline)]
-    runs = [replace(step.run, cluster=cluster.uniform(kind)) for kind in range(len(cluster.kinds))]
-    return [_solve(replace(step, run=run), timeline) for run in runs]
+        return [run]
+    return [replace(run, cluster=cluster.uniform(kind)) for kind in range(len(cluster.kinds))]
 
 
 def _solve(step: Step, timeline: TimelineConstants) -> StepTime:

@@ -1,7 +1,7 @@
 """One GPU that works through rows of slices alone: bursts of the bench, and emulated ranks.
 
-Equation: that of simulate/step_loop.py for one GPU, its sink moving with the rest. Kernels are linearised at the
-clock they are held at: t(f) = cycles / f + the rest, which is exact there and within a per cent some hundred MHz away.
+Equation: that of simulate/step_loop.py for one GPU, its sink moving with the rest. Kernels have a line in 1 / clock for
+each interval between knots (simulate/knots.py).
 Source: gpu/ for kernels, power, governor, heat and sensor.
 Ignores: neighbours in the node, which preheat a GPU and share its package.
 """
@@ -13,29 +13,30 @@ import numpy as np
 
 from charllm.arrays import Floats
 from charllm.gpu.heat import SINK, Network, steady_state_k
-from charllm.gpu.kernels import read_shapes
+from charllm.gpu.kernels import energy_of_kernels, read_shapes, time_kernels
 from charllm.gpu.physics import board_of, decay
 from charllm.gpu.sensor import HOPPER, Sensor
 from charllm.gpu.shape import KernelShape
 from charllm.gpu.steady import hold_clocks
 from charllm.simulate import step_loop
-from charllm.simulate.slices import BOARD_J, COLUMNS, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER, POLL
+from charllm.simulate.knots import knots_hz
+from charllm.simulate.slices import DRAWN, TIMES, lay_rows, waiting_rows
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import Conditions
-from charllm.timeline.costs import kernel_rows
 
 WARM_C = 57.0
-"""Assumed: temperature at which kernels are linearised; leakage moves their clock by 0.1 % a degree."""
+"""Assumed: temperature at which the bench finds how long a call takes; leakage moves its clock by 0.1 % a degree."""
 
 
-def rows_of(shapes: Sequence[KernelShape], gpu: Gpu, mixed_clock_hz: float | None = None, *, in_step: bool) -> Floats:
-    """Return one call of each kernel as a row of a slice, linearised at a clock, its own unless one is given."""
-    known = read_shapes(shapes, gpu, in_step=in_step)
-    clock = hold_clocks(known, gpu, np.full(len(shapes), WARM_C)).clock_hz if mixed_clock_hz is None else (
-        np.full(len(shapes), mixed_clock_hz))  # fmt: skip
-    rows = np.zeros((len(shapes), COLUMNS))
-    rows[:, [MATRIX, OTHER, FIXED, MATRIX_J, CORE_J, BOARD_J]] = kernel_rows(known, gpu, clock)
-    return rows
+def rows_of(shapes: Sequence[KernelShape], gpu: Gpu, *, in_step: bool) -> Floats:
+    """Return one call of each kernel as a slice: [kernel, interval between knots, column]."""
+    known, knots = read_shapes(shapes, gpu, in_step=in_step), knots_hz(gpu)
+    times_s, drawn = np.zeros((len(knots), len(shapes), len(TIMES))), np.zeros((len(knots), len(shapes), len(DRAWN)))
+    for place, clock_hz in enumerate(knots):
+        times = time_kernels(known, gpu, np.full(len(shapes), clock_hz))
+        times_s[place, :, 0] = times.running_s
+        drawn[place, :, :3] = np.transpose(energy_of_kernels(known, gpu, times))
+    return lay_rows(times_s, drawn, knots)
 
 
 class SingleGpuRun(NamedTuple):
@@ -80,8 +81,8 @@ class SingleGpu:
             state[0] = begun
         boxes = int(longest_s / self.box_s) + 8
         self.states = step_loop.GpuStates(
-            state, np.zeros((1, step_loop.SUMS)), np.zeros(1, dtype=np.int64), step_loop.board_rows([board]),
-            np.ascontiguousarray(net.resistance_k_per_w[:1, :poles]),
+            state, np.zeros((1, step_loop.SUMS)), np.zeros(1, dtype=np.int64), knots_hz(gpu)[None],
+            step_loop.board_rows([board]), np.ascontiguousarray(net.resistance_k_per_w[:1, :poles]),
             decay(self.box_s, net.time_s[:1, :poles]),
             np.zeros((1, boxes, step_loop.SIGNALS)), np.zeros(boxes), np.ones(1), np.zeros((0, 0, 4)), -1, np.ones(1),
         )  # fmt: skip
@@ -99,9 +100,7 @@ class SingleGpu:
 
     def wait(self, seconds_s: float, polling_fraction: float = 0.0) -> None:
         """Do nothing for a time, or poll on some multiprocessors."""
-        row = np.zeros((1, COLUMNS))
-        row[0, POLL] = polling_fraction
-        self.spend(row, np.array([seconds_s]))
+        self.spend(waiting_rows(polling_fraction)[None], np.array([seconds_s]))
 
     @property
     def time_s(self) -> float:
@@ -146,7 +145,7 @@ def simulate_burst(
     bursts, next_s, working_s = 0, 0.0, 0.0
     while single.time_s < seconds_s:
         began_s = single.time_s
-        single.spend(np.tile(row, (calls, 1)))
+        single.spend(np.tile(row, (calls, 1, 1)))
         working_s += single.time_s - began_s
         bursts += 1
         next_s = max(next_s + period_s, single.time_s)

@@ -21,7 +21,8 @@ from charllm.network.constants import NETWORK
 from charllm.result.metrics import AXES
 from charllm.simulate.long_step import Execution
 from charllm.simulate.predict import Simulation, predict
-from charllm.simulate.slices import CHANNELS, FIXED, SlicedLayers, cut_layers
+from charllm.simulate.recorded import own_clock_hz, price_at
+from charllm.simulate.slices import CHANNELS, SlicedLayers, cut_layers
 from charllm.simulate.steady import Machine, find_waits
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE
@@ -67,14 +68,19 @@ def rank_timeline(found: Simulation, rank: int) -> RankTimeline:
         raise SpecError("--rank", rank, "a run that fits in memory, or --ignore-memory")
     if simulated.step is not found.step:
         raise ValueError("the timeline of a rank needs a step that was simulated whole")
-    step, timed, run = simulated.step, simulated.timed, simulated.step.run
+    step, run, machine = simulated.step, simulated.step.run, simulated.machine
     stage = int(Grid(run.parallelism).stage(rank))
-    (under, after), (first, last) = _exchange(step, timed, stage, float(simulated.machine.tail[stage, 0, FIXED]))
+    # What transfers hide under depends on the clock of the rank's own GPU.
+    gpu = simulated_gpu(machine, rank)
+    kind, clock_hz = int(machine.kind[gpu]), own_clock_hz(simulated.simulated_step, gpu)
+    timed = price_at(step, machine.priced[kind], clock_hz)
+    exchange_s, _update_s, rest_s = machine.tail_s(kind, clock_hz)[stage]
+    (under, after), (first, last) = _exchange(step, timed, stage, float(exchange_s))
     update = tuple(item for op in timed.costs.kernels.updates[stage] for item in kernel_items(run, op))
     joined = Segment("update", 1, tuple(item._replace(joins=("dp",)) for item in update))
     # Weights that hide are those of the step before; the update needs all gradients.
     passes, ended = _passes(simulated, timed, stage, rank, under)
-    rest = Item("wait", "end of the step", duration_s=float(simulated.machine.tail[stage, 2, FIXED]), joins=AXES)
+    rest = Item("wait", "end of the step", duration_s=float(rest_s), joins=AXES)
     segments = [*first, *passes, *after, joined, *last, Segment("end", 1, (rest,)), ended]
     tokens = run.tokens_per_step // run.parallelism.dp
     return RankTimeline(rank, run.as_table(), tuple(_merged(segments)), tokens, timed.costs.clock_hz)
@@ -103,8 +109,13 @@ def _passes(
     waits_s = iter(find_waits(machine, found.simulated_step, simulated_gpu(machine, rank)).tolist())
     mine = np.flatnonzero(machine.turns[:, 0] == stage)
     kinds = [divmod(int(machine.turns[turn, 1]), len(step.chunks)) for turn in mine]
-    blocks_of = {key: [_layers(step, timed, key[0], block) for block in pass_ops(step, timed, *key)]
-                 for key in dict.fromkeys(kinds)}  # fmt: skip
+    # Slices were cut by what the first kind takes at its highest clock.
+    cut_by = machine.priced[0].times[0]
+    blocks_of = {
+        key: [_layers(step, timed, key[0], *each)
+              for each in zip(pass_ops(step, timed, *key), pass_ops(step, cut_by, *key), strict=True)]
+        for key in dict.fromkeys(kinds)
+    }  # fmt: skip
     last_backward = max(place for place, (kind, _chunk) in enumerate(kinds) if kind == BACKWARD)
     segments: list[Segment] = []
     position = simulated_gpu(machine, rank) % len(machine.fold.weights)
@@ -112,6 +123,10 @@ def _passes(
     for place, (turn, key) in enumerate(zip(mine, kinds, strict=True)):
         segments.append(_wait(next(waits_s)))
         segments += hidden if place == last_backward else []
+        # What the host does before the first block has a slice, and no op.
+        direction, chunk = key
+        for _ in cut_by.passes[chunk][direction].spans[: -len(blocks_of[key])]:
+            next(waits_s)
         for layers in blocks_of[key]:
             segments += _with_waits(layers, waits_s)
         send_s = float(sent_s[turn])
@@ -138,9 +153,9 @@ class _Layers(NamedTuple):
     cuts: list[SlicedLayers]
 
 
-def _layers(step: Step, timed: StepTime, kind: int, block: BlockOps) -> _Layers:
+def _layers(step: Step, timed: StepTime, kind: int, block: BlockOps, cut_by: BlockOps) -> _Layers:
     ops = tuple(tuple(_items(step.run, timed, *one)) for one in block.ops)
-    cuts = cut_layers([seconds for _op, seconds, _late_s in block.ops], block.repeats)
+    cuts = cut_layers([seconds for _op, seconds, _late_s in cut_by.ops], block.repeats)
     return _Layers(f"{block.name} {DIRECTIONS[kind]}", ops, cuts)
 
 

@@ -8,20 +8,53 @@ compute and recomputation, in the proportion of their prices. The schedule's own
 Ignores: that slower clocks leave communication more compute to hide under.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from charllm.arrays import Floats, Ints
 from charllm.simulate import step_loop
-from charllm.simulate.slices import FIXED, MATRIX, OTHER
+from charllm.simulate.gpu_kinds import PricedKind
 from charllm.simulate.steady import Machine, SimulatedStep
+from charllm.timeline.costs import cost_step
 from charllm.timeline.engine import Events
 from charllm.timeline.labels import LABELS
-from charllm.timeline.step_time import StepTime
+from charllm.timeline.step_time import StepTime, time_step
+from charllm.workload.step import Step
 
 START, END, CLOCK, WAIT = range(4)
 """Columns of a recorded pass: seconds of the step, mean hertz, and seconds it waited for members of its groups."""
+
+
+def mean_clock_hz(machine: Machine, simulated_step: SimulatedStep, node_kind: int | None = None) -> float:
+    """Return the mean clock of a step over all GPUs, or over those of a kind of node."""
+    weights = np.tile(machine.fold.weights, machine.run.parallelism.pp)
+    chosen = weights if node_kind is None else weights * (machine.node_kind == node_kind)
+    return float(np.average(simulated_step.sums[:, step_loop.CLOCK_S], weights=chosen) / simulated_step.step_time_s)
+
+
+def own_clock_hz(simulated_step: SimulatedStep, gpu: int) -> float:
+    """Return the mean clock of one simulated GPU."""
+    return float(simulated_step.sums[gpu, step_loop.CLOCK_S] / simulated_step.step_time_s)
+
+
+def price_as_simulated(step: Step, machine: Machine, simulated_step: SimulatedStep) -> StepTime:
+    """Price a step at the mean clock it was simulated at; of a mixed cluster, on the kind of node that is slowest."""
+    usual = {one.kind.node: one for one in machine.priced if one.kind.usual}
+    found = [
+        price_at(step, usual[node], mean_clock_hz(machine, simulated_step, node))
+        for node in sorted(set(machine.node_kind.tolist()))
+    ]
+    return max(found, key=lambda timed: timed.step_time_s)
+
+
+def price_at(step: Step, kind: PricedKind, clock_hz: float) -> StepTime:
+    """Price a step on a kind of GPU at a clock."""
+    base = kind.times[0].costs
+    own = replace(step, run=base.run)
+    costs = cost_step(own, base.kernels, clock_hz, base.network, base.timeline)
+    return time_step(own, costs._replace(collectives=base.collectives, slow_links=base.slow_links))
 
 
 def close_times(machine: Machine, priced: StepTime, simulated_step: SimulatedStep) -> StepTime:
@@ -69,9 +102,9 @@ def _labels(
     labels = dict.fromkeys(LABELS, 0.0)
     for label in ("tp_exposed", "dp_exposed", "ep_exposed", "cp_exposed"):
         labels[label] = microbatches * _exposed_s(machine, priced, stage, label)
-    exchange_s, rest_s = (_mean(machine, _tail_s(machine, stage, part)) for part in (0, 2))
+    clock_hz = float(sums[step_loop.CLOCK_S]) / simulated_step.step_time_s
+    exchange_s, labels["optimizer"], rest_s = _tail_s(machine, stage, clock_hz)
     labels["dp_exposed"] += exchange_s
-    labels["optimizer"] = _update_s(machine, stage, float(sums[step_loop.CLOCK_S]) / simulated_step.step_time_s)
     host_s = min(rest_s, priced.host_s)
     labels["overhead"] = host_s + float(sums[step_loop.HOST_S])
     mine = machine.turns[:, 0] == stage
@@ -92,7 +125,8 @@ def _exposed_s(machine: Machine, priced: StepTime, stage: int, label: str) -> fl
     usual_s = priced.microbatch_s(stage, label)
     if all(one.kind.usual for one in machine.priced):
         return usual_s
-    each = [usual_s if one.kind.usual else one.timed.microbatch_s(stage, label) for one in machine.priced]
+    clock_hz = priced.costs.clock_hz
+    each = [usual_s if one.kind.usual else one.near(clock_hz).microbatch_s(stage, label) for one in machine.priced]
     return _mean(machine, np.array(each)[_stage_kinds(machine, stage)])
 
 
@@ -101,22 +135,16 @@ def _stage_kinds(machine: Machine, stage: int) -> Ints:
     return np.asarray(machine.kind.reshape(machine.run.parallelism.pp, -1)[stage])
 
 
-def _tail_s(machine: Machine, stage: int, part: int) -> Floats:
-    """Return the seconds of one part of the end of a step, as far as no clock changes them, on each GPU of a stage."""
-    if all(one.kind.usual for one in machine.priced):
-        return np.asarray(machine.tail[stage, part, FIXED])
-    return np.asarray(machine.tails[_stage_kinds(machine, stage), stage, part, FIXED])
+def _tail_s(machine: Machine, stage: int, clock_hz: float) -> list[float]:
+    """Return the seconds of each part of the end of a step at a clock, mean over the GPUs of a stage."""
+    each = np.array([machine.tail_s(kind, clock_hz)[stage] for kind in range(len(machine.priced))])
+    own = each[_stage_kinds(machine, stage)]
+    return [float(seconds) for seconds in np.average(own, axis=0, weights=machine.fold.weights)]
 
 
 def _mean(machine: Machine, each: Floats) -> float:
     """Return a mean over the GPUs of a stage; one number holds for all."""
     return float(each.ravel()[0]) if each.size == 1 else float(np.average(each, weights=machine.fold.weights))
-
-
-def _update_s(machine: Machine, stage: int, clock_hz: float) -> float:
-    """Return how long a stage's update takes at its mean clock."""
-    row = machine.tail[stage, 1]
-    return float(row[MATRIX] / min(clock_hz, machine.board.matrix_clock_hz) + row[OTHER] / clock_hz + row[FIXED])
 
 
 def _moving_s(machine: Machine, simulated_step: SimulatedStep, stage: int) -> float:

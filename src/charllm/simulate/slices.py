@@ -1,10 +1,11 @@
 """Passes cut into slices of about 12 ms, half a tick of the governor: what each takes at any clock, and what it draws.
 
-Equation: a slice takes max(matrix cycles / min(f, f_matrix) + other cycles / f + fixed seconds + stall, host seconds),
-where a stall is a wait for the first launches of a pass. Cycles, seconds and joules of its ops are those of
-timeline/costs.py.
-Source: timeline/costs.py, timeline/host_race.py for what a host holds up.
-Ignores: in which op of a slice energy is spent; launches that are uneven within a layer.
+Equation: a slice that its GPU can begin at g and its host can launch from h ends at max(g + work, g + alone, h +
+launched), and its host is free at max(h + launching, g + synced): the race of timeline/host_race.py over its ops. Each
+time is a line in 1 / clock between two knots (simulate/knots.py): a launch takes as long at any clock, and how far a
+host gets ahead does not.
+Source: timeline/passes.py, timeline/host_race.py.
+Ignores: in which op of a slice energy is spent; where inside a slice its host is when the clock moves.
 """
 
 from collections.abc import Sequence
@@ -15,22 +16,24 @@ import numpy as np
 from charllm.arrays import Floats, Ints
 from charllm.layout.grid import GROUPS
 from charllm.network.constants import NETWORK
-from charllm.spec.run import RunSpec
-from charllm.timeline.costs import Costs
-from charllm.timeline.passes import Item, Pass
-from charllm.timeline.schedules import order_arrays
+from charllm.simulate.knots import NEVER_S, draw_lines, interval_of
+from charllm.timeline.passes import Item, race_of
 from charllm.timeline.step_time import StepTime
 from charllm.workload.op import is_communication
 
 SLICE_S = 0.0125
 CHANNELS = NETWORK.collective_blocks
 """Blocks that a collective occupies."""
-LEAST_STALL_S = 5e-9
-"""Less is rounding."""
-MATRIX, OTHER, FIXED, HOST, MATRIX_J, CORE_J, BOARD_J, POLL, STALL = range(9)
-"""Columns of a slice: cycles of matrix units, other cycles, seconds, least seconds, joules, share of polling blocks,
-and seconds that the GPU waits for launches."""
-COLUMNS = 9
+(CYCLES, FIXED, LEAST, MATRIX_J, CORE_J, BOARD_J, POLL, ALONE_CYCLES, ALONE, LAUNCHED_CYCLES, LAUNCHED,
+ LAUNCHING_CYCLES, LAUNCHING, SYNCED_CYCLES, SYNCED) = range(15)  # fmt: skip
+"""Columns of a slice. Its work: cycles, seconds, least seconds; joules; share of polling
+blocks. Then cycles and seconds of each path of its race: from the GPU being free to the GPU being free, from the host
+to the GPU, from the host to the host, from the GPU to the host."""
+COLUMNS = 15
+TIMES = ((CYCLES, FIXED), (ALONE_CYCLES, ALONE), (LAUNCHED_CYCLES, LAUNCHED), (LAUNCHING_CYCLES, LAUNCHING),
+         (SYNCED_CYCLES, SYNCED))  # fmt: skip
+"""Times of a slice: work, then the paths of its race, each with the columns of its cycles and seconds."""
+DRAWN = (MATRIX_J, CORE_J, BOARD_J, POLL)
 
 
 class Slices(NamedTuple):
@@ -40,47 +43,104 @@ class Slices(NamedTuple):
     spans: Ints
     """[span, (first slice, slice after the last, repeats)]"""
     table: Floats
-    """[kind of node, slice, column]"""
+    """[kind of GPU, slice, interval between knots, column]"""
     group_barriers: Ints
     """[slice] bit g is set where a collective over GROUPS[g] ends in it."""
 
 
-def cut_passes(
-    run: RunSpec, timed: StepTime, kinds: Sequence[Costs], timed_kinds: Sequence[StepTime] | None = None
-) -> Slices:
-    """Cut every pass as it was timed, once for what it costs on each kind of GPU: slices end at the same ops.
+def cut_passes(kinds: Sequence[Sequence[StepTime]]) -> Slices:
+    """Cut every pass of a step that was timed at the knots of each kind of GPU: [kind][knot].
 
-    `timed_kinds` are the times of a step on each kind, which tell how its host paces it; without, all are as timed.
+    Forward passes come first, as the schedule numbers them. Slices end at the same ops on every kind and at any clock:
+    they are cut by what the first kind takes at its highest clock.
     """
-    own = timed_kinds or [timed] * len(kinds)
-    paces = [_paces(run, one) for one in own]
-    cuts = [
-        _cut_passes(timed, one, _Cutter(costs, place), paces)
-        for place, (one, costs) in enumerate(zip(own, kinds, strict=True))
-    ]
-    table = np.concatenate([cut.table for cut in cuts])
-    for one, costs, rows in zip(own, kinds, table, strict=True):
-        rows[:, HOST] *= one.costs.run.cluster.node.launch_speed_fraction / costs.run.cluster.node.launch_speed_fraction
-    return cuts[0]._replace(table=table)
-
-
-def _cut_passes(
-    timed: StepTime, own: StepTime, cutter: "_Cutter", paces: Sequence[dict[tuple[int, int], "HostPace"]]
-) -> Slices:
-    """Cut every pass of every chunk, forward ones first, as the schedule numbers them, for one kind of GPU."""
+    cutter = _Cutter()
     first, spans = [0], []
-    for kind in range(3):
-        for chunk, one in enumerate(timed.passes):
-            spans += cutter.cut(
-                one[kind], own.passes[chunk][kind], tuple(pace.get((kind, chunk), HostPace()) for pace in paces)
-            )
+    for direction in range(3):
+        for chunk, one in enumerate(kinds[0][0].passes):
+            for number, span in enumerate(one[direction].spans):
+                spans += cutter.cut(_Place(chunk, direction, number), span.items, span.repeats)
             first.append(len(spans))
+    tables = [_tabulate(times, cutter.slices) for times in kinds]
     return Slices(
         np.array(first, dtype=np.int64),
         np.array(spans, dtype=np.int64).reshape(-1, 3),
-        np.array(cutter.rows, dtype=np.float64).reshape(1, -1, COLUMNS),
-        np.array(cutter.barriers, dtype=np.int64),
+        stack_kinds(tables),
+        np.array([one.barriers for one in cutter.slices], dtype=np.int64),
     )
+
+
+def _tabulate(times: Sequence[StepTime], slices: "Sequence[_Slice]") -> Floats:
+    """Return what each slice takes and draws on one kind of GPU: [slice, interval, column]."""
+    measured = [_measure(times, one) for one in slices]
+    shape = len(times), len(slices)
+    times_s = np.array([one[0] for one in measured]).reshape(*shape[::-1], len(TIMES)).transpose(1, 0, 2)
+    drawn = np.array([one[1] for one in measured]).reshape(*shape[::-1], len(DRAWN)).transpose(1, 0, 2)
+    return lay_rows(times_s, drawn, clocks_of(times))
+
+
+def _measure(times: Sequence[StepTime], one: "_Slice") -> tuple[Floats, Floats]:
+    """Return the TIMES and the DRAWN of a slice at each knot."""
+    costs, place, times_s, drawn = times[0].costs, one.place, [], []
+    items = times[0].passes[place.chunk][place.direction].spans[place.span].items
+    kernels = [(costs.kernels.row_of[id(op)], part.share) for part in one.parts
+               if (op := items[part.item].op) is not None and not is_communication(op)]  # fmt: skip
+    exchanges = [part for part in one.parts if (op := items[part.item].op) is not None and is_communication(op)]
+    exchanged_j = sum((part.share * costs.cells(op)[3:] for part in exchanges if (op := items[part.item].op)),
+                      np.zeros(3))  # fmt: skip
+    rows, shares = [row for row, _share in kernels], np.array([share for _row, share in kernels])
+    polling = CHANNELS / costs.run.cluster.gpu.multiprocessors
+    for timed in times:
+        own = timed.passes[place.chunk][place.direction].spans[place.span].items
+        pieces = tuple(_piece(own[part.item], part) for part in one.parts)
+        race = race_of(pieces).repeated(one.layers)
+        work_s = sum(item.seconds for item in pieces)
+        polled_s = sum(part.share * own[part.item].seconds for part in exchanges)
+        times_s.append((one.layers * work_s, race.gg, race.gh, race.hh, race.hg))
+        joules = shares @ timed.costs.table[rows, 3:] + exchanged_j
+        drawn.append((*(one.layers * joules), polling * polled_s / work_s if work_s else 0.0))
+    return np.maximum(NEVER_S, times_s), np.array(drawn)
+
+
+def _piece(item: Item, part: "_Part") -> Item:
+    if part.share == 1:
+        return item
+    return item._replace(seconds=part.share * item.seconds, launch_s=item.launch_s if part.begins else 0.0)
+
+
+def clocks_of(times: Sequence[StepTime]) -> Floats:
+    """Return the clocks at which a step was timed."""
+    return np.array([timed.costs.clock_hz for timed in times])
+
+
+def lay_rows(times_s: Floats, drawn: Floats, knots: Floats) -> Floats:
+    """Return [row, interval, column] of rows whose TIMES and DRAWN are known at each knot: [knot, row, which]."""
+    cycles, fixed_s = draw_lines(times_s, knots)
+    rows = np.zeros((times_s.shape[1], len(cycles), COLUMNS))
+    for place, columns in enumerate(TIMES):
+        rows[:, :, columns[0]], rows[:, :, columns[1]] = cycles[:, :, place].T, fixed_s[:, :, place].T
+    rows[:, :, list(DRAWN)] = ((drawn[:-1] + drawn[1:]) / 2).transpose(1, 0, 2)
+    return rows
+
+
+def waiting_rows(polling_fraction: float) -> Floats:
+    """Return the [interval, column] rows of a GPU that waits, polling on some of its multiprocessors."""
+    rows = np.zeros((1, COLUMNS))
+    rows[0, [LAUNCHED, SYNCED]] = NEVER_S
+    rows[0, POLL] = polling_fraction
+    return rows
+
+
+def stack_kinds(tables: Sequence[Floats]) -> Floats:
+    """Stack [..., interval, column] tables of kinds of GPUs; one with fewer intervals repeats its last."""
+    most = max(table.shape[-2] for table in tables)
+    return np.stack([table.take(np.minimum(np.arange(most), table.shape[-2] - 1), axis=-2) for table in tables])
+
+
+def work_s(rows: Floats, knots: Floats, clock_hz: float) -> Floats:
+    """Return how long the work of [..., interval, column] rows takes at a clock."""
+    row = rows[..., interval_of(knots, clock_hz), :]
+    return np.asarray(row[..., CYCLES] / clock_hz + row[..., FIXED])
 
 
 class SlicedLayers(NamedTuple):
@@ -117,111 +177,78 @@ def _cut_times(lengths_s: Sequence[float], times: int) -> tuple[tuple[tuple[int,
     return (*found, tuple(current)) if length_s > 0 else tuple(found)
 
 
-class HostPace(NamedTuple):
-    """How a host paces one pass, beside the launches of each layer."""
+class _Place(NamedTuple):
+    """Where in a step some items are: a span of a pass."""
 
-    ahead: float = 1.0
-    """Share of its launches that layers it holds up wait for: less than 1 where it got ahead under others."""
-    stalled: float = 0.0
-    """What it holds up besides, over the length of the pass."""
-
-
-def _paces(run: RunSpec, timed: StepTime) -> dict[tuple[int, int], HostPace]:
-    """Return how the host paced the passes of each chunk, from how long they took beside their ops."""
-    degrees, events = run.parallelism, timed.events
-    orders = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
-    found: dict[tuple[int, int], HostPace] = {}
-    for stage in range(degrees.pp):
-        took_s = events.end_s[stage] - events.start_s[stage]
-        for kind in range(3):
-            for chunk in range(stage, len(timed.passes), degrees.pp):
-                chosen = (orders[stage, :, 0] == kind) & (orders[stage, :, 1] == chunk)
-                if chosen.any():
-                    found[kind, chunk] = _pace(timed.passes[chunk][kind], float(np.mean(took_s[chosen])))
-    return found
+    chunk: int
+    direction: int
+    span: int
 
 
-def _pace(one: Pass, took_s: float) -> HostPace:
-    working_s = launching_s = 0.0
-    for span in one.spans:
-        work_s, launch_s = (sum(getattr(item, name) for item in span.items) for name in ("seconds", "launch_s"))
-        if launch_s > work_s:
-            launching_s += span.repeats * launch_s
-        else:
-            working_s += span.repeats * work_s
-    paced_s = working_s + launching_s
-    if paced_s <= 0:
-        return HostPace()
-    if took_s < paced_s:
-        return HostPace(ahead=max(0.0, took_s - working_s) / launching_s) if launching_s else HostPace()
-    stall_s = took_s - paced_s
-    return HostPace(stalled=stall_s / paced_s if stall_s > LEAST_STALL_S else 0.0)
+class _Part(NamedTuple):
+    """An item, or a share of it."""
+
+    item: int
+    share: float
+    begins: bool
+    """Whether it holds the item's launch."""
 
 
-Items = tuple[Item, ...]
-Paces = tuple[HostPace, ...]
-"""Of one pass, on each kind of GPU."""
+class _Slice(NamedTuple):
+    """Which parts of which items a slice is made of, and how many layers of them."""
+
+    place: _Place
+    parts: tuple[_Part, ...]
+    layers: int
+    barriers: int
 
 
 class _Cutter:
-    """Cuts passes of one run for one kind of GPU; layers that are equal on every kind are cut once."""
+    """Cuts passes into slices; layers that are equal are cut once."""
 
-    def __init__(self, costs: Costs, own: int) -> None:
-        self.costs, self.gpu, self.own = costs, costs.run.cluster.gpu, own
-        self.rows: list[list[float]] = []
-        self.barriers: list[int] = []
-        self.known: dict[tuple[int, int, Paces], list[tuple[int, int, int]]] = {}
+    def __init__(self) -> None:
+        self.slices: list[_Slice] = []
+        self.known: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
 
-    def cut(self, one: Pass, own: Pass, pace: Paces) -> list[tuple[int, int, int]]:
-        """Return the spans of one pass; `own` is the same pass as this kind of GPU has it."""
-        spans = zip(one.spans, own.spans, strict=True)
-        return [cut for span, mine in spans for cut in self._layers(span.items, mine.items, span.repeats, pace)]
-
-    def _layers(self, items: Items, own: Items, repeats: int, paces: Paces) -> list[tuple[int, int, int]]:
+    def cut(self, place: _Place, items: tuple[Item, ...], repeats: int) -> list[tuple[int, int, int]]:
+        """Return the spans of slices of equal layers."""
         # Items are kept alive by the passes, so that their identity stays theirs.
-        key = (id(items), repeats, paces)
+        key = (id(items), repeats)
         if key not in self.known:
-            pace = paces[self.own]
-            # A host launches ahead: what it needs for a layer is spread over the layer's slices.
-            launched = sum(item.launch_s for item in own) / max(LEAST_STALL_S, sum(item.seconds for item in items))
-            if launched > 1:
-                launched *= pace.ahead
-            pairs = [pair for pair in zip(items, own, strict=True) if pair[0].op is not None]
-            self.known[key] = [
-                self._write(pairs, cut, launched, pace.stalled)
-                for cut in cut_layers([item.seconds for item, _mine in pairs], repeats)
-            ]
+            self.known[key] = [self._write(place, items, *cut) for cut in _cut_items(items, repeats)]
         return self.known[key]
 
     def _write(
-        self, pairs: list[tuple[Item, Item]], cut: SlicedLayers, launched: float, stalled: float
+        self, place: _Place, items: tuple[Item, ...], slices: list[list[_Part]], layers: int, repeats: int
     ) -> tuple[int, int, int]:
-        """Write slices; `launched` and `stalled` are what the host needs, and holds up, over a slice's length.
+        begin = len(self.slices)
+        for parts in slices:
+            groups = {items[part.item].group for part in parts if items[part.item].kind == "collective"}
+            barriers = sum(1 << GROUPS.index(group) for group in groups)
+            self.slices.append(_Slice(place, tuple(parts), layers, barriers))
+        return begin, len(self.slices), repeats
 
-        A host that needs longer than the GPU paces it at any clock; what it holds up besides comes on top. Of a pair,
-        the first item says where slices end, the second what it takes on this kind of GPU.
-        """
-        begin, cells = len(self.rows), [self._cells(mine) for _item, mine in pairs]
+
+def _cut_items(items: tuple[Item, ...], repeats: int) -> list[tuple[list[list[_Part]], int, int]]:
+    """Cut equal layers by their ops: slices, how many layers each holds, and how often they come.
+
+    What happens between ops belongs to the slice of the op that follows, and to the last slice after the last op.
+    """
+    ops = [place for place, item in enumerate(items) if item.op is not None]
+    found = []
+    for cut in cut_layers([items[place].seconds for place in ops], repeats):
+        slices: list[list[_Part]] = []
+        done = 0
         for one in cut.slices:
-            row, barriers, length_s, own_s = [0.0] * COLUMNS, 0, 0.0, 0.0
-            for place, share in one:
-                item, mine = pairs[place]
-                row = [have + share * more for have, more in zip(row, cells[place], strict=True)]
-                length_s += share * item.seconds
-                own_s += share * mine.seconds
-                if item.op is not None and is_communication(item.op):
-                    barriers |= 1 << GROUPS.index(item.op.group)
-            row[HOST], row[STALL] = launched * length_s, stalled * max(1.0, launched) * length_s
-            row[POLL] /= own_s
-            self.rows.append(row)
-            self.barriers.append(barriers)
-        return begin, len(self.rows), cut.repeats
-
-    def _cells(self, item: Item) -> list[float]:
-        """Return one item as a row: its seconds split by what they depend on, and its energy."""
-        op = item.op
-        assert op is not None
-        matrix, other, fixed_s, *energy = self.costs.cells(op).tolist()
-        if not is_communication(op):
-            return [matrix, other, fixed_s, 0.0, *energy, 0.0, 0.0]
-        return [0.0, 0.0, item.seconds, 0.0, *energy, item.seconds * CHANNELS / self.gpu.multiprocessors, 0.0]
+            parts: list[_Part] = []
+            for number, share in one:
+                place = ops[number]
+                parts += [_Part(other, 1.0, True) for other in range(done, place)]
+                parts.append(_Part(place, min(1.0, share), done <= place))
+                done = place + 1
+            slices.append(parts)
+        slices[-1] += [_Part(other, 1.0, True) for other in range(done, len(items))]
+        found.append((slices, max(1, round(cut.slices[0][0][1])), cut.repeats))
+    if items and not found:
+        return [([[_Part(place, 1.0, True) for place in range(len(items))]], 1, repeats)]
+    return found

@@ -23,27 +23,23 @@ from charllm.layout.placement import place_ranks
 from charllm.simulate import step_loop
 from charllm.simulate.fold import Fold, fold_run
 from charllm.simulate.gpu_kinds import PricedKind, find_kinds, price_kinds, slow_hops, slow_run
+from charllm.simulate.knots import stack_knots
 from charllm.simulate.slices import (
-    BOARD_J,
-    CHANNELS,
-    COLUMNS,
-    CORE_J,
-    FIXED,
-    MATRIX,
-    MATRIX_J,
-    OTHER,
     POLL,
     Slices,
+    clocks_of,
     cut_passes,
+    stack_kinds,
+    waiting_rows,
+    work_s,
 )
+from charllm.simulate.step_end import lay_step_end
 from charllm.spec.hardware import Cluster
 from charllm.spec.run import RunSpec
-from charllm.timeline.costs import COLUMNS as COST_COLUMNS
-from charllm.timeline.costs import Costs
+from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.timeline.step_time import StepTime
 from charllm.timeline.turns import Turns, order_turns, turn_hops
 from charllm.workload.step import Step
-from charllm.workload.sync import step_sync
 
 SETTLED_K, SETTLED_POLES_K = 0.05, 0.2
 """Sinks that move less between two rounds are steady; poles above them, that follow within a step."""
@@ -88,7 +84,7 @@ class Machine(NamedTuple):
 
     run: RunSpec
     open_s: float
-    """Length of the step at the clocks its prices hold at."""
+    """Length of the step at the highest clock."""
     slices: Slices
     fold: Fold
     turns: Ints
@@ -99,7 +95,9 @@ class Machine(NamedTuple):
     priced: tuple[PricedKind, ...]
     """The kinds of GPUs that are simulated; what follows is told by them."""
     tails: Floats
-    """[kind, stage, part, column]"""
+    """What ends a step: [kind, stage, part, interval between knots, column]."""
+    knots: Floats
+    """[kind, knot] hertz, highest first."""
     boards: tuple[Board, ...]
     """Of each kind."""
     resistance: Floats
@@ -122,10 +120,9 @@ class Machine(NamedTuple):
         """Constants of the usual kind of GPU."""
         return self.boards[0]
 
-    @property
-    def tail(self) -> Floats:
-        """What ends a step on the usual kind of GPU: [stage, part, column]."""
-        return np.asarray(self.tails[0])
+    def tail_s(self, kind: int, clock_hz: float) -> Floats:
+        """[stage, part] how long what ends a step takes on a kind of GPU at a clock."""
+        return work_s(self.tails[kind], self.knots[kind], clock_hz)
 
     @property
     def node_kind(self) -> Ints:
@@ -146,29 +143,30 @@ class Machine(NamedTuple):
         return np.array([board.asked_clock_hz for board in self.boards])[self.kind]
 
 
-def build_machine(step: Step, timed: StepTime) -> Machine:
-    """Lay out everything a round needs."""
+def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine:
+    """Price a step on every kind of GPU and lay out everything a round needs."""
     run, degrees = step.run, step.run.parallelism
     fold = fold_run(run)
     gpus, representatives = _places(run, fold)
     kinds, kind = find_kinds(run, gpus)
-    priced = price_kinds(step, timed, kinds)
+    priced = price_kinds(step, kinds, timeline)
+    slowest = max((one.times[0] for one in priced if one.kind.usual), key=lambda timed: timed.step_time_s)
     turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
-    moved_s, sent_s = _hops(step, timed, turns, fold)
+    moved_s, sent_s = _hops(step, slowest, turns, fold)
     nodes = [run.cluster.kinds[one.node] for one in kinds]
     boards = tuple(board_of(node.gpu, one.conditions(run)) for node, one in zip(nodes, kinds, strict=True))
     nets = [network(node, run.cluster.cooling) for node in nodes]
-    tails = [[_tail(step, one.timed, one.costs, stage) for stage in range(degrees.pp)] for one in priced]
     return Machine(
         run=run,
-        open_s=timed.step_time_s,
-        slices=cut_passes(run, timed, [one.costs for one in priced], [one.timed for one in priced]),
+        open_s=slowest.step_time_s,
+        slices=cut_passes([one.times for one in priced]),
         fold=fold,
         turns=np.stack([turns.stage, turns.program, turns.source], axis=1),
         moved_s=moved_s,
         sent_s=sent_s,
         priced=tuple(priced),
-        tails=np.array(tails),
+        tails=stack_kinds([lay_step_end(step, one.times) for one in priced]),
+        knots=stack_knots([clocks_of(one.times) for one in priced]),
         boards=boards,
         resistance=np.array([net.resistance_k_per_w[0, :SINK] for net in nets]),
         decay=np.array([decay(boards[0].tick_s, net.time_s[0, :SINK]) for net in nets]),
@@ -226,32 +224,6 @@ def _brake_hz(run: RunSpec, gpus: Ints, boards: Sequence[Board], kind: Ints) -> 
     highest_hz = np.array([node.gpu.clock_max_hz for node in run.cluster.kinds])[node_kinds(run.cluster)[nodes]]
     braked_hz = conditions.brake_clock_hz or BRAKE_FRACTION * highest_hz
     return np.where(np.isin(nodes, conditions.braked_nodes), np.minimum(braked_hz, asked_hz), asked_hz)
-
-
-def _tail(step: Step, timed: StepTime, costs: Costs, stage: int) -> Floats:
-    """Return what ends a step on one stage: exchange of gradients and weights, update, and the rest, as slices.
-
-    Exchange and rest last as long as the step was timed with; the update takes what it costs on this kind of node.
-    """
-    run, gpu = step.run, costs.run.cluster.gpu
-    labels, in_passes = timed.stages[stage], run.microbatches * timed.microbatch_s(stage, "dp_exposed")
-    whole_s = timed.step_time_s - float(max(timed.events.free_s))
-    exchange_s = min(whole_s, max(0.0, labels["dp_exposed"] - in_passes))
-    update_s = min(whole_s - exchange_s, labels["optimizer"])
-    exchanged, updated = (
-        sum((costs.cells(op) for op in ops), np.zeros(COST_COLUMNS))
-        for ops in (step_sync(step, stage), costs.kernels.updates[stage])
-    )
-    rows = np.zeros((3, COLUMNS))
-    rows[:, FIXED] = exchange_s, 0.0, whole_s - exchange_s - update_s
-    rows[0, POLL] = CHANNELS / gpu.multiprocessors
-    # What is hidden under compute has no time of its own here, nor its energy.
-    if exchange_s > 0:
-        rows[0, [MATRIX_J, CORE_J, BOARD_J]] = exchanged[3:]
-    if update_s > 0:
-        rows[1, [MATRIX, OTHER, FIXED]] = updated[:3] * update_s / labels["optimizer"]
-        rows[1, [MATRIX_J, CORE_J, BOARD_J]] = updated[3:]
-    return rows
 
 
 def start_state(machine: Machine, power_w: float = START_W, clock_fraction: float = 1.0) -> Floats:
@@ -330,12 +302,13 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
     cluster = machine.run.cluster
     state[:, step_loop.AIR_C] = inlets_c(cluster)[machine.gpus // cluster.node.gpus] + sink_k
     state[:, step_loop.TEMPERATURE] = state[:, step_loop.AIR_C] + state[:, step_loop.POLES :].sum(axis=1)
-    state[:, step_loop.TIME] = 0.0
+    state[:, [step_loop.TIME, step_loop.HOST_FREE]] = 0.0
     begun = state.copy()
     states = step_loop.GpuStates(
         state,
         sums,
         machine.kind,
+        machine.knots,
         step_loop.board_rows(machine.boards),
         machine.resistance,
         machine.decay,
@@ -347,14 +320,12 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
         moments,
     )
     end_s = np.empty((len(machine.turns) + 1, positions))
-    tails = machine.tails.reshape(len(machine.priced), -1, COLUMNS)
-    waiting = np.where(np.arange(COLUMNS) == POLL, tails[:1, :1], 0.0)
-    ended_s = 0.0
-    for _ in range(repeats):
-        ended_s = step_loop.simulate_step(
-            states, machine.turns, machine.fold.begin_s, machine.moved_s, machine.sent_s, machine.slices,
-            machine.fold.members, machine.fold.offsets, tails, waiting, end_s,
-        )  # fmt: skip
+    tails = machine.tails.reshape(len(machine.tails), -1, *machine.tails.shape[3:])
+    waiting = waiting_rows(float(tails[0, 0, 0, POLL]))[None, None]
+    ended_s = step_loop.simulate_steps(
+        repeats, states, machine.turns, machine.fold.begin_s, machine.moved_s, machine.sent_s, machine.slices,
+        machine.fold.members, machine.fold.offsets, tails, waiting, end_s,
+    )  # fmt: skip
     sums[:, list(step_loop.TOTALS)] /= repeats
     full = int(ended_s / box_s)
     return SimulatedStep(

@@ -16,14 +16,31 @@ import numpy as np
 from charllm.arrays import Floats, Ints
 from charllm.gpu.physics import Board, Energy, OperatingPoint, dynamic_j, next_clock, operating_point, relax, standing_w
 from charllm.jit import compiled
-from charllm.simulate.slices import BOARD_J, CORE_J, FIXED, HOST, MATRIX, MATRIX_J, OTHER, POLL, STALL, Slices
+from charllm.simulate.slices import (
+    ALONE,
+    ALONE_CYCLES,
+    BOARD_J,
+    CORE_J,
+    CYCLES,
+    FIXED,
+    LAUNCHED,
+    LAUNCHED_CYCLES,
+    LAUNCHING,
+    LAUNCHING_CYCLES,
+    LEAST,
+    MATRIX_J,
+    POLL,
+    SYNCED,
+    SYNCED_CYCLES,
+    Slices,
+)
 
-(CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ, MATRIX_HZ,
- CORE, MATRIX_CORE, LEVEL, POLES) = range(17)  # fmt: skip
+(CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ,
+ HOST_FREE, INTERVAL, CORE, MATRIX_CORE, LEVEL, POLES) = range(18)  # fmt: skip
 """State of a GPU: clock, mean power over a second, its time, what is left of the box and what it took, what
 holds the clock, die temperature, what lies under its fast poles, its power over the typical,
-joules of the box that warm the die, power of the box before, clock a brake leaves it; what its clock decides: clock of
-the matrix units and the fields of OperatingPoint; then the poles."""
+joules of the box that warm the die, power of the box before, clock a brake leaves it, when its host has launched
+what came so far; what its clock decides: interval between knots, fields of OperatingPoint; then the poles."""
 (ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS,
  THERMAL_LOSS, BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY, HOST_S) = range(18)  # fmt: skip
 """Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest
@@ -49,6 +66,8 @@ class GpuStates(NamedTuple):
     """[gpu, sum]"""
     kind: Ints
     """[gpu] its kind; what follows is told by it."""
+    knots: Floats
+    """[kind, knot] hertz, highest first: a slice has a row for each interval between two (simulate/knots.py)."""
     boards: Any
     """[kind] records with the fields of Board."""
     resistance: Floats
@@ -73,39 +92,49 @@ class GpuStates(NamedTuple):
 
 def set_clock(states: GpuStates, gpu: int, clock_hz: float) -> None:
     """Give one GPU a clock, and what that decides."""
-    state, board = states.state, states.boards[states.kind[gpu]]
-    matrix_hz = min(clock_hz, board.matrix_clock_hz)
-    at = operating_point(board, clock_hz, matrix_hz)
-    state[gpu, CLOCK], state[gpu, MATRIX_HZ] = clock_hz, matrix_hz
+    state, kind = states.state, states.kind[gpu]
+    board, knots = states.boards[kind], states.knots
+    at = operating_point(board, clock_hz, min(clock_hz, board.matrix_clock_hz))
+    interval = 0
+    while interval < knots.shape[1] - 2 and clock_hz < knots[kind, interval + 1]:
+        interval += 1
+    state[gpu, CLOCK], state[gpu, INTERVAL] = clock_hz, interval
     state[gpu, CORE], state[gpu, MATRIX_CORE], state[gpu, LEVEL] = at.core, at.matrix, at.level
 
 
 def spend(states: GpuStates, gpu: int, table: Floats, kind: int, item: int, least_s: float) -> None:
-    """Let one GPU do a slice of a table, however often its clock moves meanwhile; `least_s` bounds its length below."""
+    """Let one GPU do a slice, however often its clock moves meanwhile; `least_s` bounds its length from below.
+
+    `table[kind, item, interval between knots]` is the slice, which takes as long at any clock where it has one row; its
+    host is `late_s` behind its GPU where the slice begins.
+    """
     state, sums, board = states.state, states.sums, states.boards[states.kind[gpu]]
-    matrix, other, fixed_s = table[kind, item, MATRIX], table[kind, item, OTHER], table[kind, item, FIXED]
-    work = Energy(table[kind, item, MATRIX_J], table[kind, item, CORE_J], table[kind, item, BOARD_J])
-    stall_s, polling = table[kind, item, STALL], table[kind, item, POLL]
-    active = 1.0 if matrix + other + work.board_j + work.core_j + work.matrix_j > 0 else 0.0
-    least_s, silicon = max(table[kind, item, HOST], least_s), state[gpu, SILICON]
+    silicon, began_s, late_s = state[gpu, SILICON], state[gpu, TIME], state[gpu, HOST_FREE] - state[gpu, TIME]
+    clock, at = state[gpu, CLOCK], 0
     left = 1.0
     while left > SHORTEST_S:
         clock, temperature, box_left_s = state[gpu, CLOCK], state[gpu, TEMPERATURE], state[gpu, BOX_LEFT]
-        gpu_s = matrix / state[gpu, MATRIX_HZ] + other / clock + fixed_s
-        length_s = max(gpu_s + stall_s, least_s)
+        at = min(int(state[gpu, INTERVAL]), table.shape[2] - 1)
+        work = Energy(table[kind, item, at, MATRIX_J], table[kind, item, at, CORE_J], table[kind, item, at, BOARD_J])
+        cycles = table[kind, item, at, CYCLES]
+        active = 1.0 if max(cycles, work.board_j + work.core_j + work.matrix_j) > 0 else 0.0
+        cycle_s = 1 / clock
+        gpu_s = cycles * cycle_s + table[kind, item, at, FIXED]
+        launched_s = late_s + table[kind, item, at, LAUNCHED_CYCLES] * cycle_s + table[kind, item, at, LAUNCHED]
+        alone_s = table[kind, item, at, ALONE_CYCLES] * cycle_s + table[kind, item, at, ALONE]
+        length_s = max(gpu_s, alone_s, launched_s, table[kind, item, at, LEAST], least_s)
         if length_s <= SHORTEST_S:
             break
-        at = OperatingPoint(state[gpu, CORE], state[gpu, MATRIX_CORE], state[gpu, LEVEL])
-        standing = standing_w(board, at.level, temperature, silicon, polling, active)
-        watts = standing + dynamic_j(at, work, silicon) / length_s
+        point = OperatingPoint(state[gpu, CORE], state[gpu, MATRIX_CORE], state[gpu, LEVEL])
+        standing = standing_w(board, point.level, temperature, silicon, table[kind, item, at, POLL], active)
+        watts = standing + dynamic_j(point, work, silicon) / length_s
         step_s = min(left * length_s, box_left_s)
         left -= step_s / length_s
-        joules = watts * step_s
         state[gpu, TIME] += step_s
         state[gpu, BOX_LEFT] = box_left_s - step_s
-        state[gpu, BOX_J] += joules
+        state[gpu, BOX_J] += watts * step_s
         state[gpu, BOX_HEAT_J] += (watts - board.off_die_fraction * work.board_j / length_s) * step_s
-        sums[gpu, ENERGY] += joules
+        sums[gpu, ENERGY] += watts * step_s
         sums[gpu, CLOCK_S] += clock * step_s
         sums[gpu, CLOCK2_S] += clock * clock * step_s
         sums[gpu, HEAT_S] += temperature * step_s
@@ -119,6 +148,9 @@ def spend(states: GpuStates, gpu: int, table: Floats, kind: int, item: int, leas
             sums[gpu, POWER_LOSS + cause - 1] += max(0.0, board.asked_clock_hz - clock) * step_s
         if box_left_s - step_s <= SHORTEST_S:
             end_box(states, gpu, standing)
+    launching_s = table[kind, item, at, LAUNCHING_CYCLES] / clock + table[kind, item, at, LAUNCHING]
+    synced_s = table[kind, item, at, SYNCED_CYCLES] / clock + table[kind, item, at, SYNCED]
+    state[gpu, HOST_FREE] = max(state[gpu, HOST_FREE] + launching_s, began_s + synced_s)
 
 
 @compiled
@@ -170,22 +202,34 @@ def end_box(states: GpuStates, gpu: int, standing: float) -> None:
 
 
 @compiled
+def simulate_steps(
+    repeats: int, states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices,
+    members: Ints, offsets: Ints, tails: Floats, waiting: Floats, end: Floats,
+) -> float:  # fmt: skip
+    """Simulate a step some times in a row; returns when the last one ends."""
+    ended_s = 0.0
+    for _ in range(repeats):
+        ended_s = simulate_step(states, turns, begin_s, moved_s, sent_s, slices, members, offsets, tails, waiting, end)
+    return ended_s
+
+
 def simulate_step(
     states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints,
     offsets: Ints, tails: Floats, waiting: Floats, end: Floats,
 ) -> float:  # fmt: skip
     """Simulate one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions.
 
-    `begin_s` is when the data of each position is there, `tails[kind, stage x part]` the slices that end a step,
-    `waiting` the slice of a GPU that polls, and `end` receives when each turn ends at each position; its last row is
+    `begin_s` is when the data of each position is there, `tails[kind, stage x part]` are the slices that end a step,
+    `waiting` is the slice of a GPU that polls, and `end` receives when each turn ends at each position; its last row is
     when the step can begin.
     """
     state, sums, passes, positions = states.state, states.sums, states.passes, len(states.weights)
     began_s, kept = state[0, TIME], passes.shape[1]
-    for at in range(positions):
-        end[len(turns), at] = began_s + begin_s[at]
     for gpu in range(len(state)):
         set_clock(states, gpu, state[gpu, CLOCK])
+        state[gpu, HOST_FREE] = state[gpu, TIME]
+    for at in range(positions):
+        end[len(turns), at] = began_s + begin_s[at]
     for turn in range(len(turns)):
         base, program, source = turns[turn, 0] * positions, turns[turn, 1], turns[turn, 2]
         noted = base <= states.watched < base + positions
@@ -218,9 +262,10 @@ def simulate_step(
             gpu = base + at
             end[turn, at] = state[gpu, TIME]
             if at < kept:
-                length_s = state[gpu, TIME] - began_s - passes[turn, at, 0]
-                passes[turn, at, 1] = state[gpu, TIME] - began_s
-                passes[turn, at, 2] = (sums[gpu, CLOCK_S] + passes[turn, at, 2]) / max(SHORTEST_S, length_s)
+                ended_s = state[gpu, TIME] - began_s
+                length_s = max(SHORTEST_S, ended_s - passes[turn, at, 0])
+                passes[turn, at, 1] = ended_s
+                passes[turn, at, 2] = (sums[gpu, CLOCK_S] + passes[turn, at, 2]) / length_s
                 passes[turn, at, 3] += sums[gpu, GROUP_WAIT]
             if sent_s[turn, at % sent_s.shape[1]] > 0:
                 spend(states, gpu, waiting, 0, 0, sent_s[turn, at % sent_s.shape[1]])
@@ -234,13 +279,13 @@ def wait_for_groups(states: GpuStates, mask: int, members: Ints, offsets: Ints, 
         if not mask >> group & 1:
             continue
         for row in range(offsets.shape[1] - 1):
-            first, end = offsets[group, row], offsets[group, row + 1]
-            if end - first < 2:
+            first, after = offsets[group, row], offsets[group, row + 1]
+            if after - first < 2:
                 continue
             latest = 0.0
-            for place in range(first, end):
+            for place in range(first, after):
                 latest = max(latest, state[base + members[group, place], TIME])
-            for place in range(first, end):
+            for place in range(first, after):
                 gpu = base + members[group, place]
                 wait = latest - state[gpu, TIME]
                 if wait > 0:

@@ -17,7 +17,8 @@ from charllm.gpu.physics import power_cap_w
 from charllm.layout.nodes import inlets_c
 from charllm.simulate import step_loop
 from charllm.simulate.predict import Simulation
-from charllm.simulate.slices import CHANNELS, FIXED
+from charllm.simulate.recorded import mean_clock_hz
+from charllm.simulate.slices import CHANNELS
 from charllm.simulate.steady import Machine
 from charllm.spec.run import RunSpec
 from charllm.workload.node_traffic import node_traffic
@@ -42,8 +43,9 @@ def show_telemetry(found: Simulation) -> Telemetry:
     if machine is None or simulated_step is None:
         raise ValueError("a run that does not fit shows nothing")
     run, step_s, sums = found.step.run, simulated_step.step_time_s, simulated_step.sums
-    idle_s = sums[:, step_loop.HOST_S] + np.array([one.timed.host_s for one in machine.priced])[machine.kind]
-    waiting_s = sums[:, step_loop.GROUP_WAIT] + sums[:, step_loop.INPUT_WAIT] + _transfer_s(found, machine)
+    clock_hz = mean_clock_hz(machine, simulated_step)
+    idle_s = sums[:, step_loop.HOST_S] + np.array([one.near(clock_hz).host_s for one in machine.priced])[machine.kind]
+    waiting_s = sums[:, step_loop.GROUP_WAIT] + sums[:, step_loop.INPUT_WAIT] + _transfer_s(found, machine, clock_hz)
     computing_s = np.maximum(0.0, step_s - idle_s - waiting_s)
     blocks = np.array([CHANNELS / node.gpu.multiprocessors for node in run.cluster.kinds])[machine.node_kind]
     caps_w = np.array([
@@ -62,17 +64,17 @@ def show_telemetry(found: Simulation) -> Telemetry:
     return Telemetry(step_s, gpus, _node_readings(found.step, step_s))
 
 
-def _transfer_s(found: Simulation, machine: Machine) -> Floats:
-    """Return for each simulated GPU how long its compute stream is in transfers, sends and the end of the step."""
+def _transfer_s(found: Simulation, machine: Machine, clock_hz: float) -> Floats:
+    """Return for each simulated_step GPU how long its compute stream is in transfers, sends and the end of the step."""
     pp, microbatches = found.step.run.parallelism.pp, found.step.run.microbatches
     of_kind = np.zeros((len(machine.priced), pp))
     for (place, stage), _ in np.ndenumerate(of_kind):
-        timed, tail = machine.priced[place].timed, machine.tails[place, stage]
+        timed, tail_s = machine.priced[place].near(clock_hz), machine.tail_s(place, clock_hz)[stage]
         exposed_s = sum(
             part.labels.get(name, 0.0) for one in timed.passes[stage::pp] for part in one for name in EXPOSED
         )
-        rest_s = max(0.0, tail[2, FIXED] - timed.host_s)
-        of_kind[place, stage] = microbatches * exposed_s + tail[0, FIXED] + rest_s
+        rest_s = max(0.0, tail_s[2] - timed.host_s)
+        of_kind[place, stage] = microbatches * exposed_s + tail_s[0] + rest_s
     sent_s = np.array([machine.sent_s[machine.turns[:, 0] == stage].sum(axis=0) for stage in range(pp)])
     # A long step is simulated in part: the rest of its microbatches send as much each.
     sent_s = sent_s * microbatches / (found.simulated or found).step.run.microbatches

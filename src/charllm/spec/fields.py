@@ -45,6 +45,8 @@ class Rule:
             "lines": "a list of texts",
             "shell": "words as of a shell",
             "path": "a path",
+            "numbers": "numbers separated by commas",
+            "table": "NAME=VALUE, or a table of names and values",
         }[self.kind]
         if self.kind in ("int", "float", "ints", "floats"):
             words += f" from {_plain(self.low)} to {_plain(self.high)}"
@@ -112,9 +114,19 @@ def counts(doc: str, low: int, high: int, default: tuple[int, ...] = ()) -> Any:
     return _declare(Rule("ints", doc, low, high), default)
 
 
-def words(doc: str, options: tuple[str, ...], default: tuple[str, ...] = ()) -> Any:
+def words(doc: str, options: tuple[str, ...], default: tuple[str, ...] = (), flag: str = "") -> Any:
     """Declare a set of words out of a list."""
-    return _declare(Rule("words", doc, options=options), default)
+    return _declare(Rule("words", doc, options=options, flag=flag), default)
+
+
+def numbers(doc: str, low: float = -math.inf, high: float = math.inf, flag: str = "") -> Any:
+    """Declare a row of numbers, empty by default."""
+    return _declare(Rule("numbers", doc, low, high, flag=flag), ())
+
+
+def table(doc: str, flag: str = "") -> Any:
+    """Declare names with values, none by default; each may be given as a text NAME=VALUE."""
+    return field(default_factory=dict, metadata={"rule": Rule("table", doc, flag=flag)})
 
 
 def rules(cls: Any) -> dict[str, Rule]:
@@ -203,7 +215,7 @@ def check_value(name: str, value: Any, rule: Rule) -> None:
     elif rule.kind in ("int", "float"):
         if not rule.low <= value <= rule.high:
             raise SpecError(name, value, rule.possible())
-    elif rule.kind in ("ints", "floats"):
+    elif rule.kind in ("ints", "floats", "numbers"):
         value = (value,) if isinstance(value, float | int) else value
         if value and not rule.low <= min(value) <= max(value) <= rule.high:
             raise SpecError(name, value[0] if len(value) == 1 else value, rule.possible())
@@ -220,7 +232,8 @@ def _convert(raw: Any, rule: Rule, where: str, factor: float) -> Any:
     try:
         return _CONVERTERS[rule.kind](raw, factor)
     except (TypeError, ValueError, OverflowError):
-        raise SpecError(where, raw, rule.possible()) from None
+        one = rule.kind in ("lines", "table") and isinstance(raw, list) and len(raw) == 1
+        raise SpecError(where, raw[0] if one else raw, rule.possible()) from None
 
 
 def _to_float(raw: Any, factor: float) -> float:
@@ -291,6 +304,22 @@ def _to_path(raw: Any, _factor: float) -> Path:
     return Path(raw)
 
 
+def _to_numbers(raw: Any, _factor: float) -> tuple[float, ...]:
+    items = [float(item) for item in raw.split(",")] if isinstance(raw, str) else raw
+    if not isinstance(items, list | tuple):
+        raise TypeError
+    return tuple(_to_float(item, 1.0) for item in items)
+
+
+def _to_table(raw: Any, _factor: float) -> dict[str, Any]:
+    if isinstance(raw, Mapping):
+        return dict(raw)
+    pairs = [item.partition("=") for item in _to_lines(raw, 1.0)]
+    if not all(name.strip() and equals and value.strip() for name, equals, value in pairs):
+        raise ValueError
+    return {name.strip(): value.strip() for name, _equals, value in pairs}
+
+
 _CONVERTERS = {
     "int": _to_int,
     "float": _to_float,
@@ -303,6 +332,8 @@ _CONVERTERS = {
     "lines": _to_lines,
     "shell": _to_shell_words,
     "path": _to_path,
+    "numbers": _to_numbers,
+    "table": _to_table,
 }
 
 

@@ -5,7 +5,7 @@ another; its keyword is its flag in Python's spelling. Errors name the flag.
 """
 
 from collections.abc import Mapping, MutableMapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,7 +15,7 @@ from charllm.spec.fields import Rule, check_value, read_value
 T = TypeVar("T")
 UNITS = {"s": "S", "hz": "HZ", "w": "W"}
 """Unit at the end of a field's name: what its flag takes."""
-TAKES = {"int": "N", "path": "DIR", "lines": "'TEXT'", "shell": "'WORDS'"}
+TAKES = {"int": "N", "path": "DIR", "lines": "'TEXT'", "table": "NAME=VALUE", "shell": "'WORDS'"}
 """Kind of a field: what its flag takes."""
 
 
@@ -37,8 +37,10 @@ class Flag(NamedTuple):
     @property
     def help(self) -> str:
         """Its meaning, and its default where there is one."""
-        if self.default is None or isinstance(self.default, bool | tuple):
+        if self.default in (None, "", ()) or isinstance(self.default, bool):
             return self.rule.doc
+        if isinstance(self.default, tuple):
+            return f"{self.rule.doc} (default {','.join(map(str, self.default))})"
         shown = f"{self.default:g}" if isinstance(self.default, float) else self.default
         return f"{self.rule.doc} (default {shown})"
 
@@ -51,7 +53,7 @@ def flags_of(settings: type) -> dict[str, Flag]:
 @lru_cache(maxsize=64)
 def _flags_of(settings: Any) -> dict[str, Flag]:
     found = (
-        _flag(entry.name, entry.metadata["rule"], entry.default)
+        _flag(entry.name, entry.metadata["rule"], () if entry.default is MISSING else entry.default)
         for entry in fields(settings)
         if "rule" in entry.metadata
     )

@@ -18,6 +18,11 @@ SCHEDULES = {
     "torchtitan": ("1f1b", "gpipe", "interleaved"),
 }
 """Program: the pipeline schedules that it has; torchtitan's zero-bubble ones need two stages a rank."""
+PROFILES = {"megatron": ("megatron",), "nemo": ("nemo",), "torchtitan": ("torchtitan", "fsdp")}
+"""Program: the software profiles that stand for it."""
+SBATCH = "sbatch"
+TARGETS = (*PROFILES, SBATCH)
+"""What a run is written as."""
 SHARDS_WEIGHTS = 2
 """From this stage of ZeRO on NeMo shards with FSDP."""
 
@@ -166,3 +171,9 @@ def program_faults(run: RunSpec, program: str | None) -> list[SpecError]:
         ),
     }
     return [SpecError(field, got, expected) for field, (got, expected) in faults.items() if expected is not None]
+
+
+def program_of(run: RunSpec) -> str | None:
+    """Return the program that a run's software profile stands for; None where charllm writes no settings for it."""
+    names = (run.framework.name, run.framework.profile)
+    return next((name for name, one in PROFILES.items() if any(each in one for each in names)), None)

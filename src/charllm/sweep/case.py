@@ -1,18 +1,19 @@
 """Simulate one case of a study and store it."""
 
-from pathlib import Path
-from typing import NamedTuple
+from __future__ import annotations
 
-from charllm.catalog.resolve import resolve_run
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
 from charllm.errors import CharllmError, DoesNotFit
+from charllm.result.files import CASE_FILE
 from charllm.result.result import Columns, to_stored
 from charllm.result.store import RESULT_FILE, large_tables, save_folder
-from charllm.simulate.predict import Simulation, predict
 from charllm.sweep.axes import Case
 from charllm.sweep.outcome import FAILED, Outcome, summarise
 
-CASE_FILE = "case.json"
-"""The outcome of a case; a folder that holds it is finished."""
+if TYPE_CHECKING:
+    from charllm.simulate.predict import Simulation
 
 
 class Task(NamedTuple):
@@ -27,6 +28,9 @@ class Task(NamedTuple):
 
 def run_case(task: Task) -> Outcome:
     """Simulate a case and, where it has a folder, store it; only what goes wrong with the storing is an error."""
+    from charllm.catalog.resolve import resolve_run
+    from charllm.simulate.predict import predict
+
     texts: dict[str, str] = {}
     tables: dict[str, Columns] = {}
     try:

@@ -20,15 +20,15 @@ from typing import Any
 from charllm import __version__
 from charllm.catalog.tables import catalog_hash
 from charllm.errors import SpecError
+from charllm.result.files import CASE_FILE, STUDY_FILE
 from charllm.result.store import RESULT_FILE, explain, write_text
 from charllm.spec.request import Table, parse_json, read_text
 from charllm.sweep.axes import list_settings
-from charllm.sweep.case import CASE_FILE
 from charllm.sweep.outcome import Outcome, StudyResult, from_line
 from charllm.sweep.study import Study, unfold
 
 FORMAT, VERSION = "charllm-study", 1
-STUDY_FILE, LOCK_FILE, RUNS = "study.json", ".lock", "runs"
+LOCK_FILE, RUNS = ".lock", "runs"
 LOCK_WAIT_S, LOCK_POLL_S = 10.0, 0.05
 """Workers of a sweep that was killed hold its folder for an instant longer."""
 MAX_CHANGES = 5

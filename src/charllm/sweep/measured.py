@@ -4,6 +4,8 @@ A case is recorded beside its place (`runs/.0003`) and moved there when it has e
 lies outside it (a lost node, a crash, a time-out) stays where it was recorded until the study is continued.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import shlex
@@ -12,17 +14,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, DoesNotFit, SpecError
-from charllm.measure.adapters import ADAPTERS, Program, Request, prepare_program
-from charllm.measure.adapters.programs import beside, with_program, write_files
-from charllm.measure.job import LOCALLY, Job, measure_job
-from charllm.measure.launchers.plan import LOCAL, SLURM, TORCHRUN, Plan, fill_template
-from charllm.measure.launchers.slurm import cancel_left
-from charllm.measure.record import read_job
+from charllm.measure.adapters.programs import ADAPTERS
+from charllm.measure.launchers.plan import LOCAL, LOCALLY, SLURM, TORCHRUN, Plan, fill_template
 from charllm.measure.settings import AS_USUAL, MOST_STEPS, MeasureSettings
+from charllm.result.files import CASE_FILE
 from charllm.result.metrics import Metrics
 from charllm.result.result import RunResult
 from charllm.result.store import explain, save_folder, write_text
@@ -30,8 +28,12 @@ from charllm.spec.fields import choice, count, line
 from charllm.spec.flags import check_flags
 from charllm.spec.request import Table
 from charllm.spec.run import RunSpec
-from charllm.sweep.case import CASE_FILE, Task
+from charllm.sweep.case import Task
 from charllm.sweep.outcome import FAILED, Outcome, summarise
+
+if TYPE_CHECKING:
+    from charllm.measure.adapters.adapter import Program
+    from charllm.measure.job import Job
 
 TRAINER = "charllm train {spec} --steps {steps}"
 """The reference trainer on the case's spec."""
@@ -81,12 +83,19 @@ class Measuring:
 
 def prepare(out: Path) -> None:
     """End what a sweep that was killed has left running: its jobs would write where the next ones do."""
+    from charllm.measure.launchers.slurm import cancel_left
+    from charllm.measure.record import read_job
+
     for place in (out / "runs").glob(".*/job.json"):
         cancel_left(read_job(place.parent))
 
 
 def measure_case(task: Task, number: int, measuring: Measuring) -> Outcome:
     """Measure a case and store it; only what goes wrong with the storing is an error."""
+    from charllm.catalog.resolve import resolve_run
+    from charllm.measure.adapters.programs import with_program, write_files
+    from charllm.measure.job import Job
+
     if task.folder is None:
         raise SpecError("--measure", "no folder", "--out DIR")
     case, adapter = task.case, measuring.adapter
@@ -128,6 +137,9 @@ def measure_case(task: Task, number: int, measuring: Measuring) -> Outcome:
 
 def _program(run: RunSpec, folder: Path, measuring: Measuring) -> Program:
     """Return the program that trains a case."""
+    from charllm.measure.adapters.adapter import Request
+    from charllm.measure.adapters.programs import beside, prepare_program
+
     request = Request(
         run=run, script=measuring.script, steps=measuring.steps, config=beside(folder), python=sys.executable
     )
@@ -136,6 +148,8 @@ def _program(run: RunSpec, folder: Path, measuring: Measuring) -> Program:
 
 def _measure(job: Job, environment: Mapping[str, str]) -> tuple[RunResult | None, str, int]:
     """Return the run, or why there is none, and the exit code."""
+    from charllm.measure.job import measure_job
+
     try:
         more = {} if job.program is None else job.program.environment
         result, code = measure_job(job, {**environment, **more})

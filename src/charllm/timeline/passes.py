@@ -130,7 +130,7 @@ class Pricer:
         if not self.step.run.framework.composed:
             return []
         items = (Item("sync", 0.0, 0.0),)
-        return [Pass(_race(items), {}, {}, 0, (Span(items, 1),))]
+        return [Pass(race_of(items), {}, {}, 0, (Span(items, 1),))]
 
     def block(self, block: Block, direction: str) -> Pass:
         """Price all repeats of a block in one direction."""
@@ -160,7 +160,7 @@ class Pricer:
             if item.hidden_s:
                 axis = AXIS_OF_GROUP[item.op.group]
                 hidden[axis] = hidden.get(axis, 0.0) + item.hidden_s
-        return Pass(_race(items), labels, hidden, len(timed), (Span(items, 1),))
+        return Pass(race_of(items), labels, hidden, len(timed), (Span(items, 1),))
 
     def _met_late(self, timed: list[Timed]) -> list[Timed]:
         """Let the first exchange between expert ranks wait for the slowest of their hosts."""
@@ -352,7 +352,7 @@ def host_pace(run: RunSpec) -> float:
     return 0.0 if run.framework.graphs == "full" else 1 / run.cluster.node.launch_speed_fraction
 
 
-def _race(items: tuple[Item, ...]) -> Race:
+def race_of(items: tuple[Item, ...]) -> Race:
     """Multiply what happens out."""
     race = NOTHING
     for item in items:

@@ -17,12 +17,12 @@ from charllm.trace.classes import COMMUNICATION, COMPUTE
 from charllm.trace.events import NONE, RankTrace
 from charllm.trace.graph import Graph, build_graph
 from charllm.trace.run import TracedRank
+from charllm.trace.settings import GPUS_PER_NODE
 from charllm.trace.steps import Window
 from charllm.units import NANO
 
 CLOCK_BOUND = ("gemm", "attention", "convolution")
 """Classes whose time goes with the clock; of the rest, memory decides (assumed for whole classes)."""
-GPUS_PER_NODE = 8
 TIE_S = 1e-9
 
 

@@ -14,8 +14,7 @@ from charllm.catalog.export import lost_fields
 from charllm.catalog.resolve import resolve_run
 from charllm.cli import main
 from charllm.errors import SpecError
-from charllm.measure.adapters import ADAPTERS
-from charllm.measure.adapters.programs import as_ranks_here
+from charllm.measure.adapters.programs import ADAPTERS, as_ranks_here
 from charllm.measure.adapters.settings import ProgramSettings
 from charllm.result.store import load_run
 from charllm.spec.flags import read_keywords

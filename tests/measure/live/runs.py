@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from charllm.measure.recording import HEADER_FILE, SAMPLES_FILE
+from charllm.result.files import HEADER_FILE, SAMPLES_FILE
 from charllm.units import NANO
 from tests.measure.replayed import columns, header, samples
 

@@ -11,7 +11,8 @@ from charllm.errors import SpecError
 from charllm.measure.live.snapshot import Snapshot
 from charllm.measure.live.tail import SPANS, LineCount, Tail
 from charllm.measure.live.watcher import Watcher, check_run
-from charllm.measure.recording import SAMPLES_FILE, read_recording
+from charllm.measure.recording import read_recording
+from charllm.result.files import SAMPLES_FILE
 from charllm.units import NANO
 from tests.measure.live.runs import HOST, START_S, STEP_S, append_rows, write_marks, write_node
 from tests.measure.replays import CAPTURE

@@ -17,7 +17,8 @@ from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
 from charllm.measure.host.record import HostRecording, read_host
 from charllm.measure.parts import is_on_nodes, part_folders
-from charllm.measure.recording import HEADER_FILE, Recording, read_recording
+from charllm.measure.recording import Recording, read_recording
+from charllm.result.files import HEADER_FILE
 from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from charllm.catalog.resolve import resolve_cluster, resolve_run
+from charllm.catalog.resolve import resolve_cluster, resolve_run, single_node
 from charllm.evaluate.h200.loop_cases import LOOPS, request
 from charllm.evaluate.h200.rank_cases import SPARSE_RANKS, SPARSE_S
 from charllm.evaluate.h200.tables import READINGS, TIMELINES, read_table
 from charllm.evaluate.h200.traced_cases import CASES
 from charllm.evaluate.h200.training_cases import LATER, TRAINING
-from charllm.evaluate.heat import baseline, machine, predict
+from charllm.evaluate.heat import baseline, predict
 from charllm.evaluate.heat_trace import Trace, read_trace
 from charllm.evaluate.ops import bench_machine, predict_ops
 from charllm.evaluate.ops_table import read_ops
@@ -166,7 +166,7 @@ def heat_points() -> list[Point]:
 
 
 def _trace_points(take: str, trace: Trace) -> Iterable[Point]:
-    cluster = machine(GPU, len(trace.gpus))
+    cluster = single_node(GPU, len(trace.gpus))
     net = network(cluster.node, cluster.cooling)
     seconds = np.floor(trace.times_s - trace.times_s[0]).astype(int)
     counts = np.bincount(seconds)

@@ -4,14 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from charllm.catalog.export import export_run
 from charllm.errors import SpecError, unknown_name
 from charllm.measure.adapters.adapter import Adapter, Program, Request
 from charllm.measure.adapters.command import COMMAND
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
-from charllm.spec.writers.megatron import write_megatron
-from charllm.spec.writers.toml import write_toml
 from charllm.units import MEGA
 
 ONE_CONNECTION = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
@@ -42,6 +39,8 @@ def _environment(run: RunSpec, more: Mapping[str, str]) -> dict[str, str]:
 
 
 def _reference(request: Request) -> Program:
+    from charllm.spec.writers.toml import write_toml
+
     run = _require_run(request, "reference")
     spec = request.config.with_name(f"{request.config.name}.toml")
     words = (request.python, "-m", "charllm", "train", str(spec), "--steps", str(request.steps), *request.words)
@@ -51,6 +50,9 @@ def _reference(request: Request) -> Program:
 
 
 def _megatron(request: Request) -> Program:
+    from charllm.catalog.export import export_run
+    from charllm.spec.writers.megatron import write_megatron
+
     run = _require_run(request, "megatron")
     program = "pretrain_mamba.py" if run.model.pattern else "pretrain_gpt.py"
     script = _require_script(request, "Megatron-LM", f"Megatron-LM/{program}")
@@ -68,6 +70,8 @@ def _megatron(request: Request) -> Program:
 
 def _nemo(request: Request) -> Program:
     """Lay the run's settings over NeMo's own file, which holds all the others."""
+    from charllm.catalog.export import export_run
+
     run = _require_run(request, "nemo")
     tunes = run.training.lora_rank > 0
     folder = "NeMo/examples/nlp/language_modeling"
@@ -88,6 +92,8 @@ def _nemo(request: Request) -> Program:
 
 
 def _torchtitan(request: Request) -> Program:
+    from charllm.catalog.export import export_run
+
     run = _require_run(request, "torchtitan")
     config = request.config.with_name(f"{request.config.name}.toml")
     start = (request.script,) if request.script else ("-m", "torchtitan.train")

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from charllm.errors import SpecError
 from charllm.measure.host.cpu import find_cpu
 from charllm.measure.host.disk import find_disk
 from charllm.measure.host.ethernet import find_ethernet
@@ -14,6 +13,7 @@ from charllm.measure.host.rapl import find_rapl
 from charllm.measure.host.rdma import find_rdma
 from charllm.measure.host.redfish import find_redfish
 from charllm.measure.host.source import HostSource, Roots
+from charllm.measure.settings import check_host
 
 SOURCES: dict[str, Callable[[Roots], HostSource]] = {
     "rapl": find_rapl,
@@ -27,16 +27,6 @@ SOURCES: dict[str, Callable[[Roots], HostSource]] = {
     "redfish": find_redfish,
 }
 """Name: what finds its columns on this machine; none where there is nothing to read."""
-
-EXPECTED = "auto, none or redfish:FILE"
-
-
-def check_host(asked: str) -> tuple[str, str]:
-    """Split what was asked for into a word and a file, or refuse it."""
-    name, _colon, detail = asked.partition(":") if isinstance(asked, str) else ("", "", "")
-    if name not in ("auto", "none", "redfish") or (name == "redfish") != bool(detail):
-        raise SpecError("--host", asked, EXPECTED)
-    return name, detail
 
 
 def find_host(asked: str, roots: Roots | None = None) -> dict[str, HostSource]:

@@ -1,12 +1,12 @@
 """Where a command runs: which launcher, how many nodes and ranks, and what is asked of Slurm."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from charllm.errors import SpecError
 from charllm.spec.fields import choice, count, flag, line, lines, number, shell_words
-from charllm.spec.flags import check_flags, flags_of
+from charllm.spec.flags import check_flags, flags_of, read_keywords
 
 LOCAL, TORCHRUN, SLURM = "local", "torchrun", "slurm"
 NAMES = (LOCAL, TORCHRUN, SLURM)
@@ -62,6 +62,9 @@ class Plan:
         return (self.nodes or 1) * self.ranks_per_node
 
 
+LOCALLY = Plan()
+
+
 class PlanKeywords(TypedDict, total=False):
     """Keywords of `Plan`, with the types of their values."""
 
@@ -101,3 +104,8 @@ def fill_template(command: Sequence[str], values: dict[str, Any]) -> list[str]:
 def has_placeholder(command: Sequence[str]) -> bool:
     """Tell whether a command is a template for nodes."""
     return any(f"{{{name}}}" in word for word in command for name in PLACEHOLDERS)
+
+
+def build_plan(words: Mapping[str, Any]) -> Plan:
+    """Return where a command runs; a rank for each GPU, where only these are counted."""
+    return read_keywords(Plan, {"ranks_per_node": words.get("gpus_per_node"), **words})

@@ -12,7 +12,8 @@ from charllm.measure.live.snapshot import GpuNow, NodeNow, Readings
 from charllm.measure.live.tail import Tail, first_lines
 from charllm.measure.parts import ranks_of
 from charllm.measure.record import JobRecord, read_job
-from charllm.measure.recording import HEADER_FILE, MISSING, SAMPLES_FILE
+from charllm.measure.recording import MISSING
+from charllm.result.files import HEADER_FILE, SAMPLES_FILE
 from charllm.units import NANO
 
 FLAT_NAME = "0"

@@ -16,7 +16,7 @@ from charllm.measure.live.node import FLAT_NAME, NodeReader
 from charllm.measure.live.snapshot import GpuNow, NodeNow, Snapshot
 from charllm.measure.parts import is_on_nodes, part_folders
 from charllm.measure.record import JOB_FILE, NODES, read_job
-from charllm.measure.recording import SAMPLES_FILE
+from charllm.result.files import SAMPLES_FILE
 
 SILENT_S = 10.0
 """Readings that are older mean that nobody samples any more."""

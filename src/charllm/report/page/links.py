@@ -7,7 +7,6 @@ import numpy as np
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.view import RunView, missing
-from charllm.result.metrics import ENDS
 from charllm.units import GIB, GIGA, KIB, MIB, MILLI, format_bytes, format_percent, seconds_format
 
 NAME, KIND, QUESTION = "links", "scatter", "How well are the links used?"
@@ -16,6 +15,8 @@ LINK_WORDS = {
     "pcie": "PCIe of a GPU",
     "nic": "all NICs of a node",
 }
+TIED = "embedding"
+"""Group of the two ranks that share a tied embedding (layout/grid.py)."""
 SMALL_FRACTION = 0.5
 """A message that reaches less than this of what large ones reach is small for its link."""
 NEGLIGIBLE_FRACTION = 0.01
@@ -60,7 +61,7 @@ def _total_s(row: Row) -> float:
 
 
 def _name(row: Row) -> str:
-    if row["group"] == ENDS:
+    if row["group"] == TIED:
         return "pp tied embedding"
     return f"{row['axis']} {row['collective'].replace('_', '-')}"
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from charllm.errors import CharllmError
 from charllm.measure.logs import read_log
 from charllm.measure.logs.causes import find_cause
+from charllm.result.metrics import selected
 from charllm.result.store import load_run
 from charllm.spec.run import RunSpec
 from charllm.spec.writers.toml import write_toml
@@ -24,7 +25,7 @@ SPEC_NAME, SUMMARY_NAME, LOGS = "spec.toml", "smoke.json", "logs"
 PASSED, FAILED = "pass", "fail"
 LONGEST_S = 420.0
 RENDEZVOUS_PORT = 29_400
-COMPARED = ("step_time_s", "tokens_per_s", "mfu", "power_mean_w", "temperature_peak_c", "memory_peak_bytes")
+COMPARED = selected("step_time_s", "tokens_per_s", "mfu", "power_mean_w", "temperature_peak_c", "memory_peak_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +125,12 @@ def _ranks(trial: Trial, *, bench: bool = False) -> tuple[str, ...]:
     nodes, gpus = trial.run.cluster.nodes, trial.run.cluster.node.gpus
     torchrun = (sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={gpus}")
     if nodes > 1:
-        meeting = (
+        rendezvous = (
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={_head(trial.node_list)}:{RENDEZVOUS_PORT}",
             "--rdzv-id=smoke",
         )
-        return ("srun", f"--nodes={nodes}", "--ntasks-per-node=1", *torchrun, f"--nnodes={nodes}", *meeting)
+        return ("srun", f"--nodes={nodes}", "--ntasks-per-node=1", *torchrun, f"--nnodes={nodes}", *rendezvous)
     if gpus == 1 or bench:
         # The bench starts its own ranks on one machine, two of them on a CPU.
         return (sys.executable,)

@@ -176,8 +176,8 @@ def test_a_gpu_alone_uses_no_links() -> None:
 def test_gains_are_listed_or_said_to_be_none() -> None:
     text = render_changes(tabulate([Effect("--mbs 2", 9.0, 0.111, 70 * GIB), Effect("--sp", 10.0, 0.001, 64.25 * GIB)]))
     assert [line.split() for line in text.splitlines()[3:]] == [
-        ["--mbs", "2", "9.00", "+11.1", "%", "70.00"],
-        ["--sp", "10.00", "+0.1", "%", "64.25"],
+        ["--mbs", "2", "9.000", "s", "+11.1", "%", "70.0"],
+        ["--sp", "10.00", "s", "+0.1", "%", "64.2"],
     ]
     assert "no change that was tried" in render_changes(tabulate([]))
 

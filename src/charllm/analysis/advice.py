@@ -8,12 +8,15 @@ from charllm.catalog.change import (
     Change,
     changed_run,
     microbatch_change,
+    nic_change,
     pipeline_change,
+    preheat_settings,
     recompute_change,
     tensor_change,
+    warmer_settings,
 )
 from charllm.errors import SpecError
-from charllm.gpu.governor import power_cap_w
+from charllm.gpu.physics import power_cap_w
 from charllm.result.memory_verdict import MemoryVerdict, least_margin_fraction
 from charllm.simulate.fast import predict_fast
 from charllm.simulate.predict import predict
@@ -90,15 +93,19 @@ def simulate_changes(run: RunSpec, before: Mapping[str, Any], tried: Iterable[Tr
         )
 
 
-def best_changes(run: RunSpec, step_time_s: float, limit: int = 5) -> list[Effect]:
-    """List the valid changes that fit in memory and gain most over a run of known step time.
+def best_changes(run: RunSpec, before: Mapping[str, Any], limit: int = 5) -> list[Effect]:
+    """List the valid changes that fit in memory and gain most over the metrics of a run as it is.
 
     All are screened at the one clock they settle at; the best are simulated, and only what that gives is promised.
     """
+    return best_effects(simulate_changes(run, before, screen_changes(run, limit)))
+
+
+def screen_changes(run: RunSpec, limit: int = 5) -> list[Tried]:
+    """Return the changes of a job that fit in memory and are fastest at the one clock they settle at."""
     screened = [(change, _screened_s(run, change)) for change in changes(run)]
     fitting = sorted((pair for pair in screened if pair[1] is not None), key=lambda pair: pair[1] or 0.0)
-    effects = simulate_changes(run, {"step_time_s": step_time_s}, (Tried(change) for change, _ in fitting[:limit]))
-    return best_effects(effects)
+    return [Tried(change) for change, _ in fitting[:limit]]
 
 
 def best_effects(effects: Iterable[Effect]) -> list[Effect]:
@@ -177,23 +184,21 @@ def _schedule_changes(degrees: Parallelism) -> Iterator[Change]:
 
 
 def _link_changes(run: RunSpec) -> Iterator[Change]:
-    node, fabric = run.cluster.node, run.cluster.fabric
+    node = run.cluster.node
     link = "link_bandwidth_bytes_per_s" if node.link_bandwidth_bytes_per_s else "pcie_bandwidth_bytes_per_s"
-    faster: dict[str, Any] = {"nic_bandwidth_bytes_per_s": 2 * fabric.nic_bandwidth_bytes_per_s}
-    yield Change("NICs twice as fast", {"cluster": {"fabric": faster}})
+    yield nic_change(run, 2.0, "twice")
     yield Change("links inside a node twice as fast", {"cluster": {"node": {link: 2 * getattr(node, link)}}})
 
 
 def condition_changes(run: RunSpec) -> Iterator[Change]:
     """List changes of what the GPUs are subjected to: a tenth less power or clock, warmer air."""
-    asked, gpu, inlet_c = run.conditions, run.cluster.gpu, run.cluster.cooling.inlet_c
+    asked, gpu, warmer = run.conditions, run.cluster.gpu, warmer_settings(run, WARMER_K)
     power_w = 0.9 * power_cap_w(gpu, asked)
     yield Change(f"--power-cap {power_w:g}", {"conditions": {"power_cap_w": power_w}})
     clock_hz = 0.9 * (asked.clock_cap_hz if asked.clock_cap_hz is not None else gpu.clock_max_hz)
     yield Change(f"--clock-cap {clock_hz / MEGA:.0f}", {"conditions": {"clock_cap_hz": clock_hz}})
-    warmer: Any = [one_c + WARMER_K for one_c in inlet_c] if isinstance(inlet_c, tuple) else inlet_c + WARMER_K
-    flag = f"inlets {WARMER_K:g} K warmer" if isinstance(inlet_c, tuple) else f"--inlet {warmer:g}"
-    yield Change(flag, {"cluster": {"cooling": {"inlet_c": warmer}}})
+    inlet_c = warmer["cluster"]["cooling"]["inlet_c"]
+    yield Change(f"inlets {WARMER_K:g} K warmer" if isinstance(inlet_c, list) else f"--inlet {inlet_c:g}", warmer)
 
 
 class Preheating(NamedTuple):
@@ -208,10 +213,9 @@ class Preheating(NamedTuple):
 
 def vary_preheating(run: RunSpec) -> list[Preheating]:
     """Simulate a run without preheating and with twice as much; nothing where none is assumed or it takes too long."""
-    each = run.cluster.node.preheat_k_per_w
     found = []
-    for factor in PREHEAT_FACTORS if each and not run.cluster.mixed else ():
-        change = Change("", {"cluster": {"node": {"preheat_k_per_w": factor * each}}})
+    for factor in PREHEAT_FACTORS if run.cluster.node.preheat_k_per_w and not run.cluster.mixed else ():
+        change = Change("", preheat_settings(run, factor))
         try:
             found_run = predict(changed_run(run, change), ignore_memory=True, longest_s=LONGEST_HINT_S)
         except SpecError:

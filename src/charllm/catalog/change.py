@@ -122,6 +122,24 @@ def node_change(run: RunSpec, factor: int) -> Change:
     return Change(flags, settings)
 
 
+def nic_change(run: RunSpec, factor: float, words: str) -> Change:
+    """Buy NICs that are faster or slower by a factor."""
+    rate = factor * run.cluster.fabric.nic_bandwidth_bytes_per_s
+    return Change(f"NICs {words} as fast", {"cluster": {"fabric": {"nic_bandwidth_bytes_per_s": rate}}})
+
+
+def warmer_settings(run: RunSpec, more_k: float) -> Table:
+    """Return the settings of warmer air, or coolant, in every node."""
+    inlet_c = run.cluster.cooling.inlet_c
+    warmer = [each_c + more_k for each_c in inlet_c] if isinstance(inlet_c, tuple) else inlet_c + more_k
+    return {"cluster": {"cooling": {"inlet_c": warmer}}}
+
+
+def preheat_settings(run: RunSpec, factor: float) -> Table:
+    """Return the settings of other preheating of rear GPUs by upstream ones."""
+    return {"cluster": {"node": {"preheat_k_per_w": factor * run.cluster.node.preheat_k_per_w}}}
+
+
 def both(first: Change, second: Change) -> Change:
     """Make two changes at once."""
     return Change(f"{first.asked} {second.asked}", merge(first.settings, second.settings))

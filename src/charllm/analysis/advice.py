@@ -16,7 +16,7 @@ from charllm.catalog.change import (
     warmer_settings,
 )
 from charllm.errors import SpecError
-from charllm.gpu.governor import power_cap_w
+from charllm.gpu.physics import power_cap_w
 from charllm.result.memory_verdict import MemoryVerdict, least_margin_fraction
 from charllm.simulate.fast import solve_whole
 from charllm.simulate.predict import Described, describe_step, predict

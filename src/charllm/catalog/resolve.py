@@ -14,7 +14,6 @@ from charllm.catalog.defaults import (
     describe_defaults,
     training_defaults,
 )
-from charllm.catalog.scale import fill_board
 from charllm.catalog.tables import Entry, entries, find, read_entry
 from charllm.errors import SpecError, unknown_name
 from charllm.spec.fields import read, read_field, rules
@@ -152,6 +151,8 @@ def _mixed_values(asked: Any) -> list[Table]:
 
 def _board_parts(values: Table, field: str) -> dict[str, Mapping[str, Any]]:
     """Return the tables inside a GPU's table; what they leave open is scaled from an H200's."""
+    from charllm.catalog.scale import fill_board
+
     gpu_values = dict(values)
     given = {part: as_table(gpu_values.pop(part, {}), f"{field}.{part}") for part in BOARD_PARTS}
     given["kernels"] = {**entries("gpus")["h200"].values["kernels"], **given["kernels"]}

@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike
 
 from charllm.arrays import Floats
 from charllm.errors import SpecError, Words
+from charllm.gpu.physics import decay, relax
 from charllm.spec.board import Heat
 from charllm.spec.hardware import Cluster, Cooling, Node
 
@@ -178,17 +179,12 @@ def check_cooling(cluster: Cluster) -> None:
     )
 
 
-def decay(dt_s: float, net: Network) -> Floats:
-    """Return the share of a difference that is left after a time, [slots, poles]."""
-    return np.asarray(np.exp(-dt_s / net.time_s))
-
-
 def advance(
     state_k: Floats, power_w: ArrayLike, dt_s: float, net: Network, memory_bytes_per_s: ArrayLike = 0.0
 ) -> Floats:
     """Return the rises after a time of constant power."""
-    target = steady_state_k(power_w, net, memory_bytes_per_s)
-    return np.asarray(target + (state_k - target) * decay(dt_s, net))
+    target_k = steady_state_k(power_w, net, memory_bytes_per_s)
+    return np.asarray(relax(state_k, target_k, decay(dt_s, net.time_s)))
 
 
 def temperature_c(state_k: Floats, inlet_c: ArrayLike) -> Floats:

@@ -21,7 +21,7 @@ from charllm.cli import main
 from charllm.result.result import RunResult, all_finite
 from tests.api.tiny import MODEL, RUN, SPARSE, flags_of
 
-PRINTED = {"--help", "--json", "--csv", "--plots", "--plot"}
+PRINTED = {"--help", "--json", "--csv", "--full", "--plots", "--plot"}
 NO_KEYWORD = {
     "simulate": {*PRINTED, "--no-sp"},
     "sweep": PRINTED,

@@ -17,6 +17,7 @@ from charllm.result.metrics import fill_metrics
 from charllm.result.result import RunResult
 from charllm.result.store import load_run
 from charllm.simulate.predict import predict, simulate
+from charllm.simulate.settings import SimulateSettings
 from charllm.units import GIB
 
 RUN = resolve_run(
@@ -60,7 +61,7 @@ def table_of(result: RunResult, name: str) -> Columns:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_stored_run_is_told_as_it_was_when_it_was_simulated(name: str, tmp_path: Path) -> None:
-    result = run_simulation(REQUESTS[name], out=tmp_path / "run").found.result
+    result = run_simulation(REQUESTS[name], SimulateSettings(out=tmp_path / "run")).found.result
     stored = load_run(tmp_path / "run")
     for full in (False, True):
         assert render_run(stored, full=full) == render_run(result, full=full)

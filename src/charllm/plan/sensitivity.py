@@ -10,7 +10,7 @@ from typing import NamedTuple
 from charllm.catalog.change import Change, nic_change, preheat_settings, warmer_settings
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
-from charllm.gpu.governor import power_cap_w
+from charllm.gpu.physics import power_cap_w
 from charllm.plan.candidate import Candidate
 from charllm.plan.metrics import USUAL, Economics, derive_metrics
 from charllm.plan.objectives import Objective

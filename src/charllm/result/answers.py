@@ -38,6 +38,8 @@ WITH_INTERVAL = selected(
     "clock_mean_hz", "memory_need_bytes", "memory_peak_bytes",
 )  # fmt: skip
 """Metrics whose interval is written beside them."""
+BASES = selected("step_time_s", "power_mean_w", "memory_need_bytes")
+"""Metrics of which is said what their interval rests on."""
 
 
 def write_metric(result: "RunResult", name: str) -> str:
@@ -59,8 +61,7 @@ def write_interval(result: "RunResult", name: str) -> str:
 def answer_intervals(result: "RunResult") -> str:
     """What intervals of step time and power rest on, where they were asked for."""
     known = result.provenance.get("uncertainty") or {}
-    named = {"Step time": "step_time_s", "Power": "power_mean_w", "Memory": "memory_need_bytes"}
-    rests = [f"{word}: {known[name]['basis']}." for word, name in named.items() if name in known]
+    rests = [f"{METRICS[name].title}: {known[name]['basis']}." for name in BASES if name in known]
     level = next((interval["level"] for interval in known.values()), 0.0)
     return f"{format_percent(level, 0)} level. {' '.join(rests)}" if rests else ""
 

@@ -4,7 +4,7 @@ A step lasts seconds and its sinks move in tens of seconds, so that a step is si
 The steady state is where simulated power and the sinks it warms agree; a run from cold is simulated now and then.
 Equation: sink = target(power(sink)), with power as a round of the step gives it and target as gpu/heat.py; solved by
 substitution, from the third round on in steps of DAMPING.
-Source: gpu/heat.py, gpu/governor.py.
+Source: gpu/heat.py, gpu/physics.py.
 Ignores: how the sinks of one step move within it (a step is taken to be short beside their time constant).
 """
 
@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.arrays import Floats, Ints
-from charllm.gpu.governor import Limits, limits_of
 from charllm.gpu.heat import SINK, network, steady_state_k
+from charllm.gpu.physics import Board, board_of, decay
 from charllm.layout.grid import Grid
 from charllm.layout.nodes import inlets_c, node_kinds
 from charllm.layout.placement import place_ranks
@@ -34,7 +34,7 @@ from charllm.simulate.slices import (
     work_s,
 )
 from charllm.simulate.step_end import lay_step_end
-from charllm.spec.hardware import Cluster, Gpu
+from charllm.spec.hardware import Cluster
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.timeline.step_time import StepTime
@@ -98,9 +98,7 @@ class Machine(NamedTuple):
     """What ends a step: [kind, stage, part, interval between knots, column]."""
     knots: Floats
     """[kind, knot] hertz, highest first."""
-    boards: Floats
-    """[kind, constant]"""
-    kind_limits: tuple[Limits, ...]
+    boards: tuple[Board, ...]
     """Of each kind."""
     resistance: Floats
     """[kind, pole]"""
@@ -118,9 +116,9 @@ class Machine(NamedTuple):
     """[gpu] the clock a brake leaves it, or the highest."""
 
     @property
-    def limits(self) -> Limits:
-        """Limits of the usual kind of GPU."""
-        return self.kind_limits[0]
+    def board(self) -> Board:
+        """Constants of the usual kind of GPU."""
+        return self.boards[0]
 
     def tail_s(self, kind: int, clock_hz: float) -> Floats:
         """[stage, part] how long what ends a step takes on a kind of GPU at a clock."""
@@ -142,7 +140,7 @@ class Machine(NamedTuple):
     @property
     def asked_hz(self) -> Floats:
         """[gpu] the clock that was asked for."""
-        return np.array([limits.clock_max_hz for limits in self.kind_limits])[self.kind]
+        return np.array([board.asked_clock_hz for board in self.boards])[self.kind]
 
 
 def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine:
@@ -156,7 +154,7 @@ def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine
     turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
     moved_s, sent_s = _hops(step, slowest, turns, fold)
     nodes = [run.cluster.kinds[one.node] for one in kinds]
-    limits = tuple(limits_of(node.gpu, one.conditions(run)) for node, one in zip(nodes, kinds, strict=True))
+    boards = tuple(board_of(node.gpu, one.conditions(run)) for node, one in zip(nodes, kinds, strict=True))
     nets = [network(node, run.cluster.cooling) for node in nodes]
     return Machine(
         run=run,
@@ -169,15 +167,14 @@ def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine
         priced=tuple(priced),
         tails=stack_kinds([lay_step_end(step, one.times) for one in priced]),
         knots=stack_knots([clocks_of(one.times) for one in priced]),
-        boards=np.array([board_constants(node.gpu) for node in nodes]),
-        kind_limits=limits,
+        boards=boards,
         resistance=np.array([net.resistance_k_per_w[0, :SINK] for net in nets]),
-        decay=np.array([np.exp(-limits[0].tick_s / net.time_s[0, :SINK]) for net in nets]),
+        decay=np.array([decay(boards[0].tick_s, net.time_s[0, :SINK]) for net in nets]),
         gpus=gpus,
         kind=kind,
         representatives=representatives,
         silicon=_silicon(run, gpus),
-        brake_hz=_brake_hz(run, gpus, limits, kind),
+        brake_hz=_brake_hz(run, gpus, boards, kind),
     )
 
 
@@ -196,16 +193,6 @@ def _hops(step: Step, timed: StepTime, turns: Turns, fold: Fold) -> tuple[Floats
         for columns, times_s, hop in zip(found, slow, (turns.hop_in, turns.hop_out), strict=True):
             columns[:] = np.where(chosen[hop], times_s[:, None], columns)
     return found[0], found[1]
-
-
-def board_constants(gpu: Gpu) -> Floats:
-    """Return a board's constants in the order that simulate/step_loop.py reads them."""
-    power = gpu.power
-    return np.array([
-        power.static_w, power.context_w, power.active_w, power.leakage_w_per_k, power.reference_c,
-        power.voltage_slope_per_hz, power.voltage_reference_hz, power.voltage_floor_fraction, gpu.clock_max_hz,
-        power.polling_w, min(1.0, gpu.heat.memory_byte_heat_j / max(power.memory_byte_j, 1e-15)),
-    ])  # fmt: skip
 
 
 def _places(run: RunSpec, fold: Fold) -> tuple[Ints, Ints]:
@@ -230,10 +217,10 @@ def _silicon(run: RunSpec, gpus: Ints) -> Floats:
     return silicon[gpus]
 
 
-def _brake_hz(run: RunSpec, gpus: Ints, limits: Sequence[Limits], kind: Ints) -> Floats:
+def _brake_hz(run: RunSpec, gpus: Ints, boards: Sequence[Board], kind: Ints) -> Floats:
     """Return the clock that a brake leaves the GPUs of braked nodes; the others have the one asked for."""
     nodes, conditions = gpus // run.cluster.node.gpus, run.conditions
-    asked_hz = np.array([one.clock_max_hz for one in limits])[kind]
+    asked_hz = np.array([one.asked_clock_hz for one in boards])[kind]
     highest_hz = np.array([node.gpu.clock_max_hz for node in run.cluster.kinds])[node_kinds(run.cluster)[nodes]]
     braked_hz = conditions.brake_clock_hz or BRAKE_FRACTION * highest_hz
     return np.where(np.isin(nodes, conditions.braked_nodes), np.minimum(braked_hz, asked_hz), asked_hz)
@@ -245,7 +232,7 @@ def start_state(machine: Machine, power_w: float = START_W, clock_fraction: floa
     state[:, step_loop.CLOCK] = np.minimum(clock_fraction * machine.asked_hz, machine.brake_hz)
     state[:, step_loop.BRAKE_HZ] = machine.brake_hz
     state[:, step_loop.MEAN_W] = power_w
-    state[:, step_loop.BOX_LEFT] = machine.limits.tick_s
+    state[:, step_loop.BOX_LEFT] = machine.board.tick_s
     state[:, step_loop.SILICON] = machine.silicon
     state[:, step_loop.POLES :] = power_w * machine.resistance[machine.kind]
     return state
@@ -305,7 +292,7 @@ def find_waits(machine: Machine, simulated_step: SimulatedStep, gpu: int) -> Flo
 
 def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, moments: Floats) -> SimulatedStep:
     repeats = repeats_of(machine)
-    box_s = machine.limits.tick_s
+    box_s = machine.board.tick_s
     boxes = min(LONGEST_SERIES, int(LONGEST_STRETCH * repeats * machine.open_s / box_s) + 8)
     series = np.zeros((min(MOST_SERIES, len(state)), boxes, step_loop.SIGNALS))
     cluster_w, positions = np.zeros(boxes), len(machine.fold.weights)
@@ -322,8 +309,7 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
         sums,
         machine.kind,
         machine.knots,
-        machine.boards,
-        np.array(machine.kind_limits),
+        step_loop.board_rows(machine.boards),
         machine.resistance,
         machine.decay,
         series,
@@ -334,16 +320,17 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
         moments,
     )
     end_s = np.empty((len(machine.turns) + 1, positions))
+    tails = machine.tails.reshape(len(machine.tails), -1, *machine.tails.shape[3:])
+    waiting = waiting_rows(float(tails[0, 0, 0, POLL]))[None, None]
     ended_s = step_loop.simulate_steps(
         repeats, states, machine.turns, machine.fold.begin_s, machine.moved_s, machine.sent_s, machine.slices,
-        machine.fold.members, machine.fold.offsets, machine.tails, waiting_rows(float(machine.tails[0, 0, 0, 0, POLL])),
-        end_s,
+        machine.fold.members, machine.fold.offsets, tails, waiting, end_s,
     )  # fmt: skip
     sums[:, list(step_loop.TOTALS)] /= repeats
     full = int(ended_s / box_s)
-    return SimulatedStep(
-        ended_s / repeats, sums, sink_k, series[:, :full], cluster_w[:full], box_s, repeats, passes, begun
-    )
+    # Copied, for the whole arrays are far longer than what a step fills.
+    series, cluster_w = series[:, :full].copy(), cluster_w[:full].copy()
+    return SimulatedStep(ended_s / repeats, sums, sink_k, series, cluster_w, box_s, repeats, passes, begun)
 
 
 def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float) -> float:
@@ -351,12 +338,12 @@ def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float
 
     A round takes a pole from x to a x + b, whatever x is, so that repeats of it lead to b / (1 - a).
     """
-    after_k, boxes = state[:, step_loop.POLES :], state[0, step_loop.TIME] / machine.limits.tick_s
-    decay = machine.decay[machine.kind]
-    left = decay**boxes
+    after_k, boxes = state[:, step_loop.POLES :], state[0, step_loop.TIME] / machine.board.tick_s
+    of_box = machine.decay[machine.kind]
+    left = of_box**boxes
     repeated_k = (after_k - left * before_k) / (1 - left)
     far_k = float(np.max(np.abs(repeated_k - after_k)))
-    state[:, step_loop.POLES :] = repeated_k + (after_k - repeated_k) * decay ** (more_s / machine.limits.tick_s)
+    state[:, step_loop.POLES :] = repeated_k + (after_k - repeated_k) * of_box ** (more_s / machine.board.tick_s)
     return far_k
 
 

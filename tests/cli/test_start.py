@@ -26,12 +26,9 @@ print(json.dumps([code, sorted(sys.modules)]))
 """
 RUN = ("--model", "llama3-8b", "--cluster", "h200x8", "--gbs", "8")
 STUDY = """
-name = "two"
-[request]
-model = "llama3-8b"
-cluster = "h200x8"
-training.global_batch_size = 8
-[groups.all]
+about = "two strategies"
+request = { model = "llama3-8b", cluster = "h200x8", training = { global_batch_size = 8 } }
+[[groups]]
 axes.tp = { field = "parallelism.tp", values = [1, 2] }
 """
 READINGS = (
@@ -72,7 +69,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_help_loads_no_more_than_the_settings_of_its_command(command: str) -> None:
     modules = loaded_by(command, "--help")
     assert not HEAVY & modules
-    assert not {"analysis", "evaluate", "network", "simulate"} & parts(modules) - {"simulate"}
+    assert not {"analysis", "evaluate", "network"} & parts(modules)
     own = [name for name in modules if name.startswith("charllm.")]
     assert len(own) <= 100
     assert len([name for name in own if name.startswith("charllm.simulate")]) <= 2
@@ -155,7 +152,7 @@ def test_a_step_is_built_once_for_a_result_and_once_for_each_change_that_is_trie
 
         return call
 
-    from charllm.catalog import change, resolve
+    from charllm.catalog import resolve
     from charllm.simulate import long_step
     from charllm.simulate import predict as predicted
 
@@ -171,4 +168,3 @@ def test_a_step_is_built_once_for_a_result_and_once_for_each_change_that_is_trie
     assert 4 <= len(best) <= 5 < tried <= 13
     assert len(built) - 1 <= tried
     assert len({id(one) for one in built}) == len(built)
-    assert change.resolve_run is resolve.resolve_run

@@ -84,7 +84,7 @@ def test_above_its_operating_limit_temperature_takes_clock(gpu: Gpu) -> None:
     clock, cause = next_clock(limits, 1.98e9, 300.0, 300.0, 120.0, 88.0, limits.clock_max_hz)
     assert cause == THERMAL
     assert clock < limits.clock_max_hz
-    halved, _ = next_clock(limits, 1.98e9, 300.0, 300.0, 120.0, 90.0, limits.clock_max_hz)
+    halved, _ = next_clock(limits, 1.98e9, 300.0, 300.0, 120.0, 92.0, limits.clock_max_hz)
     assert halved == pytest.approx(limits.slowdown * limits.clock_max_hz)
 
 

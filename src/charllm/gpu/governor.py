@@ -4,7 +4,7 @@ Equation, at every tick (25 ms), from the mean power of the last two: above its 
 dynamic power, which grows as f v^2, meets it; below, it climbs part of the way back. The target is `burst` times the
 cap while the mean over a second is below `hold` times the cap, and `hold` from then on; full matrix units never clock
 above `burst_clock`. Above the operating temperature each degree takes a share of the clock; above the slowdown
-threshold half of it is left.
+threshold each takes a larger one, until half of the clock is left.
 
 Source: read on H200 boards (evaluate/h200/readings): a burst after idle reads 820 to 980 W for one box, 722 to 735 W
 at 1485 MHz until 1 s has passed, then 660 to 712 W around 692 W; the clock is back at 1965 MHz within two readings;
@@ -20,6 +20,9 @@ from charllm.spec.run import Conditions
 
 BAND_FRACTION = 0.02
 """Assumed: how far below its hold the mean over a second still lowers the target, over the cap."""
+SLOWDOWN_PER_K = 0.2
+"""Assumed: share of the clock that each degree above the slowdown threshold takes. Hardware leaps between the full and
+the halved clock there, faster than a tick: this is its mean, which falls over the 2 K that a die moves meanwhile."""
 POWER, THERMAL, BRAKE = 1, 2, 3
 """Why the clock is below what was asked for, the places of CAUSES (gpu/limits.py) from 1 on; 0: it is not."""
 
@@ -94,8 +97,8 @@ def next_clock(
     cause = POWER if allowed < 0.998 * limits.clock_max_hz and wanted < limits.clock_max_hz else 0
     over_k = temperature_c - limits.operating_c
     if over_k > 0:
-        cool_hz = limits.clock_max_hz * (limits.slowdown if temperature_c >= limits.slowdown_c
-                                         else max(limits.slowdown, 1 - limits.thermal_step * over_k))  # fmt: skip
+        hunted = SLOWDOWN_PER_K * max(0.0, temperature_c - limits.slowdown_c)
+        cool_hz = limits.clock_max_hz * max(limits.slowdown, 1 - limits.thermal_step * over_k - hunted)
         if cool_hz < allowed:
             allowed, cause = max(limits.clock_min_hz, cool_hz), THERMAL
     if brake_hz < allowed:

@@ -18,7 +18,7 @@ from charllm import mark
 from charllm.catalog.resolve import resolve_run
 from charllm.evaluate.h200.rank_cases import LATER_RANKS, RANK_S, RANKS
 from charllm.evaluate.h200.training_cases import GPT, TRAINING, configured
-from charllm.measure.emulation.player import Player
+from charllm.measure.emulation.emulator import Emulator
 from charllm.measure.launch import sampling
 from charllm.measure.settings import MeasureSettings
 from charllm.measure.trainer.train import train
@@ -38,11 +38,11 @@ def drain(request: dict[str, Any], seconds_s: float) -> list[float]:
     return [step.loss for step in train(resolve_run(request), "cuda", None, seconds_s)]
 
 
-def play_ranks(out: Path, take: str, ranks: dict[str, tuple[dict[str, Any], int]]) -> None:
+def emulate_ranks(out: Path, take: str, ranks: dict[str, tuple[dict[str, Any], int]]) -> None:
     for name, (request, rank) in ranks.items():
         timeline = generate_timeline(resolve_run(request), rank)
-        player = Player(timeline, "cuda")
-        timed(out, take, name, {**request, "rank": rank}, partial(player.play, RANK_S))
+        emulator = Emulator(timeline, "cuda")
+        timed(out, take, name, {**request, "rank": rank}, partial(emulator.run, RANK_S))
 
 
 def measure_overhead(out: Path, take: str) -> None:
@@ -77,8 +77,8 @@ def _new(folder: Path) -> Path:
 
 PARTS: dict[str, Callable[[Path, str], None]] = {
     "training": play_training,
-    "ranks": partial(play_ranks, ranks=RANKS),
-    "later-ranks": partial(play_ranks, ranks=LATER_RANKS),
+    "ranks": partial(emulate_ranks, ranks=RANKS),
+    "later-ranks": partial(emulate_ranks, ranks=LATER_RANKS),
 }
 
 

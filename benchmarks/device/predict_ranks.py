@@ -4,7 +4,7 @@
     python -m benchmarks.device.predict_ranks --part sparse-ranks -o FILE.csv --timelines DIR
 
 Each rank is the simulator's own timeline; with --timelines they are written for the machine that plays them
-(play_ranks.py), which need not simulate.
+(emulate_ranks.py), which need not simulate.
 """
 
 import argparse

@@ -121,9 +121,14 @@ def format_si(value: float, unit: str = "") -> str:
     return f"{value:.{_decimals(value)}f} {unit}".rstrip()
 
 
-def format_percent(fraction: float) -> str:
-    """Write a share with one place."""
-    return f"{100 * fraction:.1f} %"
+def format_percent(fraction: float | None, places: int = 1) -> str:
+    """Write a share as a percentage; a dash where it is not known."""
+    return "-" if fraction is None else f"{100 * fraction:.{places}f} %"
+
+
+def format_change(fraction: float | None, places: int = 1) -> str:
+    """Write a change as a percentage with its sign; a dash where it is not known."""
+    return "-" if fraction is None else f"{100 * fraction:+.{places}f} %"
 
 
 def format_probability(probability: float) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from charllm.catalog.tables import entries
 from charllm.evaluate.published import Row
-from charllm.evaluate.time import measured_step_s, predict_rows, resolve_row, row_class
+from charllm.evaluate.time import measured_step_s, predict_rows, resolve_row
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import predict
 from charllm.workload.step import build_step
@@ -190,6 +190,6 @@ def test_blank_chunks_are_none_where_microbatches_do_not_go_round() -> None:
 
 
 def test_every_row_has_a_class() -> None:
-    assert [row_class(resolve_row(row)) for row in ROWS] == ["dense", "moe", "dense"]
+    assert [resolve_row(row).scored_as for row in ROWS] == ["dense", "moe", "dense"]
     lora = changed(PIPELINE, model="Llama2-70B LoRA", vocab="32000", seq="4096")
-    assert row_class(resolve_row(lora)) == "lora"
+    assert resolve_row(lora).scored_as == "lora"

@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 from charllm.api.simulation import simulate
 from charllm.errors import CharllmError, SpecError
-from charllm.explorer.request import WORDS, Asked, read_asked, read_planned, resolve_words
+from charllm.explorer.request import WORDS, RunRequest, read_plan_request, read_run_request, resolve_words
 
 
 def body(request: Any, **more: Any) -> bytes:
@@ -19,8 +19,8 @@ def body(request: Any, **more: Any) -> bytes:
 
 def test_its_words_are_those_of_simulate() -> None:
     words = {"model": "Llama 3 8B", "cluster": "h200x8", "tp": 2, "gbs": 32, "power_cap": 500, "overlap": ["tp", "dp"]}
-    asked = read_asked(body(words, coupled=False))
-    assert asked == Asked("one", words, False)
+    asked = read_run_request(body(words, coupled=False))
+    assert asked == RunRequest("one", words, False)
     assert resolve_words(asked.words).as_table() == simulate(**words).spec  # type: ignore[arg-type]
 
 
@@ -51,7 +51,7 @@ def test_nodes_change_the_cluster_and_nothing_else_is_asked_of_it() -> None:
 )
 def test_files_tables_and_unknown_words_are_refused_with_the_field(request_: Any, field: str) -> None:
     with pytest.raises(SpecError) as refused:
-        read_asked(body(request_))
+        read_run_request(body(request_))
     assert refused.value.field == field
 
 
@@ -63,7 +63,7 @@ def test_files_tables_and_unknown_words_are_refused_with_the_field(request_: Any
 )  # fmt: skip
 def test_bodies_that_are_no_request_are_refused(sent: bytes) -> None:
     with pytest.raises(SpecError):
-        read_asked(sent)
+        read_run_request(sent)
 
 
 plain = some.one_of(
@@ -77,11 +77,13 @@ values = some.one_of(plain, some.lists(plain, max_size=4), some.dictionaries(som
 def test_whatever_is_sent_is_a_run_or_is_refused(words: dict[str, Any]) -> None:
     base = {"model": "llama3-8b", "cluster": "h200x8"}
     with contextlib.suppress(CharllmError):
-        assert resolve_words(read_asked(body(base | words)).words).cluster.gpus <= 8_388_608
+        assert resolve_words(read_run_request(body(base | words)).words).cluster.gpus <= 8_388_608
 
 
 def test_a_plan_is_asked_with_an_objective_and_limits() -> None:
-    asked = read_planned(body({"model": "llama3-8b", "tp": 2}, objective="edp", limit=["temperature_peak_c<80"], top=3))
+    asked = read_plan_request(
+        body({"model": "llama3-8b", "tp": 2}, objective="edp", limit=["temperature_peak_c<80"], top=3)
+    )
     assert (asked.words, asked.objective, asked.limit) == (
         {"model": "llama3-8b", "tp": 2}, "edp", ["temperature_peak_c<80"]
     )  # fmt: skip
@@ -103,5 +105,5 @@ def test_a_plan_is_asked_with_an_objective_and_limits() -> None:
 )
 def test_a_plan_that_asks_for_too_much_is_refused_with_the_field(more: dict[str, Any], field: str) -> None:
     with pytest.raises(SpecError) as refused:
-        read_planned(body({"model": "llama3-8b"}, **more))
+        read_plan_request(body({"model": "llama3-8b"}, **more))
     assert refused.value.field == field

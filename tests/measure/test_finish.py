@@ -117,7 +117,7 @@ def test_a_job_file_that_cannot_be_read_is_as_none(tmp_path: Path, text: str) ->
 
 def test_a_killed_emulation_keeps_its_origin_and_spec(tmp_path: Path) -> None:
     folder = copy_capture(tmp_path / "run")
-    details = {"rank": 3, "steps_played": None}
+    details = {"rank": 3, "steps_emulated": None}
     JobRecord("emulated", {"mine": 1}, None, 100.0, details, {"command": [STEPS_S[0]]}).write(folder)
     result = finish_record(folder)
     assert (result.origin, result.spec) == ("emulated", {"mine": 1})

@@ -8,8 +8,9 @@ import pytest
 
 from charllm.measure.host.record import HostRecording
 from charllm.measure.marks import Mark, read_marks
+from charllm.measure.measured import Measured
 from charllm.measure.recording import read_recording
-from charllm.measure.summary import Measured, summarise
+from charllm.measure.summary import summarise
 from charllm.result.metrics import METRICS
 from charllm.result.result import RunResult, to_json
 from tests.measure.replayed import header, marks, recording, samples, unread, write_copy, write_two_gpus

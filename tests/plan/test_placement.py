@@ -17,7 +17,7 @@ from charllm.errors import SpecError
 from charllm.plan.cap_shift import lower_hull, node_budget_w, present_caps_w, slowness_at, tabulate_caps
 from charllm.plan.placement import PAIR, Effort, Judged, judge_placements
 from charllm.plan.placement_model import Decision, build_model, decided_run, model_seconds, present_decision
-from charllm.plan.placement_seats import cut_seats, find_units
+from charllm.plan.placement_slots import cut_slot_groups, find_units
 from charllm.plan.placement_solver import _Problem, solve
 from charllm.plan.settings import DECISIONS
 from charllm.plan.slowness import find_references, own_slowness, simulated_slowness
@@ -75,14 +75,14 @@ def test_no_decision_beats_the_bound_of_a_joint_one_and_its_gap_is_small(found: 
     solution, bound_s = solve(model, 0.1), _Problem(model, 2.0).solve(0.1)[1]
     draw = np.random.default_rng(3)
     for _ in range(200):
-        seats = tuple(model.seats[place] for place in draw.permutation(len(model.seats)))
+        slot_groups = tuple(model.slot_groups[place] for place in draw.permutation(len(model.slot_groups)))
         layers = list(found.step.run.parallelism.layers_per_stage)
         few, more = draw.permutation(len(layers))[:2]
         if layers[few] - 1 in model.layers[few].layers and layers[more] + 1 in model.layers[more].layers:
             layers[few], layers[more] = layers[few] - 1, layers[more] + 1
         watts = np.clip(draw.normal(caps.budget_w / 8, 40, 8), caps.caps_w[0], caps.caps_w[-1])
         watts = watts * min(1.0, caps.budget_w / watts.sum())
-        decision = Decision(seats, tuple(layers), tuple(watts.tolist()))
+        decision = Decision(slot_groups, tuple(layers), tuple(watts.tolist()))
         assert bound_s <= model_seconds(model, decision)
     assert bound_s <= solution.seconds
     assert solution.gap_fraction < 0.08
@@ -143,15 +143,15 @@ def test_a_file_of_a_placement_reproduces_it_to_the_digit(tmp_path: Path) -> Non
     assert stored.metrics.step_time_s == again.metrics.step_time_s
 
 
-def test_units_stay_within_a_node_and_seats_are_cut_from_fast_to_slow() -> None:
+def test_units_stay_within_a_node_and_slot_groups_are_cut_from_fast_to_slow() -> None:
     run = resolve_run({"model": "llama3-70b", "cluster": "h200x32", "parallelism": {"tp": 4, "pp": 4}})
     units = find_units(run)
     assert units is not None
     assert units.ranks.shape == (4, 2, 4)
     slow = np.tile([1.0, 0.9, 0.9, 1.0, 1.0, 0.9, 1.0, 0.9], 4)
-    seats = cut_seats(run, 4, slow)
-    assert [seat.gpus for seat in seats[:2]] == [(1, 2, 5, 7), (0, 3, 4, 6)]
-    assert all(seat.node == gpu // 8 for seat in seats for gpu in seat.gpus)
+    slot_groups = cut_slot_groups(run, 4, slow)
+    assert [group.gpus for group in slot_groups[:2]] == [(1, 2, 5, 7), (0, 3, 4, 6)]
+    assert all(group.node == gpu // 8 for group in slot_groups for gpu in group.gpus)
 
 
 def test_experts_of_a_stage_stay_together() -> None:
@@ -170,7 +170,7 @@ def test_gradient_exchanges_stay_on_the_links_they_have() -> None:
     reference, _ = find_references(before)
     model = build_model(before, reference.role, own_slowness(before, reference), ranks=True, layers=False, caps=None)
     decision = solve(model, 0.1).decision
-    nodes = np.array([seat.node for seat in decision.seats]).reshape(8, 2)
+    nodes = np.array([group.node for group in decision.slot_groups]).reshape(8, 2)
     assert np.all(nodes[:, 0] == nodes[:, 1])
     assert decided_run(model, decision).conditions.gpu_of_rank
 

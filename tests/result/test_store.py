@@ -7,6 +7,7 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
+from charllm.report.run import render_run
 from charllm.result.columns import BESIDE
 from charllm.result.store import load_run, read_parquet, save_run, write_tables
 from charllm.simulate.predict import simulate
@@ -69,3 +70,20 @@ def test_columns_keep_their_values_and_missing_ones(tmp_path: Path) -> None:
     columns: dict[str, list[Any]] = {"name": ["a", "b'c"], "value": [1.5, None], "count": [1, 2]}
     write_tables({tmp_path / "it's.parquet": columns})
     assert read_parquet(tmp_path / "it's.parquet") == columns
+
+
+@pytest.mark.parametrize("table", [[1], {"a": 1}, {"a": [1], "b": [1, 2]}])
+def test_a_table_of_another_shape_is_refused(tmp_path: Path, table: Any) -> None:
+    stored = json.loads((save_run(simulate(RUN), tmp_path / "run") / "result.json").read_text())
+    stored["tables"]["memory"] = table
+    (tmp_path / "result.json").write_text(json.dumps(stored))
+    with pytest.raises(SpecError, match="a table of another shape"):
+        load_run(tmp_path / "result.json")
+
+
+def test_a_table_of_another_version_is_told_to_lack_a_column(tmp_path: Path) -> None:
+    folder = save_run(simulate(RUN), tmp_path / "run")
+    stored = json.loads((folder / "result.json").read_text())
+    del stored["tables"]["memory"]["total_bytes"]
+    (folder / "result.json").write_text(json.dumps(stored))
+    assert "Memory per stage: stored by another version, without 'total_bytes'" in render_run(load_run(folder))

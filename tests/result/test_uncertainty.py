@@ -21,7 +21,8 @@ from charllm.result.uncertainty import (
     effect_interval,
     errors,
     intervals,
-    run_class,
+    is_untuned,
+    stored_class,
     tell_footing,
     with_intervals,
 )
@@ -138,11 +139,16 @@ def test_assumed_preheating_widens_the_peak_temperature() -> None:
 
 def test_the_class_of_a_run_follows_from_its_spec() -> None:
     spec = run_on("h200x8").spec
-    assert run_class(spec) == "dense"
-    assert run_class({**spec, "training": {**spec["training"], "lora_rank": 8}}) == "lora"
-    assert run_class({**spec, "model": {**spec["model"], "experts": 8}}) == "moe"
+    assert stored_class(spec) == "dense"
+    assert stored_class({**spec, "training": {**spec["training"], "lora_rank": 8}}) == "lora"
+    assert stored_class({**spec, "model": {**spec["model"], "experts": 8}}) == "moe"
+
+
+def test_a_slow_host_is_an_untuned_one() -> None:
+    spec = run_on("h200x8").spec
     slow = {**spec["cluster"], "node": {**spec["cluster"]["node"], "host_speed_fraction": 0.5}}
-    assert run_class({**spec, "cluster": slow}) == "untuned"
+    assert is_untuned({**spec, "cluster": slow})
+    assert not is_untuned(spec)
 
 
 def test_intervals_are_in_the_provenance_and_metrics_stay() -> None:

@@ -10,7 +10,7 @@ from charllm.simulate.predict import Simulation
 from charllm.spec.run import RunSpec
 from charllm.timeline.passes import launch_seconds
 from charllm.timeline.step_time import StepTime
-from charllm.units import GIGA, MEGA, format_bytes, format_si, seconds_format
+from charllm.units import GIGA, MEGA, format_bytes, format_percent, format_si, seconds_format
 from charllm.workload.model_flop import peak_flop_per_s
 from charllm.workload.sync import gathers_once
 from charllm.workload.totals import AXIS_OF_GROUP, Traffic, count_traffic
@@ -98,7 +98,7 @@ def explain_axis(found: Simulation, label: str, share: float) -> str:
     )
     exposed_s = found.result.metrics["breakdown_s"][label]
     return (
-        f"{axis} communication that is not overlapped takes {100 * share:.0f} % of the step "
+        f"{axis} communication that is not overlapped takes {format_percent(share, 0)} of the step "
         f"({_seconds(exposed_s)} s). {how_often}: {load.describe()}. To reduce it: {_axis_advice(run, axis, load)}."
     )
 
@@ -119,12 +119,12 @@ def explain_bubble(found: Simulation, _label: str, share: float) -> str:
     """Explain an idle pipeline: stages against microbatches."""
     run = found.step.run
     pp, vpp, microbatches = run.parallelism.pp, run.parallelism.vpp, run.microbatches
-    ideal = (pp - 1) / (microbatches * vpp + pp - 1)
+    waits, all_turns = pp - 1, microbatches * vpp + pp - 1
     return (
-        f"the pipeline bubble takes {100 * share:.0f} % of the step: with {microbatches} microbatches, {pp} stages and "
-        f"{vpp} chunks a stage, (pp - 1) / (microbatches x vpp + pp - 1) = {pp - 1} / {microbatches * vpp + pp - 1} = "
-        f"{100 * ideal:.0f} % of the time is filling and draining, if stages are equal. To reduce it: more "
-        f"microbatches (a larger --gbs or a smaller --mbs), more chunks (--vpp), or fewer stages (--pp)."
+        f"the pipeline bubble takes {format_percent(share, 0)} of the step: with {microbatches} microbatches, {pp} "
+        f"stages and {vpp} chunks a stage, (pp - 1) / (microbatches x vpp + pp - 1) = {waits} / {all_turns} = "
+        f"{format_percent(waits / all_turns, 0)} of the time is filling and draining, if stages are equal. To reduce "
+        "it: more microbatches (a larger --gbs or a smaller --mbs), more chunks (--vpp), or fewer stages (--pp)."
     )
 
 
@@ -135,7 +135,7 @@ def explain_overhead(found: Simulation, _label: str, share: float) -> str:
     launching_s, working_s = launch_totals(run, found.timed)
     launch_s = launch_seconds(run)
     return (
-        f"the host launches kernels too slowly for {100 * share:.0f} % of the step: the busiest GPU waits for "
+        f"the host launches kernels too slowly for {format_percent(share, 0)} of the step: the busiest GPU waits for "
         f"{launching_s / launch_s if launch_s else 0:,.0f} launches of {launch_s * MEGA:.3g} us = "
         f"{_seconds(launching_s)} s a step, and its kernels take {_seconds(working_s)} s. To reduce it: larger "
         f"microbatches (--mbs), a longer sequence, a smaller --tp, or CUDA graphs (--set framework.graphs=full)."
@@ -163,9 +163,10 @@ def explain_waits(found: Simulation, _label: str, share: float) -> str:
     first = metrics["critical_path"][0]
     waited_s = metrics["breakdown_s"]["straggler_wait"]
     return (
-        f"GPUs wait {100 * share:.0f} % of the step ({_seconds(waited_s)} s) for slower ones: the critical path spends "
-        f"{_seconds(first['seconds'])} s on stage {first['stage']} of node {first['node']}. To reduce it: move layers "
-        f"away from that stage (--layers-per-stage), or look at the conditions of that node (weak GPUs, brake, inlet)."
+        f"GPUs wait {format_percent(share, 0)} of the step ({_seconds(waited_s)} s) for slower ones: the critical path "
+        f"spends {_seconds(first['seconds'])} s on stage {first['stage']} of node {first['node']}. To reduce it: move "
+        "layers away from that stage (--layers-per-stage), or look at the conditions of that node (weak GPUs, brake, "
+        "inlet)."
     )
 
 
@@ -191,7 +192,7 @@ def explain_mfu(run: RunSpec, metrics: dict[str, Any]) -> str:
     return (
         f"MFU is {100 * metrics['mfu']:.2g} % = {format_si(metrics['model_flop'], 'FLOP')} / ({run.cluster.gpus} GPUs "
         f"x {format_si(peak, 'FLOP/s')} x {_seconds(step_s)} s): {cause}. Compute takes {_seconds(busy_s)} s; over "
-        f"that time alone MFU would be {100 * inside:.0f} %."
+        f"that time alone MFU would be {format_percent(inside, 0)}."
     )
 
 
@@ -200,7 +201,7 @@ def explain_clocks(run: RunSpec, metrics: dict[str, Any], cause: str) -> str:
     gpu, conditions = run.cluster.gpu, run.conditions
     lost = metrics["clock_loss_fraction"][cause]
     head = (
-        f"clocks are {100 * lost:.0f} % below maximum because of {'heat' if cause == 'thermal' else cause} "
+        f"clocks are {format_percent(lost, 0)} below maximum because of {'heat' if cause == 'thermal' else cause} "
         f"({metrics['clock_mean_hz'] / MEGA:.0f} MHz on average): "
     )
     if cause == "power":

@@ -9,7 +9,7 @@ from charllm.api.keywords import Spec, as_path, build_request
 from charllm.api.signature import public
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
-from charllm.measure.convert import Wish, convert_files
+from charllm.measure.convert.run import Wish, convert_files
 from charllm.result.result import RunResult
 
 LONGEST_PERIOD_S = 86_400.0

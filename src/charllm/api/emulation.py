@@ -10,7 +10,7 @@ from charllm.api.keywords import RunKeywords, Spec, build_request
 from charllm.api.signature import public_with
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
-from charllm.measure.command_settings import EmulationKeywords, EmulationSettings, PlayerKeywords, PlayerSettings
+from charllm.measure.command_settings import EmulationKeywords, EmulationSettings, EmulatorKeywords, EmulatorSettings
 from charllm.measure.device import require_device, telemetry_gpus
 from charllm.result.metrics import Metrics
 from charllm.result.result import RunResult
@@ -38,11 +38,11 @@ class PredictKeywords(EmulationKeywords, RunKeywords, total=False):
     """All words of a predicted emulation."""
 
 
-class EmulateKeywords(PredictKeywords, PlayerKeywords, total=False):
+class EmulateKeywords(PredictKeywords, EmulatorKeywords, total=False):
     """All words of an emulation."""
 
 
-@public_with(EmulationSettings, PlayerSettings)
+@public_with(EmulationSettings, EmulatorSettings)
 def emulate(spec: Spec | None = None, **words: Unpack[EmulateKeywords]) -> RunResult:
     """Emulate one rank of a large job on this GPU; returns its readings as a result with origin ``emulated``.
 
@@ -51,9 +51,9 @@ def emulate(spec: Spec | None = None, **words: Unpack[EmulateKeywords]) -> RunRe
     `out` (default ``charllm-runs/rank-TIME``) before the emulation starts. Needs torch and a GPU.
     """
     run: dict[str, Any] = dict(words)
-    settings, player = take(EmulationSettings, run), take(PlayerSettings, run)
+    settings, emulator = take(EmulationSettings, run), take(EmulatorSettings, run)
     request = build_request(spec, run)
-    return run_emulation(timeline_of(request, settings), request, settings.seconds_s, player).result
+    return run_emulation(timeline_of(request, settings), request, settings.seconds_s, emulator).result
 
 
 @public_with(EmulationSettings)
@@ -86,16 +86,16 @@ def run_emulation(
     timeline: RankTimeline,
     request: Table,
     seconds_s: float,
-    player: PlayerSettings,
+    emulator: EmulatorSettings,
 ) -> Emulation:
     """Predict, then emulate a timeline under the sampler."""
     predicted = predict_readings(timeline, request, seconds_s)
-    require_device(player.device)
+    require_device(emulator.device)
     from charllm.measure.emulation.record import emulate as record_rank
 
-    gpus = telemetry_gpus(player.telemetry, os.environ)[:1]
-    folder = player.out or Path("charllm-runs") / time.strftime("rank-%Y%m%d-%H%M%S")
-    result = record_rank(timeline, folder, player.telemetry, player.device, seconds_s, gpus, predicted)
+    gpus = telemetry_gpus(emulator.telemetry, os.environ)[:1]
+    folder = emulator.out or Path("charllm-runs") / time.strftime("rank-%Y%m%d-%H%M%S")
+    result = record_rank(timeline, folder, emulator.telemetry, emulator.device, seconds_s, gpus, predicted)
     return Emulation(result, predicted, folder)
 
 

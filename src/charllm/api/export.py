@@ -9,20 +9,18 @@ from typing import Any, Unpack
 from charllm import __version__
 from charllm.api.keywords import RunKeywords, Spec, as_file, build_request
 from charllm.api.signature import public
-from charllm.catalog.export import FORMATS, PLACEMENT, SWITCH_REDUCTION, LeftOut, export_run
+from charllm.catalog.export import PLACEMENT, SWITCH_REDUCTION, LeftOut, export_run
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError, unknown_name
 from charllm.measure.adapters.adapter import DEFAULT_STEPS, Program, Request
 from charllm.measure.adapters.programs import prepare_program, with_program
 from charllm.result.answers import describe_spec
 from charllm.result.store import write_text
-from charllm.spec.programs import PROFILES, program_of
+from charllm.spec.programs import PROFILES, SBATCH, TARGETS, program_of
 from charllm.spec.run import RunSpec
 from charllm.spec.writers.launch import Launch, write_launch
 from charllm.spec.writers.sbatch import write_sbatch
 
-SBATCH = "sbatch"
-TARGETS = (*FORMATS, SBATCH)
 SCRIPTS = {"megatron": "pretrain_gpt.py", "nemo": "megatron_gpt_pretraining.py", "torchtitan": None}
 """Program: its training script; torchtitan is a module."""
 HYBRID_SCRIPT, TUNING_SCRIPT = "pretrain_mamba.py", "megatron_gpt_finetuning.py"

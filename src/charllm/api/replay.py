@@ -14,9 +14,10 @@ from charllm.api.signature import public
 from charllm.errors import SpecError
 from charllm.measure.parts import is_recording
 from charllm.report.replay import render_replay
-from charllm.trace.replay import GPUS_PER_NODE, Edits, Replay
+from charllm.trace.replay import Edits, Replay
 from charllm.trace.replay import replay as play_again
 from charllm.trace.run import TracedRank, read_run
+from charllm.trace.settings import GPUS_PER_NODE
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 

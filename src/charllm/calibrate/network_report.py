@@ -3,7 +3,7 @@
 from typing import Any
 
 from charllm.report.tables import render_table, wrap_all
-from charllm.units import MICRO, format_bytes
+from charllm.units import MICRO, format_bytes, format_change, format_percent
 
 COLUMNS = ("", "rows", "median |error|", "90th percentile", "mean error", "median above 16 MiB")
 FIGURES = (
@@ -20,7 +20,7 @@ def render_fit(report: dict[str, Any]) -> str:
         [
             each["name"],
             f"{each['value']:.4g}",
-            f"{100 * each['error_fraction']:.1f} %",
+            format_percent(each["error_fraction"]),
             f"{each['prior']:.4g}",
             each["meaning"] if each["identified"] else f"not identified: {each['meaning']}",
         ]
@@ -48,7 +48,7 @@ def render_scores(table: dict[str, Any]) -> str:
         [
             row["group"], row["mode"], row["collective"], str(row["ranks"]), format_bytes(row["message_bytes"]),
             row["algorithm"], f"{row['predicted_s'] / MICRO:,.1f}", f"{row['measured_s'] / MICRO:,.1f}",
-            f"{100 * row['error_fraction']:+.1f} %",
+            format_change(row['error_fraction']),
         ]
         for row in table["predictions"]
     ]  # fmt: skip
@@ -68,4 +68,4 @@ def _errors(title: str, table: dict[str, Any]) -> str:
 
 def _cells(group: dict[str, Any]) -> list[str]:
     figures = [group.get(name) for name in FIGURES]
-    return [str(group["scored"]), *("-" if each is None else f"{100 * each:.1f} %" for each in figures)]
+    return [str(group["scored"]), *(format_percent(each) for each in figures)]

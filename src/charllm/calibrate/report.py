@@ -8,6 +8,7 @@ from charllm.arrays import Floats
 from charllm.calibrate.least_squares import Fit
 from charllm.evaluate.scores import describe_errors
 from charllm.report.tables import render_table, wrap_all
+from charllm.units import format_percent
 
 ADVICE = {
     "power.leakage_w_per_k": "the same op 20 K apart: `charllm bench ops --only soak,cool` (1 minute), cold and hot",
@@ -65,7 +66,7 @@ def render_fit(report: dict[str, Any]) -> str:
         rows = [
             [
                 f"{name}, {where}",
-                *(f"{100 * figures[key]:.2f} %" if figures[key] is not None else "-" for key in FIGURES),
+                *(format_percent(figures[key], 2) for key in FIGURES),
             ]
             for where, group in (("in sample", ops["in_sample"]), ("4 folds of shapes", ops["held_out"]))
             for name, figures in group.items()
@@ -98,7 +99,7 @@ def _parameters(title: str, found: list[dict[str, Any]]) -> str:
         [
             each["name"],
             f"{each['value']:.4g}",
-            f"{100 * each['error_fraction']:.1f} %",
+            format_percent(each["error_fraction"]),
             f"{each['prior']:.4g}",
             "" if each["identified"] else "not identified",
         ]

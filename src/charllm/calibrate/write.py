@@ -9,6 +9,7 @@ from typing import Any
 from charllm.calibrate.least_squares import Fit, Found
 from charllm.errors import CharllmError, SpecError
 from charllm.result.store import write_text
+from charllm.units import format_percent
 
 WRITTEN_UNITS = {"_per_hz": ("_per_ghz", 9), "_j": ("_pj", 12), "_s": ("_us", 6)}
 """SI suffix of a field: the suffix it is written with, and by which power of ten that is larger in number."""
@@ -76,7 +77,7 @@ def cluster_toml(
 def _figures(found: Sequence[Found]) -> Iterator[str]:
     for each in found:
         key, value = written(each.name.partition(".")[2], each.value, each.error_fraction)
-        yield f'{key} = [{value}, "run"]  # +- {100 * each.error_fraction:.1f} %'
+        yield f'{key} = [{value}, "run"]  # +- {format_percent(each.error_fraction)}'
 
 
 def write_file(path: str, text: str) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from charllm.catalog.defaults import default_chunks, default_overlap, describe_defaults, training_defaults
-from charllm.catalog.placement import apply_placement
 from charllm.catalog.scale import fill_board
 from charllm.catalog.tables import Entry, entries, find, read_entry
 from charllm.errors import SpecError, unknown_name
@@ -41,6 +40,8 @@ def resolve_run(request: Mapping[str, Any]) -> RunSpec:
 
 def read_run(request: Mapping[str, Any]) -> RunSpec:
     """Build the parts of a run, each checked alone; whether they agree with each other is not checked."""
+    from charllm.catalog.placement import apply_placement
+
     check_plain(request, "request")
     for key in request:
         if key not in (*PARTS, NOTES):

@@ -37,9 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
     from charllm.measure.finish import until_last_reading
     from charllm.measure.job import prepare_folder
     from charllm.measure.launch import sampling, wait_idle
+    from charllm.measure.measured import Measured
     from charllm.measure.parts import read_sampled
     from charllm.measure.settings import AFTER_S, MeasureSettings
-    from charllm.measure.summary import Measured
 
     cases, settings = _chosen(own), MeasureSettings(telemetry=own.telemetry)
     gpus = telemetry_gpus(own.telemetry, os.environ)[:1]

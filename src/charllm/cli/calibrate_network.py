@@ -5,16 +5,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from charllm.calibrate.network_report import render_fit, render_scores
 from charllm.cli.output import print_as
 from charllm.errors import SpecError
-
-render_network = render_scores
+from charllm.units import format_percent
 
 
 def calibrate_network(arguments: argparse.Namespace) -> int:
     """Fit the constants that tables of collectives identify, print residuals, and write the cluster file."""
     from charllm.calibrate.network import describe_network, fit_network
+    from charllm.calibrate.network_report import render_fit
     from charllm.calibrate.write import cluster_toml, write_file
     from charllm.catalog.cluster_parts import written_parts
     from charllm.catalog.resolve import resolve_cluster
@@ -31,7 +30,7 @@ def calibrate_network(arguments: argparse.Namespace) -> int:
     parts = {part: found.identified(part) for part in ("node", "fabric")}
     source = f"charllm calibrate {' '.join(Path(run).name for run in arguments.runs)}"
     residual = report["in_sample"]["overall"]["median_abs_error_fraction"]
-    comments = [f"median residual of {len(measured)} collectives: {100 * residual:.1f} %"]
+    comments = [f"median residual of {len(measured)} collectives: {format_percent(residual)}"]
     comments += [f"{row['parameter']}: not identified; {row['run']}" for row in report["not_identified"]]
     text = cluster_toml(base, Path(arguments.out).stem, under, parts, source, comments)
     write_file(arguments.out, text)
@@ -63,3 +62,10 @@ def _cluster_of(asked: str | None, run: str) -> str:
             "--cluster", None, "the cluster that was measured: a name of `charllm catalog clusters`, or a file"
         )
     return str(asked or told)
+
+
+def render_network(table: dict[str, Any]) -> str:
+    """Render the scores of collectives."""
+    from charllm.calibrate.network_report import render_scores
+
+    return render_scores(table)

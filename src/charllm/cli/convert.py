@@ -22,7 +22,7 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    from charllm.measure.convert import FORMATS
+    from charllm.measure.convert.formats import FORMATS
 
     parser.add_argument("format", metavar="FORMAT", help="|".join(FORMATS))
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="files, or folders with files")
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Convert, and say to stderr what was found and what to know."""
     from charllm.api.conversion import build_wish
-    from charllm.measure.convert import convert_files
+    from charllm.measure.convert.run import convert_files
 
     flags = {**vars(arguments), "gpus": [word.strip() for word in arguments.gpus.split(",") if word.strip()]}
     result = convert_files(build_wish(**flags))

@@ -16,7 +16,7 @@ from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.plots import add_plot_flags, draw_stored, wants_plots
 from charllm.cli.spec_flags import add_spec_flags, request_from
-from charllm.measure.command_settings import EmulationSettings, PlayerSettings
+from charllm.measure.command_settings import EmulationSettings, EmulatorSettings
 from charllm.report.tables import render_table
 from charllm.spec.flags import read_keywords
 from charllm.units import format_figure
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     add_spec_flags(parser)
     add_flags(parser, EmulationSettings)
-    add_flags(parser, PlayerSettings)
+    add_flags(parser, EmulatorSettings)
     parser.add_argument("--print-timeline", action="store_true", help="print the timeline and stop")
     parser.add_argument("--predict", action="store_true", help="print the prediction and stop")
     add_format_flags(parser, table="a row for each metric, predicted and emulated,")
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     request = request_from(arguments)
     settings = read_keywords(EmulationSettings, given(arguments, EmulationSettings))
-    player = read_keywords(PlayerSettings, given(arguments, PlayerSettings))
+    emulator = read_keywords(EmulatorSettings, given(arguments, EmulatorSettings))
     timeline = timeline_of(request, settings)
     if arguments.print_timeline:
         print(to_text(timeline))
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.json |= _is_piped(arguments)
         print_as(arguments, predicted, lambda: _render_prediction(predicted), lambda: _rows(predicted, {}))
         return 0
-    result, predicted, folder = run_emulation(timeline, request, settings.seconds_s, player)
+    result, predicted, folder = run_emulation(timeline, request, settings.seconds_s, emulator)
     for warning in stopped_early(result.warnings):
         print(f"charllm: {warning}", file=sys.stderr)
     metrics, whole = numbers_of(result.metrics), result.as_table() if arguments.json else dict(result.metrics)

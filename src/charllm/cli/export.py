@@ -22,8 +22,8 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    from charllm.api.export import TARGETS
     from charllm.measure.adapters.adapter import DEFAULT_STEPS
+    from charllm.spec.programs import TARGETS
 
     parser.add_argument("--to", required=True, metavar="|".join(TARGETS), help="format to write")
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="file to write to (default: standard output)")

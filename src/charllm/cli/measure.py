@@ -77,16 +77,6 @@ def _submit(job: Job) -> int:
 
 
 def _headline(result: RunResult, folder: Path) -> str:
-    metrics = result.metrics
-    parts = [
-        f"{metrics[name]:.4g} {unit}"
-        for name, unit in (
-            ("step_time_s", "s per step"),
-            ("power_mean_w", "W"),
-            ("temperature_peak_c", "C peak"),
-            ("tokens_per_j", "tokens per joule"),
-            ("node_power_mean_w", "W per node"),
-        )
-        if metrics[name] is not None
-    ]
-    return f"charllm: {', '.join(parts) or 'nothing was read'}; recorded in {folder}"
+    from charllm.result.answers import answer_in_brief
+
+    return f"charllm: {answer_in_brief(result) or 'nothing was read'}; recorded in {folder}"

@@ -18,7 +18,7 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    from charllm.trace.replay import GPUS_PER_NODE
+    from charllm.trace.settings import GPUS_PER_NODE
 
     parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="trace files, or folders with them")
     parser.add_argument(

@@ -35,7 +35,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     from charllm.reproduce.findings import FINDINGS
-    from charllm.reproduce.run import PUBLICATIONS, WORKERS
+    from charllm.reproduce.settings import PUBLICATIONS, WORKERS
 
     parser.add_argument("publication", choices=PUBLICATIONS, metavar="NAME", help=f"one of: {', '.join(PUBLICATIONS)}")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write or to continue (default: NAME)")

@@ -64,7 +64,6 @@ def _print_study(study: StudyResult, arguments: argparse.Namespace) -> None:
 
 def _print_run(result: RunResult, arguments: argparse.Namespace) -> None:
     from charllm.report.character import with_character
-    from charllm.report.run import gpu_rows
     from charllm.report.tables import to_csv
     from charllm.result.answers import told_warnings
     from charllm.result.result import to_json
@@ -74,7 +73,7 @@ def _print_run(result: RunResult, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(to_json(result if found is None else with_character(result, found.as_table())))
     elif arguments.csv:
-        print(to_csv(gpu_rows(result)))
+        print(to_csv(result.gpus))
     else:
         show("\n\n".join(_parts(result, found, arguments)))
     sys.stdout.flush()

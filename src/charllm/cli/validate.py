@@ -32,7 +32,6 @@ from charllm.cli.progress import track
 from charllm.cli.validate_all import render_everything, score_everything
 from charllm.cli.validate_known import render_known, score_known
 from charllm.errors import SpecError
-from charllm.evaluate.ops import QUANTITIES, score_ops
 from charllm.report.tables import render_table, wrap_all
 from charllm.units import format_percent
 
@@ -51,8 +50,6 @@ EXAMPLES = (
     "charllm validate heat trace.csv --gpu h200",
     "charllm validate nccl runs/nccl --cluster h200x32",
 )
-OPS_DROP = tuple(f"{name} {what}" for what in ("mean", "p90") for name in reversed(QUANTITIES))
-"""Columns of the table of ops that a narrow terminal has no room for, the least important first."""
 
 
 class Scoring(NamedTuple):
@@ -157,6 +154,7 @@ def _score_heat(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _score_ops(arguments: argparse.Namespace) -> dict[str, Any]:
+    from charllm.evaluate.ops import score_ops
     from charllm.evaluate.ops_table import read_ops
 
     return score_ops(*read_ops(arguments.file), arguments.gpu)
@@ -241,7 +239,7 @@ def _render_results(table: dict[str, Any]) -> str:
         )
     parts += wrap_all(f"corrected times of {source}: {reason}" for source, reason in table["corrections"].items())
     if "doubtful" in table:
-        cells = [[row["id"], _percent(row["error_fraction"]), row["reason"]] for row in table["doubtful"]["rows"]]
+        cells = [[row["id"], format_percent(row["error_fraction"]), row["reason"]] for row in table["doubtful"]["rows"]]
         parts.append(render_table("Doubtful rows", ["row", "error", "reason"], cells))
     memory = {**table["memory"]["by_meaning"], **table["memory"]["by_source"], "all": table["memory"]}
     if table["memory"]["scored"]:
@@ -258,11 +256,7 @@ def _render_results(table: dict[str, Any]) -> str:
 
 def _cells(group: dict[str, Any]) -> list[str]:
     names = ("median_abs_error_fraction", "p90_abs_error_fraction", "mean_error_fraction")
-    return [str(group["scored"]), *(_percent(group[name]) for name in names)]
-
-
-def _percent(fraction: float | None) -> str:
-    return "-" if fraction is None else format_percent(fraction)
+    return [str(group["scored"]), *(format_percent(group[name]) for name in names)]
 
 
 def _render_heat(table: dict[str, Any]) -> str:
@@ -288,6 +282,8 @@ def _render_heat(table: dict[str, Any]) -> str:
 
 
 def _render_ops(table: dict[str, Any]) -> str:
+    from charllm.evaluate.ops import QUANTITIES
+
     columns = ["", "ops", *(f"{name} {what}" for name in QUANTITIES for what in ("median", "p90", "mean"))]
     groups = {
         "all": table["overall"],
@@ -299,9 +295,11 @@ def _render_ops(table: dict[str, Any]) -> str:
         [name, str(found["seconds"]["scored"]), *(cell for each in QUANTITIES for cell in _cells(found[each])[1:])]
         for name, found in groups.items()
     ]
+    # Columns that a narrow terminal has no room for, the least important first.
+    drop = tuple(f"{name} {what}" for what in ("mean", "p90") for name in reversed(QUANTITIES))
     parts = [
         render_table(
-            f"Ops, predicted against measured, {table['gpu']}: |error|", columns, cells, drop=OPS_DROP, where="--json"
+            f"Ops, predicted against measured, {table['gpu']}: |error|", columns, cells, drop=drop, where="--json"
         )
     ]
     peaks = table["by_class"].get("burst", {}).get("peak")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.cli.progress import track
 from charllm.report.tables import render_table, wrap_all
+from charllm.units import format_percent
 
 if TYPE_CHECKING:
     from charllm.evaluate.points import Score
@@ -84,8 +85,10 @@ def _cells(score: Score) -> list[str]:
 
 
 def _intervals(sources: dict[str, Any]) -> str:
-    cells = [[name, str(one["rows"]), f"{100 * one['covered_fraction']:.0f} %", f"{100 * one['width_fraction']:.0f} %"]
-             for name, one in sources.items()]  # fmt: skip
+    cells = [
+        [name, str(one["rows"]), *(format_percent(one[f"{each}_fraction"], 0) for each in ("covered", "width"))]
+        for name, one in sources.items()
+    ]
     title = "Intervals of 90 %, as committed: each source by the intervals that the others give"
     return render_table(title, ["source", "rows", "inside", "median width"], cells)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from charllm.cli.progress import track
 from charllm.report.tables import render_table, wrap_all
+from charllm.units import format_change, format_percent
 
 COLUMNS = ["run", "GPUs", "measured s", "predicted s", "error", "fits"]
 
@@ -35,7 +36,7 @@ def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
             f"{row['gpus']:,} {row['gpu']}",
             f"{row['measured_s']:.4g}",
             f"{row['predicted_s']:.4g}",
-            f"{100 * row['error_fraction']:+.1f} %",
+            format_change(row["error_fraction"]),
             "yes" if row["fits"] else "no",
         ]
         for row in rows
@@ -44,10 +45,10 @@ def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
 
 def _describe_scores(table: dict[str, Any]) -> str:
     names = ("median_abs_error_fraction", "p90_abs_error_fraction", "max_abs_error_fraction")
-    median, p90, largest = (f"{100 * table[name]:.1f} %" for name in names)
+    median, p90, largest = (format_percent(table[name]) for name in names)
     lines = [
         f"{table['scored']} runs scored: median error {median}, 90th percentile {p90}, "
-        f"mean {100 * table['mean_error_fraction']:+.1f} %",
+        f"mean {format_change(table['mean_error_fraction'])}",
         f"largest error {largest}: {table['worst']}",
     ]
     lines += [f"{row['name']}: {note}" for row in table["predictions"] for note in row["notes"]]

@@ -8,6 +8,7 @@ from charllm.evaluate.points import KELVIN, QUANTITIES, Score
 from charllm.evaluate.predictions import load_predictions
 from charllm.evaluate.scoreboard import PARTS, PUBLISHED, SPLITS, ranked_fraction, read_scoreboard
 from charllm.result.uncertainty import LEVEL, errors
+from charllm.units import format_percent
 
 PAGE = Path(__file__).parents[3] / "docs" / "accuracy.md"
 OPENING = """# Accuracy
@@ -79,25 +80,25 @@ def _table(scores: Iterable[Score], *, with_quantity: bool = False, names: Seque
 def _write(score: Score, figure: float | None) -> str:
     if figure is None:
         return ""
-    return f"{figure:.1f} K" if score.quantity in KELVIN else f"{100 * figure:.1f} %"
+    return f"{figure:.1f} K" if score.quantity in KELVIN else format_percent(figure)
 
 
 def _intervals() -> str:
     """Return how intervals do where each source is left out."""
     held = errors()["held_out"]["sources"]
     rows = [
-        f"| {source} | {one['rows']} | {100 * one['covered_fraction']:.0f} % | {100 * one['width_fraction']:.0f} % | "
-        f"{'yes' if _meets(one) else 'no'} |"
+        f"| {source} | {one['rows']} | {format_percent(one['covered_fraction'], 0)} | "
+        f"{format_percent(one['width_fraction'], 0)} | {'yes' if _meets(one) else 'no'} |"
         for source, one in held.items()
     ]
     met = sum(_meets(one) for one in held.values())
     return "\n".join([
-        f"## Intervals of {100 * LEVEL:.0f} %",
+        f"## Intervals of {format_percent(LEVEL, 0)}",
         "",
         "Each source of 20 rows or more, judged by [intervals](concepts/uncertainty.md) that the other sources give. "
         f"{met} of {len(held)} have 85 to 95 % of their rows inside, at a median width of at most 30 % of the value. "
-        f"Together {100 * _covered(held.values()):.0f} % of their rows are inside. Sources are small: intervals that "
-        f"hold exactly {100 * LEVEL:.0f} % of independent rows would have 85 to 95 % inside for "
+        f"Together {format_percent(_covered(held.values()), 0)} of their rows are inside. Sources are small: intervals "
+        f"that hold exactly {format_percent(LEVEL, 0)} of independent rows would have 85 to 95 % inside for "
         f"{_expected(held.values()):.0f} of {len(held)} sources on average; rows of one source are not independent.",
         "",
         "| source | rows | inside | median width | both met |",
@@ -130,8 +131,8 @@ def _expected(sources: Iterable[dict[str, float]]) -> float:
 
 
 def _take_row(metric: str, one: dict[str, float]) -> str:
-    width = f"{one['width_k']:.1f} K" if "width_k" in one else f"{100 * one['width_fraction']:.0f} %"
-    return f"| {QUANTITIES[metric]} | {one['rows']} | {100 * one['covered_fraction']:.0f} % | {width} |"
+    width = f"{one['width_k']:.1f} K" if "width_k" in one else format_percent(one["width_fraction"], 0)
+    return f"| {QUANTITIES[metric]} | {one['rows']} | {format_percent(one['covered_fraction'], 0)} | {width} |"
 
 
 def _meets(one: dict[str, float]) -> bool:

@@ -20,6 +20,7 @@ import numpy as np
 
 from charllm.evaluate.fit import CONSTANTS, Constant, FitRow, Fitter, Values, moves
 from charllm.evaluate.held_out import is_untuned, load_folds, load_rows
+from charllm.units import format_percent
 
 SAMPLE = 4
 MODULES = (
@@ -107,7 +108,7 @@ def render_gains(gains: Sequence[Gain]) -> str:
     for constant, value, rows, fitted, prior in gains:
         errors = ["-"] * 3
         if fitted is not None and prior is not None:
-            errors = [f"{100 * fitted:.1f} %", f"{100 * prior:.1f} %", f"{100 * (prior - fitted):+.1f}"]
+            errors = [format_percent(fitted), format_percent(prior), f"{100 * (prior - fitted):+.1f}"]
         lines.append(
             f"| `{constant.name}` | {constant.meaning} | {constant.prior:.3g} | {constant.source} | {value:.3g} "
             f"| {rows} | {' | '.join(errors)} |"

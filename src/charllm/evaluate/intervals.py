@@ -28,6 +28,7 @@ from charllm.evaluate.memory import held_out, read_rows, resolve_rows
 from charllm.evaluate.points import KELVIN, QUANTITIES
 from charllm.evaluate.predictions import Prediction, load_predictions
 from charllm.result.uncertainty import FILE, LABELS, LEVEL, step_scale
+from charllm.units import format_percent
 
 PRIORS = {"own": 0.06, "untuned": 0.15, **dict.fromkeys(LABELS, 0.1)}
 """Spread before any row is looked at. Assumed."""
@@ -277,7 +278,7 @@ def main() -> None:
     print("spreads:", ", ".join(f"{name} {spread:g}" for name, spread in found["step_time"]["spreads"].items()))
     for source, one in found["held_out"]["sources"].items():
         print(f"{source:8s}{one['rows']:5d} rows, {100 * one['covered_fraction']:3.0f} % covered, median width "
-              f"{100 * one['width_fraction']:.0f} %")  # fmt: skip
+              f"{format_percent(one['width_fraction'], 0)}")  # fmt: skip
 
 
 if __name__ == "__main__":

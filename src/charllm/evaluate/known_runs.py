@@ -18,7 +18,7 @@ from charllm.simulate.predict import predict
 from charllm.spec.request import Table, merge, parse_layer_split
 from charllm.spec.run import RunSpec
 from charllm.spec.schedules import SCHEDULES
-from charllm.units import TERA, format_percent
+from charllm.units import TERA, format_change, format_percent
 
 TABLE = "known_runs.toml"
 CONFIDENCES = ("high", "medium", "low")
@@ -251,7 +251,7 @@ def _sentence(text: str) -> str:
 
 
 def _signed(fraction: float) -> str:
-    return f"{100 * fraction:+.1f} %"
+    return format_change(fraction)
 
 
 def main(arguments: Sequence[str], write: Callable[[str], object] = sys.stdout.write) -> int:

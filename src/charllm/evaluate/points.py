@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from charllm.evaluate.scores import describe_errors
-from charllm.evaluate.time import row_class
-from charllm.spec.run import RunSpec
+from charllm.spec.run import CLASSES, RunSpec
 from charllm.units import GIGA
 
 KELVIN = ("temperature", "peak temperature")
@@ -131,9 +130,6 @@ QUANTITIES = {
 """Metric of a run: the quantity it is scored as."""
 
 
-CLASS_WORDS = {"dense": "dense", "moe": "sparse", "lora": "LoRA"}
-
-
 def named_class(run: RunSpec) -> str:
     """Return the class of a run in words."""
-    return CLASS_WORDS[row_class(run)]
+    return CLASSES[run.scored_as]

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.evaluate.held_out import Held, hold_out_all, is_untuned, load_rows
-from charllm.evaluate.time import row_class
 from charllm.result.uncertainty import share_of
 from charllm.spec.run import RunSpec
 from charllm.workload.model_flop import model_flop
@@ -69,7 +68,7 @@ def describe(held: Held) -> Prediction:
         shares["exposed"], shares["wait"], shares["overhead"],
         held.family_s, held.source_s, held.gpu_s, held.prior_s, held.shipped_s, row.measured_s,
     )  # fmt: skip
-    return Prediction(row.id, row.source, row_class(run), run.cluster.gpu.name, run.model.name,
+    return Prediction(row.id, row.source, run.scored_as, run.cluster.gpu.name, run.model.name,
                       run.training.precision, "untuned" if is_untuned(row) else "tuned", strategy_of(run),
                       *(float(f"{number:.{DIGITS}g}") for number in numbers))  # fmt: skip
 

@@ -34,6 +34,7 @@ from charllm.evaluate.scores import TimeScore, looked_up_s, order_pairs
 from charllm.evaluate.time import resolve_row
 from charllm.result.uncertainty import errors
 from charllm.simulate.predict import predict
+from charllm.spec.run import CLASSES
 from charllm.workload.parameters import count_parameters
 
 FILE = Path(str(resources.files("charllm.evaluate") / "data" / "scoreboard.csv"))
@@ -50,7 +51,6 @@ SPLITS = {
     "in sample": "shipped_s",
 }
 """Split of published rows: its column in the table of predictions."""
-KINDS = {"dense": "dense", "moe": "sparse", "lora": "LoRA"}
 
 
 class Part(NamedTuple):
@@ -88,7 +88,7 @@ def published_points(rows: Sequence[Prediction]) -> list[Point]:
 
 
 def _published_groups(row: Prediction) -> dict[str, str]:
-    return {"class": KINDS[row.kind], "source": row.source, "GPU": row.gpu, "strategy": row.strategy,
+    return {"class": CLASSES[row.kind], "source": row.source, "GPU": row.gpu, "strategy": row.strategy,
             **size_groups(row.gpus, row.parameters)}  # fmt: skip
 
 

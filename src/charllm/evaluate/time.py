@@ -84,11 +84,6 @@ def _least_recompute(request: Table) -> RunSpec:
     return run
 
 
-def row_class(run: RunSpec) -> str:
-    """Return the class a row is scored in."""
-    return "lora" if run.training.lora_rank else "moe" if run.model.experts else "dense"
-
-
 class Prediction(NamedTuple):
     """What was predicted for one row, measured or not."""
 
@@ -138,7 +133,7 @@ def _predict(row: Row, *, closed: bool) -> Prediction:
         source,
         gpu,
         run.training.precision,
-        row_class(run),
+        run.scored_as,
         f"{source} {run.model.name} {gpu}",
         measured_s,
         predicted_s,

@@ -16,7 +16,7 @@ from charllm.errors import CharllmError, SpecError
 from charllm.explorer.choices import list_choices
 from charllm.explorer.frontend import assets
 from charllm.explorer.live import Lookout
-from charllm.explorer.request import MOST_BODY_BYTES, Asked, AskedPlan, read_asked, read_planned
+from charllm.explorer.request import MOST_BODY_BYTES, PlanRequest, RunRequest, read_plan_request, read_run_request
 from charllm.explorer.safety import Access, Guard
 from charllm.explorer.store import find_inside, is_stored, list_store
 from charllm.explorer.stream import Events, Latest
@@ -46,23 +46,23 @@ class Explorer:
         self.latest, self.lookout = Latest(), Lookout()
         self.listing = asyncio.Lock()
 
-    async def answers(self, asked: Asked) -> AsyncGenerator[Reply]:
+    async def answers(self, wanted: RunRequest) -> AsyncGenerator[Reply]:
         """Yield the fast answer, then the coupled one."""
-        fast = await self.fast.run({"kind": "fast", "words": asked.words})
+        fast = await self.fast.run({"kind": "fast", "words": wanted.words})
         yield fast
-        if fast.event != "error" and asked.coupled:
-            yield await self.slow.run({"kind": "coupled", "words": asked.words}, ANSWERS)
+        if fast.event != "error" and wanted.coupled:
+            yield await self.slow.run({"kind": "coupled", "words": wanted.words}, ANSWERS)
 
-    async def changes(self, asked: Asked) -> AsyncGenerator[Reply]:
+    async def changes(self, wanted: RunRequest) -> AsyncGenerator[Reply]:
         """Yield what single changes would bring."""
-        yield await self.slow.run({"kind": "changes", "words": asked.words}, CHANGES)
+        yield await self.slow.run({"kind": "changes", "words": wanted.words}, CHANGES)
 
-    async def plan(self, asked: AskedPlan) -> AsyncGenerator[Reply]:
+    async def plan(self, wanted: PlanRequest) -> AsyncGenerator[Reply]:
         """Yield how far the search is, then the page of the plan. Its worker starts when it is first asked for."""
         async with self.planning:
             if not self.plans.is_started:
                 await self.plans.start()
-        job = {"kind": "plan", **asked._asdict()}
+        job = {"kind": "plan", **wanted._asdict()}
         async with contextlib.aclosing(self.plans.stream(job, LONGEST_PLAN_JOB_S)) as events:
             async for reply in events:
                 yield reply
@@ -121,20 +121,20 @@ def _add_files(app: FastAPI) -> None:
 def _add_answers(app: FastAPI) -> None:
     @app.post("/api/answers")
     async def answers(request: Request) -> Response:
-        explorer, asked = _explorer(request), read_asked(await _read_body(request))
-        return _stream(explorer, asked, explorer.answers(asked), "answers", "changes")
+        explorer, wanted = _explorer(request), read_run_request(await _read_body(request))
+        return _stream(explorer, wanted, explorer.answers(wanted), "answers", "changes")
 
     @app.post("/api/changes")
     async def changes(request: Request) -> Response:
-        explorer, asked = _explorer(request), read_asked(await _read_body(request))
-        return _stream(explorer, asked, explorer.changes(asked), "changes")
+        explorer, wanted = _explorer(request), read_run_request(await _read_body(request))
+        return _stream(explorer, wanted, explorer.changes(wanted), "changes")
 
 
 def _add_plan(app: FastAPI) -> None:
     @app.post("/api/plan")
     async def plan(request: Request) -> Response:
-        explorer, asked = _explorer(request), read_planned(await _read_body(request))
-        return Events(explorer.plan(asked), explorer.latest.held(asked.client, "plan"))
+        explorer, wanted = _explorer(request), read_plan_request(await _read_body(request))
+        return Events(explorer.plan(wanted), explorer.latest.held(wanted.client, "plan"))
 
 
 def _add_store(app: FastAPI) -> None:
@@ -171,9 +171,9 @@ def _explorer(request: Request) -> Explorer:
     return explorer
 
 
-def _stream(explorer: Explorer, asked: Asked, events: AsyncGenerator[Reply], *kinds: str) -> Events:
+def _stream(explorer: Explorer, wanted: RunRequest, events: AsyncGenerator[Reply], *kinds: str) -> Events:
     """Answer a client, whose earlier requests of these kinds end now."""
-    return Events(events, explorer.latest.held(asked.client, *kinds))
+    return Events(events, explorer.latest.held(wanted.client, *kinds))
 
 
 def _page(explorer: Explorer, paths: list[str]) -> Events:

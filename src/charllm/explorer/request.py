@@ -29,7 +29,7 @@ TOP, MOST_TOP = 10, 24
 """Strategies that a plan simulates in full."""
 
 
-class Asked(NamedTuple):
+class RunRequest(NamedTuple):
     """What one POST asks for."""
 
     client: str
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
     coupled: bool
 
 
-class AskedPlan(NamedTuple):
+class PlanRequest(NamedTuple):
     """What one POST asks to be planned; the words fix settings, all others are searched."""
 
     client: str
@@ -49,11 +49,11 @@ class AskedPlan(NamedTuple):
     sensitivity: bool
 
 
-def read_asked(body: bytes) -> Asked:
+def read_run_request(body: bytes) -> RunRequest:
     """Read the body of a POST."""
     table = _table(body, KEYS)
     client, coupled = _client(table), _truth(table, "coupled", default=True)
-    return Asked(client, _check_words(_object(table.get("request"), "request")), coupled)
+    return RunRequest(client, _check_words(_object(table.get("request"), "request")), coupled)
 
 
 def _table(body: bytes, keys: Sequence[str]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _truth(table: Mapping[str, Any], key: str, *, default: bool) -> bool:
     return found
 
 
-def read_planned(body: bytes) -> AskedPlan:
+def read_plan_request(body: bytes) -> PlanRequest:
     """Read the body of a POST that asks for a plan."""
     table = _table(body, PLAN_KEYS)
     client, sensitivity = _client(table), _truth(table, "sensitivity", default=False)
@@ -90,7 +90,7 @@ def read_planned(body: bytes) -> AskedPlan:
     if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= MOST_TOP:
         raise SpecError("top", top, f"a whole number from 1 to {MOST_TOP}")
     words = _check_words(_object(table.get("request"), "request"))
-    return AskedPlan(client, words, str(objective), limit, top, sensitivity)
+    return PlanRequest(client, words, str(objective), limit, top, sensitivity)
 
 
 def resolve_words(words: Mapping[str, Any]) -> RunSpec:

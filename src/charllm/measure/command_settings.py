@@ -72,7 +72,7 @@ class EmulationKeywords(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlayerSettings:
+class EmulatorSettings:
     """On which device a rank is emulated, and where its readings are stored."""
 
     out: Path | None = path("folder for the recording (default charllm-runs/rank-TIME)")
@@ -80,8 +80,8 @@ class PlayerSettings:
     device: str = choice("cpu: only to test the command itself", DEVICES, "cuda")
 
 
-class PlayerKeywords(TypedDict, total=False):
-    """Keywords of `PlayerSettings`, with the types of their values."""
+class EmulatorKeywords(TypedDict, total=False):
+    """Keywords of `EmulatorSettings`, with the types of their values."""
 
     out: str | Path | None
     telemetry: str

@@ -20,13 +20,14 @@ from charllm.errors import CharllmError, SpecError
 from charllm.measure.failure import Failure, judge
 from charllm.measure.launchers.slurm import is_alive, settle
 from charllm.measure.marked import tabulate_marks
+from charllm.measure.measured import Measured
 from charllm.measure.parquet import write_signals
 from charllm.measure.parts import Part, Whole, describe_parts, is_on_nodes, merge, part_warnings, read_parts
 from charllm.measure.record import JOB_FILE, PREDICTED_FILE, SPEC_FILE, JobRecord, read_job, read_json
 from charllm.measure.recording import Recording, cut_torn_row, is_growing
 from charllm.measure.sampler import SELF_FILE
 from charllm.measure.steady import interval
-from charllm.measure.summary import Measured, summarise
+from charllm.measure.summary import summarise
 from charllm.measure.window import look
 from charllm.profile import TRACE_FILES
 from charllm.result.columns import columns_of
@@ -51,9 +52,7 @@ def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
     parts = read_parts(folder, job)
     whole = merge(job, parts)
     growing = is_alive(job) or any(is_growing(part.folder) for part in parts)
-    names, hosts = tuple(part.name for part in parts), tuple(part.host for part in parts)
-    measured = Measured(whole.recording, whole.marks, 0.0, 0.0, whole.places, names, hosts)
-    measured, warnings = _span(whole.job, measured)
+    measured, warnings = put_together(whole, parts)
     if growing:
         warnings = ["still recording: metrics describe the time until now"]
     failure = None if growing else judge(folder, job, parts)
@@ -70,6 +69,19 @@ def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
     if not growing:
         _keep(result, whole.recording, folder, parts, ended=job.ended)
     return with_tables(result, folder)
+
+
+def read_measured(folder: Path) -> Measured:
+    """Read what was recorded of a run that has ended."""
+    job = read_job(folder)
+    parts = read_parts(folder, job)
+    return put_together(merge(job, parts), parts)[0]
+
+
+def put_together(whole: Whole, parts: Sequence[Part]) -> tuple[Measured, list[str]]:
+    """Return the parts of a run as one, in the time that figures can describe, with warnings about it."""
+    names, hosts = tuple(part.name for part in parts), tuple(part.host for part in parts)
+    return _span(whole.job, Measured(whole.recording, whole.marks, 0.0, 0.0, whole.places, names, hosts))
 
 
 def _tables(folder: Path, whole: Whole, spec: Mapping[str, Any]) -> dict[str, Callable[[], Columns]]:

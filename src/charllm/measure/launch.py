@@ -272,7 +272,7 @@ def cool_down(seconds_s: float) -> tuple[tuple[float, float], bool]:
 def describe_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that shape a run; what might be a secret is never among them."""
     return {
-        name: _redact(value, environment)
+        name: redact(value, environment)
         for name, value in sorted(environment.items())
         if KEPT_VARIABLES.match(name) and not SECRET_WORDS.search(name)
     }
@@ -283,12 +283,12 @@ def describe_command(command: Sequence[str], environment: Mapping[str, str]) -> 
     shown: list[str] = []
     hide_next = False
     for word in command:
-        shown.append("***" if hide_next else _redact(word, environment))
+        shown.append("***" if hide_next else redact(word, environment))
         hide_next = bool(SECRET_NAME.search(word))
     return shown
 
 
-def _redact(text: str, environment: Mapping[str, str]) -> str:
+def redact(text: str, environment: Mapping[str, str]) -> str:
     """Redact what follows the name of a secret, logins in addresses, and values of secret variables."""
     text = URL_LOGIN.sub(r"\1***@", SECRET_TAIL.sub(r"\1***", text))
     for name, value in environment.items():

@@ -37,9 +37,9 @@ from charllm.measure.launchers.plan import fill_template, has_placeholder
 from charllm.measure.launchers.slurm import CANNOT_SEE, END_FILE
 from charllm.measure.launchers.task import Task, read_task
 from charllm.measure.launchers.torchrun import LOGS, around, python_part, torchrun
-from charllm.measure.meeting import TURN_S, Meeting, MeetingError, Seat, join, pause
 from charllm.measure.output import kept_output
 from charllm.measure.record import NODES, JobRecord
+from charllm.measure.rendezvous import TURN_S, Client, Rendezvous, RendezvousError, join, pause
 from charllm.measure.settings import AFTER_S
 from charllm.measure.telemetry.source import GpuIdentity
 from charllm.profile import PROFILE_VARIABLE
@@ -64,7 +64,7 @@ class Node(NamedTuple):
 
 
 @dataclass
-class Told:
+class Signals:
     """Signals that have come for this agent."""
 
     ending: str = ""
@@ -94,19 +94,19 @@ def main() -> int:
     parser.add_argument("--rank", type=int, default=int(environment.get("SLURM_NODEID", "0")))
     arguments = parser.parse_args()
     node = Node(arguments.name, arguments.rank, environment)
-    told = Told()
+    signals = Signals()
     for number in (*ENDING, *PASSED):
-        signal.signal(number, told.receive)
+        signal.signal(number, signals.receive)
     try:
-        take_part(arguments.folder, node, told)
+        take_part(arguments.folder, node, signals)
     except CharllmError as error:
         print(f"charllm: node {arguments.name}: {error}", file=sys.stderr, flush=True)
         return error.exit_code
     return 0
 
 
-def take_part(run: Path, node: Node, told: Told) -> None:
-    """Run this node's part and record it; the head's agent also hosts the meeting."""
+def take_part(run: Path, node: Node, signals: Signals) -> None:
+    """Run this node's part and record it; the head's agent also hosts the rendezvous."""
     task, folder = read_task(run), run / NODES / node.name
     if task is None:
         raise NodeError(f"{CANNOT_SEE} {run}; expected a folder that every node of the job can see")
@@ -116,37 +116,37 @@ def take_part(run: Path, node: Node, told: Told) -> None:
         raise NodeError(f"cannot write into {folder} ({error.strerror or error})") from None
     nodes = task.plan.nodes or 1
     if node.rank > 0:
-        _attend(task, folder, join(run / NODES, node.name, node.rank), node, told)
+        _attend(task, folder, join(run / NODES, node.name, node.rank), node, signals)
         return
 
     def judge(ready: Mapping[str, Mapping[str, Any]]) -> str:
         return judge_gpus(task.plan, {node: said["gpus"] for node, said in ready.items()})
 
-    meeting = Meeting(run / NODES, nodes, judge, task.plan.time_limit_s)
+    rendezvous = Rendezvous(run / NODES, nodes, judge, task.plan.time_limit_s)
     try:
-        _attend(task, folder, join(run / NODES, node.name, node.rank), node, told)
+        _attend(task, folder, join(run / NODES, node.name, node.rank), node, signals)
     finally:
-        verdict = meeting.close(CLOSE_S)
+        verdict = rendezvous.close(CLOSE_S)
         write_text(json.dumps(asdict(verdict), indent=1), run / NODES / END_FILE)
-        if any(guest.lost for guest in meeting.guests.values()):
+        if any(slot.lost for slot in rendezvous.slots.values()):
             _cancel_remains(node.environment)
 
 
-def _attend(task: Task, folder: Path, seat: Seat, node: Node, told: Told) -> None:
+def _attend(task: Task, folder: Path, client: Client, node: Node, signals: Signals) -> None:
     try:
-        Part(task, folder, seat, node, told).run()
+        Part(task, folder, client, node, signals).run()
     except CharllmError as error:
-        seat.say("refuse", why=str(error))
+        client.say("refuse", why=str(error))
         raise
     finally:
-        seat.leave()
+        client.leave()
 
 
 class Part:
     """One node's part of a run, from its first to its last reading."""
 
-    def __init__(self, task: Task, folder: Path, seat: Seat, node: Node, told: Told) -> None:
-        self._task, self._folder, self._seat, self._told = task, folder, seat, told
+    def __init__(self, task: Task, folder: Path, client: Client, node: Node, signals: Signals) -> None:
+        self._task, self._folder, self._client, self._signals = task, folder, client, signals
         self._rank, self._environment = node.rank, node.environment
         self._clock = Clock()
         self._windows: dict[str, list[float]] = {}
@@ -163,7 +163,7 @@ class Part:
         uuids = [gpu.uuid for gpu in gpus]
         settings = task.settings
         with sampling(self._folder, settings, uuids) as sampler:
-            self._seat.say("ready", gpus=[gpu.name for gpu in gpus])
+            self._client.say("ready", gpus=[gpu.name for gpu in gpus])
             told = self._await_start()
             if told is not None:
                 self._windows["idle"] = self._rest(settings.idle_s)
@@ -171,7 +171,7 @@ class Part:
                 record = replace(record, windows_s=self._windows).write(self._folder)
                 code = self._run_command(int(told["port"]), sampler)
                 self._windows["command"].append(time.monotonic())
-                self._seat.say("ended", code=code, stopped=self._stopped)
+                self._client.say("ended", code=code, stopped=self._stopped)
                 self._await_others(sampler)
                 cooldown_s = min(AFTER_S, settings.cooldown_s) if code else settings.cooldown_s
                 self._windows["cooldown"] = self._rest(cooldown_s)
@@ -196,8 +196,8 @@ class Part:
     def _compare_clocks(self, when: str) -> None:
         """Compare our clocks with the head's; the head's own agree with themselves."""
         try:
-            found = compare(self._seat.ask_time) if self._rank else Comparison(time.monotonic(), 0.0, 0.0, 0.0, 0)
-        except MeetingError:
+            found = compare(self._client.ask_time) if self._rank else Comparison(time.monotonic(), 0.0, 0.0, 0.0, 0)
+        except RendezvousError:
             if when == "start":
                 raise
             return
@@ -206,7 +206,7 @@ class Part:
     def _await_start(self) -> Mapping[str, Any] | None:
         """Wait until all nodes are ready; None where the run does not begin."""
         while not self._is_over():
-            message = self._seat.listen(TURN_S)
+            message = self._client.listen(TURN_S)
             if message is not None and message.get("say") == "go":
                 return message
             self._note(message)
@@ -214,7 +214,7 @@ class Part:
 
     def _run_command(self, port: int, sampler: Sampler) -> int:
         """Run this node's part of the command until it ends or has to; a sampler that is killed is started again."""
-        command, more = command_on_node(self._task, self._rank, self._seat.head, port, self._folder)
+        command, more = command_on_node(self._task, self._rank, self._client.head, port, self._folder)
         steps = self._task.settings.profile
         profile = {} if steps is None else {PROFILE_VARIABLE: steps}
         environment = {UNBUFFERED: "1", **self._environment, **profile, **more, FOLDER_VARIABLE: str(self._folder)}
@@ -228,9 +228,9 @@ class Part:
                 os.write(err, f"cannot run {command[0]}: {error.strerror or error}\n".encode())
                 return COMMAND_NOT_FOUND if isinstance(error, FileNotFoundError) else COMMAND_NOT_RUNNABLE
             streams.started()
-            self._told.child = child
+            self._signals.child = child
             while child.poll() is None:
-                self._note(self._seat.listen(TURN_S))
+                self._note(self._client.listen(TURN_S))
                 sampler.revive()
                 if self._is_over():
                     _end(child)
@@ -239,8 +239,8 @@ class Part:
 
     def _await_others(self, sampler: Sampler) -> None:
         """Record on until the command has ended on every node."""
-        while not self._told.ending and not self._seat.closed:
-            message = self._seat.listen(TURN_S)
+        while not self._signals.ending and not self._client.closed:
+            message = self._client.listen(TURN_S)
             if message is not None and message.get("say") == "rest":
                 return
             self._note(message)
@@ -250,7 +250,7 @@ class Part:
         """Let the machine be for a while, or until the run is over; returns the window."""
         start_s = time.monotonic()
         while not self._is_over() and time.monotonic() - start_s < seconds_s:
-            self._note(self._seat.listen(min(TURN_S, seconds_s)))
+            self._note(self._client.listen(min(TURN_S, seconds_s)))
         return [start_s, time.monotonic()]
 
     def _note(self, message: Mapping[str, Any] | None) -> None:
@@ -258,7 +258,7 @@ class Part:
             self._stopped = self._stopped or str(message["kind"])
 
     def _is_over(self) -> bool:
-        self._stopped = self._stopped or self._told.ending or (HEAD_LOST if self._seat.closed else "")
+        self._stopped = self._stopped or self._signals.ending or (HEAD_LOST if self._client.closed else "")
         return bool(self._stopped)
 
 
@@ -276,9 +276,9 @@ def command_on_node(task: Task, rank: int, head: str, port: int, folder: Path) -
         "ranks_per_node": per_node,
         "ranks": nodes * per_node,
     }
-    meeting = {"MASTER_ADDR": head, "MASTER_PORT": str(port)}
+    rendezvous = {"MASTER_ADDR": head, "MASTER_PORT": str(port)}
     alone = {"RANK": rank, "WORLD_SIZE": nodes, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1} if per_node == 1 else {}
-    return fill_template(task.command, values), {**meeting, **{name: str(value) for name, value in alone.items()}}
+    return fill_template(task.command, values), {**rendezvous, **{name: str(value) for name, value in alone.items()}}
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:

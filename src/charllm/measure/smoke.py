@@ -124,12 +124,12 @@ def _ranks(trial: Trial, *, bench: bool = False) -> tuple[str, ...]:
     nodes, gpus = trial.run.cluster.nodes, trial.run.cluster.node.gpus
     torchrun = (sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={gpus}")
     if nodes > 1:
-        meeting = (
+        rendezvous = (
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={_head(trial.node_list)}:{RENDEZVOUS_PORT}",
             "--rdzv-id=smoke",
         )
-        return ("srun", f"--nodes={nodes}", "--ntasks-per-node=1", *torchrun, f"--nnodes={nodes}", *meeting)
+        return ("srun", f"--nodes={nodes}", "--ntasks-per-node=1", *torchrun, f"--nnodes={nodes}", *rendezvous)
     if gpus == 1 or bench:
         # The bench starts its own ranks on one machine, two of them on a CPU.
         return (sys.executable,)

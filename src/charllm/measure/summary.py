@@ -1,7 +1,7 @@
 """A measured run as a result: recordings and marks in, metrics out."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -9,13 +9,11 @@ from charllm import __version__
 from charllm.arrays import Floats
 from charllm.gpu.limits import CAUSES
 from charllm.gpu.sensor import HOPPER
-from charllm.measure.host.record import HostRecording
-from charllm.measure.host.window import NO_PLATFORM_POWER, HostWindow, look_host
-from charllm.measure.marks import Mark, Step, find_phases, find_steps
-from charllm.measure.parts import Place
-from charllm.measure.profiled import FEWEST_STEPS, Profiled, part_profiled
+from charllm.measure.host.window import NO_PLATFORM_POWER, HostWindow
+from charllm.measure.marks import Mark, Step, find_phases
+from charllm.measure.measured import Measured, choose_window
 from charllm.measure.recording import Recording
-from charllm.measure.steady import Interval, interval, noise_floor_fraction, settled_from
+from charllm.measure.steady import Interval, interval, noise_floor_fraction
 from charllm.measure.window import Window, counted, highest, look
 from charllm.result.metrics import fill_metrics, missing
 from charllm.result.result import RunResult
@@ -27,49 +25,14 @@ REASONS = {
     "node_power_mean_w": NO_PLATFORM_POWER,
 }
 """Metrics a measurement without more knowledge cannot give, and why."""
-
-
-FEWEST_READINGS = 3
-"""Of temperature, to tell whether it has settled."""
-
-
-class Measured(NamedTuple):
-    """What was recorded of one run of a command."""
-
-    recording: Recording
-    marks: dict[str, list[Mark]]
-    start_s: float
-    end_s: float
-    places: Mapping[int, Place] = {}
-    """Node and rank of each GPU; none for the GPUs of this machine alone."""
-    nodes: tuple[str, ...] = ("",)
-    hosts: tuple[HostRecording | None, ...] = ()
-    """What was read of each node beside its GPUs."""
-
-    def place(self, gpu: int) -> Place:
-        """Return where a GPU is."""
-        return self.places.get(gpu, Place(0, gpu))
-
-    def by_node(self) -> list[list[int]]:
-        """Return the GPUs that were read on each node."""
-        sampled = self.recording.sampled
-        return [[gpu for gpu in sampled if self.place(gpu).node == node] for node in range(len(self.nodes))]
-
-    def look_hosts(self, start_s: float, end_s: float) -> list[HostWindow | None]:
-        """Describe the host of each node in a window."""
-        hosts = self.hosts or (None,) * len(self.nodes)
-        return [look_host(host, start_s, end_s) if host else None for host in hosts]
+NOT_SETTLED = "temperature had not settled by the end of the run; metrics describe its second half"
 
 
 def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Mapping[str, Any]) -> RunResult:
     """Turn a recorded run into a result; metrics describe its settled part."""
-    profiled = _steps(measured.marks)
-    steps = profiled.longest if len(profiled.longest) >= FEWEST_STEPS else _all_steps(measured.marks)
-    warnings: list[str] = []
-    start_s, end_s = _settled(measured, steps, warnings)
-    inside = [step for step in steps if step.start_s >= start_s and step.end_s <= end_s] or steps
-    if inside:
-        start_s, end_s = inside[0].start_s, inside[-1].end_s
+    chosen = choose_window(measured)
+    start_s, end_s, inside = chosen.start_s, chosen.end_s, chosen.steps
+    warnings = [] if chosen.settled else [NOT_SETTLED]
     windows = {gpu: look(measured.recording, gpu, start_s, end_s) for gpu in measured.recording.sampled}
     times = _time_metrics(inside, len(windows))
     known = _gpu_metrics(measured, windows, start_s, end_s, inside)
@@ -98,40 +61,12 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
                 "noise_floor_fraction": _noise_floor(inside),
                 "sensor_coverage_fraction": _coverage(measured.recording),
                 "phases_s": _phases(measured.marks),
-                **({"profile": profiled.as_table()} if profiled.recorded else {}),
+                **({"profile": chosen.profiled.as_table()} if chosen.profiled.recorded else {}),
                 **details,
             },
         },
         warnings=warnings,
     )
-
-
-def _steps(marks: dict[str, list[Mark]]) -> Profiled:
-    """Return the steps of the process that marked most of them (rank 0 of a job whose ranks all mark)."""
-    found = max(marks.values(), key=lambda own: len(find_steps(own)), default=[])
-    return part_profiled(find_steps(found), found)
-
-
-def _all_steps(marks: dict[str, list[Mark]]) -> list[Step]:
-    return max((find_steps(found) for found in marks.values()), key=len, default=[])
-
-
-def _settled(measured: Measured, steps: list[Step], warnings: list[str]) -> tuple[float, float]:
-    """Return the part of a run in which temperature has settled, judged on the GPU that takes longest."""
-    start_s, end_s = (steps[0].start_s, steps[-1].end_s) if steps else (measured.start_s, measured.end_s)
-    starts = []
-    for gpu in measured.recording.sampled:
-        times, temperature = measured.recording.known(gpu, "temperature_c")
-        inside = (times >= start_s) & (times <= end_s)
-        if np.count_nonzero(inside) >= FEWEST_READINGS:
-            starts.append(settled_from(times[inside], temperature[inside]))
-    if not starts:
-        return start_s, end_s
-    found = [start for start in starts if start is not None]
-    if len(found) < len(starts):
-        warnings.append("temperature had not settled by the end of the run; metrics describe its second half")
-        return (start_s + end_s) / 2, end_s
-    return max([start_s, *found]), end_s
 
 
 def _time_metrics(steps: list[Step], gpus: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from charllm.plan.candidate import Candidate
 from charllm.plan.strategy import name_strategy
 from charllm.result.metric import metric_value
 from charllm.result.metrics import PLAN_METRICS
-from charllm.units import si_key
+from charllm.units import format_percent, si_key
 
 WRITTEN = re.compile(r"\s*([a-z0-9_.]+)\s*(<=|>=|<|>)\s*(\S+)\s*")
 
@@ -137,7 +137,7 @@ def _nearest(limit: Limit, candidates: Sequence[Candidate]) -> str:
     value, best = min(known, key=lambda pair: _beyond(limit, pair[0]))
     scale = _si_metric(re.split("[<>]", limit.text)[0].strip())[1]
     far, asked = _beyond(limit, value) / scale, limit.value / scale
-    share = f", {100 * far / abs(asked):.1f} %" if asked else ""
+    share = f", {format_percent(far / abs(asked))}" if asked else ""
     beyond = f"{far:.4g}{share} {'above' if limit.upper else 'below'} the limit"
     return f"nearest: {value / scale:.4g} ({beyond}) with {name_strategy(best.run)}"
 

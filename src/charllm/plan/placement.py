@@ -16,7 +16,7 @@ from charllm.arrays import Floats
 from charllm.errors import SpecError, unknown_name
 from charllm.plan.cap_shift import CapTable, corrected, halfway, tabulate_caps, uniform_caps
 from charllm.plan.placement_model import Model, build_model, decided_run
-from charllm.plan.placement_seats import find_units
+from charllm.plan.placement_slots import find_units
 from charllm.plan.placement_solver import Solution, solve
 from charllm.plan.settings import DECISIONS, MOST_WORK
 from charllm.plan.slowness import Reference, find_references, own_slowness, simulated_slowness, slowest

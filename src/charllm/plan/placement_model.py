@@ -19,7 +19,7 @@ from charllm.layout.hops import stage_hops
 from charllm.layout.placement import place_ranks
 from charllm.network.collectives import send_seconds
 from charllm.plan.cap_shift import CapTable, slowness_at, with_caps
-from charllm.plan.placement_seats import Seat, Units, cut_seats, find_units, place_units
+from charllm.plan.placement_slots import SlotGroup, Units, cut_slot_groups, find_units, place_units
 from charllm.plan.uneven import LayerTable, tabulate_layers
 from charllm.simulate.predict import Simulation
 from charllm.spec.run import RunSpec
@@ -31,10 +31,10 @@ class Model(NamedTuple):
 
     run: RunSpec
     units: Units
-    seats: tuple[Seat, ...]
-    """Where units may sit; as many as units. Where ranks stay, seat i is that of unit i."""
+    slot_groups: tuple[SlotGroup, ...]
+    """Where units may sit; as many as units. Where ranks stay, slot group i is that of unit i."""
     movable: bool
-    """Whether units may change seats."""
+    """Whether units may change slot groups."""
     role: Floats
     """[stage] slowness of its work on a GPU like all others."""
     slowness: Floats
@@ -62,7 +62,7 @@ class Model(NamedTuple):
 class Decision(NamedTuple):
     """A point of the space."""
 
-    seats: tuple[Seat, ...]
+    slot_groups: tuple[SlotGroup, ...]
     """Of each unit, stage after stage."""
     layers: tuple[int, ...]
     """Of each chunk."""
@@ -78,27 +78,27 @@ def build_model(
     assert units is not None
     assert timed is not None
     movable = ranks and run.parallelism.pp > 1
-    seats = cut_seats(run, units.size, slowness) if movable else present_seats(run, units)
+    slot_groups = cut_slot_groups(run, units.size, slowness) if movable else present_slot_groups(run, units)
     boundary_bytes = sum(op.sent_bytes for op in found.step.boundary_ops) if run.parallelism.pp > 1 else 0.0
     leaving = max(*stage_hops(run), units.size) if run.cluster.nodes > 1 else 0
     sends = [send_seconds(boundary_bytes, one, run) if boundary_bytes else 0.0 for one in (0, leaving)]
     return Model(
-        run, units, tuple(seats), movable, role, slowness, tabulate_layers(run, timed.costs, movable=layers), caps,
-        sends[0], sends[1],
+        run, units, tuple(slot_groups), movable, role, slowness, tabulate_layers(run, timed.costs, movable=layers),
+        caps, sends[0], sends[1],
     )  # fmt: skip
 
 
-def present_seats(run: RunSpec, units: Units) -> list[Seat]:
+def present_slot_groups(run: RunSpec, units: Units) -> list[SlotGroup]:
     """Return where the units of a run sit."""
     placed, per_node = place_ranks(run), run.cluster.node.gpus
     gpus = placed[units.ranks.reshape(-1, units.size)]
-    return [Seat(int(one[0]) // per_node, tuple(one.tolist())) for one in gpus]
+    return [SlotGroup(int(one[0]) // per_node, tuple(one.tolist())) for one in gpus]
 
 
 def present_decision(model: Model) -> Decision:
     """Return the run as it is."""
-    seats = present_seats(model.run, model.units)
-    return Decision(tuple(seats), model.run.parallelism.layers_per_stage)
+    slot_groups = present_slot_groups(model.run, model.units)
+    return Decision(tuple(slot_groups), model.run.parallelism.layers_per_stage)
 
 
 def model_seconds(model: Model, decision: Decision) -> float:
@@ -107,8 +107,8 @@ def model_seconds(model: Model, decision: Decision) -> float:
     pp, chunks = run.parallelism.pp, len(decision.layers)
     loads = [_entry(model.layers[one], decision.layers[one]) for one in range(chunks)]
     stage_s = model.role * [sum(loads[chunk][0] for chunk in range(stage, chunks, pp)) for stage in range(pp)]
-    slow = np.array([_seat_slowness(model, decision, seat) for seat in decision.seats]).reshape(pp, -1)
-    nodes = np.array([seat.node for seat in decision.seats]).reshape(pp, -1)
+    slow = np.array([_group_slowness(model, decision, group) for group in decision.slot_groups]).reshape(pp, -1)
+    nodes = np.array([group.node for group in decision.slot_groups]).reshape(pp, -1)
     unit_s = stage_s[:, None] * slow
     hops_s = np.where(nodes[1:] != nodes[:-1], model.outside_s, model.inside_s)
     fill_s = 2 * hops_s.sum(axis=0)
@@ -125,16 +125,16 @@ def _entry(table: LayerTable, layers: int) -> tuple[float, float]:
     return table.pass_s[place], table.tail_s[place]
 
 
-def _seat_slowness(model: Model, decision: Decision, seat: Seat) -> float:
+def _group_slowness(model: Model, decision: Decision, group: SlotGroup) -> float:
     each = slowness_at(model.caps, decision.caps_w) if model.caps and decision.caps_w else model.slowness
-    return float(each[list(seat.gpus)].max())
+    return float(each[list(group.gpus)].max())
 
 
 def decided_run(model: Model, decision: Decision) -> RunSpec:
     """Return the run that a decision describes."""
     run = model.run
     degrees = replace(run.parallelism, layers_per_stage=decision.layers)
-    placed = place_units(run, model.units, list(decision.seats))
+    placed = place_units(run, model.units, list(decision.slot_groups))
     if placed != tuple(place_ranks(run).tolist()):
         run = replace(run, conditions=replace(run.conditions, gpu_of_rank=placed, placement="decided.toml"))
     run = replace(run, parallelism=degrees)

@@ -62,17 +62,17 @@ def solve(model: Model, most_work: float = MOST_WORK) -> Solution:
 
 
 def _is_joint(model: Model) -> bool:
-    """Tell whether limits are decided together with seats or layers."""
+    """Tell whether limits are decided together with slot groups or layers."""
     return model.caps is not None and (model.movable or any(len(table.layers) > 1 for table in model.layers))
 
 
 def _apart(model: Model, most_work: float) -> list[Decision]:
-    """Decide seats and layers first, then limits under them: the search over all at once may not come as far."""
+    """Decide slot groups and layers first, then limits under them: the search over all at once may not come as far."""
     first = solve(model._replace(caps=None), most_work).decision
     tables = [_only(table, layers) for table, layers in zip(model.layers, first.layers, strict=True)]
     degrees = replace(model.run.parallelism, layers_per_stage=first.layers)
     settled = model._replace(
-        run=replace(model.run, parallelism=degrees), seats=first.seats, movable=False, layers=tables
+        run=replace(model.run, parallelism=degrees), slot_groups=first.slot_groups, movable=False, layers=tables
     )
     second = _Problem(settled, model_seconds(settled, first)).solve(most_work)[0]
     return [first, second] if second else [first]
@@ -98,12 +98,12 @@ class _Problem:
         self.step = self.cp.NewIntVar(0, self.longest, "step")
         self.slowest: list[Any] = []
         self.gpu_slowness: list[Any] = []
-        self.seat_times: dict[int, tuple[Any, Any]] = {}
+        self.group_times: dict[int, tuple[Any, Any]] = {}
         loads, tail = self._loads()
-        seats = self._seat_slowness()
+        slot_groups = self._group_slowness()
         if model.movable:
-            self._take_seats()
-        units = [self._unit_time(loads[unit // model.lines], seats, unit) for unit in range(len(seats))]
+            self._take_slot_groups()
+        units = [self._unit_time(loads[unit // model.lines], slot_groups, unit) for unit in range(len(slot_groups))]
         self.cp.Minimize(self._step(units, tail))
         if not all(isinstance(load, int) for load in loads) or (model.movable and model.caps is not None):
             self._bound(loads, tail)
@@ -154,11 +154,12 @@ class _Problem:
             self.cp.Add(sum(loads) >= least_load(self.model.layers, ticks, self.run.model.layers))
         return [sum(loads[stage :: self.pp]) for stage in range(self.pp)], self._maximum(tails, self.longest)
 
-    def _seat_slowness(self) -> list[Any]:
-        """Return the slowness of each seat: that of its slowest GPU, at the limits of its packages."""
+    def _group_slowness(self) -> list[Any]:
+        """Return the slowness of each slot group: that of its slowest GPU, at the limits of its packages."""
         self.gpu_slowness = self._gpu_slowness()
         return [
-            self._maximum([self.gpu_slowness[gpu] for gpu in seat.gpus], MOST_SLOWNESS) for seat in self.model.seats
+            self._maximum([self.gpu_slowness[gpu] for gpu in group.gpus], MOST_SLOWNESS)
+            for group in self.model.slot_groups
         ]
 
     def _gpu_slowness(self) -> list[Any]:
@@ -186,14 +187,14 @@ class _Problem:
             self.cp.Add(sum(own) <= steps)
             self.cap_steps += own
 
-    def _take_seats(self) -> None:
-        """Let every unit take one seat; units of a stage that share a node keep sharing one, with its fast links."""
-        seats, count = self.model.seats, len(self.model.seats)
-        self.taken = [[self.cp.NewBoolVar(f"unit {unit} seat {one}") for one in range(count)] for unit in range(count)]
+    def _take_slot_groups(self) -> None:
+        """Let every unit take one slot group; units of a stage that share a node stay on one, with its fast links."""
+        slot_groups, count = self.model.slot_groups, len(self.model.slot_groups)
+        self.taken = [[self.cp.NewBoolVar(f"unit {unit} group {one}") for one in range(count)] for unit in range(count)]
         for one in range(count):
             self.cp.AddExactlyOne(self.taken[one])
             self.cp.AddExactlyOne(row[one] for row in self.taken)
-        free = {node: [place for place, seat in enumerate(seats) if seat.node == node] for node in range(count)}
+        free = {node: [place for place, group in enumerate(slot_groups) if group.node == node] for node in range(count)}
         for stage, row in enumerate(self.model.units.node.tolist()):
             first: dict[int, int] = {}
             for line, node in enumerate(row):
@@ -205,28 +206,28 @@ class _Problem:
                     self.cp.Add(self._node(unit) == self._node(first[node]))
 
     def _node(self, unit: int) -> Any:
-        return sum(seat.node * var for seat, var in zip(self.model.seats, self.taken[unit], strict=True))
+        return sum(group.node * var for group, var in zip(self.model.slot_groups, self.taken[unit], strict=True))
 
-    def _unit_time(self, load: Any, seats: list[Any], unit: int) -> Any:
-        """Return the ticks of a unit's passes: its load times the slowness of the seat it takes."""
+    def _unit_time(self, load: Any, slot_groups: list[Any], unit: int) -> Any:
+        """Return the ticks of a unit's passes: its load times the slowness of the slot group it takes."""
         if not self.taken:
-            return self._product(load, seats[unit])
-        if isinstance(load, int) and isinstance(seats[0], int):
-            return load * sum(slow * var for slow, var in zip(seats, self.taken[unit], strict=True))
+            return self._product(load, slot_groups[unit])
+        if isinstance(load, int) and isinstance(slot_groups[0], int):
+            return load * sum(slow * var for slow, var in zip(slot_groups, self.taken[unit], strict=True))
         found = self.cp.NewIntVar(0, self.longest_unit, "")
         for place, var in enumerate(self.taken[unit]):
-            self.cp.Add(found >= self._seat_time(load, seats, place, var)).OnlyEnforceIf(var)
+            self.cp.Add(found >= self._group_time(load, slot_groups, place, var)).OnlyEnforceIf(var)
         return found
 
-    def _seat_time(self, load: Any, seats: list[Any], place: int, taken: Any) -> Any:
-        """Return the ticks of a load on a seat that a unit takes; of two unknowns, one product for each seat."""
-        if isinstance(load, int) or isinstance(seats[place], int):
-            return load * seats[place]
-        if place not in self.seat_times:
-            own = self.cp.NewIntVar(0, self.longest_unit, f"load of seat {place}")
-            self.seat_times[place] = own, self._product(own, seats[place])
-        self.cp.Add(self.seat_times[place][0] == load).OnlyEnforceIf(taken)
-        return self.seat_times[place][1]
+    def _group_time(self, load: Any, slot_groups: list[Any], place: int, taken: Any) -> Any:
+        """Return the ticks of a load on a slot group that a unit takes; of two unknowns, one product for each group."""
+        if isinstance(load, int) or isinstance(slot_groups[place], int):
+            return load * slot_groups[place]
+        if place not in self.group_times:
+            own = self.cp.NewIntVar(0, self.longest_unit, f"load of slot group {place}")
+            self.group_times[place] = own, self._product(own, slot_groups[place])
+        self.cp.Add(self.group_times[place][0] == load).OnlyEnforceIf(taken)
+        return self.group_times[place][1]
 
     def _product(self, load: Any, slow: Any) -> Any:
         """Return a product; only that of two unknowns needs a variable."""
@@ -237,19 +238,19 @@ class _Problem:
         return found
 
     def _bound(self, loads: list[Any], tail: Any) -> None:
-        """Say what follows from the rest, but helps where layers move: all seats together work only so fast.
+        """Say what follows from the rest, but helps where layers move: all slot groups together work only so fast.
 
         Equation: sum over units of t / slowness = lines x sum of loads, so that the slowest unit of all takes at least
-        that over sum 1 / slowness and its sends, and the step at least a fill of the fastest seats and the rest at this
-        pace. Where limits move, that sum is at most what the budgets of nodes allow.
+        that over sum 1 / slowness and its sends, and the step at least a fill of the fastest slot groups and the rest
+        at this pace. Where limits move, that sum is at most what the budgets of nodes allow.
         """
         slowest = self.cp.NewIntVar(0, self.longest_unit, "slowest")
         self.cp.AddMaxEquality(slowest, self.slowest)
         own = self.model.slowness if self.model.caps is None else self.model.caps.slowness[-1]
-        fastest = [max(1, floor(SLOWNESS_TICKS * max(own[list(seat.gpus)]))) for seat in self.model.seats]
+        fastest = [max(1, floor(SLOWNESS_TICKS * max(own[list(group.gpus)]))) for group in self.model.slot_groups]
         rate = ceil(min(sum(RATE_TICKS / one for one in fastest), RATE_TICKS / SLOWNESS_TICKS * self._budget_rate()))
         lines, vpp, hop = self.model.lines, self.run.parallelism.vpp, self._shortest_hop()
-        # Every unit waits for the hops of its stage: two, or one at the ends, which the fastest seats may hold.
+        # Every unit waits for the hops of its stage: two, or one at the ends, which the fastest slot groups may hold.
         held, ends = (2, sorted(fastest)[: 2 * lines]) if self.pp > 2 else (min(1, self.pp - 1), [])
         held *= self.model.blocking
         at_ends = ceil(sum(RATE_TICKS / one for one in ends)) * hop * self.model.blocking
@@ -261,18 +262,18 @@ class _Problem:
     def _shortest_hop(self) -> int:
         """Return the ticks of the shortest send; all leave their node where the units of a stage fill whole nodes."""
         sharing = min(Counter(row).most_common()[-1][1] for row in self.model.units.node.tolist())
-        fills = sharing == max(Counter(seat.node for seat in self.model.seats).values())
+        fills = sharing == max(Counter(group.node for group in self.model.slot_groups).values())
         seconds = self.model.outside_s if fills else min(self.model.inside_s, self.model.outside_s)
         return floor(seconds * TICKS_PER_S * SLOWNESS_TICKS)
 
     def _budget_rate(self) -> float:
-        """Return the highest sum of 1 / slowness of all seats that the budgets of nodes allow."""
+        """Return the highest sum of 1 / slowness of all slot groups that the budgets of nodes allow."""
         if self.model.caps is None:
             return inf
         caps, size = self.model.caps, self.run.cluster.gpu.package_gpus
         groups: dict[int, list[tuple[int, ...]]] = {}
-        for seat in self.model.seats:
-            groups.setdefault(seat.node, []).append(seat.gpus)
+        for group in self.model.slot_groups:
+            groups.setdefault(group.node, []).append(group.gpus)
         return sum(best_rate(caps, own, size) for own in groups.values())
 
     def _step(self, units: list[Any], tail: Any) -> Any:
@@ -306,13 +307,13 @@ class _Problem:
 
     def _crosses(self, unit: int) -> Any:
         """Tell whether a unit and that of the next stage are on different nodes."""
-        seats, after = self.model.seats, unit + self.model.lines
+        slot_groups, after = self.model.slot_groups, unit + self.model.lines
         if not self.taken:
-            return int(seats[unit].node != seats[after].node)
+            return int(slot_groups[unit].node != slot_groups[after].node)
         found = self.cp.NewBoolVar("")
         for node in range(self.run.cluster.nodes):
             here, there = (
-                sum(var for seat, var in zip(seats, self.taken[one], strict=True) if seat.node == node)
+                sum(var for group, var in zip(slot_groups, self.taken[one], strict=True) if group.node == node)
                 for one in (unit, after)
             )
             self.cp.Add(found >= here - there)
@@ -335,18 +336,18 @@ class _Problem:
         return found
 
     def _read(self, solver: "cp_model.CpSolver") -> Decision:
-        model, seats = self.model, self.model.seats
+        model, slot_groups = self.model, self.model.slot_groups
         if self.taken:
             rows = [[solver.Value(var) for var in row] for row in self.taken]
-            seats = tuple(model.seats[row.index(1)] for row in rows)
+            slot_groups = tuple(model.slot_groups[row.index(1)] for row in rows)
         layers = tuple(
             table.layers[solver.Value(place)] for table, place in zip(model.layers, self.layer_places, strict=True)
         )
         if model.caps is None:
-            return Decision(seats, layers)
+            return Decision(slot_groups, layers)
         size = self.run.cluster.gpu.package_gpus
         caps_w = [float(CAP_STEP_W * solver.Value(one)) for one in self.cap_steps for _ in range(size)]
-        return Decision(seats, layers, tuple(caps_w))
+        return Decision(slot_groups, layers, tuple(caps_w))
 
 
 def least_load(tables: Sequence[LayerTable], ticks: Sequence[Sequence[int]], layers: int) -> int:

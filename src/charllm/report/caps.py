@@ -5,6 +5,7 @@ from typing import Any
 
 from charllm.report.tables import metric_cells, metric_headings, render_table, wrap_all
 from charllm.result.metrics import quantity, selected
+from charllm.units import format_change, format_percent
 
 SETTERS = {"power": "nvidia-smi -pl {cap}", "clock": "nvidia-smi -lgc 0,{cap}"}
 """Kind of cap: what sets it on GPUs of NVIDIA."""
@@ -39,7 +40,7 @@ def _stage_row(table: Mapping[str, Any], place: int) -> dict[str, str]:
         f"caps of stages, {table['unit']}": _stage_caps(table, caps),
         **_metrics(table, point),
         f"instead of, {table['unit']}": f"{uniform / table['scale']:.0f}",
-        "saves": f"{100 * point['saved_fraction']:.1f} %",
+        "saves": format_percent(point["saved_fraction"]),
         "": _marks(table, place),
     }
 
@@ -60,8 +61,8 @@ def _metrics(table: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, st
     time, money = quantity("step_time_s"), quantity("money_per_trillion_tokens")
     return {
         time.heading: time.cell(point["step_time_s"]),
-        "time": f"{100 * point['time_change_fraction']:+.1f} %",
-        "energy": f"{100 * point['energy_change_fraction']:+.1f} %",
+        "time": format_change(point["time_change_fraction"]),
+        "energy": format_change(point["energy_change_fraction"]),
         **dict(zip(metric_headings(SHOWN), metric_cells(point, SHOWN), strict=True)),
         f"{table['currency']}/T tokens": money.cell(point["money_per_trillion_tokens"]),
     }
@@ -81,8 +82,8 @@ def _sentences(table: Mapping[str, Any]) -> list[str]:
     found = [_knee(table, name, place) for name, place in table["knees"].items()]
     if table["per"] == "stage":
         first = table["points"][0]
-        free = f"{100 * first['saved_fraction']:.1f} % of the energy"
-        longer = f"{100 * first['time_change_fraction']:+.2f} %"
+        free = f"{format_percent(first['saved_fraction'])} of the energy"
+        longer = format_change(first["time_change_fraction"], 2)
         return [f"Free: the caps of the first row save {free}; the step time changes by {longer}.", *found]
     if table["vendor"] == "nvidia":
         cap = write_cap(table, table["points"][table["knees"]["knee"]])

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from charllm.report.tables import render_table, wrap_all
-from charllm.units import GIGA, MICRO, format_bytes
+from charllm.units import GIGA, MICRO, format_bytes, format_percent
 
 COLUMNS = (
     "group", "mode", "collective", "ranks", "per node", "smallest", "latency us", "largest", "seconds", "p10-p90 %",
@@ -51,4 +51,4 @@ def _slowest(row: Mapping[str, Any]) -> str:
     fastest, slowest = row["fastest_group_s"], row["slowest_group_s"]
     if not fastest or not slowest or slowest < (1 + SLOW_FRACTION) * fastest:
         return ""
-    return f"ranks {row['slowest_group_ranks']}: {100 * (slowest / fastest - 1):.0f} % slower"
+    return f"ranks {row['slowest_group_ranks']}: {format_percent(slowest / fastest - 1, 0)} slower"

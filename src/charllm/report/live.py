@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from charllm.report.tables import render_table, wrap
-from charllm.units import GIB, GIGA, KILO, MEGA
+from charllm.units import GIB, GIGA, KILO, MEGA, format_percent
 
 STATES = {
     "waiting": "waiting for the first reading",
@@ -86,7 +86,7 @@ def _host(node: Mapping[str, Any], *, several: bool) -> str:
     values, rates = node["host"]["values"], node["host"]["rates_per_s"]
     told = []
     if "cpu_load_fraction" in values:
-        told.append(f"CPU {100 * values['cpu_load_fraction']:.0f} %")
+        told.append(f"CPU {format_percent(values['cpu_load_fraction'], 0)}")
     for label, name in (("CPU", "cpu_energy_j"), ("DRAM", "memory_energy_j")):
         watts = [rate for key, rate in rates.items() if key.partition(":")[0] == name]
         told += [f"{label} {sum(watts):.0f} W"] if watts else []

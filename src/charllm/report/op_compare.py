@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from charllm.report.tables import render_table, wrap_all
 from charllm.trace.op_compare import ClassRow, KernelCount, Side
-from charllm.units import MICRO, MILLI
+from charllm.units import MICRO, MILLI, format_change
 
 FAR_FRACTION, SMALL_FRACTION, SHOWN_KERNELS = 0.1, 0.01, 6
 """Classes that differ by more than the first, and are more than the second of a step, are listed kernel by kernel."""
@@ -25,7 +25,7 @@ def _is_far(row: ClassRow, step_s: float) -> bool:
 
 
 def _percent(before: float | None, after: float | None) -> str:
-    return "" if not before or after is None else f"{100 * (after / before - 1):+.1f} %"
+    return "" if not before or after is None else format_change(after / before - 1)
 
 
 def _totals(first: Side, second: Side) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from charllm.report.tables import metric_cells, metric_headings, render_table, wrap
 from charllm.result.metrics import selected
-from charllm.units import KILO
+from charllm.units import KILO, format_change
 
 SHOWN = selected(
     "temperature_spread_node_k", "temperature_swing_k", "margin_to_slowdown_k", "clock_std_fraction",
@@ -41,7 +41,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def _percent(value: float | None) -> str:
-    return NO_BOUND if value is None else f"{100 * value:+.2f} %"
+    return NO_BOUND if value is None else format_change(value, 2)
 
 
 def _kilo(value: float | None) -> str:

@@ -2,15 +2,15 @@
 
 from charllm.report.tables import render_table, wrap
 from charllm.trace.replay import Edits, Replay
-from charllm.units import format_percent
+from charllm.units import format_change, format_percent
 
 
 def render_replay(found: Replay, edits: Edits) -> str:
     """Return the step times of a trace, its replay and what was changed."""
     rows = [
         ["traced", f"{found.traced_s:.5f}", ""],
-        ["replayed unchanged", f"{found.unchanged_s:.5f}", f"{100 * found.error_fraction:+.2f} %"],
-        ["replayed, changed", f"{found.changed_s:.5f}", f"{100 * found.change_fraction:+.2f} %"],
+        ["replayed unchanged", f"{found.unchanged_s:.5f}", format_change(found.error_fraction, 2)],
+        ["replayed, changed", f"{found.changed_s:.5f}", format_change(found.change_fraction, 2)],
     ]
     title = f"Step time, mean of {found.steps} step{'s' if found.steps > 1 else ''}"
     told = wrap(f"Changed: {describe_edits(edits) or 'nothing'}.")

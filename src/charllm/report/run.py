@@ -187,14 +187,3 @@ def render_traffic(_result: RunResult, traffic: Columns) -> str:
     if not cells:
         return "Communication traffic per step: none, the job has a single GPU"
     return render_table("Communication traffic per step (all GPUs)", TRAFFIC_COLUMNS, cells, drop=TRAFFIC_DROP)
-
-
-def gpu_rows(result: RunResult) -> list[dict[str, Any]]:
-    """Return the rows of GPUs in one level of columns."""
-    rows = []
-    for gpu in result.gpus:
-        row: dict[str, Any] = {}
-        for name, value in gpu.items():
-            row |= {f"{name}.{key}": item for key, item in value.items()} if isinstance(value, dict) else {name: value}
-        rows.append(row)
-    return rows

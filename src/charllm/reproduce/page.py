@@ -8,7 +8,7 @@ from typing import Any
 from charllm.report.claims import FAILS, HOLDS, PARTLY
 from charllm.report.figure import Column, Fact, Figure, Page, Section
 from charllm.reproduce.maps import map_of
-from charllm.reproduce.paper import NAME
+from charllm.reproduce.settings import NAME
 from charllm.reproduce.verdicts import Advice, Judged
 from charllm.reproduce.words import (
     LEVEL_WORDS,

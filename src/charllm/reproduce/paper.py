@@ -3,12 +3,12 @@
 from functools import cache
 from typing import Any
 
+from charllm.reproduce.settings import NAME
 from charllm.spec.request import merge
 from charllm.sweep.study import load_study
 
 Request = dict[str, Any]
 
-NAME = "charllm-ppt"
 H200, H100, MICROBATCH, LORA, MI250, NETWORK, DATACENTER = (
     f"{NAME}-{part}"
     for part in (

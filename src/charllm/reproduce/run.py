@@ -31,18 +31,16 @@ from charllm.reproduce.kept import Track, begin, run_rows
 from charllm.reproduce.looks import Rows
 from charllm.reproduce.maps import map_of
 from charllm.reproduce.page import paper_page
-from charllm.reproduce.paper import NAME, STUDIES, Request
+from charllm.reproduce.paper import STUDIES, Request
 from charllm.reproduce.readings import both_readings, reading_runs
 from charllm.reproduce.recommendations import RECOMMENDATIONS
+from charllm.reproduce.settings import NAME, PUBLICATIONS, WORKERS
 from charllm.reproduce.tables import advice_table, finding_table
 from charllm.reproduce.verdicts import Advice, Judged, advise, explain_all, judge_all
 from charllm.result.store import write_text
 from charllm.sweep.run import Progress, run_study
 from charllm.sweep.runners.work import Engine
 from charllm.sweep.study import Study, load_study
-
-PUBLICATIONS = (NAME,)
-WORKERS = 2
 
 
 class Reproduced(NamedTuple):

@@ -6,10 +6,11 @@ from charllm.report.claims import HOLDS
 from charllm.reproduce.maps import map_of
 from charllm.reproduce.verdicts import Advice, Judged
 from charllm.result.uncertainty import LEVEL
+from charllm.units import format_percent
 
 NOT_DRAWN = "no interval: run with --full (or --intervals)"
 NOT_MAPPED = "no condition map: run with --full (or --maps)"
-LEVEL_WORDS = f"{100 * LEVEL:.0f} % interval"
+LEVEL_WORDS = f"{format_percent(LEVEL, 0)} interval"
 """Heading of intervals."""
 NOT_RUN = "none of its configurations could be run"
 MOST_NAMED = 6
@@ -18,8 +19,9 @@ MOST_NAMED = 6
 def interval_basis(drawn: int) -> str:
     """Say what intervals are drawn over; `drawn` settings could be run."""
     return (
-        f"{100 * LEVEL:.0f} % of {drawn} draws of inlet, airflow, preheat, silicon spread, GEMM rate, kernel energy, "
-        "NVLink and NIC bandwidth and message latency, widened where needed to include the effect at nominal conditions"
+        f"{format_percent(LEVEL, 0)} of {drawn} draws of inlet, airflow, preheat, silicon spread, GEMM rate, kernel "
+        "energy, NVLink and NIC bandwidth and message latency, widened where needed to include the effect at "
+        "nominal conditions"
     )
 
 

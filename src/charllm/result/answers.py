@@ -62,7 +62,7 @@ def answer_intervals(result: "RunResult") -> str:
     named = {"Step time": "step_time_s", "Power": "power_mean_w", "Memory": "memory_need_bytes"}
     rests = [f"{word}: {known[name]['basis']}." for word, name in named.items() if name in known]
     level = next((interval["level"] for interval in known.values()), 0.0)
-    return f"{100 * level:.0f} % level. {' '.join(rests)}" if rests else ""
+    return f"{format_percent(level, 0)} level. {' '.join(rests)}" if rests else ""
 
 
 def answer_lines(result: "RunResult") -> list[tuple[str, str]]:
@@ -74,6 +74,11 @@ def answer_lines(result: "RunResult") -> list[tuple[str, str]]:
 def answer_time(result: "RunResult") -> str:
     """Step time, throughput, MFU."""
     return _metrics(result, "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu")
+
+
+def answer_in_brief(result: "RunResult") -> str:
+    """What a measured run is told by as soon as it has ended."""
+    return _metrics(result, "step_time_s", "power_mean_w", "temperature_peak_c", "tokens_per_j", "node_power_mean_w")
 
 
 def answer_shares(result: "RunResult") -> str:
@@ -125,8 +130,8 @@ def answer_throttling(result: "RunResult") -> str:
         return ""
     lost = result.metrics.get("clock_loss_fraction") or {}
     found = [
-        f"{cause}-throttled {100 * share:.0f} % of the time"
-        + (f" (mean clock {100 * lost[cause]:.0f} % below maximum)" if lost.get(cause) else "")
+        f"{cause}-throttled {format_percent(share, 0)} of the time"
+        + (f" (mean clock {format_percent(lost[cause], 0)} below maximum)" if lost.get(cause) else "")
         for cause, share in shares.items()
         if share > 0
     ]

@@ -150,13 +150,20 @@ def from_json(text: str, source: str) -> RunResult:
         if table["origin"] not in ORIGINS:
             raise SpecError(source, table["origin"], f"an origin of {', '.join(ORIGINS)}")
         tables: dict[str, Callable[[], Columns]] = {
-            name: partial(dict, columns) for name, columns in table.pop("tables", {}).items()
+            name: partial(dict, _equally_long(columns)) for name, columns in table.pop("tables", {}).items()
         }
         return RunResult(**table, tables=tables)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, SpecError):
             raise
         raise SpecError(source, Words(_tell_damage(error)), "a result.json that charllm wrote") from None
+
+
+def _equally_long(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return a table whose columns are lists of one length, or raise."""
+    if not all(isinstance(values, list) for values in columns.values()) or len(set(map(len, columns.values()))) > 1:
+        raise TypeError
+    return columns
 
 
 def _tell_damage(error: Exception) -> str:

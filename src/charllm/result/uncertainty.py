@@ -23,6 +23,9 @@ from math import exp, expm1, hypot, inf, log1p, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from charllm.spec.run import class_of
+from charllm.units import format_percent
+
 if TYPE_CHECKING:
     from charllm.result.result import RunResult
 
@@ -141,8 +144,8 @@ def step_scale(shares: Mapping[str, float], spreads: Mapping[str, float]) -> flo
 def _step_spread(result: "RunResult") -> Spread:
     """Return the spread of step time, by what the step is spent on."""
     spec, found = result.spec, errors()
-    known, kind = found["step_time"], run_class(spec)
-    shares = {"own": 1.0, "untuned": float(kind == "untuned"), **share_of(result.metrics["breakdown_s"])}
+    known = found["step_time"]
+    shares = {"own": 1.0, "untuned": float(is_untuned(spec)), **share_of(result.metrics["breakdown_s"])}
     scale = step_scale(shares, known["spreads"])
     spread = _spread({name: scale * known[name] for name in ("low", "high")}, _tell_shares(shares, known))
     strange = [name for name in _gpu_names(spec["cluster"]) if name not in found["known_gpus"]]
@@ -166,16 +169,19 @@ def _tell_shares(shares: Mapping[str, float], known: Mapping[str, Any]) -> str:
     """Say which causes widen the interval of a step most."""
     causes = {PARTS[name]: shares[name] * spread for name, spread in known["spreads"].items()}
     largest = sorted(causes, key=lambda cause: -causes[cause])[:2]
-    told = " and ".join(f"{cause} ({100 * causes[cause]:.1f} %)" for cause in largest if causes[cause] > 0.005)
+    told = " and ".join(f"{cause} ({format_percent(causes[cause])})" for cause in largest if causes[cause] > 0.005)
     return f"held-out errors of {known['rows']} published runs, here mostly of {told}"
 
 
-def run_class(spec: Mapping[str, Any]) -> str:
-    """Return the class in which a run's step time is scored, from its spec as a table."""
+def stored_class(spec: Mapping[str, Any]) -> str:
+    """Return the class by which a run's step time is scored, from its spec as a table."""
+    return class_of(spec["model"].get("experts"), spec["training"].get("lora_rank"))
+
+
+def is_untuned(spec: Mapping[str, Any]) -> bool:
+    """Tell whether a host of a run is slower than a tuned one, from its spec as a table."""
     nodes = [spec["cluster"]["node"], *(other["node"] for other in spec["cluster"].get("mixed", ()))]
-    if any(node.get("host_speed_fraction", 1.0) < 1 for node in nodes):
-        return "untuned"
-    return "lora" if spec["training"].get("lora_rank") else "moe" if spec["model"].get("experts") else "dense"
+    return any(node.get("host_speed_fraction", 1.0) < 1 for node in nodes)
 
 
 def _board_intervals(result: "RunResult", step: Spread) -> dict[str, dict[str, Any]]:
@@ -238,7 +244,7 @@ def _h200_spread(metric: str, spec: Mapping[str, Any]) -> Spread:
     if set(_gpu_names(spec["cluster"])) == {READ_GPU}:
         return spread
     fraction = other["power_fraction"] * (other["clock_over_power"] if metric == "clock_mean_hz" else 1.0)
-    return spread.plus(fraction, fraction, f"plus {100 * fraction:.0f} %: {other['basis']}")
+    return spread.plus(fraction, fraction, f"plus {format_percent(fraction, 0)}: {other['basis']}")
 
 
 def _clock_spread(metrics: Mapping[str, Any], spec: Mapping[str, Any]) -> Spread:

@@ -311,11 +311,6 @@ class Cluster:
         return self.node.gpu
 
     @property
-    def smallest_gpu(self) -> Gpu:
-        """The GPU with the least memory, which every rank must fit, wherever it is placed."""
-        return min((node.gpu for node in self.kinds), key=lambda gpu: gpu.memory_bytes)
-
-    @property
     def gpus(self) -> int:
         """GPUs in all."""
         return self.nodes * self.node.gpus

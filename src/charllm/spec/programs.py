@@ -20,6 +20,9 @@ SCHEDULES = {
 """Program: the pipeline schedules that it has; torchtitan's zero-bubble ones need two stages a rank."""
 PROFILES = {"megatron": ("megatron",), "nemo": ("nemo",), "torchtitan": ("torchtitan", "fsdp")}
 """Program: the software profiles that stand for it."""
+SBATCH = "sbatch"
+TARGETS = (*PROFILES, SBATCH)
+"""What a run is written as."""
 SHARDS_WEIGHTS = 2
 """From this stage of ZeRO on NeMo shards with FSDP."""
 

@@ -123,6 +123,15 @@ class Cap(NamedTuple):
     clock_hz: float | None = None
 
 
+CLASSES = {"dense": "dense", "moe": "sparse", "lora": "LoRA"}
+"""Class of a run by which predictions are scored: what it is called."""
+
+
+def class_of(experts: int | None, lora_rank: int | None) -> str:
+    """Return the class of a run with so many experts and such a rank of LoRA."""
+    return "lora" if lora_rank else "moe" if experts else "dense"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
     """A run: model x training x parallelism x cluster x framework x conditions."""
@@ -137,6 +146,11 @@ class RunSpec:
     """Settings that the request left open and the framework's profile supplied, in words."""
     notes: tuple[str, ...] = field(default=(), compare=False)
     """What the reader of a foreign file did not use or had to assume, a sentence each."""
+
+    @property
+    def scored_as(self) -> str:
+        """The class by which its prediction is scored."""
+        return class_of(self.model.experts, self.training.lora_rank)
 
     @property
     def microbatches(self) -> int:

@@ -1,4 +1,4 @@
-"""What waited for what in a trace, so that it can be played again with something changed.
+"""What waited for what in a trace, so that it can be replayed with something changed.
 
 Nodes are calls of the host that launch or wait, and the work of the device. An edge says that one began some time after
 another:

@@ -17,12 +17,12 @@ from charllm.trace.classes import COMMUNICATION, COMPUTE
 from charllm.trace.events import NONE, RankTrace
 from charllm.trace.graph import Graph, build_graph
 from charllm.trace.run import TracedRank
+from charllm.trace.settings import GPUS_PER_NODE
 from charllm.trace.steps import Window
 from charllm.units import NANO
 
 CLOCK_BOUND = ("gemm", "attention", "convolution")
 """Classes whose time goes with the clock; of the rest, memory decides (assumed for whole classes)."""
-GPUS_PER_NODE = 8
 TIE_S = 1e-9
 
 
@@ -71,20 +71,20 @@ class Replay(NamedTuple):
 
 
 def replay(traced_ranks: Sequence[TracedRank], edits: Edits) -> Replay:
-    """Play ranks again, unchanged and changed; the step time is that of the slowest rank."""
+    """Replay ranks, unchanged and changed; the step time is that of the slowest rank."""
     known = [rank for rank in traced_ranks if rank.windows and rank.trace.has_device_events]
     if not known:
         raise SpecError("TRACE", "no work on a device", "a trace with device events")
     first_ns = min(rank.trace.origin_ns for rank in known)
     ranks = [_prepare(rank, first_ns) for rank in known]
     _require_named(ranks, edits)
-    meetings = _meetings(ranks)
+    shared = _shared_collectives(ranks)
     windows = [rank.windows for rank in ranks]
     steps = max(len(found) for found in windows)
     traced = [(found[0].start_s, found[-1].end_s) for found in windows]
     seconds = []
     for changed in (Edits(), edits):
-        ends = play(ranks, changed, meetings)
+        ends = run_again(ranks, changed, shared)
         seconds.append(
             max(
                 _moved(rank.graph, end, found[-1].end_s) - _moved(rank.graph, end, found[0].start_s)
@@ -103,17 +103,17 @@ def _prepare(rank: TracedRank, first_ns: int) -> Rank:
     return Rank(rank.trace, rank.activity, windows, moved)
 
 
-def play(ranks: Sequence[Rank], edits: Edits, meetings: Sequence[Ints]) -> list[tuple[Floats, Floats]]:
+def run_again(ranks: Sequence[Rank], edits: Edits, shared: Sequence[Ints]) -> list[tuple[Floats, Floats]]:
     """Return starts and ends of the items of every rank after a change."""
     own_s = [_changed_s(rank, edits) for rank in ranks]
     hidden = [_items(rank, is_hidden(rank, edits)) for rank in ranks]
     times = [(rank.graph.start_s.copy(), rank.graph.end_s.copy()) for rank in ranks]
-    arrived = _last_arrivals(ranks, meetings)
+    arrived = _last_arrivals(ranks, shared)
     number = [np.full(len(rank.graph.start_s), NONE, np.int64) for rank in ranks]
-    for place, meeting in enumerate(meetings):
-        for rank, item in meeting.tolist():
+    for place, members in enumerate(shared):
+        for rank, item in members.tolist():
             number[rank][item] = place
-    newest = [-np.inf] * len(meetings)
+    newest = [-np.inf] * len(shared)
     for rank, item, ends in _in_order(ranks):
         graph, (start_s, end_s) = ranks[rank].graph, times[rank]
         if not ends:
@@ -217,7 +217,7 @@ def crosses_nodes(rank: Rank, gpus_per_node: int) -> Bools:
     return np.asarray(known[rank.activity.collective] & rank.activity.of_family(COMMUNICATION))
 
 
-def _meetings(ranks: Sequence[Rank]) -> list[Ints]:
+def _shared_collectives(ranks: Sequence[Rank]) -> list[Ints]:
     """Return (rank, item) of each collective that all ranks of its group have here: the n-th of a group and kind."""
     seen: dict[tuple[object, ...], list[tuple[int, int]]] = {}
     for place, rank in enumerate(ranks):
@@ -236,8 +236,8 @@ def _is_whole(group: object, members: list[tuple[int, int]]) -> bool:
     return not isinstance(group, tuple) or len(group) == len(members)
 
 
-def _last_arrivals(ranks: Sequence[Rank], meetings: Sequence[Ints]) -> list[float]:
-    return [max(float(ranks[rank].graph.start_s[item]) for rank, item in meeting.tolist()) for meeting in meetings]
+def _last_arrivals(ranks: Sequence[Rank], shared: Sequence[Ints]) -> list[float]:
+    return [max(float(ranks[rank].graph.start_s[item]) for rank, item in members.tolist()) for members in shared]
 
 
 def _require_named(ranks: Sequence[Rank], edits: Edits) -> None:

@@ -20,7 +20,7 @@ ITEMS = (
 TIMELINE = RankTimeline(5, {"model": {"name": "tiny"}}, (Segment("all", 2, ITEMS),), 640)
 
 
-def test_a_played_rank_is_an_emulated_result_of_the_gpu_it_ran_on(tmp_path: Path) -> None:
+def test_a_trained_rank_is_an_emulated_result_of_the_gpu_it_ran_on(tmp_path: Path) -> None:
     telemetry = make_replay(tmp_path / "two", gpus=2)
     result = emulate(TIMELINE, tmp_path / "run", telemetry, "cpu", 1.5, [uuid(1)], {"power_mean_w": 500.0})
     assert result.origin == "emulated"
@@ -32,7 +32,7 @@ def test_a_played_rank_is_an_emulated_result_of_the_gpu_it_ran_on(tmp_path: Path
     measurement = result.provenance["measurement"]
     assert (measurement["rank"], measurement["planned_communication_s"]) == (5, pytest.approx(0.04))
     assert measurement["planned_wait_s"] == pytest.approx(0.06)
-    assert measurement["steps_played"] >= 2
+    assert measurement["steps_emulated"] >= 2
     assert set(measurement["phases_s"]) == {"all"}
     assert load_run(tmp_path / "run").metrics == result.metrics
     assert read_timeline(tmp_path / "run" / "timeline.json") == TIMELINE

@@ -1,9 +1,7 @@
 """A measured run as an observation: from its recordings, a folder a node, or from the rows of its result alone."""
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +13,11 @@ from charllm.gpu.limits import LIMITS
 from charllm.gpu.sensor import without_resets
 from charllm.layout.grid import Grid
 from charllm.layout.placement import place_ranks
-from charllm.measure.host.record import HostRecording, read_host
-from charllm.measure.parts import is_on_nodes, part_folders
-from charllm.measure.recording import Recording, read_recording
-from charllm.result.files import HEADER_FILE
+from charllm.measure.finish import read_measured
+from charllm.measure.host.record import HostRecording
+from charllm.measure.measured import Measured, choose_window
+from charllm.measure.parts import is_recording
+from charllm.measure.recording import Recording
 from charllm.result.result import RunResult
 from charllm.spec.run import RunSpec
 
@@ -37,20 +36,10 @@ ROW_NAMES = {"power_w": "power_mean_w", "temperature_c": "temperature_mean_c", "
 WAIT_TICK_BYTES = 8
 
 
-class _Part(NamedTuple):
-    """What one node recorded."""
-
-    name: str
-    folder: Path
-    recording: Recording
-    start_s: float
-    end_s: float
-
-
 def observe_measured(result: RunResult, folder: Path | None) -> Observation:
     """Return what was recorded of a run; the rows of its result where its recordings are not there."""
-    parts = _read_parts(folder) if folder is not None and folder.is_dir() else []
-    return _observe_parts(result, parts) if parts else _observe_rows(result)
+    measured = read_measured(folder) if folder is not None and is_recording(folder) else None
+    return _observe_rows(result) if measured is None or not measured.recording.sampled else _observe(result, measured)
 
 
 def known_run(result: RunResult) -> RunSpec | None:
@@ -61,51 +50,27 @@ def known_run(result: RunResult) -> RunSpec | None:
         return None
 
 
-def _read_parts(folder: Path) -> list[_Part]:
-    folders = part_folders(folder) if is_on_nodes(folder) else [folder]
-    found = []
-    for place in folders:
-        if not (place / HEADER_FILE).exists():
-            continue
-        recording = read_recording(place)
-        if recording.sampled:
-            found.append(_Part(place.name, place, recording, *_settled(place, recording)))
-    return found
-
-
-def _settled(folder: Path, recording: Recording) -> tuple[float, float]:
-    """Return the second half of the job as far as it was recorded: temperatures have settled by then."""
-    times = [recording.fast(gpu).times_s for gpu in recording.sampled if len(recording.fast(gpu).times_s)]
-    start_s, end_s = (max(float(one[0]) for one in times), min(float(one[-1]) for one in times)) if times else (0, 0)
-    try:
-        window = json.loads((folder / "job.json").read_text(encoding="utf-8"))["windows_s"]["command"]
-    except (OSError, ValueError, KeyError, TypeError):
-        window = []
-    if len(window) == 2:
-        start_s, end_s = max(start_s, window[0]), min(end_s, window[1])
-    return (start_s + end_s) / 2, end_s
-
-
-def _observe_parts(result: RunResult, parts: Sequence[_Part]) -> Observation:
-    """Put the recordings of all nodes into one table; every node is cut into as many windows."""
-    shortest_s = min(part.end_s - part.start_s for part in parts)
-    windows = int(np.clip(shortest_s / LEAST_WINDOW_S, 1, MOST_WINDOWS))
+def _observe(result: RunResult, measured: Measured) -> Observation:
+    """Cut the window that the run's figures describe into shorter ones, the same on every node."""
+    chosen, recording = choose_window(measured), measured.recording
+    windows = int(np.clip((chosen.end_s - chosen.start_s) / LEAST_WINDOW_S, 1, MOST_WINDOWS))
+    edges = np.linspace(chosen.start_s, chosen.end_s, windows + 1)
     rows = {row.get("uuid"): row for row in result.gpus}
+    recorded = [node for node, gpus in enumerate(measured.by_node()) if gpus]
     gpus: dict[str, list[Floats]] = {name: [] for name in GPU_QUANTITIES}
     places: list[tuple[int, int, int]] = []
-    for node, part in enumerate(parts):
-        edges = np.linspace(part.start_s, part.end_s, windows + 1)
-        for gpu in part.recording.sampled:
-            identity = part.recording.facts.gpus[gpu]
-            rank = rows.get(identity.uuid, {}).get("rank")
-            places.append((node, identity.number, len(places) if rank is None else int(rank)))
-            for name, values in _read_gpu(part.recording, gpu, edges).items():
-                gpus[name].append(values)
+    for gpu in recording.sampled:
+        identity = recording.facts.gpus[gpu]
+        rank = rows.get(identity.uuid, {}).get("rank")
+        node = recorded.index(measured.place(gpu).node)
+        places.append((node, identity.number, len(places) if rank is None else int(rank)))
+        for name, values in _read_gpu(recording, gpu, edges).items():
+            gpus[name].append(values)
     columns = {name: np.array(values) for name, values in gpus.items()}
     known = {name: values for name, values in columns.items() if np.isfinite(values).any()}
-    hosts = [_read_host(part, windows) for part in parts]
+    hosts = [_read_host(measured.hosts[node], edges) for node in recorded]
     nodes = {name: np.array([host.get(name, np.full(windows, np.nan)) for host in hosts]) for name in NODE_QUANTITIES}
-    names = tuple(part.name if len(parts) > 1 else "0" for part in parts)
+    names = tuple(measured.nodes[node] if len(recorded) > 1 else "0" for node in recorded)
     return _complete(
         result, places, known, {name: found for name, found in nodes.items() if np.isfinite(found).any()}, names
     )
@@ -135,17 +100,15 @@ def _means(times_s: Floats, values: Floats, edges: Floats) -> Floats:
     return np.where(count > 0, total / np.maximum(1, count), np.nan)
 
 
-def _read_host(part: _Part, windows: int) -> dict[str, Floats]:
+def _read_host(host: HostRecording | None, edges: Floats) -> dict[str, Floats]:
     """Return a node's host readings in each window; empty where none were taken.
 
     Counters of several ports are added up. A port's wait counter grows by one for each 8 bytes it could have sent
     (ibdiagnet manual 2.13, congestion assessment; of adapters this is assumed).
     """
-    host = read_host(part.folder)
     if host is None:
         return {}
-    times_s, edges, rate = host.times_s, np.linspace(part.start_s, part.end_s, windows + 1), _port_rate(host)
-    seconds = float(edges[1] - edges[0])
+    times_s, rate, seconds = host.times_s, _port_rate(host), float(edges[1] - edges[0])
     found = {
         name: _known_means(np.tile(times_s, len(values)), np.concatenate([*values.values()]), edges)
         for name, column in (("host_load_fraction", "cpu_load_fraction"), ("inlet_c", "inlet_c"))
@@ -160,7 +123,7 @@ def _read_host(part: _Part, windows: int) -> dict[str, Floats]:
             grown = np.sum([_growth(times_s, counts, edges) for counts in host.of(column).values()], axis=0)
             found[name] = np.asarray(unit * grown / seconds)
     if rate:
-        found["nic_rate_bytes_per_s"] = np.full(windows, rate)
+        found["nic_rate_bytes_per_s"] = np.full(len(edges) - 1, rate)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Play a rank under the sampler, and keep what was read as a result."""
+"""Emulate a rank under the sampler, and keep what was read as a result."""
 
 import json
 import time
@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from charllm import mark
-from charllm.measure.emulation.player import Player, require_playable
+from charllm.measure.emulation.emulator import Emulator, require_emulable
 from charllm.measure.finish import finish_record
 from charllm.measure.job import prepare_folder
 from charllm.measure.launch import sampling, wait_idle
@@ -29,17 +29,17 @@ def emulate(
 ) -> RunResult:
     """Play a timeline for a time and return the readings of `gpus` as a result with origin `emulated`.
 
-    What was predicted is written before anything is played.
+    What was predicted is written before anything is emulated.
     """
-    require_playable(timeline)
+    require_emulable(timeline)
     settings = MeasureSettings(telemetry=telemetry)
     prepare_folder(folder)
     write_text(to_text(timeline), folder / "timeline.json")
     write_text(json.dumps(dict(predicted), indent=1), folder / PREDICTED_FILE)
-    player = Player(timeline, device)
+    emulator = Emulator(timeline, device)
     details = {
         "rank": timeline.rank,
-        "steps_played": None,
+        "steps_emulated": None,
         "planned_communication_s": timeline.total_s("communication"),
         "planned_wait_s": timeline.total_s("wait"),
     }
@@ -48,9 +48,9 @@ def emulate(
         mark.record_to(str(folder))
         start_s = time.monotonic()
         record = replace(record, windows_s={"command": [start_s]}).write(folder)
-        steps = player.play(seconds_s)
+        steps = emulator.run(seconds_s)
         end_s = time.monotonic()
         wait_idle(AFTER_S)
-    played = {**details, "steps_played": steps}
-    record = replace(record, windows_s={"command": [start_s, end_s]}, details=played, ended=True).write(folder)
+    emulated = {**details, "steps_emulated": steps}
+    record = replace(record, windows_s={"command": [start_s, end_s]}, details=emulated, ended=True).write(folder)
     return finish_record(folder, record)

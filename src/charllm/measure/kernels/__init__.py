@@ -1,1 +1,1 @@
-"""Real kernels for ops: what the op bench times and what emulation plays."""
+"""Real kernels for ops: what the op bench times and what an emulated rank runs."""

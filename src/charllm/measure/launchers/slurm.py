@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from charllm.errors import CharllmError, SpecError, unknown_name
 from charllm.measure.launchers.plan import Plan
 from charllm.measure.launchers.task import Task
-from charllm.measure.meeting import HEAD_FILE, ask_to_stop
 from charllm.measure.record import NODES, JobRecord
+from charllm.measure.rendezvous import HEAD_FILE, ask_to_stop
 from charllm.result.store import write_text
 
 SCRIPT, LOG, SETUP_LOG, SETUP_FAILED = "job.sh", "slurm.log", "setup.log", "setup-failed"

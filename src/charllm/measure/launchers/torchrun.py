@@ -26,14 +26,14 @@ def python_part(command: Sequence[str]) -> list[str] | None:
 
 
 def torchrun(
-    command: Sequence[str], ranks: int, meeting: Sequence[str], logs: Path | None, *, shown: bool = False
+    command: Sequence[str], ranks: int, rendezvous: Sequence[str], logs: Path | None, *, shown: bool = False
 ) -> list[str]:
     """Return the command that runs a script or module as the ranks of this node; their output is kept in `logs`."""
     part = python_part(command)
     if part is None:
         raise SpecError("COMMAND", " ".join(command[:3]), "a Python script or `-m MODULE`, which torchrun can start")
     kept = [] if logs is None else ["--log_dir", str(logs), "--tee" if shown else "--redirects", "3"]
-    return [*_program(), f"--nproc_per_node={ranks}", *meeting, *kept, *part]
+    return [*_program(), f"--nproc_per_node={ranks}", *rendezvous, *kept, *part]
 
 
 def alone() -> list[str]:

@@ -28,8 +28,8 @@ def reach(rank: int | None, ranks: int | None, head: str, *, on_cpu: bool) -> di
     if rank is None or ranks is None:
         dist.init_process_group(backend, timeout=limit)
     else:
-        meeting = f"tcp://{head}:{DEFAULT_PORT}"
-        dist.init_process_group(backend, init_method=meeting, timeout=limit, rank=rank, world_size=ranks)
+        rendezvous = f"tcp://{head}:{DEFAULT_PORT}"
+        dist.init_process_group(backend, init_method=rendezvous, timeout=limit, rank=rank, world_size=ranks)
     own, world = dist.get_rank(), dist.get_world_size()
     if on_gpu:
         torch.cuda.set_device(own % torch.cuda.device_count())

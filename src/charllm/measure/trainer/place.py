@@ -124,7 +124,7 @@ def leave_place() -> None:
         dist.destroy_process_group()
 
 
-def played_rank(run: RunSpec, process: int) -> int:
+def trained_rank(run: RunSpec, process: int) -> int:
     """Return the rank of a process: the one that the placement puts on its GPU."""
     placed = run.conditions.gpu_of_rank
     return placed.index(process) if placed else process
@@ -149,7 +149,7 @@ def _connect(run: RunSpec, device: str, launch: Launch, timeout_s: float) -> Non
             # torch calls RCCL nccl, too.
             "gloo" if device == "cpu" else "nccl",
             store=dist.PrefixStore(f"charllm/{launch.attempt}", store),
-            rank=played_rank(run, launch.process),
+            rank=trained_rank(run, launch.process),
             world_size=launch.processes,
             timeout=wait,
             device_id=None if device == "cpu" else torch.device(device),

@@ -5,6 +5,7 @@ from typing import Any
 
 from charllm.report.figure import Column, Figure
 from charllm.result.metrics import quantity, selected
+from charllm.units import format_change
 
 DRAWN = selected("tokens_per_s", "tokens_per_j", "money_per_trillion_tokens")
 QUESTION = "What does a cap cost, and what does it save?"
@@ -28,6 +29,6 @@ def caps_figure(table: Mapping[str, Any]) -> Figure:
     ]
     message = (
         f"The knee lies at {knee[name] / table['scale']:.0f} {table['unit']} ({table['definitions']['knee']}): time "
-        f"{100 * knee['time_change_fraction']:+.1f} %, energy {100 * knee['energy_change_fraction']:+.1f} %."
+        f"{format_change(knee['time_change_fraction'])}, energy {format_change(knee['energy_change_fraction'])}."
     )
     return Figure("caps", "bands", QUESTION, message, columns, {"x": "cap", "panels": panels}, str(table["run"]))

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from charllm.report.figure import Column, Figure
+from charllm.report.page.bars import bar_options
 from charllm.report.page.cases import StudiedCase, full_label, groups, select, title
 from charllm.report.page.memory import USED, WORDS
 from charllm.report.page.quantity import write_list
 from charllm.result.metrics import KINDS
-from charllm.units import GIB, PERCENT
+from charllm.units import GIB, format_percent
 
 QUESTION = "Does every case fit in memory?"
 NOTHING = "No case has a memory breakdown."
@@ -57,18 +58,8 @@ def _figure(cases: Sequence[StudiedCase], size_bytes: float | None, at: int, que
         "part": Column("kind", [kind for _, kind, _ in rows]),
         "value": Column("memory of the worst rank", [size / GIB for _, _, size in rows], "GiB"),
     }
-    options = {
-        "bar": "bar",
-        "part": "part",
-        "value": "value",
-        "group": "group",
-        "order": [*KINDS, USED],
-        "palette": "memory",
-        "labels": dict(WORDS),
-        "total": True,
-        "unit": "GiB",
-        "horizontal": True,
-    }
+    words = {kind: WORDS.get(kind, kind) for kind in (*KINDS, USED)}
+    options = bar_options(words, "value", "GiB", "memory", group="group")
     if size_bytes is not None:
         options["limit"] = {"value": size_bytes / GIB, "label": f"GPU memory, {size_bytes / GIB:.1f} GiB"}
     name = "memory" if at == 0 else f"memory-{at + 1}"
@@ -82,7 +73,7 @@ def _message(cases: Sequence[StudiedCase], size_bytes: float | None) -> str:
     kind = max(parts, key=lambda kind: parts[kind] if kind != "reserve" else 0.0)
     needs = f"{title(worst)} needs most: {need[id(worst)] / GIB:.1f} GiB"
     largest = (
-        "" if kind == USED else f", of which {parts[kind] / need[id(worst)] / PERCENT:.0f} % {WORDS.get(kind, kind)}"
+        "" if kind == USED else f", of which {format_percent(parts[kind] / need[id(worst)], 0)} {WORDS.get(kind, kind)}"
     )
     limit = f" of {size_bytes / GIB:.1f} GiB" if size_bytes else ""
     misfits = [case for case in cases if case.values.get("fits") is False]

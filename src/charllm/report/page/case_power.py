@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from charllm.report.figure import Column, Figure
+from charllm.report.page.bars import bar_options
 from charllm.report.page.cases import StudiedCase, full_label, groups, in_common, select, title
 from charllm.report.page.quantity import write_value
 from charllm.report.page.strategies import multiples
@@ -63,18 +64,7 @@ def case_clock(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
         "part": Column("cause", [cause for _, cause, _ in rows]),
         "value": Column(quantity(metric).label, [loss / PERCENT for _, _, loss in rows], "%"),
     }
-    options = {
-        "bar": "bar",
-        "part": "part",
-        "value": "value",
-        "group": "group",
-        "order": list(CAUSES),
-        "palette": "cause",
-        "labels": CAUSE_WORDS,
-        "total": True,
-        "unit": "%",
-        "horizontal": True,
-    }
+    options = bar_options({cause: CAUSE_WORDS[cause] for cause in CAUSES}, "value", "%", "cause", group="group")
     by_cause = {cause: max(case.values.get(f"{metric}.{cause}") or 0.0 for case in known) for cause in CAUSES}
     none = [CAUSE_WORDS[cause] for cause in CAUSES if by_cause[cause] == 0]
     told = [extremes(known, "clock_loss"), f"no case is throttled by {' or '.join(none)}" if none else ""]

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from charllm.report.figure import Column, Figure
+from charllm.report.page.bars import bar_options
 from charllm.report.page.cases import StudiedCase, full_label, groups, ranked, select, title
 from charllm.report.page.quantity import write_list, write_number
 from charllm.result.metrics import LABEL_WORDS, LABELS
-from charllm.units import PERCENT
+from charllm.units import PERCENT, format_percent
 
 MOST_APART = 5.0
 """Ratio of the longest to the shortest step above which bars are shares: short ones could not be read otherwise."""
@@ -42,18 +43,8 @@ def case_seconds(cases: Sequence[StudiedCase], conditions: str = "") -> Figure:
         "share": Column("share of the step", [share(case, seconds) for case, _, seconds in rows], "%"),
         "seconds": Column("time", [seconds for _, _, seconds in rows], "s"),
     }
-    options = {
-        "bar": "bar",
-        "part": "part",
-        "value": "share" if as_shares else "seconds",
-        "group": "group",
-        "order": list(LABELS),
-        "palette": "part",
-        "labels": LABEL_WORDS,
-        "total": not as_shares,
-        "unit": "%" if as_shares else "s",
-        "horizontal": True,
-    }
+    value, unit = ("share", "%") if as_shares else ("seconds", "s")
+    options = bar_options(LABEL_WORDS, value, unit, "part", total=not as_shares, group="group")
     shares = "Bars are shares of a step, so that fast and slow cases can be read side by side. " if as_shares else ""
     message = f"{left_out}{shares}{_message(known)}".strip()
     return Figure("breakdown", "stacked-bars", question, message, columns, options, conditions)
@@ -92,5 +83,5 @@ def _message(cases: Sequence[StudiedCase]) -> str:
         order = ranked(listed)
         lost = largest_part(order[-1], [label for label in LABELS if label != "compute"]) if order else None
         if lost is not None and len(order) > 1:
-            found.append(f"{title(order[-1])} ({LABEL_WORDS[lost[0]]}, {lost[1] / PERCENT:.0f} % of its step)")
+            found.append(f"{title(order[-1])} ({LABEL_WORDS[lost[0]]}, {format_percent(lost[1], 0)} of its step)")
     return f"Largest losses of the slowest cases: {write_list(found, 6)}." if found else ""

@@ -4,7 +4,7 @@ from charllm.report.figure import Column, Figure
 from charllm.report.page.view import RunView, missing
 from charllm.result.columns import Row
 from charllm.result.uncertainty import LEVEL, effect_basis, effect_interval
-from charllm.units import GIB
+from charllm.units import GIB, format_change, format_percent
 
 NAME, KIND, QUESTION = "changes", "tornado", "What if one setting changes?"
 
@@ -37,7 +37,7 @@ def changes_figure(run: RunView) -> Figure | None:
 
 
 def _percent(fraction: float | None) -> str | None:
-    return None if fraction is None else f"{100 * fraction:+.1f} %"
+    return None if fraction is None else format_change(fraction)
 
 
 def _message(changes: list[Row]) -> str:
@@ -49,8 +49,8 @@ def _message(changes: list[Row]) -> str:
     if best is not None and best["gain_fraction"] > 0:
         low, high = effect_interval(best["gain_fraction"], of_conditions=best["of_conditions"])
         text += (
-            f" Fastest: {best['asked']}, {100 * best['gain_fraction']:+.1f} % tokens/s "
-            f"({100 * low:+.0f} to {100 * high:+.0f} %)."
+            f" Fastest: {best['asked']}, {format_change(best['gain_fraction'])} tokens/s "
+            f"({100 * low:+.0f} to {format_change(high, 0)})."
         )
     saving = max(
         (change for change in fitting if change["tokens_per_j_fraction"]),
@@ -62,4 +62,6 @@ def _message(changes: list[Row]) -> str:
     if misfits:
         listed = [f"{change['asked']} ({change['needs']})" for change in misfits]
         text += f" Grey: {', '.join(listed)}."
-    return f"{text} Bars are the simulated effects, whiskers their {100 * LEVEL:.0f} % intervals: {effect_basis()}."
+    return (
+        f"{text} Bars are the simulated effects, whiskers their {format_percent(LEVEL, 0)} intervals: {effect_basis()}."
+    )

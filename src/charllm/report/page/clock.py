@@ -5,10 +5,12 @@ from statistics import fmean
 from typing import Any
 
 from charllm.report.figure import Column, Figure
+from charllm.report.page.bars import bar_options
 from charllm.report.page.view import RunView, missing
 from charllm.report.tables import shown_ends
 from charllm.result.answers import answer_clock
 from charllm.result.metrics import CAUSES
+from charllm.units import format_percent
 
 CAUSE_WORDS = {"power": "power limit", "thermal": "temperature", "brake": "power brake"}
 ALIKE_FRACTION = 5e-4
@@ -50,18 +52,9 @@ def _figure(run: RunView, name: str, question: str, pattern: str, label: str, me
         "cause": Column("cause", [cause for _bar, cause, _share in cells]),
         "share": Column(label, [share for _bar, _cause, share in cells], "%", 3),
     }
-    options = {
-        "bar": "bar",
-        "group": "group",
-        "part": "cause",
-        "value": "share",
-        "order": list(CAUSES),
-        "palette": "cause",
-        "labels": CAUSE_WORDS,
-        "total": True,
-        "unit": "%",
-        "horizontal": True,
-    }
+    options = bar_options(
+        {cause: CAUSE_WORDS[cause] for cause in CAUSES}, "share", "%", "cause", part="cause", group="group"
+    )
     if not any(share > 0 for _bar, _cause, share in cells):
         return missing(
             name, "stacked-bars", question, "no GPU was throttled: every clock stayed at the requested value"
@@ -97,4 +90,5 @@ def _message(run: RunView, groups: Mapping[str, Sequence[Mapping[str, Any]]], pa
     head = f"Mean clock {answer_clock(run.result)}."
     if sums[most] - sums[least] < ALIKE_FRACTION:
         return head
-    return f"{head} Largest {label}: {100 * sums[most]:.1f} % ({most}); smallest: {100 * sums[least]:.1f} % ({least})."
+    ends = [f"{format_percent(sums[bar])} ({bar})" for bar in (most, least)]
+    return f"{head} Largest {label}: {ends[0]}; smallest: {ends[1]}."

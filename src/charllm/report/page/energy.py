@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from charllm.report.figure import Column, Figure
+from charllm.report.page.bars import bar_options
 from charllm.report.page.view import RunView, missing
 from charllm.report.tables import shown_ends
 from charllm.units import MILLI, format_percent, format_si
@@ -31,18 +32,7 @@ def energy_figure(run: RunView) -> Figure:
         "part": Column("drawn by", [part for _bar, part, _joules in cells]),
         "joules": Column("energy per token", [joules for _bar, _part, joules in cells], unit, 3),
     }
-    options = {
-        "bar": "bar",
-        "part": "part",
-        "value": "joules",
-        "order": order,
-        "palette": "series",
-        "labels": {part: WORDS[part] for part in order},
-        "total": True,
-        "mean_bar": ALL,
-        "unit": unit,
-        "horizontal": True,
-    }
+    options = bar_options({part: WORDS[part] for part in order}, "joules", unit, "series", mean_bar=ALL)
     return Figure(NAME, KIND, QUESTION, _message(run, bars, rows, beside_w), columns, options, run.conditions)
 
 

@@ -1,8 +1,7 @@
 """Does it fit? Memory of one GPU of each stage by kind, against the size of the GPU."""
 
-from typing import Any
-
 from charllm.report.figure import Column, Figure
+from charllm.report.page.bars import bar_options
 from charllm.report.page.view import RunView, missing
 from charllm.report.tables import shown_ends
 from charllm.result.answers import answer_memory, gpu_table, memory_size_bytes
@@ -34,17 +33,8 @@ def memory_figure(run: RunView) -> Figure:
         "kind": Column("kind", [kind for _bar, kind, _size in cells]),
         "size": Column("memory", [size for _bar, _kind, size in cells], "GiB", 4),
     }
-    options: dict[str, Any] = {
-        "bar": "bar",
-        "part": "kind",
-        "value": "size",
-        "order": order,
-        "palette": "memory",
-        "labels": {kind: WORDS.get(kind, kind) for kind in order},
-        "total": True,
-        "unit": "GiB",
-        "horizontal": True,
-    }
+    words = {kind: WORDS.get(kind, kind) for kind in order}
+    options = bar_options(words, "size", "GiB", "memory", part="kind")
     has_bytes = memory_size_bytes(run.result.spec)
     if has_bytes:
         options["limit"] = {

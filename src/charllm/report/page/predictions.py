@@ -7,7 +7,7 @@ from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, title
 from charllm.report.page.sides import READ, write_change
 from charllm.result.metrics import quantity, selected
-from charllm.units import PERCENT
+from charllm.units import format_percent
 
 METRICS = selected("step_time_s", "power_mean_w", "temperature_peak_c", "clock_mean_hz", "memory_allocated_bytes")
 BAND_FRACTION = 0.1
@@ -35,8 +35,8 @@ def told_errors(cases: Sequence[StudiedCase]) -> str:
         if errors:
             sizes = sorted(abs(error) for error in errors)
             told.append(
-                f"{quantity(metric).label} off by a median of {median(sizes) / PERCENT:.1f} % "
-                f"(at most {sizes[-1] / PERCENT:.1f} %)"
+                f"{quantity(metric).label} off by a median of {format_percent(median(sizes))} "
+                f"(at most {format_percent(sizes[-1])})"
             )
     return f"Simulated beside measured, {len(pairs)} cases: {' and '.join(told)}." if told else ""
 

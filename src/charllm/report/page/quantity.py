@@ -5,7 +5,7 @@ from typing import Any
 
 from charllm.report.figure import Column
 from charllm.result.metrics import quantity
-from charllm.units import PERCENT
+from charllm.units import format_percent
 
 
 def is_number(value: Any) -> bool:
@@ -39,7 +39,7 @@ def write_slower(ratio: float) -> str:
 
 def write_percent(fraction: float) -> str:
     """Write a fraction as a percentage, small ones with one digit more."""
-    return f"{fraction / PERCENT:.{0 if abs(fraction) >= 0.1 else 1}f} %"
+    return format_percent(fraction, 0 if abs(fraction) >= 0.1 else 1)
 
 
 def write_ratio(ratio: float) -> str:

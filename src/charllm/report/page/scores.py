@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.trust import BAND_FRACTION
+from charllm.units import format_change
 
 NAME, KIND, QUESTION = "scores", "scatter", "How far are predictions from measurements?"
 MOST_MARKED = 5
@@ -22,7 +23,7 @@ def scores_figure(rows: Sequence[tuple[str, float | None, float | None]]) -> Fig
         "id": Column("row", [name for name, _, _ in known]),
         "measured": Column("measured step time", [measured for _, _, measured in known], "s", 4),
         "predicted": Column("predicted step time", [predicted for _, predicted, _ in known], "s", 4),
-        "error": Column("error", [f"{100 * error:+.1f} %" for error in errors]),
+        "error": Column("error", [format_change(error) for error in errors]),
         "worst": Column("one of the largest errors", [place in worst for place in range(len(known))]),
     }
     options = {

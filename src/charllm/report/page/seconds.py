@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from statistics import median
 
 from charllm.report.figure import Column, Figure
+from charllm.report.page.bars import bar_options
 from charllm.report.page.view import RunView, missing
 from charllm.report.tables import shown_ends
 from charllm.result.metrics import LABEL_WORDS, LABELS
@@ -33,18 +34,8 @@ def seconds_figure(run: RunView) -> Figure:
         "key": Column("key", [label for _bar, label, _seconds in cells]),
         "seconds": Column("time", [seconds for _bar, _label, seconds in cells], "s", 4),
     }
-    options = {
-        "bar": "bar",
-        "part": "key",
-        "value": "seconds",
-        "order": order,
-        "palette": "part",
-        "labels": {label: LABEL_WORDS[label] for label in order},
-        "total": True,
-        "mean_bar": MEAN if len(stages) > 1 else "step",
-        "unit": "s",
-        "horizontal": True,
-    }
+    words = {label: LABEL_WORDS[label] for label in order}
+    options = bar_options(words, "seconds", "s", "part", part="key", mean_bar=MEAN if len(stages) > 1 else "step")
     return Figure(NAME, KIND, QUESTION, _message(breakdown_s, stages) + left_out, columns, options, run.conditions)
 
 
@@ -60,17 +51,7 @@ def _phases_figure(run: RunView) -> Figure:
         "phase": Column("phase", list(parts)),
         "time": Column("time", [seconds / scale for seconds in parts.values()], unit, 4),
     }
-    options = {
-        "bar": "bar",
-        "part": "phase",
-        "value": "time",
-        "order": list(parts),
-        "palette": "series",
-        "labels": {name: name for name in parts},
-        "total": True,
-        "unit": unit,
-        "horizontal": True,
-    }
+    options = bar_options({name: name for name in parts}, "time", unit, "series", part="phase")
     told = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items() if name != UNMARKED)
     message = (
         f"Of a step of {format_seconds(median_s)} (median), as the host has marked its phases: {told}. The GPU may "

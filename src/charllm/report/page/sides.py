@@ -7,7 +7,7 @@ from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase
 from charllm.report.page.quantity import is_number, write_list, write_number
 from charllm.result.metrics import DECLARED, quantity, selected
-from charllm.units import PERCENT
+from charllm.units import format_change
 
 HEADLINES = selected(
     "step_time_s", "tokens_per_s_per_gpu", "mfu", "tokens_per_j", "power_mean_w", "power_peak_sensor_w",
@@ -151,7 +151,7 @@ def write_change(metric: str, value: float, before: float) -> str:
     if shown.unit == "%" or not before:
         return f"{(value - before) / shown.scale:+.1f} {'points' if shown.unit == '%' else shown.unit}"
     ratio = value / before
-    return f"{(ratio - 1) / PERCENT:+.1f} %" if ratio < 2 else f"{write_number(ratio)} times"
+    return format_change(ratio - 1) if ratio < 2 else f"{write_number(ratio)} times"
 
 
 def _change(row: Compared) -> str:

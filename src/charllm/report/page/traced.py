@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from charllm.report.figure import Column, Figure
+from charllm.report.page.bars import bar_options
 from charllm.report.page.view import RunView
 from charllm.units import MEGA, MILLI, format_percent
 
@@ -35,17 +36,7 @@ def classes_figure(run: RunView) -> Figure | None:
         "high": Column("power, high", [row.get("power_high_w") for *_, row in cells], "W", 3),
         "told": Column("same watts as", [", ".join(row.get("told_with", ())) for *_, row in cells]),
     }
-    options = {
-        "bar": "bar",
-        "part": "part",
-        "value": "share",
-        "order": [row["name"] for row in parts],
-        "palette": "series",
-        "labels": {row["name"]: row["name"] for row in parts},
-        "total": False,
-        "unit": "%",
-        "horizontal": True,
-    }
+    options = bar_options({row["name"]: row["name"] for row in parts}, "share", "%", "series", total=False)
     return Figure(CLASSES, "stacked-bars", question, _message(found), columns, options, _trust(found))
 
 

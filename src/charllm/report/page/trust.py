@@ -7,14 +7,14 @@ from charllm.report.figure import Column, Figure
 from charllm.report.page.view import RunView, missing
 from charllm.result.columns import Row, rows_of
 from charllm.result.metrics import METRICS
-from charllm.result.uncertainty import LEVEL, intervals, run_class, tell_footing
-from charllm.units import format_percent
+from charllm.result.uncertainty import LEVEL, intervals, stored_class, tell_footing
+from charllm.spec.run import CLASSES
+from charllm.units import format_change, format_percent
 
 KIND = "scatter"
 TRUST = ("trust", "How accurate is the step time?")
 CERTAINTY = ("intervals", "How accurate is each figure?")
 BAND_FRACTION = 0.1
-KINDS = {"dense": "dense model", "moe": "mixture of experts", "lora": "LoRA"}
 
 
 def trust_figure(run: RunView) -> Figure | None:
@@ -29,11 +29,11 @@ def trust_figure(run: RunView) -> Figure | None:
         "name": [f"{row['model']} on {row['gpu']}" for row in rows],
         "measured": [row["measured_s"] for row in rows],
         "predicted": [row["predicted_s"] for row in rows],
-        "kind": [KINDS[row["kind"]] for row in rows],
+        "kind": [CLASSES[row["kind"]] for row in rows],
         "source": [row["source"] for row in rows],
         "gpu": [row["gpu"] for row in rows],
         "id": [row["id"] for row in rows],
-        "error": [f"{100 * (row['predicted_s'] / row['measured_s'] - 1):+.1f} %" for row in rows],
+        "error": [format_change(row["predicted_s"] / row["measured_s"] - 1) for row in rows],
         "low": [None] * len(rows),
         "high": [None] * len(rows),
         "this": [False] * len(rows),
@@ -58,7 +58,7 @@ def _add_this_run(run: RunView, columns: dict[str, list[object]]) -> None:
         return
     footing, _why = tell_footing(run.result.spec)
     values = {"name": f"this run (rests on {footing} figures)", "measured": step_s, "predicted": step_s,
-              "kind": KINDS.get(run_class(run.result.spec), "dense model"), "source": "this run",
+              "kind": CLASSES[stored_class(run.result.spec)], "source": "this run",
               "gpu": run.result.spec["cluster"]["node"]["gpu"]["name"], "id": "", "error": "not measured",
               "low": ends[0], "high": ends[1], "this": True}  # fmt: skip
     for key, value in values.items():
@@ -69,7 +69,7 @@ def _message(run: RunView, rows: Sequence[Row]) -> str:
     """Say how far predictions were off, by class, and what this run rests on."""
     tuned = [row for row in rows if row["host"] == "tuned"]
     told = []
-    for kind, word in KINDS.items():
+    for kind, word in CLASSES.items():
         own = [abs(row["predicted_s"] / row["measured_s"] - 1) for row in tuned if row["kind"] == kind]
         if own:
             told.append(f"{word} {format_percent(median(own))} ({len(own)} runs)")
@@ -87,7 +87,8 @@ def _message(run: RunView, rows: Sequence[Row]) -> str:
         step_s = run.result.metrics["step_time_s"]
         low, high = (100 * (known[end] / step_s - 1) for end in ("low", "high"))
         interval = (
-            f" The {100 * LEVEL:.0f} % interval of this run, {low:+.0f} to {high:+.0f} %, rests on {known['basis']}."
+            f" The {format_percent(LEVEL, 0)} interval of this run, {low:+.0f} to {high:+.0f} %, "
+            f"rests on {known['basis']}."
         )
     return f"{text}{interval} This run rests on {footing} figures: {why}."
 
@@ -106,7 +107,7 @@ def intervals_figure(run: RunView) -> Figure | None:
         "basis": Column("basis", [known[metric]["basis"] for metric in known]),
     }
     message = (
-        f"Intervals of {100 * LEVEL:.0f} %, from held-out errors of runs with known values; "
+        f"Intervals of {format_percent(LEVEL, 0)}, from held-out errors of runs with known values; "
         "independent causes add in squares."
     )
     return Figure(name, "table", question, message + _preheating(run), columns, {"search": False})

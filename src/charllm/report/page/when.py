@@ -14,7 +14,7 @@ from charllm.report.tables import shown_ends
 from charllm.result.answers import pacing_gpus, path_gpus
 from charllm.result.metrics import CAUSES, LABEL_WORDS, LIMITS
 from charllm.result.result import Columns as Table
-from charllm.units import MEGA, seconds_format
+from charllm.units import MEGA, format_percent, seconds_format
 
 NAME, KIND, QUESTION = "when", "timeline", "What happens during a step?"
 PASSES = {"forward": "forward pass", "backward": "backward pass", "weight": "weight-gradient pass"}
@@ -281,6 +281,6 @@ def _message(run: RunView, spans: Sequence[Span], series: Mapping[str, Mapping[s
     for start_s, stop_s, cause in _intervals(first["t_s"], first["limits"], end_s):
         held[cause] = held.get(cause, 0.0) + stop_s - start_s
     if held:
-        told = ", ".join(f"{cause} {100 * spent_s / end_s:.0f} %" for cause, spent_s in held.items())
+        told = ", ".join(f"{cause} {format_percent(spent_s / end_s, 0)}" for cause, spent_s in held.items())
         text += f" Shaded: throttling ({told} of the time)."
     return text

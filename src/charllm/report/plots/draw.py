@@ -18,6 +18,7 @@ from charllm.report.plots.scale import Scale
 from charllm.report.plots.scatter import draw_scatter
 from charllm.report.plots.timeline import draw_timeline
 from charllm.report.tables import render_table, wrap
+from charllm.units import format_change
 
 MOST_ROWS = 12
 """Rows of a table, bars of a tornado: the rest is counted."""
@@ -111,7 +112,7 @@ def draw_tornado(figure: Figure, pen: Pen) -> list[str]:
     rows = _changes(figure)
     known = [row for row in rows if row[1] is not None][:MOST_ROWS]
     bars = [
-        Bar(str(name), {"": float(effect)}, f"{100 * effect:+.1f} %{_percent_ends(low, high)}")
+        Bar(str(name), {"": float(effect)}, f"{format_change(effect)}{_percent_ends(low, high)}")
         for name, effect, _, low, high in known
     ]
     if not bars:
@@ -159,7 +160,7 @@ def _change(first: float, value: float, unit: str) -> str:
     """Say how far a value lies from the first: degrees and shares by their difference, all else by their ratio."""
     if unit in ("C", "%"):
         return f"{value - first:+.1f} {'K' if unit == 'C' else 'points'}"
-    return f"{100 * (value / first - 1):+.1f} %" if first else ""
+    return format_change(value / first - 1) if first else ""
 
 
 def draw_table(figure: Figure, pen: Pen) -> list[str]:

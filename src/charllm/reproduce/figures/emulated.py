@@ -15,7 +15,7 @@ from charllm.reproduce.looks import Row, Rows, key_of, of_rank
 from charllm.reproduce.paper import Request
 from charllm.result.metrics import quantity, selected
 from charllm.sweep.axes import list_settings
-from charllm.units import MEGA
+from charllm.units import MEGA, format_percent
 
 PANELS = selected(
     "step_time_s", "power_mean_w", "power_peak_sensor_w", "clock_mean_hz", "temperature_mean_c", "temperature_peak_c",
@@ -115,7 +115,7 @@ def emulated(_cases: Mapping[str, Sequence[StudiedCase]], rows: Rows) -> list[Fi
     errors = {
         word: median(abs(said[name] / one.read[name] - 1) for one, said in pairs) for name, word in SCORED.items()
     }
-    told = ", ".join(f"{word} {100 * error:.1f} %" for word, error in errors.items())
+    told = ", ".join(f"{word} {format_percent(error)}" for word, error in errors.items())
     message = (
         f"{len(pairs)} ranks, each emulated for a whole step on one H200 (global batch 32 or 64) and predicted for the "
         f"same rank and batch. Median error: {told}. Transfers and waits of an emulated rank last as long as they were "
@@ -143,7 +143,7 @@ def with_emulated(figure: Figure, cases: Sequence[StudiedCase]) -> Figure:
     told = (
         f"{len(over)} configurations have an emulated rank (one H200, global batch 32 or 64 instead of 128). Its peak "
         "power is drawn over the simulated one, and its mean clock where the bubble is below "
-        f"{100 * LARGEST_BUBBLE:.0f} %."
+        f"{format_percent(LARGEST_BUBBLE, 0)}."
     )
     return replace(figure, columns=columns, options={**figure.options, "shape": "origin"},
                    message=f"{figure.message} {told}")  # fmt: skip

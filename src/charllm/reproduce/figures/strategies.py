@@ -17,7 +17,7 @@ PANELS = selected(
 )  # fmt: skip
 
 
-class Asked(NamedTuple):
+class StudyFigure(NamedTuple):
     """A figure of one study."""
 
     name: str
@@ -27,31 +27,33 @@ class Asked(NamedTuple):
     """Only sparse models, only dense ones; None: all."""
 
 
-ASKED = (
-    Asked("figure-4", PARALLELISM, "Figure 4: throughput, power, temperature and clock by parallelism, 32 H200"),
-    Asked("figure-8", H200, "Figure 8: effect of overlap (cc) and recomputation (act), 32 H200"),
-    Asked("figure-13", MICROBATCH, "Figure 13: effect of the microbatch size, 32 H200"),
-    Asked(
+FIGURES = (
+    StudyFigure("figure-4", PARALLELISM, "Figure 4: throughput, power, temperature and clock by parallelism, 32 H200"),
+    StudyFigure("figure-8", H200, "Figure 8: effect of overlap (cc) and recomputation (act), 32 H200"),
+    StudyFigure("figure-13", MICROBATCH, "Figure 13: effect of the microbatch size, 32 H200"),
+    StudyFigure(
         "h100-dense", H100, "H100: effect of overlap (cc) and recomputation (act), 64 GPUs, dense models", sparse=False
     ),
-    Asked(
+    StudyFigure(
         "h100-sparse",
         H100,
         "H100: effect of overlap (cc) and recomputation (act), 64 GPUs, mixture of experts",
         sparse=True,
     ),
-    Asked("mi250", MI250, "MI250: effect of overlap (cc) and recomputation (act), 32 GCDs"),
-    Asked("lora-dense", LORA, "LoRA by parallelism and microbatch size, 32 H200, dense models", sparse=False),
-    Asked("lora-sparse", LORA, "LoRA by parallelism and microbatch size, 32 H200, mixture of experts", sparse=True),
+    StudyFigure("mi250", MI250, "MI250: effect of overlap (cc) and recomputation (act), 32 GCDs"),
+    StudyFigure("lora-dense", LORA, "LoRA by parallelism and microbatch size, 32 H200, dense models", sparse=False),
+    StudyFigure(
+        "lora-sparse", LORA, "LoRA by parallelism and microbatch size, 32 H200, mixture of experts", sparse=True
+    ),
 )
 
 
 def strategy_figures(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[Figure]:
     """Return the figures that show every case of a study."""
     found = []
-    for asked in ASKED:
+    for wanted in FIGURES:
         listed = [
-            case for case in cases.get(asked.study, ()) if asked.sparse in (None, case.group.startswith("mixtral"))
+            case for case in cases.get(wanted.study, ()) if wanted.sparse in (None, case.group.startswith("mixtral"))
         ]
         if listed:
             ran = sum(case.ran for case in listed)
@@ -62,6 +64,6 @@ def strategy_figures(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) ->
                 f"{len(listed)} configurations.{rejected} Efficiency is tokens per joule; the artifact's is "
                 "1 / (energy x delay)."
             )
-            figure = multiples(listed, PANELS, asked.name, asked.question, message, conditions_of(listed))
+            figure = multiples(listed, PANELS, wanted.name, wanted.question, message, conditions_of(listed))
             found.append(with_emulated(figure, listed))
     return found

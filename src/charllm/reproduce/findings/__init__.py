@@ -1,42 +1,42 @@
 """What the paper found: one file a subject; a finding is a function, so that nothing is read before it is asked for."""
 
-from collections.abc import Callable
+from __future__ import annotations
 
-from charllm.reproduce.finding import Finding
-from charllm.reproduce.findings.airflow import inside_packages, lost_to_heat, rear_front
-from charllm.reproduce.findings.experts import locality
-from charllm.reproduce.findings.faults import braked_node, one_straggler
-from charllm.reproduce.findings.hardware import more_hardware, scale_up
-from charllm.reproduce.findings.links import small_messages
-from charllm.reproduce.findings.lora import efficiency
-from charllm.reproduce.findings.microbatch import peak_power
-from charllm.reproduce.findings.microbatch import throttling as microbatch_throttling
-from charllm.reproduce.findings.overlap import temperature as overlap_temperature
-from charllm.reproduce.findings.overlap import throttling as overlap_throttling
-from charllm.reproduce.findings.pipelines import deep_pipelines
-from charllm.reproduce.findings.placement import thermal_placement
-from charllm.reproduce.findings.projections import datacenter, faster_network
-from charllm.reproduce.findings.recompute import two_signs
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from charllm.reproduce.finding import Finding
+
+
+def _of(file: str, function: str) -> Callable[[], Finding]:
+    def find() -> Finding:
+        found: Finding = getattr(import_module(f"{__name__}.{file}"), function)()
+        return found
+
+    return find
+
 
 FINDINGS: dict[str, Callable[[], Finding]] = {
-    "more-hardware": more_hardware,
-    "scale-up": scale_up,
-    "small-messages": small_messages,
-    "microbatch-peaks": peak_power,
-    "microbatch-throttling": microbatch_throttling,
-    "overlap-temperature": overlap_temperature,
-    "overlap-throttling": overlap_throttling,
-    "recompute": two_signs,
-    "deep-pipelines": deep_pipelines,
-    "rear-front": rear_front,
-    "package-gap": inside_packages,
-    "throttling-by-heat": lost_to_heat,
-    "expert-locality": locality,
-    "lora": efficiency,
-    "braked-node": braked_node,
-    "one-straggler": one_straggler,
-    "thermal-placement": thermal_placement,
-    "faster-network": faster_network,
-    "datacenter": datacenter,
+    "more-hardware": _of("hardware", "more_hardware"),
+    "scale-up": _of("hardware", "scale_up"),
+    "small-messages": _of("links", "small_messages"),
+    "microbatch-peaks": _of("microbatch", "peak_power"),
+    "microbatch-throttling": _of("microbatch", "throttling"),
+    "overlap-temperature": _of("overlap", "temperature"),
+    "overlap-throttling": _of("overlap", "throttling"),
+    "recompute": _of("recompute", "two_signs"),
+    "deep-pipelines": _of("pipelines", "deep_pipelines"),
+    "rear-front": _of("airflow", "rear_front"),
+    "package-gap": _of("airflow", "inside_packages"),
+    "throttling-by-heat": _of("airflow", "lost_to_heat"),
+    "expert-locality": _of("experts", "locality"),
+    "lora": _of("lora", "efficiency"),
+    "braked-node": _of("faults", "braked_node"),
+    "one-straggler": _of("faults", "one_straggler"),
+    "thermal-placement": _of("placement", "thermal_placement"),
+    "faster-network": _of("projections", "faster_network"),
+    "datacenter": _of("projections", "datacenter"),
 }
 """Name: finding; those of the paper's abstract first."""

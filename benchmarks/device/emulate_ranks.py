@@ -1,6 +1,6 @@
 """Play ranks on a real GPU from their timelines, one after the other under one sampler.
 
-    python3 -m benchmarks.device.play_ranks FOLDER OUT [--seconds 11] [--take F] [--device cpu --telemetry none]
+    python3 -m benchmarks.device.emulate_ranks FOLDER OUT [--seconds 11] [--take F] [--device cpu --telemetry none]
 
 FOLDER holds the timelines that `predict_ranks.py --timelines` wrote; the GPU's machine need not simulate. OUT gets the
 recording, a line for each rank as it ends, what single kernels took (kernels.csv), and at the end a table
@@ -24,7 +24,7 @@ from benchmarks.device.summarise import summarise_runs, to_csv
 from benchmarks.device.windows import timed
 from charllm import mark
 from charllm.gpu.shape import KernelShape
-from charllm.measure.emulation.player import Player, require_playable
+from charllm.measure.emulation.emulator import Emulator, require_emulable
 from charllm.measure.launch import sampling
 from charllm.measure.settings import MeasureSettings
 from charllm.timeline.rank_timeline import RankTimeline, read_timeline
@@ -32,20 +32,20 @@ from charllm.timeline.rank_timeline import RankTimeline, read_timeline
 KERNEL_S = 0.02
 
 
-def play(path: Path, folder: Path, take: str, seconds_s: float, device: str) -> None:
-    """Play one timeline; what went wrong with it is in its window."""
+def emulate_timeline(path: Path, folder: Path, take: str, seconds_s: float, device: str) -> None:
+    """Emulate one timeline; what went wrong with it is in its window."""
     began_s = time.monotonic()
     timeline = read_timeline(path)
-    require_playable(timeline)
-    player = Player(timeline, device)
+    require_emulable(timeline)
+    emulator = Emulator(timeline, device)
     made_s = time.monotonic() - began_s
-    timed(folder, take, path.stem, {"rank": timeline.rank}, partial(player.play, seconds_s))
-    time_kernels(player, path.stem, timeline, folder.parent / "kernels.csv", device)
+    timed(folder, take, path.stem, {"rank": timeline.rank}, partial(emulator.run, seconds_s))
+    time_kernels(emulator, path.stem, timeline, folder.parent / "kernels.csv", device)
     used = torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else 0.0
     print(path.stem, f"{made_s:.1f} s to make, {used:.1f} GiB", flush=True)
 
 
-def time_kernels(player: Player, name: str, timeline: RankTimeline, path: Path, device: str) -> None:
+def time_kernels(emulator: Emulator, name: str, timeline: RankTimeline, path: Path, device: str) -> None:
     """Append how long each kernel takes back to back, at whatever clock, to find one that is not what was predicted."""
     counts = Counter(item.shape for item in timeline.items() if item.kind == "kernel")
     new = not path.exists()
@@ -54,7 +54,7 @@ def time_kernels(player: Player, name: str, timeline: RankTimeline, path: Path, 
         if new:
             writer.writerow(("rank", "kind", "dims", "precision", "variant", "times", "seconds"))
         for shape, times in counts.items():
-            kernel, known = player._kernels[shape], KernelShape(*shape)
+            kernel, known = emulator._kernels[shape], KernelShape(*shape)
             first_s = elapsed_s(kernel, 1, device)
             repeats = 1 if device == "cpu" else max(3, min(200, int(KERNEL_S / first_s)))
             dims = "x".join(map(str, known.dims))
@@ -102,7 +102,7 @@ def play_all(arguments: argparse.Namespace, folder: Path) -> None:
             if not any(text in path.stem for text in arguments.only.split("|")):
                 continue
             try:
-                play(path, folder, arguments.take, arguments.seconds, arguments.device)
+                emulate_timeline(path, folder, arguments.take, arguments.seconds, arguments.device)
             except Exception as error:
                 # One rank must not end the others.
                 print(path.stem, "FAILED", type(error).__name__, str(error).splitlines()[:1], flush=True)

@@ -37,12 +37,12 @@ CONNECT_S, LONGEST_LINE = 5.0, 1 << 20
 Message = dict[str, Any]
 
 
-class MeetingError(CharllmError):
+class RendezvousError(CharllmError):
     """The head cannot be reached, or has gone."""
 
 
 @dataclass
-class Guest:
+class Slot:
     """A node as the head knows it."""
 
     name: str
@@ -68,7 +68,7 @@ class Verdict:
     events: list[Message] = field(default_factory=list)
 
 
-class Meeting:
+class Rendezvous:
     """The head's side, in a thread of its own."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Meeting:
         self._folder, self._nodes, self._judge = folder, nodes, judge_ready
         self._limit_s, self._lost_s, self._meet_s = time_limit_s, lost_s, meet_s
         self.verdict = Verdict()
-        self.guests: dict[str, Guest] = {}
+        self.slots: dict[str, Slot] = {}
         self._token = secrets.token_hex(8)
         self._selector = selectors.DefaultSelector()
         self._server = socket.create_server(("", 0), backlog=nodes + 8)
@@ -141,28 +141,28 @@ class Meeting:
     def _answer(self, link: "_Link", message: Message) -> None:
         said = message.get("say")
         if said == "hello" and message.get("token") == self._token:
-            link.guest = Guest(str(message["node"]), int(message["rank"]), time.monotonic())
-            self.guests[link.guest.name] = link.guest
+            link.slot = Slot(str(message["node"]), int(message["rank"]), time.monotonic())
+            self.slots[link.slot.name] = link.slot
             link.send({"say": "welcome"})
-        elif link.guest is None:
+        elif link.slot is None:
             self._drop(link, "")
         else:
-            link.guest.heard_s = time.monotonic()
+            link.slot.heard_s = time.monotonic()
             if said == "time":
                 link.send({"say": "time", "stamp": [time.monotonic_ns(), time.time_ns()]})
             elif said == "ready":
-                link.guest.ready = message
+                link.slot.ready = message
                 self._start_when_all_are_ready()
             elif said == "refuse":
-                self._stop("refused", link.guest.name, f"node {link.guest.name}: {message.get('why')}")
+                self._stop("refused", link.slot.name, f"node {link.slot.name}: {message.get('why')}")
             elif said == "ended":
-                self._note_end(link.guest, message)
+                self._note_end(link.slot, message)
             elif said == "bye":
-                link.guest.gone = True
+                link.slot.gone = True
                 link.send({"say": "bye"})
 
     def _start_when_all_are_ready(self) -> None:
-        ready = {name: guest.ready for name, guest in self.guests.items() if guest.ready is not None}
+        ready = {name: slot.ready for name, slot in self.slots.items() if slot.ready is not None}
         if len(ready) < self._nodes or self._stopping:
             return
         refused = self._judge(ready)
@@ -172,15 +172,15 @@ class Meeting:
         self._go_s = time.monotonic()
         self._tell_all({"say": "go", "port": free_port()})
 
-    def _note_end(self, guest: Guest, message: Message) -> None:
-        guest.ended, guest.ended_s = message, time.monotonic()
-        self.verdict.events.append({"node": guest.name, "at_s": guest.ended_s, **message})
+    def _note_end(self, slot: Slot, message: Message) -> None:
+        slot.ended, slot.ended_s = message, time.monotonic()
+        self.verdict.events.append({"node": slot.name, "at_s": slot.ended_s, **message})
         if message.get("code") and self._failed_s is None:
-            self._failed_s = guest.ended_s
+            self._failed_s = slot.ended_s
         self._rest_when_all_have_ended()
 
     def _rest_when_all_have_ended(self) -> None:
-        if self._go_s is not None and all(guest.ended or guest.lost for guest in self.guests.values()):
+        if self._go_s is not None and all(slot.ended or slot.lost for slot in self.slots.values()):
             self._tell_all({"say": "rest"})
 
     def _look_around(self) -> None:
@@ -190,9 +190,9 @@ class Meeting:
             with contextlib.suppress(OSError):
                 (self._folder / HEAD_FILE).touch()
         for link in list(self._links.values()):
-            if link.guest is not None and not link.guest.gone and now_s - link.guest.heard_s > self._lost_s:
+            if link.slot is not None and not link.slot.gone and now_s - link.slot.heard_s > self._lost_s:
                 self._drop(link, f"it has not been heard for {self._lost_s:.0f} s")
-        absent = self._nodes - len(self.guests)
+        absent = self._nodes - len(self.slots)
         if self._go_s is None and not self._stopping and now_s - self._began_s > self._meet_s:
             self._stop("node_loss", "", f"{absent} of {self._nodes} nodes did not come within {self._meet_s:.0f} s")
         if self._go_s is not None and self._limit_s is not None and now_s - self._go_s > self._limit_s:
@@ -201,8 +201,8 @@ class Meeting:
             self._stop("cancelled", "", "it was cancelled")
         if self._failed_s is not None and now_s - self._failed_s > AFTER_FAILURE_S:
             self._stop("failed", "", "another node had failed")
-        here = [guest for guest in self.guests.values() if not guest.gone and not guest.lost]
-        if self.guests and not here and (self._go_s is not None or self._stopping):
+        here = [slot for slot in self.slots.values() if not slot.gone and not slot.lost]
+        if self.slots and not here and (self._go_s is not None or self._stopping):
             self._over.set()
 
     def _drop(self, link: "_Link", why: str) -> None:
@@ -211,24 +211,24 @@ class Meeting:
             self._selector.unregister(link.socket)
         self._links.pop(link.socket, None)
         link.socket.close()
-        guest = link.guest
-        if guest is not None and not guest.gone and not guest.lost:
-            guest.lost = why
-            self.verdict.events.append({"node": guest.name, "at_s": time.monotonic(), "say": "lost", "why": why})
-            self._stop("node_loss", guest.name, f"node {guest.name} was lost: {why}")
+        slot = link.slot
+        if slot is not None and not slot.gone and not slot.lost:
+            slot.lost = why
+            self.verdict.events.append({"node": slot.name, "at_s": time.monotonic(), "say": "lost", "why": why})
+            self._stop("node_loss", slot.name, f"node {slot.name} was lost: {why}")
             self._rest_when_all_have_ended()
 
     def _stop(self, kind: str, node: str, message: str) -> None:
         if self._stopping:
             return
         self._stopping = True
-        if any(guest.ended is None for guest in self.guests.values()) and kind != "failed":
+        if any(slot.ended is None for slot in self.slots.values()) and kind != "failed":
             self.verdict.kind, self.verdict.node, self.verdict.message = kind, node, message
         self._tell_all({"say": "stop", "kind": kind, "message": message})
 
     def _tell_all(self, message: Message) -> None:
         for link in list(self._links.values()):
-            if link.guest is not None:
+            if link.slot is not None:
                 link.send(message)
 
 
@@ -237,7 +237,7 @@ class _Link:
 
     def __init__(self, link: socket.socket) -> None:
         self.socket = link
-        self.guest: Guest | None = None
+        self.slot: Slot | None = None
         self._rest = b""
         self._sending = threading.Lock()
 
@@ -265,7 +265,7 @@ class _Link:
         return messages, not data or len(self._rest) > LONGEST_LINE
 
 
-class Seat:
+class Client:
     """A node's side."""
 
     def __init__(self, link: _Link, head: str) -> None:
@@ -289,7 +289,7 @@ class Seat:
 
     def leave(self) -> None:
         """Say goodbye, so that we are not taken for lost."""
-        with contextlib.suppress(MeetingError):
+        with contextlib.suppress(RendezvousError):
             self._say({"say": "bye"})
             self._await("bye")
         self.close()
@@ -333,22 +333,22 @@ class Seat:
             if time.monotonic() > end_s:
                 break
         self._waiting = kept + self._waiting
-        raise MeetingError("the head node no longer answers")
+        raise RendezvousError("the head node no longer answers")
 
 
-def join(folder: Path, name: str, rank: int, patience_s: float = MEET_S) -> Seat:
-    """Find the head by its file and take a seat."""
+def join(folder: Path, name: str, rank: int, patience_s: float = MEET_S) -> Client:
+    """Find the head by its file and take a client."""
     end_s = time.monotonic() + patience_s
     while True:
         found = _find_head(folder, name, rank)
         if found is not None:
             return found
         if time.monotonic() > end_s:
-            raise MeetingError(f"node {name} cannot reach the head node (see {folder / HEAD_FILE})")
+            raise RendezvousError(f"node {name} cannot reach the head node (see {folder / HEAD_FILE})")
         pause(TURN_S)
 
 
-def _find_head(folder: Path, name: str, rank: int) -> Seat | None:
+def _find_head(folder: Path, name: str, rank: int) -> Client | None:
     try:
         where = json.loads((folder / HEAD_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -361,7 +361,7 @@ def _find_head(folder: Path, name: str, rank: int) -> Seat | None:
             messages, _ = link.receive()
             if [message.get("say") for message in messages] == ["welcome"]:
                 link.socket.settimeout(None)
-                return Seat(link, address)
+                return Client(link, address)
             link.socket.close()
     return None
 

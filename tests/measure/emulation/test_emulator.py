@@ -10,8 +10,8 @@ import torch
 from charllm import mark
 from charllm.errors import DoesNotFit, SpecError
 from charllm.gpu.shape import KernelShape
-from charllm.measure.emulation import player as player_module
-from charllm.measure.emulation.player import Player, require_playable
+from charllm.measure.emulation import emulator as emulator_module
+from charllm.measure.emulation.emulator import Emulator, require_emulable
 from charllm.measure.marks import find_phases, find_steps, read_marks
 from charllm.simulate.rank_timeline import generate_timeline
 from charllm.timeline.rank_timeline import Item, RankTimeline, Segment
@@ -36,7 +36,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def make(shape: KernelShape, _device: str, _operands: object) -> Any:
         return lambda: found.append(shape.kind)
 
-    monkeypatch.setattr(player_module, "make_kernel", make)
+    monkeypatch.setattr(emulator_module, "make_kernel", make)
     return found
 
 
@@ -48,13 +48,13 @@ def test_every_rank_of_a_small_grid_can_be_played(name: str) -> None:
     different = {timeline.segments: timeline for timeline in timelines}
     assert len(different) <= run.parallelism.pp
     for timeline in different.values():
-        require_playable(timeline)
-        assert Player(timeline, "cpu").play(0.0) == 1
+        require_emulable(timeline)
+        assert Emulator(timeline, "cpu").run(0.0) == 1
 
 
 def test_segments_repeat_in_order(launched: list[str]) -> None:
-    player = Player(timeline_of(Segment("x", 2, KERNELS), Segment("y", 1, KERNELS[:1])), "cpu")
-    assert player.play(0.0) == 1
+    emulator = Emulator(timeline_of(Segment("x", 2, KERNELS), Segment("y", 1, KERNELS[:1])), "cpu")
+    assert emulator.run(0.0) == 1
     # Before the first step each kernel is launched once.
     assert sorted(launched[:2]) == ["copy", "gemm"]
     assert launched[2:] == ["gemm", "copy", "gemm", "copy", "gemm"]
@@ -80,10 +80,10 @@ def test_kernels_are_allocated_once_and_played_for_the_asked_time(monkeypatch: p
         return lambda: clock.sleep(0.01)
 
     clock = HandClock()
-    monkeypatch.setattr(player_module, "make_kernel", make)
-    monkeypatch.setattr(player_module, "time", clock)
-    player = Player(timeline_of(Segment("x", 3, KERNELS)), "cpu")
-    steps = player.play(0.2)
+    monkeypatch.setattr(emulator_module, "make_kernel", make)
+    monkeypatch.setattr(emulator_module, "time", clock)
+    emulator = Emulator(timeline_of(Segment("x", 3, KERNELS)), "cpu")
+    steps = emulator.run(0.2)
     assert steps == 4
     # Each kernel once before the first step, then steps of six.
     assert clock.now_s == pytest.approx(2 * 0.01 + 4 * 6 * 0.01)
@@ -98,7 +98,7 @@ def test_waits_and_transfers_last_as_long_as_planned(launched: list[str]) -> Non
     )
     timeline = timeline_of(Segment("x", 2, items))
     began_s = time.monotonic()
-    Player(timeline, "cpu").play(0.0)
+    Emulator(timeline, "cpu").run(0.0)
     assert time.monotonic() - began_s >= 0.2
     assert timeline.total_s("communication") == pytest.approx(0.1)
     assert timeline.total_s("wait") == pytest.approx(0.1)
@@ -107,7 +107,7 @@ def test_waits_and_transfers_last_as_long_as_planned(launched: list[str]) -> Non
 def test_steps_and_segments_are_marked(launched: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mark, "_files", {})
     mark.record_to(str(tmp_path))
-    steps = Player(timeline_of(Segment("one", 1, KERNELS), Segment("two", 1, KERNELS)), "cpu").play(0.01)
+    steps = Emulator(timeline_of(Segment("one", 1, KERNELS), Segment("two", 1, KERNELS)), "cpu").run(0.01)
     (marks,) = read_marks(tmp_path).values()
     assert [step.tokens for step in find_steps(marks)] == [77] * steps
     assert {name: len(spans) for name, spans in find_phases(marks).items()} == {"one": steps, "two": steps}
@@ -126,13 +126,13 @@ def test_steps_and_segments_are_marked(launched: list[str], tmp_path: Path, monk
 )
 def test_kernels_that_are_not_known_are_refused(shape: tuple[Any, ...]) -> None:
     with pytest.raises(SpecError, match="--timeline"):
-        require_playable(timeline_of(Segment("x", 1, (Item("kernel", "a", shape=shape),))))
+        require_emulable(timeline_of(Segment("x", 1, (Item("kernel", "a", shape=shape),))))
 
 
 def test_operands_that_do_not_fit_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def overflow(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(player_module, "make_kernel", overflow)
+    monkeypatch.setattr(emulator_module, "make_kernel", overflow)
     with pytest.raises(DoesNotFit, match="do not fit in this GPU's memory"):
-        Player(timeline_of(Segment("x", 1, KERNELS)), "cpu")
+        Emulator(timeline_of(Segment("x", 1, KERNELS)), "cpu")

@@ -1,4 +1,4 @@
-"""Play a rank's timeline on a real GPU."""
+"""Emulate a rank: its timeline on a real GPU."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ QUEUED_ITEMS = 256
 """Items launched ahead of the GPU: enough to keep it busy, few enough that a wait begins when it should."""
 
 
-def require_playable(timeline: RankTimeline) -> None:
+def require_emulable(timeline: RankTimeline) -> None:
     """Refuse a timeline whose kernels are not known here."""
     for shape in timeline.shapes():
         if not 2 <= len(shape) <= len(KernelShape._fields):
@@ -29,7 +29,7 @@ def require_playable(timeline: RankTimeline) -> None:
             raise unknown_name("--timeline", str(shape[0]), KERNELS)
 
 
-class Player:
+class Emulator:
     """Kernels of a timeline, whose operands are shared, and the streams they run on."""
 
     def __init__(self, timeline: RankTimeline, device: str) -> None:
@@ -48,8 +48,8 @@ class Player:
         self._queued = 0
         self._events: list[Any] = []
 
-    def play(self, seconds_s: float) -> int:
-        """Play whole steps until the time is up, marking each; returns how many."""
+    def run(self, seconds_s: float) -> int:
+        """Emulate whole steps until the time is up, marking each; returns how many."""
         self._warm_up()
         steps = 0
         began_s = time.monotonic()

@@ -1,9 +1,9 @@
-"""What a placement moves, and where to: units of ranks that share a node's links, onto seats of as many GPUs.
+"""What a placement moves, and where to: units of ranks that share a node's links, onto slot groups of as many GPUs.
 
-A unit is the ranks of one stage that exchange tensors, sequences or experts inside a node: they stay together. A seat
-is as many slots of one node. A node's slots are ordered by speed and cut in that order: a unit is paced by its slowest
-GPU, and of all ways to cut a node into seats this one has the fastest slowest GPUs (the k-th fastest seat of any other
-cut is no faster than the k-th of this one).
+A unit is the ranks of one stage that exchange tensors, sequences or experts inside a node: they stay together. A slot
+group is as many slots of one node. A node's slots are ordered by speed and cut in that order: a unit is paced by its
+slowest GPU, and of all ways to cut a node into slot groups this one has the fastest slowest GPUs (the k-th fastest
+group of any other cut is no faster than the k-th of this one).
 """
 
 from typing import NamedTuple
@@ -32,7 +32,7 @@ class Units(NamedTuple):
         return int(self.ranks.shape[2])
 
 
-class Seat(NamedTuple):
+class SlotGroup(NamedTuple):
     """GPUs of one node that one unit takes."""
 
     node: int
@@ -58,23 +58,23 @@ def find_units(run: RunSpec) -> Units | None:
     return Units(ranks, nodes[:, :, 0]) if np.all(nodes == nodes[:, :, :1]) else None
 
 
-def cut_seats(run: RunSpec, size: int, slowness: Floats) -> list[Seat]:
-    """Cut every node into seats of some GPUs each, from fastest to slowest; packages stay whole where they fit."""
+def cut_slot_groups(run: RunSpec, size: int, slowness: Floats) -> list[SlotGroup]:
+    """Cut every node into groups of slots, from fastest to slowest; packages stay whole where they fit."""
     per_node, package = run.cluster.node.gpus, run.cluster.gpu.package_gpus
     whole = package if size % package == 0 else 1
-    seats = []
+    slot_groups = []
     for node in range(run.cluster.nodes):
         gpus = node * per_node + np.arange(per_node)
         of_package = slowness[gpus].reshape(-1, whole).max(axis=1)
         order = np.argsort(of_package, kind="stable")
         row = gpus.reshape(-1, whole)[order].reshape(-1, size)
-        seats += [Seat(node, tuple(sorted(one))) for one in row.tolist()]
-    return seats
+        slot_groups += [SlotGroup(node, tuple(sorted(one))) for one in row.tolist()]
+    return slot_groups
 
 
-def place_units(run: RunSpec, units: Units, seat_of_unit: list[Seat]) -> tuple[int, ...]:
-    """Return the GPU of each rank when the units, stage after stage, take these seats."""
+def place_units(run: RunSpec, units: Units, group_of_unit: list[SlotGroup]) -> tuple[int, ...]:
+    """Return the GPU of each rank when the units, stage after stage, take these slot groups."""
     placed = place_ranks(run).copy()
-    for ranks, seat in zip(units.ranks.reshape(-1, units.size), seat_of_unit, strict=True):
-        placed[ranks] = seat.gpus
+    for ranks, group in zip(units.ranks.reshape(-1, units.size), group_of_unit, strict=True):
+        placed[ranks] = group.gpus
     return tuple(placed.tolist())

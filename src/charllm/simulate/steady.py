@@ -29,11 +29,9 @@ from charllm.simulate.slices import (
     Slices,
     clocks_of,
     cut_passes,
-    stack_kinds,
     waiting_rows,
-    work_s,
 )
-from charllm.simulate.step_end import lay_step_end
+from charllm.simulate.step_end import StepEnds, lay_step_ends
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE, TimelineConstants
@@ -94,8 +92,7 @@ class Machine(NamedTuple):
     """[turn, position] how long its own send keeps its stage."""
     priced: tuple[PricedKind, ...]
     """The kinds of GPUs that are simulated; what follows is told by them."""
-    tails: Floats
-    """What ends a step: [kind, stage, part, interval between knots, column]."""
+    ends: StepEnds
     knots: Floats
     """[kind, knot] hertz, highest first."""
     boards: Floats
@@ -122,9 +119,9 @@ class Machine(NamedTuple):
         """Limits of the usual kind of GPU."""
         return self.kind_limits[0]
 
-    def tail_s(self, kind: int, clock_hz: float) -> Floats:
+    def ends_s(self, kind: int, clock_hz: float) -> Floats:
         """[stage, part] how long what ends a step takes on a kind of GPU at a clock."""
-        return work_s(self.tails[kind], self.knots[kind], clock_hz)
+        return self.ends.parts_s(kind, self.knots[kind], clock_hz)
 
     @property
     def node_kind(self) -> Ints:
@@ -167,7 +164,7 @@ def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine
         moved_s=moved_s,
         sent_s=sent_s,
         priced=tuple(priced),
-        tails=stack_kinds([lay_step_end(step, one.times) for one in priced]),
+        ends=lay_step_ends(step, [one.times for one in priced]),
         knots=stack_knots([clocks_of(one.times) for one in priced]),
         boards=np.array([board_constants(node.gpu) for node in nodes]),
         kind_limits=limits,
@@ -334,9 +331,10 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
         moments,
     )
     end_s = np.empty((len(machine.turns) + 1, positions))
+    waiting = waiting_rows(float(machine.ends.rows[0, 0, 0, 0, POLL]))
     ended_s = step_loop.simulate_steps(
         repeats, states, machine.turns, machine.fold.begin_s, machine.moved_s, machine.sent_s, machine.slices,
-        machine.fold.members, machine.fold.offsets, machine.tails, waiting_rows(float(machine.tails[0, 0, 0, 0, POLL])),
+        machine.fold.members, machine.fold.offsets, machine.ends, waiting,
         end_s,
     )  # fmt: skip
     sums[:, list(step_loop.TOTALS)] /= repeats

@@ -33,13 +33,14 @@ from charllm.simulate.slices import (
     SYNCED_CYCLES,
     Slices,
 )
+from charllm.simulate.step_end import LAST_PASS, UPDATE, StepEnds
 
 (CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ,
- HOST_FREE, POLES) = range(14)  # fmt: skip
+ HOST_FREE, PASS_S, POLES) = range(15)  # fmt: skip
 """State of a GPU: clock, mean power over a second, its time, what is left of the box and what it took, what
 holds the clock, die temperature, what lies under its fast poles, its power over the typical,
 joules of the box that warm the die, power of the box before, clock a brake leaves it, when its host has launched
-what came so far; then the poles."""
+what came so far, how long its last pass took; then the poles."""
 (ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS,
  THERMAL_LOSS, BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY, HOST_S) = range(18)  # fmt: skip
 """Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest
@@ -208,18 +209,18 @@ def end_box(states: GpuStates, gpu: int, standing_w: float) -> None:
 @compiled
 def simulate_steps(
     repeats: int, states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices,
-    members: Ints, offsets: Ints, tail: Floats, waiting: Floats, end: Floats,
+    members: Ints, offsets: Ints, ends: StepEnds, waiting: Floats, end: Floats,
 ) -> float:  # fmt: skip
     """Simulate a step some times in a row; returns when the last one ends."""
     ended_s = 0.0
     for _ in range(repeats):
-        ended_s = simulate_step(states, turns, begin_s, moved_s, sent_s, slices, members, offsets, tail, waiting, end)
+        ended_s = simulate_step(states, turns, begin_s, moved_s, sent_s, slices, members, offsets, ends, waiting, end)
     return ended_s
 
 
 def simulate_step(
     states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints,
-    offsets: Ints, tail: Floats, waiting: Floats, end: Floats,
+    offsets: Ints, ends: StepEnds, waiting: Floats, end: Floats,
 ) -> float:  # fmt: skip
     """Simulate one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions.
 
@@ -243,6 +244,7 @@ def simulate_step(
             if wait > 0:
                 states.sums[base + at, INPUT_WAIT] += wait
                 spend(states, base + at, waiting, wait)
+            state[base + at, PASS_S] = -state[base + at, TIME]
             if at < kept:
                 states.passes[turn, at, 0] = state[base + at, TIME] - began_s
                 states.passes[turn, at, 2] = -states.sums[base + at, CLOCK_S]
@@ -262,6 +264,7 @@ def simulate_step(
                         note_moment(states)
         for at in range(positions):
             end[turn, at] = state[base + at, TIME]
+            state[base + at, PASS_S] += state[base + at, TIME]
             if at < kept:
                 one = states.passes[turn, at]
                 one[1] = state[base + at, TIME] - began_s
@@ -269,7 +272,7 @@ def simulate_step(
                 one[3] += states.sums[base + at, GROUP_WAIT]
             if sent_s[turn, at % sent_s.shape[1]] > 0:
                 spend(states, base + at, waiting, sent_s[turn, at % sent_s.shape[1]])
-    return float(finish(states, tail, waiting))
+    return float(finish(states, ends, waiting))
 
 
 def wait_for_group(states: GpuStates, mask: int, members: Ints, offsets: Ints, base: int, waiting: Floats) -> None:
@@ -291,17 +294,32 @@ def wait_for_group(states: GpuStates, mask: int, members: Ints, offsets: Ints, b
                     spend(states, base + at, waiting, wait)
 
 
-def finish(states: GpuStates, tail: Floats, waiting: Floats) -> float:
-    """Wait for the last GPU, then exchange, update and end the step together: `tail[kind, stage, part]` are slices."""
+def finish(states: GpuStates, ends: StepEnds, waiting: Floats) -> float:
+    """Wait for the last GPU, then exchange, update and end the step together."""
     last_s = latest_time(states)
     for gpu in range(len(states.state)):
         wait_until(states, gpu, last_s, waiting, INPUT_WAIT)
-        for part in range(tail.shape[2]):
-            spend(states, gpu, tail[states.kind[gpu], gpu // len(states.weights), part], 0.0)
+        times_s = ends.times_s[states.kind[gpu], gpu // len(states.weights)]
+        rows = ends.rows[states.kind[gpu], gpu // len(states.weights)]
+        place, share = place_between(times_s, states.state[gpu, PASS_S])
+        for part in range(len(rows)):
+            least_s = times_s[place, 1 + part] + share * (times_s[place + 1, 1 + part] - times_s[place, 1 + part])
+            spend(states, gpu, rows[part], 0.0 if part == UPDATE else least_s)
     last_s = latest_time(states)
     for gpu in range(len(states.state)):
         wait_until(states, gpu, last_s, waiting, GROUP_WAIT)
     return float(last_s)
+
+
+def place_between(times_s: Floats, pass_s: float) -> tuple[int, float]:
+    """Return the knot below which a pass of some length lies, and its share of the way to the next."""
+    place = 0
+    while place < len(times_s) - 2 and pass_s > times_s[place + 1, LAST_PASS]:
+        place += 1
+    width_s = times_s[place + 1, LAST_PASS] - times_s[place, LAST_PASS]
+    if width_s <= SHORTEST_S:
+        return place, 0.0
+    return place, min(1.0, max(0.0, (pass_s - times_s[place, LAST_PASS]) / width_s))
 
 
 def latest_time(states: GpuStates) -> float:

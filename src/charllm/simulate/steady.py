@@ -3,7 +3,7 @@
 A step lasts seconds and its sinks move in tens of seconds, so that a step is simulated again only when they have moved.
 The steady state is where simulated power and the sinks it warms agree; a run from cold is simulated now and then.
 Equation: sink = target(power(sink)), with power as a round of the step gives it and target as gpu/heat.py; solved by
-substitution, from the third round on in steps of DAMPING.
+substitution, of a GPU that answers to a degree by s degrees less in steps of 1 / (1 + s).
 Source: gpu/heat.py, gpu/governor.py.
 Ignores: how the sinks of one step move within it (a step is taken to be short beside their time constant).
 """
@@ -50,7 +50,9 @@ LEAST_ROUND_S = 2.0
 """Short steps are simulated several times in a round, for the governor looks back over a second."""
 LONGEST_SERIES, LONGEST_STRETCH = 20_000, 20
 """Boxes of a series; a step at the lowest clock takes less than so many times its length at its prices' clocks."""
-SETTLED_FRACTION, DAMPING = 5e-4, 0.7
+SETTLED_FRACTION = 5e-4
+TOLD_K, STEEPEST = 0.2, 50.0
+"""Least move of a GPU that tells how it answers to moves, and the strongest answer that is followed."""
 BRAKE_FRACTION = 0.5
 """Clock that a power brake leaves, over the highest: "a factor of 2 or more" (NVML, clocks event reasons)."""
 START_W = 500.0
@@ -344,16 +346,21 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
     )
 
 
-def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float) -> float:
-    """Move poles on as if the round that has just ended were repeated; returns how far they are from its end.
+def repeat_poles(machine: Machine, state: Floats, before_k: Floats) -> Floats:
+    """Return where poles end if the round that has just ended is repeated for ever.
 
     A round takes a pole from x to a x + b, whatever x is, so that repeats of it lead to b / (1 - a).
     """
     after_k, boxes = state[:, step_loop.POLES :], state[0, step_loop.TIME] / machine.limits.tick_s
-    decay = machine.decay[machine.kind]
-    left = decay**boxes
-    repeated_k = (after_k - left * before_k) / (1 - left)
+    left = machine.decay[machine.kind] ** boxes
+    return np.asarray((after_k - left * before_k) / (1 - left))
+
+
+def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float) -> float:
+    """Move poles on as if the round that has just ended were repeated; returns how far they are from its end."""
+    after_k, repeated_k = state[:, step_loop.POLES :], repeat_poles(machine, state, before_k)
     far_k = float(np.max(np.abs(repeated_k - after_k)))
+    decay = machine.decay[machine.kind]
     state[:, step_loop.POLES :] = repeated_k + (after_k - repeated_k) * decay ** (more_s / machine.limits.tick_s)
     return far_k
 
@@ -367,20 +374,28 @@ def simulate_to_steady(
 ) -> SimulatedStep:
     """Simulate a step until sinks, poles and power agree, or until `before_round` raises."""
     state = start_state(machine) if state is None else state
+    poles = state[:, step_loop.POLES :]
     sink_k = sink_target_k(machine, np.full(len(state), START_W))
-    before_s, rounds = 0.0, 0
+    before_s, rounds, share = 0.0, 0, np.ones(len(state))
+    was = leads = np.full(len(state), np.inf)
     while True:
         before_round()
-        before_k = state[:, step_loop.POLES :].copy()
+        before_k = poles.copy()
         simulated_step = simulate_once(machine, state, sink_k)
         rounds += 1
         target_k = sink_target_k(machine, simulated_step.sums[:, step_loop.ENERGY] / simulated_step.step_time_s)
-        moved_k = float(np.max(np.abs(target_k - sink_k)))
-        far_k = carry_poles(machine, state, before_k, np.inf)
+        repeated_k = repeat_poles(machine, state, before_k)
+        moved_k, far_k = np.max(np.abs(target_k - sink_k)), np.max(np.abs(repeated_k - poles))
         still = moved_k < SETTLED_K and far_k < SETTLED_POLES_K
         settled = still and abs(simulated_step.step_time_s / max(before_s, 1e-12) - 1) < SETTLED_FRACTION
         if settled or rounds == MOST_ROUNDS:
             return simulated_step._replace(rounds=rounds)
-        # From the third round on in smaller moves, for a throttled GPU cools when it is warmed.
-        sink_k = sink_k + (target_k - sink_k) * (1.0 if rounds < 3 else DAMPING)
+        # A throttled GPU cools when it is warmed: it moves by the share that its last move shows to lead there.
+        now, led = sink_k + before_k.sum(axis=1), target_k + repeated_k.sum(axis=1)
+        told = np.isfinite(was) & (np.abs(now - was) > TOLD_K)
+        slope = (led - leads)[told] / (now - was)[told]
+        share[told] = 1 / (1 + np.clip(-slope, 0.0, STEEPEST))
+        was, leads = now, led
+        sink_k = sink_k + share * (target_k - sink_k)
+        poles[:] = before_k + share[:, None] * (repeated_k - before_k)
         before_s = simulated_step.step_time_s

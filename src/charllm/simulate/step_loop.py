@@ -120,10 +120,10 @@ def spend(states: GpuStates, gpu: int, rows: Floats, least_s: float) -> None:
         working = max(rows[at, CYCLES], rows[at, BOARD_J] + rows[at, CORE_J] + rows[at, MATRIX_J]) > 0
         matrix_clock = min(clock, limits[MATRIX_CLOCK_HZ])
         cycle_s = 1 / clock
-        gpu_s = rows[at, CYCLES] * cycle_s + rows[at, FIXED]
+        gpu_s = max(least_s, rows[at, CYCLES] * cycle_s + rows[at, FIXED])
         launched_s = late_s + rows[at, LAUNCHED_CYCLES] * cycle_s + rows[at, LAUNCHED]
         alone_s = rows[at, ALONE_CYCLES] * cycle_s + rows[at, ALONE]
-        length_s = max(gpu_s, alone_s, launched_s, rows[at, LEAST], least_s)
+        length_s = max(gpu_s, alone_s, launched_s, rows[at, LEAST])
         if length_s <= SHORTEST_S:
             break
         # The equation of gpu/board.py, written out for machine code; a test holds both together.

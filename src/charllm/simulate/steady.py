@@ -8,7 +8,7 @@ Source: gpu/heat.py, gpu/governor.py.
 Ignores: how the sinks of one step move within it (a step is taken to be short beside their time constant).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,7 +22,15 @@ from charllm.layout.nodes import inlets_c, node_kinds
 from charllm.layout.placement import place_ranks
 from charllm.simulate import step_loop
 from charllm.simulate.fold import Fold, fold_run
-from charllm.simulate.gpu_kinds import PricedKind, find_kinds, price_kinds, slow_hops, slow_run
+from charllm.simulate.gpu_kinds import (
+    PricedKind,
+    brake_clocks_hz,
+    draw_silicon,
+    find_kinds,
+    price_kinds,
+    slow_hops,
+    slow_run,
+)
 from charllm.simulate.knots import stack_knots
 from charllm.simulate.slices import (
     POLL,
@@ -51,10 +59,10 @@ LEAST_ROUND_S = 2.0
 LONGEST_SERIES, LONGEST_STRETCH = 20_000, 20
 """Boxes of a series; a step at the lowest clock takes less than so many times its length at its prices' clocks."""
 SETTLED_FRACTION = 5e-4
+AVERAGED_S, STILL_FRACTION = 12.0, 1e-6
+"""How long a settled step is simulated where clocks move: one round of 2 s has a standard deviation of 0.1 %."""
 TOLD_K, STEEPEST = 0.2, 50.0
 """Least move of a GPU that tells how it answers to moves, and the strongest answer that is followed."""
-BRAKE_FRACTION = 0.5
-"""Clock that a power brake leaves, over the highest: "a factor of 2 or more" (NVML, clocks event reasons)."""
 START_W = 500.0
 """Power from which poles and means begin; the loop ends the same from any."""
 
@@ -175,8 +183,8 @@ def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine
         gpus=gpus,
         kind=kind,
         representatives=representatives,
-        silicon=_silicon(run, gpus),
-        brake_hz=_brake_hz(run, gpus, limits, kind),
+        silicon=draw_silicon(run, gpus),
+        brake_hz=brake_clocks_hz(run, gpus, limits, kind),
     )
 
 
@@ -217,25 +225,6 @@ def _places(run: RunSpec, fold: Fold) -> tuple[Ints, Ints]:
     representatives = np.empty(run.cluster.gpus, dtype=np.int64)
     representatives[everyone] = stages * len(fold.positions) + fold.representative[None, :]
     return gpus, representatives
-
-
-def _silicon(run: RunSpec, gpus: Ints) -> Floats:
-    """Draw each die's power over the typical; a GPU has the same die however many are simulated."""
-    spread = run.conditions.silicon_spread_fraction
-    drawn = np.random.default_rng(run.conditions.seed).standard_normal(run.cluster.gpus) if spread else None
-    silicon = np.exp(spread * drawn) if drawn is not None else np.ones(run.cluster.gpus)
-    factors = run.weak_factors
-    silicon[list(factors)] *= list(factors.values())
-    return silicon[gpus]
-
-
-def _brake_hz(run: RunSpec, gpus: Ints, limits: Sequence[Limits], kind: Ints) -> Floats:
-    """Return the clock that a brake leaves the GPUs of braked nodes; the others have the one asked for."""
-    nodes, conditions = gpus // run.cluster.node.gpus, run.conditions
-    asked_hz = np.array([one.clock_max_hz for one in limits])[kind]
-    highest_hz = np.array([node.gpu.clock_max_hz for node in run.cluster.kinds])[node_kinds(run.cluster)[nodes]]
-    braked_hz = conditions.brake_clock_hz or BRAKE_FRACTION * highest_hz
-    return np.where(np.isin(nodes, conditions.braked_nodes), np.minimum(braked_hz, asked_hz), asked_hz)
 
 
 def start_state(machine: Machine, power_w: float = START_W, clock_fraction: float = 1.0) -> Floats:
@@ -285,6 +274,35 @@ def repeats_of(machine: Machine) -> int:
 def simulate_once(machine: Machine, state: Floats, sink_k: Floats) -> SimulatedStep:
     """Simulate a step with sinks held, several times over when it is short; `state` moves on."""
     return _simulate(machine, state, sink_k, -1, np.ones(1))
+
+
+def add_steps(before: SimulatedStep | None, simulated_step: SimulatedStep, times: float) -> SimulatedStep:
+    """Add a simulated step `times` over to what was simulated before; extremes are kept."""
+    totals = list(step_loop.TOTALS)
+    sums = simulated_step.sums.copy()
+    sums[:, totals] *= times
+    step_time_s = times * simulated_step.step_time_s
+    if before is not None:
+        sums[:, totals] += before.sums[:, totals]
+        for column in (step_loop.PEAK_W, step_loop.SENSOR_W, step_loop.HOT_C):
+            sums[:, column] = np.maximum(sums[:, column], before.sums[:, column])
+        sums[:, step_loop.COLD_C] = np.minimum(sums[:, step_loop.COLD_C], before.sums[:, step_loop.COLD_C])
+        step_time_s += before.step_time_s
+    return simulated_step._replace(step_time_s=step_time_s, sums=sums)
+
+
+def average_rounds(machine: Machine, state: Floats, settled: SimulatedStep) -> SimulatedStep:
+    """Average a settled step over further rounds where clocks move: where a step meets the governor's ticks differs."""
+    clocks, square = settled.sums[:, step_loop.CLOCK_S], settled.sums[:, step_loop.CLOCK2_S]
+    if np.all(square * settled.step_time_s <= (1 + STILL_FRACTION) * clocks**2):
+        return settled
+    more = int(np.ceil(AVERAGED_S / (settled.step_time_s * repeats_of(machine)))) - 1
+    total = settled
+    for _ in range(more):
+        total = add_steps(total, simulate_once(machine, state, settled.sink_k), 1.0)
+    sums = total.sums.copy()
+    sums[:, list(step_loop.TOTALS)] /= 1 + more
+    return total._replace(step_time_s=total.step_time_s / (1 + more), sums=sums)
 
 
 def find_waits(machine: Machine, simulated_step: SimulatedStep, gpu: int) -> Floats:
@@ -389,7 +407,7 @@ def simulate_to_steady(
         still = moved_k < SETTLED_K and far_k < SETTLED_POLES_K
         settled = still and abs(simulated_step.step_time_s / max(before_s, 1e-12) - 1) < SETTLED_FRACTION
         if settled or rounds == MOST_ROUNDS:
-            return simulated_step._replace(rounds=rounds)
+            return average_rounds(machine, state, simulated_step)._replace(rounds=rounds)
         # A throttled GPU cools when it is warmed: it moves by the share that its last move shows to lead there.
         now, led = sink_k + before_k.sum(axis=1), target_k + repeated_k.sum(axis=1)
         told = np.isfinite(was) & (np.abs(now - was) > TOLD_K)

@@ -53,11 +53,11 @@ def test_an_edit_of_the_governor_moves_the_clock(package: Path) -> None:
     for path in stored:
         path.write_bytes(path.read_bytes()[:-1])
     assert clock_of(start(package)) == first_hz
-    governor = package / "charllm/gpu/governor.py"
-    line = "    over_k = temperature_c - limits.operating_c\n"
-    text = governor.read_text()
+    physics = package / "charllm/gpu/physics.py"
+    line = "    over_k = temperature_c - board.operating_c\n"
+    text = physics.read_text()
     assert line in text
-    governor.write_text(text.replace(line, f"    allowed = min(allowed, 0.5 * limits.clock_max_hz)\n{line}"))
+    physics.write_text(text.replace(line, f"    allowed = min(allowed, 0.5 * board.asked_clock_hz)\n{line}"))
     assert clock_of(start(package)) == pytest.approx(990e6)
 
 
@@ -69,7 +69,7 @@ def test_where_nothing_can_be_written_code_is_compiled_for_the_moment(package: P
 
 def test_all_that_goes_into_machine_code_is_known() -> None:
     parts = parts_of(simulate_steps.__wrapped__)  # type: ignore[attr-defined]
-    assert {"charllm.simulate.step_loop.spend", "charllm.gpu.governor.next_clock"} <= set(parts)
+    assert {"charllm.simulate.step_loop.spend", "charllm.gpu.physics.next_clock"} <= set(parts)
     assert parts["charllm.simulate.step_loop.MATRIX_J"] == 3
     assert "repeats" not in parts["charllm.simulate.slices.Slices"]
     assert "table" in parts["charllm.simulate.slices.Slices"]

@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,8 @@ import pytest
 Lines = dict[int, set[str]]
 QUIET = ("--assert=plain", "--no-header")
 """Options of pytest: plain assertions need no rewriting of what is imported already."""
+ENOUGH_TESTS = 10
+"""Tests of a line below which those of its callers are added: a test may call what mostly runs as machine code."""
 
 
 class Executed(NamedTuple):
@@ -68,7 +70,7 @@ class Recorder:
             self.failed.append(report.nodeid)
 
 
-def record_map(package: Path, folders: tuple[str, ...], tests: tuple[str, ...]) -> Executed:
+def record_map(package: Path, folders: tuple[str, ...], tests: Sequence[str]) -> Executed:
     """Run the chosen tests in this process, under coverage.py, and return what they executed."""
     import coverage
 
@@ -86,6 +88,32 @@ def record_map(package: Path, folders: tuple[str, ...], tests: tuple[str, ...]) 
             found[line] = {context for context in contexts if context}
         lines[str(Path(path).relative_to(package))] = found
     return Executed(recorder.seconds, lines, recorder.failed)
+
+
+def split_by_file(found: Executed) -> dict[str, Executed]:
+    """Return what each file of tests executed."""
+    parts = {test.split("::")[0]: Executed({}, {}, []) for test in found.seconds}
+    for test, seconds in found.seconds.items():
+        parts[test.split("::")[0]].seconds[test] = seconds
+    for test in found.failed:
+        parts[test.split("::")[0]].failed.append(test)
+    for file, lines in found.lines.items():
+        for line, tests in lines.items():
+            for test in tests:
+                parts[test.split("::")[0]].lines.setdefault(file, {}).setdefault(line, set()).add(test)
+    return parts
+
+
+def merge_files(parts: Sequence[Executed]) -> Executed:
+    """Return what several files of tests executed."""
+    whole = Executed({}, {}, [])
+    for part in parts:
+        whole.seconds.update(part.seconds)
+        whole.failed.extend(part.failed)
+        for file, lines in part.lines.items():
+            for line, tests in lines.items():
+                whole.lines.setdefault(file, {}).setdefault(line, set()).update(tests)
+    return whole
 
 
 class Sources:
@@ -136,11 +164,11 @@ def _first_line(node: ast.stmt) -> int:
 
 
 def tests_of_line(sources: Sources, found: Executed, file: str, line: int, seen: set[str]) -> set[str]:
-    """Return the tests that execute a line, or else the lines that name what it belongs to."""
+    """Return the tests that execute a line, and where these are few, the lines that name what it belongs to."""
     span, names = sources.statement(file, line)
     lines = found.lines.get(file, {})
     tests = set().union(*(lines.get(one, set()) for one in span))
-    if tests:
+    if len(tests) >= ENOUGH_TESTS:
         return tests
     by_name: defaultdict[str, set[str]] = defaultdict(set)
     for name in names:
@@ -150,4 +178,4 @@ def tests_of_line(sources: Sources, found: Executed, file: str, line: int, seen:
         for at, number in sources.mentions(name):
             if at != file or number not in span:
                 by_name[name] |= tests_of_line(sources, found, at, number, seen)
-    return set().union(*by_name.values())
+    return tests.union(*by_name.values())

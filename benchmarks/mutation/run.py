@@ -25,7 +25,15 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmarks.mutation.coverage_map import QUIET, Executed, Sources, record_map, tests_of_line
+from benchmarks.mutation.coverage_map import (
+    QUIET,
+    Executed,
+    Sources,
+    merge_files,
+    record_map,
+    split_by_file,
+    tests_of_line,
+)
 from benchmarks.mutation.mutants import Mutant, apply_mutant, draw_mutants
 
 ROOT = Path(__file__).parents[2]
@@ -73,8 +81,8 @@ def main() -> None:
     slots = [prepare_slot(BUILD / f"copy{number}") for number in range(options.workers)]
     for name in LIBRARIES:
         __import__(name)
-    found = baseline(slots[0], tuple(options.tests))
-    mutants = draw_mutants(ROOT / PACKAGE, FOLDERS, options.count, options.seed)
+    found = baseline(slots, tuple(options.tests))
+    mutants = draw_mutants(slots[0] / PACKAGE, FOLDERS, options.count, options.seed)
     mutants = [one for one in mutants if options.only in one.file]
     outcomes = run_mutants(slots, mutants, found, options.limit_s)
     print_outcomes(outcomes)
@@ -105,48 +113,95 @@ def prepare_slot(slot: Path) -> Path:
     return slot
 
 
-def baseline(slot: Path, tests: tuple[str, ...]) -> Executed:
-    """Run the chosen tests as they are; kept until the sources or the tests change."""
-    digest = sha256(repr(tests).encode())
-    for path in sorted(
-        (*(slot / "src").rglob("*.py"), *(slot / "tests").rglob("*.py"), *(slot / "tests").rglob("*.json"))
-    ):
-        digest.update(path.read_bytes())
-    kept = BUILD / f"tests-{digest.hexdigest()[:16]}.pickle"
-    if not kept.exists():
-        package = slot / PACKAGE
-
-        def record() -> int:
-            found = record_map(package, FOLDERS, tests)
-            kept.write_bytes(pickle.dumps(found))
-            return 0
-
-        in_a_fork(slot, record, BUILD / "baseline.log", 10 * LONGEST_S)
-    found: Executed = pickle.loads(kept.read_bytes())
+def baseline(slots: list[Path], tests: tuple[str, ...]) -> Executed:
+    """Run the chosen tests as they are; what a file of tests executed is kept until it or the sources change."""
+    kept = BUILD / "executed.pickle"
+    known: dict[str, Executed] = pickle.loads(kept.read_bytes()) if kept.exists() else {}
+    wanted = {digest: file for file, digest in digest_tests(slots[0], tests).items()}
+    parts = record_parts(slots, [file for digest, file in wanted.items() if digest not in known])
+    known |= {digest: parts[file] for digest, file in wanted.items() if file in parts}
+    kept.write_bytes(pickle.dumps({digest: known[digest] for digest in wanted if digest in known}))
+    found = merge_files([known[digest] for digest in wanted if digest in known])
     if found.failed:
         print(f"left out, because they fail without a mutant: {', '.join(found.failed)}")
     print(f"{len(found.seconds)} tests take {sum(found.seconds.values()):.0f} s under coverage.py", flush=True)
     return found
 
 
+def record_parts(slots: list[Path], files: list[str]) -> dict[str, Executed]:
+    """Return what files of tests execute: each copy of the package runs its share of them."""
+
+    def record(number: int, slot: Path) -> int:
+        found = record_map(slot / PACKAGE, FOLDERS, files[number :: len(slots)])
+        (slot / "executed.pickle").write_bytes(pickle.dumps(split_by_file(found)))
+        return 0
+
+    def work(number: int, slot: Path) -> None:
+        log = BUILD / f"baseline{number}.log"
+        in_a_fork(slot, lambda: record(number, slot), log, 10 * LONGEST_S)
+        if not (slot / "executed.pickle").exists():
+            raise SystemExit(f"the tests cannot be run: see {log}")
+
+    each_in_a_process(work, slots[: len(files)])
+    parts: dict[str, Executed] = {}
+    for slot in slots[: len(files)]:
+        parts |= pickle.loads((slot / "executed.pickle").read_bytes())
+    if left := sorted({*files} - {*parts}):
+        raise SystemExit(f"these tests did not run: {', '.join(left)}; see {BUILD}/baseline*.log")
+    return parts
+
+
+def digest_tests(slot: Path, tests: tuple[str, ...]) -> dict[str, str]:
+    """Return for each file of tests a digest of all that decides what it executes."""
+    parts = [slot / one for one in tests]
+    files = sorted(file for part in parts for file in (part.rglob("test_*.py") if part.is_dir() else [part]))
+    helpers = [path for path in (slot / "tests").rglob("*.py") if not path.name.startswith("test_")]
+    shared = sha256()
+    for path in sorted([*(slot / PACKAGE).rglob("*.py"), *(slot / PACKAGE).rglob("*.toml"), *helpers]):
+        shared.update(path.read_bytes())
+    found = {}
+    for file in files:
+        digest = shared.copy()
+        for path in [file, *sorted(file.parent.glob("*.json"))]:
+            digest.update(path.read_bytes())
+        found[str(file.relative_to(slot))] = digest.hexdigest()
+    return found
+
+
 def run_mutants(slots: list[Path], mutants: list[Mutant], found: Executed, limit_s: float) -> list[Outcome]:
     """Share mutants out over copies of the package, a process each, and return what became of them."""
-    sources = Sources(ROOT / PACKAGE, FOLDERS)
-    workers = []
-    for number, slot in enumerate(slots):
-        if worker := os.fork():
-            workers.append(worker)
-            continue
+    sources = Sources(slots[0] / PACKAGE, FOLDERS)
+
+    def work(number: int, slot: Path) -> None:
         with (slot / "outcomes.jsonl").open("w") as file:
             for mutant in mutants[number :: len(slots)]:
                 outcome = run_mutant(slot, mutant, sources, found, limit_s)
                 print(json.dumps(outcome), file=file, flush=True)
                 print(describe(outcome), flush=True)
-        os._exit(0)
-    for worker in workers:
-        if os.waitpid(worker, 0)[1]:
-            raise SystemExit("a worker ended early")
+
+    each_in_a_process(work, slots)
     return sorted(outcome for slot in slots for outcome in read_outcomes(slot / "outcomes.jsonl"))
+
+
+def each_in_a_process(work: Callable[[int, Path], None], slots: list[Path]) -> None:
+    """Do work for each copy of the package, all at once."""
+    workers = []
+    for number, slot in enumerate(slots):
+        if worker := os.fork():
+            workers.append(worker)
+            continue
+        status = 1
+        try:
+            work(number, slot)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
+    ends = [os.waitpid(worker, 0)[1] for worker in workers]
+    if any(ends):
+        raise SystemExit("a worker ended early")
 
 
 def read_outcomes(path: Path) -> Iterator[Outcome]:
@@ -160,9 +215,9 @@ def run_mutant(slot: Path, mutant: Mutant, sources: Sources, found: Executed, li
     """Change one file of a copy, run the tests that execute the change, and change it back."""
     start = time.perf_counter()
     path = slot / PACKAGE / mutant.file
-    original = ROOT / PACKAGE / mutant.file
+    original, times = path.read_bytes(), path.stat()
     tests = order_tests(tests_of_line(sources, found, mutant.file, mutant.line, set()), mutant.file, found)
-    path.write_bytes(apply_mutant(original.read_bytes(), mutant))
+    path.write_bytes(apply_mutant(original, mutant))
     end, failed = ("survived", "") if tests else ("untested", "")
     try:
         for stage in split_stages(tests, found.seconds, limit_s):
@@ -171,7 +226,8 @@ def run_mutant(slot: Path, mutant: Mutant, sources: Sources, found: Executed, li
             if end == "killed":
                 break
     finally:
-        shutil.copy2(original, path)
+        path.write_bytes(original)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     return Outcome(mutant, end, failed, time.perf_counter() - start)
 
 

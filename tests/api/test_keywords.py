@@ -15,15 +15,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import charllm
+from charllm.api import study
 from charllm.api.keywords import FIELDS, SHORT, RunKeywords, build_request
 from charllm.api.signature import keyword_of
 from charllm.cli import main
+from charllm.measure.adapters.settings import ProgramSettings
+from charllm.measure.command_settings import EmulationSettings, EmulatorSettings, PreflightSettings, SmokeSettings
+from charllm.measure.launchers.plan import Plan
+from charllm.measure.settings import CommandSettings, MeasureSettings
+from charllm.plan.settings import CapsSettings, PlaceSettings, PlanSettings
 from charllm.result.result import RunResult, all_finite
+from charllm.simulate.settings import SimulateSettings
+from charllm.spec.flags import flags_of as settings_of
 from tests.api.tiny import MODEL, RUN, SPARSE, flags_of
 
-PRINTED = {"--help", "--json", "--csv", "--plots", "--plot"}
+PRINTED = {"--help", "--json", "--csv", "--full", "--plots", "--plot"}
 NO_KEYWORD = {
-    "simulate": {*PRINTED, "--no-sp"},
+    "simulate": {*PRINTED, "--no-sp", "--full"},
     "sweep": PRINTED,
     "emulate": {*PRINTED, "--no-sp", "--print-timeline", "--predict"},
     "measure": {"--help", "--no-sp", "--submit-only"},
@@ -124,6 +132,33 @@ def flags(command: str) -> set[str]:
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(["simulate", *words, "--json"]) in (0, 3)
     return capsys.readouterr().out
+
+
+SETTINGS: dict[str, tuple[type, ...]] = {
+    "simulate": (SimulateSettings,),
+    "sweep": study.SETTINGS,
+    "plan": (PlanSettings,),
+    "caps": (CapsSettings,),
+    "place": (PlaceSettings,),
+    "emulate": (EmulationSettings, EmulatorSettings),
+    "predict_emulation": (EmulationSettings,),
+    "preflight": (PreflightSettings,),
+    "smoke": (SmokeSettings,),
+    "measure": (MeasureSettings,),
+    "measure_command": (MeasureSettings, CommandSettings, Plan, ProgramSettings),
+}
+"""Function: the classes that declare its settings."""
+
+
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_a_function_takes_the_settings_that_are_declared_and_shows_their_defaults(name: str) -> None:
+    parameters = inspect.signature(getattr(charllm, name)).parameters
+    declared = {word: flag for cls in SETTINGS[name] for word, flag in settings_of(cls).items()}
+    # What is submitted and left is no result to return.
+    declared.pop("submit_only", None)
+    known = {*RunKeywords.__annotations__, "spec", "fields", "tell", "out", "command", "study", "axes", "base"}
+    assert set(parameters) - known == set(declared) - known
+    assert {word: parameters[word].default for word in declared} == {w: flag.default for w, flag in declared.items()}
 
 
 @pytest.mark.parametrize("command", sorted(FUNCTIONS))
@@ -231,9 +266,9 @@ def test_none_counts_as_not_given() -> None:
         ({"from_": "x.sh", "env": {"A": 5}}, "env", "a text for each"),
         ({"from_": "/nowhere.sh"}, "from_", "a readable file"),
         ({"out": 5}, "out", "a path"),
-        ({"rank": "x", "timeline": "/tmp/nothing"}, "rank", "0 to 7"),
-        ({"steps": "many"}, "conditions.steps", "a whole number"),
-        ({"seconds": float("nan")}, "conditions.seconds_s", "a number"),
+        ({"rank": "x", "timeline": "/tmp/nothing"}, "rank", "a whole number"),
+        ({"steps": "many"}, "steps", "a whole number"),
+        ({"seconds": float("nan")}, "seconds", "a number"),
         ({"steps": 1, "seconds": 1}, "conditions.steps", "not both"),
         ({"gbs": 10**5000}, "gbs", "digits"),
     ],

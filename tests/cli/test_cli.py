@@ -51,7 +51,7 @@ def test_a_run_that_does_not_fit_ends_in_3_with_its_result() -> None:
         ([*SIMULATE, "--precision", "int3"], "training.precision"),
         ([*SIMULATE, "--zero", "1", "--fsdp"], "fsdp alone"),
         ([*SIMULATE, "--set", "cluster.nodse=3"], "did you mean node or nodes"),
-        ([*SIMULATE, "--steps", "3", "--seconds", "2"], "not allowed with"),
+        ([*SIMULATE, "--steps", "3", "--seconds", "2"], "steps or seconds, not both"),
         ([*SIMULATE, "--recompute", "none:4"], "training.recompute"),
         (["simulate", "nowhere.toml"], "No such file"),
         (["simulate"], "model: got nothing"),

@@ -30,7 +30,7 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
         ["--set", "conditions.steps=3", "--seconds", "9"],
         ["steps", "3", "steps or seconds, not both"],
     ),
-    "no seconds": (["--seconds", "0"], ["conditions.seconds_s", "0"]),
+    "no seconds": (["--seconds", "0"], ["--seconds", "0"]),
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.golden.record import RUNS, golden_result
+from tests.golden.record import ANSWERS, RUNS, golden_result
 
 HERE = Path(__file__).parent
 
@@ -15,6 +15,12 @@ HERE = Path(__file__).parent
 def test_a_run_gives_its_golden_result(name: str) -> None:
     recorded = json.loads((HERE / f"{name}.json").read_text())
     assert_same(json.loads(json.dumps(golden_result(name))), recorded, name)
+
+
+@pytest.mark.parametrize("name", sorted(ANSWERS))
+def test_a_plan_gives_its_golden_answer(name: str) -> None:
+    recorded = json.loads((HERE / f"{name}.json").read_text())
+    assert_same(json.loads(json.dumps(ANSWERS[name]())), recorded, name)
 
 
 def assert_same(found: Any, expected: Any, where: str) -> None:

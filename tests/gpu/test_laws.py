@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from charllm.catalog.resolve import resolve_cluster
-from charllm.gpu.board import Energy, standing_w, voltage, working_w
 from charllm.gpu.kernels import reread_bytes, uncached_fraction
+from charllm.gpu.physics import Energy, board_of, operating_point, standing_w, voltage, working_w
 from charllm.spec.hardware import Gpu
 
 GPUS = [resolve_cluster(name).gpu for name in ("h200x8", "h100x8", "a100x8", "b200x8", "mi250x8", "mi300x8")]
@@ -17,19 +17,19 @@ CLOCKS = st.floats(2e8, 1.9e9)
 @given(st.sampled_from(GPUS), CLOCKS, CLOCKS, st.floats(20, 95))
 def test_a_higher_clock_never_draws_less(gpu: Gpu, one_hz: float, other_hz: float, degrees_c: float) -> None:
     low, high = sorted((one_hz, other_hz))
-    assert voltage(gpu.power, low) <= voltage(gpu.power, high)
-    work = Energy(3.0, 2.0, 1.0)
+    board, work = board_of(gpu), Energy(3.0, 2.0, 1.0)
+    assert voltage(board, low) <= voltage(board, high)
     watts = [
-        standing_w(gpu.power, gpu.clock_max_hz, clock, degrees_c)
-        + working_w(gpu.power, work, low / clock, clock, clock)
-        for clock in (low, high)
+        working_w(board, operating_point(board, clock, clock), degrees_c, work, low / clock) for clock in (low, high)
     ]
     assert watts[0] <= watts[1]
 
 
 @given(st.sampled_from(GPUS), CLOCKS, st.floats(20, 95), st.floats(0.1, 30))
 def test_a_warmer_board_draws_its_leakage_more(gpu: Gpu, clock_hz: float, degrees_c: float, warmer_k: float) -> None:
-    cool, warm = (standing_w(gpu.power, gpu.clock_max_hz, clock_hz, at_c) for at_c in (degrees_c, degrees_c + warmer_k))
+    board = board_of(gpu)
+    level = operating_point(board, clock_hz, clock_hz).level
+    cool, warm = (standing_w(board, level, at_c) for at_c in (degrees_c, degrees_c + warmer_k))
     assert warm - cool == pytest.approx(gpu.power.leakage_w_per_k * warmer_k, abs=1e-9)
 
 

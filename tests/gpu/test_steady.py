@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from charllm.evaluate.ops import bench_machine
-from charllm.gpu.governor import POWER, THERMAL, limits_of, next_clock
 from charllm.gpu.kernels import Shapes, read_shapes
+from charllm.gpu.physics import POWER, THERMAL, board_of, next_clock
 from charllm.gpu.shape import KernelShape
 from charllm.gpu.steady import draw, hold_clocks, hold_window
 from charllm.spec.hardware import Gpu
@@ -33,7 +33,7 @@ def shapes(gpu: Gpu) -> Shapes:
 
 def test_a_capped_product_draws_the_hold_and_a_copy_does_not_reach_it(gpu: Gpu, shapes: Shapes) -> None:
     held = hold_clocks(shapes, gpu, WARM)
-    hold_w = limits_of(gpu, Conditions()).hold_w
+    hold_w = board_of(gpu).hold_w
     assert held.power_w[:3] == pytest.approx([hold_w] * 3, rel=1e-3)
     assert held.power_w[3] < 0.95 * hold_w
     assert held.clock_hz[3] == gpu.clock_max_hz
@@ -71,21 +71,21 @@ def test_a_window_after_a_pause_begins_with_a_burst(gpu: Gpu, shapes: Shapes) ->
 
 
 def test_the_governor_falls_at_once_and_names_power(gpu: Gpu) -> None:
-    limits = limits_of(gpu, Conditions())
-    clock, cause = next_clock(limits, 1.98e9, 900.0, 690.0, 120.0, 55.0, limits.clock_max_hz)
+    board = board_of(gpu)
+    clock, cause = next_clock(board, 1.98e9, 900.0, 690.0, 120.0, 55.0, board.asked_clock_hz)
     assert clock < 1.8e9
     assert cause == POWER
-    climbed, _ = next_clock(limits, 1.4e9, 300.0, 300.0, 120.0, 55.0, limits.clock_max_hz)
+    climbed, _ = next_clock(board, 1.4e9, 300.0, 300.0, 120.0, 55.0, board.asked_clock_hz)
     assert 1.4e9 < climbed < 1.98e9
 
 
 def test_above_its_operating_limit_temperature_takes_clock(gpu: Gpu) -> None:
-    limits = limits_of(gpu, Conditions())
-    clock, cause = next_clock(limits, 1.98e9, 300.0, 300.0, 120.0, 88.0, limits.clock_max_hz)
+    board = board_of(gpu)
+    clock, cause = next_clock(board, 1.98e9, 300.0, 300.0, 120.0, 88.0, board.asked_clock_hz)
     assert cause == THERMAL
-    assert clock < limits.clock_max_hz
-    halved, _ = next_clock(limits, 1.98e9, 300.0, 300.0, 120.0, 92.0, limits.clock_max_hz)
-    assert halved == pytest.approx(limits.slowdown * limits.clock_max_hz)
+    assert clock < board.asked_clock_hz
+    halved, _ = next_clock(board, 1.98e9, 300.0, 300.0, 120.0, 92.0, board.asked_clock_hz)
+    assert halved == pytest.approx(board.slowdown_fraction * board.asked_clock_hz)
 
 
 def test_a_clock_cap_is_kept(gpu: Gpu, shapes: Shapes) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from charllm.catalog.resolve import resolve_run
-from charllm.plan.dephase import Stagger, free_slack_s, spread_jobs, stagger_replicas
+from charllm.plan.dephase import STAGGERS_S, Stagger, free_slack_s, spread_jobs, stagger_replicas
 from charllm.simulate.predict import Simulation, predict
 
 REQUEST: dict[str, Any] = {
@@ -63,3 +63,34 @@ def test_jobs_that_are_spread_over_a_step_swing_less(found: Simulation) -> None:
         assert one.spread_swing_w < one.together_swing_w
         assert one.spread_ramp_w_per_s < one.together_ramp_w_per_s
     assert np.ptp([one.together_swing_w / one.jobs for one in jobs]) == pytest.approx(0, abs=1e-6)
+
+
+def test_jobs_add_up_as_a_hand_makes_them(found: Simulation) -> None:
+    # A step of 4 s that draws 3 kW for 1 s and 1 kW for 3 s. Four of them, a second apart, always draw 6 kW; two draw 4
+    # and 2 kW by turns; eight, half a second apart, always 12 kW. Together they change by 2 kW each in a second.
+    power_w = np.repeat([3000.0, 1000.0, 1000.0, 1000.0], 40)
+    assert found.simulated is not None
+    step = found.simulated.simulated_step._replace(step_time_s=4.0, box_s=0.025, cluster_w=power_w)
+    jobs = spread_jobs(found._replace(simulated=found.simulated._replace(simulated_step=step)))
+    assert [one.together_ramp_w_per_s for one in jobs] == pytest.approx([4000.0, 8000.0, 16_000.0])
+    assert [one.spread_ramp_w_per_s for one in jobs] == pytest.approx([2000.0, 0.0, 0.0], abs=1e-6)
+    # Sines of k / 4 Hz, k from 1 to 12, have amplitudes 2000 x 2 / (pi k) |sin(pi k / 4)|; two jobs keep the even ones.
+    amplitudes = np.array([4000 / np.pi / k * abs(np.sin(np.pi * k / 4)) for k in range(1, 13)])
+    assert jobs[0].together_swing_w == pytest.approx(2 * 2 * np.sqrt(np.sum(amplitudes**2)), rel=0.01)
+    assert jobs[0].spread_swing_w == pytest.approx(2 * 2 * np.sqrt(np.sum(amplitudes[1::2] ** 2)), rel=0.01)
+    assert [one.spread_swing_w for one in jobs[1:]] == pytest.approx([0.0, 0.0], abs=1e-6)
+
+
+def test_a_step_of_less_than_two_boxes_has_no_swing(found: Simulation) -> None:
+    assert found.simulated is not None
+    step = found.simulated.simulated_step._replace(step_time_s=0.04, box_s=0.025, cluster_w=np.ones(1))
+    assert spread_jobs(found._replace(simulated=found.simulated._replace(simulated_step=step))) == []
+
+
+def test_staggers_lie_around_the_second_of_a_ramp_up_to_a_fifth_of_the_step(
+    found: Simulation, curve: list[Stagger]
+) -> None:
+    assert STAGGERS_S == (0.25, 0.5, 1.0, 2.0, 4.0)
+    assert [one.stagger_s for one in curve[1:]] == [
+        stagger_s for stagger_s in STAGGERS_S if stagger_s <= found.result.metrics["step_time_s"] / 5
+    ]

@@ -45,7 +45,7 @@ def test_the_power_of_a_node_follows_from_its_gpus_where_it_was_not_simulated() 
 
 @pytest.mark.parametrize("name", ["power_mean_w", "step_time_s", "energy_per_step_j"])
 def test_what_is_not_known_leaves_no_power(name: str) -> None:
-    assert set(found({name: None}).values()) == {None}
+    assert not any(value is not None for value in found({name: None}).values())
 
 
 @pytest.mark.parametrize("name", ["power_peak_sensor_w", "cluster_power_peak_w"])

@@ -85,14 +85,19 @@ def some_items(search: _Search, seed: int, count: int) -> list[Item]:
 
 
 @pytest.mark.parametrize("name", ["throughput", "tokens-per-joule", "edp", "cost"])
-def test_no_bound_is_above_the_price(feasible: Feasible, name: str) -> None:
+def test_no_bound_is_above_the_price_nor_far_below_it(feasible: Feasible, name: str) -> None:
     caps: list[Caps] = [(None, None), (0.7 * feasible.space.base.cluster.gpu.power_cap_w, None)]
     search = search_for(feasible, name, caps)
+    tight = []
     for item in some_items(search, 1, 20):
         closer = search.raise_bound(item)
         priced = search.price(item) if closer is not None else None
         own, share = search.items[item[0]].score[item[1]], search.bound_share(item[0])
         assert closer is None or (priced and share <= own <= closer <= priced.score)
+        tight += [(share / priced.score, own / priced.score, closer / priced.score)] if priced and closer else []
+    # A bound that is far below the price rules nothing out: half of them lie within these shares of it.
+    assert (np.median(tight, axis=0) > [0.5, 0.7, 0.7]).all()
+    assert (np.min(tight, axis=0) > [0.3, 0.5, 0.5]).all()
 
 
 def test_price_and_memory_are_those_of_the_simulators_fast_path(feasible: Feasible) -> None:

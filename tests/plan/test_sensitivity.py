@@ -23,6 +23,6 @@ def test_every_change_moves_the_metric_the_way_it_should() -> None:
 
 def test_no_change_is_begun_after_the_budget() -> None:
     found = sensitivity([mine(), candidates()[1]], parse_objective("min:clock_loss_fraction.power"), budget_s=-1.0)
-    assert len(found) == len(list_changes(mine().run.cluster))
+    assert len(found) == len(list_changes(mine().run))
     assert all(one.stays is None and "not simulated" in one.reason for one in found)
     assert sensitivity([mine()], THROUGHPUT) == []

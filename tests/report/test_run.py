@@ -17,6 +17,7 @@ from charllm.result.metrics import fill_metrics
 from charllm.result.result import RunResult
 from charllm.result.store import load_run
 from charllm.simulate.predict import predict, simulate
+from charllm.simulate.settings import SimulateSettings
 from charllm.units import GIB
 
 RUN = resolve_run(
@@ -60,7 +61,7 @@ def table_of(result: RunResult, name: str) -> Columns:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_stored_run_is_told_as_it_was_when_it_was_simulated(name: str, tmp_path: Path) -> None:
-    result = run_simulation(REQUESTS[name], out=tmp_path / "run").found.result
+    result = run_simulation(REQUESTS[name], SimulateSettings(out=tmp_path / "run")).found.result
     stored = load_run(tmp_path / "run")
     for full in (False, True):
         assert render_run(stored, full=full) == render_run(result, full=full)
@@ -175,8 +176,8 @@ def test_a_gpu_alone_uses_no_links() -> None:
 def test_gains_are_listed_or_said_to_be_none() -> None:
     text = render_changes(tabulate([Effect("--mbs 2", 9.0, 0.111, 70 * GIB), Effect("--sp", 10.0, 0.001, 64.25 * GIB)]))
     assert [line.split() for line in text.splitlines()[3:]] == [
-        ["--mbs", "2", "9.00", "+11.1", "%", "70.00"],
-        ["--sp", "10.00", "+0.1", "%", "64.25"],
+        ["--mbs", "2", "9.000", "s", "+11.1", "%", "70.0"],
+        ["--sp", "10.00", "s", "+0.1", "%", "64.2"],
     ]
     assert "no change that was tried" in render_changes(tabulate([]))
 

@@ -7,7 +7,7 @@ import pytest
 
 from charllm.catalog.resolve import resolve_cluster
 from charllm.catalog.tables import entries
-from charllm.gpu import governor
+from charllm.gpu import physics
 from charllm.result.metrics import CAUSES, METRICS
 from charllm.simulate.steady import LONGEST_STRETCH
 from tests.simulate.runs import Done, ran
@@ -31,7 +31,7 @@ def small(model: str, cluster: str) -> Done:
 
 
 def test_the_governor_numbers_causes_as_metrics_list_them() -> None:
-    assert [getattr(governor, cause.upper()) for cause in CAUSES] == [1, 2, 3]
+    assert [getattr(physics, cause.upper()) for cause in CAUSES] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from charllm.catalog.resolve import resolve_cluster
-from charllm.gpu.board import standing_w
 from charllm.gpu.heat import network
+from charllm.gpu.physics import board_of, operating_point, standing_w
 from charllm.gpu.shape import KernelShape
 from charllm.simulate.emulated import Start, predict_emulated
 from charllm.simulate.one_gpu import SingleGpu, SingleGpuRun, simulate_burst
@@ -43,8 +43,9 @@ def test_energy_is_the_integral_of_the_series() -> None:
 
 def test_waits_draw_what_an_idle_context_draws() -> None:
     found = emulated(wait(0.5))
-    power = ONE.gpu.power
-    idle_w = standing_w(power, ONE.gpu.clock_max_hz, found.clock_mean_hz, found.temperature_mean_c)
+    board = board_of(ONE.gpu)
+    level = operating_point(board, found.clock_mean_hz, found.clock_mean_hz).level
+    idle_w = standing_w(board, level, found.temperature_mean_c)
     assert found.power_mean_w == pytest.approx(idle_w, rel=1e-3)
     assert found.busy_s == pytest.approx(0.5, rel=1e-6)
 
@@ -87,7 +88,7 @@ def test_a_burst_is_a_square_wave() -> None:
 
 
 @pytest.mark.parametrize("silicon", [0.9, 1.0, 1.15])
-def test_a_single_that_only_waits_settles_where_its_power_takes_it(silicon: float) -> None:
+def test_a_gpu_that_only_waits_settles_where_its_power_takes_it(silicon: float) -> None:
     single = SingleGpu(
         ONE.gpu, network(ONE.node, ONE.cooling), ONE.cooling.inlet_of(0), longest_s=400.0, silicon=silicon
     )

@@ -117,7 +117,7 @@ def test_lost_clock_is_charged_to_what_holds_it(cause: str) -> None:
     assert 0 <= sum(time.values()) <= 1 + 1e-9
     for name in time:
         assert 0 <= loss[name] <= time[name] <= 1 + 1e-9
-    asked_hz = found.machine.limits.clock_max_hz
+    asked_hz = found.machine.board.asked_clock_hz
     lost = 1 - found.metrics["clock_mean_hz"] / asked_hz
     # A clock that climbs back is below the one asked for, and nothing holds it any more.
     assert sum(loss.values()) <= lost + 1e-9

@@ -65,7 +65,7 @@ def test_a_node_with_a_lower_power_limit_is_held_at_it() -> None:
     assert found.metrics["step_time_s"] > 1.02 * ran().metrics["step_time_s"]
 
 
-def test_every_rank_must_fit_the_smallest_gpu() -> None:
+def test_every_rank_must_fit_the_gpu_that_it_runs_on() -> None:
     assert ran().metrics["fits"]
     assert not ran(mixed("hgx-h100", 1)).metrics["fits"]
     warnings = ran(mixed("hgx-h100", 1)).whole.result.warnings

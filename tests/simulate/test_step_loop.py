@@ -1,11 +1,11 @@
-"""The inner loop, as machine code, against the equations it writes out."""
+"""The inner loop, as machine code, against the equations that it calls."""
 
 import numpy as np
 import pytest
 
 from charllm.catalog.resolve import resolve_cluster
-from charllm.gpu.board import Energy, standing_w, working_w
 from charllm.gpu.heat import network
+from charllm.gpu.physics import Energy, board_of, operating_point, working_w
 from charllm.simulate.one_gpu import SingleGpu
 from charllm.simulate.slices import BOARD_J, COLUMNS, CORE_J, CYCLES, FIXED, MATRIX_J
 
@@ -24,11 +24,8 @@ def test_a_slice_draws_what_the_board_equation_says(energy: Energy, silicon: flo
     row[CYCLES], row[FIXED] = SHORT_S / 2 * clock_hz, SHORT_S / 2
     row[MATRIX_J], row[CORE_J], row[BOARD_J] = energy
     single.spend(row[None, None])
-    seen, power = single.seen(), ONE.gpu.power
-    # Before any work the die stands at the rises of its rest; leakage of a die scales with it.
-    rest_c = seen.temperature_mean_c
-    standing = standing_w(power, clock_hz, clock_hz, power.reference_c)
-    leaking = silicon * power.leakage_w_per_k * (rest_c - power.reference_c)
-    working = working_w(power, energy, SHORT_S, clock_hz, matrix_hz, silicon)
+    seen, board = single.seen(), board_of(ONE.gpu)
+    at = operating_point(board, clock_hz, matrix_hz)
+    drawn_w = working_w(board, at, seen.temperature_mean_c, energy, SHORT_S, silicon)
     assert seen.seconds_s == pytest.approx(SHORT_S, rel=1e-9)
-    assert seen.power_mean_w == pytest.approx(standing + leaking + working, rel=1e-9)
+    assert seen.power_mean_w == pytest.approx(drawn_w, rel=1e-9)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from charllm.gpu.board import standing_w
+from charllm.gpu.physics import board_of, operating_point, standing_w
 from tests.simulate.runs import GPT3, REPLICAS, Done, ran, under
 
 WEAK = 9
@@ -43,11 +43,12 @@ def test_the_group_of_a_weak_gpu_waits_for_it() -> None:
 
 def test_those_who_wait_draw_less_than_workers_and_more_than_an_idle_board() -> None:
     found, usual = ran(under(braked_nodes=[1])), ran()
-    gpu = found.machine.run.cluster.gpu
+    board = board_of(found.machine.run.cluster.gpu)
     for row in found.gpus:
         if row["node"] != 1:
             assert row["power_mean_w"] < usual.gpus[row["rank"]]["power_mean_w"]
-            idle_w = standing_w(gpu.power, gpu.clock_max_hz, row["clock_mean_hz"], row["temperature_mean_c"])
+            at = operating_point(board, row["clock_mean_hz"], row["clock_mean_hz"])
+            idle_w = standing_w(board, at.level, row["temperature_mean_c"])
             assert row["power_mean_w"] > idle_w
 
 

@@ -211,3 +211,21 @@ def test_a_boundary_in_parts_sends_less_and_is_gathered() -> None:
     assert not whole.boundary_gathers
     hops_s = [hop_seconds(step, NETWORK)[0] for step in (whole, parts)]
     assert hops_s[1] < hops_s[0]
+
+
+def test_the_bubble_of_zero_bubble_is_a_forward_and_a_backward_less_a_weight_pass_for_each_stage() -> None:
+    # (p - 1) (F + B - W) with B the gradient of inputs alone; what equal stages wait beyond it is straggling.
+    found = timed(*CASES["zero-bubble"])
+    forward, backward, weight = (
+        sum(getattr(one, name).seconds for one in found.passes) / 4 for name in ("forward", "backward", "weight")
+    )
+    due = 3 * (forward + backward - weight)
+    assert max(labels["bubble"] for labels in found.stages) == pytest.approx(due)
+    assert all(labels["bubble"] <= due * (1 + 1e-9) for labels in found.stages)
+
+
+@pytest.mark.parametrize(("count", "behind"), [(1, 0.0), (2, 0.56), (8, 1.2393), (1024, 3.1234)])
+def test_the_slowest_of_some_gpus_is_where_the_gumbel_limit_lies(count: int, behind: float) -> None:
+    # sqrt(2 ln n) - (ln ln n + ln 4 pi) / (2 sqrt(2 ln n)): for 8, 2.0393 - (0.7321 + 2.5310) / 4.0787;
+    # for 1024, 3.7233 - (1.9361 + 2.5310) / 7.4466; for two, the mean of the larger: 1 / sqrt(pi).
+    assert slowest_of(count) == pytest.approx(behind, abs=1e-3)

@@ -8,15 +8,19 @@ from charllm.catalog.change import (
     Change,
     changed_run,
     microbatch_change,
+    nic_change,
     pipeline_change,
+    preheat_settings,
     recompute_change,
     tensor_change,
+    warmer_settings,
 )
 from charllm.errors import SpecError
-from charllm.gpu.governor import power_cap_w
+from charllm.gpu.physics import power_cap_w
 from charllm.result.memory_verdict import MemoryVerdict, least_margin_fraction
-from charllm.simulate.fast import predict_fast
-from charllm.simulate.predict import predict
+from charllm.simulate.fast import solve_whole
+from charllm.simulate.predict import Described, describe_step, predict
+from charllm.simulate.work import LONGEST_S
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.programs import check_program, program_faults, program_of
 from charllm.spec.request import Table
@@ -58,6 +62,8 @@ class Tried(NamedTuple):
 
     change: Change
     of_conditions: bool = False
+    described: Described | None = None
+    """The changed step, where it has been built."""
 
 
 def list_changes(run: RunSpec) -> list[Tried]:
@@ -70,10 +76,10 @@ def simulate_changes(run: RunSpec, before: Mapping[str, Any], tried: Iterable[Tr
 
     `before` are the metrics of the run as it is. A change that does not fit is priced all the same, and marked.
     """
-    for change, of_conditions in tried:
+    for change, of_conditions, described in tried:
         try:
-            changed = _changed(run, change)
-            found = predict(changed, ignore_memory=True, longest_s=LONGEST_HINT_S)
+            changed = _changed(run, change) if described is None else described.step.run
+            found = predict(changed, ignore_memory=True, longest_s=LONGEST_HINT_S, described=described)
         except SpecError:
             continue
         after, fits = found.result.metrics, found.memory.fits_within()
@@ -90,15 +96,18 @@ def simulate_changes(run: RunSpec, before: Mapping[str, Any], tried: Iterable[Tr
         )
 
 
-def best_changes(run: RunSpec, step_time_s: float, limit: int = 5) -> list[Effect]:
-    """List the valid changes that fit in memory and gain most over a run of known step time.
+def best_changes(run: RunSpec, before: Mapping[str, Any], limit: int = 5) -> list[Effect]:
+    """List the valid changes that fit in memory and gain most over the metrics of a run as it is.
 
     All are screened at the one clock they settle at; the best are simulated, and only what that gives is promised.
     """
-    screened = [(change, _screened_s(run, change)) for change in changes(run)]
-    fitting = sorted((pair for pair in screened if pair[1] is not None), key=lambda pair: pair[1] or 0.0)
-    effects = simulate_changes(run, {"step_time_s": step_time_s}, (Tried(change) for change, _ in fitting[:limit]))
-    return best_effects(effects)
+    return best_effects(simulate_changes(run, before, screen_changes(run, limit)))
+
+
+def screen_changes(run: RunSpec, limit: int = 5) -> list[Tried]:
+    """Return the changes of a job that fit in memory and are fastest at the one clock they settle at."""
+    screened = [found for change in changes(run) if (found := _screen(run, change)) is not None]
+    return [tried for _, tried in sorted(screened, key=lambda found: found[0])[:limit]]
 
 
 def best_effects(effects: Iterable[Effect]) -> list[Effect]:
@@ -129,13 +138,16 @@ def _changed(run: RunSpec, change: Change) -> RunSpec:
     return changed
 
 
-def _screened_s(run: RunSpec, change: Change) -> float | None:
-    """Return the step time of a changed run at one clock, or None where it is no run or may not fit."""
+def _screen(run: RunSpec, change: Change) -> tuple[float, Tried] | None:
+    """Return a changed run's step time at one clock, and its step; None where it is no run or may not fit."""
     try:
-        found = predict_fast(_changed(run, change)).metrics
+        described = describe_step(_changed(run, change), LONGEST_S)
+        if described.metrics["memory_margin_fraction"] < least_margin_fraction():
+            return None
+        step_time_s = max(timed.step_time_s for timed in solve_whole(described.step))
     except SpecError:
         return None
-    return float(found["step_time_s"]) if found["memory_margin_fraction"] >= least_margin_fraction() else None
+    return step_time_s, Tried(change, described=described)
 
 
 def changes(run: RunSpec) -> Iterator[Change]:
@@ -177,23 +189,21 @@ def _schedule_changes(degrees: Parallelism) -> Iterator[Change]:
 
 
 def _link_changes(run: RunSpec) -> Iterator[Change]:
-    node, fabric = run.cluster.node, run.cluster.fabric
+    node = run.cluster.node
     link = "link_bandwidth_bytes_per_s" if node.link_bandwidth_bytes_per_s else "pcie_bandwidth_bytes_per_s"
-    faster: dict[str, Any] = {"nic_bandwidth_bytes_per_s": 2 * fabric.nic_bandwidth_bytes_per_s}
-    yield Change("NICs twice as fast", {"cluster": {"fabric": faster}})
+    yield nic_change(run, 2.0, "twice")
     yield Change("links inside a node twice as fast", {"cluster": {"node": {link: 2 * getattr(node, link)}}})
 
 
 def condition_changes(run: RunSpec) -> Iterator[Change]:
     """List changes of what the GPUs are subjected to: a tenth less power or clock, warmer air."""
-    asked, gpu, inlet_c = run.conditions, run.cluster.gpu, run.cluster.cooling.inlet_c
+    asked, gpu, warmer = run.conditions, run.cluster.gpu, warmer_settings(run, WARMER_K)
     power_w = 0.9 * power_cap_w(gpu, asked)
     yield Change(f"--power-cap {power_w:g}", {"conditions": {"power_cap_w": power_w}})
     clock_hz = 0.9 * (asked.clock_cap_hz if asked.clock_cap_hz is not None else gpu.clock_max_hz)
     yield Change(f"--clock-cap {clock_hz / MEGA:.0f}", {"conditions": {"clock_cap_hz": clock_hz}})
-    warmer: Any = [one_c + WARMER_K for one_c in inlet_c] if isinstance(inlet_c, tuple) else inlet_c + WARMER_K
-    flag = f"inlets {WARMER_K:g} K warmer" if isinstance(inlet_c, tuple) else f"--inlet {warmer:g}"
-    yield Change(flag, {"cluster": {"cooling": {"inlet_c": warmer}}})
+    inlet_c = warmer["cluster"]["cooling"]["inlet_c"]
+    yield Change(f"inlets {WARMER_K:g} K warmer" if isinstance(inlet_c, list) else f"--inlet {inlet_c:g}", warmer)
 
 
 class Preheating(NamedTuple):
@@ -208,10 +218,9 @@ class Preheating(NamedTuple):
 
 def vary_preheating(run: RunSpec) -> list[Preheating]:
     """Simulate a run without preheating and with twice as much; nothing where none is assumed or it takes too long."""
-    each = run.cluster.node.preheat_k_per_w
     found = []
-    for factor in PREHEAT_FACTORS if each and not run.cluster.mixed else ():
-        change = Change("", {"cluster": {"node": {"preheat_k_per_w": factor * each}}})
+    for factor in PREHEAT_FACTORS if run.cluster.node.preheat_k_per_w and not run.cluster.mixed else ():
+        change = Change("", preheat_settings(run, factor))
         try:
             found_run = predict(changed_run(run, change), ignore_memory=True, longest_s=LONGEST_HINT_S)
         except SpecError:

@@ -1,17 +1,20 @@
 """What is said about a simulated run beyond its figures, as tables of its result: explanations, changes, what if."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from charllm.analysis.advice import Effect, Preheating, best_changes, list_changes, simulate_changes, vary_preheating
-from charllm.analysis.explain import explain_run
 from charllm.result.columns import Columns, columns_of, rows_of
 from charllm.result.result import RunResult
-from charllm.simulate.cold import tabulate_warm_up
 from charllm.simulate.predict import Simulation
 from charllm.simulate.work import estimate_rounds_s
 from charllm.tracking import Track, untracked
+
+if TYPE_CHECKING:
+    from charllm.analysis.advice import Effect
 
 WARM_UP_S = 300.0
 """Length of a warm-up: ten times what a heat sink takes."""
@@ -38,14 +41,14 @@ def with_explanations(found: Simulation) -> RunResult:
 
 def with_changes(found: Simulation, track: Track = untracked) -> RunResult:
     """Return the result with every single change, simulated now, or the reason why there are none."""
-    if found.timed is None:
-        changes, reason = _tabulate(()), NOT_FITTING
-    else:
+    from charllm.analysis.advice import list_changes, simulate_changes
+
+    changes, reason = _tabulate(()), NOT_FITTING
+    if found.timed is not None:
         tried = list_changes(found.step.run)
         effects = simulate_changes(found.step.run, found.result.metrics, track(iter(tried), len(tried), "changes"))
         changes, reason = _tabulate(effects), "every change is invalid or takes too long to simulate"
-    reasons = columns_of(("table", "reason"), [("changes", reason)])
-    return _with(found.result, changes=partial(dict, changes), reasons=partial(dict, reasons))
+    return _with(found.result, changes=partial(dict, changes), reasons=partial(_tabulate_reasons, changes=reason))
 
 
 def ask_what_if(found: Simulation, track: Track = untracked) -> RunResult:
@@ -54,17 +57,22 @@ def ask_what_if(found: Simulation, track: Track = untracked) -> RunResult:
     These are changes, a warm-up, other preheating; its table `reasons` has why one of them is empty. `track` shows
     how many changes were simulated.
     """
-    result = with_changes(found._replace(result=comment(found)), track)
+    from charllm.analysis.advice import Preheating, vary_preheating
+    from charllm.simulate.cold import tabulate_warm_up
+
+    result = comment(found._replace(result=with_changes(found, track)))
+    (changes,) = rows_of(result.table("reasons") or {})
     warm_up: Columns = {}
     preheating: Columns = {}
-    reasons = [*rows_of(result.table("reasons") or {}), {"table": "warm_up", "reason": _why_no_warm_up(found)}]
+    why_cold = _why_no_warm_up(found)
     if found.simulated is not None:
         preheating = columns_of(Preheating._fields, vary_preheating(found.step.run))
-        if not reasons[-1]["reason"]:
-            warm_up = tabulate_warm_up(found.simulated.machine, WARM_UP_S)
-    told = columns_of(("table", "reason"), [(row["table"], row["reason"]) for row in reasons])
+        warm_up = {} if why_cold else tabulate_warm_up(found.simulated.machine, WARM_UP_S)
     return _with(
-        result, warm_up=partial(dict, warm_up), preheating=partial(dict, preheating), reasons=partial(dict, told)
+        result,
+        warm_up=partial(dict, warm_up),
+        preheating=partial(dict, preheating),
+        reasons=partial(_tabulate_reasons, changes=changes["reason"], warm_up=why_cold),
     )
 
 
@@ -73,15 +81,30 @@ def _with(result: RunResult, **tables: Callable[[], Columns]) -> RunResult:
 
 
 def _tabulate(effects: Iterable[Effect]) -> Columns:
+    from charllm.analysis.advice import Effect
+
     return columns_of(Effect._fields, list(effects))
 
 
 def _tabulate_explanations(found: Simulation) -> Columns:
+    from charllm.analysis.explain import explain_run
+
     return {"text": explain_run(found)}
 
 
 def _tabulate_best(found: Simulation) -> Columns:
-    return _tabulate(best_changes(found.step.run, found.result.metrics["step_time_s"]))
+    """Return the best changes; where every change was simulated already, from among these."""
+    from charllm.analysis.advice import Effect, best_changes, best_effects, screen_changes
+
+    run, tried = found.step.run, found.result.table("changes")
+    if tried is None:
+        return _tabulate(best_changes(run, found.result.metrics))
+    shortlist = {one.change.asked for one in screen_changes(run)}
+    return _tabulate(best_effects(Effect(**row) for row in rows_of(tried) if row["asked"] in shortlist))
+
+
+def _tabulate_reasons(**reasons: str) -> Columns:
+    return columns_of(("table", "reason"), list(reasons.items()))
 
 
 def _why_no_warm_up(found: Simulation) -> str:

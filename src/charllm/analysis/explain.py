@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from charllm.gpu.governor import power_cap_w
+from charllm.gpu.physics import power_cap_w
 from charllm.layout.links import group_links
 from charllm.network.collectives import link_bandwidth
 from charllm.simulate.predict import Simulation

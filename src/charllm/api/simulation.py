@@ -5,22 +5,21 @@ from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
 from charllm.analysis.comment import ask_what_if, comment
-from charllm.api.chakra import write_chakra
-from charllm.api.keywords import File, RunKeywords, Spec, as_file, as_path, build_request
-from charllm.api.signature import public
+from charllm.api.keywords import RunKeywords, Spec, as_file, build_request
+from charllm.api.signature import public_with
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.result.result import RunResult
 from charllm.result.store import write_text
 from charllm.result.uncertainty import with_intervals
-from charllm.simulate.perfetto import Signals, trace_step
 from charllm.simulate.predict import Simulation, predict
-from charllm.simulate.rank_timeline import rank_timeline
-from charllm.simulate.signals import stage_series
+from charllm.simulate.settings import SimulateKeywords, SimulateSettings
 from charllm.simulate.work import LONGEST_S
+from charllm.spec.flags import take
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
-from charllm.timeline.rank_timeline import to_text
+
+USUAL = SimulateSettings()
 
 
 class Simulated(NamedTuple):
@@ -32,23 +31,12 @@ class Simulated(NamedTuple):
     """What to say about the files that were asked for."""
 
 
-@public
-def simulate(
-    spec: Spec | None = None,
-    *,
-    steps: int | None = None,
-    seconds: float | None = None,
-    uncertainty: bool = False,
-    ignore_memory: bool = False,
-    allow_long: bool = False,
-    out: File | None = None,
-    perfetto: File | None = None,
-    timeline: File | None = None,
-    rank: int = 0,
-    report: File | None = None,
-    chakra: File | None = None,
-    **words: Unpack[RunKeywords],
-) -> RunResult:
+class Keywords(SimulateKeywords, RunKeywords, total=False):
+    """All words of a simulation."""
+
+
+@public_with(SimulateSettings)
+def simulate(spec: Spec | None = None, **words: Unpack[Keywords]) -> RunResult:
     """Predict memory, step time, power and temperature of one run; needs no GPU.
 
     The keywords are the flags of ``charllm simulate``: `spec` is a TOML file, a table, or a stored run to take the
@@ -76,50 +64,34 @@ def simulate(
     Traceback (most recent call last):
     charllm.errors.SpecError: parallelism: got 'tp 3 x cp 1 x pp 1 = 3'; expected a divisor of the 8 GPUs of h200x8
     """
-    request = length_request(build_request(spec, words), steps, seconds)
-    allowed = {"uncertainty": uncertainty, "ignore_memory": ignore_memory, "allow_long": allow_long}
-    found = run_simulation(
-        request, **allowed, out=out, perfetto=perfetto, timeline=timeline, rank=rank, report=report, chakra=chakra
-    ).found
-    return found.result
+    run: dict[str, Any] = dict(words)
+    settings = take(SimulateSettings, run)
+    return run_simulation(build_request(spec, run), settings).found.result
 
 
-def length_request(request: dict[str, Any], steps: int | None, seconds: float | None) -> dict[str, Any]:
-    """Add how much of a run to simulate from a cold start, where that was asked."""
-    length = {"steps": steps, "seconds_s": seconds}
-    given = {name: value for name, value in length.items() if value is not None}
-    merged: dict[str, Any] = merge(request, {"conditions": given}) if given else request
-    return merged
-
-
-def run_simulation(
-    request: dict[str, Any],
-    *,
-    uncertainty: bool = False,
-    ignore_memory: bool = False,
-    allow_long: bool = False,
-    out: File | None = None,
-    perfetto: File | None = None,
-    timeline: File | None = None,
-    rank: int = 0,
-    report: File | None = None,
-    chakra: File | None = None,
-) -> Simulated:
+def run_simulation(request: dict[str, Any], settings: SimulateSettings = USUAL) -> Simulated:
     """Simulate a request and write the files that were asked for."""
-    spec = resolve_run(request)
-    page = None if report is None else as_file(report, "--report")
-    longest_s = math.inf if allow_long else LONGEST_S
-    found = predict(spec, ignore_memory=ignore_memory, longest_s=longest_s, whole=bool(timeline or chakra))
-    if uncertainty:
+    from charllm.api.chakra import write_chakra
+
+    length = {"steps": settings.steps, "seconds_s": settings.seconds_s}
+    length = {name: value for name, value in length.items() if value is not None}
+    spec = resolve_run(merge(request, {"conditions": length}) if length else request)
+    page = None if settings.report is None else as_file(settings.report, "--report")
+    found = predict(
+        spec,
+        ignore_memory=settings.ignore_memory,
+        longest_s=math.inf if settings.allow_long else LONGEST_S,
+        whole=bool(settings.timeline or settings.chakra),
+    )
+    if settings.uncertainty:
         found = found._replace(result=with_intervals(found.result))
     found = found._replace(result=comment(found) if page is None else ask_what_if(found))
-    files = {"--perfetto": perfetto, "--timeline": timeline}
-    asked = {flag: as_path(file, flag) for flag, file in files.items() if file is not None}
-    messages = _write_files(found, asked, rank)
-    if chakra is not None:
-        messages += write_chakra(found, as_path(chakra, "--chakra"))
-    if out is not None:
-        found.result.save(as_path(out, "--out"))
+    files = {"--perfetto": settings.perfetto, "--timeline": settings.timeline}
+    messages = _write_files(found, {flag: file for flag, file in files.items() if file is not None}, settings.rank)
+    if settings.chakra is not None:
+        messages += write_chakra(found, settings.chakra)
+    if settings.out is not None:
+        found.result.save(settings.out)
     if page is not None:
         # A page draws on studies and measurement, too, which take longer to load than most runs to simulate.
         from charllm.api.report import page_of, write_page
@@ -130,6 +102,11 @@ def run_simulation(
 
 def _write_files(found: Simulation, files: dict[str, Path], rank: int) -> list[str]:
     """Write the step as a trace or as a timeline; returns what to say about it."""
+    from charllm.simulate.perfetto import Signals, trace_step
+    from charllm.simulate.rank_timeline import rank_timeline
+    from charllm.simulate.signals import stage_series
+    from charllm.timeline.rank_timeline import to_text
+
     simulated = found.simulated
     if simulated is None:
         return [

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from charllm.catalog.defaults import default_overlap
+from charllm.catalog.defaults import default_batch, default_overlap
 from charllm.catalog.resolve import resolve_run
-from charllm.errors import SpecError
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 
@@ -122,6 +121,24 @@ def node_change(run: RunSpec, factor: int) -> Change:
     return Change(flags, settings)
 
 
+def nic_change(run: RunSpec, factor: float, words: str) -> Change:
+    """Buy NICs that are faster or slower by a factor."""
+    rate = factor * run.cluster.fabric.nic_bandwidth_bytes_per_s
+    return Change(f"NICs {words} as fast", {"cluster": {"fabric": {"nic_bandwidth_bytes_per_s": rate}}})
+
+
+def warmer_settings(run: RunSpec, more_k: float) -> Table:
+    """Return the settings of warmer air, or coolant, in every node."""
+    inlet_c = run.cluster.cooling.inlet_c
+    warmer = [each_c + more_k for each_c in inlet_c] if isinstance(inlet_c, tuple) else inlet_c + more_k
+    return {"cluster": {"cooling": {"inlet_c": warmer}}}
+
+
+def preheat_settings(run: RunSpec, factor: float) -> Table:
+    """Return the settings of other preheating of rear GPUs by upstream ones."""
+    return {"cluster": {"node": {"preheat_k_per_w": factor * run.cluster.node.preheat_k_per_w}}}
+
+
 def both(first: Change, second: Change) -> Change:
     """Make two changes at once."""
     return Change(f"{first.asked} {second.asked}", merge(first.settings, second.settings))
@@ -136,9 +153,6 @@ def _times(value: int, factor: float) -> int | None:
 def _with_batch(run: RunSpec, change: Change) -> Change:
     """State the batch where a command that leaves it open would take another one."""
     batch = run.training.global_batch_size
-    left_open = merge(change.settings, {"training": {"global_batch_size": LEFT_OPEN}})
-    try:
-        same = changed_run(run, Change("", left_open)).training.global_batch_size == batch
-    except SpecError:
-        same = False
-    return change if same else Change(f"{change.asked} --gbs {batch}", change.settings)
+    dp = change.settings.get("parallelism", {}).get("dp", run.parallelism.dp)
+    micro = change.settings.get("training", {}).get("micro_batch_size", run.training.micro_batch_size)
+    return change if default_batch(dp, micro) == batch else Change(f"{change.asked} --gbs {batch}", change.settings)

@@ -9,7 +9,10 @@ Ignores: process nodes, packaging, memory generations.
 """
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
+
+from charllm.gpu.physics import voltage
 
 CAP_W = 700.0
 CLOCK_HZ = 1.98e9
@@ -80,9 +83,9 @@ def _product_energy_j(gpu: Mapping[str, Any], power: Mapping[str, Any], held_w: 
     clock_max = gpu.get("clock_max_hz", CLOCK_HZ)
     peak = gpu.get("peak_bf16_flop_per_s") or gpu.get("peak_fp16_flop_per_s") or 1e15
     rate = PRODUCT_RATE_FRACTION * peak
-    slope, reference = power["voltage_slope_per_hz"], power["voltage_reference_hz"]
-    voltage = max(power["voltage_floor_fraction"], 1 + slope * (PRODUCT_CLOCK_FRACTION * clock_max - reference))
+    constants: Any = SimpleNamespace(**power)
+    volts = float(voltage(constants, PRODUCT_CLOCK_FRACTION * clock_max))
     traffic = PRODUCT_BYTES_PER_FLOP * rate
     left_w = held_w - power["static_w"] - power["active_w"] - power["memory_byte_j"] * traffic
-    on_die_w = left_w / voltage**2 - power["context_w"] * PRODUCT_CLOCK_FRACTION - power["cache_byte_j"] * traffic
+    on_die_w = left_w / volts**2 - power["context_w"] * PRODUCT_CLOCK_FRACTION - power["cache_byte_j"] * traffic
     return float(max(1e-14, on_die_w / rate))

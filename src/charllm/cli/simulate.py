@@ -6,14 +6,16 @@ given as --set FIELD=VALUE. Exit codes: 0 done, 2 the request is wrong, 3 the ru
 
 import argparse
 import sys
-from pathlib import Path
 from textwrap import shorten
 
+from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, add_full_flag, show
 from charllm.cli.plots import add_plot_flags, draw_simulation, wants_plots
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.errors import DoesNotFit
 from charllm.report.tables import to_csv
+from charllm.simulate.settings import SimulateSettings
+from charllm.spec.flags import read_keywords
 
 EXAMPLES = (
     "charllm simulate --model llama3-70b --cluster h200x32 --tp 4 --pp 4 --gbs 128",
@@ -28,38 +30,20 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     add_spec_flags(parser)
-    group = parser.add_argument_group("length of the run (default: thermal steady state)")
-    length = group.add_mutually_exclusive_group()
-    length.add_argument("--steps", type=int, metavar="N", help="simulate N steps from a cold start")
-    length.add_argument("--seconds", type=float, metavar="S", help="simulate S seconds from a cold start")
-    parser.add_argument(
-        "--uncertainty", action="store_true", help="add a 90 %% interval to each figure whose error is known"
-    )
-    parser.add_argument("--ignore-memory", action="store_true", help="continue even if the run does not fit in memory")
-    parser.add_argument("--allow-long", action="store_true", help="simulate even if the estimate is minutes or hours")
+    add_flags(parser, SimulateSettings)
     add_format_flags(parser, table="a row for each GPU")
     add_full_flag(parser)
     add_plot_flags(parser)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="store the run in this new folder")
-    parser.add_argument("--report", type=Path, metavar="FILE.html", help="write everything as one HTML file")
-    parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write the step as a trace for ui.perfetto.dev")
-    parser.add_argument("--timeline", type=Path, metavar="FILE", help="write one rank's step for `charllm emulate`")
-    parser.add_argument(
-        "--chakra", type=Path, metavar="DIR", help="write every rank's step as Chakra traces (rank-N.et, rank-N.json)"
-    )
-    parser.add_argument("--rank", type=int, default=0, metavar="N", help="the rank that --timeline writes (default 0)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Simulate, print, store; exit 3 when the run does not fit."""
-    from charllm.api.simulation import length_request, run_simulation
+    from charllm.api.simulation import run_simulation
     from charllm.report.run import render_answer, render_run
     from charllm.simulate.predict import NOT_KNOWN
 
-    request = length_request(request_from(arguments), arguments.steps, arguments.seconds)
-    files = {name: getattr(arguments, name) for name in ("out", "perfetto", "timeline", "rank", "report", "chakra")}
-    allowed = {name: getattr(arguments, name) for name in ("uncertainty", "ignore_memory", "allow_long")}
-    _spec, found, messages = run_simulation(request, **allowed, **files)
+    settings = read_keywords(SimulateSettings, given(arguments, SimulateSettings))
+    _spec, found, messages = run_simulation(request_from(arguments), settings)
     result = found.result
     if arguments.json:
         print(result.to_json())
@@ -75,6 +59,6 @@ def run(arguments: argparse.Namespace) -> int:
     known = [text for text in result.warnings if result.metrics["fits"] or not text.startswith(NOT_KNOWN)]
     for warning in (*messages, *known):
         print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)
-    if not result.metrics.fits and not arguments.ignore_memory:
+    if not result.metrics.fits and not settings.ignore_memory:
         return DoesNotFit.exit_code
     return 0

@@ -12,8 +12,7 @@ import numpy as np
 
 from charllm.catalog.resolve import resolve_cluster
 from charllm.evaluate.points import Point
-from charllm.gpu.board import standing_w, voltage
-from charllm.gpu.governor import limits_of
+from charllm.gpu.physics import Energy, board_of, operating_point, working_w
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import Conditions
 from charllm.units import GIGA, MEGA
@@ -28,20 +27,20 @@ SPLIT = "one activity fitted at 300, 500, 700 W"
 
 def clock_hz(gpu: Gpu, cap_w: float, activity_j: float) -> float:
     """Return the highest clock at which a workload stays at or below what the governor holds."""
-    limits = limits_of(gpu, Conditions(power_cap_w=cap_w))
-    low, high = limits.clock_min_hz, limits.clock_max_hz
-    if power_w(gpu, high, activity_j) <= limits.hold_w:
+    board = board_of(gpu, Conditions(power_cap_w=cap_w))
+    low, high = board.clock_min_hz, board.asked_clock_hz
+    if power_w(gpu, high, activity_j) <= board.hold_w:
         return high
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if power_w(gpu, middle, activity_j) <= limits.hold_w else (low, middle)
+        low, high = (middle, high) if power_w(gpu, middle, activity_j) <= board.hold_w else (low, middle)
     return low
 
 
 def power_w(gpu: Gpu, hz: float, activity_j: float) -> float:
     """Return board power of a workload that takes some joules a cycle."""
-    resting = standing_w(gpu.power, gpu.clock_max_hz, hz, BOARD_C) + gpu.power.active_w
-    return float(resting + activity_j * hz * voltage(gpu.power, hz) ** 2)
+    board = board_of(gpu)
+    return float(working_w(board, operating_point(board, hz, hz), BOARD_C, Energy(core_j=activity_j), 1 / hz))
 
 
 def fit_activity(gpu: Gpu, read: Mapping[int, float], over_highest: bool) -> float:

@@ -21,6 +21,7 @@ from charllm.arrays import Bools, Floats
 from charllm.catalog.resolve import single_node
 from charllm.evaluate.heat_trace import Trace
 from charllm.gpu.heat import SINK, Network, advance, network, steady_state_k, temperature_c
+from charllm.gpu.physics import board_of, idle_w
 from charllm.spec.hardware import Gpu
 
 START_S = 1.0
@@ -139,8 +140,7 @@ def _oddness(shown: Floats, state: Floats, warmth: float) -> float:
 def assumed_traffic_bytes_per_s(trace: Trace, power: Floats, gpu: Gpu) -> Floats:
     """Return the memory traffic that power and clock suggest, at most what a copy reaches."""
     stream = gpu.kernels.memory_fraction * gpu.memory_bandwidth_bytes_per_s
-    resting = gpu.power.static_w + gpu.power.context_w
-    usual = np.minimum(TRAFFIC_BYTES_PER_J * np.maximum(power - resting, 0.0), stream)
+    usual = np.minimum(TRAFFIC_BYTES_PER_J * np.maximum(power - idle_w(board_of(gpu)), 0.0), stream)
     if trace.clock_hz is None:
         return usual
     low, high, mean = _over_last_second(trace.times_s, power)

@@ -27,6 +27,7 @@ from charllm.evaluate.h200.points import first_points
 from charllm.evaluate.memory import held_out, read_rows, resolve_rows
 from charllm.evaluate.points import KELVIN, QUANTITIES
 from charllm.evaluate.predictions import Prediction, load_predictions
+from charllm.result.metrics import selected
 from charllm.result.uncertainty import FILE, LABELS, LEVEL, step_scale
 from charllm.units import format_percent
 
@@ -38,7 +39,9 @@ FREEDOM = 4
 """Degrees of freedom of errors: tails fatter than a Gaussian's. Assumed."""
 LEAST_SOURCE_ROWS = 20
 """A source with as many rows is scored by itself."""
-BOARD_METRICS = ("power_mean_w", "power_peak_sensor_w", "clock_mean_hz", "temperature_mean_c", "temperature_peak_c")
+BOARD_METRICS = selected(
+    "power_mean_w", "power_peak_sensor_w", "clock_mean_hz", "temperature_mean_c", "temperature_peak_c"
+)
 """What an H200 reads of a run. The loops' highest readings were taken at another rate, and are left out."""
 WORKING_W, WAITING_W = 691.0, 256.0
 """An H200 at its cap, and the same waiting in a collective that spins (h200/readings/README.md)."""

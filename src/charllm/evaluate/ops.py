@@ -20,16 +20,15 @@ from charllm.catalog.tables import entries
 from charllm.evaluate.ops_table import OpRow, SkippedOp
 from charllm.evaluate.scores import describe_errors
 from charllm.gpu.formats import NARROW
-from charllm.gpu.governor import limits_of
 from charllm.gpu.heat import Network, network, steady_state_k
 from charllm.gpu.kernels import Shapes, read_shapes, time_kernels
 from charllm.gpu.memory_bound import STREAMS
+from charllm.gpu.physics import board_of, idle_w
 from charllm.gpu.shape import GROUPED, PRODUCTS, KernelShape, work
 from charllm.gpu.steady import Held, hold_window
 from charllm.simulate.one_gpu import simulate_burst
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.request import read_toml
-from charllm.spec.run import Conditions
 
 QUANTITIES = ("seconds", "watts", "clock")
 CLASSES = ("gemm", "small gemm", "grouped", "fp8", "attention", "memory", "host-bound", "burst")
@@ -137,9 +136,9 @@ def start_of(start_c: Floats, gpu: Gpu, net: Network, inlet_c: float) -> tuple[F
     Without one, there was no pause. Surroundings are those of the catalog's machine, moved as little as lets every
     start be explained.
     """
-    limits = limits_of(gpu, Conditions())
-    idle_w = gpu.power.static_w + gpu.power.context_w
-    idle, full = (_rises_k(np.full(1, power), gpu, net)[0] for power in (idle_w, limits.hold_w))
+    board = board_of(gpu)
+    resting_w = idle_w(board)
+    idle, full = (_rises_k(np.full(1, power), gpu, net)[0] for power in (resting_w, board.hold_w))
     if np.isnan(start_c).all():
         start_c = np.full(len(start_c), inlet_c + full.sum())
     low, high = np.nanmax(start_c) - full.sum(), np.nanmin(start_c) - idle.sum()
@@ -150,7 +149,7 @@ def start_of(start_c: Floats, gpu: Gpu, net: Network, inlet_c: float) -> tuple[F
     # Temperature falls throughout a pause, so the pause can be read off it.
     pause = np.interp(-(start_c - ambient), -rises.sum(axis=1), PAUSES_S)
     state = idle + (full - idle) * np.exp(-pause[:, None] / net.time_s[0])
-    mean_w = idle_w + (limits.hold_w - idle_w) * np.exp(-pause / limits.mean_s)
+    mean_w = resting_w + (board.hold_w - resting_w) * np.exp(-pause / board.mean_s)
     return start_c, Start(mean_w, state, start_c - state.sum(axis=1))
 
 

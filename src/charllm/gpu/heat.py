@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 
 from charllm.arrays import Floats
 from charllm.errors import SpecError, Words
-from charllm.spec.board import Heat
+from charllm.gpu.physics import decay, relax
 from charllm.spec.hardware import Cluster, Cooling, Node
 
 POLE_NAMES = ("die", "base", "sink")
@@ -178,17 +178,12 @@ def check_cooling(cluster: Cluster) -> None:
     )
 
 
-def decay(dt_s: float, net: Network) -> Floats:
-    """Return the share of a difference that is left after a time, [slots, poles]."""
-    return np.asarray(np.exp(-dt_s / net.time_s))
-
-
 def advance(
     state_k: Floats, power_w: ArrayLike, dt_s: float, net: Network, memory_bytes_per_s: ArrayLike = 0.0
 ) -> Floats:
     """Return the rises after a time of constant power."""
-    target = steady_state_k(power_w, net, memory_bytes_per_s)
-    return np.asarray(target + (state_k - target) * decay(dt_s, net))
+    target_k = steady_state_k(power_w, net, memory_bytes_per_s)
+    return np.asarray(relax(state_k, target_k, decay(dt_s, net.time_s)))
 
 
 def temperature_c(state_k: Floats, inlet_c: ArrayLike) -> Floats:
@@ -201,17 +196,6 @@ def steady_temperature_c(
 ) -> Floats:
     """Return what the sensors show once heat out equals heat in."""
     return temperature_c(steady_state_k(power_w, net, memory_bytes_per_s), inlet_c)
-
-
-def memory_temperature_c(power_w: ArrayLike, memory_bytes_per_s: ArrayLike, heat: Heat, air_c: ArrayLike) -> Floats:
-    """Return the steady temperature of the memory stacks: warmed by the board, and by their own traffic.
-
-    Equation: air + R_board P + R_stack memory_byte_heat B.
-    Source: sensor of an H200's stacks, 0.025 K/W and 4.4 K per TB/s (RMSE 0.9 K). Ignores: lags of 0.2 to 25 s.
-    """
-    own_w = heat.memory_byte_heat_j * np.asarray(memory_bytes_per_s, dtype=np.float64)
-    board_k = heat.memory_board_resistance_k_per_w * np.asarray(power_w, dtype=np.float64)
-    return np.asarray(np.asarray(air_c, dtype=np.float64) + board_k + heat.memory_resistance_k_per_w * own_w)
 
 
 def _slot_fractions(node: Node) -> Floats:

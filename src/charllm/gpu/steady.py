@@ -1,7 +1,7 @@
 """The clock at which a kernel that runs on and on is held, and what it then takes and draws.
 
 Equation: the highest clock up to the one asked for at which board power stays at or below what the governor holds
-(gpu/governor.py), found by halving; power grows with the clock for every kernel.
+(gpu/physics.py), found by halving; power grows with the clock for every kernel.
 Over a window that follows a pause, the burst's target holds until the mean over a second has caught up. That mean
 starts at the power before and follows with half its length: this takes mean / 2 ln((burst - before) / (burst - hold +
 band)). A pause that leaves the mean above REARM_FRACTION of the hold changes nothing.
@@ -14,8 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.arrays import Floats
-from charllm.gpu.board import standing_w, working_w
-from charllm.gpu.governor import Limits, limits_of
 from charllm.gpu.kernels import (
     KernelEnergies,
     KernelTimes,
@@ -24,6 +22,7 @@ from charllm.gpu.kernels import (
     matrix_clock_hz,
     time_kernels,
 )
+from charllm.gpu.physics import Board, board_of, operating_point, working_w
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import Conditions
 
@@ -45,19 +44,19 @@ def hold_clocks(
     silicon: float | Floats = 1.0, *, bursting: bool = False,
 ) -> Held:  # fmt: skip
     """Return clock, seconds a call and watts of kernels that run for long; `silicon`: a die's power over typical."""
-    limits = limits_of(gpu, conditions or Conditions())
-    held_w = limits.burst_w if bursting else limits.hold_w
-    clock = _highest_hz(shapes, gpu, temperature_c, silicon, held_w, limits)
-    clock = np.where(clock > 0.9995 * limits.clock_max_hz, limits.clock_max_hz, clock)
+    board = board_of(gpu, conditions)
+    held_w = board.burst_w if bursting else board.hold_w
+    clock = _highest_hz(shapes, gpu, temperature_c, silicon, held_w, board)
+    clock = np.where(clock > 0.9995 * board.asked_clock_hz, board.asked_clock_hz, clock)
     times, watts = draw(shapes, gpu, clock, temperature_c, silicon)
     return Held(matrix_clock_hz(shapes, gpu, clock), times.seconds, watts)
 
 
 def _highest_hz(
-    shapes: Shapes, gpu: Gpu, temperature_c: Floats, silicon: float | Floats, held_w: float, limits: Limits
+    shapes: Shapes, gpu: Gpu, temperature_c: Floats, silicon: float | Floats, held_w: float, board: Board
 ) -> Floats:
     """Halve the range, then draw lines through its ends, which power nearly follows there."""
-    low, high = (np.full(len(shapes.flop), hz) for hz in (limits.clock_min_hz, limits.clock_max_hz))
+    low, high = (np.full(len(shapes.flop), hz) for hz in (board.clock_min_hz, board.asked_clock_hz))
     below, above = (draw(shapes, gpu, hz, temperature_c, silicon)[1] - held_w for hz in (low, high))
     free = above <= 0
     for turn in range(HALVINGS + SECANTS):
@@ -68,7 +67,7 @@ def _highest_hz(
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
         below, above = np.where(fits, over, below), np.where(fits, above, over)
     return np.where(
-        free, limits.clock_max_hz, low + np.clip(-below / np.maximum(above - below, 1e-9), 0, 1) * (high - low)
+        free, board.asked_clock_hz, low + np.clip(-below / np.maximum(above - below, 1e-9), 0, 1) * (high - low)
     )
 
 
@@ -79,11 +78,11 @@ def hold_window(
     """Return means over a window in which a kernel is called on and on, after some power before it."""
     lasting = hold_clocks(shapes, gpu, temperature_c, conditions, silicon)
     bursting = hold_clocks(shapes, gpu, temperature_c, conditions, silicon, bursting=True)
-    limits = limits_of(gpu, conditions or Conditions())
+    board = board_of(gpu, conditions)
     # Whatever stays below the hold never makes the mean catch up: both are then the same.
-    near = limits.burst_w - limits.hold_w + limits.band_w
-    wait_s = limits.mean_s * np.log(np.maximum(limits.burst_w - before_w, near) / near)
-    share = np.where(before_w < REARM_FRACTION * limits.hold_w, np.minimum(1.0, wait_s / window_s), 0.0)
+    near = board.burst_w - board.hold_w + board.band_w
+    wait_s = board.mean_s * np.log(np.maximum(board.burst_w - before_w, near) / near)
+    share = np.where(before_w < REARM_FRACTION * board.hold_w, np.minimum(1.0, wait_s / window_s), 0.0)
     calls = share / bursting.seconds + (1 - share) / lasting.seconds
     clock, watts = (
         share * burst + (1 - share) * last
@@ -107,5 +106,6 @@ def board_w(
     silicon: float | Floats,
 ) -> Floats:  # fmt: skip
     """Return the board's power while kernels follow each other."""
-    standing = standing_w(gpu.power, gpu.clock_max_hz, clock_hz, temperature_c)
-    return np.asarray(standing + working_w(gpu.power, energies, seconds, clock_hz, matrix_hz, silicon))
+    board = board_of(gpu)
+    at = operating_point(board, clock_hz, matrix_hz)
+    return np.asarray(working_w(board, at, temperature_c, energies, seconds, silicon))

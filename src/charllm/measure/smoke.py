@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from charllm.errors import CharllmError
 from charllm.measure.logs import read_log
 from charllm.measure.logs.causes import find_cause
+from charllm.result.metrics import selected
 from charllm.result.store import load_run
 from charllm.spec.run import RunSpec
 from charllm.spec.writers.toml import write_toml
@@ -24,7 +25,7 @@ SPEC_NAME, SUMMARY_NAME, LOGS = "spec.toml", "smoke.json", "logs"
 PASSED, FAILED = "pass", "fail"
 LONGEST_S = 420.0
 RENDEZVOUS_PORT = 29_400
-COMPARED = ("step_time_s", "tokens_per_s", "mfu", "power_mean_w", "temperature_peak_c", "memory_peak_bytes")
+COMPARED = selected("step_time_s", "tokens_per_s", "mfu", "power_mean_w", "temperature_peak_c", "memory_peak_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

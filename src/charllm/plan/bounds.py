@@ -14,13 +14,12 @@ MARGIN_FRACTION covers the interpolation between clocks.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from charllm.arrays import Floats
-from charllm.gpu.board import Energy, standing_w, voltage, working_w
-from charllm.gpu.governor import limits_of
+from charllm.gpu.physics import Energy, board_of, dynamic_j, operating_point, standing_w, working_w
 from charllm.plan.rows import Links, Rows
 from charllm.plan.share import ShareBlocks, ShareCosts, least_exposed
 from charllm.simulate.one_clock import WARM_C
@@ -87,7 +86,8 @@ def least_times(
         _least_time(run, costs, rows, links, stages, hidden, exposed[hidden & IN_PASSES]) for hidden in hidden_sets
     ]
     low_hz = np.minimum(stages.calm_hz, stages.clock_hz)
-    standing = standing_w(run.cluster.gpu.power, run.cluster.gpu.clock_max_hz, low_hz, WARM_C)
+    board = board_of(run.cluster.gpu)
+    standing = standing_w(board, operating_point(board, low_hz, low_hz).level, WARM_C)
     return TimeBounds(
         np.stack(times_s), np.stack([standing * time_s + energy_j for time_s in times_s]), stages.clock_hz, exposed
     )
@@ -162,7 +162,7 @@ def _least_time(
     calm_s = at_clock(costs.clocks_hz, kernels_s, stages.calm_hz)
     gathers = (rows.pp == 1) & (rows.zero >= 2)
     fastest_s = at_clock(
-        costs.clocks_hz, spent_s, np.full(len(spent_s), limits_of(run.cluster.gpu, run.conditions).clock_max_hz)
+        costs.clocks_hz, spent_s, np.full(len(spent_s), board_of(run.cluster.gpu, run.conditions).asked_clock_hz)
     )
     step_s = np.where(gathers, fastest_s, step_s)
     step_s = np.maximum(step_s, np.where(rows.pp == 1, calm_s, 0.0))
@@ -227,14 +227,12 @@ def at_clock(clocks_hz: Floats, values: Floats, clock_hz: Floats) -> Floats:
 
 def _settled_hz(run: RunSpec, clocks_hz: Floats, stage_rows: Floats, extra_s: Floats) -> Floats:
     """Return the clock at which the busiest of three stages stays at what the governor holds."""
-    gpu, limits = run.cluster.gpu, limits_of(run.cluster.gpu, run.conditions)
-    matrix = np.minimum(clocks_hz, limits.matrix_clock_hz)
+    board = board_of(run.cluster.gpu, run.conditions)
+    matrix = np.minimum(clocks_hz, board.matrix_clock_hz)
     seconds = stage_rows[..., MATRIX] / matrix + stage_rows[..., OTHER] / clocks_hz + stage_rows[..., FIXED]
     seconds = seconds + extra_s[:, :, None]
-    joules: list[Any] = [stage_rows[..., column] for column in (MATRIX_J, CORE_J, BOARD_J)]
-    energy = Energy(*joules)
-    over_w = standing_w(gpu.power, gpu.clock_max_hz, clocks_hz, WARM_C) - limits.hold_w
-    over_w = over_w + working_w(gpu.power, energy, np.maximum(seconds, 1e-12), clocks_hz, matrix)
+    at = operating_point(board, clocks_hz, matrix)
+    over_w = working_w(board, at, WARM_C, _energy_of(stage_rows), np.maximum(seconds, 1e-12)) - board.hold_w
     over_w = over_w.max(axis=1)
     fits = over_w <= 0
     last = len(clocks_hz) - 1 - np.argmax(fits[:, ::-1], axis=1)
@@ -243,11 +241,15 @@ def _settled_hz(run: RunSpec, clocks_hz: Floats, stage_rows: Floats, extra_s: Fl
     below, above = over_w[each, lower], over_w[each, lower + 1]
     share = np.clip(-below / np.maximum(above - below, 1e-9), 0.0, 1.0)
     found = clocks_hz[lower] + share * (clocks_hz[lower + 1] - clocks_hz[lower])
-    return np.asarray(np.minimum(np.where(above <= 0, clocks_hz[lower + 1], found), limits.clock_max_hz))
+    return np.asarray(np.minimum(np.where(above <= 0, clocks_hz[lower + 1], found), board.asked_clock_hz))
 
 
 def _dynamic_j(run: RunSpec, clocks_hz: Floats, rows: Floats) -> Floats:
     """Return the joules of work at the voltage of each clock."""
-    gpu = run.cluster.gpu
-    matrix, core = (voltage(gpu.power, hertz) ** 2 for hertz in (np.minimum(clocks_hz, gpu.burst_clock_hz), clocks_hz))
-    return np.asarray(matrix * rows[..., MATRIX_J] + core * rows[..., CORE_J] + rows[..., BOARD_J])
+    board = board_of(run.cluster.gpu)
+    at = operating_point(board, clocks_hz, np.minimum(clocks_hz, board.matrix_clock_hz))
+    return np.asarray(dynamic_j(at, _energy_of(rows)))
+
+
+def _energy_of(rows: Floats) -> Energy:
+    return Energy(rows[..., MATRIX_J], rows[..., CORE_J], rows[..., BOARD_J])

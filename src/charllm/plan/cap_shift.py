@@ -13,7 +13,7 @@ import numpy as np
 
 from charllm.arrays import Floats
 from charllm.errors import SpecError
-from charllm.gpu.governor import power_cap_w
+from charllm.gpu.physics import power_cap_w
 from charllm.spec.run import RunSpec
 
 CAP_STEP_W = 5

@@ -4,12 +4,13 @@ Assumed: the sizes of the changes (half, twice, 10 %, 20 %, 10 K, 5 %), which ar
 """
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
+from charllm.catalog.change import Change, nic_change, preheat_settings, warmer_settings
+from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
-from charllm.gpu.governor import power_cap_w
+from charllm.gpu.physics import power_cap_w
 from charllm.plan.candidate import Candidate
 from charllm.plan.metrics import USUAL, Economics, derive_metrics
 from charllm.plan.objectives import Objective
@@ -17,8 +18,8 @@ from charllm.result.metric import metric_value
 from charllm.result.metrics import Metrics
 from charllm.simulate.predict import predict
 from charllm.simulate.work import LONGEST_S
-from charllm.spec.hardware import Cluster
-from charllm.spec.run import RunSpec, check_run
+from charllm.spec.request import Table, merge
+from charllm.spec.run import RunSpec
 
 TOP = 3
 BUDGET_S = 20.0
@@ -44,63 +45,20 @@ class Sensitivity(NamedTuple):
         return None if self.winner is None else self.winner == 0
 
 
-Changed = Callable[[RunSpec], RunSpec]
-
-
-def _with_cluster(run: RunSpec, **changes: Any) -> RunSpec:
-    return replace(run, cluster=replace(run.cluster, **changes))
-
-
-def _warmer(run: RunSpec, more_k: float) -> RunSpec:
-    inlet_c = run.cluster.cooling.inlet_c
-    warmer = tuple(each + more_k for each in inlet_c) if isinstance(inlet_c, tuple) else inlet_c + more_k
-    return _with_cluster(run, cooling=replace(run.cluster.cooling, inlet_c=warmer))
-
-
-def _nics(run: RunSpec, factor: float) -> RunSpec:
-    fabric = run.cluster.fabric
-    rate = factor * fabric.nic_bandwidth_bytes_per_s
-    return _with_cluster(run, fabric=replace(fabric, nic_bandwidth_bytes_per_s=rate))
-
-
-def _preheat(run: RunSpec, factor: float) -> RunSpec:
-    node = run.cluster.node
-    return _with_cluster(run, node=replace(node, preheat_k_per_w=factor * node.preheat_k_per_w))
-
-
-def _gemm_rate(run: RunSpec, factor: float) -> RunSpec:
-    gpu = run.cluster.gpu
-    slower = replace(gpu, kernels=replace(gpu.kernels, rate_fraction=factor * gpu.kernels.rate_fraction))
-    return _with_cluster(run, node=replace(run.cluster.node, gpu=slower))
-
-
-def _silicon(run: RunSpec, spread: float) -> RunSpec:
-    return replace(run, conditions=replace(run.conditions, silicon_spread_fraction=spread))
-
-
-def _capped(run: RunSpec, factor: float) -> RunSpec:
-    cap_w = factor * power_cap_w(run.cluster.gpu, run.conditions)
-    lower = replace(run, conditions=replace(run.conditions, power_cap_w=cap_w))
-    check_run(lower)
-    return lower
-
-
-def list_changes(cluster: Cluster) -> dict[str, Changed]:
-    """Return the changes that are tried on a cluster, by name; rear GPUs are warmed only where there are such."""
-    changes: dict[str, Changed] = {}
-    if cluster.nodes > 1:
-        changes["NICs half as fast"] = lambda run: _nics(run, 0.5)
-        changes["NICs twice as fast"] = lambda run: _nics(run, 2.0)
-    changes |= {
-        "GEMMs and attention 10 % slower": lambda run: _gemm_rate(run, 0.9),
-        "power limit 20 % lower": lambda run: _capped(run, 0.8),
-        "inlet 10 K warmer": lambda run: _warmer(run, 10.0),
-    }
+def list_changes(run: RunSpec) -> list[Change]:
+    """List the changes that are tried on the machine of a run; rear GPUs are warmed only where there are such."""
+    cluster, gpu = run.cluster, run.cluster.gpu
+    found = [nic_change(run, 0.5, "half"), nic_change(run, 2.0, "twice")] if cluster.nodes > 1 else []
+    slower: Table = {"kernels": {"rate_fraction": 0.9 * gpu.kernels.rate_fraction}}
+    found += [
+        Change("GEMMs and attention 10 % slower", {"cluster": {"node": {"gpu": slower}}}),
+        Change("power limit 20 % lower", {"conditions": {"power_cap_w": 0.8 * power_cap_w(gpu, run.conditions)}}),
+        Change("inlet 10 K warmer", warmer_settings(run, 10.0)),
+    ]
     if cluster.node.preheat_k_per_w and not cluster.mixed:
-        changes["no preheating of rear GPUs"] = lambda run: _preheat(run, 0.0)
-        changes["preheating twice the assumed"] = lambda run: _preheat(run, 2.0)
-    changes["dies that differ by 5 %"] = lambda run: _silicon(run, 0.05)
-    return changes
+        found.append(Change("no preheating of rear GPUs", preheat_settings(run, 0.0)))
+        found.append(Change("preheating twice the assumed", preheat_settings(run, 2.0)))
+    return [*found, Change("dies that differ by 5 %", {"conditions": {"silicon_spread_fraction": 0.05}})]
 
 
 def sensitivity(
@@ -120,20 +78,22 @@ def sensitivity(
         return []
     begun_s = time.monotonic()
     found = []
-    for name, change in list_changes(best[0].run.cluster).items():
-        spent_s = time.monotonic() - begun_s
+    for changes in zip(*(list_changes(one.run) for one in best[:top]), strict=True):
+        name, spent_s = changes[0].asked, time.monotonic() - begun_s
         if spent_s > budget_s:
             found.append(Sensitivity(name, (), None, None, f"not simulated: {budget_s:g} s were spent on others"))
             continue
-        simulated = [_simulate(one.run, change, economics, longest_s) for one in best[:top]]
+        simulated = [
+            _simulate(one.run, change, economics, longest_s) for one, change in zip(best, changes, strict=False)
+        ]
         found.append(_judge(name, simulated, objective))
     return found
 
 
-def _simulate(run: RunSpec, change: Changed, economics: Economics, longest_s: float) -> Metrics:
+def _simulate(run: RunSpec, change: Change, economics: Economics, longest_s: float) -> Metrics:
     """Return the metrics of a changed run; none where it is no run, or takes too long to simulate."""
     try:
-        changed = change(run)
+        changed = resolve_run(merge(run.as_table(), change.settings))
         return derive_metrics(
             changed, predict(changed, ignore_memory=True, longest_s=longest_s).result.metrics, economics
         )

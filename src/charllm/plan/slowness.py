@@ -6,7 +6,7 @@ A GPU that waits for others draws less in its waits, and the governor, which hol
 passes. With a duty d (its busy seconds over those of the busiest GPU) and w watts while it waits, a limit of c watts
 lets its passes draw what a limit c' = c + (c - w) (1 - d) / d would without waits. Seconds go as c^-b, with b read off
 the alike run at another limit, so that without waits it would take (c' / c)^b times as long.
-Source: coupled simulations of the run itself; gpu/governor.py for what a limit holds.
+Source: coupled simulations of the run itself; gpu/physics.py for what a limit holds.
 Ignores: that the governor does not average over waits of seconds, that b differs between GPUs and with temperature.
 Therefore decisions are tried with b as it was read and with none, which takes every GPU to be as fast without waits as
 with them, and the slowest reading of several simulated placements counts (`slowest`).
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.arrays import Floats, Ints
-from charllm.gpu.board import standing_w
+from charllm.gpu.physics import board_of, standing_w
 from charllm.layout.grid import Grid
 from charllm.layout.nodes import inlets_c
 from charllm.layout.placement import place_ranks
@@ -105,8 +105,7 @@ def slowest(readings: Iterable[Floats]) -> Floats:
 
 
 def _waiting_w(run: RunSpec) -> float:
-    gpu = run.cluster.gpu
-    return float(standing_w(gpu.power, gpu.clock_max_hz, gpu.clock_max_hz, WARM_C))
+    return float(standing_w(board_of(run.cluster.gpu), 1.0, WARM_C))
 
 
 def _stage_of_gpu(run: RunSpec) -> Ints:

@@ -5,6 +5,7 @@ from typing import Any
 
 from charllm.report.tables import render_table, wrap
 from charllm.report.trace import shorten_kernel
+from charllm.result.metrics import quantity
 from charllm.units import MEGA, MICRO, MILLI, format_percent
 
 SHOWN_KERNELS = 10
@@ -29,7 +30,7 @@ def render_attribution(found: Mapping[str, Any]) -> str:
 def _shares(title: str, rows: Sequence[Mapping[str, Any]], total_j: float) -> str:
     shown = [row for row in rows if row["energy_j"] >= SMALLEST_FRACTION * total_j]
     groups = _letters(shown)
-    columns = ["class", "ms", "J", "share", "W", "95 %", "clock loss", "separated"]
+    columns = ["class", "ms", "J", "share", "W", "95 %", quantity("clock_loss").label, "separated"]
     cells = [
         [
             row["name"],

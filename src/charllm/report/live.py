@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from charllm.report.tables import render_table, wrap
+from charllm.report.tables import metric_headings, render_table, wrap
 from charllm.units import GIB, GIGA, KILO, MEGA, format_percent
 
 STATES = {
@@ -12,15 +12,16 @@ STATES = {
     "silent": "no new readings",
     "ended": "ended",
 }
+MEAN, MARGIN = metric_headings(("power_mean_w", "margin_to_slowdown_k"))
 COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "node": lambda gpu: str(gpu["node"]),
     "GPU": lambda gpu: str(gpu["gpu"]),
     "rank": lambda gpu: _text(gpu["rank"], "d"),
     "W": lambda gpu: _text(gpu["power_w"]),
-    "mean W": lambda gpu: _text(gpu["power_mean_w"]),
+    MEAN: lambda gpu: _text(gpu["power_mean_w"]),
     "cap W": lambda gpu: _reading(gpu, "power_limit_w"),
     "C": lambda gpu: _reading(gpu, "temperature_c"),
-    "margin K": lambda gpu: _reading(gpu, "margin_k"),
+    MARGIN: lambda gpu: _reading(gpu, "margin_k"),
     "MHz": lambda gpu: _reading(gpu, "clock_hz", MEGA),
     "held by": lambda gpu: ",".join(gpu["limited_by"]) if "limits" in gpu["readings"]["values"] else "-",
     "GiB": lambda gpu: _reading(gpu, "memory_used_bytes", GIB, ".1f"),
@@ -32,8 +33,8 @@ COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 }
 """Heading: what stands under it."""
 DROP = (
-    "PCIe in GB/s", "PCIe out GB/s", "link in GB/s", "rank", "link out GB/s", "cap W", "mean W", "GiB", "busy %",
-    "margin K", "held by",
+    "PCIe in GB/s", "PCIe out GB/s", "link in GB/s", "rank", "link out GB/s", "cap W", MEAN, "GiB", "busy %",
+    MARGIN, "held by",
 )  # fmt: skip
 SHOWN = ("power_instant_w", "power_mean_w", "power_limit_w", "temperature_c", "margin_k", "clock_hz", "limits",
          "memory_used_bytes", "utilization_fraction", "link_sent_bytes", "pcie_sent_bytes")  # fmt: skip

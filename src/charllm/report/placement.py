@@ -11,6 +11,7 @@ SHOWN = selected(
     "temperature_spread_node_k", "temperature_swing_k", "margin_to_slowdown_k", "clock_std_fraction",
     "cluster_power_ramp_w_per_s",
 )  # fmt: skip
+POWERS = selected("cluster_power_ramp_w_per_s", "cluster_power_swing_w")
 COLUMNS = ("placement", *metric_headings(["tokens_per_s"]), "gain", *metric_headings(SHOWN), "promised", "gap", "bound")
 NO_BOUND = "no bound"
 
@@ -66,7 +67,7 @@ def _phases(found: Mapping[str, Any]) -> list[str]:
              _kilo(one["ramp_w_per_s"]), _kilo(one["swing_w"]), _kilo(one["peak_w"])]
             for one in found["replicas"]
         ]  # fmt: skip
-        columns = ("stagger s", "step s", "tokens/s", "ramp kW/s", "0.1-3 Hz kW", "peak kW")
+        columns = ("stagger s", "step s", "tokens/s", *metric_headings(POWERS), "peak kW")
         parts.append(render_table("Staggered replicas of this job", columns, rows))
         slack = (
             f"Replicas wait up to {found['free_slack_s']:.3f} s for the slowest one: a stagger of this length is free."

@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from charllm.report.tables import format_percent, render_table, shown_ends, wrap
+from charllm.report.tables import format_percent, metric_cells, metric_headings, render_table, shown_ends, wrap
 from charllm.result.columns import Columns, rows_of
 from charllm.result.metrics import AXES, LINKS
 from charllm.result.result import RunResult
-from charllm.units import GIB, format_bytes, seconds_format
+from charllm.units import format_bytes, format_change, seconds_format
 
 BAR_WIDTH, PATH_STAGES = 40, 4
 STAGE_COLUMNS: dict[str, tuple[str, ...]] = {
@@ -115,15 +115,15 @@ def render_changes(best_changes: Columns) -> str:
     gains = rows_of(best_changes)
     if not gains:
         return "Best single changes: no change that was tried is faster and fits in memory"
-    write = seconds_format(max(gain["step_time_s"] for gain in gains))
     cells = [
         [
             gain["asked"],
-            write(gain["step_time_s"]),
-            f"+{format_percent(gain['gain_fraction'])}",
-            f"{gain['memory_need_bytes'] / GIB:.2f}",
+            *metric_cells(gain, ("step_time_s",)),
+            format_change(gain["gain_fraction"]),
+            *metric_cells(gain, ("memory_need_bytes",)),
         ]
         for gain in gains
     ]
-    columns = ["change", "step s", "tokens/s", "memory GiB"]
+    time, memory = metric_headings(("step_time_s", "memory_need_bytes"))
+    columns = ["change", time, "tokens/s", memory]
     return render_table("Best single changes (predicted; all fit in memory)", columns, cells)

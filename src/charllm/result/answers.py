@@ -38,6 +38,8 @@ WITH_INTERVAL = selected(
     "clock_mean_hz", "memory_need_bytes", "memory_peak_bytes",
 )  # fmt: skip
 """Metrics whose interval is written beside them."""
+BASES = selected("step_time_s", "power_mean_w", "memory_need_bytes")
+"""Metrics of which is said what their interval rests on."""
 
 
 def write_metric(result: "RunResult", name: str) -> str:
@@ -59,8 +61,7 @@ def write_interval(result: "RunResult", name: str) -> str:
 def answer_intervals(result: "RunResult") -> str:
     """What intervals of step time and power rest on, where they were asked for."""
     known = result.provenance.get("uncertainty") or {}
-    named = {"Step time": "step_time_s", "Power": "power_mean_w", "Memory": "memory_need_bytes"}
-    rests = [f"{word}: {known[name]['basis']}." for word, name in named.items() if name in known]
+    rests = [f"{METRICS[name].title}: {known[name]['basis']}." for name in BASES if name in known]
     level = next((interval["level"] for interval in known.values()), 0.0)
     return f"{format_percent(level, 0)} level. {' '.join(rests)}" if rests else ""
 
@@ -140,22 +141,21 @@ def answer_throttling(result: "RunResult") -> str:
 
 def answer_memory(result: "RunResult") -> str:
     """Whether a run fits, what its worst rank needs, and what the device shows; of a measured run only the last."""
-    metrics, rank = result.metrics, result.metrics.get("memory_rank")
-    need_bytes, peak_bytes = metrics.get("memory_need_bytes"), metrics.get("memory_peak_bytes")
-    if peak_bytes is None:
+    metrics, has_bytes = result.metrics, memory_size_bytes(result.spec)
+    name, verb, shown = "memory_peak_bytes", "", ""
+    if metrics.get(name) is None:
         return ""
-    if need_bytes is None:
-        size, has_bytes = f"{peak_bytes / GIB:.1f}", memory_size_bytes(result.spec)
-        shown = ""
-    else:
-        size, has_bytes = f"needs {need_bytes / GIB:.1f}", need_bytes / (1 - metrics["memory_margin_fraction"])
-        shown = f"device shows {peak_bytes / GIB:.1f} GiB"
-    size += write_interval(result, "memory_peak_bytes" if need_bytes is None else "memory_need_bytes")
-    size += f" of {has_bytes / GIB:.1f} GiB" if has_bytes else " GiB"
-    stage = next((row.get("stage") for row in result.gpus if rank is not None and row.get("rank") == rank), None)
-    where = f"{'' if rank is None else f' on rank {rank}'}{'' if stage is None else f' (stage {stage})'}"
-    told = f"{verdict(result)}: " if verdict(result) else ""
-    return _join(f"{told}{size}{where}", shown)
+    if metrics.get("memory_need_bytes") is not None:
+        shown, verb = f"device shows {metrics[name] / GIB:.1f} GiB", "needs "
+        name = "memory_need_bytes"
+        has_bytes = metrics[name] / (1 - metrics["memory_margin_fraction"])
+    size = f"{verb}{metrics[name] / GIB:.1f}{write_interval(result, name)} "
+    size += f"of {has_bytes / GIB:.1f} GiB" if has_bytes else "GiB"
+    told, rank = f"{verdict(result)}: " if verdict(result) else "", metrics.get("memory_rank")
+    if rank is None:
+        return _join(f"{told}{size}", shown)
+    stage = next((row.get("stage") for row in result.gpus if row.get("rank") == rank), None)
+    return _join(f"{told}{size} on rank {rank}" + ("" if stage is None else f" (stage {stage})"), shown)
 
 
 def verdict(result: "RunResult") -> str:

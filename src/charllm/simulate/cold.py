@@ -14,6 +14,7 @@ import numpy as np
 
 from charllm.arrays import Floats
 from charllm.gpu.heat import SINK, network
+from charllm.gpu.physics import decay, idle_w, relax
 from charllm.layout.nodes import inlets_c
 from charllm.simulate import step_loop
 from charllm.simulate.steady import (
@@ -64,12 +65,12 @@ def warm_up(machine: Machine, steps: int | None, seconds_s: float | None) -> Ite
     """Simulate the steps of a run that begins with idle GPUs, one for each time that sinks have moved."""
     cluster = machine.run.cluster
     nets = [network(node, cluster.cooling) for node in cluster.kinds]
-    idle_w = _idle_w(machine)
-    state = start_state(machine, idle_w)
-    sink_k = sink_target_k(machine, np.full(len(state), idle_w))
+    resting_w = idle_w(machine.board)
+    state = start_state(machine, resting_w)
+    sink_k = sink_target_k(machine, np.full(len(state), resting_w))
     time_s = np.stack([net.time_s[:, SINK] for net in nets])[machine.node_kind, machine.gpus % cluster.node.gpus]
     time_s = time_s * sink_fractions(machine.run)[machine.gpus]
-    pole_s = float(np.max(-machine.limits.tick_s / np.log(machine.decay)))
+    pole_s = float(np.max(-machine.board.tick_s / np.log(machine.decay)))
     done, ran_s, rounds = 0.0, 0.0, 0
     while True:
         before_k = state[:, step_loop.POLES :].copy()
@@ -85,7 +86,7 @@ def warm_up(machine: Machine, steps: int | None, seconds_s: float | None) -> Ite
         if rounds == MOST_ROUNDS:
             covered = left
         carry_poles(machine, state, before_k, max(0.0, covered * simulated_step.step_time_s - state[0, step_loop.TIME]))
-        sink_k = target_k + (sink_k - target_k) * np.exp(-covered * simulated_step.step_time_s / time_s)
+        sink_k = relax(sink_k, target_k, decay(covered * simulated_step.step_time_s, time_s))
         yield Moment(ran_s, covered, simulated_step, sink_k)
         if covered >= left:
             return
@@ -123,17 +124,12 @@ def tabulate_warm_up(machine: Machine, seconds_s: float) -> dict[str, list[float
     return {name: [*values, rest[name]] for name, values in columns.items()}
 
 
-def _idle_w(machine: Machine) -> float:
-    power = machine.run.cluster.gpu.power
-    return power.static_w + power.context_w
-
-
 def _idle_c(machine: Machine) -> Floats:
     """Return the temperature of every GPU that has been idle for long."""
-    cluster, idle_w = machine.run.cluster, _idle_w(machine)
-    poles_k = start_state(machine, idle_w)[:, step_loop.POLES :].sum(axis=1)
+    cluster, resting_w = machine.run.cluster, idle_w(machine.board)
+    poles_k = start_state(machine, resting_w)[:, step_loop.POLES :].sum(axis=1)
     inlet_c = np.array(inlets_c(cluster), dtype=np.float64)[machine.gpus // cluster.node.gpus]
-    return np.asarray(inlet_c + sink_target_k(machine, np.full(len(machine.gpus), idle_w)) + poles_k)
+    return np.asarray(inlet_c + sink_target_k(machine, np.full(len(machine.gpus), resting_w)) + poles_k)
 
 
 def _left(step_time_s: float, done: float, ran_s: float, steps: int | None, seconds_s: float | None) -> float:

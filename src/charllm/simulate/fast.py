@@ -2,7 +2,7 @@
 
 Equation: energy = T standing(f) + active x busy seconds + polling x seconds in or waiting for communication + joules of
 the ops at the voltage of f, stage by stage; T and f as simulate/one_clock.py solves them.
-Source: gpu/board.py, simulate/one_clock.py.
+Source: gpu/physics.py, simulate/one_clock.py.
 Ignores: heat (leakage as at WARM_C), bursts within a step, differences between GPUs of one kind.
 """
 
@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from charllm.arrays import Floats
-from charllm.gpu.board import Energy, standing_w, voltage
-from charllm.gpu.governor import limits_of
+from charllm.gpu.physics import Energy, board_of, dynamic_j, operating_point, standing_w
 from charllm.layout.nodes import node_kinds
 from charllm.result.metrics import METRICS
 from charllm.result.provenance import describe_provenance
@@ -102,12 +101,11 @@ def _power_metrics(step: Step, kinds: list[StepTime], slowest: StepTime) -> dict
 def _stage_energies_j(step: Step, timed: StepTime, step_s: float) -> Floats:
     """Return what one GPU of each stage takes in a step that lasts some seconds."""
     costs, gpu = timed.costs, timed.costs.run.cluster.gpu
-    power, clock_hz = gpu.power, costs.clock_hz
-    limits = limits_of(gpu, step.run.conditions)
-    core, matrix = (voltage(power, hertz) ** 2 for hertz in (clock_hz, min(clock_hz, limits.matrix_clock_hz)))
-    level = clock_hz / gpu.clock_max_hz * core / voltage(power, gpu.clock_max_hz) ** 2
-    polling_w = level * power.polling_w * CHANNELS / gpu.multiprocessors
-    standing = standing_w(power, gpu.clock_max_hz, clock_hz, WARM_C)
+    board = board_of(gpu, step.run.conditions)
+    at = operating_point(board, costs.clock_hz, min(costs.clock_hz, board.matrix_clock_hz))
+    standing = standing_w(board, at.level, WARM_C)
+    polling_w = standing_w(board, at.level, WARM_C, polling=CHANNELS / gpu.multiprocessors) - standing
+    active_w = standing_w(board, at.level, WARM_C, active=1.0) - standing
     hidden_s = sum(timed.hidden_s.values())
     found = []
     for stage, (row, labels) in enumerate(zip(pass_rows(step, timed), timed.stages, strict=True)):
@@ -117,6 +115,6 @@ def _stage_energies_j(step: Step, timed: StepTime, step_s: float) -> Floats:
             joules = joules + costs.cells(op)
         energy = Energy(joules[MATRIX_J], joules[CORE_J], joules[BOARD_J])
         worked_s, computed_s = (sum(labels[label] for label in names) for names in (WORKED, COMPUTED))
-        steady_j = standing * step_s + power.active_w * worked_s + polling_w * (step_s - computed_s + hidden_s)
-        found.append(steady_j + matrix * energy.matrix_j + core * energy.core_j + energy.board_j)
+        steady_j = standing * step_s + active_w * worked_s + polling_w * (step_s - computed_s + hidden_s)
+        found.append(steady_j + dynamic_j(at, energy))
     return np.array(found)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.arrays import Bools, Ints
-from charllm.gpu.governor import Limits
+from charllm.arrays import Bools, Floats, Ints
+from charllm.gpu.physics import Board
 from charllm.layout.grid import GROUPS, Grid, cached_groups
 from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
@@ -164,10 +164,10 @@ def draw_silicon(run: RunSpec, gpus: Ints) -> Floats:
     return silicon[gpus]
 
 
-def brake_clocks_hz(run: RunSpec, gpus: Ints, limits: Sequence[Limits], kind: Ints) -> Floats:
+def brake_clocks_hz(run: RunSpec, gpus: Ints, boards: Sequence[Board], kind: Ints) -> Floats:
     """Return the clock that a brake leaves the GPUs of braked nodes; the others have the one asked for."""
     nodes, conditions = gpus // run.cluster.node.gpus, run.conditions
-    asked_hz = np.array([one.clock_max_hz for one in limits])[kind]
+    asked_hz = np.array([one.asked_clock_hz for one in boards])[kind]
     highest_hz = np.array([node.gpu.clock_max_hz for node in run.cluster.kinds])[node_kinds(run.cluster)[nodes]]
     braked_hz = conditions.brake_clock_hz or BRAKE_FRACTION * highest_hz
     return np.where(np.isin(nodes, conditions.braked_nodes), np.minimum(braked_hz, asked_hz), asked_hz)

@@ -2,7 +2,7 @@
 
 Equation: the highest clock up to the one asked for at which the mean board power of the busiest stage, over its passes,
 stays at or below what the governor holds.
-Source: gpu/board.py, gpu/governor.py; gpu/steady.py has the same condition for single kernels.
+Source: gpu/physics.py; gpu/steady.py has the same condition for single kernels.
 Ignores: bursts within a step, differences between GPUs, temperature (taken as WARM_C).
 """
 
@@ -11,9 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from charllm.arrays import Floats
-from charllm.gpu.board import Energy, standing_w, working_w
-from charllm.gpu.governor import Limits, limits_of
-from charllm.spec.hardware import Gpu
+from charllm.gpu.physics import Board, Energy, board_of, operating_point, working_w
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.timeline.costs import (
@@ -61,13 +59,13 @@ def uniform_runs(run: RunSpec) -> list[RunSpec]:
 
 
 def _solve(step: Step, timeline: TimelineConstants) -> StepTime:
-    gpu, limits = step.run.cluster.gpu, limits_of(step.run.cluster.gpu, step.run.conditions)
+    board = board_of(step.run.cluster.gpu, step.run.conditions)
     kernels: StepKernels = read_step(step)
-    clock_hz = limits.clock_max_hz
+    clock_hz = board.asked_clock_hz
     priced = cost_step(step, kernels, clock_hz, timeline=timeline)
     for _ in range(ROUNDS):
         timed = time_step(step, priced)
-        settled_hz = float(_settled_hz(_distinct(_stage_rows(step, timed)), gpu, limits).min())
+        settled_hz = float(_settled_hz(_distinct(_stage_rows(step, timed)), board).min())
         if abs(settled_hz / clock_hz - 1) < SETTLED_FRACTION:
             return timed
         clock_hz = settled_hz
@@ -127,22 +125,22 @@ def _span_row(timed: StepTime, items: tuple) -> Floats:  # type: ignore[type-arg
     return row
 
 
-def _settled_hz(rows: Floats, gpu: Gpu, limits: Limits) -> Floats:
+def _settled_hz(rows: Floats, board: Board) -> Floats:
     """Return for each row of costs the highest clock at which such work stays at what the governor holds."""
-    energy = Energy(rows[:, MATRIX_J], rows[:, CORE_J], rows[:, BOARD_J])  # type: ignore[arg-type]
+    energy = Energy(rows[:, MATRIX_J], rows[:, CORE_J], rows[:, BOARD_J])
 
     def over_w(clock_hz: Floats) -> Floats:
-        matrix_hz = np.minimum(clock_hz, limits.matrix_clock_hz)
+        matrix_hz = np.minimum(clock_hz, board.matrix_clock_hz)
         seconds = rows[:, MATRIX] / matrix_hz + rows[:, OTHER] / clock_hz + rows[:, FIXED]
-        drawn = standing_w(gpu.power, gpu.clock_max_hz, clock_hz, WARM_C) - limits.hold_w
         busy = seconds > 0
-        worked = working_w(gpu.power, energy, np.where(busy, seconds, 1.0), clock_hz, matrix_hz)
-        return np.where(busy, drawn + worked, -limits.hold_w)
+        at = operating_point(board, clock_hz, matrix_hz)
+        drawn_w = working_w(board, at, WARM_C, energy, np.where(busy, seconds, 1.0))
+        return np.where(busy, drawn_w, 0.0) - board.hold_w
 
-    low, high = (np.full(len(rows), hertz) for hertz in (limits.clock_min_hz, limits.clock_max_hz))
+    low, high = (np.full(len(rows), hertz) for hertz in (board.clock_min_hz, board.asked_clock_hz))
     free = over_w(high) <= 0
     for _ in range(HALVINGS if not free.all() else 0):
         middle = (low + high) / 2
         fits = over_w(middle) <= 0
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    return np.where(free, limits.clock_max_hz, low)
+    return np.where(free, board.asked_clock_hz, low)

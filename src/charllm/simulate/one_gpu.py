@@ -12,16 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.arrays import Floats
-from charllm.gpu.governor import limits_of
 from charllm.gpu.heat import SINK, Network, steady_state_k
 from charllm.gpu.kernels import energy_of_kernels, read_shapes, time_kernels
+from charllm.gpu.physics import board_of, decay
 from charllm.gpu.sensor import HOPPER, Sensor
 from charllm.gpu.shape import KernelShape
 from charllm.gpu.steady import hold_clocks
 from charllm.simulate import step_loop
 from charllm.simulate.knots import knots_hz
 from charllm.simulate.slices import DRAWN, TIMES, lay_rows, waiting_rows
-from charllm.simulate.steady import board_constants
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import Conditions
 
@@ -66,12 +65,12 @@ class SingleGpu:
         longest_s: float = 120.0, silicon: float = 1.0, begun: Floats | None = None,
     ) -> None:  # fmt: skip
         """Begin after `before_w` for long, or as a GPU of a simulated step began (`begun`), whose sink is held."""
-        self.limits = limits_of(gpu, conditions or Conditions())
-        self.box_s = self.limits.tick_s
+        board = board_of(gpu, conditions)
+        self.box_s = board.tick_s
         poles = net.resistance_k_per_w.shape[1] if begun is None else SINK
         rises = steady_state_k(np.full(net.slots, before_w), net)[0, :poles]
         state = np.zeros((1, step_loop.POLES + len(rises)))
-        state[0, step_loop.CLOCK] = state[0, step_loop.BRAKE_HZ] = self.limits.clock_max_hz
+        state[0, step_loop.CLOCK] = state[0, step_loop.BRAKE_HZ] = board.asked_clock_hz
         state[0, step_loop.MEAN_W] = before_w
         state[0, step_loop.BOX_LEFT] = self.box_s
         state[0, step_loop.SILICON] = silicon
@@ -83,8 +82,8 @@ class SingleGpu:
         boxes = int(longest_s / self.box_s) + 8
         self.states = step_loop.GpuStates(
             state, np.zeros((1, step_loop.SUMS)), np.zeros(1, dtype=np.int64), knots_hz(gpu)[None],
-            board_constants(gpu)[None], np.array([self.limits]),
-            np.ascontiguousarray(net.resistance_k_per_w[:1, :poles]), np.exp(-self.box_s / net.time_s[:1, :poles]),
+            step_loop.board_rows([board]), np.ascontiguousarray(net.resistance_k_per_w[:1, :poles]),
+            decay(self.box_s, net.time_s[:1, :poles]),
             np.zeros((1, boxes, step_loop.SIGNALS)), np.zeros(boxes), np.ones(1), np.zeros((0, 0, 4)), -1, np.ones(1),
         )  # fmt: skip
         self.clear()
@@ -97,7 +96,7 @@ class SingleGpu:
 
     def spend(self, rows: Floats, least_s: Floats | None = None) -> None:
         """Work through rows in order, each for some seconds at least."""
-        step_loop.spend_rows(self.states, 0, rows, np.zeros(len(rows)) if least_s is None else least_s)
+        step_loop.spend_rows(self.states, 0, rows[None], np.zeros(len(rows)) if least_s is None else least_s)
 
     def wait(self, seconds_s: float, polling_fraction: float = 0.0) -> None:
         """Do nothing for a time, or poll on some multiprocessors."""

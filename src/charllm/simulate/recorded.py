@@ -41,9 +41,10 @@ def own_clock_hz(simulated_step: SimulatedStep, gpu: int) -> float:
 
 def price_as_simulated(step: Step, machine: Machine, simulated_step: SimulatedStep) -> StepTime:
     """Price a step at the mean clock it was simulated at; of a mixed cluster, on the kind of node that is slowest."""
-    usual = {one.kind.node: one for one in machine.priced if one.kind.usual}
+    # Where a fault touches all nodes of a kind, none of its GPUs is usual, and one of the others stands for it.
+    chosen = {one.kind.node: one for one in sorted(machine.priced, key=lambda one: one.kind.usual)}
     found = [
-        price_at(step, usual[node], mean_clock_hz(machine, simulated_step, node))
+        price_at(step, chosen[node], mean_clock_hz(machine, simulated_step, node))
         for node in sorted(set(machine.node_kind.tolist()))
     ]
     return max(found, key=lambda timed: timed.step_time_s)

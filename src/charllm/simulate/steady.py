@@ -4,7 +4,7 @@ A step lasts seconds and its sinks move in tens of seconds, so that a step is si
 The steady state is where simulated power and the sinks it warms agree; a run from cold is simulated now and then.
 Equation: sink = target(power(sink)), with power as a round of the step gives it and target as gpu/heat.py; solved by
 substitution, of a GPU that answers to a degree by s degrees less in steps of 1 / (1 + s).
-Source: gpu/heat.py, gpu/governor.py.
+Source: gpu/heat.py, gpu/physics.py.
 Ignores: how the sinks of one step move within it (a step is taken to be short beside their time constant).
 """
 
@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.arrays import Floats, Ints
-from charllm.gpu.governor import Limits, limits_of
 from charllm.gpu.heat import SINK, network, steady_state_k
+from charllm.gpu.physics import Board, board_of, decay
 from charllm.layout.grid import Grid
 from charllm.layout.nodes import inlets_c, node_kinds
 from charllm.layout.placement import place_ranks
@@ -40,7 +40,7 @@ from charllm.simulate.slices import (
     waiting_rows,
 )
 from charllm.simulate.step_end import StepEnds, lay_step_ends
-from charllm.spec.hardware import Cluster, Gpu
+from charllm.spec.hardware import Cluster
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.timeline.step_time import StepTime
@@ -105,9 +105,7 @@ class Machine(NamedTuple):
     ends: StepEnds
     knots: Floats
     """[kind, knot] hertz, highest first."""
-    boards: Floats
-    """[kind, constant]"""
-    kind_limits: tuple[Limits, ...]
+    boards: tuple[Board, ...]
     """Of each kind."""
     resistance: Floats
     """[kind, pole]"""
@@ -125,9 +123,9 @@ class Machine(NamedTuple):
     """[gpu] the clock a brake leaves it, or the highest."""
 
     @property
-    def limits(self) -> Limits:
-        """Limits of the usual kind of GPU."""
-        return self.kind_limits[0]
+    def board(self) -> Board:
+        """Constants of the usual kind of GPU."""
+        return self.boards[0]
 
     def ends_s(self, kind: int, clock_hz: float) -> Floats:
         """[stage, part] how long what ends a step takes on a kind of GPU at a clock."""
@@ -149,7 +147,7 @@ class Machine(NamedTuple):
     @property
     def asked_hz(self) -> Floats:
         """[gpu] the clock that was asked for."""
-        return np.array([limits.clock_max_hz for limits in self.kind_limits])[self.kind]
+        return np.array([board.asked_clock_hz for board in self.boards])[self.kind]
 
 
 def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine:
@@ -163,7 +161,7 @@ def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine
     turns = order_turns(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
     moved_s, sent_s = _hops(step, slowest, turns, fold)
     nodes = [run.cluster.kinds[one.node] for one in kinds]
-    limits = tuple(limits_of(node.gpu, one.conditions(run)) for node, one in zip(nodes, kinds, strict=True))
+    boards = tuple(board_of(node.gpu, one.conditions(run)) for node, one in zip(nodes, kinds, strict=True))
     nets = [network(node, run.cluster.cooling) for node in nodes]
     return Machine(
         run=run,
@@ -176,15 +174,14 @@ def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine
         priced=tuple(priced),
         ends=lay_step_ends(step, [one.times for one in priced]),
         knots=stack_knots([clocks_of(one.times) for one in priced]),
-        boards=np.array([board_constants(node.gpu) for node in nodes]),
-        kind_limits=limits,
+        boards=boards,
         resistance=np.array([net.resistance_k_per_w[0, :SINK] for net in nets]),
-        decay=np.array([np.exp(-limits[0].tick_s / net.time_s[0, :SINK]) for net in nets]),
+        decay=np.array([decay(boards[0].tick_s, net.time_s[0, :SINK]) for net in nets]),
         gpus=gpus,
         kind=kind,
         representatives=representatives,
         silicon=draw_silicon(run, gpus),
-        brake_hz=brake_clocks_hz(run, gpus, limits, kind),
+        brake_hz=brake_clocks_hz(run, gpus, boards, kind),
     )
 
 
@@ -205,16 +202,6 @@ def _hops(step: Step, timed: StepTime, turns: Turns, fold: Fold) -> tuple[Floats
     return found[0], found[1]
 
 
-def board_constants(gpu: Gpu) -> Floats:
-    """Return a board's constants in the order that simulate/step_loop.py reads them."""
-    power = gpu.power
-    return np.array([
-        power.static_w, power.context_w, power.active_w, power.leakage_w_per_k, power.reference_c,
-        power.voltage_slope_per_hz, power.voltage_reference_hz, power.voltage_floor_fraction, gpu.clock_max_hz,
-        power.polling_w, min(1.0, gpu.heat.memory_byte_heat_j / max(power.memory_byte_j, 1e-15)),
-    ])  # fmt: skip
-
-
 def _places(run: RunSpec, fold: Fold) -> tuple[Ints, Ints]:
     """Return the cluster's GPU of each simulated one, and which simulated one stands for each GPU of the cluster."""
     grid = Grid(run.parallelism)
@@ -233,7 +220,7 @@ def start_state(machine: Machine, power_w: float = START_W, clock_fraction: floa
     state[:, step_loop.CLOCK] = np.minimum(clock_fraction * machine.asked_hz, machine.brake_hz)
     state[:, step_loop.BRAKE_HZ] = machine.brake_hz
     state[:, step_loop.MEAN_W] = power_w
-    state[:, step_loop.BOX_LEFT] = machine.limits.tick_s
+    state[:, step_loop.BOX_LEFT] = machine.board.tick_s
     state[:, step_loop.SILICON] = machine.silicon
     state[:, step_loop.POLES :] = power_w * machine.resistance[machine.kind]
     return state
@@ -322,7 +309,7 @@ def find_waits(machine: Machine, simulated_step: SimulatedStep, gpu: int) -> Flo
 
 def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, moments: Floats) -> SimulatedStep:
     repeats = repeats_of(machine)
-    box_s = machine.limits.tick_s
+    box_s = machine.board.tick_s
     boxes = min(LONGEST_SERIES, int(LONGEST_STRETCH * repeats * machine.open_s / box_s) + 8)
     series = np.zeros((min(MOST_SERIES, len(state)), boxes, step_loop.SIGNALS))
     cluster_w, positions = np.zeros(boxes), len(machine.fold.weights)
@@ -339,8 +326,7 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
         sums,
         machine.kind,
         machine.knots,
-        machine.boards,
-        np.array(machine.kind_limits),
+        step_loop.board_rows(machine.boards),
         machine.resistance,
         machine.decay,
         series,
@@ -351,17 +337,16 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
         moments,
     )
     end_s = np.empty((len(machine.turns) + 1, positions))
-    waiting = waiting_rows(float(machine.ends.rows[0, 0, 0, 0, POLL]))
+    waiting = waiting_rows(float(machine.ends.rows[0, 0, 0, POLL]))[None, None]
     ended_s = step_loop.simulate_steps(
         repeats, states, machine.turns, machine.fold.begin_s, machine.moved_s, machine.sent_s, machine.slices,
-        machine.fold.members, machine.fold.offsets, machine.ends, waiting,
-        end_s,
+        machine.fold.members, machine.fold.offsets, machine.ends, waiting, end_s,
     )  # fmt: skip
     sums[:, list(step_loop.TOTALS)] /= repeats
     full = int(ended_s / box_s)
-    return SimulatedStep(
-        ended_s / repeats, sums, sink_k, series[:, :full], cluster_w[:full], box_s, repeats, passes, begun
-    )
+    # Copied, for the whole arrays are far longer than what a step fills.
+    series, cluster_w = series[:, :full].copy(), cluster_w[:full].copy()
+    return SimulatedStep(ended_s / repeats, sums, sink_k, series, cluster_w, box_s, repeats, passes, begun)
 
 
 def repeat_poles(machine: Machine, state: Floats, before_k: Floats) -> Floats:
@@ -369,7 +354,7 @@ def repeat_poles(machine: Machine, state: Floats, before_k: Floats) -> Floats:
 
     A round takes a pole from x to a x + b, whatever x is, so that repeats of it lead to b / (1 - a).
     """
-    after_k, boxes = state[:, step_loop.POLES :], state[0, step_loop.TIME] / machine.limits.tick_s
+    after_k, boxes = state[:, step_loop.POLES :], state[0, step_loop.TIME] / machine.board.tick_s
     left = machine.decay[machine.kind] ** boxes
     return np.asarray((after_k - left * before_k) / (1 - left))
 
@@ -377,9 +362,8 @@ def repeat_poles(machine: Machine, state: Floats, before_k: Floats) -> Floats:
 def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float) -> float:
     """Move poles on as if the round that has just ended were repeated; returns how far they are from its end."""
     after_k, repeated_k = state[:, step_loop.POLES :], repeat_poles(machine, state, before_k)
-    far_k = float(np.max(np.abs(repeated_k - after_k)))
-    decay = machine.decay[machine.kind]
-    state[:, step_loop.POLES :] = repeated_k + (after_k - repeated_k) * decay ** (more_s / machine.limits.tick_s)
+    far_k, of_box = float(np.max(np.abs(repeated_k - after_k))), machine.decay[machine.kind]
+    state[:, step_loop.POLES :] = repeated_k + (after_k - repeated_k) * of_box ** (more_s / machine.board.tick_s)
     return far_k
 
 

@@ -32,7 +32,7 @@ class StepEnds(NamedTuple):
     times_s: Floats
     """[kind, stage, knot, (last pass, exchange, update, rest)]"""
     rows: Floats
-    """[kind, stage, part, interval between knots, column]: what a part draws, and the time of the update."""
+    """[kind, stage x part, interval between knots, column]: what a part draws, and the time of the update."""
 
     def parts_s(self, kind: int, knots: Floats, clock_hz: float) -> Floats:
         """Return how long each part takes on a kind of GPU at a clock: [stage, part]."""
@@ -51,7 +51,7 @@ def lay_step_ends(step: Step, kinds: Sequence[Sequence[StepTime]]) -> StepEnds:
 
 
 def _lay_kind(step: Step, times: Sequence[StepTime]) -> tuple[Floats, Floats]:
-    """Return the times [stage, knot, which] and the rows [stage, part, interval, column] of one kind of GPU."""
+    """Return the times [stage, knot, which] and the rows [stage x part, interval, column] of one kind of GPU."""
     pp = step.run.parallelism.pp
     ends = [[_end(step, timed, stage) for stage in range(pp)] for timed in times]
     times_s, drawn = (np.array([[end[place] for end in one] for one in ends]) for place in (0, 1))
@@ -60,7 +60,7 @@ def _lay_kind(step: Step, times: Sequence[StepTime]) -> tuple[Floats, Floats]:
     worked_s[..., [0, 1, 3]] = 0.0
     worked_s[:, UPDATE::PARTS, 0] = times_s[:, :, 1 + UPDATE]
     rows = lay_rows(worked_s, drawn.reshape(len(times), pp * PARTS, len(DRAWN)), clocks_of(times))
-    return times_s.transpose(1, 0, 2), rows.reshape(pp, PARTS, *rows.shape[1:])
+    return times_s.transpose(1, 0, 2), rows
 
 
 def _end(step: Step, timed: StepTime, stage: int) -> tuple[Floats, Floats]:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.arrays import Floats
-from charllm.gpu.governor import power_cap_w
 from charllm.gpu.limits import CAUSES
+from charllm.gpu.physics import power_cap_w
 from charllm.layout.nodes import inlets_c
 from charllm.simulate import step_loop
 from charllm.simulate.predict import Simulation

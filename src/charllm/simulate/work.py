@@ -56,7 +56,7 @@ def slices_of(machine: Machine) -> float:
     of_span = np.append(0, np.cumsum((spans[:, 1] - spans[:, 0]) * spans[:, 2]))
     of_pass = of_span[slices.first[1:]] - of_span[slices.first[:-1]]
     on_a_gpu = of_pass[machine.turns[:, 1]].sum() / machine.run.parallelism.pp
-    boxes = machine.open_s / machine.limits.tick_s
+    boxes = machine.open_s / machine.board.tick_s
     return float(repeats_of(machine) * gpus * (on_a_gpu + boxes + len(machine.turns) / machine.run.parallelism.pp))
 
 

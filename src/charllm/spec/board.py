@@ -10,7 +10,7 @@ from charllm.spec.fields import check_fields, number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Power:
-    """Constants of gpu/board.py, where the equation stands."""
+    """Constants of gpu/physics.py, where the equation stands."""
 
     idle_w: float = number("Power without a context, at the reference temperature.", 0, 5e3)
     static_w: float = number("Static power with a context, independent of the clock.", 0, 5e3)
@@ -95,7 +95,7 @@ class Kernels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Governor:
-    """Constants of gpu/governor.py, where the rules stand."""
+    """Constants of gpu/physics.py, where the rules stand."""
 
     hold_fraction: float = number("Target of the one-second mean power, relative to the cap.", 0.5, 1.2, 0.987)
     mean_s: float = number("Length of the mean that is held at the cap.", 0.01, 60, 1.0)

@@ -7,6 +7,7 @@ import pytest
 from charllm.errors import SpecError
 from charllm.measure.emulation.record import emulate
 from charllm.measure.telemetry.source import TelemetryError
+from charllm.report.run import render_run
 from charllm.result.result import all_finite
 from charllm.result.store import load_run
 from charllm.timeline.rank_timeline import Item, RankTimeline, Segment, read_timeline
@@ -34,7 +35,10 @@ def test_a_trained_rank_is_an_emulated_result_of_the_gpu_it_ran_on(tmp_path: Pat
     assert measurement["planned_wait_s"] == pytest.approx(0.06)
     assert measurement["steps_emulated"] >= 2
     assert set(measurement["phases_s"]) == {"all"}
-    assert load_run(tmp_path / "run").metrics == result.metrics
+    stored = load_run(tmp_path / "run")
+    assert stored.metrics == result.metrics
+    assert "Predicted and emulated" in render_run(result)
+    assert render_run(stored) == render_run(result)
     assert read_timeline(tmp_path / "run" / "timeline.json") == TIMELINE
     assert all_finite(result.as_table())
 

@@ -15,7 +15,7 @@ from charllm.analysis.doctor.observation import Observation
 from charllm.analysis.doctor.peers import PORT_SPREAD, by_node, peers_of
 from charllm.arrays import Floats
 from charllm.errors import CharllmError
-from charllm.gpu.governor import power_cap_w
+from charllm.gpu.physics import power_cap_w
 from charllm.simulate.predict import predict
 from charllm.simulate.telemetry import Telemetry, show_telemetry
 from charllm.spec.run import Conditions, RunSpec

@@ -1,10 +1,12 @@
 """What if? The effect of single changes on tokens per second, with intervals; those that do not fit are marked."""
 
 from charllm.report.figure import Column, Figure
+from charllm.report.page.quantity import metric_column
 from charllm.report.page.view import RunView, missing
 from charllm.result.columns import Row
+from charllm.result.metrics import METRICS
 from charllm.result.uncertainty import LEVEL, effect_basis, effect_interval
-from charllm.units import GIB, format_change, format_percent
+from charllm.units import format_change, format_percent
 
 NAME, KIND, QUESTION = "changes", "tornado", "What if one setting changes?"
 
@@ -22,13 +24,13 @@ def changes_figure(run: RunView) -> Figure | None:
         "effect": Column("change of tokens/s", [round(change["gain_fraction"], 3) for change in changes], "", 3),
         "low": Column("low", [round(low, 3) for low, _high in ends], "", 3),
         "high": Column("high", [round(high, 3) for _low, high in ends], "", 3),
-        "fits": Column("fits in memory", [change["fits"] for change in changes]),
-        "tokens_per_j": Column("change of tokens per joule", [_percent(change["tokens_per_j_fraction"])
-                                                              for change in changes]),
-        "temperature": Column("change of peak temperature", [change["temperature_peak_k"] for change in changes],
-                              "K", 3),
-        "step": Column("step time", [change["step_time_s"] for change in changes], "s", 4),
-        "memory": Column("memory", [change["memory_need_bytes"] / GIB for change in changes], "GiB", 4),
+        "fits": Column(METRICS["fits"].label, [change["fits"] for change in changes]),
+        "tokens_per_j": Column(f"change of {METRICS['tokens_per_j'].label}",
+                               [_percent(change["tokens_per_j_fraction"]) for change in changes]),
+        "temperature": Column(f"change of {METRICS['temperature_peak_c'].label}",
+                              [change["temperature_peak_k"] for change in changes], "K", 3),
+        "step": metric_column("step_time_s", changes, 4),
+        "memory": metric_column("memory_need_bytes", changes, 4),
         "note": Column("note", [change["needs"] for change in changes]),
     }  # fmt: skip
     options = {"change": "change", "effect": "effect", "low": "low", "high": "high", "fits": "fits", "note": "note",

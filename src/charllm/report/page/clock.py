@@ -9,7 +9,7 @@ from charllm.report.page.bars import bar_options
 from charllm.report.page.view import RunView, missing
 from charllm.report.tables import shown_ends
 from charllm.result.answers import answer_clock
-from charllm.result.metrics import CAUSES
+from charllm.result.metrics import CAUSES, METRICS
 from charllm.units import format_percent
 
 CAUSE_WORDS = {"power": "power limit", "thermal": "temperature", "brake": "power brake"}
@@ -24,7 +24,7 @@ def clock_figure(run: RunView) -> Figure | None:
     if run.result.origin != "simulated" and run.result.metrics.get("clock_loss_fraction") is None:
         return None
     question = "How much clock is lost, and why?"
-    return _figure(run, "clock", question, LOST, "clock loss", "clock_loss_fraction")
+    return _figure(run, "clock", question, LOST, "clock_loss_fraction")
 
 
 def throttled_figure(run: RunView) -> Figure | None:
@@ -33,14 +33,14 @@ def throttled_figure(run: RunView) -> Figure | None:
     if run.result.metrics.get("clock_loss_fraction") and not any(shares.values()):
         return None
     question = "How long are GPUs throttled, and why?"
-    return _figure(run, "throttled", question, HELD, "share of time throttled", "throttled_time_fraction")
+    return _figure(run, "throttled", question, HELD, "throttled_time_fraction")
 
 
-def _figure(run: RunView, name: str, question: str, pattern: str, label: str, metric: str) -> Figure:
+def _figure(run: RunView, name: str, question: str, pattern: str, metric: str) -> Figure:
     rows = [row for row in run.gpu_rows() if row.get(pattern.format(CAUSES[0])) is not None]
     if not rows:
         return missing(name, "stacked-bars", question, run.why_not(metric))
-    groups = _groups(run, rows)
+    groups, label = _groups(run, rows), METRICS[metric].label
     cells = [
         (bar, cause, 100 * fmean(row.get(pattern.format(cause)) or 0.0 for row in own))
         for bar, own in groups.items()

@@ -4,12 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from charllm.report.figure import Column, Figure
+from charllm.report.page.quantity import metric_column
 from charllm.report.page.view import RunView, missing
 from charllm.result.answers import pacing_gpus
+from charllm.result.metrics import METRICS
 from charllm.spec.hardware import Node
 from charllm.units import MEGA
 
 NAME, KIND, QUESTION = "heat", "node-map", "Which GPUs are hot, and which is the bottleneck?"
+MEAN = METRICS["temperature_mean_c"].label
+ABOVE_INLET = f"{MEAN} above inlet"
 MOST_NODES = 8
 """Node maps on a page; of a larger cluster the telling ones are shown."""
 ALIKE_K = 0.05
@@ -31,7 +35,7 @@ def heat_figure(run: RunView) -> Figure:
         "value": "value",
         "unit": "K" if above else "C",
         "scale": "cividis",
-        "label": "mean temperature above inlet" if above else "mean temperature",
+        "label": ABOVE_INLET if above else MEAN,
         "airflow": "front to rear" if _has_rows(run) else "",
         "nodes_shown": len(chosen),
     }
@@ -111,14 +115,14 @@ def _columns(
         "row": Column("row (0: front)", [row for row, _across in stands]),
         "place": Column("place across", [across for _row, across in stands]),
         "value": Column(
-            "mean temperature above inlet" if inlets_c else "mean temperature",
+            ABOVE_INLET if inlets_c else MEAN,
             [row["temperature_mean_c"] - (inlets_c[row["node"]] if inlets_c else 0.0) for row in rows],
             "K" if inlets_c else "C",
             3,
         ),
-        "temperature": Column("peak temperature", [row.get("temperature_peak_c") for row in rows], "C", 3),
-        "power": Column("mean power", [row.get("power_mean_w") for row in rows], "W", 3),
-        "clock": Column("mean clock", [_scaled(row.get("clock_mean_hz"), MEGA) for row in rows], "MHz", 4),
+        "temperature": metric_column("temperature_peak_c", rows, 3),
+        "power": metric_column("power_mean_w", rows, 3),
+        "clock": metric_column("clock_mean_hz", rows, 4),
         "rank": Column("rank", [row.get("rank") for row in rows]),
         "stage": Column("stage", [row.get("stage") for row in rows]),
         "ring": Column("bottleneck", [row["rank"] in ringed for row in rows]),
@@ -167,7 +171,3 @@ def _pace_text(run: RunView, rows: Sequence[Mapping[str, Any]], pacers: Sequence
         return f" The ring marks the bottleneck GPU: {run.gpu_name(pacers[0])}, {clock}."
     slots = ", ".join(str(row["slot"]) for row in pacers)
     return f" Rings mark the bottleneck GPUs: node {run.node_name(pacers[0]['node'])}, slots {slots}, {clock}."
-
-
-def _scaled(value: float | None, unit: float) -> float | None:
-    return None if value is None else value / unit

@@ -4,9 +4,11 @@ import numpy as np
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.view import RunView
+from charllm.result.metrics import METRICS
 from charllm.units import MILLI, SHORT_S, format_seconds
 
 NAME, KIND, QUESTION = "steps", "bands", "How steady are the steps?"
+LABEL = METRICS["step_time_s"].label
 FEWEST, MOST = 3, 600
 """Marked steps from which a figure tells something, and from which several share a point."""
 WARM_UP = 3.0
@@ -28,11 +30,11 @@ def steps_figure(run: RunView) -> Figure | None:
     columns = {
         "t": Column("time since the first reading", [float(begun_s[own[0]]) for own in bins], "s", 5),
         "low": Column("shortest step", [float(shown[own].min()) for own in bins], unit, 4),
-        "mean": Column("step time", [float(shown[own].mean()) for own in bins], unit, 4),
+        "mean": Column(LABEL, [float(shown[own].mean()) for own in bins], unit, 4),
         "high": Column("longest step", [float(shown[own].max()) for own in bins], unit, 4),
     }
     panel = {
-        "label": "step time",
+        "label": LABEL,
         "unit": unit,
         "low": "low",
         "mean": "mean",

@@ -5,6 +5,7 @@ from typing import Any
 
 from charllm.report.figure import Column, Figure
 from charllm.report.page.bars import bar_options
+from charllm.report.page.quantity import metric_column
 from charllm.report.page.view import RunView
 from charllm.units import MEGA, MILLI, format_percent
 
@@ -85,9 +86,7 @@ def kernels_figure(run: RunView) -> Figure | None:
         "energy": Column("energy", column("energy_j"), "J", 3),
         "power": Column("power of its class", column("power_w"), "W", 3),
         "clock": Column("clock of its class", column("clock_hz", MEGA), "MHz", 4),
-        "lost": Column(
-            "clock loss", [None if one is None else 100 * one for one in column("clock_lost_fraction")], "%", 3
-        ),
+        "lost": metric_column("clock_loss", [{"clock_loss": lost} for lost in column("clock_lost_fraction")], 3),
     }
     largest = rows[0]
     message = (

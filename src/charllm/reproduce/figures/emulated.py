@@ -13,14 +13,14 @@ from charllm.report.page.cases import StudiedCase
 from charllm.report.page.quantity import metric_column
 from charllm.reproduce.looks import Row, Rows, key_of, of_rank
 from charllm.reproduce.paper import Request
-from charllm.result.metrics import quantity, selected
+from charllm.result.metrics import METRICS, quantity, selected
 from charllm.sweep.axes import list_settings
 from charllm.units import MEGA, format_percent
 
 PANELS = selected(
     "step_time_s", "power_mean_w", "power_peak_sensor_w", "clock_mean_hz", "temperature_mean_c", "temperature_peak_c",
 )  # fmt: skip
-SCORED = dict(zip(PANELS, ("step time", "mean power", "peak power", "clock"), strict=False))
+SCORED = PANELS[:4]
 WHATEVER_THE_BATCH = selected("power_peak_sensor_w", "clock_mean_hz")
 """Metrics of a rank that hardly depend on the batch; mean power and temperature depend on the share of bubbles."""
 LARGEST_BUBBLE = 0.1
@@ -113,7 +113,8 @@ def emulated(_cases: Mapping[str, Sequence[StudiedCase]], rows: Rows) -> list[Fi
     panels = [{"column": name, "label": quantity(name).short or quantity(name).label, "unit": quantity(name).unit}
               for name in PANELS]  # fmt: skip
     errors = {
-        word: median(abs(said[name] / one.read[name] - 1) for one, said in pairs) for name, word in SCORED.items()
+        METRICS[name].short or METRICS[name].label: median(abs(said[name] / one.read[name] - 1) for one, said in pairs)
+        for name in SCORED
     }
     told = ", ".join(f"{word} {format_percent(error)}" for word, error in errors.items())
     message = (

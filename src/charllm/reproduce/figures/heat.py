@@ -7,9 +7,11 @@ from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, conditions_of, title
 from charllm.reproduce.looks import Row, Rows
 from charllm.reproduce.paper import H200, MI250, run_of
+from charllm.result.metrics import METRICS
 from charllm.simulate.cold import tabulate_warm_up
 from charllm.simulate.predict import predict
 
+DRAWN = METRICS["temperature_mean_c"]
 SHOWN_CASE, WARM_UP_S = "gpt3-175b tp2-pp16 / act", 300.0
 WARM_UP = "warm-up"
 """Under which the warm-up stands among the rows."""
@@ -32,9 +34,15 @@ def temperatures(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> lis
             columns = {
                 "case": Column("configuration", [case for case, _, _ in cells]),
                 "gpu": Column("GPU (node.slot)", [gpu for _, gpu, _ in cells]),
-                "degrees": Column("mean temperature", [degrees for _, _, degrees in cells], "C", 3),
+                "degrees": Column(DRAWN.label, [degrees for _, _, degrees in cells], DRAWN.unit, 3),
             }
-            options = {"row": "case", "column": "gpu", "value": "degrees", "label": "mean temperature", "unit": "C"}
+            options = {
+                "row": "case",
+                "column": "gpu",
+                "value": "degrees",
+                "label": DRAWN.label,
+                "unit": "C",
+            }
             hot = max(cells, key=lambda cell: cell[2])
             message = f"Columns are GPUs (node.slot). Highest mean: GPU {hot[1]} of {hot[0]}, {hot[2]:.1f} C."
             found.append(Figure(name, "heatmap", question, message, columns, options, conditions_of(listed)))

@@ -101,7 +101,7 @@
     const lines = [["effect", row.effect === null ? "not known" : sign(row.effect, figure.options)]];
     if (row.low !== null && row.high !== null)
       lines.push(["interval", `${oneDigit(row.low)} to ${oneDigit(row.high)} ${unit}`]);
-    lines.push(...row.others, ...(figure.options.fits ? [["fits in memory", row.fits ? "yes" : "no"]] : []));
+    lines.push(...row.others, ...(figure.options.fits ? [[figure.columns[figure.options.fits].label, row.fits ? "yes" : "no"]] : []));
     const mark = { key: row.name, title: row.name, lines, note: row.note, x: x(0) - 4, y, width: 8, height: THICK };
     if (row.effect === null) {
       const start = narrow ? 0 : x(0) + 8;

@@ -13,7 +13,6 @@ from charllm.gpu.heat import (
     advance,
     check_cooling,
     idle_temperature_c,
-    memory_temperature_c,
     network,
     poles,
     preheat_matrix,
@@ -174,13 +173,6 @@ def test_traffic_heats_the_sink_but_not_the_die() -> None:
     lost = (quiet - busy)[0, :SINK].sum()
     assert lost == pytest.approx(off_die_w * net.resistance_k_per_w[0, :SINK].sum())
     assert 6 < lost < 9
-
-
-def test_memory_warms_with_power_and_with_its_traffic() -> None:
-    heat = ONE.gpu.heat
-    rest, copying = (float(memory_temperature_c(*at, heat, 34.6)) for at in ((125.0, 0.0), (620.0, 4.3e12)))
-    assert rest == pytest.approx(37.7, abs=0.5)
-    assert copying == pytest.approx(34.6 + 0.025 * 620 + 4.4 * 4.3, abs=1.0)
 
 
 def test_many_nodes_step_at_once() -> None:

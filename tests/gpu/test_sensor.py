@@ -12,15 +12,11 @@ from charllm.gpu.sensor import (
     HOPPER,
     CounterSteps,
     Estimate,
-    PowerCurve,
     find_steps,
     integrate_instant,
-    refresh_times,
     shape_steps,
-    show_average,
-    show_counter,
-    show_instant,
 )
+from tests.gpu.readings import PowerCurve, refresh_times, show_average, show_counter, show_instant
 
 COUNTER_STEP_J = 1e-3
 POLL_S = 0.01

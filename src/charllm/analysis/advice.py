@@ -18,8 +18,9 @@ from charllm.catalog.change import (
 from charllm.errors import SpecError
 from charllm.gpu.physics import power_cap_w
 from charllm.result.memory_verdict import MemoryVerdict, least_margin_fraction
-from charllm.simulate.fast import predict_fast
-from charllm.simulate.predict import predict
+from charllm.simulate.fast import solve_whole
+from charllm.simulate.predict import Described, describe_step, predict
+from charllm.simulate.work import LONGEST_S
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.programs import check_program, program_faults, program_of
 from charllm.spec.request import Table
@@ -61,6 +62,8 @@ class Tried(NamedTuple):
 
     change: Change
     of_conditions: bool = False
+    described: Described | None = None
+    """The changed step, where it has been built."""
 
 
 def list_changes(run: RunSpec) -> list[Tried]:
@@ -73,10 +76,10 @@ def simulate_changes(run: RunSpec, before: Mapping[str, Any], tried: Iterable[Tr
 
     `before` are the metrics of the run as it is. A change that does not fit is priced all the same, and marked.
     """
-    for change, of_conditions in tried:
+    for change, of_conditions, described in tried:
         try:
-            changed = _changed(run, change)
-            found = predict(changed, ignore_memory=True, longest_s=LONGEST_HINT_S)
+            changed = _changed(run, change) if described is None else described.step.run
+            found = predict(changed, ignore_memory=True, longest_s=LONGEST_HINT_S, described=described)
         except SpecError:
             continue
         after, fits = found.result.metrics, found.memory.fits_within()
@@ -103,9 +106,8 @@ def best_changes(run: RunSpec, before: Mapping[str, Any], limit: int = 5) -> lis
 
 def screen_changes(run: RunSpec, limit: int = 5) -> list[Tried]:
     """Return the changes of a job that fit in memory and are fastest at the one clock they settle at."""
-    screened = [(change, _screened_s(run, change)) for change in changes(run)]
-    fitting = sorted((pair for pair in screened if pair[1] is not None), key=lambda pair: pair[1] or 0.0)
-    return [Tried(change) for change, _ in fitting[:limit]]
+    screened = [found for change in changes(run) if (found := _screen(run, change)) is not None]
+    return [tried for _, tried in sorted(screened, key=lambda found: found[0])[:limit]]
 
 
 def best_effects(effects: Iterable[Effect]) -> list[Effect]:
@@ -136,13 +138,16 @@ def _changed(run: RunSpec, change: Change) -> RunSpec:
     return changed
 
 
-def _screened_s(run: RunSpec, change: Change) -> float | None:
-    """Return the step time of a changed run at one clock, or None where it is no run or may not fit."""
+def _screen(run: RunSpec, change: Change) -> tuple[float, Tried] | None:
+    """Return a changed run's step time at one clock, and its step; None where it is no run or may not fit."""
     try:
-        found = predict_fast(_changed(run, change)).metrics
+        described = describe_step(_changed(run, change), LONGEST_S)
+        if described.metrics["memory_margin_fraction"] < least_margin_fraction():
+            return None
+        step_time_s = max(timed.step_time_s for timed in solve_whole(described.step))
     except SpecError:
         return None
-    return float(found["step_time_s"]) if found["memory_margin_fraction"] >= least_margin_fraction() else None
+    return step_time_s, Tried(change, described=described)
 
 
 def changes(run: RunSpec) -> Iterator[Change]:

@@ -1,26 +1,20 @@
 """What is said about a simulated run beyond its figures, as tables of its result: explanations, changes, what if."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from charllm.analysis.advice import (
-    Effect,
-    Preheating,
-    best_changes,
-    best_effects,
-    list_changes,
-    screen_changes,
-    simulate_changes,
-    vary_preheating,
-)
-from charllm.analysis.explain import explain_run
 from charllm.result.columns import Columns, columns_of, rows_of
 from charllm.result.result import RunResult
-from charllm.simulate.cold import tabulate_warm_up
 from charllm.simulate.predict import Simulation
 from charllm.simulate.work import estimate_rounds_s
 from charllm.tracking import Track, untracked
+
+if TYPE_CHECKING:
+    from charllm.analysis.advice import Effect
 
 WARM_UP_S = 300.0
 """Length of a warm-up: ten times what a heat sink takes."""
@@ -47,6 +41,8 @@ def with_explanations(found: Simulation) -> RunResult:
 
 def with_changes(found: Simulation, track: Track = untracked) -> RunResult:
     """Return the result with every single change, simulated now, or the reason why there are none."""
+    from charllm.analysis.advice import list_changes, simulate_changes
+
     changes, reason = _tabulate(()), NOT_FITTING
     if found.timed is not None:
         tried = list_changes(found.step.run)
@@ -61,6 +57,9 @@ def ask_what_if(found: Simulation, track: Track = untracked) -> RunResult:
     These are changes, a warm-up, other preheating; its table `reasons` has why one of them is empty. `track` shows
     how many changes were simulated.
     """
+    from charllm.analysis.advice import Preheating, vary_preheating
+    from charllm.simulate.cold import tabulate_warm_up
+
     result = comment(found._replace(result=with_changes(found, track)))
     (changes,) = rows_of(result.table("reasons") or {})
     warm_up: Columns = {}
@@ -82,15 +81,21 @@ def _with(result: RunResult, **tables: Callable[[], Columns]) -> RunResult:
 
 
 def _tabulate(effects: Iterable[Effect]) -> Columns:
+    from charllm.analysis.advice import Effect
+
     return columns_of(Effect._fields, list(effects))
 
 
 def _tabulate_explanations(found: Simulation) -> Columns:
+    from charllm.analysis.explain import explain_run
+
     return {"text": explain_run(found)}
 
 
 def _tabulate_best(found: Simulation) -> Columns:
     """Return the best changes; where every change was simulated already, from among these."""
+    from charllm.analysis.advice import Effect, best_changes, best_effects, screen_changes
+
     run, tried = found.step.run, found.result.table("changes")
     if tried is None:
         return _tabulate(best_changes(run, found.result.metrics))

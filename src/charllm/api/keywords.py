@@ -113,8 +113,6 @@ LARGEST_DIGITS, DEEPEST, DEEPEST_FIELD = 300, 20, 8
 
 def build_request(spec: Spec | None, words: Mapping[str, Any]) -> Table:
     """Merge foreign file, spec, keywords and dotted fields, each over the one before."""
-    from charllm.catalog.foreign import complete_request
-
     given = {word: _plain(value, word) for word, value in words.items() if value is not None}
     _check_words(given)
     changes = _changes(given)
@@ -129,15 +127,17 @@ def build_request(spec: Spec | None, words: Mapping[str, Any]) -> Table:
     merged: Table = merge(request, changes)
     if reading is None:
         return merged
+    from charllm.catalog.foreign import complete_request
+
     return complete_request(reading, merged, allow_unmodelled=bool(given.get("allow_unmodelled")))
 
 
 def _read_foreign(given: Mapping[str, Any]) -> Reading | None:
     """Read the foreign file, a script with its positional arguments and its environment."""
-    from charllm.spec.readers import Inputs, read_foreign
-
     if "from_" not in given:
         return None
+    from charllm.spec.readers import Inputs, read_foreign
+
     words, environment = given.get("args"), as_table(given.get("env", {}), "env")
     try:
         args = shlex.split(words) if isinstance(words, str) else words

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, Unpack
 from charllm.api.economics import build_economics
 from charllm.api.keywords import RunKeywords, Spec, as_file, build_request
 from charllm.api.signature import public_with
-from charllm.catalog.resolve import DEFAULT_BATCH, read_run, resolve_run
+from charllm.catalog.defaults import DEFAULT_BATCH
+from charllm.catalog.resolve import read_run, resolve_run
 from charllm.plan.axes import FIELDS, default_axes, parse_axis, pinned_axes, read_axes
 from charllm.plan.limits import parse_limits
 from charllm.plan.objectives import parse_objective

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
 from charllm.analysis.comment import ask_what_if, comment
-from charllm.api.chakra import write_chakra
 from charllm.api.keywords import RunKeywords, Spec, as_file, build_request
 from charllm.api.signature import public_with
 from charllm.catalog.resolve import resolve_run
@@ -13,16 +12,12 @@ from charllm.errors import SpecError
 from charllm.result.result import RunResult
 from charllm.result.store import write_text
 from charllm.result.uncertainty import with_intervals
-from charllm.simulate.perfetto import Signals, trace_step
 from charllm.simulate.predict import Simulation, predict
-from charllm.simulate.rank_timeline import rank_timeline
 from charllm.simulate.settings import SimulateKeywords, SimulateSettings
-from charllm.simulate.signals import stage_series
 from charllm.simulate.work import LONGEST_S
 from charllm.spec.flags import take
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
-from charllm.timeline.rank_timeline import to_text
 
 USUAL = SimulateSettings()
 
@@ -92,6 +87,8 @@ def run_simulation(request: dict[str, Any], settings: SimulateSettings = USUAL) 
     files = {"--perfetto": settings.perfetto, "--timeline": settings.timeline}
     messages = _write_files(found, {flag: file for flag, file in files.items() if file is not None}, settings.rank)
     if settings.chakra is not None:
+        from charllm.api.chakra import write_chakra
+
         messages += write_chakra(found, settings.chakra)
     if settings.out is not None:
         found.result.save(settings.out)
@@ -114,11 +111,17 @@ def _write_files(found: Simulation, files: dict[str, Path], rank: int) -> list[s
     messages = []
     for flag, path in files.items():
         if flag == "--perfetto":
+            from charllm.simulate.perfetto import Signals, trace_step
+            from charllm.simulate.signals import stage_series
+
             signals = Signals(stage_series(simulated.machine, simulated.simulated_step), simulated.simulated_step.box_s)
             trace = trace_step(simulated.step, simulated.timed, signals=signals)
             text = trace.to_text()
             messages += [f"{flag}: {trace.left_out}"] if trace.left_out else []
         else:
+            from charllm.simulate.rank_timeline import rank_timeline
+            from charllm.timeline.rank_timeline import to_text
+
             text = to_text(rank_timeline(found, rank))
         _write(flag, path, text)
     return messages

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from charllm.catalog.defaults import default_overlap
+from charllm.catalog.defaults import default_batch, default_overlap
 from charllm.catalog.resolve import resolve_run
-from charllm.errors import SpecError
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 
@@ -154,9 +153,6 @@ def _times(value: int, factor: float) -> int | None:
 def _with_batch(run: RunSpec, change: Change) -> Change:
     """State the batch where a command that leaves it open would take another one."""
     batch = run.training.global_batch_size
-    left_open = merge(change.settings, {"training": {"global_batch_size": LEFT_OPEN}})
-    try:
-        same = changed_run(run, Change("", left_open)).training.global_batch_size == batch
-    except SpecError:
-        same = False
-    return change if same else Change(f"{change.asked} --gbs {batch}", change.settings)
+    dp = change.settings.get("parallelism", {}).get("dp", run.parallelism.dp)
+    micro = change.settings.get("training", {}).get("micro_batch_size", run.training.micro_batch_size)
+    return change if default_batch(dp, micro) == batch else Change(f"{change.asked} --gbs {batch}", change.settings)

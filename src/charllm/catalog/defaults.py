@@ -12,6 +12,8 @@ from charllm.spec.parallelism import OVERLAPS, Parallelism
 from charllm.spec.training import RECOMPUTES
 from charllm.spec.validity import hideable
 
+DEFAULT_BATCH = 128
+
 MAX_CHUNKS = 8
 """Most chunks of a stage that a default takes: public recipes go up to 8 with equal chunks, and rarely further."""
 
@@ -69,6 +71,12 @@ def training_defaults(framework: Framework, training: Mapping[str, Any], *, spar
     if sparse and framework.drops_tokens and not {"capacity_factor", "routing_skew"} & set(training):
         found["capacity_factor"] = 1.0
     return found
+
+
+def default_batch(dp: int, micro_batch_size: int) -> int:
+    """Return a batch of 128, rounded up to whole microbatches of all ranks."""
+    per_round = dp * micro_batch_size
+    return -(-DEFAULT_BATCH // per_round) * per_round
 
 
 def describe_defaults(taken: Mapping[str, Any]) -> tuple[str, ...]:

@@ -7,8 +7,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from charllm.catalog.defaults import default_chunks, default_overlap, describe_defaults, training_defaults
-from charllm.catalog.scale import fill_board
+from charllm.catalog.defaults import (
+    default_batch,
+    default_chunks,
+    default_overlap,
+    describe_defaults,
+    training_defaults,
+)
 from charllm.catalog.tables import Entry, entries, find, read_entry
 from charllm.errors import SpecError, unknown_name
 from charllm.spec.fields import read, read_field, rules
@@ -24,7 +29,6 @@ PARTS = ("model", "cluster", "framework", "parallelism", "training", "conditions
 NOTES = "notes"
 """Key of a request that holds what its reader has to say, a sentence each."""
 DEFAULT_FRAMEWORK = "megatron"
-DEFAULT_BATCH = 128
 FILE_SIGNS = (".toml", ".json", "/")
 """What tells a file from a name."""
 MOST_BASES = 8
@@ -147,6 +151,8 @@ def _mixed_values(asked: Any) -> list[Table]:
 
 def _board_parts(values: Table, field: str) -> dict[str, Mapping[str, Any]]:
     """Return the tables inside a GPU's table; what they leave open is scaled from an H200's."""
+    from charllm.catalog.scale import fill_board
+
     gpu_values = dict(values)
     given = {part: as_table(gpu_values.pop(part, {}), f"{field}.{part}") for part in BOARD_PARTS}
     given["kernels"] = {**entries("gpus")["h200"].values["kernels"], **given["kernels"]}
@@ -288,8 +294,7 @@ def _fill_training(table: Table, model: Model, dp: int, framework: Framework, ta
     filled.setdefault("seq_length", model.seq_length)
     if "global_batch_size" not in filled:
         micro = read_field(Training, "micro_batch_size", filled.get("micro_batch_size", 1), "training")
-        per_round = dp * micro
-        filled["global_batch_size"] = -(-DEFAULT_BATCH // per_round) * per_round
+        filled["global_batch_size"] = default_batch(dp, micro)
     return read(Training, filled, "training")
 
 

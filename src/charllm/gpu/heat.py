@@ -29,7 +29,6 @@ from numpy.typing import ArrayLike
 from charllm.arrays import Floats
 from charllm.errors import SpecError, Words
 from charllm.gpu.physics import decay, relax
-from charllm.spec.board import Heat
 from charllm.spec.hardware import Cluster, Cooling, Node
 
 POLE_NAMES = ("die", "base", "sink")
@@ -197,17 +196,6 @@ def steady_temperature_c(
 ) -> Floats:
     """Return what the sensors show once heat out equals heat in."""
     return temperature_c(steady_state_k(power_w, net, memory_bytes_per_s), inlet_c)
-
-
-def memory_temperature_c(power_w: ArrayLike, memory_bytes_per_s: ArrayLike, heat: Heat, air_c: ArrayLike) -> Floats:
-    """Return the steady temperature of the memory stacks: warmed by the board, and by their own traffic.
-
-    Equation: air + R_board P + R_stack memory_byte_heat B.
-    Source: sensor of an H200's stacks, 0.025 K/W and 4.4 K per TB/s (RMSE 0.9 K). Ignores: lags of 0.2 to 25 s.
-    """
-    own_w = heat.memory_byte_heat_j * np.asarray(memory_bytes_per_s, dtype=np.float64)
-    board_k = heat.memory_board_resistance_k_per_w * np.asarray(power_w, dtype=np.float64)
-    return np.asarray(np.asarray(air_c, dtype=np.float64) + board_k + heat.memory_resistance_k_per_w * own_w)
 
 
 def _slot_fractions(node: Node) -> Floats:

@@ -64,14 +64,16 @@ def simulate(run: RunSpec, *, ignore_memory: bool = False) -> RunResult:
 
 def predict(
     run: RunSpec, *, ignore_memory: bool = False, longest_s: float = LONGEST_S, whole: bool = False,
-    before_round: Callable[[], None] = proceed,
+    before_round: Callable[[], None] = proceed, described: "Described | None" = None,
 ) -> Simulation:  # fmt: skip
     """Price a step, simulate it on every GPU at its clock of the moment, warm the GPUs up, and again until it repeats.
 
     What would take longer than `longest_s` to simulate is refused with the estimate. A long step is simulated in part,
     unless its timeline is needed as a `whole`. `before_round` is called now and then, and ends the work by raising.
+    A step that was `described` before is not built again.
     """
-    described = describe_step(run, longest_s)
+    check_size(run, longest_s)
+    described = described or describe_step(run, longest_s)
     step, memory, traffic, metrics = described
     warnings = idle_requests(run)
     simulated = (

@@ -328,9 +328,9 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
     )  # fmt: skip
     sums[:, list(step_loop.TOTALS)] /= repeats
     full = int(ended_s / box_s)
-    return SimulatedStep(
-        ended_s / repeats, sums, sink_k, series[:, :full], cluster_w[:full], box_s, repeats, passes, begun
-    )
+    # Copied, for the whole arrays are far longer than what a step fills.
+    series, cluster_w = series[:, :full].copy(), cluster_w[:full].copy()
+    return SimulatedStep(ended_s / repeats, sums, sink_k, series, cluster_w, box_s, repeats, passes, begun)
 
 
 def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float) -> float:

@@ -79,7 +79,9 @@ def answer_time(result: "RunResult") -> str:
 
 def answer_in_brief(result: "RunResult") -> str:
     """The main figures of a measured run in one line."""
-    return _metrics(result, "step_time_s", "power_mean_w", "temperature_peak_c", "tokens_per_j", "node_power_mean_w")
+    step = _metrics(result, "step_time_s")
+    others = _metrics(result, "power_mean_w", "temperature_peak_c", "tokens_per_j", "node_power_mean_w")
+    return _join(f"{step} per step" if step else "", others)
 
 
 def answer_shares(result: "RunResult") -> str:

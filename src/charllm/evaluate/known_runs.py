@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from charllm.catalog.resolve import resolve_run
 from charllm.evaluate.scores import describe_errors
 from charllm.simulate.predict import predict
-from charllm.spec.parallelism import SCHEDULES
 from charllm.spec.request import Table, merge, parse_layer_split
 from charllm.spec.run import RunSpec
+from charllm.spec.schedules import SCHEDULES
 from charllm.units import TERA, format_change, format_percent
 
 TABLE = "known_runs.toml"

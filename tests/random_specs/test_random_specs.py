@@ -12,7 +12,7 @@ from charllm.simulate.predict import simulate
 from charllm.spec.run import RunSpec
 from tests.random_specs.strategies import requests
 
-SIGNED = {"margin_to_slowdown_k", "temperature_mean_c", "temperature_peak_c"}
+SIGNED = {"margin_to_slowdown_k", "memory_margin_fraction", "temperature_mean_c", "temperature_peak_c"}
 EXAMPLES = int(os.environ.get("CHARLLM_RANDOM_SPECS", "400"))
 
 

@@ -106,7 +106,7 @@ def test_emulated_communication_is_the_simulated_steps(name: str) -> None:
         met_s = sum(item.duration_s for item in timeline.items() if not item.moves and item.name != "wait")
         taken_s = exposed_s + timed.costs.timeline.contention_fraction * hidden_s + met_s
         assert taken_s == pytest.approx(
-            in_passes_s + float(machine.tail_s(0, timed.costs.clock_hz)[stage, 0]), rel=1e-6, abs=1e-8
+            in_passes_s + float(machine.ends_s(0, timed.costs.clock_hz)[stage, 0]), rel=1e-6, abs=1e-8
         )
 
 

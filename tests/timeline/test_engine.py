@@ -4,9 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from charllm.arrays import Floats
+from charllm.spec.schedules import SCHEDULES
 from charllm.timeline.engine import Events, simulate_schedule
 from charllm.timeline.host_race import kernel
-from charllm.timeline.schedules import SCHEDULES, order_arrays
+from charllm.timeline.schedules import order_arrays
 
 SHORT = st.floats(0.1, 5)
 NAMES = st.sampled_from(sorted(SCHEDULES))

@@ -6,10 +6,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from charllm.catalog.resolve import resolve_run
-from charllm.spec import parallelism
-from charllm.spec.parallelism import SPLIT_SCHEDULES
+from charllm.spec.schedules import SCHEDULES
 from charllm.timeline.engine import simulate_schedule
-from charllm.timeline.schedules import BACKWARD, FORWARD, SCHEDULES, WEIGHT, Order, order_arrays
+from charllm.timeline.schedules import BACKWARD, FORWARD, ORDERS, WEIGHT, Order, order_arrays
 from charllm.workload.liveness import in_flight
 
 DEGREES = (st.sampled_from(sorted(SCHEDULES)), st.integers(1, 9), st.integers(1, 5), st.integers(1, 30))
@@ -21,15 +20,15 @@ def chunks_of(schedule: str, vpp: int) -> int:
 
 
 def passes_of(schedule: str) -> tuple[int, ...]:
-    return (FORWARD, BACKWARD, WEIGHT) if schedule in SPLIT_SCHEDULES else (FORWARD, BACKWARD)
+    return (FORWARD, BACKWARD, WEIGHT) if SCHEDULES[schedule].puts_off_weights else (FORWARD, BACKWARD)
 
 
 def orders(schedule: str, pp: int, vpp: int, microbatches: int) -> list[Order]:
-    return [SCHEDULES[schedule](pp, stage, vpp, microbatches) for stage in range(pp)]
+    return [ORDERS[schedule](pp, stage, vpp, microbatches) for stage in range(pp)]
 
 
 def test_every_schedule_a_spec_may_name_has_an_order() -> None:
-    assert set(SCHEDULES) == set(parallelism.SCHEDULES)
+    assert set(ORDERS) == set(SCHEDULES)
 
 
 @given(*DEGREES)
@@ -100,7 +99,7 @@ def test_every_stage_holds_what_memory_was_counted_for(schedule: str, pp: int, v
     }
     run = resolve_run(request)
     for stage, order in enumerate(orders(schedule, pp, vpp, microbatches)):
-        released = WEIGHT if schedule in SPLIT_SCHEDULES else BACKWARD
+        released = WEIGHT if SCHEDULES[schedule].puts_off_weights else BACKWARD
         assert most_held(order, released) == sum(sum(flight) for flight in in_flight(run, stage))
 
 

@@ -110,15 +110,7 @@ def predict_readings(timeline: RankTimeline, request: Table, seconds_s: float) -
     except (KeyError, TypeError, SpecError):
         # A timeline from elsewhere, or a GPU that the catalog does not know.
         return {}
-    seen = predict_emulated(timeline, cluster, min(seconds_s, WARM_AFTER_S), conditions)
-    return {
-        "step_time_s": seen.busy_s,
-        "power_mean_w": seen.power_mean_w,
-        "power_peak_sensor_w": seen.power_peak_shown_w,
-        "clock_mean_hz": seen.clock_mean_hz,
-        "temperature_mean_c": seen.temperature_mean_c,
-        "temperature_peak_c": seen.temperature_peak_c,
-    }
+    return predict_emulated(timeline, cluster, min(seconds_s, WARM_AFTER_S), conditions).metrics
 
 
 def _conditions(timeline: RankTimeline, request: Mapping[str, Any]) -> Conditions:

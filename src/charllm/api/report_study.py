@@ -1,5 +1,7 @@
 """What the pages of studies and comparisons are made of: stored cases, runs, predictions beside measured ones."""
 
+from __future__ import annotations
+
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,16 +9,11 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from charllm.api.keywords import FIELDS, as_path
-from charllm.api.study import Sweep
-from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, SpecError
 from charllm.report.figure import Page
-from charllm.report.page.cases import StudiedCase, case_of_run, machine_of
-from charllm.report.page.comparison import comparison_page
-from charllm.report.page.study import study_page
 from charllm.report.page.view import RunView
 from charllm.result.answers import describe_degrees
 from charllm.result.compare import differing_settings
@@ -24,12 +21,13 @@ from charllm.result.files import STUDY_FILE
 from charllm.result.metrics import Metrics
 from charllm.result.result import RunResult
 from charllm.result.store import RESULT_FILE, load_run
-from charllm.result.uncertainty import intervals
-from charllm.simulate.predict import predict
-from charllm.stored import load_one_run
 from charllm.sweep.axes import Case, list_settings
 from charllm.sweep.folder import case_folder, load_study_folder, read_case
 from charllm.sweep.outcome import Outcome, summarise
+
+if TYPE_CHECKING:
+    from charllm.api.study import Sweep
+    from charllm.report.page.cases import StudiedCase
 
 FLAGS = {path: word for word, path in FIELDS.items() if word != "sp"}
 """Field: the flag that sets it as it is."""
@@ -42,6 +40,8 @@ LONGEST_PREDICTION_S = 5.0
 
 def sweep_page(sweep: Sweep) -> Page:
     """Return the page of a study that was not stored: all but what only the stored results of its cases say."""
+    from charllm.report.page.study import study_page
+
     by_name = {case.name: case for case in sweep.study.cases}
     cases = [
         _studied(number, by_name[outcome.case], outcome, None)
@@ -54,6 +54,8 @@ def sweep_page(sweep: Sweep) -> Page:
 
 def stored_study_page(folder: Path) -> Page:
     """Return the page of a stored study; cases that are missing or cannot be read are skipped with a note."""
+    from charllm.report.page.study import study_page
+
     study = load_study_folder(folder).study
     notes: list[str] = []
     cases = list(studied_cases(folder, study.cases, notes))
@@ -96,6 +98,8 @@ def _studied(
     number: int, case: Case, outcome: Outcome, result: RunResult | None, place: Path | None = None
 ) -> StudiedCase:
     """Return a case as its page reads it; its result is opened again only when a figure asks for it."""
+    from charllm.report.page.cases import StudiedCase, machine_of
+
     settings = list_settings(case.request)
     bounds = {} if result is None else {f"{name}.interval": ends for name, ends in intervals_of(result).items()}
     return StudiedCase(
@@ -120,6 +124,8 @@ def _open(place: Path) -> RunView | None:
 
 def intervals_of(result: RunResult) -> dict[str, tuple[float, float]]:
     """Return the intervals of a run's metrics, as they were measured or as predictions are known to err."""
+    from charllm.result.uncertainty import intervals
+
     measured = result.provenance.get("measurement", {}).get("intervals", {})
     if result.origin != "simulated":
         return {name: (ends[0], ends[1]) for name, ends in measured.items() if ends and None not in ends}
@@ -144,6 +150,9 @@ def _predictions(cases: Sequence[StudiedCase], asked: Sequence[Case], notes: lis
 
 def predict_run(request: Mapping[str, Any]) -> RunResult | None:
     """Simulate what a request or the spec of a measured run asks for; None where it is no run, or takes long."""
+    from charllm.catalog.resolve import resolve_run
+    from charllm.simulate.predict import predict
+
     try:
         return predict(resolve_run(dict(request)), ignore_memory=True, longest_s=LONGEST_PREDICTION_S).result
     except CharllmError:
@@ -187,6 +196,9 @@ def _provenance(folder: Path) -> dict[str, Any]:
 
 def compared_page(runs: Sequence[Any]) -> Page:
     """Return runs side by side, given as results or as the folders they are stored in; the first is the reference."""
+    from charllm.report.page.cases import case_of_run
+    from charllm.report.page.comparison import comparison_page
+
     places = [as_path(run, "RUN") if isinstance(run, str | PathLike) else None for run in runs]
     results = [_one_run(run, place) for run, place in zip(runs, places, strict=True)]
     named = name_runs(results, places)
@@ -195,6 +207,8 @@ def compared_page(runs: Sequence[Any]) -> Page:
 
 
 def _one_run(run: Any, place: Path | None) -> RunResult:
+    from charllm.stored import load_one_run
+
     if place is not None:
         return load_one_run(place)
     if isinstance(run, RunResult):

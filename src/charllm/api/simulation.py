@@ -71,8 +71,6 @@ def simulate(spec: Spec | None = None, **words: Unpack[Keywords]) -> RunResult:
 
 def run_simulation(request: dict[str, Any], settings: SimulateSettings = USUAL) -> Simulated:
     """Simulate a request and write the files that were asked for."""
-    from charllm.api.chakra import write_chakra
-
     length = {"steps": settings.steps, "seconds_s": settings.seconds_s}
     length = {name: value for name, value in length.items() if value is not None}
     spec = resolve_run(merge(request, {"conditions": length}) if length else request)
@@ -89,6 +87,8 @@ def run_simulation(request: dict[str, Any], settings: SimulateSettings = USUAL) 
     files = {"--perfetto": settings.perfetto, "--timeline": settings.timeline}
     messages = _write_files(found, {flag: file for flag, file in files.items() if file is not None}, settings.rank)
     if settings.chakra is not None:
+        from charllm.api.chakra import write_chakra
+
         messages += write_chakra(found, settings.chakra)
     if settings.out is not None:
         found.result.save(settings.out)
@@ -102,11 +102,6 @@ def run_simulation(request: dict[str, Any], settings: SimulateSettings = USUAL) 
 
 def _write_files(found: Simulation, files: dict[str, Path], rank: int) -> list[str]:
     """Write the step as a trace or as a timeline; returns what to say about it."""
-    from charllm.simulate.perfetto import Signals, trace_step
-    from charllm.simulate.rank_timeline import rank_timeline
-    from charllm.simulate.signals import stage_series
-    from charllm.timeline.rank_timeline import to_text
-
     simulated = found.simulated
     if simulated is None:
         return [
@@ -116,11 +111,17 @@ def _write_files(found: Simulation, files: dict[str, Path], rank: int) -> list[s
     messages = []
     for flag, path in files.items():
         if flag == "--perfetto":
+            from charllm.simulate.perfetto import Signals, trace_step
+            from charllm.simulate.signals import stage_series
+
             signals = Signals(stage_series(simulated.machine, simulated.simulated_step), simulated.simulated_step.box_s)
             trace = trace_step(simulated.step, simulated.timed, signals=signals)
             text = trace.to_text()
             messages += [f"{flag}: {trace.left_out}"] if trace.left_out else []
         else:
+            from charllm.simulate.rank_timeline import rank_timeline
+            from charllm.timeline.rank_timeline import to_text
+
             text = to_text(rank_timeline(found, rank))
         _write(flag, path, text)
     return messages

@@ -1,26 +1,26 @@
 """Runs and studies on disk, and two runs side by side."""
 
+from __future__ import annotations
+
 import json
 import warnings
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from charllm.analysis.characterize import Character
 from charllm.api.keywords import as_path
 from charllm.api.signature import public
-from charllm.api.study import Sweep
-from charllm.database import query_store
 from charllm.errors import SpecError
-from charllm.report.compare import render_comparison
 from charllm.result.compare import Difference, compare_runs, spec_differences
 from charllm.result.result import RunResult, to_frame
 from charllm.stored import OpsResult, load_one_run, read_character
 from charllm.stored import load as load_stored
-from charllm.sweep.outcome import StudyResult
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from charllm.analysis.characterize import Character
+    from charllm.api.study import Sweep
 
 Run = RunResult | str | PathLike[str]
 """A result, or the folder (or result.json) it is stored in."""
@@ -39,6 +39,9 @@ def load(folder: str | PathLike[str]) -> RunResult | Sweep | OpsResult:
     >>> again == result
     True
     """
+    from charllm.api.study import Sweep
+    from charllm.sweep.outcome import StudyResult
+
     found = load_stored(as_path(folder, "folder"))
     return Sweep(found.study, found.outcomes) if isinstance(found, StudyResult) else found
 
@@ -56,7 +59,7 @@ def characterize(folder: str | PathLike[str]) -> Character:
 
 
 @public
-def query(store: str | PathLike[str], sql: str) -> "DataFrame":
+def query(store: str | PathLike[str], sql: str) -> DataFrame:
     """Run a SELECT over the runs and studies in a folder; returns a pandas DataFrame (see ``charllm query --help``).
 
     >>> import charllm, tempfile
@@ -67,6 +70,8 @@ def query(store: str | PathLike[str], sql: str) -> "DataFrame":
        run  tp  gpus
     0  run   2     8
     """
+    from charllm.database import query_store
+
     if not isinstance(sql, str):
         raise SpecError("sql", sql, "a text")
     answer = query_store(as_path(store, "store"), sql)
@@ -84,7 +89,7 @@ class Comparison:
     metrics: list[Difference]
     """By metric: the first run's value, the second run's, and `ratio`, second over first."""
 
-    def to_frame(self) -> "DataFrame":
+    def to_frame(self) -> DataFrame:
         """Return a row per metric as a pandas DataFrame."""
         return to_frame(self._rows())
 
@@ -94,6 +99,8 @@ class Comparison:
         return json.dumps({"settings": settings, "metrics": self._rows()}, indent=2, allow_nan=False)
 
     def __repr__(self) -> str:
+        from charllm.report.compare import render_comparison
+
         return render_comparison(self.metrics, self.settings)
 
     def _rows(self) -> list[dict[str, Any]]:

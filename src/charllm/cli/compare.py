@@ -43,15 +43,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare and print."""
-    from charllm.api.ops_comparison import compare_ops
-    from charllm.api.stored import compare
-
     if arguments.ops:
+        from charllm.api.ops_comparison import compare_ops
+
         found = compare_ops(arguments.first, arguments.second, rank=arguments.rank, table=arguments.table)
         print_as(arguments, found.as_table(), lambda: str(found), found.kernels)
         return 0
     if arguments.second is None:
         raise SpecError("RUN", str(arguments.first), "two runs, or --ops with a trace")
+    from charllm.api.stored import compare
+
     compared = compare(arguments.first, arguments.second)
     if arguments.json:
         print(compared.to_json())

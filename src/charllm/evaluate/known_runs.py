@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from charllm.catalog.resolve import resolve_run
 from charllm.evaluate.scores import describe_errors
 from charllm.simulate.predict import predict
-from charllm.spec.parallelism import SCHEDULES
 from charllm.spec.request import Table, merge, parse_layer_split
 from charllm.spec.run import RunSpec
+from charllm.spec.schedules import SCHEDULES
 from charllm.units import TERA, format_change, format_percent
 
 TABLE = "known_runs.toml"
@@ -209,7 +209,7 @@ def _describe_scores(summary: Mapping[str, Any]) -> str:
     median, p90, largest = (format_percent(summary[name]) for name in names)
     return (
         f"Step time of {summary['scored']} runs: median error {median}, 90th percentile {p90}, mean "
-        f"{_signed(summary['mean_error_fraction'])}, largest {largest} (`{summary['worst']}`)."
+        f"{format_change(summary['mean_error_fraction'])}, largest {largest} (`{summary['worst']}`)."
     )
 
 
@@ -229,7 +229,7 @@ def _page_table(scores: Sequence[KnownScore]) -> str:
             describe_measurement(score.run),
             f"{score.measured_s:.4g}",
             f"{score.predicted_s:.4g}",
-            _signed(score.error_fraction),
+            format_change(score.error_fraction),
             score.run.citation,
         ]
         for score in scores
@@ -248,10 +248,6 @@ def _page_entry(score: KnownScore) -> str:
 
 def _sentence(text: str) -> str:
     return text if text.endswith(".") else f"{text}."
-
-
-def _signed(fraction: float) -> str:
-    return format_change(fraction)
 
 
 def main(arguments: Sequence[str], write: Callable[[str], object] = sys.stdout.write) -> int:

@@ -24,8 +24,8 @@ from charllm.evaluate.software_columns import (
     release_value,
 )
 from charllm.evaluate.spellings import Row, Unresolved, find_pattern, needed, read_real, read_whole, unresolved
-from charllm.spec.parallelism import SCHEDULES
 from charllm.spec.request import Table
+from charllm.spec.schedules import SCHEDULES
 from charllm.spec.training import PRECISIONS, RECOMPUTE_MODULES, ROUTINGS
 
 __all__ = ["Row", "Unresolved", "global_batch", "read_row"]

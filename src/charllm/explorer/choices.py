@@ -13,8 +13,9 @@ from charllm.plan.objectives import OBJECTIVES
 from charllm.spec.fields import Rule, rules
 from charllm.spec.hardware import Cluster, Cooling
 from charllm.spec.model import Model
-from charllm.spec.parallelism import OVERLAPS, SCHEDULES, Parallelism
+from charllm.spec.parallelism import OVERLAPS, Parallelism
 from charllm.spec.run import Conditions
+from charllm.spec.schedules import SCHEDULES
 from charllm.spec.training import PRECISIONS, RECOMPUTES, Training
 from charllm.units import GIB, si_key
 from charllm.workload.parameters import count_parameters

@@ -15,7 +15,7 @@ Governor: at every tick (25 ms), from the mean power of the last two: above its 
 dynamic power, which grows as f v^2, meets it; below, it climbs part of the way back. The target is `burst` times the
 cap while the mean over a second is below `hold` times the cap, and `hold` from then on; full matrix units never clock
 above `burst_clock`. Above the operating temperature each degree takes a share of the clock; above the slowdown
-threshold half of it is left.
+threshold each takes a larger one, until half of the clock is left.
 Source: read on H200 boards (evaluate/h200/readings): a burst after idle reads 820 to 980 W for one box, 722 to 735 W
 at 1485 MHz until 1 s has passed, then 660 to 712 W around 692 W; the clock is back at 1965 MHz within two readings;
 zeros as operands run at 1754 MHz with power named as the reason. Climb and highest matrix clock are chosen on five
@@ -36,6 +36,9 @@ from charllm.spec.run import Conditions
 
 BAND_FRACTION = 0.02
 """Assumed: how far below its hold the mean over a second still lowers the target, over the cap."""
+SLOWDOWN_PER_K = 0.2
+"""Assumed: share of the clock that each degree above the slowdown threshold takes. Hardware leaps between the full and
+the halved clock there, faster than a tick: this is its mean, which falls over the 2 K that a die moves meanwhile."""
 POWER, THERMAL, BRAKE = 1, 2, 3
 """Why the clock is below what was asked for, the places of CAUSES (gpu/limits.py) from 1 on; 0: it is not."""
 
@@ -220,9 +223,8 @@ def next_clock(
     cause = POWER if allowed < 0.998 * board.asked_clock_hz and wanted < board.asked_clock_hz else 0
     over_k = temperature_c - board.operating_c
     if over_k > 0:
-        cool_hz = board.asked_clock_hz * (
-            board.slowdown_fraction if temperature_c >= board.slowdown_c
-            else max(board.slowdown_fraction, 1 - board.thermal_step_fraction * over_k))  # fmt: skip
+        hunted = SLOWDOWN_PER_K * max(0.0, temperature_c - board.slowdown_c)
+        cool_hz = board.asked_clock_hz * max(board.slowdown_fraction, 1 - board.thermal_step_fraction * over_k - hunted)
         if cool_hz < allowed:
             allowed, cause = max(board.clock_min_hz, cool_hz), THERMAL
     if brake_hz < allowed:

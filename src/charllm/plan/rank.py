@@ -27,6 +27,7 @@ from charllm.result.memory_verdict import judge_memory
 from charllm.simulate.fast import MOST_PASSES, fast_metrics
 from charllm.simulate.work import TooLong, passes_of
 from charllm.spec.run import RunSpec
+from charllm.spec.schedules import SCHEDULES
 from charllm.tracking import Track, untracked
 from charllm.workload.step import ModelBlocks, build_step, model_blocks
 
@@ -143,25 +144,21 @@ def _hidden_sets(run: RunSpec) -> list[frozenset[str]]:
 def _overlaps(space: Space, rows: Rows, sets: list[frozenset[str]]) -> tuple[Ints, Ints, Ints]:
     """Return for each row and each of its overlaps: the row, the overlap's place, and its set's place."""
     kinds, kind = overlap_kinds(space, rows)
-    dualpipe = space.cells.schedule[rows.cell] == "dualpipe"
-    places = [
-        [[sets.index(hidden_in(one, sets, dualpipe=always)) for one in listed] for listed in kinds]
-        for always in (False, True)
-    ]
+    names, schedule = np.unique(space.cells.schedule, return_inverse=True)
+    places = [[[sets.index(hidden_in(one, sets, str(name))) for one in listed] for listed in kinds] for name in names]
     counts = np.array([len(one) for one in kinds])
     own = counts[kind]
     row = np.repeat(np.arange(len(kind)), own)
     number = np.arange(len(row)) - np.repeat(np.cumsum(own) - own, own)
-    table = np.zeros((2, len(kinds), counts.max()), dtype=np.int64)
-    for always, index in np.ndindex(2, len(kinds)):
-        table[always, index, : counts[index]] = places[always][index]
-    return row, number, table[dualpipe[row].astype(np.int64), kind[row], number]
+    table = np.zeros((len(names), len(kinds), counts.max()), dtype=np.int64)
+    for name, index in np.ndindex(len(names), len(kinds)):
+        table[name, index, : counts[index]] = places[name][index]
+    return row, number, table[schedule[rows.cell][row], kind[row], number]
 
 
-def hidden_in(overlap: tuple[str, ...], sets: list[frozenset[str]], *, dualpipe: bool) -> frozenset[str]:
-    """Return the axes that a strategy hides, of those in `sets`; DualPipe hides expert exchanges and sends."""
-    always = frozenset({"pp", "ep"}) if dualpipe else frozenset()
-    return frozenset(overlap) | (always & frozenset().union(*sets))
+def hidden_in(overlap: tuple[str, ...], sets: list[frozenset[str]], schedule: str) -> frozenset[str]:
+    """Return the axes that a strategy hides under a schedule, of those in `sets`."""
+    return frozenset(overlap).union(SCHEDULES[schedule].always_hides) & frozenset(overlap).union(*sets)
 
 
 NO_SECONDS, NO_PLACES = np.zeros(0), np.zeros(0, dtype=np.int64)

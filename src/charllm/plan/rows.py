@@ -9,8 +9,8 @@ from charllm.network.constants import NETWORK
 from charllm.plan.composition import Composition, compose_ways
 from charllm.plan.exchanges import Rates, exchange_rates
 from charllm.plan.space import Cell, Space, Variant
-from charllm.spec.parallelism import SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
+from charllm.spec.schedules import SCHEDULES
 from charllm.timeline.step_time import hop_seconds
 from charllm.workload.liveness import in_flight
 from charllm.workload.memory import communication_bytes, context_bytes
@@ -95,7 +95,7 @@ def list_rows(space: Space, places: list[int]) -> Rows:
 def _cell_numbers(run: RunSpec, cell: Cell, found: Composition) -> tuple[float, ...]:
     """Return microbatches, degrees, whether the end is empty, bytes outside, and stages before and sends of three."""
     outside = communication_bytes(run) + min(context_bytes(run, node.gpu) for node in run.cluster.kinds)
-    drains = cell.schedule not in SPLIT_SCHEDULES
+    drains = not SCHEDULES[cell.schedule].puts_off_weights
     return run.microbatches, cell.pp, cell.vpp, drains, outside, *found.stages, *_sends(cell, found)
 
 

@@ -17,8 +17,8 @@ from charllm.plan.bounds import IN_PASSES, TimeBounds, at_clock, least_jitter
 from charllm.plan.composition import compose
 from charllm.plan.rows import Links, Rows
 from charllm.plan.share import ShareBlocks, ShareCosts
-from charllm.spec.parallelism import SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
+from charllm.spec.schedules import SCHEDULES
 from charllm.timeline.engine import simulate_schedule
 from charllm.timeline.host_race import NEVER
 from charllm.timeline.passes import hidden_axes
@@ -77,7 +77,7 @@ class Schedules:
     def _simulate(self, run: RunSpec, recompute: str, hidden: frozenset[str], clock_hz: float) -> SimulatedSchedule:
         degrees, costs = run.parallelism, self.costs
         chunks = compose(model_kinds(run), degrees.layers_per_stage, degrees.pp, recompute).chunks
-        split = degrees.schedule in SPLIT_SCHEDULES
+        split = SCHEDULES[degrees.schedule].puts_off_weights
         known = frozenset().union(*self.bounds.exposed)
         exposed_forward, exposed = self.bounds.exposed[hidden & known][int(split)]
         forward, late, total = (

@@ -10,7 +10,7 @@ from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.errors import CharllmError
 from charllm.evaluate.h200.rank_cases import RANK_S
 from charllm.reproduce.paper import Request
-from charllm.result.metrics import AXES, CAUSES, selected
+from charllm.result.metrics import AXES, selected
 from charllm.result.result import RunResult
 from charllm.simulate.emulated import predict_emulated
 from charllm.simulate.predict import simulate
@@ -56,21 +56,16 @@ def of_rank(request: Request, rank: int) -> Request:
 
 def rank_row(request: Request, rank: int) -> Row:
     """Predict what one H200 alone reads while it emulates a rank of a run."""
-    seen = predict_emulated(generate_timeline(resolve_run(request), rank), resolve_cluster("h200x1"), RANK_S)
-    return {
-        "step_time_s": seen.busy_s, "power_mean_w": seen.power_mean_w, "power_peak_sensor_w": seen.power_peak_shown_w,
-        "clock_mean_hz": seen.clock_mean_hz, "temperature_mean_c": seen.temperature_mean_c,
-        "temperature_peak_c": seen.temperature_peak_c,
-    }  # fmt: skip
+    timeline = generate_timeline(resolve_run(request), rank)
+    return predict_emulated(timeline, resolve_cluster("h200x1"), RANK_S).metrics
 
 
 def row_of(result: RunResult) -> Row:
     """Return the row of a result."""
     flat = dotted_fields(result.metrics)
     kept = {name: value for name, value in flat.items() if name.partition(".")[0] in KEPT}
-    loss = [flat[f"clock_loss_fraction.{cause}"] for cause in CAUSES]
     derived = {
-        "clock_loss": None if None in loss else sum(loss),
+        "clock_loss": result.metrics.clock_loss,
         "exposed_s": sum(flat[f"breakdown_s.{axis}_exposed"] or 0.0 for axis in AXES),
         **_places(result),
         **_small_messages(result),

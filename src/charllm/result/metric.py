@@ -81,10 +81,14 @@ class Metric:
         return f"{split[0]}_{suffix}{dot}{key}" if split and in_unit else self.name
 
     @property
+    def brief(self) -> str:
+        """Its name where there is little room."""
+        return self.short or self.label
+
+    @property
     def title(self) -> str:
         """Its short name, as a heading or a card begins."""
-        words = self.short or self.label
-        return words[:1].upper() + words[1:]
+        return self.brief[:1].upper() + self.brief[1:]
 
     def shown(self, value: Any) -> float | None:
         """Return a value in the unit shown; None where it is not known."""
@@ -152,7 +156,7 @@ def complete(name: str, label: str, unit: str = "", *, meaning: str = "", **more
     found = Metric(name, meaning, label, unit or split_unit(name)[1], **more)
     digits = found.digits or DIGITS.get(found.unit, ",.4g")
     unit_above = found.unit not in ("", "%") and digits not in WRITERS
-    heading = found.heading or (found.short or label) + (f", {found.unit}" if unit_above else "")
+    heading = found.heading or found.brief + (f", {found.unit}" if unit_above else "")
     return replace(found, digits=digits, heading=heading)
 
 

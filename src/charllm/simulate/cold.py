@@ -20,6 +20,7 @@ from charllm.simulate import step_loop
 from charllm.simulate.steady import (
     Machine,
     SimulatedStep,
+    add_steps,
     carry_poles,
     simulate_once,
     sink_fractions,
@@ -49,7 +50,7 @@ def simulate_from_cold(machine: Machine, steps: int | None, seconds_s: float | N
     """Simulate a run of some length that begins with idle GPUs; sums are means over its steps."""
     total, done, rounds = None, 0.0, 0
     for moment in warm_up(machine, steps, seconds_s):
-        total = _add(total, moment.simulated_step, moment.covered)
+        total = add_steps(total, moment.simulated_step, moment.covered)
         done, rounds = done + moment.covered, rounds + 1
     if total is None:
         raise ValueError("a run from a cold start has at least one step")
@@ -146,17 +147,3 @@ def _until_moved(sink_k: np.ndarray, target_k: np.ndarray, time_s: np.ndarray, s
         return math.inf
     moments_s = -time_s[far] * np.log1p(-MOVED_K / distance[far])
     return max(1.0, math.floor(float(np.min(moments_s)) / step_time_s))
-
-
-def _add(before: SimulatedStep | None, simulated_step: SimulatedStep, times: float) -> SimulatedStep:
-    """Add a simulated step `times` over; extremes are kept."""
-    totals = list(step_loop.TOTALS)
-    sums = simulated_step.sums.copy()
-    sums[:, totals] *= times
-    if before is None:
-        return simulated_step._replace(sums=sums)
-    sums[:, totals] += before.sums[:, totals]
-    for column in (step_loop.PEAK_W, step_loop.SENSOR_W, step_loop.HOT_C):
-        sums[:, column] = np.maximum(sums[:, column], before.sums[:, column])
-    sums[:, step_loop.COLD_C] = np.minimum(sums[:, step_loop.COLD_C], before.sums[:, step_loop.COLD_C])
-    return simulated_step._replace(sums=sums)

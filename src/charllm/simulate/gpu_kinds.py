@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charllm.arrays import Bools, Ints
+from charllm.arrays import Bools, Floats, Ints
+from charllm.gpu.physics import Board
 from charllm.layout.grid import GROUPS, Grid, cached_groups
 from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
@@ -24,6 +25,9 @@ from charllm.timeline.costs import StepKernels, cost_step, read_step
 from charllm.timeline.step_time import StepTime, time_step
 from charllm.workload.op import Op
 from charllm.workload.step import Step
+
+BRAKE_FRACTION = 0.5
+"""Clock that a power brake leaves, over the highest: "a factor of 2 or more" (NVML, clocks event reasons)."""
 
 
 class GpuKind(NamedTuple):
@@ -148,3 +152,22 @@ def slow_hops(run: RunSpec, positions: Ints) -> tuple[Bools, Bools]:
     nics = np.any([np.isin(end // per_node, conditions.slow_nic_nodes) for end in ends], axis=0)
     links = np.any([np.isin(end, conditions.slow_link_gpus) for end in ends], axis=0)
     return nics, links
+
+
+def draw_silicon(run: RunSpec, gpus: Ints) -> Floats:
+    """Draw each die's power over the typical; a GPU has the same die however many are simulated."""
+    spread = run.conditions.silicon_spread_fraction
+    drawn = np.random.default_rng(run.conditions.seed).standard_normal(run.cluster.gpus) if spread else None
+    silicon = np.exp(spread * drawn) if drawn is not None else np.ones(run.cluster.gpus)
+    factors = run.weak_factors
+    silicon[list(factors)] *= list(factors.values())
+    return silicon[gpus]
+
+
+def brake_clocks_hz(run: RunSpec, gpus: Ints, boards: Sequence[Board], kind: Ints) -> Floats:
+    """Return the clock that a brake leaves the GPUs of braked nodes; the others have the one asked for."""
+    nodes, conditions = gpus // run.cluster.node.gpus, run.conditions
+    asked_hz = np.array([one.asked_clock_hz for one in boards])[kind]
+    highest_hz = np.array([node.gpu.clock_max_hz for node in run.cluster.kinds])[node_kinds(run.cluster)[nodes]]
+    braked_hz = conditions.brake_clock_hz or BRAKE_FRACTION * highest_hz
+    return np.where(np.isin(nodes, conditions.braked_nodes), np.minimum(braked_hz, asked_hz), asked_hz)

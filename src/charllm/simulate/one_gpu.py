@@ -56,6 +56,18 @@ class SingleGpuRun(NamedTuple):
     """[box, (watts, degrees, hertz, cause)]"""
     box_s: float
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of a run that a board alone can read."""
+        return {
+            "step_time_s": self.busy_s,
+            "power_mean_w": self.power_mean_w,
+            "power_peak_sensor_w": self.power_peak_shown_w,
+            "clock_mean_hz": self.clock_mean_hz,
+            "temperature_mean_c": self.temperature_mean_c,
+            "temperature_peak_c": self.temperature_peak_c,
+        }
+
 
 class SingleGpu:
     """One GPU's state while it works through rows; made once for a run of them."""

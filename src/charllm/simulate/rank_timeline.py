@@ -74,7 +74,7 @@ def rank_timeline(found: Simulation, rank: int) -> RankTimeline:
     gpu = simulated_gpu(machine, rank)
     kind, clock_hz = int(machine.kind[gpu]), own_clock_hz(simulated.simulated_step, gpu)
     timed = price_at(step, machine.priced[kind], clock_hz)
-    exchange_s, _update_s, rest_s = machine.tail_s(kind, clock_hz)[stage]
+    exchange_s, _update_s, rest_s = machine.ends_s(kind, clock_hz)[stage]
     (under, after), (first, last) = _exchange(step, timed, stage, float(exchange_s))
     update = tuple(item for op in timed.costs.kernels.updates[stage] for item in kernel_items(run, op))
     joined = Segment("update", 1, tuple(item._replace(joins=("dp",)) for item in update))

@@ -138,7 +138,7 @@ def _stage_kinds(machine: Machine, stage: int) -> Ints:
 
 def _tail_s(machine: Machine, stage: int, clock_hz: float) -> list[float]:
     """Return the seconds of each part of the end of a step at a clock, mean over the GPUs of a stage."""
-    each = np.array([machine.tail_s(kind, clock_hz)[stage] for kind in range(len(machine.priced))])
+    each = np.array([machine.ends_s(kind, clock_hz)[stage] for kind in range(len(machine.priced))])
     own = each[_stage_kinds(machine, stage)]
     return [float(seconds) for seconds in np.average(own, axis=0, weights=machine.fold.weights)]
 

@@ -72,17 +72,39 @@ def cut_passes(kinds: Sequence[Sequence[StepTime]]) -> Slices:
 
 def _tabulate(times: Sequence[StepTime], slices: "Sequence[_Slice]") -> Floats:
     """Return what each slice takes and draws on one kind of GPU: [slice, interval, column]."""
-    measured = [_measure(times, one) for one in slices]
+    spans = {one.place: _settle_items(times, one.place) for one in slices}
+    measured = [_measure(times, spans[one.place], one) for one in slices]
     shape = len(times), len(slices)
     times_s = np.array([one[0] for one in measured]).reshape(*shape[::-1], len(TIMES)).transpose(1, 0, 2)
     drawn = np.array([one[1] for one in measured]).reshape(*shape[::-1], len(DRAWN)).transpose(1, 0, 2)
     return lay_rows(times_s, drawn, clocks_of(times))
 
 
-def _measure(times: Sequence[StepTime], one: "_Slice") -> tuple[Floats, Floats]:
-    """Return the TIMES and the DRAWN of a slice at each knot."""
-    costs, place, times_s, drawn = times[0].costs, one.place, [], []
-    items = times[0].passes[place.chunk][place.direction].spans[place.span].items
+def _settle_items(times: Sequence[StepTime], place: "_Place") -> list[tuple[Item, ...]]:
+    """Return the items of a span at each knot, exchanges as long at any of them as at the first.
+
+    Slower kernels hide more of the exchanges beside them. That is told of the kernels, which then grow by so much less:
+    what a layer takes follows the clock its kernels had, not the one of an exchange before or after them.
+    """
+    spans = [timed.passes[place.chunk][place.direction].spans[place.span].items for timed in times]
+    first, settled = spans[0], [spans[0]]
+    for items in spans[1:]:
+        more_s = [item.seconds - usual.seconds for item, usual in zip(items, first, strict=True)]
+        hidden_s = sum(more for more, item in zip(more_s, items, strict=True) if item.kind == "collective")
+        slower_s = sum(more for more, item in zip(more_s, items, strict=True) if item.kind == "kernel")
+        share = hidden_s / slower_s if slower_s > 0 else 0.0
+        settled.append(tuple(
+            item._replace(seconds=usual.seconds if item.kind == "collective" and slower_s > 0 else
+                          item.seconds + share * more if item.kind == "kernel" else item.seconds)
+            for item, usual, more in zip(items, first, more_s, strict=True)
+        ))  # fmt: skip
+    return settled
+
+
+def _measure(times: Sequence[StepTime], spans: Sequence[tuple[Item, ...]], one: "_Slice") -> tuple[Floats, Floats]:
+    """Return the TIMES and the DRAWN of a slice at each knot, given the items of its span at each."""
+    costs, times_s, drawn = times[0].costs, [], []
+    items = spans[0]
     kernels = [(costs.kernels.row_of[id(op)], part.share) for part in one.parts
                if (op := items[part.item].op) is not None and not is_communication(op)]  # fmt: skip
     exchanges = [part for part in one.parts if (op := items[part.item].op) is not None and is_communication(op)]
@@ -90,8 +112,7 @@ def _measure(times: Sequence[StepTime], one: "_Slice") -> tuple[Floats, Floats]:
                       np.zeros(3))  # fmt: skip
     rows, shares = [row for row, _share in kernels], np.array([share for _row, share in kernels])
     polling = CHANNELS / costs.run.cluster.gpu.multiprocessors
-    for timed in times:
-        own = timed.passes[place.chunk][place.direction].spans[place.span].items
+    for timed, own in zip(times, spans, strict=True):
         pieces = tuple(_piece(own[part.item], part) for part in one.parts)
         race = race_of(pieces).repeated(one.layers)
         work_s = sum(item.seconds for item in pieces)

@@ -3,12 +3,12 @@
 A step lasts seconds and its sinks move in tens of seconds, so that a step is simulated again only when they have moved.
 The steady state is where simulated power and the sinks it warms agree; a run from cold is simulated now and then.
 Equation: sink = target(power(sink)), with power as a round of the step gives it and target as gpu/heat.py; solved by
-substitution, from the third round on in steps of DAMPING.
+substitution, of a GPU that answers to a degree by s degrees less in steps of 1 / (1 + s).
 Source: gpu/heat.py, gpu/physics.py.
 Ignores: how the sinks of one step move within it (a step is taken to be short beside their time constant).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,18 +22,24 @@ from charllm.layout.nodes import inlets_c, node_kinds
 from charllm.layout.placement import place_ranks
 from charllm.simulate import step_loop
 from charllm.simulate.fold import Fold, fold_run
-from charllm.simulate.gpu_kinds import PricedKind, find_kinds, price_kinds, slow_hops, slow_run
+from charllm.simulate.gpu_kinds import (
+    PricedKind,
+    brake_clocks_hz,
+    draw_silicon,
+    find_kinds,
+    price_kinds,
+    slow_hops,
+    slow_run,
+)
 from charllm.simulate.knots import stack_knots
 from charllm.simulate.slices import (
     POLL,
     Slices,
     clocks_of,
     cut_passes,
-    stack_kinds,
     waiting_rows,
-    work_s,
 )
-from charllm.simulate.step_end import lay_step_end
+from charllm.simulate.step_end import StepEnds, lay_step_ends
 from charllm.spec.hardware import Cluster
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE, TimelineConstants
@@ -52,9 +58,11 @@ LEAST_ROUND_S = 2.0
 """Short steps are simulated several times in a round, for the governor looks back over a second."""
 LONGEST_SERIES, LONGEST_STRETCH = 20_000, 20
 """Boxes of a series; a step at the lowest clock takes less than so many times its length at its prices' clocks."""
-SETTLED_FRACTION, DAMPING = 5e-4, 0.7
-BRAKE_FRACTION = 0.5
-"""Clock that a power brake leaves, over the highest: "a factor of 2 or more" (NVML, clocks event reasons)."""
+SETTLED_FRACTION = 5e-4
+AVERAGED_S, STILL_FRACTION = 12.0, 1e-6
+"""How long a settled step is simulated where clocks move: one round of 2 s has a standard deviation of 0.1 %."""
+TOLD_K, STEEPEST = 0.2, 50.0
+"""Least move of a GPU that tells how it answers to moves, and the strongest answer that is followed."""
 START_W = 500.0
 """Power from which poles and means begin; the loop ends the same from any."""
 
@@ -94,8 +102,7 @@ class Machine(NamedTuple):
     """[turn, position] how long its own send keeps its stage."""
     priced: tuple[PricedKind, ...]
     """The kinds of GPUs that are simulated; what follows is told by them."""
-    tails: Floats
-    """What ends a step: [kind, stage, part, interval between knots, column]."""
+    ends: StepEnds
     knots: Floats
     """[kind, knot] hertz, highest first."""
     boards: tuple[Board, ...]
@@ -120,9 +127,9 @@ class Machine(NamedTuple):
         """Constants of the usual kind of GPU."""
         return self.boards[0]
 
-    def tail_s(self, kind: int, clock_hz: float) -> Floats:
+    def ends_s(self, kind: int, clock_hz: float) -> Floats:
         """[stage, part] how long what ends a step takes on a kind of GPU at a clock."""
-        return work_s(self.tails[kind], self.knots[kind], clock_hz)
+        return self.ends.parts_s(kind, self.knots[kind], clock_hz)
 
     @property
     def node_kind(self) -> Ints:
@@ -165,7 +172,7 @@ def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine
         moved_s=moved_s,
         sent_s=sent_s,
         priced=tuple(priced),
-        tails=stack_kinds([lay_step_end(step, one.times) for one in priced]),
+        ends=lay_step_ends(step, [one.times for one in priced]),
         knots=stack_knots([clocks_of(one.times) for one in priced]),
         boards=boards,
         resistance=np.array([net.resistance_k_per_w[0, :SINK] for net in nets]),
@@ -173,8 +180,8 @@ def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine
         gpus=gpus,
         kind=kind,
         representatives=representatives,
-        silicon=_silicon(run, gpus),
-        brake_hz=_brake_hz(run, gpus, boards, kind),
+        silicon=draw_silicon(run, gpus),
+        brake_hz=brake_clocks_hz(run, gpus, boards, kind),
     )
 
 
@@ -205,25 +212,6 @@ def _places(run: RunSpec, fold: Fold) -> tuple[Ints, Ints]:
     representatives = np.empty(run.cluster.gpus, dtype=np.int64)
     representatives[everyone] = stages * len(fold.positions) + fold.representative[None, :]
     return gpus, representatives
-
-
-def _silicon(run: RunSpec, gpus: Ints) -> Floats:
-    """Draw each die's power over the typical; a GPU has the same die however many are simulated."""
-    spread = run.conditions.silicon_spread_fraction
-    drawn = np.random.default_rng(run.conditions.seed).standard_normal(run.cluster.gpus) if spread else None
-    silicon = np.exp(spread * drawn) if drawn is not None else np.ones(run.cluster.gpus)
-    factors = run.weak_factors
-    silicon[list(factors)] *= list(factors.values())
-    return silicon[gpus]
-
-
-def _brake_hz(run: RunSpec, gpus: Ints, boards: Sequence[Board], kind: Ints) -> Floats:
-    """Return the clock that a brake leaves the GPUs of braked nodes; the others have the one asked for."""
-    nodes, conditions = gpus // run.cluster.node.gpus, run.conditions
-    asked_hz = np.array([one.asked_clock_hz for one in boards])[kind]
-    highest_hz = np.array([node.gpu.clock_max_hz for node in run.cluster.kinds])[node_kinds(run.cluster)[nodes]]
-    braked_hz = conditions.brake_clock_hz or BRAKE_FRACTION * highest_hz
-    return np.where(np.isin(nodes, conditions.braked_nodes), np.minimum(braked_hz, asked_hz), asked_hz)
 
 
 def start_state(machine: Machine, power_w: float = START_W, clock_fraction: float = 1.0) -> Floats:
@@ -275,6 +263,35 @@ def simulate_once(machine: Machine, state: Floats, sink_k: Floats) -> SimulatedS
     return _simulate(machine, state, sink_k, -1, np.ones(1))
 
 
+def add_steps(before: SimulatedStep | None, simulated_step: SimulatedStep, times: float) -> SimulatedStep:
+    """Add a simulated step `times` over to what was simulated before; extremes are kept."""
+    totals = list(step_loop.TOTALS)
+    sums = simulated_step.sums.copy()
+    sums[:, totals] *= times
+    step_time_s = times * simulated_step.step_time_s
+    if before is not None:
+        sums[:, totals] += before.sums[:, totals]
+        for column in (step_loop.PEAK_W, step_loop.SENSOR_W, step_loop.HOT_C):
+            sums[:, column] = np.maximum(sums[:, column], before.sums[:, column])
+        sums[:, step_loop.COLD_C] = np.minimum(sums[:, step_loop.COLD_C], before.sums[:, step_loop.COLD_C])
+        step_time_s += before.step_time_s
+    return simulated_step._replace(step_time_s=step_time_s, sums=sums)
+
+
+def average_rounds(machine: Machine, state: Floats, settled: SimulatedStep) -> SimulatedStep:
+    """Average a settled step over further rounds where clocks move: where a step meets the governor's ticks differs."""
+    clocks, square = settled.sums[:, step_loop.CLOCK_S], settled.sums[:, step_loop.CLOCK2_S]
+    if np.all(square * settled.step_time_s <= (1 + STILL_FRACTION) * clocks**2):
+        return settled
+    more = int(np.ceil(AVERAGED_S / (settled.step_time_s * repeats_of(machine)))) - 1
+    total = settled
+    for _ in range(more):
+        total = add_steps(total, simulate_once(machine, state, settled.sink_k), 1.0)
+    sums = total.sums.copy()
+    sums[:, list(step_loop.TOTALS)] /= 1 + more
+    return total._replace(step_time_s=total.step_time_s / (1 + more), sums=sums)
+
+
 def find_waits(machine: Machine, simulated_step: SimulatedStep, gpu: int) -> Floats:
     """Return how long one simulated GPU waited wherever it may wait in a step (step_loop.py), mean over its steps.
 
@@ -320,11 +337,10 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
         moments,
     )
     end_s = np.empty((len(machine.turns) + 1, positions))
-    tails = machine.tails.reshape(len(machine.tails), -1, *machine.tails.shape[3:])
-    waiting = waiting_rows(float(tails[0, 0, 0, POLL]))[None, None]
+    waiting = waiting_rows(float(machine.ends.rows[0, 0, 0, POLL]))[None, None]
     ended_s = step_loop.simulate_steps(
         repeats, states, machine.turns, machine.fold.begin_s, machine.moved_s, machine.sent_s, machine.slices,
-        machine.fold.members, machine.fold.offsets, tails, waiting, end_s,
+        machine.fold.members, machine.fold.offsets, machine.ends, waiting, end_s,
     )  # fmt: skip
     sums[:, list(step_loop.TOTALS)] /= repeats
     full = int(ended_s / box_s)
@@ -333,16 +349,20 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
     return SimulatedStep(ended_s / repeats, sums, sink_k, series, cluster_w, box_s, repeats, passes, begun)
 
 
-def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float) -> float:
-    """Move poles on as if the round that has just ended were repeated; returns how far they are from its end.
+def repeat_poles(machine: Machine, state: Floats, before_k: Floats) -> Floats:
+    """Return where poles end if the round that has just ended is repeated for ever.
 
     A round takes a pole from x to a x + b, whatever x is, so that repeats of it lead to b / (1 - a).
     """
     after_k, boxes = state[:, step_loop.POLES :], state[0, step_loop.TIME] / machine.board.tick_s
-    of_box = machine.decay[machine.kind]
-    left = of_box**boxes
-    repeated_k = (after_k - left * before_k) / (1 - left)
-    far_k = float(np.max(np.abs(repeated_k - after_k)))
+    left = machine.decay[machine.kind] ** boxes
+    return np.asarray((after_k - left * before_k) / (1 - left))
+
+
+def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float) -> float:
+    """Move poles on as if the round that has just ended were repeated; returns how far they are from its end."""
+    after_k, repeated_k = state[:, step_loop.POLES :], repeat_poles(machine, state, before_k)
+    far_k, of_box = float(np.max(np.abs(repeated_k - after_k))), machine.decay[machine.kind]
     state[:, step_loop.POLES :] = repeated_k + (after_k - repeated_k) * of_box ** (more_s / machine.board.tick_s)
     return far_k
 
@@ -356,20 +376,28 @@ def simulate_to_steady(
 ) -> SimulatedStep:
     """Simulate a step until sinks, poles and power agree, or until `before_round` raises."""
     state = start_state(machine) if state is None else state
+    poles = state[:, step_loop.POLES :]
     sink_k = sink_target_k(machine, np.full(len(state), START_W))
-    before_s, rounds = 0.0, 0
+    before_s, rounds, share = 0.0, 0, np.ones(len(state))
+    was = leads = np.full(len(state), np.inf)
     while True:
         before_round()
-        before_k = state[:, step_loop.POLES :].copy()
+        before_k = poles.copy()
         simulated_step = simulate_once(machine, state, sink_k)
         rounds += 1
         target_k = sink_target_k(machine, simulated_step.sums[:, step_loop.ENERGY] / simulated_step.step_time_s)
-        moved_k = float(np.max(np.abs(target_k - sink_k)))
-        far_k = carry_poles(machine, state, before_k, np.inf)
+        repeated_k = repeat_poles(machine, state, before_k)
+        moved_k, far_k = np.max(np.abs(target_k - sink_k)), np.max(np.abs(repeated_k - poles))
         still = moved_k < SETTLED_K and far_k < SETTLED_POLES_K
         settled = still and abs(simulated_step.step_time_s / max(before_s, 1e-12) - 1) < SETTLED_FRACTION
         if settled or rounds == MOST_ROUNDS:
-            return simulated_step._replace(rounds=rounds)
-        # From the third round on in smaller moves, for a throttled GPU cools when it is warmed.
-        sink_k = sink_k + (target_k - sink_k) * (1.0 if rounds < 3 else DAMPING)
+            return average_rounds(machine, state, simulated_step)._replace(rounds=rounds)
+        # A throttled GPU cools when it is warmed: it moves by the share that its last move shows to lead there.
+        now, led = sink_k + before_k.sum(axis=1), target_k + repeated_k.sum(axis=1)
+        told = np.isfinite(was) & (np.abs(now - was) > TOLD_K)
+        slope = (led - leads)[told] / (now - was)[told]
+        share[told] = 1 / (1 + np.clip(-slope, 0.0, STEEPEST))
+        was, leads = now, led
+        sink_k = sink_k + share * (target_k - sink_k)
+        poles[:] = before_k + share[:, None] * (repeated_k - before_k)
         before_s = simulated_step.step_time_s

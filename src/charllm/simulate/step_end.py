@@ -1,40 +1,70 @@
-"""What ends a step: exchange of gradients and weights, update and the rest, as slices of every stage.
+"""What ends a step on a stage: exchange of gradients and weights, update, and the rest.
 
-Exchange and rest last as long as the step was timed with; the update takes what it costs on its kind of GPU.
+The update is work, which follows the clock. How much of an exchange is left, and how long stragglers and hosts are
+waited for, follows how long the passes took: `times_s` of both are told of the stage's last pass, and between two knots
+lie on a line over its length.
 Source: timeline/step_time.py.
+Ignores: that earlier passes may have had another clock than the last one.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from charllm.arrays import Floats
 from charllm.simulate.knots import NEVER_S
-from charllm.simulate.slices import CHANNELS, DRAWN, TIMES, clocks_of, lay_rows
+from charllm.simulate.slices import CHANNELS, DRAWN, TIMES, clocks_of, lay_rows, stack_kinds
 from charllm.timeline.costs import COLUMNS as COST_COLUMNS
 from charllm.timeline.step_time import StepTime
 from charllm.workload.step import Step
 from charllm.workload.sync import step_sync
 
+EXCHANGE, UPDATE, REST = range(3)
+"""Parts of the end of a step."""
+LAST_PASS, PARTS = 0, 3
+"""Columns of `times_s`: the last pass; from 1 on the parts."""
 
-def lay_step_end(step: Step, times: Sequence[StepTime]) -> Floats:
-    """Return what ends a step on each stage of one kind of GPU: [stage, part, interval between knots, column]."""
+
+class StepEnds(NamedTuple):
+    """How a step ends on each kind of GPU and stage."""
+
+    times_s: Floats
+    """[kind, stage, knot, (last pass, exchange, update, rest)]"""
+    rows: Floats
+    """[kind, stage x part, interval between knots, column]: what a part draws, and the time of the update."""
+
+    def parts_s(self, kind: int, knots: Floats, clock_hz: float) -> Floats:
+        """Return how long each part takes on a kind of GPU at a clock: [stage, part]."""
+        times_s = self.times_s[kind]
+        known = knots[knots > 0]
+        return np.array([[np.interp(1 / clock_hz, 1 / known, times_s[stage, : len(known), 1 + part])
+                          for part in range(PARTS)] for stage in range(len(times_s))])  # fmt: skip
+
+
+def lay_step_ends(step: Step, kinds: Sequence[Sequence[StepTime]]) -> StepEnds:
+    """Lay out the ends of a step that was timed at the knots of each kind of GPU: [kind][knot]."""
+    each = [_lay_kind(step, times) for times in kinds]
+    most = max(times_s.shape[1] for times_s, _rows in each)
+    padded = [np.pad(times_s, ((0, 0), (0, most - times_s.shape[1]), (0, 0)), mode="edge") for times_s, _rows in each]
+    return StepEnds(np.array(padded), stack_kinds([rows for _times_s, rows in each]))
+
+
+def _lay_kind(step: Step, times: Sequence[StepTime]) -> tuple[Floats, Floats]:
+    """Return the times [stage, knot, which] and the rows [stage x part, interval, column] of one kind of GPU."""
     pp = step.run.parallelism.pp
-    parts = [[_tail(step, timed, stage) for stage in range(pp)] for timed in times]
-    seconds, drawn = (np.array([[part for stage in one for part in stage[place]] for one in parts]) for place in (0, 1))
-    times_s = np.full((*seconds.shape, len(TIMES)), NEVER_S)
-    times_s[..., 0] = seconds
+    ends = [[_end(step, timed, stage) for stage in range(pp)] for timed in times]
+    times_s, drawn = (np.array([[end[place] for end in one] for one in ends]) for place in (0, 1))
     # The host has waited by then: what it holds up is part of the rest.
-    times_s[..., 1] = times_s[..., 3] = 0.0
-    rows = lay_rows(times_s, drawn, clocks_of(times))
-    return rows.reshape(pp, -1, *rows.shape[1:])
+    worked_s = np.full((len(times), pp * PARTS, len(TIMES)), NEVER_S)
+    worked_s[..., [0, 1, 3]] = 0.0
+    worked_s[:, UPDATE::PARTS, 0] = times_s[:, :, 1 + UPDATE]
+    rows = lay_rows(worked_s, drawn.reshape(len(times), pp * PARTS, len(DRAWN)), clocks_of(times))
+    return times_s.transpose(1, 0, 2), rows
 
 
-def _tail(step: Step, timed: StepTime, stage: int) -> tuple[Floats, Floats]:
-    """Return what ends a step on one stage at one clock: exchange of gradients and weights, update, and the rest.
-
-    First the seconds of each, then what it draws.
-    """
+def _end(step: Step, timed: StepTime, stage: int) -> tuple[Floats, Floats]:
+    """Return the seconds of the last pass and of the parts at one clock, and what each part draws."""
     run, costs = step.run, timed.costs
     labels, in_passes = timed.stages[stage], run.microbatches * timed.microbatch_s(stage, "dp_exposed")
     whole_s = timed.step_time_s - float(max(timed.events.free_s))
@@ -44,11 +74,12 @@ def _tail(step: Step, timed: StepTime, stage: int) -> tuple[Floats, Floats]:
         sum((costs.cells(op) for op in ops), np.zeros(COST_COLUMNS))
         for ops in (step_sync(step, stage), costs.kernels.updates[stage])
     )
-    drawn = np.zeros((3, len(DRAWN)))
-    drawn[0, 3] = CHANNELS / costs.run.cluster.gpu.multiprocessors
+    drawn = np.zeros((PARTS, len(DRAWN)))
+    drawn[EXCHANGE, 3] = CHANNELS / costs.run.cluster.gpu.multiprocessors
     # What is hidden under compute has no time of its own here, nor its energy.
     if exchange_s > 0:
-        drawn[0, :3] = exchanged[3:]
+        drawn[EXCHANGE, :3] = exchanged[3:]
     if update_s > 0:
-        drawn[1, :3] = updated[3:]
-    return np.array([exchange_s, update_s, whole_s - exchange_s - update_s]), drawn
+        drawn[UPDATE, :3] = updated[3:]
+    last_s = float(timed.events.end_s[stage, -1] - timed.events.start_s[stage, -1])
+    return np.array([last_s, exchange_s, update_s, whole_s - exchange_s - update_s]), drawn

@@ -34,13 +34,15 @@ from charllm.simulate.slices import (
     SYNCED_CYCLES,
     Slices,
 )
+from charllm.simulate.step_end import LAST_PASS, PARTS, UPDATE, StepEnds
 
 (CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ,
- HOST_FREE, INTERVAL, CORE, MATRIX_CORE, LEVEL, POLES) = range(18)  # fmt: skip
+ HOST_FREE, PASS_S, INTERVAL, CORE, MATRIX_CORE, LEVEL, POLES) = range(19)  # fmt: skip
 """State of a GPU: clock, mean power over a second, its time, what is left of the box and what it took, what
 holds the clock, die temperature, what lies under its fast poles, its power over the typical,
 joules of the box that warm the die, power of the box before, clock a brake leaves it, when its host has launched
-what came so far; what its clock decides: interval between knots, fields of OperatingPoint; then the poles."""
+what came so far, how long its last pass took; what its clock decides: interval between knots, fields of OperatingPoint;
+then the poles."""
 (ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS,
  THERMAL_LOSS, BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY, HOST_S) = range(18)  # fmt: skip
 """Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest
@@ -119,10 +121,10 @@ def spend(states: GpuStates, gpu: int, table: Floats, kind: int, item: int, leas
         cycles = table[kind, item, at, CYCLES]
         active = 1.0 if max(cycles, work.board_j + work.core_j + work.matrix_j) > 0 else 0.0
         cycle_s = 1 / clock
-        gpu_s = cycles * cycle_s + table[kind, item, at, FIXED]
+        gpu_s = max(least_s, cycles * cycle_s + table[kind, item, at, FIXED])
         launched_s = late_s + table[kind, item, at, LAUNCHED_CYCLES] * cycle_s + table[kind, item, at, LAUNCHED]
         alone_s = table[kind, item, at, ALONE_CYCLES] * cycle_s + table[kind, item, at, ALONE]
-        length_s = max(gpu_s, alone_s, launched_s, table[kind, item, at, LEAST], least_s)
+        length_s = max(gpu_s, alone_s, launched_s, table[kind, item, at, LEAST])
         if length_s <= SHORTEST_S:
             break
         point = OperatingPoint(state[gpu, CORE], state[gpu, MATRIX_CORE], state[gpu, LEVEL])
@@ -204,22 +206,22 @@ def end_box(states: GpuStates, gpu: int, standing: float) -> None:
 @compiled
 def simulate_steps(
     repeats: int, states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices,
-    members: Ints, offsets: Ints, tails: Floats, waiting: Floats, end: Floats,
+    members: Ints, offsets: Ints, ends: StepEnds, waiting: Floats, end: Floats,
 ) -> float:  # fmt: skip
     """Simulate a step some times in a row; returns when the last one ends."""
     ended_s = 0.0
     for _ in range(repeats):
-        ended_s = simulate_step(states, turns, begin_s, moved_s, sent_s, slices, members, offsets, tails, waiting, end)
+        ended_s = simulate_step(states, turns, begin_s, moved_s, sent_s, slices, members, offsets, ends, waiting, end)
     return ended_s
 
 
 def simulate_step(
     states: GpuStates, turns: Ints, begin_s: Floats, moved_s: Floats, sent_s: Floats, slices: Slices, members: Ints,
-    offsets: Ints, tails: Floats, waiting: Floats, end: Floats,
+    offsets: Ints, ends: StepEnds, waiting: Floats, end: Floats,
 ) -> float:  # fmt: skip
     """Simulate one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions.
 
-    `begin_s` is when the data of each position is there, `tails[kind, stage x part]` are the slices that end a step,
+    `begin_s` is when the data of each position is there, `ends` what ends a step,
     `waiting` is the slice of a GPU that polls, and `end` receives when each turn ends at each position; its last row is
     when the step can begin.
     """
@@ -241,6 +243,7 @@ def simulate_step(
             if wait > 0:
                 sums[gpu, INPUT_WAIT] += wait
                 spend(states, gpu, waiting, 0, 0, wait)
+            state[gpu, PASS_S] = -state[gpu, TIME]
             if at < kept:
                 passes[turn, at, 0] = state[gpu, TIME] - began_s
                 passes[turn, at, 2] = -sums[gpu, CLOCK_S]
@@ -261,6 +264,7 @@ def simulate_step(
         for at in range(positions):
             gpu = base + at
             end[turn, at] = state[gpu, TIME]
+            state[gpu, PASS_S] += state[gpu, TIME]
             if at < kept:
                 ended_s = state[gpu, TIME] - began_s
                 length_s = max(SHORTEST_S, ended_s - passes[turn, at, 0])
@@ -269,7 +273,7 @@ def simulate_step(
                 passes[turn, at, 3] += sums[gpu, GROUP_WAIT]
             if sent_s[turn, at % sent_s.shape[1]] > 0:
                 spend(states, gpu, waiting, 0, 0, sent_s[turn, at % sent_s.shape[1]])
-    return finish_step(states, tails, waiting)
+    return finish_step(states, ends, waiting)
 
 
 def wait_for_groups(states: GpuStates, mask: int, members: Ints, offsets: Ints, base: int, waiting: Floats) -> None:
@@ -293,18 +297,32 @@ def wait_for_groups(states: GpuStates, mask: int, members: Ints, offsets: Ints, 
                     spend(states, gpu, waiting, 0, 0, wait)
 
 
-def finish_step(states: GpuStates, tails: Floats, waiting: Floats) -> float:
+def finish_step(states: GpuStates, ends: StepEnds, waiting: Floats) -> float:
     """Wait for the last GPU, then exchange, update and end the step together."""
-    parts = tails.shape[1] * len(states.weights) // len(states.state)
+    times_s = ends.times_s
     last_s = latest_time(states)
     for gpu in range(len(states.state)):
         wait_until(states, gpu, last_s, waiting, INPUT_WAIT)
-        for part in range(parts):
-            spend(states, gpu, tails, states.kind[gpu], gpu // len(states.weights) * parts + part, 0.0)
+        kind, stage = states.kind[gpu], gpu // len(states.weights)
+        place, share = place_between(times_s, kind, stage, states.state[gpu, PASS_S])
+        for part in range(PARTS):
+            before_s, after_s = times_s[kind, stage, place, 1 + part], times_s[kind, stage, place + 1, 1 + part]
+            least_s = 0.0 if part == UPDATE else before_s + share * (after_s - before_s)
+            spend(states, gpu, ends.rows, kind, PARTS * stage + part, least_s)
     last_s = latest_time(states)
     for gpu in range(len(states.state)):
         wait_until(states, gpu, last_s, waiting, GROUP_WAIT)
     return float(last_s)
+
+
+def place_between(times_s: Floats, kind: int, stage: int, pass_s: float) -> tuple[int, float]:
+    """Return the knot below which a last pass of some length lies, and its share of the way to the next."""
+    place = 0
+    while place < times_s.shape[2] - 2 and pass_s > times_s[kind, stage, place + 1, LAST_PASS]:
+        place += 1
+    shorter_s = times_s[kind, stage, place, LAST_PASS]
+    width_s = times_s[kind, stage, place + 1, LAST_PASS] - shorter_s
+    return place, min(1.0, max(0.0, (pass_s - shorter_s) / width_s)) if width_s > SHORTEST_S else 0.0
 
 
 def latest_time(states: GpuStates) -> float:

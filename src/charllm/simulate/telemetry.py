@@ -69,7 +69,7 @@ def _transfer_s(found: Simulation, machine: Machine, clock_hz: float) -> Floats:
     pp, microbatches = found.step.run.parallelism.pp, found.step.run.microbatches
     of_kind = np.zeros((len(machine.priced), pp))
     for (place, stage), _ in np.ndenumerate(of_kind):
-        timed, tail_s = machine.priced[place].near(clock_hz), machine.tail_s(place, clock_hz)[stage]
+        timed, tail_s = machine.priced[place].near(clock_hz), machine.ends_s(place, clock_hz)[stage]
         exposed_s = sum(
             part.labels.get(name, 0.0) for one in timed.passes[stage::pp] for part in one for name in EXPOSED
         )

@@ -8,8 +8,8 @@ import numpy as np
 from charllm.errors import SpecError, Words
 from charllm.simulate.slices import SLICE_S
 from charllm.simulate.steady import Machine, repeats_of
-from charllm.spec.parallelism import SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
+from charllm.spec.schedules import SCHEDULES
 from charllm.timeline.step_time import StepTime
 from charllm.units import format_bytes
 
@@ -45,7 +45,7 @@ class Work(NamedTuple):
 
 def passes_of(run: RunSpec) -> int:
     """Count the passes of a step over all stages."""
-    kinds = 3 if run.parallelism.schedule in SPLIT_SCHEDULES else 2
+    kinds = 3 if SCHEDULES[run.parallelism.schedule].puts_off_weights else 2
     return kinds * run.parallelism.pp * run.parallelism.vpp * run.microbatches
 
 

@@ -4,13 +4,11 @@ from dataclasses import dataclass
 
 from charllm.errors import SpecError
 from charllm.spec.fields import check_fields, choice, count, counts, flag, text, words
+from charllm.spec.schedules import SCHEDULES
 from charllm.spec.validity import hideable, sp_needs_tp, vpp_needs_pp
 
 AXES = ("tp", "cp", "ep", "dp", "pp")
 OVERLAPS = ("tp", "dp", "pp", "ep", "cp")
-SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble", "dualpipe")
-SPLIT_SCHEDULES = ("zero-bubble", "dualpipe")
-"""Schedules that put weight gradients off."""
 CP_KINDS = ("ring", "all-to-all")
 MAX_DEGREE = 1_048_576
 
@@ -38,7 +36,7 @@ class Parallelism:
         "Sequence parallelism: whether tp ranks also share the sequence outside the matrix multiplications.", False
     )
     cp_kind: str = choice("How cp ranks exchange keys and values.", CP_KINDS, "ring")
-    schedule: str = choice("Pipeline schedule: order of microbatches on the stages.", SCHEDULES, "1f1b")
+    schedule: str = choice("Pipeline schedule: order of microbatches on the stages.", tuple(SCHEDULES), "1f1b")
     layers_per_stage: tuple[int, ...] = counts(
         "Layers of each stage, or of each chunk; empty: evenly divided.", 0, 4096
     )

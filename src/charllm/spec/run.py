@@ -9,6 +9,7 @@ from charllm.spec.framework import Framework
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism
+from charllm.spec.schedules import hiding_schedules
 from charllm.spec.training import Training
 from charllm.spec.validity import (
     batch_divides,
@@ -380,8 +381,8 @@ def _why_idle(degrees: Parallelism, axis: str) -> str:
     """Say why an overlap hides nothing (spec/validity.py: hideable)."""
     if (degrees.data_ranks if axis == "dp" else getattr(degrees, axis)) == 1:
         return f": {axis} is 1"
-    if axis in ("pp", "ep") and degrees.schedule == "dualpipe":
-        return f": dualpipe always overlaps {axis}"
+    if degrees.schedule in hiding_schedules(axis):
+        return f": {degrees.schedule} always overlaps {axis}"
     reasons = {
         "tp": " without sequence parallelism (sp)",
         "pp": ": 1f1b stages wait for their sends; interleaved stages (vpp of at least 2) overlap them",

@@ -4,9 +4,11 @@
 field; a rule then gives an array. Only operators that numbers and arrays share are used, and degrees are at least 1.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from charllm.spec.model import Model
+from charllm.spec.schedules import hiding_schedules
 
 Rule = Any
 """True, False, or an array of them."""
@@ -122,16 +124,22 @@ def hideable(degrees: Any) -> dict[str, Rule]:
 
     A stage of plain 1F1B waits for its sends: Megatron-Core refuses to overlap them unless stages are interleaved
     (forward_backward_pipelining_without_interleaving); PyTorch's Schedule1F1B and DeepSpeed's PipelineEngine wait for
-    each. DualPipe always hides sends and expert exchanges, and a ring over cp always hides under attention.
+    each. Some schedules hide an axis anyway, and a ring over cp always hides under attention.
     """
-    free = degrees.schedule != "dualpipe"
     return {
         "tp": (degrees.tp > 1) & degrees.sp,
         "dp": degrees.dp * degrees.cp > 1,
-        "pp": (degrees.pp > 1) & (degrees.schedule != "1f1b") & free,
-        "ep": (degrees.ep > 1) & free,
+        "pp": (degrees.pp > 1) & _none_of(degrees, ("1f1b", *hiding_schedules("pp"))),
+        "ep": (degrees.ep > 1) & _none_of(degrees, hiding_schedules("ep")),
         "cp": False,
     }
+
+
+def _none_of(degrees: Any, schedules: Sequence[str]) -> Rule:
+    found = degrees.schedule == degrees.schedule
+    for schedule in schedules:
+        found = found & (degrees.schedule != schedule)
+    return found
 
 
 def possible(model: Model, degrees: Any, training: Any, gpus: int) -> Rule:

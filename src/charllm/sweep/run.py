@@ -8,10 +8,10 @@ from pathlib import Path
 from charllm.errors import SpecError
 from charllm.spec.flags import check_flags
 from charllm.sweep.folder import begin, claimed
-from charllm.sweep.measured import Measuring
+from charllm.sweep.measured import Measuring, check_measuring, measure_case, prepare
 from charllm.sweep.outcome import StudyResult
 from charllm.sweep.runners import RUNNERS
-from charllm.sweep.runners.work import RAY, Ended, Engine, Work
+from charllm.sweep.runners.work import RAY, SLURM_HOME, Ended, Engine, Work
 from charllm.sweep.study import Study
 
 LOCALLY = Engine()
@@ -36,16 +36,15 @@ def run_study(
     Killed at any moment and continued, on the same runner or on another, it gives the same result as undisturbed. Cases
     whose worker was killed are `failed`: they are not stored, and `resume` tries them again.
     """
-    from charllm.sweep.measured import prepare
-    from charllm.sweep.runners.slurm import cancel_left
-
     _check(engine, out, resume=resume, signals=signals, measuring=measuring)
     how = None if measuring is None else measuring.as_table()
     with claimed(out) if out is not None else nullcontext() as lock:
-        if out is not None:
+        if out is not None and (out / SLURM_HOME).is_dir():
+            from charllm.sweep.runners.slurm import cancel_left
+
             cancel_left(out)
-            if measuring is not None:
-                prepare(out)
+        if out is not None and measuring is not None:
+            prepare(out)
         done = begin(out, study, resume=resume, signals=signals, measured=how) if out is not None else {}
         left = array("q", (number for number in range(len(study.cases)) if number not in done))
         if left:
@@ -55,8 +54,6 @@ def run_study(
 
 
 def _run(work: Work, measuring: Measuring | None) -> Generator[Ended, None, None]:
-    from charllm.sweep.measured import measure_case
-
     if measuring is not None:
         return ((number, measure_case(work.task(number), number, measuring)) for number in work.numbers)
     return RUNNERS[work.engine.runner](work)
@@ -64,8 +61,6 @@ def _run(work: Work, measuring: Measuring | None) -> Generator[Ended, None, None
 
 def _check(engine: Engine, out: Path | None, *, resume: bool, signals: bool, measuring: Measuring | None) -> None:
     """Refuse what cannot be asked for together."""
-    from charllm.sweep.measured import check_measuring
-
     check_flags(engine)
     if engine.address is not None and engine.runner != RAY:
         raise SpecError("--address", engine.address, "--runner ray with this flag")

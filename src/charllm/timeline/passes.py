@@ -12,8 +12,8 @@ memory-bound kernels; order of prefetching beyond one layer.
 
 from typing import NamedTuple
 
-from charllm.spec.parallelism import SPLIT_SCHEDULES
 from charllm.spec.run import RunSpec
+from charllm.spec.schedules import SCHEDULES
 from charllm.timeline.costs import Costs
 from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only, kernel
 from charllm.workload.op import MATRIX_KINDS, Op, is_communication
@@ -114,7 +114,7 @@ class Pricer:
         self.step, self.costs, self.price = step, costs, costs.price
         self.overlap = hidden_axes(step.run)
         self.host_pace = host_pace(step.run)
-        self.split = step.run.parallelism.schedule in SPLIT_SCHEDULES
+        self.split = SCHEDULES[step.run.parallelism.schedule].puts_off_weights
         self.known: dict[tuple[int, int, str], Pass] = {}
 
     def chunk(self, chunk: Chunk) -> ChunkPasses:
@@ -337,9 +337,9 @@ def _uncast(ops: list[Op], place: int) -> tuple[Op | None, Op | None]:
 
 
 def hidden_axes(run: RunSpec) -> frozenset[str]:
-    """Return the axes whose communication hides under compute; DualPipe always hides expert exchanges and sends."""
-    asked = frozenset(run.parallelism.effective_overlap)
-    return asked | {"ep", "pp"} if run.parallelism.schedule == "dualpipe" else asked
+    """Return the axes whose communication hides under compute, asked for or not."""
+    degrees = run.parallelism
+    return frozenset(degrees.effective_overlap).union(SCHEDULES[degrees.schedule].always_hides)
 
 
 def launch_seconds(run: RunSpec) -> float:

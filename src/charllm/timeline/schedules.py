@@ -1,4 +1,4 @@
-"""In which order each stage works: lists of (pass, chunk, microbatch). A new one: a function, a line in SCHEDULES."""
+"""In which order each stage works: lists of (pass, chunk, microbatch). A new one: a function, a line in ORDERS."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -67,7 +67,7 @@ def dualpipe(pp: int, stage: int, vpp: int, microbatches: int) -> Order:
     return zero_bubble(pp, stage, vpp, microbatches)
 
 
-SCHEDULES: dict[str, Callable[[int, int, int, int], Order]] = {
+ORDERS: dict[str, Callable[[int, int, int, int], Order]] = {
     "gpipe": gpipe,
     "1f1b": one_f_one_b,
     "interleaved": interleaved,
@@ -80,7 +80,7 @@ SCHEDULES: dict[str, Callable[[int, int, int, int], Order]] = {
 @lru_cache(maxsize=256)
 def order_arrays(schedule: str, pp: int, vpp: int, microbatches: int) -> Ints:
     """Return the orders of all stages as one array [stage, item, (pass, global chunk, microbatch)]."""
-    orders = [SCHEDULES[schedule](pp, stage, vpp, microbatches) for stage in range(pp)]
+    orders = [ORDERS[schedule](pp, stage, vpp, microbatches) for stage in range(pp)]
     table = np.array(orders, dtype=np.int64)
     table[:, :, 1] = table[:, :, 1] * pp + np.arange(pp)[:, None]
     table.setflags(write=False)

@@ -15,8 +15,9 @@ from charllm.layout.grid import ENDS
 from charllm.layout.hops import stage_hops
 from charllm.network.collectives import collective_seconds, send_seconds
 from charllm.network.constants import NetworkConstants
-from charllm.spec.parallelism import OVERLAPS, SPLIT_SCHEDULES
+from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.run import RunSpec
+from charllm.spec.schedules import SCHEDULES
 from charllm.timeline.costs import Costs, cost_step, read_step
 from charllm.timeline.engine import Events, Flows, simulate_schedule
 from charllm.timeline.labels import LABELS
@@ -121,7 +122,7 @@ def _flows(run: RunSpec, endings: list[_Ending]) -> Flows | None:
 
 def _leaves_early(run: RunSpec) -> bool:
     """Tell whether gradients leave under backward passes; where weights come last, only after them."""
-    return "dp" in run.parallelism.overlap and run.parallelism.schedule not in SPLIT_SCHEDULES
+    return "dp" in run.parallelism.overlap and not SCHEDULES[run.parallelism.schedule].puts_off_weights
 
 
 def _endings(step: Step, costs: Costs) -> list[_Ending]:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from charllm.spec.run import RunSpec
+from charllm.spec.schedules import SCHEDULES
 from charllm.workload.step import Block, Chunk, Step, Weights
 from charllm.workload.sync import gathers_once
 
@@ -136,7 +137,7 @@ def live_bytes(passages: list[Passage], flights: tuple[Flight, ...]) -> float:
 def rank_chunks(step: Step, stage: int) -> tuple[Chunk, ...]:
     """List the chunks a rank of a stage holds; DualPipe's also hold the stage as far from the other end."""
     chunks, degrees = step.stage_chunks(stage), step.run.parallelism
-    if degrees.schedule != "dualpipe" or degrees.pp == 1:
+    if not SCHEDULES[degrees.schedule].both_ends or degrees.pp == 1:
         return chunks
     return (*chunks, *step.stage_chunks(degrees.pp - 1 - stage))
 

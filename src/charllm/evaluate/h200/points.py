@@ -115,12 +115,8 @@ def rank_points() -> list[Point]:
     found: list[Point] = []
     for name, row in read.items():
         seen = predict_emulated(read_timeline(TIMELINES / f"{name}.json"), alone, SPARSE_S)
-        metrics = {"step_time_s": seen.busy_s, "power_mean_w": seen.power_mean_w,
-                   "power_peak_sensor_w": seen.power_peak_shown_w, "clock_mean_hz": seen.clock_mean_hz,
-                   "temperature_mean_c": seen.temperature_mean_c,
-                   "temperature_peak_c": seen.temperature_peak_c}  # fmt: skip
         run = resolve_run(SPARSE_RANKS[name][0])
-        found += _compare("ranks", NOT_FITTED, name, run, metrics, _readings(row))
+        found += _compare("ranks", NOT_FITTED, name, run, seen.metrics, _readings(row))
     return found
 
 

@@ -8,9 +8,10 @@ from charllm.measure.live.snapshot import JobNow
 from charllm.measure.live.tail import LineCount, Tail
 from charllm.units import NANO
 
+KNOWN = tuple(name for name in JobNow.__dataclass_fields__ if name != "missing")
+"""What marks may tell."""
 STEPS_SHOWN = 20
 """Steps that the step time is the mean of."""
-JOB_METRICS = ("steps", "step_time_s", "tokens_per_s", "loss", "tokens_per_j")
 
 
 class MarksReader:
@@ -23,7 +24,7 @@ class MarksReader:
         """Return what the marks in the folders of the nodes tell, given the power of all GPUs."""
         file = _leading_marks(places)
         if file is None:
-            return JobNow(missing=dict.fromkeys(JOB_METRICS, "the job has marked no step (see charllm.mark)"))
+            return JobNow(missing=dict.fromkeys(KNOWN, "the job has marked no step (see charllm.mark)"))
         count, tail = self._files.setdefault(file, (LineCount(file, b",step,"), Tail(file)))
         cells = [line.decode(errors="replace").split(",") for line in tail.newest(_enough_steps)]
         return _describe_job(max(0, count.update() - 1), [row for row in cells if len(row) == 5], drawn_w)

@@ -9,6 +9,7 @@ from charllm.gpu.limits import LIMITS
 from charllm.measure.live.rows import is_counter
 from charllm.measure.live.snapshot import GpuNow, NodeNow, Snapshot
 from charllm.measure.live.watcher import Watcher, is_silent
+from charllm.measure.quantities import QUANTITIES
 
 GPU_LABELS = ("node", "gpu", "uuid", "rank")
 
@@ -24,28 +25,36 @@ class Metric(NamedTuple):
     """Labels that tell quantities of one metric apart."""
 
 
+NAMES = {
+    "power_instant_w": "gpu_power_watts",
+    "power_average_w": "gpu_power_average_watts",
+    "power_limit_w": "gpu_power_limit_watts",
+    "memory_power_w": "gpu_memory_power_watts",
+    "energy_j": "gpu_energy_joules",
+    "temperature_c": "gpu_temperature_celsius",
+    "memory_temperature_c": "gpu_memory_temperature_celsius",
+    "hotspot_c": "gpu_hotspot_celsius",
+    "margin_k": "gpu_slowdown_margin_celsius",
+    "clock_hz": "gpu_clock_hertz",
+    "memory_clock_hz": "gpu_memory_clock_hertz",
+    "memory_used_bytes": "gpu_memory_used_bytes",
+    "utilization_fraction": "gpu_utilization_ratio",
+    "memory_utilization_fraction": "gpu_memory_utilization_ratio",
+    "sm_active_fraction": "gpu_multiprocessor_active_ratio",
+    "tensor_active_fraction": "gpu_tensor_active_ratio",
+    "dram_active_fraction": "gpu_dram_active_ratio",
+    "ecc_errors": "gpu_ecc_errors",
+    "faults": "gpu_faults",
+}
+"""Quantity of a GPU: its metric."""
 GPU_METRICS = (
-    Metric("gpu_power_watts", "Board power, mean over the sensor's window.", "power_instant_w"),
-    Metric("gpu_power_average_watts", "Board power, mean over the last second.", "power_average_w"),
-    Metric("gpu_power_limit_watts", "Power limit in force.", "power_limit_w"),
-    Metric("gpu_memory_power_watts", "Power of the memory.", "memory_power_w"),
-    Metric("gpu_energy_joules", "Energy since the driver was loaded.", "energy_j", counter=True),
-    Metric("gpu_temperature_celsius", "Temperature that the vendor's tool shows.", "temperature_c"),
-    Metric("gpu_memory_temperature_celsius", "Temperature of the memory.", "memory_temperature_c"),
-    Metric("gpu_hotspot_celsius", "Temperature of the hottest place of the die.", "hotspot_c"),
-    Metric("gpu_slowdown_margin_celsius", "Difference to the nearest slowdown temperature.", "margin_k"),
-    Metric("gpu_clock_hertz", "Clock of the multiprocessors.", "clock_hz"),
-    Metric("gpu_memory_clock_hertz", "Clock of the memory.", "memory_clock_hz"),
-    Metric("gpu_memory_used_bytes", "Device memory in use.", "memory_used_bytes"),
-    Metric("gpu_utilization_ratio", "Share of time a kernel was resident.", "utilization_fraction"),
-    Metric("gpu_memory_utilization_ratio", "Share of time the memory was busy.", "memory_utilization_fraction"),
-    Metric("gpu_multiprocessor_active_ratio", "Share of multiprocessor cycles with work.", "sm_active_fraction"),
-    Metric("gpu_tensor_active_ratio", "Share of cycles the matrix units were busy.", "tensor_active_fraction"),
-    Metric("gpu_dram_active_ratio", "Share of cycles memory moved data.", "dram_active_fraction"),
+    *(Metric(name, QUANTITIES[quantity].meaning, quantity, is_counter(quantity)) for quantity, name in NAMES.items()),
     *(
         Metric("gpu_throttled_seconds", "Time throttled by this cause.", quantity, True, (("cause", cause),))
         for quantity, cause in (
-            ("power_limited_s", "power"), ("thermally_limited_s", "thermal"), ("board_limited_s", "board"),
+            ("power_limited_s", "power"),
+            ("thermally_limited_s", "thermal"),
+            ("board_limited_s", "board"),
         )
     ),
     *(
@@ -53,9 +62,7 @@ GPU_METRICS = (
         for link, text in (("pcie", "PCIe"), ("link", "all scale-up links"))
         for way in ("sent", "received")
     ),
-    Metric("gpu_ecc_errors", "Uncorrected memory errors since the driver was loaded.", "ecc_errors", counter=True),
-    Metric("gpu_faults", "Faults that the driver has reported since sampling began.", "faults", counter=True),
-)  # fmt: skip
+)
 JOB_METRICS: tuple[tuple[str, str, str, bool], ...] = (
     ("job_steps", "Steps that the job has marked.", "steps", True),
     ("job_step_seconds", "Mean time of the newest steps.", "step_time_s", False),

@@ -135,7 +135,7 @@ def _changes(run: RunView) -> str:
     best = next(iter(run.rows("best_changes")), None)
     if best is None:
         return "No single change that was tried is faster and fits in memory."
-    return f"Best single change: {best['asked']} (+{format_percent(best['gain_fraction'])} tokens/s)."
+    return f"Best single change: {best['change']} (+{format_percent(best['gain_fraction'])} tokens/s)."
 
 
 def answer_facts(run: RunView, figures: Collection[str]) -> list[Fact]:

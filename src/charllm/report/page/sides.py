@@ -60,7 +60,7 @@ def sides(runs: Sequence[StudiedCase], conditions: str = "") -> Figure:
         return Figure("sides", "sides", question, "", missing="No metric is known of any of these runs.")
     bounds = [row.run.values.get(f"{row.metric}.interval") or (None, None) for row in rows]
     columns = {
-        "metric": Column("metric", [quantity(row.metric).short or quantity(row.metric).label for row in rows]),
+        "metric": Column("metric", [quantity(row.metric).brief for row in rows]),
         "run": Column("run", [row.run.label for row in rows]),
         "origin": Column("origin", [row.run.origin for row in rows]),
         "value": Column("value", [quantity(row.metric).shown(row.value) for row in rows]),

@@ -72,7 +72,7 @@ def _join(*parts: str) -> str:
 
 def _panel(name: str, columns: dict[str, Column]) -> dict[str, Any]:
     shown = quantity(name)
-    panel: dict[str, Any] = {"column": name, "label": shown.short or shown.label, "unit": shown.unit}
+    panel: dict[str, Any] = {"column": name, "label": shown.brief, "unit": shown.unit}
     if name in RANKED:
         panel["lower_is_better"] = shown.better == "lower"
     if f"{name}.low" in columns:

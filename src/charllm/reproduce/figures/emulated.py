@@ -110,11 +110,10 @@ def emulated(_cases: Mapping[str, Sequence[StudiedCase]], rows: Rows) -> list[Fi
         "origin": Column("origin", [origin for _, origin, _ in points]),
         **{name: metric_column(name, [row for _, _, row in points], 3) for name in PANELS},
     }
-    panels = [{"column": name, "label": quantity(name).short or quantity(name).label, "unit": quantity(name).unit}
+    panels = [{"column": name, "label": quantity(name).brief, "unit": quantity(name).unit}
               for name in PANELS]  # fmt: skip
     errors = {
-        METRICS[name].short or METRICS[name].label: median(abs(said[name] / one.read[name] - 1) for one, said in pairs)
-        for name in SCORED
+        METRICS[name].brief: median(abs(said[name] / one.read[name] - 1) for one, said in pairs) for name in SCORED
     }
     told = ", ".join(f"{word} {format_percent(error)}" for word, error in errors.items())
     message = (

@@ -37,9 +37,9 @@ from charllm.sweep.case import fail_case
 from charllm.sweep.chunk import CHUNKS_FILE, SPOKE
 from charllm.sweep.folder import case_folder, read_case
 from charllm.sweep.outcome import Outcome
-from charllm.sweep.runners.work import SLURM_WORKERS, Ended, Work
+from charllm.sweep.runners.work import SLURM_HOME, SLURM_WORKERS, Ended, Work
 
-HOME, JOB_FILE, SCRIPT = ".slurm", "job", "job.sh"
+JOB_FILE, SCRIPT = "job", "job.sh"
 TASKS_PER_WORKER, CASES_PER_TASK, MOST_TASKS = 4, 50, 1000
 """To start a task takes as long as fifty cases; an array has up to 1001 tasks unless Slurm is set up otherwise."""
 SUBMISSIONS = 3
@@ -85,7 +85,7 @@ def run_on_slurm(work: Work) -> Generator[Ended, None, None]:
             ask_slurm(["scancel", job.number])
             raise
         if not left:
-            shutil.rmtree(out / HOME, ignore_errors=True)
+            shutil.rmtree(out / SLURM_HOME, ignore_errors=True)
             return
         said = _judge(job, nothing_ended=len(left) == asked)
         if attempt + 1 < SUBMISSIONS:
@@ -100,13 +100,13 @@ def _count(left: set[int]) -> str:
 
 def cancel_left(out: Path) -> None:
     """Cancel the jobs that a killed sweep has left, and see them gone: they would go on to store cases."""
-    for file in out.glob(f"{HOME}/*/{JOB_FILE}"):
+    for file in out.glob(f"{SLURM_HOME}/*/{JOB_FILE}"):
         number = file.read_text(encoding="utf-8").strip()
         ask_slurm(["scancel", number])
         end_s = time.monotonic() + CANCEL_S
         while (queue := _ask_queue(number)) is not None and queue.alive and time.monotonic() < end_s:
             time.sleep(ASK_S)
-    shutil.rmtree(out / HOME, ignore_errors=True)
+    shutil.rmtree(out / SLURM_HOME, ignore_errors=True)
 
 
 def _check(work: Work) -> Path:
@@ -125,7 +125,7 @@ def _submit(work: Work, out: Path, numbers: list[int], attempt: int) -> Job:
     usual = max(workers, min(TASKS_PER_WORKER * workers, len(numbers) // CASES_PER_TASK))
     # Lost cases run one by one: a case that ends its task must not take others with it again.
     tasks = min(len(numbers), MOST_TASKS if attempt else usual, MOST_TASKS)
-    place = out / HOME / f"{os.getpid()}-{attempt}"
+    place = out / SLURM_HOME / f"{os.getpid()}-{attempt}"
     try:
         place.mkdir(parents=True)
         # Neighbours are alike and take alike long: dealt out in turn, chunks take equally long.

@@ -13,7 +13,7 @@ from charllm.sweep.outcome import Outcome
 from charllm.sweep.study import Study
 
 RAY = "ray"
-SLURM_WORKERS = 16
+SLURM_WORKERS, SLURM_HOME = 16, ".slurm"
 """Cases that run at the same time as Slurm's jobs, by default."""
 Ended = tuple[int, Outcome]
 """Number of a case, and how it ended."""

@@ -42,7 +42,7 @@
         mark("fast", "fast, no heat yet", fits ? "All GPUs at one clock; the full simulation follows." : "Does not fit in memory.");
         facts.show(answer.metrics, base && base.fast.metrics, fits ? { temperature_peak_c: "follows" } : NO_FIT);
         compare(shown, base);
-        warn(fits ? [] : answer.warnings.filter((each) => each.startsWith("memory")));
+        warn(answer.warnings.filter((each) => each.startsWith("memory")));
       },
       coupled(shown, base) {
         const answer = shown.coupled;

@@ -4,7 +4,7 @@
   const { METRICS, metric, delta, known } = explorer.numbers;
   const element = charllm.element;
 
-  const SHOWN = ["step_time_s", "tokens_per_s_per_gpu", "mfu", "tokens_per_j", "memory_peak_bytes", "power_mean_w", "clock_mean_hz", "temperature_peak_c"];
+  const SHOWN = ["step_time_s", "tokens_per_s_per_gpu", "mfu", "tokens_per_j", "memory_need_bytes", "power_mean_w", "clock_mean_hz", "temperature_peak_c"];
   const CARDS = METRICS.filter((each) => SHOWN.includes(each.name));
 
   // The figures of an answer, each with its difference to the answer before.

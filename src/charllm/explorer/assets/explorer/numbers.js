@@ -4,7 +4,7 @@
 
   // The metrics that answers and pins show; charllm.metrics has how each is declared (explorer/frontend.py).
   const METRICS = [
-    "step_time_s", "tokens_per_s_per_gpu", "mfu", "tokens_per_j", "memory_peak_bytes", "power_mean_w", "power_peak_sensor_w",
+    "step_time_s", "tokens_per_s_per_gpu", "mfu", "tokens_per_j", "memory_need_bytes", "power_mean_w", "power_peak_sensor_w",
     "clock_mean_hz", "temperature_peak_c", "margin_to_slowdown_k", "cluster_power_peak_w",
   ].map((name) => charllm.metrics[name]);
   const DIGITS = 3;

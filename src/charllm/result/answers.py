@@ -173,7 +173,7 @@ def answer_changes(result: "RunResult") -> str:
     if result.origin != "simulated" or result.metrics.get("step_time_s") is None:
         return ""
     changes = result.table("best_changes")
-    if changes is None:
+    if changes is None or "change" not in changes:
         return NOT_STORED
     gains = [f"{row['change']} (+{format_percent(row['gain_fraction'])} tokens/s)" for row in rows_of(changes)]
     return "; ".join(gains[:LARGEST_GAINS]) or "no change that was tried is faster and fits in memory"

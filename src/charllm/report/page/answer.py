@@ -130,7 +130,7 @@ def _waits(run: RunView) -> str:
 
 def _changes(run: RunView) -> str:
     """Name the best single change; nothing where none was tried."""
-    if run.table("best_changes") is None:
+    if "change" not in (run.table("best_changes") or {}):
         return ""
     best = next(iter(run.rows("best_changes")), None)
     if best is None:

@@ -294,7 +294,7 @@ class Pricer:
         return 0.0
 
     def _sharding(self, block: Block, direction: str, room_s: float) -> list[Timed]:
-        """Gather sharded weights while the layer before runs, its waits included, and reduce gradients under the next."""
+        """Gather sharded weights while the layer before runs, waits included, and reduce gradients under the next."""
         if direction == "weight" or gathers_once(self.step.run):
             return []
         gathered = layer_gather(self.step, block, direction)

@@ -28,7 +28,7 @@ class Executed(NamedTuple):
     """The chosen tests, as they ran without a mutant."""
 
     seconds: dict[str, float]
-    """Test: how long it took, under coverage.py."""
+    """Test: seconds of the processor that it took, under coverage.py."""
     lines: dict[str, Lines]
     """File of the package: line: the tests that executed it."""
     failed: list[str]
@@ -51,9 +51,9 @@ class Recorder:
             self.file = file
             self.drop_caches()
         self.coverage.switch_context(item.nodeid)
-        start = time.perf_counter()
+        start = time.process_time()
         done = yield
-        self.seconds[item.nodeid] = time.perf_counter() - start
+        self.seconds[item.nodeid] = time.process_time() - start
         self.coverage.switch_context("")
         return done
 

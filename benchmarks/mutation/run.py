@@ -156,13 +156,15 @@ def digest_tests(slot: Path, tests: tuple[str, ...]) -> dict[str, str]:
     parts = [slot / one for one in tests]
     files = sorted(file for part in parts for file in (part.rglob("test_*.py") if part.is_dir() else [part]))
     helpers = [path for path in (slot / "tests").rglob("*.py") if not path.name.startswith("test_")]
+    # Nothing but its own tests reads what a folder keeps as JSON, nor imports what writes it.
+    common = [path for path in helpers if not any(path.parent.glob("*.json"))]
     shared = sha256()
-    for path in sorted([*(slot / PACKAGE).rglob("*.py"), *(slot / PACKAGE).rglob("*.toml"), *helpers]):
+    for path in sorted([*(slot / PACKAGE).rglob("*.py"), *(slot / PACKAGE).rglob("*.toml"), *common]):
         shared.update(path.read_bytes())
     found = {}
     for file in files:
         digest = shared.copy()
-        for path in [file, *sorted(file.parent.glob("*.json"))]:
+        for path in [file, *sorted([*file.parent.glob("*.json"), *(set(helpers) & set(file.parent.glob("*.py")))])]:
             digest.update(path.read_bytes())
         found[str(file.relative_to(slot))] = digest.hexdigest()
     return found
@@ -234,17 +236,17 @@ def run_mutant(slot: Path, mutant: Mutant, sources: Sources, found: Executed, li
 def order_tests(executing: set[str], file: str, found: Executed) -> list[str]:
     """Sort the tests of all files with a test that executes a change.
 
-    First come those that were seen to execute it; of these and of the rest those of the file itself, whole results,
-    those of its folder, others; the quickest first.
+    First come those that were seen to execute it; of these and of the rest the quickest. Tests of the file itself and
+    whole results find most: they count as quicker than tests of the folder, and those as quicker than others.
     """
     folder, name = file.split("/", 1)
-    nearest = (f"tests/{folder}/test_{name}", "tests/golden/", f"tests/{folder}/", "")
+    nearest = {f"tests/{folder}/test_{name}": 1, "tests/golden/": 1, f"tests/{folder}/": 3, "": 10}
     files = {test.split("::")[0] for test in executing}
     tests = [test for test in found.seconds if test.split("::")[0] in files and test not in found.failed]
 
-    def rank(test: str) -> tuple[bool, int, float]:
-        near = next(place for place, start in enumerate(nearest) if test.startswith(start))
-        return test not in executing, near, found.seconds[test]
+    def rank(test: str) -> tuple[bool, float]:
+        weight = next(weight for start, weight in nearest.items() if test.startswith(start))
+        return test not in executing, found.seconds[test] * weight
 
     return sorted(tests, key=rank)
 

@@ -64,7 +64,7 @@ def test_what_is_tried_follows_from_the_run() -> None:
 
 def test_advice_has_no_strategy_that_the_program_lacks() -> None:
     lists = {
-        name: {one.asked for one in simulate_changes(run, {"step_time_s": 1.0}, list_changes(run))}
+        name: {one.change for one in simulate_changes(run, {"step_time_s": 1.0}, list_changes(run))}
         for name, run in ((name, resolve_run({**README, "framework": name})) for name in ("megatron", "pytorch-eager"))
     }
     assert "--overlap tp,dp" in lists["megatron"]
@@ -74,7 +74,7 @@ def test_advice_has_no_strategy_that_the_program_lacks() -> None:
 def test_advice_hides_expert_exchanges_where_the_program_can() -> None:
     request = {"model": "mixtral-8x7b", "cluster": "h200x32", "parallelism": {"tp": 2, "sp": True, "ep": 4}}
     lists = {
-        name: {one.asked for one in simulate_changes(run, {"step_time_s": 1.0}, map(Tried, changes(run)))}
+        name: {one.change for one in simulate_changes(run, {"step_time_s": 1.0}, map(Tried, changes(run)))}
         for name in ("megatron", "nemo")
         for run in [resolve_run({**request, "framework": {"base": name, "default_overlap": []}})]
     }
@@ -100,7 +100,7 @@ def test_what_advice_promises_is_what_the_advised_run_reports(change: dict[str, 
     gains = best_changes(run, before)
     assert gains
     for gain in gains:
-        metrics = simulate(changed_run(run, asked_for[gain.asked])).metrics
+        metrics = simulate(changed_run(run, asked_for[gain.change])).metrics
         assert metrics["fits"]
         assert gain.step_time_s == metrics["step_time_s"]
         assert gain.gain_fraction == before_s / metrics["step_time_s"] - 1
@@ -108,7 +108,7 @@ def test_what_advice_promises_is_what_the_advised_run_reports(change: dict[str, 
 
 
 def test_an_advised_flag_asked_for_by_hand_reports_the_same() -> None:
-    gains = {gain.asked: gain for gain in gains_of(README, limit=100)}
+    gains = {gain.change: gain for gain in gains_of(README, limit=100)}
     by_hand = {
         "--overlap tp,dp,pp": {"parallelism": {"overlap": ["tp", "dp", "pp"]}},
         "--vpp 2": {"parallelism": {"vpp": 2}},
@@ -149,10 +149,10 @@ def test_flags_added_to_the_command_report_what_advice_printed(command: str) -> 
     add_spec_flags(parser)
     run = resolve_run(request_from(parser.parse_args(command.split())))
     before = simulate(run, ignore_memory=True).metrics
-    gains = [gain for gain in best_changes(run, before, 3) if gain.asked.startswith("--")]
+    gains = [gain for gain in best_changes(run, before, 3) if gain.change.startswith("--")]
     assert gains
     for gain in gains:
-        after = reported(f"{command} {gain.asked}")
+        after = reported(f"{command} {gain.change}")
         assert (gain.step_time_s, gain.memory_need_bytes) == (after["step_time_s"], after["memory_need_bytes"])
 
 
@@ -180,20 +180,20 @@ def tight(memory_gib: float) -> dict[str, Any]:
 
 def test_what_does_not_fit_is_not_advised() -> None:
     assert simulate(resolve_run(tight(72))).metrics["fits"]
-    assert "--recompute none" not in {gain.asked for gain in gains_of(tight(72), limit=100)}
+    assert "--recompute none" not in {gain.change for gain in gains_of(tight(72), limit=100)}
     for gain in gains_of(tight(72), limit=100):
-        assert "--mbs 2" not in gain.asked
+        assert "--mbs 2" not in gain.change
 
 
 def test_what_simulate_would_warn_about_is_not_advised() -> None:
     plain = judge_memory(build_step(resolve_run(merge(tight(140), {"training": {"recompute": "selective"}}))))
     need_gib = plain.worst.need_bytes / GIB
     for margin, advised in ((1.02, False), (1.2, True)):
-        found = {gain.asked: gain for gain in gains_of(tight(margin * need_gib), limit=100)}
+        found = {gain.change: gain for gain in gains_of(tight(margin * need_gib), limit=100)}
         assert ("--recompute selective" in found) == advised
         run = resolve_run(tight(margin * need_gib))
         effects = simulate_changes(run, simulate(run).metrics, list_changes(run))
-        (effect,) = [one for one in effects if one.asked == "--recompute selective"]
+        (effect,) = [one for one in effects if one.change == "--recompute selective"]
         assert effect.fits == advised
         assert ("probability of fitting" in effect.needs) != advised
 
@@ -229,7 +229,7 @@ def test_advice_is_quick() -> None:
 def test_every_change_is_simulated_and_what_does_not_fit_says_what_it_needs() -> None:
     run = resolve_run(README)
     before = simulate(run).metrics
-    effects = {effect.asked: effect for effect in simulate_changes(run, before, list_changes(run))}
+    effects = {effect.change: effect for effect in simulate_changes(run, before, list_changes(run))}
     assert asked(run) - {"--schedule zero-bubble"} <= set(effects)
     misfit = effects["--tp 2 --dp 4"]
     assert not misfit.fits
@@ -242,7 +242,7 @@ def test_every_change_is_simulated_and_what_does_not_fit_says_what_it_needs() ->
     assert warm.temperature_peak_k == pytest.approx(10, abs=1)
     # Advice is a filter of the same effects.
     best = best_effects(effects.values())
-    assert [gain.asked for gain in best] == [gain.asked for gain in best_changes(run, before)]
+    assert [gain.change for gain in best] == [gain.change for gain in best_changes(run, before)]
     assert misfit not in best
     assert cap not in best
 

@@ -11,7 +11,7 @@ from tests.measure.live.runs import write_marks, write_node
 SMALL = {"model": "llama3-8b", "cluster": "h200x8", "tp": 2, "gbs": 32}
 
 LONG = {"model": "llama3-70b", "cluster": "h200x32", "nodes": 64, "tp": 8, "pp": 8, "gbs": 2048}
-"""Takes a second or so to simulate, in several plays."""
+"""Takes a second or so to simulate, in several rounds."""
 PLANNED = {
     **SMALL,
     "pp": 1,

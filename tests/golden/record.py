@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import charllm
-from charllm.catalog.resolve import resolve_run
+from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.plan.plan import Plan
-from charllm.simulate.predict import simulate
+from charllm.simulate.emulated import predict_emulated
+from charllm.simulate.fast import predict_fast
+from charllm.simulate.predict import predict, simulate
+from charllm.simulate.rank_timeline import rank_timeline
+from charllm.simulate.telemetry import show_telemetry
 
 HERE = Path(__file__).parent
 RUNS: dict[str, dict[str, Any]] = {
@@ -59,7 +63,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "llama3-70b-h100x64-zero-bubble-oversubscribed": {
         "model": "llama3-70b",
         "cluster": {"base": "h100x64", "fabric": {"base": "roce-8x400g", "nodes_per_pod": 2, "oversubscription": 4.0}},
-        "parallelism": {"tp": 4, "pp": 4, "schedule": "zero-bubble", "zero": 1, "overlap": ["tp", "dp", "pp"]},
+        "parallelism": {"tp": 8, "pp": 4, "schedule": "zero-bubble", "zero": 1, "overlap": ["tp", "dp", "pp"]},
         "training": {"global_batch_size": 32, "precision": "fp8"},
     },
     "llama3-8b-mixed-airflow-faults": {
@@ -141,6 +145,13 @@ RUNS: dict[str, dict[str, Any]] = {
         "training": {"global_batch_size": 4096, "precision": "nvfp4", "wide_layers": 4, "optimizer": "adam"},
     },
 }
+LOOKED_AT = (
+    "llama3-70b-h100x64-zero-bubble-oversubscribed",
+    "qwen3-30b-a100x16-natural",
+    "nemotron3-nano-h200x8-liquid",
+    "llama3-8b-mixed-airflow-faults",
+)
+"""Runs of RUNS whose fast path, emulated rank and telemetry are kept, too."""
 DENSE: dict[str, Any] = {"model": "llama3-8b", "cluster": "h200x8", "gbs": 32}
 STAGES: dict[str, Any] = {**DENSE, "pp": 4, "layers_per_stage": "6,10,8,8"}
 ANSWERS: dict[str, Callable[[], Any]] = {
@@ -162,9 +173,12 @@ ANSWERS: dict[str, Callable[[], Any]] = {
     "caps": lambda: charllm.caps(**DENSE, tp=2, pp=2, at=[700, 500, 300]).table,
     "caps-of-stages": lambda: charllm.caps(**STAGES, per="stage").table,
     "clock-caps": lambda: charllm.caps(**DENSE, tp=2, clock=True, at=[1900, 1500]).table,
+    "fast-path": lambda: {name: dict(predict_fast(resolve_run(RUNS[name])).metrics) for name in LOOKED_AT},
+    "emulated-ranks": lambda: {name: emulated_rank(name) for name in LOOKED_AT[:2]},
+    "telemetry": lambda: {name: shown(name) for name in LOOKED_AT},
     "place": lambda: charllm.place(**DENSE, tp=2, pp=4, dephase=True, work=0.05).as_table(),
 }  # fmt: skip
-"""Plans, caps and placements: what was counted, what is best, and by how much."""
+"""Plans, caps, placements and other views of a run: what was counted, what is best, and by how much."""
 SUMMED = ("ops", "memory", "breakdown", "timeline", "signals", "links", "cluster")
 """Tables of a result whose columns are summed."""
 
@@ -185,6 +199,21 @@ def sum_columns(columns: Mapping[str, Sequence[Any]]) -> dict[str, float]:
         for name, values in columns.items()
         if all(isinstance(one, int | float) for one in values)
     }
+
+
+def emulated_rank(name: str) -> dict[str, Any]:
+    """Return what one GPU would read that emulates the last rank of a run."""
+    found = predict(resolve_run(RUNS[name]), ignore_memory=True, whole=True)
+    timeline = rank_timeline(found, found.step.run.parallelism.world - 1)
+    alone = predict_emulated(timeline, resolve_cluster("h200x1"), 1.0)
+    numbers = {key: value for key, value in alone._asdict().items() if isinstance(value, float)}
+    return {**numbers, **{kind: timeline.total_s(kind) for kind in ("communication", "wait")}}
+
+
+def shown(name: str) -> dict[str, Any]:
+    """Return the sums of what would be read of the GPUs and nodes of a run."""
+    found = show_telemetry(predict(resolve_run(RUNS[name]), ignore_memory=True))
+    return {key: float(values.sum()) for key, values in (found.gpus | found.nodes).items()}
 
 
 def kept(plan: Plan) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from charllm.gpu.kernels import (
     uncached_fraction,
 )
 from charllm.gpu.shape import KernelShape
+from charllm.gpu.steady import draw
 from charllm.spec.hardware import Gpu
 
 SHAPES = (
@@ -169,3 +170,42 @@ def test_flash_attention_2_on_ampere_runs_backward_as_fast_as_published() -> Non
         forward, backward = (seconds(KernelShape(kind, (32768 // length, 32, 32, length, 64), variant="flash2"), ampere)
                              for kind in ("attention", "attention_backward"))  # fmt: skip
         assert 2.5 * forward / backward == pytest.approx(published, abs=0.05)
+
+
+@pytest.mark.parametrize(("width", "as_wide_as"), [(80, 128), (96, 128), (56, 64)])
+def test_a_head_between_two_widths_takes_as_long_as_the_wider(gpu: Gpu, width: int, as_wide_as: int) -> None:
+    # cuDNN has kernels for 64 and 128: 80 and 96 take as long as 128.
+    taken, wider = (seconds(KernelShape("attention", (1, 64, 8, 8192, size)), gpu) for size in (width, as_wide_as))
+    assert taken == pytest.approx(wider, rel=0.01)
+
+
+READ: tuple[tuple[KernelShape, float, float, float], ...] = (
+    (KernelShape("gemm", (1, 128, 2048, 768)), 1980, 4.4514, 327.3),
+    (KernelShape("gemm", (1, 128, 16384, 2048)), 1770, 20.976, 742.1),
+    (KernelShape("gemm", (1, 512, 1536, 4096)), 1746, 14.289, 734.1),
+    (KernelShape("gemm", (1, 2048, 2048, 2048)), 1699, 26.504, 723.2),
+    (KernelShape("gemm", (1, 2048, 16384, 2048)), 1594, 205.02, 728.2),
+    (KernelShape("gemm", (1, 4096, 128, 4096), "fp32"), 1980, 100.43, 699.3),
+    (KernelShape("gemm", (1, 4096, 50257, 1600)), 1980, 6826.7, 425.1),
+    (KernelShape("gemm", (1, 4096, 1600, 50257)), 1980, 4906.6, 506.3),
+    (KernelShape("gemm", (1, 50257, 1600, 4096), variant="wgrad"), 1980, 4850.9, 511.3),
+    (KernelShape("gemm", (1, 2048, 8192, 8192), "fp8"), 1517, 209.52, 727.1),
+    (KernelShape("gemm", (1, 512, 28672, 8192), "fp8"), 1444, 186.05, 713.6),
+    (KernelShape("grouped_gemm", (128, 64, 1536, 2048)), 1894, 279.07, 766.9),
+    (KernelShape("grouped_gemm", (64, 128, 1536, 2048)), 1725, 137.56, 746.0),
+    (KernelShape("grouped_gemm", (8, 256, 1536, 4096)), 1801, 52.920, 737.1),
+    (KernelShape("grouped_gemm", (16, 512, 4096, 7168)), 1500, 726.56, 739.8),
+    (KernelShape("attention", (1, 32, 8, 4096, 128)), 1827, 282.31, 665.2),
+    (KernelShape("attention_backward", (1, 32, 8, 4096, 128)), 1854, 825.50, 716.2),
+)
+"""Products and attention on an H200: MHz, us, W (evaluate/h200/readings/single_kernels.csv)."""
+
+
+@pytest.mark.parametrize("read", READ, ids=lambda read: read[0].label)
+def test_a_product_takes_and_draws_what_was_read_on_an_h200(
+    gpu: Gpu, read: tuple[KernelShape, float, float, float]
+) -> None:
+    shape, mhz, micros, watts = read
+    times, drawn_w = draw(read_shapes([shape], gpu, cold=True), gpu, np.array([mhz * 1e6]), np.array([50.0]))
+    assert times.running_s[0] * 1e6 == pytest.approx(micros, rel=0.1)
+    assert drawn_w[0] == pytest.approx(watts, rel=0.16)

@@ -1,15 +1,21 @@
 """Laws of a board's power and of the poles of its heat."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from charllm.evaluate.ops import bench_machine
 from charllm.gpu.physics import (
+    BRAKE,
+    POWER,
+    THERMAL,
     Board,
     Energy,
     board_of,
     decay,
     dynamic_j,
+    next_clock,
     operating_point,
     relax,
     standing_w,
@@ -18,6 +24,7 @@ from charllm.gpu.physics import (
     working_w,
 )
 from charllm.spec.hardware import Gpu
+from charllm.spec.run import Conditions
 
 GPUS = ("h200", "h100", "a100-80gb", "b200", "b300", "mi250", "mi300x", "gb200")
 WORK = Energy(matrix_j=2.0, core_j=1.0, board_j=0.5)
@@ -90,6 +97,54 @@ def test_power_is_what_the_equation_says() -> None:
     assert drawn_w == pytest.approx(92.0 + 32.5 + 20.0)
     assert dynamic_j(at, WORK, 1.2) == pytest.approx(1.2 * (2.0 * 1.0 + 1.0 * 1.21) + 0.5)
     assert working_w(BOARD, at, 40.0, WORK, 0.5) == pytest.approx(80.0 + 40.0 * at.level + 20.0 + 3.71 / 0.5)
+
+
+# Clock, watts of the last two boxes, mean over a second, degrees, brake: the clock after a tick and what holds it.
+# 100 W rest; below 1.3 GHz voltage stands at its floor, and dynamic power grows as the clock; at 1.5 GHz it grows as
+# its power of 1 + 2 x 0.5 x 1.5 = 2.5.
+TICKS = {
+    "nothing to hold": ((2.0e9, 300.0, 300.0, 60.0, 2.0e9), (2.0e9, 0)),
+    "above the hold": ((1.0e9, 850.0, 700.0, 60.0, 2.0e9), (1.0e9 * 500 / 750, POWER)),
+    "above the hold, voltage follows": ((1.5e9, 850.0, 700.0, 60.0, 2.0e9), (1.5e9 * (500 / 750) ** 0.4, POWER)),
+    "above the burst": ((1.0e9, 850.0, 500.0, 60.0, 2.0e9), (1.0e9 * 550 / 750, POWER)),
+    "in the band, halfway": ((1.0e9, 850.0, 595.0, 60.0, 2.0e9), (1.0e9 * 525 / 750, POWER)),
+    "climbs to the highest": ((1.0e9, 350.0, 500.0, 60.0, 2.0e9), (1.0e9 + 0.4 * 1.0e9, 0)),
+    "climbs to what power allows": ((1.0e9, 600.0, 500.0, 60.0, 2.0e9), (1.0e9 + 0.4 * 0.1e9, POWER)),
+    "no lower than the lowest": ((0.35e9, 2000.0, 2000.0, 60.0, 2.0e9), (0.3e9, POWER)),
+    "at the operating limit": ((2.0e9, 300.0, 300.0, 85.0, 2.0e9), (2.0e9, 0)),
+    "two degrees above": ((2.0e9, 300.0, 300.0, 87.0, 2.0e9), (0.96 * 2.0e9, THERMAL)),
+    "at the slowdown threshold": ((2.0e9, 300.0, 300.0, 90.0, 2.0e9), (1.0e9, THERMAL)),
+    "hot, but power holds more": ((1.0e9, 850.0, 700.0, 87.0, 2.0e9), (1.0e9 * 500 / 750, POWER)),
+    "braked": ((2.0e9, 300.0, 300.0, 87.0, 0.8e9), (0.8e9, BRAKE)),
+    "a brake above": ((1.0e9, 850.0, 700.0, 60.0, 0.9e9), (1.0e9 * 500 / 750, POWER)),
+}
+
+
+@pytest.mark.parametrize("name", TICKS)
+def test_a_tick_moves_the_clock_to_where_a_hand_puts_it(name: str) -> None:
+    (clock_hz, seen_w, mean_w, degrees_c, brake_hz), (after_hz, cause) = TICKS[name]
+    found_hz, found_cause = next_clock(BOARD, clock_hz, seen_w, mean_w, 100.0, degrees_c, brake_hz)
+    assert found_hz == pytest.approx(after_hz)
+    assert found_cause == cause
+
+
+def test_heat_alone_leaves_no_less_than_the_slowdown_does() -> None:
+    steep = BOARD._replace(thermal_step_fraction=0.2)
+    assert next_clock(steep, 2.0e9, 300.0, 300.0, 100.0, 89.0, 2.0e9)[0] == pytest.approx(1.0e9)
+
+
+def test_the_limits_of_a_run_are_those_of_its_gpu_by_hand() -> None:
+    gpu = gpu_of("mi250")
+    governor = replace(gpu.governor, hold_fraction=0.9, burst_fraction=1.1, mean_s=1.0, tick_s=0.025)
+    gpu = replace(gpu, governor=governor, clock_max_hz=1.7e9)
+    board = board_of(gpu, Conditions(power_cap_w=400.0, clock_cap_hz=1.5e9))
+    # Two dies share a package's 400 W; the band is 2 % of a die's cap, the mean follows in half a second.
+    assert (board.hold_w, board.burst_w, board.band_w) == pytest.approx((180.0, 220.0, 4.0))
+    assert (board.asked_clock_hz, board.clock_max_hz) == (1.5e9, 1.7e9)
+    assert board.mean_s == 0.5
+    assert board.mean_left_fraction == pytest.approx(np.exp(-0.05))
+    assert board.off_die_fraction == min(1.0, gpu.heat.memory_byte_heat_j / gpu.power.memory_byte_j)
+    assert board_of(gpu).asked_clock_hz == 1.7e9
 
 
 def test_a_pole_is_e_times_nearer_its_target_after_its_time_constant() -> None:

@@ -63,6 +63,9 @@ def test_a_window_after_a_pause_begins_with_a_burst(gpu: Gpu, shapes: Shapes) ->
     straight = hold_window(shapes, gpu, WARM, hot, np.ones(len(SHAPES)))
     burst = hold_window(shapes, gpu, WARM, rested, np.ones(len(SHAPES)))
     long = hold_window(shapes, gpu, WARM, rested, np.full(len(SHAPES), 60.0))
+    short = hold_window(shapes, gpu, WARM, rested, np.full(len(SHAPES), 1e-3))
+    # A window that ends before the mean has caught up is all burst.
+    assert short.power_w == pytest.approx(hold_clocks(shapes, gpu, WARM, bursting=True).power_w)
     assert straight.power_w == pytest.approx(lasting.power_w)
     assert np.all(burst.power_w[:3] > lasting.power_w[:3] + 20)
     assert np.all(burst.seconds[:2] < lasting.seconds[:2])

@@ -105,8 +105,8 @@ def test_comments_are_those_of_the_analysis() -> None:
     assert [row["text"] for row in rows("explanations")] == explain_run(FOUND)
     told = [tuple(row.values()) for row in rows("best_changes")]
     assert told == [tuple(one) for one in best_changes(RUN, RESULT.metrics)]
-    assert {row["asked"] for row in rows("best_changes")} <= {row["asked"] for row in rows("changes")}
-    assert {row["asked"] for row in rows("changes")} <= {tried.change.asked for tried in list_changes(RUN)}
+    assert {row["change"] for row in rows("best_changes")} <= {row["change"] for row in rows("changes")}
+    assert {row["change"] for row in rows("changes")} <= {tried.change.asked for tried in list_changes(RUN)}
     assert [tuple(row.values()) for row in rows("preheating")] == [tuple(one) for one in vary_preheating(RUN)]
 
 

@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,3 +88,11 @@ def test_a_table_of_another_version_is_told_to_lack_a_column(tmp_path: Path) -> 
     del stored["tables"]["memory"]["total_bytes"]
     (folder / "result.json").write_text(json.dumps(stored))
     assert "Memory per stage: stored by another version, without 'total_bytes'" in render_run(load_run(folder))
+
+
+def test_best_changes_of_another_version_are_said_not_to_be_stored() -> None:
+    result = simulate(RUN)
+    other = replace(result, tables={**result.tables, "best_changes": lambda: {"other": ["--vpp 2"]}})
+    text = render_run(other)
+    assert re.search(r"Best changes +not stored in this run", text)
+    assert "Best single changes: stored by another version" in text

@@ -40,7 +40,8 @@ PREHEAT_FACTORS = (0.0, 2.0)
 class Effect(NamedTuple):
     """What a change does, as the changed run itself reports it."""
 
-    asked: str
+    change: str
+    """The flags that make it, or what it is."""
     step_time_s: float
     gain_fraction: float
     """Tokens a second over those of the run as it is, less one."""

@@ -1,4 +1,4 @@
-"""What is said about a simulated run beyond its figures, as tables of its result: explanations, changes, what if."""
+"""Comments on a simulated run, as tables of its result: explanations, best changes, what-if figures."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def with_changes(found: Simulation, track: Track = untracked) -> RunResult:
 
 
 def ask_what_if(found: Simulation, track: Track = untracked) -> RunResult:
-    """Return the result with all that its page tells: comments, and what needs further simulations, made now.
+    """Return the result with all tables of its page: comments, and those that need further simulations, made now.
 
     These are changes, a warm-up, other preheating; its table `reasons` has why one of them is empty. `track` shows
     how many changes were simulated.
@@ -100,7 +100,7 @@ def _tabulate_best(found: Simulation) -> Columns:
     if tried is None:
         return _tabulate(best_changes(run, found.result.metrics))
     shortlist = {one.change.asked for one in screen_changes(run)}
-    return _tabulate(best_effects(Effect(**row) for row in rows_of(tried) if row["asked"] in shortlist))
+    return _tabulate(best_effects(Effect(**row) for row in rows_of(tried) if row["change"] in shortlist))
 
 
 def _tabulate_reasons(**reasons: str) -> Columns:

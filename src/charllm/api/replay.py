@@ -1,4 +1,4 @@
-"""Play a traced run again with something changed."""
+"""Replay a traced run with something changed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from charllm.errors import SpecError
 from charllm.measure.parts import is_recording
 from charllm.report.replay import render_replay
 from charllm.trace.replay import Edits, Replay
-from charllm.trace.replay import replay as play_again
+from charllm.trace.replay import replay as replay_ranks
 from charllm.trace.run import TracedRank, read_run
 from charllm.trace.settings import GPUS_PER_NODE
 
@@ -80,7 +80,7 @@ def replay(
     wanted = dict(clock_full) if isinstance(clock_full, Mapping) else dict.fromkeys(clock_full)
     clocks = {rank: _clock_fraction(rank, given, places, ranks) for rank, given in wanted.items()}
     edits = Edits(nic, tuple(hide), clocks, dict(scale or {}), launch, gpus_per_node)
-    return Replayed(edits, play_again(ranks, edits))
+    return Replayed(edits, replay_ranks(ranks, edits))
 
 
 def _clock_fraction(rank: int, given: float | None, places: Sequence[Path], ranks: Sequence[TracedRank]) -> float:

@@ -65,7 +65,7 @@ def _print_study(study: StudyResult, arguments: argparse.Namespace) -> None:
 def _print_run(result: RunResult, arguments: argparse.Namespace) -> None:
     from charllm.report.character import with_character
     from charllm.report.tables import to_csv
-    from charllm.result.answers import told_warnings
+    from charllm.result.answers import notable_warnings
     from charllm.result.result import to_json
     from charllm.stored import read_character
 
@@ -77,7 +77,7 @@ def _print_run(result: RunResult, arguments: argparse.Namespace) -> None:
     else:
         show("\n\n".join(_parts(result, found, arguments)))
     sys.stdout.flush()
-    for warning in told_warnings(result):
+    for warning in notable_warnings(result):
         print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)
 
 

@@ -59,7 +59,7 @@ TILE_CHOICES = np.array(
 TILE_OUTPUTS = 128 * 256
 CACHE_LOW_FRACTION, CACHE_HIGH_FRACTION = 0.48, 0.87
 """Derived: share of the last-level cache below which operands stay in it, and above which none of them do."""
-LONELY_FRACTION = 0.25
+UNDERFILLED_FRACTION = 0.25
 """Share of multiprocessors with a tile below which libraries cut a product in depth, which takes a second launch."""
 
 
@@ -237,7 +237,7 @@ def _values_fraction(shape: KernelShape) -> float:
 
 def _masks(shapes: Sequence[KernelShape], gpu: Gpu) -> dict[str, Mask]:
     """Tell which kernels are what."""
-    few = LONELY_FRACTION * gpu.multiprocessors * TILE_OUTPUTS / 2
+    few = UNDERFILLED_FRACTION * gpu.multiprocessors * TILE_OUTPUTS / 2
 
     tests: dict[str, Callable[[KernelShape], bool]] = {
         "products": lambda shape: shape.kind in PRODUCTS,
@@ -247,7 +247,7 @@ def _masks(shapes: Sequence[KernelShape], gpu: Gpu) -> dict[str, Mask]:
         "both": lambda shape: shape.kind == "attention_both",
         "backward": lambda shape: shape.kind == "attention_backward",
         "grouped": lambda shape: shape.kind in GROUPED,
-        "lonely": lambda shape: shape.kind in PRODUCTS and float(np.prod(shape.dims[:3])) < few,
+        "underfilled": lambda shape: shape.kind in PRODUCTS and float(np.prod(shape.dims[:3])) < few,
     }
     return {name: np.array([test(shape) for shape in shapes], dtype=np.bool_) for name, test in tests.items()}
 
@@ -327,7 +327,7 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
         np.where(shapes.queued, kernels.queued_gap_s, kernels.gap_s) + np.where(grouped, kernels.grouped_s, 0.0),
     )
     running = np.where(products, together, np.where(streams, stream, attention)) + gap
-    launch = kernels.launch_s + np.where(shapes.masks["lonely"], kernels.split_s, 0.0)
+    launch = kernels.launch_s + np.where(shapes.masks["underfilled"], kernels.split_s, 0.0)
     launch = np.where(grouped, GROUPED_LAUNCH_S, launch)
     host = np.where(shapes.masks["both"], AUTOGRAD_S, np.where(streams, STREAM_LAUNCH_S, launch))
     host = np.where(shapes.queued, 0.0, host)
@@ -344,9 +344,9 @@ def _time_tiles(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> tuple[Floats, Flo
     whole = np.ceil(laid.waves)
     lost = np.where(laid.grouped | (laid.waves < 1), 1.0, kernels.wave_fraction)
     waves = laid.waves + lost * (whole - laid.waves)
-    lonely = 1 + kernels.fill_fraction * np.where(laid.grouped, 0.0, np.maximum(0.0, 1 - laid.waves))
+    underfilled_gain = 1 + kernels.fill_fraction * np.where(laid.grouped, 0.0, np.maximum(0.0, 1 - laid.waves))
     ramp = np.where(laid.grouped, kernels.grouped_ramp, kernels.ramp)
-    takes = waves * laid.flop_per_depth * (laid.depths + ramp) / (rate * lonely)
+    takes = waves * laid.flop_per_depth * (laid.depths + ramp) / (rate * underfilled_gain)
     takes = takes + np.where(laid.cuts > 1, kernels.split_s, 0.0)
     best = np.argmin(takes, axis=1)
     every = np.arange(len(best))

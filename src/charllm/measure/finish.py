@@ -85,7 +85,7 @@ def put_together(whole: Whole, parts: Sequence[Part]) -> tuple[Measured, list[st
 
 
 def _tables(folder: Path, whole: Whole, spec: Mapping[str, Any]) -> dict[str, Callable[[], Columns]]:
-    """Return what is told beside the metrics: conditions, marked steps, what was predicted of an emulated rank."""
+    """Return the tables of a measured run: conditions, marked steps, what was predicted of an emulated rank."""
     tables = tabulate_marks(whole.recording, whole.marks)
     # The spec of a measured run is whatever its job left behind.
     with suppress(CharllmError):

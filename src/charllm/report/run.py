@@ -1,4 +1,4 @@
-"""A run as text, from its stored result alone: simulated, emulated and measured runs are told by the same functions."""
+"""A run as text, from its stored result alone: the same functions for simulated, emulated and measured runs."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

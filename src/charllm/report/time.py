@@ -117,7 +117,7 @@ def render_changes(best_changes: Columns) -> str:
         return "Best single changes: no change that was tried is faster and fits in memory"
     cells = [
         [
-            gain["asked"],
+            gain["change"],
             *metric_cells(gain, ("step_time_s",)),
             format_change(gain["gain_fraction"]),
             *metric_cells(gain, ("memory_need_bytes",)),

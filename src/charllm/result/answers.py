@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LARGEST_SHARES, LARGEST_GAINS = 3, 2
 NOT_STORED = "not stored in this run"
-"""What is said of a table that a run lacks."""
+"""Text in place of a table that a run lacks."""
 SLOWER_FRACTION, EQUAL_FRACTION = 0.01, 1e-4
 """A GPU whose clock is this fraction below the median of its stage and node is named as the slowest; clocks that differ
 by less than the second fraction count as equal."""
@@ -78,7 +78,7 @@ def answer_time(result: "RunResult") -> str:
 
 
 def answer_in_brief(result: "RunResult") -> str:
-    """What a measured run is told by as soon as it has ended."""
+    """The main figures of a measured run in one line."""
     step = _metrics(result, "step_time_s")
     others = _metrics(result, "power_mean_w", "temperature_peak_c", "tokens_per_j", "node_power_mean_w")
     return _join(f"{step} per step" if step else "", others)
@@ -173,9 +173,9 @@ def answer_changes(result: "RunResult") -> str:
     if result.origin != "simulated" or result.metrics.get("step_time_s") is None:
         return ""
     changes = result.table("best_changes")
-    if changes is None:
+    if changes is None or "change" not in changes:
         return NOT_STORED
-    gains = [f"{row['asked']} (+{format_percent(row['gain_fraction'])} tokens/s)" for row in rows_of(changes)]
+    gains = [f"{row['change']} (+{format_percent(row['gain_fraction'])} tokens/s)" for row in rows_of(changes)]
     return "; ".join(gains[:LARGEST_GAINS]) or "no change that was tried is faster and fits in memory"
 
 
@@ -245,7 +245,7 @@ def describe_run(result: "RunResult") -> list[str]:
     return [*lines, named] if taken else lines
 
 
-def told_warnings(result: "RunResult") -> list[str]:
+def notable_warnings(result: "RunResult") -> list[str]:
     """Return the warnings that say more than that a metric is not known."""
     return [warning for warning in result.warnings if warning.split(":")[0] not in METRICS]
 

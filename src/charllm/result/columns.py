@@ -1,4 +1,4 @@
-"""The tables of a result: what each tells; by column, as results keep them, and by row."""
+"""The tables of a result: the content of each; by column, as results keep them, and by row."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,7 +30,7 @@ TABLES: dict[str, str] = {
     "sensor": "What the sensor of the GPU with the highest power shows over a step.",
     "figures": "Every figure of the catalog that the run rests on: value, standing, source and meaning.",
 }
-"""Table: what it tells. A simulated run has those that apply to it; a measured run those that it was read for."""
+"""Table: its content. A run has those that apply to it."""
 BESIDE = ("timeline", "signals", "cluster", "power_changes", "sensor", "figures")
 """Larger tables, which are stored as parquet files beside ``result.json``; all others lie in it."""
 

@@ -44,7 +44,7 @@ class RunResult:
     warnings: list[str] = field(default_factory=list)
     schema_version: int = SCHEMA_VERSION
     tables: Mapping[str, Callable[[], Columns]] = field(default_factory=dict, compare=False)
-    """What else is told about the run, a table for each subject, computed or read when it is first used (`table`)."""
+    """Further tables of the run (`result/columns.py`), each computed or read when it is first used (`table`)."""
     _read: dict[str, Columns] = field(default_factory=dict, init=False, compare=False)
 
     def __post_init__(self) -> None:

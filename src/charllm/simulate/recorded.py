@@ -199,24 +199,24 @@ def critical_path(machine: Machine, simulated_step: SimulatedStep) -> Path:
     Ignores: the end of the step (exchange, update), which follows the path on every GPU.
     """
     passes, turns = simulated_step.passes, machine.turns
-    before = _turns_before(machine)
+    sent_s, moved_s, columns = machine.sent_s, machine.moved_s, machine.sent_s.shape[1]
+    stages, sources, before = (column.tolist() for column in (turns[:, 0], turns[:, 2], _turns_before(machine)))
     turn = int(np.argmax(passes[:, :, END].max(axis=1)))
     at = _pacer(passes, turn, int(np.argmax(passes[turn, :, END])))
     seconds: dict[tuple[int, int], float] = {}
     count, crossings, transfer_s = 0, 0, 0.0
     nodes = machine.gpus.reshape(machine.run.parallelism.pp, -1) // machine.run.cluster.node.gpus
     while turn >= 0:
-        stage = int(turns[turn, 0])
+        stage, own, source, start_s = stages[turn], before[turn], sources[turn], float(passes[turn, at, START])
         key = (stage, int(nodes[stage, at]))
-        seconds[key] = seconds.get(key, 0.0) + float(passes[turn, at, END] - passes[turn, at, START])
+        seconds[key] = seconds.get(key, 0.0) + (float(passes[turn, at, END]) - start_s)
         count += 1
-        own, source = int(before[turn]), int(turns[turn, 2])
-        free_s = passes[own, at, END] + machine.sent_at(at)[own] if own >= 0 else 0.0
-        ready_s = passes[source, at, END] + machine.moved_at(at)[turn] if source >= 0 else 0.0
+        free_s = passes[own, at, END] + sent_s[own, at % columns] if own >= 0 else 0.0
+        ready_s = passes[source, at, END] + moved_s[turn, at % columns] if source >= 0 else 0.0
         following = source if source >= 0 and ready_s > free_s else own
         if following >= 0:
-            transfer_s += max(0.0, float(passes[turn, at, START] - passes[following, at, END]))
-            crossings += int(turns[following, 0]) != stage
+            transfer_s += max(0.0, start_s - float(passes[following, at, END]))
+            crossings += stages[following] != stage
             at = _pacer(passes, following, at)
         turn = following
     parts = [PathPart(stage, node, spent) for (stage, node), spent in seconds.items()]
@@ -225,18 +225,18 @@ def critical_path(machine: Machine, simulated_step: SimulatedStep) -> Path:
 
 def _pacer(passes: Floats, turn: int, at: int) -> int:
     """Return the GPU that others of its stage waited for in a pass: this one, unless it waited for another."""
-    waits = passes[turn, :, WAIT]
-    if waits[at] <= 1e-3 * (passes[turn, at, END] - passes[turn, at, START]):
+    if passes[turn, at, WAIT] <= 1e-3 * (passes[turn, at, END] - passes[turn, at, START]):
         return at
     # Those that end together waited for each other.
+    waits = passes[turn, :, WAIT]
     together = np.abs(passes[turn, :, END] - passes[turn, at, END]) < 1e-3 * max(1e-9, passes[turn, at, END])
     return int(np.argmin(np.where(together, waits, np.inf)))
 
 
 def _turns_before(machine: Machine) -> Ints:
     """Return for each turn the one before it on the same stage, or -1."""
-    last = np.full(machine.run.parallelism.pp, -1, dtype=np.int64)
-    found = np.empty(len(machine.turns), dtype=np.int64)
-    for turn, stage in enumerate(machine.turns[:, 0]):
-        found[turn], last[stage] = last[stage], turn
+    found = np.full(len(machine.turns), -1, dtype=np.int64)
+    for stage in range(machine.run.parallelism.pp):
+        own = np.flatnonzero(machine.turns[:, 0] == stage)
+        found[own[1:]] = own[:-1]
     return found

@@ -1,4 +1,4 @@
-"""Play a trace again with something changed: the step time that would follow from it.
+"""Replay a trace with something changed: the step time that would follow from it.
 
 Every item of the graph (trace/graph.py) begins as soon as what it waits for is done. Unchanged, a trace gives its own
 times back; changed, what was hidden may come to the front and what was in front may hide.
@@ -43,7 +43,7 @@ class Edits(NamedTuple):
 
 
 class Rank(NamedTuple):
-    """One rank, ready to be played."""
+    """One rank, ready to be replayed."""
 
     trace: RankTrace
     activity: Activity
@@ -84,7 +84,7 @@ def replay(traced_ranks: Sequence[TracedRank], edits: Edits) -> Replay:
     traced = [(found[0].start_s, found[-1].end_s) for found in windows]
     seconds = []
     for changed in (Edits(), edits):
-        ends = run_again(ranks, changed, shared)
+        ends = replay_once(ranks, changed, shared)
         seconds.append(
             max(
                 _moved(rank.graph, end, found[-1].end_s) - _moved(rank.graph, end, found[0].start_s)
@@ -103,7 +103,7 @@ def _prepare(rank: TracedRank, first_ns: int) -> Rank:
     return Rank(rank.trace, rank.activity, windows, moved)
 
 
-def run_again(ranks: Sequence[Rank], edits: Edits, shared: Sequence[Ints]) -> list[tuple[Floats, Floats]]:
+def replay_once(ranks: Sequence[Rank], edits: Edits, shared: Sequence[Ints]) -> list[tuple[Floats, Floats]]:
     """Return starts and ends of the items of every rank after a change."""
     own_s = [_changed_s(rank, edits) for rank in ranks]
     hidden = [_items(rank, is_hidden(rank, edits)) for rank in ranks]

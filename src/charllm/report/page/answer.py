@@ -130,12 +130,12 @@ def _waits(run: RunView) -> str:
 
 def _changes(run: RunView) -> str:
     """Name the best single change; nothing where none was tried."""
-    if run.table("best_changes") is None:
+    if "change" not in (run.table("best_changes") or {}):
         return ""
     best = next(iter(run.rows("best_changes")), None)
     if best is None:
         return "No single change that was tried is faster and fits in memory."
-    return f"Best single change: {best['asked']} (+{format_percent(best['gain_fraction'])} tokens/s)."
+    return f"Best single change: {best['change']} (+{format_percent(best['gain_fraction'])} tokens/s)."
 
 
 def answer_facts(run: RunView, figures: Collection[str]) -> list[Fact]:

@@ -20,7 +20,7 @@ def changes_figure(run: RunView) -> Figure | None:
         return missing(NAME, KIND, QUESTION, run.why_not_simulated("changes"))
     ends = [effect_interval(change["gain_fraction"], of_conditions=change["of_conditions"]) for change in changes]
     columns = {
-        "change": Column("change", [change["asked"] for change in changes]),
+        "change": Column("change", [change["change"] for change in changes]),
         "effect": Column("change of tokens/s", [round(change["gain_fraction"], 3) for change in changes], "", 3),
         "low": Column("low", [round(low, 3) for low, _high in ends], "", 3),
         "high": Column("high", [round(high, 3) for _low, high in ends], "", 3),
@@ -51,7 +51,7 @@ def _message(changes: list[Row]) -> str:
     if best is not None and best["gain_fraction"] > 0:
         low, high = effect_interval(best["gain_fraction"], of_conditions=best["of_conditions"])
         text += (
-            f" Fastest: {best['asked']}, {format_change(best['gain_fraction'])} tokens/s "
+            f" Fastest: {best['change']}, {format_change(best['gain_fraction'])} tokens/s "
             f"({100 * low:+.0f} to {format_change(high, 0)})."
         )
     saving = max(
@@ -60,9 +60,9 @@ def _message(changes: list[Row]) -> str:
         default=None,
     )
     if saving is not None and (saving["tokens_per_j_fraction"] or 0.0) > 0:
-        text += f" Most tokens per joule: {saving['asked']}, {_percent(saving['tokens_per_j_fraction'])}."
+        text += f" Most tokens per joule: {saving['change']}, {_percent(saving['tokens_per_j_fraction'])}."
     if misfits:
-        listed = [f"{change['asked']} ({change['needs']})" for change in misfits]
+        listed = [f"{change['change']} ({change['needs']})" for change in misfits]
         text += f" Grey: {', '.join(listed)}."
     return (
         f"{text} Bars are the simulated effects, whiskers their {format_percent(LEVEL, 0)} intervals: {effect_basis()}."

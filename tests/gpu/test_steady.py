@@ -91,6 +91,14 @@ def test_above_its_operating_limit_temperature_takes_clock(gpu: Gpu) -> None:
     assert halved == pytest.approx(board.slowdown_fraction * board.asked_clock_hz)
 
 
+def test_the_clock_leaps_nowhere_as_a_gpu_warms_up(gpu: Gpu) -> None:
+    board = board_of(gpu)
+    clocks = [next_clock(board, 1.98e9, 300.0, 300.0, 120.0, degrees, board.asked_clock_hz)[0]
+              for degrees in np.arange(80.0, 96.0, 0.01)]  # fmt: skip
+    assert np.all(np.diff(clocks) <= 0)
+    assert np.max(np.abs(np.diff(clocks))) < 0.01 * board.asked_clock_hz
+
+
 def test_a_clock_cap_is_kept(gpu: Gpu, shapes: Shapes) -> None:
     held = hold_clocks(shapes, gpu, WARM, Conditions(clock_cap_hz=1.2e9))
     assert np.all(held.clock_hz <= 1.2e9)

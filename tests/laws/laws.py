@@ -32,6 +32,8 @@ from tests.random_specs.inputs import as_settings, draw_valid_request
 
 TOLERANCE = 1e-3
 HOTTEST_INLET_C = 80.0
+SHORTEST_S = 10.0
+"""A shorter run from cold is some ticks of the governor, each of which meets the step elsewhere."""
 MOST_DOUBLED = 2.05
 LEAST_MICROBATCHES = 8
 """Time of a step with twice the batch over that with the batch, and from how many microbatches on that holds: the first
@@ -96,6 +98,8 @@ def draw_case(seed: int, number: int) -> Case:
     random = Random(f"{seed}/law/{number}")
     while True:
         case = Case(draw_valid_request(random))
+        if (case.run.conditions.seconds_s or SHORTEST_S) < SHORTEST_S:
+            continue
         try:
             _ = case.result
         except SpecError:
@@ -172,13 +176,11 @@ LINKS = ("cluster.node.link_bandwidth_bytes_per_s", "cluster.node.package_bandwi
 
 def faster_links(case: Case, random: Random) -> Found:
     """More bandwidth of any link never makes a run slower."""
-    for path in LINKS:
-        _, part, name = path.split(".")
-        now = getattr(getattr(case.run.cluster, part), name)
-        # A package that is slower than the links around it is no machine.
-        if now:
-            faster = case.changed((path, random.choice((1.1, 2.0, 4.0)) * now))
-            yield _never_more(f"a higher {name} makes a run slower", "step_time_s", faster, case, faster)
+    cluster = case.run.cluster
+    now = {path: getattr(getattr(cluster, path.split(".")[1]), path.split(".")[2]) for path in LINKS}
+    path = random.choice([path for path in LINKS if now[path] and (cluster.nodes > 1 or "fabric" not in path)])
+    faster = case.changed((path, random.choice((1.1, 2.0, 4.0)) * now[path]))
+    yield _never_more(f"a higher {path.split('.')[2]} makes a run slower", "step_time_s", faster, case, faster)
 
 
 def twice_the_batch(case: Case, _random: Random) -> Found:

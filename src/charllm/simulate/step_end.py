@@ -1,8 +1,8 @@
 """What ends a step on a stage: exchange of gradients and weights, update, and the rest.
 
 The update is work, which follows the clock. How much of an exchange is left, and how long stragglers and hosts are
-waited for, follows how long the passes took: `times_s` of both are told of the stage's last pass, and between two knots
-lie on a line over its length.
+waited for, follows how long the passes took: `times_s` of both are told of the work of the stage's last pass, and
+between two knots lie on a line over its length.
 Source: timeline/step_time.py.
 Ignores: that earlier passes may have had another clock than the last one.
 """
@@ -16,6 +16,7 @@ from charllm.arrays import Floats
 from charllm.simulate.knots import NEVER_S
 from charllm.simulate.slices import CHANNELS, DRAWN, TIMES, clocks_of, lay_rows, stack_kinds
 from charllm.timeline.costs import COLUMNS as COST_COLUMNS
+from charllm.timeline.schedules import order_arrays
 from charllm.timeline.step_time import StepTime
 from charllm.workload.step import Step
 from charllm.workload.sync import step_sync
@@ -30,7 +31,7 @@ class StepEnds(NamedTuple):
     """How a step ends on each kind of GPU and stage."""
 
     times_s: Floats
-    """[kind, stage, knot, (last pass, exchange, update, rest)]"""
+    """[kind, stage, knot, (work of the last pass, exchange, update, rest)]"""
     rows: Floats
     """[kind, stage x part, interval between knots, column]: what a part draws, and the time of the update."""
 
@@ -65,7 +66,7 @@ def _lay_kind(step: Step, times: Sequence[StepTime]) -> tuple[Floats, Floats]:
 
 def _end(step: Step, timed: StepTime, stage: int) -> tuple[Floats, Floats]:
     """Return the seconds of the last pass and of the parts at one clock, and what each part draws."""
-    run, costs = step.run, timed.costs
+    run, costs, degrees = step.run, timed.costs, step.run.parallelism
     labels, in_passes = timed.stages[stage], run.microbatches * timed.microbatch_s(stage, "dp_exposed")
     whole_s = timed.step_time_s - float(max(timed.events.free_s))
     exchange_s = min(whole_s, max(0.0, labels["dp_exposed"] - in_passes))
@@ -81,5 +82,6 @@ def _end(step: Step, timed: StepTime, stage: int) -> tuple[Floats, Floats]:
         drawn[EXCHANGE, :3] = exchanged[3:]
     if update_s > 0:
         drawn[UPDATE, :3] = updated[3:]
-    last_s = float(timed.events.end_s[stage, -1] - timed.events.start_s[stage, -1])
+    direction, chunk, _microbatch = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)[stage, -1]
+    last_s = sum(timed.passes[chunk][direction].labels.values())
     return np.array([last_s, exchange_s, update_s, whole_s - exchange_s - update_s]), drawn

@@ -41,8 +41,8 @@ from charllm.simulate.step_end import LAST_PASS, PARTS, UPDATE, StepEnds
 """State of a GPU: clock, mean power over a second, its time, what is left of the box and what it took, what
 holds the clock, die temperature, what lies under its fast poles, its power over the typical,
 joules of the box that warm the die, power of the box before, clock a brake leaves it, when its host has launched
-what came so far, how long its last pass took; what its clock decides: interval between knots, fields of OperatingPoint;
-then the poles."""
+what came so far, seconds of work of its last pass; what its clock decides: interval between knots, fields of
+OperatingPoint; then the poles."""
 (ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS,
  THERMAL_LOSS, BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY, HOST_S) = range(18)  # fmt: skip
 """Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest
@@ -52,6 +52,8 @@ SUMS, SIGNALS = 18, 4
 TOTALS = (ENERGY, CLOCK_S, CLOCK2_S, *range(HEAT_S, SUMS))
 """Sums that grow with time; the others are extremes."""
 SHORTEST_S = 1e-12
+SAME_FRACTION = 1e-9
+"""Passes that differ by less take equally long."""
 
 
 def board_rows(boards: Sequence[Board]) -> Any:
@@ -143,6 +145,7 @@ def spend(states: GpuStates, gpu: int, table: Floats, kind: int, item: int, leas
         sums[gpu, PEAK_W] = max(sums[gpu, PEAK_W], watts)
         if active > 0:
             sums[gpu, BUSY] += step_s
+            state[gpu, PASS_S] += step_s * gpu_s / length_s
             sums[gpu, HOST_S] += step_s * (1 - gpu_s / length_s)
         cause = int(state[gpu, CAUSE])
         if cause > 0:
@@ -243,7 +246,7 @@ def simulate_step(
             if wait > 0:
                 sums[gpu, INPUT_WAIT] += wait
                 spend(states, gpu, waiting, 0, 0, wait)
-            state[gpu, PASS_S] = -state[gpu, TIME]
+            state[gpu, PASS_S] = 0.0
             if at < kept:
                 passes[turn, at, 0] = state[gpu, TIME] - began_s
                 passes[turn, at, 2] = -sums[gpu, CLOCK_S]
@@ -264,7 +267,6 @@ def simulate_step(
         for at in range(positions):
             gpu = base + at
             end[turn, at] = state[gpu, TIME]
-            state[gpu, PASS_S] += state[gpu, TIME]
             if at < kept:
                 ended_s = state[gpu, TIME] - began_s
                 length_s = max(SHORTEST_S, ended_s - passes[turn, at, 0])
@@ -304,7 +306,7 @@ def finish_step(states: GpuStates, ends: StepEnds, waiting: Floats) -> float:
     for gpu in range(len(states.state)):
         wait_until(states, gpu, last_s, waiting, INPUT_WAIT)
         kind, stage = states.kind[gpu], gpu // len(states.weights)
-        place, share = place_between(times_s, kind, stage, states.state[gpu, PASS_S])
+        place, share = place_between(states, times_s, gpu, stage)
         for part in range(PARTS):
             before_s, after_s = times_s[kind, stage, place, 1 + part], times_s[kind, stage, place + 1, 1 + part]
             least_s = 0.0 if part == UPDATE else before_s + share * (after_s - before_s)
@@ -315,14 +317,24 @@ def finish_step(states: GpuStates, ends: StepEnds, waiting: Floats) -> float:
     return float(last_s)
 
 
-def place_between(times_s: Floats, kind: int, stage: int, pass_s: float) -> tuple[int, float]:
-    """Return the knot below which a last pass of some length lies, and its share of the way to the next."""
-    place = 0
-    while place < times_s.shape[2] - 2 and pass_s > times_s[kind, stage, place + 1, LAST_PASS]:
+def place_between(states: GpuStates, times_s: Floats, gpu: int, stage: int) -> tuple[int, float]:
+    """Return the knot at which the work of a GPU's last pass takes as long as it took, and its share of the way on.
+
+    Work that no clock changes takes as long at several knots: then the clock decides.
+    """
+    kind, took_s, clock = states.kind[gpu], states.state[gpu, PASS_S], states.state[gpu, CLOCK]
+    place = int(states.state[gpu, INTERVAL])
+    while place < times_s.shape[2] - 2 and took_s > (1 + SAME_FRACTION) * times_s[kind, stage, place + 1, LAST_PASS]:
         place += 1
-    shorter_s = times_s[kind, stage, place, LAST_PASS]
-    width_s = times_s[kind, stage, place + 1, LAST_PASS] - shorter_s
-    return place, min(1.0, max(0.0, (pass_s - shorter_s) / width_s)) if width_s > SHORTEST_S else 0.0
+    while place > 0 and took_s < (1 - SAME_FRACTION) * times_s[kind, stage, place, LAST_PASS]:
+        place -= 1
+    shorter_s, longer_s = times_s[kind, stage, place, LAST_PASS], times_s[kind, stage, place + 1, LAST_PASS]
+    if longer_s - shorter_s > SAME_FRACTION * longer_s:
+        share = (took_s - shorter_s) / (longer_s - shorter_s)
+    else:
+        high, low = states.knots[kind, place], states.knots[kind, place + 1]
+        share = (1 / clock - 1 / high) / (1 / low - 1 / high) if low > 0 else 0.0
+    return place, min(1.0, max(0.0, share))
 
 
 def latest_time(states: GpuStates) -> float:

@@ -149,7 +149,7 @@ class Pricer:
         ]
         timed = self._met_late(timed)
         # What stays exposed of a sharded exchange is waited for before the ops that need it.
-        sharding = self._sharding(block, direction, sum(item.seconds for item in timed))
+        sharding = self._sharding(block, direction, race_of(self._items(timed)).gg)
         items = (*self._items(sharding), *self._items(timed))
         items = (*items, *self._offload(block, direction, sum(item.launch_s for item in items)))
         timed = [*sharding, *timed]
@@ -293,18 +293,17 @@ class Pricer:
                 return self.price(neighbour)
         return 0.0
 
-    def _sharding(self, block: Block, direction: str, compute_s: float) -> list[Timed]:
-        """Gather sharded weights while the layer before computes, and reduce gradients while the next one does."""
+    def _sharding(self, block: Block, direction: str, room_s: float) -> list[Timed]:
+        """Gather sharded weights while the layer before runs, waits included, and reduce gradients under the next."""
         if direction == "weight" or gathers_once(self.step.run):
             return []
         gathered = layer_gather(self.step, block, direction)
         ops = list(gathered) + (list(layer_reduce(self.step, block)) if direction == "backward" else [])
         timed = []
-        room = compute_s
         for op in ops:
             seconds = self.price(op)
-            exposed = max(0.0, seconds - room)
-            room = max(0.0, room - seconds)
+            exposed = max(0.0, seconds - room_s)
+            room_s = max(0.0, room_s - seconds)
             hidden = seconds - exposed
             timed.append(Timed(op, "dp_exposed", exposed + hidden * self.costs.timeline.contention_fraction, hidden))
         return timed

@@ -98,6 +98,8 @@ def test_counters_add_up_to_the_labels_of_a_stage(name: str) -> None:
     step, time = timed(name)
     counters = [event for event in events_of(trace_step(step, time)) if event["ph"] == "C" and event["pid"] == 0]
     assert {event["tid"] for event in counters} == {COUNTERS}
+    used = {label for label, seconds in time.stages[0].items() if seconds}
+    assert set(counters[0]["args"]) == used | {"bubble", "straggler_wait"}
     spent = dict.fromkeys(time.stages[0], 0.0)
     for event, after in pairwise(counters):
         assert sum(event["args"].values()) == pytest.approx(1.0, abs=1e-3)

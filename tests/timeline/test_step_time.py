@@ -128,6 +128,14 @@ def test_gradients_hide_under_the_last_backward() -> None:
     assert plain.hidden_s["dp"] == 0
 
 
+@pytest.mark.parametrize("degrees", [{"ep": 8, "tp": 8}, {"tp": 32}])
+def test_gradients_that_would_wait_longer_beside_other_exchanges_than_alone_are_not_hidden(
+    degrees: dict[str, int],
+) -> None:
+    plain, overlapped = (timed(SPARSE, {"parallelism": {**degrees, "overlap": axes}}) for axes in ([], ["dp"]))
+    assert overlapped.breakdown_s["dp_exposed"] <= plain.breakdown_s["dp_exposed"] * (1 + 1e-12)
+
+
 def test_the_step_time_of_a_result_is_that_of_the_step() -> None:
     run = resolve_run(merge(*CASES["1f1b"]))
     metrics = simulate(run).metrics

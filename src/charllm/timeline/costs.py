@@ -128,11 +128,11 @@ def read_ops(ops: Sequence[Op], run: RunSpec, updates: tuple[tuple[Op, ...], ...
     table = np.array(launches, dtype=np.int64).reshape(-1, 3)
     shapes = _shapes(tuple(places), run.cluster.gpu)
     times = table[:, 2].astype(np.float64)
-    launch_s, launches = np.zeros(len(ops)), np.zeros(len(ops))
+    launch_s, kernels = np.zeros(len(ops)), np.zeros(len(ops))
     np.add.at(launch_s, table[:, 0], times * np.array(called_s))
-    np.add.at(launches, table[:, 0], times * np.array([max(1.0, one.looped) for _row, one in lists]))
+    np.add.at(kernels, table[:, 0], times * np.array([max(1.0, one.looped) for _row, one in lists]))
     rows = {id(op): row for row, op in enumerate(ops)}
-    return StepKernels(rows, shapes, table[:, 0], table[:, 1], times, launch_s, launches, updates)
+    return StepKernels(rows, shapes, table[:, 0], table[:, 1], times, launch_s, kernels, updates)
 
 
 @lru_cache(maxsize=512)

@@ -12,6 +12,7 @@ import csv
 import json
 import os
 import pickle
+import resource
 import shutil
 import signal
 import subprocess
@@ -289,7 +290,9 @@ def in_a_fork(slot: Path, work: Callable[[], int], log: Path, limit_s: float) ->
         return os.waitpid(child, 0)[1]
     status = 70
     try:
-        signal.alarm(int(limit_s))
+        # Seconds of the processor: a busy machine kills no mutant. One that sleeps for ever ends by the clock.
+        resource.setrlimit(resource.RLIMIT_CPU, (int(limit_s), int(limit_s)))
+        signal.alarm(int(10 * limit_s))
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)

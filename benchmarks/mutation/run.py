@@ -22,6 +22,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 import pytest
@@ -85,6 +86,8 @@ def main() -> None:
     found = baseline(slots, tuple(options.tests))
     mutants = draw_mutants(slots[0] / PACKAGE, FOLDERS, options.count, options.seed)
     mutants = [one for one in mutants if options.only in one.file]
+    # A run that is interrupted has tried a fair part of them.
+    Random(options.seed).shuffle(mutants)
     outcomes = run_mutants(slots, mutants, found, options.limit_s)
     print_outcomes(outcomes)
 

@@ -30,8 +30,15 @@ def test_divisors_are_those_by_hand(number: int, expected: tuple[int, ...]) -> N
 
 def test_words_are_read_as_values_of_their_axis() -> None:
     assert parse_axis(" tp = 1, 2 ,4") == ("tp", [1, 2, 4])
-    asked: dict[str, list[Any]] = {"micro-batch-size": [1, 1, 2], "overlap": ["none", "tp+dp", ["pp"]], "zero": [0], "sp": [True],
-             "power-cap": ["none", 500], "clock_cap": [1200], "recompute": ["full:4"]}  # fmt: skip
+    asked: dict[str, list[Any]] = {
+        "micro-batch-size": [1, 1, 2],
+        "overlap": ["none", "tp+dp", ["pp"]],
+        "zero": [0],
+        "sp": [True],
+        "power-cap": ["none", 500],
+        "clock_cap": [1200],
+        "recompute": ["full:4"],
+    }
     assert read_axes(asked) == {
         "mbs": (1, 2),
         "overlap": (frozenset(), frozenset({"tp", "dp"}), frozenset({"pp"})),

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.errors import SpecError
 from charllm.gpu.shape import KernelShape
 from charllm.layout.grid import Grid
@@ -23,7 +24,7 @@ from charllm.simulate.long_step import Execution
 from charllm.simulate.predict import Simulation, predict
 from charllm.simulate.recorded import own_clock_hz, price_at
 from charllm.simulate.slices import CHANNELS, SlicedLayers, cut_layers
-from charllm.simulate.steady import Machine, find_waits
+from charllm.simulate.steady import Machine, watch_gpu
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE
 from charllm.timeline.rank_timeline import Item, RankTimeline, Segment
@@ -74,12 +75,13 @@ def rank_timeline(found: Simulation, rank: int) -> RankTimeline:
     gpu = simulated_gpu(machine, rank)
     kind, clock_hz = int(machine.kind[gpu]), own_clock_hz(simulated.simulated_step, gpu)
     timed = price_at(step, machine.priced[kind], clock_hz)
-    exchange_s, _update_s, rest_s = machine.ends_s(kind, clock_hz)[stage]
+    watched = watch_gpu(machine, simulated.simulated_step, gpu)
+    exchange_s, _update_s, rest_s = watched.ends_s
     (under, after), (first, last) = _exchange(step, timed, stage, float(exchange_s))
     update = tuple(item for op in timed.costs.kernels.updates[stage] for item in kernel_items(run, op))
     joined = Segment("update", 1, tuple(item._replace(joins=("dp",)) for item in update))
     # Weights that hide are those of the step before; the update needs all gradients.
-    passes, ended = _passes(simulated, timed, stage, rank, under)
+    passes, ended = _passes(simulated, timed, stage, rank, under, watched.waits_s)
     rest = Item("wait", "end of the step", duration_s=float(rest_s), joins=AXES)
     segments = [*first, *passes, *after, joined, *last, Segment("end", 1, (rest,)), ended]
     tokens = run.tokens_per_step // run.parallelism.dp
@@ -99,14 +101,14 @@ def _plain(shape: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _passes(
-    found: Execution, timed: StepTime, stage: int, rank: int, hidden: list[Segment]
+    found: Execution, timed: StepTime, stage: int, rank: int, hidden: list[Segment], waited_s: Floats
 ) -> tuple[list[Segment], Segment]:
     """List the passes of a rank with its waits, and the wait for slower updates that ends a step.
 
     `hidden` goes under the last backward pass.
     """
     machine, step = found.machine, found.step
-    waits_s = iter(find_waits(machine, found.simulated_step, simulated_gpu(machine, rank)).tolist())
+    waits_s = iter(waited_s.tolist())
     mine = np.flatnonzero(machine.turns[:, 0] == stage)
     kinds = [divmod(int(machine.turns[turn, 1]), len(step.chunks)) for turn in mine]
     # Slices were cut by what the first kind takes at its highest clock.

@@ -39,7 +39,7 @@ from charllm.simulate.slices import (
     cut_passes,
     waiting_rows,
 )
-from charllm.simulate.step_end import StepEnds, lay_step_ends
+from charllm.simulate.step_end import PARTS, StepEnds, lay_step_ends
 from charllm.spec.hardware import Cluster
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE, TimelineConstants
@@ -84,7 +84,11 @@ class SimulatedStep(NamedTuple):
     passes: Floats
     """[turn, position, (start, end, clock, wait for members of its groups)] of the last step of the round."""
     begun: Floats
-    """[gpu, state] before the step, or before as many of them as make up a round."""
+    """[gpu, state] before the last round: the step, or as many of them as make up a round."""
+    averaged_from: Floats
+    """[gpu, state] before the rounds that sums and length are means over."""
+    averaged: int
+    """How many rounds those are."""
 
 
 class Machine(NamedTuple):
@@ -289,22 +293,35 @@ def average_rounds(machine: Machine, state: Floats, settled: SimulatedStep) -> S
         total = add_steps(total, simulate_once(machine, state, settled.sink_k), 1.0)
     sums = total.sums.copy()
     sums[:, list(step_loop.TOTALS)] /= 1 + more
-    return total._replace(step_time_s=total.step_time_s / (1 + more), sums=sums)
+    return total._replace(step_time_s=total.step_time_s / (1 + more), sums=sums, averaged_from=settled.begun,
+                          averaged=1 + more)  # fmt: skip
 
 
-def find_waits(machine: Machine, simulated_step: SimulatedStep, gpu: int) -> Floats:
-    """Return how long one simulated GPU waited wherever it may wait in a step (step_loop.py), mean over its steps.
+class Watched(NamedTuple):
+    """What one simulated GPU did in a step besides its work, mean over the steps that were simulated."""
 
-    The round is repeated from where it began, and so comes out the same.
+    waits_s: Floats
+    """How long it waited wherever it may wait (step_loop.py): in its passes, and on both sides of the step's end."""
+    ends_s: Floats
+    """[part] how long what ends a step took (step_end.py)."""
+
+
+def watch_gpu(machine: Machine, simulated_step: SimulatedStep, gpu: int) -> Watched:
+    """Return how one simulated GPU waited and ended its steps.
+
+    The rounds that the step is the mean of are repeated from where they began, and so come out the same.
     """
     slices = machine.slices
     lengths = (slices.spans[:, 1] - slices.spans[:, 0]) * slices.spans[:, 2]
     mine = machine.turns[machine.turns[:, 0] == gpu // len(machine.fold.weights), 1]
-    points = 2 + sum(1 + int(np.sum(lengths[slices.first[one] : slices.first[one + 1]])) for one in mine)
-    moments = np.ones(1 + 2 * points * repeats_of(machine))
-    _simulate(machine, simulated_step.begun.copy(), simulated_step.sink_k, gpu, moments)
-    before_s, after_s = moments[1:].reshape(-1, points, 2).transpose(2, 0, 1)
-    return np.asarray(np.mean(after_s - before_s, axis=0))
+    points = 2 + PARTS + sum(1 + int(np.sum(lengths[slices.first[one] : slices.first[one + 1]])) for one in mine)
+    state, lasted_s = simulated_step.averaged_from.copy(), np.zeros(points)
+    for _ in range(simulated_step.averaged):
+        moments = np.ones(1 + 2 * points * repeats_of(machine))
+        _simulate(machine, state, simulated_step.sink_k, gpu, moments)
+        before_s, after_s = moments[1:].reshape(-1, points, 2).transpose(2, 0, 1)
+        lasted_s += np.mean(after_s - before_s, axis=0) / simulated_step.averaged
+    return Watched(np.delete(lasted_s, range(points - 1 - PARTS, points - 1)), lasted_s[-1 - PARTS : -1])
 
 
 def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, moments: Floats) -> SimulatedStep:
@@ -346,7 +363,7 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
     full = int(ended_s / box_s)
     # Copied, for the whole arrays are far longer than what a step fills.
     series, cluster_w = series[:, :full].copy(), cluster_w[:full].copy()
-    return SimulatedStep(ended_s / repeats, sums, sink_k, series, cluster_w, box_s, repeats, passes, begun)
+    return SimulatedStep(ended_s / repeats, sums, sink_k, series, cluster_w, box_s, repeats, passes, begun, begun, 1)
 
 
 def repeat_poles(machine: Machine, state: Floats, before_k: Floats) -> Floats:

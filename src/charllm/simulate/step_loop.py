@@ -91,7 +91,7 @@ class GpuStates(NamedTuple):
     """GPU whose moments are noted, or -1."""
     moments: Floats
     """Next free place, then the watched GPU's time before and after each point where it may wait: before a pass, after
-    each of its slices, and twice at the end of a step."""
+    each of its slices, before the end of a step and after it; and around each part of that end."""
 
 
 def set_clock(states: GpuStates, gpu: int, clock_hz: float) -> None:
@@ -310,7 +310,11 @@ def finish_step(states: GpuStates, ends: StepEnds, waiting: Floats) -> float:
         for part in range(PARTS):
             before_s, after_s = times_s[kind, stage, place, 1 + part], times_s[kind, stage, place + 1, 1 + part]
             least_s = 0.0 if part == UPDATE else before_s + share * (after_s - before_s)
+            if gpu == states.watched:
+                note_moment(states)
             spend(states, gpu, ends.rows, kind, PARTS * stage + part, least_s)
+            if gpu == states.watched:
+                note_moment(states)
     last_s = latest_time(states)
     for gpu in range(len(states.state)):
         wait_until(states, gpu, last_s, waiting, GROUP_WAIT)

@@ -92,3 +92,15 @@ def test_a_host_that_waits_exposes_its_next_launch() -> None:
     ops = [Event("kernel", 5.0, 1.0), Event("kernel", 5.0, 1.0)]
     assert walk(ops, 0.0, 0.0)[0] == 11.0
     assert apply(compose([ops[0], Event("sync"), ops[1]]), 0.0, 0.0)[0] == 12.0
+
+
+@given(SECONDS, SECONDS, st.integers(1, 200))
+def test_an_op_of_many_kernels_is_that_many_ops(seconds: float, launch_s: float, launches: int) -> None:
+    each = kernel(seconds / launches, launch_s / launches)
+    assert kernel(seconds, launch_s, launches) == pytest.approx(each.repeated(launches))
+
+
+def test_a_gpu_works_on_the_first_kernels_of_an_op_while_its_host_launches_the_rest() -> None:
+    # Ten launches of 1 s: the GPU begins after the first, or has the last kernel of 0.4 s left after the tenth.
+    assert apply(kernel(40.0, 10.0, 10), 0.0, 0.0) == pytest.approx((41.0, 10.0))
+    assert apply(kernel(4.0, 10.0, 10), 0.0, 0.0) == pytest.approx((10.4, 10.0))

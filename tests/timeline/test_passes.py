@@ -57,7 +57,7 @@ def test_a_race_is_the_product_of_its_items(name: str) -> None:
                 elif item.kind == "host":
                     one = one.then(host_only(item.launch_s))
                 else:
-                    one = one.then(kernel(item.seconds, item.launch_s))
+                    one = one.then(kernel(item.seconds, item.launch_s, item.launches))
             race = race.then(one.repeated(span.repeats))
         assert race == pytest.approx(part.race)
 

@@ -61,5 +61,5 @@ def _exchanged(step: Step, weights: Weights) -> tuple[float, float, float]:
 def _collective_costs(run: RunSpec) -> Costs:
     """Return costs that know collectives alone."""
     nothing = np.zeros(0)
-    kernels = StepKernels({}, None, nothing, nothing, nothing, nothing, ())  # type: ignore[arg-type]
+    kernels = StepKernels({}, None, nothing, nothing, nothing, nothing, nothing, ())  # type: ignore[arg-type]
     return Costs(run, kernels, 0.0, np.zeros((0, COLUMNS)), nothing, {}, NETWORK, TIMELINE)

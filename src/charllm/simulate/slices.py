@@ -126,6 +126,9 @@ def _measure(times: Sequence[StepTime], spans: Sequence[tuple[Item, ...]], one: 
 def _piece(item: Item, part: "_Part") -> Item:
     if part.share == 1:
         return item
+    if item.launches > 1:
+        launches = max(1.0, part.share * item.launches)
+        return item._replace(seconds=part.share * item.seconds, launch_s=part.share * item.launch_s, launches=launches)
     return item._replace(seconds=part.share * item.seconds, launch_s=item.launch_s if part.begins else 0.0)
 
 

@@ -44,6 +44,8 @@ class StepKernels(NamedTuple):
     times: Floats
     launch_s: Floats
     """[op] what its launches take on a tuned host."""
+    launches: Floats
+    """[op] how many kernels it launches."""
     updates: tuple[tuple[Op, ...], ...]
     """[stage] what updates its weights."""
 
@@ -96,6 +98,10 @@ class Costs(NamedTuple):
             return self.run.framework.launch_s
         return float(self.kernels.launch_s[self.kernels.row_of[id(op)]])
 
+    def launches(self, op: Op) -> float:
+        """Return how many kernels an op launches."""
+        return 1.0 if is_communication(op) else float(self.kernels.launches[self.kernels.row_of[id(op)]])
+
 
 def transfer_j(sent_bytes: float, gpu: Gpu) -> tuple[float, float, float]:
     """Return the joules of a transfer on one GPU: what is sent is read, and as much arrives and is written.
@@ -122,10 +128,11 @@ def read_ops(ops: Sequence[Op], run: RunSpec, updates: tuple[tuple[Op, ...], ...
     table = np.array(launches, dtype=np.int64).reshape(-1, 3)
     shapes = _shapes(tuple(places), run.cluster.gpu)
     times = table[:, 2].astype(np.float64)
-    launch_s = np.zeros(len(ops))
+    launch_s, kernels = np.zeros(len(ops)), np.zeros(len(ops))
     np.add.at(launch_s, table[:, 0], times * np.array(called_s))
+    np.add.at(kernels, table[:, 0], times * np.array([max(1.0, one.looped) for _row, one in lists]))
     rows = {id(op): row for row, op in enumerate(ops)}
-    return StepKernels(rows, shapes, table[:, 0], table[:, 1], times, launch_s, updates)
+    return StepKernels(rows, shapes, table[:, 0], table[:, 1], times, launch_s, kernels, updates)
 
 
 @lru_cache(maxsize=512)

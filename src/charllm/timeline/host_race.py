@@ -1,13 +1,14 @@
 """The race between a host that launches and a GPU that executes, as matrices over (max, +).
 
 The state is when the GPU and when the host are next free. An op of `d` seconds whose launch takes `l`: host h + l, GPU
-max(g, h + l) + d. A host that waits for the GPU (to read a count): host max(h, g). Each is a 2 x 2 matrix over (max,
-+); a layer is the product of its ops, a stage a power of its layer: a pass of a thousand ops is four numbers, and
-exact.
+max(g, h + l) + d. An op of n kernels is n such ones of d / n and l / n: the GPU begins when the first is launched, and
+has one left when the last is. A host that waits for the GPU (to read a count): host max(h, g). Each is a 2 x 2 matrix
+over (max, +); a layer is the product of its ops, a stage a power of its layer: a pass of a thousand ops is four
+numbers, and exact.
 Equation: with states as columns and (max, +) for (+, x), the state after ops 1 to n is M_n ... M_1 times the one
 before.
 Source: CUDA streams run launches in order; (max, +) algebra of event graphs (Baccelli et al. 1992).
-Ignores: the limit on launches in flight (1024), launches whose cost varies.
+Ignores: the limit on launches in flight (1024), launches whose cost varies; that kernels of one op differ in length.
 """
 
 from typing import NamedTuple
@@ -53,6 +54,7 @@ def host_only(seconds: float) -> Race:
     return Race(0.0, NEVER, NEVER, seconds)
 
 
-def kernel(seconds: float, launch_s: float) -> Race:
-    """Return one op."""
-    return Race(seconds, launch_s + seconds, NEVER, launch_s)
+def kernel(seconds: float, launch_s: float, launches: float = 1.0) -> Race:
+    """Return one op, of equal kernels where it has several launches."""
+    slower_s, faster_s = max(seconds, launch_s), min(seconds, launch_s)
+    return Race(seconds, slower_s + faster_s / launches, NEVER, launch_s)

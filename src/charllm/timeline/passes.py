@@ -45,6 +45,8 @@ class Item(NamedTuple):
     op: Op | None = None
     late_s: float = 0.0
     """Of `seconds`: waited for the slowest host of its ranks."""
+    launches: float = 1.0
+    """Kernels, launched one after the other while the first of them run."""
 
     @property
     def group(self) -> str:
@@ -185,8 +187,10 @@ class Pricer:
                 items.append(Item("sync", 0.0, 0.0))
                 counted = True
             kind = "collective" if is_communication(one.op) else "kernel"
-            items.append(Item(kind, one.seconds, self._launch_s(one.op), one.op, one.late_s))
-            if self.step.run.framework.blocking_launches:
+            blocking = self.step.run.framework.blocking_launches
+            launches = 1.0 if blocking else self.costs.launches(one.op)
+            items.append(Item(kind, one.seconds, self._launch_s(one.op), one.op, one.late_s, launches))
+            if blocking:
                 items.append(Item("sync", 0.0, 0.0))
         return tuple(items)
 
@@ -360,7 +364,7 @@ def race_of(items: tuple[Item, ...]) -> Race:
         elif item.kind == "sync":
             race = race.then(SYNC)
         else:
-            race = race.then(kernel(item.seconds, item.launch_s))
+            race = race.then(kernel(item.seconds, item.launch_s, item.launches))
     return race
 
 

@@ -1,0 +1,333 @@
+"""Modules of a layer and of both ends of a model, counted by hand: ops, kept tensors, weights and scratch memory."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from charllm.spec.model import Model
+from charllm.spec.parallelism import Parallelism
+from charllm.spec.training import Training
+from charllm.workload.cut import PLAIN, Cut, cut_model
+from charllm.workload.feedforward import feedforward
+from charllm.workload.linear import linear
+from charllm.workload.moe import moe
+from charllm.workload.norm import norm, residual
+from charllm.workload.op import Kept, Module, Op
+from charllm.workload.vocabulary import embedding, head, mtp_entry
+
+MODEL = Model(name="m", layers=3, hidden=8, ffn=12, heads=4, kv_heads=2, head_dim=2, vocab=10)
+TOKENS, SHARD = 12, 6
+"""Two sequences of six tokens; outside the products a rank of two has half of them."""
+
+
+def cut(
+    model: dict[str, Any] | None = None, framework: dict[str, Any] | None = None, degrees: dict[str, Any] | None = None,
+    **training: Any,
+) -> Cut:  # fmt: skip
+    return cut_model(
+        replace(MODEL, **(model or {})),
+        Training(**{"seq_length": 6, "micro_batch_size": 2, "global_batch_size": 2, **training}),
+        replace(PLAIN, **(framework or {})),
+        Parallelism(**(degrees if degrees is not None else {"tp": 2, "sp": True})),
+    )
+
+
+def op_tuple(op: Op) -> tuple[Any, ...]:
+    if op.message_bytes:
+        return op.kind, op.group, op.message_bytes, op.sent_bytes
+    return op.kind, op.direction, op.flop, op.read_bytes, op.written_bytes, op.shape
+
+
+def ops(found: tuple[Op, ...]) -> list[tuple[Any, ...]]:
+    return [op_tuple(op) for op in found]
+
+
+def kept(module: Module) -> list[float]:
+    return [tensor.size_bytes for tensor in module.kept]
+
+
+def memory(module: Module) -> tuple[float, float, float]:
+    return module.forward_scratch_bytes, module.backward_scratch_bytes, module.hole_bytes
+
+
+def elements(module: Module) -> tuple[float, float, float]:
+    return module.weights, module.frozen_weights, module.partial_weights
+
+
+def test_an_embedding_looks_its_rows_up_and_adds_them_over_ranks() -> None:
+    (one,) = embedding(cut())
+    # 12 tokens x 8 x 2 bytes; five of ten rows on each rank.
+    assert ops(one.forward) == [
+        ("embedding", "forward", 0, 192, 192, (12, 8)),
+        ("reduce_scatter", "tp", 192, 96),
+    ]
+    assert ops(one.backward) == [("all_gather", "tp", 192, 96), ("embedding", "backward", 0, 192, 384, (12, 8))]
+    assert elements(one) == (40, 0, 0)
+    assert one.tensors == ((5, 8),)
+    assert kept(one) == []
+    assert memory(one) == (192, 192 + 80, 0)
+
+
+def test_an_embedding_without_shared_sequence_reduces_once() -> None:
+    (one,) = embedding(cut(degrees={"tp": 2, "sp": False}))
+    assert ops(one.forward)[1:] == [("all_reduce", "tp", 192, 192)]
+    assert [op.kind for op in one.backward] == ["embedding"]
+
+
+def test_learned_positions_are_rows_of_their_own_that_every_rank_has() -> None:
+    (one,) = embedding(cut({"position": "learned", "seq_length": 16, "dropout_fraction": 0.1}))
+    assert elements(one) == (40 + 128, 0, 128)
+    assert one.tensors == ((5, 8), (16, 8))
+    assert kept(one) == [SHARD * 8]
+    (longer,) = embedding(cut({"position": "learned", "seq_length": 2}))
+    assert longer.tensors == ((5, 8), (6, 8))
+
+
+def test_a_frozen_embedding_has_no_gradient() -> None:
+    (one,) = embedding(cut(lora_rank=2))
+    assert elements(one) == (0, 40, 0)
+    assert [op.kind for op in one.backward] == ["all_gather"]
+    assert memory(one) == (192, 192, 0)
+    assert embedding(cut({"vocab": 0})) == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "tp", "logit_bytes", "moved", "kept_bytes", "extra"),
+    [
+        # 16-bit logits that their gradient overwrites; a scaled copy.
+        ("fused", 2, 2, (3, 2), 0, (0, 2, 0)),
+        ("vocab-parallel", 2, 0, (19, 7), 4, (2, 2, 0)),
+        ("fp32", 1, 0, (7, 11), 4, (6, 8, 2)),
+        # Shifted logits and their exponentials, four bytes each.
+        ("fp32", 2, 0, (7, 11), 4, (14, 8, 2)),
+        ("compiled", 2, 2, (2, 6), 0, (0, 6, 0)),
+    ],
+)
+def test_a_loss_holds_and_moves_so_many_bytes_a_logit(
+    kind: str, tp: int, logit_bytes: float, moved: tuple[float, float], kept_bytes: float, extra: tuple[float, ...]
+) -> None:
+    share = cut(framework={"cross_entropy": kind}, degrees={"tp": tp, "sp": tp > 1})
+    _norm, lm_head, loss = head(share, owns_weight=True)
+    logits = TOKENS * 10 // tp
+    assert lm_head.kept[-1] == Kept("logits", logits * logit_bytes)
+    assert kept(loss) == [logits * kept_bytes]
+    assert memory(loss) == tuple(logits * one for one in extra)
+    rows = (TOKENS, 10 // tp)
+    # Three numbers of four bytes a token.
+    reduced = [("all_reduce", "tp", 144, 144)] if tp > 1 else []
+    assert ops(loss.forward) == [("loss", "forward", 0, logits * moved[0], logits * moved[0], rows), *reduced]
+    assert ops(loss.backward) == [("loss", "backward", 0, logits * moved[1], logits * moved[1], rows)]
+
+
+def test_a_loss_is_reduced_in_three_messages_where_all_are_told() -> None:
+    loss = head(cut(framework={"every_message": True}), owns_weight=True)[-1]
+    assert ops(loss.forward)[1:] == [("all_reduce", "tp", 48, 48)] * 3
+
+
+def test_a_head_multiplies_by_its_own_or_a_lent_weight() -> None:
+    own, lent = (head(cut(), owns_weight=owns)[1] for owns in (True, False))
+    assert (elements(own), own.tensors) == ((40, 0, 0), ((5, 8),))
+    assert (elements(lent), lent.tensors) == ((0, 0, 0), ())
+    assert kept(own) == [SHARD * 8 * 2, 12 * 5 * 2]
+    returned = head(cut(framework={"returns_outputs": True}), owns_weight=True)[1]
+    assert returned.kept[-1] == Kept("logits", 12 * 5 * 4, returned=True)
+
+
+def test_heads_of_narrow_runs_stay_in_16_bits() -> None:
+    lm_head = head(cut(precision="fp8"), owns_weight=True)[1]
+    assert {op.precision for op in lm_head.forward} == {"bf16"}
+    assert "cast" not in {op.kind for op in lm_head.forward}
+
+
+def test_a_model_without_vocabulary_may_end_in_the_mean_square() -> None:
+    last = head(cut({"vocab": 0}, {"square_loss": True}), owns_weight=True)[-1]
+    # 6 x 8 outputs: cast 2 + 4, square 4 + 4, mean 4; copy 4 + 4, two products 6 + 6 and 8 + 4, cast back 4 + 2 bytes.
+    assert ops(last.forward) == [("square loss", "forward", 0, 480, 384, (6, 8))]
+    assert ops(last.backward) == [("square loss", "backward", 0, 960, 672, (6, 8))]
+    assert kept(last) == [192]
+    assert [one.name for one in head(cut({"vocab": 0}), owns_weight=True)] == ["final norm"]
+
+
+def test_a_prediction_layer_joins_two_inputs() -> None:
+    both, proj = mtp_entry(cut())
+    assert elements(both) == (16, 0, 16)
+    assert ops(both.forward) == [("norm", "forward", 0, 192, 192, (12, 8))]
+    assert kept(proj) == [2 * 6 * 8 * 2]
+    # Of its own tokens: 6 x 16 times 16 x 8.
+    assert ops(proj.forward) == [("gemm", "forward", 1536, 2 * (96 + 128), 96, (1, 6, 8, 16))]
+
+
+def test_a_column_gathers_its_input_and_scatters_the_gradient() -> None:
+    one = linear(cut(), "c", 8, 20, split="column", bias=True, input_kept=(Kept("x", 96.0),))
+    # Rank: 12 x 8 times 8 x 10; its gradients are written in four bytes.
+    assert ops(one.forward) == [
+        ("all_gather", "tp", 192, 96),
+        ("gemm", "forward", 1920, 352, 240, (1, 12, 10, 8)),
+    ]
+    assert ops(one.backward) == [
+        *([("all_gather", "tp", 192, 96)] if PLAIN.gathers_again else []),
+        ("gemm", "dgrad", 1920, 2 * (120 + 80), 192, (1, 12, 8, 10)),
+        ("reduce_scatter", "tp", 192, 96),
+        ("gemm", "wgrad", 1920, 2 * (120 + 96), 320, (1, 10, 8, 12)),
+    ]
+    assert elements(one) == (90, 0, 0)
+    assert one.tensors == ((10, 8), (10, 1))
+    assert kept(one) == [96]
+    assert memory(one) == (2 * (96 + 120), 2 * (96 + 120 + 96), 0)
+
+
+def test_a_row_scatters_its_output_and_gathers_the_gradient() -> None:
+    one = linear(cut(), "r", 20, 8, split="row", bias=True)
+    assert ops(one.forward) == [
+        ("gemm", "forward", 1920, 2 * (120 + 80), 192, (1, 12, 8, 10)),
+        ("reduce_scatter", "tp", 192, 96),
+    ]
+    assert ops(one.backward)[0] == ("all_gather", "tp", 192, 96)
+    assert elements(one) == (88, 0, 8)
+    assert memory(one) == (192, 2 * (96 + 120), 0)
+
+
+def test_a_whole_product_works_on_the_ranks_own_tokens() -> None:
+    one = linear(cut(), "w", 8, 20, bias=True)
+    assert ops(one.forward) == [("gemm", "forward", 1920, 2 * (48 + 160), 240, (1, 6, 20, 8))]
+    assert elements(one) == (180, 0, 180)
+    assert memory(one) == (240, 2 * (120 + 48), 0)
+
+
+def test_products_that_are_not_packed_add_their_gradients() -> None:
+    share = cut(framework={"packed_projections": False}, degrees={})
+    one = linear(share, "c", 8, 20, split="column", parts=(12, 4, 4))
+    assert [op.shape for op in one.forward] == [(1, 12, 12, 8), (1, 12, 4, 8), (1, 12, 4, 8)]
+    adds = [op_tuple(op) for op in one.backward if op.kind == "add"]
+    assert adds == [("add", "backward", 0, 384, 192, ())] * 2
+    assert [op.shape for op in one.backward if op.direction == "wgrad"] == [
+        (1, 12, 8, 12),
+        (1, 4, 8, 12),
+        (1, 4, 8, 12),
+    ]
+    assert one.tensors == ((12, 8), (4, 8), (4, 8))
+
+
+def test_biases_of_plain_modules_are_summed_over_tokens() -> None:
+    one = linear(cut(framework={"plain_modules": True}, degrees={}), "c", 8, 20, bias=True)
+    assert op_tuple(one.backward[-1]) == ("bias gradient", "backward", 0, 480, 40, (12, 20))
+
+
+@pytest.mark.parametrize(("precision", "reads", "operand"), [("fp8", 1, 1.0), ("nvfp4", 3, None)])
+def test_a_narrow_operand_is_written_twice(precision: str, reads: int, operand: float | None) -> None:
+    share = cut(degrees={}, precision=precision)
+    one = linear(share, "c", 8, 20)
+    each = operand or share.operand_bytes
+    assert op_tuple(one.forward[0]) == ("cast", "forward", 0, reads * 192, 2 * 96 * each, ())
+    assert op_tuple(one.backward[0]) == ("cast", "backward", 0, reads * 480, 2 * 240 * each, ())
+
+
+def test_an_adapter_runs_beside_frozen_weights() -> None:
+    share = cut(degrees={}, lora_rank=2, lora_targets=("fc1",), lora_dropout_fraction=0.1)
+    one = linear(share, "c", 8, 20, target="fc1", input_kept=(Kept("x", 192.0),))
+    product = ("gemm", "forward", 3840, 2 * (96 + 160), 480, (1, 12, 20, 8))
+    assert ops(one.forward) == [
+        product,
+        ("dropout", "forward", 0, 192, 288, ()),
+        ("gemm", "forward", 384, 2 * (96 + 16), 48, (1, 12, 2, 8)),
+        ("gemm", "forward", 960, 2 * (24 + 40), 480, (1, 12, 20, 2)),
+        ("elementwise", "forward", 0, 480, 480, ()),
+        ("elementwise", "forward", 0, 960, 480, ()),
+    ]
+    assert ops(one.backward) == [
+        ("gemm", "dgrad", 3840, 2 * (240 + 160), 192, (1, 12, 8, 20)),
+        ("elementwise", "backward", 0, 480, 480, ()),
+        ("gemm", "dgrad", 960, 2 * (240 + 40), 48, (1, 12, 2, 20)),
+        ("gemm", "wgrad", 960, 2 * (240 + 24), 160, (1, 20, 2, 12)),
+        ("gemm", "dgrad", 384, 2 * (24 + 16), 192, (1, 12, 8, 2)),
+        ("gemm", "wgrad", 384, 2 * (24 + 96), 64, (1, 2, 8, 12)),
+        ("dropout", "backward", 0, 288, 192, ()),
+        ("elementwise", "backward", 0, 384, 192, ()),
+    ]
+    assert kept(one) == [288, 48]
+    assert elements(one) == (56, 160, 0)
+
+
+def test_a_norm_keeps_its_input_and_statistics() -> None:
+    one = norm(cut(), "n", 48, 8)
+    assert ops(one.forward) == [("norm", "forward", 0, 96, 96, (6, 8))]
+    assert ops(one.backward) == [("norm", "backward", 0, 192, 96, (6, 8))]
+    # Six rows with a number of four bytes each.
+    assert kept(one) == [96 + 24]
+    assert elements(one) == (8, 0, 8)
+    assert memory(one) == (96, 192, 0)
+    shifted = norm(cut({"norm": "layernorm"}), "n", 48, 8)
+    assert kept(shifted) == [96 + 48]
+    assert elements(shifted) == (16, 0, 16)
+    assert shifted.tensors == ((8, 1), (8, 1))
+    assert kept(norm(cut(framework={"norm": "chain"}), "n", 48, 8)) == [120, 48 * 6]
+
+
+def test_weights_of_a_norm_are_partial_where_ranks_see_some_of_its_rows() -> None:
+    apart = {"tp": 2, "sp": False}
+    assert norm(cut(degrees=apart), "n", 48, 8).partial_weights == 0
+    assert norm(cut(degrees=apart), "n", 48, 2, of_heads=True).partial_weights == 2
+    assert norm(cut(degrees={}), "n", 48, 2, of_heads=True).partial_weights == 0
+
+
+def test_a_residual_adds_two_streams_and_drops_some_of_one() -> None:
+    plain, dropped = residual(cut(), "r"), residual(cut({"dropout_fraction": 0.1}), "r")
+    assert ops(plain.forward) == [("residual", "forward", 0, 192, 96, ())]
+    assert ops(plain.backward) == [("add", "backward", 0, 192, 96, ())]
+    assert ops(dropped.forward) == [("residual", "forward", 0, 192, 144, ())]
+    assert ops(dropped.backward)[1:] == [("dropout", "backward", 0, 144, 96, ())]
+    assert (kept(plain), kept(dropped)) == ([], [48])
+    assert memory(plain) == (96, 96, 0)
+
+
+@pytest.mark.parametrize(("gated", "fused", "narrow"), [(True, True, False), (True, False, False), (False, True, True)])
+def test_a_feed_forward_block_by_hand(gated: bool, fused: bool, narrow: bool) -> None:
+    share = cut(
+        {"activation": "swiglu" if gated else "gelu"}, {"fused_activation": fused}, narrow_activation_input=narrow
+    )
+    fc1, activation, fc2 = feedforward(share, 12)
+    inner, inputs = 12 * 6, 12 * 6 * (2 if gated else 1)
+    extra = 2 * inner if gated and not fused else 0
+    assert fc1.forward[-1].shape == (1, 12, 12 if gated else 6, 8)
+    assert op_tuple(activation.forward[0]) == ("activation", "forward", 0, 2 * inputs + extra, 2 * inner + extra, ())
+    moved = (2 * (inputs + inner) + extra, 2 * inputs + extra)
+    assert op_tuple(activation.backward[0]) == ("activation", "backward", 0, *moved, ())
+    assert kept(activation) == [inputs * (1 if narrow else 2), *([2 * inner] if extra else [])]
+    assert memory(activation) == (2 * inner, 2 * (inputs + inner), 0)
+    assert (kept(fc1), kept(fc2)) == ([96], [144])
+    assert fc2.forward[0].shape == (1, 12, 8, 6)
+
+
+def test_a_sparse_block_by_hand() -> None:
+    sparse = {"experts": 4, "topk": 2, "expert_ffn": 6}
+    share = cut(sparse, {"grouped_gemm": True}, {"ep": 2, "dp": 2}, capacity_factor=1.0)
+    router, dispatch, fc1, act, fc2, combine = moe(share)
+    # 12 tokens by 4 experts, in four bytes.
+    assert ops(router.forward) == [
+        ("gemm", "forward", 768, 2 * (96 + 32), 192, (1, 12, 4, 8)),
+        ("router", "forward", 0, 192, 192, (12, 4)),
+    ]
+    assert ops(router.backward) == [
+        ("router", "backward", 0, 192, 192, (12, 4)),
+        ("gemm", "dgrad", 768, 2 * (48 + 32), 384, (1, 12, 8, 4)),
+        ("gemm", "wgrad", 768, 2 * (48 + 96), 128, (1, 4, 8, 12)),
+    ]
+    assert kept(router) == [192, 384]
+    assert elements(router) == (32, 0, 0)
+    # 24 copies of 16 bytes; half of them leave the rank; what arrives is sorted once more.
+    assert [op[:4] for op in ops(dispatch.forward) if op[0] == "all_to_all"] == [("all_to_all", "ep", 384, 192)]
+    sort = next(op for op in dispatch.forward if op.kind == "permute")
+    assert op_tuple(sort) == ("permute", "forward", 0, 192 + 384, 384 + 384, (42, 8))
+    assert memory(dispatch) == memory(combine) == (768, 768, 0)
+    back = next(op for op in combine.forward if op.kind == "unpermute")
+    assert (back.read_bytes, back.written_bytes) == (768, 576)
+    # Two experts of twelve rows each, gate and up in one product of width 12.
+    assert ops(fc1.forward) == [("grouped_gemm", "forward", 4608, 2 * 2 * (96 + 96), 2 * 2 * 144, (2, 12, 12, 8))]
+    assert ops(fc1.backward) == [
+        ("grouped_gemm", "dgrad", 4608, 2 * 2 * (144 + 96), 2 * 2 * 96, (2, 12, 8, 12)),
+        ("grouped_gemm", "wgrad", 4608, 2 * 2 * (144 + 96), 2 * 4 * 96, (2, 12, 8, 12)),
+    ]
+    assert (elements(fc1), elements(fc2)) == ((192, 0, 0), (96, 0, 0))
+    assert (kept(fc1), kept(act), kept(fc2)) == ([384], [576], [288])
+    assert memory(fc1) == (2 * 288, 2 * (192 + 288), 0)

@@ -9,10 +9,11 @@ import pytest
 
 from charllm.report.perfetto import MAX_EVENTS, Trace
 from charllm.simulate.perfetto import COUNTERS, PART_NAMES, PASSES, WAITS, trace_step
-from charllm.timeline.step_time import StepTime, time_at_highest_clock
+from charllm.timeline.step_time import StepTime
 from charllm.units import MICRO
 from charllm.workload.step import Step, build_step
 from tests.simulate.test_rank_timeline import GRIDS, small
+from tests.timeline.unlimited import time_at_highest_clock
 
 ROUNDING_US = 1e-3
 Event = dict[str, Any]

@@ -9,9 +9,10 @@ from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import simulate
 from charllm.spec.request import merge
 from charllm.timeline.labels import LABELS
-from charllm.timeline.step_time import StepTime, hop_seconds, slowest_of, time_at_highest_clock
+from charllm.timeline.step_time import StepTime, hop_seconds, slowest_of
 from charllm.workload.memory import rank_memories
 from charllm.workload.step import build_step
+from tests.timeline.unlimited import time_at_highest_clock
 
 DENSE: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x64", "training": {"global_batch_size": 256}}
 SPARSE: dict[str, Any] = {"model": "mixtral-8x7b", "cluster": "h100x64", "training": {"global_batch_size": 256}}

@@ -12,6 +12,7 @@ import csv
 import json
 import os
 import pickle
+import resource
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 import pytest
@@ -84,6 +86,8 @@ def main() -> None:
     found = baseline(slots, tuple(options.tests))
     mutants = draw_mutants(slots[0] / PACKAGE, FOLDERS, options.count, options.seed)
     mutants = [one for one in mutants if options.only in one.file]
+    # A run that is interrupted has tried a fair part of them.
+    Random(options.seed).shuffle(mutants)
     outcomes = run_mutants(slots, mutants, found, options.limit_s)
     print_outcomes(outcomes)
 
@@ -289,7 +293,9 @@ def in_a_fork(slot: Path, work: Callable[[], int], log: Path, limit_s: float) ->
         return os.waitpid(child, 0)[1]
     status = 70
     try:
-        signal.alarm(int(limit_s))
+        # Seconds of the processor: a busy machine kills no mutant. One that sleeps for ever ends by the clock.
+        resource.setrlimit(resource.RLIMIT_CPU, (int(limit_s), int(limit_s)))
+        signal.alarm(int(10 * limit_s))
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)

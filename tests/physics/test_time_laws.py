@@ -14,11 +14,12 @@ from charllm.simulate.one_clock import solve_step
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE
-from charllm.timeline.step_time import StepTime, slowest_of, time_at_highest_clock
+from charllm.timeline.step_time import StepTime, slowest_of
 from charllm.workload.op import Op
 from charllm.workload.step import Step, build_step
 from charllm.workload.sync import count_buckets, step_sync
 from tests.random_specs.strategies import sensible_requests
+from tests.timeline.unlimited import time_at_highest_clock
 
 EXAMPLES = settings(max_examples=60)
 SMALL_MODEL: dict[str, Any] = {

@@ -3,10 +3,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from charllm.catalog.resolve import resolve_run
 from charllm.plan.candidate import Candidate
 from charllm.plan.objectives import OBJECTIVES, Objective, parse_objective
 from charllm.plan.probability import OWN_FRACTION, probability_best, time_errors
-from tests.plan.candidates import candidates, mine
+from tests.plan.candidates import candidates, mine, request
 
 THROUGHPUT = OBJECTIVES["throughput"]
 
@@ -66,3 +67,13 @@ def test_the_same_strategy_under_two_caps_is_told_apart_more_surely() -> None:
 def test_a_metric_whose_error_is_not_known_has_no_probability() -> None:
     assert probability_best(candidates(), parse_objective("min:cluster_power_ramp_w_per_s")) is None
     assert probability_best([], THROUGHPUT) is None
+
+
+@pytest.mark.parametrize(("cluster", "fraction"), [("h200x32", 0.034), ("h100x64", 0.0537)])
+def test_clocks_under_caps_are_less_sure_on_boards_that_were_not_read(cluster: str, fraction: float) -> None:
+    one = mine()._replace(run=replace(mine().run, cluster=resolve_run({**request(8, 4), "cluster": cluster}).cluster))
+    capped = one._replace(run=replace(one.run, conditions=replace(one.run.conditions, power_cap_w=500.0)))
+    errors = time_errors([one, capped])
+    # Of a difference of two; half of Student's distribution of three degrees of freedom lies within 0.765.
+    apart = np.median(np.abs(errors[:, 0] - errors[:, 1]))
+    assert apart == pytest.approx(0.765 * fraction * np.sqrt(2), rel=0.06)

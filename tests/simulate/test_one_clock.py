@@ -7,9 +7,10 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.simulate.one_clock import solve_step
 from charllm.spec.request import merge
-from charllm.timeline.step_time import StepTime, time_at_highest_clock
+from charllm.timeline.step_time import StepTime
 from charllm.workload.step import build_step
 from tests.simulate.runs import GPT3, REPLICAS, done
+from tests.timeline.unlimited import time_at_highest_clock
 
 BUSY: dict[str, Any] = {"model": "llama3-8b", "cluster": "h200x8", "training": {"global_batch_size": 64}}
 WAITING: dict[str, Any] = {

@@ -9,10 +9,11 @@ import pytest
 
 from charllm.report.perfetto import MAX_EVENTS, Trace
 from charllm.simulate.perfetto import COUNTERS, PART_NAMES, PASSES, WAITS, trace_step
-from charllm.timeline.step_time import StepTime, time_at_highest_clock
+from charllm.timeline.step_time import StepTime
 from charllm.units import MICRO
 from charllm.workload.step import Step, build_step
 from tests.simulate.test_rank_timeline import GRIDS, small
+from tests.timeline.unlimited import time_at_highest_clock
 
 ROUNDING_US = 1e-3
 Event = dict[str, Any]
@@ -98,6 +99,8 @@ def test_counters_add_up_to_the_labels_of_a_stage(name: str) -> None:
     step, time = timed(name)
     counters = [event for event in events_of(trace_step(step, time)) if event["ph"] == "C" and event["pid"] == 0]
     assert {event["tid"] for event in counters} == {COUNTERS}
+    used = {label for label, seconds in time.stages[0].items() if seconds}
+    assert set(counters[0]["args"]) == used | {"bubble", "straggler_wait"}
     spent = dict.fromkeys(time.stages[0], 0.0)
     for event, after in pairwise(counters):
         assert sum(event["args"].values()) == pytest.approx(1.0, abs=1e-3)

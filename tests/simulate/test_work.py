@@ -25,8 +25,8 @@ TOO_LONG: dict[str, tuple[dict[str, Any], str]] = {
     "slow links": ({"cluster": {"fabric": {"nic_bandwidth_mb_per_s": 1}}, "parallelism": {"tp": 32}}, "step time: got"),
     "long sequences": ({"training": {"seq_length": 2**24}}, "step time: got"),
     "many different GPUs": (
-        {"cluster": {"nodes": 8000}, "conditions": {"silicon_spread_fraction": 0.1}, "parallelism": {"tp": 8},
-         "training": {"global_batch_size": 80_000}},
+        {"model": {"layers": 128}, "cluster": {"nodes": 8000}, "parallelism": {"tp": 8},
+         "conditions": {"silicon_spread_fraction": 0.1}, "training": {"global_batch_size": 80_000}},
         "step time: got",
     ),
 }  # fmt: skip
@@ -48,7 +48,7 @@ def test_16384_gpus_that_all_differ_are_simulated() -> None:
     machine = build_machine(step)
     assert len(machine.gpus) == 16_384
     check_rounds(machine, LONGEST_S)
-    assert 5 < estimate_rounds_s(machine) < 15
+    assert 3 < estimate_rounds_s(machine) < 6
 
 
 def test_a_limit_can_be_lifted() -> None:

@@ -14,8 +14,8 @@ from charllm.timeline.engine import Events, Flows, simulate_schedule
 from charllm.timeline.host_race import kernel
 from charllm.timeline.nic_sharing import held_up, hops_beside_gradients, nic_seconds
 from charllm.timeline.schedules import order_arrays
-from charllm.timeline.step_time import time_at_highest_clock
 from charllm.workload.step import build_step
+from tests.timeline.unlimited import time_at_highest_clock
 
 SPARSE: dict[str, Any] = {"model": "mixtral-8x7b", "cluster": "h100x64", "training": {"global_batch_size": 256}}
 SLOW: dict[str, Any] = {

@@ -5,10 +5,11 @@ from itertools import pairwise
 import pytest
 
 from charllm.timeline.stage_plan import StagePlan, pass_of, pass_ops, plan_stage
-from charllm.timeline.step_time import StepTime, time_at_highest_clock
+from charllm.timeline.step_time import StepTime
 from charllm.workload.op import is_communication
 from charllm.workload.step import Step, build_step
 from tests.simulate.test_rank_timeline import GRIDS, small
+from tests.timeline.unlimited import time_at_highest_clock
 
 ROUNDING_S = 1e-9
 

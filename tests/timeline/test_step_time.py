@@ -9,9 +9,10 @@ from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import simulate
 from charllm.spec.request import merge
 from charllm.timeline.labels import LABELS
-from charllm.timeline.step_time import StepTime, hop_seconds, slowest_of, time_at_highest_clock
+from charllm.timeline.step_time import StepTime, hop_seconds, slowest_of
 from charllm.workload.memory import rank_memories
 from charllm.workload.step import build_step
+from tests.timeline.unlimited import time_at_highest_clock
 
 DENSE: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x64", "training": {"global_batch_size": 256}}
 SPARSE: dict[str, Any] = {"model": "mixtral-8x7b", "cluster": "h100x64", "training": {"global_batch_size": 256}}
@@ -126,6 +127,14 @@ def test_gradients_hide_under_the_last_backward() -> None:
     assert overlapped.breakdown_s["dp_exposed"] < plain.breakdown_s["dp_exposed"]
     assert overlapped.hidden_s["dp"] > 0
     assert plain.hidden_s["dp"] == 0
+
+
+@pytest.mark.parametrize("degrees", [{"ep": 8, "tp": 8}, {"tp": 32}])
+def test_gradients_that_would_wait_longer_beside_other_exchanges_than_alone_are_not_hidden(
+    degrees: dict[str, int],
+) -> None:
+    plain, overlapped = (timed(SPARSE, {"parallelism": {**degrees, "overlap": axes}}) for axes in ([], ["dp"]))
+    assert overlapped.breakdown_s["dp_exposed"] <= plain.breakdown_s["dp_exposed"] * (1 + 1e-12)
 
 
 def test_the_step_time_of_a_result_is_that_of_the_step() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.spec.request import merge, parse_settings
-from charllm.workload.memory import StageMemory, first_rank, rank_memories
+from charllm.workload.memory import FRAGMENTATION, StageMemory, first_rank, rank_memories
 from charllm.workload.memory_kinds import KINDS
 from charllm.workload.step import build_step
 from charllm.workload.sync import stage_weights
@@ -35,6 +35,28 @@ def test_megatron_keeps_18_bytes_a_weight_and_shards_12_of_them() -> None:
     assert memory.weights == 2 * weights
     assert memory.gradients == 4 * weights
     assert memory.optimizer == pytest.approx(12 * weights / run.parallelism.dp)
+
+
+def test_without_zero_every_rank_keeps_all_states() -> None:
+    weights = stage_weights(build_step(resolve_run(REQUEST)), 1).dense
+    memory = memories("parallelism.zero=0")[1]
+    assert (memory.weights, memory.gradients, memory.optimizer) == (2 * weights, 4 * weights, 12 * weights)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_frozen_weights_take_two_bytes_and_are_shared_out_by_the_third_stage_alone(zero: int) -> None:
+    settings = ["training.lora_rank=4", f"parallelism.zero={zero}"]
+    step = build_step(resolve_run(merge(REQUEST, parse_settings(settings))))
+    weights = stage_weights(step, 1)
+    shared = 4 if zero == 3 else 1
+    assert rank_memories(step)[1].weights == pytest.approx(2 * (weights.dense + weights.frozen) / shared)
+
+
+def test_what_a_device_has_in_use_is_what_is_allocated_reserved_and_beside_it() -> None:
+    memory = StageMemory(0, 0, 0, 1000.0, 100.0, 50.0, 200.0, 30.0, 20.0, 40.0, 7.0, 3.0)
+    assert (memory.allocated_bytes, memory.reserved_bytes, memory.total_bytes) == (400, 440, 450)
+    assert memory.need_bytes == pytest.approx(400 * (1 + FRAGMENTATION) + 10)
+    assert memory.margin_fraction == pytest.approx(1 - memory.need_bytes / 1000)
 
 
 @pytest.mark.parametrize(

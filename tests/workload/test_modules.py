@@ -8,10 +8,11 @@ import pytest
 from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.training import Training
+from charllm.workload.attention import attention, attention_pairs
 from charllm.workload.cut import PLAIN, Cut, cut_model
 from charllm.workload.feedforward import feedforward
 from charllm.workload.linear import linear
-from charllm.workload.moe import moe
+from charllm.workload.moe import expert_tokens, moe
 from charllm.workload.norm import norm, residual
 from charllm.workload.op import Kept, Module, Op
 from charllm.workload.vocabulary import embedding, head, mtp_entry
@@ -331,3 +332,152 @@ def test_a_sparse_block_by_hand() -> None:
     assert (elements(fc1), elements(fc2)) == ((192, 0, 0), (96, 0, 0))
     assert (kept(fc1), kept(act), kept(fc2)) == ([384], [576], [288])
     assert memory(fc1) == (2 * 288, 2 * (192 + 288), 0)
+
+
+SPARSE: dict[str, Any] = {"experts": 4, "topk": 2, "expert_ffn": 6}
+
+
+def test_ranks_that_share_an_expert_gather_its_tokens() -> None:
+    share = cut(SPARSE, None, {"tp": 2, "sp": True, "ep": 2, "etp": 2}, capacity_factor=1.5)
+    # 6 tokens x 2 experts x 2 ranks x 1.5 = 36.
+    assert expert_tokens(share) == 36
+    dispatch = next(one for one in moe(share) if one.name == "dispatch")
+    gathers = [op_tuple(op) for op in dispatch.forward if op.group == "etp"]
+    assert gathers == [("all_gather", "etp", 36 * 16, 36 * 8)]
+    fc1 = next(one for one in moe(share) if one.name == "expert fc1")
+    assert fc1.weights == 2 * 8 * 6
+
+
+def test_an_experts_bias_is_added_in_fp32() -> None:
+    plain = {"ep": 2, "dp": 2}
+    fc2 = next(
+        one for one in moe(cut({**SPARSE, "bias": "mlp"}, None, plain, capacity_factor=1.0)) if one.name == "expert fc2"
+    )
+    elements_moved = 24 * 8
+    assert op_tuple(fc2.forward[-1]) == ("expert bias", "forward", 0, 14 * elements_moved, 14 * elements_moved, (24, 8))
+    assert op_tuple(fc2.backward[0]) == (
+        "expert bias",
+        "backward",
+        0,
+        26 * elements_moved,
+        18 * elements_moved,
+        (24, 8),
+    )
+    assert fc2.weights == 2 * (6 * 8 + 8)
+
+
+def test_a_rank_with_one_expert_sorts_tokens_once() -> None:
+    share = cut({**SPARSE, "experts": 2}, None, {"ep": 2, "dp": 2}, capacity_factor=1.0)
+    sort = next(op for one in moe(share) for op in one.forward if op.kind == "permute")
+    # Each of 12 tokens is read once, and written for both experts.
+    assert (sort.read_bytes, sort.written_bytes, sort.shape) == (192, 384, (18, 8))
+
+
+def test_counts_of_tokens_are_exchanged_and_gathered_where_all_messages_are_told() -> None:
+    share = cut(SPARSE, {"every_message": True}, {"tp": 2, "sp": True, "ep": 2, "etp": 2})
+    dispatch = next(one for one in moe(share) if one.name == "dispatch")
+    # Four integers of eight bytes, twice as many gathered.
+    assert [op_tuple(op) for op in dispatch.forward[1:3]] == [
+        ("all_to_all", "ep", 32, 16),
+        ("all_gather", "etp", 64, 32),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("queries", "causal", "window", "expected"),
+    [(6, False, 0, 36), (6, True, 0, 18), (6, True, 2, 10), (6, False, 2, 10), (6, True, 6, 18), (6, True, 8, 18)],
+)
+def test_pairs_of_queries_and_keys_are_those_of_the_mask(
+    queries: int, causal: bool, window: int, expected: float
+) -> None:
+    assert attention_pairs(queries, causal, window) == expected
+
+
+def named(modules: tuple[Module, ...], name: str) -> Module:
+    return next(one for one in modules if one.name == name)
+
+
+def test_flash_attention_by_hand() -> None:
+    core = named(attention(cut(), 0), "core attention")
+    # A rank has two query heads and one key-value head of width 2 for 12 tokens; 18 pairs in each of two sequences.
+    pairs, query, key_value, log_sum = 2 * 2 * 18, 48, 48, 96
+    shape = (2, 2, 1, 6, 6, 2, 2)
+    assert ops(core.forward) == [("attention", "forward", 2 * pairs * 4, 192, 96 + log_sum, shape)]
+    assert ops(core.backward) == [("attention", "backward", 2 * pairs * 10, 2 * (96 + 96) + log_sum, 192, shape)]
+    assert kept(core) == [2 * query, 2 * key_value, 96, log_sum]
+    assert memory(core) == (0, 2 * 144, 0)
+    assert elements(core) == (0, 0, 0)
+    assert named(attention(cut({"attention_sinks": True}), 0), "core attention").weights == 2
+
+
+def test_packed_documents_and_windows_have_fewer_pairs() -> None:
+    packed = named(attention(cut(document_tokens=3), 0), "core attention").forward[0]
+    # Two documents of three tokens in each sequence: 4.5 pairs each.
+    assert packed.flop == 2 * 2 * 2 * 9 * 4
+    assert packed.shape == (4, 2, 1, 3, 3, 2, 2)
+    windowed = named(attention(cut(), 2), "core attention").forward[0]
+    assert windowed.flop == 2 * 2 * 2 * 10 * 4
+    chunked = named(attention(cut({"window_kind": "chunked"}), 2), "core attention").forward[0]
+    # Three pieces of two tokens with two pairs each.
+    assert chunked.flop == 2 * 2 * 2 * 6 * 4
+
+
+def test_the_projections_of_grouped_queries_by_hand() -> None:
+    modules = attention(cut({"qk_norm": True, "attention_gate": True, "bias": "qkv"}), 0)
+    assert [one.name for one in modules] == ["qkv", "qk norm", "rope", "core attention", "attention gate", "proj"]
+    qkv, qk_norm, rope, _core, gate, proj = modules
+    # Queries and their gates are 16 wide, keys and values 4 each: 12 on a rank.
+    assert qkv.forward[-1].shape == (1, 12, 12, 8)
+    assert qkv.weights == 12 * 8 + 12
+    assert qk_norm.weights == 4
+    moved = 12 * (2 + 1) * 2 * 2
+    assert ops(qk_norm.forward) == [("norm", "forward", 0, moved, moved, (36, 2))]
+    assert ops(rope.forward) == [("rope", "forward", 0, moved, moved, ())]
+    assert kept(rope) == ([moved] if PLAIN.packed_qkv else [])
+    assert ops(gate.forward) == [("activation", "forward", 0, 192, 96, ())]
+    assert ops(gate.backward) == [("activation", "backward", 0, 288, 192, ())]
+    assert (kept(gate), memory(gate)) == ([192], (96, 192, 0))
+    assert proj.forward[0].shape == (1, 12, 8, 4)
+    assert proj.weights == 32
+
+
+def test_unfused_attention_writes_its_scores() -> None:
+    core = named(attention(cut({"dropout_fraction": 0.1}, {"attention": "unfused"}), 0), "core attention")
+    scores = 2 * 2 * 6 * 6
+    products = [op_tuple(op) for op in core.forward if op.kind == "gemm"]
+    # Two sequences of two heads; 48 query elements, 24 of keys and of values.
+    assert products == [
+        ("gemm", "forward", 2 * 4 * 72, 2 * (48 + 24), 2 * scores, (4, 6, 6, 2)),
+        ("gemm", "forward", 2 * 4 * 72, 2 * (scores + 24), 96, (4, 6, 2, 6)),
+    ]
+    assert [(op.shape, op.read_bytes, op.written_bytes) for op in core.backward if op.kind == "gemm"] == [
+        ((4, 6, 6, 2), 2 * (48 + 24), 2 * scores),
+        ((4, 6, 2, 6), 2 * (scores + 48), 48),
+        ((4, 6, 2, 6), 2 * (scores + 24), 96),
+        ((4, 6, 2, 6), 2 * (scores + 48), 48),
+    ]
+    dropout = ("dropout", "forward", 0, 2 * scores, 3 * scores, ())
+    assert dropout in ops(core.forward)
+    assert kept(core)[:6] == [96, 96, 2 * scores, 96, 2 * scores, scores]
+
+
+def test_context_ranks_exchange_keys_and_values() -> None:
+    ring, gathered, heads = (
+        named(attention(cut({}, {"ring_exchange": how}, {"cp": 2, "cp_kind": kind}), 0), "core attention")
+        for how, kind in (("sends", "ring"), ("all-gather", "ring"), ("sends", "all-to-all"))
+    )
+    # Six tokens a rank of four query heads and two key-value heads: 48 elements of each.
+    assert [op_tuple(op) for op in ring.forward if op.group] == [("ring_exchange", "cp", 96, 96)]
+    assert [op_tuple(op) for op in ring.backward if op.group] == [("ring_exchange", "cp", 192, 192)]
+    merges = [op_tuple(op) for op in (*ring.forward, *ring.backward) if op.kind == "merge"]
+    assert merges == [("merge", "forward", 0, 48 * 6, 48 * 4, (1,)), ("merge", "backward", 0, 96 * 6, 96 * 4, (1,))]
+    assert [op_tuple(op) for op in gathered.forward if op.group] == [("all_gather", "cp", 192, 96)]
+    assert [op_tuple(op) for op in gathered.backward if op.group] == [("reduce_scatter", "cp", 192, 96)]
+    assert [op_tuple(op) for op in heads.forward if op.group] == [("all_to_all", "cp", 288, 144)]
+
+
+def test_operands_that_are_gathered_may_be_kept_whole() -> None:
+    one = linear(cut(framework={"keeps_gathered": True}), "c", 8, 20, split="column", input_kept=(Kept("x", 96.0),))
+    assert kept(one) == [192]
+    assert elements(one) == (80, 0, 0)
+    assert elements(linear(cut(), "r", 20, 8, split="row")) == (80, 0, 0)

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from charllm.catalog.resolve import resolve_run
 from charllm.spec.request import merge
-from charllm.timeline.step_time import time_at_highest_clock
 from charllm.workload.cut import Cut, cut_run
 from charllm.workload.moe import expert_tokens
 from charllm.workload.routing import NATURAL_SKEW, busiest_of_many, skew, visited
 from charllm.workload.step import build_step
+from tests.timeline.unlimited import time_at_highest_clock
 
 REQUEST: dict[str, Any] = {
     "model": "qwen3-30b-a3b",

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 
 from charllm.catalog.resolve import resolve_run
-from charllm.timeline.step_time import time_at_highest_clock
 from charllm.workload.layer import layer_kinds
 from charllm.workload.step import Step, build_step
+from tests.timeline.unlimited import time_at_highest_clock
 
 
 def step(model: str, **parallelism: Any) -> Step:

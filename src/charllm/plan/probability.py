@@ -5,7 +5,7 @@ Equation: the error of the logarithm of strategy i's step time is
     e_i = s (a ln m_i + b_i + c_i),   s = sqrt(3 / chi2), chi2 of 3 degrees of freedom
 
 a (6.9 %) is the error that all strategies share in what a microbatch of m sequences gains (efficiency of kernels, host
-and messages of each pass); b_i (3.3 %) is each one's own, c_i (3.4 % on an H200, 5.8 % on others) that of its clock
+and messages of each pass); b_i (3.3 %) is each one's own, c_i (3.4 % on an H200, 5.4 % on others) that of its clock
 under its caps; equal strategies share b, equal surroundings c. Other errors that all strategies share cancel. s makes
 large errors more frequent than those of a Gaussian. A metric moves by a power of the step time: tokens a second by -1,
 energy by 0.37 (a longer step waits, and draws less).

@@ -49,7 +49,7 @@ def render_run(result: RunResult, *, full: bool = False) -> str:
     timed = result.metrics.get("step_time_s") is not None
     breakdown_s = result.metrics.get("breakdown_s")
     groups = render_power(result)
-    parts = [render_answer(result), *_section(result, "predicted", "", render_predicted)]
+    parts = [render_answer(result)]
     parts += [render_waterfall(breakdown_s)] if breakdown_s else []
     if full and timed:
         parts += _section(result, "breakdown", "Breakdown of the step time by pipeline stage", render_stages)
@@ -82,12 +82,13 @@ def _section(result: RunResult, name: str, title: str, render: Callable[[RunResu
 
 
 def render_answer(result: RunResult) -> str:
-    """Return the first lines of a report: what was run, and the answers in one line each."""
+    """Return the first part of a report: what was run, the answers in one line each, what was predicted of them."""
     lines = [*answer_lines(result), ("Best changes", answer_changes(result))]
     known = [(label, text) for label, text in lines if text]
     notes = ["\n".join(wrap(f"Explanation: {note}", indent="  ")) for note in explanations(result)]
     described = "\n".join(part for line in describe_run(result) for part in wrap(line))
-    return "\n\n".join([described, render_facts(known) if known else "no metric is known", *notes])
+    predicted = _section(result, "predicted", "", render_predicted)
+    return "\n\n".join([described, render_facts(known) if known else "no metric is known", *notes, *predicted])
 
 
 def render_predicted(result: RunResult, predicted: Columns) -> str:

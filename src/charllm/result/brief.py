@@ -4,7 +4,7 @@ from html import escape
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from charllm.result.answers import answer_lines, describe_run, notable_warnings
+from charllm.result.answers import answer_lines, describe_spec, notable_warnings
 
 if TYPE_CHECKING:
     from charllm.result.result import RunResult
@@ -17,7 +17,7 @@ Line = tuple[str, str]
 def brief_lines(result: "RunResult") -> list[Line]:
     """Return what was run, its answers, and its warnings."""
     notable = notable_warnings(result)
-    lines = [("Run", "; ".join(describe_run(result))), *answer_lines(result)]
+    lines = [("Run", describe_spec(result.spec)), *answer_lines(result)]
     lines += [("Warning", warning) for warning in notable]
     unknown = len(result.warnings) - len(notable)
     lines += [("Not known", f"{unknown} metrics; `warnings` has the reason of each")] if unknown else []

@@ -22,7 +22,7 @@ from charllm.simulate.one_clock import uniform_runs
 from charllm.spec.run import Cap, Conditions, RunSpec
 from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.timeline.costs import StepKernels, cost_step, read_step
-from charllm.timeline.step_time import StepTime, time_step
+from charllm.timeline.step_time import StepTime, list_exchanges, time_step
 from charllm.workload.op import Op
 from charllm.workload.step import Step
 
@@ -126,7 +126,8 @@ def _price(step: Step, kernels: StepKernels, kind: GpuKind, timeline: TimelineCo
         cost_step(own, kernels, hertz, timeline=timeline)._replace(slow_links=slowed, collectives=collectives)
         for hertz in knots_hz(run.cluster.gpu).tolist()
     ]
-    return tuple(time_step(own, one) for one in costs)
+    exchanges = list_exchanges(own, costs[0])
+    return tuple(time_step(own, one, exchanges) for one in costs)
 
 
 def slow_run(run: RunSpec, *, nics: bool, links: bool) -> RunSpec:

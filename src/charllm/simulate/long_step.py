@@ -28,7 +28,7 @@ from charllm.simulate.steady import (
 )
 from charllm.simulate.work import check_length, check_passes, check_rounds, passes_of, slices_of
 from charllm.spec.run import RunSpec
-from charllm.timeline.step_time import StepTime, time_at_highest_clock
+from charllm.timeline.step_time import StepTime
 from charllm.workload.step import Step, build_step
 
 MOST_PASSES, MOST_SLICES = 65_536, 3e5
@@ -79,7 +79,7 @@ def _lay_out(step: Step, longest_s: float, *, whole: bool) -> tuple[Step, Machin
     part = step if whole else first_part(step)
     while True:
         check_passes(part.run, longest_s)
-        check_length(time_at_highest_clock(part), longest_s)
+        check_length(part, longest_s)
         machine = build_machine(part)
         fewer = _fewer(part.run, MOST_SLICES / slices_of(machine))
         if whole or fewer == part.run.microbatches:

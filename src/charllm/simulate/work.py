@@ -10,8 +10,10 @@ from charllm.simulate.slices import SLICE_S
 from charllm.simulate.steady import Machine, repeats_of
 from charllm.spec.run import RunSpec
 from charllm.spec.schedules import SCHEDULES
-from charllm.timeline.step_time import StepTime
+from charllm.timeline.costs import cost_step, read_step
+from charllm.timeline.passes import chunk_passes
 from charllm.units import format_bytes
+from charllm.workload.step import Step
 
 LONGEST_S = 18.0
 """Estimated seconds beyond which a run is refused; `--allow-long` lifts it."""
@@ -21,9 +23,9 @@ PASS_S, PASS_BYTES = 20e-6, 1200.0
 """The same to order one pass of a step and to record it."""
 CUT_S = 15e-6
 """The same to cut one slice of work off a pass."""
-SIMULATED_SLICE_S = 0.25e-6
-"""The same to simulate one slice of work on one GPU, or to close one box of its power: 0.18 to 0.27 us, from 32 GPUs to
-16,384 (benchmarks/loop_speed.py prints the estimates)."""
+SIMULATED_SLICE_S = 0.09e-6
+"""The same to simulate one slice of work on one GPU, or to close one box of its power: 0.065 to 0.082 us, from 16,384
+GPUs to 32 (benchmarks/loop_speed.py prints the estimates)."""
 ROUNDS = 3
 """How often a step is simulated until it repeats: 3 times in 149 of 180 runs that were counted, 5 at most."""
 
@@ -77,10 +79,11 @@ def check_passes(run: RunSpec, longest_s: float) -> None:
     _check(Work(PASS_S * count, PASS_BYTES * count, field, f"{count:,} passes in a step"), longest_s)
 
 
-def check_length(priced: StepTime, longest_s: float) -> None:
+def check_length(step: Step, longest_s: float) -> None:
     """Refuse passes that are too long to be cut into slices, which is half of the work at most."""
-    seconds = sum(part.seconds for one in priced.passes for part in one)
-    size = f"{priced.step_time_s:,.3g} s"
+    costs = cost_step(step, read_step(step), step.run.cluster.gpu.clock_max_hz)
+    seconds = sum(part.seconds for one in chunk_passes(step, costs) for part in one)
+    size = f"{seconds:,.3g} s of passes"
     _check(Work(CUT_S * seconds / SLICE_S, 0.0, "step time", size), longest_s / 2)
 
 

@@ -7,6 +7,7 @@ Source: timeline/passes.py, timeline/engine.py, workload/sync.py; timeline/const
 Ignores: checkpoints, evaluation and data loading between steps; jitter that differs from step to step.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from charllm.network.constants import NetworkConstants
 from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.run import RunSpec
 from charllm.spec.schedules import SCHEDULES
-from charllm.timeline.costs import Costs, cost_step, read_step
+from charllm.timeline.costs import Costs
 from charllm.timeline.engine import Events, Flows, simulate_schedule
 from charllm.timeline.labels import LABELS
 from charllm.timeline.nic_sharing import held_up, hops_beside_gradients, nic_seconds
@@ -72,16 +73,11 @@ class _Ending(NamedTuple):
     weight_buckets: int
 
 
-def time_at_highest_clock(step: Step) -> StepTime:
-    """Price and schedule one step as if nothing held the clock down."""
-    return time_step(step, cost_step(step, read_step(step), step.run.cluster.gpu.clock_max_hz))
-
-
-def time_step(step: Step, costs: Costs) -> StepTime:
-    """Schedule one step at what its ops cost."""
+def time_step(step: Step, costs: Costs, exchanges: "Sequence[Exchange] | None" = None) -> StepTime:
+    """Schedule one step at what its ops cost; `exchanges` are those of the same step at another clock."""
     run = step.run
     degrees = run.parallelism
-    passes, endings = chunk_passes(step, costs), _endings(step, costs)
+    passes, endings = chunk_passes(step, costs), _endings(costs, exchanges or list_exchanges(step, costs))
     order = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
     races = np.array([[one.forward.race, one.backward.race, one.weight.race] for one in passes]).transpose(1, 0, 2)
     events = simulate_schedule(
@@ -125,8 +121,12 @@ def _leaves_early(run: RunSpec) -> bool:
     return "dp" in run.parallelism.overlap and not SCHEDULES[run.parallelism.schedule].puts_off_weights
 
 
-def _endings(step: Step, costs: Costs) -> list[_Ending]:
-    return [_ending(step, stage, costs) for stage in range(step.run.parallelism.pp)]
+def _endings(costs: Costs, exchanges: "Sequence[Exchange]") -> list[_Ending]:
+    updates_s = [sum(costs.price(op) for op in ops) for ops in costs.kernels.updates]
+    return [
+        _Ending(one.gradients_s, one.weights_s, update_s, one.gradient_buckets, one.weight_buckets)
+        for one, update_s in zip(exchanges, updates_s, strict=True)
+    ]
 
 
 def hop_seconds(step: Step, network: NetworkConstants) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
@@ -141,12 +141,6 @@ def hop_seconds(step: Step, network: NetworkConstants) -> "np.ndarray[tuple[int]
     )
 
 
-def _ending(step: Step, stage: int, costs: Costs) -> _Ending:
-    exchange = exchange_of(step, stage, costs)
-    optimizer = sum(costs.price(op) for op in costs.kernels.updates[stage])
-    return _Ending(exchange.gradients_s, exchange.weights_s, optimizer, *exchange[2:])
-
-
 class Exchange(NamedTuple):
     """Gradients and weights that a stage exchanges once a step, alone on its links."""
 
@@ -156,8 +150,12 @@ class Exchange(NamedTuple):
     weight_buckets: int
 
 
-def exchange_of(step: Step, stage: int, costs: Costs) -> Exchange:
-    """Return what exchanging the gradients and weights of a stage takes; no kernel and no clock is part of it."""
+def list_exchanges(step: Step, costs: Costs) -> list[Exchange]:
+    """Return what exchanging the gradients and weights of each stage takes; no kernel and no clock is part of it."""
+    return [_exchange_of(step, stage, costs) for stage in range(step.run.parallelism.pp)]
+
+
+def _exchange_of(step: Step, stage: int, costs: Costs) -> Exchange:
     gradients = weights = 0.0
     buckets = {"gradients": 1, "weights": 1}
     for op in (*step_sync(step, stage), *sharded_once(step, stage)):

@@ -79,6 +79,25 @@ def test_a_harder_brake_is_never_faster() -> None:
     assert times_s[-1] > 1.3 * times_s[0]
 
 
+EXCHANGING: dict[str, Any] = {
+    "model": "llama3-8b", "cluster": {"base": "h100x64", "nodes": 2}, "framework": "pytorch-eager",
+    "parallelism": {"cp": 2, "zero": 1, "overlap": ["dp"], "cp_kind": "all-to-all"},
+    "training": {"seq_length": 4096, "global_batch_size": 8, "precision": "fp32", "recompute": "full"},
+}  # fmt: skip
+"""Gradients take longer than the backward pass that hides them."""
+
+
+def test_what_is_left_of_an_exchange_is_told_by_the_gpu_that_joins_last() -> None:
+    usual = ran(under(clock_cap_hz=1.6e9), EXCHANGING).metrics["step_time_s"]
+    times_s = [
+        ran(under(weak_gpus=[4], clock_cap_hz=cap_hz), EXCHANGING).metrics["step_time_s"]
+        for cap_hz in (1.98e9, 1.9e9, 1.8e9, 1.7e9, 1.6e9)
+    ]
+    # The others would have hidden less of it, after they waited for the weak one.
+    assert times_s == sorted(times_s)
+    assert times_s[-1] == pytest.approx(usual, rel=1e-6)
+
+
 @pytest.mark.parametrize("weak", [0, 21, 63])
 def test_one_weak_gpu_among_replicas_is_played_wherever_it_is(weak: int) -> None:
     found, usual = ran(under(weak_gpus=[weak], weak_power_fraction=1.4), REPLICAS), ran(base=REPLICAS)

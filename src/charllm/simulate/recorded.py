@@ -17,6 +17,7 @@ from charllm.arrays import Floats, Ints
 from charllm.simulate import step_loop
 from charllm.simulate.gpu_kinds import PricedKind
 from charllm.simulate.steady import Machine, SimulatedStep
+from charllm.simulate.step_end import UPDATE
 from charllm.timeline.costs import cost_step
 from charllm.timeline.engine import Events
 from charllm.timeline.labels import LABELS
@@ -104,8 +105,8 @@ def _labels(
     for label in ("tp_exposed", "dp_exposed", "ep_exposed", "cp_exposed"):
         labels[label] = microbatches * _exposed_s(machine, priced, stage, label)
     clock_hz = float(sums[step_loop.CLOCK_S]) / simulated_step.step_time_s
-    exchange_s, labels["optimizer"], rest_s = _tail_s(machine, stage, clock_hz)
-    labels["dp_exposed"] += exchange_s
+    labels["optimizer"], rest_s = _update_s(machine, stage, clock_hz), float(sums[step_loop.REST_S])
+    labels["dp_exposed"] += float(sums[step_loop.EXCHANGED_S])
     host_s = min(rest_s, priced.host_s)
     labels["overhead"] = host_s + float(sums[step_loop.HOST_S])
     mine = machine.turns[:, 0] == stage
@@ -136,11 +137,10 @@ def _stage_kinds(machine: Machine, stage: int) -> Ints:
     return np.asarray(machine.kind.reshape(machine.run.parallelism.pp, -1)[stage])
 
 
-def _tail_s(machine: Machine, stage: int, clock_hz: float) -> list[float]:
-    """Return the seconds of each part of the end of a step at a clock, mean over the GPUs of a stage."""
-    each = np.array([machine.ends_s(kind, clock_hz)[stage] for kind in range(len(machine.priced))])
-    own = each[_stage_kinds(machine, stage)]
-    return [float(seconds) for seconds in np.average(own, axis=0, weights=machine.fold.weights)]
+def _update_s(machine: Machine, stage: int, clock_hz: float) -> float:
+    """Return the seconds of the update that ends a step at a clock, mean over the GPUs of a stage."""
+    each = np.array([machine.ends_s(kind, clock_hz)[stage, UPDATE] for kind in range(len(machine.priced))])
+    return _mean(machine, each[_stage_kinds(machine, stage)])
 
 
 def _mean(machine: Machine, each: Floats) -> float:

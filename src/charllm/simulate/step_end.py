@@ -1,8 +1,8 @@
 """What ends a step on a stage: exchange of gradients and weights, update, and the rest.
 
 The update is work, which follows the clock. How much of an exchange is left, and how long stragglers and hosts are
-waited for, follows how long the passes took: `times_s` of both are told of the work of the stage's last pass, and
-between two knots lie on a line over its length.
+waited for, follows how long the passes took: `times_s` of both are told of the work of the stage's last pass on the
+slowest of its GPUs, and between two knots lie on a line over its length.
 Source: timeline/step_time.py.
 Ignores: that earlier passes may have had another clock than the last one.
 """

@@ -34,7 +34,7 @@ from charllm.simulate.slices import (
     SYNCED_CYCLES,
     Slices,
 )
-from charllm.simulate.step_end import LAST_PASS, PARTS, UPDATE, StepEnds
+from charllm.simulate.step_end import EXCHANGE, LAST_PASS, PARTS, UPDATE, StepEnds
 
 (CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ,
  HOST_FREE, PASS_S, INTERVAL, CORE, MATRIX_CORE, LEVEL, POLES) = range(19)  # fmt: skip
@@ -44,11 +44,11 @@ joules of the box that warm the die, power of the box before, clock a brake leav
 what came so far, seconds of work of its last pass; what its clock decides: interval between knots, fields of
 OperatingPoint; then the poles."""
 (ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS,
- THERMAL_LOSS, BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY, HOST_S) = range(18)  # fmt: skip
+ THERMAL_LOSS, BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY, HOST_S, EXCHANGED_S, REST_S) = range(20)  # fmt: skip
 """Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest
 degrees, degrees x time, seconds under each cause, clock lost to each x time, waits in groups and for input, seconds of
-work, and those that the GPU waited for launches."""
-SUMS, SIGNALS = 18, 4
+work, those that the GPU waited for launches, and those of an exchange and of the rest that end a step."""
+SUMS, SIGNALS = 20, 4
 TOTALS = (ENERGY, CLOCK_S, CLOCK2_S, *range(HEAT_S, SUMS))
 """Sums that grow with time; the others are extremes."""
 SHORTEST_S = 1e-12
@@ -300,18 +300,27 @@ def wait_for_groups(states: GpuStates, mask: int, members: Ints, offsets: Ints, 
 
 
 def finish_step(states: GpuStates, ends: StepEnds, waiting: Floats) -> float:
-    """Wait for the last GPU, then exchange, update and end the step together."""
-    times_s = ends.times_s
+    """Wait for the last GPU, then exchange, update and end the step together.
+
+    An exchange begins when the slowest GPU of a stage has something to give: its last pass tells what is left of it.
+    """
+    times_s, longest_s, positions = ends.times_s, 0.0, len(states.weights)
     last_s = latest_time(states)
     for gpu in range(len(states.state)):
         wait_until(states, gpu, last_s, waiting, INPUT_WAIT)
-        kind, stage = states.kind[gpu], gpu // len(states.weights)
-        place, share = place_between(states, times_s, gpu, stage)
+        kind, stage = states.kind[gpu], gpu // positions
+        if gpu % positions == 0:
+            longest_s = 0.0
+            for other in range(gpu, gpu + positions):
+                longest_s = max(longest_s, states.state[other, PASS_S])
+        place, share = place_between(states, times_s, gpu, stage, longest_s)
         for part in range(PARTS):
             before_s, after_s = times_s[kind, stage, place, 1 + part], times_s[kind, stage, place + 1, 1 + part]
             least_s = 0.0 if part == UPDATE else before_s + share * (after_s - before_s)
             if gpu == states.watched:
                 note_moment(states)
+            if part != UPDATE:
+                states.sums[gpu, EXCHANGED_S if part == EXCHANGE else REST_S] += least_s
             spend(states, gpu, ends.rows, kind, PARTS * stage + part, least_s)
             if gpu == states.watched:
                 note_moment(states)
@@ -321,12 +330,12 @@ def finish_step(states: GpuStates, ends: StepEnds, waiting: Floats) -> float:
     return float(last_s)
 
 
-def place_between(states: GpuStates, times_s: Floats, gpu: int, stage: int) -> tuple[int, float]:
-    """Return the knot at which the work of a GPU's last pass takes as long as it took, and its share of the way on.
+def place_between(states: GpuStates, times_s: Floats, gpu: int, stage: int, took_s: float) -> tuple[int, float]:
+    """Return the knot at which the work of a GPU's last pass takes `took_s`, and its share of the way on.
 
     Work that no clock changes takes as long at several knots: then the clock decides.
     """
-    kind, took_s, clock = states.kind[gpu], states.state[gpu, PASS_S], states.state[gpu, CLOCK]
+    kind, clock = states.kind[gpu], states.state[gpu, CLOCK]
     place = int(states.state[gpu, INTERVAL])
     while place < times_s.shape[2] - 2 and took_s > (1 + SAME_FRACTION) * times_s[kind, stage, place + 1, LAST_PASS]:
         place += 1

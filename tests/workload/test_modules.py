@@ -15,6 +15,7 @@ from charllm.workload.linear import linear
 from charllm.workload.moe import expert_tokens, moe
 from charllm.workload.norm import norm, residual
 from charllm.workload.op import Kept, Module, Op
+from charllm.workload.recurrence import recurrence
 from charllm.workload.vocabulary import embedding, head, mtp_entry
 
 MODEL = Model(name="m", layers=3, hidden=8, ffn=12, heads=4, kv_heads=2, head_dim=2, vocab=10)
@@ -481,3 +482,114 @@ def test_operands_that_are_gathered_may_be_kept_whole() -> None:
     assert kept(one) == [192]
     assert elements(one) == (80, 0, 0)
     assert elements(linear(cut(), "r", 20, 8, split="row")) == (80, 0, 0)
+
+
+def test_a_chain_of_softmax_kernels_goes_through_fp32() -> None:
+    # Six queries are no multiple of four: 144 scores in a chain.
+    core = named(attention(cut({}, {"attention": "unfused"}), 0), "core attention")
+    moved = [(2, 4), (4, 4), (4, 4), (4, 4), (4, 2)]
+    chain = [(op.read_bytes, op.written_bytes) for op in core.forward if "softmax" in op.name]
+    assert chain == [(144 * read, 144 * written) for read, written in moved]
+    back = [(op.read_bytes, op.written_bytes) for op in core.backward if "softmax" in op.name]
+    assert back == [(144 * read, 144 * written) for read, written in [(2, 4), (8, 4), (4, 4), (4, 4), (4, 2)]]
+    assert memory(core) == (288, 576, 0)
+
+
+@pytest.mark.parametrize(
+    ("batch", "seq", "fused"), [(2, 8, True), (2, 6, False), (1, 8, False), (2, 4096, True), (2, 4100, False)]
+)
+def test_softmax_is_fused_where_sizes_go_in_fours_and_rows_are_short(batch: int, seq: int, fused: bool) -> None:
+    share = cut({}, {"attention": "unfused"}, seq_length=seq, micro_batch_size=batch, global_batch_size=batch)
+    core = named(attention(share, 0), "core attention")
+    assert sum("softmax" in op.name for op in core.forward) == (1 if fused else 5)
+    softmax = next(op for op in core.forward if op.kind == "softmax")
+    assert softmax.shape == (batch * 2 * seq, seq)
+    if fused:
+        back = next(op for op in core.backward if op.kind == "softmax")
+        assert back.read_bytes == 2 * back.written_bytes == 2 * softmax.read_bytes
+
+
+LATENT: dict[str, Any] = {
+    "attention": "mla", "kv_heads": 4, "q_lora_rank": 6, "kv_lora_rank": 4, "rope_head_dim": 2, "v_head_dim": 2,
+}  # fmt: skip
+
+
+def test_latent_attention_passes_through_narrow_layers() -> None:
+    modules = attention(cut(LATENT), 0)
+    shapes = {one.name: one.forward[-1].shape for one in modules if one.forward[-1].kind == "gemm"}
+    # Queries and keys are four wide, two of it for position.
+    assert shapes == {"q_down": (1, 6, 6, 8), "q_up": (1, 12, 8, 6), "kv_down": (1, 6, 6, 8), "kv_up": (1, 12, 8, 4)}
+    assert named(modules, "q norm").forward[0].shape == (6, 6)
+    assert named(modules, "kv norm").forward[0].shape == (6, 4)
+    assert (kept(named(modules, "q_up")), kept(named(modules, "kv_up"))) == ([72], [48])
+    # Two heads of 12 tokens: six passes over two numbers of query and key each, then four copied.
+    assert named(modules, "rope").forward[0].read_bytes == 2 * (6 * 12 * 2 * 2 * 2 + 12 * 2 * 2 * 4)
+    fused = attention(cut(LATENT, {"fused_latent_rope": True}), 0)
+    assert named(fused, "rope").forward[0].read_bytes == 2 * 12 * 2 * 2 * 2
+    core = named(modules, "core attention")
+    assert kept(core) == [2 * 12 * 2 * 4, 2 * 12 * 2 * 6, 2 * 12 * 2 * 2, 96]
+    assert core.forward[0].flop == 2 * 2 * 2 * 18 * 6
+
+
+def test_an_indexer_scores_all_earlier_tokens() -> None:
+    modules = attention(cut({**LATENT, "index_heads": 3, "index_head_dim": 2, "index_topk": 2}), 0)
+    scoring = named(modules, "index scores")
+    # 18 pairs of each of two sequences; three heads and a key of width two for 12 tokens.
+    pairs, operands = 36, 12 * 4 * 2 * 2
+    shape = (2, 18, 3, 2)
+    assert ops(scoring.forward) == [
+        ("gemm", "forward", 2 * pairs * 6, operands, 4 * pairs, shape),
+        ("elementwise", "forward", 0, 4 * pairs, 96, ()),
+    ]
+    back = ("gemm", "dgrad", 2 * pairs * 6, 4 * pairs + operands, operands, shape)
+    assert ops(scoring.backward) == [back, back]
+    assert (kept(scoring), memory(scoring)) == ([96], (144, 144, 0))
+    assert named(modules, "index q").forward[-1].shape == (1, 6, 6, 6)
+    assert named(modules, "index k").forward[-1].shape == (1, 6, 2, 8)
+    assert named(modules, "index weights").forward[-1].shape == (1, 6, 3, 8)
+    # Each query attends to two keys.
+    assert named(modules, "core attention").forward[0].flop == 2 * 2 * 2 * 10 * 6
+
+
+HYBRID: dict[str, Any] = {"pattern": "M-*", "ssm_heads": 4, "ssm_head_dim": 4, "ssm_state": 2, "ssm_groups": 2}
+
+
+def test_a_scan_by_hand() -> None:
+    projected_in, convolution, scan, normed, out = recurrence(cut(HYBRID), "M")
+    # 16 channels, eight on a rank with a group of two states: x, z, B, C and a step for each of two heads.
+    assert projected_in.forward[-1].shape == (1, 12, 22, 8)
+    assert ops(convolution.forward) == [("convolution", "forward", 0, 288, 288, ())]
+    assert ops(convolution.backward)[1] == ("convolution", "backward", 0, 576, 288, ())
+    assert kept(convolution) == [12 * 22 * 2]
+    assert (elements(convolution)[0], memory(convolution)) == (12 * 5, (288, 576, 0))
+    stream, states, scores, factors = 192, 12 / 128 * 16, 12 * 128 * 4, 48
+    shape = (12, 2, 1, 4, 2)
+    with_state, inside, products = 2 * 12 * 16, 12 * 128 * 8, 2 * 12 * 128 * 2
+    assert ops(scan.forward) == [(
+        "scan", "forward", 2 * with_state + inside + products, 2 * stream + 6 * states + scores + 4 * factors,
+        stream + 6 * states + scores, shape,
+    )]  # fmt: skip
+    assert ops(scan.backward) == [(
+        "scan", "backward", 5 * with_state + 3 * inside + 3 * products,
+        10 * stream + 14 * states + 5 * scores + 8 * factors, stream + 12 * states + 2 * scores + 4 * factors, shape,
+    )]  # fmt: skip
+    assert memory(scan) == (6 * states + scores, 2 * stream + 8 * states + 2 * scores, 0)
+    assert (kept(scan), elements(scan)) == ([192], (6, 0, 0))
+    assert ops(normed.forward) == [("norm", "forward", 0, 384, 192, (12, 8))]
+    assert ops(normed.backward) == [("norm", "backward", 0, 576, 384, (12, 8))]
+    assert (kept(normed), elements(normed), memory(normed)) == ([48], (8, 0, 0), (192, 384, 0))
+    assert out.forward[0].shape == (1, 12, 8, 8)
+
+
+def test_a_delta_rule_by_hand() -> None:
+    rule, normed = recurrence(cut(HYBRID), "D")[2:4]
+    values, keys, states, triangles = 192, 96, 12 / 64 * 16 * 2, 12 * 64 * 2 * 2
+    (forward,), (backward,) = rule.forward, rule.backward
+    assert forward.read_bytes == 6 * keys + 4 * values + states + triangles
+    assert forward.written_bytes == 3 * keys + 3 * values + states + triangles
+    assert backward.read_bytes == 13 * keys + 9 * values + 3 * states + 2 * triangles
+    assert backward.written_bytes == 5 * keys + 5 * values + 2 * states + triangles
+    assert memory(rule) == (
+        2 * keys + 2 * values + states + triangles, 4 * keys + 4 * values + 2 * states + 2 * triangles, 0
+    )  # fmt: skip
+    assert (elements(rule)[0], elements(normed)[0], kept(normed)) == (4, 4, [96])

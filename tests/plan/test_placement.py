@@ -15,7 +15,7 @@ from charllm.catalog.resolve import resolve_run
 from charllm.cli import main
 from charllm.errors import SpecError
 from charllm.plan.cap_shift import lower_hull, node_budget_w, present_caps_w, slowness_at, tabulate_caps
-from charllm.plan.placement import PAIR, Effort, Judged, judge_placements
+from charllm.plan.placement import PAIR, Effort, Judged, _model, judge_placements
 from charllm.plan.placement_model import Decision, build_model, decided_run, model_seconds, present_decision
 from charllm.plan.placement_slots import cut_slot_groups, find_units
 from charllm.plan.placement_solver import _Problem, solve
@@ -250,3 +250,10 @@ def test_the_command_prints_what_the_keywords_return(capsys: pytest.CaptureFixtu
     shown = json.loads(capsys.readouterr().out)
     assert shown == json.loads(charllm.place(**FLAGS, decide="layers").to_json())
     assert shown["best"] == "layers"
+
+
+@pytest.mark.parametrize(("kinds", "decided"), [(("ranks",), (True, 1)), (("layers",), (False, 3))])
+def test_only_what_is_asked_for_may_move(found: Simulation, kinds: tuple[str, ...], decided: tuple[bool, int]) -> None:
+    reference, _ = find_references(found)
+    model = _model(found, reference.role, own_slowness(found, reference), None, kinds)
+    assert (model.movable, min(3, max(len(table.layers) for table in model.layers))) == decided

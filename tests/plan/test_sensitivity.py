@@ -1,3 +1,6 @@
+import pytest
+
+from charllm.catalog.resolve import resolve_run
 from charllm.plan.objectives import OBJECTIVES, parse_objective
 from charllm.plan.sensitivity import list_changes, sensitivity
 from tests.plan.candidates import candidates, mine
@@ -26,3 +29,12 @@ def test_no_change_is_begun_after_the_budget() -> None:
     assert len(found) == len(list_changes(mine().run))
     assert all(one.stays is None and "not simulated" in one.reason for one in found)
     assert sensitivity([mine()], THROUGHPUT) == []
+
+
+def test_the_changes_of_a_machine_are_those_by_hand() -> None:
+    run = resolve_run({"model": "llama3-8b", "cluster": "h200x8", "training": {"global_batch_size": 8}})
+    changes = {change.asked: change.settings for change in list_changes(run)}
+    assert changes["power limit 20 % lower"] == {"conditions": {"power_cap_w": pytest.approx(560.0)}}
+    assert changes["dies that differ by 5 %"] == {"conditions": {"silicon_spread_fraction": 0.05}}
+    rate = changes["GEMMs and attention 10 % slower"]["cluster"]["node"]["gpu"]["kernels"]["rate_fraction"]
+    assert rate == pytest.approx(0.9 * run.cluster.gpu.kernels.rate_fraction)

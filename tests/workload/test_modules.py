@@ -593,3 +593,14 @@ def test_a_delta_rule_by_hand() -> None:
         2 * keys + 2 * values + states + triangles, 4 * keys + 4 * values + 2 * states + 2 * triangles, 0
     )  # fmt: skip
     assert (elements(rule)[0], elements(normed)[0], kept(normed)) == (4, 4, [96])
+
+
+@pytest.mark.parametrize(("precision", "wide"), [("fp8", [48]), ("bf16", [])])
+def test_experts_in_a_latent_keep_what_they_project(precision: str, wide: list[int]) -> None:
+    share = cut({**SPARSE, "expert_latent": 4}, None, {"tp": 2, "sp": True}, precision=precision)
+    modules = moe(share)
+    down, up = named(modules, "latent down"), named(modules, "latent up")
+    # Six tokens of eight; without a cast copy the router keeps them already.
+    assert kept(down) == wide
+    assert kept(up) == [6 * 4 * (1 if precision == "fp8" else 2)]
+    assert (down.forward[-1].shape, up.forward[-1].shape) == ((1, 6, 4, 8), (1, 6, 8, 4))

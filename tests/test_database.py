@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 import charllm
@@ -137,19 +136,12 @@ def test_runs_that_cannot_be_read_are_left_out_and_named(store: Path, tmp_path: 
     assert "not JSON" in answer.skipped["damaged"]
 
 
-def write_parquet(path: Path, columns: dict[str, str]) -> None:
-    """Write a one-row parquet file whose columns have any names."""
-    selected = ", ".join(f"""{value} AS "{name.replace('"', '""')}\"""" for name, value in columns.items())
-    with duckdb.connect() as connection:
-        connection.execute(f"COPY (SELECT {selected}) TO '{path}' (FORMAT parquet)")
-
-
 def test_names_of_columns_in_a_strangers_file_are_names_and_nothing_else(store: Path, tmp_path: Path) -> None:
     """A column's name that ends the view's statement and copies to a file is shown as a column."""
     shutil.copytree(store / "it's mine", tmp_path / "run")
     written = tmp_path / "written.csv"
     hostile = f"run\" FROM signals_files; COPY (SELECT 42) TO '{written}'; --"
-    write_parquet(tmp_path / "run" / "signals.parquet", {hostile: "7", "t_s": "1.0", "run": "'another'"})
+    write_tables({tmp_path / "run" / "signals.parquet": {hostile: [7], "t_s": [1.0], "run": ["another"]}})
     assert ask(tmp_path, "SELECT count(*) FROM signals") == [(1,)]
     assert ask(tmp_path, "SELECT run, t_s FROM signals") == [("run", 1.0)]
     assert hostile in [row[1] for row in list_columns(tmp_path).rows]

@@ -26,7 +26,7 @@ from charllm.result.columns import rows_of
 from charllm.result.files import CASE_FILE, STUDY_FILE
 from charllm.result.metrics import METRICS
 from charllm.result.result import RunResult
-from charllm.result.store import RESULT_FILE, load_result
+from charllm.result.store import RESULT_FILE, load_result, sql_name, sql_text
 from charllm.spec.request import Table
 from charllm.sweep.axes import find_setting, list_settings
 from charllm.sweep.folder import RUNS, read_case
@@ -278,7 +278,7 @@ def _create_view(duckdb: Any, connection: Any, name: str, files: dict[str, str],
     readable = {}
     for file, run in files.items():
         try:
-            connection.execute(f"DESCRIBE SELECT * FROM read_parquet({_text(file)})")
+            connection.execute(f"DESCRIBE SELECT * FROM read_parquet({sql_text(file)})")
             readable[file] = run
         except duckdb.Error as error:
             skipped[f"{run}/{name}.parquet"] = _explain(error)
@@ -287,9 +287,9 @@ def _create_view(duckdb: Any, connection: Any, name: str, files: dict[str, str],
         return
     connection.execute(f"CREATE TABLE {name}_files (filename VARCHAR, run VARCHAR)")
     connection.executemany(f"INSERT INTO {name}_files VALUES (?, ?)", list(readable.items()))
-    source = f"read_parquet([{', '.join(map(_text, readable))}], union_by_name = true, filename = true)"
+    source = f"read_parquet([{', '.join(map(sql_text, readable))}], union_by_name = true, filename = true)"
     columns = [row[0] for row in connection.execute(f"DESCRIBE SELECT * EXCLUDE (filename) FROM {source}").fetchall()]
-    selected = ", ".join(f"{value} AS {_quoted(column)}" for column, value in _alike(columns).items())
+    selected = ", ".join(f"{value} AS {sql_name(column)}" for column, value in _alike(columns).items())
     connection.execute(
         f"CREATE VIEW {name} AS SELECT {name}_files.run, {selected} FROM {source} JOIN {name}_files USING (filename)"
     )
@@ -297,22 +297,12 @@ def _create_view(duckdb: Any, connection: Any, name: str, files: dict[str, str],
 
 def _alike(columns: list[str]) -> dict[str, str]:
     """Return the columns of a table, those of measured runs under the names that simulated ones have."""
-    values = {column: _quoted(column) for column in columns if column not in ("gpu", "monotonic_s", "run")}
+    values = {column: sql_name(column) for column in columns if column not in ("gpu", "monotonic_s", "run")}
     for column, sources in READ_AS.items():
         found = [value for source, value in sources.items() if source in columns]
         if found:
             values[column] = f"coalesce({', '.join(found)})"
     return values
-
-
-def _quoted(name: str) -> str:
-    """Write a name from a file as an identifier of SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _text(value: str) -> str:
-    """Write a text as a literal of SQL."""
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _explain(error: Exception) -> str:

@@ -117,11 +117,11 @@ def write_tables(tables: Mapping[Path, Columns]) -> None:
     with duckdb.connect() as connection:
         for path, columns in tables.items():
             # Values go in as nested lists of one row each, so that types are inferred from the data.
-            selected = ", ".join(f'unnest(${index + 1}) AS "{name}"' for index, name in enumerate(columns))
+            selected = ", ".join(f"unnest(${index + 1}) AS {sql_name(name)}" for index, name in enumerate(columns))
             values = [list(column) for column in columns.values()]
             connection.execute(f"CREATE OR REPLACE TABLE data AS SELECT {selected}", values)
             try:
-                connection.execute(f"COPY data TO '{_quoted(path)}' (FORMAT parquet, COMPRESSION zstd)")
+                connection.execute(f"COPY data TO {sql_text(path)} (FORMAT parquet, COMPRESSION zstd)")
             except duckdb.IOException as error:
                 raise StoreError(path.parent, str(error).splitlines()[0]) from None
 
@@ -131,7 +131,7 @@ def read_parquet(path: Path) -> dict[str, list[Any]]:
     duckdb = _duckdb()
     try:
         with duckdb.connect() as connection:
-            cursor = connection.execute(f"SELECT * FROM read_parquet('{_quoted(path)}')")
+            cursor = connection.execute(f"SELECT * FROM read_parquet({sql_text(path)})")
             names = [column[0] for column in cursor.description]
             rows = cursor.fetchall()
     except duckdb.Error as error:
@@ -139,8 +139,14 @@ def read_parquet(path: Path) -> dict[str, list[Any]]:
     return {name: [row[index] for row in rows] for index, name in enumerate(names)}
 
 
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")
+def sql_name(name: str) -> str:
+    """Write a name, which a file may hold, as an identifier of SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def sql_text(value: Path | str) -> str:
+    """Write a text as a literal of SQL."""
+    return "'" + str(value).replace("'", "''") + "'"
 
 
 def _duckdb() -> Any:

@@ -9,9 +9,10 @@ from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import simulate
 from charllm.spec.request import merge
 from charllm.timeline.labels import LABELS
-from charllm.timeline.step_time import StepTime, hop_seconds, slowest_of
+from charllm.timeline.step_time import StepTime, hop_seconds, sharded_once, slowest_of
 from charllm.workload.memory import rank_memories
 from charllm.workload.step import build_step
+from charllm.workload.sync import layer_gather
 from tests.timeline.unlimited import time_at_highest_clock
 
 DENSE: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x64", "training": {"global_batch_size": 256}}
@@ -238,3 +239,16 @@ def test_the_slowest_of_some_gpus_is_where_the_gumbel_limit_lies(count: int, beh
     # sqrt(2 ln n) - (ln ln n + ln 4 pi) / (2 sqrt(2 ln n)): for 8, 2.0393 - (0.7321 + 2.5310) / 4.0787;
     # for 1024, 3.7233 - (1.9361 + 2.5310) / 7.4466; for two, the mean of the larger: 1 / sqrt(pi).
     assert slowest_of(count) == pytest.approx(behind, abs=1e-3)
+
+
+def test_a_sharded_pipeline_gathers_all_layers_of_a_stage_in_one_message() -> None:
+    request, changes = CASES["zero 3 in a pipeline"]
+    step = build_step(resolve_run(merge(request, changes)))
+    for stage in range(4):
+        layers = sum(block.repeats for block in step.stage_blocks(stage) if block.is_layer)
+        (block,) = {id(one): one for one in step.stage_blocks(stage) if one.is_layer}.values()
+        (gather,) = (op for op in layer_gather(step, block))
+        whole = [op for op in sharded_once(step, stage) if op.kind == gather.kind]
+        assert layers == step.run.model.layers / 4
+        assert layers * gather.message_bytes in [op.message_bytes for op in whole]
+        assert layers * gather.sent_bytes in [op.sent_bytes for op in whole]

@@ -73,12 +73,22 @@ def test_columns_keep_their_values_and_missing_ones(tmp_path: Path) -> None:
     assert read_parquet(tmp_path / "it's.parquet") == columns
 
 
-@pytest.mark.parametrize("table", [[1], {"a": 1}, {"a": [1], "b": [1, 2]}])
-def test_a_table_of_another_shape_is_refused(tmp_path: Path, table: Any) -> None:
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ([1], "tables.memory: got [1]; expected a table"),
+        ({"a": 1}, "tables.memory.a: got 1; expected a list"),
+        ({"a": [1], "b": [1, 2]}, "tables.memory.a: got '1 rows'; expected 2"),
+        ({"a": [[1]]}, r"tables.memory.a[0]: got [1]; expected a number or"),
+        ({"stage": [0.5]}, "tables.memory.stage[0]: got 0.5; expected a whole number"),
+        ({"total_bytes": [None]}, "tables.memory.total_bytes[0]: got nothing; expected a number"),
+    ],
+)
+def test_a_table_of_another_shape_is_refused(tmp_path: Path, table: Any, told: str) -> None:
     stored = json.loads((save_run(simulate(RUN), tmp_path / "run") / "result.json").read_text())
     stored["tables"]["memory"] = table
     (tmp_path / "result.json").write_text(json.dumps(stored))
-    with pytest.raises(SpecError, match="a table of another shape"):
+    with pytest.raises(SpecError, match=re.escape(f"result.json, {told}")):
         load_run(tmp_path / "result.json")
 
 

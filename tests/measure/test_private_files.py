@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from charllm.measure.client import HEAD_FILE
 from charllm.measure.launchers.plan import Plan
 from charllm.measure.launchers.slurm import SCRIPT, SETUP_FAILED, setup_lines, start
 from charllm.measure.launchers.task import TASK_FILE, Task
-from charllm.measure.rendezvous import HEAD_FILE, Rendezvous
+from charllm.measure.rendezvous import Rendezvous
 from charllm.measure.settings import MeasureSettings
 from charllm.result.store import READABLE, write_text
 

@@ -7,17 +7,12 @@ from typing import Any
 
 import pytest
 
+from charllm.measure import client as client_module
 from charllm.measure import rendezvous as module
+from charllm.measure.addresses import addresses_toward, own_addresses_for
+from charllm.measure.client import Client, RendezvousError, join
 from charllm.measure.clock import compare
-from charllm.measure.rendezvous import (
-    Client,
-    Rendezvous,
-    RendezvousError,
-    addresses_toward,
-    ask_to_stop,
-    join,
-    own_addresses_for,
-)
+from charllm.measure.rendezvous import Rendezvous, ask_to_stop
 from tests.measure.readings import await_true
 
 PATIENCE_S = 120.0
@@ -111,7 +106,7 @@ def test_a_node_that_is_not_heard_any_more_is_lost(tmp_path: Path, monkeypatch: 
 
 
 def test_beats_keep_a_node_that_has_nothing_to_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BEAT_S", 0.1)
+    monkeypatch.setattr(client_module, "BEAT_S", 0.1)
     with hosting(tmp_path, 1, lost_s=10.0) as rendezvous:
         (client,) = take_seats(tmp_path, 1)
         start([client])

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from charllm.measure import rendezvous as module
+from charllm.measure.client import HEAD_FILE, RendezvousError, join
 from charllm.measure.handshake import PART_BYTES, Challenge, answer_challenge
-from charllm.measure.rendezvous import HEAD_FILE, LONGEST_LINE, MOST_STRANGERS, RendezvousError, join
+from charllm.measure.link import LONGEST_LINE
+from charllm.measure.rendezvous import MOST_STRANGERS
 from tests.measure.readings import await_true
 from tests.measure.test_rendezvous import PATIENCE_S, hosting, next_of, start, take_seats
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from charllm.measure.client import HEAD_FILE
 from charllm.measure.finish import finish_record
 from charllm.measure.launchers.slurm import SCRIPT
 from charllm.measure.launchers.task import TASK_FILE
 from charllm.measure.marks import Mark
 from charllm.measure.parts import read_parts
 from charllm.measure.record import read_job
-from charllm.measure.rendezvous import HEAD_FILE
 from charllm.result.metrics import COLUMNS
 from charllm.result.store import load_run
 from tests.measure.replays import find_sampler

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError
 from charllm.mark import FOLDER_VARIABLE
+from charllm.measure.addresses import own_addresses_for
+from charllm.measure.client import Client, RendezvousError, join
 from charllm.measure.clock import Clock, Comparison, compare
 from charllm.measure.device import judge_gpus, telemetry_identities
 from charllm.measure.launch import (
@@ -36,10 +38,11 @@ from charllm.measure.launchers.plan import fill_template, has_placeholder
 from charllm.measure.launchers.slurm import CANNOT_SEE, END_FILE, node_addresses
 from charllm.measure.launchers.task import Task, read_task
 from charllm.measure.launchers.torchrun import LOGS, around, python_part, torchrun
+from charllm.measure.link import TURN_S, pause
 from charllm.measure.output import kept_output
 from charllm.measure.record import NODES, JobRecord
 from charllm.measure.redaction import describe_command, describe_environment
-from charllm.measure.rendezvous import TURN_S, Client, Rendezvous, RendezvousError, join, own_addresses_for, pause
+from charllm.measure.rendezvous import Rendezvous
 from charllm.measure.settings import AFTER_S
 from charllm.measure.telemetry.source import GpuIdentity
 from charllm.profile import PROFILE_VARIABLE

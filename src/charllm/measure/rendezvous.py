@@ -9,47 +9,30 @@ asked for the end. The head shows that it lives by touching its file.
 """
 
 import contextlib
-import ipaddress
 import json
 import secrets
-import select
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from charllm.errors import CharllmError
-from charllm.measure.clock import Stamp
-from charllm.measure.handshake import Challenge, answer_challenge
-from charllm.measure.settings import LOOPBACK
+from charllm.measure.addresses import free_port, own_addresses
+from charllm.measure.client import BEAT_S, HEAD_FILE, LOST_S, MEET_S
+from charllm.measure.handshake import Challenge
+from charllm.measure.link import CONNECT_S, TURN_S, UNREADABLE, Link, Message, pause
 from charllm.result.store import PRIVATE, write_text
 
-HEAD_FILE, STOP_FILE = "head.json", "stop"
-"""Where the head listens; a file that asks the head to end the run."""
-BEAT_S, LOST_S = 1.0, 15.0
-"""A node that has not been heard for LOST_S is lost."""
-TURN_S = 0.1
+STOP_FILE = "stop"
+"""A file that asks the head to end the run."""
 AFTER_FAILURE_S = 10.0
 """Left to the other nodes to end by themselves, once one has failed."""
-MEET_S = 300.0
-"""Until every node must have come."""
-CONNECT_S, LONGEST_LINE, LONGEST_NAME = 5.0, 1 << 16, 255
+LONGEST_NAME = 255
 STRANGER_S, MOST_STRANGERS = 5.0, 64
 """Until one who connects must have proved the token and said hello; how many beside the nodes may try at once."""
-LOOK_UP_S = 10.0
-UNREADABLE = (KeyError, TypeError, ValueError, OverflowError, RecursionError)
-"""What reading a message of another process may raise."""
-
-Message = dict[str, Any]
-
-
-class RendezvousError(CharllmError):
-    """The head cannot be reached, or has gone."""
 
 
 @dataclass
@@ -100,7 +83,7 @@ class Rendezvous:
         self._selector = selectors.DefaultSelector()
         self._servers = [socket.create_server((one, 0), backlog=nodes + MOST_STRANGERS) for one in addresses or ("",)]
         self._strangers: dict[socket.socket, _Stranger] = {}
-        self._links: dict[socket.socket, _Link] = {}
+        self._links: dict[socket.socket, _NodeLink] = {}
         self._began_s = time.monotonic()
         self._touched_s = self._looked_s = self._began_s
         self._go_s: float | None = None
@@ -174,7 +157,7 @@ class Rendezvous:
             self._dismiss(link)
         elif proof:
             del self._strangers[link]
-            self._links[link] = found = _Link(link, stranger.since_s)
+            self._links[link] = found = _NodeLink(link, stranger.since_s)
             self._selector.modify(link, selectors.EVENT_READ, partial(self._hear, found))
 
     def _dismiss(self, link: socket.socket) -> None:
@@ -184,7 +167,7 @@ class Rendezvous:
         self._strangers.pop(link, None)
         link.close()
 
-    def _hear(self, link: "_Link") -> None:
+    def _hear(self, link: "_NodeLink") -> None:
         try:
             messages, closed = link.receive()
             for message in messages:
@@ -204,7 +187,7 @@ class Rendezvous:
         slot = self.slots[name] = Slot(name, rank, time.monotonic())
         return slot
 
-    def _answer(self, link: "_Link", message: Message) -> None:
+    def _answer(self, link: "_NodeLink", message: Message) -> None:
         said = message["say"]
         if link.slot is None:
             if said != "hello":
@@ -278,7 +261,7 @@ class Rendezvous:
         if self.slots and not here and (self._go_s is not None or self._stopping):
             self._over.set()
 
-    def _drop(self, link: "_Link", why: str) -> None:
+    def _drop(self, link: "_NodeLink", why: str) -> None:
         """Let go of a connection; the node of one who did not take leave is lost."""
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(link.socket)
@@ -313,193 +296,13 @@ class _Stranger:
     since_s: float
 
 
-class _Link:
-    """One connection between two who trust each other: lines of JSON in both directions."""
+class _NodeLink(Link):
+    """The connection of one who has proved the token; of a node, once it has said hello."""
 
     def __init__(self, link: socket.socket, since_s: float) -> None:
-        self.socket, self.since_s = link, since_s
+        super().__init__(link)
+        self.since_s = since_s
         self.slot: Slot | None = None
-        self._rest = b""
-        self._sending = threading.Lock()
-
-    def send(self, message: Message) -> bool:
-        """Send a line; tell whether the other side could take it."""
-        try:
-            with self._sending:
-                self.socket.sendall(json.dumps(message).encode() + b"\n")
-        except OSError:
-            return False
-        return True
-
-    def receive(self) -> tuple[list[Message], bool]:
-        """Return the lines that have come, and whether the other side has closed; UNREADABLE for what is no line."""
-        try:
-            data = self.socket.recv(1 << 16)
-        except OSError:
-            return [], True
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > LONGEST_LINE:
-            raise ValueError(f"a line longer than {LONGEST_LINE} bytes")
-        # Whatever else JSON can be is refused where its fields are read.
-        return [json.loads(line) for line in lines], not data
-
-
-class Client:
-    """A node's side."""
-
-    def __init__(self, link: _Link, head: str) -> None:
-        self._link = link
-        self.head = head
-        """Address by which this node reaches the head."""
-        self._waiting: list[Message] = []
-        self.closed = False
-        self._thread = threading.Thread(target=self._beat, daemon=True)
-        self._thread.start()
-
-    def ask_time(self) -> Stamp:
-        """Return the head's clocks now."""
-        self._say({"say": "time"})
-        stamp = self._await("time")["stamp"]
-        return int(stamp[0]), int(stamp[1])
-
-    def say(self, what: str, **details: Any) -> None:
-        """Tell the head something; one who has gone is found when it is listened to."""
-        self._say({"say": what, **details})
-
-    def leave(self) -> None:
-        """Say goodbye, so that we are not taken for lost."""
-        with contextlib.suppress(RendezvousError):
-            self._say({"say": "bye"})
-            self._await("bye")
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the head; one who has not taken leave is then lost to it."""
-        self.closed = True
-        self._link.socket.close()
-
-    def listen(self, wait_s: float) -> Message | None:
-        """Return a message of the head, if one comes within a while."""
-        if self._waiting:
-            return self._waiting.pop(0)
-        if self.closed:
-            pause(wait_s)
-            return None
-        ready, _, _ = select.select([self._link.socket], [], [], wait_s)
-        if ready:
-            try:
-                messages, self.closed = self._link.receive()
-            except UNREADABLE:
-                messages, self.closed = [], True
-            self._waiting += messages
-        return self._waiting.pop(0) if self._waiting else None
-
-    def _beat(self) -> None:
-        """Be heard, whatever this node waits for."""
-        while not self.closed and self._link.send({"say": "beat"}):
-            pause(BEAT_S)
-
-    def _say(self, message: Message) -> None:
-        if self.closed or not self._link.send(message):
-            self.closed = True
-
-    def _await(self, *wanted: str) -> Message:
-        end_s = time.monotonic() + LOST_S
-        kept: list[Message] = []
-        while not self.closed or self._waiting:
-            message = self.listen(TURN_S)
-            if message is not None and message.get("say") in wanted:
-                self._waiting = kept + self._waiting
-                return message
-            kept += [] if message is None else [message]
-            if time.monotonic() > end_s:
-                break
-        self._waiting = kept + self._waiting
-        raise RendezvousError("the head node no longer answers")
-
-
-def join(folder: Path, name: str, rank: int, patience_s: float = MEET_S) -> Client:
-    """Find the head by its file and take a client."""
-    end_s = time.monotonic() + patience_s
-    while True:
-        found = _find_head(folder, name, rank)
-        if found is not None:
-            return found
-        if time.monotonic() > end_s:
-            raise RendezvousError(f"node {name} cannot reach the head node (see {folder / HEAD_FILE})")
-        pause(TURN_S)
-
-
-def _find_head(folder: Path, name: str, rank: int) -> Client | None:
-    try:
-        where = json.loads((folder / HEAD_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    for address, port in where["addresses"]:
-        with contextlib.suppress(OSError), contextlib.ExitStack() as failed:
-            link = failed.enter_context(socket.create_connection((address, port), CONNECT_S))
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if answer_challenge(link, where["token"], CONNECT_S) and _is_welcome(link, name, rank):
-                failed.pop_all()
-                return Client(_Link(link, time.monotonic()), address)
-    return None
-
-
-def _is_welcome(link: socket.socket, name: str, rank: int) -> bool:
-    link.settimeout(CONNECT_S)
-    hello = _Link(link, time.monotonic())
-    hello.send({"say": "hello", "node": name, "rank": rank})
-    messages, _ = hello.receive()
-    link.settimeout(None)
-    return [message["say"] for message in messages] == ["welcome"]
-
-
-def pause(seconds_s: float) -> None:
-    """Wait by the kernel's own clock, whatever this process is told of the time."""
-    select.select([], [], [], seconds_s)
-
-
-def own_addresses() -> list[str]:
-    """Return names and addresses by which others may reach this machine, the likeliest first."""
-    name = socket.gethostname()
-    found: list[str] = []
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Nothing is sent: connecting only asks which of our addresses leads outside.
-        probe.connect(("192.0.2.1", 9))
-        found.append(probe.getsockname()[0])
-    with contextlib.suppress(OSError):
-        found += [str(entry[4][0]) for entry in socket.getaddrinfo(name, None, socket.AF_INET)]
-    return list(dict.fromkeys([*found, name, "127.0.0.1"]))
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on now."""
-    with socket.socket() as found:
-        found.bind(("", 0))
-        return int(found.getsockname()[1])
-
-
-def addresses_toward(peers: Iterable[str]) -> list[str]:
-    """Return our own addresses that lead to other machines; none where that is not known of each of them."""
-    found: list[str] = []
-    end_s = time.monotonic() + LOOK_UP_S
-    for peer in peers:
-        try:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-                # Nothing is sent: connecting only asks which of our addresses leads there.
-                probe.connect((peer, 9))
-                found.append(probe.getsockname()[0])
-        except OSError:
-            return []
-        if time.monotonic() > end_s:
-            return []
-    # A name of our own may stand for the loopback address: others try it last.
-    return sorted(dict.fromkeys(found), key=lambda one: ipaddress.ip_address(one).is_loopback)
-
-
-def own_addresses_for(nodes: int, peers: Iterable[str]) -> list[str]:
-    """Return where the head of some nodes listens: on this machine alone where it is the only one."""
-    return [LOOPBACK] if nodes == 1 else addresses_toward(peers)
 
 
 def ask_to_stop(folder: Path) -> None:

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError, SpecError, unknown_name
+from charllm.measure.client import HEAD_FILE
 from charllm.measure.launchers.plan import Plan
 from charllm.measure.launchers.task import Task
 from charllm.measure.record import NODES, JobRecord
-from charllm.measure.rendezvous import HEAD_FILE, ask_to_stop
+from charllm.measure.rendezvous import ask_to_stop
 from charllm.result.store import PRIVATE, write_text
 
 SCRIPT, LOG, SETUP_LOG, SETUP_FAILED = "job.sh", "slurm.log", "setup.log", "setup-failed"

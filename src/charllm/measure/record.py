@@ -79,7 +79,7 @@ def read_job(folder: Path) -> JobRecord:
     """Read what a recording is of; one that nothing is known of is a measured one of all GPUs."""
     path = folder / JOB_FILE
     found = read_json(path)
-    if found is None:
+    if not isinstance(found, dict):
         return JobRecord()
     check_shape(found, StoredJob, path)
     for name, window in found.get("windows_s", {}).items():

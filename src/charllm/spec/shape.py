@@ -94,8 +94,7 @@ def _locate(value: Any, shape: Any, field: str) -> tuple[str, Any, str]:
                 joined = f"{field}{name}" if name.startswith("[") else f"{field}.{name}".removeprefix(".")
                 return _locate(below, member, joined)
         if is_typeddict(part):
-            table: dict[str, Any] = value
-            absent = next(iter(_required(part).difference(table)))
+            absent = next(iter(_required(part).difference(value)))
             return f"{field}.{absent}".removeprefix("."), None, describe(_members(part)[absent])
     return field, Words(value) if isinstance(value, float) else value, describe(shape)
 
@@ -113,7 +112,7 @@ def _alternatives(shape: Any) -> tuple[Any, ...]:
     return get_args(shape) if get_origin(shape) in (Union, UnionType) else (shape,)
 
 
-def _container(shape: Any) -> type:
+def _container(shape: Any) -> Any:
     if get_origin(shape) is Literal:
         return type(get_args(shape)[0])
     return list if get_origin(shape) is list else dict

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from charllm.result.metrics import COLUMNS
 from charllm.result.result import RunResult
-from charllm.spec.request import dotted_fields
+from charllm.spec.request import check_plain, dotted_fields
 from charllm.spec.shape import Cell, check_shape
 from charllm.sweep.axes import Case, find_setting
 from charllm.sweep.study import Study
@@ -51,6 +51,7 @@ def from_line(line: str, source: object = "an outcome") -> Outcome | None:
         found = json.loads(line)
     except (ValueError, RecursionError):
         return None
+    check_plain(found, str(source))
     check_shape(found, StoredOutcome, source)
     return Outcome(**{name: found[name] for name in Outcome._fields})
 

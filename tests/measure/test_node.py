@@ -8,7 +8,7 @@ from typing import Any
 
 from charllm.measure.finish import finish_record
 from charllm.measure.launchers.plan import Plan
-from charllm.measure.launchers.task import TASK_FILE, Task, read_task
+from charllm.measure.launchers.task import Task, read_task
 from charllm.measure.node import UNSEEN, command_on_node
 from charllm.measure.record import NODES, JobRecord
 from charllm.measure.settings import MeasureSettings
@@ -60,11 +60,6 @@ def test_a_node_that_cannot_see_the_folder_says_so(tmp_path: Path) -> None:
     agent = start(tmp_path / "nowhere", 0)
     said = agent.communicate(timeout=END_S)[1]
     assert (agent.returncode, "cannot see the folder" in said) == (UNSEEN, True)
-
-
-def test_only_its_owner_may_read_what_nodes_are_told(tmp_path: Path) -> None:
-    Task(("train", "--token=x"), Plan("slurm"), MeasureSettings(telemetry="none")).write(tmp_path)
-    assert (tmp_path / TASK_FILE).stat().st_mode & 0o077 == 0
 
 
 def test_python_is_started_by_torchrun_and_a_template_as_it_is(tmp_path: Path) -> None:

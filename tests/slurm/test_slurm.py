@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from charllm.measure.client import HEAD_FILE
 from charllm.measure.finish import finish_record
+from charllm.measure.launchers.slurm import SCRIPT
+from charllm.measure.launchers.task import TASK_FILE
 from charllm.measure.marks import Mark
 from charllm.measure.parts import read_parts
 from charllm.measure.record import read_job
@@ -223,6 +226,10 @@ def test_an_interrupt_ends_the_job_and_keeps_what_was_recorded(charllm: Charllm,
     run = charllm.place / "run"
     process = charllm.start(*measure(replay, *steps(2000)))
     await_steps(run, 5)
+    # The head listens on the interface of the job's nodes only, and its file is private.
+    head = run / "nodes" / HEAD_FILE
+    assert [address for address, _port in json.loads(head.read_text())["addresses"]] == ["127.0.0.1"]
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (head, run / TASK_FILE, run / SCRIPT))
     process.send_signal(signal.SIGINT)
     code, _, err = ended(process)
     assert code == 130, err

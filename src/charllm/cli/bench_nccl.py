@@ -114,7 +114,7 @@ def _take_part(arguments: argparse.Namespace, settings: NcclSettings) -> int:
     """Measure as one of several ranks; the first one talks."""
     from charllm.measure.bench.nccl_suite import groups_of
     from charllm.measure.device import require_device
-    from charllm.measure.launch import describe_environment
+    from charllm.measure.redaction import describe_environment
 
     require_device(settings.device)
     from charllm.measure.bench import nccl

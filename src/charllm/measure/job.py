@@ -18,8 +18,6 @@ from charllm.measure.launch import (
     CommandError,
     Ended,
     cool_down,
-    describe_command,
-    describe_environment,
     run_command,
     sampling,
     wait_idle,
@@ -31,6 +29,7 @@ from charllm.measure.launchers.torchrun import LOGS, alone, torchrun
 from charllm.measure.live.observe import observed
 from charllm.measure.marks import LOG_KEY
 from charllm.measure.record import JobRecord
+from charllm.measure.redaction import describe_command, describe_environment
 from charllm.measure.settings import AS_USUAL, MeasureSettings
 from charllm.profile import PROFILE_VARIABLE
 from charllm.result.result import RunResult

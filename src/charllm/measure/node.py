@@ -14,12 +14,15 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError
 from charllm.mark import FOLDER_VARIABLE
+from charllm.measure.addresses import own_addresses_for
+from charllm.measure.client import Client, RendezvousError, join
 from charllm.measure.clock import Clock, Comparison, compare
 from charllm.measure.device import judge_gpus, telemetry_identities
 from charllm.measure.launch import (
@@ -28,18 +31,18 @@ from charllm.measure.launch import (
     STOP_S,
     UNBUFFERED,
     Sampler,
-    describe_command,
-    describe_environment,
     sampling,
     signal_name,
 )
 from charllm.measure.launchers.plan import fill_template, has_placeholder
-from charllm.measure.launchers.slurm import CANNOT_SEE, END_FILE
+from charllm.measure.launchers.slurm import CANNOT_SEE, END_FILE, node_addresses
 from charllm.measure.launchers.task import Task, read_task
 from charllm.measure.launchers.torchrun import LOGS, around, python_part, torchrun
+from charllm.measure.link import TURN_S, pause
 from charllm.measure.output import kept_output
 from charllm.measure.record import NODES, JobRecord
-from charllm.measure.rendezvous import TURN_S, Client, Rendezvous, RendezvousError, join, pause
+from charllm.measure.redaction import describe_command, describe_environment
+from charllm.measure.rendezvous import Rendezvous
 from charllm.measure.settings import AFTER_S
 from charllm.measure.telemetry.source import GpuIdentity
 from charllm.profile import PROFILE_VARIABLE
@@ -119,10 +122,8 @@ def take_part(run: Path, node: Node, signals: Signals) -> None:
         _attend(task, folder, join(run / NODES, node.name, node.rank), node, signals)
         return
 
-    def judge(ready: Mapping[str, Mapping[str, Any]]) -> str:
-        return judge_gpus(task.plan, {node: said["gpus"] for node, said in ready.items()})
-
-    rendezvous = Rendezvous(run / NODES, nodes, judge, task.plan.time_limit_s)
+    addresses = own_addresses_for(nodes, node_addresses(node.environment))
+    rendezvous = Rendezvous(run / NODES, nodes, partial(judge_gpus, task.plan), task.plan.time_limit_s, addresses)
     try:
         _attend(task, folder, join(run / NODES, node.name, node.rank), node, signals)
     finally:

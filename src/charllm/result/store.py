@@ -22,6 +22,8 @@ MAX_RESULT_BYTES = int(GIB)
 """A row for each of a million GPUs."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a place that could be written and no longer can."""
+READABLE, PRIVATE = 0o666, 0o600
+"""Modes of files: as the umask has it; for what holds a token, or a command with all its words."""
 
 
 class StoreError(CharllmError):
@@ -91,14 +93,18 @@ def _umask() -> int:
     return mask
 
 
-def write_text(text: str, path: Path) -> None:
-    """Write a file so that after a crash it is there whole or not at all; a device or pipe is written to as it is."""
+def write_text(text: str, path: Path, mode: int = READABLE) -> None:
+    """Write a file so that after a crash it is there whole or not at all; a device or pipe is written to as it is.
+
+    It has its final mode from the moment at which it is created.
+    """
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_text(text, encoding="utf-8")
         return
     draft = path.with_name(f".{path.name}.draft")
+    draft.unlink(missing_ok=True)
     try:
-        with draft.open("w", encoding="utf-8") as file:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

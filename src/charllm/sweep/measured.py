@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from charllm.errors import CharllmError, DoesNotFit, SpecError
 from charllm.measure.adapters.programs import ADAPTERS
 from charllm.measure.launchers.plan import LOCAL, LOCALLY, SLURM, TORCHRUN, Plan, fill_template
+from charllm.measure.redaction import redact_shell_words
 from charllm.measure.settings import AS_USUAL, MOST_STEPS, MeasureSettings
 from charllm.result.files import CASE_FILE
 from charllm.result.metrics import Metrics
@@ -73,10 +74,11 @@ class Measuring:
 
     def as_table(self) -> dict[str, Any]:
         """Return what the outcomes of a study depend on."""
+        command = redact_shell_words(self.command, self.environment)
         return {
             "launcher": self.plan.launcher,
             "ranks_per_node": self.plan.ranks_per_node,
-            "command": self.command if self.adapter is None else f"{self.adapter} {self.script or ''}".strip(),
+            "command": command if self.adapter is None else f"{self.adapter} {self.script or ''}".strip(),
             "steps": self.steps,
         }
 

@@ -16,9 +16,9 @@ from charllm.measure.convert.settle import NodeReadings, describe_readings, sett
 from charllm.measure.convert.source import ForeignFile, Hints, list_files, read_file
 from charllm.measure.convert.steps import StepEnd, is_dated, place_steps
 from charllm.measure.convert.write import write_run
-from charllm.measure.launch import describe_command
 from charllm.measure.logs import Log, read_log
 from charllm.measure.record import JobRecord
+from charllm.measure.redaction import describe_command
 from charllm.result.result import RunResult
 
 

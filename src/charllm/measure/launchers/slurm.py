@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError, SpecError, unknown_name
+from charllm.measure.client import HEAD_FILE
 from charllm.measure.launchers.plan import Plan
 from charllm.measure.launchers.task import Task
 from charllm.measure.record import NODES, JobRecord
-from charllm.measure.rendezvous import HEAD_FILE, ask_to_stop
-from charllm.result.store import write_text
+from charllm.measure.rendezvous import ask_to_stop
+from charllm.result.store import PRIVATE, write_text
 
 SCRIPT, LOG, SETUP_LOG, SETUP_FAILED = "job.sh", "slurm.log", "setup.log", "setup-failed"
 END_FILE, CANNOT_SEE = "end.json", "cannot see the folder"
@@ -95,6 +96,13 @@ def complete(plan: Plan, environment: Mapping[str, str]) -> Plan:
     return replace(plan, nodes=plan.nodes or held)
 
 
+def node_addresses(environment: Mapping[str, str]) -> list[str]:
+    """Return by which addresses or names Slurm reaches the nodes of this job; none where it does not say."""
+    nodes = environment.get("SLURM_JOB_NODELIST")
+    done = ask_slurm(["scontrol", "show", "node", "--oneliner", nodes]) if nodes else None
+    return re.findall(r"\bNodeAddr=(\S+)", done.stdout) if done is not None and done.returncode == 0 else []
+
+
 def is_inside(environment: Mapping[str, str]) -> bool:
     """Tell whether we are in an allocation."""
     return bool(environment.get("SLURM_JOB_ID"))
@@ -116,7 +124,7 @@ def start(task: Task, folder: Path, environment: Mapping[str, str]) -> tuple[Han
     (folder / NODES).mkdir(exist_ok=True)
     task.write(folder)
     script = folder / SCRIPT
-    write_text(write_script(task.plan, folder, Path.cwd()), script)
+    write_text(write_script(task.plan, folder, Path.cwd()), script, PRIVATE)
     if is_inside(environment):
         log = (folder / LOG).open("ab")
         process = subprocess.Popen(
@@ -158,7 +166,7 @@ def setup_lines(setup: Sequence[str], folder: Path) -> list[str]:
     log, failed = shlex.quote(str(folder / SETUP_LOG)), shlex.quote(str(folder / SETUP_FAILED))
     lines = []
     for line in setup:
-        tell = f"{{ printf '%s: ' {shlex.quote(line)}; tail -n 1 {log}; }} > {failed}; exit 2"
+        tell = f"(umask 077; {{ printf '%s: ' {shlex.quote(line)}; tail -n 1 {log}; }} > {failed}); exit 2"
         lines.append(f"{{ {line}\n}} 2> {log} || {{ {tell}; }}")
         lines.append(f"if grep -q 'Unable to locate a modulefile' {log}; then {tell}; fi")
     return lines

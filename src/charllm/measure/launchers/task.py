@@ -7,7 +7,7 @@ from pathlib import Path
 from charllm.measure.launchers.plan import Plan, read_plan
 from charllm.measure.record import read_json
 from charllm.measure.settings import AS_USUAL, MeasureSettings
-from charllm.result.store import write_text
+from charllm.result.store import PRIVATE, write_text
 
 TASK_FILE = "task.json"
 
@@ -22,8 +22,7 @@ class Task:
 
     def write(self, folder: Path) -> None:
         """Store it where every node finds it; only its owner may read it, for a command may hold a secret."""
-        write_text(json.dumps(asdict(self), indent=1), folder / TASK_FILE)
-        (folder / TASK_FILE).chmod(0o600)
+        write_text(json.dumps(asdict(self), indent=1), folder / TASK_FILE, PRIVATE)
 
 
 def read_task(folder: Path) -> Task | None:

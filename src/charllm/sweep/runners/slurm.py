@@ -32,7 +32,7 @@ from charllm.measure.launchers.slurm import (
     setup_lines,
     submit_script,
 )
-from charllm.result.store import explain, write_text
+from charllm.result.store import PRIVATE, explain, write_text
 from charllm.sweep.case import fail_case
 from charllm.sweep.chunk import CHUNKS_FILE, SPOKE
 from charllm.sweep.folder import case_folder, read_case
@@ -130,7 +130,7 @@ def _submit(work: Work, out: Path, numbers: list[int], attempt: int) -> Job:
         place.mkdir(parents=True)
         # Neighbours are alike and take alike long: dealt out in turn, chunks take equally long.
         write_text(json.dumps([numbers[task::tasks] for task in range(tasks)]), place / CHUNKS_FILE)
-        write_text(write_script(work.engine.slurm, place, tasks, workers), place / SCRIPT)
+        write_text(write_script(work.engine.slurm, place, tasks, workers), place / SCRIPT, PRIVATE)
         number = submit_script(work.engine.slurm, place / SCRIPT)
         write_text(number, place / JOB_FILE)
     except OSError as error:

@@ -32,13 +32,7 @@ from charllm.simulate.gpu_kinds import (
     slow_run,
 )
 from charllm.simulate.knots import stack_knots
-from charllm.simulate.slices import (
-    POLL,
-    Slices,
-    clocks_of,
-    cut_passes,
-    waiting_rows,
-)
+from charllm.simulate.slices import POLL, Slices, clocks_of, cut_passes, waiting_rows
 from charllm.simulate.step_end import GRADIENTS, StepEnds, lay_step_ends
 from charllm.spec.hardware import Cluster
 from charllm.spec.run import RunSpec

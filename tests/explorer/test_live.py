@@ -9,7 +9,7 @@ import pytest
 
 from charllm.explorer import live
 from charllm.explorer.live import Lookout
-from charllm.explorer.workers import BUSY
+from charllm.explorer.workers import busy
 from tests.measure.live.runs import write_marks, write_node
 
 
@@ -104,7 +104,7 @@ def test_only_so_many_runs_are_watched(tmp_path: Path, monkeypatch: pytest.Monke
         lookout = Lookout()
         one = lookout.follow(folders[0], "one")
         await anext(one)
-        assert [reply async for reply in lookout.follow(folders[1], "two")] == [BUSY]
+        assert [reply async for reply in lookout.follow(folders[1], "two")] == [busy(live.BUSY_S)]
         await one.aclose()
         assert (await anext(lookout.follow(folders[1], "two"))).event == "snapshot"
         lookout.close()

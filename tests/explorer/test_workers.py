@@ -15,7 +15,7 @@ import pytest
 
 from charllm.errors import CharllmError
 from charllm.explorer import workers
-from charllm.explorer.workers import BUSY, LOST, Pool, Reply
+from charllm.explorer.workers import LOST, Pool, Reply
 from tests.explorer.runs import HUGE, LONG, SMALL
 
 PARENT = """
@@ -67,7 +67,8 @@ def test_a_worker_from_its_start_to_its_end(answered: list[str]) -> None:
         await asyncio.sleep(0.2)
         queued = [asyncio.create_task(pool.run(job("coupled", {**LONG, "seed": seed}))) for seed in range(3)]
         await asyncio.sleep(0)
-        assert await pool.run(job("fast", SMALL)) == BUSY
+        event, data = await pool.run(job("fast", SMALL))
+        assert (event, json.loads(data)["status"], json.loads(data)["retry_after_s"] >= 1) == ("error", 429, True)
         for task in (given_up, *queued):
             task.cancel()
         await asyncio.wait({given_up, *queued})
@@ -92,6 +93,22 @@ def test_a_worker_from_its_start_to_its_end(answered: list[str]) -> None:
         assert await waiting == LOST
         await pool.close()
         assert pool.processes == set()
+
+    asyncio.run(scenario())
+
+
+def test_a_job_that_takes_too_long_is_ended_with_its_worker_and_says_so() -> None:
+    async def scenario() -> None:
+        pool = Pool(1, None)
+        await pool.start()
+        (number,) = pool.processes
+        event, data = await pool.run(job("coupled", LONG), longest_s=0.1)
+        assert (event, json.loads(data)["status"]) == ("error", 422)
+        assert "took more than 0.1 s and was ended" in json.loads(data)["message"]
+        # The next job is answered by another process: the first has ended, whatever it was at.
+        assert (await pool.run(job("fast", SMALL))).event == "fast"
+        assert not Path(f"/proc/{number}").exists()
+        await pool.close()
 
     asyncio.run(scenario())
 

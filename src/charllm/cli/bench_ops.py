@@ -15,6 +15,7 @@ from charllm.cli.flags import add_flags, given
 from charllm.cli.progress import track
 from charllm.errors import SpecError
 from charllm.measure.command_settings import OpsSettings
+from charllm.result.store import write_text
 from charllm.spec.flags import read_keywords
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             code = INTERRUPTED
     recording = read_sampled(folder, gpus)
     rows = tabulate(cases, runs, recording)
-    (folder / "ops.csv").write_text(to_csv(rows), encoding="utf-8")
+    write_text(to_csv(rows), folder / "ops.csv")
     failed = [outcome for outcome in runs if outcome.error]
     for outcome in failed:
         print(f"charllm: {outcome.name}: {outcome.error}", file=sys.stderr)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from charllm.analysis.comment import with_changes, with_explanations
 from charllm.api.plan import run_plan
 from charllm.api.report import page_of
-from charllm.errors import CharllmError, SpecError, Words
+from charllm.errors import CharllmError, SpecError
 from charllm.explorer.request import keywords_of, resolve_words
 from charllm.explorer.workers import PROGRESS
 from charllm.plan.settings import PlanSettings
@@ -29,9 +29,8 @@ from charllm.tracking import Track
 
 LONGEST_S = 4.0
 """Estimated seconds beyond which a request is left to the command line."""
-LONGEST_PLAN_S, PROGRESS_S = 90.0, 0.25
-"""Seconds after which a search is given up, and between two lines that say how far it is."""
-SMALLER = "fewer open settings (fix some on the left), or `charllm plan` on the command line"
+PROGRESS_S = 0.25
+"""Between two lines that say how far a search is."""
 LEFT_OUT = ("changes", "warm-up", "trust", "assumptions")
 """Figures of a run's page that do not follow while it is changed; `charllm report` has them."""
 Check = Callable[[], None]
@@ -181,14 +180,12 @@ def _plan(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
 
 def _told(waiting: Waiting) -> Track:
     """Return what looks before every part of a search whether somebody waits, and says how far it is now and then."""
-    end_s, last_s = time.monotonic() + LONGEST_PLAN_S, [0.0]
+    last_s = [0.0]
 
     def track(items: Iterable[Any], total: int, title: str) -> Iterator[Any]:
         for done, item in enumerate(items):
             waiting.check()
             now_s = time.monotonic()
-            if now_s > end_s:
-                raise SpecError("plan", Words(f"a search of more than {LONGEST_PLAN_S:g} s"), SMALLER)
             if now_s - last_s[0] > PROGRESS_S:
                 last_s[0] = now_s
                 waiting.tell(_write(Answer(PROGRESS, {"title": title, "done": done, "total": total})))

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
 from starlette.exceptions import HTTPException
@@ -17,7 +17,7 @@ from charllm.explorer.choices import list_choices
 from charllm.explorer.frontend import assets
 from charllm.explorer.live import Lookout
 from charllm.explorer.request import MOST_BODY_BYTES, PlanRequest, RunRequest, read_plan_request, read_run_request
-from charllm.explorer.safety import Access, Guard
+from charllm.explorer.safety import MOST_ANSWERED, Access, Guard
 from charllm.explorer.store import find_inside, is_stored, list_store
 from charllm.explorer.stream import Events, Latest
 from charllm.explorer.workers import Pool, Reply
@@ -25,10 +25,13 @@ from charllm.measure.live.watcher import check_run
 from charllm.units import format_bytes
 
 LONGEST_BODY_S = 10.0
-COUPLED_NICE, PLAN_NICE = 5, 10
+COUPLED_NICE, PLAN_NICE = 10, 15
+USUAL_FAST_S, LONGEST_FAST_WAIT_S = 0.01, 0.1
+"""Who would wait longer for a fast answer is told at once when to ask again."""
 MOST_PLANS = 8
 """Searches that may wait: there is one worker for them."""
-LONGEST_PLAN_JOB_S = 120.0
+USUAL_PLAN_S, LONGEST_PLAN_S = 10.0, 90.0
+"""A search is ended after so long, with its worker."""
 ANSWERS, PAGES, CHANGES = range(3)
 """Which of the slow jobs goes first."""
 MOST_COMPARED = 8
@@ -41,21 +44,23 @@ class Explorer:
 
     def __init__(self, store: Path | None) -> None:
         self.store = store
-        self.fast, self.slow = Pool(1, store), Pool(2, store, nice=COUPLED_NICE)
-        self.plans, self.planning = Pool(1, store, nice=PLAN_NICE, most_waiting=MOST_PLANS), asyncio.Lock()
+        self.fast = Pool(1, store, most_waiting=MOST_ANSWERED, longest_wait_s=LONGEST_FAST_WAIT_S, job_s=USUAL_FAST_S)
+        self.slow = Pool(2, store, nice=COUPLED_NICE, most_waiting=MOST_ANSWERED)
+        self.plans = Pool(1, store, nice=PLAN_NICE, most_waiting=MOST_PLANS, job_s=USUAL_PLAN_S)
+        self.planning = asyncio.Lock()
         self.latest, self.lookout = Latest(), Lookout()
-        self.listing = asyncio.Lock()
+        self._look: asyncio.Task[dict[str, Any]] | None = None
 
     async def answers(self, wanted: RunRequest) -> AsyncGenerator[Reply]:
         """Yield the fast answer, then the coupled one."""
-        fast = await self.fast.run({"kind": "fast", "words": wanted.words})
+        fast = await self.fast.run({"kind": "fast", "words": wanted.words}, wanted.client)
         yield fast
         if fast.event != "error" and wanted.coupled:
-            yield await self.slow.run({"kind": "coupled", "words": wanted.words}, ANSWERS)
+            yield await self.slow.run({"kind": "coupled", "words": wanted.words}, wanted.client, ANSWERS)
 
     async def changes(self, wanted: RunRequest) -> AsyncGenerator[Reply]:
         """Yield what single changes would bring."""
-        yield await self.slow.run({"kind": "changes", "words": wanted.words}, CHANGES)
+        yield await self.slow.run({"kind": "changes", "words": wanted.words}, wanted.client, CHANGES)
 
     async def plan(self, wanted: PlanRequest) -> AsyncGenerator[Reply]:
         """Yield how far the search is, then the page of the plan. Its worker starts when it is first asked for."""
@@ -63,19 +68,24 @@ class Explorer:
             if not self.plans.is_started:
                 await self.plans.start()
         job = {"kind": "plan", **wanted._asdict()}
-        async with contextlib.aclosing(self.plans.stream(job, LONGEST_PLAN_JOB_S)) as events:
+        async with contextlib.aclosing(self.plans.stream(job, wanted.client, LONGEST_PLAN_S)) as events:
             async for reply in events:
                 yield reply
 
-    async def page(self, paths: list[str]) -> AsyncGenerator[Reply]:
+    async def page(self, paths: list[str], client: str) -> AsyncGenerator[Reply]:
         """Yield the page of a stored run or study, or of several runs side by side."""
         folders = [await asyncio.to_thread(find_inside, self.store, path) for path in paths]
         for path, folder in zip(paths, folders, strict=True):
             if not is_stored(folder):
                 raise SpecError("path", path, "a finished run or study; `charllm show` finishes a recording")
-        yield await self.slow.run(
-            {"kind": "page", "folders": [str(folder) for folder in folders]}, PAGES, LONGEST_PAGE_S
-        )
+        job = {"kind": "page", "folders": [str(folder) for folder in folders]}
+        yield await self.slow.run(job, client, PAGES, LONGEST_PAGE_S)
+
+    async def listing(self) -> dict[str, Any]:
+        """List the store; all who ask during one look get what it finds."""
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(asyncio.to_thread(list_store, self.store))
+        return await asyncio.shield(self._look)
 
 
 def build_app(store: Path | None, access: Access) -> FastAPI:
@@ -140,20 +150,17 @@ def _add_plan(app: FastAPI) -> None:
 def _add_store(app: FastAPI) -> None:
     @app.get("/api/store")
     async def store(request: Request) -> JSONResponse:
-        explorer = _explorer(request)
-        # One look at a time: a large store is not read by everybody at once.
-        async with explorer.listing:
-            return JSONResponse(await asyncio.to_thread(list_store, explorer.store))
+        return JSONResponse(await _explorer(request).listing())
 
     @app.get("/api/store/page")
     async def page(request: Request, path: str = "") -> Response:
-        return _page(_explorer(request), [path])
+        return _page(request, [path])
 
     @app.get("/api/store/compare")
     async def compare(request: Request, path: Annotated[list[str], Query()] = []) -> Response:  # noqa: B006
         if not 2 <= len(path) <= MOST_COMPARED:
             raise SpecError("path", len(path), f"2 to {MOST_COMPARED} runs to compare")
-        return _page(_explorer(request), path)
+        return _page(request, path)
 
     @app.get("/api/live")
     async def live(request: Request, path: str = "") -> Response:
@@ -176,8 +183,9 @@ def _stream(explorer: Explorer, wanted: RunRequest, events: AsyncGenerator[Reply
     return Events(events, explorer.latest.held(wanted.client, *kinds))
 
 
-def _page(explorer: Explorer, paths: list[str]) -> Events:
-    return Events(explorer.page(paths), explorer.latest.held(object(), "page"), streamed=False)
+def _page(request: Request, paths: list[str]) -> Events:
+    explorer, client = _explorer(request), request.client.host if request.client else ""
+    return Events(explorer.page(paths, client), explorer.latest.held(object(), "page"), streamed=False)
 
 
 async def _read_body(request: Request) -> bytes:

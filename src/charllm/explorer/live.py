@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from charllm.errors import CharllmError
-from charllm.explorer.workers import BUSY, Reply
+from charllm.explorer.workers import Reply, busy
 from charllm.measure.live.snapshot import GpuNow, Snapshot
 from charllm.measure.live.watcher import Watcher
 
-EVERY_S = 1.0
+EVERY_S, BUSY_S = 1.0, 5
+"""Between two looks; after which who could not watch may ask again."""
 MOST_RUNS, MOST_VIEWERS, MOST_KEPT = 8, 64, 600
 """Runs that are watched at a time; who may watch one; moments that are kept for those who come later."""
 
@@ -82,7 +83,7 @@ class Lookout:
         """Yield a snapshot a second until the run has ended, or that too many are watched."""
         watch = self._enter(folder)
         if watch is None:
-            yield BUSY
+            yield busy(BUSY_S)
             return
         try:
             looks, count = 0, 0

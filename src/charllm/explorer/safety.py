@@ -13,6 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from charllm.errors import SpecError
 
+MOST_ANSWERED = 512
+"""Requests with the token that are answered at a time."""
 COOKIE = "charllm_token"
 LEAST_TOKEN = 16
 HEADERS = {
@@ -79,6 +81,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app, self._access = app, access
+        self._answered = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check one request."""
@@ -91,11 +94,18 @@ class Guard:
         if refused is not None:
             await _refuse(guarded, *refused)
             return
+        if self._answered >= MOST_ANSWERED:
+            await _refuse(_with_headers(guarded, {"retry-after": "1"}), 429, "the server is busy; ask again in 1 s")
+            return
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if self._matches(given):
             cookie = f"{COOKIE}={self._access.token}; HttpOnly; SameSite=Strict; Path=/"
             guarded = _with_headers(send, {"set-cookie": cookie})
-        await self._app(scope, receive, guarded)
+        self._answered += 1
+        try:
+            await self._app(scope, receive, guarded)
+        finally:
+            self._answered -= 1
 
     def _refusal(self, scope: Scope, headers: Mapping[str, str]) -> tuple[int, str] | None:
         host = headers.get("host", "")

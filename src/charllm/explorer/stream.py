@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 from charllm.explorer.workers import Reply
 
 EVENTS, JSON = b"text/event-stream; charset=utf-8", b"application/json"
-LONGEST_SEND_S = 30.0
+LONGEST_SEND_S, TOO_MANY = 30.0, 429
 SUPERSEDED = {"status": 409, "field": "", "message": "a newer request has replaced this one, or the server ends"}
 
 
@@ -136,5 +136,7 @@ def _status(data: bytes) -> int:
 
 async def _send_json(send: Send, status: Any, data: bytes) -> None:
     headers = [(b"content-type", JSON), (b"content-length", str(len(data)).encode())]
+    if status == TOO_MANY:
+        headers.append((b"retry-after", str(json.loads(data)["retry_after_s"]).encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": data})

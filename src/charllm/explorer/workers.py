@@ -1,4 +1,4 @@
-"""Worker processes that answer one job at a time each: jobs wait in a short queue, and are dropped when nobody waits.
+"""Worker processes that answer one job at a time each: jobs wait for their turn, and are dropped when nobody waits.
 
 Who waits for an answer is an asyncio task; cancelling it takes the job from the queue, or stops the worker that is at
 it. A worker that dies, hangs or does not stop in time is replaced.
@@ -7,16 +7,18 @@ it. A worker that dies, hangs or does not stop in time is replaced.
 import asyncio
 import contextlib
 import json
+import math
 import os
 import sys
+import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError
+from charllm.explorer.turns import Place, Turns
 from charllm.units import MIB
 
 LONGEST_JOB_S, LONGEST_STOP_S, LONGEST_START_S = 20.0, 3.0, 120.0
@@ -26,7 +28,9 @@ PAUSE_S = 0.5
 LONGEST_LINE_BYTES = int(64 * MIB)
 PROGRESS = "progress"
 """Event by which a worker says how far it is, before its answer."""
-_numbers = count()
+SMALLER = "a smaller request (fix more of its settings), or the command line, which has no limit"
+USUAL_JOB_S = 0.05
+"""Taken for the time of a job until some were done."""
 
 
 class Reply(NamedTuple):
@@ -36,15 +40,25 @@ class Reply(NamedTuple):
     data: bytes
 
 
-BUSY = Reply("error", b'{"status":503,"field":"","message":"the server is busy; ask again in a moment"}')
+def busy(retry_after_s: int) -> Reply:
+    """Tell a client when to ask again."""
+    message = f"the server is busy; ask again in {retry_after_s} s"
+    table = {"status": 429, "field": "", "message": message, "retry_after_s": retry_after_s}
+    return Reply("error", json.dumps(table).encode())
+
+
 LOST = Reply("error", b'{"status":503,"field":"","message":"the worker that computed this was lost; ask again"}')
+
+
+def _ended(longest_s: float) -> Reply:
+    """Tell that a job was ended at its limit."""
+    message = f"This took more than {longest_s:g} s and was ended. Expected {SMALLER}."
+    return Reply("error", json.dumps({"status": 422, "field": "", "message": message}).encode())
 
 
 @dataclass(eq=False)
 class _Job:
     line: bytes
-    rank: tuple[int, int]
-    """Priority, then order of arrival; the lowest goes first."""
     longest_s: float
     reply: "asyncio.Future[Reply]"
     told: "Callable[[Reply], None]"
@@ -55,12 +69,20 @@ class _Job:
 class Pool:
     """Some workers with one queue."""
 
-    def __init__(self, size: int, store: Path | None, *, nice: int = 0, most_waiting: int = 64) -> None:
-        self._size, self._most_waiting = size, most_waiting
+    def __init__(
+        self,
+        size: int,
+        store: Path | None,
+        *,
+        nice: int = 0,
+        most_waiting: int = 64,
+        longest_wait_s: float = math.inf,
+        job_s: float = USUAL_JOB_S,
+    ) -> None:
+        self._size, self._turns = size, Turns(size, most_waiting, longest_wait_s, job_s)
         place = [] if store is None else [str(store)]
         self._command = (sys.executable, "-m", "charllm.explorer.worker", str(os.getpid()), str(nice), *place)
-        self._waiting: list[_Job] = []
-        self._arrived = asyncio.Event()
+        self._jobs: dict[Place, _Job] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.processes: set[int] = set()
         """Numbers of the processes that are at work or wait for it."""
@@ -83,10 +105,12 @@ class Pool:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def stream(self, job: Mapping[str, Any], longest_s: float = LONGEST_JOB_S) -> AsyncGenerator[Reply]:
+    async def stream(
+        self, job: Mapping[str, Any], client: Hashable = None, longest_s: float = LONGEST_JOB_S
+    ) -> AsyncGenerator[Reply]:
         """Yield how far a job is, then its answer."""
         heard: asyncio.Queue[Reply | None] = asyncio.Queue()
-        answer = asyncio.ensure_future(self.run(job, 0, longest_s, heard.put_nowait))
+        answer = asyncio.ensure_future(self.run(job, client, 0, longest_s, heard.put_nowait))
         answer.add_done_callback(lambda _answer: heard.put_nowait(None))
         try:
             while (reply := await heard.get()) is not None:
@@ -98,31 +122,23 @@ class Pool:
     async def run(
         self,
         job: Mapping[str, Any],
+        client: Hashable = None,
         priority: int = 0,
         longest_s: float = LONGEST_JOB_S,
         told: Callable[[Reply], None] = lambda _reply: None,
     ) -> Reply:
         """Return the answer to a job, or that too many wait. Cancel the task that waits here to give the job up."""
-        if len(self._waiting) >= self._most_waiting:
-            return BUSY
+        place = self._turns.enter(client, priority)
+        if isinstance(place, int):
+            return busy(place)
         line = json.dumps(job).encode() + b"\n"
-        waiting = _Job(line, (priority, next(_numbers)), longest_s, asyncio.get_running_loop().create_future(), told)
-        self._waiting.append(waiting)
-        self._arrived.set()
+        waiting = self._jobs[place] = _Job(line, longest_s, asyncio.get_running_loop().create_future(), told)
         try:
             return await waiting.reply
         finally:
             waiting.stopped.set()
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(waiting)
-
-    async def _next(self) -> _Job:
-        while not self._waiting:
-            self._arrived.clear()
-            await self._arrived.wait()
-        job = min(self._waiting, key=lambda each: each.rank)
-        self._waiting.remove(job)
-        return job
+            self._turns.leave(place)
+            self._jobs.pop(place, None)
 
     async def _tend(self, ready: "asyncio.Future[bool]") -> None:
         """Keep one worker at work, and replace it when it is lost; `ready` gets whether the first one could start."""
@@ -144,13 +160,15 @@ class Pool:
     async def _serve(self, process: Process) -> None:
         """Give a worker one job after another, until it is lost."""
         while True:
-            job = await self._next()
-            reply = None
+            job = self._jobs.pop(await self._turns.next())
+            reply, begun_s = None, time.monotonic()
             try:
                 reply = await _ask(process, job)
             finally:
+                took_s = time.monotonic() - begun_s
+                self._turns.note_duration(took_s)
                 if not job.reply.done():
-                    job.reply.set_result(reply or LOST)
+                    job.reply.set_result(reply or (LOST if took_s < job.longest_s else _ended(job.longest_s)))
             if reply is None:
                 return
 

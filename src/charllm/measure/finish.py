@@ -132,8 +132,10 @@ def _details(job: JobRecord, parts: Sequence[Part], failure: Failure | None) -> 
 
 
 def _keep(result: RunResult, recording: Recording, folder: Path, parts: Sequence[Part], *, ended: bool) -> None:
-    """Store a result; a disk that has filled up meanwhile must not hide how the command ended."""
-    store_result(result, folder)
+    """Store a result, the file that makes a record whole at last.
+
+    A disk that has filled up meanwhile must not hide how the command ended.
+    """
     try:
         write_signals(recording, folder)
         for part in parts if not ended else ():
@@ -142,6 +144,7 @@ def _keep(result: RunResult, recording: Recording, folder: Path, parts: Sequence
         print(f"charllm: {folder}: {error.strerror or error}", file=sys.stderr)
     except CharllmError as error:
         print(f"charllm: {error}", file=sys.stderr)
+    store_result(result, folder)
 
 
 def store_result(result: RunResult, folder: Path) -> None:

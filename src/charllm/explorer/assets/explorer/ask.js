@@ -1,6 +1,7 @@
 (function (charllm) {
   "use strict";
   const explorer = (charllm.explorer = charllm.explorer || {});
+  const MOST_TRIES = 5;
 
   // What went wrong, in the words of the server: {field, message}; field is empty where no setting is to blame.
   class Refusal extends Error {
@@ -15,14 +16,24 @@
     return new Refusal(told.message || `The server answered ${response.status} ${response.statusText}`.trim(), told.field || "");
   }
 
-  async function send(path, options) {
+  // A server that is busy says when to ask again.
+  async function send(path, options, tries = MOST_TRIES) {
+    let response;
     try {
-      return await fetch(path, options);
+      response = await fetch(path, options);
     } catch (error) {
       if (error.name === "AbortError") throw error;
       throw new Refusal("The server does not answer. Is `charllm serve` still running?");
     }
+    if (response.status !== 429 || tries <= 1) return response;
+    await pause(1000 * Number(response.headers.get("Retry-After") || 1), options.signal);
+    return send(path, options, tries - 1);
   }
+
+  const pause = (delay, signal) => new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, delay);
+    if (signal) signal.addEventListener("abort", () => (clearTimeout(timer), reject(new DOMException("", "AbortError"))), { once: true });
+  });
 
   explorer.ask = {
     Refusal,

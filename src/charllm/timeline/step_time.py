@@ -137,9 +137,7 @@ def hop_seconds(step: Step, network: NetworkConstants) -> "np.ndarray[tuple[int]
         return np.zeros(max(1, pp))
     size_bytes = sum(op.sent_bytes for op in step.boundary_ops)
     gather_s = sum(collective_seconds(op, step.run, network) for op in step.boundary_gathers)
-    return gather_s + np.array(
-        [send_seconds(size_bytes, leaving, step.run, network) for leaving in stage_hops(step.run)]
-    )
+    return gather_s + np.array([send_seconds(size_bytes, hop, step.run, network) for hop in stage_hops(step.run)])
 
 
 class Exchange(NamedTuple):

@@ -61,6 +61,7 @@ bench: setup ## print rates and accuracies (minutes; CALCULON=FOLDER compares se
 	CHARLLM_RANDOM_SPECS=10000 $(BIN)/pytest tests/random_specs
 	CHARLLM_LAW_SPECS=2000 CHARLLM_LAW_SEED=2 $(BIN)/pytest -n 2 tests/laws
 	CHARLLM_KILLS=100 $(BIN)/pytest tests/measure/test_sampler.py -k kill -s
+	$(BIN)/python -m benchmarks.kills
 	$(BIN)/python -m benchmarks.interruptions
 	$(BIN)/python -m benchmarks.interruptions long
 	$(BIN)/python -m benchmarks.sweep_speed

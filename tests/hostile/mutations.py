@@ -240,7 +240,7 @@ def pack(raw: bytes, damage: Callable[[bytes, Random], bytes], random: Random) -
 SQL_VALUES = (
     "NULL", "0", "-1", "'x'", "'nan'::DOUBLE", "'inf'::DOUBLE", "1e300", "true", "[1, 2]", "{'a': 1}",
     "9223372036854775807",
-    "'2024-01-01'::DATE", "INTERVAL 1 DAY", "'\\xff'::BLOB", "1.5::DECIMAL(18, 2)", "map {'a': 1}", "''", 
+    "'2024-01-01'::DATE", "INTERVAL 1 DAY", "'\\xff'::BLOB", "1.5::DECIMAL(18, 2)", "map {'a': 1}", "''",
     "1e18::DOUBLE", "170141183460469231731687303715884105727::HUGEINT",
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from charllm.catalog.resolve import resolve_run
+from charllm.layout.hops import StageHop
 from charllm.layout.links import group_links
 from charllm.network.collectives import (
     algorithms_taken,
@@ -107,19 +108,26 @@ def test_the_switch_reduces_where_node_and_framework_can() -> None:
 
 def test_sends_that_share_a_nic_take_as_many_times_as_long() -> None:
     one_nic = run({"cluster": {"fabric": {"nics_per_node": 1}}}, tp=8, pp=2)
-    alone, two, eight = (send_seconds(1e9, leaving, one_nic, ROUND) - LATENCY_S - NIC_HOP_S for leaving in (1, 2, 8))
+    each_s = [send_seconds(1e9, StageHop(leaving), one_nic, ROUND) for leaving in (1, 2, 8)]
+    alone, two, eight = (seconds - LATENCY_S - NIC_HOP_S for seconds in each_s)
     assert alone == pytest.approx(1e9 / NIC)
     assert two == pytest.approx(2 * alone)
     assert eight == pytest.approx(8 * alone)
 
 
+def test_sends_above_the_pods_have_what_oversubscription_leaves() -> None:
+    cut = run({"cluster": {"fabric": {"nodes_per_pod": 1, "oversubscription": 4.0}}}, tp=8, pp=2)
+    inside, above = (send_seconds(1e9, StageHop(8, core), cut, ROUND) - LATENCY_S - NIC_HOP_S for core in (False, True))
+    assert above == pytest.approx(4 * inside)
+
+
 def test_a_sender_alone_has_no_more_than_its_own_nic() -> None:
     eight_nics = run(tp=8, pp=2)
-    assert send_seconds(1e9, 1, eight_nics, ROUND) == send_seconds(1e9, 8, eight_nics, ROUND)
+    assert send_seconds(1e9, StageHop(1), eight_nics, ROUND) == send_seconds(1e9, StageHop(8), eight_nics, ROUND)
 
 
 def test_a_send_inside_a_node_takes_its_link() -> None:
-    assert send_seconds(1e9, 0, run(tp=4, pp=2), ROUND) == pytest.approx(LATENCY_S + 1e9 / LINK)
+    assert send_seconds(1e9, StageHop(), run(tp=4, pp=2), ROUND) == pytest.approx(LATENCY_S + 1e9 / LINK)
 
 
 def test_without_links_collectives_take_pcie() -> None:

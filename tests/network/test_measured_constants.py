@@ -8,6 +8,7 @@ import pytest
 
 from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.errors import SpecError
+from charllm.layout.hops import StageHop
 from charllm.network.collectives import collective_seconds, send_seconds
 from charllm.network.constants import MEASURED_FIELDS, NETWORK, NetworkConstants, constants_of, with_measured
 from charllm.spec.hardware import Fabric, Node
@@ -62,9 +63,9 @@ def test_collectives_are_priced_by_what_was_measured(kind: str, group: str) -> N
 
 @pytest.mark.parametrize("leaving", [0, 1, 16])
 def test_sends_are_priced_by_what_was_measured(leaving: int) -> None:
-    usual, measured = run(), run(**MEASURED)
-    assert send_seconds(1e6, leaving, measured) == send_seconds(1e6, leaving, usual, constants_of(measured.cluster))
-    assert send_seconds(1e6, leaving, measured) != send_seconds(1e6, leaving, usual)
+    usual, measured, hop = run(), run(**MEASURED), StageHop(leaving)
+    assert send_seconds(1e6, hop, measured) == send_seconds(1e6, hop, usual, constants_of(measured.cluster))
+    assert send_seconds(1e6, hop, measured) != send_seconds(1e6, hop, usual)
 
 
 def test_a_measured_share_of_the_switch_has_no_other_limit() -> None:

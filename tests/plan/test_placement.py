@@ -169,7 +169,7 @@ def test_gradient_exchanges_stay_on_the_links_they_have() -> None:
     before = predict(run, ignore_memory=True)
     reference, _ = find_references(before)
     model = build_model(before, reference.role, own_slowness(before, reference), ranks=True, layers=False, caps=None)
-    decision = solve(model, 0.1).decision
+    decision = solve(model, 1.0).decision
     nodes = np.array([group.node for group in decision.slot_groups]).reshape(8, 2)
     assert np.all(nodes[:, 0] == nodes[:, 1])
     assert decided_run(model, decision).conditions.gpu_of_rank

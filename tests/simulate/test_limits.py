@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulate.runs import GPT3, REPLICAS, cooled, ran, under
+from charllm.catalog.resolve import resolve_run
+from charllm.simulate.step_loop import UPDATE_HOST_S
+from tests.simulate.runs import GPT3, REPLICAS, cooled, done, ran, under
 
 SLACK = 1.003
 EXPERTS: dict[str, Any] = {
@@ -22,6 +24,18 @@ def test_raising_the_power_cap_is_never_slower(base: str) -> None:
     times_s = [ran(under(power_cap_w=float(cap)), RUNS[base]).metrics["step_time_s"] for cap in range(200, 701, 50)]
     for lower_s, higher_s in pairwise(times_s):
         assert higher_s <= lower_s * SLACK
+
+
+def test_a_step_that_ends_with_waiting_for_its_host_is_no_faster_under_a_power_cap() -> None:
+    # A cap slows the last kernels, and nothing that the host launches.
+    request = {"model": "qwen3-30b-a3b", "cluster": "b200x1",
+               "training": {"micro_batch_size": 2, "global_batch_size": 8}}  # fmt: skip
+    usual, capped = (done(resolve_run({**request, **more})) for more in ({}, under(power_cap_w=532.0)))
+    waited_s, capped_s = (float(found.simulated_step.sums[0, UPDATE_HOST_S]) for found in (usual, capped))
+    assert waited_s > 0.1 * usual.metrics["step_time_s"]
+    assert capped_s < waited_s
+    assert capped.metrics["clock_mean_hz"] < 0.8 * usual.metrics["clock_mean_hz"]
+    assert capped.metrics["step_time_s"] >= usual.metrics["step_time_s"]
 
 
 @settings(max_examples=15, deadline=None)

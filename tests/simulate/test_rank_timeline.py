@@ -11,8 +11,9 @@ from charllm.errors import SpecError
 from charllm.gpu.shape import KernelShape, check_shape, work
 from charllm.layout.grid import Grid
 from charllm.simulate.predict import predict
-from charllm.simulate.rank_timeline import generate_timeline, rank_timeline
-from charllm.simulate.recorded import END, START, WAIT
+from charllm.simulate.rank_timeline import generate_timeline, rank_timeline, simulated_gpu
+from charllm.simulate.recorded import END, START, WAIT, own_clock_hz
+from charllm.simulate.step_loop import EXCHANGED_S
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from charllm.sweep.study import load_study
@@ -106,7 +107,7 @@ def test_emulated_communication_is_the_simulated_steps(name: str) -> None:
         met_s = sum(item.duration_s for item in timeline.items() if not item.moves and item.name != "wait")
         taken_s = exposed_s + timed.costs.timeline.contention_fraction * hidden_s + met_s
         assert taken_s == pytest.approx(
-            in_passes_s + float(machine.ends_s(0, timed.costs.clock_hz)[stage, 0]), rel=1e-6, abs=1e-8
+            in_passes_s + timed.endings[stage].gradients_s + timed.endings[stage].weights_s, rel=1e-6, abs=1e-8
         )
 
 
@@ -120,16 +121,15 @@ def test_waits_are_those_of_the_simulated_step(name: str) -> None:
     assert machine is not None
     assert simulated_step is not None
     for stage in range(run.parallelism.pp):
-        timeline = rank_timeline(found, int(Grid(run.parallelism).rank(0, stage)))
+        rank = int(Grid(run.parallelism).rank(0, stage))
+        timeline, gpu = rank_timeline(found, rank), simulated_gpu(machine, rank)
         mine = machine.turns[:, 0] == stage
         passes = simulated_step.passes[mine, 0]
         busy_s = float(np.sum(passes[:, END] - passes[:, START] - passes[:, WAIT]))
-        waits = [
-            item for item in timeline.items() if not item.moves or (item.kind == "wait" and item.name == "boundary")
-        ]
-        waited_s = sum(item.duration_s for item in waits)
-        finish_s = float(np.max(simulated_step.passes[:, :, END] + machine.sent_s))
-        assert busy_s + waited_s == pytest.approx(finish_s, rel=0.01)
+        waited_s = sum(item.duration_s for item in timeline.items() if not item.moves or item.kind == "wait")
+        exchanged_s = float(simulated_step.sums[gpu, EXCHANGED_S])
+        updated_s = float(machine.update_s(0, own_clock_hz(simulated_step, gpu))[stage])
+        assert busy_s + waited_s + exchanged_s + updated_s == pytest.approx(simulated_step.step_time_s, rel=0.005)
 
 
 @pytest.mark.parametrize("name", SCHEDULED)

@@ -119,7 +119,7 @@ def test_items_come_in_order_as_often_as_they_repeat() -> None:
 def test_a_file_that_is_no_timeline_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(SpecError) as caught:
         read_timeline(write(tmp_path, text))
-    assert caught.value.field in ("--timeline", f"{tmp_path / 'timeline.json'}, rank")
+    assert caught.value.field.startswith(("--timeline", str(tmp_path / "timeline.json")))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from charllm.errors import SpecError
+from charllm.result.store import drafted
 from charllm.simulate.predict import Simulation
 from charllm.trace.chakra_nodes import rank_nodes
 from charllm.trace.chakra_writer import to_json, to_protobuf
@@ -22,12 +23,9 @@ def write_chakra(found: Simulation, folder: Path) -> list[str]:
     nodes = list(rank_nodes(step, timed, 0))
     if len(nodes) * world > MOST_NODES:
         raise SpecError(FLAG, f"{world} ranks of about {len(nodes):,} ops", f"at most {MOST_NODES:,} ops in all")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with drafted(folder, FLAG) as draft:
         for rank in range(world):
             nodes = list(rank_nodes(step, timed, rank))
-            (folder / f"rank-{rank}.json").write_text(to_json(nodes), encoding="utf-8")
-            (folder / f"rank-{rank}.et").write_bytes(to_protobuf(nodes))
-    except OSError as error:
-        raise SpecError(FLAG, str(folder), f"a folder that can be written ({error.strerror or error})") from None
+            (draft / f"rank-{rank}.json").write_text(to_json(nodes), encoding="utf-8")
+            (draft / f"rank-{rank}.et").write_bytes(to_protobuf(nodes))
     return []

@@ -17,7 +17,7 @@ from charllm.measure.record import SPEC_FILE
 from charllm.profile import TRACE_FILES
 from charllm.report.op_compare import render_ops
 from charllm.report.tables import to_csv
-from charllm.result.store import RESULT_FILE
+from charllm.result.store import RESULT_FILE, write_text
 from charllm.simulate.long_step import Execution
 from charllm.simulate.predict import predict
 from charllm.spec.request import parse_json, read_text
@@ -206,5 +206,5 @@ def _write_table(path: Path, place: Path, run: TracedRun, rank: int, execution: 
     rows, notes = tabulate_ops(traced, execution.step, execution.timed, clocks)
     if not rows:
         raise SpecError("--table", str(path), f"ops that both sides have in the same number ({'; '.join(notes)})")
-    path.write_text(to_csv([{name: row[name] for name in COLUMNS} for row in rows]) + "\n", encoding="utf-8")
+    write_text(to_csv([{name: row[name] for name in COLUMNS} for row in rows]) + "\n", path)
     return notes

@@ -15,6 +15,7 @@ from charllm.report.attribution import render_attribution
 from charllm.report.trace import render_trace
 from charllm.result.metrics import fill_metrics, missing
 from charllm.result.result import RunResult, to_frame
+from charllm.result.store import write_text
 from charllm.spec.request import Table
 from charllm.spec.run import RunSpec
 from charllm.trace.analyses.breakdown import OTHER, break_down, mean_breakdown
@@ -140,7 +141,7 @@ def run_trace(
         from charllm.report.perfetto import trace_run
 
         signals = _read_signals(folders, run)
-        view.write_text(trace_run(run, signals=signals).to_text(), encoding="utf-8")
+        write_text(trace_run(run, signals=signals).to_text(), view)
     if out is not None:
         found.to_result().save(as_path(out, "--out"))
     return found

@@ -15,6 +15,7 @@ from charllm.cli.flags import add_flags, given
 from charllm.cli.progress import track
 from charllm.errors import SpecError
 from charllm.measure.command_settings import OpsSettings
+from charllm.result.store import write_text
 from charllm.spec.flags import read_keywords
 
 if TYPE_CHECKING:
@@ -36,9 +37,10 @@ def run(arguments: argparse.Namespace) -> int:
     from charllm.measure.bench.table import tabulate, to_csv
     from charllm.measure.finish import until_last_reading
     from charllm.measure.job import prepare_folder
-    from charllm.measure.launch import sampling, wait_idle
+    from charllm.measure.launch import wait_idle
     from charllm.measure.measured import Measured
     from charllm.measure.parts import read_sampled
+    from charllm.measure.sampling import sampling
     from charllm.measure.settings import AFTER_S, MeasureSettings
 
     cases, settings = _chosen(own), MeasureSettings(telemetry=own.telemetry)
@@ -55,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             code = INTERRUPTED
     recording = read_sampled(folder, gpus)
     rows = tabulate(cases, runs, recording)
-    (folder / "ops.csv").write_text(to_csv(rows), encoding="utf-8")
+    write_text(to_csv(rows), folder / "ops.csv")
     failed = [outcome for outcome in runs if outcome.error]
     for outcome in failed:
         print(f"charllm: {outcome.name}: {outcome.error}", file=sys.stderr)

@@ -16,6 +16,7 @@ from charllm.errors import SpecError
 from charllm.mark import FOLDER_VARIABLE
 from charllm.measure.command_settings import TRAINED_STEPS, TrainSettings
 from charllm.profile import PROFILE_VARIABLE, parse_profile
+from charllm.result.store import write_text
 from charllm.spec.flags import read_keywords
 from charllm.spec.request import Table, merge
 
@@ -107,13 +108,13 @@ def _leave_spec(spec: RunSpec, traces: Path | None) -> None:
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder and os.environ.get("LOCAL_RANK", "0") == "0":
         try:
-            (Path(folder) / SPEC_FILE).write_text(text, encoding="utf-8")
+            write_text(text, Path(folder) / SPEC_FILE)
         except OSError as error:
             print(f"charllm: the spec could not be stored with the recording ({error})", file=sys.stderr)
     if traces is not None and _first_process():
         try:
             traces.mkdir(parents=True, exist_ok=True)
-            (traces / SPEC_FILE).write_text(text, encoding="utf-8")
+            write_text(text, traces / SPEC_FILE)
         except OSError as error:
             reason = error.strerror or error
             raise SpecError("--execution-trace", str(traces), f"a folder that can be written ({reason})") from None

@@ -26,6 +26,7 @@ from charllm.measure.parts import Part, Whole, describe_parts, is_on_nodes, merg
 from charllm.measure.record import JOB_FILE, PREDICTED_FILE, SPEC_FILE, JobRecord, read_job, read_json
 from charllm.measure.recording import Recording, cut_torn_row, is_growing
 from charllm.measure.sampler import SELF_FILE
+from charllm.measure.sampling import read_restarts
 from charllm.measure.steady import interval
 from charllm.measure.summary import summarise
 from charllm.measure.window import look
@@ -125,14 +126,16 @@ def _details(job: JobRecord, parts: Sequence[Part], failure: Failure | None) -> 
         **{name: _at_rest(parts, name) for name in ("idle", "cooldown")},
     }
     if any(not part.name for part in parts):
-        return details
+        return {**details, "sampler_restarts": [restart._asdict() for restart in read_restarts(parts[0].folder)]}
     code = None if not job.ended else 0 if failure is None else failure.code
     return {**details, "exit_code": code, "nodes": describe_parts(parts)}
 
 
 def _keep(result: RunResult, recording: Recording, folder: Path, parts: Sequence[Part], *, ended: bool) -> None:
-    """Store a result; a disk that has filled up meanwhile must not hide how the command ended."""
-    store_result(result, folder)
+    """Store a result, the file that makes a record whole at last.
+
+    A disk that has filled up meanwhile must not hide how the command ended.
+    """
     try:
         write_signals(recording, folder)
         for part in parts if not ended else ():
@@ -141,6 +144,7 @@ def _keep(result: RunResult, recording: Recording, folder: Path, parts: Sequence
         print(f"charllm: {folder}: {error.strerror or error}", file=sys.stderr)
     except CharllmError as error:
         print(f"charllm: {error}", file=sys.stderr)
+    store_result(result, folder)
 
 
 def store_result(result: RunResult, folder: Path) -> None:

@@ -9,6 +9,7 @@ from charllm.arrays import Floats
 from charllm.errors import CharllmError
 from charllm.measure.quantities import BEATS
 from charllm.measure.recording import Recording, Series
+from charllm.result.store import sql_text
 
 FAST_TABLE = "signals"
 
@@ -35,13 +36,16 @@ def write_signals(recording: Recording, folder: Path) -> list[Path]:
 
 
 def _write(connection: Any, columns: dict[str, Any], quantities: tuple[str, ...], path: Path) -> None:
-    """Write one table; what was not read is NaN in memory and NULL in the table."""
+    """Write one table, whole or not at all; what was not read is NaN in memory and NULL in the table."""
     selected = ", ".join(f'if(isnan("{name}"), NULL, "{name}") AS "{name}"' for name in quantities)
-    target = str(path).replace("'", "''")
+    draft = path.with_name(f".{path.name}.draft")
     connection.register("data", columns)
-    connection.execute(
-        f"COPY (SELECT gpu, monotonic_s, wall_s, {selected} FROM data) TO '{target}' (FORMAT parquet, COMPRESSION zstd)"
-    )
+    rows = f"SELECT gpu, monotonic_s, wall_s, {selected} FROM data"
+    try:
+        connection.execute(f"COPY ({rows}) TO {sql_text(draft)} (FORMAT parquet, COMPRESSION zstd)")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
     connection.unregister("data")
 
 

@@ -17,7 +17,7 @@ from charllm.errors import CharllmError
 from charllm.measure.logs import read_log
 from charllm.measure.logs.causes import find_cause
 from charllm.result.metrics import selected
-from charllm.result.store import load_run
+from charllm.result.store import load_run, write_text
 from charllm.spec.run import RunSpec
 from charllm.spec.writers.toml import write_toml
 
@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
 def try_everything(trial: Trial, tell: Callable[[str], None] = lambda _words: None) -> dict[str, Any]:
     """Run all parts, one after the other, whatever becomes of them; returns and stores the summary."""
     (trial.folder / LOGS).mkdir(parents=True, exist_ok=True)
-    (trial.folder / SPEC_NAME).write_text(write_toml(trial.run.as_table()), encoding="utf-8")
+    write_text(write_toml(trial.run.as_table()), trial.folder / SPEC_NAME)
     outcomes = []
     for step in list_steps(trial):
         tell(f"{step.name} ...")
@@ -81,7 +81,7 @@ def try_everything(trial: Trial, tell: Callable[[str], None] = lambda _words: No
         "compared": compare_predicted(trial.folder),
         "folder": str(trial.folder),
     }
-    (trial.folder / SUMMARY_NAME).write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    write_text(json.dumps(summary, indent=1), trial.folder / SUMMARY_NAME)
     return summary
 
 

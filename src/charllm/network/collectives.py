@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from math import inf
 
 from charllm.layout.grid import ENDS
+from charllm.layout.hops import StageHop
 from charllm.layout.links import OUTSIDE, GroupLinks, group_links
 from charllm.network.algorithms import GroupPath, Stage, fastest_algorithm, pipelined_seconds
 from charllm.network.constants import NETWORK, NetworkConstants, constants_of
@@ -62,12 +63,13 @@ def algorithm_on_path(op: Op, path: GroupPath, constants: NetworkConstants) -> t
     return fastest_algorithm(op, path, constants)
 
 
-def send_seconds(size_bytes: float, leaving: int, run: RunSpec, constants: NetworkConstants = NETWORK) -> float:
-    """Return the seconds of handing a microbatch on; `leaving` sends share a node's NICs, 0: the hop stays inside."""
+def send_seconds(size_bytes: float, hop: StageHop, run: RunSpec, constants: NetworkConstants = NETWORK) -> float:
+    """Return the seconds of handing a microbatch on to the next stage."""
     fabric, share = run.cluster.fabric, inf
-    if leaving:
+    if hop.leaving:
         # One sender alone cannot use more than its own NIC.
-        share = min(1.0, fabric.nics_per_node / leaving) * fabric.nic_bandwidth_bytes_per_s
+        share = min(1.0, fabric.nics_per_node / hop.leaving) * fabric.nic_bandwidth_bytes_per_s
+        share /= fabric.oversubscription if hop.core else 1.0
     return _send_seconds(size_bytes, _send_path(run.cluster, share), constants_of(run.cluster, constants))
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.arrays import Floats
-from charllm.layout.hops import stage_hops
+from charllm.layout.hops import StageHop, stage_hops
 from charllm.layout.placement import place_ranks
 from charllm.network.collectives import send_seconds
 from charllm.plan.cap_shift import CapTable, slowness_at, with_caps
@@ -80,8 +80,10 @@ def build_model(
     movable = ranks and run.parallelism.pp > 1
     slot_groups = cut_slot_groups(run, units.size, slowness) if movable else present_slot_groups(run, units)
     boundary_bytes = sum(op.sent_bytes for op in found.step.boundary_ops) if run.parallelism.pp > 1 else 0.0
-    leaving = max(*stage_hops(run), units.size) if run.cluster.nodes > 1 else 0
-    sends = [send_seconds(boundary_bytes, one, run) if boundary_bytes else 0.0 for one in (0, leaving)]
+    hops = stage_hops(run)
+    leaving = max(units.size, *(hop.leaving for hop in hops)) if run.cluster.nodes > 1 else 0
+    between = (StageHop(), StageHop(leaving, any(hop.core for hop in hops)))
+    sends = [send_seconds(boundary_bytes, hop, run) if boundary_bytes else 0.0 for hop in between]
     return Model(
         run, units, tuple(slot_groups), movable, role, slowness, tabulate_layers(run, timed.costs, movable=layers),
         caps, sends[0], sends[1],

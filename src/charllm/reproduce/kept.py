@@ -18,6 +18,7 @@ from charllm.errors import SpecError
 from charllm.reproduce.looks import Row, key_of
 from charllm.reproduce.paper import Request
 from charllm.reproduce.workers import spread
+from charllm.result.store import write_text
 
 FILE, FORMAT = "runs.jsonl", "charllm-rows 1"
 ROOMS = ("spec", "gpu", "catalog", "layout", "workload", "network", "timeline", "simulate")
@@ -35,7 +36,7 @@ def begin(folder: Path) -> Path:
                 raise SpecError("--out", str(folder), said)
     else:
         folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(_head() + "\n", encoding="utf-8")
+        write_text(_head() + "\n", file)
     return file
 
 

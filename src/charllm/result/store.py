@@ -66,31 +66,31 @@ def save_folder(folder: Path, texts: Mapping[str, str], tables: Mapping[str, Col
 
 
 @contextmanager
-def drafted(folder: Path) -> Iterator[Path]:
+def drafted(folder: Path, flag: str = "--out") -> Iterator[Path]:
     """Give a private folder to write into, which becomes `folder` at the end, or leaves nothing where that fails."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SpecError("--out", str(folder), "a folder that does not exist yet, or an empty one")
+        raise SpecError(flag, str(folder), "a folder that does not exist yet, or an empty one")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     except OSError as error:
-        raise explain(folder, error) from None
+        raise explain(folder, error, flag) from None
     try:
         yield draft
         # Drafts are private; a run is as readable as any other file of its owner.
         draft.chmod(0o777 & ~_umask())
         draft.rename(folder)
     except OSError as error:
-        raise explain(folder, error) from None
+        raise explain(folder, error, flag) from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def explain(folder: Path, error: OSError) -> CharllmError:
+def explain(folder: Path, error: OSError, flag: str = "--out") -> CharllmError:
     """Return the error for a folder that cannot be written: the request is wrong, or the disk is full."""
     if error.errno in FULL:
         return StoreError(folder, error.strerror or str(error))
-    return SpecError("--out", str(folder), f"a folder that can be written ({error.strerror or error})")
+    return SpecError(flag, str(folder), f"a folder that can be written ({error.strerror or error})")
 
 
 def _umask() -> int:

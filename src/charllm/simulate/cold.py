@@ -1,7 +1,9 @@
 """A run from a cold start: some steps, or some seconds, of which only those are simulated in which sinks have moved.
 
 Equation: over steps of t seconds at the power of the last round, a sink's rise x goes to its target as
-x = target + (x0 - target) exp(-t / time constant); a step is simulated again when some sink has moved by MOVED_K.
+x = target + (x0 - target) exp(-t / time constant); a step is simulated again when some sink has moved by MOVED_K, or
+by half of what is left, until all are SETTLED_K from their targets: near its limit a GPU loses a tenth of its clock in
+0.5 K.
 Source: gpu/heat.py for targets and time constants.
 Ignores: coolant and air that warm up themselves; clocks that move between two rounds.
 """
@@ -18,6 +20,7 @@ from charllm.gpu.physics import decay, idle_w, relax
 from charllm.layout.nodes import inlets_c
 from charllm.simulate import step_loop
 from charllm.simulate.steady import (
+    SETTLED_K,
     Machine,
     SimulatedStep,
     add_steps,
@@ -29,7 +32,7 @@ from charllm.simulate.steady import (
 )
 
 MOVED_K = 0.5
-"""A step is simulated again when a sink, or a pole above it, has moved so far."""
+"""A step is simulated again when a sink, or a pole above it, has moved so far; a sink sooner where less is left."""
 MOST_ROUNDS = 1000
 """Where temperatures still swing after so many rounds, the last one stands for the rest; a run warms up within 200."""
 
@@ -142,8 +145,8 @@ def _left(step_time_s: float, done: float, ran_s: float, steps: int | None, seco
 def _until_moved(sink_k: np.ndarray, target_k: np.ndarray, time_s: np.ndarray, step_time_s: float) -> float:
     """Return after how many steps, at least one, some sink has moved far enough to simulate a step again."""
     distance = np.abs(target_k - sink_k)
-    far = distance > MOVED_K
+    far = distance > SETTLED_K
     if not far.any():
         return math.inf
-    moments_s = -time_s[far] * np.log1p(-MOVED_K / distance[far])
+    moments_s = -time_s[far] * np.log1p(-np.minimum(0.5, MOVED_K / distance[far]))
     return max(1.0, math.floor(float(np.min(moments_s)) / step_time_s))

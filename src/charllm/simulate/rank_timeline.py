@@ -76,14 +76,15 @@ def rank_timeline(found: Simulation, rank: int) -> RankTimeline:
     kind, clock_hz = int(machine.kind[gpu]), own_clock_hz(simulated.simulated_step, gpu)
     timed = price_at(step, machine.priced[kind], clock_hz)
     watched = watch_gpu(machine, simulated.simulated_step, gpu)
-    exchange_s, _update_s, rest_s = watched.ends_s
-    (under, after), (first, last) = _exchange(step, timed, stage, float(exchange_s))
+    ends_s = watched.ends_s
+    (under, after), (first, last) = _exchange(step, timed, stage, ends_s["gradients"] + ends_s["weights"])
     update = tuple(item for op in timed.costs.kernels.updates[stage] for item in kernel_items(run, op))
     joined = Segment("update", 1, tuple(item._replace(joins=("dp",)) for item in update))
     # Weights that hide are those of the step before; the update needs all gradients.
-    passes, ended = _passes(simulated, timed, stage, rank, under, watched.waits_s)
-    rest = Item("wait", "end of the step", duration_s=float(rest_s), joins=AXES)
-    segments = [*first, *passes, *after, joined, *last, Segment("end", 1, (rest,)), ended]
+    passes = _passes(simulated, timed, stage, rank, under, watched.waits_s)
+    host = Item("wait", "host", duration_s=ends_s["host"], joins=AXES)
+    stage_wait, others, end = (_wait(ends_s[name]) for name in ("stage", "others", "last"))
+    segments = [*first, *passes, stage_wait, *after, others, joined, Segment("host", 1, (host,)), *last, end]
     tokens = run.tokens_per_step // run.parallelism.dp
     return RankTimeline(rank, run.as_table(), tuple(_merged(segments)), tokens, timed.costs.clock_hz)
 
@@ -102,11 +103,8 @@ def _plain(shape: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _passes(
     found: Execution, timed: StepTime, stage: int, rank: int, hidden: list[Segment], waited_s: Floats
-) -> tuple[list[Segment], Segment]:
-    """List the passes of a rank with its waits, and the wait for slower updates that ends a step.
-
-    `hidden` goes under the last backward pass.
-    """
+) -> list[Segment]:
+    """List the passes of a rank with its waits; `hidden` goes under the last backward pass."""
     machine, step = found.machine, found.step
     waits_s = iter(waited_s.tolist())
     mine = np.flatnonzero(machine.turns[:, 0] == stage)
@@ -133,7 +131,7 @@ def _passes(
             segments += _with_waits(layers, waits_s)
         send_s = float(sent_s[turn])
         segments.append(_boundary(step, send_s or _hop_s(machine, int(turn), position), blocking=send_s > 0))
-    return [*segments, _wait(next(waits_s))], _wait(next(waits_s))
+    return segments
 
 
 def simulated_gpu(machine: Machine, rank: int) -> int:

@@ -17,11 +17,10 @@ from charllm.arrays import Floats, Ints
 from charllm.simulate import step_loop
 from charllm.simulate.gpu_kinds import PricedKind
 from charllm.simulate.steady import Machine, SimulatedStep
-from charllm.simulate.step_end import UPDATE
 from charllm.timeline.costs import cost_step
 from charllm.timeline.engine import Events
 from charllm.timeline.labels import LABELS
-from charllm.timeline.step_time import StepTime, time_step
+from charllm.timeline.step_time import StageEnding, StepTime, time_step
 from charllm.workload.step import Step
 
 START, END, CLOCK, WAIT = range(4)
@@ -63,13 +62,16 @@ def close_times(machine: Machine, priced: StepTime, simulated_step: SimulatedSte
     """Return the step as it was simulated: its passes on one GPU of each stage, and the labels of every GPU."""
     degrees, weights = machine.run.parallelism, machine.fold.weights
     sums = simulated_step.sums.reshape(degrees.pp, len(weights), step_loop.SUMS)
-    stages = []
-    for stage in range(degrees.pp):
-        mean = np.average(sums[stage], axis=0, weights=weights)
-        stages.append(_labels(machine, priced, simulated_step, stage, mean))
+    means = np.average(sums, axis=1, weights=weights)
+    endings = [_ending(machine, priced, simulated_step, *one) for one in enumerate(means)]
+    stages = [
+        _labels(machine, priced, simulated_step, *one) for one in zip(range(degrees.pp), means, endings, strict=True)
+    ]
     breakdown = {label: float(np.mean([labels[label] for labels in stages])) for label in LABELS}
     events = stage_events(machine, priced, simulated_step, position=0)
-    return priced._replace(step_time_s=simulated_step.step_time_s, breakdown_s=breakdown, stages=stages, events=events)
+    return priced._replace(
+        step_time_s=simulated_step.step_time_s, breakdown_s=breakdown, stages=stages, endings=endings, events=events
+    )
 
 
 def stage_events(machine: Machine, priced: StepTime, simulated_step: SimulatedStep, position: int) -> Events:
@@ -92,8 +94,17 @@ def stage_events(machine: Machine, priced: StepTime, simulated_step: SimulatedSt
     )
 
 
+def _ending(machine: Machine, priced: StepTime, simulated_step: SimulatedStep, stage: int, sums: Floats) -> StageEnding:
+    """Return how a stage's mean GPU ended its step."""
+    ending, clock_hz = priced.endings[stage], float(sums[step_loop.CLOCK_S]) / simulated_step.step_time_s
+    exchanged_s = float(sums[step_loop.EXCHANGED_S])
+    weights_s = exchanged_s * ending.weights_s / (ending.gradients_s + ending.weights_s or 1.0)
+    host_s = float(sums[step_loop.UPDATE_HOST_S])
+    return StageEnding(exchanged_s - weights_s, _update_s(machine, stage, clock_hz), host_s, weights_s)
+
+
 def _labels(
-    machine: Machine, priced: StepTime, simulated_step: SimulatedStep, stage: int, sums: Floats
+    machine: Machine, priced: StepTime, simulated_step: SimulatedStep, stage: int, sums: Floats, ending: StageEnding
 ) -> dict[str, float]:
     """Charge every second of a stage's mean GPU to one label.
 
@@ -104,18 +115,17 @@ def _labels(
     labels = dict.fromkeys(LABELS, 0.0)
     for label in ("tp_exposed", "dp_exposed", "ep_exposed", "cp_exposed"):
         labels[label] = microbatches * _exposed_s(machine, priced, stage, label)
-    clock_hz = float(sums[step_loop.CLOCK_S]) / simulated_step.step_time_s
-    labels["optimizer"], rest_s = _update_s(machine, stage, clock_hz), float(sums[step_loop.REST_S])
-    labels["dp_exposed"] += float(sums[step_loop.EXCHANGED_S])
-    host_s = min(rest_s, priced.host_s)
-    labels["overhead"] = host_s + float(sums[step_loop.HOST_S])
+    labels["optimizer"] = ending.update_s
+    labels["dp_exposed"] += ending.gradients_s + ending.weights_s
+    labels["overhead"] = ending.host_s + float(sums[step_loop.HOST_S])
     mine = machine.turns[:, 0] == stage
     sent_s = _mean(machine, np.sum(machine.sent_s[mine], axis=0))
     moving_s = _moving_s(machine, simulated_step, stage)
     labels["pp_exposed"] = sent_s + moving_s
     waited_s = max(0.0, float(sums[step_loop.INPUT_WAIT]) - moving_s)
     labels["bubble"] = min(waited_s, _schedule_wait_s(machine, priced, simulated_step))
-    labels["straggler_wait"] = waited_s - labels["bubble"] + float(sums[step_loop.GROUP_WAIT]) + rest_s - host_s
+    behind_s = float(sums[step_loop.GROUP_WAIT] + sums[step_loop.STRAGGLER_S])
+    labels["straggler_wait"] = waited_s - labels["bubble"] + behind_s
     computing_s = max(0.0, simulated_step.step_time_s - sum(labels.values()))
     shares = {name: priced.microbatch_s(stage, name) for name in ("compute", "recompute")}
     total = sum(shares.values()) or 1.0
@@ -139,7 +149,7 @@ def _stage_kinds(machine: Machine, stage: int) -> Ints:
 
 def _update_s(machine: Machine, stage: int, clock_hz: float) -> float:
     """Return the seconds of the update that ends a step at a clock, mean over the GPUs of a stage."""
-    each = np.array([machine.ends_s(kind, clock_hz)[stage, UPDATE] for kind in range(len(machine.priced))])
+    each = np.array([machine.update_s(kind, clock_hz)[stage] for kind in range(len(machine.priced))])
     return _mean(machine, each[_stage_kinds(machine, stage)])
 
 

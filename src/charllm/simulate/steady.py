@@ -32,14 +32,8 @@ from charllm.simulate.gpu_kinds import (
     slow_run,
 )
 from charllm.simulate.knots import stack_knots
-from charllm.simulate.slices import (
-    POLL,
-    Slices,
-    clocks_of,
-    cut_passes,
-    waiting_rows,
-)
-from charllm.simulate.step_end import PARTS, StepEnds, lay_step_ends
+from charllm.simulate.slices import POLL, Slices, clocks_of, cut_passes, waiting_rows
+from charllm.simulate.step_end import GRADIENTS, StepEnds, lay_step_ends
 from charllm.spec.hardware import Cluster
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE, TimelineConstants
@@ -131,9 +125,9 @@ class Machine(NamedTuple):
         """Constants of the usual kind of GPU."""
         return self.boards[0]
 
-    def ends_s(self, kind: int, clock_hz: float) -> Floats:
-        """[stage, part] how long what ends a step takes on a kind of GPU at a clock."""
-        return self.ends.parts_s(kind, self.knots[kind], clock_hz)
+    def update_s(self, kind: int, clock_hz: float) -> Floats:
+        """[stage] how long the update takes on a kind of GPU at a clock."""
+        return self.ends.update_s(kind, self.knots[kind], clock_hz)
 
     @property
     def node_kind(self) -> Ints:
@@ -172,7 +166,7 @@ def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine
         open_s=slowest.step_time_s,
         slices=cut_passes([one.times for one in priced]),
         fold=fold,
-        turns=np.stack([turns.stage, turns.program, turns.source], axis=1),
+        turns=np.stack([turns.stage, turns.program, turns.source, turns.closes], axis=1),
         moved_s=moved_s,
         sent_s=sent_s,
         priced=tuple(priced),
@@ -301,9 +295,9 @@ class Watched(NamedTuple):
     """What one simulated GPU did in a step besides its work, mean over the steps that were simulated."""
 
     waits_s: Floats
-    """How long it waited wherever it may wait (step_loop.py): in its passes, and on both sides of the step's end."""
-    ends_s: Floats
-    """[part] how long what ends a step took (step_end.py)."""
+    """How long it waited wherever it may wait in its passes (step_loop.py)."""
+    ends_s: dict[str, float]
+    """How long each part of the end of a step took, by its name in step_loop.ENDING."""
 
 
 def watch_gpu(machine: Machine, simulated_step: SimulatedStep, gpu: int) -> Watched:
@@ -314,14 +308,17 @@ def watch_gpu(machine: Machine, simulated_step: SimulatedStep, gpu: int) -> Watc
     slices = machine.slices
     lengths = (slices.spans[:, 1] - slices.spans[:, 0]) * slices.spans[:, 2]
     mine = machine.turns[machine.turns[:, 0] == gpu // len(machine.fold.weights), 1]
-    points = 2 + PARTS + sum(1 + int(np.sum(lengths[slices.first[one] : slices.first[one + 1]])) for one in mine)
+    points = len(step_loop.ENDING) + sum(
+        1 + int(np.sum(lengths[slices.first[one] : slices.first[one + 1]])) for one in mine
+    )
     state, lasted_s = simulated_step.averaged_from.copy(), np.zeros(points)
     for _ in range(simulated_step.averaged):
         moments = np.ones(1 + 2 * points * repeats_of(machine))
         _simulate(machine, state, simulated_step.sink_k, gpu, moments)
         before_s, after_s = moments[1:].reshape(-1, points, 2).transpose(2, 0, 1)
         lasted_s += np.mean(after_s - before_s, axis=0) / simulated_step.averaged
-    return Watched(np.delete(lasted_s, range(points - 1 - PARTS, points - 1)), lasted_s[-1 - PARTS : -1])
+    passes_s, ends_s = np.split(lasted_s, [-len(step_loop.ENDING)])
+    return Watched(passes_s, dict(zip(step_loop.ENDING, ends_s.tolist(), strict=True)))
 
 
 def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, moments: Floats) -> SimulatedStep:
@@ -354,7 +351,8 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
         moments,
     )
     end_s = np.empty((len(machine.turns) + 1, positions))
-    waiting = waiting_rows(float(machine.ends.rows[0, 0, 0, POLL]))[None, None]
+    polling = machine.ends.rows[:, GRADIENTS, 0, POLL].tolist()
+    waiting = np.array([[waiting_rows(fraction), waiting_rows(0.0)] for fraction in polling])
     ended_s = step_loop.simulate_steps(
         repeats, states, machine.turns, machine.fold.begin_s, machine.moved_s, machine.sent_s, machine.slices,
         machine.fold.members, machine.fold.offsets, machine.ends, waiting, end_s,

@@ -34,23 +34,31 @@ from charllm.simulate.slices import (
     SYNCED_CYCLES,
     Slices,
 )
-from charllm.simulate.step_end import EXCHANGE, LAST_PASS, PARTS, UPDATE, StepEnds
+from charllm.simulate.step_end import CLOSING, GRADIENTS, PARTS, UPDATE, WEIGHTS, StepEnds
 
 (CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ,
- HOST_FREE, PASS_S, INTERVAL, CORE, MATRIX_CORE, LEVEL, POLES) = range(19)  # fmt: skip
+ HOST_FREE, CLOSING_S, INTERVAL, CORE, MATRIX_CORE, LEVEL, POLES) = range(19)  # fmt: skip
 """State of a GPU: clock, mean power over a second, its time, what is left of the box and what it took, what
 holds the clock, die temperature, what lies under its fast poles, its power over the typical,
 joules of the box that warm the die, power of the box before, clock a brake leaves it, when its host has launched
-what came so far, seconds of work of its last pass; what its clock decides: interval between knots, fields of
-OperatingPoint; then the poles."""
+what came so far, seconds of work since its last backward pass began; what its clock decides: interval between knots,
+fields of OperatingPoint; then the poles."""
 (ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS,
- THERMAL_LOSS, BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY, HOST_S, EXCHANGED_S, REST_S) = range(20)  # fmt: skip
+ THERMAL_LOSS, BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY, HOST_S, EXCHANGED_S, UPDATE_HOST_S,
+ STRAGGLER_S) = range(21)  # fmt: skip
 """Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest
 degrees, degrees x time, seconds under each cause, clock lost to each x time, waits in groups and for input, seconds of
-work, those that the GPU waited for launches, and those of an exchange and of the rest that end a step."""
-SUMS, SIGNALS = 20, 4
+work, those that the GPU waited for launches in passes, those of exchanges that end a step, those that it then
+waited for its host, and those that the slowest of equal GPUs is behind."""
+SUMS, SIGNALS = 21, 4
+STAGE, PROGRAM, SOURCE, CLOSES = range(4)
+"""Columns of a turn: its stage, its pass, the turn whose output it needs, whether its stage goes backward no more."""
 TOTALS = (ENERGY, CLOCK_S, CLOCK2_S, *range(HEAT_S, SUMS))
 """Sums that grow with time; the others are extremes."""
+POLLING, IDLE = range(2)
+"""Slices of a GPU that waits: for others, and for its host."""
+ENDING = ("stage", "gradients", "others", "update", "host", "weights", "last")
+"""Where a GPU's moments are noted at the end of a step: waits, and parts that it works through."""
 SHORTEST_S = 1e-12
 SAME_FRACTION = 1e-9
 """Passes that differ by less take equally long."""
@@ -91,7 +99,7 @@ class GpuStates(NamedTuple):
     """GPU whose moments are noted, or -1."""
     moments: Floats
     """Next free place, then the watched GPU's time before and after each point where it may wait: before a pass, after
-    each of its slices, before the end of a step and after it; and around each part of that end."""
+    each of its slices, and around each of ENDING."""
 
 
 def set_clock(states: GpuStates, gpu: int, clock_hz: float) -> None:
@@ -145,7 +153,7 @@ def spend(states: GpuStates, gpu: int, table: Floats, kind: int, item: int, leas
         sums[gpu, PEAK_W] = max(sums[gpu, PEAK_W], watts)
         if active > 0:
             sums[gpu, BUSY] += step_s
-            state[gpu, PASS_S] += step_s * gpu_s / length_s
+            state[gpu, CLOSING_S] += step_s * gpu_s / length_s
             sums[gpu, HOST_S] += step_s * (1 - gpu_s / length_s)
         cause = int(state[gpu, CAUSE])
         if cause > 0:
@@ -224,9 +232,9 @@ def simulate_step(
 ) -> float:  # fmt: skip
     """Simulate one step on every GPU; returns when it ends. GPU g is position g % positions of stage g // positions.
 
-    `begin_s` is when the data of each position is there, `ends` what ends a step,
-    `waiting` is the slice of a GPU that polls, and `end` receives when each turn ends at each position; its last row is
-    when the step can begin.
+    `begin_s` is when the data of each position is there, `ends` what ends a step, `waiting` holds the slices of each
+    kind of GPU that polls and that idles, and `end` receives when each turn ends at each position; its last row is when
+    the step can begin.
     """
     state, sums, passes, positions = states.state, states.sums, states.passes, len(states.weights)
     began_s, kept = state[0, TIME], passes.shape[1]
@@ -236,7 +244,7 @@ def simulate_step(
     for at in range(positions):
         end[len(turns), at] = began_s + begin_s[at]
     for turn in range(len(turns)):
-        base, program, source = turns[turn, 0] * positions, turns[turn, 1], turns[turn, 2]
+        base, program, source = turns[turn, STAGE] * positions, turns[turn, PROGRAM], turns[turn, SOURCE]
         noted = base <= states.watched < base + positions
         if noted:
             note_moment(states)
@@ -245,8 +253,9 @@ def simulate_step(
             wait = end[source, at] + moved_s[turn, at % moved_s.shape[1]] - state[gpu, TIME]
             if wait > 0:
                 sums[gpu, INPUT_WAIT] += wait
-                spend(states, gpu, waiting, 0, 0, wait)
-            state[gpu, PASS_S] = 0.0
+                spend(states, gpu, waiting, states.kind[gpu], POLLING, wait)
+            if turns[turn, CLOSES]:
+                state[gpu, CLOSING_S] = 0.0
             if at < kept:
                 passes[turn, at, 0] = state[gpu, TIME] - began_s
                 passes[turn, at, 2] = -sums[gpu, CLOCK_S]
@@ -274,8 +283,8 @@ def simulate_step(
                 passes[turn, at, 2] = (sums[gpu, CLOCK_S] + passes[turn, at, 2]) / length_s
                 passes[turn, at, 3] += sums[gpu, GROUP_WAIT]
             if sent_s[turn, at % sent_s.shape[1]] > 0:
-                spend(states, gpu, waiting, 0, 0, sent_s[turn, at % sent_s.shape[1]])
-    return finish_step(states, ends, waiting)
+                spend(states, gpu, waiting, states.kind[gpu], POLLING, sent_s[turn, at % sent_s.shape[1]])
+    return finish_step(states, ends, waiting, began_s)
 
 
 def wait_for_groups(states: GpuStates, mask: int, members: Ints, offsets: Ints, base: int, waiting: Floats) -> None:
@@ -296,52 +305,73 @@ def wait_for_groups(states: GpuStates, mask: int, members: Ints, offsets: Ints, 
                 wait = latest - state[gpu, TIME]
                 if wait > 0:
                     states.sums[gpu, GROUP_WAIT] += wait
-                    spend(states, gpu, waiting, 0, 0, wait)
+                    spend(states, gpu, waiting, states.kind[gpu], POLLING, wait)
 
 
-def finish_step(states: GpuStates, ends: StepEnds, waiting: Floats) -> float:
-    """Wait for the last GPU, then exchange, update and end the step together.
+def finish_step(states: GpuStates, ends: StepEnds, waiting: Floats, began_s: float) -> float:
+    """Exchange gradients in each stage, wait for the last of all, update, wait for hosts and exchange weights.
 
-    An exchange begins when the slowest GPU of a stage has something to give: its last pass tells what is left of it.
+    An exchange begins when the slowest GPU of a stage has something to give.
     """
-    times_s, longest_s, positions = ends.times_s, 0.0, len(states.weights)
-    last_s = latest_time(states)
+    positions = len(states.weights)
+    for base in range(0, len(states.state), positions):
+        last_s, longest_s = latest_time(states, base, base + positions), 0.0
+        for gpu in range(base, base + positions):
+            longest_s = max(longest_s, states.state[gpu, CLOSING_S])
+        for gpu in range(base, base + positions):
+            states.state[gpu, CLOSING_S] = longest_s
+            wait_until(states, gpu, last_s, waiting, GROUP_WAIT)
+            end_part(states, ends, gpu, GRADIENTS)
+    gradients_at_s = latest_time(states, 0, len(states.state))
     for gpu in range(len(states.state)):
-        wait_until(states, gpu, last_s, waiting, INPUT_WAIT)
         kind, stage = states.kind[gpu], gpu // positions
-        if gpu % positions == 0:
-            longest_s = 0.0
-            for other in range(gpu, gpu + positions):
-                longest_s = max(longest_s, states.state[other, PASS_S])
-        place, share = place_between(states, times_s, gpu, stage, longest_s)
-        for part in range(PARTS):
-            before_s, after_s = times_s[kind, stage, place, 1 + part], times_s[kind, stage, place + 1, 1 + part]
-            least_s = 0.0 if part == UPDATE else before_s + share * (after_s - before_s)
-            if gpu == states.watched:
-                note_moment(states)
-            if part != UPDATE:
-                states.sums[gpu, EXCHANGED_S if part == EXCHANGE else REST_S] += least_s
-            spend(states, gpu, ends.rows, kind, PARTS * stage + part, least_s)
-            if gpu == states.watched:
-                note_moment(states)
-    last_s = latest_time(states)
+        wait_until(states, gpu, gradients_at_s, waiting, INPUT_WAIT)
+        end_part(states, ends, gpu, UPDATE)
+        begun_s = states.state[gpu, HOST_FREE]
+        if ends.reads_norm:
+            begun_s = max(begun_s, gradients_at_s)
+        done_s = max(begun_s + ends.launch_s[kind, stage], gradients_at_s + ends.offloaded_s[kind, stage])
+        wait_until(states, gpu, max(done_s, states.state[gpu, TIME]), waiting, UPDATE_HOST_S)
+        end_part(states, ends, gpu, WEIGHTS)
+    last_s = latest_time(states, 0, len(states.state))
+    behind_s = ends.straggling_fraction * (last_s - began_s)
     for gpu in range(len(states.state)):
-        wait_until(states, gpu, last_s, waiting, GROUP_WAIT)
-    return float(last_s)
+        states.sums[gpu, GROUP_WAIT] -= behind_s
+        states.sums[gpu, STRAGGLER_S] += behind_s
+        wait_until(states, gpu, last_s + behind_s, waiting, GROUP_WAIT)
+    return float(last_s + behind_s)
 
 
-def place_between(states: GpuStates, times_s: Floats, gpu: int, stage: int, took_s: float) -> tuple[int, float]:
-    """Return the knot at which the work of a GPU's last pass takes `took_s`, and its share of the way on.
+def end_part(states: GpuStates, ends: StepEnds, gpu: int, part: int) -> None:
+    """Let one GPU do a part of the end of its step; what is left of an exchange follows the work that hid it."""
+    kind, stage, least_s = states.kind[gpu], gpu // len(states.weights), 0.0
+    closing_s = states.state[gpu, CLOSING_S]
+    if part != UPDATE:
+        place, share = place_between(states, ends.times_s, gpu, stage)
+        before_s, after_s = ends.times_s[kind, stage, place, 1 + part], ends.times_s[kind, stage, place + 1, 1 + part]
+        least_s = before_s + share * (after_s - before_s)
+        states.sums[gpu, EXCHANGED_S] += least_s
+    if gpu == states.watched:
+        note_moment(states)
+    spend(states, gpu, ends.rows, kind, PARTS * stage + part, least_s)
+    # What ends a step hides nothing.
+    states.state[gpu, CLOSING_S] = closing_s
+    if gpu == states.watched:
+        note_moment(states)
+
+
+def place_between(states: GpuStates, times_s: Floats, gpu: int, stage: int) -> tuple[int, float]:
+    """Return the knot at which the work since a stage's last backward pass takes as long, and its share of the way on.
 
     Work that no clock changes takes as long at several knots: then the clock decides.
     """
-    kind, clock = states.kind[gpu], states.state[gpu, CLOCK]
+    kind, clock, took_s = states.kind[gpu], states.state[gpu, CLOCK], states.state[gpu, CLOSING_S]
     place = int(states.state[gpu, INTERVAL])
-    while place < times_s.shape[2] - 2 and took_s > (1 + SAME_FRACTION) * times_s[kind, stage, place + 1, LAST_PASS]:
+    while place < times_s.shape[2] - 2 and took_s > (1 + SAME_FRACTION) * times_s[kind, stage, place + 1, CLOSING]:
         place += 1
-    while place > 0 and took_s < (1 - SAME_FRACTION) * times_s[kind, stage, place, LAST_PASS]:
+    while place > 0 and took_s < (1 - SAME_FRACTION) * times_s[kind, stage, place, CLOSING]:
         place -= 1
-    shorter_s, longer_s = times_s[kind, stage, place, LAST_PASS], times_s[kind, stage, place + 1, LAST_PASS]
+    shorter_s, longer_s = times_s[kind, stage, place, CLOSING], times_s[kind, stage, place + 1, CLOSING]
     if longer_s - shorter_s > SAME_FRACTION * longer_s:
         share = (took_s - shorter_s) / (longer_s - shorter_s)
     else:
@@ -350,10 +380,10 @@ def place_between(states: GpuStates, times_s: Floats, gpu: int, stage: int, took
     return place, min(1.0, max(0.0, share))
 
 
-def latest_time(states: GpuStates) -> float:
-    """Return when the last GPU is where it is."""
+def latest_time(states: GpuStates, first: int, after: int) -> float:
+    """Return when the last of some GPUs in a row is where it is."""
     latest = 0.0
-    for gpu in range(len(states.state)):
+    for gpu in range(first, after):
         latest = max(latest, states.state[gpu, TIME])
     return latest
 
@@ -364,6 +394,6 @@ def wait_until(states: GpuStates, gpu: int, time_s: float, waiting: Floats, caus
     states.sums[gpu, cause] += wait
     if gpu == states.watched:
         note_moment(states)
-    spend(states, gpu, waiting, 0, 0, wait)
+    spend(states, gpu, waiting, states.kind[gpu], IDLE if cause == UPDATE_HOST_S else POLLING, wait)
     if gpu == states.watched:
         note_moment(states)

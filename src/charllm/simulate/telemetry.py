@@ -44,8 +44,10 @@ def show_telemetry(found: Simulation) -> Telemetry:
         raise ValueError("a run that does not fit shows nothing")
     run, step_s, sums = found.step.run, simulated_step.step_time_s, simulated_step.sums
     clock_hz = mean_clock_hz(machine, simulated_step)
-    idle_s = sums[:, step_loop.HOST_S] + np.array([one.near(clock_hz).host_s for one in machine.priced])[machine.kind]
-    waiting_s = sums[:, step_loop.GROUP_WAIT] + sums[:, step_loop.INPUT_WAIT] + _transfer_s(found, machine, clock_hz)
+    idle_s = sums[:, step_loop.HOST_S] + sums[:, step_loop.UPDATE_HOST_S]
+    waits = [step_loop.GROUP_WAIT, step_loop.INPUT_WAIT, step_loop.EXCHANGED_S, step_loop.STRAGGLER_S]
+    waits_s = sums[:, waits].sum(axis=1)
+    waiting_s = waits_s + _transfer_s(found, machine, clock_hz)
     computing_s = np.maximum(0.0, step_s - idle_s - waiting_s)
     blocks = np.array([CHANNELS / node.gpu.multiprocessors for node in run.cluster.kinds])[machine.node_kind]
     caps_w = np.array([
@@ -65,16 +67,15 @@ def show_telemetry(found: Simulation) -> Telemetry:
 
 
 def _transfer_s(found: Simulation, machine: Machine, clock_hz: float) -> Floats:
-    """Return for each simulated_step GPU how long its compute stream is in transfers, sends and the end of the step."""
+    """Return for each simulated GPU how long its compute stream is in the transfers and sends of its passes."""
     pp, microbatches = found.step.run.parallelism.pp, found.step.run.microbatches
     of_kind = np.zeros((len(machine.priced), pp))
     for (place, stage), _ in np.ndenumerate(of_kind):
-        timed, tail_s = machine.priced[place].near(clock_hz), machine.ends_s(place, clock_hz)[stage]
+        timed = machine.priced[place].near(clock_hz)
         exposed_s = sum(
             part.labels.get(name, 0.0) for one in timed.passes[stage::pp] for part in one for name in EXPOSED
         )
-        rest_s = max(0.0, tail_s[2] - timed.host_s)
-        of_kind[place, stage] = microbatches * exposed_s + tail_s[0] + rest_s
+        of_kind[place, stage] = microbatches * exposed_s
     sent_s = np.array([machine.sent_s[machine.turns[:, 0] == stage].sum(axis=0) for stage in range(pp)])
     # A long step is simulated in part: the rest of its microbatches send as much each.
     sent_s = sent_s * microbatches / (found.simulated or found).step.run.microbatches

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from charllm.layout.grid import ENDS
-from charllm.layout.hops import stage_hops
+from charllm.layout.hops import StageHop, stage_hops
 from charllm.layout.links import GroupLinks, group_links
 from charllm.network.collectives import DIRECT, algorithm_on_links, send_seconds
 from charllm.network.constants import NetworkConstants
@@ -146,12 +146,12 @@ def _sends(step: Step, costs: Costs) -> list[_Call]:
     hops = stage_hops(run)[: pp if run.parallelism.vpp > 1 else pp - 1]
     inside = "nvlink" if run.cluster.node.link_bandwidth_bytes_per_s else "pcie"
     found = []
-    for leaving in sorted(set(hops)):
-        price = partial(_send_price, leaving=leaving, run=run, network=costs.network)
-        link = "nic" if leaving else inside
-        found.append(_Call(whole, float(calls), price(whole), price, DIRECT, PAIR, link, leaving))
+    for hop in sorted(set(hops)):
+        price = partial(_send_price, hop=hop, run=run, network=costs.network)
+        link = "nic" if hop.leaving else inside
+        found.append(_Call(whole, float(calls), price(whole), price, DIRECT, PAIR, link, hop.leaving))
     return found
 
 
-def _send_price(op: Op, leaving: int, run: RunSpec, network: NetworkConstants) -> float:
-    return send_seconds(op.sent_bytes, leaving, run, network)
+def _send_price(op: Op, hop: StageHop, run: RunSpec, network: NetworkConstants) -> float:
+    return send_seconds(op.sent_bytes, hop, run, network)

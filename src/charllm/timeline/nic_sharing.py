@@ -53,7 +53,7 @@ def hops_beside_gradients(run: RunSpec) -> Floats:
     degrees = run.parallelism
     if degrees.pp == 1 or degrees.data_ranks == 1:
         return np.zeros(degrees.pp)
-    leaving = np.array(stage_hops(run)) > 0
+    leaving = np.array([hop.leaving > 0 for hop in stage_hops(run)])
     if leaving.any() and group_links(run, "data").nics & group_links(run, "pp").nics:
         return leaving.astype(np.float64)
     return np.zeros(degrees.pp)

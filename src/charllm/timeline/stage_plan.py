@@ -59,7 +59,7 @@ class StagePlan(NamedTuple):
     waits: list[PlacedPart]
     """In order, between passes and after them."""
     ending: list[PlacedPart]
-    """Exchange of gradients and weights, update, host."""
+    """Exchange of gradients, update, host, exchange of weights."""
 
 
 def plan_stage(step: Step, timed: StepTime, stage: int) -> StagePlan:
@@ -73,12 +73,12 @@ def plan_stage(step: Step, timed: StepTime, stage: int) -> StagePlan:
         )
     ]
     waits = _waits(passes, events, stage)
-    ending, waited = _ending(step, timed, stage)
+    ending, others, last = _ending(timed, stage)
     idle_s = sum(wait.end_s - wait.start_s for wait in waits if wait.label == "bubble")
     # What is left of the schedule's own bubble is its drain; the rest is waiting for slower GPUs.
-    drained_s = min(waited.end_s, waited.start_s + max(0.0, timed.stages[stage]["bubble"] - idle_s))
-    drain = waited._replace(label="bubble", end_s=drained_s)
-    waits += [drain, waited._replace(start_s=drained_s)]
+    drained_s = min(others.end_s, others.start_s + max(0.0, timed.stages[stage]["bubble"] - idle_s))
+    drain = others._replace(label="bubble", end_s=drained_s)
+    waits += [drain, others._replace(start_s=drained_s), last]
     return StagePlan(stage, passes, [wait for wait in waits if wait.end_s > wait.start_s], ending)
 
 
@@ -97,18 +97,19 @@ def _waits(passes: list[PlacedPass], events: Events, stage: int) -> list[PlacedP
     return [*waits, PlacedPart("pp_exposed", ended_s, float(events.free_s[stage]))]
 
 
-def _ending(step: Step, timed: StepTime, stage: int) -> tuple[list[PlacedPart], PlacedPart]:
-    """Place the exchange after the last pass, update and host before the end, and the wait for others between them."""
-    labels, free_s, end_s = timed.stages[stage], float(timed.events.free_s[stage]), timed.step_time_s
-    exchanged_s = free_s + labels["dp_exposed"] - step.run.microbatches * timed.microbatch_s(stage, "dp_exposed")
-    host_s = end_s - timed.host_s
-    update_s = max(exchanged_s, host_s - labels["optimizer"])
-    ending = [
-        PlacedPart("dp_exposed", free_s, exchanged_s),
-        PlacedPart("optimizer", update_s, max(update_s, host_s)),
-        PlacedPart("overhead", max(update_s, host_s), end_s),
-    ]
-    return [part for part in ending if part.end_s > part.start_s], PlacedPart("straggler_wait", exchanged_s, update_s)
+def _ending(timed: StepTime, stage: int) -> tuple[list[PlacedPart], PlacedPart, PlacedPart]:
+    """Place what follows the last pass; and the waits for gradients of other stages and for the last GPU."""
+    own, free_s = timed.endings[stage], timed.events.free_s
+    gradients_at_s = max(float(at_s) + one.gradients_s for at_s, one in zip(free_s, timed.endings, strict=True))
+    exchanged_s = float(free_s[stage]) + own.gradients_s
+    ending, at_s = [PlacedPart("dp_exposed", float(free_s[stage]), exchanged_s)], gradients_at_s
+    for label, seconds in (("optimizer", own.update_s), ("overhead", own.host_s), ("dp_exposed", own.weights_s)):
+        ended_s = min(timed.step_time_s, at_s + seconds)
+        ending.append(PlacedPart(label, at_s, ended_s))
+        at_s = ended_s
+    others = PlacedPart("straggler_wait", exchanged_s, gradients_at_s)
+    last = PlacedPart("straggler_wait", at_s, timed.step_time_s)
+    return [part for part in ending if part.end_s > part.start_s], others, last
 
 
 def pass_of(timed: StepTime, kind: int, chunk: int) -> Pass:

@@ -1,7 +1,7 @@
 """A whole step in time: passes on a schedule, gradient and weight exchange, update; and where each second went.
 
-Equation: step = (latest end of passes and gradient exchange over stages + longest update with weight exchange + wait
-for the host) (1 + straggler fraction x slowest of n), with passes as timeline/engine.py has them. Of an exchange of g
+Equation: step = (latest end of passes and gradient exchange over stages + longest (update + wait for the host + weight
+exchange)) (1 + straggler fraction x slowest of n), with passes as timeline/engine.py has them. Of an exchange of g
 seconds that overlaps with compute, max(its last bucket, g - the compute beside it) stays exposed.
 Source: timeline/passes.py, timeline/engine.py, workload/sync.py; timeline/constants.py for stragglers.
 Ignores: checkpoints, evaluation and data loading between steps; jitter that differs from step to step.
@@ -19,6 +19,7 @@ from charllm.network.constants import NetworkConstants
 from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.run import RunSpec
 from charllm.spec.schedules import SCHEDULES
+from charllm.timeline.constants import TimelineConstants
 from charllm.timeline.costs import Costs
 from charllm.timeline.engine import Events, Flows, simulate_schedule
 from charllm.timeline.labels import LABELS
@@ -52,8 +53,8 @@ class StepTime(NamedTuple):
     passes: list[ChunkPasses]
     op_events: int
     """Ops and collectives of one layer on one GPU that the step consists of, all GPUs."""
-    host_s: float
-    """How long the GPUs wait for the host at the end of the step."""
+    endings: "list[StageEnding]"
+    """What follows the last pass of each stage."""
     costs: Costs
     """What its ops cost, and the clock they were priced at."""
 
@@ -136,9 +137,7 @@ def hop_seconds(step: Step, network: NetworkConstants) -> "np.ndarray[tuple[int]
         return np.zeros(max(1, pp))
     size_bytes = sum(op.sent_bytes for op in step.boundary_ops)
     gather_s = sum(collective_seconds(op, step.run, network) for op in step.boundary_gathers)
-    return gather_s + np.array(
-        [send_seconds(size_bytes, leaving, step.run, network) for leaving in stage_hops(step.run)]
-    )
+    return gather_s + np.array([send_seconds(size_bytes, hop, step.run, network) for hop in stage_hops(step.run)])
 
 
 class Exchange(NamedTuple):
@@ -171,22 +170,26 @@ def _exchange_of(step: Step, stage: int, costs: Costs) -> Exchange:
     return Exchange(gradients, weights, buckets["gradients"], buckets["weights"])
 
 
-def _host_wait_s(step: Step, ends: "list[_StageEnd]", events: Events) -> float:
-    """Return how long GPUs wait for the host that launches the update, or updates what lies in its memory.
+class HostOfUpdate(NamedTuple):
+    """What the host of a stage does for its update."""
 
-    Where gradients are clipped the host reads their norm first and launches the update only then; otherwise it has
-    launched the update while the GPU was still busy, if it was ahead.
-    """
+    launch_s: float
+    """It launches kernels."""
+    offloaded_s: float
+    """It updates what lies in its memory."""
+
+
+def host_of_update(step: Step, stage: int) -> HostOfUpdate:
+    """Return what the host of a stage does for its update; a graph is launched at once."""
     run = step.run
-    waits = [0.0, *(host_update_s(step, stage) - end.update_s for stage, end in enumerate(ends))]
-    if run.framework.composed or run.framework.graphs == "full":
-        return max(waits)
-    launch_s = launch_seconds(run)
-    for stage, end in enumerate(ends):
-        update_s = update_launches(step, stage) * launch_s
-        begun_s = end.gradients_at_s if run.training.clip_gradients else float(events.launched_s[stage])
-        waits.append(begun_s + update_s - end.gradients_at_s - end.update_s)
-    return max(waits)
+    launched = not (run.framework.composed or run.framework.graphs == "full")
+    launch_s = update_launches(step, stage) * launch_seconds(run) if launched else 0.0
+    return HostOfUpdate(launch_s, host_update_s(step, stage))
+
+
+def straggling_fraction(run: RunSpec, timeline: TimelineConstants) -> float:
+    """Return how far the slowest GPU of a run is behind, over the step."""
+    return timeline.straggler_fraction * slowest_of(run.parallelism.world)
 
 
 def sharded_once(step: Step, stage: int) -> list[Op]:
@@ -205,13 +208,24 @@ def sync_seconds(run: RunSpec, op: Op, network: NetworkConstants) -> float:
     return collective_seconds(op._replace(kind="send", group="pp") if op.group == ENDS else op, run, network)
 
 
+class StageEnding(NamedTuple):
+    """What follows the last pass of a stage, in order; between gradients and update it waits for the other stages."""
+
+    gradients_s: float
+    """What is left of exchanging them."""
+    update_s: float
+    host_s: float
+    """How long it then waits for its host."""
+    weights_s: float
+    """What is left of exchanging them."""
+
+
 class _StageEnd(NamedTuple):
-    """One stage: its labels so far, what it hides, when its gradients are exchanged, and how long its update takes."""
+    """One stage: its labels so far, what it hides, and how it ends."""
 
     labels: dict[str, float]
     hidden: dict[str, float]
-    gradients_at_s: float
-    update_s: float
+    ending: StageEnding
 
 
 def _finish(step: Step, passes: list[ChunkPasses], events: Events, endings: list[_Ending], costs: Costs) -> StepTime:
@@ -219,13 +233,18 @@ def _finish(step: Step, passes: list[ChunkPasses], events: Events, endings: list
     run = step.run
     degrees = run.parallelism
     ends = [_end_stage(step, stage, passes, events, endings[stage], costs) for stage in range(degrees.pp)]
-    jitter = 1 + costs.timeline.straggler_fraction * slowest_of(degrees.world)
-    last_gradients_s, longest_update_s = max(end.gradients_at_s for end in ends), max(end.update_s for end in ends)
-    host_s = _host_wait_s(step, ends, events)
-    step_time_s = (last_gradients_s + longest_update_s + host_s) * jitter
+    last_gradients_s = float(
+        max(free_s + end.ending.gradients_s for free_s, end in zip(events.free_s, ends, strict=True))
+    )
+    waited = [
+        end.ending._replace(host_s=_host_wait_s(step, stage, end.ending.update_s, last_gradients_s, events))
+        for stage, end in enumerate(ends)
+    ]
+    longest_s = max(one.update_s + one.host_s + one.weights_s for one in waited)
+    step_time_s = (last_gradients_s + longest_s) * (1 + straggling_fraction(run, costs.timeline))
     stages = [end.labels for end in ends]
-    for labels in stages:
-        labels["overhead"] += host_s
+    for labels, one in zip(stages, waited, strict=True):
+        labels["overhead"] += one.host_s
         # What is left is waiting for others; rounding may leave a little less than nothing.
         labels["straggler_wait"] += max(0.0, step_time_s - sum(labels.values()))
     _split_bubble(step, passes, stages)
@@ -233,7 +252,7 @@ def _finish(step: Step, passes: list[ChunkPasses], events: Events, endings: list
     hidden = {axis: float(np.mean([end.hidden.get(axis, 0.0) for end in ends])) for axis in OVERLAPS}
     ranks = degrees.tp * degrees.cp * degrees.dp
     op_events = sum(sum(part.ops for part in one) for one in passes) * run.microbatches * ranks
-    return StepTime(step_time_s, breakdown, stages, hidden, events, passes, op_events, host_s, costs)
+    return StepTime(step_time_s, breakdown, stages, hidden, events, passes, op_events, waited, costs)
 
 
 def _end_stage(
@@ -256,7 +275,20 @@ def _end_stage(
     gradients_s += costs.timeline.contention_fraction * under_compute_s
     labels["dp_exposed"] += gradients_s + weights_s
     labels["optimizer"] += ending.optimizer_s
-    return _StageEnd(labels, hidden, free_s + gradients_s, ending.optimizer_s + weights_s)
+    return _StageEnd(labels, hidden, StageEnding(gradients_s, ending.optimizer_s, 0.0, weights_s))
+
+
+def _host_wait_s(step: Step, stage: int, update_s: float, gradients_at_s: float, events: Events) -> float:
+    """Return how long a stage, updated, waits for its host that launches the update or updates what lies with it.
+
+    Where gradients are clipped the host reads their norm first and launches the update only then; otherwise it has
+    launched the update while the GPU was still busy, if it was ahead.
+    """
+    host = host_of_update(step, stage)
+    launched_s = float(events.launched_s[stage])
+    begun_s = max(launched_s, gradients_at_s) if step.run.training.clip_gradients else launched_s
+    done_s = max(begun_s + host.launch_s, gradients_at_s + host.offloaded_s)
+    return max(0.0, done_s - (gradients_at_s + update_s))
 
 
 def _left(step: Step, stage: int, passes: list[ChunkPasses], events: Events, ending: _Ending) -> tuple[float, float]:

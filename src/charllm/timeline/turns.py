@@ -27,6 +27,8 @@ class Turns(NamedTuple):
     """The stage from which that result is sent on, or NOWHERE."""
     hop_out: Ints
     """The hop its own result takes, or NOWHERE."""
+    closes: Ints
+    """1 for the last backward pass of a stage, under which gradients are exchanged."""
 
 
 def turn_hops(step: Step, turns: Turns, late_s: Floats, network: NetworkConstants) -> tuple[Floats, Floats]:
@@ -66,7 +68,12 @@ def order_turns(schedule: str, pp: int, vpp: int, microbatches: int) -> Turns:
                 places[stage] += 1
         if len(turns) == before:
             raise ValueError(f"the schedule deadlocks after {before} passes")
-    return Turns(*np.array(turns, dtype=np.int64).T.copy())
+    stages, programs, *others = np.array(turns, dtype=np.int64).T.copy()
+    closes, backward = np.zeros_like(stages), programs // chunks == BACKWARD
+    for stage in range(pp):
+        closes[np.flatnonzero(backward & (stages == stage))[-1]] = 1
+    source, hop_in, hop_out = others
+    return Turns(stages, programs, source, hop_in, hop_out, closes)
 
 
 def _next(kind: int, chunk: int, chunks: int) -> int:

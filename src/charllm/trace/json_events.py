@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from charllm.spec.request import MOST_EXPANSION, unpacked_limit
+
 CHUNK_BYTES = 1 << 20
 LARGEST_EVENT_BYTES = 64 << 20
 """A single event, or what stands around the events, that is larger is given up."""
@@ -25,6 +27,8 @@ NEXT_EVENT = re.compile(r'\{\s*"(?:ph|name|cat|pid|tid|ts|dur|id|bp|s|args|Id|Na
 """Where an event may begin again after a malformed one."""
 NEAR_BYTES = 1 << 16
 """Most events are smaller than this: their ends are near the end of a chunk."""
+LONGEST_KEY_BYTES = 1 << 10
+"""The key of the list of events with the spaces behind it: all that a chunk may cut."""
 SPACE = re.compile(r"[\s,]*")
 TRIED_CUTS = 8
 """Cuts that are tried before a chunk is walked event by event."""
@@ -44,6 +48,8 @@ class Reading:
     found_events: bool = False
     unreadable: int = 0
     """Events that are not valid JSON, or whose essential fields make no sense."""
+    given_up: bool = False
+    """Whether an event was too large to be read: nothing behind it is."""
     truncated: str = ""
     """Why the file ends early; empty where it does not."""
 
@@ -64,6 +70,8 @@ def read_batches(path: Path, decode: Decode, convert: Convert, reading: Reading)
             # An event larger than a chunk is tried again only when twice as much of it is there.
             enough = 0 if events else 2 * len(buffer)
             yield events
+            if reading.given_up:
+                return
     if not ended:
         events, buffer, ended = _take(buffer, decode, convert, reading)
         yield events
@@ -90,12 +98,16 @@ def _chunks(path: Path, reading: Reading) -> Iterator[bytes]:
 
 def _unpack(file: IO[bytes], reading: Reading) -> Iterator[bytes]:
     """Unpack a gzip stream, a part at a time: `gzip` itself would drop the part in which a stream is cut off."""
-    stream = zlib.decompressobj(GZIP_WINDOW)
+    stream, unpacked_bytes = zlib.decompressobj(GZIP_WINDOW), 0
     try:
         while packed := file.read(CHUNK_BYTES):
             while packed:
-                yield stream.decompress(packed, CHUNK_BYTES)
-                packed = stream.unconsumed_tail
+                chunk = stream.decompress(packed, CHUNK_BYTES)
+                yield chunk
+                packed, unpacked_bytes = stream.unconsumed_tail, unpacked_bytes + len(chunk)
+                if unpacked_bytes > unpacked_limit(file.tell() - len(packed)):
+                    reading.truncated = f"its gzip stream unpacks to more than {MOST_EXPANSION} times its size"
+                    return
                 if stream.eof and stream.unused_data.startswith(GZIP_MAGIC):
                     packed, stream = stream.unused_data, zlib.decompressobj(GZIP_WINDOW)
         yield stream.flush()
@@ -113,7 +125,7 @@ def _skip_header(chunks: Iterator[bytes], reading: Reading) -> bytes | None:
         if not reading.found_events and (stripped := buffer.lstrip(b"\xef\xbb\xbf \t\r\n")).startswith(b"["):
             reading.found_events = True
             return stripped[1:]
-        if match := EVENTS_KEY.search(buffer):
+        if match := EVENTS_KEY.search(buffer, max(0, len(buffer) - len(chunk) - LONGEST_KEY_BYTES)):
             reading.found_events = True
             _note_table(buffer[: match.start()].rstrip().rstrip(b",") + b"}", reading)
             return buffer[match.end() :]
@@ -149,7 +161,7 @@ def _cuts(buffer: bytes) -> Iterator[int]:
     for start in (max(0, len(buffer) - NEAR_BYTES), 0):
         found = deque(BETWEEN.finditer(buffer, start), maxlen=TRIED_CUTS)
         yield from (match.start() + 1 for match in reversed(found))
-        if start == 0:
+        if start == 0 or len(found) == TRIED_CUTS:
             return
 
 
@@ -171,7 +183,9 @@ def _walk(buffer: bytes, convert: Convert, reading: Reading, *, last: bool = Fal
             if resumed is None and not last and len(text) - at < LARGEST_EVENT_BYTES:
                 return events, text[at:].encode(), False
             if resumed is None:
-                reading.truncated = reading.truncated or "it ends inside an event"
+                reading.given_up = not last
+                cause = "an event is larger than 64 MiB" if reading.given_up else "it ends inside an event"
+                reading.truncated = reading.truncated or cause
                 return events, b"", False
             reading.unreadable += 1
             at = resumed.start()

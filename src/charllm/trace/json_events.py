@@ -23,6 +23,8 @@ GZIP_MAGIC, GZIP_WINDOW = b"\x1f\x8b", zlib.MAX_WBITS | 16
 """How a gzip stream begins, and zlib's code for one."""
 EVENTS_KEY = re.compile(rb'"(?:traceEvents|workload_graph)"\s*:\s*\[')
 BETWEEN = re.compile(rb"\}\s*,\s*\{")
+BETWEEN_TEXT = re.compile(r"\}\s*,\s*\{")
+PIECE_CHARACTERS = 1 << 16
 NEXT_EVENT = re.compile(r'\{\s*"(?:ph|name|cat|pid|tid|ts|dur|id|bp|s|args|Id|Name)"\s*:')
 """Where an event may begin again after a malformed one."""
 NEAR_BYTES = 1 << 16
@@ -76,7 +78,7 @@ def read_batches(path: Path, decode: Decode, convert: Convert, reading: Reading)
         events, buffer, ended = _take(buffer, decode, convert, reading)
         yield events
     if not ended:
-        events, buffer, ended = _walk(buffer, convert, reading, last=True)
+        events, buffer, ended = _walk(buffer, decode, convert, reading, last=True)
         yield events
     if ended:
         _note_table(b"{" + buffer.lstrip(b" \t\r\n,"), reading)
@@ -153,7 +155,7 @@ def _take(buffer: bytes, decode: Decode, convert: Convert, reading: Reading) -> 
             return decode(text), buffer[cut:].lstrip(b" \t\r\n,"), False
         except (ValueError, RecursionError):
             continue
-    return _walk(buffer, convert, reading)
+    return _walk(buffer, decode, convert, reading)
 
 
 def _cuts(buffer: bytes) -> Iterator[int]:
@@ -165,16 +167,24 @@ def _cuts(buffer: bytes) -> Iterator[int]:
             return
 
 
-def _walk(buffer: bytes, convert: Convert, reading: Reading, *, last: bool = False) -> tuple[list[Any], bytes, bool]:
-    """Read event by event, past malformed ones; `last`: nothing follows this buffer."""
+def _walk(
+    buffer: bytes, decode: Decode, convert: Convert, reading: Reading, *, last: bool = False
+) -> tuple[list[Any], bytes, bool]:
+    """Read event by event, past malformed ones, but whole pieces at once; `last`: nothing follows this buffer."""
     text = buffer.decode("utf-8", "replace")
-    decoder, events, at = json.JSONDecoder(), list[Any](), 0
+    decoder, events, at, singly_until = json.JSONDecoder(), list[Any](), 0, 0
     while True:
         at = _skip_space(text, at)
         if at >= len(text):
             return events, b"", False
         if text[at] == "]":
             return events, text[at + 1 :].encode(), True
+        if singly_until <= at < len(text) - PIECE_CHARACTERS:
+            if piece := _take_piece(text, at, decode):
+                events.extend(piece[0])
+                at = piece[1]
+                continue
+            singly_until = at + PIECE_CHARACTERS
         try:
             table, at = decoder.raw_decode(text, at)
             events.append(convert(table))
@@ -189,6 +199,18 @@ def _walk(buffer: bytes, convert: Convert, reading: Reading, *, last: bool = Fal
                 return events, b"", False
             reading.unreadable += 1
             at = resumed.start()
+
+
+def _take_piece(text: str, at: int, decode: Decode) -> tuple[Sequence[Any], int] | None:
+    """Decode some kilobytes of events at once; returns where they end, or None where one of them is malformed."""
+    found = BETWEEN_TEXT.search(text, at + PIECE_CHARACTERS)
+    if found is None:
+        return None
+    end = found.start() + 1
+    try:
+        return decode(f"[{text[at:end]}]".encode()), end
+    except (ValueError, RecursionError):
+        return None
 
 
 def _skip_space(text: str, at: int) -> int:

@@ -180,12 +180,13 @@ def _logged(number: int, fields: dict[str, float], line: Line) -> LoggedStep:
 def _complete(steps: list[LoggedStep], settings: dict[str, int]) -> list[LoggedStep]:
     """Fill in the steps that a line covers, and durations and tokens that follow from what is stated."""
     gaps = [after.number - before.number for before, after in pairwise(steps)]
-    usual = int(median(gap for gap in gaps if gap > 0)) if any(gap > 0 for gap in gaps) else 1
+    likely = [gap for gap in gaps if 0 < gap <= MOST_COVERED]
+    usual = int(median(likely)) if likely else 1
     done: list[LoggedStep] = []
     for index, step in enumerate(steps):
         before = steps[index - 1] if index else None
         gap = gaps[index - 1] if index else (usual if step.number % usual == 0 else 1)
-        covered = max(1, gap if 0 < gap <= MOST_COVERED else min(usual, MOST_COVERED))
+        covered = max(1, gap if 0 < gap <= MOST_COVERED else usual)
         done.append(_filled(step, before, covered, settings))
     return done
 

@@ -32,6 +32,12 @@ class Mark(NamedTuple):
     value: str
 
 
+MOST_DIGITS = 19
+"""Of a time in nanoseconds."""
+MOST_LOGGED = 10_000_000
+"""Steps of a log that are marked one by one."""
+
+
 class Step(NamedTuple):
     """One step between two marks."""
 
@@ -54,7 +60,7 @@ def _read(data: bytes) -> Iterable[Mark]:
     complete = data[: data.rfind(b"\n") + 1].decode(errors="replace")
     for line in complete.split("\n"):
         cells = line.split(",")
-        if len(cells) == 5 and cells[0].isdecimal():
+        if len(cells) == 5 and cells[0].isdecimal() and len(cells[0]) <= MOST_DIGITS:
             yield Mark(int(cells[0]) * NANO, cells[2], cells[3], cells[4])
 
 
@@ -92,7 +98,7 @@ def mark_logged(steps: Sequence[tuple[LoggedStep, float | None]]) -> list[Mark]:
         if last_s is None and step.seconds is not None:
             last_s = came_s - step.seconds * step.steps
             marks.append(Mark(last_s, "step", "", "0"))
-        count = step.steps if last_s is not None else 1
+        count = step.steps if last_s is not None and len(marks) + step.steps < MOST_LOGGED else 1
         tokens = "" if step.tokens is None else str(round(step.tokens))
         start_s = came_s if last_s is None else max(last_s, came_s - (step.seconds or came_s - last_s) * count)
         each_s = (came_s - start_s) / count

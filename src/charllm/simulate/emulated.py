@@ -14,7 +14,7 @@ import numpy as np
 
 from charllm.arrays import Floats
 from charllm.gpu.heat import network
-from charllm.gpu.shape import KernelShape
+from charllm.gpu.shape import read_shape
 from charllm.simulate.knots import knots_hz
 from charllm.simulate.one_gpu import SingleGpu, SingleGpuRun, rows_of
 from charllm.simulate.slices import (
@@ -64,7 +64,7 @@ def predict_emulated(
     """
     gpu, net = cluster.gpu, network(cluster.node, cluster.cooling)
     shapes = sorted(timeline.shapes(), key=str)
-    rows = rows_of([KernelShape(*shape) for shape in shapes], gpu, in_step=True)
+    rows = rows_of([read_shape(shape, "--timeline") for shape in shapes], gpu, in_step=True)
     known = dict(zip(shapes, rows, strict=True))
     sliced = [part for segment in timeline.segments for part in _slices(segment, known, gpu, launch_s)]
     single = SingleGpu(gpu, net, cluster.cooling.inlet_of(0), conditions, before_w=start.power_w,

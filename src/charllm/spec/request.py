@@ -145,6 +145,9 @@ def check_plain(value: Any, field: str) -> None:
             raise SpecError(field, Words("deeper tables or lists"), f"at most {MAX_DEPTH} inside each other")
         below: list[Any] = []
         for item in level:
+            kind = type(item)
+            if kind is float or kind is str:
+                continue
             if isinstance(item, Mapping):
                 below.extend(item.values())
             elif isinstance(item, list | tuple):

@@ -12,8 +12,9 @@ from charllm.measure.live.snapshot import GpuNow, NodeNow, Readings
 from charllm.measure.live.tail import Tail, first_lines
 from charllm.measure.parts import ranks_of
 from charllm.measure.record import JobRecord, read_job
-from charllm.measure.recording import MISSING
+from charllm.measure.recording import MISSING, StoredHeader
 from charllm.result.files import HEADER_FILE, SAMPLES_FILE
+from charllm.spec.shape import check_shape
 from charllm.units import NANO
 
 FLAT_NAME = "0"
@@ -71,7 +72,9 @@ class NodeReader:
             lines = first_lines(self._folder / SAMPLES_FILE)
             self._columns = lines[0].decode(errors="replace").split(",") if lines else []
         if not self._header:
-            self._header = read_object(self._folder / HEADER_FILE)
+            header = self._folder / HEADER_FILE
+            self._header = read_object(header)
+            check_shape(self._header, StoredHeader, header)
 
     def _read_host(self) -> Readings:
         """Return the newest readings of the host, where they are taken."""

@@ -44,6 +44,8 @@ ENOUGH_MARKS = 200
 RESTART_LINES = 15
 """A program that starts again prints at least so many other lines before its first step."""
 MAX_LOG_BYTES = 1 << 30
+MOST_COVERED = 10_000
+"""Steps that one line may report on (assumed); a larger gap in the numbers is a program that was started again."""
 
 
 def read_log(log: str | PathLike[str] | bytes, kind: str = AUTO, pattern: str | None = None) -> Log:
@@ -179,7 +181,7 @@ def _complete(steps: list[LoggedStep], settings: dict[str, int]) -> list[LoggedS
     for index, step in enumerate(steps):
         before = steps[index - 1] if index else None
         gap = gaps[index - 1] if index else (usual if step.number % usual == 0 else 1)
-        covered = max(1, gap if gap > 0 else usual)
+        covered = max(1, gap if 0 < gap <= MOST_COVERED else min(usual, MOST_COVERED))
         done.append(_filled(step, before, covered, settings))
     return done
 

@@ -177,7 +177,7 @@ def cluster_figure(run: RunView) -> Figure:
         "swing": ("oscillation between 0.1 and 3 Hz", to_floats(changes.get("swing_w", ())), "kW", False),
     }
     for part, (label, values, unit, from_zero) in parts.items():
-        if not np.isfinite(values).any():
+        if len(values) != len(power_w) or not np.isfinite(values).any():
             continue
         columns |= band_columns(part, decimate(bins, values), unit, KILO)
         panels.append({"label": label, "unit": unit, **{end: f"{part}_{end}" for end in Band._fields}, "lines": [],

@@ -1,0 +1,224 @@
+"""Kinds of hostile input: each copies sound files into a folder, damages some, and says what charllm is asked then."""
+
+import json
+import shlex
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from charllm.cli import main
+from tests.hostile.mutations import damage_file, damage_text
+from tests.random_specs.inputs import draw_input, write_files
+
+OUT = "out"
+"""Below the folder of a case: the only place that a refused command leaves untouched, and others write to."""
+
+
+class Case(NamedTuple):
+    """What is asked, and how it is shown."""
+
+    ask: Callable[[], int]
+    words: list[str]
+    grows: bool = False
+    """Whether the answer may be stored beside the damaged files."""
+
+
+Draw = Callable[[Random, Path, Path], Case]
+"""Draws a case from sound files into an empty folder."""
+
+
+def command(*words: str | Path, grows: bool = False) -> Case:
+    """Return a case that runs a command of charllm."""
+    said = [str(word) for word in words]
+    return Case(partial(main, said), said, grows=grows)
+
+
+def _copy(original: Path, folder: Path, random: Random, most: int = 2) -> Path:
+    """Copy a folder or a file, and damage one or two of its files."""
+    place = folder / original.name
+    if original.is_dir():
+        shutil.copytree(original, place)
+    else:
+        shutil.copy(original, place)
+    files = [place] if place.is_file() else sorted(path for path in place.rglob("*") if path.is_file())
+    for path in random.sample(files, min(len(files), random.randint(1, most))):
+        if path.exists():
+            damage_file(path, random)
+    return place
+
+
+def _ask(commands: Sequence[str], random: Random, folder: Path, place: Path, originals: Path) -> Case:
+    """Draw one of some command lines and fill in its paths; a command may complete what a killed one has left."""
+    files = {"IN": place, "STORE": place.parent, "PAGE": folder / OUT / "page.html", "OUT": folder / OUT / "made",
+             "GPU": folder / OUT / "gpu.toml", "OTHER": originals / "runs" / "b",
+             "STUDY": originals / "specs" / "study.toml",
+             "LOG": originals / "logs" / "iterations.log",
+             "READINGS": originals / "foreign" / "nvidia-smi.csv"}  # fmt: skip
+    words = shlex.split(random.choice(commands))
+    filled = (
+        word.replace("=IN", f"={place}") if word.endswith("=IN") else str(files.get(word, word)) for word in words
+    )
+    return command(*filled, grows=words[0] in GROWING)
+
+
+GROWING = (
+    "show",
+    "doctor",
+    "calibrate",
+    "compare",
+    "report",
+    "sweep",
+    "query",
+    "watch",
+    "simulate",
+    "export",
+    "caps",
+    "trace",
+)
+"""Commands that complete an interrupted recording in its folder, or continue a study."""
+RUN_COMMANDS = (
+    "show IN", "show IN", "show IN --full", "show IN --json", "show IN --csv", "show IN --plots", "show IN --plot all",
+    "report IN -o PAGE", "report IN -o PAGE", "report OTHER IN -o PAGE", "compare IN OTHER", "compare OTHER IN --csv",
+    "compare IN OTHER --plots", "doctor IN", "doctor IN --json", "query IN", "query STORE 'SELECT * FROM runs'",
+    *(f"query STORE 'SELECT * FROM {name}'" for name in ("gpus", "nodes", "ops", "memory", "signals", "timeline")),
+    "simulate IN --json", "export IN --to megatron", "caps IN", "compare --ops IN", "trace IN", "calibrate IN -o GPU",
+)  # fmt: skip
+
+
+def stored_run(random: Random, originals: Path, folder: Path) -> Case:
+    """Damage what a stored run consists of; its result most often."""
+    name = random.choice(("a", "a", "b", "converted", "measured"))
+    place = folder / name
+    shutil.copytree(originals / "runs" / name, place)
+    files = sorted(place.iterdir())
+    for _ in range(random.choice((1, 1, 2))):
+        path = place / "result.json" if random.random() < 0.6 else random.choice(files)
+        if path.is_file():
+            damage_file(path, random)
+    return _ask(RUN_COMMANDS, random, folder, place, originals)
+
+
+def recording(random: Random, originals: Path, folder: Path) -> Case:
+    """Damage a recording whose result was not stored yet."""
+    place = _copy(originals / "recording", folder, random)
+    commands = (
+        "show IN",
+        "show IN --json",
+        "doctor IN",
+        "calibrate IN -o GPU",
+        "query IN",
+        "compare IN OTHER",
+        "watch IN --once",
+    )
+    return _ask(commands, random, folder, place, originals)
+
+
+def study(random: Random, originals: Path, folder: Path) -> Case:
+    """Damage the folder of a study."""
+    place = _copy(originals / "study", folder, random, most=4)
+    commands = ("show IN", "show IN --csv", "report IN -o PAGE", "query IN", "query IN 'SELECT * FROM runs'",
+                "sweep STUDY --out IN --resume")  # fmt: skip
+    return _ask(commands, random, folder, place, originals)
+
+
+def plan(random: Random, originals: Path, folder: Path) -> Case:
+    """Damage a stored plan."""
+    place = _copy(originals / "plans" / "plan.json", folder, random)
+    return _ask(("report IN -o PAGE",), random, folder, place, originals)
+
+
+def trace(random: Random, originals: Path, folder: Path) -> Case:
+    """Damage traces of a profiler, of Chakra, or execution traces."""
+    place = _copy(random.choice(sorted((originals / "traces").iterdir())), folder, random)
+    commands = ("trace IN", "trace IN", "trace IN --json", "replay IN --launch 0.5", "replay IN --nic 2 --json",
+                "compare --ops IN IN", "trace IN --model gpt2 --cluster h200x8",
+                "messages --model gpt2 --cluster h200x8 --execution-trace IN")  # fmt: skip
+    return _ask(commands, random, folder, place, originals)
+
+
+def foreign(random: Random, originals: Path, folder: Path) -> Case:
+    """Damage readings of other tools."""
+    place = _copy(random.choice(sorted((originals / "foreign").iterdir())), folder, random)
+    formats = ("auto", "auto", "auto", "csv", "dcgm", "prometheus", "nvidia-smi", "amd-smi")
+    commands = (f"convert {random.choice(formats)} IN -o OUT", "convert auto IN -o OUT --log LOG")
+    return _ask(commands, random, folder, place, originals)
+
+
+def log(random: Random, originals: Path, folder: Path) -> Case:
+    """Damage logs of training programs."""
+    place = _copy(random.choice(sorted((originals / "logs").iterdir())), folder, random)
+    commands = ("convert auto IN -o OUT", "convert log IN -o OUT", "convert megatron-log IN -o OUT",
+                "convert nvidia-smi READINGS --log IN -o OUT")  # fmt: skip
+    return _ask(commands, random, folder, place, originals)
+
+
+def measured_table(random: Random, originals: Path, folder: Path) -> Case:
+    """Damage tables of measurements that predictions are scored against or fitted to."""
+    place = _copy(random.choice(sorted((originals / "tables").iterdir())), folder, random)
+    kind = {"ops.csv": "ops IN --gpu h200", "heat.csv": "heat IN --gpu h200"}.get(
+        place.name, "nccl IN --cluster h200x8"
+    )
+    commands = (f"validate {kind}", f"validate {kind}", "validate results IN --open", "calibrate IN -o GPU")
+    return _ask(commands, random, folder, place, originals)
+
+
+def spec_file(random: Random, originals: Path, folder: Path) -> Case:
+    """Damage files that describe a run, a study or a part of a catalog."""
+    place = _copy(random.choice(sorted((originals / "specs").iterdir())), folder, random)
+    return _ask(SPEC_COMMANDS.get(place.name, SPEC_COMMANDS[place.suffix]), random, folder, place, originals)
+
+
+SPEC_COMMANDS: dict[str, tuple[str, ...]] = {
+    "study.toml": ("sweep IN --out OUT",),
+    "cluster.toml": ("simulate --model gpt2 --cluster IN --json",),
+    "model.toml": ("simulate --model IN --cluster h200x8 --json",),
+    "node.toml": ("simulate --model gpt2 --cluster h200x8 --set cluster.node=IN --json",),
+    "gpu.toml": ("simulate --model gpt2 --cluster h200x8 --set cluster.node.gpu=IN --json",),
+    ".toml": ("simulate IN --json", "export IN --to megatron"),
+    ".yaml": ("simulate --from IN --json",),
+    ".sh": ("simulate --from IN --cluster h200x8 --json",),
+    ".json": ("simulate --from IN --cluster h200x8 --json", "simulate --model IN --cluster h200x8 --json"),
+}
+"""File, or its ending: what reads it."""
+
+
+def flags(random: Random, _originals: Path, folder: Path) -> Case:
+    """Draw wrong and hostile flags, settings and files of a simulation."""
+    return command(*write_files(draw_input(random), folder))
+
+
+def placement(random: Random, originals: Path, folder: Path) -> Case:
+    """Damage a placement of ranks."""
+    place = folder / "placement.json"
+    place.write_bytes(damage_text(json.dumps(list(range(8))).encode(), random))
+    return _ask(("simulate --model gpt2 --cluster h200x8 --placement IN --json",), random, folder, place, originals)
+
+
+def timeline(random: Random, originals: Path, folder: Path) -> Case:
+    """Damage the timeline of a rank that is emulated."""
+    place = _copy(originals / "timelines" / "timeline.json", folder, random)
+    return _ask(
+        ("emulate --timeline IN --predict", "emulate --timeline IN --print-timeline"), random, folder, place, originals
+    )
+
+
+KINDS: dict[str, Draw] = {
+    "stored run": stored_run,
+    "recording": recording,
+    "study": study,
+    "plan": plan,
+    "trace": trace,
+    "foreign": foreign,
+    "log": log,
+    "measured table": measured_table,
+    "spec file": spec_file,
+    "flags": flags,
+    "placement": placement,
+    "timeline": timeline,
+}
+"""Kind of hostile input: what draws a case of it."""
+WEIGHTS = {"stored run": 5, "trace": 3, "foreign": 2, "log": 2, "flags": 2, "recording": 2, "study": 2, "spec file": 2}
+"""How often a kind is drawn, against the others."""

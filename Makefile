@@ -53,6 +53,7 @@ bench: setup ## print rates and accuracies (minutes; CALCULON=FOLDER compares se
 	$(BIN)/python -m benchmarks.loop_speed
 	$(BIN)/python -m benchmarks.explorer
 	$(BIN)/python -m benchmarks.explorer growth
+	$(BIN)/python -m benchmarks.hostile_requests
 	$(BIN)/python -m benchmarks.published_tuning
 	$(BIN)/python -m benchmarks.doctor_trials
 	$(BIN)/python -m benchmarks.plan_probability

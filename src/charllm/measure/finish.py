@@ -29,6 +29,7 @@ from charllm.measure.sampler import SELF_FILE
 from charllm.measure.sampling import read_restarts
 from charllm.measure.steady import interval
 from charllm.measure.summary import summarise
+from charllm.measure.unread import GAPS
 from charllm.measure.window import look
 from charllm.profile import TRACE_FILES
 from charllm.result.columns import columns_of
@@ -214,9 +215,9 @@ def until_last_reading(measured: Measured, rate_hz: float) -> tuple[Measured, li
     return measured._replace(marks=marks, end_s=last_s), [told]
 
 
-def stopped_early(warnings: Sequence[str]) -> list[str]:
+def urgent_warnings(warnings: Sequence[str]) -> list[str]:
     """Return those of a result's warnings that a user should see at once."""
-    return [warning for warning in warnings if warning.startswith(STOPPED)]
+    return [warning for warning in warnings if warning.startswith((STOPPED, f"{GAPS}:"))]
 
 
 def _at_rest(parts: Sequence[Part], name: str) -> dict[str, dict[str, float | None]]:
@@ -254,6 +255,10 @@ def _with_model_metrics(result: RunResult) -> RunResult:
     return replace(result, metrics=Metrics({**result.metrics, **known}), warnings=warnings)
 
 
+def _unread(gaps: Mapping[str, float]) -> float:
+    return gaps.get("unread_fraction", 0.0)
+
+
 def combine(results: list[RunResult]) -> RunResult:
     """Average the repeats, with the interval over them and their largest difference as the A/A noise floor."""
     first = results[0]
@@ -271,6 +276,7 @@ def combine(results: list[RunResult]) -> RunResult:
             metrics[name] = value
     measurement = {**first.provenance["measurement"], "repeats": len(results), "intervals": intervals}
     measurement["repeat_difference_fraction"] = spread
+    measurement["gaps"] = max((one.provenance["measurement"].get("gaps", {}) for one in results), key=_unread)
     return replace(
         first,
         metrics=Metrics(metrics),

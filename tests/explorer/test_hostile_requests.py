@@ -4,7 +4,8 @@ import asyncio
 import random
 from pathlib import Path
 
-from benchmarks.hostile_requests import CHANGES, KINDS, Asked, attack, attacked, draw_asked, draw_sent, written
+from benchmarks.hostile_requests import attack, attacked
+from tests.hostile.requests import CHANGES, KINDS, Asked, draw_asked, draw_sent, written
 
 COUNT = 60 * len(KINDS)
 TOKEN = "a-token-of-some-length"

@@ -3,6 +3,7 @@
 import json
 import shlex
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,11 @@ from random import Random
 from typing import NamedTuple
 
 from charllm.cli import main
+from charllm.errors import SpecError
+from charllm.explorer.answers import Waiting, write_answer
+from charllm.explorer.request import read_run_request
 from tests.hostile.mutations import damage_file, damage_text
+from tests.hostile.requests import Asked, change_body
 from tests.random_specs.inputs import draw_input, write_files
 
 OUT = "out"
@@ -205,6 +210,30 @@ def timeline(random: Random, originals: Path, folder: Path) -> Case:
     )
 
 
+def explorer_request(random: Random, _originals: Path, _folder: Path) -> Case:
+    """Damage the body of a request to the explorer; `benchmarks.hostile_requests` sends whole ones to a server."""
+    asked = Asked("POST", "/api/answers", body=b"")
+    change_body(random, asked)
+    body, job = asked.body or b"", random.choice(("fast", "coupled"))
+    return Case(partial(_answer, job, body), [job, body.decode("utf-8", "replace")])
+
+
+def _answer(job: str, body: bytes) -> int:
+    """Answer a body as the explorer does: read it, and let a worker compute."""
+    try:
+        words = read_run_request(body).words
+    except SpecError as error:
+        print(f"charllm: {error}", file=sys.stderr)
+        return error.exit_code
+    event, _space, data = write_answer({"kind": job, "words": words}, Waiting(lambda: None, print)).partition(" ")
+    answer = json.loads(data)
+    if event != "error":
+        return 0
+    assert answer["status"] < 500, answer
+    print(answer["message"], file=sys.stderr)
+    return 2
+
+
 KINDS: dict[str, Draw] = {
     "stored run": stored_run,
     "recording": recording,
@@ -218,6 +247,7 @@ KINDS: dict[str, Draw] = {
     "flags": flags,
     "placement": placement,
     "timeline": timeline,
+    "explorer request": explorer_request,
 }
 """Kind of hostile input: what draws a case of it."""
 WEIGHTS = {"stored run": 5, "trace": 3, "foreign": 2, "log": 2, "flags": 2, "recording": 2, "study": 2, "spec file": 2}

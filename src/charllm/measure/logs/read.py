@@ -24,7 +24,8 @@ from charllm.measure.logs.program import Found, Program, read_steps
 from charllm.measure.logs.reference import JSON_LINES
 from charllm.measure.logs.settings import read_settings
 from charllm.measure.logs.torchtitan import TORCHTITAN
-from charllm.units import MIB
+from charllm.spec.request import unpacked_limit
+from charllm.units import MIB, format_bytes
 
 KINDS: dict[str, Program] = {
     "nemo": NEMO,
@@ -101,16 +102,18 @@ def _data(log: str | PathLike[str] | bytes) -> bytes:
     try:
         if path.is_dir() or (path.exists() and not path.is_file()):
             raise SpecError("LOG", str(path), "a log file")
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            data = file.read(MAX_LOG_BYTES + 1)
+        packed = path.suffix == ".gz"
+        most_bytes = min(MAX_LOG_BYTES, unpacked_limit(path.stat().st_size)) if packed else MAX_LOG_BYTES
+        with gzip.open(path) if packed else path.open("rb") as file:
+            data = file.read(most_bytes + 1)
     except (OSError, EOFError, ValueError) as error:
         if isinstance(error, SpecError):
             raise
         raise SpecError(
             "LOG", str(path), f"a readable log file ({getattr(error, 'strerror', None) or error})"
         ) from None
-    if len(data) > MAX_LOG_BYTES:
-        raise SpecError("LOG", str(path), "a log of at most 1 GiB")
+    if len(data) > most_bytes:
+        raise SpecError("LOG", str(path), f"a log of at most {format_bytes(most_bytes)}")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         data = data.decode("utf-16", "replace").encode()
     return data
@@ -187,12 +190,13 @@ def _logged(number: int, fields: dict[str, float], line: Line) -> LoggedStep:
 def _complete(steps: list[LoggedStep], settings: dict[str, int], most_covered: int) -> list[LoggedStep]:
     """Fill in the steps that a line covers, and durations and tokens that follow from what is stated."""
     gaps = [after.number - before.number for before, after in pairwise(steps)]
-    usual = int(median(gap for gap in gaps if gap > 0)) if any(gap > 0 for gap in gaps) else 1
+    likely = [gap for gap in gaps if 0 < gap <= most_covered]
+    usual = int(median(likely)) if likely else 1
     done: list[LoggedStep] = []
     for index, step in enumerate(steps):
         before = steps[index - 1] if index else None
         gap = gaps[index - 1] if index else (usual if step.number % usual == 0 else 1)
-        covered = max(1, gap if 0 < gap <= most_covered else min(usual, most_covered))
+        covered = max(1, gap if 0 < gap <= most_covered else usual)
         done.append(_filled(step, before, covered, settings))
     return done
 

@@ -57,7 +57,7 @@ class Worker:
     def stop(self) -> None:
         """End it."""
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
 
 
 def run_cases(count: int, seed: int, only: str | None, first: int, originals: Path) -> list[Answer]:

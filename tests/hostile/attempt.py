@@ -109,7 +109,7 @@ def attempt(kind: str, seed: int, number: int, originals: Path, writes: _Writes 
         if fault is None:
             fault = _check_answer(code, said)
         if fault is None:
-            fault = _check_files(before, _files(folder), case, refused=code == REFUSED)
+            fault = check_files(before, _files(folder), case, refused=code == REFUSED)
         if fault is None and writes is not None and writes.found:
             fault = f"wrote {writes.found[:3]}"
         return Answer(f"{kind}:{number}", case.words, code, seconds, said[-300:], fault)
@@ -176,7 +176,8 @@ def _files(folder: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _check_files(before: dict[str, Any], after: dict[str, Any], case: Case, *, refused: bool) -> str | None:
+def check_files(before: dict[str, Any], after: dict[str, Any], case: Case, *, refused: bool) -> str | None:
+    """Name files that a command has changed, made or removed outside the folder for output."""
     if case.grows and not refused:
         after = {name: state for name, state in after.items() if name in before or name.startswith("cwd/")}
         before = {name: state for name, state in before.items() if after.get(name) == state or name not in after}

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import shutil
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -13,6 +14,7 @@ from typing import Any
 
 import duckdb
 
+from charllm.errors import CharllmError
 from charllm.result.store import read_parquet, sql_name, sql_text
 
 WRONG_VALUES: tuple[Any, ...] = (
@@ -99,9 +101,14 @@ def _nearly(value: Any, random: Random) -> Any:
 
 def damage_json(raw: bytes, random: Random) -> bytes:
     """Damage a JSON file: mostly its values, sometimes its text."""
-    if random.random() < 0.15:
+    try:
+        value = json.loads(raw) if random.random() < 0.85 else None
+    except (ValueError, RecursionError):
+        # It was damaged before.
+        value = None
+    if value is None:
         return damage_text(raw, random)
-    text = json.dumps(damage_value(json.loads(raw), random))
+    text = json.dumps(damage_value(value, random))
     if random.random() < 0.1:
         # What no value of Python becomes: a number of many digits, a key twice, a deep value.
         numbers = [at for at in range(len(text)) if text[at : at + 2] in (": ", "[1", "[0")]
@@ -126,7 +133,7 @@ def _replaced(text: str, at: int, odd: str) -> str:
 def damage_lines(raw: bytes, random: Random) -> bytes:
     """Damage a JSON value in each of some lines, as files of records have them."""
     lines = raw.splitlines()
-    for _ in range(random.choice((1, 2))):
+    for _ in range(random.choice((1, 2)) if lines else 0):
         place = random.randrange(len(lines))
         lines[place] = (
             damage_json(lines[place], random) if lines[place].startswith(b"{") else damage_text(lines[place], random)
@@ -232,9 +239,14 @@ def damage_table(raw: bytes, random: Random) -> bytes:
 
 def pack(raw: bytes, damage: Callable[[bytes, Random], bytes], random: Random) -> bytes:
     """Damage what is inside a packed file, or the packed file."""
-    if random.random() < 0.2:
+    try:
+        return (
+            gzip.compress(damage(gzip.decompress(raw), random), 1)
+            if random.random() < 0.8
+            else damage_bytes(raw, random)
+        )
+    except (OSError, EOFError, zlib.error):
         return damage_bytes(raw, random)
-    return gzip.compress(damage(gzip.decompress(raw), random), 1)
 
 
 SQL_VALUES = (
@@ -247,10 +259,13 @@ SQL_VALUES = (
 
 def damage_parquet(path: Path, random: Random) -> None:
     """Damage a parquet file: its columns, their types and names, its rows, or its bytes."""
-    if random.random() < 0.3:
+    try:
+        columns = list(read_parquet(path)) if random.random() < 0.7 else []
+    except CharllmError:
+        columns = []
+    if not columns:
         path.write_bytes(damage_bytes(path.read_bytes(), random))
         return
-    columns = list(read_parquet(path))
     selected = [sql_name(name) for name in columns]
     rows = ""
     for _ in range(random.choice((1, 1, 2))):

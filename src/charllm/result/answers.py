@@ -199,7 +199,7 @@ def answer_pace(result: "RunResult") -> str:
         if slowest and lag > SLOWER_FRACTION
         else ""
     )
-    waited_s = metrics["breakdown_s"]["straggler_wait"]
+    waited_s = (metrics.get("breakdown_s") or {}).get("straggler_wait") or 0.0
     return (
         f"stage {first['stage']} on node {first['node']}, {write(first['seconds'])} s of the critical path{named}; "
         f"GPUs wait {write(waited_s)} s for slower ones"

@@ -65,6 +65,17 @@ class Interval(TypedDict):
     basis: str
 
 
+class Gaps(TypedDict):
+    """How much of a command, and of the part of it that metrics describe, was not read."""
+
+    number: int
+    unread_s: float
+    longest_s: float
+    command_s: float
+    unread_fraction: float
+    described_unread_fraction: float
+
+
 class Measurement(TypedDict, total=False):
     """What pages read of how a run was measured."""
 
@@ -82,6 +93,7 @@ class Measurement(TypedDict, total=False):
     command: list[str]
     environment: dict[str, str]
     repeats: int
+    gaps: Gaps
 
 
 class Provenance(TypedDict, total=False):
@@ -125,6 +137,8 @@ def check_result(table: Any, file: object) -> None:
 def check_spec(spec: dict[str, Any], file: object, field: str = "spec") -> None:
     """Refuse the spec of a run whose settings are of other types; one that says something else is left as it is."""
     if PARTS & spec.keys():
+        for part in sorted(PARTS - spec.keys()):
+            raise SpecError(f"{file}, {field}.{part}", None, "a table of settings, as the other parts of a run")
         check_settings(RunSpec, spec, file, field)
 
 
@@ -142,5 +156,5 @@ def _shape_of(one: Metric) -> Any:
     if one.is_list:
         return list[PathPart] | None
     if one.keys is not None:
-        return TypedDict("Table", dict.fromkeys(one.keys, Number)) | None  # type: ignore[operator]
+        return TypedDict("Table", dict.fromkeys(one.keys, Number), total=False) | None  # type: ignore[operator]
     return bool | None if one.name == "fits" else Number

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypedDict
 from charllm.result.metrics import COLUMNS
 from charllm.result.result import RunResult
 from charllm.spec.request import check_plain, dotted_fields
-from charllm.spec.shape import Cell, check_shape
+from charllm.spec.shape import Cell, Number, check_shape
 from charllm.sweep.axes import Case, find_setting
 from charllm.sweep.study import Study
 
@@ -45,6 +45,9 @@ class StoredOutcome(TypedDict):
     summary: dict[str, Cell]
 
 
+SUMMARY = TypedDict("Summary", dict.fromkeys(COLUMNS, Number | bool), total=False)  # type: ignore[misc]
+
+
 def from_line(line: str, source: object = "an outcome") -> Outcome | None:
     """Read it back; a line cut short by a crash gives None, one that holds something else is refused."""
     try:
@@ -53,6 +56,7 @@ def from_line(line: str, source: object = "an outcome") -> Outcome | None:
         return None
     check_plain(found, str(source))
     check_shape(found, StoredOutcome, source)
+    check_shape(found["summary"], SUMMARY, source, "summary")
     return Outcome(**{name: found[name] for name in Outcome._fields})
 
 

@@ -111,7 +111,11 @@ def _divider(line: str) -> str:
 
 
 def _split(line: str, divider: str) -> list[str]:
-    return next(csv.reader([line], delimiter=divider, skipinitialspace=True), [])
+    try:
+        return next(csv.reader([line], delimiter=divider, skipinitialspace=True), [])
+    except csv.Error:
+        # A bare carriage return, or a cell longer than a reader takes.
+        return line.split(divider)
 
 
 def make_header(cells: Sequence[str], hints: Hints) -> Header:

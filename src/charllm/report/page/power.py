@@ -115,7 +115,7 @@ def _message(
         boxes = " (averages over 25 ms)" if run.result.origin == "simulated" else ""
         text += f" Power lies between {low:.0f} and {high:.0f} W, on average {mean:.0f} W{boxes}."
     if reader is not None:
-        most_w = max(value for value in reader[1].values if value is not None)
+        most_w = max((value for value in reader[1].values if value is not None), default=0.0)
         text += f" Dots: what the sensor of rank {reader[0]} shows every 0.1 s, at most {most_w:.0f} W."
     for panel in ("clock", "temperature"):
         if panel in bands:

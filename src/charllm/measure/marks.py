@@ -9,6 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from charllm.errors import SpecError
 from charllm.measure.logs import LoggedStep, read_log
 from charllm.measure.logs.read import AUTO
@@ -34,8 +36,8 @@ class Mark(NamedTuple):
 
 MOST_DIGITS = 19
 """Of a time in nanoseconds, and of a number of tokens."""
-MOST_LOGGED = 10_000_000
-"""Steps of a log that are marked one by one."""
+MOST_LOGGED = 200_000
+"""Steps of a log that are marked one by one, those of its end."""
 
 
 class Step(NamedTuple):
@@ -70,7 +72,7 @@ def _read_logged(folder: Path) -> list[Mark]:
         return []
     asked = _how_to_read(folder)
     try:
-        log = read_log(folder / LOG_FILE, asked.get("kind") or AUTO, asked.get("pattern"))
+        log = read_log(folder / LOG_FILE, asked.get("kind") or AUTO, asked.get("pattern"), bounded=True)
     except SpecError:
         return []
     arrivals = ArrivalTimes(folder)
@@ -92,18 +94,20 @@ def mark_logged(steps: Sequence[tuple[LoggedStep, float | None]]) -> list[Mark]:
     """Turn logged steps with the times their lines came into marks; a line that covers ten steps marks ten."""
     marks: list[Mark] = []
     last_s: float | None = None
-    for step, came_s in steps:
+    left = np.cumsum([step.steps for step, _came_s in reversed(steps)])
+    first = max(0, len(steps) - max(1, int(np.count_nonzero(left <= MOST_LOGGED))))
+    for step, came_s in steps[first:]:
         if came_s is None:
             continue
         if last_s is None and step.seconds is not None:
             last_s = came_s - step.seconds * step.steps
             marks.append(Mark(last_s, "step", "", "0"))
-        count = step.steps if last_s is not None and len(marks) + step.steps < MOST_LOGGED else 1
+        count = step.steps if last_s is not None and step.steps <= MOST_LOGGED else 1
         tokens = "" if step.tokens is None else str(round(step.tokens))
         start_s = came_s if last_s is None else max(last_s, came_s - (step.seconds or came_s - last_s) * count)
         each_s = (came_s - start_s) / count
-        first = step.number - count + 1
-        marks += [Mark(start_s + each_s * (n + 1), "step", str(first + n), tokens) for n in range(count)]
+        number = step.number - count + 1
+        marks += [Mark(start_s + each_s * (n + 1), "step", str(number + n), tokens) for n in range(count)]
         if step.loss is not None:
             marks.append(Mark(came_s, "point", LOSS, repr(step.loss)))
         last_s = came_s

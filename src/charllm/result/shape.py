@@ -65,6 +65,17 @@ class Interval(TypedDict):
     basis: str
 
 
+class Gaps(TypedDict):
+    """How much of a command, and of the part of it that metrics describe, was not read."""
+
+    number: int
+    unread_s: float
+    longest_s: float
+    command_s: float
+    unread_fraction: float
+    described_unread_fraction: float
+
+
 class Measurement(TypedDict, total=False):
     """What pages read of how a run was measured."""
 
@@ -82,6 +93,7 @@ class Measurement(TypedDict, total=False):
     command: list[str]
     environment: dict[str, str]
     repeats: int
+    gaps: Gaps
 
 
 class Provenance(TypedDict, total=False):

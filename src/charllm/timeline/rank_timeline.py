@@ -110,7 +110,7 @@ class StoredTimeline(TypedDict):
     rank: int
     tokens: int
     clock_hz: NotRequired[float | None]
-    spec: dict[str, dict[str, Any]]
+    spec: dict[str, Any]
     segments: list[StoredSegment]
     order: list[list[int]]
 

@@ -24,7 +24,7 @@ class Runnable(NamedTuple):
 
 def set_aside_refused(space: Space, wanted: Sequence[Ranked]) -> Runnable:
     """Set aside what the program of the software profile would not run, unless the user asks for just that."""
-    kept, faults = [], []
+    kept, faults = list[Ranked](), list[SpecError]()
     warnings: dict[str, None] = {}
     for place, one in enumerate(wanted):
         try:

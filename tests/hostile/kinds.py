@@ -14,7 +14,8 @@ from charllm.cli import main
 from charllm.errors import SpecError
 from charllm.explorer.answers import Waiting, write_answer
 from charllm.explorer.request import read_run_request
-from tests.hostile.mutations import damage_file, damage_text
+from tests.hostile.mutations import damage_bytes, damage_file, damage_text
+from tests.hostile.node_messages import damage_messages, talk_to_head
 from tests.hostile.requests import Asked, change_body
 from tests.random_specs.inputs import draw_input, write_files
 
@@ -236,6 +237,12 @@ def _answer(job: str, body: bytes) -> int:
     return 2
 
 
+def node_message(random: Random, _originals: Path, folder: Path) -> Case:
+    """Damage what a node says to the head of a measurement, after bytes of a stranger."""
+    lines, strange = damage_messages(random), damage_bytes(b"GET / HTTP/1.1\r\n" * 20, random)
+    return Case(partial(talk_to_head, folder / OUT, lines, strange), ["node", *(repr(line[:200]) for line in lines)])
+
+
 KINDS: dict[str, Draw] = {
     "stored run": stored_run,
     "recording": recording,
@@ -249,6 +256,7 @@ KINDS: dict[str, Draw] = {
     "flags": flags,
     "placement": placement,
     "timeline": timeline,
+    "node message": node_message,
     "explorer request": explorer_request,
 }
 """Kind of hostile input: what draws a case of it."""

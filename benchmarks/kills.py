@@ -33,7 +33,8 @@ from tests.measure.convert.texts import nvidia_smi
 from tests.measure.replays import find_sampler, make_replay, quiet_environment
 
 COUNT, SEED = 240, 0
-END_S = 300.0
+END_S, LONGEST_END_S = 300.0, 60.0
+"""A command that takes longer hangs; a process that outlives its parent by more is left behind."""
 EXAMPLES = Path(__file__).parent.parent / "examples"
 RUN = ("--model", "llama3-8b", "--cluster", "h200x8", "--gbs", "8", "--tp", "2")
 FIXED = ("--pp", "1", "--cp", "1", "--mbs", "1", "--zero", "1", "--recompute", "none", "--overlap", "dp")
@@ -134,7 +135,9 @@ def studied(given: Path, out: Path, *flags: str) -> list[str]:
 
 def check_record(_given: Path, out: Path, origin: str = "measured", steps: int | None = STEPS) -> str:
     """Say what is wrong with the record of a job that was killed; the job itself may outlive it and mark on."""
-    least = count_marks(out)
+    least, before = count_marks(out), -1
+    while before != (before := count_marks(out)):
+        time.sleep(5 * STEP_S)
     code, table = show(out)
     on_disk = _rows(out.glob("marks-*.csv")), _rows(out.glob(SAMPLES_FILE))
     if code == 2:
@@ -152,7 +155,13 @@ def check_record(_given: Path, out: Path, origin: str = "measured", steps: int |
         return f"taken as whole: {result.warnings}"
     if steps is not None and not (steps if whole else least) <= seen <= most:
         return f"{seen} of {least} to {most} marked steps are shown, whole: {whole}"
-    return "" if show(out) == (code, table) else "shown a second time, it differs"
+    again = show(out)[1] or {}
+    differs = [name for name in table if again.get(name) != table[name]]
+    return (
+        f"shown a second time, it differs: {[(table[name], again.get(name)) for name in differs]}"[:3000]
+        if differs
+        else ""
+    )
 
 
 def count_marks(out: Path) -> int:
@@ -344,11 +353,28 @@ def kill_once(writer: Writer, whole: Whole, given: Path, folder: Path, draw: ran
         (os.killpg if draw.random() < 0.5 else os.kill)(process.pid, signal.SIGKILL)
         process.wait(END_S)
     if writer.check is not None:
-        return writer.check(given, out)
-    wrong = judge(writer, whole, out)
-    if wrong:
-        return wrong
-    return continue_it(writer, whole, given, out)
+        wrong = writer.check(given, out)
+    else:
+        wrong = judge(writer, whole, out) or continue_it(writer, whole, given, out)
+    return wrong or left_behind(out)
+
+
+def left_behind(out: Path) -> str:
+    """Say which processes still work on an output, once they have had the time to end."""
+    end_s = time.monotonic() + LONGEST_END_S
+    while found := [place.parent.name for place in Path("/proc").glob("[0-9]*/cmdline") if _names(place, out)]:
+        if time.monotonic() > end_s:
+            return f"left behind: processes {', '.join(found)}"
+        time.sleep(0.1)
+    return ""
+
+
+def _names(place: Path, out: Path) -> bool:
+    """Tell whether the words of a process name a folder."""
+    try:
+        return str(out).encode() in place.read_bytes()
+    except OSError:
+        return False
 
 
 def start(words: list[str]) -> "subprocess.Popen[bytes]":

@@ -260,7 +260,8 @@ def describe_run(result: "RunResult") -> list[str]:
         return [f"{result.origin} run: {describe_spec(result.spec)}"]
     lines = [*texts_of(told, JOB), *texts_of(told, PARALLELISM), f"conditions: {'; '.join(texts_of(told, CONDITION))}"]
     taken = texts_of(told, DEFAULT)
-    named = f"defaults taken from profile {result.spec['framework']['name']}: {'; '.join(taken)}"
+    profile = result.spec.get("framework", {}).get("name", "unknown")
+    named = f"defaults taken from profile {profile}: {'; '.join(taken)}"
     return [*lines, named] if taken else lines
 
 

@@ -3,18 +3,26 @@
 import json
 import shlex
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from charllm.cli import main
 from charllm.errors import SpecError
 from charllm.explorer.answers import Waiting, write_answer
 from charllm.explorer.request import read_run_request
-from tests.hostile.mutations import damage_file, damage_text
+from charllm.measure.client import HEAD_FILE, join
+from charllm.measure.handshake import answer_challenge
+from charllm.measure.link import CONNECT_S
+from charllm.measure.rendezvous import Rendezvous
+from charllm.measure.settings import LOOPBACK
+from tests.hostile.mutations import damage_bytes, damage_file, damage_json, damage_text
 from tests.hostile.requests import Asked, change_body
 from tests.random_specs.inputs import draw_input, write_files
 
@@ -166,7 +174,9 @@ def measured_table(random: Random, originals: Path, folder: Path) -> Case:
     kind = {"ops.csv": "ops IN --gpu h200", "heat.csv": "heat IN --gpu h200"}.get(
         place.name, "nccl IN --cluster h200x8"
     )
-    commands = (f"validate {kind}", f"validate {kind}", "validate results IN --open", "calibrate IN -o GPU")
+    # To fit the constants of ops takes longer than any answer should, whatever the table holds.
+    calibrate = ("calibrate IN -o GPU",) if place.name != "ops.csv" else ()
+    commands = (f"validate {kind}", f"validate {kind}", "validate results IN --open", *calibrate)
     return _ask(commands, random, folder, place, originals)
 
 
@@ -234,6 +244,44 @@ def _answer(job: str, body: bytes) -> int:
     return 2
 
 
+SAID: tuple[dict[str, Any], ...] = (
+    {"say": "hello", "node": "n1", "rank": 1}, {"say": "time"}, {"say": "ready", "gpus": ["NVIDIA H200"]},
+    {"say": "ended", "code": 0, "stopped": ""}, {"say": "beat"}, {"say": "bye"},
+)  # fmt: skip
+"""What a node says to the head of a run."""
+SOUND_RANK = 777
+
+
+def node_messages(random: Random, _originals: Path, folder: Path) -> Case:
+    """Damage what a node, or a stranger, says to the head of a run."""
+    lines = [json.dumps(message).encode() for message in SAID]
+    for at in random.sample(range(len(lines)), random.randint(1, 2)):
+        lines[at] = random.choice((damage_json, damage_text, damage_bytes))(lines[at], random)
+    sent, proves = b"\n".join(lines) + b"\n", random.random() < 0.8
+    return Case(partial(_speak, folder / OUT, sent, proves=proves), [str(proves), repr(sent)])
+
+
+def _speak(folder: Path, sent: bytes, *, proves: bool) -> int:
+    """Say it to a head, which then still answers a sound node."""
+    head = Rendezvous(folder, 1 + SOUND_RANK, addresses=[LOOPBACK])
+    try:
+        where = json.loads((folder / HEAD_FILE).read_text())
+        with socket.create_connection(where["addresses"][0], CONNECT_S) as link, suppress(OSError):
+            if proves:
+                assert answer_challenge(link, where["token"], CONNECT_S)
+            link.sendall(sent)
+            link.shutdown(socket.SHUT_WR)
+            while link.recv(1 << 16):
+                pass
+        client = join(folder, "sound", SOUND_RANK, CONNECT_S)
+        client.ask_time()
+        client.leave()
+    finally:
+        verdict = head.close(0.0)
+    json.dumps(asdict(verdict))
+    return 0
+
+
 KINDS: dict[str, Draw] = {
     "stored run": stored_run,
     "recording": recording,
@@ -248,6 +296,7 @@ KINDS: dict[str, Draw] = {
     "placement": placement,
     "timeline": timeline,
     "explorer request": explorer_request,
+    "node messages": node_messages,
 }
 """Kind of hostile input: what draws a case of it."""
 WEIGHTS = {"stored run": 5, "trace": 3, "foreign": 2, "log": 2, "flags": 2, "recording": 2, "study": 2, "spec file": 2}

@@ -101,14 +101,13 @@ def _nearly(value: Any, random: Random) -> Any:
 
 def damage_json(raw: bytes, random: Random) -> bytes:
     """Damage a JSON file: mostly its values, sometimes its text."""
+    if random.random() < 0.15:
+        return damage_text(raw, random)
     try:
-        value = json.loads(raw) if random.random() < 0.85 else None
+        text = json.dumps(damage_value(json.loads(raw), random))
     except (ValueError, RecursionError):
         # It was damaged before.
-        value = None
-    if value is None:
         return damage_text(raw, random)
-    text = json.dumps(damage_value(value, random))
     if random.random() < 0.1:
         # What no value of Python becomes: a number of many digits, a key twice, a deep value.
         numbers = [at for at in range(len(text)) if text[at : at + 2] in (": ", "[1", "[0")]

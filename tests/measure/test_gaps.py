@@ -34,6 +34,7 @@ def test_readings_that_are_a_little_late_leave_no_gap() -> None:
     # A log of one reading a second has none between them.
     assert find_gaps(np.arange(0.0, 60.0), 0.5, 59.0).number == 0
     assert find_gaps(np.delete(np.arange(0.0, 60.0), range(20, 30)), 0.0, 59.0)[:2] == (1, 10.0)
+    assert find_gaps(np.delete(np.arange(0.0, 60.0), range(4, 56, 5)), 0.0, 59.0)[:2] == (11, 11.0)
 
 
 def test_a_window_that_was_not_read_is_one_gap() -> None:

@@ -23,7 +23,7 @@ from charllm.result.store import load_run
 from charllm.units import NANO
 from tests.coverage_off import without_coverage
 from tests.measure.convert import texts
-from tests.measure.readings import await_readings
+from tests.measure.readings import await_readings, await_true
 from tests.measure.replayed import STEPS_S, marks, recording, samples, write_copy
 from tests.measure.replays import REPLAY, await_file, find_sampler
 
@@ -124,6 +124,12 @@ def test_readings_once_a_second_have_no_gaps(tmp_path: Path) -> None:
     assert not gap_warnings(result)
 
 
+def are_stopped(process: int) -> bool:
+    """Tell whether all threads of a process are stopped."""
+    tasks = Path(f"/proc/{process}/task").glob("*/stat")
+    return all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+
+
 def test_a_run_that_was_suspended_says_for_how_long_it_was_not_read(tmp_path: Path) -> None:
     run = tmp_path / "run"
     script = f"touch {tmp_path}/up; until test -e {tmp_path}/done; do sleep 0.05; done"
@@ -134,11 +140,13 @@ def test_a_run_that_was_suspended_says_for_how_long_it_was_not_read(tmp_path: Pa
         await_readings(run)
         sampler = find_sampler(run)
         assert sampler is not None
-        for number in (signal.SIGSTOP, signal.SIGCONT):
-            # One who starts the sampler again is suspended too.
-            os.kill(process.pid, number)
-            os.kill(sampler, number)
-            time.sleep(1.5)
+        # One who would let the sampler go on is suspended first.
+        os.kill(process.pid, signal.SIGSTOP)
+        await_true(lambda: are_stopped(process.pid))
+        os.kill(sampler, signal.SIGSTOP)
+        time.sleep(1.5)
+        os.kill(sampler, signal.SIGCONT)
+        os.kill(process.pid, signal.SIGCONT)
         await_readings(run)
         (tmp_path / "done").touch()
         _, said = process.communicate(timeout=120)

@@ -6,8 +6,9 @@ import numpy as np
 
 from charllm.arrays import Floats
 
-SHORTEST_GAP_S, GAP_BEATS = 0.25, 2.0
-"""Readings have a gap between them where they are further apart than each of these: seconds, usual intervals."""
+SHORTEST_GAP_S, GAP_BEATS = 0.25, 1.9
+"""Readings have a gap between them where they are further apart than each of these: seconds, usual intervals. One
+reading that is missing from an even series is a gap."""
 LONG_GAP_S, LONG_GAP_FRACTION, MOST_UNREAD_FRACTION = 1.0, 0.1, 0.5
 """A mean is not known where a gap is longer than the first two (seconds, of the window) and all than the third."""
 NOTED_FRACTION = 0.02

@@ -35,7 +35,7 @@ class Mark(NamedTuple):
 
 
 MOST_DIGITS = 19
-"""Of a time in nanoseconds."""
+"""Of a time in nanoseconds, and of a number of tokens."""
 MOST_LOGGED = 200_000
 """Steps of a log that are marked one by one, those of its end."""
 
@@ -62,7 +62,7 @@ def _read(data: bytes) -> Iterable[Mark]:
     complete = data[: data.rfind(b"\n") + 1].decode(errors="replace")
     for line in complete.split("\n"):
         cells = line.split(",")
-        if len(cells) == 5 and cells[0].isdecimal() and len(cells[0]) <= MOST_DIGITS:
+        if len(cells) == 5 and _is_count(cells[0]):
             yield Mark(int(cells[0]) * NANO, cells[2], cells[3], cells[4])
 
 
@@ -118,9 +118,13 @@ def find_steps(marks: list[Mark]) -> list[Step]:
     """Return the steps between consecutive step marks; the first mark only says where the second one starts."""
     ends = [mark for mark in marks if mark.kind == "step"]
     return [
-        Step(before.time_s, after.time_s, int(after.value) if after.value.isdecimal() else None)
+        Step(before.time_s, after.time_s, int(after.value) if _is_count(after.value) else None)
         for before, after in pairwise(ends)
     ]
+
+
+def _is_count(text: str) -> bool:
+    return text.isdecimal() and len(text) <= MOST_DIGITS
 
 
 def find_phases(marks: list[Mark]) -> dict[str, list[tuple[float, float]]]:

@@ -5,7 +5,14 @@ from typing import Any
 from charllm.units import GIB
 
 HOSTILE = "<img src=x onerror=alert(1)>"
-SPEC = {"model": {"name": "llama3-70b"}, "cluster": {"name": "h200x32"}, "framework": {"name": "megatron"}}
+SPEC: dict[str, Any] = {
+    "model": {"name": "llama3-70b"},
+    "cluster": {"name": "h200x32"},
+    "framework": {"name": "megatron"},
+    "training": {},
+    "parallelism": {},
+    "conditions": {},
+}
 
 
 def strategy(tp: int, pp: int, speed: float, per_j: float, memory_gib: float, **more: Any) -> dict[str, Any]:

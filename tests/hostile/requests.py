@@ -118,7 +118,7 @@ def change_header(draw: Random, asked: Asked) -> None:
     known = (
         "127.0.0.1", "evil.example", "null", "http://evil.example", "cross-site", "chunked", "gzip", "text/plain", "0",
         "-1", "99999999999999999999", "keep-alive", "websocket", "100-continue", "bytes=0-", "application/json; a=\"",
-        "charllm_token=a; charllm_token=b", "=;=;=", "[::1", "127.0.0.1:99999", "user@127.0.0.1", "x" * 9000,
+        "charllm_page=a; charllm_page=b", "=;=;=", "[::1", "127.0.0.1:99999", "user@127.0.0.1", "x" * 9000,
     )  # fmt: skip
     value = draw.choice((*known, *TEXTS)).replace("\r\n", "  ")
     if draw.random() < 0.5:
@@ -134,7 +134,7 @@ def change_token(draw: Random, asked: Asked) -> None:
     if where == 0:
         asked.headers.append(("Authorization", f"{draw.choice(('Bearer', 'bearer', 'Basic', ''))} {offered}"))
     elif where == 1:
-        asked.headers.append(("Cookie", f"charllm_token={offered}"))
+        asked.headers.append(("Cookie", f"charllm_page={offered}"))
     else:
         asked.query += f"&token={quote(offered)}"
 

@@ -15,6 +15,7 @@ from charllm.measure import processes as module
 from charllm.measure.launch import TIMED_OUT, Ended, run_command
 from charllm.measure.processes import JobProcesses
 from tests.measure.readings import await_true
+from tests.measure.replays import is_gone
 
 PATH = {"PATH": os.environ["PATH"]}
 STUBBORN = "trap '' TERM; while :; do sleep 0.1; done"
@@ -28,13 +29,6 @@ FORMS = {
     "of a session that another has opened": NESTED,
     "stopped": f"setsid {NOTE} & until test -s pid; do sleep 0.05; done; kill -STOP $(cat pid)",
 }
-
-
-def is_gone(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
 
 
 @pytest.fixture(autouse=True)

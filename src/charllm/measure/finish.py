@@ -44,6 +44,8 @@ from charllm.workload.parameters import count_active_parameters, count_parameter
 REPEATS, MARKED = "repeat-*", ("steps", "phases")
 EARLY_S, STOPPED = 1.0, "sampling stopped"
 """Readings that end this long before the command mean that sampling has stopped; the warning's first words."""
+URGENT = (STOPPED, f"{GAPS}:", "the sampler was ", "the command had started ")
+"""Words of warnings that are printed when a run has ended."""
 
 
 def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
@@ -217,7 +219,7 @@ def until_last_reading(measured: Measured, rate_hz: float) -> tuple[Measured, li
 
 def urgent_warnings(warnings: Sequence[str]) -> list[str]:
     """Return those of a result's warnings that a user should see at once."""
-    return [warning for warning in warnings if warning.startswith((STOPPED, f"{GAPS}:"))]
+    return [warning for warning in warnings if any(words in warning for words in URGENT)]
 
 
 def _at_rest(parts: Sequence[Part], name: str) -> dict[str, dict[str, float | None]]:

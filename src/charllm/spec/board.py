@@ -24,6 +24,7 @@ class Power:
     flop_j: float = number("Energy of one 16-bit matrix operation.", 0, 1e-10)
     fp8_flop_j: float = number("Energy of one 8-bit matrix operation.", 0, 1e-10)
     fp4_flop_j: float = number("Energy of one 4-bit matrix operation.", 0, 1e-10)
+    fp32_flop_j: float = number("Energy of one operation of a product in fp32 units.", 0, 1e-9)
     softmax_flop_fraction: float = number("Additional energy of attention forward, relative to its GEMMs.", 0, 3)
     softmax_backward_flop_fraction: float = number(
         "Additional energy of attention backward, relative to its GEMMs.", 0, 3

@@ -31,6 +31,9 @@ class Gpu:
     peak_fp8_flop_per_s: float = number("Dense fp8 peak; 0: not supported.", 0, 1e17, 0.0)
     peak_fp4_flop_per_s: float = number("Dense fp4 peak; 0: not supported.", 0, 1e17, 0.0)
     peak_fp32_flop_per_s: float = number("Dense fp32 peak outside the matrix units.", 0, 1e17)
+    peak_tf32_flop_per_s: float = number(
+        "Dense peak of the matrix units on fp32 operands, as TF32 or whole; 0: they take none.", 0, 1e17, 0.0
+    )
     multiprocessors: int = count("Streaming multiprocessors or compute units.", 1, 4096)
     l2_bytes: float = number("Last-level cache.", 1e5, 1e11)
     clock_max_hz: float = number("Highest multiprocessor clock.", 1e8, 1e10)

@@ -48,7 +48,8 @@ def _gemm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     variant = "best"
     if op.direction == "wgrad":
         variant = "accumulated" if run.framework.fused_gradients else "wgrad"
-    precision = "tf32" if op.precision == "fp32" and run.framework.tf32 else op.precision
+    tf32 = run.framework.tf32 and run.cluster.gpu.peak_tf32_flop_per_s > 0
+    precision = "tf32" if op.precision == "fp32" and tf32 else op.precision
     shaped = partial(KernelShape, precision=precision, variant=variant, rate=run.framework.library_fraction)
     if op.kind == "grouped_gemm":
         kind = "grouped_wgrad" if op.direction == "wgrad" else "grouped_gemm"

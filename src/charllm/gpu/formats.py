@@ -56,12 +56,12 @@ def matrix_rate(gpu: Gpu) -> float:
 def rate_multiple(gpu: Gpu, shape: KernelShape) -> float:
     """Return the rate of deep products in a format over what matrix units do in 16 bits, alignment included.
 
-    fp32 runs outside the matrix units, as PyTorch does by default, and so does bf16 where they do not take it. A
-    narrower format that a GPU has no units for runs in 16 bits.
+    fp32 runs outside the matrix units, as PyTorch does by default. A narrow format that a GPU has no units for runs in
+    16 bits.
     """
     if shape.kind not in PRODUCTS:
         return 1.0
-    if runs_in_fp32(gpu, shape.precision):
+    if shape.precision == "fp32":
         return FP32_FRACTION * gpu.peak_fp32_flop_per_s / gpu.peak_16bit_flop_per_s
     if shape.precision == "tf32":
         return shape.rate * gpu.kernels.matrix_fraction * gpu.peak_tf32_flop_per_s / gpu.peak_16bit_flop_per_s
@@ -77,11 +77,6 @@ def rate_multiple(gpu: Gpu, shape: KernelShape) -> float:
     return shape.rate * rate * _aligned_fraction(shape)
 
 
-def runs_in_fp32(gpu: Gpu, precision: str) -> bool:
-    """Tell whether products in a format run in the fp32 units."""
-    return precision == "fp32" or (precision == "bf16" and not gpu.peak_bf16_flop_per_s)
-
-
 def _aligned_fraction(shape: KernelShape) -> float:
     """Return the rate over that of operands whose rows are multiples of 16 bytes."""
     if not _misaligned(shape):
@@ -94,7 +89,7 @@ def _aligned_fraction(shape: KernelShape) -> float:
 def busy_fraction(gpu: Gpu, shape: KernelShape) -> float:
     """Return the share of its time in which a full multiprocessor's matrix units work, where that is far from 1."""
     if shape.kind not in GROUPED:
-        return 0.0 if runs_in_fp32(gpu, shape.precision) else _aligned_fraction(shape) if shape.kind == "gemm" else 1.0
+        return 0.0 if shape.precision == "fp32" else _aligned_fraction(shape) if shape.kind == "gemm" else 1.0
     _groups, m, _n, k = shape.dims
     rows = m if shape.kind == "grouped_gemm" else GROUPED_TILE[0]
     padded = -(-rows // GROUPED_TILE[0]) * GROUPED_TILE[0]
@@ -113,8 +108,6 @@ def flop_j(gpu: Gpu, shape: KernelShape) -> float:
     """Return the energy of one matrix operation in a kernel's format."""
     power = gpu.power
     narrow = NARROW.get(shape.precision)
-    if shape.kind in PRODUCTS and runs_in_fp32(gpu, shape.precision):
-        return power.fp32_flop_j
     if _misaligned(shape):
         return MISALIGNED_ENERGY * power.flop_j
     if shape.kind.startswith("attention"):
@@ -122,8 +115,8 @@ def flop_j(gpu: Gpu, shape: KernelShape) -> float:
         return own * power.flop_j * padded_width(shape) / shape.dims[4]
     if narrow and not gpu.peak_flop_per_s(shape.precision):
         return power.flop_j
-    if shape.precision == "tf32":
-        return 2.0 * power.flop_j
+    if shape.precision in ("fp32", "tf32"):
+        return power.fp32_flop_j if shape.precision == "fp32" else 2.0 * power.flop_j
     return {"fp8": power.fp8_flop_j, "fp4": power.fp4_flop_j}.get(narrow or "", power.flop_j)
 
 

@@ -161,6 +161,10 @@ class Metrics(dict[str, Any]):
         "Slowdown temperature minus the peak temperature.", "margin to slowdown", better=HIGHER, heading="margin K",
         needs_heat=True,
     )  # fmt: skip
+    shutdown: bool | None = metric(
+        "Whether a GPU gets so hot that it turns itself off, which ends the run.", "shutdown by heat",
+        heading="shutdown", is_number=False, needs_heat=True,
+    )  # fmt: skip
     clock_mean_hz: float | None = metric(
         "Clock, mean over a step and over GPUs.", "mean clock", better=HIGHER, heading="MHz"
     )

@@ -111,9 +111,9 @@ class Governor:
         "Highest clock with fully used matrix units, relative to the maximum.", 0.1, 1, 1.0
     )
     thermal_step_fraction: float = number(
-        "Reduction of the clock for each degree above the operating limit.", 0, 1, 0.02
+        "Reduction of the clock for each degree above the operating limit.", 0, 10, 0.55
     )
-    slowdown_fraction: float = number("Clock above the slowdown temperature, relative to the maximum.", 0.05, 1, 0.5)
+    slowdown_fraction: float = number("Least clock that heat leaves, relative to the one asked for.", 0.05, 1, 0.25)
 
     def __post_init__(self) -> None:
         check_fields(self)

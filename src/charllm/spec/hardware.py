@@ -43,6 +43,9 @@ class Gpu:
     )
     power_cap_min_w: float = number("Lowest power limit that can be set.", 0, 2e4)
     slowdown_temperature_c: float = number("Temperature at which the hardware halves the clock.", 40, 150)
+    shutdown_temperature_c: float | None = number(
+        "Temperature at which the hardware turns itself off; none: not known, never.", 40, 160, None
+    )
     max_operating_temperature_c: float = number("Temperature above which software lowers the clock.", 30, 150)
     package_gpus: int = count("GPUs in one package that share its power limit.", 1, 16, 1)
     context_bytes: float = number("Memory of a process before its first tensor (CUDA context).", 0, 1e11)
@@ -59,6 +62,9 @@ class Gpu:
         ):
             if getattr(self, low) > getattr(self, high):
                 raise SpecError(low, getattr(self, low), f"at most {high} ({getattr(self, high):g})")
+        if self.shutdown_temperature_c is not None and self.shutdown_temperature_c < self.slowdown_temperature_c:
+            least = f"at least slowdown_temperature_c ({self.slowdown_temperature_c:g})"
+            raise SpecError("shutdown_temperature_c", self.shutdown_temperature_c, least)
         if self.idle_draw_w >= self.power_cap_w:
             raise SpecError("power_cap_w", self.power_cap_w, f"more than the {self.idle_draw_w:.0f} W it draws idle")
 

@@ -53,11 +53,13 @@ bench: setup ## print rates and accuracies (minutes; CALCULON=FOLDER compares se
 	$(BIN)/python -m benchmarks.loop_speed
 	$(BIN)/python -m benchmarks.explorer
 	$(BIN)/python -m benchmarks.explorer growth
+	$(BIN)/python -m benchmarks.hostile_requests
 	$(BIN)/python -m benchmarks.published_tuning
 	$(BIN)/python -m benchmarks.doctor_trials
 	$(BIN)/python -m benchmarks.plan_probability
 	$(BIN)/python -m benchmarks.placement
 	$(BIN)/python -m benchmarks.fuzz
+	$(BIN)/python -m benchmarks.hostile_input
 	CHARLLM_RANDOM_SPECS=10000 $(BIN)/pytest tests/random_specs
 	CHARLLM_LAW_SPECS=2000 CHARLLM_LAW_SEED=2 $(BIN)/pytest -n 2 tests/laws
 	CHARLLM_KILLS=100 $(BIN)/pytest tests/measure/test_sampler.py -k kill -s

@@ -69,10 +69,13 @@ class Seen:
 
 
 @contextmanager
-def serving(*words: str) -> Iterator[Server]:
-    """Serve on a free port of this machine."""
+def serving(*words: str, errors: Path = Path(os.devnull)) -> Iterator[Server]:
+    """Serve on a free port of this machine; what the server says of its work goes into a file."""
     command = [sys.executable, "-m", "charllm", "serve", "--port", "0", "--no-browser", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with (
+        errors.open("w") as said,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as process,
+    ):
         try:
             assert process.stdout is not None
             found = re.search(r":(\d+)/\?token=(\S+)", process.stdout.readline())

@@ -19,7 +19,7 @@ from charllm.catalog.resolve import resolve_run
 from charllm.evaluate.h200.rank_cases import LATER_RANKS, RANK_S, RANKS
 from charllm.evaluate.h200.training_cases import GPT, TRAINING, configured
 from charllm.measure.emulation.emulator import Emulator
-from charllm.measure.launch import sampling
+from charllm.measure.sampling import sampling
 from charllm.measure.settings import MeasureSettings
 from charllm.measure.trainer.train import train
 from charllm.simulate.rank_timeline import generate_timeline

@@ -25,7 +25,7 @@ from benchmarks.device.windows import timed
 from charllm import mark
 from charllm.gpu.shape import KernelShape
 from charllm.measure.emulation.emulator import Emulator, require_emulable
-from charllm.measure.launch import sampling
+from charllm.measure.sampling import sampling
 from charllm.measure.settings import MeasureSettings
 from charllm.timeline.rank_timeline import RankTimeline, read_timeline
 

@@ -14,8 +14,8 @@ from charllm.gpu.shape import KernelShape
 from charllm.measure.bench.run import run_suite
 from charllm.measure.bench.suite import OpCase
 from charllm.measure.bench.table import tabulate, to_csv
-from charllm.measure.launch import sampling
 from charllm.measure.recording import read_recording
+from charllm.measure.sampling import sampling
 from charllm.measure.settings import MeasureSettings
 
 GEMMS = (

@@ -5,7 +5,7 @@ from reprlib import Repr
 
 LONGEST_SHOWN = 120
 """Characters of a wrong value that a message repeats."""
-LONGEST_EXPECTED = 1200
+LONGEST_EXPECTED, LONGEST_FIELD = 1200, 400
 MOST_DIGITS = 10**40
 _REPR = Repr()
 _REPR.maxstring = _REPR.maxother = LONGEST_SHOWN + 1
@@ -36,7 +36,9 @@ class SpecError(CharllmError, ValueError):
         self.field = field
         self.asked = asked
         self.possible = possible
-        super().__init__(f"{_plain(field)}: got {_shorten(asked)}; expected {_plain(possible, LONGEST_EXPECTED)}")
+        super().__init__(
+            f"{_plain(field, LONGEST_FIELD)}: got {_shorten(asked)}; expected {_plain(possible, LONGEST_EXPECTED)}"
+        )
 
     @property
     def got(self) -> object:

@@ -100,6 +100,27 @@ WATCH = """() => {
 }"""
 
 
+def test_the_printed_address_opens_the_page_which_keeps_the_token_out_of_address_and_cookies(
+    browser: Browser, opened_address: str
+) -> None:
+    address, _question, asked = opened_address.partition("?")
+    token = asked.removeprefix("token=")
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(opened_address)
+    page.get_by_role("heading", name="Settings").or_(page.locator("aside")).first.wait_for(timeout=LONG_MS)
+    assert page.url.partition("#")[0] == address
+    assert token not in page.url
+    assert all(token not in cookie.get("value", "") for cookie in context.cookies())
+    # Another tab of the same browser, and a reload, still know it.
+    again = context.new_page()
+    again.goto(f"{address}#runs")
+    again.get_by_role("cell", name="tp2").first.wait_for(timeout=LONG_MS)
+    again.reload()
+    again.get_by_role("cell", name="tp2").first.wait_for(timeout=LONG_MS)
+    context.close()
+
+
 def test_a_moved_slider_shows_the_fast_answer_then_the_coupled_one(tab: Page) -> None:
     explore(tab)
     assert tab.locator("h1").inner_text().startswith("llama3-8b on ")

@@ -21,9 +21,9 @@ from charllm.measure.bench.suite import OpCase, full_suite
 from charllm.measure.bench.table import tabulate
 from charllm.measure.kernels.device_code import make_limited_copy, make_spin
 from charllm.measure.kernels.torch_kernels import KERNELS, make_kernel
-from charllm.measure.launch import sampling
 from charllm.measure.quantities import BEATS, QUANTITIES
 from charllm.measure.recording import read_recording
+from charllm.measure.sampling import sampling
 from charllm.measure.settings import MeasureSettings
 from charllm.measure.telemetry import open_source
 from charllm.measure.window import look

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from charllm.explorer import server as serving
+from charllm.explorer.app import build_app
 from charllm.explorer.safety import Guard, check_access
 from tests.explorer.asking import Client
 
@@ -36,9 +37,9 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[Callable[[], Awaitable[Streams]]]:
+async def served(asked: ASGIApp | None = None) -> AsyncIterator[Callable[[], Awaitable[Streams]]]:
     """Serve on a free port; gives what opens a connection."""
-    guarded, ready = Guard(app, check_access("127.0.0.1", TOKEN)), asyncio.Event()
+    guarded, ready = asked or Guard(app, check_access("127.0.0.1", TOKEN)), asyncio.Event()
     server = serving.Server(guarded, ready.set, lambda: None)
     listening = socket.create_server(("127.0.0.1", 0))
     running = asyncio.create_task(server._serve([listening]))
@@ -153,6 +154,22 @@ def test_what_is_no_http_in_the_middle_of_an_answer_ends_the_connection_alone(ca
             streams[1].write(b"no chunk\r\n")
             await asyncio.wait_for(streams[0].read(), 10.0)
             assert (await answered(await connect())).startswith(b"HTTP/1.1 200")
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(scenario())
+    assert caplog.records == []
+
+
+def test_who_hangs_up_in_the_middle_of_a_body_leaves_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with served(build_app(None, check_access("127.0.0.1", TOKEN))) as connect:
+            _reader, writer = await connect()
+            post = HEAD.replace(b"GET /", b"POST /api/answers") + b"Content-Type: application/json\r\n"
+            writer.write(post + b"Content-Length: 100\r\n\r\n{")
+            await writer.drain()
+            await asyncio.sleep(0.1)
+            writer.transport.abort()
+            await asyncio.sleep(0.1)
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(scenario())

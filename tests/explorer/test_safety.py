@@ -57,7 +57,7 @@ def test_a_token_is_made_and_asked_for_on_every_address(host: str) -> None:
     assert TOKEN not in repr(check_access("0.0.0.0", TOKEN))
 
 
-def test_a_token_is_taken_from_the_address_a_header_or_the_cookie_it_sets() -> None:
+def test_a_token_is_taken_from_a_header_and_for_the_page_from_the_address_that_sets_a_cookie() -> None:
     asked = Client("0.0.0.0", TOKEN, "http://192.0.2.7:8765")
     for refused in (
         {},
@@ -66,13 +66,26 @@ def test_a_token_is_taken_from_the_address_a_header_or_the_cookie_it_sets() -> N
         {"cookie": f"{COOKIE}="},
     ):
         assert asked.get("/api/choices", headers=refused).status_code == 401
-    assert asked.get("/api/choices?token=wrong").status_code == 401
+    assert asked.get("/?token=wrong").status_code == 401
+    assert asked.get(f"/api/choices?token={TOKEN}").status_code == 401
     assert asked.get("/api/choices", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
     opened = asked.get(f"/?token={TOKEN}")
     assert opened.status_code == 200
     assert {"HttpOnly", "SameSite=Strict"} <= set(opened.headers["set-cookie"].split("; "))
-    assert asked.get("/api/choices").status_code == 200
-    assert asked.get("/api/choices", headers={"host": "evil.example"}).status_code == 421
+    assert asked.get("/assets/explorer.js").status_code == 200
+    assert asked.get("/assets/explorer.js", headers={"host": "evil.example"}).status_code == 421
+
+
+def test_what_a_browser_sends_to_other_ports_opens_nothing_but_the_page() -> None:
+    """Cookies of a host go to all of its ports, where others may listen."""
+    asked = Client(token=TOKEN)
+    cookie = asked.get(f"/?token={TOKEN}").headers["set-cookie"].split(";")[0]
+    assert TOKEN not in cookie
+    key = cookie.partition("=")[2]
+    for offered in ({"cookie": cookie}, {"cookie": f"{COOKIE}={TOKEN}"}, {"authorization": f"Bearer {key}"}):
+        assert Client(token=TOKEN).get("/api/choices", headers=offered).status_code == 401
+    assert Client(token=TOKEN).get(f"/?token={key}").status_code == 401
+    assert Client(token=TOKEN).get("/", headers={"cookie": cookie}).status_code == 200
 
 
 @pytest.mark.parametrize("token", ["", "short", "with a line\nbreak in it", "größer als nötig wäre"])

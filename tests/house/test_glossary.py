@@ -11,7 +11,7 @@ from charllm.cli.parser import build_parser
 from charllm.network.algorithms import ALGORITHMS
 from charllm.result.metrics import AXES, CAUSES
 from charllm.result.provenance import STANDINGS
-from charllm.result.result import ORIGINS
+from charllm.result.shape import ORIGINS
 from charllm.spec.framework import DISPATCHERS
 from charllm.spec.schedules import SCHEDULES
 from charllm.timeline.labels import LABELS

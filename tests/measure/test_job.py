@@ -243,7 +243,7 @@ def test_without_telemetry_metrics_are_null_with_a_reason(tmp_path: Path) -> Non
             assert warning_of(result, metric)
 
 
-def test_a_sampler_that_dies_leaves_what_it_read_and_a_warning(tmp_path: Path) -> None:
+def test_a_sampler_that_is_killed_is_started_again_with_a_warning(tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
     def kill() -> None:
@@ -252,18 +252,21 @@ def test_a_sampler_that_dies_leaves_what_it_read_and_a_warning(tmp_path: Path) -
         pid = find_sampler(folder)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
+        await_readings(folder)
         (tmp_path / "killed").touch()
 
     thread = threading.Thread(target=kill)
     thread.start()
-    script = f"touch {tmp_path}/up; until test -e {tmp_path}/killed; do sleep 0.05; done; sleep 1.6; exit 3"
+    script = f"touch {tmp_path}/up; until test -e {tmp_path}/killed; do sleep 0.05; done; exit 3"
     result, code = measure(folder, "sh", "-c", script, telemetry=make_replay(tmp_path / "loaded"))
     thread.join()
     assert code == 3
-    (warning,) = [warning for warning in result.warnings if warning.startswith("sampling stopped")]
-    assert "before the command ended" in warning
+    (warning,) = [warning for warning in result.warnings if warning.startswith("the sampler ")]
+    assert warning.startswith("the sampler was killed by SIGKILL and started again: no readings for ")
     assert result.metrics["power_mean_w"] > 200
-    assert result.provenance["measurement"]["sampler"] is None
+    (restart,) = result.provenance["measurement"]["sampler_restarts"]
+    assert restart["why"] == "the sampler was killed by SIGKILL and started again"
+    assert not [warning for warning in result.warnings if warning.startswith("sampling stopped")]
 
 
 def test_a_model_that_is_known_gives_mfu(tmp_path: Path) -> None:

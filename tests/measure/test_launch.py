@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -13,22 +12,16 @@ import pytest
 
 from charllm.errors import SpecError
 from charllm.mark import FOLDER_VARIABLE
-from charllm.measure import launch
 from charllm.measure.launch import (
     PASSED,
     CommandError,
     Ended,
     cool_down,
     run_command,
-    sampling,
     visible_gpus,
     wait_idle,
 )
-from charllm.measure.recording import read_recording
-from charllm.measure.settings import MeasureSettings
-from charllm.measure.telemetry.source import TelemetryError
 from tests.measure.readings import await_true
-from tests.measure.replays import REPLAY, find_sampler, hide_driver, make_replay, uuid
 
 PATH = {"PATH": os.environ["PATH"]}
 UUIDS = ["GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3"]
@@ -119,71 +112,6 @@ def test_a_signal_cuts_the_cool_down_short() -> None:
     thread.join()
     assert end_s - start_s < 100.0
     assert cut_short
-
-
-def test_the_sampler_has_its_own_session_and_ends_with_what_it_is_beside(tmp_path: Path) -> None:
-    with sampling(tmp_path, MeasureSettings(telemetry=REPLAY)):
-        found = find_sampler(tmp_path)
-        assert found is not None
-        assert os.getsid(found) == found
-    assert find_sampler(tmp_path) is None
-    with pytest.raises(ZeroDivisionError), sampling(tmp_path, MeasureSettings(telemetry=REPLAY)):
-        1 / 0  # noqa: B018
-    assert find_sampler(tmp_path) is None
-    assert len(read_recording(tmp_path).fast(0).times_s) >= 1
-
-
-def test_the_sampler_reads_only_the_gpus_it_is_told_to(tmp_path: Path) -> None:
-    telemetry = make_replay(tmp_path / "three", gpus=3)
-    asked: dict[str, list[str] | None] = {"all": None, "one": [uuid(1)], "none": []}
-    read = {}
-    for name, gpus in asked.items():
-        folder = tmp_path / name
-        folder.mkdir()
-        with sampling(folder, MeasureSettings(telemetry=telemetry), gpus):
-            pass
-        recording = read_recording(folder)
-        read[name] = [gpu for gpu in recording.series if len(recording.fast(gpu).times_s)]
-    assert read == {"all": [0, 1, 2], "one": [1], "none": []}
-
-
-def test_a_sampler_that_cannot_start_says_why_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hide_driver(tmp_path, monkeypatch)
-    with (
-        pytest.raises(TelemetryError, match="the sampler did not start: no usable NVIDIA driver") as caught,
-        sampling(tmp_path, MeasureSettings(telemetry="nvml")),
-    ):
-        pass
-    assert "\n" not in str(caught.value)
-
-
-def stand_in(tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a shell script stand for the sampler."""
-    program = tmp_path / "python"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
-
-
-def test_a_sampler_that_says_nothing_is_not_waited_for_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stand_in(tmp_path, "exec sleep 60", monkeypatch)
-    monkeypatch.setattr(launch, "READY_S", 0.1)
-    monkeypatch.setattr(launch, "STOP_S", 0.1)
-    with (
-        pytest.raises(TelemetryError, match="it ended without a message"),
-        sampling(tmp_path, MeasureSettings(telemetry="none")),
-    ):
-        pass
-
-
-def test_a_sampler_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(tmp_path, f"echo $$ > {tmp_path}/pid; echo ready; exec sleep 60", monkeypatch)
-    monkeypatch.setattr(launch, "STOP_S", 0.1)
-    with sampling(tmp_path, MeasureSettings(telemetry="none")):
-        pass
-    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
 
 
 @pytest.mark.parametrize(

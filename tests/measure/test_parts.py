@@ -11,6 +11,7 @@ from charllm.measure.finish import finish_record, is_record
 from charllm.measure.host.record import HOST_FILE
 from charllm.measure.parts import merge, part_folders, part_warnings, read_parts
 from charllm.measure.record import NODES, JobRecord, read_job
+from charllm.measure.sampling import RESTARTS_FILE
 from charllm.result.files import SAMPLES_FILE
 from charllm.units import NANO
 from tests.measure.replayed import CAPTURE
@@ -109,10 +110,8 @@ def test_a_rank_that_cannot_be_known_is_missing_with_a_warning(tmp_path: Path) -
 
 def test_nodes_without_a_record_and_restarted_samplers_are_named(run: Path) -> None:
     (run / NODES / "n3").mkdir()
-    restart = {"at_s": RUN_S[0] + 5.0, "ready_s": RUN_S[0] + 5.5, "why": "killed by SIGKILL"}
-    job = read_job(run / NODES / "b-head")
-    job.details["sampler_restarts"] = [restart]
-    job.write(run / NODES / "b-head")
+    restart = {"at_s": RUN_S[0] + 5.0, "why": "the sampler was killed by SIGKILL and started again"}
+    (run / NODES / "b-head" / RESTARTS_FILE).write_text(json.dumps([restart]))
     told = part_warnings(read_parts(run, read_job(run)), JobRecord(details={"nodes": 4}))
     assert told[0] == "node n3: nothing was recorded"
     assert told[1].startswith("node b-head: the sampler was killed by SIGKILL and started again: no readings for 0.")

@@ -146,3 +146,19 @@ def test_a_strategy_is_written_into_the_run() -> None:
 )
 def test_only_axes_that_exchange_something_may_be_hidden(degrees: Parallelism, expected: list[set[str]]) -> None:
     assert hidden_sets(replace(run(), parallelism=degrees)) == [frozenset(one) for one in expected]
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("parallelism", "tp", [1]),
+        ("parallelism", "cp", "a"),
+        ("parallelism", "zero", 4),
+        ("parallelism", "schedule", [1]),
+        ("training", "micro_batch_size", {}),
+        ("conditions", "power_cap_w", [700]),
+    ],
+)
+def test_a_pinned_value_that_its_field_does_not_take_is_refused(part: str, name: str, value: Any) -> None:
+    with pytest.raises(SpecError, match=f"{part}.{name}"):
+        pinned_axes({part: {name: value}})

@@ -1,16 +1,18 @@
 import json
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.report.run import render_run
 from charllm.result.columns import BESIDE
-from charllm.result.store import load_run, read_parquet, save_run, write_tables
+from charllm.result.store import MOST_CELLS, load_run, read_parquet, read_table, save_run, write_tables
 from charllm.simulate.predict import simulate
 
 RUN = resolve_run({"model": "llama3-8b", "cluster": "h200x8", "parallelism": {"tp": 2, "pp": 2}})
@@ -73,12 +75,22 @@ def test_columns_keep_their_values_and_missing_ones(tmp_path: Path) -> None:
     assert read_parquet(tmp_path / "it's.parquet") == columns
 
 
-@pytest.mark.parametrize("table", [[1], {"a": 1}, {"a": [1], "b": [1, 2]}])
-def test_a_table_of_another_shape_is_refused(tmp_path: Path, table: Any) -> None:
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ([1], "tables.memory: got [1]; expected a table"),
+        ({"a": 1}, "tables.memory.a: got 1; expected a list"),
+        ({"a": [1], "b": [1, 2]}, "tables.memory.a: got '1 rows'; expected 2"),
+        ({"a": [[1]]}, r"tables.memory.a[0]: got [1]; expected a number or"),
+        ({"stage": [0.5]}, "tables.memory.stage[0]: got 0.5; expected a whole number"),
+        ({"total_bytes": [None]}, "tables.memory.total_bytes[0]: got nothing; expected a number"),
+    ],
+)
+def test_a_table_of_another_shape_is_refused(tmp_path: Path, table: Any, told: str) -> None:
     stored = json.loads((save_run(simulate(RUN), tmp_path / "run") / "result.json").read_text())
     stored["tables"]["memory"] = table
     (tmp_path / "result.json").write_text(json.dumps(stored))
-    with pytest.raises(SpecError, match="a table of another shape"):
+    with pytest.raises(SpecError, match=re.escape(f"result.json, {told}")):
         load_run(tmp_path / "result.json")
 
 
@@ -96,3 +108,58 @@ def test_best_changes_of_another_version_are_said_not_to_be_stored() -> None:
     text = render_run(other)
     assert re.search(r"Best changes +not stored in this run", text)
     assert "Best single changes: stored by another version" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("metrics.step_time_s", "fast", "metrics.step_time_s: got 'fast'; expected a number or nothing"),
+        ("metrics.breakdown_s.bubble", [], "metrics.breakdown_s.bubble: got []"),
+        ("metrics.critical_path", [{"stage": 0}], "metrics.critical_path[0]."),
+        ("gpus", [{"rank": 0}], "gpus[0]."),
+        ("nodes", {}, "nodes: got {}; expected a list"),
+        ("spec.cluster.node.gpu.memory_bytes", "80 GB", "spec.cluster.node.gpu.memory_bytes: got '80 GB'"),
+        ("provenance.uncertainty", {"step_time_s": {"low": 1}}, "provenance.uncertainty.step_time_s."),
+        ("warnings", [3], "warnings[0]: got 3; expected a text"),
+        ("origin", "dreamt", "origin: got 'dreamt'; expected one of simulated, emulated, measured"),
+    ],
+)
+def test_a_damaged_result_is_refused_by_file_and_field(tmp_path: Path, path: str, value: Any, told: str) -> None:
+    table = json.loads((save_run(simulate(RUN), tmp_path / "run") / "result.json").read_text())
+    *above, name = path.split(".")
+    part = table
+    for key in above:
+        part = part[key]
+    part[name] = value
+    (tmp_path / "result.json").write_text(json.dumps(table))
+    with pytest.raises(SpecError, match=re.escape(f"{tmp_path / 'result.json'}, {told}")):
+        load_run(tmp_path / "result.json")
+
+
+@pytest.mark.parametrize(
+    ("selected", "told"),
+    [
+        ("range AS rank, 'x' AS t_s", "column t_s[0]: got 'x'; expected a number"),
+        ("1.5 AS t_s", "column t_s: got values of type DECIMAL(2,1); expected numbers, texts or truth values"),
+        ("range AS rank", "column t_s: got nothing"),
+        ("range AS rank, 'nan'::DOUBLE AS t_s", "t_s[0]: got nan"),
+    ],
+)
+def test_a_damaged_parquet_table_is_refused_by_file_and_column(tmp_path: Path, selected: str, told: str) -> None:
+    path = tmp_path / "signals.parquet"
+    duckdb.sql(f"COPY (SELECT {selected} FROM range(3)) TO '{path}' (FORMAT parquet)")
+    with pytest.raises(SpecError, match=re.escape(f"{path}, {told}")):
+        read_table(path)
+
+
+def test_a_table_of_too_many_rows_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.parquet"
+    duckdb.sql(f"COPY (SELECT 1::DOUBLE AS t_s FROM range({MOST_CELLS + 1})) TO '{path}' (FORMAT parquet)")
+    start_s = time.process_time()
+    with pytest.raises(SpecError, match="50,000,001 rows of 1 columns; expected a table of at most 50,000,000 cells"):
+        read_parquet(path)
+    assert time.process_time() - start_s < 1.0
+    path.unlink()
+    duckdb.sql(f"COPY (SELECT repeat('x', 1000000) AS text FROM range(2000)) TO '{path}' (FORMAT parquet)")
+    with pytest.raises(SpecError, match=r"texts of .* GiB"):
+        read_parquet(path)

@@ -129,7 +129,7 @@ def test_a_compressed_trace_is_read(tmp_path: Path) -> None:
         (
             '{"schema": "1.1.1-chakra.0.0.4", "nodes": [{"id": 1, "name": "## process_group:init ##", "inputs": '
             '{"values": ["[{\\"pg_name\\": \\"0\\", \\"ranks\\": [], \\"group_size\\": 1000000000000}]"]}}]}',
-            "a group of 1000000000000 ranks",
+            "groups of more than 4,194,304 ranks",
         ),
     ],
 )

@@ -108,6 +108,8 @@ def find_dips(curve: Curve, level_w: float, spread_w: float, lowest_w: float) ->
     missed = np.array([np.nansum(level_w - inside[start:end]) for start, end in zip(starts, ends, strict=True)])
     kept = missed >= SMALL_FRACTION * np.percentile(missed, 75)
     starts, ends = starts[kept], ends[kept]
+    if len(starts) == 0:
+        return None
     gaps_s, works_s = np.diff(starts) * curve.period_s, (starts[1:] - ends[:-1]) * curve.period_s
     first_s = curve.start_s + float(working[0]) * curve.period_s
     in_dips = np.concatenate([inside[start:end] for start, end in zip(starts, ends, strict=True)])

@@ -16,7 +16,7 @@ from charllm.result.metrics import Metrics
 from charllm.result.result import RunResult
 from charllm.spec.fields import read
 from charllm.spec.flags import take
-from charllm.spec.request import Table
+from charllm.spec.request import Table, as_table
 from charllm.spec.run import Conditions
 from charllm.timeline.rank_timeline import RankTimeline, check_length, read_timeline
 
@@ -115,5 +115,5 @@ def predict_readings(timeline: RankTimeline, request: Table, seconds_s: float) -
 
 def _conditions(timeline: RankTimeline, request: Mapping[str, Any]) -> Conditions:
     """Return the caps that were asked for, or those under which the timeline was simulated."""
-    asked = request.get("conditions") or timeline.spec.get("conditions") or {}
+    asked = as_table(request.get("conditions") or timeline.spec.get("conditions") or {}, "conditions")
     return read(Conditions, {name: value for name, value in asked.items() if name.startswith(CAPS)}, "conditions")

@@ -229,7 +229,7 @@ def _read_spec(spec: Spec, changes: Table) -> Table:
 
 
 def _reuse(run: RunResult, changes: Table) -> Table:
-    spec = {part: run.spec[part] for part in PARTS if part in run.spec}
+    spec = {part: as_table(run.spec[part], part) for part in PARTS if part in run.spec}
     changed = {*as_table(changes.get("parallelism", {}), "parallelism"), *changes}
     degrees = dict(spec.get("parallelism", {}))
     for field, causes in FOLLOWS.items():

@@ -14,7 +14,7 @@ from charllm.api.signature import public
 from charllm.errors import CharllmError, SpecError
 from charllm.profile import TRACE_FILES
 from charllm.report.figure import Page
-from charllm.report.page.planned import PLAN_FILE, is_plan
+from charllm.report.page.planned import PLAN_FILE, check_plan, is_plan
 from charllm.report.web.html import write_html
 from charllm.result.columns import Columns, columns_of
 from charllm.result.files import STUDY_FILE
@@ -123,7 +123,11 @@ def _read_plan(file: Path) -> Mapping[str, Any] | None:
     if file.suffix != ".json" or file.name in (RESULT_FILE, STUDY_FILE) or not file.is_file():
         return None
     table = parse_json(read_text(file, "RUN", MOST_PLAN_BYTES), str(file), "RUN")
-    return table if is_plan(table) else None
+    if not is_plan(table):
+        return None
+    check_plan(table, file)
+    plan: Mapping[str, Any] = table
+    return plan
 
 
 def view_run(result: RunResult, folder: Path | None = None, track: Track = untracked) -> RunView:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from charllm.catalog.foreign import complete_request
 from charllm.catalog.resolve import resolve_run
-from charllm.errors import CharllmError, SpecError, unknown_name
+from charllm.errors import CharllmError, MissingExtra, SpecError, unknown_name
 from charllm.spec.programs import PROFILES, check_program, program_of
 from charllm.spec.readers.megatron import read_megatron
 from charllm.spec.readers.nemo import read_nemo
@@ -100,7 +100,13 @@ def export_run(run: RunSpec, program: str, steps: int = 10) -> Exported:
         raise SpecError("framework", run.framework.name, f"{' or '.join(PROFILES[program])} for {program}")
     check_program(run, program)
     text = format_.write(run, steps)
-    lost = lost_fields(run, format_.read(text, f"{run.model.name}{format_.suffix}"))
+    try:
+        reading = format_.read(text, f"{run.model.name}{format_.suffix}")
+    except MissingExtra as error:
+        raise MissingExtra(
+            f"what {program} would train is found by reading it back; {error.need}", error.extra
+        ) from None
+    lost = lost_fields(run, reading)
     outside = {name: lost.pop(name)[0] for name in tuple(lost) if name in DESCRIPTIONS or name in REMEDIES}
     _refuse(lost, program)
     return Exported(text, tuple(_left_out(*item) for item in {**outside, **_conditions(run)}.items()))

@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 
 MOST_RANKS = 64
 """Ranks that a plain command starts."""
+AGENT = """
+import runpy, sys
+from charllm.sweep.worker import end_with
+end_with(int(sys.argv.pop(1)))
+runpy.run_module("torch.distributed.run", run_name="__main__", alter_sys=True)
+"""
+"""Torchrun that ends with the process given first: ranks left behind would write into the table of the next run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +82,7 @@ def _start_ranks(arguments: argparse.Namespace, settings: NcclSettings) -> int:
     build_suite(groups_of(layout, settings.groups), parse_collectives(settings.collectives), [2])
     folder = settings.out or Path("charllm-runs") / time.strftime("nccl-%Y%m%d-%H%M%S")
     words = arguments.words if settings.out else [*arguments.words, "--out", str(folder)]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    command = [sys.executable, "-c", AGENT, str(os.getpid()), "--standalone", f"--nproc-per-node={ranks}"]
     command += ["-m", "charllm", *words]
     # What the ranks print is shown, and not kept beside the table.
     with TemporaryDirectory() as aside:
@@ -115,7 +122,10 @@ def _take_part(arguments: argparse.Namespace, settings: NcclSettings) -> int:
     from charllm.measure.bench.nccl_suite import groups_of
     from charllm.measure.device import require_device
     from charllm.measure.redaction import describe_environment
+    from charllm.sweep.worker import end_with
 
+    # The agent that has started the ranks is where they meet: without it they would wait for minutes.
+    end_with(os.getppid())
     require_device(settings.device)
     from charllm.measure.bench import nccl
 

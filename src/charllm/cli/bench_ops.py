@@ -37,9 +37,10 @@ def run(arguments: argparse.Namespace) -> int:
     from charllm.measure.bench.table import tabulate, to_csv
     from charllm.measure.finish import until_last_reading
     from charllm.measure.job import prepare_folder
-    from charllm.measure.launch import sampling, wait_idle
+    from charllm.measure.launch import wait_idle
     from charllm.measure.measured import Measured
     from charllm.measure.parts import read_sampled
+    from charllm.measure.sampling import sampling
     from charllm.measure.settings import AFTER_S, MeasureSettings
 
     cases, settings = _chosen(own), MeasureSettings(telemetry=own.telemetry)

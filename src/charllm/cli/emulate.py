@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Emulate the rank under the sampler and print the result."""
     from charllm.api.emulation import predict_readings, run_emulation, timeline_of
-    from charllm.measure.finish import stopped_early
+    from charllm.measure.finish import urgent_warnings
     from charllm.result.metrics import numbers_of
     from charllm.timeline.rank_timeline import to_text
 
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_as(arguments, predicted, lambda: _render_prediction(predicted), lambda: _rows(predicted, {}))
         return 0
     result, predicted, folder = run_emulation(timeline, request, settings.seconds_s, emulator)
-    for warning in stopped_early(result.warnings):
+    for warning in urgent_warnings(result.warnings):
         print(f"charllm: {warning}", file=sys.stderr)
     metrics, whole = numbers_of(result.metrics), result.as_table() if arguments.json else dict(result.metrics)
     arguments.json |= _is_piped(arguments)

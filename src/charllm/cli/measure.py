@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print what was found to stderr, and return the command's own exit code."""
     from charllm.api.measurement import build_job, run_job
-    from charllm.measure.finish import stopped_early
+    from charllm.measure.finish import urgent_warnings
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     words = {**given(arguments, *SETTINGS), **given_keywords(arguments)}
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     failure = result.provenance["measurement"].get("failure")
     if failure is not None and job.plan.launcher != LOCAL:
         print(f"charllm: {failure['message']}", file=sys.stderr)
-    for warning in stopped_early(result.warnings):
+    for warning in urgent_warnings(result.warnings):
         print(f"charllm: {warning}", file=sys.stderr)
     print(_headline(result, job.folder), file=sys.stderr)
     return code

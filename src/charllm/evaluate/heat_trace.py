@@ -21,7 +21,7 @@ from charllm.gpu.sensor import HOPPER
 from charllm.measure.parts import is_on_nodes, part_folders
 from charllm.measure.recording import Recording, read_recording
 from charllm.result.files import HEADER_FILE
-from charllm.spec.request import read_bytes
+from charllm.spec.request import read_bytes, unpacked_limit
 from charllm.units import MEGA, MIB, MILLI, format_bytes
 
 Columns = Mapping[str, Sequence[str]]
@@ -112,10 +112,13 @@ def one_by_one(trace: Trace) -> list[Trace]:
 def _read_columns(path: str) -> Columns:
     """Read a CSV file as columns of texts."""
     raw = read_bytes(path, "file", MAX_FILE_BYTES)
+    most_bytes = min(MAX_FILE_BYTES, unpacked_limit(len(raw)))
     try:
         if path.endswith(".gz"):
             with gzip.open(io.BytesIO(raw), "rb") as file:
-                raw = file.read(MAX_FILE_BYTES + 1)
+                raw = file.read(most_bytes + 1)
+        if len(raw) > most_bytes:
+            raise SpecError("file", path, f"at most {format_bytes(most_bytes)} unpacked")
         rows = list(csv.reader(io.StringIO(raw.decode("utf-8-sig"))))
     except UnicodeDecodeError:
         raise SpecError("file", path, "a CSV file in UTF-8") from None
@@ -124,8 +127,6 @@ def _read_columns(path: str) -> Columns:
     except (OSError, EOFError, zlib.error) as error:
         raise SpecError("file", path, f"a readable CSV file ({error})") from None
     rows = [row for row in rows if row]
-    if len(raw) > MAX_FILE_BYTES:
-        raise SpecError("file", path, f"at most {format_bytes(MAX_FILE_BYTES)} unpacked")
     if len(rows) < 2:
         raise SpecError("file", path, "a header and readings below it")
     header = [name.strip() for name in rows[0]]

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from charllm.errors import CharllmError, SpecError
@@ -101,7 +102,7 @@ def build_app(store: Path | None, access: Access) -> FastAPI:
             explorer.lookout.close()
             await asyncio.gather(*(pool.close() for pool in (explorer.fast, explorer.slow, explorer.plans)))
 
-    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.explorer = explorer
     app.add_middleware(Guard, access=access)
     app.add_exception_handler(HTTPException, _refused)
@@ -201,6 +202,8 @@ async def _read_body(request: Request) -> bytes:
                     raise HTTPException(413, f"a body of at most {format_bytes(MOST_BODY_BYTES)} is expected")
     except TimeoutError:
         raise HTTPException(408, "the body did not arrive in time") from None
+    except ClientDisconnect:
+        raise HTTPException(400, "the connection was closed before the body had arrived") from None
     return body
 
 

@@ -1,5 +1,6 @@
 """Who may ask: hosts, origins and the token; and the headers that keep a browser from doing more than it should."""
 
+import hmac
 import ipaddress
 import json
 import secrets
@@ -15,7 +16,11 @@ from charllm.errors import SpecError
 
 MOST_ANSWERED = 512
 """Requests with the token that are answered at a time."""
-COOKIE = "charllm_token"
+COOKIE, PAGE = "charllm_page", b"page"
+"""Cookie that lets a browser load the files of the page, and what it is derived for. A browser sends it to every port
+of this host, so that it must not be worth anything there: what is asked of `/api` needs the token itself.
+"""
+API = "/api/"
 LEAST_TOKEN = 16
 HEADERS = {
     # Scripts and styles come from files of ours alone: what is drawn sets styles one by one.
@@ -81,6 +86,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app, self._access = app, access
+        self._page_key = hmac.new(access.token.encode(), PAGE, "sha256").hexdigest()
         self._answered = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,9 +103,8 @@ class Guard:
         if self._answered >= MOST_ANSWERED:
             await _refuse(_with_headers(guarded, {"retry-after": "1"}), 429, "the server is busy; ask again in 1 s")
             return
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if self._matches(given):
-            cookie = f"{COOKIE}={self._access.token}; HttpOnly; SameSite=Strict; Path=/"
+        if self._matches(_asked_token(scope)):
+            cookie = f"{COOKIE}={self._page_key}; HttpOnly; SameSite=Strict; Path=/"
             guarded = _with_headers(send, {"set-cookie": cookie})
         self._answered += 1
         try:
@@ -118,14 +123,26 @@ class Guard:
         return None
 
     def _is_known(self, scope: Scope, headers: Mapping[str, str]) -> bool:
-        """Tell whether a request carries the token: in a header, in a cookie, or in the address."""
+        """Tell whether a request carries the token in a header; for files of the page, address or cookie will do."""
         scheme, _space, bearer = headers.get("authorization", "").partition(" ")
-        asked = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
-        offered = [bearer if scheme.lower() == "bearer" else "", _cookie(headers.get("cookie", "")), *asked[:1]]
-        return any(self._matches(each) for each in offered)
+        if scheme.lower() == "bearer" and self._matches(bearer):
+            return True
+        if scope["path"].startswith(API):
+            return False
+        return self._matches(_asked_token(scope)) or _same(_cookie(headers.get("cookie", "")), self._page_key)
 
     def _matches(self, offered: str) -> bool:
-        return secrets.compare_digest(offered.encode(), self._access.token.encode()) and bool(offered)
+        return _same(offered, self._access.token)
+
+
+def _same(offered: str, expected: str) -> bool:
+    return secrets.compare_digest(offered.encode(), expected.encode())
+
+
+def _asked_token(scope: Scope) -> str:
+    """Return the token in the address of a request."""
+    query: bytes = scope["query_string"]
+    return parse_qs(query.decode("latin-1")).get("token", [""])[0]
 
 
 def _host_name(host: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from charllm.errors import CharllmError, SpecError, Words
 from charllm.measure.live.watcher import Watcher
 from charllm.measure.record import JOB_FILE, NODES
-from charllm.report.page.planned import PLAN_FILE, is_plan
+from charllm.report.page.planned import PLAN_FILE, check_plan, is_plan
 from charllm.result.answers import describe_spec
 from charllm.result.files import SAMPLES_FILE, STUDY_FILE
 from charllm.result.result import from_json
@@ -183,6 +183,7 @@ def _plan(root: Path, folder: Path) -> Entry:
     table = parse_json(read_text(file, "path", MOST_FILE_BYTES), PLAN_FILE, "path")
     if not is_plan(table):
         raise SpecError(PLAN_FILE, Words("something else"), "what `charllm plan --json` prints")
+    check_plan(table, PLAN_FILE)
     best = str(table["best"][0]["strategy"]) if table["best"] else "no strategy keeps every limit"
     return _entry(root, folder, "plan", "simulated", f"plan: {best}", file.stat().st_mtime)
 

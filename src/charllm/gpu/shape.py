@@ -1,6 +1,7 @@
 """Which kernel, on what: the part of an op that decides what runs."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from charllm.errors import SpecError, unknown_name
 from charllm.gpu.memory_bound import STREAMS
@@ -65,6 +66,15 @@ def check_shape(shape: KernelShape, field: str) -> None:
         )
     if shape.precision not in PRECISIONS:
         raise unknown_name(field, str(shape.precision), PRECISIONS)
+
+
+def read_shape(parts: Sequence[Any], field: str) -> KernelShape:
+    """Read a kernel as a file lists it: kind, dimensions, precision and so on."""
+    if not 2 <= len(parts) <= len(KernelShape._fields):
+        raise SpecError(field, str(parts), "kernels as kind, dimensions, precision")
+    shape = KernelShape(*parts)
+    check_shape(shape, field)
+    return shape
 
 
 def work(shape: KernelShape) -> tuple[float, float]:

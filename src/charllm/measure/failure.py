@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from charllm.measure.launch import signal_name
 from charllm.measure.launchers.slurm import END_FILE, LOG, SETUP_FAILED
 from charllm.measure.launchers.torchrun import rank_logs
 from charllm.measure.logs.causes import find_cause
 from charllm.measure.output import LOG_FILE
 from charllm.measure.parts import Part
+from charllm.measure.processes import signal_name
 from charllm.measure.record import NODES, JobRecord, read_json
 
 TAIL_BYTES = 1 << 16

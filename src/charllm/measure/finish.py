@@ -26,8 +26,10 @@ from charllm.measure.parts import Part, Whole, describe_parts, is_on_nodes, merg
 from charllm.measure.record import JOB_FILE, PREDICTED_FILE, SPEC_FILE, JobRecord, read_job, read_json
 from charllm.measure.recording import Recording, cut_torn_row, is_growing
 from charllm.measure.sampler import SELF_FILE
+from charllm.measure.sampling import read_restarts
 from charllm.measure.steady import interval
 from charllm.measure.summary import summarise
+from charllm.measure.unread import GAPS
 from charllm.measure.window import look
 from charllm.profile import TRACE_FILES
 from charllm.result.columns import columns_of
@@ -42,6 +44,8 @@ from charllm.workload.parameters import count_active_parameters, count_parameter
 REPEATS, MARKED = "repeat-*", ("steps", "phases")
 EARLY_S, STOPPED = 1.0, "sampling stopped"
 """Readings that end this long before the command mean that sampling has stopped; the warning's first words."""
+URGENT = (STOPPED, f"{GAPS}:", "the sampler was ", "the command had started ")
+"""Words of warnings that are printed when a run has ended."""
 
 
 def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
@@ -125,7 +129,7 @@ def _details(job: JobRecord, parts: Sequence[Part], failure: Failure | None) -> 
         **{name: _at_rest(parts, name) for name in ("idle", "cooldown")},
     }
     if any(not part.name for part in parts):
-        return details
+        return {**details, "sampler_restarts": [restart._asdict() for restart in read_restarts(parts[0].folder)]}
     code = None if not job.ended else 0 if failure is None else failure.code
     return {**details, "exit_code": code, "nodes": describe_parts(parts)}
 
@@ -213,9 +217,9 @@ def until_last_reading(measured: Measured, rate_hz: float) -> tuple[Measured, li
     return measured._replace(marks=marks, end_s=last_s), [told]
 
 
-def stopped_early(warnings: Sequence[str]) -> list[str]:
+def urgent_warnings(warnings: Sequence[str]) -> list[str]:
     """Return those of a result's warnings that a user should see at once."""
-    return [warning for warning in warnings if warning.startswith(STOPPED)]
+    return [warning for warning in warnings if any(words in warning for words in URGENT)]
 
 
 def _at_rest(parts: Sequence[Part], name: str) -> dict[str, dict[str, float | None]]:
@@ -253,6 +257,10 @@ def _with_model_metrics(result: RunResult) -> RunResult:
     return replace(result, metrics=Metrics({**result.metrics, **known}), warnings=warnings)
 
 
+def _unread(gaps: Mapping[str, float]) -> float:
+    return gaps.get("unread_fraction", 0.0)
+
+
 def combine(results: list[RunResult]) -> RunResult:
     """Average the repeats, with the interval over them and their largest difference as the A/A noise floor."""
     first = results[0]
@@ -270,6 +278,7 @@ def combine(results: list[RunResult]) -> RunResult:
             metrics[name] = value
     measurement = {**first.provenance["measurement"], "repeats": len(results), "intervals": intervals}
     measurement["repeat_difference_fraction"] = spread
+    measurement["gaps"] = max((one.provenance["measurement"].get("gaps", {}) for one in results), key=_unread)
     return replace(
         first,
         metrics=Metrics(metrics),

@@ -19,7 +19,6 @@ from charllm.measure.launch import (
     Ended,
     cool_down,
     run_command,
-    sampling,
     wait_idle,
 )
 from charllm.measure.launchers import slurm
@@ -30,6 +29,7 @@ from charllm.measure.live.observe import observed
 from charllm.measure.marks import LOG_KEY
 from charllm.measure.record import JobRecord
 from charllm.measure.redaction import describe_command, describe_environment
+from charllm.measure.sampling import sampling
 from charllm.measure.settings import AS_USUAL, MeasureSettings
 from charllm.profile import PROFILE_VARIABLE
 from charllm.result.result import RunResult

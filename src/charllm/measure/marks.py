@@ -9,11 +9,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from charllm.errors import SpecError
 from charllm.measure.logs import LoggedStep, read_log
 from charllm.measure.logs.read import AUTO
 from charllm.measure.output import LOG_FILE, ArrivalTimes
-from charllm.units import NANO
+from charllm.units import NANO, whole_number
 
 FROM_LOG = "log"
 """Name of the marks that a log stands for, in place of a process's."""
@@ -30,6 +32,10 @@ class Mark(NamedTuple):
     """step, begin, end or point."""
     name: str
     value: str
+
+
+MOST_LOGGED = 200_000
+"""Steps of a log that are marked one by one, those of its end."""
 
 
 class Step(NamedTuple):
@@ -54,7 +60,7 @@ def _read(data: bytes) -> Iterable[Mark]:
     complete = data[: data.rfind(b"\n") + 1].decode(errors="replace")
     for line in complete.split("\n"):
         cells = line.split(",")
-        if len(cells) == 5 and cells[0].isdecimal():
+        if len(cells) == 5 and whole_number(cells[0]) is not None:
             yield Mark(int(cells[0]) * NANO, cells[2], cells[3], cells[4])
 
 
@@ -64,7 +70,7 @@ def _read_logged(folder: Path) -> list[Mark]:
         return []
     asked = _how_to_read(folder)
     try:
-        log = read_log(folder / LOG_FILE, asked.get("kind") or AUTO, asked.get("pattern"))
+        log = read_log(folder / LOG_FILE, asked.get("kind") or AUTO, asked.get("pattern"), bounded=True)
     except SpecError:
         return []
     arrivals = ArrivalTimes(folder)
@@ -86,18 +92,20 @@ def mark_logged(steps: Sequence[tuple[LoggedStep, float | None]]) -> list[Mark]:
     """Turn logged steps with the times their lines came into marks; a line that covers ten steps marks ten."""
     marks: list[Mark] = []
     last_s: float | None = None
-    for step, came_s in steps:
+    left = np.cumsum([step.steps for step, _came_s in reversed(steps)])
+    first = max(0, len(steps) - max(1, int(np.count_nonzero(left <= MOST_LOGGED))))
+    for step, came_s in steps[first:]:
         if came_s is None:
             continue
         if last_s is None and step.seconds is not None:
             last_s = came_s - step.seconds * step.steps
             marks.append(Mark(last_s, "step", "", "0"))
-        count = step.steps if last_s is not None else 1
+        count = step.steps if last_s is not None and step.steps <= MOST_LOGGED else 1
         tokens = "" if step.tokens is None else str(round(step.tokens))
         start_s = came_s if last_s is None else max(last_s, came_s - (step.seconds or came_s - last_s) * count)
         each_s = (came_s - start_s) / count
-        first = step.number - count + 1
-        marks += [Mark(start_s + each_s * (n + 1), "step", str(first + n), tokens) for n in range(count)]
+        number = step.number - count + 1
+        marks += [Mark(start_s + each_s * (n + 1), "step", str(number + n), tokens) for n in range(count)]
         if step.loss is not None:
             marks.append(Mark(came_s, "point", LOSS, repr(step.loss)))
         last_s = came_s
@@ -107,10 +115,7 @@ def mark_logged(steps: Sequence[tuple[LoggedStep, float | None]]) -> list[Mark]:
 def find_steps(marks: list[Mark]) -> list[Step]:
     """Return the steps between consecutive step marks; the first mark only says where the second one starts."""
     ends = [mark for mark in marks if mark.kind == "step"]
-    return [
-        Step(before.time_s, after.time_s, int(after.value) if after.value.isdecimal() else None)
-        for before, after in pairwise(ends)
-    ]
+    return [Step(before.time_s, after.time_s, whole_number(after.value)) for before, after in pairwise(ends)]
 
 
 def find_phases(marks: list[Mark]) -> dict[str, list[tuple[float, float]]]:

@@ -28,11 +28,8 @@ from charllm.measure.device import judge_gpus, telemetry_identities
 from charllm.measure.launch import (
     COMMAND_NOT_FOUND,
     COMMAND_NOT_RUNNABLE,
-    STOP_S,
+    ENDING,
     UNBUFFERED,
-    Sampler,
-    sampling,
-    signal_name,
 )
 from charllm.measure.launchers.plan import fill_template, has_placeholder
 from charllm.measure.launchers.slurm import CANNOT_SEE, END_FILE, node_addresses
@@ -40,9 +37,11 @@ from charllm.measure.launchers.task import Task, read_task
 from charllm.measure.launchers.torchrun import LOGS, around, python_part, torchrun
 from charllm.measure.link import TURN_S, pause
 from charllm.measure.output import kept_output
+from charllm.measure.processes import EndedProcesses, JobProcesses, signal_name
 from charllm.measure.record import NODES, JobRecord
 from charllm.measure.redaction import describe_command, describe_environment
 from charllm.measure.rendezvous import Rendezvous
+from charllm.measure.sampling import sampling
 from charllm.measure.settings import AFTER_S
 from charllm.measure.telemetry.source import GpuIdentity
 from charllm.profile import PROFILE_VARIABLE
@@ -52,7 +51,6 @@ UNSEEN = 96
 """Exit code of an agent that cannot see the run's folder."""
 CLOSE_S = 60.0
 """Until nodes that have ended must have taken leave."""
-ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 PASSED = (signal.SIGUSR1, signal.SIGUSR2)
 HEAD_LOST = "head_loss"
 
@@ -153,6 +151,7 @@ class Part:
         self._windows: dict[str, list[float]] = {}
         self._stopped = ""
         """Why the command was ended from outside; empty where it ended by itself."""
+        self._gone = EndedProcesses()
 
     def run(self) -> None:
         """Record, meet the other nodes, run the command, and note how it ended."""
@@ -163,22 +162,21 @@ class Part:
         code: int | None = None
         uuids = [gpu.uuid for gpu in gpus]
         settings = task.settings
-        with sampling(self._folder, settings, uuids) as sampler:
+        with sampling(self._folder, settings, uuids):
             self._client.say("ready", gpus=[gpu.name for gpu in gpus])
             told = self._await_start()
             if told is not None:
                 self._windows["idle"] = self._rest(settings.idle_s)
                 self._windows["command"] = [time.monotonic()]
                 record = replace(record, windows_s=self._windows).write(self._folder)
-                code = self._run_command(int(told["port"]), sampler)
+                code = self._run_command(int(told["port"]))
                 self._windows["command"].append(time.monotonic())
                 self._client.say("ended", code=code, stopped=self._stopped)
-                self._await_others(sampler)
+                self._await_others()
                 cooldown_s = min(AFTER_S, settings.cooldown_s) if code else settings.cooldown_s
                 self._windows["cooldown"] = self._rest(cooldown_s)
         self._compare_clocks("end")
-        restarts = [restart._asdict() for restart in sampler.restarts]
-        details = {**record.details, "exit_code": code, "stopped": self._stopped, "sampler_restarts": restarts}
+        details = {**record.details, "exit_code": code, "stopped": self._stopped, **self._gone._asdict()}
         replace(record, windows_s=self._windows, details=details, ended=True).write(self._folder)
 
     def _describe(self, gpus: Sequence[GpuIdentity]) -> JobRecord:
@@ -213,8 +211,8 @@ class Part:
             self._note(message)
         return None
 
-    def _run_command(self, port: int, sampler: Sampler) -> int:
-        """Run this node's part of the command until it ends or has to; a sampler that is killed is started again."""
+    def _run_command(self, port: int) -> int:
+        """Run this node's part of the command until it ends or has to."""
         command, more = command_on_node(self._task, self._rank, self._client.head, port, self._folder)
         steps = self._task.settings.profile
         profile = {} if steps is None else {PROFILE_VARIABLE: steps}
@@ -230,22 +228,22 @@ class Part:
                 return COMMAND_NOT_FOUND if isinstance(error, FileNotFoundError) else COMMAND_NOT_RUNNABLE
             streams.started()
             self._signals.child = child
+            processes = JobProcesses(child.pid, self._folder)
             while child.poll() is None:
                 self._note(self._client.listen(TURN_S))
-                sampler.revive()
                 if self._is_over():
-                    _end(child)
+                    self._gone = processes.end()
+                    child.kill()
             code = child.returncode
         return 128 - code if code < 0 else code
 
-    def _await_others(self, sampler: Sampler) -> None:
+    def _await_others(self) -> None:
         """Record on until the command has ended on every node."""
         while not self._signals.ending and not self._client.closed:
             message = self._client.listen(TURN_S)
             if message is not None and message.get("say") == "rest":
                 return
             self._note(message)
-            sampler.revive()
 
     def _rest(self, seconds_s: float) -> list[float]:
         """Let the machine be for a while, or until the run is over; returns the window."""
@@ -280,20 +278,6 @@ def command_on_node(task: Task, rank: int, head: str, port: int, folder: Path) -
     rendezvous = {"MASTER_ADDR": head, "MASTER_PORT": str(port)}
     alone = {"RANK": rank, "WORLD_SIZE": nodes, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1} if per_node == 1 else {}
     return fill_template(task.command, values), {**rendezvous, **{name: str(value) for name, value in alone.items()}}
-
-
-def _end(child: "subprocess.Popen[bytes]") -> None:
-    """End a command with all it has started: first politely, then at once."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(child.pid, number)
-        except ProcessLookupError:
-            return
-        end_s = time.monotonic() + STOP_S
-        while child.poll() is None and time.monotonic() < end_s:
-            pause(TURN_S)
-        if child.poll() is not None:
-            return
 
 
 def _cancel_remains(environment: Mapping[str, str]) -> None:

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from charllm.arrays import Floats
 from charllm.errors import CharllmError
 from charllm.measure.quantities import BEATS
-from charllm.measure.recording import Recording
+from charllm.measure.recording import Recording, Series
 from charllm.result.store import sql_text
 
 FAST_TABLE = "signals"
@@ -56,7 +57,12 @@ def _columns(recording: Recording, beat: str) -> dict[str, Any]:
         "monotonic_s": _join([one.times_s for one in series.values()]),
         "wall_s": _join([one.wall_s for one in series.values()]),
     }
-    return {**joined, **{name: _join([one.columns[name] for one in series.values()]) for name in BEATS[beat]}}
+    return {**joined, **{name: _join([_column(one, name) for one in series.values()]) for name in BEATS[beat]}}
+
+
+def _column(series: Series, quantity: str) -> Floats:
+    """Return the readings of a quantity; of one that was read on another beat, none."""
+    return series.columns.get(quantity, np.full(len(series.times_s), np.nan))
 
 
 def _join(parts: list[Any]) -> Any:

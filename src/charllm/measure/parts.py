@@ -10,8 +10,10 @@ from charllm.measure.host.record import HostRecording, read_host
 from charllm.measure.marks import Mark, read_marks
 from charllm.measure.record import NODES, JobRecord, read_job
 from charllm.measure.recording import Recording, Series, read_recording
+from charllm.measure.sampling import Restart, read_restarts
 from charllm.measure.telemetry.source import SourceFacts
 from charllm.result.files import HEADER_FILE
+from charllm.units import whole_number
 
 
 class Part(NamedTuple):
@@ -135,7 +137,7 @@ def _ranks(part: Part) -> dict[int, int]:
 def ranks_of(uuids: Sequence[str], job: JobRecord, marks: Sequence[str]) -> dict[int, int]:
     """Return the rank on each GPU of a node, by place, from the names of its marks or from its ranks' number."""
     gpus = [uuids.index(uuid) for uuid in job.gpus or uuids if uuid in uuids]
-    marked = {int(name.split("-")[0]) for name in marks if name.split("-")[0].isdecimal()}
+    marked = {rank for name in marks if (rank := whole_number(name.split("-")[0])) is not None}
     if len(marked) == len(gpus):
         return dict(zip(gpus, sorted(marked), strict=True))
     per_node = job.details.get("ranks_per_node")
@@ -166,7 +168,7 @@ def describe_parts(parts: Sequence[Part]) -> list[dict[str, Any]]:
             "name": part.name,
             "exit_code": part.job.details.get("exit_code"),
             "clock": {**part.clock.as_table(), "uncertainty_s": part.clock.uncertainty_s(_own_last_s(part))},
-            "sampler_restarts": part.job.details.get("sampler_restarts", []),
+            "sampler_restarts": [restart._asdict() for restart in read_restarts(part.folder)],
         }
         for part in parts
     ]
@@ -181,7 +183,8 @@ def part_warnings(parts: Sequence[Part], job: JobRecord) -> list[str]:
     """Name nodes without a record, samplers that were started again, and clocks that were compared only once."""
     told = [f"node {part.name}: nothing was recorded" for part in parts if part.name and not _has_times(part)]
     for part in parts:
-        told += [_describe_restart(part, restart) for restart in part.job.details.get("sampler_restarts", [])]
+        told += [_describe_restart(part, restart) for restart in read_restarts(part.folder)]
+        told += _describe_processes(part)
     expected = job.details.get("nodes")
     if isinstance(expected, int) and any(part.name for part in parts) and len(parts) < expected:
         told.append(f"{expected - len(parts)} of {expected} nodes left no record")
@@ -192,13 +195,24 @@ def _has_times(part: Part) -> bool:
     return (part.folder / HEADER_FILE).exists()
 
 
-def _describe_restart(part: Part, restart: dict[str, Any]) -> str:
-    at_s = part.clock.moment(float(restart["at_s"]))
+def _describe_processes(part: Part) -> list[str]:
+    """Name what a command that was ended had started elsewhere."""
+    where = f"node {part.name}: " if part.name else ""
+    said = {
+        "ended_processes": "the command had started processes in other process groups, which were ended after it",
+        "left_processes": "the command had started processes that could not be ended",
+    }
+    found = {words: part.job.details.get(name) for name, words in said.items()}
+    return [f"{where}{words}: {names}" for words, names in found.items() if names]
+
+
+def _describe_restart(part: Part, restart: Restart) -> str:
+    at_s = part.clock.moment(restart.at_s)
     times = [part.recording.fast(gpu).times_s for gpu in part.recording.sampled]
     before = [float(found[found <= at_s][-1]) for found in times if (found <= at_s).any()]
     after = [float(found[found > at_s][0]) for found in times if (found > at_s).any()]
     where = f"node {part.name}: " if part.name else ""
-    said = f"{where}the sampler was {restart['why']} and started again"
+    said = f"{where}{restart.why}"
     command = part.job.windows_s.get("command", [])
     if not before or not after or not command:
         return said

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from charllm.measure.telemetry.source import Capability, GpuIdentity, Reading, S
 from charllm.result.files import HEADER_FILE, SAMPLES_FILE
 from charllm.result.store import write_text
 from charllm.spec.request import parse_json, read_text
+from charllm.spec.shape import Cell, check_shape
 from charllm.units import NANO
 
 FORMAT, VERSION = "charllm-recording", 2
@@ -206,6 +207,34 @@ class Recording:
         return self.series[gpu]["fast"]
 
 
+class StoredGpu(TypedDict, total=False):
+    """The shape of a GPU in a recording's header."""
+
+    uuid: str
+    name: str
+    number: int
+    pci: str
+    package: str
+
+
+class StoredCapability(TypedDict, total=False):
+    """The shape of a capability in a recording's header."""
+
+    supported: bool
+    reason: str
+    call_s: float
+
+
+class StoredHeader(TypedDict, total=False):
+    """The shape of recording.json."""
+
+    source: str
+    gpus: list[StoredGpu]
+    beats: dict[str, list[str]]
+    capabilities: dict[str, dict[str, StoredCapability]]
+    details: dict[str, Cell]
+
+
 def read_recording(folder: Path) -> Recording:
     """Read a recording back, whole or cut off; a quantity it does not know is missing, not supported."""
     header = _read_header(folder)
@@ -237,6 +266,7 @@ def _read_header(folder: Path) -> dict[str, Any]:
         raise SpecError("recording", str(path), f"a file in the format {FORMAT}")
     if header.get("version") != VERSION:
         raise SpecError("recording", f"{path}, version {header.get('version')}", f"version {VERSION}")
+    check_shape(header, StoredHeader, path)
     return header
 
 

@@ -26,6 +26,7 @@ from charllm.measure.host.source import HostSource
 from charllm.measure.quantities import BEATS
 from charllm.measure.recording import RecordingError, RecordingWriter
 from charllm.measure.telemetry import open_source
+from charllm.measure.telemetry.replay import Replay
 from charllm.measure.telemetry.source import Reading, Source
 from charllm.units import GIGA, NANO
 
@@ -172,6 +173,7 @@ def main() -> int:
     parser.add_argument("--gpus", default="")
     parser.add_argument("--host", default="auto")
     parser.add_argument("--counters", type=float)
+    parser.add_argument("--began", type=float, help="when a sampler that is started again began, monotonic")
     arguments = parser.parse_args()
     # An interrupt is for the job; the sampler ends when the one who started it closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -189,6 +191,9 @@ def _sample_as_asked(asked: argparse.Namespace) -> None:
         raise SpecError("--rate", rate_hz, f"more than 0, at most {RATE_MAX_HZ:.0f} readings a second")
     host = find_host(asked.host)
     source = open_source(asked.telemetry)
+    if isinstance(source, Replay) and asked.began is not None:
+        # A board goes on while nobody reads it.
+        source.began_s = asked.began
     wanted = [word for word in asked.gpus.split(",") if word]
     gpus = tuple(place for place, identity in enumerate(source.facts.gpus) if not wanted or identity.uuid in wanted)
     try:

@@ -11,9 +11,10 @@ from typing import Any
 from charllm import mark
 from charllm.errors import CharllmError
 from charllm.measure.job import Job, conclude, describe_job, prepare_folder
-from charllm.measure.launch import Ended, sampling, wait_idle
+from charllm.measure.launch import Ended, wait_idle
 from charllm.measure.live.observe import observed
 from charllm.measure.record import SPEC_FILE
+from charllm.measure.sampling import sampling
 from charllm.profile import StepProfiler, trace_path
 from charllm.result.result import RunResult
 from charllm.result.store import write_text

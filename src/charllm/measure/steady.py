@@ -9,6 +9,7 @@ from charllm.arrays import Bools, Floats
 STEADY_K_PER_S = 0.05
 """A GPU whose temperature drifts slower than this counts as settled: 1 K in 20 s, the step of its sensor."""
 WINDOW_S = 10.0
+MOST_WINDOWS = 1_000_000
 SMALL_S = 1e-6
 """Seconds since 1970 are no finer."""
 READINGS_PER_S = 10.0
@@ -59,7 +60,8 @@ def settled_from(times_s: Floats, temperature_c: Floats) -> float | None:
     """
     if len(times_s) < 3 or times_s[-1] - times_s[0] < WINDOW_S:
         return None
-    starts = np.arange(times_s[0], max(times_s[-1] - WINDOW_S, times_s[0]) + SMALL_S, 1.0)
+    last_s = max(times_s[-1] - WINDOW_S, times_s[0])
+    starts = np.arange(times_s[0], last_s + SMALL_S, max(1.0, (last_s - times_s[0]) / MOST_WINDOWS))
     moving = np.flatnonzero(_drift(times_s, temperature_c, starts))
     if len(moving) == 0:
         return float(starts[0])

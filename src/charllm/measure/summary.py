@@ -14,6 +14,7 @@ from charllm.measure.marks import Mark, Step, find_phases
 from charllm.measure.measured import Measured, choose_window
 from charllm.measure.recording import Recording
 from charllm.measure.steady import Interval, interval, noise_floor_fraction
+from charllm.measure.unread import describe_gaps, explain_gaps, warn_of_gaps, with_gaps
 from charllm.measure.window import Window, counted, highest, look
 from charllm.result.metrics import fill_metrics, missing
 from charllm.result.result import RunResult
@@ -39,8 +40,10 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
     hosts = measured.look_hosts(start_s, end_s)
     known |= _host_metrics(hosts, known.get("link_bytes"), max(1, len(inside)))
     metrics = fill_metrics({**times, **known, **_tokens_per_j(times, known)})
-    reasons = {**REASONS, **_reasons_of(measured.recording)}
+    gaps = describe_gaps(measured, windows, start_s, end_s)
+    reasons = {**REASONS, **_reasons_of(measured.recording), **explain_gaps(gaps)}
     warnings += [f"{name}: {reasons.get(name, 'not measured in this run')}" for name in missing(metrics)]
+    warnings += warn_of_gaps(gaps)
     warnings += [*_source_warnings(measured.recording), *_reading_warnings(measured), *_host_warnings(measured)]
     intervals = _intervals(measured, inside)
     if any(None in found.bounds for found in intervals.values()):
@@ -57,7 +60,8 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
             "measurement": {
                 "window_s": end_s - start_s,
                 "steps": len(inside),
-                "intervals": {name: found.bounds for name, found in intervals.items()},
+                "intervals": with_gaps({name: one.bounds for name, one in intervals.items()}, metrics, windows, hosts),
+                "gaps": gaps,
                 "noise_floor_fraction": _noise_floor(inside),
                 "sensor_coverage_fraction": _coverage(measured.recording),
                 "phases_s": _phases(measured.marks),

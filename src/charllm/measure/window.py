@@ -1,5 +1,6 @@
 """What a recording says about one GPU in one window of time."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -7,11 +8,9 @@ import numpy as np
 from charllm.arrays import Floats
 from charllm.gpu.limits import CAUSES, LIMITS
 from charllm.gpu.sensor import Estimate, find_steps, integrate_instant, shape_steps, without_resets
+from charllm.measure.gaps import NO_GAPS, Gaps, Mean, find_gaps, time_mean, usual_interval_s
 from charllm.measure.quantities import COUNTERS
 from charllm.measure.recording import Recording, Series
-
-GAP_S, GAP_FRACTION, GAP_BEATS = 1.0, 0.1, 2.0
-"""A mean is not known where readings leave out more than each of these: seconds, of the window, beats."""
 
 
 class Window(NamedTuple):
@@ -34,6 +33,9 @@ class Window(NamedTuple):
     limited_fraction: dict[str, float] | None
     """Share of readings in which each cause held the clock down."""
     readings: int
+    gaps: Gaps = NO_GAPS
+    bounds: Mapping[str, tuple[float, float]] = {}
+    """Mean: between what it lies, where a part of its time was not read."""
 
 
 def look(recording: Recording, gpu: int, start_s: float, end_s: float) -> Window:
@@ -45,24 +47,36 @@ def look(recording: Recording, gpu: int, start_s: float, end_s: float) -> Window
     power_times, power = _inside(series, recording.power_quantity(gpu), start_s, end_s)
     temperature_times, temperature = _inside(series, "temperature_c", start_s, end_s)
     clock_times, clock = _inside(series, "clock_hz", start_s, end_s)
-    gap_s = _longest_gap_s(series, end_s - start_s)
-    clock_mean = _time_mean(clock_times, clock, start_s, end_s, gap_s)
-    power_mean = _time_mean(power_times, power, start_s, end_s, gap_s)
-    instant_mean = power_mean if len(instant) else None
+    usual_s = usual_interval_s(series.times_s)
+    gaps = find_gaps(series.times_s, start_s, end_s)
+    power_mean = time_mean(power_times, power, start_s, end_s, usual_s)
+    whole = power_mean is not None and not gaps.number
+    means = {
+        "power_mean_w": _of_energy(energy, end_s - start_s, unread=gaps.number > 0) if energy else power_mean,
+        "temperature_mean_c": time_mean(temperature_times, temperature, start_s, end_s, usual_s),
+        "clock_mean_hz": time_mean(clock_times, clock, start_s, end_s, usual_s),
+    }
+    known = {name: None if mean is None else mean.value for name, mean in means.items()}
+    clock_mean = known["clock_mean_hz"]
     return Window(
         duration_s=end_s - start_s,
         energy_j=energy,
-        instant_energy_j=None if instant_mean is None else integrate_instant(*known_instant, start_s, end_s),
-        power_mean_w=energy.value / (end_s - start_s) if energy else power_mean,
+        # A sum of readings cannot bridge a gap, as the counter does.
+        instant_energy_j=integrate_instant(*known_instant, start_s, end_s) if len(instant) and whole else None,
+        power_mean_w=known["power_mean_w"],
         power_peak_sensor_w=_extreme(instant, np.max),
         temperature_start_c=float(temperature[0]) if len(temperature) else None,
         temperature_end_c=float(temperature[-1]) if len(temperature) else None,
-        temperature_mean_c=_time_mean(temperature_times, temperature, start_s, end_s, gap_s),
+        temperature_mean_c=known["temperature_mean_c"],
         temperature_peak_c=_extreme(temperature, np.max),
         clock_mean_hz=clock_mean,
         clock_std_fraction=float(np.std(clock) / clock_mean) if clock_mean else None,
         limited_fraction=_limited(series, start_s, end_s),
         readings=len(power),
+        gaps=gaps,
+        bounds={
+            name: (mean.low, mean.high) for name, mean in means.items() if mean is not None and mean.low < mean.high
+        },
     )
 
 
@@ -94,18 +108,10 @@ def _inside(series: Series, quantity: str, start_s: float, end_s: float) -> tupl
     return times[inside], values[inside]
 
 
-def _longest_gap_s(series: Series, duration_s: float) -> float:
-    beats_s = np.diff(series.times_s)
-    return max(GAP_S, GAP_FRACTION * duration_s, GAP_BEATS * float(np.median(beats_s)) if len(beats_s) else 0.0)
-
-
-def _time_mean(times_s: Floats, values: Floats, start_s: float, end_s: float, gap_s: float) -> float | None:
-    """Return the mean over time, each reading holding until the next; None where one would hold too long."""
-    if not len(values) or end_s <= start_s or np.max(np.diff(times_s, prepend=start_s, append=end_s)) > gap_s:
-        return None
-    edges = np.concatenate([[start_s], times_s[1:], [end_s]])
-    weights = np.diff(edges)
-    return float(np.sum(weights * values) / np.sum(weights))
+def _of_energy(energy: Estimate, duration_s: float, *, unread: bool) -> Mean:
+    """Return the mean power that a counter gives, which counts on while nobody reads it."""
+    error = energy.error if unread else 0.0
+    return Mean(*((energy.value + one) / duration_s for one in (0.0, -error, error)))
 
 
 def _extreme(values: Floats, of: "np.ufunc | object") -> float | None:

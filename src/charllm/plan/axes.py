@@ -5,11 +5,12 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from charllm.errors import SpecError, unknown_name
-from charllm.spec.parallelism import OVERLAPS
+from charllm.spec.fields import read_field
+from charllm.spec.parallelism import OVERLAPS, Parallelism
 from charllm.spec.programs import program_of, schedule_fault
 from charllm.spec.request import parse_recompute, parse_value
-from charllm.spec.run import RunSpec
-from charllm.spec.training import RECOMPUTES
+from charllm.spec.run import Conditions, RunSpec
+from charllm.spec.training import RECOMPUTES, Training
 from charllm.units import MEGA
 
 LEAST_TOKENS = 1024
@@ -40,6 +41,8 @@ FIELDS = {
     "clock_cap": "conditions.clock_cap_hz",
 }
 """Axis: the field of a spec that it sets."""
+SETTINGS: dict[str, type] = {"parallelism": Parallelism, "training": Training, "conditions": Conditions}
+"""Part of a spec: its class."""
 SPELLINGS = {"micro_batch_size": "mbs"}
 """Another spelling of an axis: its name."""
 NONE = "none"
@@ -103,7 +106,7 @@ def default_axes(run: RunSpec) -> Axes:
 
 
 def pinned_axes(request: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Return the one value of each axis that a request states."""
+    """Return the one value of each axis that a request states; each is checked as the field it sets is."""
     found: dict[str, Any] = {}
     for axis, field in FIELDS.items():
         part, _dot, name = field.partition(".")
@@ -111,6 +114,7 @@ def pinned_axes(request: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
         value = settings.get(name)
         if value is None:
             continue
+        value = read_field(SETTINGS[part], name, value, part)
         if axis == "overlap":
             value = frozenset(value)
         elif axis == "recompute" and settings.get("recompute_layers") is not None:

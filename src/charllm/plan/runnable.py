@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from charllm.errors import SpecError, Words
+from charllm.errors import MissingExtra, SpecError, Words
 from charllm.plan.axes import FIELDS
 from charllm.plan.rank import Ranked
 from charllm.plan.space import Space
@@ -24,10 +24,17 @@ class Runnable(NamedTuple):
 
 def set_aside_refused(space: Space, wanted: Sequence[Ranked]) -> Runnable:
     """Set aside what the program of the software profile would not run, unless the user asks for just that."""
-    kept, faults = [], []
+    kept, faults = list[Ranked](), list[SpecError]()
     warnings: dict[str, None] = {}
-    for one in wanted:
-        fault = find_refusal(space.program, one.run)
+    for place, one in enumerate(wanted):
+        try:
+            fault = find_refusal(space.program, one.run)
+        except MissingExtra as error:
+            # Not for one strategy alone: the first shows it.
+            told = (
+                f"not checked: whether {space.program} accepts these strategies (pip install 'charllm[{error.extra}]')"
+            )
+            return Runnable([*kept, *wanted[place:]], len(faults), [*warnings, told])
         axis = AXES.get(fault.field) if fault else None
         if fault and axis and axis not in space.stated:
             faults.append(fault)

@@ -200,11 +200,29 @@ def answer_pace(result: "RunResult") -> str:
         if slowest and lag > SLOWER_FRACTION
         else ""
     )
-    waited_s = metrics["breakdown_s"]["straggler_wait"]
+    waited_s = (metrics.get("breakdown_s") or {}).get("straggler_wait") or 0.0
     return (
         f"stage {first['stage']} on node {first['node']}, {write(first['seconds'])} s of the critical path{named}; "
         f"GPUs wait {write(waited_s)} s for slower ones"
     )
+
+
+def answer_gaps(result: "RunResult") -> str:
+    """How much of a measured run was not read, and what that leaves open of its mean power."""
+    measurement = result.provenance.get("measurement") or {}
+    gaps, interval = measurement.get("gaps") or {}, (measurement.get("intervals") or {}).get("power_mean_w")
+    if not gaps.get("number"):
+        return ""
+    ends = [METRICS["power_mean_w"].write(end) for end in interval or [] if end is not None]
+    return f"{tell_gaps(gaps)}" + (f"; power {ends[0]} to {ends[1]} per GPU" if len(ends) > 1 else "")
+
+
+def tell_gaps(gaps: Mapping[str, float]) -> str:
+    """Say how much of a command its readings leave out."""
+    number = f"{gaps['number']} gap{'s' if gaps['number'] > 1 else ''} between readings"
+    share = format_percent(gaps["unread_fraction"])
+    longest = f", at most {gaps['longest_s']:.2f} s at once" if gaps["number"] > 1 else ""
+    return f"{number}: {gaps['unread_s']:.2f} s of {gaps['command_s']:.1f} s ({share}){longest}"
 
 
 ANSWERS: dict[str, Callable[["RunResult"], str]] = {
@@ -216,6 +234,7 @@ ANSWERS: dict[str, Callable[["RunResult"], str]] = {
     "Memory": answer_memory,
     "Bottleneck": answer_pace,
     "Intervals": answer_intervals,
+    "Gaps": answer_gaps,
 }
 """Label: what answers it."""
 
@@ -242,7 +261,8 @@ def describe_run(result: "RunResult") -> list[str]:
         return [f"{result.origin} run: {describe_spec(result.spec)}"]
     lines = [*texts_of(told, JOB), *texts_of(told, PARALLELISM), f"conditions: {'; '.join(texts_of(told, CONDITION))}"]
     taken = texts_of(told, DEFAULT)
-    named = f"defaults taken from profile {result.spec['framework']['name']}: {'; '.join(taken)}"
+    profile = result.spec.get("framework", {}).get("name", "unknown")
+    named = f"defaults taken from profile {profile}: {'; '.join(taken)}"
     return [*lines, named] if taken else lines
 
 

@@ -3,6 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from charllm.errors import SpecError
+from charllm.spec.shape import Cell, Number, check_shape
+from charllm.units import split_suffix
+
 Columns = Mapping[str, Sequence[Any]]
 """A table by column; pandas, polars and matplotlib take it as it is."""
 Row = dict[str, Any]
@@ -33,6 +37,66 @@ TABLES: dict[str, str] = {
 """Table: its content. A run has those that apply to it."""
 BESIDE = ("timeline", "signals", "cluster", "power_changes", "sensor", "figures")
 """Larger tables, which are stored as parquet files beside ``result.json``; all others lie in it."""
+
+
+def _columns(whole: str = "", numbers: str = "", texts: str = "", known: str = "") -> dict[str, Any]:
+    """Declare columns by what their cells hold; `known`: numbers that are never missing."""
+    kinds = {int: whole, float: known, Number: numbers, str: texts}
+    return {name: list[kind] for kind, names in kinds.items() for name in names.split()}  # type: ignore[valid-type]
+
+
+_CHANGES = _columns(
+    numbers="step_time_s gain_fraction memory_need_bytes tokens_per_j_fraction temperature_peak_k", texts="change"
+)
+SHAPES: dict[str, dict[str, Any]] = {
+    "description": _columns(texts="part text"),
+    "memory": _columns("stage rank", known="allocated_bytes reserved_bytes total_bytes need_bytes", texts="in_flight"),
+    "traffic": _columns("ranks", "sent_bytes messages message_bytes_median", "axis algorithms hops nic_shared_with"),
+    "parameters": _columns(known="each copies total active", texts="name"),
+    "breakdown": _columns("stage", texts="label", known="seconds"),
+    "links": _columns("ranks", "message_bytes calls seconds", "axis group collective algorithm link"),
+    "explanations": _columns(texts="text"),
+    "best_changes": _CHANGES,
+    "changes": _CHANGES,
+    "warm_up": _columns(known="t_s"),
+    "preheating": _columns(known="factor", numbers="temperature_peak_c temperature_spread_node_k step_time_s"),
+    "reasons": _columns(texts="table reason"),
+    "predicted": _columns(texts="metric", known="value"),
+    "steps": _columns(known="start_s end_s"),
+    "phases": _columns(texts="phase", known="seconds"),
+    "timeline": _columns("stage rank", texts="activity", known="start_s end_s"),
+    "cluster": _columns(known="t_s gpu_power_w"),
+    "power_changes": _columns(known="t_s", numbers="ramp_w_per_s swing_w"),
+    "sensor": _columns("rank", known="t_s", numbers="power_w"),
+    "figures": _columns(texts="figure value standing source meaning part"),
+}
+"""Table: columns that pages read, and what they hold; others hold numbers where their name ends in a unit."""
+SAMPLES = {"monotonic_s": _columns("gpu", known="monotonic_s"), "t_s": _columns("rank", known="t_s")}
+"""Signals of measured and of simulated runs, by the column of their times; readings are numbers."""
+
+
+def check_columns(name: str, columns: Any, file: object, field: str = "") -> Columns:
+    """Return the columns of a stored table, or refuse it by the first column that is not as declared."""
+    check_shape(columns, dict[str, list[Cell]], file, field)
+    expected = {column: list[Number] for column in columns if split_suffix(column)} | SHAPES.get(name, {})
+    if name.startswith("signals"):
+        times = SAMPLES["monotonic_s" if "monotonic_s" in columns else "t_s"]
+        expected = dict.fromkeys([*columns, *times], list[Number]) | times
+    for column, shape in expected.items():
+        if column in columns or name.startswith("signals"):
+            place = f"{field}.{column}" if field else f"column {column}"
+            check_shape(columns.get(column), shape, file, place)
+    lengths = {column: len(values) for column, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        column = min(lengths, key=lambda name: lengths[name])
+        place = f"{field}.{column}" if field else f"column {column}"
+        raise SpecError(f"{file}, {place}", f"{lengths[column]} rows", f"{max(lengths.values())}, as in other columns")
+    return dict(columns)
+
+
+def absent_column(name: str, columns: Columns) -> str | None:
+    """Return a column that pages read and that a table of another version lacks; None where it has all."""
+    return next((column for column in SHAPES.get(name, {}) if column not in columns), None)
 
 
 def rows_of(columns: Columns) -> list[Row]:

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.errors import MissingExtra, SpecError, Words
 from charllm.result import brief
-from charllm.result.columns import BESIDE
+from charllm.result.columns import BESIDE, check_columns
 from charllm.result.columns import Columns as Columns
-from charllm.result.metrics import Metrics
+from charllm.result.metrics import METRICS, Metrics
+from charllm.result.shape import SCHEMA_VERSION, check_result
+from charllm.spec.request import check_plain
+from charllm.spec.shape import check_shape
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-SCHEMA_VERSION = 1
-ORIGINS = ("simulated", "emulated", "measured")
-
+FIELDS = ("origin", "schema_version", "spec", "metrics", "gpus", "nodes", "provenance", "warnings")
+"""Of a stored result, in order."""
 READ_AS = {"power_instant_w": "power_w"}
 """Reading of a sensor: the signal that it is."""
 
@@ -73,16 +75,7 @@ class RunResult:
 
     def as_table(self) -> dict[str, Any]:
         """Return the result as a plain table, keys in the order of the schema."""
-        return {
-            "origin": self.origin,
-            "schema_version": self.schema_version,
-            "spec": self.spec,
-            "metrics": dict(self.metrics),
-            "gpus": self.gpus,
-            "nodes": self.nodes,
-            "provenance": self.provenance,
-            "warnings": self.warnings,
-        }
+        return {**{name: getattr(self, name) for name in FIELDS}, "metrics": dict(self.metrics)}
 
     def to_json(self) -> str:
         """Return the result as JSON, as ``charllm simulate --json`` prints it."""
@@ -144,33 +137,21 @@ def from_json(text: str, source: str) -> RunResult:
     """Read a result back, or say what is wrong with it."""
     try:
         table = json.loads(text)
-        version = table["schema_version"]
-        if version != SCHEMA_VERSION:
-            raise SpecError(source, f"schema_version {version}", f"{SCHEMA_VERSION}")
-        if table["origin"] not in ORIGINS:
-            raise SpecError(source, table["origin"], f"an origin of {', '.join(ORIGINS)}")
-        tables: dict[str, Callable[[], Columns]] = {
-            name: partial(dict, _equally_long(columns)) for name, columns in table.pop("tables", {}).items()
-        }
-        return RunResult(**table, tables=tables)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, SpecError):
-            raise
-        raise SpecError(source, Words(_tell_damage(error)), "a result.json that charllm wrote") from None
-
-
-def _equally_long(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return a table whose columns are lists of one length, or raise."""
-    if not all(isinstance(values, list) for values in columns.values()) or len(set(map(len, columns.values()))) > 1:
-        raise TypeError
-    return columns
-
-
-def _tell_damage(error: Exception) -> str:
-    """Say what is wrong with a result that cannot be read."""
-    if isinstance(error, json.JSONDecodeError):
-        return f"text that is not JSON from line {error.lineno} on (cut short or damaged)"
-    return f"a table without {error}" if isinstance(error, KeyError) else "a table of another shape"
+    except (ValueError, RecursionError) as error:
+        found = f"text that is not JSON from line {getattr(error, 'lineno', 1)} on (cut short or damaged)"
+        raise SpecError(source, Words(found), "a result.json that charllm wrote") from None
+    check_plain(table, source)
+    version = table.get("schema_version") if isinstance(table, dict) else None
+    if isinstance(version, int) and version != SCHEMA_VERSION:
+        raise SpecError(source, f"schema_version {version}", f"{SCHEMA_VERSION}")
+    check_result(table, source)
+    stored = table.pop("tables", {})
+    check_shape(stored, dict[str, dict[str, Any]], source, "tables")
+    tables = {name: check_columns(name, columns, source, f"tables.{name}") for name, columns in stored.items()}
+    known = {name: table[name] for name in FIELDS}
+    # A metric that another version did not know is not known.
+    known["metrics"] = {**dict.fromkeys(METRICS), **known["metrics"]}
+    return RunResult(**known, tables={name: partial(dict, columns) for name, columns in tables.items()})
 
 
 def all_finite(value: Any) -> bool:

@@ -11,15 +11,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from charllm.errors import CharllmError, MissingExtra, SpecError
-from charllm.result.columns import BESIDE
+from charllm.errors import CharllmError, MissingExtra, SpecError, Words
+from charllm.result.columns import BESIDE, check_columns
 from charllm.result.result import Columns, RunResult, from_json, to_stored
 from charllm.spec.request import read_text
-from charllm.units import GIB
+from charllm.units import GIB, format_bytes
 
 RESULT_FILE = "result.json"
 MAX_RESULT_BYTES = int(GIB)
 """A row for each of a million GPUs."""
+MOST_CELLS = 50_000_000
+"""Of one table: 2 GB as lists; the signals of 16,384 GPUs have 20 million."""
+READING = {"memory_limit": "2GiB", "autoload_known_extensions": "false", "autoinstall_known_extensions": "false"}
+"""Settings of a connection that reads a file which may come from a stranger."""
+CELL_KINDS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT",
+              "FLOAT", "DOUBLE", "VARCHAR")  # fmt: skip
+"""Types of columns that become plain cells."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a place that could be written and no longer can."""
 READABLE, PRIVATE = 0o666, 0o600
@@ -132,17 +139,49 @@ def write_tables(tables: Mapping[Path, Columns]) -> None:
                 raise StoreError(path.parent, str(error).splitlines()[0]) from None
 
 
+def read_table(path: Path) -> Columns:
+    """Read a table of a stored run, checked."""
+    return check_columns(path.stem, read_parquet(path), path)
+
+
 def read_parquet(path: Path) -> dict[str, list[Any]]:
-    """Read a parquet table as columns."""
+    """Read a parquet table as columns; how large it is, is known before any row is read."""
     duckdb = _duckdb()
+    source = f"read_parquet({sql_text(path)})"
     try:
-        with duckdb.connect() as connection:
-            cursor = connection.execute(f"SELECT * FROM read_parquet({sql_text(path)})")
-            names = [column[0] for column in cursor.description]
-            rows = cursor.fetchall()
+        with duckdb.connect(config=READING) as connection:
+            described = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
+            kinds = {name: kind for name, kind, *_ in described}
+            _check_size(connection, source, kinds, path)
+            rows = connection.execute(f"SELECT * FROM {source}").fetchall()
     except duckdb.Error as error:
-        raise CharllmError(f"{path.name} cannot be read ({str(error).splitlines()[0]})") from None
-    return {name: [row[index] for row in rows] for index, name in enumerate(names)}
+        raise SpecError(str(path), Words("a damaged file"), f"a parquet table ({_first_line(error)})") from None
+    return {name: [row[index] for row in rows] for index, name in enumerate(kinds)}
+
+
+def _check_size(connection: Any, source: str, kinds: Mapping[str, str], path: Path) -> None:
+    """Refuse a table that holds anything but numbers and texts, or more than memory should."""
+    for name, kind in kinds.items():
+        if kind not in CELL_KINDS:
+            raise SpecError(f"{path}, column {name}", Words(f"values of type {kind}"), "numbers, texts or truth values")
+    ((row_count,),) = connection.execute(
+        f"SELECT sum(num_rows) FROM parquet_file_metadata({sql_text(path)})"
+    ).fetchall()
+    if (row_count or 0) * len(kinds) > MOST_CELLS:
+        found = Words(f"{row_count:,} rows of {len(kinds)} columns")
+        raise SpecError(str(path), found, f"a table of at most {MOST_CELLS:,} cells")
+    texts = [name for name, kind in kinds.items() if kind == "VARCHAR"]
+    if texts:
+        lengths = " + ".join(f"coalesce(sum(strlen({sql_name(name)})), 0)" for name in texts)
+        ((text_bytes,),) = connection.execute(f"SELECT {lengths} FROM {source}").fetchall()
+        if text_bytes > MAX_RESULT_BYTES:
+            raise SpecError(
+                str(path), Words(f"texts of {format_bytes(text_bytes)}"), f"at most {format_bytes(MAX_RESULT_BYTES)}"
+            )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
 
 
 def sql_name(name: str) -> str:
@@ -176,5 +215,5 @@ def load_result(file: Path) -> RunResult:
 
 def with_tables(result: RunResult, folder: Path) -> RunResult:
     """Return a result with the parquet tables of a folder, each read when it is asked for."""
-    tables = {table.stem: partial(read_parquet, table) for table in sorted(folder.glob("*.parquet"))}
+    tables = {table.stem: partial(read_table, table) for table in sorted(folder.glob("*.parquet"))}
     return replace(result, tables={**result.tables, **tables})

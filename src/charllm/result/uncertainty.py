@@ -68,10 +68,13 @@ LABELS = {
 """Part of a step whose rate is known less well than that of kernels: its labels in the breakdown."""
 
 
-def share_of(breakdown_s: Mapping[str, float]) -> dict[str, float]:
+def share_of(breakdown_s: Mapping[str, float | None]) -> dict[str, float]:
     """Return the share of each part in a step."""
-    total_s = sum(breakdown_s.values())
-    return {part: sum(breakdown_s[label] for label in labels) / total_s for part, labels in LABELS.items()}
+    known_s = {label: spent_s for label, spent_s in breakdown_s.items() if spent_s is not None}
+    total_s = sum(known_s.values())
+    if not total_s:
+        return dict.fromkeys(LABELS, 0.0)
+    return {part: sum(known_s.get(label, 0.0) for label in labels) / total_s for part, labels in LABELS.items()}
 
 
 @cache

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from charllm.arrays import Floats
+from charllm.errors import SpecError, Words
 from charllm.gpu.heat import network
-from charllm.gpu.shape import KernelShape
+from charllm.gpu.shape import read_shape
 from charllm.simulate.knots import knots_hz
 from charllm.simulate.one_gpu import SingleGpu, SingleGpuRun, rows_of
 from charllm.simulate.slices import (
@@ -64,14 +65,27 @@ def predict_emulated(
     """
     gpu, net = cluster.gpu, network(cluster.node, cluster.cooling)
     shapes = sorted(timeline.shapes(), key=str)
-    rows = rows_of([KernelShape(*shape) for shape in shapes], gpu, in_step=True)
+    rows = rows_of([read_shape(shape, "--timeline") for shape in shapes], gpu, in_step=True)
     known = dict(zip(shapes, rows, strict=True))
+    _check_length(timeline, known, gpu)
     sliced = [part for segment in timeline.segments for part in _slices(segment, known, gpu, launch_s)]
     single = SingleGpu(gpu, net, cluster.cooling.inlet_of(0), conditions, before_w=start.power_w,
                        longest_s=LONGEST_S + least_s, begun=start.state)  # fmt: skip
     steps = _work_through(single, sliced, least_s)
     seen = single.seen()
     return seen._replace(busy_s=seen.seconds_s / steps)
+
+
+def _check_length(timeline: RankTimeline, known: dict[tuple[Any, ...], Floats], gpu: Gpu) -> None:
+    """Refuse a step that is longer than can be predicted, before it is cut into slices."""
+    knots = knots_hz(gpu)
+    each_s = {shape: float((row[:, CYCLES] / knots[:-1] + row[:, FIXED])[0]) for shape, row in known.items()}
+    kernels_s = sum(
+        segment.repeat * sum(each_s[item.shape] for item in segment.items if item.kind == "kernel")
+        for segment in timeline.segments
+    )
+    if kernels_s > LONGEST_S:
+        raise SpecError("--timeline", Words(f"kernels of {kernels_s:.4g} s"), f"a step of at most {LONGEST_S:.0f} s")
 
 
 Sliced = tuple[list[tuple[Floats, float]], int]

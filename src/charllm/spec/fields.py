@@ -207,6 +207,11 @@ def read_value(rule: Rule, raw: Any, where: str) -> Any:
     return value
 
 
+def check_kind(rule: Rule, raw: Any, where: str) -> None:
+    """Refuse a value that is of another type than a rule's, whatever its bounds."""
+    _convert(raw, rule, where, 1.0)
+
+
 def check_value(name: str, value: Any, rule: Rule) -> None:
     """Refuse a value outside its rule; `name` is what errors call it."""
     if value is None:

@@ -35,6 +35,15 @@ FILE_KINDS = {
 """What is not a regular file, by its test."""
 
 
+FREE_BYTES, MOST_EXPANSION = int(64 * MIB), 250
+"""A packed file may unpack to so much, or to so many times its own size; logs reach about 100, bombs 1,000."""
+
+
+def unpacked_limit(packed_bytes: int) -> int:
+    """Return how many bytes a packed file may unpack to."""
+    return max(FREE_BYTES, MOST_EXPANSION * packed_bytes)
+
+
 def read_text(path: str | Path, field: str, max_bytes: int = MAX_FILE_BYTES) -> str:
     """Read a text in UTF-8, or say what is wrong with it; a byte order mark is dropped, line ends are newlines."""
     try:
@@ -145,6 +154,9 @@ def check_plain(value: Any, field: str) -> None:
             raise SpecError(field, Words("deeper tables or lists"), f"at most {MAX_DEPTH} inside each other")
         below: list[Any] = []
         for item in level:
+            kind = type(item)
+            if kind is float or kind is str:
+                continue
             if isinstance(item, Mapping):
                 below.extend(item.values())
             elif isinstance(item, list | tuple):

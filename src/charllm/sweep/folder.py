@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from charllm import __version__
 from charllm.catalog.tables import catalog_hash
@@ -23,6 +23,7 @@ from charllm.errors import SpecError
 from charllm.result.files import CASE_FILE, STUDY_FILE
 from charllm.result.store import RESULT_FILE, explain, write_text
 from charllm.spec.request import Table, parse_json, read_text
+from charllm.spec.shape import check_shape
 from charllm.sweep.axes import list_settings
 from charllm.sweep.outcome import Outcome, StudyResult, from_line
 from charllm.sweep.study import Study, unfold
@@ -34,6 +35,20 @@ LOCK_WAIT_S, LOCK_POLL_S = 10.0, 0.05
 MAX_CHANGES = 5
 KEPT = (("charllm", "charllm"), ("catalog", "catalog"), ("signals", "--signals"), ("measured", "--measure"))
 """What must be the same when a study is continued: its key, and what it is called."""
+
+
+class Header(TypedDict):
+    """The shape of study.json."""
+
+    format: str
+    version: int
+    name: str
+    charllm: str
+    catalog: str
+    signals: bool
+    measured: NotRequired[dict[str, Any] | None]
+    files: NotRequired[dict[str, str]]
+    table: dict[str, Any]
 
 
 def case_folder(out: Path, number: int) -> Path:
@@ -132,7 +147,7 @@ def read_cases(out: Path, study: Study) -> dict[int, Outcome]:
 def read_case(folder: Path) -> Outcome | None:
     """Return the outcome of a stored case; None where it is not done."""
     try:
-        return from_line((folder / CASE_FILE).read_text(encoding="utf-8"))
+        return from_line((folder / CASE_FILE).read_text(encoding="utf-8"), folder / CASE_FILE)
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -175,8 +190,9 @@ def load_header(out: Path) -> Table:
     """Read what a folder was begun with: the study, and all that its outcomes depend on."""
     path = out / STUDY_FILE
     header = parse_json(read_text(path, "STUDY"), str(path), "STUDY")
-    if not isinstance(header, dict) or header.get("format") != FORMAT or not isinstance(header.get("table"), dict):
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise SpecError("STUDY", str(path), f"a file in the format {FORMAT}")
+    check_shape(header, Header, path)
     if header.get("version") != VERSION:
         raise SpecError("STUDY", f"{path}, version {header.get('version')}", f"version {VERSION}")
     return header

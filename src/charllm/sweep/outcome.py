@@ -3,11 +3,12 @@
 import json
 import math
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from charllm.result.metrics import COLUMNS
 from charllm.result.result import RunResult
-from charllm.spec.request import dotted_fields
+from charllm.spec.request import check_plain, dotted_fields
+from charllm.spec.shape import Cell, Number, check_shape
 from charllm.sweep.axes import Case, find_setting
 from charllm.sweep.study import Study
 
@@ -35,12 +36,28 @@ class Outcome(NamedTuple):
         return {"case": self.case, "exit_code": self.exit_code, "message": self.message, **self.summary}
 
 
-def from_line(line: str) -> Outcome | None:
-    """Read it back; a line cut short by a crash gives None."""
+class StoredOutcome(TypedDict):
+    """The shape of a stored outcome."""
+
+    case: str
+    exit_code: int
+    message: str
+    summary: dict[str, Cell]
+
+
+SUMMARY = TypedDict("Summary", dict.fromkeys(COLUMNS, Number | bool), total=False)  # type: ignore[misc]
+
+
+def from_line(line: str, source: object = "an outcome") -> Outcome | None:
+    """Read it back; a line cut short by a crash gives None, one that holds something else is refused."""
     try:
-        return Outcome(**json.loads(line))
-    except (ValueError, TypeError):
+        found = json.loads(line)
+    except (ValueError, RecursionError):
         return None
+    check_plain(found, str(source))
+    check_shape(found, StoredOutcome, source)
+    check_shape(found["summary"], SUMMARY, source, "summary")
+    return Outcome(**{name: found[name] for name in Outcome._fields})
 
 
 class StudyResult(NamedTuple):

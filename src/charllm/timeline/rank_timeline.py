@@ -7,10 +7,11 @@ compute as real kernels, communication as kernels of the given length, waits as 
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from charllm.errors import SpecError, Words
 from charllm.spec.request import parse_json, read_text
+from charllm.spec.shape import check_shape
 
 FORMAT, VERSION = "charllm-timeline", 1
 KINDS = ("kernel", "communication", "wait")
@@ -96,11 +97,30 @@ def to_text(timeline: RankTimeline) -> str:
     return json.dumps(table, allow_nan=False)
 
 
+class StoredSegment(TypedDict):
+    """The shape of a segment of a stored timeline."""
+
+    label: str
+    items: list[dict[str, Any]]
+
+
+class StoredTimeline(TypedDict):
+    """The shape of a stored timeline."""
+
+    rank: int
+    tokens: int
+    clock_hz: NotRequired[float | None]
+    spec: dict[str, Any]
+    segments: list[StoredSegment]
+    order: list[list[int]]
+
+
 def read_timeline(path: Path) -> RankTimeline:
     """Read a timeline, or say what is wrong with it."""
     table = parse_json(read_text(path, "--timeline"), str(path), "--timeline")
     if not isinstance(table, dict) or table.get("format") != FORMAT or table.get("version") != VERSION:
         raise SpecError("--timeline", str(path), f"a file in the format {FORMAT}, version {VERSION}")
+    check_shape(table, StoredTimeline, path)
     try:
         distinct = [
             Segment(str(segment["label"]), 1, tuple(_item(item) for item in segment["items"]))

@@ -43,7 +43,8 @@ def name_axes(
     """
     used = list(dict.fromkeys(group for trace in traces for group in groups_of(trace)))
     world = max([trace.world_size or 0 for trace in traces] + [len(group.ranks) for group in used], default=0)
-    return {group: _axis(group, used, classes, parallelism, world) for group in used}
+    known = {group.ranks for group in used if group.ranks}
+    return {group: _axis(group, len(known) == 1, classes, parallelism, world) for group in used}
 
 
 def groups_of(trace: RankTrace) -> list[Group]:
@@ -69,7 +70,7 @@ def complete(group: Group, listed: Mapping[str, Group]) -> Group:
     )
 
 
-def _axis(group: Group, used: Sequence[Group], classes: Classes, parallelism: Parallelism | None, world: int) -> Axis:
+def _axis(group: Group, alone: bool, classes: Classes, parallelism: Parallelism | None, world: int) -> Axis:
     ranks = group.ranks
     if parallelism is not None and ranks and (found := _from_spec(ranks, parallelism)):
         return Axis(found, "spec")
@@ -78,7 +79,7 @@ def _axis(group: Group, used: Sequence[Group], classes: Classes, parallelism: Pa
         return Axis(found, "name")
     if len(ranks) < 2:
         return Axis(None, "the trace does not list its ranks")
-    whole = len(ranks) >= world or all(other.ranks in (ranks, ()) for other in used)
+    whole = len(ranks) >= world or alone
     neighbours = max(ranks) - min(ranks) == len(ranks) - 1
     return Axis("tp" if neighbours and not whole else "dp", RANKS)
 

@@ -138,16 +138,17 @@ def _protobuf_nodes(path: Path, reading: Reading) -> Iterator[Node]:
 
 
 def _from_fields(fields: Fields) -> Node:
-    node = Node()
+    node, dependencies = Node(), list[int]()
     for number, value in fields:
         if number == 2 and isinstance(value, bytes):
             node.name = value.decode("utf-8", "replace")
         elif number in (4, 5):
-            node.dependencies += tuple(unpack_numbers(value))
+            dependencies += unpack_numbers(value)
         elif number == 10 and isinstance(value, bytes):
             _note_attribute(node, read_fields(value))
         elif isinstance(value, int) and number in (1, 3, 6, 7):
             setattr(node, {1: "id", 3: "type", 6: "start_us", 7: "duration_us"}[number], value)
+    node.dependencies = tuple(dependencies)
     return node
 
 

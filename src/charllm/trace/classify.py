@@ -108,10 +108,11 @@ def _apply_arguments(
     trace: RankTrace, collective: Codes, work: Codes, works: Works, axes: Mapping[Group, Axis]
 ) -> None:
     listed = {group.name: group for group in trace.groups}
-    for number, one in enumerate(trace.collectives):
-        rows = collective == number
-        if rows.any():
-            work[rows] = works[_serving(communication_kind(one.name), axes.get(complete(one.group, listed)))]
+    recorded = np.flatnonzero(collective != NONE)
+    numbers, place = np.unique(collective[recorded], return_inverse=True)
+    ones = [trace.collectives[number] for number in numbers.tolist()]
+    codes = [works[_serving(communication_kind(one.name), axes.get(complete(one.group, listed)))] for one in ones]
+    work[recorded] = np.array(codes, dtype=np.int32)[place.reshape(-1)]
 
 
 def _apply_ranges(trace: RankTrace, rows: Ints, calls: Ints, asked: Bools, work: Codes, works: Works) -> None:
@@ -158,8 +159,11 @@ def _apply_streams(trace: RankTrace, rows: Ints, work: Codes, works: Works) -> N
     if not unknown.any():
         return
     streams, seconds = trace.events.stream[rows], trace.events.duration_s[rows]
-    communicates = _is(work, works, COMMUNICATION)
-    for stream in np.unique(streams[unknown]).tolist():
-        here = (streams == stream) & ~unknown
-        if seconds[here].sum() > 0 and seconds[here & communicates].sum() >= STREAM_SHARE * seconds[here].sum():
-            work[unknown & (streams == stream)] = works[communication("other communication", None)]
+    _streams, place = np.unique(streams, return_inverse=True)
+    known_s, communicates_s = (
+        np.bincount(place.reshape(-1), np.where(kept, seconds, 0.0))
+        for kept in (~unknown, ~unknown & _is(work, works, COMMUNICATION))
+    )
+    taken = unknown & ((known_s > 0) & (communicates_s >= STREAM_SHARE * known_s))[place.reshape(-1)]
+    if taken.any():
+        work[taken] = works[communication("other communication", None)]

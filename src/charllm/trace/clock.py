@@ -20,6 +20,9 @@ WALL_ERROR_S = 1e-3
 """Where a trace holds no clock ranges: how far its clock may lie from the machine's (assumed)."""
 
 
+MOST_DIGITS = 19
+
+
 class Clock(NamedTuple):
     """Seconds to add to times of a trace to have monotonic ones, at some of its times, and how wrong they may be."""
 
@@ -35,7 +38,7 @@ class Clock(NamedTuple):
 
 def read_clock(trace: RankTrace, wall_less_monotonic_s: float | None = None) -> Clock | None:
     """Find the offset of a trace; without clock ranges, by the machine's wall clock where its offset is given."""
-    names = [name if name.startswith(CLOCK) and name[len(CLOCK) :].isdecimal() else "" for name in trace.names]
+    names = [name if _tells_time(name) else "" for name in trace.names]
     events = trace.events
     told = np.array([int(name[len(CLOCK) :]) * NANO if name else np.nan for name in names] or [np.nan])
     chosen = np.flatnonzero((events.kind == RANGE) & np.isfinite(told[events.name]))
@@ -45,6 +48,12 @@ def read_clock(trace: RankTrace, wall_less_monotonic_s: float | None = None) -> 
         return None
     offset_s = trace.origin_ns * NANO - wall_less_monotonic_s
     return Clock(np.zeros(1), np.array([offset_s]), WALL_ERROR_S, "wall clock")
+
+
+def _tells_time(name: str) -> bool:
+    """Tell whether the name of a range holds nanoseconds of the monotonic clock."""
+    digits = name.removeprefix(CLOCK)
+    return digits != name and digits.isdecimal() and len(digits) <= MOST_DIGITS
 
 
 def _from_ranges(told_s: Floats, start_s: Floats, end_s: Floats) -> Clock:

@@ -10,6 +10,7 @@ from charllm.trace.analyses.kernels import in_steps
 from charllm.trace.axes import complete, only_group
 from charllm.trace.classes import COMMUNICATION
 from charllm.trace.collective_kinds import collective_kind
+from charllm.trace.event_columns import LARGEST_ID, Numbered
 from charllm.trace.events import NONE, Collective, Group
 from charllm.trace.execution import SENT_FIRST, element_bytes
 from charllm.trace.run import TracedRank
@@ -41,9 +42,10 @@ def message_bytes(collective: Collective) -> int | None:
         return None
     elements = (sent or received or 0) if kind in SENT_FIRST else max(sent or 0, received or 0)
     try:
-        return elements * element_bytes(collective.dtype)
+        found = elements * element_bytes(collective.dtype)
     except ValueError:
         return None
+    return found if found <= LARGEST_ID else None
 
 
 def list_calls(rank: TracedRank) -> Calls:
@@ -53,10 +55,10 @@ def list_calls(rank: TracedRank) -> Calls:
     listed = {group.name: group for group in rank.trace.groups}
     found = [complete(one.group, listed) for one in rank.trace.collectives]
     alone = only_group(rank.trace)
-    groups = list(dict.fromkeys([*found, *([alone] if alone else [])]))
-    numbers = np.array([*(groups.index(group) for group in found), groups.index(alone) if alone else NONE])
+    groups = Numbered[Group]()
+    numbers = np.array([*(groups[group] for group in found), groups[alone] if alone else NONE])
     sizes = [message_bytes(one) for one in rank.trace.collectives]
     bytes_ = np.array([*(NONE if size is None else size for size in sizes), NONE], dtype=np.int64)
     # NONE is the last place of a list: calls without arguments belong to the only group, or to none.
     work, at = here.work.astype(np.int64), here.collective
-    return Calls(work, numbers[at], bytes_[at], here.start_s, here.seconds, groups)
+    return Calls(work, numbers[at], bytes_[at], here.start_s, here.seconds, groups.texts())

@@ -3,6 +3,7 @@
 import ast
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import compress
 from typing import Any, Generic, TypeVar
 
@@ -57,6 +58,8 @@ ON_DEVICE = np.isin(np.arange(len(KINDS)), (*DEVICE_KINDS, SYNC, DEVICE_RANGE))
 LARGEST_ID, LARGEST_CODE, MOST_THREADS = 2**62, 2**31 - 1, 2**15 - 1
 MOST_EVENTS = 24_000_000
 """Events of one trace that are kept: 1 GB of columns, and two to three times that while they are analysed."""
+LONGEST_RANKS = 1 << 20
+"""Characters of a list of ranks."""
 JOINED_BATCHES = 64
 """Batches whose columns are joined as they come: memory of large arrays goes back to the system, of small ones not."""
 START = Events._fields.index("start_s")
@@ -204,14 +207,21 @@ def _placed(rows: Any, count: int, values: Any) -> Any:
 
 def parse_ranks(value: Any) -> tuple[int, ...]:
     """Read the ranks of a group, written as a list or as a text; empty where it is shortened or missing."""
-    if isinstance(value, str) and "..." not in value:
-        try:
-            value = ast.literal_eval(value)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return ()
+    if isinstance(value, str):
+        return _parse_text(value) if "..." not in value and len(value) <= LONGEST_RANKS else ()
     if not isinstance(value, list | tuple) or not all(type(rank) is int and rank >= 0 for rank in value):
         return ()
     return tuple(value)
+
+
+@lru_cache(maxsize=64)
+def _parse_text(text: str) -> tuple[int, ...]:
+    """Read ranks that are written as a list; most collectives of a trace have the same ones."""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ()
+    return parse_ranks(value) if isinstance(value, list | tuple) else ()
 
 
 def _floats(values: list[Any]) -> Any:

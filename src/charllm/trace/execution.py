@@ -9,15 +9,19 @@ import gc
 import gzip
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice, takewhile
 from math import prod
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from charllm.errors import SpecError, Words
 from charllm.layout.grid import WORLD
+from charllm.spec.request import unpacked_limit
 from charllm.trace.collective_kinds import collective_kind
+from charllm.units import format_bytes
 from charllm.workload.messages import Message, Messages
 
 SCHEMA = "chakra"
@@ -26,8 +30,13 @@ STEP_RANGE = "charllm step "
 GROUP_RANGE = "charllm group "
 """A range of this name and a process group's encloses one collective."""
 DEFAULT_GROUP = "default_pg"
-MOST_RANKS = 1 << 22
 """What torch calls the group of all ranks."""
+MOST_RANKS = 1 << 22
+"""Of all groups together."""
+MOST_DIGITS = 18
+MOST_BYTES = 2 << 30
+MOST_AROUND = 1000
+"""Ranges around an op that are looked through for the name of its group."""
 COMMUNICATION, GROUPS_NODE = "record_param_comms", "## process_group:init ##"
 OPS = {
     "allreduce_": "all_reduce",
@@ -103,9 +112,14 @@ def rank_of(path: Path) -> int:
 def _read_nodes(path: Path) -> list[dict[str, Any]]:
     """Read the nodes of a trace, or say what else the file holds."""
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
-            trace = _load(file)
-    except (OSError, EOFError, ValueError) as error:
+        packed = path.suffix == ".gz"
+        most = min(MOST_BYTES, unpacked_limit(path.stat().st_size)) if packed else MOST_BYTES
+        with (gzip.open if packed else open)(path, "rb") as file:
+            text = file.read(most + 1)
+        if len(text) > most:
+            raise ValueError(f"more than {format_bytes(most)} of text")
+        trace = _load(text)
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise SpecError("--execution-trace", str(path), f"a complete JSON file ({error})") from None
     if not isinstance(trace, dict) or SCHEMA not in str(trace.get("schema", "")):
         found = "a profiler (Kineto) trace" if isinstance(trace, dict) and "traceEvents" in trace else "other JSON"
@@ -113,19 +127,21 @@ def _read_nodes(path: Path) -> list[dict[str, Any]]:
             "--execution-trace", Words(f"{found} in {path}"), "an execution trace of torch's ExecutionTraceObserver"
         )
     nodes = trace.get("nodes")
-    if not isinstance(nodes, list) or not all(isinstance(node, dict) and {"id", "name"} <= set(node) for node in nodes):
+    if not isinstance(nodes, list) or not all(
+        isinstance(node, dict) and {"id", "name"} <= set(node) and type(node["id"]) is int for node in nodes
+    ):
         raise SpecError(
             "--execution-trace", str(path), "an execution trace with a list of nodes, each with id and name"
         )
     return nodes
 
 
-def _load(file: IO[str]) -> Any:
+def _load(text: bytes) -> Any:
     """Read JSON of very many small objects: looking for garbage among them would take longer than reading them."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        return json.load(file)
+        return json.loads(text)
     finally:
         if was_enabled:
             gc.enable()
@@ -134,16 +150,18 @@ def _load(file: IO[str]) -> Any:
 def _read_groups(path: Path, nodes: dict[int, dict[str, Any]]) -> dict[str, Group]:
     """Read the process groups by number; one without ranks has all of them."""
     groups: dict[str, Group] = {}
+    listed = 0
     for node in nodes.values():
         if node["name"] == GROUPS_NODE:
             try:
                 for entry in json.loads(node["inputs"]["values"][0]):
-                    if entry["group_size"] > MOST_RANKS:
-                        raise ValueError(f"a group of {entry['group_size']} ranks")
+                    listed += max(entry["group_size"], len(entry["ranks"]))
+                    if listed > MOST_RANKS:
+                        raise ValueError(f"groups of more than {MOST_RANKS:,} ranks")
                     ranks = tuple(sorted(entry["ranks"])) or tuple(range(entry["group_size"]))
                     name = entry["pg_desc"] or entry["pg_name"]
                     groups[entry["pg_name"]] = Group(WORLD if name == DEFAULT_GROUP else name, ranks)
-            except (KeyError, TypeError, IndexError, ValueError) as error:
+            except (KeyError, TypeError, IndexError, ValueError, RecursionError) as error:
                 raise SpecError(
                     "--execution-trace", str(path), f"a readable list of process groups ({error!r})"
                 ) from None
@@ -152,18 +170,22 @@ def _read_groups(path: Path, nodes: dict[int, dict[str, Any]]) -> dict[str, Grou
 
 def _is_step(node: dict[str, Any]) -> bool:
     name = str(node["name"])
-    return name.startswith(STEP_RANGE) and name[len(STEP_RANGE) :].isdigit()
+    number = name[len(STEP_RANGE) :]
+    return name.startswith(STEP_RANGE) and number.isdecimal() and len(number) <= MOST_DIGITS
 
 
 def _messages(path: Path, nodes: dict[int, dict[str, Any]], groups: dict[str, Group]) -> Iterator[tuple[int, Message]]:
     """List the messages of a trace, each with the number of its node; a group of one rank sends nothing."""
     recorded = any(node["name"] == COMMUNICATION for node in nodes.values())
     # An op is recorded once more inside the range that names its group.
-    outer = {id_ for node in nodes.values() if _names_group(node) for id_ in _ancestors(node, nodes)}
+    outer: set[int] = set()
+    for node in filter(_names_group, nodes.values()):
+        # What is around a node that was met before was met with it.
+        outer.update(takewhile(lambda id_: id_ not in outer, _ancestors(node, nodes)))
     for id_, node in nodes.items():
         try:
             found = _recorded(node) if recorded else None if id_ in outer else _from_op(node, nodes)
-        except (KeyError, TypeError, IndexError, ValueError) as error:
+        except (KeyError, TypeError, IndexError, ValueError, RecursionError) as error:
             raise SpecError(
                 "--execution-trace", str(path), f"readable node {id_}, {node['name']} ({error!r})"
             ) from None
@@ -208,7 +230,8 @@ def _from_op(node: dict[str, Any], nodes: dict[int, dict[str, Any]]) -> tuple[st
 
 
 def _enclosing_group(node: dict[str, Any], nodes: dict[int, dict[str, Any]]) -> str:
-    ranges = (nodes[id_]["name"] for id_ in _ancestors(node, nodes) if _names_group(nodes[id_]))
+    around = islice(_ancestors(node, nodes), MOST_AROUND)
+    ranges = (nodes[id_]["name"] for id_ in around if _names_group(nodes[id_]))
     return str(next(ranges, ""))[len(GROUP_RANGE) :]
 
 

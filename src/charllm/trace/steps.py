@@ -12,9 +12,9 @@ from charllm.trace.events import NONE, OP, RANGE, RankTrace
 from charllm.trace.execution import STEP_RANGE
 
 STEP_NAMES = (
-    re.compile(r"^ProfilerStep#(\d+)$"),
-    re.compile(rf"^{re.escape(STEP_RANGE)}(\d+)$"),
-    re.compile(r"^(?:iteration|step|train_?step|training_?step|batch)[ _#:=]*(\d+)$", re.IGNORECASE),
+    re.compile(r"^ProfilerStep#(\d{1,18})$"),
+    re.compile(rf"^{re.escape(STEP_RANGE)}(\d{{1,18}})$"),
+    re.compile(r"^(?:iteration|step|train_?step|training_?step|batch)[ _#:=]*(\d{1,18})$", re.IGNORECASE),
 )
 """How ranges of steps are named, the surest first."""
 

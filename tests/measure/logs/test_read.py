@@ -226,12 +226,39 @@ def test_what_is_no_log_has_no_steps_and_a_wrong_path_or_kind_is_an_error(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "unit", ["{", "|", " ", "step ", "1 ", "[", '{"step": ', "Epoch 1: |", "a" * 70 + ": 1 ", "\x1b["]
+    "unit",
+    [
+        "{",
+        "|",
+        " ",
+        "step ",
+        "1 ",
+        "[",
+        '{"step": ',
+        "Epoch 1: |",
+        "a" * 70 + ": 1 ",
+        "\x1b[",
+        "1/",
+        " 9%|[",
+        "1/2   [",
+    ],
 )
 def test_a_hostile_line_takes_no_time(unit: str) -> None:
     start_s = time.process_time()
     read_log((unit * (1_000_000 // len(unit)) + "\n").encode() * 3)
     assert time.process_time() - start_s < 10
+
+
+def test_a_jump_in_the_numbers_of_steps_is_no_step_of_a_million() -> None:
+    steps = read_log(megatron(1) + megatron(2) + megatron(10**12)).steps
+    assert [(step.number, step.steps) for step in steps] == [(1, 1), (2, 1), (10**12, 1)]
+
+
+def test_a_file_that_unpacks_to_far_more_than_logs_do_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.gz"
+    path.write_bytes(gzip.compress(b" " * (70 << 20), 9))
+    with pytest.raises(SpecError, match="a log of at most 64 MiB"):
+        read_log(path)
 
 
 def test_a_compressed_file_is_read_as_it_is(tmp_path: Path) -> None:

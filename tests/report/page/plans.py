@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from charllm.catalog.resolve import resolve_run
 from charllm.units import GIB
 
 HOSTILE = "<img src=x onerror=alert(1)>"
-SPEC = {"model": {"name": "llama3-70b"}, "cluster": {"name": "h200x32"}, "framework": {"name": "megatron"}}
+SPEC = resolve_run({"model": "llama3-70b", "cluster": "h200x32", "framework": "megatron"}).as_table()
 
 
 def strategy(tp: int, pp: int, speed: float, per_j: float, memory_gib: float, **more: Any) -> dict[str, Any]:

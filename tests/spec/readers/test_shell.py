@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from charllm.errors import SpecError
+from charllm.errors import MissingExtra, SpecError
 from charllm.spec.readers.megatron import read_megatron
 from charllm.spec.readers.shell import Inputs, Script, read_script, syntax
 
@@ -123,7 +123,7 @@ def test_a_script_that_cannot_be_found_is_noted() -> None:
 def test_without_the_parser_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     syntax._parser.cache_clear()
     monkeypatch.setitem(sys.modules, "tree_sitter_bash", None)
-    with pytest.raises(SpecError, match=r"charllm\[readers\]"):
+    with pytest.raises(MissingExtra, match=r"needs tree-sitter: pip install 'charllm\[readers\]'"):
         script_of("run")
     syntax._parser.cache_clear()
 

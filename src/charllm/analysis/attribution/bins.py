@@ -3,6 +3,7 @@
 import numpy as np
 
 from charllm.arrays import Bools, Floats
+from charllm.errors import SpecError, Words
 from charllm.gpu.sensor import HOPPER, CounterSteps, find_steps, on_grid, without_resets
 from charllm.measure.recording import Recording
 from charllm.trace.attribution import Bins, non_negative
@@ -14,6 +15,8 @@ PHASES_TRIED = 50
 """Phases of the counter's beat that are tried."""
 APART_S = 1e-3
 """Windows closer than this follow one another."""
+MOST_PERIODS = 20_000_000
+"""Refresh periods of a recording: 23 days."""
 LIMITS = {"power": "power_limited_s", "thermal": "thermally_limited_s", "board": "board_limited_s"}
 """Cause: the counter of the seconds in which it held the clock down."""
 LEAST_LIMITED_FRACTION = 0.01
@@ -76,6 +79,11 @@ def cycle_bins(recording: Recording, gpu: int, windows: Spans) -> tuple[Bins, fl
     if len(times) < 2:
         return Bins(np.zeros(0), np.zeros(0), np.zeros(0)), float("nan")
     counted = np.concatenate([[0.0], np.cumsum(np.diff(times) * clock[:-1])])
+    periods = (times[-1] - times[0]) / HOPPER.refresh_s
+    if periods > MOST_PERIODS:
+        raise SpecError(
+            "recording", Words(f"{times[-1] - times[0]:.3g} s"), "a recording of at most 20 million periods"
+        )
     edges = np.arange(times[0], times[-1], HOPPER.refresh_s)
     inside = covered(edges[:-1], edges[1:], windows)
     cycles = np.diff(np.interp(edges, times, counted))

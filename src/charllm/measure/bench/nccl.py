@@ -14,7 +14,7 @@ from charllm.errors import CharllmError
 from charllm.layout.grid import Ranks
 from charllm.measure.bench.nccl_run import TIMEOUT, check_all, largest_message, prepare, run_cases
 from charllm.measure.bench.nccl_suite import build_suite, parse_collectives, parse_sizes
-from charllm.measure.bench.nccl_table import CollectiveRow, RowWriter, open_table
+from charllm.measure.bench.nccl_table import CollectiveRow, RowWriter, open_table, read_rows
 from charllm.measure.command_settings import NcclSettings
 from charllm.spec.parallelism import Parallelism
 from charllm.units import KIB
@@ -70,9 +70,10 @@ def measure_collectives(
     writers: list[RowWriter] = []
 
     def begin() -> list[CollectiveRow]:
-        rows = open_table(folder, {**describe(layout, peers, backend), **header})
+        open_table(folder, {**describe(layout, peers, backend), **header})
         writers.append(RowWriter(folder))
-        return rows
+        # Only now does nobody else write: a command that has just ended may have added rows.
+        return read_rows(folder)
 
     written = agreed(begin)
     done = {row.case for row in written if not row.error}

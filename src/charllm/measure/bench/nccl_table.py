@@ -102,6 +102,7 @@ class RowWriter:
         self._writer = csv.writer(self._file, lineterminator="\n")
         if self._file.tell() == 0:
             self._writer.writerow(CollectiveRow._fields)
+            self._file.flush()
 
     def write(self, row: CollectiveRow) -> None:
         """Add one row."""

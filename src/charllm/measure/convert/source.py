@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from charllm.errors import SpecError, Words
-from charllm.spec.request import read_bytes
+from charllm.spec.request import read_bytes, unpacked_limit
 from charllm.units import MIB, format_bytes
 
 MAX_FILE_BYTES = int(512 * MIB)
@@ -69,17 +69,18 @@ def read_file(path: Path) -> ForeignFile:
     raw = read_bytes(path, "PATH", MAX_FILE_BYTES)
     sha256 = hashlib.sha256(raw).hexdigest()
     size_bytes = len(raw)
+    most_bytes = min(MAX_FILE_BYTES, unpacked_limit(size_bytes))
     try:
         if raw[:2] == b"\x1f\x8b":
             with gzip.open(io.BytesIO(raw)) as packed:
-                raw = packed.read(MAX_FILE_BYTES + 1)
+                raw = packed.read(most_bytes + 1)
         elif raw[:6] == b"\xfd7zXZ\x00":
             with lzma.open(io.BytesIO(raw)) as packed:
-                raw = packed.read(MAX_FILE_BYTES + 1)
+                raw = packed.read(most_bytes + 1)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise SpecError("PATH", str(path), f"a readable compressed file ({error})") from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise SpecError("PATH", str(path), f"at most {format_bytes(MAX_FILE_BYTES)} unpacked")
+    if len(raw) > most_bytes:
+        raise SpecError("PATH", str(path), f"at most {format_bytes(most_bytes)} unpacked")
     if not raw.strip():
         raise SpecError("PATH", Words(f"{str(path)!r}, empty"), "a file with readings")
     return ForeignFile(path, _decode(raw, path), sha256, size_bytes)

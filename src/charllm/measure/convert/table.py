@@ -22,7 +22,7 @@ from charllm.measure.convert.values import (
     without_blanks,
 )
 from charllm.measure.telemetry.source import Reading
-from charllm.units import MEGA, MIB
+from charllm.units import MEGA, MIB, whole_number
 
 DIVIDERS = (",", ";", "\t", "|")
 HEADER_LINES = 50
@@ -111,7 +111,11 @@ def _divider(line: str) -> str:
 
 
 def _split(line: str, divider: str) -> list[str]:
-    return next(csv.reader([line], delimiter=divider, skipinitialspace=True), [])
+    try:
+        return next(csv.reader([line], delimiter=divider, skipinitialspace=True), [])
+    except csv.Error:
+        # A bare carriage return, or a cell longer than a reader takes.
+        return line.split(divider)
 
 
 def make_header(cells: Sequence[str], hints: Hints) -> Header:
@@ -291,7 +295,7 @@ def _key(row: Row, foreign: Foreign, turn: str) -> GpuKey:
     digits = (
         told.get("gpu", turn).lower().removeprefix("gpu").removeprefix("card").removeprefix("nvidia").strip(" :#_-")
     )
-    number = int(float(digits)) if digits.replace(".0", "").isdecimal() else None
+    number = whole_number(digits.removesuffix(".0"))
     gpu = told.get("uuid") or (str(number) if number is not None else "") or told.get("pci") or told.get("gpu") or "0"
     key = GpuKey(node, gpu)
     if key not in foreign.gpus:

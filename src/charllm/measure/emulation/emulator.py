@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from charllm import mark
-from charllm.errors import DoesNotFit, SpecError, unknown_name
-from charllm.gpu.shape import KernelShape, check_shape
+from charllm.errors import DoesNotFit, unknown_name
+from charllm.gpu.shape import KernelShape, read_shape
 from charllm.measure.kernels.device_code import make_limited_copy, make_spin
 from charllm.measure.kernels.operands import POOL_BYTES, Operands
 from charllm.measure.kernels.torch_kernels import KERNELS, make_kernel
@@ -22,9 +22,7 @@ QUEUED_ITEMS = 256
 def require_emulable(timeline: RankTimeline) -> None:
     """Refuse a timeline whose kernels are not known here."""
     for shape in timeline.shapes():
-        if not 2 <= len(shape) <= len(KernelShape._fields):
-            raise SpecError("--timeline", str(shape), "kernels as kind, dimensions, precision")
-        check_shape(KernelShape(*shape), "--timeline")
+        read_shape(shape, "--timeline")
         if shape[0] not in KERNELS:
             raise unknown_name("--timeline", str(shape[0]), KERNELS)
 

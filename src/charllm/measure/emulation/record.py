@@ -10,8 +10,9 @@ from charllm import mark
 from charllm.measure.emulation.emulator import Emulator, require_emulable
 from charllm.measure.finish import finish_record
 from charllm.measure.job import prepare_folder
-from charllm.measure.launch import sampling, wait_idle
+from charllm.measure.launch import wait_idle
 from charllm.measure.record import PREDICTED_FILE, JobRecord
+from charllm.measure.sampling import sampling
 from charllm.measure.settings import AFTER_S, MeasureSettings
 from charllm.result.result import RunResult
 from charllm.result.store import write_text

@@ -6,6 +6,7 @@ import numpy as np
 
 from charllm.arrays import Floats
 from charllm.gpu.sensor import without_resets
+from charllm.measure.gaps import bound_unread, find_gaps
 from charllm.measure.host.rdma import ACTIVE
 from charllm.measure.host.record import HostRecording
 
@@ -20,6 +21,8 @@ class HostWindow(NamedTuple):
     row: dict[str, Any]
     """Columns of a node's row."""
     system_power_mean_w: float | None
+    system_power_bounds_w: tuple[float, float] | None
+    """Between what it lies, where a part of the time was not read and no counter went on."""
     nic_sent_bytes: float | None
     nic_utilization_fraction: float | None
 
@@ -30,6 +33,10 @@ def look_host(host: HostRecording, start_s: float, end_s: float) -> HostWindow:
     grown = {name: _grown(host, name, start_s, end_s) for name in COUNTED}
     sent, received = (_all_links(host, grown, direction) for direction in ("sent", "received"))
     system_w = _system_power_w(host, grown, start_s, end_s)
+    meter = _find_meter(host)
+    unread = 0.0 if meter is None else find_gaps(host.times_s, start_s, end_s).unread_s / duration_s
+    read = None if meter is None else _inside(host.times_s, meter, start_s, end_s)
+    bounds = None if not unread or system_w is None or read is None else bound_unread(system_w, read, unread)
     use = _utilization(host, start_s, end_s)
     row = {
         "power_mean_w": system_w,
@@ -51,7 +58,7 @@ def look_host(host: HostRecording, start_s: float, end_s: float) -> HostWindow:
         "inlet_mean_c": _mean(host, "inlet_c", start_s, end_s),
         "fan_mean_hz": _mean(host, "fan_hz", start_s, end_s),
     }
-    return HostWindow(row, system_w, sent, use)
+    return HostWindow(row, system_w, bounds, sent, use)
 
 
 COUNTED = (
@@ -100,12 +107,17 @@ def _utilization(host: HostRecording, start_s: float, end_s: float) -> float | N
     return None
 
 
+def _find_meter(host: HostRecording) -> Floats | None:
+    """Return the readings of the first meter that tells the power of the whole node."""
+    meters = host.of("system_power_w")
+    return next((meters[name] for name in ("acpi", "dcmi", "redfish") if name in meters), None)
+
+
 def _system_power_w(host: HostRecording, grown: dict[str, float | None], start_s: float, end_s: float) -> float | None:
     """Return the power of the whole node from the first meter that tells it."""
-    meters = host.of("system_power_w")
-    for meter in ("acpi", "dcmi", "redfish"):
-        if meter in meters:
-            return _mean_of(host.times_s, meters[meter], start_s, end_s)
+    meter = _find_meter(host)
+    if meter is not None:
+        return _mean_of(host.times_s, meter, start_s, end_s)
     return _rate(grown["platform_energy_j"], end_s - start_s)
 
 

@@ -236,8 +236,8 @@ def read_state(number: str) -> State | None:
 
 def wait(handle: Handle, folder: Path, show: Callable[[str], None]) -> tuple[State, bool]:
     """Wait for a job and return its last state, and whether we were asked to end; an interrupt cancels it."""
-    # A batch system ends us by SIGTERM: the same as an interrupt.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A batch system ends us by SIGTERM, a terminal by Ctrl-\\ too: the same as an interrupt.
+    before = {one: signal.signal(one, signal.default_int_handler) for one in (signal.SIGTERM, signal.SIGQUIT)}
     try:
         return _wait(handle, folder, show, None), False
     except KeyboardInterrupt:
@@ -248,7 +248,8 @@ def wait(handle: Handle, folder: Path, show: Callable[[str], None]) -> tuple[Sta
             handle.cancel()
             return _wait(handle, folder, lambda _text: None, CANCEL_S), True
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def _wait(handle: Handle, folder: Path, show: Callable[[str], None], patience_s: float | None) -> State:

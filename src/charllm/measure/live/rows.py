@@ -90,6 +90,6 @@ def read_object(path: Path) -> dict[str, Any]:
     """Return the table in a JSON file; an empty one where it cannot be read now."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -34,4 +34,5 @@ def _fields(text: str) -> dict[str, float]:
     return to_fields(pair for pair in find_pairs(text.replace("Train ", "")) if not pair.key.startswith("Eval"))
 
 
-COMPOSER = Program(mark=HEAD, read=read_blocks)
+LONGEST_BLOCK = 100
+COMPOSER = Program(mark=HEAD, words=(b"[batch=", b"[step="), following=LONGEST_BLOCK, read=read_blocks)

@@ -45,4 +45,4 @@ def _seconds(before: Bar | None, bar: Bar | None) -> float | None:
     return bar.seconds
 
 
-HUGGINGFACE = Program(mark=METRICS, read=read_dicts)
+HUGGINGFACE = Program(mark=METRICS, words=(b"loss", b"s/it", b"it/s"), read=read_dicts)

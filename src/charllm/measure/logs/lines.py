@@ -1,7 +1,7 @@
 """Lines of a log without colours and without the prefixes that launchers put before them."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -35,17 +35,27 @@ class Line(NamedTuple):
     end_byte: int
     whole: bool
     """Whether an end of line follows; the last line of a half-written log may be cut anywhere."""
+    place: int
+    """How many lines came before."""
 
 
 def split_lines(data: bytes) -> Iterator[Line]:
     """Split a log into lines; empty ones are left out."""
-    for found in LINE.finditer(data):
-        whole = found.end() < len(data)
-        pieces = JOINED.split(COLOUR.sub(b"", found[0][:LONGEST_LINE]))
+    return read_lines(data, (found.span() for found in LINE.finditer(data)))
+
+
+def read_lines(data: bytes, spans: Iterable[tuple[int, int]], *, all_lines: bool = True) -> Iterator[Line]:
+    """Read the lines of a log that lie between these bytes, in order: all that are not empty, or some of them."""
+    before_byte = place = 0
+    for start_byte, end_byte in spans:
+        place += 1 if all_lines else data.count(b"\n", before_byte, start_byte)
+        before_byte = start_byte
+        whole = end_byte < len(data)
+        pieces = JOINED.split(COLOUR.sub(b"", data[start_byte : min(end_byte, start_byte + LONGEST_LINE)]))
         for index, piece in enumerate(pieces):
             text, rank, node = _without_prefixes(piece.decode("utf-8", "replace"))
             if text.strip():
-                yield Line(text, rank, node, found.end(), whole or index < len(pieces) - 1)
+                yield Line(text, rank, node, end_byte, whole or index < len(pieces) - 1, place)
 
 
 def _without_prefixes(text: str) -> tuple[str, int | None, str | None]:

@@ -9,10 +9,12 @@ MEGATRON = Program(
         r"\biteration:?\s+(?P<number>\d+)\s*/\s*(?:\d+|infinity)\s*\|(?=.*(?:elapsed|loss|consumed|learning.rate))"
     ),
     ending="|",
+    words=(b"iteration",),
 )
-NANOTRON = Program(mark=re.compile(r"\biteration: (?P<number>\d+) / \d+ \|(?=.*_ms:)"))
+NANOTRON = Program(mark=re.compile(r"\biteration: (?P<number>\d+) / \d+ \|(?=.*_ms:)"), words=(b"iteration: ",))
 DEEPSPEED = Program(
     mark=re.compile(r"\bsteps: (?P<number>\d+) loss: (?=.*(?:iter time|samples/sec))"),
     needs=("seconds", "samples_per_s"),
+    words=(b"steps: ",),
 )
 """DeepSpeed's pipeline engine."""

@@ -14,6 +14,7 @@ PLAIN = Program(
         r"(?i)\b(?:global[_ ]?)?(?:step|iter|iteration|batch|update)s?\b[\s:=#\[(]*(?P<number>\d[\d,]*)(?![.\d])"
     ),
     needs=("loss", "seconds", "tokens_per_s", "gpu_tokens_per_s", "samples_per_s"),
+    words=(b"tep", b"iter", b"Iter", b"atch", b"pdate"),
 )
 LONGEST_PATTERN = 2000
 EXTRA = ("ms", "samples_per_s")

@@ -21,6 +21,10 @@ class Program(NamedTuple):
     """Text that every complete line ends in, where there is one: a line without it was cut short."""
     needs: tuple[str, ...] = ()
     """Fields of which a line must state one to count as a step."""
+    words: tuple[bytes, ...] = ()
+    """A line that matters holds one of these; any may where there are none."""
+    following: int = 0
+    """Lines after such a one that matter too."""
     read: Callable[[Sequence[Line]], Iterator[Found]] | None = None
     """Reader of a program whose steps are not lines of names and numbers."""
 

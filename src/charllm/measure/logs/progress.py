@@ -4,9 +4,11 @@ import re
 from typing import NamedTuple
 
 BAR = re.compile(
-    r"(?P<title>[^|%]*?)(?:\s*\d+%\||\s)?[^|\[]*\|?\s*(?P<done>\d+)/(?P<all>\d+|\?|inf)\s*"
-    r"\[(?P<elapsed>(?:\d+:)?\d+:\d\d)(?:<(?P<left>[^,\]]+))?(?P<postfix>[^\]]*)"
+    r"(?<!\d)(?P<done>\d{1,15})/(?:\d{1,15}|\?|inf)\s{0,9}"
+    r"\[(?P<elapsed>(?:\d{1,9}:)?\d{1,9}:\d\d)(?:<[^,\]]+)?(?P<postfix>[^\]]*)"
 )
+PERCENT = re.compile(r"(?<!\d)\d{1,3}%\|")
+"""Ends the title of a bar."""
 RATE = re.compile(r"(?P<rate>\d+(?:\.\d+)?(?:e[-+]?\d+)?)\s?(?P<unit>s/it|it/s)")
 
 
@@ -35,4 +37,6 @@ def find_bar(text: str) -> Bar | None:
     seconds = None
     if rate and float(rate["rate"]):
         seconds = float(rate["rate"]) if rate["unit"] == "s/it" else 1 / float(rate["rate"])
-    return Bar(found["title"], int(found["done"]), elapsed_s, seconds, found["postfix"])
+    drawn = PERCENT.search(text, 0, found.start())
+    title = re.split(r"[|%]", text[: drawn.start()])[-1].rstrip() if drawn else ""
+    return Bar(title, int(found["done"]), elapsed_s, seconds, found["postfix"])

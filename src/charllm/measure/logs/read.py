@@ -12,6 +12,7 @@ from typing import Any
 
 from charllm.errors import SpecError, unknown_name
 from charllm.measure.logs.composer import COMPOSER
+from charllm.measure.logs.excerpt import PARTS, SMALL_BYTES, excerpt_lines
 from charllm.measure.logs.huggingface import HUGGINGFACE
 from charllm.measure.logs.lines import Line, split_lines, time_of
 from charllm.measure.logs.log import Log, LoggedStep
@@ -23,6 +24,8 @@ from charllm.measure.logs.program import Found, Program, read_steps
 from charllm.measure.logs.reference import JSON_LINES
 from charllm.measure.logs.settings import read_settings
 from charllm.measure.logs.torchtitan import TORCHTITAN
+from charllm.spec.request import unpacked_limit
+from charllm.units import MIB, format_bytes
 
 KINDS: dict[str, Program] = {
     "nemo": NEMO,
@@ -39,21 +42,30 @@ KINDS: dict[str, Program] = {
     "plain": PLAIN,
 }
 """Programs whose logs are known, the more particular first; a log of none of them is read as `plain`."""
+ALL_WORDS = (b"loss", b"tep", b"iter", b"Iter", b"Epoch", b"atch", b"pdate", b"s/it", b"it/s", b'"number"')
+"""Every line that reports on a step of a known program holds one of these; of others, in capitals, it may not."""
 AUTO, UNKNOWN = "auto", "unknown"
 ENOUGH_MARKS = 200
 RESTART_LINES = 15
 """A program that starts again prints at least so many other lines before its first step."""
 MAX_LOG_BYTES = 1 << 30
+MOST_STEPS = 10_000_000
+MOST_COVERED = 10_000
+"""Steps that one line may report on (assumed); a larger gap in the numbers is a program that was started again."""
 
 
-def read_log(log: str | PathLike[str] | bytes, kind: str = AUTO, pattern: str | None = None) -> Log:
+def read_log(
+    log: str | PathLike[str] | bytes, kind: str = AUTO, pattern: str | None = None, *, bounded: bool = False
+) -> Log:
     """Read a log: a path, or the text itself (bytes, or a str of several lines).
 
     `kind` is a name in KINDS or auto; `pattern` is a regular expression with named groups for a program that is not
-    among them. A log without steps is no error: it has none.
+    among them. A log without steps is no error: it has none. Of a large log a `bounded` reading takes the lines that
+    may report on a step, and of more than it can read in a second or two evenly spread ones.
     """
     data = _data(log)
-    lines = list(split_lines(data))
+    large = bounded and len(data) > SMALL_BYTES
+    lines, complete = excerpt_lines(data, ALL_WORDS) if large else (list(split_lines(data)), True)
     if pattern is not None:
         kind, program = "pattern", own_pattern(pattern)
     elif kind != AUTO:
@@ -64,11 +76,14 @@ def read_log(log: str | PathLike[str] | bytes, kind: str = AUTO, pattern: str | 
         if kind == UNKNOWN:
             return Log(kind=UNKNOWN, settings=read_settings(lines), warnings=("no line reports on a step",))
         program = KINDS[kind]
-    warnings: list[str] = []
+    settings = read_settings(split_lines(data[:SMALL_BYTES]) if large else lines)
+    if not complete or (large and (program.following or not program.words)):
+        lines, complete = excerpt_lines(data, program.words, program.following)
+    warnings = [] if complete else [f"a log of {len(data) / MIB:.0f} MiB was read in {PARTS} parts"]
     found = _drop_cut_line(list(read_steps(program, lines)), warnings)
-    found = _one_rank(found, lines, warnings)
-    settings = read_settings(lines)
-    steps = _complete([_logged(*each) for each in found], settings)
+    found = _one_rank(found, warnings)
+    # What was left out between two lines is no other run of the program.
+    steps = _complete([_logged(*each) for each in found], settings, MOST_COVERED if complete else MOST_STEPS)
     return Log(kind=kind, steps=tuple(steps), settings=settings, warnings=tuple(warnings))
 
 
@@ -87,16 +102,18 @@ def _data(log: str | PathLike[str] | bytes) -> bytes:
     try:
         if path.is_dir() or (path.exists() and not path.is_file()):
             raise SpecError("LOG", str(path), "a log file")
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            data = file.read(MAX_LOG_BYTES + 1)
+        packed = path.suffix == ".gz"
+        most_bytes = min(MAX_LOG_BYTES, unpacked_limit(path.stat().st_size)) if packed else MAX_LOG_BYTES
+        with gzip.open(path) if packed else path.open("rb") as file:
+            data = file.read(most_bytes + 1)
     except (OSError, EOFError, ValueError) as error:
         if isinstance(error, SpecError):
             raise
         raise SpecError(
             "LOG", str(path), f"a readable log file ({getattr(error, 'strerror', None) or error})"
         ) from None
-    if len(data) > MAX_LOG_BYTES:
-        raise SpecError("LOG", str(path), "a log of at most 1 GiB")
+    if len(data) > most_bytes:
+        raise SpecError("LOG", str(path), f"a log of at most {format_bytes(most_bytes)}")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         data = data.decode("utf-16", "replace").encode()
     return data
@@ -131,7 +148,7 @@ def _drop_cut_line(found: list[Found], warnings: list[str]) -> list[Found]:
     return found[:-1]
 
 
-def _one_rank(found: list[Found], lines: Sequence[Line], warnings: list[str]) -> list[Found]:
+def _one_rank(found: list[Found], warnings: list[str]) -> list[Found]:
     """Keep one report a step where several ranks log the same: that of the rank that logged most, if it has one."""
     ranks = [line.rank for _number, _fields, line in found]
     kept = found
@@ -139,12 +156,11 @@ def _one_rank(found: list[Found], lines: Sequence[Line], warnings: list[str]) ->
         chief = max(sorted(set(ranks), key=lambda rank: -1 if rank is None else rank), key=ranks.count)
         reported = {number for number, _fields, line in found if line.rank == chief}
         kept = [each for each in found if each[2].rank == chief or each[0] not in reported]
-    places = {line.end_byte: index for index, line in enumerate(lines)}
     unique: list[Found] = []
     seen: set[int] = set()
     reported_at = 0
     for each in kept:
-        place = places[each[2].end_byte]
+        place = each[2].place
         if each[0] in seen and place - reported_at > RESTART_LINES and unique and each[0] < unique[-1][0]:
             # The program has started again, from a checkpoint.
             seen = set()
@@ -171,15 +187,16 @@ def _logged(number: int, fields: dict[str, float], line: Line) -> LoggedStep:
     return LoggedStep(number=number, **values, end_byte=line.end_byte)
 
 
-def _complete(steps: list[LoggedStep], settings: dict[str, int]) -> list[LoggedStep]:
+def _complete(steps: list[LoggedStep], settings: dict[str, int], most_covered: int) -> list[LoggedStep]:
     """Fill in the steps that a line covers, and durations and tokens that follow from what is stated."""
     gaps = [after.number - before.number for before, after in pairwise(steps)]
-    usual = int(median(gap for gap in gaps if gap > 0)) if any(gap > 0 for gap in gaps) else 1
+    likely = [gap for gap in gaps if 0 < gap <= most_covered]
+    usual = int(median(likely)) if likely else 1
     done: list[LoggedStep] = []
     for index, step in enumerate(steps):
         before = steps[index - 1] if index else None
         gap = gaps[index - 1] if index else (usual if step.number % usual == 0 else 1)
-        covered = max(1, gap if gap > 0 else usual)
+        covered = max(1, gap if 0 < gap <= most_covered else usual)
         done.append(_filled(step, before, covered, settings))
     return done
 

@@ -30,4 +30,4 @@ def read_objects(lines: Sequence[Line]) -> Iterator[Found]:
             yield number, fields, line
 
 
-JSON_LINES = Program(mark=OBJECT, read=read_objects)
+JSON_LINES = Program(mark=OBJECT, words=(b"tep", b"iter", b"pdate", b'"number"'), read=read_objects)

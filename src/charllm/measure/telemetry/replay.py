@@ -18,13 +18,14 @@ class Replay:
         if not starts:
             raise TelemetryError("the recording to replay holds no readings")
         self._first_s = min(starts)
-        self._opened_s = time.monotonic()
+        self.began_s = time.monotonic()
+        """When the first reading was shown; earlier for a sampler that was started again."""
         facts = recording.facts
         self.facts = SourceFacts("replay", facts.gpus, facts.capabilities, {**facts.details, "replayed": facts.name})
 
     def read(self, gpu: int, quantities: tuple[str, ...]) -> list[Reading]:
         """Return the last readings before the present place in the recording; at its end it stays."""
-        now_s = self._first_s + time.monotonic() - self._opened_s
+        now_s = self._first_s + time.monotonic() - self.began_s
         return [_reading_at(self._recording.series_of(gpu, name), name, now_s) for name in quantities]
 
     def close(self) -> None:

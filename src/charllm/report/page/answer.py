@@ -8,6 +8,7 @@ from charllm.report.page.view import RunView
 from charllm.result.answers import (
     UNKNOWN_SPEC,
     answer_clock,
+    answer_gaps,
     answer_gpu_power,
     answer_memory,
     answer_pace,
@@ -60,12 +61,17 @@ def answer_sentences(run: RunView) -> list[str]:
     if not run.has_times and run.result.metrics.get("fits") is False:
         return [f"{_job(run)}: {answer_memory(run.result)}.", *run.misfit, NO_TIMES]
     ignored = [f"It does not fit in memory, which was ignored. {told}" for told in run.misfit]
-    sentences = (_time(run), *ignored, _power(run), _heat(run), _waits(run), _changes(run))
+    sentences = (_time(run), *ignored, _power(run), _heat(run), _waits(run), _changes(run), _gaps(run))
     return [
         sentence
         for sentence in (*sentences, *(f"Explanation: {note}" for note in explanations(run.result)))
         if sentence
     ]
+
+
+def _gaps(run: RunView) -> str:
+    told = answer_gaps(run.result)
+    return f"Not all of the time was read: {told}." if told else ""
 
 
 def _time(run: RunView) -> str:

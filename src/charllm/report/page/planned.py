@@ -4,12 +4,15 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from charllm.errors import SpecError
 from charllm.report.page.cases import StudiedCase, machine_of
 from charllm.report.page.quantity import write_value
-from charllm.result.metrics import numbers_of, with_derived
+from charllm.result.metrics import PLAN_METRICS, numbers_of, with_derived
+from charllm.result.shape import metrics_shape
+from charllm.spec.shape import Cell, Number, check_shape
+from charllm.units import whole_number
 
 PLAN_FILE = "plan.json"
 """A plan in its folder: what `charllm plan --json` prints."""
@@ -66,6 +69,81 @@ class PlanView:
 def is_plan(table: Any) -> bool:
     """Tell whether a table is that of a plan."""
     return isinstance(table, Mapping) and all(key in table for key in KEYS)
+
+
+class StoredGoal(TypedDict):
+    """The shape of what a plan makes best."""
+
+    metric: str
+    better: str
+    meaning: NotRequired[str]
+
+
+class StoredStrategy(TypedDict):
+    """The shape of a strategy of a plan."""
+
+    strategy: str
+    flags: str
+    metrics: dict[str, Any]
+    spec: NotRequired[dict[str, dict[str, Any]] | None]
+    probability_best: NotRequired[Number]
+    rank: NotRequired[int | None]
+    why: NotRequired[list[str]]
+    diff: NotRequired[list[dict[str, Cell]]]
+
+
+class StoredLimit(TypedDict):
+    """The shape of a limit of a plan."""
+
+    text: str
+    metric: str
+    sense: str
+    value: float
+
+
+class StoredSensitivity(TypedDict):
+    """The shape of a changed machine on which a plan's strategies were compared."""
+
+    change: str
+    values: list[Number]
+    winner: int | None
+    lead_fraction: Number
+    reason: str
+
+
+class StoredPlan(TypedDict):
+    """The shape of what `charllm plan --json` prints."""
+
+    goal: StoredGoal
+    counts: dict[str, int | None]
+    best: list[StoredStrategy]
+    bounds: NotRequired[list[StoredLimit]]
+    elapsed_s: NotRequired[Number]
+    pareto: NotRequired[list[StoredStrategy]]
+    others: NotRequired[list[StoredStrategy]]
+    own: NotRequired[StoredStrategy | None]
+    rejected: NotRequired[dict[str, int]]
+    sensitivity: NotRequired[list[StoredSensitivity]]
+    warnings: NotRequired[list[str]]
+    provenance: NotRequired[dict[str, Cell]]
+
+
+def check_plan(table: Any, file: object) -> None:
+    """Refuse a stored plan that is damaged, naming the field."""
+    check_shape(table, StoredPlan, file)
+    for key in ("best", "pareto", "others"):
+        for place, entry in enumerate(table.get(key, ())):
+            _check_strategy(entry, file, f"{key}[{place}]")
+    if table.get("own"):
+        _check_strategy(table["own"], file, "own")
+
+
+def _check_strategy(entry: Table, file: object, field: str) -> None:
+    check_shape(entry["metrics"], metrics_shape(PLAN_METRICS), file, f"{field}.metrics")
+    try:
+        shlex.split(entry["flags"])
+    except ValueError as error:
+        raise SpecError(f"{file}, {field}.flags", entry["flags"], f"words of a command line ({error})") from None
 
 
 def read_plan(table: Table) -> PlanView:
@@ -129,7 +207,8 @@ def _settings(words: Sequence[str]) -> dict[str, Any]:
             flag = word.removeprefix("--").removeprefix("no-")
             found[flag] = "off" if word.startswith("--no-") else "on"
         elif flag:
-            found[flag] = int(word) if word.isdecimal() else word
+            count = whole_number(word)
+            found[flag] = word if count is None else count
     return found
 
 

@@ -115,7 +115,7 @@ def _message(
         boxes = " (averages over 25 ms)" if run.result.origin == "simulated" else ""
         text += f" Power lies between {low:.0f} and {high:.0f} W, on average {mean:.0f} W{boxes}."
     if reader is not None:
-        most_w = max(value for value in reader[1].values if value is not None)
+        most_w = max((value for value in reader[1].values if value is not None), default=0.0)
         text += f" Dots: what the sensor of rank {reader[0]} shows every 0.1 s, at most {most_w:.0f} W."
     for panel in ("clock", "temperature"):
         if panel in bands:
@@ -177,7 +177,7 @@ def cluster_figure(run: RunView) -> Figure:
         "swing": ("oscillation between 0.1 and 3 Hz", to_floats(changes.get("swing_w", ())), "kW", False),
     }
     for part, (label, values, unit, from_zero) in parts.items():
-        if not np.isfinite(values).any():
+        if len(values) != len(power_w) or not np.isfinite(values).any():
             continue
         columns |= band_columns(part, decimate(bins, values), unit, KILO)
         panels.append({"label": label, "unit": unit, **{end: f"{part}_{end}" for end in Band._fields}, "lines": [],

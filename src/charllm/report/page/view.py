@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError
 from charllm.report.figure import Figure
-from charllm.result.columns import Columns, Row, rows_of
+from charllm.result.columns import Columns, Row, absent_column, rows_of
 from charllm.result.description import CONDITION, DEFAULT, texts_of
 from charllm.result.machine import cluster_of
 from charllm.result.metrics import METRICS
@@ -60,10 +60,15 @@ class RunView:
         if name in self.broken:
             return None
         try:
-            return self.result.table(name) or None
+            found = self.result.table(name) or None
         except (CharllmError, OSError, ValueError) as error:
             self.broken[name] = f"table {name}: {error}"
             return None
+        absent = absent_column(name, found) if found else None
+        if absent is not None:
+            self.broken[name] = f"table {name}: stored by another version, without {absent!r}"
+            return None
+        return found
 
     def rows(self, name: str) -> list[Row]:
         """Return the rows of a table of the run; none where it has none."""
@@ -103,7 +108,7 @@ class RunView:
         told, origin = self.table("description"), self.result.origin
         if told is None:
             return f"{origin}; conditions not known: they are not stored in this run"
-        framework = self.result.spec["framework"]["name"]
+        framework = self.result.spec.get("framework", {}).get("name", "unknown")
         defaults = texts_of(told, DEFAULT)
         taken = [f"defaults of {framework}: {', '.join(defaults)}"] if defaults else []
         return "; ".join([origin, framework, *texts_of(told, CONDITION), *taken])

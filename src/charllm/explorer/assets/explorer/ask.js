@@ -2,6 +2,20 @@
   "use strict";
   const explorer = (charllm.explorer = charllm.explorer || {});
   const MOST_TRIES = 5;
+  const NAME = "charllm-token";
+
+  // The address that `charllm serve` prints holds the token. It is kept for this host and port alone, where a cookie would go
+  // to every port of the host, and leaves the address, which people share.
+  let token = "";
+  function keepToken() {
+    const query = new URLSearchParams(location.search);
+    token = query.get("token") || localStorage.getItem(NAME) || "";
+    if (!query.has("token")) return;
+    localStorage.setItem(NAME, token);
+    query.delete("token");
+    history.replaceState(null, "", `${location.pathname}${String(query) && `?${query}`}${location.hash}`);
+  }
+  keepToken();
 
   // What went wrong, in the words of the server: {field, message}; field is empty where no setting is to blame.
   class Refusal extends Error {
@@ -20,7 +34,7 @@
   async function send(path, options, tries = MOST_TRIES) {
     let response;
     try {
-      response = await fetch(path, options);
+      response = await fetch(path, { ...options, headers: { ...options.headers, Authorization: `Bearer ${token}` } });
     } catch (error) {
       if (error.name === "AbortError") throw error;
       throw new Refusal("The server does not answer. Is `charllm serve` still running?");

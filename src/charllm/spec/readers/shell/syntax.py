@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Any
 
-from charllm.errors import SpecError
+from charllm.errors import MissingExtra, SpecError
 
 Node = Any
 """A node of tree-sitter; its package is loaded only when a script is read."""
@@ -17,9 +17,7 @@ def _parser() -> Any:
         import tree_sitter
         import tree_sitter_bash
     except ImportError:
-        raise SpecError(
-            "--from", "a shell script", "tree-sitter to read it with: pip install 'charllm[readers]'"
-        ) from None
+        raise MissingExtra("reading a launch script needs tree-sitter", "readers") from None
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 
 

@@ -37,6 +37,7 @@ from charllm.result.description import tabulate_description
 from charllm.result.files import HEADER_FILE, SAMPLES_FILE
 from charllm.result.metrics import Metrics
 from charllm.result.result import Columns, RunResult, all_finite, to_stored
+from charllm.result.shape import check_spec
 from charllm.result.store import RESULT_FILE, load_run, with_tables, write_text
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
@@ -115,8 +116,18 @@ def _spec(parts: Sequence[Part], job: JobRecord) -> dict[str, Any]:
     for part in parts if job.origin == "measured" else ():
         left = read_json(part.folder / SPEC_FILE)
         if isinstance(left, dict) and all_finite(left):
-            return left
+            return _whole_spec(left) or job.spec
     return job.spec
+
+
+def _whole_spec(left: dict[str, Any]) -> dict[str, Any]:
+    """Return a spec with all its parts, of one that may be a request; nothing for what is neither."""
+    with suppress(SpecError):
+        check_spec(left, SPEC_FILE)
+        return left
+    with suppress(CharllmError):
+        return resolve_run(left).as_table()
+    return {}
 
 
 def _details(job: JobRecord, parts: Sequence[Part], failure: Failure | None) -> dict[str, Any]:

@@ -43,9 +43,9 @@ class GpuRow(TypedDict, total=False):
 
 
 class PlacedGpu(GpuRow):
-    """Its place, which is always known."""
+    """Its place; which rank works on a GPU of a measured node may not be known."""
 
-    rank: int
+    rank: int | None
     node: int
     slot: int
 

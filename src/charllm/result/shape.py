@@ -157,4 +157,4 @@ def _shape_of(one: Metric) -> Any:
         return list[PathPart] | None
     if one.keys is not None:
         return TypedDict("Table", dict.fromkeys(one.keys, Number), total=False) | None  # type: ignore[operator]
-    return Number if one.is_number else bool | None
+    return Number if one.is_number or one.digits else bool | None

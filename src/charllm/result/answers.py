@@ -188,7 +188,7 @@ def explanations(result: "RunResult") -> list[str]:
 def answer_pace(result: "RunResult") -> str:
     """Stage and node with most time on the critical path, and the GPU there that is slower than the others."""
     parts, metrics = result.metrics.get("critical_path"), result.metrics
-    if not parts:
+    if not parts or metrics.get("step_time_s") is None:
         return ""
     first, write = parts[0], seconds_format(metrics["step_time_s"])
     mates = path_gpus(result)

@@ -125,6 +125,7 @@ class Stored(TypedDict):
 def check_result(table: Any, file: object) -> None:
     """Refuse what is no stored result, or is damaged, naming the field."""
     check_shape(table, Stored, file)
+    check_shape(table, Any, file)
     check_shape(table["metrics"], _metrics(), file, "metrics")
     for metric, ends in (table["provenance"].get("measurement", {}).get("intervals") or {}).items():
         if ends is not None and len(ends) != 2:

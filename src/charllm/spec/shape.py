@@ -39,9 +39,6 @@ def check_settings(cls: Any, table: Any, file: object, field: str) -> None:
         raise SpecError(f"{file}, {field}", table, "a table of settings")
     members: dict[str, Any] = get_type_hints(cls)
     known = rules(cls)
-    for name, rule in known.items():
-        if name not in table and not rule.optional and name in _required_fields(cls):
-            raise SpecError(f"{file}, {field}.{name}", None, rule.possible())
     for name, value in table.items():
         where = f"{field}.{name}"
         if name in known:
@@ -52,6 +49,9 @@ def check_settings(cls: Any, table: Any, file: object, field: str) -> None:
             check_shape(value, list[Any], file, where)
             for place, item in enumerate(value):
                 check_settings(several, item, file, f"{where}[{place}]")
+    for name, rule in known.items():
+        if name not in table and not rule.optional and name in _required_fields(cls):
+            raise SpecError(f"{file}, {field}.{name}", None, rule.possible())
 
 
 @cache
@@ -97,7 +97,7 @@ def _accepts_inside(values: Sequence[Any], shape: Any) -> bool:
 def _locate(value: Any, shape: Any, field: str) -> tuple[str, Any, str]:
     """Return the first part of a value that has another shape: its field, what was found, what was expected."""
     for part in _alternatives(shape):
-        if part in PLAIN or part is Any or get_origin(part) is Literal or not isinstance(value, _container(part)):
+        if part in PLAIN or get_origin(part) is Literal or not isinstance(value, _container(part)):
             continue
         for name, below, member in _children(value, part):
             if not _accepts([below], member):
@@ -110,6 +110,8 @@ def _locate(value: Any, shape: Any, field: str) -> tuple[str, Any, str]:
 
 
 def _children(value: Any, shape: Any) -> Iterator[tuple[str, Any, Any]]:
+    if shape is Any:
+        shape = list[Any] if isinstance(value, list) else dict[str, Any]
     if is_typeddict(shape):
         yield from ((name, value[name], member) for name, member in _members(shape).items() if name in value)
     elif get_origin(shape) is list:
@@ -125,6 +127,8 @@ def _alternatives(shape: Any) -> tuple[Any, ...]:
 def _container(shape: Any) -> Any:
     if get_origin(shape) is Literal:
         return type(get_args(shape)[0])
+    if shape is Any:
+        return (list, dict)
     return list if get_origin(shape) is list else dict
 
 

@@ -110,7 +110,8 @@ def answer_gpu_power(result: "RunResult") -> str:
 
 def answer_temperature(result: "RunResult") -> str:
     """Mean and peak temperature, and how far the peak is from slowdown."""
-    return _metrics(result, "temperature_mean_c", "temperature_peak_c", "margin_to_slowdown_k")
+    told = _metrics(result, "temperature_mean_c", "temperature_peak_c", "margin_to_slowdown_k")
+    return _join("a GPU turns itself off: the run ends", told) if result.metrics.get("shutdown") else told
 
 
 def answer_clock(result: "RunResult") -> str:

@@ -158,4 +158,4 @@ def _shape_of(one: Metric) -> Any:
         return list[PathPart] | None
     if one.keys is not None:
         return TypedDict("Table", dict.fromkeys(one.keys, Number), total=False) | None  # type: ignore[operator]
-    return bool | None if one.name == "fits" else Number
+    return bool | None if one.is_flag else Number

@@ -13,6 +13,13 @@ from charllm.spec.shape import Cell, Number, check_settings, check_shape
 SCHEMA_VERSION = 1
 PARTS = frozenset(("model", "training", "parallelism", "cluster", "framework", "conditions"))
 """Of a complete spec; a measured run may have none of them, but its command."""
+READ = tuple(
+    tuple(path.split("."))
+    for path in ("model.name", "training.seq_length", "training.global_batch_size", "framework.name", "cluster.name",
+                 "cluster.nodes", "cluster.node.gpus", "cluster.node.gpu.name", "cluster.node.gpu.memory_bytes",
+                 "cluster.node.gpu.power_cap_w", "cluster.node.gpu.clock_max_hz", "cluster.cooling.inlet_c")
+)  # fmt: skip
+"""Settings that pages read and that runs of every version have."""
 ORIGINS = ("simulated", "emulated", "measured")
 Origin = Literal["simulated", "emulated", "measured"]
 
@@ -141,6 +148,12 @@ def check_spec(spec: dict[str, Any], file: object, field: str = "spec") -> None:
         for part in sorted(PARTS - spec.keys()):
             raise SpecError(f"{file}, {field}.{part}", None, "a table of settings, as the other parts of a run")
         check_settings(RunSpec, spec, file, field)
+        for path in READ:
+            inside: Any = spec
+            for place, name in enumerate(path):
+                if name not in inside:
+                    raise SpecError(f"{file}, {field}.{'.'.join(path[: place + 1])}", None, "what every run has")
+                inside = inside[name]
 
 
 def metrics_shape(metrics: Mapping[str, Metric]) -> Any:

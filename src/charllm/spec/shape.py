@@ -7,7 +7,7 @@ of these with at most one list and one table, and `Any`: whatever JSON may hold.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import cache
 from itertools import chain
 from types import NoneType, UnionType
@@ -33,7 +33,7 @@ def check_shape(value: Any, shape: Any, file: object, field: str = "") -> None:
 def check_settings(cls: Any, table: Any, file: object, field: str) -> None:
     """Refuse a table whose values are of other types than those of a settings class.
 
-    What a table of another version lacks of fields with a default, holds besides, or bounds otherwise is no damage.
+    What a table of another version lacks, holds besides, or bounds otherwise is no damage.
     """
     if not isinstance(table, dict):
         raise SpecError(f"{file}, {field}", table, "a table of settings")
@@ -49,16 +49,6 @@ def check_settings(cls: Any, table: Any, file: object, field: str) -> None:
             check_shape(value, list[Any], file, where)
             for place, item in enumerate(value):
                 check_settings(several, item, file, f"{where}[{place}]")
-    for name, rule in known.items():
-        if name not in table and not rule.optional and name in _required_fields(cls):
-            raise SpecError(f"{file}, {field}.{name}", None, rule.possible())
-
-
-@cache
-def _required_fields(cls: Any) -> frozenset[str]:
-    return frozenset(
-        entry.name for entry in fields(cls) if entry.default is MISSING and entry.default_factory is MISSING
-    )
 
 
 def _accepts(values: Sequence[Any], shape: Any) -> bool:

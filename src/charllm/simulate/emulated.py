@@ -43,6 +43,9 @@ LONGEST_S, LONGEST_KERNELS_S = 600.0, 300.0
 """Of a prediction, and of the kernels of a step."""
 
 
+SHORTEST_STEP_S, TOGETHER_S = 1e-4, 0.01
+
+
 class Start(NamedTuple):
     """How a GPU stands when readings begin."""
 
@@ -98,10 +101,17 @@ def _work_through(single: SingleGpu, sliced: list[Sliced], least_s: float) -> in
     """Work through whole steps, one at least, for a time; returns how many."""
     whole = [one for slices, repeat in sliced for one in slices * repeat]
     rows, waits_s = np.array([row for row, _ in whole]), np.array([wait_s for _, wait_s in whole])
-    steps = 0
-    while steps == 0 or single.time_s < least_s:
+    begun_s = single.time_s
+    single.spend(rows, waits_s)
+    step_s, steps = single.time_s - begun_s, 1
+    if step_s < SHORTEST_STEP_S:
+        raise SpecError("--timeline", Words(f"a step of {step_s:.3g} s"), f"one of at least {SHORTEST_STEP_S:g} s")
+    # Short steps are worked through several at a time: each call has a cost of its own.
+    together = max(1, int(TOGETHER_S / step_s))
+    rows, waits_s = np.tile(rows, (together, *[1] * (rows.ndim - 1))), np.tile(waits_s, together)
+    while single.time_s < least_s:
         single.spend(rows, waits_s)
-        steps += 1
+        steps += together
     return steps
 
 

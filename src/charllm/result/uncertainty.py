@@ -207,13 +207,17 @@ def _board_intervals(result: "RunResult", step: Spread) -> dict[str, dict[str, A
         for name, spread in ratios.items()
         if metrics[name] is not None
     }
-    return found if metrics["temperature_peak_c"] is None else {**found, **_heat_intervals(result, power)}
+    known = all(metrics[name] is not None for name in HEAT_METRICS)
+    return {**found, **_heat_intervals(result, power)} if known else found
+
+
+HEAT_METRICS = ("temperature_mean_c", "temperature_peak_c", "margin_to_slowdown_k")
 
 
 def _heat_intervals(result: "RunResult", power: Spread) -> dict[str, dict[str, Any]]:
     """Return the intervals of temperatures."""
     metrics, spec = result.metrics, result.spec
-    preheat_k = max((node["preheat_k"] for node in result.nodes), default=0.0)
+    preheat_k = max((node.get("preheat_k") or 0.0 for node in result.nodes), default=0.0)
     mean_k, peak_k = (_rise(metrics[name], spec) for name in ("temperature_mean_c", "temperature_peak_c"))
     # Rear slots are half of a node; the hottest GPU is one of them.
     mean = _heat_spread("temperature_mean_c", mean_k, power, preheat_k / 2)

@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from charllm.mark import FOLDER_VARIABLE
+from charllm.measure import launch
 from charllm.measure import processes as module
 from charllm.measure.launch import TIMED_OUT, Ended, run_command
 from charllm.measure.processes import JobProcesses
@@ -47,9 +49,10 @@ def started(folder: Path) -> int:
     return int((folder / "pid").read_text())
 
 
-def send_when_started(folder: Path, number: int) -> threading.Thread:
+def send_when_started(folder: Path, number: int, late_s: float = 0.0) -> threading.Thread:
     def send() -> None:
         started(folder)
+        time.sleep(late_s)
         if callable(signal.getsignal(number)):
             os.kill(os.getpid(), number)
 
@@ -86,6 +89,16 @@ def test_a_stubborn_process_is_killed(tmp_path: Path, monkeypatch: pytest.Monkey
     assert is_gone(started(tmp_path))
     assert f"sh ({started(tmp_path)})" in ended.ended_processes
     assert not ended.left_processes
+
+
+def test_a_second_signal_ends_a_command_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STOP_S", 0.3)
+    monkeypatch.setattr(launch, "AGAIN_S", 0.2)
+    threads = [send_when_started(tmp_path, signal.SIGTERM, late_s) for late_s in (0.0, 0.0, 0.6)]
+    ended = run_command(["sh", "-c", f"echo $$ > pid; {STUBBORN}"], tmp_path, PATH)
+    for thread in threads:
+        thread.join()
+    assert (ended.exit_code, ended.interrupted, ended.left_processes) == (128 + 9, True, "")
 
 
 def test_a_command_that_handles_a_signal_is_given_the_time_it_takes(tmp_path: Path) -> None:

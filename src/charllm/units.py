@@ -80,6 +80,15 @@ SHORT_S = 0.1
 """Shorter times are written in milliseconds."""
 
 
+MOST_DIGITS = 19
+"""Of a whole number in 64 bits."""
+
+
+def whole_number(text: str) -> int | None:
+    """Return the whole number that a text of a file states; None for anything else, or for more than 19 digits."""
+    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
+
+
 @lru_cache(maxsize=4096)
 def split_suffix(key: str) -> tuple[str, str] | None:
     """Split ``memory_gib`` into ``("memory", "gib")``; None when the key ends in no known unit."""

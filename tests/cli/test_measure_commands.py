@@ -29,6 +29,7 @@ from tests.measure.replays import (
     await_file,
     find_sampler,
     hide_driver,
+    is_gone,
     make_replay,
     quiet_environment,
     uuid,
@@ -121,7 +122,7 @@ def test_a_command_keeps_its_own_dashes(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "--rate -- -x\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_reaches_the_command_and_the_record_stays_whole(number: signal.Signals, tmp_path: Path) -> None:
     word = number.name.removeprefix("SIG")
     script = f"trap 'echo caught; exit 9' {word}; touch {tmp_path}/up; while :; do sleep 0.05; done"
@@ -148,6 +149,25 @@ def test_a_signal_to_the_whole_group_does_not_end_the_sampler(tmp_path: Path) ->
     start_s, end_s = load_run(tmp_path / "run").provenance["measurement"]["windows_s"]["command"]
     assert end_s - start_s > 1.4
     assert read_recording(tmp_path / "run").fast(0).times_s[-1] > end_s - 0.3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT, None], ids=["TERM", "QUIT", "time limit"])
+def test_what_a_job_has_started_elsewhere_ends_with_it_and_is_named(
+    number: signal.Signals | None, tmp_path: Path
+) -> None:
+    script = f"(setsid sleep 300 & echo $! > {tmp_path}/left)\ntouch {tmp_path}/up; sleep 300"
+    flags = ["--cooldown", "0", *(["--time-limit", "1.5"] if number is None else [])]
+    process = start_measuring(tmp_path / "run", script, *flags)
+    await_file(tmp_path / "up")
+    if number is not None:
+        process.send_signal(number)
+    _, err = process.communicate(timeout=END_S)
+    assert process.returncode == (124 if number is None else 128 + number)
+    left = (tmp_path / "left").read_text().strip()
+    assert is_gone(int(left))
+    told = "the command had started processes in other process groups, which were ended after it"
+    assert f"charllm: {told}: sleep ({left})" in err
+    assert f"{told}: sleep ({left})" in load_run(tmp_path / "run").warnings
 
 
 def test_a_command_that_does_not_catch_it_dies_by_it(tmp_path: Path) -> None:

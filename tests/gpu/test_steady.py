@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from charllm.catalog.resolve import resolve_cluster
 from charllm.evaluate.ops import bench_machine
 from charllm.gpu.kernels import Shapes, read_shapes
 from charllm.gpu.physics import POWER, THERMAL, board_of, next_clock
@@ -87,8 +88,16 @@ def test_above_its_operating_limit_temperature_takes_clock(gpu: Gpu) -> None:
     clock, cause = next_clock(board, 1.98e9, 300.0, 300.0, 120.0, 88.0, board.asked_clock_hz)
     assert cause == THERMAL
     assert clock < board.asked_clock_hz
-    halved, _ = next_clock(board, 1.98e9, 300.0, 300.0, 120.0, 92.0, board.asked_clock_hz)
-    assert halved == pytest.approx(board.slowdown_fraction * board.asked_clock_hz)
+    lowest, _ = next_clock(board, 1.98e9, 300.0, 300.0, 120.0, 92.0, board.asked_clock_hz)
+    assert lowest == pytest.approx(board.slowdown_fraction * board.asked_clock_hz)
+
+
+def test_an_h100_at_88_degrees_has_the_clock_that_was_read() -> None:
+    board = board_of(resolve_cluster("h100x1").gpu, Conditions(clock_cap_hz=1.755e9))
+    clocks = [next_clock(board, 1.755e9, 300.0, 300.0, 120.0, degrees_c, 1.755e9)[0] for degrees_c in (87.5, 88.5)]
+    # 450 to 550 MHz, with a sensor that reads whole degrees.
+    assert clocks[1] <= 0.45e9
+    assert clocks[0] >= 0.55e9
 
 
 def test_the_clock_leaps_nowhere_as_a_gpu_warms_up(gpu: Gpu) -> None:

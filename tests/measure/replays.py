@@ -76,6 +76,14 @@ def find_sampler(folder: Path) -> int | None:
     return None
 
 
+def is_gone(process: int) -> bool:
+    """Tell whether a process has ended, whether or not somebody has taken note of it."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
 def await_file(path: Path, timeout_s: float = 60.0) -> None:
     """Wait until a file is there."""
     end_s = time.monotonic() + timeout_s

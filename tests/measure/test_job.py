@@ -283,6 +283,14 @@ def test_a_model_that_is_known_gives_mfu(tmp_path: Path) -> None:
     assert not [warning for warning in result.warnings if warning.startswith("mfu")]
 
 
+def test_a_request_that_a_job_leaves_is_completed(tmp_path: Path) -> None:
+    script = """printf '%s' '{"model": "gpt2", "cluster": "h200x8"}' > $CHARLLM_MARKS/spec.json"""
+    measure(tmp_path, "sh", "-c", script, telemetry="none")
+    stored = load_run(tmp_path)
+    assert stored.spec == resolve_run({"model": "gpt2", "cluster": "h200x8"}).as_table()
+    assert stored.metrics["parameters"] > 1e8
+
+
 @pytest.mark.parametrize("left", ["[1, 2]", "{", '{"mine": NaN}', '{"model": "no such model"}', '{"mine": 3}'])
 def test_a_spec_that_says_nothing_gives_no_mfu(left: str, tmp_path: Path) -> None:
     script = f"printf '%s' '{left}' > $CHARLLM_MARKS/spec.json"

@@ -51,7 +51,9 @@ def start_job(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("write", "file"), [(write_task, TASK_FILE), (open_head, HEAD_FILE), (start_job, SCRIPT)], ids=lambda one: str(one)
+    ("write", "file"),
+    [(write_task, TASK_FILE), (open_head, HEAD_FILE), (start_job, SCRIPT)],
+    ids=["task", "head", "script"],
 )
 def test_nobody_else_may_ever_read_it(
     tmp_path: Path, created: dict[str, int], write: Callable[[Path], None], file: str

@@ -32,7 +32,7 @@ ROW_NS = (5_000_000_000, 1_794_786_270_876_632_882, 120_000)
 NAMES = samples().decode().split("\n", 1)[0]
 GOOD = one_row("fast", 2.0, power_instant_w=100.0, power_average_w=100.0, temperature_c=40.0, clock_hz=1e9, limits=0.0)
 
-readings = st.one_of(st.floats(allow_nan=False, allow_infinity=False, width=64), st.sampled_from(REASONS))
+readings = st.one_of(st.floats(-1e29, 1e29), st.sampled_from(REASONS))
 
 
 def write_rows(folder: Path, rows: list[tuple[str, int, list[Reading]]]) -> None:
@@ -161,6 +161,15 @@ def test_a_row_that_cannot_be_read_spoils_no_other(tmp_path: Path, row: str) -> 
 
 def recording_times(folder: Path) -> list[float]:
     return [float(time_s) for time_s in read_recording(folder).fast(0).times_s]
+
+
+def test_a_reading_that_no_quantity_reaches_is_none(tmp_path: Path) -> None:
+    row = one_row(
+        "fast", 3.0, power_instant_w=1e300, power_average_w=100.0, temperature_c=40.0, clock_hz=1e9, limits=0.0
+    )
+    found = read_recording(write_copy(tmp_path, "\n".join((NAMES, GOOD, row, "")).encode())).fast(0)
+    assert found.missing["power_instant_w"] == {"not_finite": 1}
+    assert found.known("power_instant_w")[1].tolist() == [100.0]
 
 
 def test_bytes_that_are_no_text_spoil_no_row(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,6 +127,27 @@ def test_many_who_say_nothing_are_dropped_and_keep_no_node_out(tmp_path: Path) -
         assert is_dropped(links[0])
         the_run_goes_on(tmp_path)
         assert len(rendezvous._strangers) <= 1 + MOST_STRANGERS
+        assert rendezvous.close(PATIENCE_S).kind == ""
+
+
+def test_strangers_that_keep_connecting_keep_no_node_out(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def connect() -> None:
+        while not ended.is_set():
+            with contextlib.suppress(OSError), connected(tmp_path) as link:
+                link.send(b"x")
+
+    with hosting(tmp_path, 1) as rendezvous:
+        strangers = [threading.Thread(target=connect) for _ in range(4)]
+        for stranger in strangers:
+            stranger.start()
+        try:
+            the_run_goes_on(tmp_path)
+        finally:
+            ended.set()
+            for stranger in strangers:
+                stranger.join()
         assert rendezvous.close(PATIENCE_S).kind == ""
 
 

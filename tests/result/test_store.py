@@ -121,6 +121,7 @@ def test_best_changes_of_another_version_are_said_not_to_be_stored() -> None:
         ("spec.cluster.node.gpu.memory_bytes", "80 GB", "spec.cluster.node.gpu.memory_bytes: got '80 GB'"),
         ("provenance.uncertainty", {"step_time_s": {"low": 1}}, "provenance.uncertainty.step_time_s."),
         ("warnings", [3], "warnings[0]: got 3; expected a text"),
+        ("spec.cluster.node.gpu", {}, "spec.cluster.node.gpu.name: got nothing; expected what every run has"),
         ("origin", "dreamt", "origin: got 'dreamt'; expected one of simulated, emulated, measured"),
     ],
 )
@@ -134,6 +135,19 @@ def test_a_damaged_result_is_refused_by_file_and_field(tmp_path: Path, path: str
     (tmp_path / "result.json").write_text(json.dumps(table))
     with pytest.raises(SpecError, match=re.escape(f"{tmp_path / 'result.json'}, {told}")):
         load_run(tmp_path / "result.json")
+
+
+def test_a_run_of_another_version_may_lack_a_constant(tmp_path: Path) -> None:
+    table = json.loads((save_run(simulate(RUN), tmp_path / "run") / "result.json").read_text())
+    del (
+        table["spec"]["cluster"]["node"]["gpu"]["power"],
+        table["spec"]["training"]["optimizer"],
+        table["metrics"]["mfu"],
+    )
+    (tmp_path / "result.json").write_text(json.dumps(table))
+    again = load_run(tmp_path / "result.json")
+    assert again.metrics.mfu is None
+    assert render_run(again, full=True)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """What one GPU will read while it emulates a timeline."""
 
+import time
 from typing import Any
 
 import pytest
 
 from charllm.catalog.resolve import resolve_cluster
+from charllm.errors import SpecError
 from charllm.gpu.heat import network
 from charllm.gpu.physics import board_of, operating_point, standing_w
 from charllm.gpu.shape import KernelShape
@@ -47,6 +49,17 @@ def test_waits_draw_what_an_idle_context_draws() -> None:
     idle_w = standing_w(board, level, found.temperature_mean_c)
     assert found.power_mean_w == pytest.approx(idle_w, rel=1e-3)
     assert found.busy_s == pytest.approx(0.5, rel=1e-6)
+
+
+def test_a_short_step_is_predicted_as_a_long_one_and_one_without_a_length_is_refused() -> None:
+    start_s = time.process_time()
+    short, longer = emulated(wait(2e-4)), emulated(wait(0.5))
+    assert time.process_time() - start_s < 10
+    assert short.power_mean_w == pytest.approx(longer.power_mean_w, rel=1e-3)
+    assert short.busy_s == pytest.approx(2e-4, rel=1e-6)
+    for length_s in (0.0, 1e-9):
+        with pytest.raises(SpecError, match=r"a step of .* s'?; expected one of at least 0.0001 s"):
+            emulated(wait(length_s))
 
 
 def test_work_without_rest_is_held_at_the_cap_and_rests_let_it_run_faster() -> None:

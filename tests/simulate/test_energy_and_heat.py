@@ -13,7 +13,8 @@ from charllm.simulate.steady import LEAST_ROUND_S, build_machine, simulate_once,
 from charllm.spec.request import merge
 from charllm.workload.step import build_step
 from tests.gpu.heat_balance import heat_to_air_w
-from tests.simulate.runs import GPT3, REPLICAS, cooled, ran, under
+from tests.simulate.runs import GPT3, REPLICAS, Done, cooled, ran, under
+from tests.simulate.test_stragglers import row_of
 
 CASES: dict[str, dict[str, Any]] = {
     "as delivered": {},
@@ -125,3 +126,23 @@ def test_memory_that_draws_nothing_heats_nothing_and_cools_nothing() -> None:
     free = {"cluster": {"node": {"gpu": {"power": {"memory_byte_j": 0.0}}}}}
     metrics = ran(free).metrics
     assert metrics["temperature_mean_c"] > 25.0
+
+
+def hot(sink_fraction: float, **cooling: float) -> Done:
+    return ran({**under(hot_gpus=[3], hot_sink_fraction=sink_fraction), **cooled(**cooling)})
+
+
+def test_a_gpu_with_a_poor_sink_is_held_below_its_slowdown_at_whatever_clock_that_takes() -> None:
+    found = hot(8.0)
+    row = row_of(found, 3)
+    assert found.metrics["shutdown"] is False
+    assert found.machine.run.cluster.gpu.max_operating_temperature_c < row["temperature_peak_c"] < 90
+    assert row["clock_mean_hz"] < 0.5 * max(one["clock_mean_hz"] for one in found.gpus)
+    assert found.metrics["step_time_s"] > 1.7 * ran().metrics["step_time_s"]
+
+
+def test_a_gpu_that_its_lowest_clock_does_not_cool_turns_itself_off() -> None:
+    found = hot(20.0)
+    assert found.metrics["shutdown"] is True
+    assert row_of(found, 3)["temperature_peak_c"] >= (found.machine.run.cluster.gpu.shutdown_temperature_c or 0) > 90
+    assert any("turns itself off: the run ends" in warning for warning in found.whole.result.warnings)

@@ -51,7 +51,7 @@ def test_what_has_the_shape_is_accepted_with_whatever_stands_beside_it() -> None
         ({"cells": {"x": [1, float("inf")]}}, "file, cells.x[1]: got inf; expected a number or a text"),
         ({"cells": {"x": [1, [2]]}}, "file, cells.x[1]: got [2]; expected a number or a text"),
         ({"cells": {"x": 1}}, "file, cells.x: got 1; expected a list"),
-        ({"rest": {"a": [{"b": float("nan")}]}}, "file, rest.a: got [{'b': nan}]; expected what JSON can hold"),
+        ({"rest": {"a": [{"b": float("nan")}]}}, "file, rest.a[0].b: got nan; expected what JSON can hold"),
         ({"rest": 3}, "file, rest: got 3; expected a table or nothing"),
     ],
 )

@@ -16,6 +16,9 @@ sources are corrected for a stated reason; --doubtful scores doubtful rows separ
 takes minutes on two processes; --quick uses the committed predictions of published rows and ends within a minute;
 --open predicts them at one solved clock.
 
+`differences` scores what one change of a run does: pairs of runs of one board or source that differ in one setting, by
+kind of change and quantity, beside the noise of such a difference and a simple rule. It reads no file.
+
 `heat FILE.csv --gpu NAME` reads recorded power and temperature, and predicts the temperature from the power alone.
 """
 
@@ -30,6 +33,7 @@ from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.plots import pen
 from charllm.cli.progress import track
 from charllm.cli.validate_all import render_everything, score_everything
+from charllm.cli.validate_differences import render_differences, score_all_differences
 from charllm.cli.validate_known import render_known, score_known
 from charllm.errors import SpecError
 from charllm.report.tables import render_table, wrap_all
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "charllm validate all --quick",
+    "charllm validate differences",
     "charllm validate known --plots",
     "charllm validate results --open",
     "charllm validate results --open --csv",
@@ -97,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     scoring = SCORINGS[arguments.what]
     if scoring.needs_gpu and not arguments.gpu:
         raise SpecError("--gpu", arguments.gpu, "a name from `charllm catalog gpus`, such as h200")
-    if arguments.file is None and arguments.what not in ("results", "known", "all"):
+    if arguments.file is None and arguments.what not in ("results", "known", "all", "differences"):
         raise SpecError("FILE", None, "a CSV file of measurements")
     table = scoring.score(arguments)
     print_as(arguments, table, lambda: _render(scoring, table, arguments.plots), lambda: table[scoring.rows])
@@ -315,6 +320,7 @@ SCORINGS = {
     "heat": Scoring(_score_heat, _render_heat, needs_gpu=True, rows="gpus"),
     "nccl": Scoring(score_network, render_network, needs_gpu=False),
     "all": Scoring(score_everything, render_everything, needs_gpu=False, rows="scores"),
+    "differences": Scoring(score_all_differences, render_differences, needs_gpu=False, rows="pairs"),
     "known": Scoring(score_known, render_known, needs_gpu=False, drawn=("name", "predicted_s", "measured_s")),
 }
 """What a file may hold."""

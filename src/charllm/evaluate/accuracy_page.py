@@ -32,7 +32,11 @@ def render_page(scores: Sequence[Score]) -> str:
     parts = [OPENING, "## Step time of published runs", _published(scores), _intervals()]
     parts.append("## Everything else")
     for name, part in PARTS.items():
-        own = [score for score in scores if score.part == name and score.by in ("all", "class", "take", "meaning")]
+        own = [
+            score
+            for score in scores
+            if score.part == name and score.by in ("all", "class", "take", "meaning", "change")
+        ]
         if own:
             parts += [f"### {name[0].upper()}{name[1:]}", part.about, _table(own, with_quantity=True)]
     return "\n\n".join(parts) + "\n"

@@ -3,7 +3,7 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from charllm.evaluate.scores import describe_errors
 from charllm.spec.run import CLASSES, RunSpec
@@ -32,6 +32,18 @@ class Point(NamedTuple):
     """FLOPs or bytes that a table of rates would divide by its rate; 0: a table would hold the figure itself."""
     baseline: float | None = None
     """What a simpler method says, where one was asked."""
+
+
+class RunReading(NamedTuple):
+    """One run on a board or a cluster: how it is described, what is predicted of it, and what was read."""
+
+    part: str
+    board: str
+    """Board, or source, within which runs are compared."""
+    name: str
+    request: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    read: Mapping[str, float]
 
 
 class Score(NamedTuple):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from charllm.evaluate.caps import cap_points
 from charllm.evaluate.corrections import source_of
+from charllm.evaluate.differences import difference_points
 from charllm.evaluate.h200.memory import loop_scores, training_scores
 from charllm.evaluate.h200.points import (
     first_points,
@@ -149,6 +150,9 @@ PARTS: dict[str, Part] = {
     "thermal traces": Part(heat_points, """Temperature of an H200 from its recorded power alone, second by second. Heat
         was fitted on take opsA, one rule chosen on opsB.""", has_table=True),
     "power caps": Part(cap_points, """An H100 under caps (arXiv:2604.11391, arXiv:2603.16164)."""),
+    "differences": Part(difference_points, """Effects of one change of a run: ratios of two runs of one board or source,
+        temperatures in kelvin. `charllm validate differences` adds signs and noise. *Table* is a rule: time follows
+        FLOPs and the inverse of a clock limit, nothing else moves."""),
     "node power": Part(node_power_points, """Whole nodes of H100 in MLPerf Training results that print power: medians
         of whole runs, evaluation included. Three are immersion-cooled and read on the DC side, one is cooled by air and
         read at the wall."""),

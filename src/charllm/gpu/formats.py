@@ -35,9 +35,8 @@ multiple of 16 bytes (vocabulary of 50257 on an H200: 96 forward, 134 and 136 TF
 (published runs with heads of 108 and 150)."""
 MISALIGNED_ENERGY = 2.6
 """Measured: energy of an operation of those over an aligned one's (425 and 506 W)."""
-FP32_FRACTION, FP32_ENERGY = 0.76, 11.9
-"""Measured: rate of a product in 32 bits over the GPU's peak outside matrix units (47.8 of 66.9 TFLOP/s), and
-energy of an operation over one of 16 bits (699 W at 43 TFLOP/s)."""
+FP32_FRACTION = 0.76
+"""Measured: rate of a product in 32 bits over the GPU's peak outside matrix units (47.8 of 66.9 TFLOP/s)."""
 BEST_WIDTHS, FLASH2_WIDTHS = (64, 128, 192, 256), (32, 64, 96, 128, 160, 192, 256)
 """Head widths that attention kernels have; others are padded (80 and 96 take as long as 128 in cuDNN)."""
 FLASH2_ENERGIES = (1.4, 1.2)
@@ -57,14 +56,15 @@ def matrix_rate(gpu: Gpu) -> float:
 def rate_multiple(gpu: Gpu, shape: KernelShape) -> float:
     """Return the rate of deep products in a format over what matrix units do in 16 bits, alignment included.
 
-    fp32 runs outside the matrix units, as PyTorch does by default. What a GPU has no units for runs in 16 bits.
+    fp32 runs outside the matrix units, as PyTorch does by default. A narrow format that a GPU has no units for runs in
+    16 bits.
     """
     if shape.kind not in PRODUCTS:
         return 1.0
     if shape.precision == "fp32":
         return FP32_FRACTION * gpu.peak_fp32_flop_per_s / gpu.peak_16bit_flop_per_s
     if shape.precision == "tf32":
-        return shape.rate * gpu.kernels.matrix_fraction / 2
+        return shape.rate * gpu.kernels.matrix_fraction * gpu.peak_tf32_flop_per_s / gpu.peak_16bit_flop_per_s
     peak = gpu.peak_flop_per_s(shape.precision) / gpu.peak_16bit_flop_per_s
     kernels, narrow = gpu.kernels, NARROW.get(shape.precision)
     fraction = {"fp8": kernels.fp8_fraction, "fp4": kernels.fp4_fraction}.get(narrow or "", kernels.matrix_fraction)
@@ -116,7 +116,7 @@ def flop_j(gpu: Gpu, shape: KernelShape) -> float:
     if narrow and not gpu.peak_flop_per_s(shape.precision):
         return power.flop_j
     if shape.precision in ("fp32", "tf32"):
-        return (FP32_ENERGY if shape.precision == "fp32" else 2.0) * power.flop_j
+        return power.fp32_flop_j if shape.precision == "fp32" else 2.0 * power.flop_j
     return {"fp8": power.fp8_flop_j, "fp4": power.fp4_flop_j}.get(narrow or "", power.flop_j)
 
 

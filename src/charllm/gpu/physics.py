@@ -14,12 +14,13 @@ Ignores: operand values beyond random and zeros; hot spots; conversion losses th
 Governor: at every tick (25 ms), from the mean power of the last two: above its target the clock falls at once to where
 dynamic power, which grows as f v^2, meets it; below, it climbs part of the way back. The target is `burst` times the
 cap while the mean over a second is below `hold` times the cap, and `hold` from then on; full matrix units never clock
-above `burst_clock`. Above the operating temperature each degree takes a share of the clock; above the slowdown
-threshold each takes a larger one, until half of the clock is left.
+above `burst_clock`. Above the operating temperature each degree takes a share of the clock, down to the
+lowest that heat leaves.
 Source: read on H200 boards (evaluate/h200/readings): a burst after idle reads 820 to 980 W for one box, 722 to 735 W
 at 1485 MHz until 1 s has passed, then 660 to 712 W around 692 W; the clock is back at 1965 MHz within two readings;
 zeros as operands run at 1754 MHz with power named as the reason. Climb and highest matrix clock are chosen on five
-square waves, seven others and duty cycles are scored. Thermal gain: assumed, no board was that hot.
+square waves, seven others and duty cycles are scored. Thermal gain: assumed, so that an H100 at 88 C has 450 to 550 of
+1755 MHz, as one was read (matt.sh/cloud-gpu-thermal-throttling).
 Ignores: 15 MHz steps, limits on peak current below a millisecond, HBM temperature.
 
 Heat: under constant power a pole goes to its target as x = target + (x0 - target) exp(-t / time constant).
@@ -36,9 +37,6 @@ from charllm.spec.run import Conditions
 
 BAND_FRACTION = 0.02
 """Assumed: how far below its hold the mean over a second still lowers the target, over the cap."""
-SLOWDOWN_PER_K = 0.2
-"""Assumed: share of the clock that each degree above the slowdown threshold takes. Hardware leaps between the full and
-the halved clock there, faster than a tick: this is its mean, which falls over the 2 K that a die moves meanwhile."""
 POWER, THERMAL, BRAKE = 1, 2, 3
 """Why the clock is below what was asked for, the places of CAUSES (gpu/limits.py) from 1 on; 0: it is not."""
 
@@ -72,7 +70,6 @@ class Board(NamedTuple):
     mean_left_fraction: float
     """What a tick leaves of the mean power before it."""
     operating_c: float
-    slowdown_c: float
     thermal_step_fraction: float
     slowdown_fraction: float
 
@@ -111,7 +108,6 @@ def board_of(gpu: Gpu, conditions: Conditions | None = None) -> Board:
         mean_s=governor.mean_s / 2,
         mean_left_fraction=math.exp(-governor.tick_s / (governor.mean_s / 2)),
         operating_c=gpu.max_operating_temperature_c,
-        slowdown_c=gpu.slowdown_temperature_c,
         thermal_step_fraction=governor.thermal_step_fraction,
         slowdown_fraction=governor.slowdown_fraction,
     )
@@ -223,8 +219,7 @@ def next_clock(
     cause = POWER if allowed < 0.998 * board.asked_clock_hz and wanted < board.asked_clock_hz else 0
     over_k = temperature_c - board.operating_c
     if over_k > 0:
-        hunted = SLOWDOWN_PER_K * max(0.0, temperature_c - board.slowdown_c)
-        cool_hz = board.asked_clock_hz * max(board.slowdown_fraction, 1 - board.thermal_step_fraction * over_k - hunted)
+        cool_hz = board.asked_clock_hz * max(board.slowdown_fraction, 1 - board.thermal_step_fraction * over_k)
         if cool_hz < allowed:
             allowed, cause = max(board.clock_min_hz, cool_hz), THERMAL
     if brake_hz < allowed:

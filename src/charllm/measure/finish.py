@@ -37,6 +37,7 @@ from charllm.result.description import tabulate_description
 from charllm.result.files import HEADER_FILE, SAMPLES_FILE
 from charllm.result.metrics import Metrics
 from charllm.result.result import Columns, RunResult, all_finite, to_stored
+from charllm.result.shape import check_spec
 from charllm.result.store import RESULT_FILE, load_run, with_tables, write_text
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
@@ -44,6 +45,8 @@ from charllm.workload.parameters import count_active_parameters, count_parameter
 REPEATS, MARKED = "repeat-*", ("steps", "phases")
 EARLY_S, STOPPED = 1.0, "sampling stopped"
 """Readings that end this long before the command mean that sampling has stopped; the warning's first words."""
+URGENT = (STOPPED, f"{GAPS}:", "the sampler was ", "the command had started ")
+"""Words of warnings that are printed when a run has ended."""
 
 
 def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
@@ -113,8 +116,18 @@ def _spec(parts: Sequence[Part], job: JobRecord) -> dict[str, Any]:
     for part in parts if job.origin == "measured" else ():
         left = read_json(part.folder / SPEC_FILE)
         if isinstance(left, dict) and all_finite(left):
-            return left
+            return _whole_spec(left) or job.spec
     return job.spec
+
+
+def _whole_spec(left: dict[str, Any]) -> dict[str, Any]:
+    """Return a spec with all its parts, of one that may be a request; nothing for what is neither."""
+    with suppress(SpecError):
+        check_spec(left, SPEC_FILE)
+        return left
+    with suppress(CharllmError):
+        return resolve_run(left).as_table()
+    return {}
 
 
 def _details(job: JobRecord, parts: Sequence[Part], failure: Failure | None) -> dict[str, Any]:
@@ -217,7 +230,7 @@ def until_last_reading(measured: Measured, rate_hz: float) -> tuple[Measured, li
 
 def urgent_warnings(warnings: Sequence[str]) -> list[str]:
     """Return those of a result's warnings that a user should see at once."""
-    return [warning for warning in warnings if warning.startswith((STOPPED, f"{GAPS}:"))]
+    return [warning for warning in warnings if any(words in warning for words in URGENT)]
 
 
 def _at_rest(parts: Sequence[Part], name: str) -> dict[str, dict[str, float | None]]:

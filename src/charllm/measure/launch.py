@@ -28,6 +28,10 @@ COMMAND_NOT_FOUND, COMMAND_NOT_RUNNABLE, TIMED_OUT = 127, 126, 124
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 PASSED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
 """Signals a command gets from us; batch systems announce the end of a job by the last two."""
+INSISTING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+AGAIN_S = 1.0
+"""One of these that comes this long after the first ends what has not ended by then: an interrupt may be routine, and
+one signal may reach us twice at once."""
 
 
 class CommandError(CharllmError):
@@ -99,6 +103,7 @@ class _Passing:
         self.received: list[int] = []
         self._child: subprocess.Popen[bytes] | None = None
         self._processes: JobProcesses | None = None
+        self._asked_s: float | None = None
 
     def attach(self, child: "subprocess.Popen[bytes]", processes: JobProcesses) -> None:
         self._child, self._processes = child, processes
@@ -113,6 +118,14 @@ class _Passing:
                 self._processes.find()
             if not _sent_by_terminal(number):
                 self._child.send_signal(number)
+            if number in INSISTING:
+                self._insist(self._processes)
+
+    def _insist(self, processes: JobProcesses) -> None:
+        now_s = time.monotonic()
+        self._asked_s = self._asked_s or now_s
+        if now_s - self._asked_s > AGAIN_S:
+            processes.end()
 
 
 def _sent_by_terminal(number: int) -> bool:

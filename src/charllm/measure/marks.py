@@ -15,7 +15,7 @@ from charllm.errors import SpecError
 from charllm.measure.logs import LoggedStep, read_log
 from charllm.measure.logs.read import AUTO
 from charllm.measure.output import LOG_FILE, ArrivalTimes
-from charllm.units import NANO
+from charllm.units import NANO, whole_number
 
 FROM_LOG = "log"
 """Name of the marks that a log stands for, in place of a process's."""
@@ -34,8 +34,6 @@ class Mark(NamedTuple):
     value: str
 
 
-MOST_DIGITS = 19
-"""Of a time in nanoseconds, and of a number of tokens."""
 MOST_LOGGED = 200_000
 """Steps of a log that are marked one by one, those of its end."""
 
@@ -62,7 +60,7 @@ def _read(data: bytes) -> Iterable[Mark]:
     complete = data[: data.rfind(b"\n") + 1].decode(errors="replace")
     for line in complete.split("\n"):
         cells = line.split(",")
-        if len(cells) == 5 and _is_count(cells[0]):
+        if len(cells) == 5 and whole_number(cells[0]) is not None:
             yield Mark(int(cells[0]) * NANO, cells[2], cells[3], cells[4])
 
 
@@ -117,14 +115,7 @@ def mark_logged(steps: Sequence[tuple[LoggedStep, float | None]]) -> list[Mark]:
 def find_steps(marks: list[Mark]) -> list[Step]:
     """Return the steps between consecutive step marks; the first mark only says where the second one starts."""
     ends = [mark for mark in marks if mark.kind == "step"]
-    return [
-        Step(before.time_s, after.time_s, int(after.value) if _is_count(after.value) else None)
-        for before, after in pairwise(ends)
-    ]
-
-
-def _is_count(text: str) -> bool:
-    return text.isdecimal() and len(text) <= MOST_DIGITS
+    return [Step(before.time_s, after.time_s, whole_number(after.value)) for before, after in pairwise(ends)]
 
 
 def find_phases(marks: list[Mark]) -> dict[str, list[tuple[float, float]]]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from charllm.units import NANO
+from charllm.units import NANO, whole_number
 
 LOG_FILE, TIMES_FILE = "command.log", "command-times.csv"
 COLUMNS = "start_byte,monotonic_ns\n"
@@ -144,9 +144,10 @@ class ArrivalTimes:
     def _read(self, lines: Iterable[str]) -> None:
         for line in lines:
             start, _, time_ns = line.rstrip("\n").partition(",")
-            if start.isdecimal() and time_ns.isdecimal() and line.endswith("\n"):
-                self._starts.append(int(start))
-                self._times_s.append(int(time_ns) * NANO)
+            place, when_ns = whole_number(start), whole_number(time_ns)
+            if place is not None and when_ns is not None and line.endswith("\n"):
+                self._starts.append(place)
+                self._times_s.append(when_ns * NANO)
 
     def of(self, end_byte: int) -> float | None:
         """Return when the byte before this place came, on the monotonic clock; None where that was not noted."""

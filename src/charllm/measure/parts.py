@@ -13,6 +13,7 @@ from charllm.measure.recording import Recording, Series, read_recording
 from charllm.measure.sampling import Restart, read_restarts
 from charllm.measure.telemetry.source import SourceFacts
 from charllm.result.files import HEADER_FILE
+from charllm.units import whole_number
 
 
 class Part(NamedTuple):
@@ -136,7 +137,7 @@ def _ranks(part: Part) -> dict[int, int]:
 def ranks_of(uuids: Sequence[str], job: JobRecord, marks: Sequence[str]) -> dict[int, int]:
     """Return the rank on each GPU of a node, by place, from the names of its marks or from its ranks' number."""
     gpus = [uuids.index(uuid) for uuid in job.gpus or uuids if uuid in uuids]
-    marked = {int(name.split("-")[0]) for name in marks if name.split("-")[0].isdecimal()}
+    marked = {rank for name in marks if (rank := whole_number(name.split("-")[0])) is not None}
     if len(marked) == len(gpus):
         return dict(zip(gpus, sorted(marked), strict=True))
     per_node = job.details.get("ranks_per_node")

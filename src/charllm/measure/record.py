@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from charllm.errors import SpecError
+from charllm.result.result import all_finite
 from charllm.result.shape import Origin, check_spec
 from charllm.result.store import explain, write_text
 from charllm.spec.shape import check_shape
@@ -78,9 +79,10 @@ class StoredJob(TypedDict, total=False):
 def read_job(folder: Path) -> JobRecord:
     """Read what a recording is of; one that nothing is known of is a measured one of all GPUs."""
     path = folder / JOB_FILE
-    found = read_json(path)
+    found = _load(path)
     if not isinstance(found, dict):
         return JobRecord()
+    check_shape(found, Any, path)
     check_shape(found, StoredJob, path)
     for name, window in found.get("windows_s", {}).items():
         if len(window) not in (1, 2):
@@ -92,7 +94,12 @@ def read_job(folder: Path) -> JobRecord:
 
 
 def read_json(path: Path) -> Any:
-    """Return what a JSON file holds; None where it cannot be read."""
+    """Return what a JSON file holds; None where it cannot be read, or holds what is no number."""
+    found = _load(path)
+    return found if all_finite(found) else None
+
+
+def _load(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -31,6 +31,8 @@ from charllm.units import NANO
 
 FORMAT, VERSION = "charllm-recording", 2
 FLUSH_S, FLUSH_BYTES = 0.25, 1 << 16
+LARGEST_READING = 1e30
+"""No quantity reaches it in SI units; larger ones are damage, and would become infinite in sums."""
 TAIL_BYTES = 1 << 20
 """Longer than any row."""
 
@@ -318,7 +320,7 @@ def _readings(cells: list[str], places: Mapping[str, int]) -> dict[str, Reading]
 
 def _number(cell: str) -> Reading:
     value = float(cell)
-    return value if math.isfinite(value) else "not_finite"
+    return value if abs(value) < LARGEST_READING else "not_finite"
 
 
 def _series(rows: list[_Row], names: tuple[str, ...]) -> Series:

@@ -74,13 +74,14 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
 
 
 def _time_metrics(steps: list[Step], gpus: int) -> dict[str, Any]:
-    if not steps:
+    spent_s = steps[-1].end_s - steps[0].start_s if steps else 0.0
+    if spent_s <= 0:
         return {}
-    step_time_s = (steps[-1].end_s - steps[0].start_s) / len(steps)
+    step_time_s = spent_s / len(steps)
     tokens = [step.tokens for step in steps if step.tokens is not None]
     if len(tokens) < len(steps):
         return {"step_time_s": step_time_s}
-    rate = sum(tokens) / (steps[-1].end_s - steps[0].start_s)
+    rate = sum(tokens) / spent_s
     return {"step_time_s": step_time_s, "tokens_per_s": rate, "tokens_per_s_per_gpu": rate / max(1, gpus)}
 
 

@@ -61,14 +61,14 @@ def render_power(result: RunResult) -> list[str]:
 def render_swings(result: RunResult) -> list[str]:
     """Return what a power supply and a cooling engineer ask for: ramps of the cluster, differences inside a node."""
     metrics, found = result.metrics, []
-    ramp, swing = metrics["cluster_power_ramp_w_per_s"], metrics["cluster_power_swing_w"]
-    if ramp is not None and swing is not None:
+    peak, ramp, swing = (metrics[f"cluster_power_{name}"] for name in ("peak_w", "ramp_w_per_s", "swing_w"))
+    if None not in (peak, ramp, swing):
         found.append(
-            f"Cluster power: peak {format_si(metrics['cluster_power_peak_w'], 'W')}, maximum ramp "
+            f"Cluster power: peak {format_si(peak, 'W')}, maximum ramp "
             f"{format_si(ramp, 'W/s')}, 0.1-3 Hz oscillation {format_si(swing, 'W')} peak to peak"
         )
-    if len({gpu["slot"] for gpu in result.gpus}) > 1:
-        preheat_k = max(node["preheat_k"] for node in result.nodes)
+    if len({gpu["slot"] for gpu in result.gpus}) > 1 and metrics["temperature_spread_node_k"] is not None:
+        preheat_k = max((node.get("preheat_k") or 0.0 for node in result.nodes), default=0.0)
         assumed = f", of which {preheat_k:.1f} K is assumed preheating by upstream GPUs" if preheat_k > 0 else ""
         found.append(f"GPUs of a node differ by up to {metrics['temperature_spread_node_k']:.1f} K{assumed}")
     return ["\n".join(line for text in found for line in wrap(text))] if found else []

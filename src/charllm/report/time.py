@@ -70,7 +70,7 @@ def stage_name(result: RunResult, stage: int, mark: str = "") -> str:
 def render_path(result: RunResult) -> list[str]:
     """Say in one line which stages and nodes the step waits for, the longest first."""
     parts = result.metrics["critical_path"]
-    if not parts or len(parts) == 1:
+    if not parts or len(parts) == 1 or result.metrics["step_time_s"] is None:
         return []
     write = seconds_format(result.metrics["step_time_s"])
     shown = ", ".join(
@@ -87,15 +87,18 @@ def _with_share(write: Callable[[float], str], seconds: float, total_s: float) -
 def render_links(result: RunResult, traffic: Columns) -> str:
     """Return for each axis its median message, exposed and hidden seconds, and its share of what links can carry."""
     metrics, by_axis = result.metrics, {row["axis"]: row for row in rows_of(traffic)}
-    write = seconds_format(metrics["step_time_s"])
+    write = seconds_format(metrics["step_time_s"] or 1.0)
     cells = []
     for axis in AXES:
         row = by_axis.get(axis)
         if row is None or row["message_bytes_median"] is None:
             continue
-        exposed_s, hidden_s = metrics["breakdown_s"][f"{axis}_exposed"], metrics["hidden_communication_s"][axis]
+        exposed_s = _known(metrics, "breakdown_s", f"{axis}_exposed")
+        hidden_s = _known(metrics, "hidden_communication_s", axis)
         use = [_use(row, metrics, link) for link in LINKS]
-        cells.append([axis, format_bytes(row["message_bytes_median"]), write(exposed_s), write(hidden_s), *use])
+        cells.append(
+            [axis, format_bytes(row["message_bytes_median"]), _write(write, exposed_s), _write(write, hidden_s), *use]
+        )
     if not cells:
         return "Communication: none, the job has a single GPU"
     columns = ["axis", "message", "exposed s", "hidden s", *(f"% of {link}" for link in LINKS)]
@@ -106,8 +109,18 @@ def render_links(result: RunResult, traffic: Columns) -> str:
 
 def _use(row: Mapping[str, Any], metrics: Mapping[str, Any], link: str) -> str:
     """Give an axis its part of a link's use."""
-    used, own_bytes = metrics["link_utilization_fraction"][link], row[f"{link}_bytes"]
-    return format_percent(used * own_bytes / metrics["link_bytes"][link]) if used is not None and own_bytes else "-"
+    used, all_bytes = _known(metrics, "link_utilization_fraction", link), _known(metrics, "link_bytes", link)
+    own_bytes = row[f"{link}_bytes"]
+    return format_percent(used * own_bytes / all_bytes) if used is not None and own_bytes and all_bytes else "-"
+
+
+def _known(metrics: Mapping[str, Any], name: str, key: str) -> float | None:
+    """Return an entry of a metric; None where it is not known."""
+    return (metrics[name] or {}).get(key)
+
+
+def _write(write: Callable[[float], str], seconds: float | None) -> str:
+    return "-" if seconds is None else write(seconds)
 
 
 def render_changes(best_changes: Columns) -> str:

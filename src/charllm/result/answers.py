@@ -110,7 +110,8 @@ def answer_gpu_power(result: "RunResult") -> str:
 
 def answer_temperature(result: "RunResult") -> str:
     """Mean and peak temperature, and how far the peak is from slowdown."""
-    return _metrics(result, "temperature_mean_c", "temperature_peak_c", "margin_to_slowdown_k")
+    told = _metrics(result, "temperature_mean_c", "temperature_peak_c", "margin_to_slowdown_k")
+    return _join("a GPU turns itself off: the run ends", told) if result.metrics.get("shutdown") else told
 
 
 def answer_clock(result: "RunResult") -> str:
@@ -187,7 +188,7 @@ def explanations(result: "RunResult") -> list[str]:
 def answer_pace(result: "RunResult") -> str:
     """Stage and node with most time on the critical path, and the GPU there that is slower than the others."""
     parts, metrics = result.metrics.get("critical_path"), result.metrics
-    if not parts:
+    if not parts or metrics.get("step_time_s") is None:
         return ""
     first, write = parts[0], seconds_format(metrics["step_time_s"])
     mates = path_gpus(result)
@@ -260,7 +261,8 @@ def describe_run(result: "RunResult") -> list[str]:
         return [f"{result.origin} run: {describe_spec(result.spec)}"]
     lines = [*texts_of(told, JOB), *texts_of(told, PARALLELISM), f"conditions: {'; '.join(texts_of(told, CONDITION))}"]
     taken = texts_of(told, DEFAULT)
-    named = f"defaults taken from profile {result.spec['framework']['name']}: {'; '.join(taken)}"
+    profile = result.spec.get("framework", {}).get("name", "unknown")
+    named = f"defaults taken from profile {profile}: {'; '.join(taken)}"
     return [*lines, named] if taken else lines
 
 

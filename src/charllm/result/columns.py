@@ -64,7 +64,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "predicted": _columns(texts="metric", known="value"),
     "steps": _columns(known="start_s end_s"),
     "phases": _columns(texts="phase", known="seconds"),
-    "timeline": _columns("stage rank", texts="activity", known="start_s end_s"),
+    "timeline": _columns("stage rank", "chunk microbatch", "activity", "start_s end_s"),
     "cluster": _columns(known="t_s gpu_power_w"),
     "power_changes": _columns(known="t_s", numbers="ramp_w_per_s swing_w"),
     "sensor": _columns("rank", known="t_s", numbers="power_w"),

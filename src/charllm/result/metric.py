@@ -58,6 +58,8 @@ class Metric:
     """Label of one entry of that table."""
     part: str = RUN
     is_number: bool = True
+    is_flag: bool = False
+    """Whether it is a yes or no."""
     """Whether it can be compared and limited; a verdict, a rank and a list cannot."""
     is_list: bool = False
     """Whether it is a list of rows, which no cell of a table can hold."""

@@ -70,7 +70,7 @@ class Metrics(dict[str, Any]):
         "Microbatches of each replica in a step.", "microbatches of a step", heading="microbatches", digits=".0f"
     )
     fits: bool | None = metric(
-        "Whether every rank fits in its GPU's memory.", "fits in memory", heading="fits", is_number=False
+        "Whether every rank fits in its GPU's memory.", "fits in memory", heading="fits", is_number=False, is_flag=True
     )
     memory_need_bytes: float | None = metric(
         "Device memory that the worst rank must have: cached blocks of its allocator given back.",
@@ -160,6 +160,10 @@ class Metrics(dict[str, Any]):
     margin_to_slowdown_k: float | None = metric(
         "Slowdown temperature minus the peak temperature.", "margin to slowdown", better=HIGHER, heading="margin K",
         needs_heat=True,
+    )  # fmt: skip
+    shutdown: bool | None = metric(
+        "Whether a GPU gets so hot that it turns itself off, which ends the run.", "shutdown by heat",
+        heading="shutdown", is_number=False, is_flag=True, needs_heat=True,
     )  # fmt: skip
     clock_mean_hz: float | None = metric(
         "Clock, mean over a step and over GPUs.", "mean clock", better=HIGHER, heading="MHz"

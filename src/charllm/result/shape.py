@@ -13,6 +13,13 @@ from charllm.spec.shape import Cell, Number, check_settings, check_shape
 SCHEMA_VERSION = 1
 PARTS = frozenset(("model", "training", "parallelism", "cluster", "framework", "conditions"))
 """Of a complete spec; a measured run may have none of them, but its command."""
+READ = tuple(
+    tuple(path.split("."))
+    for path in ("model.name", "training.seq_length", "training.global_batch_size", "framework.name", "cluster.name",
+                 "cluster.nodes", "cluster.node.gpus", "cluster.node.gpu.name", "cluster.node.gpu.memory_bytes",
+                 "cluster.node.gpu.power_cap_w", "cluster.node.gpu.clock_max_hz", "cluster.cooling.inlet_c")
+)  # fmt: skip
+"""Settings that pages read and that runs of every version have."""
 ORIGINS = ("simulated", "emulated", "measured")
 Origin = Literal["simulated", "emulated", "measured"]
 
@@ -43,9 +50,9 @@ class GpuRow(TypedDict, total=False):
 
 
 class PlacedGpu(GpuRow):
-    """Its place, which is always known."""
+    """Its place; which rank works on a GPU of a measured node may not be known."""
 
-    rank: int
+    rank: int | None
     node: int
     slot: int
 
@@ -125,6 +132,7 @@ class Stored(TypedDict):
 def check_result(table: Any, file: object) -> None:
     """Refuse what is no stored result, or is damaged, naming the field."""
     check_shape(table, Stored, file)
+    check_shape(table, Any, file)
     check_shape(table["metrics"], _metrics(), file, "metrics")
     for metric, ends in (table["provenance"].get("measurement", {}).get("intervals") or {}).items():
         if ends is not None and len(ends) != 2:
@@ -140,6 +148,12 @@ def check_spec(spec: dict[str, Any], file: object, field: str = "spec") -> None:
         for part in sorted(PARTS - spec.keys()):
             raise SpecError(f"{file}, {field}.{part}", None, "a table of settings, as the other parts of a run")
         check_settings(RunSpec, spec, file, field)
+        for path in READ:
+            inside: Any = spec
+            for place, name in enumerate(path):
+                if name not in inside:
+                    raise SpecError(f"{file}, {field}.{'.'.join(path[: place + 1])}", None, "what every run has")
+                inside = inside[name]
 
 
 def metrics_shape(metrics: Mapping[str, Metric]) -> Any:
@@ -157,4 +171,4 @@ def _shape_of(one: Metric) -> Any:
         return list[PathPart] | None
     if one.keys is not None:
         return TypedDict("Table", dict.fromkeys(one.keys, Number), total=False) | None  # type: ignore[operator]
-    return bool | None if one.name == "fits" else Number
+    return bool | None if one.is_flag else Number

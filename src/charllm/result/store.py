@@ -18,6 +18,8 @@ from charllm.spec.request import read_text
 from charllm.units import GIB, format_bytes
 
 RESULT_FILE = "result.json"
+LONE = "backslashreplace"
+"""What becomes of half a character, which a damaged JSON file may hold."""
 MAX_RESULT_BYTES = int(GIB)
 """A row for each of a million GPUs."""
 MOST_CELLS = 50_000_000
@@ -111,7 +113,9 @@ def write_text(text: str, path: Path, mode: int = READABLE) -> None:
     draft = path.with_name(f".{path.name}.draft")
     draft.unlink(missing_ok=True)
     try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+        with os.fdopen(
+            os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8", errors=LONE
+        ) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

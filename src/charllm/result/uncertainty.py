@@ -87,18 +87,19 @@ def errors() -> Mapping[str, Any]:
 def intervals(result: "RunResult") -> dict[str, dict[str, Any]]:
     """Return low, high, level and basis of every metric of a simulated run whose error is known."""
     metrics = result.metrics
-    if result.origin != "simulated":
+    if result.origin != "simulated" or "cluster" not in result.spec:
         return {}
     found = {
         name: _ratio(metrics[name], _memory_spread(measure))
         for name, measure in (("memory_need_bytes", "allocated"), ("memory_peak_bytes", "device"))
+        if metrics[name] is not None
     }
     if metrics["step_time_s"] is None:
         return found
     step = _step_spread(result)
     for name, spread in {"step_time_s": step, "tokens_per_s": step.inverted, "tokens_per_s_per_gpu": step.inverted,
                          "mfu": step.inverted}.items():  # fmt: skip
-        found[name] = _ratio(metrics[name], spread)
+        found |= {name: _ratio(metrics[name], spread)} if metrics[name] is not None else {}
     if metrics["power_mean_w"] is not None:
         found |= _board_intervals(result, step)
     return {name: found[name] for name in metrics if name in found}
@@ -148,7 +149,7 @@ def _step_spread(result: "RunResult") -> Spread:
     """Return the spread of step time, by what the step is spent on."""
     spec, found = result.spec, errors()
     known = found["step_time"]
-    shares = {"own": 1.0, "untuned": float(is_untuned(spec)), **share_of(result.metrics["breakdown_s"])}
+    shares = {"own": 1.0, "untuned": float(is_untuned(spec)), **share_of(result.metrics["breakdown_s"] or {})}
     scale = step_scale(shares, known["spreads"])
     spread = _spread({name: scale * known[name] for name in ("low", "high")}, _tell_shares(shares, known))
     strange = [name for name in _gpu_names(spec["cluster"]) if name not in found["known_gpus"]]
@@ -207,13 +208,17 @@ def _board_intervals(result: "RunResult", step: Spread) -> dict[str, dict[str, A
         for name, spread in ratios.items()
         if metrics[name] is not None
     }
-    return found if metrics["temperature_peak_c"] is None else {**found, **_heat_intervals(result, power)}
+    known = all(metrics[name] is not None for name in HEAT_METRICS)
+    return {**found, **_heat_intervals(result, power)} if known else found
+
+
+HEAT_METRICS = ("temperature_mean_c", "temperature_peak_c", "margin_to_slowdown_k")
 
 
 def _heat_intervals(result: "RunResult", power: Spread) -> dict[str, dict[str, Any]]:
     """Return the intervals of temperatures."""
     metrics, spec = result.metrics, result.spec
-    preheat_k = max((node["preheat_k"] for node in result.nodes), default=0.0)
+    preheat_k = max((node.get("preheat_k") or 0.0 for node in result.nodes), default=0.0)
     mean_k, peak_k = (_rise(metrics[name], spec) for name in ("temperature_mean_c", "temperature_peak_c"))
     # Rear slots are half of a node; the hottest GPU is one of them.
     mean = _heat_spread("temperature_mean_c", mean_k, power, preheat_k / 2)

@@ -39,7 +39,11 @@ from charllm.units import MICRO
 
 LAUNCH_S = 8 * MICRO
 """Measured: host time to launch a kernel in eager PyTorch, read as the pace of kernels shorter than it."""
-LONGEST_S = 600.0
+LONGEST_S, LONGEST_KERNELS_S = 600.0, 300.0
+"""Of a prediction, and of the kernels of a step."""
+
+
+SHORTEST_STEP_S, TOGETHER_S = 1e-4, 0.01
 
 
 class Start(NamedTuple):
@@ -84,8 +88,9 @@ def _check_length(timeline: RankTimeline, known: dict[tuple[Any, ...], Floats], 
         segment.repeat * sum(each_s[item.shape] for item in segment.items if item.kind == "kernel")
         for segment in timeline.segments
     )
-    if kernels_s > LONGEST_S:
-        raise SpecError("--timeline", Words(f"kernels of {kernels_s:.4g} s"), f"a step of at most {LONGEST_S:.0f} s")
+    if kernels_s > LONGEST_KERNELS_S:
+        possible = f"a step of at most {LONGEST_KERNELS_S:.0f} s"
+        raise SpecError("--timeline", Words(f"kernels of {kernels_s:.4g} s"), possible)
 
 
 Sliced = tuple[list[tuple[Floats, float]], int]
@@ -96,10 +101,17 @@ def _work_through(single: SingleGpu, sliced: list[Sliced], least_s: float) -> in
     """Work through whole steps, one at least, for a time; returns how many."""
     whole = [one for slices, repeat in sliced for one in slices * repeat]
     rows, waits_s = np.array([row for row, _ in whole]), np.array([wait_s for _, wait_s in whole])
-    steps = 0
-    while steps == 0 or single.time_s < least_s:
+    begun_s = single.time_s
+    single.spend(rows, waits_s)
+    step_s, steps = single.time_s - begun_s, 1
+    if step_s < SHORTEST_STEP_S:
+        raise SpecError("--timeline", Words(f"a step of {step_s:.3g} s"), f"one of at least {SHORTEST_STEP_S:g} s")
+    # Short steps are worked through several at a time: each call has a cost of its own.
+    together = max(1, int(TOGETHER_S / step_s))
+    rows, waits_s = np.tile(rows, (together, *[1] * (rows.ndim - 1))), np.tile(waits_s, together)
+    while single.time_s < least_s:
         single.spend(rows, waits_s)
-        steps += 1
+        steps += together
     return steps
 
 

@@ -33,6 +33,7 @@ from charllm.timeline.link_table import tabulate_links
 from charllm.timeline.step_time import StepTime
 from charllm.timeline.table import tabulate_breakdown, tabulate_timeline
 from charllm.timeline.traffic_table import tabulate_traffic
+from charllm.units import format_percent
 from charllm.workload.model_flop import model_flop, model_flop_utilization
 from charllm.workload.parameters import count_active_parameters, count_parameters
 from charllm.workload.step import Step, build_step
@@ -137,14 +138,15 @@ def _tables(described: "Described", simulated: Execution | None, timed: StepTime
 def _heat_warnings(run: RunSpec, metrics: dict[str, Any]) -> list[str]:
     """Return warnings where temperatures exceed those of any measured GPU."""
     lost, margin_k = metrics["clock_loss_fraction"]["thermal"], metrics["margin_to_slowdown_k"]
+    if metrics["shutdown"]:
+        hottest = f"temperature: a GPU reaches {metrics['temperature_peak_c']:.0f} C at its lowest clock"
+        return [f"{hottest} and turns itself off: the run ends there, and no step time holds"]
     if margin_k < 0:
         limit_c = run.cluster.gpu.slowdown_temperature_c
-        return [f"temperature: {-margin_k:.0f} K above the slowdown limit of {limit_c:g} C; a real GPU may shut down"]
-    return (
-        ["temperature: GPUs are thermally throttled; the slope of clock over temperature is assumed, not measured"]
-        if lost > 0
-        else []
-    )
+        return [f"temperature: {-margin_k:.0f} K above the slowdown limit of {limit_c:g} C"]
+    share = format_percent(run.cluster.gpu.governor.thermal_step_fraction, 0)
+    told = f"temperature: GPUs are thermally throttled, by {share} of the clock for each degree (assumed)"
+    return [told] if lost > 0 else []
 
 
 class Described(NamedTuple):

@@ -34,6 +34,7 @@ def power_metrics(machine: Machine, simulated_step: SimulatedStep) -> dict[str, 
     run, sums, step_s = machine.run, simulated_step.sums, simulated_step.step_time_s
     weights = np.tile(machine.fold.weights, run.parallelism.pp)
     slowdown_c = np.array([node.gpu.slowdown_temperature_c for node in run.cluster.kinds])[machine.node_kind]
+    off_c = np.array([node.gpu.shutdown_temperature_c or np.inf for node in run.cluster.kinds])[machine.node_kind]
     power_w = sums[:, step_loop.ENERGY] / step_s
     energy_j = float(np.sum(weights * sums[:, step_loop.ENERGY]))
     clock = np.average(sums[:, step_loop.CLOCK_S], weights=weights) / step_s
@@ -54,6 +55,7 @@ def power_metrics(machine: Machine, simulated_step: SimulatedStep) -> dict[str, 
         "temperature_spread_node_k": float(np.max(degrees.max(axis=1) - degrees.min(axis=1))),
         "temperature_swing_k": float(np.max(sums[:, step_loop.HOT_C] - sums[:, step_loop.COLD_C])),
         "margin_to_slowdown_k": float(np.min(slowdown_c - sums[:, step_loop.HOT_C])),
+        "shutdown": bool(np.any(sums[:, step_loop.HOT_C] >= off_c)),
         "clock_mean_hz": float(clock),
         "clock_std_fraction": float(np.sqrt(max(0.0, square - clock**2)) / clock),
         "throttled_time_fraction": {

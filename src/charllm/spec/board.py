@@ -24,6 +24,7 @@ class Power:
     flop_j: float = number("Energy of one 16-bit matrix operation.", 0, 1e-10)
     fp8_flop_j: float = number("Energy of one 8-bit matrix operation.", 0, 1e-10)
     fp4_flop_j: float = number("Energy of one 4-bit matrix operation.", 0, 1e-10)
+    fp32_flop_j: float = number("Energy of one operation of a product in fp32 units.", 0, 1e-9)
     softmax_flop_fraction: float = number("Additional energy of attention forward, relative to its GEMMs.", 0, 3)
     softmax_backward_flop_fraction: float = number(
         "Additional energy of attention backward, relative to its GEMMs.", 0, 3
@@ -110,9 +111,9 @@ class Governor:
         "Highest clock with fully used matrix units, relative to the maximum.", 0.1, 1, 1.0
     )
     thermal_step_fraction: float = number(
-        "Reduction of the clock for each degree above the operating limit.", 0, 1, 0.02
+        "Reduction of the clock for each degree above the operating limit.", 0, 10, 0.55
     )
-    slowdown_fraction: float = number("Clock above the slowdown temperature, relative to the maximum.", 0.05, 1, 0.5)
+    slowdown_fraction: float = number("Least clock that heat leaves, relative to the one asked for.", 0.05, 1, 0.25)
 
     def __post_init__(self) -> None:
         check_fields(self)

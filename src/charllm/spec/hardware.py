@@ -31,6 +31,9 @@ class Gpu:
     peak_fp8_flop_per_s: float = number("Dense fp8 peak; 0: not supported.", 0, 1e17, 0.0)
     peak_fp4_flop_per_s: float = number("Dense fp4 peak; 0: not supported.", 0, 1e17, 0.0)
     peak_fp32_flop_per_s: float = number("Dense fp32 peak outside the matrix units.", 0, 1e17)
+    peak_tf32_flop_per_s: float = number(
+        "Dense peak of the matrix units on fp32 operands, as TF32 or whole; 0: they take none.", 0, 1e17, 0.0
+    )
     multiprocessors: int = count("Streaming multiprocessors or compute units.", 1, 4096)
     l2_bytes: float = number("Last-level cache.", 1e5, 1e11)
     clock_max_hz: float = number("Highest multiprocessor clock.", 1e8, 1e10)
@@ -40,6 +43,9 @@ class Gpu:
     )
     power_cap_min_w: float = number("Lowest power limit that can be set.", 0, 2e4)
     slowdown_temperature_c: float = number("Temperature at which the hardware halves the clock.", 40, 150)
+    shutdown_temperature_c: float | None = number(
+        "Temperature at which the hardware turns itself off; none: not known, never.", 40, 160, None
+    )
     max_operating_temperature_c: float = number("Temperature above which software lowers the clock.", 30, 150)
     package_gpus: int = count("GPUs in one package that share its power limit.", 1, 16, 1)
     context_bytes: float = number("Memory of a process before its first tensor (CUDA context).", 0, 1e11)
@@ -56,6 +62,9 @@ class Gpu:
         ):
             if getattr(self, low) > getattr(self, high):
                 raise SpecError(low, getattr(self, low), f"at most {high} ({getattr(self, high):g})")
+        if self.shutdown_temperature_c is not None and self.shutdown_temperature_c < self.slowdown_temperature_c:
+            least = f"at least slowdown_temperature_c ({self.slowdown_temperature_c:g})"
+            raise SpecError("shutdown_temperature_c", self.shutdown_temperature_c, least)
         if self.idle_draw_w >= self.power_cap_w:
             raise SpecError("power_cap_w", self.power_cap_w, f"more than the {self.idle_draw_w:.0f} W it draws idle")
 

@@ -289,7 +289,7 @@ def _check_widths(run: RunSpec) -> None:
     if not heads_exchange(model, degrees):
         raise SpecError("parallelism.cp", cp, f"a divisor of heads / tp = {model.heads // tp} with all-to-all")
     for gpu in (node.gpu for node in run.cluster.kinds):
-        if not gpu.peak_flop_per_s(training.precision):
+        if not gpu.peak_flop_per_s(training.precision) and training.precision != "bf16":
             able = [name for name in ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32") if gpu.peak_flop_per_s(name)]
             raise SpecError("training.precision", training.precision, f"{', '.join(able)} on {gpu.name}")
 
@@ -403,6 +403,11 @@ def idle_requests(run: RunSpec) -> list[str]:
     if run.conditions.replica_stagger_s and degrees.dp == 1:
         found.append("conditions.replica_stagger_s: no effect: dp is 1")
     training = run.training
+    slow = {node.gpu.name: None for node in run.cluster.kinds if not node.gpu.peak_bf16_flop_per_s}
+    if training.precision == "bf16" and slow:
+        found.append(
+            f"training.precision: the matrix units of {', '.join(slow)} take no bf16: products run in fp32 units"
+        )
     if training.recompute == "full" and training.recompute_layers == 0:
         found.append("training.recompute: full with 0 layers recomputes nothing")
     return found

@@ -7,7 +7,7 @@ of these with at most one list and one table, and `Any`: whatever JSON may hold.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import cache
 from itertools import chain
 from types import NoneType, UnionType
@@ -33,15 +33,12 @@ def check_shape(value: Any, shape: Any, file: object, field: str = "") -> None:
 def check_settings(cls: Any, table: Any, file: object, field: str) -> None:
     """Refuse a table whose values are of other types than those of a settings class.
 
-    What a table of another version lacks of fields with a default, holds besides, or bounds otherwise is no damage.
+    What a table of another version lacks, holds besides, or bounds otherwise is no damage.
     """
     if not isinstance(table, dict):
         raise SpecError(f"{file}, {field}", table, "a table of settings")
     members: dict[str, Any] = get_type_hints(cls)
     known = rules(cls)
-    for name, rule in known.items():
-        if name not in table and not rule.optional and name in _required_fields(cls):
-            raise SpecError(f"{file}, {field}.{name}", None, rule.possible())
     for name, value in table.items():
         where = f"{field}.{name}"
         if name in known:
@@ -52,13 +49,6 @@ def check_settings(cls: Any, table: Any, file: object, field: str) -> None:
             check_shape(value, list[Any], file, where)
             for place, item in enumerate(value):
                 check_settings(several, item, file, f"{where}[{place}]")
-
-
-@cache
-def _required_fields(cls: Any) -> frozenset[str]:
-    return frozenset(
-        entry.name for entry in fields(cls) if entry.default is MISSING and entry.default_factory is MISSING
-    )
 
 
 def _accepts(values: Sequence[Any], shape: Any) -> bool:
@@ -97,7 +87,7 @@ def _accepts_inside(values: Sequence[Any], shape: Any) -> bool:
 def _locate(value: Any, shape: Any, field: str) -> tuple[str, Any, str]:
     """Return the first part of a value that has another shape: its field, what was found, what was expected."""
     for part in _alternatives(shape):
-        if part in PLAIN or part is Any or get_origin(part) is Literal or not isinstance(value, _container(part)):
+        if part in PLAIN or get_origin(part) is Literal or not isinstance(value, _container(part)):
             continue
         for name, below, member in _children(value, part):
             if not _accepts([below], member):
@@ -110,6 +100,8 @@ def _locate(value: Any, shape: Any, field: str) -> tuple[str, Any, str]:
 
 
 def _children(value: Any, shape: Any) -> Iterator[tuple[str, Any, Any]]:
+    if shape is Any:
+        shape = list[Any] if isinstance(value, list) else dict[str, Any]
     if is_typeddict(shape):
         yield from ((name, value[name], member) for name, member in _members(shape).items() if name in value)
     elif get_origin(shape) is list:
@@ -125,6 +117,8 @@ def _alternatives(shape: Any) -> tuple[Any, ...]:
 def _container(shape: Any) -> Any:
     if get_origin(shape) is Literal:
         return type(get_args(shape)[0])
+    if shape is Any:
+        return (list, dict)
     return list if get_origin(shape) is list else dict
 
 

@@ -105,6 +105,8 @@ def _lock(lock: int, out: Path) -> None:
 def begin(out: Path, study: Study, *, resume: bool, signals: bool, measured: Table | None = None) -> dict[int, Outcome]:
     """Write down what is swept, or check that it is still the same; return the cases that are done, by number."""
     header = _describe(study, signals=signals, measured=measured)
+    # A damaged case is refused before anything is written.
+    found = read_cases(out, study)
     if (out / STUDY_FILE).exists():
         if not resume:
             raise SpecError("--out", str(out), "a folder that does not exist yet, or --resume to continue this sweep")
@@ -119,9 +121,7 @@ def begin(out: Path, study: Study, *, resume: bool, signals: bool, measured: Tab
             write_text(json.dumps(header, indent=1), out / STUDY_FILE)
         except OSError as error:
             raise explain(out, error) from None
-    done = {
-        number: outcome for number, outcome in read_cases(out, study).items() if _is_whole(case_folder(out, number))
-    }
+    done = {number: outcome for number, outcome in found.items() if _is_whole(case_folder(out, number))}
     kept = {case_folder(out, number) for number in done}
     for place in (out / RUNS).iterdir():
         # Drafts of a sweep that was killed, and what a failing disk has spoiled.

@@ -43,13 +43,24 @@ def _rows(kind: str, op: Op) -> Launched:
     return Launched(KernelShape(kind, (rows, width)))
 
 
+def _product_format(op: Op, run: RunSpec) -> str:
+    """Return the format that a product runs in; ops of 16 bits are named bf16, whichever of the two they are in."""
+    gpu = run.cluster.gpu
+    if op.precision == "fp32" and run.framework.tf32 and gpu.peak_tf32_flop_per_s:
+        return "tf32"
+    if run.training.precision == op.precision == "bf16" and not gpu.peak_bf16_flop_per_s:
+        return "fp32"
+    return op.precision
+
+
 def _gemm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     batch, m, n, k = (max(1, size) for size in op.shape)
     variant = "best"
     if op.direction == "wgrad":
         variant = "accumulated" if run.framework.fused_gradients else "wgrad"
-    precision = "tf32" if op.precision == "fp32" and run.framework.tf32 else op.precision
-    shaped = partial(KernelShape, precision=precision, variant=variant, rate=run.framework.library_fraction)
+    shaped = partial(
+        KernelShape, precision=_product_format(op, run), variant=variant, rate=run.framework.library_fraction
+    )
     if op.kind == "grouped_gemm":
         kind = "grouped_wgrad" if op.direction == "wgrad" else "grouped_gemm"
         looped = 0 if run.framework.grouped_launch else batch

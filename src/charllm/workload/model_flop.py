@@ -30,16 +30,21 @@ def model_flop_utilization(run: RunSpec, step_time_s: float) -> float | None:
 def peak_flop_per_s(run: RunSpec) -> float:
     """Return the peak of one GPU that MFU divides by, on average over the GPUs of a mixed cluster.
 
-    Products asked for in fp32 run as TF32, at half the 16-bit peak; a format the GPU lacks runs in 16 bits.
+    Products asked for in fp32 run on matrix units where those take them and the framework lets them, and bf16 in fp32
+    units where matrix units do not take it; a narrower format that the GPU lacks runs in 16 bits.
     """
     cluster, others = run.cluster, sum(len(other.nodes) for other in run.cluster.mixed)
     counted = [(cluster.gpu, cluster.nodes - others), *((other.node.gpu, len(other.nodes)) for other in cluster.mixed)]
-    return sum(_gpu_peak(gpu, run.training.precision) * nodes for gpu, nodes in counted) / cluster.nodes
+    return sum(_gpu_peak(gpu, run) * nodes for gpu, nodes in counted) / cluster.nodes
 
 
-def _gpu_peak(gpu: Gpu, precision: str) -> float:
-    whole = gpu.peak_16bit_flop_per_s
-    return whole / 2 if precision == "fp32" else gpu.peak_flop_per_s(precision) or whole
+def _gpu_peak(gpu: Gpu, run: RunSpec) -> float:
+    precision = run.training.precision
+    if precision == "fp32" and run.framework.tf32 and gpu.peak_tf32_flop_per_s:
+        return gpu.peak_tf32_flop_per_s
+    if precision == "bf16":
+        return gpu.peak_bf16_flop_per_s or gpu.peak_fp32_flop_per_s
+    return gpu.peak_flop_per_s(precision) or gpu.peak_16bit_flop_per_s
 
 
 def model_flop(run: RunSpec) -> float:

@@ -18,7 +18,7 @@ ITEMS = (
     Item("communication", "b", duration_s=0.02, blocks=24),
     Item("wait", "c", duration_s=0.03),
 )
-TIMELINE = RankTimeline(5, {"model": {"name": "tiny"}}, (Segment("all", 2, ITEMS),), 640)
+TIMELINE = RankTimeline(5, {"command": ["tiny"]}, (Segment("all", 2, ITEMS),), 640)
 
 
 def test_a_trained_rank_is_an_emulated_result_of_the_gpu_it_ran_on(tmp_path: Path) -> None:

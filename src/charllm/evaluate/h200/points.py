@@ -16,13 +16,12 @@ from charllm.evaluate.heat import baseline, predict
 from charllm.evaluate.heat_trace import Trace, read_trace
 from charllm.evaluate.ops import bench_machine, predict_ops
 from charllm.evaluate.ops_table import read_ops
-from charllm.evaluate.points import Point, named_class, run_quantities
+from charllm.evaluate.points import Point, RunReading, named_class, run_quantities
 from charllm.evaluate.predictions import strategy_of
 from charllm.gpu.heat import network
 from charllm.gpu.shape import work
 from charllm.simulate.emulated import predict_emulated
 from charllm.simulate.predict import predict as simulate
-from charllm.spec.run import RunSpec
 from charllm.timeline.rank_timeline import read_timeline
 from charllm.trace.simulated import simulated_kernels
 from charllm.units import MEGA, MILLI
@@ -33,7 +32,11 @@ NOT_FITTED = "no constant fitted on it"
 FITTED = "in sample"
 HEAT_SPLITS = {"opsA": FITTED, "opsB": FITTED}
 """Takes that constants of heat were chosen on; the others are held out."""
-TRAINED = {"training_again.csv": {name: case for name, (case, _) in TRAINING.items()}, "later_training.csv": LATER}
+_EARLY = {name: case for name, (case, _) in TRAINING.items()}
+TRAINED = {"training.csv": _EARLY, "training_again.csv": _EARLY, "later_training.csv": LATER}
+"""Training runs by the table that a board read them into."""
+SCORED = ("training_again.csv", "later_training.csv")
+"""Tables whose board no constant comes from."""
 PLAYED = ("sparse_ranks_played_again.csv", "dense_ranks_played_again.csv")
 """Readings of emulated ranks whose timelines are kept as they were played; of a rank in both, the later one counts."""
 SAID_FIRST = {
@@ -69,24 +72,47 @@ def kernel_points() -> list[Point]:
     return found
 
 
+def loop_runs() -> Iterator[RunReading]:
+    """Yield bare training loops."""
+    for name, row in read_table("loops.csv").items():
+        yield _simulated("loops", "loops.csv", name, request(name, LOOPS[name]), row)
+
+
+def training_runs(files: Iterable[str]) -> Iterator[RunReading]:
+    """Yield runs of the reference trainer, each table on a board of its own."""
+    for file in files:
+        for name, row in read_table(file).items():
+            if name in TRAINED[file]:
+                yield _simulated("training", file, name, {**TRAINED[file][name], "framework": "reference"}, row)
+
+
+def rank_runs() -> Iterator[RunReading]:
+    """Yield emulated ranks of large jobs, predicted for the timelines that the board played."""
+    alone = resolve_cluster("h200x1")
+    read = {name: row for file in PLAYED for name, row in read_table(file).items()}
+    for name, row in read.items():
+        seen = predict_emulated(read_timeline(TIMELINES / f"{name}.json"), alone, SPARSE_S)
+        yield RunReading("ranks", "takes 2 and 3", name, SPARSE_RANKS[name][0], seen.metrics, _readings(row))
+
+
+def _simulated(part: str, board: str, name: str, asked: Mapping[str, Any], row: Mapping[str, str]) -> RunReading:
+    metrics = simulate(resolve_run(dict(asked)), ignore_memory=True).result.metrics
+    return RunReading(part, board, name, asked, metrics, _readings(row))
+
+
 def loop_points() -> list[Point]:
     """Score bare training loops."""
-    found: list[Point] = []
-    for name, row in read_table("loops.csv").items():
-        found += _run_points("loops", NOT_FITTED, name, resolve_run(request(name, LOOPS[name])), _readings(row))
-    return found
+    return list(_compare(loop_runs()))
 
 
 def training_points() -> list[Point]:
     """Score runs of the reference trainer, on boards that no constant comes from."""
-    found: list[Point] = []
-    for file, cases in TRAINED.items():
-        for name, row in read_table(file).items():
-            if name in cases:
-                found += _run_points(
-                    "training", NOT_FITTED, name, resolve_run({**cases[name], "framework": "reference"}), _readings(row)
-                )
-    return found
+    return list(_compare(training_runs(SCORED)))
+
+
+def rank_points() -> list[Point]:
+    """Score emulated ranks of large jobs."""
+    return list(_compare(rank_runs()))
 
 
 def _readings(row: Mapping[str, str]) -> dict[str, float]:
@@ -94,30 +120,13 @@ def _readings(row: Mapping[str, str]) -> dict[str, float]:
     return {metric: unit * float(row[column]) for column, (metric, unit) in COLUMNS.items() if row.get(column)}
 
 
-def _run_points(part: str, split: str, name: str, run: RunSpec, read: Mapping[str, float]) -> list[Point]:
-    metrics = simulate(run, ignore_memory=True).result.metrics
-    return list(_compare(part, split, name, run, metrics, read))
-
-
-def _compare(
-    part: str, split: str, name: str, run: RunSpec, metrics: Mapping[str, Any], read: Mapping[str, float]
-) -> Iterator[Point]:
-    groups = {"class": named_class(run), "strategy": strategy_of(run)}
-    for quantity, predicted, measured in run_quantities(metrics, read):
-        flop = model_flop(run) / run.parallelism.world if quantity == "step time" else 0.0
-        yield Point(part, split, quantity, name, predicted, measured, groups, flop)
-
-
-def rank_points() -> list[Point]:
-    """Score emulated ranks of large jobs: what is predicted for the timelines that the board played."""
-    alone = resolve_cluster("h200x1")
-    read = {name: row for file in PLAYED for name, row in read_table(file).items()}
-    found: list[Point] = []
-    for name, row in read.items():
-        seen = predict_emulated(read_timeline(TIMELINES / f"{name}.json"), alone, SPARSE_S)
-        run = resolve_run(SPARSE_RANKS[name][0])
-        found += _compare("ranks", NOT_FITTED, name, run, seen.metrics, _readings(row))
-    return found
+def _compare(runs: Iterable[RunReading]) -> Iterator[Point]:
+    for one in runs:
+        run = resolve_run(dict(one.request))
+        groups = {"class": named_class(run), "strategy": strategy_of(run)}
+        for quantity, predicted, measured in run_quantities(one.metrics, one.read):
+            flop = model_flop(run) / run.parallelism.world if quantity == "step time" else 0.0
+            yield Point(one.part, NOT_FITTED, quantity, one.name, predicted, measured, groups, flop)
 
 
 def first_points() -> list[Point]:

@@ -10,7 +10,7 @@ from charllm.measure.convert.names import metric_meaning
 from charllm.measure.convert.source import ForeignFile, Hints, whole_lines
 from charllm.measure.convert.values import read_moment, read_number, without_blanks
 from charllm.spec.request import parse_json
-from charllm.units import MEGA, MILLI
+from charllm.units import MEGA, MILLI, whole_number
 
 DEEPEST = 8
 USUAL_PERIOD_S = 30.0
@@ -225,7 +225,7 @@ def _add(sample: Sample, foreign: Foreign) -> None:
     if sample.name == "nvidia_smi_index" and not isinstance(reading, str):
         number = str(int(reading))
     foreign.know(
-        key, number=int(number) if number.isdecimal() else None, uuid=_first(labels, UUIDS),
+        key, number=whole_number(number), uuid=_first(labels, UUIDS),
         name=_first(labels, MODELS),
         pci=_first(labels, ADDRESSES),
     )  # fmt: skip

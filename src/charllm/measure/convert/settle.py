@@ -13,6 +13,7 @@ from charllm.measure.convert.foreign import POWER, Foreign, GpuFacts, GpuKey, Me
 from charllm.measure.quantities import COUNTERS
 from charllm.measure.telemetry.nvml import fold_reasons
 from charllm.measure.telemetry.source import GpuIdentity
+from charllm.units import whole_number
 
 PLAUSIBLE = {"w": (0.0, 3e3), "c": (-40.0, 150.0), "hz": (0.0, 2e10), "fraction": (0.0, 1.05), "bytes": (0.0, 1e18)}
 """Of one GPU; what lies outside is an error of the source, or another unit."""
@@ -98,7 +99,8 @@ def _check_types(kept: Mapping[GpuKey, GpuFacts]) -> None:
 def _number(key: GpuKey, known: GpuFacts, place: int) -> int:
     if known.number is not None:
         return known.number
-    return int(key.gpu) if key.gpu.isdecimal() else place
+    number = whole_number(key.gpu)
+    return place if number is None else number
 
 
 def _uuid(key: GpuKey, known: GpuFacts, identity: GpuIdentity) -> str:

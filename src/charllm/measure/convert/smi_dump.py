@@ -46,7 +46,7 @@ SECTIONS = {
 }  # fmt: skip
 """Other spellings of a section; power and thermal slowdowns of a section of their own are in `clocks reasons` too."""
 TABLE_TIME = re.compile(r"^\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}\s*$")
-TABLE_NAME = re.compile(r"^\|\s+(\d+)\s+(.+?)\s+(?:On|Off|N/A|TCC|WDDM)\s*\|\s+([0-9A-Fa-f:.]+)\s")
+TABLE_NAME = re.compile(r"^\|\s+(\d{1,6})\s+(.+?)\s+(?:On|Off|N/A|TCC|WDDM)\s*\|\s+([0-9A-Fa-f:.]+)\s")
 TABLE_ROW = re.compile(
     r"^\|\s*(?:N/A|\d+%|ERR!|\[N/A\])?\s*(\d+|N/A)C?\s+P?\S+\s+(\d+|N/A)W?\s*/\s*(\d+|N/A)W?\s*\|\s*(\d+)MiB\s*/\s*\d+MiB\s*\|\s*(\d+|N/A)%?"
 )

@@ -22,7 +22,7 @@ from charllm.measure.convert.values import (
     without_blanks,
 )
 from charllm.measure.telemetry.source import Reading
-from charllm.units import MEGA, MIB
+from charllm.units import MEGA, MIB, whole_number
 
 DIVIDERS = (",", ";", "\t", "|")
 HEADER_LINES = 50
@@ -295,7 +295,7 @@ def _key(row: Row, foreign: Foreign, turn: str) -> GpuKey:
     digits = (
         told.get("gpu", turn).lower().removeprefix("gpu").removeprefix("card").removeprefix("nvidia").strip(" :#_-")
     )
-    number = int(float(digits)) if digits.replace(".0", "").isdecimal() else None
+    number = whole_number(digits.removesuffix(".0"))
     gpu = told.get("uuid") or (str(number) if number is not None else "") or told.get("pci") or told.get("gpu") or "0"
     key = GpuKey(node, gpu)
     if key not in foreign.gpus:

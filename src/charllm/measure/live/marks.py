@@ -6,7 +6,7 @@ from pathlib import Path
 from charllm.measure.live.rows import read_number
 from charllm.measure.live.snapshot import JobNow
 from charllm.measure.live.tail import LineCount, Tail
-from charllm.units import NANO
+from charllm.units import NANO, whole_number
 
 KNOWN = tuple(name for name in JobNow.__dataclass_fields__ if name != "missing")
 """What marks may tell."""
@@ -38,7 +38,8 @@ def _leading_marks(places: Sequence[Path]) -> Path | None:
 
 def _rank_of(file: Path) -> int:
     rank = file.stem.split("-")[1]
-    return int(rank) if rank.isdecimal() else 1 << 30
+    number = whole_number(rank)
+    return 1 << 30 if number is None else number
 
 
 def _enough_steps(lines: list[bytes]) -> bool:
@@ -47,7 +48,7 @@ def _enough_steps(lines: list[bytes]) -> bool:
 
 def _describe_job(steps: int, marks: Sequence[Sequence[str]], drawn_w: float | None) -> JobNow:
     """Return step time and rates over the newest steps, and the newest loss."""
-    ends = [row for row in marks if row[2] == "step" and row[0].isdecimal()][-STEPS_SHOWN - 1 :]
+    ends = [row for row in marks if row[2] == "step" and whole_number(row[0]) is not None][-STEPS_SHOWN - 1 :]
     told = [read_number(row[4]) for row in marks if row[2] == "point" and "loss" in row[3].lower()]
     losses = [value for value in told if value is not None]
     missing: dict[str, str] = {}
@@ -55,7 +56,7 @@ def _describe_job(steps: int, marks: Sequence[Sequence[str]], drawn_w: float | N
     if len(ends) > 1:
         passed_s = (int(ends[-1][0]) - int(ends[0][0])) * NANO
         step_time_s = passed_s / (len(ends) - 1)
-        tokens = [int(row[4]) for row in ends[1:] if row[4].isdecimal()]
+        tokens = [count for row in ends[1:] if (count := whole_number(row[4])) is not None]
         if len(tokens) == len(ends) - 1 and passed_s > 0:
             tokens_per_s = sum(tokens) / passed_s
         else:

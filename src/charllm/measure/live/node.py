@@ -15,8 +15,10 @@ from charllm.measure.record import JobRecord, read_job
 from charllm.measure.recording import MISSING, StoredHeader
 from charllm.result.files import HEADER_FILE, SAMPLES_FILE
 from charllm.spec.shape import check_shape
-from charllm.units import NANO
+from charllm.units import NANO, whole_number
 
+MOST_GPUS = 4096
+"""Of a node."""
 FLAT_NAME = "0"
 """Name of the only node of a run whose folder has no nodes/."""
 
@@ -51,8 +53,9 @@ class NodeReader:
         newest: dict[int, dict[tuple[str, int], bytes]] = {}
         for line in Tail(self._folder / SAMPLES_FILE).newest(lambda _lines: False):
             beat, gpu, _monotonic, wall, *_rest = (*line.split(b",", 4), b"", b"", b"", b"")
-            if beat == b"fast" and gpu.isdigit() and wall.isdigit():
-                newest.setdefault(int(int(wall) * NANO / every_s), {})[("fast", int(gpu))] = line
+            place, wall_ns = whole_number(gpu.decode(errors="replace")), whole_number(wall.decode(errors="replace"))
+            if beat == b"fast" and place is not None and wall_ns is not None:
+                newest.setdefault(int(wall_ns * NANO / every_s), {})[("fast", place)] = line
         ranks, gpus = self._ranks(job), sampled_gpus(self._header)
         return {
             moment: tuple(self._describe(gpu, rows, ranks) for gpu in gpus)
@@ -103,7 +106,8 @@ class NodeReader:
             left = sum(wanted.values())
             for line in reversed(lines):
                 beat, gpu, _rest = (*line.split(b",", 2), b"", b"")[:3]
-                key = (beat.decode(errors="replace"), int(gpu) if gpu.isdigit() else -1)
+                place = whole_number(gpu.decode(errors="replace"))
+                key = (beat.decode(errors="replace"), -1 if place is None else place)
                 if len(found.get(key, ())) < wanted.get(key, 0):
                     found.setdefault(key, []).append(line)
                     left -= 1
@@ -149,12 +153,12 @@ class NodeReader:
     def _learn_energy(self) -> None:
         for line in first_lines(self._folder / SAMPLES_FILE)[1:]:
             for row in self._parse([line]) if line.startswith(b"energy,") else ():
-                value, gpu = read_number(row.cells.get("energy_j", "")), row.cells["gpu"]
-                if value is not None and gpu.isdecimal():
-                    self._first_energy.setdefault(int(gpu), (row.time_s, value))
+                value, gpu = read_number(row.cells.get("energy_j", "")), whole_number(row.cells.get("gpu", ""))
+                if value is not None and gpu is not None:
+                    self._first_energy.setdefault(gpu, (row.time_s, value))
 
 
 def sampled_gpus(header: Mapping[str, Any]) -> list[int]:
     """Return the places of the GPUs that are read."""
     listed = str(header.get("details", {}).get("sampled", "")).split(",")
-    return sorted({int(gpu) for gpu in listed if gpu.isdecimal()})
+    return sorted({number for gpu in listed if (number := whole_number(gpu)) is not None and number < MOST_GPUS})

@@ -118,9 +118,9 @@ EXCEPTION = re.compile(
     r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Fault)\b|^AssertionError"
 )
 ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\)")
-ROOT_RANK = re.compile(r"^\s*rank\s*:\s*(?P<rank>\d+)")
+ROOT_RANK = re.compile(r"^\s*rank\s*:\s*(?P<rank>\d{1,9})")
 ROOT_HOST = re.compile(r"^\s*host\s*:\s*(?P<node>\S+)")
-RANK_IN_TEXT = re.compile(r"(?i)\[?\brank[ :=#]?\s?(?P<rank>\d+)\b")
+RANK_IN_TEXT = re.compile(r"(?i)\[?\brank[ :=#]?\s?(?P<rank>\d{1,9})\b")
 NODE_IN_TEXT = re.compile(
     r"\bON (?P<node>[\w.-]+) CANCELLED|slurmstepd-(?P<other>[\w.-]+):|(?:error|srun): (?P<third>[\w.-]+): task"
 )

@@ -7,6 +7,7 @@ from charllm.measure.logs.lines import Line
 from charllm.measure.logs.names import find_pairs, to_fields
 from charllm.measure.logs.program import Found, Program
 from charllm.measure.logs.progress import Bar, find_bar
+from charllm.units import whole_number
 
 METRICS = re.compile(r"\{\s*['\"](?:train_)?loss['\"]\s*:[^{}]*\}")
 SHORTEST_S = 10.0
@@ -34,7 +35,7 @@ def read_dicts(lines: Sequence[Line]) -> Iterator[Found]:
 
 def _number(text: str) -> int | None:
     stated = re.search(r"['\"](?:global_)?step(?:/max_steps)?['\"]\s*:\s*['\"]?(\d+)", text)
-    return int(stated[1]) if stated else None
+    return whole_number(stated[1]) if stated else None
 
 
 def _seconds(before: Bar | None, bar: Bar | None) -> float | None:

@@ -15,11 +15,11 @@ JOINED = re.compile(rb"(?<=\S)(?=\[(?:rank|default)\d+\]:)")
 PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
-        r"\s*\[(?:rank|default)(?P<rank>\d+)\]:\s?",  # torchrun
-        r"\s*\[\d+,(?P<rank>\d+)\]<std(?:out|err)>:\s?",  # mpirun --tag-output
+        r"\s*\[(?:rank|default)(?P<rank>\d{1,9})\]:\s?",  # torchrun
+        r"\s*\[\d+,(?P<rank>\d{1,9})\]<std(?:out|err)>:\s?",  # mpirun --tag-output
         r"\s*(?P<rank>\d{1,6}): ?",  # srun --label
         r"\s*\((?:[\w.]+\s)?pid=\d+(?:, ip=(?P<node>[\w.:-]+))?\)\s?",  # Ray
-        r"\s*(?:\[[\d:+TZ. -]{8,32}\] )?[\w.-]+/(?P<rank>\d+)(?= |$) ?",  # torchx, NeMo-Run
+        r"\s*(?:\[[\d:+TZ. -]{8,32}\] )?[\w.-]+/(?P<rank>\d{1,9})(?= |$) ?",  # torchx, NeMo-Run
         r"(?P<node>[a-zA-Z][\w-]*\d[\w.-]*): (?=\s?\S)",  # pdsh
     )
 )

@@ -9,12 +9,12 @@ from charllm.measure.logs.program import Found, Program
 from charllm.measure.logs.progress import find_bar
 
 NEMO = Program(
-    mark=re.compile(r"Training epoch \d+, iteration (?P<number>\d+)/\d+ \|"),
+    mark=re.compile(r"Training epoch \d+, iteration (?P<number>\d{1,15})/\d+ \|"),
     names={**NAMES, "global_step": Meaning("number")},
     words=(b"Training epoch",),
 )
 AUTOMODEL = Program(
-    mark=re.compile(r"\bstep (?P<number>\d+) \| epoch \d+ \| loss "),
+    mark=re.compile(r"\bstep (?P<number>\d{1,15}) \| epoch \d+ \| loss "),
     names={**NAMES, "tps": Meaning("tokens_per_s")},
     words=(b" | epoch ",),
 )
@@ -40,4 +40,6 @@ def read_bars(lines: Sequence[Line]) -> Iterator[Found]:
         yield last
 
 
-LIGHTNING = Program(mark=re.compile(r"Epoch \d+:.*?\|\s*(?P<number>\d+)/\S+ \["), words=(b"Epoch",), read=read_bars)
+LIGHTNING = Program(
+    mark=re.compile(r"Epoch \d+:.*?\|\s*(?P<number>\d{1,15})/\S+ \["), words=(b"Epoch",), read=read_bars
+)

@@ -11,7 +11,7 @@ from charllm.measure.logs.program import Found, Program
 
 PLAIN = Program(
     mark=re.compile(
-        r"(?i)\b(?:global[_ ]?)?(?:step|iter|iteration|batch|update)s?\b[\s:=#\[(]*(?P<number>\d[\d,]*)(?![.\d])"
+        r"(?i)\b(?:global[_ ]?)?(?:step|iter|iteration|batch|update)s?\b[\s:=#\[(]*(?P<number>\d[\d,]{0,20})(?![.\d])"
     ),
     needs=("loss", "seconds", "tokens_per_s", "gpu_tokens_per_s", "samples_per_s"),
     words=(b"tep", b"iter", b"Iter", b"atch", b"pdate"),

@@ -1,11 +1,13 @@
 """How the log of one program is read: which lines report on a step, and what their names mean."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from charllm.measure.logs.lines import Line
 from charllm.measure.logs.names import NAMES, Meaning, find_pairs, to_fields
+from charllm.units import whole_number
 
 Found = tuple[int, dict[str, float], Line]
 """Number of a step, its fields and its (last) line."""
@@ -44,8 +46,10 @@ def read_steps(program: Program, lines: Sequence[Line]) -> Iterator[Found]:
             text = text[: max(text.rfind(program.ending), 0)]
         fields = to_fields(find_pairs(text), program.names)
         if not program.needs or any(name in fields for name in program.needs):
-            number = fields.pop("number", None)
-            yield int(found["number"].replace(",", "") if number is None else number), fields, line
+            stated = fields.pop("number", None)
+            number = whole_number(found["number"].replace(",", "")) if stated is None else _as_count(stated)
+            if number is not None:
+                yield number, fields, line
 
 
 def first_whole_number(*values: Any) -> int | None:
@@ -55,6 +59,11 @@ def first_whole_number(*values: Any) -> int | None:
             continue
         try:
             return int(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
     return None
+
+
+def _as_count(stated: float) -> int | None:
+    """Return the number of a step that a line states; None for what is no number."""
+    return int(stated) if math.isfinite(stated) else None

@@ -10,8 +10,9 @@ from charllm.errors import SpecError
 from charllm.report.page.cases import StudiedCase, machine_of
 from charllm.report.page.quantity import write_value
 from charllm.result.metrics import PLAN_METRICS, numbers_of, with_derived
-from charllm.result.shape import check_spec, metrics_shape
+from charllm.result.shape import metrics_shape
 from charllm.spec.shape import Cell, Number, check_shape
+from charllm.units import whole_number
 
 PLAN_FILE = "plan.json"
 """A plan in its folder: what `charllm plan --json` prints."""
@@ -84,7 +85,7 @@ class StoredStrategy(TypedDict):
     strategy: str
     flags: str
     metrics: dict[str, Any]
-    spec: NotRequired[dict[str, Any] | None]
+    spec: NotRequired[dict[str, dict[str, Any]] | None]
     probability_best: NotRequired[Number]
     rank: NotRequired[int | None]
     why: NotRequired[list[str]]
@@ -139,7 +140,6 @@ def check_plan(table: Any, file: object) -> None:
 
 def _check_strategy(entry: Table, file: object, field: str) -> None:
     check_shape(entry["metrics"], metrics_shape(PLAN_METRICS), file, f"{field}.metrics")
-    check_spec(entry.get("spec") or {}, file, f"{field}.spec")
     try:
         shlex.split(entry["flags"])
     except ValueError as error:
@@ -207,7 +207,8 @@ def _settings(words: Sequence[str]) -> dict[str, Any]:
             flag = word.removeprefix("--").removeprefix("no-")
             found[flag] = "off" if word.startswith("--no-") else "on"
         elif flag:
-            found[flag] = int(word) if word.isdecimal() else word
+            count = whole_number(word)
+            found[flag] = word if count is None else count
     return found
 
 

@@ -108,7 +108,7 @@ class RunView:
         told, origin = self.table("description"), self.result.origin
         if told is None:
             return f"{origin}; conditions not known: they are not stored in this run"
-        framework = self.result.spec["framework"]["name"]
+        framework = self.result.spec.get("framework", {}).get("name", "unknown")
         defaults = texts_of(told, DEFAULT)
         taken = [f"defaults of {framework}: {', '.join(defaults)}"] if defaults else []
         return "; ".join([origin, framework, *texts_of(told, CONDITION), *taken])

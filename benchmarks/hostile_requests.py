@@ -23,7 +23,7 @@ from benchmarks.explorer import Server, serving
 from tests.explorer.runs import write_broken, write_store
 from tests.hostile.requests import KINDS, draw_sent
 
-COUNT, SEED, AT_ONCE = 10_000, 0, 8
+COUNT, SEED, AT_ONCE = 10_000, 0, 4
 LONGEST_S, ANSWER_BYTES = 10.0, 200_000
 SHOWN_FAULTS = 20
 SECRET = b'"secret"'

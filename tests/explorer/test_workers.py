@@ -13,8 +13,12 @@ from typing import Any
 
 import pytest
 
+from charllm.catalog import resolve
 from charllm.errors import CharllmError
 from charllm.explorer import workers
+from charllm.explorer.frontend import assets
+from charllm.explorer.request import resolve_words
+from charllm.explorer.worker import forget_much
 from charllm.explorer.workers import LOST, Pool, Reply
 from tests.explorer.runs import HUGE, LONG, SMALL
 
@@ -111,6 +115,18 @@ def test_a_job_that_takes_too_long_is_ended_with_its_worker_and_says_so() -> Non
         await pool.close()
 
     asyncio.run(scenario())
+
+
+def test_a_worker_forgets_what_fills_its_memory_and_keeps_what_is_small() -> None:
+    many, few = resolve._build_once, assets
+    for inlet_c in range(20, 30):
+        resolve_words({**SMALL, "inlet": inlet_c})
+    few()
+    assert many.cache_info().currsize >= 10
+    forget_much(many.cache_info().currsize)
+    assert many.cache_info().currsize >= 10
+    forget_much(2)
+    assert (many.cache_info().currsize, few.cache_info().currsize) == (0, 1)
 
 
 def test_a_worker_that_cannot_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

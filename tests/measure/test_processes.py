@@ -16,7 +16,7 @@ from charllm.measure import launch
 from charllm.measure import processes as module
 from charllm.measure.launch import TIMED_OUT, Ended, run_command
 from charllm.measure.processes import JobProcesses
-from tests.measure.readings import await_true
+from tests.measure.readings import END_S, await_true
 from tests.measure.replays import is_gone
 
 PATH = {"PATH": os.environ["PATH"]}
@@ -73,7 +73,7 @@ def test_a_time_limit_ends_what_the_command_has_started(tmp_path: Path, form: st
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_ends_the_command_and_what_it_has_started(tmp_path: Path, number: signal.Signals) -> None:
     thread = send_when_started(tmp_path, number)
-    ended = run_command(["sh", "-c", f"{FORMS['an orphan']}\nsleep 600 & wait"], tmp_path, PATH)
+    ended = run_command(["sh", "-c", f"{FORMS['an orphan']}\nsleep 600 & wait"], tmp_path, PATH, END_S)
     thread.join()
     left = started(tmp_path)
     assert is_gone(left)
@@ -84,7 +84,7 @@ def test_a_stubborn_process_is_killed(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "STOP_S", 0.3)
     script = f"setsid sh -c 'echo $$ > pid; {STUBBORN.replace(chr(39), chr(34))}' & exec sleep 600"
     thread = send_when_started(tmp_path, signal.SIGTERM)
-    ended = run_command(["sh", "-c", script], tmp_path, PATH)
+    ended = run_command(["sh", "-c", script], tmp_path, PATH, END_S)
     thread.join()
     assert is_gone(started(tmp_path))
     assert f"sh ({started(tmp_path)})" in ended.ended_processes
@@ -95,7 +95,7 @@ def test_a_second_signal_ends_a_command_that_does_not_end(tmp_path: Path, monkey
     monkeypatch.setattr(module, "STOP_S", 0.3)
     monkeypatch.setattr(launch, "AGAIN_S", 0.2)
     threads = [send_when_started(tmp_path, signal.SIGTERM, late_s) for late_s in (0.0, 0.0, 0.6)]
-    ended = run_command(["sh", "-c", f"echo $$ > pid; {STUBBORN}"], tmp_path, PATH)
+    ended = run_command(["sh", "-c", f"echo $$ > pid; {STUBBORN}"], tmp_path, PATH, END_S)
     for thread in threads:
         thread.join()
     assert (ended.exit_code, ended.interrupted, ended.left_processes) == (128 + 9, True, "")
@@ -104,14 +104,16 @@ def test_a_second_signal_ends_a_command_that_does_not_end(tmp_path: Path, monkey
 def test_a_command_that_handles_a_signal_is_given_the_time_it_takes(tmp_path: Path) -> None:
     script = "trap 'sleep 0.5; echo saved > saved; exit 3' TERM; echo $$ > pid; while :; do sleep 0.05; done"
     thread = send_when_started(tmp_path, signal.SIGTERM)
-    ended = run_command(["sh", "-c", script], tmp_path, PATH)
+    ended = run_command(["sh", "-c", script], tmp_path, PATH, END_S)
     thread.join()
     assert (ended.exit_code, ended.interrupted) == (3, True)
     assert (tmp_path / "saved").read_text() == "saved\n"
 
 
 def test_what_a_command_that_ends_by_itself_leaves_behind_goes_on(tmp_path: Path) -> None:
-    ended = run_command(["sh", "-c", f"{FORMS['an orphan']}\nuntil test -s pid; do sleep 0.05; done"], tmp_path, PATH)
+    ended = run_command(
+        ["sh", "-c", f"{FORMS['an orphan']}\nuntil test -s pid; do sleep 0.05; done"], tmp_path, PATH, END_S
+    )
     assert ended == Ended(0)
     assert not is_gone(started(tmp_path))
 

@@ -26,7 +26,7 @@ from charllm.measure.live.watcher import check_run
 from charllm.units import format_bytes
 
 LONGEST_BODY_S = 10.0
-COUPLED_NICE, PLAN_NICE = 10, 15
+COUPLED_NICE, PLAN_NICE = 5, 10
 USUAL_FAST_S, LONGEST_FAST_WAIT_S = 0.01, 0.1
 """Who would wait longer for a fast answer is told at once when to ask again."""
 MOST_PLANS = 8

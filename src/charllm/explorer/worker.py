@@ -11,12 +11,15 @@ import json
 import os
 import select
 import sys
+from functools import _lru_cache_wrapper
 from pathlib import Path
 
 from charllm.sweep.worker import end_with
 
 WARM = {"model": "llama3-8b", "cluster": "h200x8", "tp": 2, "pp": 2, "gbs": 32}
 """Simulated before the first job, so that machine code is compiled or loaded by then."""
+JOBS_BETWEEN, MOST_REMEMBERED = 100, 256
+"""How often a worker looks at what its functions remember, and how many results each may keep then."""
 
 
 def main() -> None:
@@ -45,9 +48,21 @@ def main() -> None:
     bound_memory()
     fence_reads(Path(sys.argv[3]) if len(sys.argv) > 3 else None)
     print("ready {}", file=answers, flush=True)
+    done = 0
     while (line := inbox.take()) is not None:
         if line != b"stop":
             tell(write_answer(json.loads(line), waiting))
+            done += 1
+            if done % JOBS_BETWEEN == 0:
+                forget_much(MOST_REMEMBERED)
+
+
+def forget_much(most: int) -> None:
+    """Empty the caches of charllm's functions that hold more: nearly every request has a cluster of its own."""
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith("charllm.")]
+    for found in {id(value): value for module in modules for value in vars(module).values()}.values():
+        if isinstance(found, _lru_cache_wrapper) and found.cache_info().currsize > most:
+            found.cache_clear()
 
 
 class _Inbox:

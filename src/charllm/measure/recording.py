@@ -165,8 +165,8 @@ class Series:
         return {quantity: Counter(rows.values()) for quantity, rows in self.reasons.items()}
 
     def known(self, quantity: str) -> tuple[Floats, Floats]:
-        """Return times and values of a quantity where it was read."""
-        values = self.columns[quantity]
+        """Return times and values of a quantity where it was read; none where it was read on another beat."""
+        values = self.columns.get(quantity, np.full(len(self.times_s), np.nan))
         read = np.isfinite(values)
         return self.times_s[read], values[read]
 

@@ -111,11 +111,18 @@ class StoredSensitivity(TypedDict):
     reason: str
 
 
+class StoredCounts(TypedDict):
+    """How many strategies a plan has considered; further counts are whole numbers, too."""
+
+    visited: int
+    simulated: int
+
+
 class StoredPlan(TypedDict):
     """The shape of what `charllm plan --json` prints."""
 
     goal: StoredGoal
-    counts: dict[str, int | None]
+    counts: StoredCounts
     best: list[StoredStrategy]
     bounds: NotRequired[list[StoredLimit]]
     elapsed_s: NotRequired[Number]
@@ -131,6 +138,7 @@ class StoredPlan(TypedDict):
 def check_plan(table: Any, file: object) -> None:
     """Refuse a stored plan that is damaged, naming the field."""
     check_shape(table, StoredPlan, file)
+    check_shape(table["counts"], dict[str, int | None], file, "counts")
     for key in ("best", "pareto", "others"):
         for place, entry in enumerate(table.get(key, ())):
             _check_strategy(entry, file, f"{key}[{place}]")

@@ -103,7 +103,7 @@ def test_a_study_is_shown_and_reported_without_what_predicts_or_measures(stored:
 MEASURE_SETTINGS = {
     f"charllm.measure.{name}"
     for name in ("settings", "launchers", "launchers.plan", "adapters", "adapters.adapter", "adapters.command",
-                 "adapters.programs")
+                 "adapters.programs", "redaction")
 }  # fmt: skip
 """What the flags of a sweep are declared in."""
 

@@ -53,7 +53,7 @@ from charllm.sweep.axes import Case
 from charllm.sweep.outcome import summarise
 from docs.reference import metrics_page
 
-result = RunResult("simulated", {}, fill_metrics({"step_time_s": 2.0, "power_floor_w": 123.25}))
+result = RunResult("measured", {}, fill_metrics({"step_time_s": 2.0, "power_floor_w": 123.25}))
 save_run(result, Path(sys.argv[1]) / "run")
 figure = every_metric([case_of_run("run", RunView(result))])
 limit = parse_limit("power_floor_kw>0.1")

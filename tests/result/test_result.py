@@ -7,7 +7,7 @@ from charllm.errors import SpecError
 from charllm.result.metrics import METRICS, Metrics, fill_metrics, missing
 from charllm.result.result import RunResult, all_finite, from_json, to_json
 
-RESULT = RunResult(origin="simulated", spec={"command": ["train"]}, metrics=fill_metrics({"step_time_s": 1.5}))
+RESULT = RunResult(origin="measured", spec={"command": ["train"]}, metrics=fill_metrics({"step_time_s": 1.5}))
 
 
 def test_a_result_survives_writing_and_reading() -> None:

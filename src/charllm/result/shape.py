@@ -139,6 +139,8 @@ def check_result(table: Any, file: object) -> None:
             raise SpecError(f"{file}, provenance.measurement.intervals.{metric}", ends, "its low and its high end")
     check_shape(table["gpus"], list[dict[str, Cell | dict[str, Number]]], file, "gpus")
     check_shape(table["nodes"], list[dict[str, Cell]], file, "nodes")
+    if table["origin"] == "simulated" and not PARTS & table["spec"].keys():
+        raise SpecError(f"{file}, spec.cluster", None, "what every simulated run has")
     check_spec(table["spec"], file, "spec")
 
 

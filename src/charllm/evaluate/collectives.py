@@ -49,13 +49,13 @@ class Measured(NamedTuple):
 
 
 def gather(rows: Sequence[CollectiveRow], cluster: Cluster) -> list[Measured]:
-    """Join rows that have a result with the links of a cluster."""
-    return [Measured(row, _op(row), _path(row, cluster)) for row in rows if row.seconds_s and not row.error]
+    """Join rows that have a result with the links of a cluster; a group of one rank, or no message, has none."""
+    found = [(row, op) for row in rows if row.seconds_s and not row.error for op in _ops(row)]
+    return [Measured(row, op, _path(row, cluster)) for row, op in found]
 
 
-def _op(row: CollectiveRow) -> Op:
-    (op,) = collective(row.collective, row.group or "tp", float(row.message_bytes), row.ranks)
-    return op
+def _ops(row: CollectiveRow) -> Sequence[Op]:
+    return collective(row.collective, row.group or "tp", float(row.message_bytes), row.ranks)
 
 
 def _path(row: CollectiveRow, cluster: Cluster) -> GroupPath:

@@ -20,6 +20,8 @@ READ = tuple(
                  "cluster.node.gpu.power_cap_w", "cluster.node.gpu.clock_max_hz", "cluster.cooling.inlet_c")
 )  # fmt: skip
 """Settings that pages read and that runs of every version have."""
+QUANTITIES = ("_fraction", "_w", "_c", "_k", "_hz", "_bytes", "_s")
+"""Endings of columns of GPUs and nodes that hold numbers."""
 ORIGINS = ("simulated", "emulated", "measured")
 Origin = Literal["simulated", "emulated", "measured"]
 
@@ -139,6 +141,10 @@ def check_result(table: Any, file: object) -> None:
             raise SpecError(f"{file}, provenance.measurement.intervals.{metric}", ends, "its low and its high end")
     check_shape(table["gpus"], list[dict[str, Cell | dict[str, Number]]], file, "gpus")
     check_shape(table["nodes"], list[dict[str, Cell]], file, "nodes")
+    for rows in ("gpus", "nodes"):
+        for name in sorted({name for row in table[rows] for name in row if name.endswith(QUANTITIES)}):
+            values = [row[name] for row in table[rows] if name in row]
+            check_shape(values, list[Number | dict[str, Number]], file, f"{rows}, {name}")
     if table["origin"] == "simulated" and not PARTS & table["spec"].keys():
         raise SpecError(f"{file}, spec.cluster", None, "what every simulated run has")
     check_spec(table["spec"], file, "spec")

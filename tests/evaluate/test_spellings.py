@@ -311,9 +311,14 @@ def test_notes_are_never_read() -> None:
     assert resolve_row({**ROW, "notes": notes}) == resolve_row(ROW)
 
 
+def test_runs_of_users_are_told_from_those_of_who_makes_gpu_or_software() -> None:
+    assert run(source="spyysalo/lumi-llm-scaling meg-ds/README.md").is_untuned
+    assert not run(source="NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md").is_untuned
+
+
 def test_clouds_with_untuned_hosts_are_slower() -> None:
-    assert run(interconnect="16x400 Gb/s EFA", gpu="B300").cluster.node.host_speed_fraction == 0.5
-    assert run().cluster.node.host_speed_fraction == 1.0
+    assert run(interconnect="16x400 Gb/s EFA", gpu="B300").cluster.node.host_grade == "usual"
+    assert run().cluster.node.host_grade == "not stated"
 
 
 def test_machines_are_cooled_and_read_as_their_source_says() -> None:

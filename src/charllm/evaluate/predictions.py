@@ -35,7 +35,7 @@ class Prediction(NamedTuple):
     model: str
     precision: str
     host: str
-    """tuned, or untuned where the node's host is slower than a tuned one."""
+    """tuned, or untuned: as users run it, or on a host that is not tuned."""
     strategy: str
     """Axes that cut the model, such as tp+pp; fsdp: weights sharded (ZeRO stage 3)."""
     gpus: float

@@ -6,9 +6,8 @@ from typing import NamedTuple
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError
 from charllm.evaluate.corrections import corrected_s, source_of
-from charllm.evaluate.memory import Skipped
 from charllm.evaluate.published import Row, global_batch, read_row
-from charllm.evaluate.scores import TimeScore
+from charllm.evaluate.scores import Skipped, TimeScore
 from charllm.result.memory_verdict import judge_memory
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.steady import build_machine, simulate_to_steady
@@ -138,6 +137,6 @@ def _predict(row: Row, *, closed: bool) -> Prediction:
         measured_s,
         predicted_s,
         model_flop(run) / run.parallelism.world,
-        "tuned" if run.cluster.node.host_speed_fraction >= 1 else "untuned",
+        "untuned" if run.is_untuned else "tuned",
     )
     return Prediction(row["id"], predicted_s, fitting, score)

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 from charllm.spec.fields import check_fields, choice, count, flag, number, text, words
+from charllm.spec.hardware import NOT_STATED
 from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.training import RECOMPUTES, Training
 
+TUNINGS = (NOT_STATED, "tuned", "usual")
 SELECTIVE_POLICIES = ("modules", "alternate_matmuls")
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 CROSS_ENTROPIES = ("fused", "vocab-parallel", "fp32", "compiled")
@@ -20,6 +22,12 @@ class Framework:
 
     name: str = text("Name of the profile.")
     profile: str = text("The catalog profile that it is, or is based on.", "")
+    tuning: str = choice(
+        "Whether the run is tuned, as vendors publish runs, or usual: as users run it, with library defaults. Where it "
+        "is not stated it counts as tuned, and intervals hold for both.",
+        TUNINGS,
+        NOT_STATED,
+    )
     # Choices.
     attention: str = choice("Whether attention is one fused kernel (flash) or several.", ("flash", "unfused"), "flash")
     attention_kernel: str = choice(

@@ -1,5 +1,6 @@
 """The whole request in one frozen object, and the checks that need more than one part of it."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -132,6 +133,13 @@ def class_of(experts: int | None, lora_rank: int | None) -> str:
     return "lora" if lora_rank else "moe" if experts else "dense"
 
 
+def grade_of(tuning: str, hosts: Iterable[tuple[str, float]]) -> str:
+    """Return how a run is set up (tuned, usual or not stated) from its software's and its hosts' grade and speed."""
+    if any(grade in ("usual", "slow") or speed < 1 for grade, speed in hosts):
+        return "usual"
+    return tuning
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
     """A run: model x training x parallelism x cluster x framework x conditions."""
@@ -151,6 +159,13 @@ class RunSpec:
     def scored_as(self) -> str:
         """The class by which its prediction is scored."""
         return class_of(self.model.experts, self.training.lora_rank)
+
+    @property
+    def is_untuned(self) -> bool:
+        """Whether software or a host are stated to be as users have them, not tuned."""
+        nodes = (self.cluster.node, *(other.node for other in self.cluster.mixed))
+        hosts = ((node.host_grade, node.host_speed_fraction) for node in nodes)
+        return grade_of(self.framework.tuning, hosts) == "usual"
 
     @property
     def microbatches(self) -> int:

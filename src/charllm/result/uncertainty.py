@@ -25,8 +25,8 @@ from math import exp, expm1, hypot, inf, log1p, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from charllm.spec.hardware import NOT_STATED
-from charllm.spec.run import class_of, grade_of
+from charllm.spec.grades import NOT_STATED, grade_of
+from charllm.spec.run import class_of
 from charllm.units import format_percent
 
 if TYPE_CHECKING:

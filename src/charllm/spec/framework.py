@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 
 from charllm.spec.fields import check_fields, choice, count, flag, number, text, words
-from charllm.spec.hardware import NOT_STATED
+from charllm.spec.grades import NOT_STATED, TUNINGS
 from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.training import RECOMPUTES, Training
 
-TUNINGS = (NOT_STATED, "tuned", "usual")
 SELECTIVE_POLICIES = ("modules", "alternate_matmuls")
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 CROSS_ENTROPIES = ("fused", "vocab-parallel", "fp32", "compiled")

@@ -7,12 +7,9 @@ from typing import Any
 from charllm.errors import SpecError
 from charllm.spec.board import Governor, Heat, Kernels, Power
 from charllm.spec.fields import check_fields, choice, count, counts, flag, number, number_or_list, read, rules, text
+from charllm.spec.grades import HOST_GRADES, NOT_STATED
 from charllm.spec.request import as_table
 
-NOT_STATED = "not stated"
-HOST_GRADES = {NOT_STATED: 1.0, "tuned": 1.0, "usual": 0.5, "slow": 0.33}
-"""Grade of a host: how fast it launches kernels. Chosen: sparse layers of clouds' published runs with library defaults
-take 2 (B300) and 3 (H100) times as long on the host as those of vendors' recipes."""
 COOLINGS = ("air", "liquid", "immersion")
 READ_AT = ("dc", "wall")
 LEAST_BANDWIDTH_BYTES_PER_S, LEAST_FLOP_PER_S = 1e6, 1e9

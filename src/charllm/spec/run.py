@@ -1,12 +1,12 @@
 """The whole request in one frozen object, and the checks that need more than one part of it."""
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from charllm.errors import SpecError
 from charllm.spec.fields import check_fields, count, counts, number, number_or_list, text
 from charllm.spec.framework import Framework
+from charllm.spec.grades import grade_of
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism
@@ -131,13 +131,6 @@ CLASSES = {"dense": "dense", "moe": "sparse", "lora": "LoRA"}
 def class_of(experts: int | None, lora_rank: int | None) -> str:
     """Return the class of a run with so many experts and such a rank of LoRA."""
     return "lora" if lora_rank else "moe" if experts else "dense"
-
-
-def grade_of(tuning: str, hosts: Iterable[tuple[str, float]]) -> str:
-    """Return how a run is set up (tuned, usual or not stated) from its software's and its hosts' grade and speed."""
-    if any(grade in ("usual", "slow") or speed < 1 for grade, speed in hosts):
-        return "usual"
-    return tuning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

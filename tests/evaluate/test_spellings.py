@@ -16,6 +16,7 @@ from charllm.evaluate.software_columns import read_release, read_sharding, relea
 from charllm.evaluate.spellings import spellings
 from charllm.evaluate.time import resolve_row
 from charllm.spec.framework import Framework
+from charllm.spec.grades import is_untuned
 from charllm.units import GIGA
 
 ROW: dict[str, str] = {
@@ -312,8 +313,8 @@ def test_notes_are_never_read() -> None:
 
 
 def test_runs_of_users_are_told_from_those_of_who_makes_gpu_or_software() -> None:
-    assert run(source="spyysalo/lumi-llm-scaling meg-ds/README.md").is_untuned
-    assert not run(source="NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md").is_untuned
+    assert is_untuned(run(source="spyysalo/lumi-llm-scaling meg-ds/README.md"))
+    assert not is_untuned(run(source="NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md"))
 
 
 def test_clouds_with_untuned_hosts_are_slower() -> None:

@@ -242,11 +242,12 @@ def main() -> None:
     Those of all rows are written where the model reads them (evaluate/ship_fit.py).
     `--folds` keeps the constants of all rows as they are, and finds those of the folds again.
     """
-    from charllm.evaluate.held_out import is_untuned, load_rows
+    from charllm.evaluate.held_out import load_rows
     from charllm.evaluate.ship_fit import ship
+    from charllm.spec.grades import is_untuned
 
     rows = load_rows()
-    tuned = [row for row in rows if not is_untuned(row)]
+    tuned = [row for row in rows if not is_untuned(row.run)]
     fitter = Fitter(tuned)
     path = Path(__file__).parent / "data" / "fit.json"
     start: Any = json.loads(path.read_text(encoding="utf-8"))["all"] if path.exists() else None

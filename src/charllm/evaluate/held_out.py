@@ -60,11 +60,6 @@ def load_folds() -> dict[str, Any]:
     return folds
 
 
-def is_untuned(row: FitRow) -> bool:
-    """Tell whether a row's run is as users run it, or on a host that is not tuned."""
-    return row.run.is_untuned
-
-
 class Held(NamedTuple):
     """One row's step time with constants fitted without what it belongs to, with priors, and with all rows' constants.
 

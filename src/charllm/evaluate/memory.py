@@ -17,6 +17,7 @@ from charllm.evaluate.corrections import source_of
 from charllm.evaluate.scores import Skipped, describe_errors
 from charllm.evaluate.spellings import HERE, Row, spellings
 from charllm.evaluate.time import resolve_row
+from charllm.spec.grades import is_untuned
 from charllm.spec.request import read_text
 from charllm.spec.run import RunSpec
 from charllm.units import GIB
@@ -104,7 +105,7 @@ def resolve_rows(rows: Iterable[Row]) -> tuple[list[MemoryRow], list[Skipped]]:
 
 def tuned_rows() -> list[MemoryRow]:
     """Return the rows that ship with charllm of tuned runs, on which the constant is fitted."""
-    return [row for row in resolve_rows(read_rows())[0] if not row.run.is_untuned]
+    return [row for row in resolve_rows(read_rows())[0] if not is_untuned(row.run)]
 
 
 def score_memory(rows: Iterable[Row]) -> tuple[list[MemoryScore], list[Skipped]]:

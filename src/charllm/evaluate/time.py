@@ -12,6 +12,7 @@ from charllm.result.memory_verdict import judge_memory
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.steady import build_machine, simulate_to_steady
 from charllm.spec.framework import LEAST_RECOMPUTE
+from charllm.spec.grades import is_untuned
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 from charllm.spec.training import RECOMPUTES
@@ -137,6 +138,6 @@ def _predict(row: Row, *, closed: bool) -> Prediction:
         measured_s,
         predicted_s,
         model_flop(run) / run.parallelism.world,
-        "untuned" if run.is_untuned else "tuned",
+        "untuned" if is_untuned(run) else "tuned",
     )
     return Prediction(row["id"], predicted_s, fitting, score)

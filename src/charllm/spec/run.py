@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, TypeVar
 from charllm.errors import SpecError
 from charllm.spec.fields import check_fields, count, counts, number, number_or_list, text
 from charllm.spec.framework import Framework
-from charllm.spec.grades import grade_of
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism
@@ -152,13 +151,6 @@ class RunSpec:
     def scored_as(self) -> str:
         """The class by which its prediction is scored."""
         return class_of(self.model.experts, self.training.lora_rank)
-
-    @property
-    def is_untuned(self) -> bool:
-        """Whether software or a host are stated to be as users have them, not tuned."""
-        nodes = (self.cluster.node, *(other.node for other in self.cluster.mixed))
-        hosts = ((node.host_grade, node.host_speed_fraction) for node in nodes)
-        return grade_of(self.framework.tuning, hosts) == "usual"
 
     @property
     def microbatches(self) -> int:

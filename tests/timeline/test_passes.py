@@ -303,7 +303,7 @@ def test_a_host_of_half_the_speed_takes_twice_as_long() -> None:
 
 
 def test_slow_processors_and_a_slow_host_multiply() -> None:
-    node = {"host_speed_fraction": 0.5, "processor_speed_fraction": 0.8}
+    node = {"host_grade": "usual", "processor_speed_fraction": 0.8}
     slow = {"cluster": {"base": "charllm-ppt-h100", "node": node}}
     assert parts(REQUEST, slow)[0].race.hh == pytest.approx(2.5 * parts(REQUEST)[0].race.hh)
 

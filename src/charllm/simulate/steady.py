@@ -44,14 +44,12 @@ from charllm.workload.step import Step
 SETTLED_K, SETTLED_POLES_K = 0.05, 0.2
 """Sinks that move less between two rounds are steady; poles above them, that follow within a step."""
 MOST_ROUNDS = 24
-MOST_SERIES = 64
-"""GPUs whose signals are kept."""
+MOST_SERIES, LONGEST_SERIES = 64, 20_000
+"""GPUs whose signals are kept, and boxes of each."""
 MOST_PASSES = 8_000_000
 """Passes whose times are kept, on as many positions of every stage as that allows."""
 LEAST_ROUND_S = 2.0
 """Short steps are simulated several times in a round, for the governor looks back over a second."""
-LONGEST_SERIES = 20_000
-"""Boxes of a series."""
 SETTLED_FRACTION = 5e-4
 AVERAGED_S, STILL_FRACTION = 12.0, 1e-6
 """How long a settled step is simulated where clocks move: one round of 2 s has a standard deviation of 0.1 %."""
@@ -324,10 +322,10 @@ def watch_gpu(machine: Machine, simulated_step: SimulatedStep, gpu: int) -> Watc
 def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, moments: Floats) -> SimulatedStep:
     repeats = repeats_of(machine)
     box_s = machine.board.tick_s
+    lowest_hz = min(*(board.clock_min_hz for board in machine.boards), machine.brake_hz.min())
     # At the lowest clock a step takes at most so many times as long as at the highest.
-    lowest_hz = min(machine.brake_hz.min(), min(board.clock_min_hz for board in machine.boards))
-    stretch = machine.asked_hz.max() / lowest_hz
-    boxes = min(LONGEST_SERIES, int(stretch * repeats * (machine.open_s + machine.fold.begin_s.max()) / box_s) + 8)
+    longest_s = machine.asked_hz.max() / lowest_hz * (machine.open_s + machine.fold.begin_s.max())
+    boxes = min(LONGEST_SERIES, int(repeats * longest_s / box_s) + 8)
     series = np.zeros((boxes, min(MOST_SERIES, len(state)), step_loop.SIGNALS))
     cluster_w, positions = np.zeros(boxes), len(machine.fold.weights)
     passes = np.zeros((len(machine.turns), min(positions, max(1, MOST_PASSES // len(machine.turns))), 4))

@@ -41,7 +41,7 @@ FOREIGN_WORDS = {"cpu", "sys", "system", "node", "ambient", "inlet", "fan", "psu
                  "free", "reserved", "requested", "limits", "sum", "delta", "package", "rapl", "chassis", "app",
                  "applications", "loss", "tokens", "swap", "process", "pid", "bar1", "pcie", "nvlink", "predicted",
                  "est", "estimated", "error", "count", "samples", "wall", "outlet", "soc", "vr",
-                 "cumulative", "vclk", "dclk", "socclk", "fclk", "lclk", "dcefclk", "locked", "deep", "sleep"}  # fmt: skip
+                 "cumulative", "vclk", "dclk", "socclk", "fclk", "lclk", "locked", "deep", "sleep"}  # fmt: skip
 """A column with one of these is of something else, or a figure over many readings."""
 PART_CLOCK = re.compile(r"^gfx_\d{1,2}_clk$")
 """amd-smi names the clock of each die of a GPU: the GPU's is their mean."""

@@ -51,7 +51,10 @@ def read_bars(lines: Sequence[Line]) -> Iterator[Found]:
 
 EPOCH = re.compile(r"Epoch (\d{1,9})")
 LIGHTNING = Program(
-    mark=re.compile(r"(?:Epoch \d+:.*?\|\s*|Epoch \d+/-?\d+ [━╸╺ ]+)(?P<number>\d{1,15})/\S+ (?:\[|\d+:\d\d)"),
+    mark=re.compile(
+        r"(?:Epoch \d+:.{0,400}?\|\s{0,9}+|Epoch \d+/-?\d+ [━╸╺ ]{1,400}+)"
+        r"(?P<number>\d{1,15})/\S{1,15}+ (?:\[|\d+:\d\d)"
+    ),
     words=(b"Epoch",),
     read=read_bars,
     unread="no progress bar was drawn after a step",

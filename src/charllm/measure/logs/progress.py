@@ -12,7 +12,7 @@ BAR = re.compile(
     r"\[(?P<elapsed>(?:\d{1,9}:)?\d{1,9}:\d\d)(?:<[^,\]]+)?(?P<postfix>[^\]]*)"
 )
 RICH_BAR = re.compile(
-    r"(?P<title>[^━╸╺]{0,100})[━╸╺][━╸╺ ]*(?P<done>\d{1,15})/(?P<total>\d{1,15}|--?|inf)\s{1,9}"
+    r"(?P<title>[^━╸╺]{0,100})[━╸╺][━╸╺ ]{0,400}+(?P<done>\d{1,15})/(?P<total>\d{1,15}|--?|inf)\s{1,9}"
     r"(?P<elapsed>(?:\d{1,9}:)?\d{1,9}:\d\d) •\s{0,20}(?:[\d:]+ |-:--:-- )?(?P<postfix>.*)"
 )
 PERCENT = re.compile(r"(?<!\d)\d{1,3}%\|")

@@ -51,7 +51,8 @@ def model_flop(run: RunSpec) -> float:
     """Return the FLOPs of a step by the model's own definition.
 
     Forward and, where it trains, backward of every weight and of causal-half attention, nothing recomputed, nothing
-    padded; a frozen weight has no gradient of its own. The backward of attention and of Mamba's scan counts as twice the forward.
+    padded; a frozen weight has no gradient of its own. The backward of attention and of Mamba's scan counts as twice
+    the forward.
     """
     training = replace(
         run.training,

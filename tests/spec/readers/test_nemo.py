@@ -596,7 +596,8 @@ def test_a_reference_is_followed_before_a_setting_is_refused() -> None:
         assert len(read_nemo(text, "run.yaml").unmodelled) == refused
 
 
-EVALUATION = "  skip_train: true\n  data: {test_ds: {micro_batch_size: 4, global_batch_size: 64, max_seq_length: 1024, tokens_to_generate: 32}}"
+TEST_SET = "{micro_batch_size: 4, global_batch_size: 64, max_seq_length: 1024, tokens_to_generate: 32}"
+EVALUATION = f"  skip_train: true\n  data: {{test_ds: {TEST_SET}}}"
 
 
 def test_a_file_that_skips_training_is_a_run_of_forward_passes() -> None:

@@ -117,6 +117,9 @@ class Fabric:
     nic_fraction: float | None = number(
         "Share of NIC bandwidth that a collective reaches; none: the default of network/constants.py.", 1e-6, 4, None
     )
+    send_fraction: float | None = number(
+        "Share of NIC bandwidth that a send between two ranks reaches; none: that of a collective.", 1e-6, 4, None
+    )
     nic_hop_s: float | None = number("Latency of a hop between nodes; none: the default.", 0, 1, None)
     tree_fraction: float | None = number(
         "Bandwidth of a tree divided by that of a ring; none: the default.", 1e-3, 4, None

@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from charllm.result.columns import rows_of
-from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, texts_of
+from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, describe_machine, texts_of
 from charllm.result.metrics import METRICS, selected
 from charllm.result.uncertainty import RISK, stored_grade, tell_usual, usual_factors
 from charllm.units import GIB, MEGA, format_percent, seconds_format
@@ -287,9 +287,8 @@ def describe_spec(spec: Mapping[str, Any]) -> str:
     """Name model, cluster, degrees and batch of a run, or the command or files that it comes from."""
     try:
         training, cluster = spec["training"], spec["cluster"]
-        gpus = cluster["nodes"] * cluster["node"]["gpus"]
         return (
-            f"{spec['model']['name']} on {cluster['name']} ({gpus} x {cluster['node']['gpu']['name']}), "
+            f"{spec['model']['name']} on {cluster['name']} ({describe_machine(cluster)}), "
             f"{spec['framework']['name']}, {training['precision']}; {describe_degrees(spec)}; "
             f"batch {training['global_batch_size']}, microbatch {training['micro_batch_size']} x "
             f"{training['seq_length']} tokens"

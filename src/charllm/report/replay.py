@@ -15,10 +15,11 @@ def render_replay(found: Replay, edits: Edits) -> str:
     title = f"Step time, mean of {found.steps} step{'s' if found.steps > 1 else ''}"
     told = wrap(f"Changed: {describe_edits(edits) or 'nothing'}.")
     if found.kept:
+        plural = "s" if found.kept > 1 else ""
         told += wrap(
-            f"{found.kept} collective{'s' * (found.kept != 1)} of a step ({format_seconds(found.kept_s)}) have ranks without a trace here: they "
-            "keep their traced time, in which they also wait for those ranks. Give the traces of all ranks to tell "
-            "waits from transfers."
+            f"{found.kept} collective{plural} of a step ({format_seconds(found.kept_s)}) have ranks without a trace "
+            "here: they keep their traced time, in which they also wait for those ranks. Give the traces of all ranks "
+            "to tell waits from transfers."
         )
     return "\n\n".join([render_table(title, ["", "s", "difference"], rows), "\n".join(told)])
 

@@ -97,10 +97,12 @@ def replay(traced_ranks: Sequence[TracedRank], edits: Edits) -> Replay:
             )
         )
     kept = [_kept(rank, place, shared) for place, rank in enumerate(ranks)]
+    unchanged_s, changed_s = (spent / steps for spent in seconds)
     return Replay(
         steps,
         max(end - start for start, end in traced) / steps,
-        *(spent / steps for spent in seconds),
+        unchanged_s,
+        changed_s,
         round(max(count for count, _kept_s in kept) / steps),
         max(kept_s for _count, kept_s in kept) / steps,
     )

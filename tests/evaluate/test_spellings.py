@@ -250,7 +250,7 @@ def test_dropless_contains_drop(text: str, drops: bool | None) -> None:
         ("Megatron-Core 0.7", "megatron"),
         ("Megatron-Bridge 25.09", "megatron-bridge"),
         ("NeMo 25.07", "nemo"),
-        ("TorchTitan nightly", "fsdp"),
+        ("TorchTitan nightly", "torchtitan"),
         ("MaxText on GPU", "jax"),
         ("PaxML", "jax"),
         ("Primus-Megatron 25.8", "megatron"),

@@ -1,9 +1,9 @@
 import pytest
 
+from charllm.catalog.command import strategy_flags
 from charllm.catalog.resolve import resolve_run
 from charllm.cli.parser import build_parser
 from charllm.cli.spec_flags import request_from
-from charllm.catalog.command import strategy_flags
 from charllm.plan.flag_diff import diff_flags, flag_words
 from charllm.spec.programs import program_of
 from charllm.spec.request import Table, merge

@@ -110,7 +110,8 @@ def test_two_limits_that_contradict_each_other_are_named() -> None:
 )  # fmt: skip
 def test_a_limit_may_have_a_unit(text: str, metric: str, value: float) -> None:
     limit = parse_limit(text)
-    assert (limit.metric, limit.value) == (metric, pytest.approx(value))
+    assert limit.metric == metric
+    assert limit.value == pytest.approx(value)
 
 
 @pytest.mark.parametrize(

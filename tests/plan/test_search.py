@@ -233,7 +233,7 @@ def test_limits_are_kept_and_one_that_none_keeps_is_named() -> None:
         ({"top": 0}, "top"),
         ({"objective": "speed"}, "objective"),
         ({"limit": "memory_peak_gib<5"}, "memory"),
-        ({"model": "gpt3-175b"}, "memory"),
+        ({"model": "kimi-k2"}, "memory"),
     ],
 )
 def test_what_cannot_be_planned_names_the_field(words: dict[str, Any], field: str) -> None:

@@ -61,7 +61,7 @@ def test_where_nothing_fits_safely_the_change_with_the_highest_probability_is_na
 def test_where_nothing_helps_that_is_said() -> None:
     hopeless = run("llama3-405b", "a100x1")
     assert nearest_change(hopeless) is None
-    assert "none of the changes tried makes it fit" in warnings_of(hopeless)[1]
+    assert "none of the changes tried makes it fit" in warnings_of(hopeless)[0]
 
 
 @pytest.mark.parametrize(
@@ -72,5 +72,5 @@ def test_a_run_that_may_not_fit_is_warned_of(margin_fraction: float, said: str) 
     need_bytes = judge_memory(build_step(run("llama3-8b", "h200x8"))).worst.need_bytes
     size = {"memory_bytes": need_bytes / (1 - margin_fraction)}
     warnings = warnings_of(run("llama3-8b", {"base": "h200x8", "node": {"gpu": size}}))
-    assert len(warnings) == (0 if not said else 2 if margin_fraction < 0 else 1)
-    assert all(said in warning for warning in warnings[:1])
+    assert len(warnings) == bool(said)
+    assert all(said in warning for warning in warnings)

@@ -148,8 +148,9 @@ def _clock(result: RunResult) -> str:
 
 def _remedies(result: RunResult) -> list[Fact]:
     """Say of a run that does not fit why, and what would."""
-    told = [text.partition(": ")[2] for text in result.warnings if text.startswith("memory:")]
-    return list(zip(("Because", "Would fit"), told, strict=False))
+    told = next((text for text in result.warnings if text.startswith("memory:")), "")
+    parts = told.partition(": ")[2].split("; ", 2)
+    return [(("Because", "", "Would fit")[place], text) for place, text in enumerate(parts) if text]
 
 
 def _change_facts(result: RunResult) -> list[Fact]:

@@ -54,7 +54,7 @@ def memory_warnings(run: RunSpec, memory: MemoryVerdict) -> list[str]:
     if memory.fits:
         return [f"{needs} of {_gib(gpu.memory_bytes)}: the run may not fit ({probability}); {part}"]
     size = f"more than the {_gib(gpu.memory_bytes)} of one {gpu.name}"
-    return [f"{needs}, {size} ({probability}); {part}", f"memory: {advise(run)}"]
+    return [f"{needs}, {size} ({probability}); {part}; {advise(run)}"]
 
 
 def advise(run: RunSpec) -> str:

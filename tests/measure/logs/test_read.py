@@ -280,7 +280,12 @@ def test_a_loss_that_is_not_a_number_stays_one() -> None:
 
 
 MOTIFS = ("a ", "a1", "a-1-", "111,", "node1-", "step: 1 loss: ", "iter 1: loss ", "Epoch 1: |1/", "[batch=1] ", "a_")
-STARTS = ("", "Epoch 0:  3%|# | 90/3015 [1:42:42<55:37, ", "Epoch 0/2 ━━━╸━━ 90/3015 1:42:42 • 55:37:00 ", "step 1 | loss ")
+STARTS = (
+    "",
+    "Epoch 0:  3%|# | 90/3015 [1:42:42<55:37, ",
+    "Epoch 0/2 ━━━╸━━ 90/3015 1:42:42 • 55:37:00 ",
+    "step 1 | loss ",
+)
 
 
 @pytest.mark.parametrize("start", STARTS)

@@ -72,7 +72,7 @@ def test_power_within_a_step_has_its_limit_and_what_the_sensor_shows() -> None:
 
 
 def test_power_is_drawn_without_a_sensor_that_was_never_read() -> None:
-    empty = {name: [] for name in VIEW.table("sensor")}
+    empty: dict[str, list[Any]] = {name: [] for name in VIEW.table("sensor") or ()}
     figure = power_figure(RunView(replace(VIEW.result, tables={**VIEW.result.tables, "sensor": lambda: empty})))
     assert "dots" not in figure.options["panels"][0]
     assert column(figure, "power_high") == column(power_figure(VIEW), "power_high")

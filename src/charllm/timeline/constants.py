@@ -16,11 +16,12 @@ class TimelineConstants:
     straggler_fraction: float = 0.011
     """Standard deviation of a GPU's pace. Derived: three H200 boards differ by 3 % in the energy of equal work, and
     0.37 of that reaches the step time under the power cap."""
-    exposed_factor: float = 1.2
-    """Time of a collective within a step over that of a benchmark that repeats it: members arrive unevenly. Assumed."""
-    uneven_host_fraction: float = 0.219
-    """Wait of a sparse layer's exchanges for the slowest of the expert ranks' hosts, over the host's time to launch the
-    layer: ranks meet in every layer, and hosts that wait for counts cannot run ahead. Fitted."""
+    arrival_s: float = 5.55e-05
+    """Standard deviation of when a rank reaches a collective inside a pass: gaps between launches, jitter of hosts,
+    unequal kernels. Fitted."""
+    uneven_host_fraction: float = 0.183
+    """Standard deviation of a host's time to launch a sparse layer, over that time: its ranks meet in every layer, and
+    hosts that wait for counts cannot run ahead. Fitted."""
 
 
 TIMELINE = TimelineConstants()

@@ -53,9 +53,6 @@ UNDESCRIBED = {
 CONSTANTS = (
     Constant("library.h100", "rate of GEMMs in libraries of 2023 on Hopper over later ones", 0.85, "assumed", 0.1,
              "library"),
-    Constant("timeline.arrival_s", "spread of ranks' arrival at a collective inside a pass", 27e-6,
-             "derived: 5,700 all-gathers of 8 ranks in a log last 0.03 to 0.04 ms longer than the shortest", 0.5,
-             "arrival"),
     Constant("timeline.uneven_host_fraction", "spread of hosts' time to launch a sparse layer over that time", 0.1,
              "assumed", 0.3, "uneven"),
     Constant("undescribed.tuned", "traffic of small kernels not described over those that are, tuned software", 0.6,
@@ -112,9 +109,8 @@ def profile_of(run: RunSpec) -> str:
 
 
 def timeline_of(values: Values) -> TimelineConstants:
-    """Return the timeline's constants with the fitted ones among them."""
-    fitted = {name.split(".")[1]: value for name, value in values.items() if name.startswith("timeline.")}
-    return replace(TIMELINE, **fitted)
+    """Return the timeline's constants with the fitted one among them."""
+    return replace(TIMELINE, uneven_host_fraction=values["timeline.uneven_host_fraction"])
 
 
 def predicted_s(values: Values, row: FitRow) -> float:
@@ -210,8 +206,6 @@ def moves(name: str, run: RunSpec) -> bool:
     """Tell whether a constant is one of a run's."""
     kind, what = name.split(".", 1)
     profile = profile_of(run)
-    if name == "timeline.arrival_s":
-        return run.parallelism.world > 1
     if name == "timeline.uneven_host_fraction":
         return run.parallelism.ep > 1 and run.framework.graphs != "full"
     tests: dict[str, Callable[[], bool]] = {

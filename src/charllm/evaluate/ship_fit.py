@@ -9,7 +9,6 @@ PACKAGE = Path(__file__).parent.parent
 FRAMEWORKS = ("catalog/frameworks/megatron.toml", "catalog/frameworks/pytorch.toml")
 LINES = {
     "library.h100": ("evaluate/software_columns.py", r'(SLOW_LIBRARY_FRACTIONS = \{"h100": )[^,]+(,)'),
-    "timeline.arrival_s": ("timeline/constants.py", r"(    arrival_s: float = )\S+()"),
     "timeline.uneven_host_fraction": ("timeline/constants.py", r"(uneven_host_fraction: float = )\S+()"),
 }
 """Constant: its file, and what stands around its value there."""

@@ -6,8 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import charllm
+from charllm.api.plan import build_space
 from charllm.catalog.resolve import resolve_cluster, resolve_run
+from charllm.plan.feasible import divide_space
+from charllm.plan.metrics import USUAL
+from charllm.plan.objectives import parse_objective
 from charllm.plan.plan import Plan
+from charllm.plan.rank import _Search
+from charllm.plan.scores import score_of
 from charllm.simulate.emulated import predict_emulated
 from charllm.simulate.fast import predict_fast
 from charllm.simulate.predict import predict, simulate
@@ -18,20 +24,20 @@ HERE = Path(__file__).parent
 RUNS: dict[str, dict[str, Any]] = {
     "gpt3-175b-h200x32-tp8-pp4": {
         "model": "gpt3-175b",
-        "cluster": "h200x32",
+        "cluster": "charllm-ppt-h200",
         "parallelism": {"tp": 8, "pp": 4},
         "training": {"global_batch_size": 128},
     },
     "llama3-70b-h100x64-interleaved-fp8": {
         "model": "llama3-70b",
-        "cluster": "h100x64",
+        "cluster": "charllm-ppt-h100",
         "framework": "nemo",
         "parallelism": {"tp": 4, "pp": 4, "vpp": 5, "overlap": ["tp", "dp"]},
         "training": {"global_batch_size": 128, "precision": "fp8", "recompute": "selective"},
     },
     "mixtral-8x22b-mi250x32": {
         "model": "mixtral-8x22b",
-        "cluster": "mi250x32",
+        "cluster": "charllm-ppt-mi250",
         "parallelism": {"tp": 4, "ep": 8, "pp": 1},
         "training": {"global_batch_size": 128, "recompute": "full", "capacity_factor": 1.0},
     },
@@ -62,14 +68,17 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "llama3-70b-h100x64-zero-bubble-oversubscribed": {
         "model": "llama3-70b",
-        "cluster": {"base": "h100x64", "fabric": {"base": "roce-8x400g", "nodes_per_pod": 2, "oversubscription": 4.0}},
+        "cluster": {
+            "base": "charllm-ppt-h100",
+            "fabric": {"base": "roce-8x400g", "nodes_per_pod": 2, "oversubscription": 4.0},
+        },
         "parallelism": {"tp": 8, "pp": 4, "schedule": "zero-bubble", "zero": 1, "overlap": ["tp", "dp", "pp"]},
         "training": {"global_batch_size": 32, "precision": "fp8"},
     },
     "llama3-8b-mixed-airflow-faults": {
         "model": "llama3-8b",
         "cluster": {
-            "base": "h200x32",
+            "base": "charllm-ppt-h200",
             "cooling": {"flow_fraction": 0.6, "inlet_c": [18.0, 25.0, 30.0, 35.0]},
             "mixed": [{"node": "hgx-h100", "nodes": [2]}],
         },
@@ -166,7 +175,7 @@ ANSWERS: dict[str, Callable[[], Any]] = {
     ),
     "plan-sparse": lambda: kept(
         charllm.plan(
-            model="mixtral-8x7b", cluster="h200x32", gbs=64, top=2, tp=1, pp=2, cp=1, mbs=1, sp=False, zero=1,
+            model="mixtral-8x7b", cluster="charllm-ppt-h200", gbs=64, top=2, tp=1, pp=2, cp=1, mbs=1, sp=False, zero=1,
             recompute="selective", sensitivity=True,
         )
     ),
@@ -175,8 +184,22 @@ ANSWERS: dict[str, Callable[[], Any]] = {
     "clock-caps": lambda: charllm.caps(**DENSE, tp=2, clock=True, at=[1900, 1500]).table,
     "fast-path": lambda: {name: dict(predict_fast(resolve_run(RUNS[name])).metrics) for name in LOOKED_AT},
     "emulated-ranks": lambda: {name: emulated_rank(name) for name in LOOKED_AT[:2]},
-    "telemetry": lambda: {name: shown(name) for name in LOOKED_AT},
+    "telemetry": lambda: {name: shown(name) for name in (*LOOKED_AT, "mixtral-8x7b-b200x16-long")},
     "place": lambda: charllm.place(**DENSE, tp=2, pp=4, dephase=True, work=0.05).as_table(),
+    "place-uneven": lambda: charllm.place(
+        **{**DENSE, "gbs": 8}, tp=4, pp=2, decide="caps", node_budget=4400.0, work=0.02,
+        conditions={"silicon_spread_fraction": 0.06},
+    ).as_table(),
+    "bounds-dense": lambda: bounds(
+        {**DENSE, "model": "llama3-70b", "cluster": "h100x64", "gbs": 64, "power_cap": 500.0},
+        {"tp": [4, 8], "pp": [1, 2, 4], "cp": [1, 2], "vpp": [1, 2], "mbs": [1], "recompute": ["none", "full:8"],
+         "schedule": ["1f1b", "interleaved", "zero-bubble"]},
+    ),
+    "bounds-sparse": lambda: bounds(
+        {"model": "mixtral-8x7b", "cluster": "h200x32", "gbs": 64},
+        {"tp": [1, 2], "pp": [2, 4], "cp": [1], "ep": [4, 8], "vpp": [1, 2], "mbs": [1], "recompute": ["selective"],
+         "schedule": ["1f1b", "interleaved", "dualpipe"]},
+    ),
 }  # fmt: skip
 """Plans, caps, placements and other views of a run: what was counted, what is best, and by how much."""
 SUMMED = ("ops", "memory", "breakdown", "timeline", "signals", "links", "cluster")
@@ -214,6 +237,23 @@ def shown(name: str) -> dict[str, Any]:
     """Return the sums of what would be read of the GPUs and nodes of a run."""
     found = show_telemetry(predict(resolve_run(RUNS[name]), ignore_memory=True))
     return {key: float(values.sum()) for key, values in (found.gpus | found.nodes).items()}
+
+
+def bounds(words: dict[str, Any], axes: dict[str, list[Any]]) -> list[dict[str, float]]:
+    """Return of each share of a space its own bound, the sums of those of its strategies, and some raised ones."""
+    feasible = divide_space(build_space(None, axes, words).space)
+    score = score_of(feasible.space.base, parse_objective("edp"), USUAL)
+    search, found = _Search(feasible, score, [(None, None)], lambda _memory: True), []
+    for place, share in enumerate(feasible.shares):
+        search.open_share(place)
+        items = search.items[place]
+        raised = [search.raise_bound((place, one)) for one in range(0, len(items.row), 29)]
+        found.append({
+            "least_time_s": share.least_time_s, "strategies": share.strategies, "pruned_memory": share.pruned_memory,
+            "score": float(items.score.sum()), "energy_j": float(items.energy_j.sum()),
+            "raised": float(sum(one for one in raised if one is not None)), "misfits": raised.count(None),
+        })  # fmt: skip
+    return found
 
 
 def kept(plan: Plan) -> dict[str, Any]:

@@ -5,12 +5,12 @@ import pytest
 from charllm.catalog.resolve import resolve_cluster
 from charllm.errors import SpecError
 
-CLUSTER = resolve_cluster("h200x32")
+CLUSTER = resolve_cluster("charllm-ppt-h200")
 
 
 def test_a_cluster_counts_its_gpus() -> None:
     assert CLUSTER.gpus == 32
-    assert resolve_cluster("mi250x32").gpus == 32
+    assert resolve_cluster("charllm-ppt-mi250").gpus == 32
 
 
 def test_heat_reaches_a_slot_from_those_the_air_passed_before() -> None:
@@ -25,7 +25,7 @@ def test_a_ring_of_air_ends() -> None:
 
 
 def test_a_package_shares_its_cap() -> None:
-    gpu = resolve_cluster("mi250x32").gpu
+    gpu = resolve_cluster("charllm-ppt-mi250").gpu
     assert (gpu.package_gpus, gpu.power_cap_w) == (2, 500)
 
 
@@ -55,12 +55,17 @@ def test_several_nodes_need_a_network() -> None:
         ("gpu", {"slowdown_temperature_c": 60.0}, "max_operating_temperature_c"),
         ("gpu", {"peak_bf16_flop_per_s": 0.0, "peak_fp16_flop_per_s": 0.0}, "peak_bf16_flop_per_s"),
         ("gpu", {"peak_fp8_flop_per_s": 5.0}, "peak_fp8_flop_per_s"),
+        ("gpu", {"peak_bf16_flop_per_s": 9e15, "peak_fp16_flop_per_s": 9e15}, "peak_bf16_flop_per_s"),
+        ("gpu", {"peak_fp8_flop_per_s": 4e15}, "peak_fp8_flop_per_s"),
+        ("gpu", {"peak_tf32_flop_per_s": 9e14}, "peak_tf32_flop_per_s"),
+        ("gpu", {"peak_fp32_flop_per_s": 9e14}, "peak_fp32_flop_per_s"),
         ("gpu", {"memory_bytes": 1.0}, "memory_bytes"),
         ("gpu", {"memory_bandwidth_bytes_per_s": -1.0}, "memory_bandwidth_bytes_per_s"),
         ("node", {"link_bandwidth_bytes_per_s": 3.0}, "link_bandwidth_bytes_per_s"),
         ("node", {"sink_resistance_k_per_w": 9.0}, "sink_resistance_k_per_w"),
         ("fabric", {"nic_bandwidth_bytes_per_s": 0.0}, "nic_bandwidth_bytes_per_s"),
         ("fabric", {"nic_bandwidth_bytes_per_s": 1.0}, "nic_bandwidth_bytes_per_s"),
+        ("fabric", {"port_bandwidth_bytes_per_s": 1e9}, "nic_bandwidth_bytes_per_s"),
         ("cooling", {"inlet_c": 1e9}, "inlet_c"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.workload.model_flop import model_flop
 from charllm.workload.step import build_step
-from charllm.workload.totals import Traffic, count_traffic, executed_flop
+from charllm.workload.totals import Traffic, _weighted_median, count_traffic, executed_flop
 
 LAYERS, HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM = 8, 64, 256, 8, 4, 8
 MODEL: dict[str, Any] = {
@@ -21,7 +21,7 @@ ALL_WEIGHTS = LAYERS * LAYER_WEIGHTS + HIDDEN
 def traffic(parallelism: dict[str, Any], model: dict[str, Any] = MODEL, **changes: Any) -> Traffic:
     request = {
         "model": model,
-        "cluster": "h200x32",
+        "cluster": "charllm-ppt-h200",
         "parallelism": parallelism,
         "training": {"seq_length": SEQ, "global_batch_size": BATCH, **changes.pop("training", {})},
         **changes,
@@ -211,7 +211,7 @@ def test_links_and_axes_add_up_to_the_same() -> None:
 @pytest.mark.parametrize("parallelism", [{"tp": 4}, {"pp": 4}, {"cp": 2}, {"dp": 32}, {"tp": 2, "pp": 2, "dp": 8}])
 def test_arithmetic_does_not_depend_on_how_it_is_cut(parallelism: dict[str, Any]) -> None:
     training = {"seq_length": SEQ, "global_batch_size": BATCH}
-    request = {"model": MODEL, "cluster": "h200x32", "parallelism": parallelism, "training": training}
+    request = {"model": MODEL, "cluster": "charllm-ppt-h200", "parallelism": parallelism, "training": training}
     run = resolve_run(request)
     weights = LAYERS * (LAYER_WEIGHTS - 2 * HIDDEN)
     tokens = BATCH * SEQ
@@ -223,7 +223,7 @@ def test_arithmetic_does_not_depend_on_how_it_is_cut(parallelism: dict[str, Any]
 
 def test_full_recomputation_adds_one_forward() -> None:
     training = {"seq_length": SEQ, "global_batch_size": BATCH}
-    request = {"model": MODEL, "cluster": "h200x32", "training": training}
+    request = {"model": MODEL, "cluster": "charllm-ppt-h200", "training": training}
     plain = executed_flop(build_step(resolve_run(request)))
     full = executed_flop(build_step(resolve_run({**request, "training": {**training, "recompute": "full"}})))
     attention = LAYERS * BATCH * HEADS * SEQ * SEQ / 2 * 4 * HEAD_DIM
@@ -232,9 +232,9 @@ def test_full_recomputation_adds_one_forward() -> None:
 
 def test_lora_needs_two_thirds_of_the_arithmetic() -> None:
     training = {"seq_length": SEQ, "global_batch_size": BATCH, "lora_rank": 1, "lora_targets": []}
-    frozen = resolve_run({"model": MODEL, "cluster": "h200x32", "training": training})
+    frozen = resolve_run({"model": MODEL, "cluster": "charllm-ppt-h200", "training": training})
     trained = resolve_run(
-        {"model": MODEL, "cluster": "h200x32", "training": {"seq_length": SEQ, "global_batch_size": BATCH}}
+        {"model": MODEL, "cluster": "charllm-ppt-h200", "training": {"seq_length": SEQ, "global_batch_size": BATCH}}
     )
     attention = 3 * LAYERS * BATCH * HEADS * SEQ * SEQ / 2 * 4 * HEAD_DIM
     assert model_flop(frozen) - attention == pytest.approx(2 / 3 * (model_flop(trained) - attention))
@@ -245,7 +245,9 @@ def test_more_tensor_ranks_than_key_value_heads_copy_them() -> None:
     few, many = (
         executed_flop(
             build_step(
-                resolve_run({"model": MODEL, "cluster": "h200x32", "parallelism": {"tp": tp}, "training": training})
+                resolve_run(
+                    {"model": MODEL, "cluster": "charllm-ppt-h200", "parallelism": {"tp": tp}, "training": training}
+                )
             )
         )
         for tp in (4, 8)
@@ -260,3 +262,10 @@ def test_overlapped_gradients_go_in_buckets_of_the_same_total() -> None:
     assert bucketed.axis_bytes["dp"] == pytest.approx(whole.axis_bytes["dp"])
     assert bucketed.message_bytes_median["dp"] == pytest.approx(160e6, rel=0.05)
     assert (whole.message_bytes_median["dp"] or 0) > 1e9
+
+
+def test_a_median_message_is_that_at_which_half_of_all_have_been_sent() -> None:
+    assert _weighted_median({10.0: 1.0, 20.0: 1.0}) == 10.0
+    assert _weighted_median({20.0: 3.0, 10.0: 2.0}) == 20.0
+    assert _weighted_median({30.0: 2.0, 10.0: 3.0, 20.0: 4.0}) == 20.0
+    assert _weighted_median({10.0: 1.0, 30.0: 5.0, 20.0: 3.0}) == 30.0

@@ -24,10 +24,11 @@ OVERLAPS_AXIS = r"overlap|async-?tp|dualpipe|\btp comm\b|p2p"
 DENIED = r"\bno\b|\bnot?t?\b(?! stated)|\bwithout\b|\boff\b|\bdisabled\b|\bexposed\b|=\s*(0|false|no|off)\b|\bnone\b"
 
 
-SLOW_LIBRARY_FRACTIONS = {"h100": 0.814, "b200": 0.65}
+SLOW_LIBRARY_FRACTIONS = {"h100": 0.814, "b200": 0.65, "mi250": 0.83}
 """Rate of GEMMs over a GPU's best. Fitted: libraries of 2023 on Hopper. Published: SimuMax's own bench of its B200
 (configs/system/b200_bf16_ceperm.json) reads 0.483 of the peak over 250 large products of all three layouts, where 0.488
-is predicted at this rate; other tables of a B200 read 0.6."""
+is predicted at this rate; other tables of a B200 read 0.6. Derived: layers of 175B on LUMI take 38 and 67 ms forward
+and backward with recomputation (spyysalo/lumi-llm-scaling, ROCm 5.2), given the rate of an MI250 in later libraries."""
 
 
 def read_release(row: Row) -> str:
@@ -63,7 +64,9 @@ def find_recipe(release: str, gpu: str, precision: str, kind: str) -> Mapping[st
 
 def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], *, sparse: bool) -> Table:
     """Return the framework of a row: its release, what the recipe sets, and what the row says of its execution."""
-    table = {**release_table(release), **(find_pattern("environments", row.get("source", "")) or {})}
+    source = row.get("source", "")
+    table = {**release_table(release), **(find_pattern("environments", source) or {})}
+    table["tuning"] = "usual" if find_pattern("users", source) else "tuned"
     asked, chosen = spell(f"{release} {gpu}"), spellings()["dispatchers"].items()
     if any(fnmatchcase(asked, spell(pattern)) for pattern in spellings()["slow_libraries"]["patterns"]):
         table["library_fraction"] = next(rate for name, rate in SLOW_LIBRARY_FRACTIONS.items() if gpu.startswith(name))
@@ -177,8 +180,11 @@ def is_composed(row: Row) -> bool:
     return bool(find_pattern("composed", row.get("source", "")))
 
 
-def read_sharding(text: str, gpus_per_node: int) -> Table:
-    """Return ZeRO stage and shard size of a text: ``ZeRO-1 within 8 GPUs``, ``HSDP shard 8``, ``FSDP 128 x DP 4``."""
+def read_sharding(text: str, gpus_per_node: int, cp: int = 1) -> Table:
+    """Return ZeRO stage and shard size of a text: ``ZeRO-1 within 8 GPUs``, ``HSDP shard 8``, ``FSDP 128 x DP 4``.
+
+    Fully-sharded weights are shared by context-parallel ranks as well, beyond the degree that is printed.
+    """
     lowered = text.lower().strip()
     if not lowered:
         return {}
@@ -186,7 +192,7 @@ def read_sharding(text: str, gpus_per_node: int) -> Table:
     if stage is None:
         raise unresolved("fsdp_or_zero", text.strip(), "words such as none, ZeRO-1, distributed optimizer, FSDP, HSDP")
     hpz = re.search(r"hpz\D{0,4}(\d+)", lowered)
-    size = _shard_size(lowered, gpus_per_node)
+    size = _shard_size(lowered, gpus_per_node) * (cp if stage == 3 else 1)
     if size == 1 or stage == 0:
         return {"zero": 0}
     table: Table = {"zero": stage}

@@ -23,6 +23,7 @@ REASONS = {
     "power_peak_w": "the sensor shows 25 ms boxes; 1 ms means cannot be seen",
     "mfu": "the model behind the command is not known",
     "breakdown_s": "needs a profiler trace",
+    "tokens_per_s_per_gpu": "how many GPUs the job had, or the tokens of its steps, is not known",
     "node_power_mean_w": NO_PLATFORM_POWER,
 }
 """Metrics a measurement without more knowledge cannot give, and why."""
@@ -35,7 +36,7 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
     start_s, end_s, inside = chosen.start_s, chosen.end_s, chosen.steps
     warnings = [] if chosen.settled else [NOT_SETTLED]
     windows = {gpu: look(measured.recording, gpu, start_s, end_s) for gpu in measured.recording.sampled}
-    times = _time_metrics(inside, len(windows))
+    times = _time_metrics(inside, _job_gpus(details, len(windows)))
     known = _gpu_metrics(measured, windows, start_s, end_s, inside)
     hosts = measured.look_hosts(start_s, end_s)
     known |= _host_metrics(hosts, known.get("link_bytes"), max(1, len(inside)))
@@ -73,7 +74,14 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
     )
 
 
-def _time_metrics(steps: list[Step], gpus: int) -> dict[str, Any]:
+def _job_gpus(details: Mapping[str, Any], read: int) -> int | None:
+    """Return the GPUs of the job: those that its log states, else those that were read; None where neither is known."""
+    converted = details.get("converted")
+    stated = converted.get("log_gpus") if isinstance(converted, Mapping) else None
+    return stated if isinstance(stated, int) and stated > 0 else read or None
+
+
+def _time_metrics(steps: list[Step], gpus: int | None) -> dict[str, Any]:
     spent_s = steps[-1].end_s - steps[0].start_s if steps else 0.0
     if spent_s <= 0:
         return {}
@@ -82,7 +90,7 @@ def _time_metrics(steps: list[Step], gpus: int) -> dict[str, Any]:
     if len(tokens) < len(steps):
         return {"step_time_s": step_time_s}
     rate = sum(tokens) / spent_s
-    return {"step_time_s": step_time_s, "tokens_per_s": rate, "tokens_per_s_per_gpu": rate / max(1, gpus)}
+    return {"step_time_s": step_time_s, "tokens_per_s": rate, "tokens_per_s_per_gpu": rate / gpus if gpus else None}
 
 
 def _gpu_metrics(

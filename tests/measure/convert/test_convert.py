@@ -355,3 +355,36 @@ def test_objects_of_json_are_rows(tmp_path: Path) -> None:
     ]
     _, recording = converted(tmp_path, "auto", "\n".join(lines) + '\n{"timestamp": "2024-05', "log.jsonl")
     assert [set(recording.power(gpu)[1]) for gpu in recording.sampled] == [{100.0}, {101.0}]
+
+
+def steps_log(seconds: list[float], first: int = 1, arguments: str = "", rate: str = "") -> str:
+    lines = [f" iteration {first + place}/ 1000 | elapsed time per iteration (ms): {each * 1000:.1f} | "
+             f"global batch size: 4 | lm loss: 7.0 |{rate}\n" for place, each in enumerate(seconds)]  # fmt: skip
+    return arguments + "".join(lines)
+
+
+SEQUENCE = "  seq_length ...... 1000\n"
+
+
+@pytest.mark.parametrize(("world", "each"), [("  world_size ...... 8\n", 250.0), ("", None)])
+def test_tokens_per_gpu_count_the_gpus_of_the_log_or_are_missing(
+    world: str, each: float | None, tmp_path: Path
+) -> None:
+    result, _ = converted(tmp_path, "log", steps_log([2.0] * 8, arguments=SEQUENCE + world), "train.log")
+    assert result.metrics["tokens_per_s"] == pytest.approx(2000)
+    assert result.metrics["tokens_per_s_per_gpu"] == (None if each is None else pytest.approx(each))
+    assert any(warning.startswith("tokens_per_s_per_gpu: how many") for warning in result.warnings) == (not world)
+
+
+def test_warm_up_is_left_out_of_the_mean_and_said(tmp_path: Path) -> None:
+    result, _ = converted(tmp_path, "log", steps_log([40.0, 5.0] + [2.0] * 8), "train.log")
+    assert result.metrics["step_time_s"] == pytest.approx(2.0)
+    assert any("the first 2 steps" in warning for warning in result.warnings)
+
+
+def test_runs_of_one_log_are_told_apart(tmp_path: Path) -> None:
+    other = "".join(f"setting {index}\n" for index in range(20))
+    text = steps_log([1.0] * 6) + other + steps_log([3.0] * 9) + other + steps_log([2.0] * 7)
+    result, _ = converted(tmp_path, "log", text, "train.log")
+    assert result.metrics["step_time_s"] == pytest.approx(3.0)
+    assert any("3 runs of the program" in warning for warning in result.warnings)

@@ -91,6 +91,11 @@ OTHERS: dict[str, tuple[str, dict[str, object]]] = {
         "mem 44.21 GiB | tps 6093.16(761.65/gpu) | num_label_tokens 15720\n",
         {"number": 4, "loss": 1.5514, "memory_bytes": pytest.approx(44.21 * GIB), "tokens_per_s": 6093.16},
     ),
+    "mlperf": (
+        '0: :::MLLOG {"namespace": "", "time_ms": 1000, "event_type": "POINT_IN_TIME", "key": "tracked_stats", '
+        '"value": {"train_step_time": 4.19, "reduced_train_loss": 1.31}, "metadata": {"lineno": 73, "step": 48}}\n',
+        {"number": 48, "seconds": 4.19, "loss": 1.31, "time_s": 1.0},
+    ),
     "nanogpt": (
         "iter 1631: loss 4.0863, time 561.94ms, mfu 35.21%\n",
         {"number": 1631, "seconds": pytest.approx(0.56194), "loss": 4.0863, "mfu_fraction": pytest.approx(0.3521)},
@@ -272,3 +277,37 @@ def test_a_loss_that_is_not_a_number_stays_one() -> None:
     assert math.isnan(read_log(text).steps[0].loss or 0.0)
     assert json.loads(text)["step"] == 1
     assert LoggedStep(number=1).loss is None
+
+
+MOTIFS = ("a ", "a1", "a-1-", "111,", "node1-", "step: 1 loss: ", "iter 1: loss ", "Epoch 1: |1/", "[batch=1] ", "a_")
+
+
+@pytest.mark.parametrize("motif", MOTIFS)
+def test_a_line_of_a_megabyte_takes_no_longer_than_a_short_one(motif: str) -> None:
+    line = (motif * (1_000_000 // len(motif))).encode()
+    took = []
+    for _ in range(3):
+        start = time.process_time()
+        read_log(line)
+        took.append(time.process_time() - start)
+    # 10 ms on an idle machine; a pattern that tries every split takes seconds.
+    assert min(took) < 0.1
+
+
+def mlperf(key: str, time_ms: int, value: object, **metadata: object) -> str:
+    table = {"namespace": "", "time_ms": time_ms, "event_type": "POINT_IN_TIME", "key": key, "value": value}
+    return f":::MLLOG {json.dumps({**table, 'metadata': metadata})}\n"
+
+
+def test_a_log_of_mlperf_states_its_steps_by_samples_and_time_without_evaluations() -> None:
+    log = read_log(
+        mlperf("global_batch_size", 0, 32)
+        + mlperf("max_sequence_length", 0, 8192)
+        + mlperf("train_loss", 1_000_000, 7.5, samples_count=320, lr=1e-4)
+        + mlperf("eval_start", 1_010_000, None, samples_count=480)
+        + mlperf("eval_stop", 1_015_000, None, samples_count=480)
+        + mlperf("train_loss", 1_025_000, 7.25, samples_count=640, lr=1e-4)
+    )
+    assert (log.kind, [step.number for step in log.steps]) == ("mlperf", [10, 20])
+    assert (log.steps[1].seconds, log.steps[1].steps, log.steps[1].loss) == (2.0, 10, 7.25)
+    assert log.steps[1].tokens == 32 * 8192

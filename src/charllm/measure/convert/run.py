@@ -14,7 +14,7 @@ from charllm.measure.convert.formats import AUTO, FORMATS, LOG, LOG_KINDS
 from charllm.measure.convert.load import find_windows
 from charllm.measure.convert.settle import NodeReadings, describe_readings, settle
 from charllm.measure.convert.source import ForeignFile, Hints, list_files, read_file
-from charllm.measure.convert.steps import StepEnd, is_dated, place_steps
+from charllm.measure.convert.steps import StepEnd, count_gpus, is_dated, place_steps, without_warm_up
 from charllm.measure.convert.write import write_run
 from charllm.measure.logs import Log, read_log
 from charllm.measure.record import JobRecord
@@ -92,9 +92,11 @@ def convert_files(wish: Wish) -> RunResult:
     stretches, about_steps = _stretches(logs, foreign, has_readings=bool(nodes))
     nodes, stretches = _cut(nodes, stretches, wish.from_s, wish.to_s)
     told = [*foreign.notes, *told, *about_steps, *_tell(foreign, nodes)]
-    return write_run(
-        wish.out, nodes, stretches, _job(wish, nodes, stretches, foreign, used, told), _source(wish, kinds)
-    )
+    job = _job(wish, nodes, stretches, foreign, used, told)
+    if logs:
+        # Readings may be of some of a job's GPUs alone.
+        job.details["converted"]["log_gpus"] = next((count for log in logs if (count := count_gpus(log))), None)
+    return write_run(wish.out, nodes, stretches, job, _source(wish, kinds))
 
 
 def _kind(file: ForeignFile, asked: str, hints: Hints, *, alone: bool) -> str | None:
@@ -167,8 +169,29 @@ def _stretches(logs: Sequence[Log], foreign: Foreign, *, has_readings: bool) -> 
         if has_readings and not (dated and foreign.clocks & {"utc", "local"}):
             said = "steps carry no time of day" if not dated else "readings carry no time of day"
             raise SpecError("--log", f"a {log.kind} log, but {said}", "a log and readings on the wall clock")
-        found += place_steps(log)
+        placed = place_steps(log)
+        kept = [without_warm_up(stretch) for stretch in placed]
+        told += _tell_stretches(placed, kept)
+        found += kept
     return found, told
+
+
+def _tell_stretches(placed: Sequence[list[StepEnd]], kept: Sequence[list[StepEnd]]) -> list[str]:
+    """Say which steps of a log its figures describe."""
+    told = []
+    if len(kept) > 1:
+        longest = max(kept, key=len)
+        runs = ", ".join(f"{stretch[0].number + 1} to {stretch[-1].number}" for stretch in placed[:MOST_LEFT_OUT])
+        more = " ..." if len(kept) > MOST_LEFT_OUT else ""
+        told.append(
+            f"the log holds {len(kept)} runs of the program (steps {runs}{more}); "
+            f"metrics describe the longest, that ends with step {longest[-1].number}"
+        )
+    left_out = max((len(whole) - len(rest) for whole, rest in zip(placed, kept, strict=True)), default=0)
+    if left_out:
+        told.append(f"the first {left_out} step{'s' if left_out > 1 else ''} took over 1.5 times the median: left out "
+                    "as warm-up")  # fmt: skip
+    return told
 
 
 def _cut(

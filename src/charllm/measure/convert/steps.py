@@ -1,7 +1,9 @@
 """Steps that a training program has logged, as marks beside the readings."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from charllm.errors import SpecError
@@ -10,6 +12,8 @@ from charllm.measure.logs import Log, LoggedStep
 from charllm.units import NANO
 
 MOST_STEPS = 2_000_000
+FEWEST_STEPS, WARM_UP_RATIO = 5, 1.5
+"""Steps of a stretch, and how much longer than their median a first one is, to be told from warm-up (assumed)."""
 STAMP_S = 1.0
 """Stamps of a log may be off by this: most programs write whole seconds."""
 
@@ -66,6 +70,25 @@ def _covered(step: LoggedStep, start_s: float, end_s: float) -> list[StepEnd]:
         )
         for place in range(step.steps)
     ]  # fmt: skip
+
+
+def without_warm_up(stretch: list[StepEnd]) -> list[StepEnd]:
+    """Leave out the first steps, in which kernels are compiled and caches filled: those well above the median."""
+    lengths_s = [after.time_s - before.time_s for before, after in pairwise(stretch)]
+    if len(lengths_s) < FEWEST_STEPS:
+        return stretch
+    usual_s = median(lengths_s)
+    first = next(place for place, length_s in enumerate(lengths_s) if length_s <= WARM_UP_RATIO * usual_s)
+    return stretch[first:]
+
+
+def count_gpus(log: Log) -> int | None:
+    """Return the GPUs of a job as its log states them, or as its rates for the job and for a GPU imply."""
+    if "world_size" in log.settings:
+        return log.settings["world_size"]
+    ratios = [step.tokens_per_s / step.gpu_tokens_per_s for step in log.steps
+              if step.tokens_per_s and step.gpu_tokens_per_s]  # fmt: skip
+    return max(1, round(median(ratios))) if ratios else None
 
 
 def is_dated(log: Log) -> bool:

@@ -8,7 +8,7 @@ from charllm.measure.logs.names import find_pairs, to_fields
 from charllm.measure.logs.program import Found, Program
 
 HEAD = re.compile(r"\[(?:batch|step)=(?P<number>\d{1,15})(?:/\d+)?(?:,[^\]]*)?\]:?")
-METRIC = re.compile(r"^\s*(?:Train |Eval )?[\w./-]+\s?(?:[\w./-]+)?[:=]\s*\S+\s*$")
+METRIC = re.compile(r"^\s*+(?:Train |Eval )?[\w./-]++\s?[\w./-]*+[:=]\s*+\S++\s*$")
 
 
 def read_blocks(lines: Sequence[Line]) -> Iterator[Found]:

@@ -20,7 +20,7 @@ PREFIXES = tuple(
         r"\s*(?P<rank>\d{1,6}): ?",  # srun --label
         r"\s*\((?:[\w.]+\s)?pid=\d+(?:, ip=(?P<node>[\w.:-]+))?\)\s?",  # Ray
         r"\s*(?:\[[\d:+TZ. -]{8,32}\] )?[\w.-]+/(?P<rank>\d{1,9})(?= |$) ?",  # torchx, NeMo-Run
-        r"(?P<node>[a-zA-Z][\w-]*\d[\w.-]*): (?=\s?\S)",  # pdsh
+        r"(?P<node>[a-zA-Z][\w-]{0,63}\d[\w.-]{0,120}): (?=\s?\S)",  # pdsh
     )
 )
 STAMP = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?\s?(Z|[+-]\d\d:?\d\d(?!\d))?")

@@ -6,15 +6,21 @@ from typing import NamedTuple
 
 from charllm.units import GIB, GIGA, KIB, KILO, MEGA, MIB, MICRO, MILLI, TERA, TIB
 
-NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?|[-+]?\.\d+|[-+]?(?:nan|inf)(?:inity)?(?:\.0)?\b"
+NUMBER = (
+    r"[-+]?(?:\d{1,3}(?:,\d{3}){1,6}+|\d{1,40}+)(?:\.\d{1,40}+)?(?:[eE][-+]?\d{1,5}+)?|[-+]?\.\d{1,40}+|"
+    r"[-+]?(?:nan|inf)(?:inity)?(?:\.0)?\b"
+)
 UNIT = r"(?:ms|us|sec|s|min|[KMGT]i?B|[KMBGT]|%)(?![A-Za-z0-9])"
 PAIR = re.compile(
-    rf"""(?P<key>[A-Za-z_][\w./-]*(?:[ ]?\([^()|:=]{{1,40}}\)|[ ][A-Za-z_][\w./-]*)*)["']?
-    (?:\s*[:=]\s*["']?|\s+)
-    (?P<value>{NUMBER})\s?(?P<unit>{UNIT})?""",
+    rf"""(?<![A-Za-z_])(?P<key>[A-Za-z_][\w./-]{{0,60}}+(?:[ ]?\([^()|:=]{{1,40}}\)|[ ][A-Za-z_][\w./-]{{0,60}}+){{0,5}})["']?
+    (?:\s{{0,20}}+[:=]\s{{0,20}}+["']?|\s{{1,20}}+)
+    (?P<value>{NUMBER})\s?(?P<unit>{UNIT})?""",  # noqa: E501
     re.VERBOSE,
 )
-BARE = re.compile(rf"(?:^|[|,])\s*(?P<value>{NUMBER})\s*(?P<key>ms|tok/s|tokens/s|samples/s)(?=\s*(?:[|,]|$))")
+"""Every repetition is bounded, so that a line takes time in proportion to its length."""
+BARE = re.compile(
+    rf"(?:^|[|,])\s{{0,20}}+(?P<value>{NUMBER})\s{{0,20}}+(?P<key>ms|tok/s|tokens/s|samples/s)(?=\s{{0,20}}(?:[|,]|$))"
+)
 """A number whose unit alone says what it is."""
 FACTORS = {
     "ms": MILLI, "us": MICRO, "s": 1.0, "sec": 1.0, "min": 60.0, "%": 0.01,

@@ -4,4 +4,4 @@ import re
 
 from charllm.measure.logs.program import Program
 
-NANOGPT = Program(mark=re.compile(r"\biter (?P<number>\d{1,15}): loss (?=.*\btime\b)"), words=(b"iter ",))
+NANOGPT = Program(mark=re.compile(r"\biter (?P<number>\d{1,15}): loss (?=.{0,300}\btime\b)"), words=(b"iter ",))

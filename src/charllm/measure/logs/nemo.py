@@ -41,5 +41,7 @@ def read_bars(lines: Sequence[Line]) -> Iterator[Found]:
 
 
 LIGHTNING = Program(
-    mark=re.compile(r"Epoch \d+:.*?\|\s*(?P<number>\d{1,15})/\S+ \["), words=(b"Epoch",), read=read_bars
+    mark=re.compile(r"Epoch \d+:.{0,400}?\|\s{0,9}+(?P<number>\d{1,15})/\S{1,15}+ \["),
+    words=(b"Epoch",),
+    read=read_bars,
 )

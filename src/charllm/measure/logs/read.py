@@ -17,6 +17,7 @@ from charllm.measure.logs.huggingface import HUGGINGFACE
 from charllm.measure.logs.lines import Line, split_lines, time_of
 from charllm.measure.logs.log import Log, LoggedStep
 from charllm.measure.logs.megatron import DEEPSPEED, MEGATRON, NANOTRON
+from charllm.measure.logs.mlperf import MLPERF
 from charllm.measure.logs.nanogpt import NANOGPT
 from charllm.measure.logs.nemo import AUTOMODEL, LIGHTNING, NEMO
 from charllm.measure.logs.pattern import PLAIN, own_pattern
@@ -28,6 +29,7 @@ from charllm.spec.request import unpacked_limit
 from charllm.units import MIB, format_bytes
 
 KINDS: dict[str, Program] = {
+    "mlperf": MLPERF,
     "nemo": NEMO,
     "nanotron": NANOTRON,
     "megatron": MEGATRON,
@@ -42,7 +44,7 @@ KINDS: dict[str, Program] = {
     "plain": PLAIN,
 }
 """Programs whose logs are known, the more particular first; a log of none of them is read as `plain`."""
-ALL_WORDS = (b"loss", b"tep", b"iter", b"Iter", b"Epoch", b"atch", b"pdate", b"s/it", b"it/s", b'"number"')
+ALL_WORDS = (b"loss", b"tep", b"iter", b"Iter", b"Epoch", b"atch", b"pdate", b"s/it", b"it/s", b'"number"', b":::MLLOG")
 """Every line that reports on a step of a known program holds one of these; of others, in capitals, it may not."""
 AUTO, UNKNOWN = "auto", "unknown"
 ENOUGH_MARKS = 200

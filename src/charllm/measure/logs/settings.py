@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from charllm.measure.logs.lines import Line
+from charllm.measure.logs.mlperf import PREFIX, SIZES, read_sizes
 
 DOTTED = re.compile(r"^\s*(?P<name>\w+) \.{3,} ?(?P<value>\d+)\s*$")
 """Megatron-LM: ``  seq_length ........................ 4096``."""
@@ -15,6 +16,7 @@ NAMES = {
     "world_size": "world_size", "global_batch_size": "global_batch_size", "micro_batch_size": "micro_batch_size",
     "tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp", "context_parallel_size": "cp",
     "expert_model_parallel_size": "ep", "data_parallel_size": "dp", "num_layers": "layers", "hidden_size": "hidden",
+    **{name: name for name in SIZES.values()},
 }  # fmt: skip
 MOST_LINES = 20_000
 
@@ -26,6 +28,8 @@ def read_settings(lines: Iterable[Line]) -> dict[str, int]:
         text = line.text
         if " ..." in text:
             pairs = [(match["name"], match["value"]) for match in (DOTTED.match(text),) if match]
+        elif PREFIX in text:
+            pairs = read_sizes(text)
         elif any(name in text for name in ("seq_len", "world_size", "batch_size", "parallel_size")):
             pairs = [(match["name"], match["value"]) for match in ASSIGNED.finditer(text)]
         else:

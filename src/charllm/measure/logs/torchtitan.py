@@ -6,7 +6,7 @@ from charllm.measure.logs.names import NAMES, Meaning
 from charllm.measure.logs.program import Program
 
 TORCHTITAN = Program(
-    mark=re.compile(r"\bstep:\s+(?P<number>\d{1,15})\s+loss:(?=.*\b(?:tps|wps|mfu|memory|iter):)"),
+    mark=re.compile(r"\bstep:\s+(?P<number>\d{1,15})\s+loss:(?=.{0,300}\b(?:tps|wps|mfu|memory|iter):)"),
     names={**NAMES, "tps": Meaning("gpu_tokens_per_s"), "wps": Meaning("gpu_tokens_per_s"), "iter": Meaning("seconds")},
     words=(b"step:",),
 )

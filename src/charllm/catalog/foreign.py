@@ -21,9 +21,9 @@ def complete_request(reading: Reading, request: Table, *, allow_unmodelled: bool
         if not allow_unmodelled:
             raise _refusal(reading)
         notes += [f"not modelled, left out: {setting.shown()}" for setting in reading.unmodelled]
-    for field, remedy in reading.missing.items():
-        if not _is_given(request, field):
-            raise SpecError(field, None, remedy)
+    missing = {field: remedy for field, remedy in reading.missing.items() if not _is_given(request, field)}
+    if missing:
+        raise SpecError(", ".join(missing), None, "; ".join(dict.fromkeys(missing.values())))
     request, sized = _size_cluster(reading, request)
     request = _fill_batch(reading, request)
     return {**request, NOTES: [*request.get(NOTES, ()), *notes, *sized]}

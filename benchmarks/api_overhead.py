@@ -16,10 +16,10 @@ from charllm.catalog.resolve import resolve_run
 from charllm.simulate.predict import simulate
 
 IMPORTS, ROUNDS = 10, 60
-KEYWORDS = {"model": "llama3-70b", "cluster": "h200x32", "tp": 4, "pp": 4, "gbs": 128}
+KEYWORDS = {"model": "llama3-70b", "cluster": "charllm-ppt-h200", "tp": 4, "pp": 4, "gbs": 128}
 REQUEST = {
     "model": "llama3-70b",
-    "cluster": "h200x32",
+    "cluster": "charllm-ppt-h200",
     "parallelism": {"tp": 4, "pp": 4},
     "training": {"global_batch_size": 128},
 }

@@ -27,20 +27,20 @@ from charllm.spec.run import Conditions, RunSpec
 
 Layout = Mapping[str, Any]
 DEVELOPED: tuple[Layout, ...] = (
-    {"model": "llama3-70b", "cluster": "h200x32", "tp": 8, "pp": 4, "gbs": 16},
-    {"model": "llama3-8b", "cluster": "h200x32", "tp": 2, "gbs": 64},
-    {"model": "llama3-8b", "cluster": "h100x64", "tp": 4, "pp": 2, "gbs": 64},
-    {"model": "mixtral-8x7b", "cluster": "h100x64", "tp": 2, "ep": 8, "gbs": 64},
-    {"model": "llama3-70b", "cluster": "h100x64", "tp": 8, "pp": 2, "gbs": 16, "recompute": "full"},
+    {"model": "llama3-70b", "cluster": "charllm-ppt-h200", "tp": 8, "pp": 4, "gbs": 16},
+    {"model": "llama3-8b", "cluster": "charllm-ppt-h200", "tp": 2, "gbs": 64},
+    {"model": "llama3-8b", "cluster": "charllm-ppt-h100", "tp": 4, "pp": 2, "gbs": 64},
+    {"model": "mixtral-8x7b", "cluster": "charllm-ppt-h100", "tp": 2, "ep": 8, "gbs": 64},
+    {"model": "llama3-70b", "cluster": "charllm-ppt-h100", "tp": 8, "pp": 2, "gbs": 16, "recompute": "full"},
 )
 HELD_OUT: tuple[Layout, ...] = (
-    {"model": "gpt3-175b", "cluster": "h200x32", "tp": 8, "pp": 4, "gbs": 16, "recompute": "full"},
-    {"model": "llama3-30b", "cluster": "mi250x32", "tp": 8, "pp": 4, "gbs": 8},
-    {"model": "mixtral-8x22b", "cluster": "h200x32", "tp": 4, "pp": 4, "ep": 2, "gbs": 32},
-    {"model": "gpt3-30b", "cluster": "h100x64", "tp": 4, "pp": 4, "gbs": 64},
-    {"model": "llama3-70b", "cluster": "h200x32", "tp": 4, "pp": 4, "gbs": 32, "overlap": "dp,tp"},
-    {"model": "llama3-8b", "cluster": "h200x32", "fsdp": True, "gbs": 64},
-    {"model": "llama3-70b", "cluster": "h100x64", "tp": 8, "pp": 4, "vpp": 2, "gbs": 16, "cluster.nodes": 16},
+    {"model": "gpt3-175b", "cluster": "charllm-ppt-h200", "tp": 8, "pp": 4, "gbs": 16, "recompute": "full"},
+    {"model": "llama3-30b", "cluster": "charllm-ppt-mi250", "tp": 8, "pp": 4, "gbs": 8},
+    {"model": "mixtral-8x22b", "cluster": "charllm-ppt-h200", "tp": 4, "pp": 4, "ep": 2, "gbs": 32},
+    {"model": "gpt3-30b", "cluster": "charllm-ppt-h100", "tp": 4, "pp": 4, "gbs": 64},
+    {"model": "llama3-70b", "cluster": "charllm-ppt-h200", "tp": 4, "pp": 4, "gbs": 32, "overlap": "dp,tp"},
+    {"model": "llama3-8b", "cluster": "charllm-ppt-h200", "fsdp": True, "gbs": 64},
+    {"model": "llama3-70b", "cluster": "charllm-ppt-h100", "tp": 8, "pp": 4, "vpp": 2, "gbs": 16, "cluster.nodes": 16},
 )
 LEAST_LOSS, MOST_LOSS = 0.03, 0.20
 """What an injected culprit costs the job: severity is drawn, and moved until the cost lies between both. A

@@ -31,8 +31,8 @@ LENGTH_S, REQUESTS = 30.0, 2000
 LONGEST_S = 60.0
 SIZES: dict[int, dict[str, Any]] = {
     8: {"model": "llama3-8b", "cluster": "h200x8", "gbs": 128},
-    32: {"model": "llama3-70b", "cluster": "h200x32", "gbs": 128},
-    64: {"model": "llama3-70b", "cluster": "h100x64", "gbs": 128},
+    32: {"model": "llama3-70b", "cluster": "charllm-ppt-h200", "gbs": 128},
+    64: {"model": "llama3-70b", "cluster": "charllm-ppt-h100", "gbs": 128},
 }
 DEGREES: dict[int, list[dict[str, int]]] = {
     8: [{"tp": 1}, {"tp": 2}, {"tp": 4}, {"tp": 2, "pp": 2}, {"tp": 8}],

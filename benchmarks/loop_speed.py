@@ -15,7 +15,7 @@ from charllm.simulate.work import estimate_rounds_s
 from charllm.units import GIB, KIB
 
 GPT3: dict[str, Any] = {
-    "model": "gpt3-175b", "cluster": "h200x32", "framework": "nemo",
+    "model": "gpt3-175b", "cluster": "charllm-ppt-h200", "framework": "nemo",
     "parallelism": {"tp": 8, "pp": 4}, "training": {"global_batch_size": 128, "micro_batch_size": 1},
 }  # fmt: skip
 
@@ -25,7 +25,7 @@ def llama405(nodes: int, spread: float) -> dict[str, Any]:
     replicas = nodes * 8 // 128
     return {
         "model": "llama3-405b",
-        "cluster": {"base": "h100x64", "nodes": nodes, "fabric": "ib-8x400g"},
+        "cluster": {"base": "charllm-ppt-h100", "nodes": nodes, "fabric": "ib-8x400g"},
         "parallelism": {"tp": 8, "pp": 16, "dp": replicas, "layers_per_stage": [7, *[8] * 14, 7]},
         "training": {"global_batch_size": 16 * replicas, "micro_batch_size": 1},
         "conditions": {"silicon_spread_fraction": spread, "seed": 1},

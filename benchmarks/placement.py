@@ -223,7 +223,8 @@ def gain(model: str, tp: int, pp: int, kinds: tuple[str, ...], inlet_c: float, p
     """Decide for one of the paper's runs in some air; a seed draws dies, 0 are typical ones."""
     request = {
         **BASE, "model": model, "parallelism": {"tp": tp, "pp": pp},
-        "cluster": {"base": "h200x32", "cooling": {"inlet_c": inlet_c}, "node": {"preheat_k_per_w": preheat * PREHEAT}},
+        "cluster": {"base": "charllm-ppt-h200", "cooling": {"inlet_c": inlet_c},
+                    "node": {"preheat_k_per_w": preheat * PREHEAT}},
         "conditions": {"silicon_spread_fraction": SPREAD if seed else 0.0, "seed": seed},
     }  # fmt: skip
     before = predict(resolve_run(request), ignore_memory=True)

@@ -27,7 +27,7 @@ from charllm.workload.step import build_step
 MOST_FEASIBLE, WANTED, TOP = 300, 51, 20
 DENSE = ("llama3-8b", "llama3-70b", "gpt3-13b", "gpt3-30b", "llama3-30b", "llama2-13b")
 SPARSE = ("mixtral-8x7b", "mixtral-8x22b", "deepseek-v2-lite", "moonlight-16b-a3b")
-CLUSTERS = ("h100x8", "h200x8", "h200x32", "h100x64", "mi250x32", "a100x8")
+CLUSTERS = ("h100x8", "h200x8", "charllm-ppt-h200", "charllm-ppt-h100", "charllm-ppt-mi250", "a100x8")
 ASKED = {"top20": 0.95, "difference": 0.04}
 
 

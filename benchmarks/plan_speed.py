@@ -23,12 +23,13 @@ from charllm.plan.rank import rank
 from charllm.plan.scores import score_of
 
 JOBS: dict[str, tuple[dict[str, Any], int, float]] = {
-    "GPT3-175B on 32 H200": ({"model": "gpt3-175b", "cluster": "h200x32", "gbs": 128}, 20, 15.0),
+    "GPT3-175B on 32 H200": ({"model": "gpt3-175b", "cluster": "charllm-ppt-h200", "gbs": 128}, 20, 15.0),
     "Llama3-405B on 16,384 H100": (
-        {"model": "llama3-405b", "cluster": {"base": "h100x64", "nodes": 2048}, "gbs": 2048}, 3, 120.0,
+        {"model": "llama3-405b", "cluster": {"base": "charllm-ppt-h100", "nodes": 2048}, "gbs": 2048}, 3, 120.0,
     ),
     "DeepSeek-V3 on 2,048 H800": (
-        {"model": "deepseek-v3", "cluster": {"base": "h100x64", "node": "hgx-h800", "nodes": 256}, "gbs": 15360},
+        {"model": "deepseek-v3", "cluster": {"base": "charllm-ppt-h100", "node": "hgx-h800", "nodes": 256},
+         "gbs": 15360},
         3, 120.0,
     ),
 }  # fmt: skip

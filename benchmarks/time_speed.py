@@ -15,13 +15,13 @@ from charllm.workload.step import build_step
 SECONDS = 3.0
 GPT3 = {
     "model": "gpt3-175b",
-    "cluster": "h200x32",
+    "cluster": "charllm-ppt-h200",
     "parallelism": {"tp": 8, "pp": 4},
     "training": {"global_batch_size": 128},
 }
 LLAMA_405B = {
     "model": "llama3-405b",
-    "cluster": {"base": "h100x64", "nodes": 2048},
+    "cluster": {"base": "charllm-ppt-h100", "nodes": 2048},
     "parallelism": {"tp": 8, "pp": 16, "dp": 128, "layers_per_stage": [7, *[8] * 14, 7]},
     "training": {"global_batch_size": 2048},
 }
@@ -36,7 +36,7 @@ PEERS = {
 def main() -> None:
     run = resolve_run(GPT3)
     rate = _rate(lambda: solve_step(build_step(run)).step_time_s)
-    print(f"GPT3-175B on h200x32, tp 8, pp 4, {run.microbatches} microbatches")
+    print(f"GPT3-175B on charllm-ppt-h200, tp 8, pp 4, {run.microbatches} microbatches")
     print(f"  at one clock              {rate:8,.0f} simulations a second (target 200)")
     _print_large(resolve_run(LLAMA_405B))
     print("others, as reported, not measured here")

@@ -75,13 +75,18 @@ class DoesNotFit(CharllmError):
 
 def unknown_name(field: str, asked: str, known: Iterable[str]) -> SpecError:
     """Build the error for a name that is not in a list; it ends with the closest names."""
-    from difflib import get_close_matches
-
     names = sorted(known)
-    near = get_close_matches(asked[:LONGEST_SHOWN].lower(), names, n=3, cutoff=0.5)
+    near = near_names(asked, names)
     listed = ", ".join(names[:40]) + (f", ... ({len(names)} in all)" if len(names) > 40 else "")
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return SpecError(field, asked, f"one of {listed}{hint}")
+
+
+def near_names(asked: str, known: Iterable[str]) -> list[str]:
+    """Return the names of a list that are most like what was asked for, at most three."""
+    from difflib import get_close_matches
+
+    return get_close_matches(asked[:LONGEST_SHOWN].lower(), sorted(known), n=3, cutoff=0.5)
 
 
 def _plain(text: str, longest: int = LONGEST_SHOWN) -> str:

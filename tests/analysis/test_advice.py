@@ -29,7 +29,7 @@ from charllm.workload.step import build_step
 
 README: dict[str, Any] = {
     "model": "llama3-70b",
-    "cluster": "h200x32",
+    "cluster": "charllm-ppt-h200",
     "parallelism": {"tp": 4, "pp": 4},
     "training": {"global_batch_size": 128},
 }
@@ -72,7 +72,7 @@ def test_advice_has_no_strategy_that_the_program_lacks() -> None:
 
 
 def test_advice_hides_expert_exchanges_where_the_program_can() -> None:
-    request = {"model": "mixtral-8x7b", "cluster": "h200x32", "parallelism": {"tp": 2, "sp": True, "ep": 4}}
+    request = {"model": "mixtral-8x7b", "cluster": "charllm-ppt-h200", "parallelism": {"tp": 2, "sp": True, "ep": 4}}
     lists = {
         name: {one.change for one in simulate_changes(run, {"step_time_s": 1.0}, map(Tried, changes(run)))}
         for name in ("megatron", "nemo")
@@ -121,18 +121,18 @@ def test_an_advised_flag_asked_for_by_hand_reports_the_same() -> None:
 
 
 COMMANDS = [
-    "--model llama3-70b --cluster h200x32 --tp 4 --pp 4 --gbs 128",
+    "--model llama3-70b --cluster charllm-ppt-h200 --tp 4 --pp 4 --gbs 128",
     "--model llama3-8b --cluster h100x8 --framework fsdp --gbs 64 --recompute full",
-    "--model mixtral-8x7b --cluster h200x32 --tp 2 --ep 4 --pp 2 --framework nemo --gbs 256",
-    "--model gpt3-175b --cluster h200x32 --tp 8 --pp 4 --recompute full",
+    "--model mixtral-8x7b --cluster charllm-ppt-h200 --tp 2 --ep 4 --pp 2 --framework nemo --gbs 256",
+    "--model gpt3-175b --cluster charllm-ppt-h200 --tp 8 --pp 4 --recompute full",
     "--model llama3-8b --cluster a100x8 --tp 4 --recompute full",
 ]
 TOO_LARGE = [
-    "--model llama3-70b --cluster h200x32 --tp 2 --pp 4 --gbs 128",
-    "--model gpt3-175b --cluster h200x32 --tp 1 --pp 32",
+    "--model llama3-70b --cluster charllm-ppt-h200 --tp 2 --pp 4 --gbs 128",
+    "--model gpt3-175b --cluster charllm-ppt-h200 --tp 1 --pp 32",
     "--model llama3-8b --cluster h200x8 --mbs 16",
-    "--model llama3-70b --cluster h100x64 --tp 4 --framework nemo",
-    "--model gpt3-175b --cluster h200x32 --lora 8 --mbs 4",
+    "--model llama3-70b --cluster charllm-ppt-h100 --tp 4 --framework nemo",
+    "--model gpt3-175b --cluster charllm-ppt-h200 --lora 8 --mbs 4",
 ]
 
 
@@ -173,7 +173,7 @@ def test_flags_that_make_a_run_fit_report_the_memory_that_was_printed(command: s
 
 def tight(memory_gib: float) -> dict[str, Any]:
     """Describe a run that recomputes everything on GPUs with some memory."""
-    cluster = {"base": "h200x32", "node": {"gpu": {"memory_gib": memory_gib}}}
+    cluster = {"base": "charllm-ppt-h200", "node": {"gpu": {"memory_gib": memory_gib}}}
     found: dict[str, Any] = merge(README, {"training": {"recompute": "full"}, "cluster": cluster})
     return found
 
@@ -208,7 +208,7 @@ def test_what_simulate_would_warn_about_is_not_advised() -> None:
         {"parallelism": {"layers_per_stage": [19, 21, 21, 19]}},
         {"training": {"recompute": "full", "recompute_layers": 3}},
         {"training": {"recompute": "selective", "recompute_modules": ["core_attn"]}},
-        {"cluster": "mi250x32", "model": "llama3-8b"},
+        {"cluster": "charllm-ppt-mi250", "model": "llama3-8b"},
     ],
 )
 def test_any_run_gets_an_answer(change: dict[str, Any]) -> None:

@@ -13,9 +13,9 @@ from charllm.workload.step import build_step
 from charllm.workload.totals import count_traffic
 
 RUNS: dict[str, dict[str, Any]] = {
-    "fsdp": {"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"tp": 8, "zero": 3}},
+    "fsdp": {"model": "gpt3-175b", "cluster": "charllm-ppt-h200", "parallelism": {"tp": 8, "zero": 3}},
     "bubble": {
-        "model": "llama3-70b", "cluster": "h200x32", "parallelism": {"tp": 2, "pp": 16},
+        "model": "llama3-70b", "cluster": "charllm-ppt-h200", "parallelism": {"tp": 2, "pp": 16},
         "training": {"global_batch_size": 4},
     },
     "launches": {
@@ -31,8 +31,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "braked": {
         "model": "llama3-8b", "cluster": "h200x8", "parallelism": {"tp": 2}, "conditions": {"braked_nodes": [0]},
     },
-    "tp over NICs": {"model": "llama3-8b", "cluster": "h200x32", "parallelism": {"tp": 16, "dp": 2}},
-    "usual": {"model": "llama3-70b", "cluster": "h200x32", "parallelism": {"tp": 4, "pp": 4}},
+    "tp over NICs": {"model": "llama3-8b", "cluster": "charllm-ppt-h200", "parallelism": {"tp": 16, "dp": 2}},
+    "usual": {"model": "llama3-70b", "cluster": "charllm-ppt-h200", "parallelism": {"tp": 4, "pp": 4}},
 }  # fmt: skip
 
 

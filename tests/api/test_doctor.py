@@ -7,7 +7,7 @@ import pytest
 
 import charllm
 
-WORDS = {"model": "llama3-8b", "cluster": "h200x32", "tp": 2}
+WORDS = {"model": "llama3-8b", "cluster": "charllm-ppt-h200", "tp": 2}
 HOT = {"conditions.hot_gpus": [9], "conditions.hot_sink_fraction": 12.0}
 
 

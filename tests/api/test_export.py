@@ -19,7 +19,7 @@ from charllm.errors import SpecError
 from charllm.spec.readers import read_foreign
 from charllm.spec.run import RunSpec
 
-RUN: dict[str, Any] = {"model": "llama3-8b", "cluster": "h200x32", "tp": 2, "pp": 2, "gbs": 32}
+RUN: dict[str, Any] = {"model": "llama3-8b", "cluster": "charllm-ppt-h200", "tp": 2, "pp": 2, "gbs": 32}
 NO_SWITCHES = {"framework.in_switch_reduction": False}
 SUFFIXES = {"megatron": ".sh", "nemo": ".yaml", "torchtitan": ".toml", "sbatch": ".sbatch"}
 STUB = """
@@ -79,7 +79,7 @@ def test_a_stored_run_and_its_export_are_simulated_alike(tmp_path: Path) -> None
     assert found.warnings == (
         "not in the export: conditions.power_cap_w 500.0: `nvidia-smi --power-limit=500` (or rocm-smi) on every node",
     )
-    again = charllm.simulate(from_=tmp_path / "job.sbatch", cluster="h200x32", power_cap=500)
+    again = charllm.simulate(from_=tmp_path / "job.sbatch", cluster="charllm-ppt-h200", power_cap=500)
     assert again.metrics == stored.metrics
 
 

@@ -54,6 +54,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 SAMPLES: dict[str, list[tuple[list[str], dict[str, Any]]]] = {
     "--cluster": [(["--cluster", "h100x8"], {"cluster": "h100x8"})],
     "--framework": [(["--framework", "nemo"], {"framework": "nemo"})],
+    "--nodes": [(["--nodes", "2"], {"nodes": 2})],
+    "--network": [(["--nodes", "2", "--network", "roce"], {"nodes": 2, "network": "roce"})],
     "--tp": [(["--tp", "4"], {"tp": 4}), (["--tp", "1"], {"tp": np.int64(1)})],
     "--pp": [(["--pp", "4"], {"pp": 4})],
     "--vpp": [(["--vpp", "2"], {"vpp": 2})],
@@ -107,6 +109,8 @@ SAMPLES: dict[str, list[tuple[list[str], dict[str, Any]]]] = {
 }
 """Flag of `simulate`: the words of the command line, and the keywords that must give the same result."""
 WITH_FILES = {
+    "--gpu",
+    "--gpus",
     "--from",
     "--args",
     "--env",
@@ -120,7 +124,7 @@ WITH_FILES = {
     "--report",
     "--rank",
 }
-"""Flags whose value is a file: tests of their own below."""
+"""Flags whose value is a file, or that stand in place of another: tests of their own below."""
 
 
 def flags(command: str) -> set[str]:
@@ -177,6 +181,13 @@ def test_every_flag_of_simulate_is_tried_below() -> None:
 def test_a_keyword_asks_for_the_same_run_as_its_flag(flag: str, place: int, capsys: pytest.CaptureFixture[str]) -> None:
     asked, words = SAMPLES[flag][place]
     assert printed(capsys, *flags_of(RUN), *asked) == charllm.simulate(**{**RUN, **words}).to_json() + "\n"
+
+
+def test_a_gpu_and_a_number_ask_for_the_same_run_as_its_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    words = {**RUN, "cluster": None}
+    asked = [*flags_of({name: value for name, value in words.items() if value is not None}), "--gpu", "h100"]
+    alike = charllm.simulate(**{**words, "gpu": "h100", "gpus": 8}).to_json() + "\n"
+    assert printed(capsys, *asked, "--gpus", "8") == printed(capsys, *asked, "--nodes", "1") == alike
 
 
 def test_model_spec_foreign_and_placement_files_are_read_alike(

@@ -5,7 +5,7 @@ from typing import Any
 MODEL = {"name": "tiny", "layers": 4, "hidden": 64, "ffn": 128, "heads": 8, "vocab": 64, "seq_length": 32}
 SPARSE = {"experts": 8, "topk": 2}
 RUN: dict[str, Any] = {"model": MODEL, "cluster": "h200x8", "tp": 2, "pp": 2, "gbs": 8}
-TOO_BIG: dict[str, Any] = {"model": "gpt3-175b", "cluster": "h200x32", "pp": 32}
+TOO_BIG: dict[str, Any] = {"model": "gpt3-175b", "cluster": "charllm-ppt-h200", "pp": 32}
 
 
 def flags_of(words: dict[str, Any]) -> list[str]:

@@ -597,7 +597,7 @@ def assumptions() -> Figure:
 
 
 def commands() -> Figure:
-    text = f"charllm simulate --model llama3-70b --cluster h200x32 --tp 4 --pp 4 --set model.name='{HOSTILE}'"
+    text = f"charllm simulate --model llama3-70b --cluster charllm-ppt-h200 --tp 4 --pp 4 --set model.name='{HOSTILE}'"
     return Figure(
         "commands",
         "commands",

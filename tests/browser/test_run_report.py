@@ -21,8 +21,10 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     place = tmp_path_factory.mktemp("reports")
     shutil.copytree(CAPTURE, place / "measured")
     weak: dict[str, Any] = {"conditions.weak_gpus": [9], "conditions.weak_power_fraction": 1.5}
-    charllm.simulate(model="llama3-8b", cluster="h200x32", tp=2, pp=2, gbs=64, report=place / "simulated.html", **weak)
-    charllm.simulate(model="gpt3-175b", cluster="h200x32", pp=32, report=place / "misfit.html")
+    charllm.simulate(
+        model="llama3-8b", cluster="charllm-ppt-h200", tp=2, pp=2, gbs=64, report=place / "simulated.html", **weak
+    )
+    charllm.simulate(model="gpt3-175b", cluster="charllm-ppt-h200", pp=32, report=place / "misfit.html")
     write_page(page_of(place / "measured"), place / "measured.html")
     return {name: place / f"{name}.html" for name in ("simulated", "measured", "misfit")}
 
@@ -52,7 +54,7 @@ def drawn(tab: Tab) -> dict[str, bool]:
 
 def test_the_report_of_a_simulation_draws_every_figure(page: Tab, reports: dict[str, Path]) -> None:
     open_report(page, reports["simulated"])
-    assert page.inner_text("h1") == "llama3-8b on h200x32"
+    assert page.inner_text("h1") == "llama3-8b on charllm-ppt-h200"
     assert "s a step" in page.locator(".answer p").nth(1).inner_text()
     assert page.locator(".facts li").count() == 6
     found = drawn(page)

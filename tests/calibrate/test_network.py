@@ -16,7 +16,7 @@ from charllm.measure.bench.nccl_suite import COLLECTIVES
 from charllm.measure.bench.nccl_table import CollectiveRow, RowWriter
 from charllm.network.constants import NETWORK, NetworkConstants, with_measured
 
-CLUSTER = resolve_cluster("h200x32")
+CLUSTER = resolve_cluster("charllm-ppt-h200")
 SIZES = [1 << power for power in range(10, 31, 2)]
 TRUTH = {
     "latency_s": 5.3e-6, "hop_s": 0.9e-6, "link_fraction": 0.7, "own_block_fraction": 0.8, "switch_fraction": 0.6,
@@ -97,7 +97,7 @@ def test_the_file_written_predicts_the_table_as_well_as_the_report_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = write(tmp_path / "run", table(TRUTH, (*INSIDE, *BETWEEN), 0.05))
-    report = output(capsys, "calibrate", run, "--cluster", "h200x32", "-o", "mine.toml")
+    report = output(capsys, "calibrate", run, "--cluster", "charllm-ppt-h200", "-o", "mine.toml")
     stated = report["in_sample"]["overall"]["median_abs_error_fraction"]
     assert report["before"]["overall"]["median_abs_error_fraction"] > 2 * stated
     assert report["held_out"]["overall"]["median_abs_error_fraction"] < 1.3 * stated
@@ -105,7 +105,7 @@ def test_the_file_written_predicts_the_table_as_well_as_the_report_says(
     assert after["overall"]["median_abs_error_fraction"] == pytest.approx(stated, rel=0.1)
     assert len(after["predictions"]) == len(COLLECTIVES) * 6 * len(SIZES)
     flags = ["--model", "llama3-8b", "--tp", "8", "--gbs", "32"]
-    usual = output(capsys, "simulate", "--cluster", "h200x32", *flags)
+    usual = output(capsys, "simulate", "--cluster", "charllm-ppt-h200", *flags)
     mine = output(capsys, "simulate", "--cluster", "mine.toml", *flags)
     assert mine["spec"]["cluster"]["node"]["link_fraction"] == pytest.approx(0.7, rel=0.05)
     assert mine["metrics"]["step_time_s"] > usual["metrics"]["step_time_s"]
@@ -117,7 +117,7 @@ def test_the_report_names_each_constant_and_what_is_not_identified(
     monkeypatch.setenv("COLUMNS", "160")
     run = write(tmp_path / "run", table(TRUTH, INSIDE, 0.02))
     out = tmp_path / "mine.toml"
-    assert main(["calibrate", run, "--cluster", "h200x32", "-o", str(out)]) == 0
+    assert main(["calibrate", run, "--cluster", "charllm-ppt-h200", "-o", str(out)]) == 0
     shown = capsys.readouterr().out
     assert "node.link_fraction" in shown
     assert "share of the link's datasheet bandwidth" in " ".join(shown.split())
@@ -132,7 +132,7 @@ def test_the_report_names_each_constant_and_what_is_not_identified(
 def test_a_calibrated_file_is_refined_by_another_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inside, between = write(tmp_path / "in", table(TRUTH, INSIDE)), write(tmp_path / "out", table(TRUTH, BETWEEN))
     first, second = str(tmp_path / "first.toml"), str(tmp_path / "second.toml")
-    output(capsys, "calibrate", inside, "--cluster", "h200x32", "-o", first)
+    output(capsys, "calibrate", inside, "--cluster", "charllm-ppt-h200", "-o", first)
     output(capsys, "calibrate", between, "--cluster", first, "-o", second)
     found = resolve_cluster(second)
     assert found.node.switch_fraction == pytest.approx(TRUTH["switch_fraction"], rel=0.02)
@@ -141,7 +141,9 @@ def test_a_calibrated_file_is_refined_by_another_table(tmp_path: Path, capsys: p
 
 def test_a_cluster_with_tables_inside_tables_needs_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, deep = write(tmp_path / "run", table(TRUTH, INSIDE)), tmp_path / "deep.toml"
-    deep.write_text('base = "h200x32"\n[node]\nbase = "hgx-h200"\n[node.gpu]\nbase = "h200"\npower_cap_w = 600\n')
+    deep.write_text(
+        'base = "charllm-ppt-h200"\n[node]\nbase = "hgx-h200"\n[node.gpu]\nbase = "h200"\npower_cap_w = 600\n'
+    )
     assert main(["calibrate", run, "--cluster", str(deep), "-o", str(tmp_path / "x.toml")]) == 2
     assert "node has no tables inside it" in capsys.readouterr().err
 

@@ -8,7 +8,7 @@ from charllm.catalog.tables import entries
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec, idle_requests
 
-REQUEST: dict[str, Any] = {"model": "llama3-70b", "cluster": "h200x32", "parallelism": {"tp": 4, "pp": 4}}
+REQUEST: dict[str, Any] = {"model": "llama3-70b", "cluster": "charllm-ppt-h200", "parallelism": {"tp": 4, "pp": 4}}
 
 
 def run(framework: Any, **parts: dict[str, Any]) -> RunSpec:

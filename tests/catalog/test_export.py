@@ -76,7 +76,7 @@ def runs(draw: st.DrawFn) -> tuple[str, RunSpec]:
     if program == "torchtitan" and fields["parallelism.ep"] == 1:
         # It cuts experts that are not spread over ranks as it does the other layers.
         fields["parallelism.etp"] = fields["parallelism.tp"]
-    words = {"model": draw(st.sampled_from(MODELS[program])), "cluster": "h200x32", "set": fields}
+    words = {"model": draw(st.sampled_from(MODELS[program])), "cluster": "charllm-ppt-h200", "set": fields}
     try:
         run = build(program, words)
         if run.parallelism.pp > 1 and draw(st.booleans()):
@@ -103,7 +103,7 @@ def test_what_a_format_cannot_say_is_refused_by_field() -> None:
     run = build("megatron", {**DENSE, "training.lora_rank": 8})
     with pytest.raises(SpecError, match=r"training.lora_rank: got 8; expected 0, as the settings of megatron"):
         export_run(run, "megatron")
-    sevens = {"model": {"base": "llama3-70b", "layers": 82}, "cluster": "h200x32", "pp": 8}
+    sevens = {"model": {"base": "llama3-70b", "layers": 82}, "cluster": "charllm-ppt-h200", "pp": 8}
     uneven = build("nemo", {**sevens, "layers_per_stage": "9,11,10x4,11,11"})
     with pytest.raises(SpecError, match=r"parallelism.layers_per_stage: got .* refused by NeMo"):
         export_run(uneven, "nemo")
@@ -113,7 +113,7 @@ def test_what_a_format_cannot_say_is_refused_by_field() -> None:
 
 @pytest.mark.parametrize("words", [{"pp": 4}, {"recompute": "full"}])
 def test_what_megatron_lm_has_words_for_and_does_not_run_is_refused(words: dict[str, Any]) -> None:
-    sparse = {"model": "qwen3-30b-a3b", "cluster": "h200x32", "ep": 8, "overlap": "ep,dp"}
+    sparse = {"model": "qwen3-30b-a3b", "cluster": "charllm-ppt-h200", "ep": 8, "overlap": "ep,dp"}
     assert "--overlap-moe-expert-parallel-comm" in export_run(build("megatron", sparse), "megatron").text
     with pytest.raises(SpecError, match=r"parallelism.overlap: got dp, ep; expected .* with ep"):
         export_run(build("megatron", {**sparse, **words}), "megatron")

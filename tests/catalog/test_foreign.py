@@ -32,7 +32,7 @@ def test_nodes_are_counted_in_gpus() -> None:
     assert resolve_run(complete(Reading(REQUEST, nodes=4, gpus_per_node=8), "h100x4")).cluster.nodes == 8
 
 
-@pytest.mark.parametrize("cluster", [{"base": "h100-superpod", "nodes": 2}, "h200x32", "h100x1"])
+@pytest.mark.parametrize("cluster", [{"base": "h100-superpod", "nodes": 2}, "charllm-ppt-h200", "h100x1"])
 def test_a_cluster_that_the_user_sized_stays(cluster: Any) -> None:
     request = complete(Reading(REQUEST, nodes=16, gpus_per_node=8), cluster)
     assert request["cluster"] == cluster

@@ -8,7 +8,7 @@ from charllm.catalog.resolve import resolve_cluster, resolve_model, resolve_run
 from charllm.errors import SpecError
 from charllm.result.provenance import figure_sources
 
-REQUEST: dict[str, Any] = {"model": "llama3-8b", "cluster": "h200x32"}
+REQUEST: dict[str, Any] = {"model": "llama3-8b", "cluster": "charllm-ppt-h200"}
 
 
 def test_defaults_are_those_of_the_contract() -> None:
@@ -39,7 +39,7 @@ def test_fsdp_shards_everything_by_default() -> None:
 
 
 def test_a_cluster_can_be_scaled_and_changed_deeply() -> None:
-    cluster = resolve_cluster({"base": "h200x32", "nodes": 2048, "node": {"gpu": {"memory_gib": 192}}})
+    cluster = resolve_cluster({"base": "charllm-ppt-h200", "nodes": 2048, "node": {"gpu": {"memory_gib": 192}}})
     assert cluster.gpus == 16384
     assert cluster.gpu.memory_bytes == 192 * 2**30
     assert cluster.gpu.name == "h200"
@@ -88,15 +88,15 @@ def test_a_placement_must_name_every_gpu_once(tmp_path: Path, text: str) -> None
 @pytest.mark.parametrize(
     ("request_", "field"),
     [
-        ({"cluster": "h200x32"}, "model"),
+        ({"cluster": "charllm-ppt-h200"}, "model"),
         ({"model": "llama3-8b"}, "cluster"),
         ({**REQUEST, "colour": "red"}, "colour"),
         ({**REQUEST, "training": 3}, "training"),
         ({**REQUEST, "model": 3}, "model"),
         ({**REQUEST, "model": {"base": "nothing"}}, "model"),
         ({**REQUEST, "model": "./missing.toml"}, "model"),
-        ({**REQUEST, "cluster": {"base": "h200x32", "cooling": 3}}, "cluster.cooling"),
-        ({**REQUEST, "cluster": {"base": "h200x32", "fabric": "string-and-cans"}}, "cluster.fabric"),
+        ({**REQUEST, "cluster": {"base": "charllm-ppt-h200", "cooling": 3}}, "cluster.cooling"),
+        ({**REQUEST, "cluster": {"base": "charllm-ppt-h200", "fabric": "string-and-cans"}}, "cluster.fabric"),
         ({**REQUEST, "conditions": {"placement": "rows"}}, "conditions.placement"),
         ({**REQUEST, "parallelism": {"tp": "x"}}, "parallelism.tp"),
     ],

@@ -12,7 +12,19 @@ from charllm.cli import COMMANDS, main
 from charllm.evaluate.memory import PUBLISHED
 from tests.program import charllm
 
-SIMULATE = ["simulate", "--model", "gpt3-175b", "--cluster", "h200x32", "--tp", "8", "--pp", "4", "--gbs", "128"]
+SIMULATE = [
+    "simulate",
+    "--model",
+    "gpt3-175b",
+    "--cluster",
+    "charllm-ppt-h200",
+    "--tp",
+    "8",
+    "--pp",
+    "4",
+    "--gbs",
+    "128",
+]
 
 
 def test_the_issue_example_prints_the_whole_schema() -> None:
@@ -32,7 +44,7 @@ def test_data_goes_to_stdout_and_talk_to_stderr() -> None:
 
 
 def test_a_run_that_does_not_fit_ends_in_3_with_its_result() -> None:
-    words = ["simulate", "--model", "gpt3-175b", "--cluster", "h200x32", "--pp", "32", "--json"]
+    words = ["simulate", "--model", "gpt3-175b", "--cluster", "charllm-ppt-h200", "--pp", "32", "--json"]
     done = charllm(*words)
     assert done.returncode == 3
     metrics = json.loads(done.stdout)["metrics"]
@@ -72,15 +84,16 @@ def test_wrong_requests_end_in_2_with_one_message(words: list[str], message: str
 def test_flags_toml_and_set_give_the_same_spec(tmp_path: Path) -> None:
     spec = tmp_path / "spec.toml"
     spec.write_text(
-        'model = "gpt3-175b"\ncluster = "h200x32"\n[parallelism]\ntp = 8\npp = 4\nlayers_per_stage = [23, 25, 25, 23]\n'
+        'model = "gpt3-175b"\ncluster = "charllm-ppt-h200"\n[parallelism]\ntp = 8\npp = 4\n'
+        "layers_per_stage = [23, 25, 25, 23]\n"
         '[training]\nglobal_batch_size = 128\nrecompute = "full"\nrecompute_layers = 2\n'
         "[conditions]\nclock_cap_ghz = 1.5\n"
     )
     flags = ["--recompute", "full:2", "--clock-cap", "1500", "--layers-per-stage", "23,25x2,23"]
     settings = [
-        "model=gpt3-175b", "cluster=h200x32", "parallelism.tp=8", "parallelism.pp=4", "training.global_batch_size=128",
-        "training.recompute=full", "training.recompute_layers=2", "conditions.clock_cap_mhz=1500",
-        "parallelism.layers_per_stage=[23,25,25,23]",
+        "model=gpt3-175b", "cluster=charllm-ppt-h200", "parallelism.tp=8", "parallelism.pp=4",
+        "training.global_batch_size=128", "training.recompute=full", "training.recompute_layers=2",
+        "conditions.clock_cap_mhz=1500", "parallelism.layers_per_stage=[23,25,25,23]",
     ]  # fmt: skip
     by_set = [word for setting in settings for word in ("--set", setting)]
     outputs = [

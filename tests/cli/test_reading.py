@@ -26,15 +26,15 @@ from tests.measure.convert import texts
 
 ROOT = Path(__file__).parent.parent.parent
 OPS = READINGS / "ops.csv"
-GPT3 = ["simulate", "--model", "gpt3-175b", "--cluster", "h200x32"]
+GPT3 = ["simulate", "--model", "gpt3-175b", "--cluster", "charllm-ppt-h200"]
 COMMAND_LINES = {
     "help": ["--help"],
     "fits": [*GPT3, "--tp", "8", "--pp", "4", "--gbs", "64"],
-    "explained": ["simulate", "--model", "llama3-8b", "--cluster", "h200x32", "--fsdp", "--gbs", "64"],
+    "explained": ["simulate", "--model", "llama3-8b", "--cluster", "charllm-ppt-h200", "--fsdp", "--gbs", "64"],
     "deep": [*GPT3, "--pp", "32", "--ignore-memory", "--gbs", "64", "--framework", "nemo"],
     "does not fit": [*GPT3, "--pp", "32"],
     "experts, mixed, braked": [
-        "simulate", "--model", "mixtral-8x7b", "--cluster", "h200x32", "--ep", "8", "--inlet", "[20,25,30,35]",
+        "simulate", "--model", "mixtral-8x7b", "--cluster", "charllm-ppt-h200", "--ep", "8", "--inlet", "[20,25,30,35]",
         "--set", 'cluster.mixed=[{node="hgx-h100",nodes=[3]}]', "--set", "conditions.braked_nodes=[1]",
         "--set", "conditions.weak_gpus=[2,9]", "--set", "conditions.weak_power_fraction=[1.1,1.3]",
     ],

@@ -14,7 +14,7 @@ TINY = [
     "--set", "model.heads=4", "--set", "model.vocab=64", "--seq", "32",
 ]  # fmt: skip
 SIMULATE = ["simulate", *TINY, "--cluster", "h200x8", "--tp", "2", "--pp", "2", "--gbs", "8"]
-TOO_BIG = ["simulate", "--model", "gpt3-175b", "--cluster", "h200x32", "--pp", "32"]
+TOO_BIG = ["simulate", "--model", "gpt3-175b", "--cluster", "charllm-ppt-h200", "--pp", "32"]
 
 
 def test_the_report_tells_seconds_and_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,7 +56,19 @@ def test_a_trace_is_written_beside_the_report(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_what_a_trace_leaves_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    long = ["simulate", "--model", "llama3-70b", "--cluster", "h200x32", "--tp", "4", "--pp", "4", "--gbs", "512"]
+    long = [
+        "simulate",
+        "--model",
+        "llama3-70b",
+        "--cluster",
+        "charllm-ppt-h200",
+        "--tp",
+        "4",
+        "--pp",
+        "4",
+        "--gbs",
+        "512",
+    ]
     file = tmp_path / "trace.json"
     assert main([*long, "--perfetto", str(file), "--json"]) == 0
     assert "slices of ops are too many" in capsys.readouterr().err

@@ -159,7 +159,7 @@ def test_a_step_is_built_once_for_a_result_and_once_for_each_change_that_is_trie
     monkeypatch.setattr(resolve, "read_run", counting(resolved, resolve.read_run))
     for module in (long_step, predicted):
         monkeypatch.setattr(module, "build_step", counting(built, module.build_step))
-    request = {"model": "llama3-70b", "cluster": "h200x32", "parallelism": {"tp": 4, "pp": 4}}
+    request = {"model": "llama3-70b", "cluster": "charllm-ppt-h200", "parallelism": {"tp": 4, "pp": 4}}
     run = resolve_run({**request, "training": {"global_batch_size": 128}})
     found = predict(run)
     assert (len(resolved), len(built)) == (1, 1)

@@ -22,7 +22,7 @@ request = { cluster = "h200x8", model = "llama3-8b" }
 axes.tp = { field = "parallelism.tp", values = [1, 2, 3] }
 axes.cap = { field = "conditions.power_cap_kw", values = [0.5, 0.7] }
 """
-SLOW = 'groups = [{ request = { model = "gpt3-175b", cluster = { base = "h200x32", nodes = 512 } } }]\n'
+SLOW = 'groups = [{ request = { model = "gpt3-175b", cluster = { base = "charllm-ppt-h200", nodes = 512 } } }]\n'
 END_S = 120.0
 
 

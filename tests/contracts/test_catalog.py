@@ -95,7 +95,8 @@ def test_a_profile_gives_at_most_eight_constants_each_within_its_bounds(name: st
 @pytest.mark.parametrize(
     "name",
     [
-        "h200x32", "h100x64", "mi250x32", "h200x1", "h200x8", "h100x8", "a100x8", "b200x8", "mi300x8",
+        "charllm-ppt-h200", "charllm-ppt-h100", "charllm-ppt-mi250", "h200x1", "h200x8", "h100x8", "a100x8",
+        "b200x8", "mi300x8",
     ],
 )  # fmt: skip
 def test_the_promised_clusters_exist(name: str) -> None:
@@ -131,7 +132,11 @@ def test_the_promised_frameworks_exist(name: str) -> None:
 
 
 def test_the_papers_clusters_are_as_described() -> None:
-    for name, nodes, watts in (("h200x32", 4, 700), ("h100x64", 8, 700), ("mi250x32", 4, 500)):
+    for name, nodes, watts in (
+        ("charllm-ppt-h200", 4, 700),
+        ("charllm-ppt-h100", 8, 700),
+        ("charllm-ppt-mi250", 4, 500),
+    ):
         cluster = resolve_cluster(name)
         fabric = cluster.fabric
         assert (cluster.nodes, cluster.node.gpus, cluster.gpu.power_cap_w) == (nodes, 8, watts)

@@ -73,7 +73,7 @@ SPACES: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     ),
     "fsdp": ({**DENSE, "framework": "fsdp"}, {"mbs": [1, 2]}),
     "mixed": (
-        {**DENSE, "cluster": {"base": "h200x32", "nodes": 2, "mixed": [{"node": "hgx-h100", "nodes": [1]}]}},
+        {**DENSE, "cluster": {"base": "charllm-ppt-h200", "nodes": 2, "mixed": [{"node": "hgx-h100", "nodes": [1]}]}},
         {"mbs": [1], "recompute": ["none", "full"]},
     ),
 }
@@ -100,7 +100,7 @@ def test_the_bound_of_a_plan_is_below_the_need_of_every_strategy_and_near_it(nam
 WINNERS: list[dict[str, Any]] = [
     {"model": "llama3-8b", "cluster": "h100x8", "gbs": 64, "mbs": 2},
     {"model": "llama3-8b", "cluster": "a100x8", "gbs": 64, "mbs": 4, "pp": 1},
-    {"model": "llama3-70b", "cluster": "h200x32", "gbs": 64, "mbs": 1, "pp": 4},
+    {"model": "llama3-70b", "cluster": "charllm-ppt-h200", "gbs": 64, "mbs": 1, "pp": 4},
     {"model": "llama2-13b", "cluster": "h100x8", "gbs": 32, "mbs": 1},
     {"model": "mixtral-8x7b", "cluster": "h200x8", "gbs": 16, "mbs": 1, "etp": 1, "pp": 1},
     {"model": "llama3-8b", "cluster": "h100x8", "gbs": 16, "framework": "fsdp", "pp": 1},

@@ -178,7 +178,20 @@ def test_a_script_that_marks_nothing_is_profiled_by_its_optimizers_steps() -> No
 
 def test_a_rank_can_be_played() -> None:
     place = folder() / "rank"
-    spec = ["--model", "gpt3-175b", "--cluster", "h200x32", "--tp", "8", "--pp", "4", "--gbs", "8", "--rank", "8"]
+    spec = [
+        "--model",
+        "gpt3-175b",
+        "--cluster",
+        "charllm-ppt-h200",
+        "--tp",
+        "8",
+        "--pp",
+        "4",
+        "--gbs",
+        "8",
+        "--rank",
+        "8",
+    ]
     done = command("emulate", *spec, "--set", "model.layers=8", "--seconds", "3", "--out", str(place))
     print(done.stdout[-200:], done.stderr[-600:])
     assert done.returncode == 0

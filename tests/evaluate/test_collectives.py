@@ -13,7 +13,7 @@ from charllm.measure.bench.nccl_table import CollectiveRow
 from charllm.network.collectives import collective_seconds
 from charllm.workload.op import collective
 
-CLUSTER = resolve_cluster({"base": "h200x32", "fabric": "ib-8x400g"})
+CLUSTER = resolve_cluster({"base": "charllm-ppt-h200", "fabric": "ib-8x400g"})
 NIC = CLUSTER.fabric.nic_bandwidth_bytes_per_s
 
 
@@ -38,14 +38,14 @@ def test_between_nodes_each_gpu_has_its_share_of_nics(ranks: int, per_node: int,
 
 
 def test_one_group_alone_has_the_only_nic_to_itself() -> None:
-    one = resolve_cluster({"base": "h200x32", "fabric": {"base": "ib-8x400g", "nics_per_node": 1}})
+    one = resolve_cluster({"base": "charllm-ppt-h200", "fabric": {"base": "ib-8x400g", "nics_per_node": 1}})
     together, alone = gather([row(ranks=4, per_node=1), row(ranks=4, per_node=1, active=1)], one)
     assert alone.path.nic_bytes_per_s == pytest.approx(8 * together.path.nic_bytes_per_s)
 
 
 @pytest.mark.parametrize(("kind", "axis"), [("all_reduce", "tp"), ("reduce_scatter", "dp"), ("broadcast", "dp")])
 def test_a_row_is_predicted_as_the_simulator_prices_it(kind: str, axis: str) -> None:
-    run = resolve_run({"model": "llama3-8b", "cluster": "h200x32", "parallelism": {"tp": 8}})
+    run = resolve_run({"model": "llama3-8b", "cluster": "charllm-ppt-h200", "parallelism": {"tp": 8}})
     degree = {"tp": 8, "dp": 4}[axis]
     links = group_links(run, axis)
     found = row(kind, degree, degree if axis == "tp" else 1, 8, group=axis)

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from charllm.evaluate.fit import CONSTANTS, Fitter, default_values, moves
-from charllm.evaluate.held_out import is_untuned, load_rows
+from charllm.evaluate.held_out import load_rows
+from charllm.spec.grades import is_untuned
 
 
 def test_a_constant_without_rows_keeps_its_prior() -> None:
     alone = "library.h100"
-    tuned = [row for row in load_rows() if row.run.scored_as == "dense" and not is_untuned(row)]
+    tuned = [row for row in load_rows() if row.run.scored_as == "dense" and not is_untuned(row.run)]
     rows = [row for row in tuned if not moves(alone, row.run)][::60]
     rows += [row for row in tuned if row.source == "LLMF" and moves(alone, row.run)][:2]
     moved = {row.source for row in rows if moves(alone, row.run)}

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from charllm.evaluate.fit import FitRow
-from charllm.evaluate.held_out import hold_out, is_untuned, load_folds, load_rows
+from charllm.evaluate.held_out import hold_out, load_folds, load_rows
 from charllm.evaluate.predictions import Prediction, describe, load_predictions, write_rows
 from charllm.evaluate.scoreboard import SPLITS
 from charllm.evaluate.scores import describe_errors
+from charllm.spec.grades import is_untuned
 
 SAMPLED = 24
 TOLERANCE = 2e-3
@@ -33,7 +34,7 @@ def sample() -> list[Prediction]:
 def test_every_row_that_is_scored_is_in_the_table() -> None:
     known = load_predictions()
     assert [row.id for row in rows()] == [row.id for row in known]
-    assert [is_untuned(row) for row in rows()] == [row.host == "untuned" for row in known]
+    assert [is_untuned(row.run) for row in rows()] == [row.host == "untuned" for row in known]
     assert all(getattr(row, column) > 0 for row in known for column in SPLITS.values())
 
 

@@ -16,6 +16,7 @@ from charllm.evaluate.software_columns import read_release, read_sharding, relea
 from charllm.evaluate.spellings import spellings
 from charllm.evaluate.time import resolve_row
 from charllm.spec.framework import Framework
+from charllm.spec.grades import is_untuned
 from charllm.units import GIGA
 
 ROW: dict[str, str] = {
@@ -311,9 +312,14 @@ def test_notes_are_never_read() -> None:
     assert resolve_row({**ROW, "notes": notes}) == resolve_row(ROW)
 
 
+def test_runs_of_users_are_told_from_those_of_who_makes_gpu_or_software() -> None:
+    assert is_untuned(run(source="spyysalo/lumi-llm-scaling meg-ds/README.md"))
+    assert not is_untuned(run(source="NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md"))
+
+
 def test_clouds_with_untuned_hosts_are_slower() -> None:
-    assert run(interconnect="16x400 Gb/s EFA", gpu="B300").cluster.node.host_speed_fraction == 0.5
-    assert run().cluster.node.host_speed_fraction == 1.0
+    assert run(interconnect="16x400 Gb/s EFA", gpu="B300").cluster.node.host_grade == "usual"
+    assert run().cluster.node.host_grade == "not stated"
 
 
 def test_machines_are_cooled_and_read_as_their_source_says() -> None:

@@ -10,7 +10,7 @@ from tests.measure.live.runs import write_marks, write_node
 
 SMALL = {"model": "llama3-8b", "cluster": "h200x8", "tp": 2, "gbs": 32}
 
-LONG = {"model": "llama3-70b", "cluster": "h200x32", "nodes": 64, "tp": 8, "pp": 8, "gbs": 2048}
+LONG = {"model": "llama3-70b", "cluster": "charllm-ppt-h200", "nodes": 64, "tp": 8, "pp": 8, "gbs": 2048}
 """Takes a second or so to simulate, in several rounds."""
 PLANNED = {
     **SMALL,
@@ -24,7 +24,7 @@ PLANNED = {
     "clock_cap": 1980,
 }
 """Leaves a plan few strategies to search."""
-HUGE = {"model": "llama3-8b", "cluster": "h200x32", "nodes": 100_000}
+HUGE = {"model": "llama3-8b", "cluster": "charllm-ppt-h200", "nodes": 100_000}
 """Takes too long for the explorer."""
 
 

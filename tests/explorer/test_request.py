@@ -25,8 +25,8 @@ def test_its_words_are_those_of_simulate() -> None:
 
 
 def test_nodes_change_the_cluster_and_nothing_else_is_asked_of_it() -> None:
-    run = resolve_words({"model": "llama3-8b", "cluster": "h200x32", "nodes": 2, "inlet": 30})
-    assert (run.cluster.nodes, run.cluster.cooling.inlet_c, run.cluster.name) == (2, 30, "h200x32")
+    run = resolve_words({"model": "llama3-8b", "cluster": "charllm-ppt-h200", "nodes": 2, "inlet": 30})
+    assert (run.cluster.nodes, run.cluster.cooling.inlet_c, run.cluster.name) == (2, 30, "charllm-ppt-h200")
 
 
 @pytest.mark.parametrize(

@@ -124,9 +124,9 @@ def test_bodies_are_bounded_and_of_one_type() -> None:
 def test_choices_name_what_a_request_may_hold() -> None:
     choices = Client().get("/api/choices").json()
     assert {"llama3-70b", "mixtral-8x7b"} <= {model["name"] for model in choices["models"]}
-    (cluster,) = [each for each in choices["clusters"] if each["name"] == "h200x32"]
+    (cluster,) = [each for each in choices["clusters"] if each["name"] == "charllm-ppt-h200"]
     assert round(cluster.pop("memory_gib")) == 140
-    assert cluster == {"name": "h200x32", "gpus": 32, "gpu": "h200", "nodes": 4, "power_cap_w": 700.0}
+    assert cluster == {"name": "charllm-ppt-h200", "gpus": 32, "gpu": "h200", "nodes": 4, "power_cap_w": 700.0}
     assert "throughput" in choices["objectives"]
     assert "fsdp" in choices["frameworks"]
     assert choices["limits"]["words"]["clock_cap"]["high"] == pytest.approx(10_000)

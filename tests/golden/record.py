@@ -18,20 +18,20 @@ HERE = Path(__file__).parent
 RUNS: dict[str, dict[str, Any]] = {
     "gpt3-175b-h200x32-tp8-pp4": {
         "model": "gpt3-175b",
-        "cluster": "h200x32",
+        "cluster": "charllm-ppt-h200",
         "parallelism": {"tp": 8, "pp": 4},
         "training": {"global_batch_size": 128},
     },
     "llama3-70b-h100x64-interleaved-fp8": {
         "model": "llama3-70b",
-        "cluster": "h100x64",
+        "cluster": "charllm-ppt-h100",
         "framework": "nemo",
         "parallelism": {"tp": 4, "pp": 4, "vpp": 5, "overlap": ["tp", "dp"]},
         "training": {"global_batch_size": 128, "precision": "fp8", "recompute": "selective"},
     },
     "mixtral-8x22b-mi250x32": {
         "model": "mixtral-8x22b",
-        "cluster": "mi250x32",
+        "cluster": "charllm-ppt-mi250",
         "parallelism": {"tp": 4, "ep": 8, "pp": 1},
         "training": {"global_batch_size": 128, "recompute": "full", "capacity_factor": 1.0},
     },
@@ -62,14 +62,17 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "llama3-70b-h100x64-zero-bubble-oversubscribed": {
         "model": "llama3-70b",
-        "cluster": {"base": "h100x64", "fabric": {"base": "roce-8x400g", "nodes_per_pod": 2, "oversubscription": 4.0}},
+        "cluster": {
+            "base": "charllm-ppt-h100",
+            "fabric": {"base": "roce-8x400g", "nodes_per_pod": 2, "oversubscription": 4.0},
+        },
         "parallelism": {"tp": 8, "pp": 4, "schedule": "zero-bubble", "zero": 1, "overlap": ["tp", "dp", "pp"]},
         "training": {"global_batch_size": 32, "precision": "fp8"},
     },
     "llama3-8b-mixed-airflow-faults": {
         "model": "llama3-8b",
         "cluster": {
-            "base": "h200x32",
+            "base": "charllm-ppt-h200",
             "cooling": {"flow_fraction": 0.6, "inlet_c": [18.0, 25.0, 30.0, 35.0]},
             "mixed": [{"node": "hgx-h100", "nodes": [2]}],
         },
@@ -166,7 +169,7 @@ ANSWERS: dict[str, Callable[[], Any]] = {
     ),
     "plan-sparse": lambda: kept(
         charllm.plan(
-            model="mixtral-8x7b", cluster="h200x32", gbs=64, top=2, tp=1, pp=2, cp=1, mbs=1, sp=False, zero=1,
+            model="mixtral-8x7b", cluster="charllm-ppt-h200", gbs=64, top=2, tp=1, pp=2, cp=1, mbs=1, sp=False, zero=1,
             recompute="selective", sensitivity=True,
         )
     ),

@@ -25,9 +25,9 @@ from tests.gpu.heat_balance import heat_capacity_j_per_k, heat_to_air_w, mean_st
 
 AIR = Cooling()
 HGX = resolve_cluster("h100x8").node
-MI250 = resolve_cluster("mi250x32").node
+MI250 = resolve_cluster("charllm-ppt-mi250").node
 ONE = resolve_cluster("h200x1").node
-CLUSTERS = ["h200x1", "h100x8", "h200x8", "mi250x32", "b200x8", "a100x8", "mi300x8", "gb200x4"]
+CLUSTERS = ["h200x1", "h100x8", "h200x8", "charllm-ppt-mi250", "b200x8", "a100x8", "mi300x8", "gb200x4"]
 watts = st.lists(st.floats(0, 1000), min_size=8, max_size=8).map(np.array)
 
 

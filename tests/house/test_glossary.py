@@ -25,7 +25,7 @@ COMMON_NAMES = {
 }  # fmt: skip
 """Names in --help that are not ours to explain: file formats, programs."""
 TABLES = (
-    "simulate --model mixtral-8x7b --cluster h200x32 --ep 8 --pp 2 --gbs 64 --recompute full",
+    "simulate --model mixtral-8x7b --cluster charllm-ppt-h200 --ep 8 --pp 2 --gbs 64 --recompute full",
     "sweep examples/study.toml",
     "messages --model llama3-8b --cluster h200x8 --tp 2",
     *(f"catalog {kind}" for kind in ("models", "gpus", "nodes", "fabrics", "clusters")),

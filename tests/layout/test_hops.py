@@ -10,7 +10,7 @@ from charllm.layout.hops import StageHop, stage_hops
 from charllm.spec.run import Conditions, RunSpec
 
 
-def run(cluster: Any = "h200x32", **parallelism: Any) -> RunSpec:
+def run(cluster: Any = "charllm-ppt-h200", **parallelism: Any) -> RunSpec:
     return resolve_run({"model": "gpt3-175b", "cluster": cluster, "parallelism": parallelism})
 
 
@@ -61,11 +61,11 @@ def test_no_more_sends_leave_a_node_than_it_has_gpus(tp: int, pp: int, order: li
 
 @pytest.mark.parametrize("nodes", [2, 4])
 def test_naming_ranks_as_by_default_changes_nothing(nodes: int) -> None:
-    default = run({"base": "h200x32", "nodes": nodes}, tp=4, pp=2)
+    default = run({"base": "charllm-ppt-h200", "nodes": nodes}, tp=4, pp=2)
     named = replace(default, conditions=Conditions(gpu_of_rank=tuple(range(8 * nodes))))
     assert stage_hops(named) == stage_hops(default)
 
 
 def test_hops_between_pods_pass_the_core() -> None:
-    pods = {"base": "h200x32", "fabric": {"nodes_per_pod": 2}}
+    pods = {"base": "charllm-ppt-h200", "fabric": {"nodes_per_pod": 2}}
     assert stage_hops(run(pods, tp=8, pp=4)) == (StageHop(8), StageHop(8, core=True)) * 2

@@ -15,16 +15,16 @@ def domain(cluster: Any, sender: int, receiver: int) -> str:
 @pytest.mark.parametrize(
     ("cluster", "sender", "receiver", "name"),
     [
-        ("h200x32", 0, 0, "self"),
-        ("h200x32", 0, 7, "node"),
-        ("h200x32", 0, 8, "pod"),
-        ("mi250x32", 0, 1, "package"),
-        ("mi250x32", 1, 2, "node"),
+        ("charllm-ppt-h200", 0, 0, "self"),
+        ("charllm-ppt-h200", 0, 7, "node"),
+        ("charllm-ppt-h200", 0, 8, "pod"),
+        ("charllm-ppt-mi250", 0, 1, "package"),
+        ("charllm-ppt-mi250", 1, 2, "node"),
         ("gb200-nvl72", 0, 4, "scale-up"),
         ({"base": "gb200-nvl72", "nodes": 36}, 0, 72, "rail"),
         ({"base": "gb200-nvl72", "nodes": 36}, 0, 73, "pod"),
-        ({"base": "h200x32", "fabric": {"nodes_per_pod": 2}}, 0, 16, "core"),
-        ({"base": "h200x32", "fabric": "ib-8x400g"}, 3, 11, "rail"),
+        ({"base": "charllm-ppt-h200", "fabric": {"nodes_per_pod": 2}}, 0, 16, "core"),
+        ({"base": "charllm-ppt-h200", "fabric": "ib-8x400g"}, 3, 11, "rail"),
     ],
 )
 def test_a_hop_crosses_the_nearest_domain_that_holds_both(cluster: Any, sender: int, receiver: int, name: str) -> None:
@@ -32,21 +32,21 @@ def test_a_hop_crosses_the_nearest_domain_that_holds_both(cluster: Any, sender: 
 
 
 def test_inside_a_node_without_links_traffic_takes_pcie() -> None:
-    cluster = resolve_cluster({"base": "h200x32", "node": {"link_bandwidth_gb_per_s": 0}})
+    cluster = resolve_cluster({"base": "charllm-ppt-h200", "node": {"link_bandwidth_gb_per_s": 0}})
     assert link_of(cluster, "node") == "pcie"
-    assert link_of(resolve_cluster("h200x32"), "node") == "nvlink"
-    assert link_of(resolve_cluster("h200x32"), "core") == "nic"
+    assert link_of(resolve_cluster("charllm-ppt-h200"), "node") == "nvlink"
+    assert link_of(resolve_cluster("charllm-ppt-h200"), "core") == "nic"
 
 
 def test_slots_share_nics_evenly() -> None:
     slots = np.arange(8)
-    assert nic_of(resolve_cluster("h200x32"), slots).tolist() == [0] * 8
-    two = resolve_cluster({"base": "h200x32", "fabric": {"nics_per_node": 2}})
+    assert nic_of(resolve_cluster("charllm-ppt-h200"), slots).tolist() == [0] * 8
+    two = resolve_cluster({"base": "charllm-ppt-h200", "fabric": {"nics_per_node": 2}})
     assert nic_of(two, slots).tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 def run(**parallelism: Any) -> Any:
-    return resolve_run({"model": "gpt3-175b", "cluster": "h200x32", "parallelism": parallelism})
+    return resolve_run({"model": "gpt3-175b", "cluster": "charllm-ppt-h200", "parallelism": parallelism})
 
 
 def test_only_hops_between_nodes_leave_them() -> None:
@@ -62,7 +62,11 @@ def test_a_ring_passes_each_node_once() -> None:
 
 
 def test_an_all_to_all_meets_every_other_member() -> None:
-    request = {"model": "mixtral-8x7b", "cluster": "h200x32", "parallelism": {"ep": 8, "order": "dp-ep-tp-cp-pp"}}
+    request = {
+        "model": "mixtral-8x7b",
+        "cluster": "charllm-ppt-h200",
+        "parallelism": {"ep": 8, "order": "dp-ep-tp-cp-pp"},
+    }
     links = group_links(resolve_run(request), "ep")
     assert sum(links.pair_hops.values()) == 4 * 8 * 7
     assert links.pair_links["nic"] == pytest.approx(6 / 7)
@@ -83,7 +87,7 @@ def test_kinds_of_groups_that_use_one_nic_are_named() -> None:
 
 def test_a_placement_moves_the_hops() -> None:
     swapped = [*range(8, 16), *range(8), *range(16, 32)]
-    request = {"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"tp": 8, "pp": 4}}
+    request = {"model": "gpt3-175b", "cluster": "charllm-ppt-h200", "parallelism": {"tp": 8, "pp": 4}}
     moved = resolve_run({**request, "conditions": {"placement": "here.json", "gpu_of_rank": swapped}})
     assert place_ranks(moved)[0] == 8
     interleaved = [gpu // 4 + gpu % 4 * 8 for gpu in range(32)]

@@ -36,7 +36,7 @@ def test_everything_is_tried_and_stored_on_a_cpu(tmp_path: Path) -> None:
 
 
 def test_on_several_nodes_the_parts_go_through_slurm() -> None:
-    run = resolve_run({"model": "llama3-70b", "cluster": "h200x32", "parallelism": {"tp": 4, "pp": 4}})
+    run = resolve_run({"model": "llama3-70b", "cluster": "charllm-ppt-h200", "parallelism": {"tp": 4, "pp": 4}})
     steps = {step.name: step.command for step in list_steps(Trial(run=run, folder=Path("/runs/smoke")))}
     assert steps["train"][:3] == ("srun", "--nodes=4", "--ntasks-per-node=1")
     assert "--nproc-per-node=8" in steps["bench nccl"]

@@ -66,7 +66,7 @@ def test_tensor_ranks_of_a_node_use_its_links() -> None:
 
 
 def packaged(rate: float, tp: int) -> RunSpec:
-    cluster = {"base": "mi250x32", "node": {"package_bandwidth_gb_per_s": rate}}
+    cluster = {"base": "charllm-ppt-mi250", "node": {"package_bandwidth_gb_per_s": rate}}
     return resolve_run({"model": "llama3-8b", "cluster": cluster, "parallelism": {"tp": tp}})
 
 

@@ -25,16 +25,16 @@ MEASURED = {
 def run(**cluster: Any) -> RunSpec:
     request = {
         "model": "llama3-8b",
-        "cluster": {"base": "h200x32", "fabric": "ib-8x400g", **cluster},
+        "cluster": {"base": "charllm-ppt-h200", "fabric": "ib-8x400g", **cluster},
         "parallelism": {"tp": 4, "pp": 2},
     }
     return resolve_run(request)
 
 
 def test_a_cluster_without_measurements_has_the_usual_constants() -> None:
-    assert constants_of(resolve_cluster("h200x32")) is NETWORK
+    assert constants_of(resolve_cluster("charllm-ppt-h200")) is NETWORK
     other = replace(NETWORK, latency_s=1e-6)
-    assert constants_of(resolve_cluster("h200x32"), other) is other
+    assert constants_of(resolve_cluster("charllm-ppt-h200"), other) is other
 
 
 def test_every_measured_field_sets_its_constant() -> None:

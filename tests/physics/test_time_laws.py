@@ -127,7 +127,9 @@ def test_better_hardware_is_never_slower_under_a_host_that_costs_nothing(
 
 def test_better_kernels_are_never_slower_where_gradients_hide_under_a_host_that_lags() -> None:
     changes = {"framework": {"base": "megatron", "launch_s": 2e-4}, "training": {"seq_length": 64}}
-    run = resolve({"model": "llama3-8b", "cluster": "h100x64", "parallelism": {"zero": 1, "overlap": ["dp"]}}, changes)
+    run = resolve(
+        {"model": "llama3-8b", "cluster": "charllm-ppt-h100", "parallelism": {"zero": 1, "overlap": ["dp"]}}, changes
+    )
     before = timed(run)
     assert before.breakdown_s["overhead"] > before.breakdown_s["compute"]
     assert before.hidden_s["dp"] > 0
@@ -277,7 +279,7 @@ def test_twice_the_nics_halve_what_replicas_expose_between_nodes(zero: int) -> N
     # Eight ranks of each node are one replica: all gradients leave through its NICs.
     request: dict[str, Any] = {
         "model": "llama3-70b",
-        "cluster": {"base": "h100x64", "fabric": {"nics_per_node": 1}},
+        "cluster": {"base": "charllm-ppt-h100", "fabric": {"nics_per_node": 1}},
         "parallelism": {"tp": 8, "zero": zero},
         "training": {"global_batch_size": 8},
     }

@@ -18,7 +18,7 @@ def request(tp: int, pp: int, vpp: int = 1) -> Table:
     """Return the request of one strategy of GPT-3 on 32 H200."""
     return {
         "model": "gpt3-175b",
-        "cluster": "h200x32",
+        "cluster": "charllm-ppt-h200",
         "parallelism": {"tp": tp, "pp": pp, "vpp": vpp},
         "training": {"global_batch_size": 64},
     }

@@ -19,6 +19,6 @@ METRICS: dict[str, Any] = {
 
 def round_run(read_at: str = "dc") -> RunSpec:
     """Return the run; `read_at` is the side of the supplies on which the power of its nodes is read."""
-    cluster = {"base": "h200x32", "node": {"supply_fraction": 0.8, "overhead_w": 1000.0}}
+    cluster = {"base": "charllm-ppt-h200", "node": {"supply_fraction": 0.8, "overhead_w": 1000.0}}
     cooling = {"kind": "immersion", "read_at": read_at}
     return resolve_run({"model": "llama3-8b", "cluster": {**cluster, "cooling": cooling}})

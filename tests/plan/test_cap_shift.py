@@ -40,7 +40,9 @@ def test_a_package_has_one_limit() -> None:
 
 def test_a_budget_is_the_sum_of_the_limits_of_the_poorest_node() -> None:
     assert node_budget_w(run()) == 8 * 700.0
-    assert node_budget_w(run("h200x32", capped_gpus=[9, 10], capped_power_w=[500.0, 600.0])) == 8 * 700.0 - 300.0
+    assert (
+        node_budget_w(run("charllm-ppt-h200", capped_gpus=[9, 10], capped_power_w=[500.0, 600.0])) == 8 * 700.0 - 300.0
+    )
     assert node_budget_w(run("mi250x8", power_cap_w=500.0)) == 4 * 500.0
 
 

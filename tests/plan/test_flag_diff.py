@@ -10,7 +10,7 @@ from tests.plan.candidates import request
 
 MOE: Table = {
     "model": "mixtral-8x7b",
-    "cluster": "h200x32",
+    "cluster": "charllm-ppt-h200",
     "parallelism": {"tp": 2, "pp": 4, "vpp": 2, "ep": 4, "etp": 1, "overlap": ["dp", "tp"]},
     "training": {"global_batch_size": 64, "micro_batch_size": 2, "recompute": "full", "recompute_layers": 2},
     "conditions": {"power_cap_w": 500.0, "clock_cap_mhz": 1500.0},

@@ -144,7 +144,7 @@ def test_a_file_of_a_placement_reproduces_it_to_the_digit(tmp_path: Path) -> Non
 
 
 def test_units_stay_within_a_node_and_slot_groups_are_cut_from_fast_to_slow() -> None:
-    run = resolve_run({"model": "llama3-70b", "cluster": "h200x32", "parallelism": {"tp": 4, "pp": 4}})
+    run = resolve_run({"model": "llama3-70b", "cluster": "charllm-ppt-h200", "parallelism": {"tp": 4, "pp": 4}})
     units = find_units(run)
     assert units is not None
     assert units.ranks.shape == (4, 2, 4)
@@ -155,7 +155,7 @@ def test_units_stay_within_a_node_and_slot_groups_are_cut_from_fast_to_slow() ->
 
 
 def test_experts_of_a_stage_stay_together() -> None:
-    run = resolve_run({"model": "mixtral-8x22b", "cluster": "h200x32", "parallelism": {"ep": 8, "pp": 4}})
+    run = resolve_run({"model": "mixtral-8x22b", "cluster": "charllm-ppt-h200", "parallelism": {"ep": 8, "pp": 4}})
     units = find_units(run)
     assert units is not None
     assert units.size == 8
@@ -163,7 +163,7 @@ def test_experts_of_a_stage_stay_together() -> None:
 
 def test_gradient_exchanges_stay_on_the_links_they_have() -> None:
     run = resolve_run({
-        "model": "llama3-70b", "cluster": "h200x32", "parallelism": {"tp": 2, "pp": 8},
+        "model": "llama3-70b", "cluster": "charllm-ppt-h200", "parallelism": {"tp": 2, "pp": 8},
         "conditions": {"silicon_spread_fraction": 0.06},
     })  # fmt: skip
     before = predict(run, ignore_memory=True)

@@ -69,7 +69,7 @@ def test_a_metric_whose_error_is_not_known_has_no_probability() -> None:
     assert probability_best([], THROUGHPUT) is None
 
 
-@pytest.mark.parametrize(("cluster", "fraction"), [("h200x32", 0.034), ("h100x64", 0.0537)])
+@pytest.mark.parametrize(("cluster", "fraction"), [("charllm-ppt-h200", 0.034), ("charllm-ppt-h100", 0.0537)])
 def test_clocks_under_caps_are_less_sure_on_boards_that_were_not_read(cluster: str, fraction: float) -> None:
     one = mine()._replace(run=replace(mine().run, cluster=resolve_run({**request(8, 4), "cluster": cluster}).cluster))
     capped = one._replace(run=replace(one.run, conditions=replace(one.run.conditions, power_cap_w=500.0)))

@@ -243,7 +243,7 @@ def test_under_limits_no_more_are_listed_than_asked_for_and_the_front_keeps_the_
     assert found.best[0].run in [one.run for one in found.pareto]
 
 
-SMALL: dict[str, Any] = {"cluster": "h200x32", "gbs": 64, "cp": 1, "mbs": 1, "top": 2}
+SMALL: dict[str, Any] = {"cluster": "charllm-ppt-h200", "gbs": 64, "cp": 1, "mbs": 1, "top": 2}
 
 
 @pytest.mark.parametrize("program", ["megatron", "nemo"])
@@ -292,7 +292,9 @@ def test_a_schedule_that_the_program_lacks_is_tried_where_it_is_asked_for() -> N
      ("fsdp", "qwen3-30b-a3b"), ("fsdp", "llama3-8b")],
 )  # fmt: skip
 def test_the_space_holds_what_the_profiles_program_runs(framework: str, model: str) -> None:
-    space = build_space(None, {}, {"model": model, "cluster": "h200x32", "gbs": 64, "framework": framework}).space
+    space = build_space(
+        None, {}, {"model": model, "cluster": "charllm-ppt-h200", "gbs": 64, "framework": framework}
+    ).space
     draw, refused = np.random.default_rng(4), 0
     for place in draw.integers(0, space.cells.size, 40).tolist():
         cell = space.cell(place)

@@ -25,11 +25,11 @@ NASTY = (
     "9" * 400, "9" * 5000, "0x10", "1_000", "1e400", "2.5", "true", "false", "''", '""', "[]", "{}", "[1,2]", "{a=1}",
     "none", "null", "x", "é", "\u202e", "\U0001d7d8", "a" * 300, "1979-05-27", "1979-05-27T07:32:00Z", r'"\u0000"',
     "[" * 40, "[" * 40 + "]" * 40, ",", "=", "..", " ", "\t", "a\nb", "\x1b[31m", "\udcff", "/dev/zero", "/dev/stdin",
-    "/", ".", "$(true)", "%s", "{0}", "h200x32", "llama3-8b", "megatron", "1f1b", "1,2", "8x4", "full:3",
+    "/", ".", "$(true)", "%s", "{0}", "charllm-ppt-h200", "llama3-8b", "megatron", "1f1b", "1,2", "8x4", "full:3",
     "selective:mlp",
 )  # fmt: skip
 MODELS = ("llama3-8b", "gpt3-175b", "mixtral-8x7b", "deepseek-v2-lite", "gpt2", "llama3-70b")
-CLUSTERS = ("h200x1", "h200x8", "h100x8", "a100x8", "b200x8", "h200x32", "mi250x32")
+CLUSTERS = ("h200x1", "h200x8", "h100x8", "a100x8", "b200x8", "charllm-ppt-h200", "charllm-ppt-mi250")
 FLAGS = (
     *(flag for word in FIELDS for flag in spellings(word)),
     "--model", "--cluster", "--framework", "--recompute", "--overlap", "--layers-per-stage", "--steps", "--seconds",
@@ -436,7 +436,14 @@ def _cluster(random: Random) -> dict[str, Any]:
         alone = not resolve_cluster(base).fabric.nics_per_node
         return {"base": base, "nodes": 1 if alone else pick((1, 1, 2, 4)), "cooling": cooling}
     gpus, nodes = pick((1, 2, 4, 8)), pick((1, 1, 1, 2, 4))
-    base = pick(("h200x32", "h200x32", "h100x64", *(("b200x8", "a100x8") if nodes == 1 else ("h100x64",) * 2)))
+    base = pick(
+        (
+            "charllm-ppt-h200",
+            "charllm-ppt-h200",
+            "charllm-ppt-h100",
+            *(("b200x8", "a100x8") if nodes == 1 else ("charllm-ppt-h100",) * 2),
+        )
+    )
     cluster: dict[str, Any] = {"base": base, "nodes": nodes, "cooling": cooling}
     if gpus != 8:
         cluster["node"] = {"gpus": gpus, "upstream": []}

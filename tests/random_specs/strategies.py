@@ -131,7 +131,7 @@ def sensible_requests() -> st.SearchStrategy[Table]:
     named = st.sampled_from(sorted(entries("clusters")))
     scaled = st.builds(
         lambda base, nodes: {"base": base, "nodes": nodes},
-        st.sampled_from(["h200x32", "h100x64", "mi250x32", "gb200-nvl72"]),
+        st.sampled_from(["charllm-ppt-h200", "charllm-ppt-h100", "charllm-ppt-mi250", "gb200-nvl72"]),
         st.sampled_from([4, 8, 16]),
     )
     return st.fixed_dictionaries(

@@ -16,7 +16,7 @@ from charllm.spec.request import merge
 
 REQUEST: dict[str, Any] = {
     "model": "mixtral-8x7b",
-    "cluster": "h200x32",
+    "cluster": "charllm-ppt-h200",
     "parallelism": {"tp": 2, "pp": 2, "ep": 4, "overlap": ["dp"]},
     "training": {"recompute": "full"},
 }
@@ -29,14 +29,16 @@ def said(**changes: Any) -> str:
 
 def test_a_run_is_described_in_a_few_lines() -> None:
     lines = describe_run(simulate(RUN))
-    assert lines[0] == "mixtral-8x7b on h200x32 (32 x h200), megatron, bf16"
+    assert lines[0] == (
+        "mixtral-8x7b on charllm-ppt-h200 (4 nodes x 8 h200; ib-100g-per-node: 1 x 100 Gb/s per node), megatron, bf16"
+    )
     assert "tp 2 x pp 2 x dp 8 x ep 4, zero 1, sp, overlap dp, recompute full" in lines[1]
     assert lines[2].startswith("conditions: power limit 700 W (default)")
 
 
 def test_the_last_line_lists_the_defaults_of_the_profile() -> None:
     nemo = resolve_run(
-        {"model": "llama3-70b", "cluster": "h200x32", "framework": "nemo", "parallelism": {"tp": 4, "pp": 4}}
+        {"model": "llama3-70b", "cluster": "charllm-ppt-h200", "framework": "nemo", "parallelism": {"tp": 4, "pp": 4}}
     )
     assert nemo.defaults_taken
     assert describe_run(simulate(nemo))[-1] == f"defaults taken from profile nemo: {'; '.join(nemo.defaults_taken)}"
@@ -68,7 +70,7 @@ def test_every_condition_is_named(changes: dict[str, Any], words: str) -> None:
 
 def test_mixed_nodes_are_counted_by_kind() -> None:
     mixed = resolve_run(merge(REQUEST, {"cluster": {"mixed": [{"node": "hgx-h100", "nodes": [1, 2, 3]}]}}))
-    assert "(8 x h200 in hgx-h200 + 24 x h100 in hgx-h100)" in describe_run(simulate(mixed))[0]
+    assert "(1 node x 8 h200 in hgx-h200 + 3 nodes x 8 h100 in hgx-h100; ib-100g" in describe_run(simulate(mixed))[0]
 
 
 def test_the_headline_has_the_rates() -> None:

@@ -23,30 +23,30 @@ from charllm.units import GIB
 RUN = resolve_run(
     {
         "model": "mixtral-8x7b",
-        "cluster": "h200x32",
+        "cluster": "charllm-ppt-h200",
         "parallelism": {"tp": 2, "pp": 2, "ep": 4, "overlap": ["dp"]},
         "training": {"recompute": "full"},
     }
 )
 SMALL: dict[str, Any] = {"model": "llama3-8b", "cluster": "h200x8", "training": {"global_batch_size": 16}}
-MIXED = {"base": "h200x32", "mixed": [{"node": "hgx-h100", "nodes": [1, 2]}]}
+MIXED = {"base": "charllm-ppt-h200", "mixed": [{"node": "hgx-h100", "nodes": [1, 2]}]}
 REQUESTS: dict[str, dict[str, Any]] = {
     "dense": {**SMALL, "parallelism": {"tp": 2, "pp": 2}},
     "one-stage": {**SMALL, "parallelism": {"tp": 2}},
     "one-gpu": {"model": "gpt2", "cluster": "h200x1", "training": {"global_batch_size": 8}},
     "experts": {
         "model": "mixtral-8x7b",
-        "cluster": "h200x32",
+        "cluster": "charllm-ppt-h200",
         "parallelism": {"ep": 8},
         "conditions": {"power_cap_w": 500},
     },
-    "does-not-fit": {"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"pp": 32}},
+    "does-not-fit": {"model": "gpt3-175b", "cluster": "charllm-ppt-h200", "parallelism": {"pp": 32}},
     "cold": {**SMALL, "parallelism": {"tp": 2}, "conditions": {"steps": 3}},
     "mixed": {**SMALL, "cluster": MIXED, "parallelism": {"tp": 2, "pp": 2}},
     "defaults": {**SMALL, "framework": "nemo", "parallelism": {"tp": 2, "pp": 4}},
     "braked": {
         **SMALL,
-        "cluster": {"base": "h200x32", "nodes": 2},
+        "cluster": {"base": "charllm-ppt-h200", "nodes": 2},
         "parallelism": {"tp": 8},
         "conditions": {"braked_nodes": [1]},
     },
@@ -72,7 +72,7 @@ def test_a_run_that_lacks_tables_says_so_and_tells_the_rest() -> None:
     text = render_run(bare, full=True)
     for part in ("Memory per stage", "Parameters", "Communication by axis", "Best single changes", "pipeline stage"):
         assert re.search(rf"{part}: not stored in this run", text), part
-    assert text.startswith("simulated run: mixtral-8x7b on h200x32")
+    assert text.startswith("simulated run: mixtral-8x7b on charllm-ppt-h200")
     assert "GPUs by slot" in text
     assert "Matrix FLOPs" in text
 
@@ -88,7 +88,7 @@ def test_the_first_screen_has_the_main_tables_and_full_has_all() -> None:
 
 
 def test_long_pipelines_show_their_ends() -> None:
-    deep = simulate(resolve_run({"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"pp": 32}}))
+    deep = simulate(resolve_run({"model": "gpt3-175b", "cluster": "charllm-ppt-h200", "parallelism": {"pp": 32}}))
     text = render_memory(deep, table_of(deep, "memory"))
     assert "20 stages between not shown" in text
     assert len(text.splitlines()) == 3 + 12 + 1
@@ -102,7 +102,7 @@ def test_a_report_begins_with_the_answers_and_ends_with_what_would_help() -> Non
     told = {**result.tables, "explanations": lambda: {"text": ["because of this"]}}
     text = render_run(replace(result, tables=told), full=True)
     parts = [
-        "mixtral-8x7b on h200x32",
+        "mixtral-8x7b on charllm-ppt-h200",
         "conditions:",
         "Step time  ",
         "Power  ",
@@ -124,7 +124,7 @@ def test_a_report_begins_with_the_answers_and_ends_with_what_would_help() -> Non
 
 
 def test_a_report_without_times_shows_none() -> None:
-    tight = resolve_run({"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"pp": 32}})
+    tight = resolve_run({"model": "gpt3-175b", "cluster": "charllm-ppt-h200", "parallelism": {"pp": 32}})
     text = render_run(simulate(tight), full=True)
     assert "Memory per stage" in text
     assert "conditions:" in text

@@ -29,7 +29,7 @@ def constructed(one: Configuration, flip: bool) -> float | None:
     first, second = (LOW, HIGH) if flip else (HIGH, LOW)
     if len(one.runs) < 3:
         return one.effect(*(first, second)[: len(one.runs)])
-    ours = [run["cluster"] == "h200x32" for run in one.runs]
+    ours = [run["cluster"] == "charllm-ppt-h200" for run in one.runs]
     return one.effect(*(first if mine else second for mine in ours))
 
 

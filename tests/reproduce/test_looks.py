@@ -25,7 +25,7 @@ def test_a_row_tells_slots_and_links() -> None:
 
 
 def test_dies_of_a_package_differ() -> None:
-    row = look({"model": "llama3-8b", "cluster": "mi250x32", "parallelism": {"tp": 8}})
+    row = look({"model": "llama3-8b", "cluster": "charllm-ppt-mi250", "parallelism": {"tp": 8}})
     assert row["package_gap_k"] > 0
 
 

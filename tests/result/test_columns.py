@@ -23,7 +23,7 @@ from charllm.workload.totals import count_traffic
 RUN = resolve_run(
     {
         "model": "mixtral-8x7b",
-        "cluster": "h200x32",
+        "cluster": "charllm-ppt-h200",
         "framework": "nemo",
         "parallelism": {"tp": 2, "pp": 4, "ep": 4, "overlap": ["dp"]},
         "training": {"global_batch_size": 64},

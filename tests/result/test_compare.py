@@ -4,7 +4,9 @@ from charllm.result.metrics import numbers_of
 from charllm.simulate.predict import simulate
 
 FIRST, SECOND = (
-    simulate(resolve_run({"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"tp": tp, "pp": 32 // tp}}))
+    simulate(
+        resolve_run({"model": "gpt3-175b", "cluster": "charllm-ppt-h200", "parallelism": {"tp": tp, "pp": 32 // tp}})
+    )
     for tp in (8, 4)
 )
 
@@ -24,7 +26,7 @@ def test_metrics_come_with_their_ratio() -> None:
 
 
 def test_what_neither_run_knows_is_not_compared() -> None:
-    too_big = simulate(resolve_run({"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"pp": 32}}))
+    too_big = simulate(resolve_run({"model": "gpt3-175b", "cluster": "charllm-ppt-h200", "parallelism": {"pp": 32}}))
     assert not {difference.metric for difference in compare_runs(too_big, too_big)} & {"power_mean_w", "step_time_s"}
 
 

@@ -12,13 +12,13 @@ from charllm.workload.step import build_step
 
 SATURATED: dict[str, Any] = {
     "model": "llama3-30b",
-    "cluster": "h200x32",
+    "cluster": "charllm-ppt-h200",
     "parallelism": {"tp": 1, "pp": 2, "vpp": 2},
     "training": {"micro_batch_size": 4, "global_batch_size": 128, "recompute": "full"},
 }
 SMALL: dict[str, Any] = {
     "model": "llama3-8b",
-    "cluster": {"base": "h200x32", "nodes": 2},
+    "cluster": {"base": "charllm-ppt-h200", "nodes": 2},
     "parallelism": {"pp": 2},
     "training": {"global_batch_size": 32},
 }
@@ -31,7 +31,7 @@ def judged(request: dict[str, Any]) -> MemoryVerdict:
 def with_gpu(memory_bytes: float) -> MemoryVerdict:
     """Judge a run on GPUs with some memory."""
     return judged(
-        {**SMALL, "cluster": {"base": "h200x32", "nodes": 2, "node": {"gpu": {"memory_bytes": memory_bytes}}}}
+        {**SMALL, "cluster": {"base": "charllm-ppt-h200", "nodes": 2, "node": {"gpu": {"memory_bytes": memory_bytes}}}}
     )
 
 
@@ -72,7 +72,7 @@ def test_the_spread_is_that_of_held_out_errors() -> None:
 
 def mixed(node: int, **settings: dict[str, Any]) -> MemoryVerdict:
     """Judge a run of which one node has H100s."""
-    cluster = {"base": "h200x32", "nodes": 2, "mixed": [{"node": "hgx-h100", "nodes": [node]}]}
+    cluster = {"base": "charllm-ppt-h200", "nodes": 2, "mixed": [{"node": "hgx-h100", "nodes": [node]}]}
     return judged(merge(SMALL, {"cluster": cluster, **settings}))
 
 

@@ -3,7 +3,7 @@ from typing import Any
 from charllm.catalog.resolve import resolve_run
 from charllm.result.provenance import STANDINGS, describe_provenance, figure_sources, standing
 
-REQUEST: dict[str, Any] = {"model": "llama3-8b", "cluster": "h200x32"}
+REQUEST: dict[str, Any] = {"model": "llama3-8b", "cluster": "charllm-ppt-h200"}
 
 
 def test_every_figure_has_one_standing() -> None:
@@ -15,7 +15,7 @@ def test_every_figure_has_one_standing() -> None:
 
 
 def test_what_the_user_changed_was_given() -> None:
-    changed = resolve_run({**REQUEST, "cluster": {"base": "h200x32", "nodes": 2}})
+    changed = resolve_run({**REQUEST, "cluster": {"base": "charllm-ppt-h200", "nodes": 2}})
     assert figure_sources(changed)["cluster.nodes"] == "given"
     assert figure_sources(resolve_run(REQUEST))["cluster.nodes"].startswith("published")
 

@@ -21,8 +21,8 @@ from charllm.result.uncertainty import (
     effect_interval,
     errors,
     intervals,
-    is_untuned,
     stored_class,
+    stored_grade,
     tell_footing,
     with_intervals,
 )
@@ -34,6 +34,12 @@ from charllm.simulate.predict import simulate
 def run_on(cluster: str, model: str = "llama3-8b", gbs: int = 16, **conditions: Any) -> RunResult:
     request = {"model": model, "cluster": cluster, "parallelism": {"tp": 1}, "training": {"global_batch_size": gbs}}
     return simulate(resolve_run({**request, "conditions": conditions}), ignore_memory=True)
+
+
+@cache
+def run_graded(tuning: str) -> RunResult:
+    framework = {"base": "megatron", "tuning": tuning}
+    return simulate(resolve_run({"model": "llama3-8b", "cluster": "h200x8", "framework": framework}))
 
 
 def width(result: RunResult, metric: str) -> float:
@@ -52,7 +58,7 @@ def test_the_shipped_errors_are_those_that_the_tables_give() -> None:
 
 
 def test_intervals_hold_nine_in_ten_published_runs() -> None:
-    rows = load_predictions()
+    rows = [row for row in load_predictions() if row.host == "tuned"]
     found = score_source(rows, rows)
     assert found["covered_fraction"] == pytest.approx(LEVEL, abs=0.01)
     assert found["width_fraction"] < 0.36
@@ -84,7 +90,7 @@ def test_spreads_that_made_the_errors_are_found_again() -> None:
 
 
 def test_a_step_that_waits_for_its_network_is_less_certain() -> None:
-    result = run_on("h200x8")
+    result = run_graded("tuned")
     bound = {**result.metrics["breakdown_s"]}
     bound["dp_exposed"] += bound["compute"]
     slow = replace(result, metrics=Metrics({**result.metrics, "breakdown_s": bound}))
@@ -120,7 +126,7 @@ def test_power_and_clock_stay_below_their_limits() -> None:
 
 
 def test_a_gpu_that_nobody_measured_has_wider_intervals() -> None:
-    h200, h100, mi250 = run_on("h200x8"), run_on("h100x8"), run_on("mi250x32", gbs=32)
+    h200, h100, mi250 = run_on("h200x8"), run_on("h100x8"), run_on("charllm-ppt-mi250", gbs=32)
     assert width(h100, "step_time_s") == pytest.approx(width(h200, "step_time_s"), rel=0.2)
     assert width(h100, "power_peak_sensor_w") > 1.5 * width(h200, "power_peak_sensor_w")
     assert width(mi250, "step_time_s") > 1.2 * width(h200, "step_time_s")
@@ -144,11 +150,31 @@ def test_the_class_of_a_run_follows_from_its_spec() -> None:
     assert stored_class({**spec, "model": {**spec["model"], "experts": 8}}) == "moe"
 
 
-def test_a_slow_host_is_an_untuned_one() -> None:
+def test_a_run_is_usual_where_its_software_or_a_host_is_stated_to_be() -> None:
     spec = run_on("h200x8").spec
-    slow = {**spec["cluster"], "node": {**spec["cluster"]["node"], "host_speed_fraction": 0.5}}
-    assert is_untuned({**spec, "cluster": slow})
-    assert not is_untuned(spec)
+    for changed in ({"host_speed_fraction": 0.5}, {"host_grade": "slow"}, {"host_grade": "usual"}):
+        node = {**spec["cluster"]["node"], **changed}
+        assert stored_grade({**spec, "cluster": {**spec["cluster"], "node": node}}) == "usual"
+    assert stored_grade(spec) == "not stated"
+    for tuning in ("tuned", "usual"):
+        assert stored_grade({**spec, "framework": {**spec["framework"], "tuning": tuning}}) == tuning
+
+
+def test_an_interval_covers_tuned_and_usual_runs_where_the_run_says_neither() -> None:
+    ends = {}
+    for tuning in ("not stated", "tuned", "usual"):
+        ends[tuning] = intervals(run_graded(tuning))["step_time_s"]
+    assert ends["not stated"]["low"] == min(ends[tuning]["low"] for tuning in ("tuned", "usual"))
+    assert ends["not stated"]["high"] == max(ends[tuning]["high"] for tuning in ("tuned", "usual"))
+    assert ends["usual"]["high"] > 1.3 * ends["tuned"]["high"]
+
+
+def test_a_run_that_is_not_stated_to_be_tuned_is_told_how_much_longer_such_runs_took() -> None:
+    told = {tuning: dict(answer_lines(run_graded(tuning))) for tuning in ("not stated", "tuned", "usual")}
+    assert "If not tuned" not in told["tuned"]
+    assert f"of {errors()['usual']['sources']} sources" in told["usual"]["If not tuned"]
+    assert "framework.tuning=tuned" in told["not stated"]["If not tuned"]
+    assert "framework.tuning" not in told["usual"]["If not tuned"]
 
 
 def test_intervals_are_in_the_provenance_and_metrics_stay() -> None:

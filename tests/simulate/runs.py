@@ -13,13 +13,13 @@ from charllm.spec.run import RunSpec
 
 GPT3: dict[str, Any] = {
     "model": "gpt3-175b",
-    "cluster": "h200x32",
+    "cluster": "charllm-ppt-h200",
     "parallelism": {"tp": 8, "pp": 4},
     "training": {"global_batch_size": 32},
 }
 REPLICAS: dict[str, Any] = {
     "model": "llama3-70b",
-    "cluster": {"base": "h100x64", "fabric": "ib-8x400g"},
+    "cluster": {"base": "charllm-ppt-h100", "fabric": "ib-8x400g"},
     "parallelism": {"tp": 4, "pp": 4, "dp": 4},
     "training": {"global_batch_size": 32},
 }

@@ -69,7 +69,7 @@ def test_every_gpu_and_node_has_its_figures(cluster: str) -> None:
 
 
 def test_both_dies_of_a_package_share_its_cap_and_its_sink() -> None:
-    found = small("llama3-8b", "mi250x32")
+    found = small("llama3-8b", "charllm-ppt-mi250")
     gpu = found.machine.run.cluster.gpu
     assert gpu.package_gpus == 2
     by_place = {(row["node"], row["slot"]): row for row in found.gpus}

@@ -18,7 +18,7 @@ from tests.simulate.runs import GPT3, REPLICAS, cooled, done, ran, under
 
 SAME, SAME_HOT = 0.004, 0.01
 """Where heat cuts clocks, they hunt around the limit."""
-HOT = {**GPT3, "cluster": {"base": "h200x32", "cooling": {"inlet_c": 50.0}}}
+HOT = {**GPT3, "cluster": {"base": "charllm-ppt-h200", "cooling": {"inlet_c": 50.0}}}
 
 
 @settings(max_examples=12, deadline=None)

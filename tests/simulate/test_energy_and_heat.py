@@ -96,7 +96,7 @@ SLICED: dict[str, dict[str, Any]] = {
     "dense": GPT3,
     "replicas": REPLICAS,
     "experts": {
-        "model": "mixtral-8x7b", "cluster": "h200x32", "parallelism": {"pp": 4, "ep": 8},
+        "model": "mixtral-8x7b", "cluster": "charllm-ppt-h200", "parallelism": {"pp": 4, "ep": 8},
         "training": {"global_batch_size": 32},
     },
     "overlapped": merge(GPT3, {"parallelism": {"overlap": ["tp", "pp"]}, "training": {"recompute": "full"}}),

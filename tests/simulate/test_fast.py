@@ -14,8 +14,8 @@ from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 from tests.simulate.runs import GPT3
 
-REPLICAS: dict[str, Any] = {"model": "llama3-8b", "cluster": "h200x32", "parallelism": {"tp": 2, "pp": 4}}
-EXPERTS: dict[str, Any] = {"model": "mixtral-8x7b", "cluster": "h200x32", "parallelism": {"ep": 8}}
+REPLICAS: dict[str, Any] = {"model": "llama3-8b", "cluster": "charllm-ppt-h200", "parallelism": {"tp": 2, "pp": 4}}
+EXPERTS: dict[str, Any] = {"model": "mixtral-8x7b", "cluster": "charllm-ppt-h200", "parallelism": {"ep": 8}}
 SHARDED: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x8", "framework": "fsdp"}
 LONG: dict[str, Any] = merge(GPT3, {"training": {"global_batch_size": 8192}})
 RUNS = {"a pipeline": GPT3, "replicas": REPLICAS, "experts": EXPERTS, "sharded": SHARDED, "a long step": LONG}
@@ -74,13 +74,13 @@ def test_of_a_long_step_a_part_is_solved() -> None:
 
 
 def test_a_mixed_cluster_is_as_slow_as_its_slowest_nodes() -> None:
-    mixed = {"base": "h200x32", "mixed": [{"node": "hgx-h100", "nodes": [1]}]}
-    runs = [resolve_run(merge(REPLICAS, {"cluster": cluster})) for cluster in ("h200x32", mixed)]
+    mixed = {"base": "charllm-ppt-h200", "mixed": [{"node": "hgx-h100", "nodes": [1]}]}
+    runs = [resolve_run(merge(REPLICAS, {"cluster": cluster})) for cluster in ("charllm-ppt-h200", mixed)]
     usual, slowed = (predict_fast(run).metrics for run in runs)
     assert slowed["step_time_s"] > usual["step_time_s"]
 
 
 def test_too_much_work_is_refused_with_the_estimate() -> None:
-    large = {"model": "llama3-8b", "cluster": {"base": "h200x32", "nodes": 100_000}}
+    large = {"model": "llama3-8b", "cluster": {"base": "charllm-ppt-h200", "nodes": 100_000}}
     with pytest.raises(SpecError, match="not about 48 s"):
         predict_fast(resolve_run(large), longest_s=4.0)

@@ -13,7 +13,7 @@ from tests.simulate.runs import GPT3, REPLICAS, cooled, done, ran, under
 
 SLACK, HUNTING = 1.003, 1.02
 EXPERTS: dict[str, Any] = {
-    "model": "mixtral-8x7b", "cluster": "h200x32", "parallelism": {"pp": 4, "ep": 8},
+    "model": "mixtral-8x7b", "cluster": "charllm-ppt-h200", "parallelism": {"pp": 4, "ep": 8},
     "training": {"global_batch_size": 64},
 }  # fmt: skip
 RUNS = {"one replica": GPT3, "replicas": REPLICAS, "experts": EXPERTS}

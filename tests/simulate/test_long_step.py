@@ -10,7 +10,7 @@ from charllm.simulate.predict import predict
 from charllm.spec.request import merge
 
 GPT3: dict[str, Any] = {
-    "model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"tp": 8, "pp": 4},
+    "model": "gpt3-175b", "cluster": "charllm-ppt-h200", "parallelism": {"tp": 8, "pp": 4},
     "training": {"global_batch_size": 300},
 }  # fmt: skip
 LLAMA: dict[str, Any] = {"model": "llama3-8b", "cluster": "h200x8", "parallelism": {"tp": 2, "pp": 4}}

@@ -21,10 +21,10 @@ def warnings_of(spec: RunSpec) -> list[str]:
 @pytest.mark.parametrize(
     ("model", "cluster", "settings", "flags"),
     [
-        ("gpt3-175b", "h200x32", ["parallelism.tp=1", "parallelism.pp=32"], "--recompute full"),
+        ("gpt3-175b", "charllm-ppt-h200", ["parallelism.tp=1", "parallelism.pp=32"], "--recompute full"),
         ("llama3-8b", "h200x8", ["training.micro_batch_size=16"], "--mbs 1"),
-        ("llama3-70b", "h200x32", ["training.recompute=full"], "--zero 3"),
-        ("gpt3-175b", "h200x32", ["training.lora_rank=8", "training.micro_batch_size=4"], "--tp"),
+        ("llama3-70b", "charllm-ppt-h200", ["training.recompute=full"], "--zero 3"),
+        ("gpt3-175b", "charllm-ppt-h200", ["training.lora_rank=8", "training.micro_batch_size=4"], "--tp"),
         ("llama3-70b", "h200x8", [], "--recompute full --set training.optimizer_offload_fraction=1"),
         ("llama3-70b", "h200x8", ["training.micro_batch_size=2", "training.recompute=full"], "offload_fraction=1"),
     ],
@@ -37,11 +37,11 @@ def test_the_mildest_change_that_fits_is_named(model: str, cluster: Any, setting
 
 
 def test_the_named_change_really_fits() -> None:
-    misfit = run("gpt3-175b", "h200x32", "parallelism.tp=1", "parallelism.pp=32")
+    misfit = run("gpt3-175b", "charllm-ppt-h200", "parallelism.tp=1", "parallelism.pp=32")
     assert not judge_memory(build_step(misfit)).fits
     change = nearest_change(misfit)
     assert change is not None
-    mended = run("gpt3-175b", "h200x32", "parallelism.tp=1", "parallelism.pp=32", "training.recompute=full")
+    mended = run("gpt3-175b", "charllm-ppt-h200", "parallelism.tp=1", "parallelism.pp=32", "training.recompute=full")
     assert not warnings_of(mended)
     assert change.memory == judge_memory(build_step(mended))
 

@@ -14,7 +14,7 @@ from tests.simulate.runs import GPT3, Done, cooled, ran, under
 
 REPLICAS: dict[str, Any] = {
     "model": "llama3-8b",
-    "cluster": "h200x32",
+    "cluster": "charllm-ppt-h200",
     "parallelism": {"tp": 2},
     "training": {"global_batch_size": 64},
 }

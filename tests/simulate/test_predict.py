@@ -8,7 +8,7 @@ from charllm.simulate.predict import simulate
 
 REQUEST: dict[str, Any] = {
     "model": "gpt3-175b",
-    "cluster": "h200x32",
+    "cluster": "charllm-ppt-h200",
     "parallelism": {"tp": 8, "pp": 4},
     "training": {"global_batch_size": 128},
 }
@@ -41,13 +41,13 @@ def test_a_simulation_is_the_same_each_time() -> None:
     assert simulate(run) == simulate(run)
 
 
-@pytest.mark.parametrize("cluster", ["h200x1", "mi250x32", "gb200-nvl72"])
+@pytest.mark.parametrize("cluster", ["h200x1", "charllm-ppt-mi250", "gb200-nvl72"])
 def test_other_machines_work_too(cluster: str) -> None:
     assert simulate(resolve_run({"model": "llama3-8b", "cluster": cluster})).metrics["memory_peak_bytes"] > 0
 
 
 def test_heat_beyond_what_boards_were_read_at_is_said() -> None:
-    hot = {**REQUEST, "cluster": {"base": "h200x32", "cooling": {"inlet_c": 70.0}}}
+    hot = {**REQUEST, "cluster": {"base": "charllm-ppt-h200", "cooling": {"inlet_c": 70.0}}}
     mild, warned = simulate(resolve_run(REQUEST)), simulate(resolve_run(hot))
     assert not [text for text in mild.warnings if text.startswith("temperature")]
     assert [text for text in warned.warnings if text.startswith("temperature")]

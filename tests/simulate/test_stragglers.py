@@ -80,7 +80,7 @@ def test_a_harder_brake_is_never_faster() -> None:
 
 
 EXCHANGING: dict[str, Any] = {
-    "model": "llama3-8b", "cluster": {"base": "h100x64", "nodes": 2}, "framework": "pytorch-eager",
+    "model": "llama3-8b", "cluster": {"base": "charllm-ppt-h100", "nodes": 2}, "framework": "pytorch-eager",
     "parallelism": {"cp": 2, "zero": 1, "overlap": ["dp"], "cp_kind": "all-to-all"},
     "training": {"seq_length": 4096, "global_batch_size": 8, "precision": "fp32", "recompute": "full"},
 }  # fmt: skip
@@ -114,8 +114,10 @@ SAME = ("step_time_s", "power_mean_w", "energy_per_step_j", "power_peak_w", "pow
 @pytest.mark.parametrize(
     ("cluster", "degrees"),
     [
-        ("h100x64", {"tp": 4, "pp": 4}), ("h100x64", {"tp": 2, "pp": 2}), ("h100x64", {"tp": 8, "pp": 1}),
-        ("h100x64", {"tp": 1, "pp": 4}), ("mi250x32", {"tp": 2, "pp": 2}), ("mi250x32", {"tp": 1, "pp": 2}),
+        ("charllm-ppt-h100", {"tp": 4, "pp": 4}), ("charllm-ppt-h100", {"tp": 2, "pp": 2}),
+        ("charllm-ppt-h100", {"tp": 8, "pp": 1}),
+        ("charllm-ppt-h100", {"tp": 1, "pp": 4}), ("charllm-ppt-mi250", {"tp": 2, "pp": 2}),
+        ("charllm-ppt-mi250", {"tp": 1, "pp": 2}),
     ],
 )  # fmt: skip
 def test_folded_equals_unfolded(cluster: str, degrees: dict[str, int]) -> None:
@@ -138,9 +140,9 @@ def swapped(places: list[int], *pairs: tuple[int, int]) -> list[int]:
 @pytest.mark.parametrize(
     ("cluster", "placed"),
     [
-        ("h100x64", np.random.default_rng(3).permutation(64).tolist()),
-        ("h100x64", swapped(list(range(64)), (0, 32), (9, 41))),
-        ("mi250x32", swapped(list(range(32)), (1, 17))),
+        ("charllm-ppt-h100", np.random.default_rng(3).permutation(64).tolist()),
+        ("charllm-ppt-h100", swapped(list(range(64)), (0, 32), (9, 41))),
+        ("charllm-ppt-mi250", swapped(list(range(32)), (1, 17))),
     ],
     ids=["shuffled", "two pairs swapped", "other package mates"],
 )

@@ -15,7 +15,7 @@ from charllm.simulate.work import LONGEST_S, check_rounds, estimate_rounds_s
 from charllm.spec.request import merge
 from charllm.workload.step import build_step
 
-LLAMA: dict[str, Any] = {"model": "llama3-8b", "cluster": "h200x32"}
+LLAMA: dict[str, Any] = {"model": "llama3-8b", "cluster": "charllm-ppt-h200"}
 TOO_LONG: dict[str, tuple[dict[str, Any], str]] = {
     "nodes": ({"cluster": {"nodes": 100_000}}, "cluster.nodes: got 800,000 GPUs"),
     "stages": (

@@ -28,7 +28,7 @@ def test_an_exported_job_starts_every_rank_where_the_placement_puts_it(charllm: 
         out=charllm.place / "job.sbatch",
         script=charllm.script("stub.py", STUB),
         model="gpt2",
-        cluster={"base": "h200x32", "nodes": len(NODES), "node": node},
+        cluster={"base": "charllm-ppt-h200", "nodes": len(NODES), "node": node},
         pp=2,
         gbs=8,
         placement=charllm.place / "gpus.json",

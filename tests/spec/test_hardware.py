@@ -5,12 +5,12 @@ import pytest
 from charllm.catalog.resolve import resolve_cluster
 from charllm.errors import SpecError
 
-CLUSTER = resolve_cluster("h200x32")
+CLUSTER = resolve_cluster("charllm-ppt-h200")
 
 
 def test_a_cluster_counts_its_gpus() -> None:
     assert CLUSTER.gpus == 32
-    assert resolve_cluster("mi250x32").gpus == 32
+    assert resolve_cluster("charllm-ppt-mi250").gpus == 32
 
 
 def test_heat_reaches_a_slot_from_those_the_air_passed_before() -> None:
@@ -25,7 +25,7 @@ def test_a_ring_of_air_ends() -> None:
 
 
 def test_a_package_shares_its_cap() -> None:
-    gpu = resolve_cluster("mi250x32").gpu
+    gpu = resolve_cluster("charllm-ppt-mi250").gpu
     assert (gpu.package_gpus, gpu.power_cap_w) == (2, 500)
 
 

@@ -9,11 +9,11 @@ from charllm.spec.run import idle_requests
 
 DENSE = {
     "model": "gpt3-175b",
-    "cluster": "h200x32",
+    "cluster": "charllm-ppt-h200",
     "parallelism": {"tp": 8, "pp": 4},
     "training": {"global_batch_size": 128},
 }
-SPARSE = {"model": "mixtral-8x7b", "cluster": "h200x32", "parallelism": {"ep": 8}}
+SPARSE = {"model": "mixtral-8x7b", "cluster": "charllm-ppt-h200", "parallelism": {"ep": 8}}
 
 
 def changed(request: dict[str, Any], *settings: str) -> dict[str, Any]:

@@ -27,19 +27,19 @@ def rows_of(rows: list[dict[str, Any]], axis: str) -> list[dict[str, Any]]:
 
 
 def test_no_collective_is_faster_than_its_link() -> None:
-    for row in links_of("llama3-70b", "h200x32", tp=4, pp=4):
+    for row in links_of("llama3-70b", "charllm-ppt-h200", tp=4, pp=4):
         assert 0 < row["achieved_bytes_per_s"] <= row["peak_bytes_per_s"]
         assert row["achieved_bytes_per_s"] == pytest.approx(row["sent_bytes"] / row["seconds"])
 
 
 def test_larger_messages_are_not_slower() -> None:
-    for row in links_of("llama3-70b", "h200x32", tp=4, pp=4):
+    for row in links_of("llama3-70b", "charllm-ppt-h200", tp=4, pp=4):
         assert row["achieved_bytes_per_s"] <= row["large_message_bytes_per_s"] * (1 + 1e-9)
 
 
 def test_tensor_and_pipeline_together_cut_the_messages_that_share_a_nic() -> None:
     def send(tp: int) -> dict[str, Any]:
-        rows = links_of("llama3-70b", "h200x32", tp=tp, pp=4)
+        rows = links_of("llama3-70b", "charllm-ppt-h200", tp=tp, pp=4)
         return next(row for row in rows_of(rows, "pp") if row["link"] == "nic")
 
     narrow, wide = send(8), send(2)
@@ -49,10 +49,10 @@ def test_tensor_and_pipeline_together_cut_the_messages_that_share_a_nic() -> Non
 
 
 def test_each_link_is_the_one_the_ranks_are_joined_by() -> None:
-    rows = links_of("llama3-70b", "h200x32", tp=4, pp=4)
+    rows = links_of("llama3-70b", "charllm-ppt-h200", tp=4, pp=4)
     assert {row["link"] for row in rows_of(rows, "tp")} == {"nvlink"}
     assert {row["link"] for row in rows_of(rows, "pp")} == {"nic"}
-    across = links_of("llama3-8b", "h200x32", tp=1)
+    across = links_of("llama3-8b", "charllm-ppt-h200", tp=1)
     assert {row["link"] for row in rows_of(across, "dp")} == {"nic"}
 
 

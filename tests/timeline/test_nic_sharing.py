@@ -17,10 +17,14 @@ from charllm.timeline.schedules import order_arrays
 from charllm.workload.step import build_step
 from tests.timeline.unlimited import time_at_highest_clock
 
-SPARSE: dict[str, Any] = {"model": "mixtral-8x7b", "cluster": "h100x64", "training": {"global_batch_size": 256}}
+SPARSE: dict[str, Any] = {
+    "model": "mixtral-8x7b",
+    "cluster": "charllm-ppt-h100",
+    "training": {"global_batch_size": 256},
+}
 SLOW: dict[str, Any] = {
     "model": "llama3-70b",
-    "cluster": {"base": "h200x32", "nodes": 16},
+    "cluster": {"base": "charllm-ppt-h200", "nodes": 16},
     "parallelism": {"tp": 8, "pp": 4, "overlap": ["dp"]},
     "training": {"global_batch_size": 32, "recompute": "full"},
 }

@@ -11,8 +11,12 @@ from charllm.timeline.passes import ChunkPasses, Pass, Span, chunk_passes, unpai
 from charllm.workload.op import is_communication
 from charllm.workload.step import Step, build_step
 
-REQUEST: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x64", "parallelism": {"tp": 2, "pp": 4, "cp": 2}}
-SPARSE: dict[str, Any] = {"model": "mixtral-8x7b", "cluster": "h100x64", "parallelism": {"pp": 4, "ep": 8}}
+REQUEST: dict[str, Any] = {
+    "model": "llama3-8b",
+    "cluster": "charllm-ppt-h100",
+    "parallelism": {"tp": 2, "pp": 4, "cp": 2},
+}
+SPARSE: dict[str, Any] = {"model": "mixtral-8x7b", "cluster": "charllm-ppt-h100", "parallelism": {"pp": 4, "ep": 8}}
 REQUESTS = {
     "dense": REQUEST,
     "sharded": merge(REQUEST, {"framework": "fsdp", "parallelism": {"pp": 1}}),
@@ -110,7 +114,7 @@ def test_overlap_hides_communication_and_exposes_no_more() -> None:
 def test_a_pair_of_microbatches_takes_as_long_as_its_exchanges_where_they_take_longest() -> None:
     request: dict[str, Any] = {
         "model": {"base": "mixtral-8x7b", "experts": 16},
-        "cluster": {"base": "h100x64", "fabric": {"base": "ib-8x400g", "nic_bandwidth_gbit_per_s": 25}},
+        "cluster": {"base": "charllm-ppt-h100", "fabric": {"base": "ib-8x400g", "nic_bandwidth_gbit_per_s": 25}},
         "training": {"global_batch_size": 64000},
     }
     plain, overlapped = (
@@ -121,7 +125,7 @@ def test_a_pair_of_microbatches_takes_as_long_as_its_exchanges_where_they_take_l
     assert took_s == pytest.approx(exchanged_s, rel=0.03)
 
 
-TENSOR: dict[str, Any] = {"model": "llama3-70b", "cluster": "h100x64", "parallelism": {"tp": 8}}
+TENSOR: dict[str, Any] = {"model": "llama3-70b", "cluster": "charllm-ppt-h100", "parallelism": {"tp": 8}}
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp8"])
@@ -159,7 +163,12 @@ def test_casting_what_is_gathered_does_not_uncover_it() -> None:
 
 
 def test_attention_hides_the_ring_but_for_its_first_step() -> None:
-    request = {"model": "llama3-8b", "cluster": "h100x64", "parallelism": {"cp": 8}, "training": {"seq_length": 131072}}
+    request = {
+        "model": "llama3-8b",
+        "cluster": "charllm-ppt-h100",
+        "parallelism": {"cp": 8},
+        "training": {"seq_length": 131072},
+    }
     forward = passes(request)[0].forward
     # All but one of eight: attention over 16384 x 131072 takes longer than sending keys and values round.
     shown = forward.labels["cp_exposed"] - TIMELINE.contention_fraction * forward.hidden["cp"]
@@ -168,7 +177,9 @@ def test_attention_hides_the_ring_but_for_its_first_step() -> None:
 
 def test_sharded_weights_hide_under_the_compute_of_their_layer() -> None:
     fast, slow = (
-        passes(REQUESTS["sharded"], {"cluster": {"base": "h100x64", "fabric": {"nics_per_node": nics}}})[0].forward
+        passes(REQUESTS["sharded"], {"cluster": {"base": "charllm-ppt-h100", "fabric": {"nics_per_node": nics}}})[
+            0
+        ].forward
         for nics in (8, 1)
     )
     for one in (fast, slow):
@@ -287,13 +298,13 @@ def test_a_host_launches_every_kernel_of_an_op_in_its_time() -> None:
 
 
 def test_a_host_of_half_the_speed_takes_twice_as_long() -> None:
-    slow = {"cluster": {"base": "h100x64", "node": {"host_speed_fraction": 0.5}}}
+    slow = {"cluster": {"base": "charllm-ppt-h100", "node": {"host_speed_fraction": 0.5}}}
     assert parts(REQUEST, slow)[0].race.hh == pytest.approx(2 * parts(REQUEST)[0].race.hh)
 
 
 def test_slow_processors_and_a_slow_host_multiply() -> None:
-    node = {"host_speed_fraction": 0.5, "processor_speed_fraction": 0.8}
-    slow = {"cluster": {"base": "h100x64", "node": node}}
+    node = {"host_grade": "usual", "processor_speed_fraction": 0.8}
+    slow = {"cluster": {"base": "charllm-ppt-h100", "node": node}}
     assert parts(REQUEST, slow)[0].race.hh == pytest.approx(2.5 * parts(REQUEST)[0].race.hh)
 
 

@@ -93,7 +93,7 @@ def test_every_stage_holds_what_memory_was_counted_for(schedule: str, pp: int, v
     dp = 32 // pp
     request = {
         "model": {"base": "gpt3-175b", "layers": 144},
-        "cluster": "h200x32",
+        "cluster": "charllm-ppt-h200",
         "parallelism": {"pp": pp, "vpp": vpp, "schedule": schedule},
         "training": {"global_batch_size": microbatches * dp},
     }

@@ -15,8 +15,12 @@ from charllm.workload.step import build_step
 from charllm.workload.sync import layer_gather
 from tests.timeline.unlimited import time_at_highest_clock
 
-DENSE: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x64", "training": {"global_batch_size": 256}}
-SPARSE: dict[str, Any] = {"model": "mixtral-8x7b", "cluster": "h100x64", "training": {"global_batch_size": 256}}
+DENSE: dict[str, Any] = {"model": "llama3-8b", "cluster": "charllm-ppt-h100", "training": {"global_batch_size": 256}}
+SPARSE: dict[str, Any] = {
+    "model": "mixtral-8x7b",
+    "cluster": "charllm-ppt-h100",
+    "training": {"global_batch_size": 256},
+}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "1f1b": (DENSE, {"parallelism": {"tp": 2, "pp": 4}}),
     "1f1b overlapped": (DENSE, {"parallelism": {"tp": 2, "pp": 4, "overlap": ["tp", "dp", "pp"]}}),
@@ -46,7 +50,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sparse lora": (SPARSE, {"parallelism": {"ep": 8}, "training": {"lora_rank": 8}}),
     "fp8": (DENSE, {"parallelism": {"tp": 4}, "training": {"precision": "fp8"}}),
     "one gpu": (DENSE, {"cluster": "h200x1", "training": {"global_batch_size": 4}}),
-    "amd": (DENSE, {"cluster": "mi250x32", "parallelism": {"tp": 2, "pp": 4}}),
+    "amd": (DENSE, {"cluster": "charllm-ppt-mi250", "parallelism": {"tp": 2, "pp": 4}}),
 }
 
 
@@ -108,7 +112,7 @@ def test_sends_that_block_are_exposed_on_every_stage() -> None:
 
 def test_a_slow_link_is_charged_to_the_pipeline_not_to_stragglers() -> None:
     request = merge(DENSE, {"parallelism": {"pp": 4}})
-    slow = {"cluster": {"base": "h100x64", "fabric": {"nic_bandwidth_gbit_per_s": 10}}}
+    slow = {"cluster": {"base": "charllm-ppt-h100", "fabric": {"nic_bandwidth_gbit_per_s": 10}}}
     fast, late = timed(request), timed(request, slow)
     more = {label: late.breakdown_s[label] - fast.breakdown_s[label] for label in LABELS}
     assert more["pp_exposed"] > 0.6 * sum(seconds for label, seconds in more.items() if label != "dp_exposed")

@@ -157,7 +157,7 @@ def test_bandwidth_is_that_of_the_bus_and_small_messages_are_counted(tmp_path: P
     assert (large.size_bytes, large.ranks) == (2 * 10**6, 4)
     assert large.bus_bytes_per_s == pytest.approx(30e9)
     assert large.peak_bytes_per_s is None
-    cluster = resolve_run({"model": "llama3-8b", "cluster": "h200x32"}).cluster
+    cluster = resolve_run({"model": "llama3-8b", "cluster": "charllm-ppt-h200"}).cluster
     assert bandwidth_rows(run_of(tmp_path, sized), cluster)[0].peak_bytes_per_s == 450e9
     assert small_message_share([large, small]) == pytest.approx(50 / 150)
 

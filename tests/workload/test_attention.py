@@ -7,8 +7,8 @@ from charllm.spec.request import merge
 from charllm.workload.op import Module, Op
 from charllm.workload.step import build_step
 
-DENSE: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x64", "training": {"seq_length": 8192}}
-OLD: dict[str, Any] = {"model": "gpt3-13b", "cluster": "h100x64", "framework": "megatron-2020"}
+DENSE: dict[str, Any] = {"model": "llama3-8b", "cluster": "charllm-ppt-h100", "training": {"seq_length": 8192}}
+OLD: dict[str, Any] = {"model": "gpt3-13b", "cluster": "charllm-ppt-h100", "framework": "megatron-2020"}
 
 
 def core_module(request: dict[str, Any], changes: dict[str, Any] | None = None) -> Module:

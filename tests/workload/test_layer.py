@@ -56,7 +56,7 @@ def test_experts_in_a_latent_are_sent_less_and_projected() -> None:
 
 
 def run(model: str, **training: object):  # type: ignore[no-untyped-def]
-    table = {"model": model, "cluster": "h100x64", "parallelism": {"ep": 8}, "framework": "megatron"}
+    table = {"model": model, "cluster": "charllm-ppt-h100", "parallelism": {"ep": 8}, "framework": "megatron"}
     return resolve_run({**table, "training": {"micro_batch_size": 1, "global_batch_size": 64, **training}})
 
 

@@ -9,7 +9,9 @@ from charllm.workload.liveness import FLIGHTS, Flight, in_flight
 def flights(schedule: str, pp: int, microbatches: int, vpp: int = 1) -> list[tuple[Flight, ...]]:
     parallelism: dict[str, Any] = {"pp": pp, "vpp": vpp, "schedule": schedule, "dp": 32 // pp}
     training = {"global_batch_size": microbatches * 32 // pp}
-    run = resolve_run({"model": "gpt3-175b", "cluster": "h200x32", "parallelism": parallelism, "training": training})
+    run = resolve_run(
+        {"model": "gpt3-175b", "cluster": "charllm-ppt-h200", "parallelism": parallelism, "training": training}
+    )
     return [in_flight(run, stage) for stage in range(pp)]
 
 

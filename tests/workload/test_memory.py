@@ -11,7 +11,7 @@ from charllm.workload.sync import stage_weights
 
 REQUEST: dict[str, Any] = {
     "model": "llama3-70b",
-    "cluster": "h200x32",
+    "cluster": "charllm-ppt-h200",
     "parallelism": {"tp": 2, "pp": 4},
     "training": {"global_batch_size": 128},
 }
@@ -74,7 +74,12 @@ def test_a_sharded_pipeline_keeps_its_weights_gathered() -> None:
 
 
 def test_a_second_copy_to_gather_from_takes_its_share_of_memory() -> None:
-    request = {"model": "llama3-8b", "cluster": "h100x64", "framework": "fsdp", "training": {"global_batch_size": 64}}
+    request = {
+        "model": "llama3-8b",
+        "cluster": "charllm-ppt-h100",
+        "framework": "fsdp",
+        "training": {"global_batch_size": 64},
+    }
     plain, copied = (
         rank_memories(build_step(resolve_run({**request, "parallelism": {"regather_size": size}})))[0]
         for size in (0, 8)

@@ -16,7 +16,7 @@ from charllm.workload.op import Op, is_communication
 
 SPARSE: dict[str, Any] = {
     "model": "qwen3-30b-a3b",
-    "cluster": "h100x64",
+    "cluster": "charllm-ppt-h100",
     "framework": "megatron-bridge",
     "parallelism": {"ep": 8},
 }

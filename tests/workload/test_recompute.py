@@ -6,7 +6,7 @@ from charllm.workload.cut import cut_run
 from charllm.workload.layer import LayerKind, layer
 from charllm.workload.recompute import POLICIES, Replay, kept_bytes, policy_of, replay
 
-REQUEST = {"model": "mixtral-8x7b", "cluster": "h200x32", "parallelism": {"tp": 2, "ep": 8}}
+REQUEST = {"model": "mixtral-8x7b", "cluster": "charllm-ppt-h200", "parallelism": {"tp": 2, "ep": 8}}
 
 
 def replayed(*settings: str, sparse: bool = True) -> Replay:

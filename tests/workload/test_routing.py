@@ -16,7 +16,7 @@ from tests.timeline.unlimited import time_at_highest_clock
 
 REQUEST: dict[str, Any] = {
     "model": "qwen3-30b-a3b",
-    "cluster": "h100x64",
+    "cluster": "charllm-ppt-h100",
     "parallelism": {"ep": 64},
     "training": {"seq_length": 4096, "global_batch_size": 64},
 }
@@ -28,7 +28,7 @@ def cut(changes: dict[str, Any] | None = None) -> Cut:
 
 
 def visits(name: str, parts: int, **software: str) -> float:
-    run = resolve_run({"model": name, "cluster": "h100x64", "framework": {"base": "megatron", **software}})
+    run = resolve_run({"model": name, "cluster": "charllm-ppt-h100", "framework": {"base": "megatron", **software}})
     return visited(run.model, run.training, run.framework, parts)
 
 
@@ -90,7 +90,7 @@ def test_random_experts_lie_on_few_of_few_and_on_others_of_many() -> None:
 
 
 def test_groups_keep_a_token_on_few_nodes() -> None:
-    run = resolve_run({"model": "deepseek-v3", "cluster": "h100x64", "parallelism": {"ep": 64}})
+    run = resolve_run({"model": "deepseek-v3", "cluster": "charllm-ppt-h100", "parallelism": {"ep": 64}})
     free = replace(run.model, expert_groups=1, groups_per_token=1)
     # Four of eight groups on eight nodes: four nodes can have some of eight experts.
     limited = visited(run.model, run.training, run.framework, 8)

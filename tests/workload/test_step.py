@@ -11,7 +11,7 @@ from tests.timeline.unlimited import time_at_highest_clock
 def step(model: str, **parallelism: Any) -> Step:
     training = {"global_batch_size": 256}
     return build_step(
-        resolve_run({"model": model, "cluster": "h200x32", "parallelism": parallelism, "training": training})
+        resolve_run({"model": model, "cluster": "charllm-ppt-h200", "parallelism": parallelism, "training": training})
     )
 
 

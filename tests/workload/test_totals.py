@@ -21,7 +21,7 @@ ALL_WEIGHTS = LAYERS * LAYER_WEIGHTS + HIDDEN
 def traffic(parallelism: dict[str, Any], model: dict[str, Any] = MODEL, **changes: Any) -> Traffic:
     request = {
         "model": model,
-        "cluster": "h200x32",
+        "cluster": "charllm-ppt-h200",
         "parallelism": parallelism,
         "training": {"seq_length": SEQ, "global_batch_size": BATCH, **changes.pop("training", {})},
         **changes,
@@ -211,7 +211,7 @@ def test_links_and_axes_add_up_to_the_same() -> None:
 @pytest.mark.parametrize("parallelism", [{"tp": 4}, {"pp": 4}, {"cp": 2}, {"dp": 32}, {"tp": 2, "pp": 2, "dp": 8}])
 def test_arithmetic_does_not_depend_on_how_it_is_cut(parallelism: dict[str, Any]) -> None:
     training = {"seq_length": SEQ, "global_batch_size": BATCH}
-    request = {"model": MODEL, "cluster": "h200x32", "parallelism": parallelism, "training": training}
+    request = {"model": MODEL, "cluster": "charllm-ppt-h200", "parallelism": parallelism, "training": training}
     run = resolve_run(request)
     weights = LAYERS * (LAYER_WEIGHTS - 2 * HIDDEN)
     tokens = BATCH * SEQ
@@ -223,7 +223,7 @@ def test_arithmetic_does_not_depend_on_how_it_is_cut(parallelism: dict[str, Any]
 
 def test_full_recomputation_adds_one_forward() -> None:
     training = {"seq_length": SEQ, "global_batch_size": BATCH}
-    request = {"model": MODEL, "cluster": "h200x32", "training": training}
+    request = {"model": MODEL, "cluster": "charllm-ppt-h200", "training": training}
     plain = executed_flop(build_step(resolve_run(request)))
     full = executed_flop(build_step(resolve_run({**request, "training": {**training, "recompute": "full"}})))
     attention = LAYERS * BATCH * HEADS * SEQ * SEQ / 2 * 4 * HEAD_DIM
@@ -232,9 +232,9 @@ def test_full_recomputation_adds_one_forward() -> None:
 
 def test_lora_needs_two_thirds_of_the_arithmetic() -> None:
     training = {"seq_length": SEQ, "global_batch_size": BATCH, "lora_rank": 1, "lora_targets": []}
-    frozen = resolve_run({"model": MODEL, "cluster": "h200x32", "training": training})
+    frozen = resolve_run({"model": MODEL, "cluster": "charllm-ppt-h200", "training": training})
     trained = resolve_run(
-        {"model": MODEL, "cluster": "h200x32", "training": {"seq_length": SEQ, "global_batch_size": BATCH}}
+        {"model": MODEL, "cluster": "charllm-ppt-h200", "training": {"seq_length": SEQ, "global_batch_size": BATCH}}
     )
     attention = 3 * LAYERS * BATCH * HEADS * SEQ * SEQ / 2 * 4 * HEAD_DIM
     assert model_flop(frozen) - attention == pytest.approx(2 / 3 * (model_flop(trained) - attention))
@@ -245,7 +245,9 @@ def test_more_tensor_ranks_than_key_value_heads_copy_them() -> None:
     few, many = (
         executed_flop(
             build_step(
-                resolve_run({"model": MODEL, "cluster": "h200x32", "parallelism": {"tp": tp}, "training": training})
+                resolve_run(
+                    {"model": MODEL, "cluster": "charllm-ppt-h200", "parallelism": {"tp": tp}, "training": training}
+                )
             )
         )
         for tp in (4, 8)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from charllm.catalog.resolve import PARTS
+from charllm.catalog.sizes import Size, name_of, node_gpus, usual_machine
+from charllm.catalog.tables import spell
 from charllm.errors import SpecError, unknown_name
 from charllm.result.result import RunResult
 from charllm.result.store import load_run
@@ -39,6 +41,10 @@ class RunKeywords(TypedDict, total=False):
     allow_unmodelled: bool | None
     model: Named | None
     cluster: Named | None
+    gpu: str | None
+    gpus: int | None
+    nodes: int | str | None
+    network: Named | None
     framework: Named | None
     tp: int | None
     pp: int | None
@@ -120,6 +126,10 @@ def build_request(spec: Spec | None, words: Mapping[str, Any]) -> Table:
     request: Table = {} if reading is None else reading.request
     if spec is not None:
         request = merge(request, _read_spec(spec, changes))
+    for part in ("model", "cluster", "framework"):
+        # A name stands for a whole model or cluster, of which nothing remains of a file's.
+        if isinstance(given.get(part), str) or (part == "cluster" and "gpu" in given):
+            request.pop(part, None)
     if "recompute" in given:
         # The keyword replaces all of a file's recomputation, not a part of it.
         training = request.get("training", {})
@@ -164,6 +174,7 @@ def _check_words(given: Mapping[str, Any]) -> None:
 def _changes(given: Mapping[str, Any]) -> Table:
     """Turn keywords into a request: tables first, then single settings, then dotted fields."""
     tables = [{part: given[part]} for part in PARTS if part in given]
+    tables += [{"cluster": _sized_cluster(given)}] if "gpu" in given or "gpus" in given else []
     settings = [nest(FIELDS[word], value) for word, value in _spelled_out(given).items() if word in FIELDS]
     settings += [write(given[word], given) for word, write in WRITERS.items() if word in given]
     dotted = {**{word: value for word, value in given.items() if "." in word}, **as_table(given.get("set", {}), "set")}
@@ -174,6 +185,29 @@ def _changes(given: Mapping[str, Any]) -> Table:
 
 def _spelled_out(given: Mapping[str, Any]) -> Table:
     return {SHORT.get(word, word): value for word, value in given.items()}
+
+
+def _sized_cluster(given: Mapping[str, Any]) -> str:
+    """Return the name of the machine that a GPU and a number of GPUs or nodes ask for."""
+    gpu, gpus, nodes = given.get("gpu"), given.get("gpus"), given.get("nodes")
+    if "cluster" in given:
+        raise SpecError("--cluster", given["cluster"], "the name of a cluster, or --gpu and --gpus, not both")
+    if gpu is None:
+        raise SpecError("--gpus", gpus, f"with --gpu NAME, or as one word: --cluster h100x{gpus}")
+    if not isinstance(gpu, str):
+        raise SpecError("--gpu", gpu, "a name from `charllm catalog gpus`, such as h100")
+    per_node = node_gpus(usual_machine(gpu, "--gpu"))
+    for word, number in (("gpus", gpus), ("nodes", nodes)):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+            raise SpecError(f"--{word}", number, "a whole number of at least 1")
+    if gpus is None and nodes is None:
+        raise SpecError("--gpus", None, f"how many {gpu}: --gpus {per_node}, or --nodes 1")
+    if gpus is not None and nodes is not None and gpus != nodes * per_node:
+        possible = (
+            f"{nodes * per_node}: a node of {gpu} holds {per_node} GPUs (a file or --set cluster.node for others)"
+        )
+        raise SpecError("--gpus", f"{gpus} on {nodes} nodes", possible)
+    return name_of(Size(spell(gpu), gpus or int(nodes or 1) * per_node))
 
 
 def _set_field(path: str, value: Any) -> Table:
@@ -211,6 +245,8 @@ WRITERS: dict[str, Callable[[Any, Mapping[str, Any]], Table]] = {
     "recompute": _recompute,
     "overlap": _overlap,
     "layers_per_stage": _layers_per_stage,
+    "nodes": lambda value, _given: nest("cluster.nodes", value),
+    "network": lambda value, _given: nest("cluster.fabric", value),
 }
 """Keyword with a notation of its own: the request that it makes."""
 

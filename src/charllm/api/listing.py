@@ -3,8 +3,8 @@
 from typing import Any
 
 from charllm.api.signature import public
-from charllm.catalog.resolve import resolve_model
-from charllm.catalog.tables import KINDS, Entry, entries, find
+from charllm.catalog.resolve import find_entry, resolve_model
+from charllm.catalog.tables import KINDS, Entry, entries
 from charllm.errors import unknown_name
 from charllm.sweep.study import load_study
 from charllm.workload.parameters import count_active_parameters, count_parameters
@@ -13,6 +13,7 @@ HEADLINES = {
     "gpus": ("memory_bytes", "memory_bandwidth_bytes_per_s", "peak_bf16_flop_per_s", "power_cap_w"),
     "nodes": ("gpu", "gpus", "link_bandwidth_bytes_per_s"),
     "fabrics": ("nics_per_node", "nic_bandwidth_bytes_per_s"),
+    "machines": ("node", "networks", "domain_nodes"),
     "clusters": ("node", "nodes", "fabric"),
     "frameworks": ("attention", "default_zero", "reserve_fraction"),
 }
@@ -35,7 +36,7 @@ def catalog(kind: str | None = None, name: str | None = None) -> dict[str, Any]:
         raise unknown_name("kind", str(kind), KINDS)
     if name is None:
         return {each: _headline(kind, entry) for each, entry in entries(kind).items()}
-    return _entry_table(kind, find(kind, name, f"charllm catalog {kind}"))
+    return _entry_table(kind, find_entry(kind, name, f"charllm catalog {kind}"))
 
 
 def _headline(kind: str, entry: Entry) -> dict[str, Any]:

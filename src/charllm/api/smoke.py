@@ -9,7 +9,8 @@ from typing import Any, Unpack
 from charllm.api.keywords import RunKeywords, Spec, build_request
 from charllm.api.signature import public_with
 from charllm.catalog.resolve import resolve_run
-from charllm.catalog.tables import entries, find_name
+from charllm.catalog.sizes import read_size
+from charllm.catalog.tables import find_name
 from charllm.errors import SpecError
 from charllm.measure.command_settings import SmokeKeywords, SmokeSettings
 from charllm.measure.job import prepare_folder
@@ -87,6 +88,6 @@ def cluster_at_hand(telemetry: str, nodes: int) -> str:
         found = ", ".join(sorted(names)) or "no GPU"
         raise SpecError("--cluster", None, f"the name of a cluster: this machine has {found}")
     name = f"{names.pop()}x{count * nodes}"
-    if name not in entries("clusters"):
+    if read_size(name) is None:
         raise SpecError("--cluster", None, f"the name of a cluster: the catalog has no {name}")
     return name

@@ -4,14 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from charllm.catalog.resolve import NOTES, resolve_cluster
-from charllm.catalog.tables import entries
+from charllm.catalog.sizes import usual_network
 from charllm.errors import SpecError
-from charllm.spec.hardware import Cluster
 from charllm.spec.readers.reading import Reading
 from charllm.spec.request import Table, merge
-
-FABRICS = {4: "ib-4x400g", 8: "ib-8x400g"}
-"""GPUs of a node: fabric that joins such nodes where the catalog has no larger cluster of them."""
 
 
 def complete_request(reading: Reading, request: Table, *, allow_unmodelled: bool = False) -> Table:
@@ -69,8 +65,8 @@ def _size_cluster(reading: Reading, request: Table) -> tuple[Table, list[str]]:
     changes: Table = {"nodes": gpus // cluster.node.gpus}
     joined = ""
     if cluster.fabric.nics_per_node == 0 and changes["nodes"] > cluster.domain_nodes:
-        changes["fabric"] = _fabric_for(cluster)
-        joined = f", joined by {changes['fabric']} (--set cluster.fabric=NAME for another)"
+        changes["fabric"] = usual_network(cluster.gpu.name) or "ib-8x400g"
+        joined = f", joined by {changes['fabric']} (--network for another)"
     return merge(request, {"cluster": changes}), [f"cluster.nodes is {changes['nodes']}, as {started}{joined}"]
 
 
@@ -80,14 +76,6 @@ def _product(degrees: Mapping[str, Any]) -> int:
         degree = degrees.get(axis, 1)
         product *= degree if isinstance(degree, int) and degree > 0 else 1
     return product
-
-
-def _fabric_for(cluster: Cluster) -> str:
-    """Return the fabric of the catalog's larger cluster of the same nodes."""
-    for entry in entries("clusters").values():
-        if entry.values.get("node") == cluster.node.name and entry.values.get("fabric") not in (None, "none"):
-            return str(entry.values["fabric"])
-    return FABRICS.get(cluster.node.gpus, "ib-8x400g")
 
 
 def _fill_batch(reading: Reading, request: Table) -> Table:

@@ -14,11 +14,12 @@ from charllm.catalog.defaults import (
     describe_defaults,
     training_defaults,
 )
+from charllm.catalog.sizes import NETWORKS, find_cluster, read_network, resized, usual_network
 from charllm.catalog.tables import Entry, entries, find, read_entry
 from charllm.errors import SpecError, unknown_name
 from charllm.spec.fields import read, read_field, rules
 from charllm.spec.framework import Framework
-from charllm.spec.hardware import BOARD_PARTS, Cluster, Gpu, read_cluster
+from charllm.spec.hardware import BOARD_PARTS, Cluster, Gpu, Node, read_cluster
 from charllm.spec.model import Model, fill_model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.request import Table, as_table, check_plain, merge, read_json, read_toml
@@ -127,8 +128,25 @@ def _build_framework(values: Table) -> Framework:
 def _build_cluster(values: Table) -> Cluster:
     whole = {**values, "node": _node_values(values.get("node"), "cluster.node")}
     whole["mixed"] = _mixed_values(values.get("mixed", []))
-    whole["fabric"] = _values("fabrics", values.get("fabric"), "cluster.fabric")
-    return read_cluster(whole)
+    whole["fabric"] = _fabric_values(whole)
+    cluster = read_cluster(whole)
+    return replace(cluster, name=resized(cluster.name, cluster.gpus))
+
+
+def _fabric_values(cluster: Table) -> Table:
+    """Return the fabric of a cluster; left open, it is the usual one of its GPU, or none for a single machine."""
+    field, asked = "cluster.fabric", cluster.get("fabric")
+    gpu, gpus = cluster["node"]["gpu"]["name"], read_field(Node, "gpus", cluster["node"].get("gpus"), "cluster.node")
+    nodes, domain = (read_field(Cluster, key, cluster.get(key, 1), "cluster") for key in ("nodes", "domain_nodes"))
+    if asked is None:
+        asked = usual_network(gpu) if nodes > domain else "none"
+        if asked is None:
+            raise SpecError(field, None, f"a network, as none is usual for {gpu}: {NETWORKS}")
+    base = asked.get("base") if isinstance(asked, Mapping) else asked
+    if isinstance(base, str) and not is_file(base):
+        named, over = read_network(base, gpu, gpus, field), asked if isinstance(asked, Mapping) else {}
+        asked = merge(named, {key: value for key, value in over.items() if key != "base"}) if over else named
+    return _values("fabrics", asked, field)
 
 
 def _node_values(asked: Any, field: str) -> Table:
@@ -185,7 +203,9 @@ def _values(kind: str, asked: Any, field: str) -> Table:
 def find_entry(kind: str, asked: Any, field: str) -> Entry:
     """Return values and sources behind a name, a file, or a table with a base and changes over it."""
     if isinstance(asked, str):
-        return _read_file(kind, asked, field) if is_file(asked) else find(kind, asked, field)
+        if is_file(asked):
+            return _read_file(kind, asked, field)
+        return find_cluster(asked, field) if kind == "clusters" else find(kind, asked, field)
     if not isinstance(asked, Mapping):
         raise SpecError(field, asked, f"a name from the catalog's {kind}, a file, or a table")
     changes = dict(asked)
@@ -215,7 +235,8 @@ def _read_file(kind: str, path: str, field: str, depth: int = 0) -> Entry:
             raise SpecError(f"{field}.base", base, f"at most {MOST_BASES} files that rest on each other")
         known = {base: _read_file(kind, base, f"{field}.base", depth + 1)}
     elif base is not None:
-        find(kind, str(base), f"{field}.base")
+        found = find_entry(kind, str(base), f"{field}.base")
+        known = {**known, str(base): found}
     entry = read_entry(name, table, citations if isinstance(citations, Mapping) else {}, known)
     return Entry(name, entry.values, entry.sources or dict.fromkeys(entry.values, f"given: {path}"))
 

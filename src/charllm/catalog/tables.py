@@ -22,7 +22,7 @@ from charllm.spec.fields import normalise
 from charllm.units import si_key
 
 HERE = Path(__file__).parent
-KINDS = ("gpus", "nodes", "fabrics", "clusters", "models", "frameworks", "studies")
+KINDS = ("gpus", "nodes", "fabrics", "machines", "clusters", "models", "frameworks", "studies")
 PARTS = ("power", "governor", "kernels", "heat")
 """Tables inside an entry."""
 SOURCE_KINDS = ("datasheet", "published", "measured", "derived", "assumed")

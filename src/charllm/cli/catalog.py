@@ -1,9 +1,10 @@
-"""Show the catalog: models, GPUs, nodes, fabrics, clusters, frameworks and studies, each figure with its source."""
+"""Show the catalog: models, GPUs, nodes, fabrics, machines, clusters, frameworks, studies; figures with sources."""
 
 import argparse
 from typing import Any
 
-from charllm.catalog.tables import KINDS, PARTS, Entry, find
+from charllm.catalog.resolve import find_entry
+from charllm.catalog.tables import KINDS, PARTS, Entry
 from charllm.cli.output import add_format_flags, print_as
 from charllm.report.tables import render_table, wrap_all
 from charllm.units import format_figure, format_params
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         rows = [{"name": name, **headline} for name, headline in listed.items()]
         print_as(arguments, listed, lambda: _render_list(arguments.kind, listed), lambda: rows)
     else:
-        entry = find(arguments.kind, arguments.name, "NAME")
+        entry = find_entry(arguments.kind, arguments.name, "NAME")
         print_as(arguments, listed, lambda: _render_entry(arguments.kind, entry), lambda: _entry_rows(entry, listed))
     return 0
 

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, CommandSettings)
     add_flags(parser.add_argument_group("where it runs"), Plan)
     add_flags(parser.add_argument_group("the program"), ProgramSettings)
-    add_spec_flags(parser, spec_flag=True)
+    add_spec_flags(parser, spec_flag=True, own_nodes=True)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")
 
 

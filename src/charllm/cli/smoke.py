@@ -22,7 +22,7 @@ FAILED = 1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    add_spec_flags(parser)
+    add_spec_flags(parser, own_nodes=True)
     add_flags(parser, SmokeSettings)
     add_format_flags(parser, table="a row for each part")
 

@@ -15,7 +15,12 @@ from charllm.units import si_key
 
 NAMED = {
     "model": "NAME|FILE: The model: a name of `charllm catalog models`, FILE.toml or config.json.",
-    "cluster": "NAME|FILE: The cluster: a name of `charllm catalog clusters`, or FILE.toml.",
+    "cluster": "NAME|FILE: The cluster: GPU and number (h100x512), a name of `charllm catalog clusters`, or FILE.toml.",
+    "gpu": "NAME: With --gpus or --nodes, in place of --cluster: a name of `charllm catalog gpus`.",
+    "gpus": "N: Number of GPUs, in nodes and under a network that are usual for them.",
+    "nodes": "N: Number of nodes.",
+    "network": "WORDS: What joins the nodes: 8x400g, 400g-per-gpu, 100g-per-node, ib, roce, efa, none, or a name of "
+    "`charllm catalog fabrics` (default: what is usual for the GPU).",
     "framework": "NAME: The software profile: a name of `charllm catalog frameworks` (default megatron).",
 }
 TABLES: dict[str, type] = {
@@ -26,12 +31,14 @@ TABLES: dict[str, type] = {
 }
 """Table of a spec: the settings class that declares its fields."""
 PLAIN = (
-    "from_", "args", "allow_unmodelled", "model", "cluster", "framework", "fsdp", "sp", "recompute", "overlap",
-    "layers_per_stage",
+    "from_", "args", "allow_unmodelled", "model", "cluster", "gpu", "network", "framework", "fsdp", "sp",
+    "recompute", "overlap", "layers_per_stage",
 )  # fmt: skip
 """Keywords whose flag is passed on as it is; other flags hold one value, read as TOML."""
 WORDS = ("placement", "schedule", "precision")
 """Keywords that are words, even where TOML would read a number."""
+KEPT_AS = {"gpus": "cluster_gpus", "nodes": "cluster_nodes"}
+"""Numbers of a machine: where their flags are kept, apart from flags of that name that a command has itself."""
 
 
 METAVARS = {"conditions.placement": "default|thermal|FILE"}
@@ -46,8 +53,11 @@ GROUPS = {
 """Part of a spec: the group of flags that set it."""
 
 
-def add_spec_flags(parser: argparse.ArgumentParser, *, spec_flag: bool = False) -> None:
-    """Add the flags that describe a run; a command whose own words are positional takes the file by --spec."""
+def add_spec_flags(parser: argparse.ArgumentParser, *, spec_flag: bool = False, own_nodes: bool = False) -> None:
+    """Add the flags that describe a run; a command whose own words are positional takes the file by --spec.
+
+    The --nodes of a command that starts jobs says where the job runs, not what machine is described.
+    """
     group = parser.add_argument_group("the run")
     place: dict[str, Any] = {} if spec_flag else {"nargs": "?"}
     group.add_argument(
@@ -77,7 +87,11 @@ def add_spec_flags(parser: argparse.ArgumentParser, *, spec_flag: bool = False) 
         help="With --from: ignore settings that are not modelled instead of refusing the file.",
     )
     for name, text in NAMED.items():
-        group.add_argument(f"--{name}", metavar=text.split(":")[0], help=text.split(": ", 1)[1])
+        if name == "nodes" and own_nodes:
+            continue
+        group.add_argument(
+            f"--{name}", dest=KEPT_AS.get(name, name), metavar=text.split(":")[0], help=text.split(": ", 1)[1]
+        )
     group.add_argument(
         "--set",
         action="append",
@@ -134,6 +148,7 @@ def keywords_from(arguments: argparse.Namespace) -> dict[str, Any]:
     given = {name: value for name, value in vars(arguments).items() if value is not None}
     words = {word: given[word] for word in PLAIN if word in given}
     words |= {word: _value(word, given[word]) for word in FIELDS if word in given and word not in PLAIN}
+    words |= {word: parse_value(given[kept]) for word, kept in KEPT_AS.items() if kept in given}
     return {**words, "env": _variables(arguments.env), "set": parse_settings(arguments.set)}
 
 

@@ -40,9 +40,9 @@ from charllm.report.tables import render_table, wrap_all
 from charllm.units import format_percent
 
 if TYPE_CHECKING:
-    from charllm.evaluate.memory import MemoryScore, Skipped
+    from charllm.evaluate.memory import MemoryScore
     from charllm.evaluate.published import Row
-    from charllm.evaluate.scores import TimeScore
+    from charllm.evaluate.scores import Skipped, TimeScore
     from charllm.evaluate.time import Prediction
 
 EXAMPLES = (

@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.evaluate.fit import CONSTANTS, Constant, FitRow, Fitter, Values, moves
-from charllm.evaluate.held_out import is_untuned, load_folds, load_rows
+from charllm.evaluate.held_out import load_folds, load_rows
+from charllm.spec.grades import is_untuned
 from charllm.units import format_percent
 
 SAMPLE = 4
@@ -169,7 +170,7 @@ def render_module(name: str) -> str:
 
 def main() -> None:
     """Print the page."""
-    rows = [row for row in load_rows() if not is_untuned(row)]
+    rows = [row for row in load_rows() if not is_untuned(row.run)]
     gains = measure_gains(rows, load_folds()["all"])
     print(INTRODUCTION)
     print(f"\n## Fitted: {len(CONSTANTS)} constants, {len(rows)} published rows\n")

@@ -237,26 +237,23 @@ def _residuals(x: Floats, base: Floats, slopes: Floats, start: Floats, priors: F
 
 
 def main() -> None:
-    """Fit on the rows that ship with charllm, without untuned hosts, and write the constants of every fold.
+    """Fit on the rows that ship with charllm, without untuned runs, and write the constants of every fold.
 
     Those of all rows are written where the model reads them (evaluate/ship_fit.py).
     `--folds` keeps the constants of all rows as they are, and finds those of the folds again.
     """
-    from charllm.evaluate.held_out import is_untuned, load_rows
+    from charllm.evaluate.held_out import load_rows
     from charllm.evaluate.ship_fit import ship
+    from charllm.spec.grades import is_untuned
 
     rows = load_rows()
-    tuned = [row for row in rows if not is_untuned(row)]
+    tuned = [row for row in rows if not is_untuned(row.run)]
     fitter = Fitter(tuned)
     path = Path(__file__).parent / "data" / "fit.json"
     start: Any = json.loads(path.read_text(encoding="utf-8"))["all"] if path.exists() else None
     keep = "--folds" in sys.argv[1:] and start is not None
     values: dict[str, float] = start if keep else fitter.fit(np.ones(len(tuned), dtype=np.bool_), start)
     found: dict[str, Any] = {"all": values, **fitter.folds(values, FOLDS)}
-    # A group with untuned hosts alone is in no fit: it is held out by all constants.
-    for name, group_of in FOLDS.items():
-        for row in rows:
-            found[name].setdefault(group_of(row), values)
     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     ship(values)
     print(json.dumps(values, indent=1))

@@ -60,11 +60,6 @@ def load_folds() -> dict[str, Any]:
     return folds
 
 
-def is_untuned(row: FitRow) -> bool:
-    """Tell whether a row's host is slower than a tuned one."""
-    return row.run.cluster.node.host_speed_fraction < 1
-
-
 class Held(NamedTuple):
     """One row's step time with constants fitted without what it belongs to, with priors, and with all rows' constants.
 
@@ -84,9 +79,11 @@ class Held(NamedTuple):
 
 def hold_out(row: FitRow, folds: dict[str, Any], *, closed: bool = True) -> Held:
     """Predict a row with the constants of each fold; at one solved clock alone unless `closed`."""
-    step, timed = _solve(folds["family"][FOLDS["family"](row)], row)
+    # A group with untuned runs alone is in no fit: it is held out by all constants.
+    family, source, gpu = (folds[name].get(group_of(row), folds["all"]) for name, group_of in FOLDS.items())
+    step, timed = _solve(family, row)
     family_s = steady_step_s(step, timed) if closed else timed.step_time_s
-    splits = (folds["source"][FOLDS["source"](row)], folds["gpu"][FOLDS["gpu"](row)], default_values(), folds["all"])
+    splits = (source, gpu, default_values(), folds["all"])
     source_s, gpu_s, prior_s, shipped_s = (
         family_s * _solve(values, row)[1].step_time_s / timed.step_time_s for values in splits
     )

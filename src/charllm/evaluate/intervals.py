@@ -2,10 +2,11 @@
 
     python -m charllm.evaluate.intervals
 
-Equation: with s^2 = own^2 + untuned^2 + sum over parts of (share of the part in the step x its spread)^2,
-own for every run, untuned where it applies, parts as in result/uncertainty.py, the error
-e = ln(predicted / measured) follows a Student distribution of FREEDOM degrees of width s. Spreads are those of greatest
-likelihood, held weakly near priors; the 5th and 95th percentile of e / s bound an interval of 90 %.
+Equation: with s^2 = own^2 + sum over parts of (share of the part in the step x its spread)^2, own for every run, parts
+as in result/uncertainty.py, the error e = ln(predicted / measured) follows a Student distribution of FREEDOM degrees of
+width s. Spreads are those of greatest
+likelihood, held weakly near priors; the 5th and 95th percentile of e / s bound an interval of 90 %. Of runs as users
+have them, bounds of e itself for a source to come (`take_bounds`).
 Source: seconds: evaluate/data/predictions.csv, each row predicted without its source. Watts, clocks and degrees: runs
 on H200 boards that were predicted before they were read (h200/readings). Memory: published rows and H200 runs.
 Ignores: that rows of one source share errors; `score_sources` says what that costs where each source is left out.
@@ -24,14 +25,14 @@ import numpy as np
 from charllm.arrays import Floats
 from charllm.evaluate.h200.memory import loop_scores, training_scores
 from charllm.evaluate.h200.points import first_points
-from charllm.evaluate.memory import held_out, read_rows, resolve_rows
+from charllm.evaluate.memory import held_out, read_rows, tuned_rows
 from charllm.evaluate.points import KELVIN, QUANTITIES
 from charllm.evaluate.predictions import Prediction, load_predictions
 from charllm.result.metrics import selected
 from charllm.result.uncertainty import FILE, LABELS, LEVEL, step_scale
 from charllm.units import format_percent
 
-PRIORS = {"own": 0.06, "untuned": 0.15, **dict.fromkeys(LABELS, 0.1)}
+PRIORS = {"own": 0.06, **dict.fromkeys(LABELS, 0.1)}
 """Spread before any row is looked at. Assumed."""
 PRIOR_ROWS = 1.0
 """How many rows a prior weighs as much as, where it is off by a factor of e. Assumed."""
@@ -86,6 +87,7 @@ def derive() -> dict[str, Any]:
     return {
         "level": LEVEL,
         "step_time": step_errors(rows),
+        "usual": usual_errors(rows),
         "known_gpus": sorted(gpu for gpu, of_gpu in _by_gpu(rows).items() if len(of_gpu) >= LEAST_ROWS),
         "unknown_gpu_factor": unknown_gpu_factor(rows),
         "effect": effect_errors(rows),
@@ -97,8 +99,23 @@ def derive() -> dict[str, Any]:
     }
 
 
-def step_errors(rows: Sequence[Prediction]) -> dict[str, Any]:
-    """Return the spreads of step time, and the bounds of errors in widths."""
+def usual_errors(rows: Iterable[Prediction]) -> dict[str, Any]:
+    """Return the bounds of errors of runs as users have them, for a source to come, and the mean of all sources."""
+    by_source: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if row.host == "untuned":
+            by_source[row.source].append(_error(row))
+    middle = float(np.mean([np.mean(own) for own in by_source.values()]))
+    return {**take_bounds(list(by_source.values())), "middle": round(middle, 4), "sources": len(by_source)}
+
+
+def _tuned(rows: Iterable[Prediction]) -> list[Prediction]:
+    return [row for row in rows if row.host == "tuned"]
+
+
+def step_errors(everything: Iterable[Prediction]) -> dict[str, Any]:
+    """Return the spreads of the step time of tuned runs, and the bounds of errors in widths."""
+    rows = _tuned(everything)
     spreads = fit_spreads(rows)
     # Two digits: the same on every machine, and more than the rows can tell.
     rounded = {name: float(f"{spread:.2g}") for name, spread in spreads.items()}
@@ -125,7 +142,7 @@ def fit_spreads(rows: Sequence[Prediction]) -> dict[str, float]:
 def _shares(row: Prediction) -> dict[str, float]:
     """Return how strongly each spread enters a row's width."""
     parts = {"exposed": row.exposed_fraction, "wait": row.wait_fraction, "overhead": row.overhead_fraction}
-    return {"own": 1.0, "untuned": float(row.host == "untuned"), **parts}
+    return {"own": 1.0, **parts}
 
 
 def _widths(rows: Iterable[Prediction], spreads: Mapping[str, float]) -> list[float]:
@@ -149,8 +166,9 @@ def score_sources(rows: Sequence[Prediction]) -> dict[str, Any]:
 
 def score_source(own: Sequence[Prediction], others: Sequence[Prediction]) -> dict[str, Any]:
     """Return the share of rows inside the intervals of others, and the median width of those over the value."""
-    bounds = step_errors(others)
-    scales = [step_scale(_shares(row), bounds["spreads"]) for row in own]
+    untuned = own[0].host == "untuned"
+    bounds = usual_errors(others) if untuned else step_errors(others)
+    scales = [1.0 if untuned else step_scale(_shares(row), bounds["spreads"]) for row in own]
     inside = [bounds["low"] * scale <= _error(row) <= bounds["high"] * scale
               for row, scale in zip(own, scales, strict=True)]  # fmt: skip
     wide = [exp(-bounds["low"] * scale) - exp(-bounds["high"] * scale) for scale in scales]
@@ -160,9 +178,8 @@ def score_source(own: Sequence[Prediction], others: Sequence[Prediction]) -> dic
 
 def _by_gpu(rows: Iterable[Prediction]) -> dict[str, list[Prediction]]:
     found: dict[str, list[Prediction]] = defaultdict(list)
-    for row in rows:
-        if row.host == "tuned":
-            found[row.gpu].append(row)
+    for row in _tuned(rows):
+        found[row.gpu].append(row)
     return found
 
 
@@ -203,10 +220,9 @@ def list_pairs(rows: Iterable[Prediction]) -> Iterator[tuple[Prediction, Predict
     """Yield pairs of rows of one job, source and GPU that differ in a tunable setting which both of them state."""
     settings = {row["id"]: row for row in read_rows()}
     groups: dict[tuple[str, ...], list[Prediction]] = defaultdict(list)
-    for row in rows:
-        if row.host == "tuned":
-            alike = (settings[row.id].get(column, "") for column in FIXED)
-            groups[row.source, row.model, row.gpu, *alike].append(row)
+    for row in _tuned(rows):
+        alike = (settings[row.id].get(column, "") for column in FIXED)
+        groups[row.source, row.model, row.gpu, *alike].append(row)
     for members in groups.values():
         for one, other in combinations(members, 2):
             if _differ(settings[one.id], settings[other.id]):
@@ -231,7 +247,7 @@ def device_errors(metric: str) -> list[list[float]]:
 
 
 def take_bounds(takes: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Return the bounds of an interval for a take that is still to come.
+    """Return the bounds of an interval for a take, or a source of published runs, that is still to come.
 
     Equation: m +- sqrt((t b)^2 (1 + 1/k) + w^2), m and b mean and standard deviation of the means of k takes, t the
     quantile of Student's distribution with k - 1 degrees of freedom, w the quantile of errors around their take's mean.
@@ -262,7 +278,7 @@ def score_takes(metric: str) -> dict[str, Any]:
 
 def memory_errors() -> dict[str, Any]:
     """Return the errors of allocated and device memory: published rows with their source left out, runs on an H200."""
-    scores = [*held_out(resolve_rows(read_rows())[0]), *training_scores(), *loop_scores()]
+    scores = [*held_out(tuned_rows()), *training_scores(), *loop_scores()]
     return {
         measure: quantiles([log(1 + score.error_fraction) for score in scores if score.measure == measure])
         for measure in ("allocated", "device")

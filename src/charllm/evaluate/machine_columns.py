@@ -76,9 +76,8 @@ def read_cluster(row: Row, gpu: str) -> Table:
         raise unresolved("n_gpus", str(gpus), f"a multiple of the {per_node} GPUs of {node}")
     else:
         shape, nodes = {"base": node}, gpus // per_node
-    speed = find_pattern("hosts", f"{row.get('interconnect', '')} {gpu}")
-    if speed is not None:
-        shape["host_speed_fraction"] = speed
+    if grade := find_pattern("hosts", f"{row.get('interconnect', '')} {gpu}"):
+        shape["host_grade"] = grade
     if other:
         shape["gpu"] = {**other, "name": gpu}
     text = row.get("interconnect", "")

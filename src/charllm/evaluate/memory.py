@@ -12,12 +12,12 @@ from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
 
-from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, SpecError
 from charllm.evaluate.corrections import source_of
-from charllm.evaluate.published import Row, read_row
-from charllm.evaluate.scores import describe_errors
-from charllm.evaluate.spellings import HERE, spellings
+from charllm.evaluate.scores import Skipped, describe_errors
+from charllm.evaluate.spellings import HERE, Row, spellings
+from charllm.evaluate.time import resolve_row
+from charllm.spec.grades import is_untuned
 from charllm.spec.request import read_text
 from charllm.spec.run import RunSpec
 from charllm.units import GIB
@@ -49,13 +49,6 @@ class MemoryScore(NamedTuple):
     def error_fraction(self) -> float:
         """Prediction over measurement, minus one."""
         return self.predicted_bytes / self.measured_bytes - 1
-
-
-class Skipped(NamedTuple):
-    """A row that was not scored, and why."""
-
-    id: str
-    reason: str
 
 
 PUBLISHED = str(HERE / "data" / "published_training_results.csv")
@@ -101,13 +94,18 @@ def resolve_rows(rows: Iterable[Row]) -> tuple[list[MemoryRow], list[Skipped]]:
             continue
         measure = spellings()["memory"].get(source_of(row["id"]).lower(), "device")
         try:
-            run, memory_gib = resolve_run(read_row(row)), float(row["memory_gb"].replace(",", ""))
+            run, memory_gib = resolve_row(row), float(row["memory_gb"].replace(",", ""))
             if not 0 < memory_gib < inf:
                 raise SpecError("memory_gb", row["memory_gb"], "a number above 0")
             found.append(MemoryRow(row["id"], measure, memory_gib * GIB, run))
         except (CharllmError, ValueError) as error:
             skipped.append(Skipped(row["id"], str(error)))
     return found, skipped
+
+
+def tuned_rows() -> list[MemoryRow]:
+    """Return the rows that ship with charllm of tuned runs, on which the constant is fitted."""
+    return [row for row in resolve_rows(read_rows())[0] if not is_untuned(row.run)]
 
 
 def score_memory(rows: Iterable[Row]) -> tuple[list[MemoryScore], list[Skipped]]:

@@ -13,8 +13,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from charllm.evaluate.held_out import Held, hold_out_all, is_untuned, load_rows
+from charllm.evaluate.held_out import Held, hold_out_all, load_rows
 from charllm.result.uncertainty import share_of
+from charllm.spec.grades import is_untuned
 from charllm.spec.run import RunSpec
 from charllm.workload.model_flop import model_flop
 from charllm.workload.parameters import count_parameters
@@ -35,7 +36,7 @@ class Prediction(NamedTuple):
     model: str
     precision: str
     host: str
-    """tuned, or untuned where the node's host is slower than a tuned one."""
+    """tuned, or untuned: as users run it, or on a host that is not tuned."""
     strategy: str
     """Axes that cut the model, such as tp+pp; fsdp: weights sharded (ZeRO stage 3)."""
     gpus: float
@@ -69,7 +70,7 @@ def describe(held: Held) -> Prediction:
         held.family_s, held.source_s, held.gpu_s, held.prior_s, held.shipped_s, row.measured_s,
     )  # fmt: skip
     return Prediction(row.id, row.source, run.scored_as, run.cluster.gpu.name, run.model.name,
-                      run.training.precision, "untuned" if is_untuned(row) else "tuned", strategy_of(run),
+                      run.training.precision, "untuned" if is_untuned(run) else "tuned", strategy_of(run),
                       *(float(f"{number:.{DIGITS}g}") for number in numbers))  # fmt: skip
 
 

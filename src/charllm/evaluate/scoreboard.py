@@ -28,7 +28,7 @@ from charllm.evaluate.h200.points import (
     training_points,
 )
 from charllm.evaluate.known_runs import KnownScore, known_runs, score_run
-from charllm.evaluate.memory import held_out, read_rows, resolve_rows
+from charllm.evaluate.memory import held_out, read_rows, tuned_rows
 from charllm.evaluate.points import Point, Score, named_class, score_points, size_groups, with_baselines
 from charllm.evaluate.predictions import Prediction, load_predictions, strategy_of, write_rows
 from charllm.evaluate.scores import TimeScore, looked_up_s, order_pairs
@@ -108,7 +108,7 @@ def _known_point(score: KnownScore) -> Point:
 
 def memory_points() -> list[Point]:
     """Return published memory with each source left out, and that of H200 runs, on which nothing was fitted."""
-    scores = {"source left out": held_out(resolve_rows(read_rows())[0]),
+    scores = {"source left out": held_out(tuned_rows()),
               "no constant fitted on it": [*loop_scores(), *training_scores()]}  # fmt: skip
     return [
         Point("memory", split, "peak memory", score.id, score.predicted_bytes, score.measured_bytes,

@@ -26,12 +26,19 @@ class TimeScore(NamedTuple):
     flop_per_gpu: float
     """Model FLOPs of a step on one GPU."""
     host: str = "tuned"
-    """tuned, or untuned where the node's host is slower than a tuned one."""
+    """tuned, or untuned: as users run it, or on a host that is not tuned."""
 
     @property
     def error_fraction(self) -> float:
         """Prediction over measurement, minus one."""
         return self.predicted_s / self.measured_s - 1
+
+
+class Skipped(NamedTuple):
+    """A row that was not scored, and why."""
+
+    id: str
+    reason: str
 
 
 def describe_errors(errors: Sequence[float]) -> dict[str, Any]:

@@ -63,7 +63,9 @@ def find_recipe(release: str, gpu: str, precision: str, kind: str) -> Mapping[st
 
 def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], *, sparse: bool) -> Table:
     """Return the framework of a row: its release, what the recipe sets, and what the row says of its execution."""
-    table = {**release_table(release), **(find_pattern("environments", row.get("source", "")) or {})}
+    source = row.get("source", "")
+    table = {**release_table(release), **(find_pattern("environments", source) or {})}
+    table["tuning"] = "usual" if find_pattern("users", source) else "tuned"
     asked, chosen = spell(f"{release} {gpu}"), spellings()["dispatchers"].items()
     if any(fnmatchcase(asked, spell(pattern)) for pattern in spellings()["slow_libraries"]["patterns"]):
         table["library_fraction"] = next(rate for name, rate in SLOW_LIBRARY_FRACTIONS.items() if gpu.startswith(name))
@@ -177,8 +179,11 @@ def is_composed(row: Row) -> bool:
     return bool(find_pattern("composed", row.get("source", "")))
 
 
-def read_sharding(text: str, gpus_per_node: int) -> Table:
-    """Return ZeRO stage and shard size of a text: ``ZeRO-1 within 8 GPUs``, ``HSDP shard 8``, ``FSDP 128 x DP 4``."""
+def read_sharding(text: str, gpus_per_node: int, cp: int = 1) -> Table:
+    """Return ZeRO stage and shard size of a text: ``ZeRO-1 within 8 GPUs``, ``HSDP shard 8``, ``FSDP 128 x DP 4``.
+
+    Fully-sharded weights are shared by context-parallel ranks as well, beyond the degree that is printed.
+    """
     lowered = text.lower().strip()
     if not lowered:
         return {}
@@ -186,7 +191,7 @@ def read_sharding(text: str, gpus_per_node: int) -> Table:
     if stage is None:
         raise unresolved("fsdp_or_zero", text.strip(), "words such as none, ZeRO-1, distributed optimizer, FSDP, HSDP")
     hpz = re.search(r"hpz\D{0,4}(\d+)", lowered)
-    size = _shard_size(lowered, gpus_per_node)
+    size = _shard_size(lowered, gpus_per_node) * (cp if stage == 3 else 1)
     if size == 1 or stage == 0:
         return {"zero": 0}
     table: Table = {"zero": stage}

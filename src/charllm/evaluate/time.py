@@ -6,13 +6,13 @@ from typing import NamedTuple
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError
 from charllm.evaluate.corrections import corrected_s, source_of
-from charllm.evaluate.memory import Skipped
 from charllm.evaluate.published import Row, global_batch, read_row
-from charllm.evaluate.scores import TimeScore
+from charllm.evaluate.scores import Skipped, TimeScore
 from charllm.result.memory_verdict import judge_memory
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.steady import build_machine, simulate_to_steady
 from charllm.spec.framework import LEAST_RECOMPUTE
+from charllm.spec.grades import is_untuned
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 from charllm.spec.training import RECOMPUTES
@@ -138,6 +138,6 @@ def _predict(row: Row, *, closed: bool) -> Prediction:
         measured_s,
         predicted_s,
         model_flop(run) / run.parallelism.world,
-        "tuned" if run.cluster.node.host_speed_fraction >= 1 else "untuned",
+        "untuned" if is_untuned(run) else "tuned",
     )
     return Prediction(row["id"], predicted_s, fitting, score)

@@ -22,6 +22,8 @@ from charllm.workload.parameters import count_parameters
 
 START = {"model": "llama3-70b", "cluster": "h200x32", "tp": 4, "pp": 4, "gbs": 128, "framework": DEFAULT_FRAMEWORK}
 """The request that a browser begins with."""
+SIZES = ("h100x64", "h100x512", "h200x32", "h200x256", "b200x64", "mi300x64", "a100x64")
+"""Usual machines that are offered beside the clusters of the catalog; any other size can be written."""
 TABLES: dict[str, Any] = {
     "parallelism": Parallelism,
     "training": Training,
@@ -36,7 +38,7 @@ def list_choices() -> dict[str, Any]:
     """Return everything that a request may be made of."""
     return {
         "models": [_model(name) for name in entries("models")],
-        "clusters": [_cluster(name) for name in entries("clusters")],
+        "clusters": [_cluster(name) for name in (*entries("clusters"), *SIZES)],
         "frameworks": list(entries("frameworks")),
         "precisions": list(PRECISIONS),
         "recomputes": list(RECOMPUTES),

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from charllm.api.keywords import build_request
-from charllm.catalog.resolve import resolve_run
+from charllm.catalog.resolve import is_file, resolve_run
+from charllm.catalog.sizes import find_cluster
 from charllm.catalog.tables import entries, find_name
 from charllm.errors import SpecError, Words, unknown_name
 from charllm.spec.run import RunSpec
@@ -131,7 +132,11 @@ def _check_words(given: dict[str, Any]) -> dict[str, Any]:
         _check_value(word, value)
     for word, kind in NAMES.items():
         name = words.get(word)
-        if name is not None and (not isinstance(name, str) or find_name(kind, name) is None):
+        if name is None or (isinstance(name, str) and find_name(kind, name)):
+            continue
+        if word == "cluster" and isinstance(name, str) and not is_file(name):
+            find_cluster(name, word)
+        else:
             raise unknown_name(word, str(name)[:LONGEST_TEXT], entries(kind))
     return words
 

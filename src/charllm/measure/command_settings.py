@@ -27,7 +27,7 @@ class PreflightSettings:
 class PreflightKeywords(TypedDict, total=False):
     """Keywords of `PreflightSettings`, with the types of their values."""
 
-    nodes: int | None
+    nodes: int | str | None
     telemetry: str
     out: str | Path | None
     reach: bool
@@ -47,7 +47,7 @@ class SmokeSettings:
 class SmokeKeywords(TypedDict, total=False):
     """Keywords of `SmokeSettings`, with the types of their values."""
 
-    nodes: int
+    nodes: int | str | None
     device: str
     telemetry: str
     quick: bool

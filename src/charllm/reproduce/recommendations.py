@@ -77,7 +77,7 @@ def memory() -> Recommendation:
 
 def larger_memory() -> Recommendation:
     """The same GPUs with more memory."""
-    h200 = resolve_cluster("h200x32").gpu.memory_bytes
+    h200 = resolve_cluster("charllm-ppt-h200").gpu.memory_bytes
     change = {"cluster": {"node": {"gpu": {"memory_bytes": h200}}}}
     found = {}
     for model in MODELS:

@@ -8,9 +8,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from charllm.result.columns import rows_of
-from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, texts_of
+from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, describe_machine, texts_of
 from charllm.result.metrics import METRICS, selected
-from charllm.result.uncertainty import RISK
+from charllm.result.uncertainty import RISK, stored_grade, tell_usual, usual_factors
 from charllm.units import GIB, MEGA, format_percent, seconds_format
 
 if TYPE_CHECKING:
@@ -75,6 +75,17 @@ def answer_lines(result: "RunResult") -> list[tuple[str, str]]:
 def answer_time(result: "RunResult") -> str:
     """Step time, throughput, MFU."""
     return _metrics(result, "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu")
+
+
+def answer_usual(result: "RunResult") -> str:
+    """How long the step takes where the run is not tuned, unless it is stated to be."""
+    step_s = result.metrics.get("step_time_s")
+    if result.origin != "simulated" or step_s is None or "cluster" not in result.spec:
+        return ""
+    grade = stored_grade(result.spec)
+    ends = " to ".join(METRICS["step_time_s"].write(step_s * factor) for factor in usual_factors()[::2])
+    stated = "" if grade == "usual" else "; framework.tuning=tuned or usual says which"
+    return "" if grade == "tuned" else f"{ends}: {tell_usual()}{stated}"
 
 
 def answer_in_brief(result: "RunResult") -> str:
@@ -227,6 +238,7 @@ def tell_gaps(gaps: Mapping[str, float]) -> str:
 
 ANSWERS: dict[str, Callable[["RunResult"], str]] = {
     "Step time": answer_time,
+    "If not tuned": answer_usual,
     "Breakdown": answer_shares,
     "Power": answer_power,
     "Temperature": answer_temperature,
@@ -275,9 +287,8 @@ def describe_spec(spec: Mapping[str, Any]) -> str:
     """Name model, cluster, degrees and batch of a run, or the command or files that it comes from."""
     try:
         training, cluster = spec["training"], spec["cluster"]
-        gpus = cluster["nodes"] * cluster["node"]["gpus"]
         return (
-            f"{spec['model']['name']} on {cluster['name']} ({gpus} x {cluster['node']['gpu']['name']}), "
+            f"{spec['model']['name']} on {cluster['name']} ({describe_machine(cluster)}), "
             f"{spec['framework']['name']}, {training['precision']}; {describe_degrees(spec)}; "
             f"batch {training['global_batch_size']}, microbatch {training['micro_batch_size']} x "
             f"{training['seq_length']} tokens"

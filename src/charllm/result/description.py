@@ -1,10 +1,10 @@
 """What was simulated, in words: the job, its parallelism, the conditions of its GPUs, defaults that were taken."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from charllm.result.columns import Columns, columns_of
-from charllm.units import MEGA, format_percent
+from charllm.units import BITS_PER_BYTE, GIGA, MEGA, format_percent
 
 if TYPE_CHECKING:
     from charllm.spec.run import RunSpec
@@ -28,11 +28,32 @@ def texts_of(columns: Columns, part: str) -> list[str]:
 
 
 def _job(run: "RunSpec") -> str:
-    cluster, per_node = run.cluster, run.cluster.node.gpus
-    others = [(len(other.nodes) * per_node, other.node) for other in cluster.mixed]
-    counted = [(cluster.gpus - sum(count for count, _ in others), cluster.node), *others]
-    gpus = " + ".join(f"{count} x {node.gpu.name}{f' in {node.name}' if others else ''}" for count, node in counted)
-    return f"{run.model.name} on {cluster.name} ({gpus}), {run.framework.name}, {run.training.precision}"
+    machine = describe_machine(run.as_table()["cluster"])
+    return f"{run.model.name} on {run.cluster.name} ({machine}), {run.framework.name}, {run.training.precision}"
+
+
+def describe_machine(cluster: Mapping[str, Any]) -> str:
+    """Name the GPUs of a cluster by node, and the network that joins the nodes; `cluster` is a table of a spec."""
+    node, nodes, fabric = cluster["node"], cluster["nodes"], cluster.get("fabric", {})
+    if nodes == 1:
+        return f"{node['gpus']} x {node['gpu']['name']}"
+    others = [(len(other["nodes"]), other["node"]) for other in cluster.get("mixed", ())]
+    kinds = [(nodes - sum(count for count, _ in others), node), *others]
+    gpus = " + ".join(
+        f"{count} node{'s' if count > 1 else ''} x {kind['gpus']} {kind['gpu']['name']}"
+        + (f" in {kind['name']}" if others else "")
+        for count, kind in kinds
+    )
+    domain = f" in NVLink domains of {cluster['domain_nodes']} nodes" if cluster.get("domain_nodes", 1) > 1 else ""
+    return f"{gpus}{domain}; {describe_network(fabric)}"
+
+
+def describe_network(fabric: Mapping[str, Any]) -> str:
+    """Name a network, and say what each node has of it."""
+    if not fabric.get("nics_per_node"):
+        return "no network"
+    rate = fabric["nic_bandwidth_bytes_per_s"] * BITS_PER_BYTE / GIGA
+    return f"{fabric['name']}: {fabric['nics_per_node']} x {rate:g} Gb/s per node"
 
 
 def _parallelism(run: "RunSpec") -> str:

@@ -4,11 +4,13 @@ Equation: the parameters of a step are the rates of its kernels, of exposed comm
 A rate that is off by a fraction moves the step by that fraction of its share in it, so the derivatives are the run's
 own breakdown and no further run is needed:
 
-    s^2 = own^2 + untuned^2 + sum over parts of (share x spread)^2
+    s^2 = own^2 + sum over parts of (share x spread)^2
 
-own: kernels; untuned: slow hosts. With e = ln(predicted / measured) of known runs, nine in
-ten lie between low x s and high x s, hence the measured value between predicted x exp(-high s) and predicted x
-exp(-low s). Other metrics: the same with quantiles of e itself. Independent causes add in squares, each side alone.
+own: kernels. With e = ln(predicted / measured) of known runs, nine in ten lie between low x s and high x s, hence the
+measured value between predicted x exp(-high s) and predicted x exp(-low s). That is the interval of tuned runs. Runs as
+users have them took longer, by what is not in their description: their interval is the range of measured over predicted
+of such runs, and where a run does not say which of both it is, its interval covers both. Other metrics: the same with
+quantiles of e itself. Independent causes add in squares, each side alone.
 Source: result/data/errors.json, written by evaluate/intervals.py.
 Ignores: errors that the known runs do not have: another cooling, fabrics that drop packets, software of next year; that
 hidden communication may come to light, and that the host may bind where it did not.
@@ -23,6 +25,7 @@ from math import exp, expm1, hypot, inf, log1p, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from charllm.spec.grades import NOT_STATED, grade_of
 from charllm.spec.run import class_of
 from charllm.units import format_percent
 
@@ -148,10 +151,14 @@ def step_scale(shares: Mapping[str, float], spreads: Mapping[str, float]) -> flo
 def _step_spread(result: "RunResult") -> Spread:
     """Return the spread of step time, by what the step is spent on."""
     spec, found = result.spec, errors()
-    known = found["step_time"]
-    shares = {"own": 1.0, "untuned": float(is_untuned(spec)), **share_of(result.metrics["breakdown_s"] or {})}
+    known, grade = found["step_time"], stored_grade(spec)
+    shares = {"own": 1.0, **share_of(result.metrics["breakdown_s"] or {})}
     scale = step_scale(shares, known["spreads"])
     spread = _spread({name: scale * known[name] for name in ("low", "high")}, _tell_shares(shares, known))
+    if grade != "tuned":
+        usual = _spread(found["usual"], tell_usual())
+        both = Spread(max(spread.below, usual.below), max(spread.above, usual.above), f"{spread.basis}; {usual.basis}")
+        spread = usual if grade == "usual" else both
     strange = [name for name in _gpu_names(spec["cluster"]) if name not in found["known_gpus"]]
     if strange:
         why = f"{found['unknown_gpu_factor']:g} times as wide: too few published runs on {', '.join(strange)}"
@@ -161,12 +168,26 @@ def _step_spread(result: "RunResult") -> Spread:
 
 PARTS = {
     "own": "kernels",
-    "untuned": "an untuned host",
     "exposed": "exposed communication",
     "wait": "bubbles and waiting",
     "overhead": "launches",
 }
 """Spread of the step time: its cause in words."""
+
+
+def usual_factors() -> tuple[float, float, float]:
+    """Return low end, mean and high end of measured over predicted step time of runs as users have them."""
+    low, middle, high = (exp(-errors()["usual"][name]) for name in ("high", "middle", "low"))
+    return low, middle, high
+
+
+def tell_usual() -> str:
+    """Say how much longer than predicted runs took that were not tuned: nine in ten of a source to come."""
+    usual, (low, middle, high) = errors()["usual"], usual_factors()
+    return (
+        f"{usual['rows']} runs as users have them, of {usual['sources']} sources, took {low:.2g} to {high:.2g} times "
+        f"as long as predicted, {middle:.2g} times on average"
+    )
 
 
 def _tell_shares(shares: Mapping[str, float], known: Mapping[str, Any]) -> str:
@@ -182,10 +203,11 @@ def stored_class(spec: Mapping[str, Any]) -> str:
     return class_of(spec["model"].get("experts"), spec["training"].get("lora_rank"))
 
 
-def is_untuned(spec: Mapping[str, Any]) -> bool:
-    """Tell whether a host of a run is slower than a tuned one, from its spec as a table."""
+def stored_grade(spec: Mapping[str, Any]) -> str:
+    """Return how well a run is set up (tuned, usual or not stated), from its spec as a table."""
     nodes = [spec["cluster"]["node"], *(other["node"] for other in spec["cluster"].get("mixed", ()))]
-    return any(node.get("host_speed_fraction", 1.0) < 1 for node in nodes)
+    hosts = ((node.get("host_grade", NOT_STATED), node.get("host_speed_fraction", 1.0)) for node in nodes)
+    return grade_of(spec["framework"].get("tuning", NOT_STATED), hosts)
 
 
 def _board_intervals(result: "RunResult", step: Spread) -> dict[str, dict[str, Any]]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from charllm.spec.fields import check_fields, choice, count, flag, number, text, words
+from charllm.spec.grades import NOT_STATED, TUNINGS
 from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.training import RECOMPUTES, Training
 
@@ -20,6 +21,12 @@ class Framework:
 
     name: str = text("Name of the profile.")
     profile: str = text("The catalog profile that it is, or is based on.", "")
+    tuning: str = choice(
+        "Whether the run is tuned, as vendors publish runs, or usual: as users run it, with library defaults. Where it "
+        "is not stated it counts as tuned, and intervals hold for both.",
+        TUNINGS,
+        NOT_STATED,
+    )
     # Choices.
     attention: str = choice("Whether attention is one fused kernel (flash) or several.", ("flash", "unfused"), "flash")
     attention_kernel: str = choice(

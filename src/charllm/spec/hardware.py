@@ -7,6 +7,7 @@ from typing import Any
 from charllm.errors import SpecError
 from charllm.spec.board import Governor, Heat, Kernels, Power
 from charllm.spec.fields import check_fields, choice, count, counts, flag, number, number_or_list, read, rules, text
+from charllm.spec.grades import HOST_GRADES, NOT_STATED
 from charllm.spec.request import as_table
 
 COOLINGS = ("air", "liquid", "immersion")
@@ -187,6 +188,12 @@ class Node:
         "Launch speed of the host relative to a tuned host (CPU binding, synchronised garbage collection).",
         0.01, 100, 1.0,
     )  # fmt: skip
+    host_grade: str = choice(
+        "How the host is set up: tuned (CPU binding, synchronised garbage collection), usual (library defaults) or "
+        "slow. Where it is not stated it counts as tuned, and intervals hold for untuned ones, too.",
+        tuple(HOST_GRADES),
+        NOT_STATED,
+    )
     processor_speed_fraction: float = number(
         "Speed at which the node's processors launch kernels, over the x86 processors beside H100 and H200.",
         0.01, 100, 1.0,
@@ -212,7 +219,7 @@ class Node:
     @property
     def launch_speed_fraction(self) -> float:
         """Speed at which kernels are launched, over a tuned host with x86 processors."""
-        return self.host_speed_fraction * self.processor_speed_fraction
+        return self.host_speed_fraction * HOST_GRADES[self.host_grade] * self.processor_speed_fraction
 
     def upstream_slots(self, slot: int) -> tuple[int, ...]:
         """List the slots whose heat reaches this one, nearest first."""

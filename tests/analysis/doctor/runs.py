@@ -12,8 +12,8 @@ from charllm.api.keywords import build_request
 from charllm.catalog.resolve import resolve_run
 from charllm.simulate.predict import Simulation, predict
 
-PIPELINE = {"model": "llama3-70b", "cluster": "h200x32", "tp": 8, "pp": 4, "gbs": 16}
-REPLICAS = {"model": "llama3-8b", "cluster": "h200x32", "tp": 2, "gbs": 64}
+PIPELINE = {"model": "llama3-70b", "cluster": "charllm-ppt-h200", "tp": 8, "pp": 4, "gbs": 16}
+REPLICAS = {"model": "llama3-8b", "cluster": "charllm-ppt-h200", "tp": 2, "gbs": 64}
 ONE_NODE = {"model": "llama3-8b", "cluster": "h200x8", "tp": 2, "gbs": 32}
 SPREAD = {"silicon_spread_fraction": 0.015}
 

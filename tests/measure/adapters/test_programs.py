@@ -154,7 +154,9 @@ def test_every_adapter_says_what_it_is() -> None:
 def test_nothing_is_run_where_preflight_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     words = ["measure", "--preflight", "--telemetry", "none", "--idle", "0", "--cooldown", "0", "--out", str(out)]
-    assert main([*words, "--model", "llama3-70b", "--cluster", "h200x32", "--tp", "8", "--", "touch", "x"]) == 1
+    assert (
+        main([*words, "--model", "llama3-70b", "--cluster", "charllm-ppt-h200", "--tp", "8", "--", "touch", "x"]) == 1
+    )
     assert "preflight failed, nothing was run: nodes: 1, expected 4" in capsys.readouterr().err
     assert not out.exists()
     assert main([*words, "--", "true"]) == 0

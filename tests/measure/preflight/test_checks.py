@@ -102,7 +102,7 @@ def test_the_run_says_which_gpus_nodes_and_limits_are_expected() -> None:
     checks = {check.name: check for check in check_all([NODE], other)}
     assert checks["GPUs"].expected == "8 x h100, as h100x8 has"
     assert checks["GPUs"].state == FAILURE
-    two = resolve_run(build_request(None, {"model": "llama3-70b", "cluster": "h200x32", "tp": 4, "pp": 4}))
+    two = resolve_run(build_request(None, {"model": "llama3-70b", "cluster": "charllm-ppt-h200", "tp": 4, "pp": 4}))
     assert states(check_all([NODE], two))["nodes"] == FAILURE
 
 

@@ -6,7 +6,7 @@ from charllm.catalog.resolve import resolve_run
 from charllm.units import GIB
 
 HOSTILE = "<img src=x onerror=alert(1)>"
-SPEC = resolve_run({"model": "llama3-70b", "cluster": "h200x32", "framework": "megatron"}).as_table()
+SPEC = resolve_run({"model": "llama3-70b", "cluster": "charllm-ppt-h200", "framework": "megatron"}).as_table()
 
 
 def strategy(tp: int, pp: int, speed: float, per_j: float, memory_gib: float, **more: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from charllm.spec.request import merge
 
 PIPELINE: dict[str, Any] = {
     "model": "llama3-8b",
-    "cluster": "h200x32",
+    "cluster": "charllm-ppt-h200",
     "parallelism": {"tp": 2, "pp": 2},
     "training": {"global_batch_size": 64},
 }
@@ -35,7 +35,7 @@ def pipeline() -> RunView:
 
 @cache
 def misfit() -> RunView:
-    spec = resolve_run({"model": "gpt3-175b", "cluster": "h200x32", "parallelism": {"pp": 32}})
+    spec = resolve_run({"model": "gpt3-175b", "cluster": "charllm-ppt-h200", "parallelism": {"pp": 32}})
     return RunView(simulate(spec))
 
 

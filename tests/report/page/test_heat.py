@@ -8,7 +8,7 @@ from charllm.report.page.view import RunView
 from tests.report.page.runs import measured, misfit, pipeline, rows_of, view
 
 
-@pytest.mark.parametrize("cluster", ["h200x8", "mi250x32", "b200x8", "mi300x8", "gb200-nvl72", "a100x8"])
+@pytest.mark.parametrize("cluster", ["h200x8", "charllm-ppt-mi250", "b200x8", "mi300x8", "gb200-nvl72", "a100x8"])
 def test_every_slot_has_a_place_of_its_own_behind_the_slot_upstream(cluster: str) -> None:
     node = resolve_cluster(cluster).node
     places = place_slots(node)
@@ -26,7 +26,7 @@ def test_slots_behind_the_same_slot_stand_side_by_side() -> None:
 
 
 def test_cells_are_kelvins_above_the_inlet_of_their_node() -> None:
-    run = view(cluster={"base": "h200x32", "cooling": {"inlet_c": [20, 24, 25, 30]}})
+    run = view(cluster={"base": "charllm-ppt-h200", "cooling": {"inlet_c": [20, 24, 25, 30]}})
     figure = heat_figure(run)
     by_rank = {row["rank"]: row for row in run.result.gpus}
     for row in rows_of(figure):
@@ -60,7 +60,7 @@ def test_where_all_gpus_are_alike_none_has_a_ring() -> None:
 
 def test_of_a_large_cluster_the_telling_nodes_are_shown() -> None:
     run = view(
-        cluster={"base": "h200x32", "nodes": 32, "cooling": {"inlet_c": [25] * 20 + [35] + [25] * 10 + [15]}},
+        cluster={"base": "charllm-ppt-h200", "nodes": 32, "cooling": {"inlet_c": [25] * 20 + [35] + [25] * 10 + [15]}},
         training={"global_batch_size": 256},
     )
     figure = heat_figure(run)
@@ -71,7 +71,7 @@ def test_of_a_large_cluster_the_telling_nodes_are_shown() -> None:
 
 
 def test_gpus_of_a_package_are_named_as_such() -> None:
-    run = view(model="llama3-30b", cluster="mi250x32", parallelism={"tp": 4, "pp": 4})
+    run = view(model="llama3-30b", cluster="charllm-ppt-mi250", parallelism={"tp": 4, "pp": 4})
     packages = {row["slot"]: row["package"] for row in rows_of(heat_figure(run))}
     assert packages[0] == packages[1] != packages[2]
 

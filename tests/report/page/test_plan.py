@@ -19,7 +19,7 @@ def figures(page: Page = PAGE) -> dict[str, Figure]:
 
 def test_it_opens_with_the_best_strategy_how_sure_that_is_and_how_the_own_one_compares() -> None:
     told = " ".join(PAGE.answer)
-    assert PAGE.title == "Plan of llama3-70b on h200x32"
+    assert PAGE.title == "Plan of llama3-70b on charllm-ppt-h200"
     assert PAGE.answer[0].startswith(
         "Best strategy (highest throughput): tp 4 x pp 4 x dp 2, microbatch 1: 29.4 s a step"
     )
@@ -47,7 +47,7 @@ def test_every_strategy_is_a_point_once_and_limits_are_sliders_at_their_values()
     }  # fmt: skip
     assert front.options["best"] == "tokens_per_s"
     assert "tp" in front.options["filters"]
-    assert rows[0]["details"]["command"].startswith("charllm simulate --model llama3-70b --cluster h200x32")
+    assert rows[0]["details"]["command"].startswith("charllm simulate --model llama3-70b --cluster charllm-ppt-h200")
 
 
 def test_the_commands_hold_what_changes_in_the_users_own_program() -> None:

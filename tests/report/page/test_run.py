@@ -80,7 +80,7 @@ def test_an_emulated_run_names_its_rank() -> None:
     provenance = {"measurement": {"rank": 3}}
     emulated = replace(measured(nodes=1, gpus=1), origin="emulated", spec=pipeline().result.spec, provenance=provenance)
     page = run_page(RunView(emulated))
-    assert page.title == "One rank of llama3-8b on h200x32"
+    assert page.title == "One rank of llama3-8b on charllm-ppt-h200"
     assert page.answer[0].startswith("Rank 3 of llama3-8b on 32 x h200 (tp 2 x pp 2 x dp 8), emulated on one GPU")
 
 

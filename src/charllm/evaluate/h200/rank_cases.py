@@ -3,7 +3,7 @@
 from typing import Any
 
 RANK_S = 8.0
-PAPER = {"cluster": "h200x32", "framework": "nemo"}
+PAPER = {"cluster": "charllm-ppt-h200", "framework": "nemo"}
 
 
 def paper_rank(

@@ -69,7 +69,7 @@ class PlanKeywords(TypedDict, total=False):
     """Keywords of `Plan`, with the types of their values."""
 
     launcher: str
-    nodes: int | None
+    nodes: int | str | None
     ranks_per_node: int | None
     gpus_per_node: int | None
     time_limit: float | None

@@ -19,6 +19,7 @@ from charllm.result.answers import (
     verdict,
     write_metric,
 )
+from charllm.result.description import describe_machine
 from charllm.result.metrics import LABEL_WORDS, METRICS
 from charllm.units import format_percent, format_seconds
 
@@ -48,8 +49,7 @@ def _job(run: RunView) -> str:
     spec = run.result.spec
     try:
         cluster = spec["cluster"]
-        gpus = cluster["nodes"] * cluster["node"]["gpus"]
-        job = f"{spec['model']['name']} on {gpus} x {cluster['node']['gpu']['name']} ({describe_degrees(spec)})"
+        job = f"{spec['model']['name']} on {describe_machine(cluster)} ({describe_degrees(spec)})"
     except (KeyError, TypeError):
         return f"{run.result.origin.capitalize()} run"
     rank = run.result.provenance.get("measurement", {}).get("rank")

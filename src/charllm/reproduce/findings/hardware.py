@@ -8,7 +8,7 @@ from charllm.reproduce.looks import Row
 from charllm.reproduce.paper import H100, H200, MODELS, SCALE, Request, runs_of
 
 SAME = "the same strategy on both clusters, whether or not it is the best one"
-OURS, THEIRS, PLAIN = "cluster h200x32 / ", "cluster h100x64 / ", " / recompute none"
+OURS, THEIRS, PLAIN = "cluster charllm-ppt-h200 / ", "cluster charllm-ppt-h100 / ", " / recompute none"
 
 
 def more_hardware() -> Finding:

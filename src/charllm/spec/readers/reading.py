@@ -42,6 +42,8 @@ class Reading:
     gpus_per_node: int | None = None
     microbatches: int | None = None
     """Microbatches of each replica in a step, where the file states them and no global batch."""
+    model_id: str = ""
+    """Repository of the model that the file names and does not describe."""
 
     def warnings(self) -> list[str]:
         """Return what a user must know about this reading, one sentence a line."""
@@ -52,7 +54,7 @@ class Reading:
 
 _SIZES = re.compile(
     r"(?:^|_)(?:parallel|parallelism|degree|micro_?batch|batch_size|accumulation|precision|dtype|fp8|fp4|mxfp8|nvfp4|bf16|"
-    r"fp16|lora|qlora|dora|adapter|peft|num_layers|n_layers|hidden_size|heads|experts|topk|ffn|seq_len|seq_length|"
+    r"fp16|lora|qlora|dora|adapter|peft|num_layers|n_layers?|num_hidden_layers|hidden_size|intermediate_size|vocab_size|heads|experts|topk|ffn|seq_len|seq_length|"
     r"sequence_len|sequence_length|zero|zero3|shard|sharding|fsdp|fsdp2|optimizer|optim|offload|offloading|quantization|"
     r"quantize|8bit|4bit|frozen|freeze)(?:_|$)"
 )

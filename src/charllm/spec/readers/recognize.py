@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 
 class Sign(NamedTuple):
-    """Dotted keys, all of which stand in a program's files; ``key=word`` asks for a word in the value, ``!key`` for none."""
+    """Dotted keys that stand in a program's files: ``key=word`` asks for a word in the value, ``!key`` for none."""
 
     program: str
     keys: tuple[str, ...]
@@ -64,6 +64,9 @@ Accelerate: distributed_type num_processes
 {LLAMA_FACTORY}: model_name_or_path stage
 {LLAMA_FACTORY}: model_name_or_path finetuning_type
 {LLAMA_FACTORY}: model_name_or_path template
+LLaMA-Factory 1: model_class train_dataset
+LLaMA-Factory 1: model_class kernel_config
+LLaMA-Factory 1: model_class dist_config
 {SWIFT}: tuner_type model
 {SWIFT}: train_type model dataset
 {SWIFT}: sft_type

@@ -86,6 +86,7 @@ SAMPLES: dict[str, list[tuple[list[str], dict[str, Any]]]] = {
     "--mbs": [(["--mbs", "4"], {"mbs": 4})],
     "--precision": [(["--precision", "fp8"], {"precision": "fp8"})],
     "--recompute": [(["--recompute", "full:2"], {"recompute": "full:2"})],
+    "--forward-only": [(["--forward-only"], {"forward_only": True})],
     "--lora": [(["--lora", "8"], {"lora": 8})],
     "--power-cap": [(["--power-cap", "500"], {"power_cap": 500.0})],
     "--clock-cap": [(["--clock-cap", "1200"], {"clock_cap": 1200})],

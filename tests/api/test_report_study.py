@@ -115,7 +115,10 @@ def test_runs_in_memory_are_named_by_what_they_run() -> None:
     assert page_of([one, one]).title == "tiny: dp 8 against dp 8 (2)"
 
 
-@pytest.mark.parametrize("name", ["charllm-ppt-parallelism", "charllm-ppt-optimization-h100", "charllm-ppt-lora-h200"])
+@pytest.mark.parametrize(
+    "name",
+    ["charllm-ppt-parallelism", "charllm-ppt-optimization-h100", "charllm-ppt-lora-h200", "charllm-ppt-inference"],
+)
 def test_the_command_of_a_case_asks_for_the_same_run(name: str) -> None:
     for case in load_study(name).cases[::9]:
         words = shlex.split(write_flags(list_settings(case.request)))

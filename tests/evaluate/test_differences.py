@@ -7,19 +7,17 @@ from typing import Any
 import pytest
 
 from charllm.evaluate.differences import (
-    CHANGES,
     CLEAR,
-    FREED,
     Pair,
     Reading,
     Score,
     effect,
     list_pairs,
-    name_change,
     noise_levels,
     read_all,
     score_differences,
 )
+from charllm.result.differences import CHANGES, FREED, changed_settings, kind_of_change
 
 BASE = {"training.micro_batch_size": 1, "parallelism.tp": 1, "parallelism.dp": 8, "conditions.clock_cap_hz": 1e9,
         "model.layers": 4}  # fmt: skip
@@ -30,18 +28,22 @@ def reading(name: str, board: str = "one", said: float = 1.0, read: float = 1.0,
     return Reading("training", board, name, settings, 1e12, {"step time": (said, read)})
 
 
+def named(other: dict[str, Any]) -> str | None:
+    return kind_of_change(changed_settings(BASE, other))
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_each_kind_of_change_is_found_by_its_settings(name: str) -> None:
     change = CHANGES[name]
     other = {**BASE, **dict.fromkeys((*change.settings[:1], *change.along), "another")}
-    assert name_change(BASE, BASE) == ""
-    assert name_change(BASE, other) == name
-    assert name_change(BASE, {**other, "model.hidden": 7}) is None
+    assert named(BASE) == ""
+    assert named(other) == name
+    assert named({**other, "model.hidden": 7}) is None
 
 
 def test_a_clock_limit_against_none_is_a_change_of_its_own() -> None:
-    assert name_change(BASE, {**BASE, "conditions.clock_cap_hz": None}) == FREED
-    assert name_change(BASE, {**BASE, "conditions.clock_cap_hz": 2e9}) == "clock limit"
+    assert named({**BASE, "conditions.clock_cap_hz": None}) == FREED
+    assert named({**BASE, "conditions.clock_cap_hz": 2e9}) == "clock limit"
 
 
 def test_only_runs_of_one_board_are_pairs() -> None:

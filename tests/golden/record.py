@@ -6,8 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import charllm
+from charllm.api.plan import build_space
 from charllm.catalog.resolve import resolve_cluster, resolve_run
+from charllm.plan.feasible import divide_space
+from charllm.plan.metrics import USUAL
+from charllm.plan.objectives import parse_objective
 from charllm.plan.plan import Plan
+from charllm.plan.rank import _Search
+from charllm.plan.scores import score_of
 from charllm.simulate.emulated import predict_emulated
 from charllm.simulate.fast import predict_fast
 from charllm.simulate.predict import predict, simulate
@@ -178,8 +184,22 @@ ANSWERS: dict[str, Callable[[], Any]] = {
     "clock-caps": lambda: charllm.caps(**DENSE, tp=2, clock=True, at=[1900, 1500]).table,
     "fast-path": lambda: {name: dict(predict_fast(resolve_run(RUNS[name])).metrics) for name in LOOKED_AT},
     "emulated-ranks": lambda: {name: emulated_rank(name) for name in LOOKED_AT[:2]},
-    "telemetry": lambda: {name: shown(name) for name in LOOKED_AT},
+    "telemetry": lambda: {name: shown(name) for name in (*LOOKED_AT, "mixtral-8x7b-b200x16-long")},
     "place": lambda: charllm.place(**DENSE, tp=2, pp=4, dephase=True, work=0.05).as_table(),
+    "place-uneven": lambda: charllm.place(
+        **{**DENSE, "gbs": 8}, tp=4, pp=2, decide="caps", node_budget=4400.0, work=0.02,
+        conditions={"silicon_spread_fraction": 0.06},
+    ).as_table(),
+    "bounds-dense": lambda: bounds(
+        {**DENSE, "model": "llama3-70b", "cluster": "h100x64", "gbs": 64, "power_cap": 500.0},
+        {"tp": [4, 8], "pp": [1, 2, 4], "cp": [1, 2], "vpp": [1, 2], "mbs": [1], "recompute": ["none", "full:8"],
+         "schedule": ["1f1b", "interleaved", "zero-bubble"]},
+    ),
+    "bounds-sparse": lambda: bounds(
+        {"model": "mixtral-8x7b", "cluster": "h200x32", "gbs": 64},
+        {"tp": [1, 2], "pp": [2, 4], "cp": [1], "ep": [4, 8], "vpp": [1, 2], "mbs": [1], "recompute": ["selective"],
+         "schedule": ["1f1b", "interleaved", "dualpipe"]},
+    ),
 }  # fmt: skip
 """Plans, caps, placements and other views of a run: what was counted, what is best, and by how much."""
 SUMMED = ("ops", "memory", "breakdown", "timeline", "signals", "links", "cluster")
@@ -217,6 +237,23 @@ def shown(name: str) -> dict[str, Any]:
     """Return the sums of what would be read of the GPUs and nodes of a run."""
     found = show_telemetry(predict(resolve_run(RUNS[name]), ignore_memory=True))
     return {key: float(values.sum()) for key, values in (found.gpus | found.nodes).items()}
+
+
+def bounds(words: dict[str, Any], axes: dict[str, list[Any]]) -> list[dict[str, float]]:
+    """Return of each share of a space its own bound, the sums of those of its strategies, and some raised ones."""
+    feasible = divide_space(build_space(None, axes, words).space)
+    score = score_of(feasible.space.base, parse_objective("edp"), USUAL)
+    search, found = _Search(feasible, score, [(None, None)], lambda _memory: True), []
+    for place, share in enumerate(feasible.shares):
+        search.open_share(place)
+        items = search.items[place]
+        raised = [search.raise_bound((place, one)) for one in range(0, len(items.row), 29)]
+        found.append({
+            "least_time_s": share.least_time_s, "strategies": share.strategies, "pruned_memory": share.pruned_memory,
+            "score": float(items.score.sum()), "energy_j": float(items.energy_j.sum()),
+            "raised": float(sum(one for one in raised if one is not None)), "misfits": raised.count(None),
+        })  # fmt: skip
+    return found
 
 
 def kept(plan: Plan) -> dict[str, Any]:

@@ -15,6 +15,7 @@ BY_SOURCE = {
     "switch_fraction": (0.68, 0.76),  # ml-engineering: 0.68 to 0.69 at 8 GiB, less latency and the reduced part
     "switch_bytes_per_s": (540e9, 550e9),  # ml-engineering: B200 at 540 GB/s
     "nic_fraction": (0.86, 0.95),  # HybridEP 0.86, DeepEP 0.87 and 0.89, B200 0.95
+    "send_fraction": (0.0, 0.0),  # as collectives, unless a fabric states it
     "nic_hop_s": (4e-6, 14e-6),  # NCCL's tuning model: 4 and 14 us
     "tree_fraction": (0.92, 0.92),  # NCCL's tuning model
     "exchange_s": (45e-6, 57e-6),  # DeepEP's tables: 45 us inside a node, 57 us on two

@@ -9,7 +9,8 @@ import pytest
 from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.errors import SpecError
 from charllm.layout.hops import StageHop
-from charllm.network.collectives import collective_seconds, send_seconds
+from charllm.network.algorithms import GroupPath
+from charllm.network.collectives import algorithm_on_path, collective_seconds, send_seconds
 from charllm.network.constants import MEASURED_FIELDS, NETWORK, NetworkConstants, constants_of, with_measured
 from charllm.spec.hardware import Fabric, Node
 from charllm.spec.run import RunSpec
@@ -18,7 +19,8 @@ from charllm.workload.op import collective
 MEASURED = {
     "node": {"base": "hgx-h200", "collective_latency_us": 5, "link_hop_us": 0.7, "link_fraction": 0.95,
              "own_block_fraction": 0.8, "switch_fraction": 0.75},
-    "fabric": {"base": "ib-8x400g", "nic_fraction": 0.8, "nic_hop_us": 20, "tree_fraction": 0.7},
+    "fabric": {"base": "ib-8x400g", "nic_fraction": 0.8, "nic_hop_us": 20, "tree_fraction": 0.7,
+               "send_fraction": 0.6},
 }  # fmt: skip
 
 
@@ -41,7 +43,7 @@ def test_every_measured_field_sets_its_constant() -> None:
     found = constants_of(run(**MEASURED).cluster)
     expected = replace(
         NETWORK, latency_s=5e-6, hop_s=0.7e-6, link_fraction=0.95, own_block_fraction=0.8, switch_fraction=0.75,
-        switch_bytes_per_s=inf, nic_fraction=0.8, nic_hop_s=20e-6, tree_fraction=0.7,
+        switch_bytes_per_s=inf, nic_fraction=0.8, nic_hop_s=20e-6, tree_fraction=0.7, send_fraction=0.6,
     )  # fmt: skip
     assert all(getattr(found, name) == pytest.approx(getattr(expected, name)) for name in MEASURED_FIELDS)
     assert found.switch_bytes_per_s == inf
@@ -83,3 +85,21 @@ def test_what_was_measured_is_listed_as_given() -> None:
 
     assert "cluster.node.link_fraction" in describe_provenance(run(**MEASURED))["figures"]["given"]
     assert not any("link_fraction" in name for name in describe_provenance(run())["figures"].get("given", []))
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks", "size_bytes", "read_s"),
+    [  # medians of LUMI's log of 175B, tp 8, pp 8 (spyysalo/lumi-llm-scaling)
+        ("all_gather", 2, 2 * 732168192, 0.1556), ("all_gather", 32, 32 * 45759857, 0.2905),
+        ("all_reduce", 8, 2931315180, 1.041), ("all_reduce", 32, 2931315180, 1.144),
+        ("all_reduce", 2, 367001600, 0.0781), ("broadcast", 8, 154140672, 0.0314), ("send", 2, 14680064, 0.00231),
+    ],
+)  # fmt: skip
+def test_messages_between_nodes_of_lumi_take_as_long_as_its_log_says(
+    kind: str, ranks: int, size_bytes: float, read_s: float
+) -> None:
+    cluster = resolve_cluster("lumi")
+    share = cluster.fabric.node_bandwidth_bytes_per_s / cluster.node.gpus
+    path = GroupPath(1, ranks, cluster.node.link_bandwidth_bytes_per_s, share)
+    (op,) = collective(kind, "dp", size_bytes, ranks)
+    assert algorithm_on_path(op, path, constants_of(cluster))[1] == pytest.approx(read_s, rel=0.15)

@@ -1,13 +1,16 @@
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import DoesNotFit, SpecError
+from charllm.plan import stage_caps
 from charllm.plan.caps import KINDS, KNEES, CapPoint, Judge, find_knees, sweep_caps
-from charllm.plan.stage_caps import StageCaps, advise_stages, group_stages, stage_capped_run
+from charllm.plan.stage_caps import StageCaps, StageGroup, advise_stages, group_stages, stage_capped_run
 from charllm.spec.request import Table, merge
+from charllm.spec.run import RunSpec
 
 SMALL: Table = {
     "model": "llama3-8b",
@@ -88,6 +91,61 @@ def test_stages_that_do_the_same_share_a_cap() -> None:
     assert sorted(group.stages for group in group_stages(run, Judge())) == [(0,), (1, 2), (3,)]
     capped = stage_capped_run(run, KINDS["clock"], (1e9, 1.1e9, 1.2e9, 1.3e9))
     assert [capped.caps[gpu].clock_hz for gpu in (0, 1, 2, 7)] == [1e9, 1e9, 1.1e9, 1.3e9]
+
+
+def known_point(energy_j: float) -> CapPoint:
+    metrics: Any = {"step_time_s": 1.0, "energy_per_step_j": energy_j}
+    return CapPoint((1.9e9,) * 4, metrics)
+
+
+def by_hand(limits_hz: tuple[float, ...], asked: list[tuple[float, ...]]) -> Any:
+    """A judge to whom a stage below its limit makes the step longer, and a hertz costs a nanojoule."""
+
+    def judge(run: RunSpec) -> dict[str, float]:
+        clocks = [run.caps[gpu].clock_hz or 0.0 for gpu in (0, 2, 4, 6)]
+        asked.append(tuple(clocks))
+        slower = max(max(0.0, limit / clock - 1) for limit, clock in zip(limits_hz, clocks, strict=True))
+        return {"step_time_s": 1.0 + slower, "energy_per_step_j": 1e-9 * sum(clocks)}
+
+    return judge
+
+
+def test_the_lowest_cap_that_keeps_the_step_is_bisected_between_three_fifths_and_the_cap_of_all() -> None:
+    run, asked = resolve_run(SMALL), list[tuple[float, ...]]()
+    judge = by_hand((1.9e9, 1.9e9, 1.0e9, 1.5e9), asked)
+    known = known_point(7.6)
+    clock = KINDS["clock"]
+    found = stage_caps._lowest(run, clock, judge, StageGroup((3,), 0.5), known, 1.0)
+    # From 1.14 to 1.9 GHz: 1.52 keeps it, 1.33, 1.425, 1.4725 and 1.49625 do not.
+    assert [round(caps[3] / 1e6, 2) for caps in asked] == [1520.0, 1330.0, 1425.0, 1472.5, 1496.25]
+    assert found.caps == (1.9e9, 1.9e9, 1.9e9, 1.52e9)
+    assert all(caps[:3] == (1.9e9,) * 3 for caps in asked)
+    # One that may go lower stops a thirty-second above three fifths; stages of a group go together.
+    lowest = stage_caps._lowest(run, clock, judge, StageGroup((2,), 0.5), found, 1.0)
+    assert lowest.caps[2] == pytest.approx((0.6 + 0.4 / 32) * 1.9e9)
+    assert lowest.caps[3] == 1.52e9
+    both = stage_caps._lowest(run, clock, judge, StageGroup((2, 3), 0.5), known, 1.0)
+    assert both.caps == (1.9e9, 1.9e9, 1.52e9, 1.52e9)
+    # A cap that saves no energy is not set.
+    cheap = known_point(1.0)
+    assert stage_caps._lowest(run, clock, judge, StageGroup((3,), 0.5), cheap, 1.0) is cheap
+    # A longer step that is allowed: 1.5 GHz may run at 1.4.
+    longer = stage_caps._lowest(run, clock, judge, StageGroup((3,), 0.5), known, 1.0 + 1.5 / 1.4 - 1)
+    assert 1.4e9 <= longer.caps[3] < 1.43e9
+
+
+def test_levels_and_tolerances_of_stages_are_those_of_the_frontier() -> None:
+    run, asked = resolve_run(SMALL), list[tuple[float, ...]]()
+    judge = by_hand((1.9e9, 1.9e9, 1.0e9, 1.5e9), asked)
+    groups = [StageGroup((2,), 0.3), StageGroup((3,), 0.1)]
+    first = known_point(7.6)
+    level = stage_caps._level(run, KINDS["clock"], judge, groups, None, first)
+    assert level.uniform is first
+    # The group that waits most has three quarters of 0.15 %, and the last all of it.
+    assert level.staged.metrics["step_time_s"] <= 1.0015
+    assert level.staged.caps[2] < 1.2e9
+    assert level.staged.caps[3] == 1.52e9
+    assert stage_caps.LEVEL_FRACTIONS == (0.97, 0.91, 0.85, 0.79, 0.73, 0.67)
 
 
 def test_what_cannot_be_advised_is_refused() -> None:

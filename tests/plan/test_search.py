@@ -13,17 +13,21 @@ from benchmarks.plan_problems import ASKED, TOP, Problem, build_problem, decide_
 from charllm.api.plan import build_space, plan
 from charllm.catalog.export import export_run
 from charllm.errors import SpecError
+from charllm.plan import search as searching
+from charllm.plan.candidate import Candidate
 from charllm.plan.feasible import Feasible, divide_space
+from charllm.plan.limits import parse_limits
 from charllm.plan.metrics import USUAL
 from charllm.plan.objectives import parse_objective
 from charllm.plan.overlaps import traits_of
-from charllm.plan.rank import Caps, Item, _Search, rank
+from charllm.plan.rank import Caps, Item, Ranked, Ranking, _Search, rank
 from charllm.plan.runnable import find_refusal
 from charllm.plan.scores import score_of
 from charllm.plan.space import Cell, Space, Variant
 from charllm.result.memory_verdict import RISK, judge_memory
 from charllm.simulate.fast import predict_fast
 from charllm.spec.run import check_run
+from charllm.tracking import untracked
 from charllm.workload.step import build_step
 
 JOBS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
@@ -305,3 +309,78 @@ def test_the_space_holds_what_the_profiles_program_runs(framework: str, model: s
         refused += find_refusal(space.program, run) is not None
     assert refused == 0
     assert ("zero-bubble" in space.cells.schedule) == (framework == "pytorch-eager")
+
+
+def simulated_of(monkeypatch: pytest.MonkeyPatch, seconds: list[float | None], top: int, limit: str) -> list[float]:
+    """Simulate strategies whose step times are given, None where one takes too long; returns those that were."""
+
+    def simulate(run: Any, _economics: object, _longest_s: float) -> Candidate | None:
+        return None if seconds[run] is None else Candidate(run, {}, {"step_time_s": seconds[run]}, True)
+
+    monkeypatch.setattr(searching, "simulate_candidate", simulate)
+    wanted: list[Any] = [Ranked(0.0, place, {}) for place in range(len(seconds))]  # type: ignore[arg-type]
+    found = searching._simulate(wanted, parse_limits([limit]), top, USUAL, 1.0, untracked)
+    return [one.metrics["step_time_s"] for one in found]
+
+
+def test_where_limits_reject_all_that_were_simulated_as_many_again_are_four_times_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds: list[float | None] = [9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.5]
+    assert simulated_of(monkeypatch, seconds, 2, "step_time_s<8.5") == seconds[:2]
+    assert simulated_of(monkeypatch, seconds, 2, "step_time_s<6.5") == seconds[:4]
+    assert simulated_of(monkeypatch, seconds, 2, "step_time_s<0.7") == seconds[:8]
+    assert simulated_of(monkeypatch, [None, None, 7.0, *seconds], 2, "step_time_s<8") == [7.0, 9.0]
+    with pytest.raises(SpecError, match=r"10 strategies.*can be simulated in time"):
+        simulated_of(monkeypatch, [None] * 10, 2, "step_time_s<8")
+
+
+def test_rankings_take_turns_and_the_loosest_caps_hold_least() -> None:
+    assert searching._in_turn([["a", "b", "c"], [], ["d"], ["e", "f"]]) == ["a", "d", "e", "b", "f", "c"]  # type: ignore[list-item, comparison-overlap]
+    assert searching._loosest([(400.0, None), (700.0, 1e9), (700.0, None), (500.0, None)]) == (700.0, None)
+    assert searching._loosest([(400.0, 1e9), (None, 1e9), (None, 1.5e9)]) == (None, 1.5e9)
+
+
+def test_a_risk_is_doubled_until_any_run_that_fits_is_taken() -> None:
+    assert searching._risks(0.01) == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5]
+    assert searching._risks(0.5) == [0.5]
+
+
+def test_under_caps_with_limits_each_pair_has_its_own_ranking_of_eight_or_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = build_space(None, {"power_cap": [400, 700, "none"], "clock_cap": ["none"]}, {**TINY, "tp": 1}).space
+    asked: list[tuple[list[Caps], int]] = []
+
+    def note(_feasible: Feasible, _score: object, caps: list[Caps], top: int, *_rest: object) -> Ranking:
+        asked.append((caps, top))
+        return Ranking([], 0, 0)
+
+    monkeypatch.setattr(searching, "rank", note)
+    feasible = divide_space(space)
+
+    def ask(objective: str, top: int, *, capped: bool) -> list[tuple[list[Caps], int]]:
+        asked.clear()
+        searching._rank_all(feasible, parse_objective(objective), USUAL, (), top, untracked, capped=capped)
+        return list(asked)
+
+    pairs = list(space.caps)
+    assert len(pairs) == 3
+    assert ask("throughput", 5, capped=False) == [([(None, None)], 5)]
+    assert ask("tokens-per-joule", 5, capped=False) == [(pairs, 5)]
+    # At least two of each pair are simulated, and four times as many are ready where limits reject these.
+    assert ask("throughput", 5, capped=True) == [([pair], 8) for pair in pairs]
+    assert ask("throughput", 10, capped=True) == [([pair], 16) for pair in pairs]
+
+
+def test_the_own_strategy_is_placed_behind_those_that_are_better_where_it_fits_and_keeps_the_limits() -> None:
+    def candidate(run: int, seconds: float, probability: float = 1.0) -> Any:
+        metrics = {"step_time_s": seconds, "tokens_per_s": 1 / seconds, "memory_fit_probability": probability}
+        return Candidate(run, {}, metrics, True)  # type: ignore[arg-type]
+
+    kept, objective = [candidate(0, 1.0), candidate(1, 2.0), candidate(2, 3.0)], parse_objective("throughput")
+    assert searching._place(candidate(9, 2.5), kept, objective, (), 0.05) == 3
+    assert searching._place(candidate(9, 0.5), kept, objective, (), 0.05) == 1
+    assert searching._place(candidate(1, 2.0), kept, objective, (), 0.05) == 2
+    assert searching._place(candidate(9, 2.5, 0.95), kept, objective, (), 0.05) == 3
+    assert searching._place(candidate(9, 2.5, 0.94), kept, objective, (), 0.05) is None
+    assert searching._place(candidate(9, 2.5), kept, objective, parse_limits(["step_time_s<2"]), 0.05) is None
+    assert searching._place(None, kept, objective, (), 0.05) is None

@@ -9,7 +9,6 @@ from charllm.catalog.resolve import resolve_cluster
 from charllm.catalog.tables import entries
 from charllm.gpu import physics
 from charllm.result.metrics import CAUSES, METRICS
-from charllm.simulate.steady import LONGEST_STRETCH
 from tests.simulate.runs import Done, ran
 
 CLUSTERS = sorted(entries("clusters"))
@@ -55,7 +54,6 @@ def test_every_metric_is_known_and_finite_on_every_machine(model: str, cluster: 
     assert inlet_c < metrics["temperature_mean_c"] < metrics["temperature_peak_c"] < gpu.slowdown_temperature_c
     assert gpu.clock_idle_hz <= metrics["clock_mean_hz"] <= gpu.clock_max_hz * (1 + 1e-12)
     assert metrics["cluster_power_peak_w"] > metrics["power_mean_w"] * found.machine.run.cluster.gpus
-    assert gpu.clock_max_hz / gpu.clock_idle_hz < LONGEST_STRETCH
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)

@@ -65,6 +65,7 @@ def test_the_artifacts_experiments_are_all_there() -> None:
     training = ("optimization-h200", "optimization-h100", "microbatch-h200")
     assert sum(sizes[f"charllm-ppt-{name}"] for name in training) == 188
     assert sizes["charllm-ppt-lora-h200"] == 84
+    assert sizes["charllm-ppt-inference"] == 70
     assert [sizes[f"charllm-ppt-{name}"] for name in ("mi250", "scale", "network", "datacenter")] == [32, 24, 32, 24]
 
 

@@ -7,7 +7,7 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.workload.model_flop import model_flop
 from charllm.workload.step import build_step
-from charllm.workload.totals import Traffic, count_traffic, executed_flop
+from charllm.workload.totals import Traffic, _weighted_median, count_traffic, executed_flop
 
 LAYERS, HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM = 8, 64, 256, 8, 4, 8
 MODEL: dict[str, Any] = {
@@ -262,3 +262,10 @@ def test_overlapped_gradients_go_in_buckets_of_the_same_total() -> None:
     assert bucketed.axis_bytes["dp"] == pytest.approx(whole.axis_bytes["dp"])
     assert bucketed.message_bytes_median["dp"] == pytest.approx(160e6, rel=0.05)
     assert (whole.message_bytes_median["dp"] or 0) > 1e9
+
+
+def test_a_median_message_is_that_at_which_half_of_all_have_been_sent() -> None:
+    assert _weighted_median({10.0: 1.0, 20.0: 1.0}) == 10.0
+    assert _weighted_median({20.0: 3.0, 10.0: 2.0}) == 20.0
+    assert _weighted_median({30.0: 2.0, 10.0: 3.0, 20.0: 4.0}) == 20.0
+    assert _weighted_median({10.0: 1.0, 30.0: 5.0, 20.0: 3.0}) == 30.0

@@ -19,7 +19,7 @@ from charllm.analysis.unlike import (
 from charllm.arrays import Floats
 from charllm.catalog.resolve import single_node
 from charllm.errors import SpecError
-from charllm.measure.marks import Mark, find_steps
+from charllm.measure.marks import Mark, find_steps, is_logged
 from charllm.measure.recording import Recording
 
 LEAST_READINGS = 10
@@ -97,11 +97,13 @@ def _uses(recording: Recording, gpus: Sequence[int], times: Sequence[Floats]) ->
 
 
 def _marked(marks: Mapping[str, Sequence[Mark]]) -> StepPeriod | None:
-    """Return the steps that the job itself marked."""
-    steps = max((find_steps(list(found)) for found in marks.values()), key=len, default=[])
-    if len(steps) < 2:
+    """Return the steps that the job itself marked, or that its log reports."""
+    found = {name: find_steps(list(own)) for name, own in marks.items()}
+    process = max(found, key=lambda name: len(found[name]), default=None)
+    if process is None or len(found[process]) < 2:
         return None
-    return StepPeriod(float(np.median([step.end_s - step.start_s for step in steps])), "marks", 1.0, None)
+    period_s = float(np.median([step.end_s - step.start_s for step in found[process]]))
+    return StepPeriod(period_s, "log" if is_logged(process) else "marks", 1.0, None)
 
 
 def _rhythm(curve: Curve, states: Sequence[PowerState], notes: list[str]) -> tuple[Dips | None, StepPeriod | None]:

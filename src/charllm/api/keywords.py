@@ -68,6 +68,7 @@ class RunKeywords(TypedDict, total=False):
     mbs: int | None
     precision: str | None
     recompute: str | None
+    forward_only: bool | None
     lora: int | None
     placement: str | os.PathLike[str] | None
     power_cap: float | None
@@ -225,6 +226,14 @@ def _fsdp(value: Any, given: Mapping[str, Any]) -> Table:
     return nest("parallelism.zero", 3) if value else {}
 
 
+def _forward_only(value: Any, given: Mapping[str, Any]) -> Table:
+    if not isinstance(value, bool):
+        raise SpecError("forward_only", value, "true or false")
+    if value and given.get("schedule", "forward-only") != "forward-only":
+        raise SpecError("forward_only", f"with schedule {given['schedule']}", "forward_only alone")
+    return nest("parallelism.schedule", "forward-only") if value else {}
+
+
 def _recompute(value: Any, _given: Mapping[str, Any]) -> Table:
     if not isinstance(value, str):
         raise SpecError("training.recompute", value, "none, selective[:module,...] or full[:layers]")
@@ -243,6 +252,7 @@ def _layers_per_stage(value: Any, _given: Mapping[str, Any]) -> Table:
 WRITERS: dict[str, Callable[[Any, Mapping[str, Any]], Table]] = {
     "fsdp": _fsdp,
     "recompute": _recompute,
+    "forward_only": _forward_only,
     "overlap": _overlap,
     "layers_per_stage": _layers_per_stage,
     "nodes": lambda value, _given: nest("cluster.nodes", value),

@@ -60,7 +60,7 @@ def read_run(request: Mapping[str, Any]) -> RunSpec:
     request = apply_placement(request, cluster)
     taken: Table = {}
     degrees = _fill_degrees(_table(request, "parallelism"), model, cluster, framework)
-    training = _fill_training(_table(request, "training"), model, degrees["dp"], framework, taken)
+    training = _fill_training(_table(request, "training"), model, degrees, framework, taken)
     parallelism = _fill_schedule(degrees, model, training, framework, taken)
     return RunSpec(
         model=model,
@@ -268,7 +268,8 @@ def _fill_degrees(table: Table, model: Model, cluster: Cluster, framework: Frame
         filled["dp"] = cluster.gpus // (tp * cp * pp)
     data_ranks = read_field(Parallelism, "dp", filled["dp"], "parallelism") * cp
     filled.setdefault("sp", framework.default_sp and tp > 1)
-    filled.setdefault("zero", framework.default_zero if data_ranks > 1 else 0)
+    trains = filled.get("schedule") != "forward-only"
+    filled.setdefault("zero", framework.default_zero if data_ranks > 1 and trains else 0)
     if model.experts:
         filled.setdefault("etp", tp if framework.default_etp else 1)
     return filled
@@ -306,8 +307,10 @@ def _even_split(model: Model, pp: int, vpp: int) -> tuple[int, ...]:
     raise SpecError("parallelism.pp", f"pp {pp} x vpp {vpp} = {chunks} chunks", possible)
 
 
-def _fill_training(table: Table, model: Model, dp: int, framework: Framework, taken: Table) -> Training:
+def _fill_training(table: Table, model: Model, degrees: Table, framework: Framework, taken: Table) -> Training:
     """Fill the sequence length from the model, a batch of 128 rounded up to whole microbatches, the profile's rest."""
+    if degrees.get("schedule") == "forward-only":
+        table = {"optimizer": "none", "clip_gradients": False, "recompute": "none", **table}
     supplied = training_defaults(framework, table, sparse=bool(model.experts))
     taken.update(supplied)
     filled = {**table, **supplied}
@@ -315,7 +318,7 @@ def _fill_training(table: Table, model: Model, dp: int, framework: Framework, ta
     filled.setdefault("seq_length", model.seq_length)
     if "global_batch_size" not in filled:
         micro = read_field(Training, "micro_batch_size", filled.get("micro_batch_size", 1), "training")
-        filled["global_batch_size"] = default_batch(dp, micro)
+        filled["global_batch_size"] = default_batch(degrees["dp"], micro)
     return read(Training, filled, "training")
 
 

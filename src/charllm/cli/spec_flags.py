@@ -32,7 +32,7 @@ TABLES: dict[str, type] = {
 """Table of a spec: the settings class that declares its fields."""
 PLAIN = (
     "from_", "args", "allow_unmodelled", "model", "cluster", "gpu", "network", "framework", "fsdp", "sp",
-    "recompute", "overlap", "layers_per_stage",
+    "recompute", "forward_only", "overlap", "layers_per_stage",
 )  # fmt: skip
 """Keywords whose flag is passed on as it is; other flags hold one value, read as TOML."""
 WORDS = ("placement", "schedule", "precision")
@@ -113,6 +113,12 @@ def _add_other_flags(training: argparse._ArgumentGroup, parallelism: argparse._A
     """Add the flags that are not one field's value as it stands."""
     training.add_argument(
         "--recompute", metavar="none|selective[:module,...]|full[:layers]", help="Activation recomputation."
+    )
+    training.add_argument(
+        "--forward-only",
+        action="store_true",
+        default=None,
+        help="Only forward passes, without gradients and update: evaluation, log-probabilities, reward models.",
     )
     parallelism.add_argument(
         "--fsdp", action="store_true", default=None, help="Shard weights, gradients and optimizer (--zero 3)."

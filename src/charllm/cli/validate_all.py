@@ -76,10 +76,10 @@ def _published(scores: Sequence[Score]) -> str:
 
 
 def _cells(score: Score) -> list[str]:
-    from charllm.evaluate.points import KELVIN
+    from charllm.result.differences import TEMPERATURES
 
-    unit = "K" if score.quantity in KELVIN else "%"
-    factor = 1 if score.quantity in KELVIN else 100
+    unit = "K" if score.quantity in TEMPERATURES else "%"
+    factor = 1 if score.quantity in TEMPERATURES else 100
     figures = (score.median, score.p90, score.mean, score.baseline_median)
     return [str(score.rows), *("-" if figure is None else f"{factor * figure:.1f} {unit}" for figure in figures)]
 

@@ -1,12 +1,14 @@
 """The accuracy page of the documentation, written from the committed scoreboard (`make scoreboard`)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, floor
 from pathlib import Path
+from typing import Any
 
-from charllm.evaluate.points import KELVIN, QUANTITIES, Score
+from charllm.evaluate.points import Score
 from charllm.evaluate.predictions import load_predictions
 from charllm.evaluate.scoreboard import PARTS, PUBLISHED, SPLITS, ranked_fraction, read_scoreboard
+from charllm.result.differences import ANY, QUANTITIES, TEMPERATURES, UNMEASURABLE, half_width, read_errors
 from charllm.result.uncertainty import LEVEL, errors
 from charllm.units import format_percent
 
@@ -29,7 +31,7 @@ COVERED, WIDEST = (0.85, 0.95), 0.30
 
 def render_page(scores: Sequence[Score]) -> str:
     """Return the page."""
-    parts = [OPENING, "## Step time of published runs", _published(scores), _intervals()]
+    parts = [OPENING, "## Step time of published runs", _published(scores), _intervals(), _differences()]
     parts.append("## Everything else")
     for name, part in PARTS.items():
         own = [
@@ -76,15 +78,13 @@ def _table(scores: Iterable[Score], *, with_quantity: bool = False, names: Seque
         figures = [_write(score, figure) for figure in (score.median, score.p90, score.mean, score.baseline_median)]
         rows.append([*lead, str(score.rows), *figures])
     lead = ["quantity", "split", "group"] if with_quantity else [""]
-    columns = [*lead, "rows", "median", "90th percentile", "mean", "table"]
-    rule = ["---"] * len(lead) + ["---:"] * (len(columns) - len(lead))
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [columns, rule, *rows])
+    return _markdown([*lead, "rows", "median", "90th percentile", "mean", "table"], rows, len(lead))
 
 
 def _write(score: Score, figure: float | None) -> str:
     if figure is None:
         return ""
-    return f"{figure:.1f} K" if score.quantity in KELVIN else format_percent(figure)
+    return f"{figure:.1f} K" if score.quantity in TEMPERATURES else format_percent(figure)
 
 
 def _intervals() -> str:
@@ -116,6 +116,49 @@ def _intervals() -> str:
         "|---|---:|---:|---:|",
         *(_take_row(metric, one) for metric, one in errors()["held_out"]["h200"].items()),
     ])  # fmt: skip
+
+
+DIFFERENCES = """## Intervals of differences
+
+Half width of the 90 % interval of what one change does: that of a small effect, and that of one of 20 % (temperatures:
+5 K). The measured difference of nine in ten pairs lies inside; where the interval holds zero, an answer says
+*{unmeasurable}*. *Noise* is the standard deviation of the same difference measured twice. *{any}* stands for kinds
+without pairs. Step times of published pairs were predicted with their model family left out; watts, clocks and degrees
+were read on H200 boards, on V100 nodes (clock limits) and on an H100 (power limits).
+
+{table}
+
+How many pairs lie in intervals that the other sources (or boards) give:
+
+{held}"""
+LARGE_EFFECT, LARGE_K = 0.2, 5.0
+
+
+def _differences() -> str:
+    """Return the errors of differences, and how their intervals do where each source is left out."""
+    rows = [_difference_row(row) for row in read_errors()["errors"]]
+    held = [[one["quantity"], one["source"], str(one["pairs"]), format_percent(one["covered_fraction"], 0)]
+            for one in read_errors()["held_out"]]  # fmt: skip
+    return DIFFERENCES.format(
+        unmeasurable=UNMEASURABLE, any=ANY,
+        table=_markdown(["quantity", "change", "small effect", "large effect", "median error", "noise", "pairs", "runs",
+                         "sources"], rows, texts=2),
+        held=_markdown(["quantity", "source", "pairs", "inside"], held, texts=2),
+    )  # fmt: skip
+
+
+def _difference_row(row: Mapping[str, Any]) -> list[str]:
+    is_kelvin = row["quantity"] in TEMPERATURES
+    large = half_width(row, LARGE_K if is_kelvin else LARGE_EFFECT)
+    sizes = (half_width(row, 0.0), large, row["median_error"], row["noise"])
+    shown = [f"{size:.1f} K" if is_kelvin else format_percent(size) for size in sizes]
+    return [row["quantity"], row["change"], *shown, *(str(row[name]) for name in ("pairs", "runs", "sources"))]
+
+
+def _markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], texts: int) -> str:
+    """Return a table whose first columns are texts and whose others are figures."""
+    rule = ["---"] * texts + ["---:"] * (len(columns) - texts)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [columns, rule, *rows])
 
 
 def _covered(sources: Iterable[dict[str, float]]) -> float:

@@ -20,6 +20,8 @@ from charllm.units import GIGA, MEGA
 CLOCK_MHZ = {200: 625, 300: 1132, 400: 1501, 500: 1731, 600: 1889, 700: 1969}
 TOKENS_PER_S = {200: 9699.3, 300: 17982.3, 400: 24853.4, 500: 27705.3, 600: 29250.0, 700: 30271.0}
 FITTED = (300, 500, 700)
+HIGHEST_W = 700
+SAID = tuple(cap for cap in CLOCK_MHZ if cap not in FITTED or cap == HIGHEST_W)
 BOARD_C = 50.0
 """Temperature of the boards. Assumed; 10 K move the clock by 1 %."""
 SPLIT = "one activity fitted at 300, 500, 700 W"
@@ -60,16 +62,25 @@ def relative(cap: int) -> float:
     return TOKENS_PER_S[cap] / TOKENS_PER_S[700]
 
 
-def cap_points() -> list[Point]:
-    """Score the caps that no activity was fitted at."""
+def cap_readings() -> list[tuple[str, int, str, float, float]]:
+    """Return source, cap, quantity, prediction and reading at the caps that no activity was fitted at, and at 700 W.
+
+    Times are of a token over that at 700 W.
+    """
     gpu = resolve_cluster("h100x1").gpu
     activity = fit_activity(gpu, {cap: mhz * MEGA for cap, mhz in CLOCK_MHZ.items()}, over_highest=False)
     training = fit_activity(gpu, {cap: relative(cap) for cap in TOKENS_PER_S}, over_highest=True)
-    highest = clock_hz(gpu, 700, training)
-    found = []
-    for cap, mhz in CLOCK_MHZ.items():
-        if cap not in FITTED:
-            found += [Point("power caps", SPLIT, "clock", f"{cap} W", clock_hz(gpu, cap, activity), mhz * MEGA),
-                      Point("power caps", SPLIT, "tokens/s over those at 700 W", f"{cap} W",
-                            clock_hz(gpu, cap, training) / highest, relative(cap))]  # fmt: skip
-    return found
+    highest = clock_hz(gpu, HIGHEST_W, training)
+    clocks = [("arXiv:2604.11391", cap, "clock", clock_hz(gpu, cap, activity), CLOCK_MHZ[cap] * MEGA) for cap in SAID]
+    times = [("arXiv:2603.16164", cap, "step time", highest / clock_hz(gpu, cap, training), 1 / relative(cap))
+             for cap in SAID]  # fmt: skip
+    return clocks + times
+
+
+def cap_points() -> list[Point]:
+    """Score the caps that no activity was fitted at."""
+    return [
+        Point("power caps", SPLIT, quantity, f"{cap} W", said, read)
+        for _source, cap, quantity, said, read in cap_readings()
+        if cap not in FITTED
+    ]

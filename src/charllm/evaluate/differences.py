@@ -15,12 +15,15 @@ from math import exp, inf, log
 from typing import Any, NamedTuple
 
 from charllm.catalog.resolve import resolve_run
+from charllm.evaluate.caps import cap_readings
 from charllm.evaluate.clock_locked import clock_locked_runs
-from charllm.evaluate.h200.points import NOT_FITTED, TRAINED, loop_runs, rank_runs, training_runs
+from charllm.evaluate.h200.points import NOT_FITTED, TRAINED, first_rank_runs, loop_runs, rank_runs, training_runs
 from charllm.evaluate.memory import read_rows
-from charllm.evaluate.points import KELVIN, Point, RunReading, run_quantities
+from charllm.evaluate.points import Point, RunReading, run_quantities
 from charllm.evaluate.predictions import load_predictions
 from charllm.evaluate.time import resolve_row
+from charllm.result.differences import CLOCK_CAP, FOLLOWS, TEMPERATURES, changed_settings, kind_of_change
+from charllm.spec.request import dotted_fields
 from charllm.spec.run import RunSpec
 from charllm.workload.model_flop import model_flop
 
@@ -31,38 +34,6 @@ LEAST_REPEATS = 5
 RECOMPUTED = 4 / 3
 """FLOPs of a step that computes forward again over those of one that does not."""
 TIME, POWER, ENERGY = "step time", "mean power", "energy"
-CLOCK_CAP = "conditions.clock_cap_hz"
-FOLLOWS = ("cluster.name", "model.name", "model.seq_length", "parallelism.layers_per_stage", "framework.name")
-"""Settings that follow from others, or are names alone."""
-
-
-class Change(NamedTuple):
-    """A kind of change: settings of which one at least differs, and those that may differ with them."""
-
-    settings: tuple[str, ...]
-    along: tuple[str, ...] = ()
-
-
-_DEGREES = tuple(f"parallelism.{name}" for name in ("tp", "pp", "cp", "ep", "etp", "vpp", "zero", "shard_size"))
-_ALONG_DEGREES = ("parallelism.dp", "parallelism.sp", "parallelism.schedule")
-_MBS, _GBS = "training.micro_batch_size", "training.global_batch_size"
-_RECOMPUTE = ("training.recompute", "training.recompute_layers")
-CHANGES = {
-    "microbatch": Change((_MBS,)),
-    "recomputation": Change(_RECOMPUTE),
-    "microbatch and recomputation": Change((_MBS,), _RECOMPUTE),
-    "overlap": Change(("parallelism.overlap",)),
-    "strategy": Change(_DEGREES, _ALONG_DEGREES),
-    "strategy and microbatch": Change(_DEGREES, (*_ALONG_DEGREES, _MBS)),
-    "GPUs": Change(("cluster.nodes",), ("parallelism.dp", "parallelism.shard_size", _GBS)),
-    "precision": Change(("training.precision",)),
-    "sequence": Change(("training.seq_length",), (_GBS, _MBS)),
-    "batch": Change((_GBS,)),
-    "clock limit": Change((CLOCK_CAP,)),
-    "power limit": Change(("conditions.power_cap_w",)),
-}
-"""Kind of change, the narrowest first; a pair is of the first that holds all its differences."""
-FREED = "clock limit against none"
 RESOLUTION = {"peak temperature": (2 / 12) ** 0.5}
 """Least noise: the difference of two readings in whole degrees has this standard deviation."""
 
@@ -125,14 +96,16 @@ TABLES: dict[str, Callable[[], Iterable[RunReading]]] = {
     "training": lambda: training_runs(TRAINED),
     "loops": loop_runs,
     "ranks": rank_runs,
+    "ranks, predicted first": first_rank_runs,
     "clock-locked": clock_locked_runs,
 }
-"""Runs that are predicted anew."""
+"""Runs that are predicted anew, and ranks as they were predicted before a board played them."""
 
 
 def read_all(tables: Iterable[str] = TABLES) -> list[Reading]:
     """Return all runs: those of tables, predicted now, and published ones."""
-    return [*(_with_energy(one) for name in tables for one in TABLES[name]()), *published_readings()]
+    anew = (_with_energy(one) for name in tables for one in TABLES[name]())
+    return [*anew, *_capped_readings(), *published_readings()]
 
 
 def _with_energy(one: RunReading) -> Reading:
@@ -141,6 +114,13 @@ def _with_energy(one: RunReading) -> Reading:
         (said_s, read_s), (said_w, read_w) = found[TIME], found[POWER]
         found[ENERGY] = (said_s * said_w, read_s * read_w)
     return _reading(one.part, one.board, one.name, resolve_run(dict(one.request)), found)
+
+
+def _capped_readings() -> Iterator[Reading]:
+    for source, cap_w, quantity, said, read in cap_readings():
+        yield Reading(
+            "power caps", source, f"{cap_w} W", {"conditions.power_cap_w": cap_w}, 1.0, {quantity: (said, read)}
+        )
 
 
 def published_readings() -> Iterator[Reading]:
@@ -155,17 +135,9 @@ def published_readings() -> Iterator[Reading]:
 
 
 def _reading(data: str, board: str, name: str, run: RunSpec, found: Mapping[str, tuple[float, float]]) -> Reading:
-    settings = {key: value for key, value in _flat(run.as_table()) if key not in FOLLOWS}
+    settings = {key: value for key, value in dotted_fields(run.as_table()).items() if key not in FOLLOWS}
     again = RECOMPUTED if run.training.recompute == "full" else 1.0
     return Reading(data, board, name, settings, again * model_flop(run) / run.parallelism.world, found)
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def list_pairs(readings: Iterable[Reading]) -> list[Pair]:
@@ -177,7 +149,7 @@ def list_pairs(readings: Iterable[Reading]) -> list[Pair]:
     found: list[Pair] = []
     for members in boards.values():
         for one, other in combinations(members, 2):
-            change = name_change(one.settings, other.settings)
+            change = kind_of_change(changed_settings(one.settings, other.settings))
             if change is not None:
                 found += _effects(change, *_in_order(one, other))
     return found
@@ -185,24 +157,9 @@ def list_pairs(readings: Iterable[Reading]) -> list[Pair]:
 
 def _in_order(one: Reading, other: Reading) -> list[Reading]:
     """Return two runs with the smaller value of what differs first."""
-    differ = sorted(_differing(one.settings, other.settings))
+    differ = sorted(changed_settings(one.settings, other.settings))
     return sorted((one, other), key=lambda run: [(value is None, str(value).zfill(24)) for value in
                                                  map(run.settings.get, differ)])  # fmt: skip
-
-
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
-    return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
-
-
-def name_change(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
-    """Return the kind of change between two runs, "" where their settings are equal, None where it is of no kind."""
-    differ = _differing(one, other)
-    if not differ:
-        return ""
-    for name, change in CHANGES.items():
-        if differ & {*change.settings} and differ <= {*change.settings, *change.along}:
-            return FREED if CLOCK_CAP in differ and None in (one.get(CLOCK_CAP), other.get(CLOCK_CAP)) else name
-    return None
 
 
 def _effects(change: str, first: Reading, second: Reading) -> Iterator[Pair]:
@@ -216,7 +173,7 @@ def _effects(change: str, first: Reading, second: Reading) -> Iterator[Pair]:
 
 def effect(quantity: str, first: float, second: float) -> float:
     """Return what a change did to a quantity."""
-    return second - first if quantity in KELVIN else log(second / first)
+    return second - first if quantity in TEMPERATURES else log(second / first)
 
 
 def _simple_effect(quantity: str, first: Reading, second: Reading) -> float:
@@ -294,4 +251,4 @@ def difference_points() -> list[Point]:
 
 
 def _figure(pair: Pair, size: float) -> float:
-    return size if pair.quantity in KELVIN else exp(size)
+    return size if pair.quantity in TEMPERATURES else exp(size)

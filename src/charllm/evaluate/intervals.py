@@ -26,8 +26,8 @@ from charllm.arrays import Floats
 from charllm.evaluate.h200.memory import loop_scores, training_scores
 from charllm.evaluate.h200.points import first_points
 from charllm.evaluate.memory import held_out, read_rows, tuned_rows
-from charllm.evaluate.points import KELVIN, QUANTITIES
 from charllm.evaluate.predictions import Prediction, load_predictions
+from charllm.result.differences import QUANTITIES, TEMPERATURES
 from charllm.result.metrics import selected
 from charllm.result.uncertainty import FILE, LABELS, LEVEL, step_scale
 from charllm.units import format_percent
@@ -240,7 +240,7 @@ def device_errors(metric: str) -> list[list[float]]:
     takes: dict[str, list[float]] = defaultdict(list)
     for point in first_points():
         if point.quantity == QUANTITIES[metric]:
-            is_kelvin = point.quantity in KELVIN
+            is_kelvin = point.quantity in TEMPERATURES
             error = point.predicted - point.measured if is_kelvin else log(point.predicted / point.measured)
             takes[point.groups["take"]].append(error)
     return list(takes.values())

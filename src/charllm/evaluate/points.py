@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from charllm.evaluate.scores import describe_errors
+from charllm.result.differences import QUANTITIES, TEMPERATURES
 from charllm.spec.run import CLASSES, RunSpec
 from charllm.units import GIGA
 
-KELVIN = ("temperature", "peak temperature")
-"""Quantities whose errors are differences; those of all others are fractions."""
 SIZES = (8, 64, 512)
 BILLIONS = (3, 15, 80)
 
@@ -63,7 +62,7 @@ class Score(NamedTuple):
 
 def error_of(point: Point, predicted: float) -> float:
     """Return a prediction's error: a fraction of the measured figure, or kelvin."""
-    return predicted - point.measured if point.quantity in KELVIN else predicted / point.measured - 1
+    return predicted - point.measured if point.quantity in TEMPERATURES else predicted / point.measured - 1
 
 
 def with_baselines(points: Sequence[Point]) -> list[Point]:
@@ -129,17 +128,6 @@ def run_quantities(
         predicted = metrics.get(name)
         if predicted is not None and measured > 0:
             yield QUANTITIES[name], predicted, measured
-
-
-QUANTITIES = {
-    "step_time_s": "step time",
-    "power_mean_w": "mean power",
-    "power_peak_sensor_w": "peak power",
-    "clock_mean_hz": "clock",
-    "temperature_mean_c": "temperature",
-    "temperature_peak_c": "peak temperature",
-}
-"""Metric of a run: the quantity it is scored as."""
 
 
 def named_class(run: RunSpec) -> str:

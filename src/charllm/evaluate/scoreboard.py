@@ -3,8 +3,8 @@
     python -m charllm.evaluate.scoreboard
 
 predicts everything again and writes evaluate/data/predictions.csv, result/data/errors.json,
-evaluate/data/scoreboard.csv, docs/accuracy.md and docs/known_runs.md (`make scoreboard`). `charllm validate all` prints
-the same scores and writes nothing.
+result/data/difference_errors.json, evaluate/data/scoreboard.csv, docs/accuracy.md and docs/known_runs.md
+(`make scoreboard`). `charllm validate all` prints the same scores and writes nothing.
 """
 
 import csv
@@ -33,6 +33,7 @@ from charllm.evaluate.points import Point, Score, named_class, score_points, siz
 from charllm.evaluate.predictions import Prediction, load_predictions, strategy_of, write_rows
 from charllm.evaluate.scores import TimeScore, looked_up_s, order_pairs
 from charllm.evaluate.time import resolve_row
+from charllm.result.differences import read_errors
 from charllm.result.uncertainty import errors
 from charllm.simulate.predict import predict
 from charllm.spec.run import CLASSES
@@ -230,13 +231,15 @@ def _moved(now: float, before: float) -> float:
 
 def main() -> None:
     """Predict everything again, and write every table and page that follows from it."""
-    from charllm.evaluate import intervals, known_runs, predictions
+    from charllm.evaluate import difference_errors, intervals, known_runs, predictions
     from charllm.evaluate.accuracy_page import write_page
 
     predictions.main()
     load_predictions.cache_clear()
     intervals.main()
     errors.cache_clear()
+    difference_errors.write()
+    read_errors.cache_clear()
     scores = score_all(load_predictions())
     for change in compare(scores, read_scoreboard() if FILE.exists() else ()):
         now, before = change.score, change.committed

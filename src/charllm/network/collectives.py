@@ -117,7 +117,8 @@ def _send_path(cluster: Cluster, nic_bytes_per_s: float) -> GroupPath:
 def _send_seconds(size_bytes: float, path: GroupPath, constants: NetworkConstants) -> float:
     """Return the seconds of one message over a link, or over NICs of a finite bandwidth."""
     if path.nic_bytes_per_s < inf:
-        stage = Stage(1, constants.nic_hop_s, size_bytes / (constants.nic_fraction * path.nic_bytes_per_s))
+        fraction = constants.send_fraction or constants.nic_fraction
+        stage = Stage(1, constants.nic_hop_s, size_bytes / (fraction * path.nic_bytes_per_s))
     else:
         stage = Stage(1, constants.hop_s, size_bytes / (constants.link_fraction * path.link_bytes_per_s))
     return pipelined_seconds((stage,), constants)

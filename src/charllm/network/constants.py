@@ -73,6 +73,9 @@ class NetworkConstants:
     """Share of its NICs that a collective, a send or an expert exchange sustains with large messages. Measured: 0.95 by
     an all-reduce on 4 nodes of B200 (ml-engineering). Published: 0.87 and 0.89 by DeepEP on 4 and 8 nodes of H800
     (README, less what stays in the node), 0.86 by HybridEP and 0.85 to 0.90 by NCCL's all-to-all on H100."""
+    send_fraction: float = 0.0
+    """Share that a send between two ranks reaches; 0: that of a collective. Sends over Slingshot-11 without GPU-direct
+    RDMA are faster than rings, which add in the GPU between two copies through host memory."""
     nic_hop_s: float = 8e-6
     """Of a step between nodes. Chosen: NCCL's tuning model has 2.7, 4 and 14 us for three protocols; from 4 to 20 us
     the median error on 384 published dense runs over several nodes changes by 0.1 points."""
@@ -107,6 +110,7 @@ MEASURED_FIELDS = {
     "own_block_fraction": ("node", "own_block_fraction"),
     "switch_fraction": ("node", "switch_fraction"),
     "nic_fraction": ("fabric", "nic_fraction"),
+    "send_fraction": ("fabric", "send_fraction"),
     "nic_hop_s": ("fabric", "nic_hop_s"),
     "tree_fraction": ("fabric", "tree_fraction"),
 }

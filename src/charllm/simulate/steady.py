@@ -44,14 +44,12 @@ from charllm.workload.step import Step
 SETTLED_K, SETTLED_POLES_K = 0.05, 0.2
 """Sinks that move less between two rounds are steady; poles above them, that follow within a step."""
 MOST_ROUNDS = 24
-MOST_SERIES = 64
-"""GPUs whose signals are kept."""
+MOST_SERIES, LONGEST_SERIES = 64, 20_000
+"""GPUs whose signals are kept, and boxes of each."""
 MOST_PASSES = 8_000_000
 """Passes whose times are kept, on as many positions of every stage as that allows."""
 LEAST_ROUND_S = 2.0
 """Short steps are simulated several times in a round, for the governor looks back over a second."""
-LONGEST_SERIES, LONGEST_STRETCH = 20_000, 20
-"""Boxes of a series; a step at the lowest clock takes less than so many times its length at its prices' clocks."""
 SETTLED_FRACTION = 5e-4
 AVERAGED_S, STILL_FRACTION = 12.0, 1e-6
 """How long a settled step is simulated where clocks move: one round of 2 s has a standard deviation of 0.1 %."""
@@ -324,8 +322,11 @@ def watch_gpu(machine: Machine, simulated_step: SimulatedStep, gpu: int) -> Watc
 def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, moments: Floats) -> SimulatedStep:
     repeats = repeats_of(machine)
     box_s = machine.board.tick_s
-    boxes = min(LONGEST_SERIES, int(LONGEST_STRETCH * repeats * machine.open_s / box_s) + 8)
-    series = np.zeros((min(MOST_SERIES, len(state)), boxes, step_loop.SIGNALS))
+    lowest_hz = min(*(board.clock_min_hz for board in machine.boards), machine.brake_hz.min())
+    # At the lowest clock a step takes at most so many times as long as at the highest.
+    longest_s = machine.asked_hz.max() / lowest_hz * (machine.open_s + machine.fold.begin_s.max())
+    boxes = min(LONGEST_SERIES, int(repeats * longest_s / box_s) + 8)
+    series = np.zeros((boxes, min(MOST_SERIES, len(state)), step_loop.SIGNALS))
     cluster_w, positions = np.zeros(boxes), len(machine.fold.weights)
     passes = np.zeros((len(machine.turns), min(positions, max(1, MOST_PASSES // len(machine.turns))), 4))
     sums = np.zeros((len(state), step_loop.SUMS))
@@ -359,8 +360,8 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
     )  # fmt: skip
     sums[:, list(step_loop.TOTALS)] /= repeats
     full = int(ended_s / box_s)
-    # Copied, for the whole arrays are far longer than what a step fills.
-    series, cluster_w = series[:, :full].copy(), cluster_w[:full].copy()
+    # Copied, for the whole arrays are far longer than what a step fills; no page of the rest is touched.
+    series, cluster_w = series[:full].transpose(1, 0, 2).copy(), cluster_w[:full].copy()
     return SimulatedStep(ended_s / repeats, sums, sink_k, series, cluster_w, box_s, repeats, passes, begun, begun, 1)
 
 

@@ -18,7 +18,7 @@ from charllm.arrays import Floats
 from charllm.simulate.knots import NEVER_S
 from charllm.simulate.slices import CHANNELS, DRAWN, TIMES, clocks_of, lay_rows, stack_kinds
 from charllm.timeline.costs import COLUMNS as COST_COLUMNS
-from charllm.timeline.schedules import BACKWARD, order_arrays
+from charllm.timeline.schedules import BACKWARD, FORWARD, order_arrays
 from charllm.timeline.step_time import Exchange, StepTime, host_of_update, list_exchanges, straggling_fraction
 from charllm.workload.step import Step
 from charllm.workload.sync import WEIGHT_EXCHANGES, step_sync
@@ -105,8 +105,8 @@ def _end(step: Step, timed: StepTime, stage: int, alone: Exchange) -> tuple[Floa
 
 
 def _closing_s(step: Step, timed: StepTime, stage: int) -> float:
-    """Return the work of a stage from its last backward pass on."""
+    """Return the work of a stage from its last backward pass on, or of its last pass where none goes backward."""
     degrees = step.run.parallelism
     order = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, step.run.microbatches)[stage]
-    last = np.flatnonzero(order[:, 0] == BACKWARD)[-1]
+    last = np.flatnonzero(order[:, 0] == (BACKWARD if degrees.trains else FORWARD))[-1]
     return sum(sum(timed.passes[chunk][direction].labels.values()) for direction, chunk, _microbatch in order[last:])

@@ -47,7 +47,8 @@ class Work(NamedTuple):
 
 def passes_of(run: RunSpec) -> int:
     """Count the passes of a step over all stages."""
-    kinds = 3 if SCHEDULES[run.parallelism.schedule].puts_off_weights else 2
+    schedule = SCHEDULES[run.parallelism.schedule]
+    kinds = 3 if schedule.puts_off_weights else 2 if schedule.trains else 1
     return kinds * run.parallelism.pp * run.parallelism.vpp * run.microbatches
 
 

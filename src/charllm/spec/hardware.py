@@ -12,6 +12,10 @@ from charllm.spec.request import as_table
 
 COOLINGS = ("air", "liquid", "immersion")
 READ_AT = ("dc", "wall")
+MOST_16BIT_FLOP, MOST_FP32_FLOP = 16_384, 512
+"""Most that one multiprocessor does in a cycle, in matrix units and outside them: twice the largest ever built."""
+FORMAT_MULTIPLES = {"fp8": 2, "fp4": 8, "tf32": 0.5}
+"""Format: most that matrix units do in it over what they do in 16 bits."""
 LEAST_BANDWIDTH_BYTES_PER_S, LEAST_FLOP_PER_S = 1e6, 1e9
 
 
@@ -56,6 +60,7 @@ class Gpu:
         _check_rates(self, tuple(name for name in rules(Gpu) if name.startswith("peak_")), LEAST_FLOP_PER_S)
         if not self.peak_16bit_flop_per_s:
             raise SpecError("peak_bf16_flop_per_s", 0, "more than 0, unless peak_fp16_flop_per_s is")
+        _check_units(self)
         for low, high in (
             ("power_cap_min_w", "power_cap_w"),
             ("clock_idle_hz", "clock_max_hz"),
@@ -97,6 +102,24 @@ class Gpu:
         }[precision]
 
 
+def _check_units(gpu: Gpu) -> None:
+    """Refuse rates that the GPU's units cannot have."""
+    cycles_per_s, wide = gpu.multiprocessors * gpu.clock_max_hz, gpu.peak_16bit_flop_per_s
+    units = f"its {gpu.multiprocessors} multiprocessors at clock_max_hz ({gpu.clock_max_hz:g})"
+    most = {
+        "bf16": (MOST_16BIT_FLOP * cycles_per_s, units),
+        "fp16": (MOST_16BIT_FLOP * cycles_per_s, units),
+        "fp32": (MOST_FP32_FLOP * cycles_per_s, units),
+        **{name: (multiple * wide, f"{multiple:g} times the 16-bit rate")
+           for name, multiple in FORMAT_MULTIPLES.items()},
+    }  # fmt: skip
+    for name, (limit, why) in most.items():
+        field = f"peak_{name}_flop_per_s"
+        # Datasheets round.
+        if getattr(gpu, field) > 1.02 * limit:
+            raise SpecError(field, getattr(gpu, field), f"at most {limit:.3g}: {why}")
+
+
 def _check_rates(settings: object, names: tuple[str, ...], least: float) -> None:
     """Refuse what is slower than anything that was ever built; 0 means that there is none."""
     for name in names:
@@ -111,11 +134,17 @@ class Fabric:
     name: str = text("Name of the fabric.")
     nics_per_node: int = count("Network adapters of a node; 0: a single machine.", 0, 1024)
     nic_bandwidth_bytes_per_s: float = number("Bandwidth of one adapter, each way.", 0, 1e13)
+    port_bandwidth_bytes_per_s: float | None = number(
+        "Bandwidth of the switch port that an adapter plugs into, each way; none: as the adapter.", 0, 1e13, None
+    )
     rail: bool = flag("Rail-optimised: whether the adapters of one slot share a switch.", True)
     nodes_per_pod: int = count("Nodes under one switch level; 0: all.", 0, 1_048_576, 0)
     oversubscription: float = number("Bandwidth below the pod's switches divided by that above them.", 1.0, 64.0, 1.0)
     nic_fraction: float | None = number(
         "Share of NIC bandwidth that a collective reaches; none: the default of network/constants.py.", 1e-6, 4, None
+    )
+    send_fraction: float | None = number(
+        "Share of NIC bandwidth that a send between two ranks reaches; none: that of a collective.", 1e-6, 4, None
     )
     nic_hop_s: float | None = number("Latency of a hop between nodes; none: the default.", 0, 1, None)
     tree_fraction: float | None = number(
@@ -127,6 +156,10 @@ class Fabric:
         _check_rates(self, ("nic_bandwidth_bytes_per_s",), LEAST_BANDWIDTH_BYTES_PER_S)
         if self.nics_per_node and not self.nic_bandwidth_bytes_per_s:
             raise SpecError("nic_bandwidth_bytes_per_s", 0, f"more than 0 with {self.nics_per_node} NICs per node")
+        port = self.port_bandwidth_bytes_per_s
+        if port is not None and self.nic_bandwidth_bytes_per_s > port:
+            possible = f"at most port_bandwidth_bytes_per_s ({port:g})"
+            raise SpecError("nic_bandwidth_bytes_per_s", self.nic_bandwidth_bytes_per_s, possible)
 
     @property
     def node_bandwidth_bytes_per_s(self) -> float:

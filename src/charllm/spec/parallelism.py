@@ -53,13 +53,18 @@ class Parallelism:
             raise SpecError("vpp", self.vpp, "1 unless pp > 1")
         if self.schedule == "interleaved" and self.vpp == 1:
             raise SpecError("schedule", self.schedule, "interleaved needs vpp > 1")
-        if self.vpp > 1 and self.schedule != "interleaved":
+        if self.vpp > 1 and not SCHEDULES[self.schedule].interleaves:
             raise SpecError("schedule", self.schedule, f"interleaved with vpp {self.vpp}")
 
     @property
     def world(self) -> int:
         """Ranks in all."""
         return self.tp * self.cp * self.dp * self.pp
+
+    @property
+    def trains(self) -> bool:
+        """Whether microbatches also go backward, and weights are updated."""
+        return SCHEDULES[self.schedule].trains
 
     @property
     def data_ranks(self) -> int:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from charllm.errors import SpecError
 from charllm.spec.fields import check_fields, count, counts, number, number_or_list, text
+from charllm.spec.forward_only import check_forward_only
 from charllm.spec.framework import Framework
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.model import Model
@@ -223,6 +224,7 @@ def check_run(run: RunSpec) -> None:
     _check_experts(run)
     _check_batch(run)
     _check_recompute(run)
+    check_forward_only(run.training, run.parallelism)
     _check_conditions(run)
 
 

@@ -15,14 +15,19 @@ class Schedule(NamedTuple):
     """Axes whose communication it hides under compute, whether or not that is asked for."""
     both_ends: bool = False
     """Whether microbatches enter at either end, so that a rank holds two stages."""
+    trains: bool = True
+    """Whether a backward pass follows the forward pass, and an update the passes."""
+    interleaves: bool = False
+    """Whether a stage may hold several chunks (vpp)."""
 
 
 SCHEDULES = {
     "1f1b": Schedule(),
     "gpipe": Schedule(),
-    "interleaved": Schedule(),
+    "interleaved": Schedule(interleaves=True),
     "zero-bubble": Schedule(puts_off_weights=True),
     "dualpipe": Schedule(puts_off_weights=True, always_hides=("pp", "ep"), both_ends=True),
+    "forward-only": Schedule(trains=False, interleaves=True),
 }
 
 

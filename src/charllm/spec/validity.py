@@ -129,8 +129,8 @@ def hideable(degrees: Any) -> dict[str, Rule]:
     return {
         "tp": (degrees.tp > 1) & degrees.sp,
         "dp": degrees.dp * degrees.cp > 1,
-        "pp": (degrees.pp > 1) & _none_of(degrees, ("1f1b", *hiding_schedules("pp"))),
-        "ep": (degrees.ep > 1) & _none_of(degrees, hiding_schedules("ep")),
+        "pp": (degrees.pp > 1) & _none_of(degrees, ("1f1b", "forward-only", *hiding_schedules("pp"))),
+        "ep": (degrees.ep > 1) & _none_of(degrees, ("forward-only", *hiding_schedules("ep"))),
         "cp": False,
     }
 

@@ -67,12 +67,20 @@ def dualpipe(pp: int, stage: int, vpp: int, microbatches: int) -> Order:
     return zero_bubble(pp, stage, vpp, microbatches)
 
 
+def forward_only(pp: int, _stage: int, vpp: int, microbatches: int) -> Order:
+    """Forward passes alone; over several chunks a stage in groups of pp microbatches, as interleaved training has."""
+    size = pp if vpp > 1 else microbatches
+    groups = [range(first, min(first + size, microbatches)) for first in range(0, microbatches, size)]
+    return [(FORWARD, chunk, mb) for group in groups for chunk in range(vpp) for mb in group]
+
+
 ORDERS: dict[str, Callable[[int, int, int, int], Order]] = {
     "gpipe": gpipe,
     "1f1b": one_f_one_b,
     "interleaved": interleaved,
     "zero-bubble": zero_bubble,
     "dualpipe": dualpipe,
+    "forward-only": forward_only,
 }
 """Name: the order of one stage, given pp, the stage, vpp and the microbatches."""
 

@@ -28,7 +28,7 @@ class Turns(NamedTuple):
     hop_out: Ints
     """The hop its own result takes, or NOWHERE."""
     closes: Ints
-    """1 for the last backward pass of a stage, under which gradients are exchanged."""
+    """1 for the last backward pass of a stage, under which gradients are exchanged; without any, for its last pass."""
 
 
 def turn_hops(step: Step, turns: Turns, late_s: Floats, network: NetworkConstants) -> tuple[Floats, Floats]:
@@ -70,8 +70,9 @@ def order_turns(schedule: str, pp: int, vpp: int, microbatches: int) -> Turns:
             raise ValueError(f"the schedule deadlocks after {before} passes")
     stages, programs, *others = np.array(turns, dtype=np.int64).T.copy()
     closes, backward = np.zeros_like(stages), programs // chunks == BACKWARD
+    closing = backward if backward.any() else np.ones_like(backward)
     for stage in range(pp):
-        closes[np.flatnonzero(backward & (stages == stage))[-1]] = 1
+        closes[np.flatnonzero(closing & (stages == stage))[-1]] = 1
     source, hop_in, hop_out = others
     return Turns(stages, programs, source, hop_in, hop_out, closes)
 

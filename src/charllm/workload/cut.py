@@ -59,6 +59,8 @@ class Cut:
     """Of a gradient on its way between ranks."""
     gradient_bytes: float
     """Of an accumulated gradient."""
+    trains: bool = True
+    """Whether a backward pass follows."""
 
 
 def cut_run(run: RunSpec) -> Cut:
@@ -103,6 +105,7 @@ def cut_model(model: Model, training: Training, framework: Framework, degrees: P
         precision=precision,
         reduced_bytes=_reduced_bytes(training, framework),
         gradient_bytes=_gradient_bytes(training, framework),
+        trains=degrees.trains,
     )
 
 

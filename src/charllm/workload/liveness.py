@@ -182,11 +182,17 @@ def _interleaved(run: RunSpec, stage: int) -> tuple[Flight, ...]:
     return tuple(Flight(min(count, run.microbatches)) for count in counts)
 
 
+def _forward_only(run: RunSpec, _stage: int) -> tuple[Flight, ...]:
+    """Nothing waits for a backward pass."""
+    return (Flight(0),) * run.parallelism.vpp
+
+
 FLIGHTS: dict[str, Callable[[RunSpec, int], tuple[Flight, ...]]] = {
     "1f1b": _one_f_one_b,
     "zero-bubble": _zero_bubble,
     "dualpipe": _dualpipe,
     "gpipe": _gpipe,
     "interleaved": _interleaved,
+    "forward-only": _forward_only,
 }
 """Schedule: microbatches in flight."""

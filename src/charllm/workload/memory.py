@@ -144,7 +144,8 @@ def communication_bytes(run: RunSpec) -> float:
     groups = sum(degree > 1 for degree in (degrees.tp, degrees.cp, degrees.data_ranks, degrees.pp, degrees.ep))
     # One more spans all ranks, for the norm of the gradients.
     communicators = groups + 1 if groups else 0
-    buckets = 2 * run.framework.bucket_bytes if run.framework.copied_buckets and degrees.data_ranks > 1 else 0.0
+    copied = run.framework.copied_buckets and degrees.data_ranks > 1 and degrees.trains
+    buckets = 2 * run.framework.bucket_bytes if copied else 0.0
     return COMMUNICATOR_BYTES * communicators + buckets
 
 
@@ -246,12 +247,12 @@ def _gathered_for_a_step(step: Step, weights: Weights) -> float:
         return (weights.dense + weights.frozen) / copy_ranks * size
     if not gathers_once(step.run):
         return 0.0
-    return weights.total * size + weights.trained * step.cut.reduced_bytes
+    return weights.total * size + (weights.trained * step.cut.reduced_bytes if step.run.parallelism.trains else 0.0)
 
 
 def _placeholders(step: Step, stage: int) -> float:
     """One empty gradient for each shape of weight, where gradients are really added elsewhere in place."""
-    if not step.run.framework.fused_gradients:
+    if not (step.run.framework.fused_gradients and step.run.parallelism.trains):
         return 0.0
     each = {block.name: block for block in step.stage_blocks(stage) if block.name != "embedding"}
     elements = sum(module.weights / _copies(step.run, module) for block in each.values() for module in block.modules)

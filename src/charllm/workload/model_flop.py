@@ -50,8 +50,9 @@ def _gpu_peak(gpu: Gpu, run: RunSpec) -> float:
 def model_flop(run: RunSpec) -> float:
     """Return the FLOPs of a step by the model's own definition.
 
-    Forward and backward of every weight and of causal-half attention, nothing recomputed, nothing padded; a frozen
-    weight has no gradient of its own. The backward of attention and of Mamba's scan counts as twice the forward.
+    Forward and, where it trains, backward of every weight and of causal-half attention, nothing recomputed, nothing
+    padded; a frozen weight has no gradient of its own. The backward of attention and of Mamba's scan counts as twice
+    the forward.
     """
     training = replace(
         run.training,
@@ -62,7 +63,10 @@ def model_flop(run: RunSpec) -> float:
         routing_skew=1.0,
     )
     cut = cut_model(run.model, training, PLAIN, Parallelism())
-    return run.training.global_batch_size * sum(_module_flop(module) * count for module, count in _modules(cut))
+    trains = run.parallelism.trains
+    return run.training.global_batch_size * sum(
+        _module_flop(module, trains=trains) * count for module, count in _modules(cut)
+    )
 
 
 def _modules(cut: Cut) -> list[tuple[Module, int]]:
@@ -77,9 +81,9 @@ def _modules(cut: Cut) -> list[tuple[Module, int]]:
     return counted
 
 
-def _module_flop(module: Module) -> float:
+def _module_flop(module: Module, *, trains: bool = True) -> float:
     forward = sum(op.flop for op in module.forward)
-    return forward + sum(op.flop * _needed_share(op) for op in module.backward)
+    return forward + (sum(op.flop * _needed_share(op) for op in module.backward) if trains else 0.0)
 
 
 def _needed_share(op: Op) -> float:

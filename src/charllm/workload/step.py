@@ -194,7 +194,7 @@ def _layer_pair(cut: Cut, kind: LayerKind) -> LayerPair:
     name = PART_NAMES.get(kind.part) or ("sparse layer" if kind.sparse else "dense layer")
     name += " windowed" if kind.window else f" {MIXERS[kind.mixer]}" if kind.mixer else ""
     cut = in_16_bits(cut) if kind.wide else cut
-    modules = layer(cut, kind)
+    modules = layer(cut, kind) if cut.trains else forward_alone(cut, layer(cut, kind))
     plain = make_block(name, modules, 1, replay(cut, modules, "none"), narrow=not kind.wide)
     policy = policy_of(cut)
     return LayerPair(plain, plain if policy == "none" else plain._replace(replay=replay(cut, modules, policy)))
@@ -230,4 +230,22 @@ def _ends(run: RunSpec, cut: Cut, layers: dict[LayerKind, LayerPair]) -> tuple[t
 
 
 def _end(cut: Cut, name: str, modules: tuple[Module, ...], repeats: int = 1) -> Block:
+    modules = modules if cut.trains else forward_alone(cut, modules)
     return make_block(name, modules, repeats, replay(cut, modules, "none"), narrow=False)._replace(is_layer=False)
+
+
+def forward_alone(cut: Cut, modules: tuple[Module, ...]) -> tuple[Module, ...]:
+    """Return modules without a backward pass: what each would have kept for it lives only while the module runs."""
+    stream = cut.shard_tokens * cut.model.hidden * cut.stream_bytes
+    return tuple(
+        module._replace(
+            backward=(),
+            kept=tuple(tensor for tensor in module.kept if tensor.returned),
+            forward_scratch_bytes=module.forward_scratch_bytes
+            + stream
+            + sum(tensor.size_bytes for tensor in module.kept if not tensor.returned),
+            backward_scratch_bytes=0.0,
+            hole_bytes=0.0,
+        )
+        for module in modules
+    )

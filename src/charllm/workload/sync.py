@@ -46,7 +46,7 @@ def cast_weight_bytes(step: Step) -> float:
     how = cast_weights(step.run)
     if not step.cut.cast or how == "each-use":
         return 0.0
-    both = 2 * step.cut.operand_bytes
+    both = (2 if step.run.parallelism.trains else 1) * step.cut.operand_bytes
     return both if how == "cached" else both - stored_bytes(step)
 
 
@@ -62,6 +62,8 @@ def cast_weights(run: RunSpec) -> str:
 
 def gradient_bytes(step: Step) -> float:
     """Return the bytes of gradient that a rank keeps for one element."""
+    if not step.run.parallelism.trains:
+        return 0.0
     accumulated, size = step.cut.gradient_bytes, step.cut.element_bytes
     return accumulated + (size if step.run.framework.gradient_copies and accumulated > size else 0.0)
 
@@ -129,6 +131,8 @@ def layer_gather(step: Step, block: Block, direction: str = "forward") -> tuple[
     if not shards_weights(step.run):
         return ()
     group, ranks = "shard", degrees.shard_ranks
+    if direction == "backward" and not degrees.trains:
+        return ()
     if degrees.regather_size and direction == "backward":
         group, ranks = "regather", degrees.regather_size
     return (
@@ -139,7 +143,8 @@ def layer_gather(step: Step, block: Block, direction: str = "forward") -> tuple[
 
 def layer_reduce(step: Step, block: Block) -> tuple[Op, ...]:
     """Describe reducing a block's gradients as soon as they are known (ZeRO-2 and -3)."""
-    return _shard_gradients(step, _unit(step, block)) if step.run.parallelism.zero >= 2 else ()
+    degrees = step.run.parallelism
+    return _shard_gradients(step, _unit(step, block)) if degrees.zero >= 2 and degrees.trains else ()
 
 
 class _Unit(NamedTuple):
@@ -199,6 +204,8 @@ def shards_weights(run: RunSpec) -> bool:
 def step_sync(step: Step, stage: int) -> tuple[Op, ...]:
     """Describe the gradient and weight exchange at the end of a step, for one rank of a stage."""
     degrees, weights = step.run.parallelism, stage_weights(step, stage)
+    if not degrees.trains:
+        return ()
     ops = _partial_gradients(step, weights) + _tied_embedding(step, stage) + _logged(step)
     if degrees.zero == 3:
         return ops

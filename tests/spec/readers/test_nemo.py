@@ -594,3 +594,17 @@ def test_a_reference_is_followed_before_a_setting_is_refused() -> None:
     for written, refused in (("${oc.decode:${oc.env:OFFLOAD,False}}", 0), ("${oc.env:OFFLOAD,True}", 1)):
         text = GPT3.replace("  sequence_parallel: true", f"  sequence_parallel: true\n  cpu_offloading: {written}")
         assert len(read_nemo(text, "run.yaml").unmodelled) == refused
+
+
+TEST_SET = "{micro_batch_size: 4, global_batch_size: 64, max_seq_length: 1024, tokens_to_generate: 32}"
+EVALUATION = f"  skip_train: true\n  data: {{test_ds: {TEST_SET}}}"
+
+
+def test_a_file_that_skips_training_is_a_run_of_forward_passes() -> None:
+    lines = [line for line in GPT3.splitlines() if not line.startswith("  data:") and "model.data.width" not in line]
+    reading = read_nemo("\n".join([*lines[:-1], "  ffn_hidden_size: 49152", EVALUATION, lines[-1]]), "eval.yaml")
+    assert reading.request["parallelism"]["schedule"] == "forward-only"
+    training = reading.request["training"]
+    assert (training["micro_batch_size"], training["global_batch_size"], training["seq_length"]) == (4, 64, 1024)
+    assert not {"optimizer", "recompute", "recompute_layers", "clip_gradients"} & set(training)
+    assert any("nothing is generated" in note for note in reading.warnings())

@@ -8,7 +8,7 @@ import numpy as np
 
 from charllm.catalog.resolve import resolve_cluster, resolve_run, single_node
 from charllm.evaluate.h200.loop_cases import LOOPS, request
-from charllm.evaluate.h200.rank_cases import SPARSE_RANKS, SPARSE_S
+from charllm.evaluate.h200.rank_cases import LATER_RANKS, RANKS, SPARSE_RANKS, SPARSE_S
 from charllm.evaluate.h200.tables import READINGS, TIMELINES, read_table
 from charllm.evaluate.h200.traced_cases import CASES
 from charllm.evaluate.h200.training_cases import LATER, TRAINING
@@ -93,6 +93,19 @@ def rank_runs() -> Iterator[RunReading]:
     for name, row in read.items():
         seen = predict_emulated(read_timeline(TIMELINES / f"{name}.json"), alone, SPARSE_S)
         yield RunReading("ranks", "takes 2 and 3", name, SPARSE_RANKS[name][0], seen.metrics, _readings(row))
+
+
+def first_rank_runs() -> Iterator[RunReading]:
+    """Yield ranks as they were predicted before a board played them, with the model of that day.
+
+    Ranks that name no overlap had none then.
+    """
+    for take, cases in {"ranks": RANKS, "later_ranks": LATER_RANKS}.items():
+        said, read = read_table(f"{take}_predicted.csv"), read_table(f"{take}_played.csv")
+        for name in cases.keys() & said.keys() & read.keys():
+            asked = cases[name][0]
+            asked = {**asked, "parallelism": {"overlap": [], **asked["parallelism"]}}
+            yield RunReading("ranks, predicted first", take, name, asked, _readings(said[name]), _readings(read[name]))
 
 
 def _simulated(part: str, board: str, name: str, asked: Mapping[str, Any], row: Mapping[str, str]) -> RunReading:

@@ -39,6 +39,7 @@ def read_settings(document: Document, path: str, framework: str = "nemo") -> Rea
         "parallelism": read_parallelism(document, framework),
         "training": read_training(document, model),
     }
+    notes = _evaluate(document, request)
     # A file that overrides a recipe leaves the model to be named.
     if "layers" in model or "hidden" in model:
         request["model"] = {"name": name_from(path, "nemo"), **model}
@@ -53,7 +54,34 @@ def read_settings(document: Document, path: str, framework: str = "nemo") -> Rea
         unread.small,
         nodes=nodes,
         gpus_per_node=gpus,
+        notes=notes,
     )
+
+
+GRADIENTS_ALONE = (
+    "optimizer", "clip_gradients", "reduce_precision", "recompute", "recompute_layers", "recompute_modules",
+)  # fmt: skip
+
+
+def _evaluate(document: Document, request: Table) -> tuple[str, ...]:
+    """Make forward passes of a file that skips training, and say so: megatron_gpt_generate.py with a loss as metric.
+
+    What the file says of gradients and updates stays unused then.
+    """
+    if document.find("model.skip_train") is not True or request["training"].get("lora_rank"):
+        return ()
+    training = {name: value for name, value in request["training"].items() if name not in GRADIENTS_ALONE}
+    batch = {name: document.find(f"model.data.test_ds.{name}") for name in ("micro_batch_size", "global_batch_size")}
+    length = document.find("model.data.test_ds.max_seq_length")
+    given = {name: value for name, value in {**batch, "seq_length": length}.items() if value is not None}
+    request["training"] = {**training, **given}
+    degrees = {name: value for name, value in request["parallelism"].items() if name not in ("zero", "shard_size")}
+    sharded = {"zero": 3} if request["parallelism"].get("zero") == 3 else {}
+    request["parallelism"] = {**degrees, **sharded, "schedule": "forward-only"}
+    found = ["model.skip_train: forward passes alone over model.data.test_ds, without gradients and update"]
+    if document.find("model.data.test_ds.tokens_to_generate"):
+        found.append("model.data.test_ds.tokens_to_generate: pads the sequences of a loss; nothing is generated")
+    return tuple(found)
 
 
 def _resolved(document: Document, path: str) -> Any:

@@ -22,8 +22,8 @@ NANOTRON = """
 model:
   dtype: bfloat16
   model_config: {is_llama_config: true, hidden_act: silu, hidden_size: 2048, intermediate_size: 8192,
-    num_attention_heads: 32, num_hidden_layers: 16, num_key_value_heads: 8, tie_word_embeddings: true, vocab_size: 128256,
-    max_position_embeddings: 4096}
+    num_attention_heads: 32, num_hidden_layers: 16, num_key_value_heads: 8, tie_word_embeddings: true,
+    vocab_size: 128256,    max_position_embeddings: 4096}
 optimizer: {accumulate_grad_in_fp32: true, clip_grad: 1.0, zero_stage: 1, optimizer_factory: {name: adamW}}
 parallelism: {dp: 2, pp: 1, tp: 4, tp_mode: REDUCE_SCATTER, tp_linear_async_communication: true, pp_engine: 1f1b}
 tokens: {micro_batch_size: 2, sequence_length: 4096, batch_accumulation_per_replica: 8, train_steps: 10}
@@ -79,37 +79,105 @@ peft: {match_all_linear: true, dim: 8}
 FILES: dict[str, tuple[str, dict[str, Any]]] = {
     "GPT-NeoX": (
         NEOX,
-        {"tp": 2, "pp": 2, "dp": 2, "zero": 1, "overlap": ("dp",), "precision": "fp16", "global_batch_size": 64,
-         "micro_batch_size": 4, "recompute": "full", "ffn": 10240, "vocab": 50277, "position": "rope", "norms_per_layer": 2,
-         "profile": "megatron-deepspeed", "tied_embeddings": False, "bias": "all", "dropout_fraction": 0.0},
+        {
+            "tp": 2,
+            "pp": 2,
+            "dp": 2,
+            "zero": 1,
+            "overlap": ("dp",),
+            "precision": "fp16",
+            "global_batch_size": 64,
+            "micro_batch_size": 4,
+            "recompute": "full",
+            "ffn": 10240,
+            "vocab": 50277,
+            "position": "rope",
+            "norms_per_layer": 2,
+            "profile": "megatron-deepspeed",
+            "tied_embeddings": False,
+            "bias": "all",
+            "dropout_fraction": 0.0,
+        },
     ),
     "nanotron": (
         NANOTRON,
-        {"tp": 4, "dp": 2, "sp": True, "zero": 1, "global_batch_size": 32, "micro_batch_size": 2, "seq_length": 4096,
-         "layers": 16, "kv_heads": 8, "tied_embeddings": True, "overlap": ("tp",), "recompute": "none",
-         "reduce_precision": "fp32", "master_weights": True, "weight_precision": "16bit"},
+        {
+            "tp": 4,
+            "dp": 2,
+            "sp": True,
+            "zero": 1,
+            "global_batch_size": 32,
+            "micro_batch_size": 2,
+            "seq_length": 4096,
+            "layers": 16,
+            "kv_heads": 8,
+            "tied_embeddings": True,
+            "overlap": ("tp",),
+            "recompute": "none",
+            "reduce_precision": "fp32",
+            "master_weights": True,
+            "weight_precision": "16bit",
+        },
     ),
     "LLM Foundry": (
         FOUNDRY,
-        {"zero": 3, "global_batch_size": 512, "micro_batch_size": 8, "recompute": "full", "position": "alibi", "ffn": 16384,
-         "bias": "none", "profile": "llm-foundry", "reduce_precision": "bf16", "tied_embeddings": True},
+        {
+            "zero": 3,
+            "global_batch_size": 512,
+            "micro_batch_size": 8,
+            "recompute": "full",
+            "position": "alibi",
+            "ffn": 16384,
+            "bias": "none",
+            "profile": "llm-foundry",
+            "reduce_precision": "bf16",
+            "tied_embeddings": True,
+        },
     ),
     "Axolotl": (
         AXOLOTL,
-        {"name": "llama3-8b", "lora_rank": 32, "lora_targets": ("qkv", "proj", "fc1", "fc2"), "zero": 0,
-         "global_batch_size": 64, "micro_batch_size": 2, "seq_length": 4096, "recompute": "full", "profile": "pytorch-eager"},
+        {
+            "name": "llama3-8b",
+            "lora_rank": 32,
+            "lora_targets": ("qkv", "proj", "fc1", "fc2"),
+            "zero": 0,
+            "global_batch_size": 64,
+            "micro_batch_size": 2,
+            "seq_length": 4096,
+            "recompute": "full",
+            "profile": "pytorch-eager",
+        },
     ),
     "LLaMA-Factory": (
         FACTORY,
-        {"name": "llama3-8b", "lora_rank": 0, "zero": 3, "global_batch_size": 16, "recompute": "full", "precision": "bf16",
-         "profile": "deepspeed", "optimizer_offload_fraction": 1.0},
+        {
+            "name": "llama3-8b",
+            "lora_rank": 0,
+            "zero": 3,
+            "global_batch_size": 16,
+            "recompute": "full",
+            "precision": "bf16",
+            "profile": "deepspeed",
+            "optimizer_offload_fraction": 1.0,
+        },
     ),
     "NeMo Automodel": (
         AUTOMODEL,
-        {"name": "llama3.2-1b", "tp": 2, "sp": True, "zero": 3, "global_batch_size": 64, "micro_batch_size": 8,
-         "lora_rank": 8, "recompute": "full", "seq_length": 4096, "weight_precision": "16bit", "master_weights": False},
+        {
+            "name": "llama3.2-1b",
+            "tp": 2,
+            "sp": True,
+            "zero": 3,
+            "global_batch_size": 64,
+            "micro_batch_size": 8,
+            "lora_rank": 8,
+            "recompute": "full",
+            "seq_length": 4096,
+            "weight_precision": "16bit",
+            "master_weights": False,
+        },
     ),
-}  # fmt: skip
+}
 
 
 def run_of(folder: Path, text: str, **words: Any) -> RunSpec:

@@ -76,6 +76,54 @@ packed_sequence: {packed_sequence_size: 4096}
 optimizer: {_target_: torch.optim.Adam, lr: 0.00001}
 peft: {match_all_linear: true, dim: 8}
 """
+PRIMUS = """
+work_group: amd
+modules:
+  pre_trainer:
+    framework: megatron
+    config: pre_trainer.yaml
+    model: tiny_8B.yaml
+    overrides:
+      micro_batch_size: 2
+      global_batch_size: 32
+      seq_length: 4096
+      tensor_model_parallel_size: 2
+      pipeline_model_parallel_size: 1
+      overlap_grad_reduce: true
+      gradient_accumulation_fusion: false
+      fp8: hybrid
+      stderr_sink_level: DEBUG
+"""
+PRIMUS_MODEL = """
+extends: [tiny_base.yaml]
+tokenizer_type: HuggingFaceTokenizer
+tokenizer_model: meta-llama/Llama-3.1-8B
+num_layers: 32
+hidden_size: 4096
+ffn_hidden_size: 14336
+num_attention_heads: 32
+num_query_groups: 8
+group_query_attention: true
+"""
+PRIMUS_BASE = (
+    "swiglu: true\nadd_bias_linear: false\nnormalization: RMSNorm\nposition_embedding_type: rope\n"
+    "untie_embeddings_and_output_weights: true\nhidden_dropout: 0.0\n"
+)
+FLAGSCALE = """
+defaults: [{train: 8b}, _self_]
+experiment: {exp_name: x, task: {type: train, backend: megatron}, runner: {nnodes: 2, nproc_per_node: 8}}
+"""
+FLAGSCALE_TRAIN = """
+system: {tensor_model_parallel_size: 4, pipeline_model_parallel_size: 2, sequence_parallel: True, disable_bias_linear: True,
+ 
+  use_distributed_optimizer: True, use_flash_attn: True, precision: {bf16: True}, checkpoint: {save_interval: 10}}
+model: {num_layers: 32, hidden_size: 4096, num_attention_heads: 32, group_query_attention: True, num_query_groups: 8,
+  multiple_of: 1024, hidden_dim_multiplier: 1.3, seq_length: 8192, swiglu: True, normalization: RMSNorm,
+  hidden_dropout: 0.0,
+  use_rotary_position_embeddings: True, no_position_embedding: True, untie_embeddings_and_output_weights: True,
+  micro_batch_size: 1, global_batch_size: 64, optimizer: {adam_beta1: 0.9, lr_scheduler: {lr: 0.0001}}}
+data: {data_path: "${data_path:??}", tokenizer: {tokenizer_type: Llama3TokenizerFS, vocab_size: 128256}}
+"""
 FILES: dict[str, tuple[str, dict[str, Any]]] = {
     "GPT-NeoX": (
         NEOX,
@@ -117,6 +165,41 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {
             "reduce_precision": "fp32",
             "master_weights": True,
             "weight_precision": "16bit",
+        },
+    ),
+    "Primus": (
+        PRIMUS,
+        {
+            "layers": 32,
+            "ffn": 14336,
+            "vocab": 128256,
+            "kv_heads": 8,
+            "bias": "none",
+            "tied_embeddings": False,
+            "tp": 2,
+            "sp": True,
+            "zero": 1,
+            "overlap": ("dp",),
+            "precision": "fp8",
+            "global_batch_size": 32,
+            "fused_gradients": False,
+        },
+    ),
+    "FlagScale": (
+        FLAGSCALE,
+        {
+            "layers": 32,
+            "ffn": 14336,
+            "vocab": 128256,
+            "kv_heads": 8,
+            "tp": 4,
+            "pp": 2,
+            "dp": 2,
+            "precision": "bf16",
+            "global_batch_size": 64,
+            "position": "rope",
+            "bias": "none",
+            "zero": 1,
         },
     ),
     "LLM Foundry": (
@@ -180,10 +263,21 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+OTHERS = {
+    "primus/configs/models/megatron/tiny_8B.yaml": PRIMUS_MODEL,
+    "primus/configs/models/megatron/tiny_base.yaml": PRIMUS_BASE,
+    "train/8b.yaml": FLAGSCALE_TRAIN,
+}
+"""Files of a checkout that settings name."""
+
+
 def run_of(folder: Path, text: str, **words: Any) -> RunSpec:
     path = folder / "settings.yaml"
     path.write_text(text)
     (folder / "configs").mkdir(exist_ok=True)
+    for name, content in OTHERS.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
     zero = '{"stage": 3, "offload_optimizer": {"device": "cpu"}}'
     engine = f'{{"bf16": {{"enabled": "auto"}}, "train_batch_size": "auto", "zero_optimization": {zero}}}'
     (folder / "configs" / "z3.json").write_text(engine)
@@ -218,6 +312,11 @@ def test_a_file_becomes_the_run_that_it_describes(program: str, tmp_path: Path) 
         (AUTOMODEL, "packed_sequence_size: 4096", "packed_sequence_size: 0", "training.seq_length"),
         (AUTOMODEL, "FinetuneRecipeForNext", "BiEncoderRecipeForNext", "recipe"),
         (FOUNDRY, "device_train_microbatch_size: 8", "device_train_microbatch_size: auto", "training.micro_batch_size"),
+        (PRIMUS, "tiny_8B", "away_8B", "model: got nothing.*away_8B.yaml from Primus"),
+        (PRIMUS, "framework: megatron", "framework: maxtext", "framework"),
+        (PRIMUS, "fp8: hybrid", "lora: {enabled: true, dim: 8}", "adapters"),
+        (PRIMUS, "fp8: hybrid", "recompute_layer_ids: [1, 2]", "recompute_layer_ids.*not understood"),
+        (FLAGSCALE, "train: 8b", "train: away", "training file of this experiment"),
         (NANOTRON, "is_llama_config", "is_mamba_config", "model: got nothing"),
         (NANOTRON, "dp: 2", "sequence_parallel_degree: 2, dp: 2", "not understood"),
         (NEOX, '"pos-emb"', '"moe_num_experts": 8, "pos-emb"', "moe_num_experts"),

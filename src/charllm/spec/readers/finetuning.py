@@ -155,10 +155,11 @@ WORDS: dict[str, Spelling] = {
         known=_known(
             """
             plugins liger_* cut_cross_entropy datasets test_datasets rl_beta base_model_config base_model_ignore*
-            val_set_size eot_tokens *_kernel pad_to_sequence_len sample_packing_* eval_sample_packing torchdistx_path
-            is_* processor_type skip_* pretraining_dataset evals_per_epoch saves_per_epoch early_stopping* wandb_*
-            xformers* gptq* model_config.* lora_model_dir lora_fan* peft_use* low_cpu* s2_attention sdp_attention tiled_mlp
-            flex_attn* tokens* use_kernels use_scattermoe experts_implementation cosine_* dataset_* gpu_* device_map
+            val_set_size eot_tokens *_kernel pad_to_sequence_len sample_packing_* eval_sample_packing
+            torchdistx_path is_* processor_type skip_* pretraining_dataset evals_per_epoch saves_per_epoch
+            early_stopping* wandb_* xformers* gptq* model_config.* lora_model_dir lora_fan* peft_use* low_cpu*
+            s2_attention sdp_attention flex_attn* tokens* use_kernels use_scattermoe experts_implementation cosine_*
+            dataset_* gpu_* device_map tiled_mlp
             """,
             "lora_target_linear fsdp fsdp_config.* fsdp_version deepspeed bf16 fp16 bfloat16 float16 optimizer adapter",
         ),

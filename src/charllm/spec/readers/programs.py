@@ -10,6 +10,7 @@ from charllm.spec.readers.automodel import read_automodel
 from charllm.spec.readers.finetuning import WORDS, read_finetuning
 from charllm.spec.readers.gpt_neox import read_gpt_neox
 from charllm.spec.readers.llm_foundry import read_llm_foundry
+from charllm.spec.readers.megatron.settings import read_flagscale, read_primus
 from charllm.spec.readers.nanotron import read_nanotron
 from charllm.spec.readers.nemo import read_settings
 from charllm.spec.readers.nemo.document import Document, load_document
@@ -17,6 +18,8 @@ from charllm.spec.readers.reading import Reading
 
 READERS: dict[str, Callable[[Document, str], Reading]] = {
     recognize.GPT_NEOX: read_gpt_neox,
+    recognize.PRIMUS: read_primus,
+    recognize.FLAGSCALE: read_flagscale,
     recognize.NANOTRON: read_nanotron,
     recognize.LLM_FOUNDRY: read_llm_foundry,
     recognize.AUTOMODEL: read_automodel,

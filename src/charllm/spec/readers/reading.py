@@ -56,7 +56,7 @@ _SIZES = re.compile(
     r"(?:^|_)(?:parallel|parallelism|degree|micro_?batch|batch_size|accumulation|precision|dtype|fp8|fp4|mxfp8|nvfp4|bf16|"
     r"fp16|lora|qlora|dora|adapter|peft|num_layers|n_layers?|num_hidden_layers|hidden_size|intermediate_size|vocab_size|heads|experts|topk|ffn|seq_len|seq_length|"
     r"sequence_len|sequence_length|zero|zero3|shard|sharding|fsdp|fsdp2|optimizer|optim|offload|offloading|quantization|"
-    r"quantize|8bit|4bit|frozen|freeze)(?:_|$)"
+    r"quantize|recompute|recompute_layer_ids|8bit|4bit|frozen|freeze)(?:_|$)"
 )
 _APART = re.compile(
     r"(?:^|[._])(?:eval|valid|validation|val|test|log|logging|save|load|ckpt|checkpoint\w*|wandb|tensorboard|data|dataset|"

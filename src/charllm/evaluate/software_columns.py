@@ -73,6 +73,8 @@ def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], 
     table.update(next(({"dispatcher": name} for pattern, name in chosen if fnmatchcase(asked, spell(pattern))), {}))
     if "dispatcher" in recipe:
         table["dispatcher"] = recipe["dispatcher"]
+    if re.search(r"row-?wise", row.get("precision", "").lower()):
+        table["fp8_scaling"] = "row"
     if is_composed(row):
         return {**table, "composed": True}
     overlap = row.get("overlap", "").lower()

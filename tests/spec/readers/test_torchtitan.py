@@ -103,6 +103,8 @@ def test_a_flavor_without_rotation_everywhere_attends_in_chunks() -> None:
         ('option = "op"', 'option = "2"', "training", {"recompute": "full", "recompute_layers": 16}),
         ('flavor = "8B"', 'flavor = "8B"\nconverters = ["float8"]', "training", {"precision": "fp8"}),
         ('flavor = "8B"', 'flavor = "8B"\nconverters = ["mx"]', "training", {"precision": "mxfp8"}),
+        ("[compile]", '[float8]\nrecipe_name = "rowwise"\n[compile]', "framework",
+         {"base": "torchtitan", "fp8_scaling": "row"}),
         ("[compile]", "[float8]\nenable_float8_linear = true\n[compile]", "training", {"precision": "fp8"}),
         ("seq_len = 8192", 'fp8_linear = "dynamic"', "training", {"precision": "fp8"}),
         ("[parallelism]", "[experimental]", "parallelism", {"tp": 4}),

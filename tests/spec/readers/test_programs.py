@@ -114,7 +114,8 @@ defaults: [{train: 8b}, _self_]
 experiment: {exp_name: x, task: {type: train, backend: megatron}, runner: {nnodes: 2, nproc_per_node: 8}}
 """
 FLAGSCALE_TRAIN = """
-system: {tensor_model_parallel_size: 4, pipeline_model_parallel_size: 2, sequence_parallel: True, disable_bias_linear: True,
+system: {tensor_model_parallel_size: 4, pipeline_model_parallel_size: 2, sequence_parallel: True,
+  disable_bias_linear: True,
 
   use_distributed_optimizer: True, use_flash_attn: True, precision: {bf16: True}, checkpoint: {save_interval: 10}}
 model: {num_layers: 32, hidden_size: 4096, num_attention_heads: 32, group_query_attention: True, num_query_groups: 8,

@@ -6,7 +6,7 @@ from charllm.catalog.resolve import resolve_run
 from charllm.spec.request import merge
 from charllm.timeline.constants import TIMELINE
 from charllm.timeline.costs import cost_step, read_step
-from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only, kernel
+from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only
 from charllm.timeline.passes import ChunkPasses, Pass, Span, chunk_passes, unpaired_fraction
 from charllm.workload.op import is_communication
 from charllm.workload.step import Step, build_step
@@ -61,7 +61,7 @@ def test_a_race_is_the_product_of_its_items(name: str) -> None:
                 elif item.kind == "host":
                     one = one.then(host_only(item.launch_s))
                 else:
-                    one = one.then(kernel(item.seconds, item.launch_s, item.launches))
+                    one = one.then(NOTHING.launch(item.seconds, item.launch_s, item.launches))
             race = race.then(one.repeated(span.repeats))
         assert race == pytest.approx(part.race)
 

@@ -71,7 +71,7 @@ class Costs(NamedTuple):
         """Return the seconds of an op."""
         if is_communication(op):
             return self.collective_s(op)
-        return float(self.seconds[self.kernels.row_of[id(op)]])
+        return self.seconds.item(self.kernels.row_of[id(op)])
 
     def collective_s(self, op: Op) -> float:
         """Return the seconds of a collective when nothing else uses its links."""
@@ -96,11 +96,11 @@ class Costs(NamedTuple):
         """Return what launching an op takes on a tuned host."""
         if is_communication(op):
             return self.run.framework.launch_s
-        return float(self.kernels.launch_s[self.kernels.row_of[id(op)]])
+        return self.kernels.launch_s.item(self.kernels.row_of[id(op)])
 
     def launches(self, op: Op) -> float:
         """Return how many kernels an op launches."""
-        return 1.0 if is_communication(op) else float(self.kernels.launches[self.kernels.row_of[id(op)]])
+        return 1.0 if is_communication(op) else self.kernels.launches.item(self.kernels.row_of[id(op)])
 
 
 def transfer_j(sent_bytes: float, gpu: Gpu) -> tuple[float, float, float]:

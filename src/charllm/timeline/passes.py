@@ -15,7 +15,7 @@ from typing import NamedTuple
 from charllm.spec.run import RunSpec
 from charllm.spec.schedules import SCHEDULES
 from charllm.timeline.costs import Costs
-from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only, kernel
+from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only
 from charllm.workload.op import MATRIX_KINDS, Op, is_communication
 from charllm.workload.step import Block, Chunk, Step
 from charllm.workload.sync import gathers_once, layer_gather, layer_reduce
@@ -143,7 +143,8 @@ class Pricer:
         return _times(one, block.repeats)
 
     def _one(self, block: Block, direction: str) -> Pass:
-        pair = self.pair([op for way in ("forward", "backward") for ops, _ in self._parts(block, way) for op in ops])
+        ways = ("forward", "backward") if "ep" in self.overlap else ()
+        pair = self.pair([op for way in ways for ops, _ in self._parts(block, way) for op in ops])
         timed = [
             item
             for ops, label in self._parts(block, direction)
@@ -181,13 +182,12 @@ class Pricer:
         The host reads once how many tokens each expert gets, and launches nothing until the GPU has counted them.
         """
         items: list[Item] = []
-        counted = not self._reads_counts()
+        counted, blocking = not self._reads_counts(), self.step.run.framework.blocking_launches
         for one in timed:
             if not counted and self._needs_counts(one.op):
                 items.append(Item("sync", 0.0, 0.0))
                 counted = True
             kind = "collective" if is_communication(one.op) else "kernel"
-            blocking = self.step.run.framework.blocking_launches
             launches = 1.0 if blocking else self.costs.launches(one.op)
             items.append(Item(kind, one.seconds, self._launch_s(one.op), one.op, one.late_s, launches))
             if blocking:
@@ -364,7 +364,7 @@ def race_of(items: tuple[Item, ...]) -> Race:
         elif item.kind == "sync":
             race = race.then(SYNC)
         else:
-            race = race.then(kernel(item.seconds, item.launch_s, item.launches))
+            race = race.launch(item.seconds, item.launch_s, item.launches)
     return race
 
 

@@ -60,7 +60,7 @@ NARROW = {
 
 def read_automodel(document: Document, _path: str) -> Reading:
     """Return the request of a file; the model is that of the catalog, else asked for."""
-    steps, parts = ("step_scheduler",), ("distributed",)
+    parts = ("distributed",)
     missing: dict[str, str] = {}
     where, recipe = find_setting(document, ("",), "recipe")
     if recipe is not None:
@@ -69,61 +69,66 @@ def read_automodel(document: Document, _path: str) -> Reading:
     where, kind = find_setting(document, parts, "strategy")
     zero = read_choice(where, kind or "fsdp2", STRATEGIES)
     tp = _degree(document, "tp_size")
-    where, dtype = find_setting(document, ("model",), "torch_dtype")
-    precision = read_choice(where, dtype or "auto", TYPES)
-    packed = count_setting(document, ("packed_sequence",), "packed_sequence_size")
-    clip = number_setting(document, ("clip_grad_norm", "step_scheduler"), "max_norm")
-    training = {
-        "micro_batch_size": count_setting(document, steps, "local_batch_size", low=1) or 1,
-        "global_batch_size": count_setting(document, steps, "global_batch_size", low=1),
-        "seq_length": packed or count_setting(document, ("dataset",), "seq_length", "seq_len", low=1),
-        "precision": precision,
-        "recompute": "full" if flag_setting(document, parts, "activation_checkpointing") else "none",
-        "clip_gradients": clip is None or clip > 0,
-        **_adapters(document),
-    }
-    where, reduced = find_setting(document, ("distributed.mp_policy",), "reduce_dtype")
-    if reduced is not None:
-        training["reduce_precision"] = read_choice(where, reduced, TYPES)
-    where, cast = find_setting(document, ("distributed.mp_policy",), "param_dtype")
-    training["precision"] = precision if cast is None else read_choice(where, cast, TYPES)
-    where, name = find_setting(document, ("optimizer",), "_target_")
-    training["optimizer"] = read_choice(where, name or "torch.optim.adamw", {**OPTIMIZERS, "torch.optim.sgd": "sgd"})
+    training = _training(document)
     if training["seq_length"] is None:
         missing["training.seq_length"] = "--seq N (the file leaves it to its documents)"
     if training["global_batch_size"] is None:
         missing["training.global_batch_size"] = "--gbs N (the file states none)"
     base: Table = dict(EAGER) if zero == 0 else {"base": "fsdp", "fused_activation": False}
-    framework = {**base, **NARROW} if precision != "fp32" else base
     replicate = _degree(document, "dp_replicate_size")
     if replicate > 1:
         missing["parallelism.shard_size"] = f"--shard-size N (the ranks of one of {replicate} copies)"
-    degrees = {axis: _degree(document, f"{axis}_size") for axis in ("cp", "ep")}
     sp = flag_setting(document, parts, "sequence_parallel") and tp > 1
     hidden = flag_setting(document, parts, "enable_async_tensor_parallel") and sp
+    parallelism = {
+        "tp": tp,
+        **{axis: _degree(document, f"{axis}_size") for axis in ("cp", "ep")},
+        "pp": 1,
+        "sp": sp,
+        "zero": zero,
+        "overlap": ["tp", "dp"] if hidden else ["dp"],
+    }
+    named = find_setting(document, ("model", "model.config"), "pretrained_model_name_or_path", "name_or_path")[1]
     nodes = count_setting(document, ("slurm",), "nodes", low=1)
     unread = sort_unread(document.settings, KNOWN, document.lines)
-    named = next(
-        (
-            value
-            for room in ("model", "model.config")
-            if isinstance(
-                value := find_setting(document, (room,), "pretrained_model_name_or_path", "name_or_path")[1], str
-            )
-        ),
-        "",
-    )
     return Reading(
         {
-            "framework": framework,
-            "parallelism": {"tp": tp, **degrees, "pp": 1, "sp": sp, "zero": zero,
-                            "overlap": ["tp", "dp"] if hidden else ["dp"]},
+            "framework": {**base, **NARROW} if _weights(document) != "fp32" else base,
+            "parallelism": parallelism,
             "training": without_none(training),
         },
-        unread.not_understood, unread.unmodelled, missing, unread.small,
+        unread.not_understood,
+        unread.unmodelled,
+        missing,
+        unread.small,
         ("framework: a profile of PyTorch stands for NeMo Automodel",),
-        nodes=nodes, model_id=named[:MAX_TEXT],
-    )  # fmt: skip
+        nodes=nodes,
+        model_id=named[:MAX_TEXT] if isinstance(named, str) else "",
+    )
+
+
+def _weights(document: Document) -> str:
+    where, dtype = find_setting(document, ("model",), "torch_dtype")
+    return read_choice(where, dtype or "auto", TYPES)
+
+
+def _training(document: Document) -> Table:
+    steps, policy = ("step_scheduler",), ("distributed.mp_policy",)
+    packed = count_setting(document, ("packed_sequence",), "packed_sequence_size")
+    clip = number_setting(document, ("clip_grad_norm", "step_scheduler"), "max_norm")
+    reduced, cast = (find_setting(document, policy, key) for key in ("reduce_dtype", "param_dtype"))
+    where, name = find_setting(document, ("optimizer",), "_target_")
+    return {
+        "micro_batch_size": count_setting(document, steps, "local_batch_size", low=1) or 1,
+        "global_batch_size": count_setting(document, steps, "global_batch_size", low=1),
+        "seq_length": packed or count_setting(document, ("dataset",), "seq_length", "seq_len", low=1),
+        "precision": _weights(document) if cast[1] is None else read_choice(*cast, TYPES),
+        "reduce_precision": None if reduced[1] is None else read_choice(*reduced, TYPES),
+        "recompute": "full" if flag_setting(document, ("distributed",), "activation_checkpointing") else "none",
+        "clip_gradients": clip is None or clip > 0,
+        "optimizer": read_choice(where, name or "torch.optim.adamw", {**OPTIMIZERS, "torch.optim.sgd": "sgd"}),
+        **_adapters(document),
+    }
 
 
 RECIPES = (

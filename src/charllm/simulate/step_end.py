@@ -17,9 +17,10 @@ import numpy as np
 from charllm.arrays import Floats
 from charllm.simulate.knots import NEVER_S
 from charllm.simulate.slices import CHANNELS, DRAWN, TIMES, clocks_of, lay_rows, stack_kinds
+from charllm.timeline.arrival import straggling_fraction
 from charllm.timeline.costs import COLUMNS as COST_COLUMNS
 from charllm.timeline.schedules import BACKWARD, FORWARD, order_arrays
-from charllm.timeline.step_time import Exchange, StepTime, host_of_update, list_exchanges, straggling_fraction
+from charllm.timeline.step_time import Exchange, StepTime, host_of_update, list_exchanges
 from charllm.workload.step import Step
 from charllm.workload.sync import WEIGHT_EXCHANGES, step_sync
 

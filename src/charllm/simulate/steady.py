@@ -254,9 +254,9 @@ def repeats_of(machine: Machine) -> int:
     return max(1, int(np.ceil(LEAST_ROUND_S / machine.open_s)))
 
 
-def simulate_once(machine: Machine, state: Floats, sink_k: Floats) -> SimulatedStep:
-    """Simulate a step with sinks held, several times over when it is short; `state` moves on."""
-    return _simulate(machine, state, sink_k, -1, np.ones(1))
+def simulate_once(machine: Machine, state: Floats, sink_k: Floats, repeats: int | None = None) -> SimulatedStep:
+    """Simulate a step with sinks held, several times over when it is short or as often as asked; `state` moves on."""
+    return _simulate(machine, state, sink_k, -1, np.ones(1), repeats)
 
 
 def add_steps(before: SimulatedStep | None, simulated_step: SimulatedStep, times: float) -> SimulatedStep:
@@ -319,9 +319,10 @@ def watch_gpu(machine: Machine, simulated_step: SimulatedStep, gpu: int) -> Watc
     return Watched(passes_s, dict(zip(step_loop.ENDING, ends_s.tolist(), strict=True)))
 
 
-def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, moments: Floats) -> SimulatedStep:
-    repeats = repeats_of(machine)
-    box_s = machine.board.tick_s
+def _simulate(
+    machine: Machine, state: Floats, sink_k: Floats, watched: int, moments: Floats, repeats: int | None = None
+) -> SimulatedStep:
+    repeats, box_s = repeats or repeats_of(machine), machine.board.tick_s
     lowest_hz = min(*(board.clock_min_hz for board in machine.boards), machine.brake_hz.min())
     # At the lowest clock a step takes at most so many times as long as at the highest.
     longest_s = machine.asked_hz.max() / lowest_hz * (machine.open_s + machine.fold.begin_s.max())

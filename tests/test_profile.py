@@ -12,7 +12,7 @@ from charllm import mark
 from charllm.errors import SpecError
 from charllm.measure.hooked import hook_in
 from charllm.measure.marks import find_phases, find_steps, read_marks
-from charllm.measure.profiled import part_profiled, steps_of
+from charllm.measure.profiled import part_profiled
 from charllm.profile import PHASE, ProfiledSteps, StepProfiler, parse_profile, trace_path
 from charllm.trace.clock import read_clock
 from charllm.trace.run import read_run
@@ -66,7 +66,7 @@ def test_a_script_that_marks_nothing_is_traced_by_its_optimizers_steps(tmp_path:
     run = tmp_path / "run"
     charllm.measure_command(command, run, telemetry="none", host="none", idle=0, cooldown=0, profile="2@4")
     (marks,) = read_marks(run).values()
-    profiled = part_profiled(steps_of(marks), marks)
+    profiled = part_profiled(find_steps(marks), marks)
     assert len(profiled.recorded) == 2
     (rank,) = read_run([run]).ranks
     assert len(rank.windows) == 2

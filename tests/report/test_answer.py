@@ -93,7 +93,7 @@ def test_the_answers_are_those_of_the_result() -> None:
     assert f"{metrics['temperature_peak_c']:.1f} C peak" in text
     need_gib = metrics["memory_need_bytes"] / 2**30
     assert f"fits: needs {need_gib:.1f} of 140.4 GiB on rank {metrics['memory_rank']}" in text
-    assert "--mbs 2 (+11.1 % tokens/s)" in text
+    assert "--mbs 2, +11.1 % tokens/s" in text
     first = metrics["critical_path"][0]
     assert f"Bottleneck    stage {first['stage']} on node {first['node']}" in text
     assert text.endswith("Explanation: the arithmetic")

@@ -12,7 +12,7 @@ from charllm.api.simulation import run_simulation
 from charllm.catalog.resolve import resolve_run
 from charllm.report.run import render_memory, render_run
 from charllm.report.time import BAR_WIDTH, render_changes, render_links, render_stages, render_waterfall
-from charllm.result.columns import Columns, columns_of
+from charllm.result.columns import Columns, columns_of, rows_of
 from charllm.result.metrics import fill_metrics
 from charllm.result.result import RunResult
 from charllm.result.store import load_run
@@ -77,14 +77,29 @@ def test_a_run_that_lacks_tables_says_so_and_tells_the_rest() -> None:
     assert "Matrix FLOPs" in text
 
 
-def test_the_first_screen_has_the_main_tables_and_full_has_all() -> None:
-    result = comment(predict(RUN))
-    main, full = (render_run(result, full=full) for full in (False, True))
-    everything = {line for line in full.splitlines() if line}
-    assert {line for line in main.splitlines() if line} < everything
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_simulated_run_is_told_on_one_screen(name: str) -> None:
+    lines = render_run(run_simulation(REQUESTS[name]).found.result).splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 100
+    assert lines[0].startswith(f"{REQUESTS[name]['model']} on ")
+    assert lines[-1] == "--full prints every table"
+    labels = {line.split("  ")[0] for line in lines}
+    timed = {"Step time", "Time goes", "Power", "Heat", "Clock", "Paced by", "Would help"}
+    assert {"Memory", *(timed if name != "does-not-fit" else ())} <= labels
+
+
+def test_full_has_all_tables() -> None:
+    full = render_run(comment(predict(RUN)), full=True)
     for part in ("Parameters", "Matrix FLOPs", "Communication traffic", "by pipeline stage", "GPUs ("):
         assert part in full
-        assert part not in main
+
+
+def test_a_faster_link_is_never_said_to_be_slower() -> None:
+    rows = rows_of(table_of(run_simulation(REQUESTS["mixed"]).found.result, "best_changes"))
+    links = [row for row in rows if "as fast" in row["change"]]
+    assert links
+    assert all(row["low_fraction"] >= 0 for row in links)
 
 
 def test_long_pipelines_show_their_ends() -> None:
@@ -176,8 +191,8 @@ def test_a_gpu_alone_uses_no_links() -> None:
 def test_gains_are_listed_or_said_to_be_none() -> None:
     text = render_changes(tabulate([Effect("--mbs 2", 9.0, 0.111, 70 * GIB), Effect("--sp", 10.0, 0.001, 64.25 * GIB)]))
     assert [line.split() for line in text.splitlines()[3:]] == [
-        ["--mbs", "2", "9.000", "s", "+11.1", "%", "70.0"],
-        ["--sp", "10.00", "s", "+0.1", "%", "64.2"],
+        ["--mbs", "2", "9.000", "s", "+11.1", "%", "tokens/s", "70.0"],
+        ["--sp", "10.00", "s", "+0.1", "%", "tokens/s", "64.2"],
     ]
     assert "no change that was tried" in render_changes(tabulate([]))
 

@@ -6,7 +6,7 @@ import pytest
 
 from charllm.report.claims import Claim
 from charllm.report.page.cases import StudiedCase, group_cases
-from charllm.report.page.claims import CHECKS, PAIRS, pairs_of
+from charllm.report.page.claims import CHECKS, PAIRS, microbatch_groups, pairs_of
 from charllm.reproduce.findings import FINDINGS
 from charllm.reproduce.looks import key_of
 from charllm.reproduce.paper import H200, MICROBATCH
@@ -14,8 +14,6 @@ from charllm.sweep.axes import Case, list_settings
 from charllm.sweep.study import load_study
 from tests.report.page.made_cases import make_case
 
-STUDY = {"microbatch-peaks": MICROBATCH, "microbatch-throttling": MICROBATCH}
-"""Study of a finding, where it is not the optimization sweep."""
 BY_PAIRS = [claim for claim in CHECKS if claim.name in PAIRS]
 
 
@@ -33,7 +31,7 @@ def test_a_claim_of_a_page_is_that_of_a_finding(claim: Claim) -> None:
 
 @pytest.mark.parametrize("claim", BY_PAIRS, ids=lambda claim: claim.name)
 def test_both_compare_the_same_pairs_of_runs(claim: Claim) -> None:
-    listed = load_study(STUDY.get(claim.name, H200)).cases
+    listed = load_study(H200).cases
     requests = {case.name: case.request for case in listed}
     pairs = pairs_of(claim, group_cases([as_on_a_page(case) for case in listed]))
     on_page = {(key_of(requests[after.name]), key_of(requests[before.name])) for before, after in pairs}
@@ -42,3 +40,12 @@ def test_both_compare_the_same_pairs_of_runs(claim: Claim) -> None:
     # A run whose batch cannot be divided is on neither side of a page.
     assert on_page <= {tuple(key_of(run) for run in one.runs) for one in judged}
     assert len(on_page) >= len(judged) - 1
+
+
+def test_both_compare_the_same_microbatches_of_a_strategy() -> None:
+    listed = load_study(MICROBATCH).cases
+    requests = {case.name: case.request for case in listed}
+    groups = microbatch_groups(group_cases([as_on_a_page(case) for case in listed]))
+    on_page = {tuple(key_of(requests[case.name]) for case in group) for group in groups}
+    judged = {tuple(key_of(run) for run in one.runs) for one in FINDINGS["microbatch-peaks"]().configurations.values()}
+    assert len(on_page & judged) >= len(judged) - 1

@@ -81,10 +81,10 @@ def test_one_setting_explains_all_or_says_what_it_leaves_out() -> None:
 def test_the_document_has_the_verdict_the_map_and_what_is_not_known() -> None:
     judged = judge_all([made(least=79.0)], ROWS, drawn=True, mapped=True)
     text = write_document(judged, [], [], explain_all(judged))
-    assert "| [hot](#hot) | It is hot. | **does not hold** |" in text
+    assert "| [hot](#hot) | It is hot. | **fails** |" in text
     assert "| airflow x 1, preheat x 1 | 65 | 75 | **80** | **85** |" in text
     assert "## Does one setting explain all thermal findings?" in text
-    assert f"same verdict in {verdicts_of(judged[0])['does not hold']} of {len(draws())} draws" in text
+    assert f"same verdict in {verdicts_of(judged[0])['fails']} of {len(draws())} draws" in text
     assert "| message latency, x calibrated | 0.5 to 1.75 |" in text
     assert NOT_DRAWN in write_document(judge_all([made()], ROWS, drawn=False, mapped=False), [], [], None)
 

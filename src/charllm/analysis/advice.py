@@ -18,6 +18,7 @@ from charllm.catalog.change import (
 from charllm.errors import SpecError
 from charllm.gpu.physics import power_cap_w
 from charllm.result.memory_verdict import MemoryVerdict, least_margin_fraction
+from charllm.result.uncertainty import effect_interval
 from charllm.simulate.fast import solve_whole
 from charllm.simulate.predict import Described, describe_step, predict
 from charllm.simulate.work import LONGEST_S
@@ -56,6 +57,9 @@ class Effect(NamedTuple):
     """Hottest GPU against that of the run as it is."""
     of_conditions: bool = False
     """Whether it changes what the GPUs are subjected to and not how the job is run."""
+    low_fraction: float | None = None
+    high_fraction: float | None = None
+    """Between these nine in ten gains of such changes were measured; None where no error of them is known."""
 
 
 class Tried(NamedTuple):
@@ -84,16 +88,20 @@ def simulate_changes(run: RunSpec, before: Mapping[str, Any], tried: Iterable[Tr
         except SpecError:
             continue
         after, fits = found.result.metrics, found.memory.fits_within()
+        gain = before["step_time_s"] / after["step_time_s"] - 1
+        low, high = effect_interval(gain, of_conditions=of_conditions)
         yield Effect(
             change.asked,
             after["step_time_s"],
-            before["step_time_s"] / after["step_time_s"] - 1,
+            gain,
             after["memory_need_bytes"],
             fits,
             "" if fits else _needed(found.memory),
             _over(after, before, "tokens_per_j"),
             _minus(after, before, "temperature_peak_c"),
             of_conditions,
+            max(0.0, low) if change.never_slower else low,
+            high,
         )
 
 
@@ -193,7 +201,8 @@ def _link_changes(run: RunSpec) -> Iterator[Change]:
     node = run.cluster.node
     link = "link_bandwidth_bytes_per_s" if node.link_bandwidth_bytes_per_s else "pcie_bandwidth_bytes_per_s"
     yield nic_change(run, 2.0, "twice")
-    yield Change("links inside a node twice as fast", {"cluster": {"node": {link: 2 * getattr(node, link)}}})
+    faster: Table = {"cluster": {"node": {link: 2 * getattr(node, link)}}}
+    yield Change("links inside a node twice as fast", faster, never_slower=True)
 
 
 def condition_changes(run: RunSpec) -> Iterator[Change]:

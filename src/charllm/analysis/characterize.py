@@ -9,6 +9,7 @@ import numpy as np
 from charllm.analysis.power_states import PowerState, find_states
 from charllm.analysis.rhythm import Curve, Dips, StepPeriod, are_between_work, even, find_dips, find_period
 from charllm.analysis.unlike import (
+    USUAL_K_PER_W,
     Outlier,
     TemperatureGroup,
     at_equal_power,
@@ -19,12 +20,10 @@ from charllm.analysis.unlike import (
 from charllm.arrays import Floats
 from charllm.catalog.resolve import single_node
 from charllm.errors import SpecError
-from charllm.measure.marks import Mark, find_steps
+from charllm.measure.marks import Mark, find_steps, is_logged
 from charllm.measure.recording import Recording
 
 LEAST_READINGS = 10
-USUAL_K_PER_W = 0.05
-"""Of a GPU of 400 to 1000 W with its heat sink; used only to compare GPUs whose power is nearly the same."""
 WARM_S = 60.0
 """Temperatures of load are read this long after it began, where it lasts longer."""
 
@@ -97,11 +96,13 @@ def _uses(recording: Recording, gpus: Sequence[int], times: Sequence[Floats]) ->
 
 
 def _marked(marks: Mapping[str, Sequence[Mark]]) -> StepPeriod | None:
-    """Return the steps that the job itself marked."""
-    steps = max((find_steps(list(found)) for found in marks.values()), key=len, default=[])
-    if len(steps) < 2:
+    """Return the steps that the job itself marked, or that its log reports."""
+    found = {name: find_steps(list(own)) for name, own in marks.items()}
+    process = max(found, key=lambda name: len(found[name]), default=None)
+    if process is None or len(found[process]) < 2:
         return None
-    return StepPeriod(float(np.median([step.end_s - step.start_s for step in steps])), "marks", 1.0, None)
+    period_s = float(np.median([step.end_s - step.start_s for step in found[process]]))
+    return StepPeriod(period_s, "log" if is_logged(process) else "marks", 1.0, None)
 
 
 def _rhythm(curve: Curve, states: Sequence[PowerState], notes: list[str]) -> tuple[Dips | None, StepPeriod | None]:

@@ -18,6 +18,8 @@ class Change(NamedTuple):
     asked: str
     """The flags that ask for it, or what would have to be bought."""
     settings: Table
+    never_slower: bool = False
+    """Whether physics forbids that it makes the run slower: a faster link."""
 
 
 def changed_run(run: RunSpec, change: Change) -> RunSpec:
@@ -124,7 +126,7 @@ def node_change(run: RunSpec, factor: int) -> Change:
 def nic_change(run: RunSpec, factor: float, words: str) -> Change:
     """Buy NICs that are faster or slower by a factor."""
     rate = factor * run.cluster.fabric.nic_bandwidth_bytes_per_s
-    return Change(f"NICs {words} as fast", {"cluster": {"fabric": {"nic_bandwidth_bytes_per_s": rate}}})
+    return Change(f"NICs {words} as fast", {"cluster": {"fabric": {"nic_bandwidth_bytes_per_s": rate}}}, factor >= 1)
 
 
 def warmer_settings(run: RunSpec, more_k: float) -> Table:

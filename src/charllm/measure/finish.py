@@ -20,6 +20,7 @@ from charllm.errors import CharllmError, SpecError
 from charllm.measure.failure import Failure, judge
 from charllm.measure.launchers.slurm import is_alive, settle
 from charllm.measure.marked import tabulate_marks
+from charllm.measure.marks import Mark, compare_with_log
 from charllm.measure.measured import Measured
 from charllm.measure.parquet import write_signals
 from charllm.measure.parts import Part, Whole, describe_parts, is_on_nodes, merge, part_warnings, read_parts
@@ -67,6 +68,7 @@ def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
         *([failure.message] if failure else []),
         *part_warnings(parts, job),
         *_profile_warnings(parts, job),
+        *_step_warnings(parts, whole.marks),
         *job.details.get("notes", []),
     ]
     result = replace(result, warnings=[*told, *result.warnings], tables=_tables(folder, whole, result.spec))
@@ -109,6 +111,11 @@ def _profile_warnings(parts: Sequence[Part], job: JobRecord) -> list[str]:
         return []
     why = "the command marked too few steps (charllm.mark.step), or does not use torch"
     return [f"profile: no trace of {asked} (steps@first) was written: {why}"]
+
+
+def _step_warnings(parts: Sequence[Part], marks: Mapping[str, list[Mark]]) -> list[str]:
+    """Say where two sources of the step time disagree."""
+    return [told for part in parts[:1] if (told := compare_with_log(part.folder, marks))]
 
 
 def _spec(parts: Sequence[Part], job: JobRecord) -> dict[str, Any]:

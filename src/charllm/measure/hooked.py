@@ -19,7 +19,7 @@ from typing import Any
 
 from charllm import mark
 from charllm.measure.launchers.torchrun import INTERPRETER
-from charllm.measure.profiled import OPTIMIZER_STEP
+from charllm.measure.marks import OPTIMIZER_STEP
 
 MODULE = "charllm.measure.hooked"
 LAUNCHERS = ("torchrun", "torch.distributed.run")

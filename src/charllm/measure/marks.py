@@ -4,23 +4,32 @@ A job that marks no steps is taken at its log's word: each line that reports on 
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 
 from charllm.errors import SpecError
-from charllm.measure.logs import LoggedStep, read_log
+from charllm.measure.logs import Log, LoggedStep, read_log
 from charllm.measure.logs.read import AUTO
 from charllm.measure.output import LOG_FILE, ArrivalTimes
 from charllm.units import NANO, whole_number
 
+OPTIMIZER_STEP = "optimizer step"
+"""Name of the points that stand for steps of a job that marks none (measure/hooked.py)."""
 FROM_LOG = "log"
 """Name of the marks that a log stands for, in place of a process's."""
 LOG_KEY, JOB_FILE = "log", "job.json"
 LOSS = "loss"
+
+
+def is_logged(process: str) -> bool:
+    """Tell whether the marks of a name stand for lines of a log, read with the job or converted."""
+    return process.rpartition("-")[2].startswith(FROM_LOG)
 
 
 class Mark(NamedTuple):
@@ -34,6 +43,10 @@ class Mark(NamedTuple):
     value: str
 
 
+MOST_DIFFERENCE = 0.05
+"""Between two sources of a step time that are taken to agree."""
+FEWEST_STEPS = 3
+"""Fewer steps do not say what a step takes."""
 MOST_LOGGED = 200_000
 """Steps of a log that are marked one by one, those of its end."""
 
@@ -52,8 +65,34 @@ def read_marks(folder: Path) -> dict[str, list[Mark]]:
     marks = {file.stem.removeprefix("marks-"): list(_read(file.read_bytes())) for file in files}
     if any(mark.kind == "step" for found in marks.values() for mark in found):
         return marks
-    logged = _read_logged(folder)
+    log = _read_logged(folder)
+    if any(mark.name == OPTIMIZER_STEP for found in marks.values() for mark in found):
+        tokens = {round(step.tokens) for step in log.steps if step.tokens is not None} if log else set()
+        return {name: _with_steps(found, str(*tokens) if len(tokens) == 1 else "") for name, found in marks.items()}
+    arrivals = ArrivalTimes(folder)
+    logged = mark_logged([(step, arrivals.of(step.end_byte)) for step in log.steps]) if log else []
     return {**marks, FROM_LOG: logged} if logged else marks
+
+
+def _with_steps(marks: list[Mark], tokens: str) -> list[Mark]:
+    """Take the steps of a process's optimizer for its steps."""
+    return [one._replace(kind="step", name="", value=tokens) if one.name == OPTIMIZER_STEP else one for one in marks]
+
+
+def compare_with_log(folder: Path, marks: Mapping[str, list[Mark]]) -> str | None:
+    """Tell where the marks of a job and its program's own clock disagree on the time of a step, with both figures."""
+    steps = max((find_steps(found) for found in marks.values()), key=len, default=[])
+    log = _read_logged(folder) if len(steps) >= FEWEST_STEPS else None
+    stated = [step.seconds for step in log.steps if step.seconds is not None] if log else []
+    logged_s = log.stated_step_s or (median(stated) if stated else None) if log else None
+    marked_s = (steps[-1].end_s - steps[0].start_s) / len(steps) if steps else 0.0
+    if logged_s is None or abs(marked_s / logged_s - 1) <= MOST_DIFFERENCE:
+        return None
+    source = "times at which lines of its log came" if any(map(is_logged, marks)) else "marks of the job"
+    return (
+        f"step_time_s: {marked_s:.4g} s by the {source}, {logged_s:.4g} s by what the program says in its log: "
+        f"they differ by {abs(marked_s / logged_s - 1):.0%}"
+    )
 
 
 def _read(data: bytes) -> Iterable[Mark]:
@@ -64,17 +103,14 @@ def _read(data: bytes) -> Iterable[Mark]:
             yield Mark(int(cells[0]) * NANO, cells[2], cells[3], cells[4])
 
 
-def _read_logged(folder: Path) -> list[Mark]:
-    """Read the marks that the log of a job stands for."""
+def _read_logged(folder: Path) -> Log | None:
+    """Read the log of a job; None where it has none that can be read."""
     if not (folder / LOG_FILE).exists():
-        return []
+        return None
     asked = _how_to_read(folder)
-    try:
-        log = read_log(folder / LOG_FILE, asked.get("kind") or AUTO, asked.get("pattern"), bounded=True)
-    except SpecError:
-        return []
-    arrivals = ArrivalTimes(folder)
-    return mark_logged([(step, arrivals.of(step.end_byte)) for step in log.steps])
+    with suppress(SpecError):
+        return read_log(folder / LOG_FILE, asked.get("kind") or AUTO, asked.get("pattern"), bounded=True)
+    return None
 
 
 def _how_to_read(folder: Path) -> dict[str, str]:

@@ -7,9 +7,9 @@ import numpy as np
 
 from charllm.measure.host.record import HostRecording
 from charllm.measure.host.window import HostWindow, look_host
-from charllm.measure.marks import Mark, Step, find_steps
+from charllm.measure.marks import FEWEST_STEPS, Mark, Step, find_steps
 from charllm.measure.parts import Place
-from charllm.measure.profiled import FEWEST_STEPS, Profiled, part_profiled
+from charllm.measure.profiled import Profiled, part_profiled
 from charllm.measure.recording import Recording
 from charllm.measure.steady import settled_from
 

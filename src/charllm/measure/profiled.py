@@ -1,16 +1,11 @@
 """Steps of a job that were recorded by a profiler: which they are, and what recording cost them."""
 
-from itertools import groupby, pairwise
+from itertools import groupby
 from statistics import median
 from typing import Any, NamedTuple
 
-from charllm.measure.marks import Mark, Step, find_phases, find_steps
+from charllm.measure.marks import FEWEST_STEPS, Mark, Step, find_phases
 from charllm.profile import PHASE
-
-OPTIMIZER_STEP = "optimizer step"
-"""Name of the points that stand for steps of a job that marks none (measure/hooked.py)."""
-FEWEST_STEPS = 3
-"""Fewer steps beside the profiled ones do not say what a step takes."""
 
 
 class Profiled(NamedTuple):
@@ -36,12 +31,6 @@ class Profiled(NamedTuple):
             "step_time_without_s": median(usual) if usual else None,
             "cost_fraction": median(slow) / median(usual) - 1 if known else None,
         }
-
-
-def steps_of(marks: list[Mark]) -> list[Step]:
-    """Return the steps of a process: as it marked them, else from one step of its optimizer to the next."""
-    ends = [mark.time_s for mark in marks if mark.kind == "point" and mark.name == OPTIMIZER_STEP]
-    return find_steps(marks) or [Step(start_s, end_s, None) for start_s, end_s in pairwise(ends)]
 
 
 def part_profiled(steps: list[Step], marks: list[Mark]) -> Profiled:

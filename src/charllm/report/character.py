@@ -10,6 +10,8 @@ from charllm.units import MEGA
 
 KEY = "characterization"
 SHOWN_GPUS = 16
+MARKED = {"marks": "as the job marked it", "log": "as its log reports it"}
+"""Source of a step period that power did not have to tell: in words."""
 UNITS = {"temperature_c": ("C", 1.0), "power_w": ("W", 1.0), "clock_hz": ("MHz", 1 / MEGA)}
 WHERE = {"temperature_c": "temperature at equal power", "power_w": "power", "clock_hz": "clock"}
 
@@ -49,8 +51,8 @@ def _gpus(places: Any, found: Mapping[str, Any]) -> str:
 def _rhythm(found: Mapping[str, Any]) -> list[str]:
     lines = []
     step, dips = found["step_period"], found["dips"]
-    if step is not None and step["source"] == "marks":
-        lines.append(f"Step period: {step['period_s']:.4g} s, as marked")
+    if step is not None and step["source"] in MARKED:
+        lines.append(f"Step period: {step['period_s']:.4g} s, {MARKED[step['source']]}")
     elif step is not None:
         sure = f"confidence {format_percent(step['confidence'])}, swing {step['swing_w']:.0f} W per GPU"
         lines.append(f"Step period: {step['period_s']:.3g} s, from the periodicity of power ({sure})")

@@ -3,17 +3,74 @@
 `reproduce` judges its findings by these rules, the page of a study its cases: the same numbers give the same verdict.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import exp, expm1, log, log1p
 from statistics import median
 from typing import NamedTuple
 
-HOLDS, PARTLY, FAILS = "holds", "partly", "does not hold"
+from charllm.result.differences import ANY, find_error, half_width
+from charllm.result.uncertainty import errors
+
+HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided at this accuracy"
 HEADLINES: dict[str, Callable[[Iterable[float]], float]] = {"median": median, "largest": max, "smallest": min}
 DEEP_FROM = 16
 """Stages of a deep pipeline."""
-LARGE_MICROBATCH = 4
-"""Sequences of a large microbatch, compared with one of 1."""
+
+
+class Scale(NamedTuple):
+    """Effects in the unit of a claim as logarithms of ratios, or kelvin, and back."""
+
+    to_log: Callable[[float], float]
+    from_log: Callable[[float], float]
+
+
+SCALES = {
+    "%": Scale(lambda effect: log1p(effect / 100), lambda size: 100 * expm1(size)),
+    "% less": Scale(lambda effect: log1p(-effect / 100), lambda size: -100 * expm1(size)),
+    "times": Scale(log, exp),
+    "points": Scale(lambda effect: effect / 100, lambda size: 100 * size),
+    "K": Scale(float, float),
+}
+"""Unit of an effect: how it is written as errors of differences are. A point of clock is 1 % of the requested one."""
+LEVEL = "one run"
+"""Kind of change of a claim about a single run: its error is that of a prediction, not of a difference."""
+
+
+class Accuracy(NamedTuple):
+    """Which differences the effects of a claim are, so that the model's error is known for them."""
+
+    quantity: str
+    change: str
+    scale: str
+    """A key of SCALES."""
+
+    def around(self, effect: float) -> tuple[float, float]:
+        """Return the ends between which the measured effect lies in nine of ten pairs."""
+        scale = SCALES[self.scale]
+        size = scale.to_log(effect)
+        ends = [scale.from_log(size + sign * self.half_width(size)) for sign in (-1, 1)]
+        return min(ends), max(ends)
+
+    def half_width(self, size: float) -> float:
+        """Return half the width of the interval of an effect that is written as errors are."""
+        if self.change == LEVEL:
+            bounds = errors()["h200"][LEVELS[self.quantity]]
+            return max(-float(bounds["low"]), float(bounds["high"]))
+        return half_width(find_error(self.quantity, self.change), size)
+
+    @property
+    def words(self) -> str:
+        """Say how large the error is, and what it rests on."""
+        if self.change == LEVEL:
+            rows = errors()["h200"][LEVELS[self.quantity]]["rows"]
+            return f"error of the {self.quantity} of one run ({rows} runs on H200 boards)"
+        error = find_error(self.quantity, self.change)
+        kind = error["change"] if error["change"] != ANY else "any change, for want of pairs of this kind"
+        return f"error of a difference in {self.quantity} by {kind} ({error['pairs']} measured pairs)"
+
+
+LEVELS = {"peak temperature": "temperature_peak_c"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,23 +81,55 @@ class Claim:
     text: str
     unit: str
     """Unit of the effect, and against what it is measured."""
-    least: float
+    least: float = 0.0
     """An effect above this shows the claim."""
     size: float | None = None
     """What the headline has to reach for the claim at the size that the paper gives; None: it gives none."""
     headline: str = "median"
     """Which of the effects stands for all: a key of HEADLINES."""
-    some: bool = False
-    """Whether the claim is about some configurations ("up to", "can"), not about all."""
+    of: str = "most"
+    """How many configurations the claim is about: a key of ENOUGH."""
+    accuracy: Accuracy | None = None
+    """None: no error is known of this kind of effect."""
+    answer: str = ""
+    """What was measured or published about the same effect, with its source."""
 
     @property
     def rule(self) -> str:
         """Say when it holds, in words."""
-        which = "at least one configuration shows" if self.some else "every configuration shows"
-        size = f" and the {self.headline} effect reaches {self.size:g}" if self.size is not None else ""
-        misses = [*([] if self.some else ["only some do"]), *([] if self.size is None else ["the size is missed"])]
-        partly = f"; partly if {' or '.join(misses)}" if misses else ""
-        return f"holds if {which} an effect above {self.least:g}{size}{partly}"
+        size = f", and the {self.headline} effect reaches {self.size:g}" if self.size is not None else ""
+        return (
+            f"holds if {SHOWN[self.of]} an effect that exceeds {self.least:g} by more than its error{size}; fails if "
+            f"that is excluded by more than the error; else {UNDECIDED}"
+        )
+
+    def around(self, effect: float) -> tuple[float, float]:
+        """Return the ends between which the measured effect may lie; the effect itself where no error is known."""
+        return self.accuracy.around(effect) if self.accuracy is not None else (effect, effect)
+
+
+SHOWN = {
+    "all": "every configuration shows", "most": "more than half of the configurations show",
+    "some": "at least one configuration shows",
+}  # fmt: skip
+
+
+def _at_least(needed: Callable[[int], int]) -> Callable[[int, int, int], str]:
+    """Return the rule that needs some of all configurations."""
+
+    def decide(shown: int, denied: int, count: int) -> str:
+        return HOLDS if shown >= needed(count) else FAILS if count - denied < needed(count) else UNDECIDED
+
+    return decide
+
+
+ENOUGH = {
+    "all": _at_least(lambda count: count),
+    "most": _at_least(lambda count: count // 2 + 1),
+    "some": _at_least(lambda _count: 1),
+}
+"""How many configurations a claim is about ("always", in general, "can" or "up to"): the verdict on how many show it,
+how many exclude it, and how many there are."""
 
 
 class Verdict(NamedTuple):
@@ -51,19 +140,55 @@ class Verdict(NamedTuple):
     """The headline; None where no configuration could be run."""
     supporting: list[str]
     against: list[str]
+    open: Sequence[str] = ()
+    """Configurations whose effect is within its error of what decides."""
+    ends: tuple[float, float] | None = None
+    """Between these the measured headline lies in nine of ten pairs; None where no error is known."""
 
 
-def judge(claim: Claim, effects: Mapping[str, float | None]) -> Verdict:
-    """Apply the rule of a claim to the effects of its configurations."""
+def judge(
+    claim: Claim, effects: Mapping[str, float | None], ranges: Mapping[str, Sequence[float] | None] | None = None
+) -> Verdict:
+    """Apply the rule of a claim to the effects of its configurations.
+
+    `ranges` are intervals over unknown conditions, which stand for the error where none is known.
+    """
     known = {name: effect for name, effect in effects.items() if effect is not None}
     if not known:
-        return Verdict(FAILS, None, [], [])
-    seen = [name for name, effect in known.items() if effect > claim.least]
+        return Verdict(UNDECIDED, None, [], [])
+    ends = {name: _ends(claim, effect, (ranges or {}).get(name)) for name, effect in known.items()}
+    shown = [name for name, (low, _high) in ends.items() if low > claim.least]
+    denied = [name for name, (_low, high) in ends.items() if high <= claim.least]
     headline = HEADLINES[claim.headline](known.values())
-    large = claim.size is None or headline >= claim.size
-    enough = bool(seen) if claim.some else len(seen) == len(known)
-    verdict = HOLDS if enough and large else PARTLY if seen else FAILS
-    return Verdict(verdict, headline, seen, [name for name in known if name not in seen])
+    found = [ENOUGH[claim.of](len(shown), len(denied), len(known))]
+    around = tuple(HEADLINES[claim.headline](end) for end in zip(*ends.values(), strict=True))
+    if claim.size is not None:
+        is_known = claim.accuracy is not None or ranges
+        reached = HOLDS if around[0] >= claim.size else FAILS if around[1] < claim.size else UNDECIDED
+        found.append(reached if is_known else UNDECIDED)
+    verdict = FAILS if FAILS in found else UNDECIDED if UNDECIDED in found else HOLDS
+    told = None if claim.accuracy is None else (around[0], around[1])
+    return Verdict(verdict, headline, shown, denied, [name for name in known if name not in {*shown, *denied}], told)
+
+
+def _ends(claim: Claim, effect: float, otherwise: Sequence[float] | None) -> tuple[float, float]:
+    if claim.accuracy is None and otherwise is not None:
+        return otherwise[0], otherwise[1]
+    return claim.around(effect)
+
+
+def past_a_point(effects: Callable[[int, int], float | None], sizes: int) -> float | None:
+    """Return the effect of growing past the point at which it is largest: the least of all sizes beyond that point.
+
+    `effects` gives what a size does against a smaller one, by their places in order of size.
+    """
+    points = []
+    for point in range(sizes - 1):
+        beyond = [effects(size, point) for size in range(point + 1, sizes)]
+        if None in beyond:
+            return None
+        points.append(min(one for one in beyond if one is not None))
+    return max(points, default=None)
 
 
 def overlap_acts(*, tp: int, dp: int, is_sparse: bool, is_fsdp: bool) -> bool:
@@ -78,49 +203,67 @@ REAR_FRONT = Claim(
     name="rear-front",
     text="Rear GPUs of a node are up to 27 % hotter than front GPUs.",
     unit="% hotter (C), mean of rear slots against mean of front slots",
-    least=10.0,
     size=27.0,
     headline="largest",
+    of="some",
+    answer="a public trace of an 8-GPU node at 690 W: the hot slots are 11 K, 20 % of C, above the cool ones",
 )
 LOST_TO_HEAT = Claim(
     name="throttling-by-heat",
     text="GPUs of air-cooled nodes are thermally throttled.",
-    unit="% of clock lost to thermal throttling",
-    least=0.1,
+    unit="K above the temperature at which it is throttled, hottest GPU",
+    accuracy=Accuracy("peak temperature", LEVEL, "K"),
 )
+HEAT_LOSS_FRACTION = 1e-3
+"""A loss of clock to heat above this is shown as one."""
 DEEP_PIPELINES = Claim(
     name="deep-pipelines",
     text="Deep pipelines (PP16 to PP32) throttle more than tensor parallelism.",
     unit="points of clock lost beyond TP8 of the same model",
-    least=0.5,
+    accuracy=Accuracy("clock", "strategy", "points"),
+    answer="one rank each, emulated on an H200: GPT3-175B tp2-pp16 1656 MHz, tp8-pp4 1810 MHz (7.8 points)",
 )
 OVERLAP_TEMPERATURE = Claim(
     name="overlap-temperature",
     text="Compute-communication overlap always raises peak temperature.",
     unit="K hotter at the hottest GPU than without overlap",
-    least=0.25,
+    of="all",
+    accuracy=Accuracy("peak temperature", "overlap", "K"),
+    answer="three pairs of ranks emulated on an H200: +1 K each, in readings of whole degrees",
 )
 OVERLAP_THROTTLING = Claim(
     name="overlap-throttling",
     text="Compute-communication overlap increases throttling.",
     unit="points of clock lost beyond the run without overlap",
-    least=0.1,
+    accuracy=Accuracy("clock", "overlap", "points"),
+    answer="three pairs of ranks emulated on an H200: 0.05, 1.0 and 2.2 points of clock lost",
+)
+PAST = "past the microbatch from which on it grows"
+MICROBATCH_BURSTS = Claim(
+    name="microbatch-bursts",
+    text="Increasing microbatch sizes beyond a certain point induces bursty execution.",
+    unit=f"% higher ratio of peak to mean power, {PAST}",
+    accuracy=Accuracy("peak power", "microbatch", "%"),
+    answer="small models on two H200 boards, microbatch 8 against 1: +9 to +13 % (GPT), +4 to +10 % (Llama)",
 )
 MICROBATCH_PEAKS = Claim(
     name="microbatch-peaks",
-    text="Larger microbatches raise peak power, even where throughput does not rise.",
-    unit="% higher peak power (25 ms average) than with microbatch 1",
-    least=0.5,
+    text="Increasing microbatch sizes beyond a certain point induces peak power excursions.",
+    unit=f"% higher peak power (25 ms average), {PAST}",
+    accuracy=Accuracy("peak power", "microbatch", "%"),
+    answer="small models on two H200 boards, microbatch 8 against 1: +20 to +23 % (GPT), +4 to +9 % (Llama)",
 )
 MICROBATCH_THROTTLING = Claim(
     name="microbatch-throttling",
-    text="Larger microbatches increase throttling.",
-    unit="points of clock lost beyond microbatch 1",
-    least=0.1,
+    text="Increasing microbatch sizes beyond a certain point worsens throttling.",
+    unit=f"points of clock lost over the step, {PAST}",
+    accuracy=Accuracy("clock", "microbatch", "points"),
+    answer="small models on two H200 boards, microbatch 8 against 1: 10 to 11 points (GPT), 4 to 5 (Llama)",
 )
 RECOMPUTE = Claim(
     name="recompute",
     text="Activation recomputation reduces throttling of GPT3-175B on deep pipelines and increases it for Llama3-70B.",
     unit="points of clock, positive in the claimed direction",
-    least=0.1,
+    accuracy=Accuracy("clock", "recomputation", "points"),
+    answer="small models on two H200 boards: full recomputation moves the clock by less than 0.5 points",
 )

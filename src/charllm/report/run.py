@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from charllm.report.power import render_gpus, render_nodes, render_power
+from charllm.report.screen import render_screen
 from charllm.report.tables import render_facts, render_table, shown_ends, wrap
 from charllm.report.time import (
     render_changes,
@@ -24,6 +25,7 @@ from charllm.result.answers import (
 from charllm.result.columns import Columns, rows_of
 from charllm.result.metrics import KINDS, numbers_of
 from charllm.result.result import RunResult
+from charllm.result.uncertainty import with_intervals
 from charllm.units import GIB, format_bytes, format_params, format_si
 
 TRAFFIC_COLUMNS = (
@@ -45,7 +47,11 @@ MEMORY_DROP = ("in flight", "context", "communication", "scratch", "reserve")
 
 
 def render_run(result: RunResult, *, full: bool = False) -> str:
-    """Return a run as text, answers first: its main tables, or all of them; a table that it lacks is named."""
+    """Return a run as text: of a simulated one a screen, or with `full` all its tables; one that it lacks is named."""
+    if result.origin == "simulated" and "uncertainty" not in result.provenance:
+        result = with_intervals(result)
+    if result.origin == "simulated" and not full and result.metrics.get("memory_need_bytes") is not None:
+        return render_screen(result)
     timed = result.metrics.get("step_time_s") is not None
     breakdown_s = result.metrics.get("breakdown_s")
     groups = render_power(result)

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from charllm.report.tables import format_percent, metric_cells, metric_headings, render_table, shown_ends, wrap
+from charllm.result.answers import write_gain
 from charllm.result.columns import Columns, rows_of
 from charllm.result.metrics import AXES, LINKS
 from charllm.result.result import RunResult
-from charllm.units import format_bytes, format_change, seconds_format
+from charllm.units import format_bytes, seconds_format
 
 BAR_WIDTH, PATH_STAGES = 40, 4
 STAGE_COLUMNS: dict[str, tuple[str, ...]] = {
@@ -132,11 +133,11 @@ def render_changes(best_changes: Columns) -> str:
         [
             gain["change"],
             *metric_cells(gain, ("step_time_s",)),
-            format_change(gain["gain_fraction"]),
+            write_gain(gain),
             *metric_cells(gain, ("memory_need_bytes",)),
         ]
         for gain in gains
     ]
     time, memory = metric_headings(("step_time_s", "memory_need_bytes"))
-    columns = ["change", time, "tokens/s", memory]
+    columns = ["change", time, "gain", memory]
     return render_table("Best single changes (predicted; all fit in memory)", columns, cells)

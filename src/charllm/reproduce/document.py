@@ -7,10 +7,12 @@ from charllm.report.claims import HOLDS
 from charllm.reproduce.conditions import USUAL_C
 from charllm.reproduce.draws import ranges
 from charllm.reproduce.maps import map_of
+from charllm.reproduce.page import seen
 from charllm.reproduce.verdicts import Advice, Judged
 from charllm.reproduce.words import (
     LEVEL_WORDS,
     NOT_DRAWN,
+    accuracy,
     ends,
     evidence,
     holds_when,
@@ -31,11 +33,15 @@ METHOD = f"""## How to read this page
 - **Effect**: a number for each configuration, positive where the claim is seen. The table shows one number for all of
   them: the median, or the largest where the claim says "up to" or "can". Effects are stated at nominal conditions:
   inlet {USUAL_C:.0f} C, nominal airflow, identical GPUs, 100 Gb/s per node, thermal steady state.
-- **Verdict**: *holds*, *partly* or *does not hold*, by a rule that was set before any run and is printed with the
-  finding. No constant is fitted to a finding. Power, temperature and clocks are calibrated on single kernels, on an
-  idle and a loaded board, and on public traces of a node.
-- **Throttling** is any loss of mean clock, as in the paper; causes are separated where it matters.
-- **Claims** are taken from the paper's abstract and from summaries of the paper."""
+- **Verdict**: *holds*, *fails* or *undecided at this accuracy*, by a rule that was set before any run and is printed
+  with the finding. A configuration shows a claim, or excludes it, only where its effect exceeds the model's error of
+  such a difference ([accuracy](accuracy.md#intervals-of-differences)); a claim holds if enough of them show it: all
+  ("always"), more than half (in general), or one ("can", "up to"). No constant is fitted to a finding. Power,
+  temperature and clocks are calibrated on single kernels, on an idle and a loaded board, and on public traces of a
+  node.
+- **Throttling** is any loss of mean clock over the step, as in the paper; the loss during GEMMs is another reading, and
+  causes are separated where it matters.
+- **Claims**: first the sentences of the paper's abstract, as written; then those of summaries of the paper."""
 
 
 def write_document(
@@ -51,11 +57,29 @@ def write_document(
             one.finding.claim.text,
             f"**{one.verdict.verdict}**",
             with_ends(one.verdict.effect, one.interval, one.finding.unit),
+            accuracy(one),
+            one.finding.claim.answer,
             reason(one),
         ]
         for one in judged
     ]
-    parts = [HEAD, *_table(("finding", "claim", "verdict", f"effect ({LEVEL_WORDS})", "reason"), rows), "", METHOD]
+    parts = [
+        HEAD,
+        *_table(
+            (
+                "finding",
+                "claim",
+                "verdict",
+                f"effect ({LEVEL_WORDS})",
+                "model's error",
+                "measured or published",
+                "reason",
+            ),
+            rows,
+        ),
+        "",
+        METHOD,
+    ]
     parts += [*_uncertainty(max((one.drawn for one in judged), default=0)), ""]
     if joint is not None:
         parts += ["## Does one setting explain all thermal findings?", "", _joint(joint), ""]
@@ -101,25 +125,38 @@ def _joint(joint: Mapping[str, Any]) -> str:
 def _describe(judged: Judged) -> list[str]:
     finding = judged.finding
     lines = [f"## {finding.name}", "", f"**{judged.verdict.verdict.capitalize()}**: {finding.claim.text}", ""]
+    if finding.is_thermal and judged.mapped:
+        lines += [f"From which inlet and airflow on: {holds_when(judged)}.", ""]
     lines += [f"Rule: {finding.claim.rule}. Effect: {finding.unit}.", "", f"Evidence: {evidence(judged)}.", ""]
     if finding.note:
         lines += [finding.note, ""]
     cells = []
     for name, effect in judged.effects.items():
-        seen = "not possible" if effect is None else "yes" if name in judged.verdict.supporting else "no"
-        cells.append([name, number(effect), ends(judged.intervals.get(name)), seen])
-    lines += [*_table(("configuration", "effect", LEVEL_WORDS, "shows it"), cells), ""]
+        told = "not possible" if effect is None else seen(judged, name)
+        around = ends(finding.claim.around(effect)) if effect is not None and finding.claim.accuracy else ""
+        cells.append([name, number(effect), around, ends(judged.intervals.get(name)), told])
+    lines += [*_table(("configuration", "effect", "with its error", LEVEL_WORDS, "verdict"), cells), ""]
     if judged.readings:
         cells = [
-            [entry["reading"], number(entry["median"]), ends(entry["range"]), entry["verdict"] or ""]
+            [
+                entry["reading"],
+                number(entry["median"]),
+                ends(entry["range"]),
+                _shares(entry["shown_by"]),
+                entry["verdict"] or "",
+            ]
             for entry in judged.readings
         ]
-        lines += [*_table(("other reading", "median", "range", "verdict"), cells), ""]
+        lines += [*_table(("other reading", "median", "range", "show, exclude, open", "verdict"), cells), ""]
     if judged.mapped:
         lines += [f"It holds at: {holds_when(judged)}.", ""]
         lines += [f"Condition map: {finding.claim.headline} effect, bold where the finding holds.", ""]
         lines += [*_map(judged), ""]
     return lines
+
+
+def _shares(counts: Sequence[int] | None) -> str:
+    return ", ".join(str(count) for count in counts) if counts else ""
 
 
 def _map(judged: Judged) -> list[str]:

@@ -131,6 +131,11 @@ POINT = 0.01
 """A point of clock: a hundredth of the requested one."""
 
 
+DURING_GEMMS = "clock lost during GEMMs (weighted by power), points"
+"""Reading of a claim about throttling: a mean over the step counts waiting as less throttling."""
+during_gemms = more("gemm_clock_loss", POINT)
+
+
 def read(name: str, scale: float = 1.0) -> Number:
     """Return a figure of one run, in units of `scale`."""
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.errors import CharllmError
 from charllm.evaluate.h200.rank_cases import RANK_S
@@ -69,6 +71,7 @@ def row_of(result: RunResult) -> Row:
         "exposed_s": sum(flat[f"breakdown_s.{axis}_exposed"] or 0.0 for axis in AXES),
         **_places(result),
         **_small_messages(result),
+        **_working_clock(result),
     }
     return {**{name: value for name, value in kept.items() if value is not None}, **derived}
 
@@ -87,6 +90,22 @@ def _places(result: RunResult) -> dict[str, float]:
     found = {name: fmean(values) for name, values in groups.items() if values}
     gaps = [max(mates) - min(mates) for mates in packages.values() if len(mates) > 1]
     return {**found, **({"package_gap_k": max(gaps)} if gaps else {})}
+
+
+def _working_clock(result: RunResult) -> dict[str, float]:
+    """Return the share of the clock that is lost while GPUs work hardest: during GEMMs.
+
+    Equation: 1 - sum(W f) / sum(W) / f_max over boxes of 25 ms, W the power above that of an idle GPU, of which GEMMs
+    draw most; a mean over time counts waiting, where the clock recovers, as less throttling.
+    """
+    table = result.tables["signals"]() if "signals" in result.tables else {}
+    if not table:
+        return {}
+    gpu = result.spec["cluster"]["node"]["gpu"]
+    power_w, clock_hz = np.array(table["power_w"]), np.array(table["clock_hz"])
+    above_w = np.maximum(power_w - gpu["power"]["idle_w"], 0.0)
+    asked_hz = result.spec["conditions"].get("clock_cap_hz") or gpu["clock_max_hz"]
+    return {"gemm_clock_loss": 1 - float(np.average(clock_hz, weights=above_w)) / asked_hz} if above_w.any() else {}
 
 
 def _small_messages(result: RunResult) -> dict[str, float]:

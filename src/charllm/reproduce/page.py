@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from charllm.report.claims import FAILS, HOLDS, PARTLY
+from charllm.report.claims import FAILS, HOLDS, UNDECIDED
 from charllm.report.figure import Column, Fact, Figure, Page, Section
 from charllm.reproduce.maps import map_of
 from charllm.reproduce.settings import NAME
@@ -13,6 +13,7 @@ from charllm.reproduce.verdicts import Advice, Judged
 from charllm.reproduce.words import (
     LEVEL_WORDS,
     NOT_DRAWN,
+    accuracy,
     ends,
     holds_when,
     interval_basis,
@@ -24,7 +25,7 @@ from charllm.reproduce.words import (
 )
 
 CONDITIONS = "Simulated at an inlet of 25 C, nominal airflow, identical GPUs, thermal steady state."
-SHOWS, SHOWS_NOT = "shows it", "does not show it"
+SHOWS, SHOWS_NOT, OPEN = "shows it", "excludes it", "within the error"
 GAINS, GAINS_NOT = "gains", "does not gain"
 
 
@@ -55,7 +56,7 @@ def paper_page(
 
 def _answer(judged: Sequence[Judged], joint: Mapping[str, Any] | None) -> list[str]:
     counts = Counter(one.verdict.verdict for one in judged)
-    told = f"{counts[HOLDS]} hold, {counts[PARTLY]} hold partly, {counts[FAILS]} do not hold"
+    told = f"{counts[HOLDS]} hold, {counts[FAILS]} fail, {counts[UNDECIDED]} are undecided at this accuracy"
     found = [f"Of {len(judged)} findings of CharLLM-PPT (MICRO'25), {told}."]
     found.append("Each is judged by a rule that was set before any run. No constant is fitted to a finding.")
     if joint is not None:
@@ -91,6 +92,8 @@ def _verdicts(judged: Sequence[Judged]) -> Figure:
             f"effect ({LEVEL_WORDS})",
             [with_ends(one.verdict.effect, one.interval, one.finding.unit) for one in judged],
         ),
+        "error": Column("model's error", [accuracy(one) for one in judged]),
+        "measured": Column("measured or published", [one.finding.claim.answer or None for one in judged]),
         "reason": Column("reason", [reason(one) for one in judged]),
     }
     held = sum(one.verdict.verdict == HOLDS for one in judged)
@@ -109,10 +112,16 @@ def _finding(judged: Judged) -> Figure:
         return Figure(name, "multiples", text, message, missing=reason(judged))
     whiskers = f" Whiskers: {LEVEL_WORDS}." if judged.interval else ""
     conditions = f"Rule: {finding.claim.rule}. Dashed line: {finding.claim.least:g}.{whiskers} {CONDITIONS}"
-    kinds = {each: SHOWS if each in judged.verdict.supporting else SHOWS_NOT for each, _ in known}
+    kinds = {each: seen(judged, each) for each, _ in known}
     figure = _effects_figure(name, text, message, dict(known), judged.intervals, finding.unit, conditions, kinds)
     panel = {**figure.options["panels"][0], "threshold": finding.claim.least}
-    return replace(figure, options={**figure.options, "panels": [panel], "kinds": [SHOWS, SHOWS_NOT]})
+    return replace(figure, options={**figure.options, "panels": [panel], "kinds": [SHOWS, SHOWS_NOT, OPEN]})
+
+
+def seen(judged: Judged, configuration: str) -> str:
+    """Say whether a configuration shows a claim, excludes it, or is within the error."""
+    verdict = judged.verdict
+    return SHOWS if configuration in verdict.supporting else SHOWS_NOT if configuration in verdict.against else OPEN
 
 
 def _effects_figure(

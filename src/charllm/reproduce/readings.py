@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from charllm.report.claims import LOST_TO_HEAT
-from charllm.reproduce.finding import POINT
+from charllm.report.claims import HEAT_LOSS_FRACTION
 from charllm.reproduce.findings.overlap import acts
 from charllm.reproduce.looks import Row, Rows, key_of
 from charllm.reproduce.paper import H100, H200, MODELS, PARALLELISM, Request, run_of, runs_of
@@ -77,7 +76,7 @@ def _inverse_edp(rows: Rows) -> dict[str, Any]:
 
 def _throttling(rows: Rows) -> dict[str, Any]:
     known = [row for run in runs_of(H200).values() if "clock_loss" in (row := _row(rows, run))]
-    least = LOST_TO_HEAT.least * POINT
+    least = HEAT_LOSS_FRACTION
     any_loss = sum((row["clock_loss"] or 0) > least for row in known)
     by_heat = sum((row.get("clock_loss_fraction.thermal") or 0) > least for row in known)
     return {

@@ -83,7 +83,7 @@ def reproduce(
     >>> import charllm, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     found = charllm.reproduce("charllm-ppt", out=folder, only=["thermal-placement"], workers=1)
-    >>> found.findings[0]["name"], found.findings[0]["verdict"] in ("holds", "partly", "does not hold")
+    >>> found.findings[0]["name"], found.findings[0]["verdict"] in ("holds", "fails", "undecided at this accuracy")
     ('thermal-placement', True)
     """
     if publication not in PUBLICATIONS:

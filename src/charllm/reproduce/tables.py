@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from charllm.reproduce.verdicts import Advice, Judged
-from charllm.reproduce.words import NOT_DRAWN, evidence, holds_when, interval_basis, reason, reverses_when
+from charllm.reproduce.verdicts import Advice, Judged, share
+from charllm.reproduce.words import NOT_DRAWN, accuracy, evidence, holds_when, interval_basis, reason, reverses_when
 from charllm.result.uncertainty import LEVEL
 
 
@@ -19,6 +19,10 @@ def finding_table(judged: Judged) -> dict[str, Any]:
         "evidence": evidence(judged),
         "unit": finding.unit,
         "rule": finding.claim.rule,
+        "error_interval": list(verdict.ends) if verdict.ends else None,
+        "error_basis": accuracy(judged),
+        "measured": finding.claim.answer or None,
+        "shown_by": dict(zip(("show it", "exclude it", "within the error"), share(verdict), strict=True)),
         "claimed_size": finding.claim.size,
         "interval_level": LEVEL if judged.interval else None,
         "interval_basis": interval_basis(judged.drawn) if judged.interval else NOT_DRAWN,
@@ -26,6 +30,7 @@ def finding_table(judged: Judged) -> dict[str, Any]:
         "verdicts_of_draws": dict(judged.drawn_verdicts) or None,
         "supporting": {name: judged.effects[name] for name in verdict.supporting},
         "against": {name: judged.effects[name] for name in verdict.against},
+        "open": {name: judged.effects[name] for name in verdict.open},
         "not_possible": [name for name, effect in judged.effects.items() if effect is None],
         "readings": judged.readings,
         "circular": finding.circular or None,

@@ -65,6 +65,7 @@ def judge_all(findings: Sequence[Finding], rows: Rows, *, drawn: bool, mapped: b
 def _judge(finding: Finding, rows: Rows, *, drawn: bool, mapped: bool) -> Judged:
     effects = effects_of(finding.configurations, rows)
     each = [effects_of(finding.configurations, rows, one.apply) for one in draws()] if drawn else []
+    nominal = judge(finding.claim, effects, _intervals(effects, each))
     readings = []
     for text, other in finding.readings.items():
         read = effects_of(other.configurations, rows)
@@ -76,6 +77,7 @@ def _judge(finding: Finding, rows: Rows, *, drawn: bool, mapped: bool) -> Judged
                 "median": median(known) if known else None,
                 "range": [min(known), max(known)] if known else None,
                 "verdict": None if found is None else found.verdict,
+                "shown_by": None if found is None else share(found),
             }
         )
     settings = map_of(finding).settings if mapped else ()
@@ -84,7 +86,7 @@ def _judge(finding: Finding, rows: Rows, *, drawn: bool, mapped: bool) -> Judged
         for one in settings
         for found in (judge(finding.claim, effects_of(finding.configurations, rows, one.apply)),)
     ]
-    nominal, drawn_ones = judge(finding.claim, effects), [judge(finding.claim, one) for one in each]
+    drawn_ones = [judge(finding.claim, one) for one in each]
     headlines = [one.effect for one in drawn_ones]
     return Judged(
         finding=finding,
@@ -124,6 +126,11 @@ def advise(recommendation: Recommendation, rows: Rows, *, drawn: bool) -> Advice
         arms=[(arm.words, middle(effects_of(configurations, rows, arm.apply))) for arm in recommendation.arms],
         drawn=count_drawn(each),
     )
+
+
+def share(found: Verdict) -> list[int]:
+    """Return how many configurations show a claim, exclude it, and are within the error."""
+    return [len(found.supporting), len(found.against), len(found.open)]
 
 
 def middle(effects: Effects) -> float | None:

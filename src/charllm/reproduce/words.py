@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from charllm.report.claims import HOLDS
+from charllm.report.claims import HOLDS, Verdict
 from charllm.reproduce.maps import map_of
-from charllm.reproduce.verdicts import Advice, Judged
+from charllm.reproduce.verdicts import Advice, Judged, share
 from charllm.result.uncertainty import LEVEL
 from charllm.units import format_percent
 
@@ -28,10 +28,9 @@ def interval_basis(drawn: int) -> str:
 def reason(judged: Judged) -> str:
     """Say in one line what is behind a finding, and what its verdict rests on."""
     claim, verdict = judged.finding.claim, judged.verdict
-    count = len(verdict.supporting) + len(verdict.against)
-    if not count:
+    if verdict.effect is None:
         return NOT_RUN
-    parts = [judged.finding.why, f"{len(verdict.supporting)} of {count} configurations show more than {claim.least:g}"]
+    parts = [judged.finding.why, share_words(verdict)]
     if claim.size is not None:
         parts.append(f"{claim.headline} effect {number(verdict.effect)}, claimed {claim.size:g}")
     if judged.drawn:
@@ -42,15 +41,32 @@ def reason(judged: Judged) -> str:
     return "; ".join(parts)
 
 
+def share_words(verdict: Verdict) -> str:
+    """Say how many configurations show a claim, exclude it, and are within the error."""
+    shown, denied, unclear = share(verdict)
+    told = f"{shown} of {shown + denied + unclear} configurations show it, {denied} exclude it"
+    return f"{told}, {unclear} within the error" if unclear else told
+
+
+def accuracy(judged: Judged) -> str:
+    """Say how far the headline may be off, and what that rests on."""
+    claim, around = judged.finding.claim, judged.verdict.ends
+    if claim.accuracy is None or around is None:
+        return "no error of this kind of effect is known"
+    return f"{ends(around)} by the {claim.accuracy.words}"
+
+
 def evidence(judged: Judged) -> str:
     """Say in words what the runs show."""
     verdict = judged.verdict
     known = [effect for effect in judged.effects.values() if effect is not None]
     if not known:
         return reason(judged)
-    parts = [reason(judged), f"effects {ends([min(known), max(known)])} ({judged.finding.unit})"]
+    parts = [reason(judged), f"effects {ends([min(known), max(known)])} ({judged.finding.unit})", accuracy(judged)]
     if verdict.against:
         parts.append(f"against: {listed(verdict.against)}")
+    if judged.finding.claim.answer:
+        parts.append(f"measured: {judged.finding.claim.answer}")
     if judged.finding.circular:
         parts.append(judged.finding.circular)
     if judged.interval is None:

@@ -11,7 +11,7 @@ from charllm.result.columns import rows_of
 from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, describe_machine, texts_of
 from charllm.result.metrics import METRICS, PHASE_METRICS, selected
 from charllm.result.uncertainty import RISK, stored_grade, tell_usual, usual_factors
-from charllm.units import GIB, MEGA, format_percent, seconds_format
+from charllm.units import GIB, MEGA, format_change, format_percent, seconds_format
 
 if TYPE_CHECKING:
     from charllm.result.result import RunResult
@@ -203,8 +203,17 @@ def answer_changes(result: "RunResult") -> str:
     changes = result.table("best_changes")
     if changes is None or "change" not in changes:
         return NOT_STORED
-    gains = [f"{row['change']} (+{format_percent(row['gain_fraction'])} tokens/s)" for row in rows_of(changes)]
+    gains = [f"{row['change']}, {write_gain(row)}" for row in rows_of(changes)]
     return "; ".join(gains[:LARGEST_GAINS]) or "no change that was tried is faster and fits in memory"
+
+
+def write_gain(row: Mapping[str, Any]) -> str:
+    """Write a gain in tokens per second with its interval; one within its error is no measurable difference."""
+    low, high = row.get("low_fraction"), row.get("high_fraction")
+    if low is None or high is None:
+        return f"{format_change(row['gain_fraction'])} tokens/s"
+    ends = f"{format_change(row['gain_fraction'])} tokens/s ({100 * low:+.1f} to {format_change(high)})"
+    return f"{ends}: no measurable difference" if low <= 0 <= high else ends
 
 
 def explanations(result: "RunResult") -> list[str]:

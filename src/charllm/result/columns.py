@@ -47,7 +47,9 @@ def _columns(whole: str = "", numbers: str = "", texts: str = "", known: str = "
 
 
 _CHANGES = _columns(
-    numbers="step_time_s gain_fraction memory_need_bytes tokens_per_j_fraction temperature_peak_k", texts="change"
+    numbers="step_time_s gain_fraction memory_need_bytes tokens_per_j_fraction temperature_peak_k low_fraction "
+    "high_fraction",
+    texts="change",
 )
 SHAPES: dict[str, dict[str, Any]] = {
     "description": _columns(texts="part text"),

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,12 @@ def test_the_job_is_the_time_above_idle(tmp_path: Path) -> None:
     assert windows["command"] == pytest.approx([start_s + texts.FROM_S, start_s + texts.TO_S - 1])
     assert windows["idle"] == pytest.approx([start_s, start_s + texts.FROM_S])
     assert result.provenance["measurement"]["idle"]
+
+
+def test_power_of_nothing_throughout_is_taken_as_one_job(tmp_path: Path) -> None:
+    silent = re.sub(r"\d+\.\d+ W,", "0.00 W,", texts.nvidia_smi())
+    result, _ = converted(tmp_path, "nvidia-smi", silent)
+    assert list(result.provenance["measurement"]["windows_s"]) == ["command"]
 
 
 def test_blanks_of_dcgm_are_missing_with_their_reason(tmp_path: Path) -> None:
@@ -355,6 +362,38 @@ def test_objects_of_json_are_rows(tmp_path: Path) -> None:
     ]
     _, recording = converted(tmp_path, "auto", "\n".join(lines) + '\n{"timestamp": "2024-05', "log.jsonl")
     assert [set(recording.power(gpu)[1]) for gpu in recording.sampled] == [{100.0}, {101.0}]
+
+
+AMD_PARTS = range(8)
+AMD_METRIC = (
+    "timestamp,gpu,gfx_activity,umc_activity,mm_activity,vcn_activity,socket_power,gfx_voltage,"
+    + ",".join(f"gfx_{n}_clk,gfx_{n}_min_clk,gfx_{n}_max_clk,gfx_{n}_clk_locked,gfx_{n}_deep_sleep" for n in AMD_PARTS)
+    + ",mem_0_clk,mem_0_min_clk,mem_0_max_clk,vclk_0_clk,vclk_0_min_clk,vclk_0_max_clk,dclk_0_clk,dclk_0_max_clk,"
+    "socclk_0_clk,fclk_0_clk,edge,hotspot,mem,total_energy_consumption\n"
+)
+
+
+def test_clocks_of_the_dies_of_an_amd_gpu_are_its_clock_and_those_of_its_video_are_not(tmp_path: Path) -> None:
+    rows = "".join(
+        f"{texts.START_S + t},{gpu},97,30,N/A,\"['0', 'N/A']\",1200,N/A,"
+        + ",".join(f"{2300 + 10 * n},132,2400,DISABLED,DISABLED" for n in AMD_PARTS)
+        + f",1900,900,2000,59,59,2000,48,1800,59,1800,N/A,70,60,{1000 + t * 1200}\n"
+        for t in range(60)
+        for gpu in range(2)
+    )
+    result, recording = converted(tmp_path, "amd-smi", AMD_METRIC + rows)
+    assert set(recording.known(1, "clock_hz")[1]) == {2.335e9}
+    assert set(recording.known(1, "memory_clock_hz")[1]) == {1.9e9}
+    assert result.metrics["clock_mean_hz"] == pytest.approx(2.335e9)
+    assert result.metrics["power_mean_w"] == pytest.approx(1200)
+
+
+def test_of_two_columns_of_one_quantity_the_first_counts(tmp_path: Path) -> None:
+    rows = "".join(f"{t},300,310,1980,1200\n" for t in range(60))
+    result, recording = converted(tmp_path, "csv", f"t_s,power_w,gpu_power_w,sm_clock,gpu_clock\n{rows}")
+    assert set(recording.power(0)[1]) == {300.0}
+    assert set(recording.known(0, "clock_hz")[1]) == {1.98e9}
+    assert any("gpu_power_w" in warning for warning in result.warnings)
 
 
 def steps_log(seconds: list[float], first: int = 1, arguments: str = "", rate: str = "") -> str:

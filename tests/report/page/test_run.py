@@ -18,7 +18,8 @@ def test_the_answer_says_time_power_heat_waits_and_what_helps() -> None:
     run = RunView(replace(pipeline().result, tables={**pipeline().result.tables, **tables}))
     first, power, heat, waits, change, note = run_page(run).answer
     metrics = run.result.metrics
-    assert first.startswith(f"llama3-8b on 32 x h200 (tp 2 x pp 2 x dp 8): {metrics['step_time_s']:.3f} s a step (")
+    machine = "4 nodes x 8 h200; ib-100g-per-node: 1 x 100 Gb/s per node"
+    assert first.startswith(f"llama3-8b on {machine}, tp 2 x pp 2 x dp 8: {metrics['step_time_s']:.3f} s a step (")
     assert f"MFU {100 * metrics['mfu']:.1f} %" in first
     assert f"{metrics['power_mean_w']:.0f} W per GPU (peak" in power
     assert f"Hottest GPU {metrics['temperature_peak_c']:.1f} C" in heat
@@ -81,7 +82,8 @@ def test_an_emulated_run_names_its_rank() -> None:
     emulated = replace(measured(nodes=1, gpus=1), origin="emulated", spec=pipeline().result.spec, provenance=provenance)
     page = run_page(RunView(emulated))
     assert page.title == "One rank of llama3-8b on charllm-ppt-h200"
-    assert page.answer[0].startswith("Rank 3 of llama3-8b on 32 x h200 (tp 2 x pp 2 x dp 8), emulated on one GPU")
+    assert page.answer[0].startswith("Rank 3 of llama3-8b on 4 nodes x 8 h200; ib-100g")
+    assert "tp 2 x pp 2 x dp 8, emulated on one GPU" in page.answer[0]
 
 
 @pytest.mark.parametrize("table", ["timeline", "signals", "breakdown", "memory"])

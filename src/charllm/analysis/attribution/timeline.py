@@ -7,9 +7,9 @@ import numpy as np
 from charllm.analysis.attribution.bins import Spans
 from charllm.arrays import Floats
 from charllm.errors import SpecError
-from charllm.measure.marks import Mark
+from charllm.measure.marks import Mark, find_steps
 from charllm.measure.parts import Part
-from charllm.measure.profiled import part_profiled, steps_of
+from charllm.measure.profiled import part_profiled
 from charllm.measure.recording import Recording
 from charllm.trace.activity import Activity
 from charllm.trace.classes import COMMUNICATION, COMPUTE, MEMORY
@@ -70,7 +70,7 @@ def place_trace(
 ) -> Traced:
     """Put a trace on the clock of the readings, and tell its steps from those that were only marked."""
     clock = _find_clock(trace, recording, gpu, part)
-    profiled = part_profiled(steps_of(marks), marks)
+    profiled = part_profiled(find_steps(marks), marks)
     start_s, end_s = clock.monotonic_s(activity.start_s), clock.monotonic_s(activity.end_s)
     recorded = [span for step in profiled.recorded if _is_seen(span := (step.start_s, step.end_s), start_s, end_s)]
     # The first step after a pause of the job may hold that pause.

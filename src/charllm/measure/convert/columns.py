@@ -41,8 +41,10 @@ FOREIGN_WORDS = {"cpu", "sys", "system", "node", "ambient", "inlet", "fan", "psu
                  "free", "reserved", "requested", "limits", "sum", "delta", "package", "rapl", "chassis", "app",
                  "applications", "loss", "tokens", "swap", "process", "pid", "bar1", "pcie", "nvlink", "predicted",
                  "est", "estimated", "error", "count", "samples", "wall", "outlet", "soc", "vr",
-                 "cumulative"}  # fmt: skip
+                 "cumulative", "vclk", "dclk", "socclk", "fclk", "lclk", "locked", "deep", "sleep"}  # fmt: skip
 """A column with one of these is of something else, or a figure over many readings."""
+PART_CLOCK = re.compile(r"^gfx_\d{1,2}_clk$")
+"""amd-smi names the clock of each die of a GPU: the GPU's is their mean."""
 RATE = re.compile(r"^(?:gpu_)?(?P<link>pcie|pci|nvlink|nvl|link|xgmi)_(?P<way>tx|rx|sent|received|send|recv)_"
                   r"(?P<unit>bytes|kb|mb|gb|kib|mib|gib)_?(?:per_|/)?s(?:ec)?$")  # fmt: skip
 ACTIVE = {"tensor": "tensor_active_fraction", "sm": "sm_active_fraction", "dram": "dram_active_fraction"}
@@ -74,7 +76,7 @@ def understand(heading: str, *, amd: bool = False) -> Column:
             return Column(role)
     known = smi_meaning(bare) or (dcgm_meaning(name) if name.upper() == name or name.startswith("DCGM_") else None)
     if known is None and amd:
-        known = AMD_SMI.get(" ".join(re.sub(r"[()]", " ", name.lower()).split()))
+        known = AMD_SMI.get(PART_CLOCK.sub("gfx_clk", " ".join(re.sub(r"[()]", " ", name.lower()).split())))
     if known is not None:
         return Column("reading", known, unit)
     if bare in QUANTITIES:

@@ -174,7 +174,6 @@ AMD_SMI: dict[str, Meaning] = {
     "temperature sensor memory": Meaning("memory_temperature_c"),
     "gfx_clk": Meaning("clock_hz", MEGA),
     "gfx_clock": Meaning("clock_hz", MEGA),
-    "gfx_0_clk": Meaning("clock_hz", MEGA),
     "sclk clock speed": Meaning("clock_hz", MEGA),
     "sclk clock speed:": Meaning("clock_hz", MEGA),
     "mclk clock speed": Meaning("memory_clock_hz", MEGA),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.errors import SpecError, Words
-from charllm.measure.convert.columns import LEFT_OUT, TIMES, Column, split_unit, understand
+from charllm.measure.convert.columns import LEFT_OUT, PART_CLOCK, TIMES, Column, split_unit, understand
 from charllm.measure.convert.foreign import Foreign, GpuKey, Meaning
 from charllm.measure.convert.names import dcgm_meaning, metric_meaning, smi_meaning
 from charllm.measure.convert.source import ForeignFile, Hints
@@ -38,8 +38,8 @@ class Header(NamedTuple):
     """The columns of a table: those that identify a row, and those of readings."""
 
     places: dict[str, int]
-    readings: list[tuple[int, Column, str]]
-    """Place, what it is, its heading."""
+    readings: list[tuple[tuple[int, ...], Column, str]]
+    """Place, or places of the parts that it is the mean of; what it is; its heading."""
     left_out: list[str]
     time_unit_s: float
     width: int
@@ -132,12 +132,20 @@ def make_header(cells: Sequence[str], hints: Hints) -> Header:
             places["time"] = place
         if column.role in ROLES_ONCE:
             places.setdefault(column.role, place)
-    readings = [
-        (place, column, cells[place].strip()) for place, column in enumerate(columns) if column.role == "reading"
-    ]
+    readings: list[tuple[tuple[int, ...], Column, str]] = []
     left_out = [
         cell.strip() for cell, column in zip(cells, columns, strict=True) if column == LEFT_OUT and cell.strip()
     ]
+    alike: dict[tuple[Meaning | None, int | None], list[int]] = {}
+    for place, column in enumerate(columns):
+        if column.role == "reading":
+            alike.setdefault((column.meaning, column.gpu), []).append(place)
+    for places_alike in alike.values():
+        titles = [cells[place].strip() for place in places_alike]
+        parts = all(PART_CLOCK.match(title.lower()) for title in titles)
+        kept = tuple(places_alike if parts else places_alike[:1])
+        readings.append((kept, columns[kept[0]], titles[0]))
+        left_out += titles[len(kept) :]
     unit = columns[places["time"]].unit if "time" in places else ""
     return Header(places, readings, left_out, (unit_factor(unit) or ("s", 0.0))[1] if unit else 0.0, len(cells))
 
@@ -261,12 +269,13 @@ def _gather(rows: list[Row], times: list[float], foreign: Foreign) -> None:
             foreign.left_out[name] += 1
         if {"metric", "value"} <= set(row.header.places):
             _add_metric(row, time_s, key, foreign)
-        for cell_place, column, heading in row.header.readings:
+        for cell_places, column, heading in row.header.readings:
             assert column.meaning is not None
             of = key if column.gpu is None else GpuKey(key.node, str(column.gpu))
             if column.gpu is not None:
                 foreign.know(of, number=column.gpu)
-            reading, bare = _read_cell(row.cells[cell_place], column, heading, row.number)
+            read = [_read_cell(row.cells[place], column, heading, row.number) for place in cell_places]
+            reading, bare = _mean_cell(read)
             if bare and not isinstance(reading, str):
                 vague.setdefault(heading, []).append(reading)
             foreign.add(of, column.meaning._replace(factor=1.0) if bare else _plain(column.meaning), time_s, reading)
@@ -340,6 +349,12 @@ def _read_cell(cell: str, column: Column, heading: str, number: int) -> tuple[Re
             raise SpecError(f"{heading}, line {number}", cell.strip(), f"a unit of {meaning.quantity}; not {unit!r}")
         return reading * factor[1], False
     return (reading, True) if column.vague else (reading * meaning.factor, False)
+
+
+def _mean_cell(cells: Sequence[tuple[Reading, bool]]) -> tuple[Reading, bool]:
+    """Return the mean of the parts that were read; the reason of the first where none was."""
+    known = [reading for reading, _ in cells if not isinstance(reading, str)]
+    return (sum(known) / len(known), cells[0][1]) if known else cells[0]
 
 
 def _add_metric(row: Row, time_s: float, key: GpuKey, foreign: Foreign) -> None:

@@ -49,5 +49,7 @@ class Log:
     steps: tuple[LoggedStep, ...] = ()
     settings: Mapping[str, int] = field(default_factory=dict)
     """Sizes that the program printed at start: seq_length, world_size, global_batch_size, tp, pp, ..."""
+    stated_step_s: float | None = None
+    """Mean duration of a step over the whole run, where the program sums it up."""
     warnings: tuple[str, ...] = ()
     """What was left out, a sentence each."""

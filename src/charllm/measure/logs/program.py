@@ -29,6 +29,10 @@ class Program(NamedTuple):
     """Lines after such a one that matter too."""
     read: Callable[[Sequence[Line]], Iterator[Found]] | None = None
     """Reader of a program whose steps are not lines of names and numbers."""
+    mean_step_s: Callable[[Sequence[Line]], float | None] | None = None
+    """Reads the mean duration of a step where the program sums up its run."""
+    unread: str = ""
+    """Why a log of this program may have reports and no steps."""
 
 
 def read_steps(program: Program, lines: Sequence[Line]) -> Iterator[Found]:

@@ -84,9 +84,12 @@ def read_log(
     warnings = [] if complete else [f"a log of {len(data) / MIB:.0f} MiB was read in {PARTS} parts"]
     found = _drop_cut_line(list(read_steps(program, lines)), warnings)
     found = _one_rank(found, warnings)
+    if not found and program.unread:
+        warnings.append(f"no steps: {program.unread}")
     # What was left out between two lines is no other run of the program.
     steps = _complete([_logged(*each) for each in found], settings, MOST_COVERED if complete else MOST_STEPS)
-    return Log(kind=kind, steps=tuple(steps), settings=settings, warnings=tuple(warnings))
+    stated_s = program.mean_step_s(lines) if program.mean_step_s else None
+    return Log(kind=kind, steps=tuple(steps), settings=settings, stated_step_s=stated_s, warnings=tuple(warnings))
 
 
 def check_kind(kind: str) -> None:

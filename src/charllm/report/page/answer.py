@@ -49,7 +49,7 @@ def _job(run: RunView) -> str:
     spec = run.result.spec
     try:
         cluster = spec["cluster"]
-        job = f"{spec['model']['name']} on {describe_machine(cluster)} ({describe_degrees(spec)})"
+        job = f"{spec['model']['name']} on {describe_machine(cluster)}, {describe_degrees(spec)}"
     except (KeyError, TypeError):
         return f"{run.result.origin.capitalize()} run"
     rank = run.result.provenance.get("measurement", {}).get("rank")

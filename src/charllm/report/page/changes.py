@@ -18,7 +18,7 @@ def changes_figure(run: RunView) -> Figure | None:
     changes = sorted(run.rows("changes"), key=lambda change: (not change["fits"], -change["gain_fraction"]))
     if not changes:
         return missing(NAME, KIND, QUESTION, run.why_not_simulated("changes"))
-    ends = [effect_interval(change["gain_fraction"], of_conditions=change["of_conditions"]) for change in changes]
+    ends = [gain_ends(change) for change in changes]
     columns = {
         "change": Column("change", [change["change"] for change in changes]),
         "effect": Column("change of tokens/s", [round(change["gain_fraction"], 3) for change in changes], "", 3),
@@ -38,6 +38,14 @@ def changes_figure(run: RunView) -> Figure | None:
     return Figure(NAME, KIND, QUESTION, _message(changes), columns, options, run.conditions)
 
 
+def gain_ends(change: Row) -> tuple[float, float]:
+    """Return the interval of a gain; that of a run stored by another version follows from its size alone."""
+    low, high = change.get("low_fraction"), change.get("high_fraction")
+    if low is None or high is None:
+        return effect_interval(change["gain_fraction"], of_conditions=change["of_conditions"])
+    return low, high
+
+
 def _percent(fraction: float | None) -> str | None:
     return None if fraction is None else format_change(fraction)
 
@@ -49,7 +57,7 @@ def _message(changes: list[Row]) -> str:
     text = f"{len(changes)} single changes, each simulated."
     best = max(fitting, key=lambda change: change["gain_fraction"], default=None)
     if best is not None and best["gain_fraction"] > 0:
-        low, high = effect_interval(best["gain_fraction"], of_conditions=best["of_conditions"])
+        low, high = gain_ends(best)
         text += (
             f" Fastest: {best['change']}, {format_change(best['gain_fraction'])} tokens/s "
             f"({100 * low:+.0f} to {format_change(high, 0)})."

@@ -8,8 +8,8 @@ from charllm.report.claims import (
     DEEP_FROM,
     DEEP_PIPELINES,
     HOLDS,
-    LARGE_MICROBATCH,
     LOST_TO_HEAT,
+    MICROBATCH_BURSTS,
     MICROBATCH_PEAKS,
     MICROBATCH_THROTTLING,
     OVERLAP_TEMPERATURE,
@@ -19,6 +19,7 @@ from charllm.report.claims import (
     Claim,
     judge,
     overlap_acts,
+    past_a_point,
 )
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, title
@@ -32,6 +33,7 @@ OVERLAP, RECOMPUTED, MICROBATCH = "parallelism.overlap", "training.recompute", "
 
 Pair = tuple[StudiedCase, StudiedCase]
 """A case without something, or with less of it, and the same case with it."""
+Effect = Callable[[StudiedCase, StudiedCase], float | None]
 
 
 class Evidence(NamedTuple):
@@ -78,7 +80,8 @@ def _judge(claim: Claim, effects: Mapping[str, float | None]) -> Evidence:
     known = [effect for effect in effects.values() if effect is not None]
     ends = dict.fromkeys(write_number(end) for end in (min(known), max(known)))
     told = f"{len(found.supporting)} of {len(known)} configurations show it: {' to '.join(ends)} {claim.unit}"
-    return Evidence(claim.name, claim.text, found.verdict, f"{told}; it {claim.rule}")
+    unclear = f", {len(found.open)} are within the error" if found.open else ""
+    return Evidence(claim.name, claim.text, found.verdict, f"{told}{unclear}; it {claim.rule}")
 
 
 def pairs_of(claim: Claim, cases: Sequence[StudiedCase]) -> list[Pair]:
@@ -109,10 +112,21 @@ def _overlap_acts(case: StudiedCase) -> bool:
     return overlap_acts(tp=tp, dp=dp, is_sparse=_is_sparse(case), is_fsdp=_is_fsdp(case))
 
 
-def _microbatch_pairs(cases: Sequence[StudiedCase]) -> list[Pair]:
-    """Return large microbatches beside one of 1, of strategies other than FSDP."""
-    pairs = pairs_apart_in([case for case in cases if not _is_fsdp(case)], MICROBATCH)
-    return [(one, large) for one, large in pairs if (large.settings.get(MICROBATCH) or 1) >= LARGE_MICROBATCH]
+def microbatch_groups(cases: Sequence[StudiedCase]) -> list[list[StudiedCase]]:
+    """Return the cases of strategies other than FSDP that differ in their microbatch alone, in its order."""
+    groups = _alike([case for case in cases if not _is_fsdp(case)], (MICROBATCH,)).values()
+    return [sorted(listed, key=lambda case: _order(case.settings.get(MICROBATCH))) for listed in groups]
+
+
+def _past(effect: Effect) -> Callable[[Sequence[StudiedCase]], dict[str, float | None]]:
+    def effects(cases: Sequence[StudiedCase]) -> dict[str, float | None]:
+        return {title(listed[0]): _past_a_point(effect, listed) for listed in microbatch_groups(cases)}
+
+    return effects
+
+
+def _past_a_point(effect: Effect, listed: Sequence[StudiedCase]) -> float | None:
+    return past_a_point(lambda size, point: effect(listed[point], listed[size]), len(listed))
 
 
 def _recompute_pairs(cases: Sequence[StudiedCase]) -> list[Pair]:
@@ -125,15 +139,11 @@ PAIRS: dict[str, Callable[[Sequence[StudiedCase]], list[Pair]]] = {
     DEEP_PIPELINES.name: _deep_pairs,
     OVERLAP_TEMPERATURE.name: _overlap_pairs,
     OVERLAP_THROTTLING.name: _overlap_pairs,
-    MICROBATCH_PEAKS.name: _microbatch_pairs,
-    MICROBATCH_THROTTLING.name: _microbatch_pairs,
     RECOMPUTE.name: _recompute_pairs,
 }
 
 
-def _of_pairs(
-    claim: Claim, effect: Callable[[StudiedCase, StudiedCase], float | None]
-) -> Callable[[Sequence[StudiedCase]], dict[str, float | None]]:
+def _of_pairs(claim: Claim, effect: Effect) -> Callable[[Sequence[StudiedCase]], dict[str, float | None]]:
     return lambda cases: {title(after): effect(before, after) for before, after in pairs_of(claim, cases)}
 
 
@@ -157,14 +167,22 @@ def _higher_peak(before: StudiedCase, after: StudiedCase) -> float | None:
     return None if None in watts or not watts[0] else (watts[1] / watts[0] - 1) / PERCENT
 
 
+def _burstier(before: StudiedCase, after: StudiedCase) -> float | None:
+    names = ("power_peak_sensor_w", "power_mean_w")
+    peaks, means = ([case.values.get(name) for case in (before, after)] for name in names)
+    if None in (*peaks, *means) or not peaks[0] or not all(means):
+        return None
+    return float(peaks[1] / peaks[0] * means[0] / means[1] - 1) / PERCENT
+
+
 def _rear_front(cases: Sequence[StudiedCase]) -> dict[str, float | None]:
     gaps = {title(case): rear_gap(case) for case in _recomputed(cases)}
     return {name: None if gap is None else gap[1] for name, gap in gaps.items()}
 
 
 def _lost_to_heat(cases: Sequence[StudiedCase]) -> dict[str, float | None]:
-    lost = {title(case): case.values.get("clock_loss_fraction.thermal") for case in _recomputed(cases)}
-    return {name: None if loss is None else loss / PERCENT for name, loss in lost.items()}
+    margins_k = {title(case): case.values.get("margin_to_slowdown_k") for case in _recomputed(cases)}
+    return {name: None if margin_k is None else -margin_k for name, margin_k in margins_k.items()}
 
 
 CHECKS: dict[Claim, Callable[[Sequence[StudiedCase]], Mapping[str, float | None]]] = {
@@ -172,8 +190,9 @@ CHECKS: dict[Claim, Callable[[Sequence[StudiedCase]], Mapping[str, float | None]
     DEEP_PIPELINES: _of_pairs(DEEP_PIPELINES, _more_lost),
     OVERLAP_TEMPERATURE: _of_pairs(OVERLAP_TEMPERATURE, _hotter),
     OVERLAP_THROTTLING: _of_pairs(OVERLAP_THROTTLING, _more_lost),
-    MICROBATCH_PEAKS: _of_pairs(MICROBATCH_PEAKS, _higher_peak),
-    MICROBATCH_THROTTLING: _of_pairs(MICROBATCH_THROTTLING, _more_lost),
+    MICROBATCH_BURSTS: _past(_burstier),
+    MICROBATCH_PEAKS: _past(_higher_peak),
+    MICROBATCH_THROTTLING: _past(_more_lost),
     RECOMPUTE: _of_pairs(RECOMPUTE, _as_claimed),
     LOST_TO_HEAT: _lost_to_heat,
 }

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from charllm.report.claims import LOST_TO_HEAT
+from charllm.report.claims import HEAT_LOSS_FRACTION
 from charllm.report.figure import Fact
 from charllm.report.page.case_links import axis_uses
 from charllm.report.page.case_seconds import largest_part, parts_s
@@ -250,7 +250,7 @@ def _throttling(cases: Sequence[StudiedCase]) -> str:
     if most.values["clock_loss"] < PERCENT / 10:
         return "No case is throttled."
     least = min(known, key=lambda case: case.values["clock_loss"])
-    mark = LOST_TO_HEAT.least
+    mark = HEAT_LOSS_FRACTION / PERCENT
     hot = [case for case in known if (case.values.get("clock_loss_fraction.thermal") or 0.0) > mark * PERCENT]
     heat = f"{len(hot) or 'none'} of {len(known)} cases lose more than {mark:g} % to heat"
     least_text = format_percent(least.values["clock_loss"]).removesuffix(" %")

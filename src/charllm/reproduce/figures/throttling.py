@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from charllm.report.claims import LOST_TO_HEAT
+from charllm.report.claims import HEAT_LOSS_FRACTION
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, conditions_of, title
 from charllm.reproduce.looks import Rows
@@ -30,8 +30,9 @@ def throttling(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[
             }
             options = {"bar": "bar", "group": "group", "part": "part", "value": "lost", "order": list(CAUSES),
                        "unit": "%", "palette": "cause", "labels": CAUSE_WORDS, "horizontal": True}  # fmt: skip
-            heat = sum(lost > LOST_TO_HEAT.least for _, cause, lost in rows if cause == "thermal")
-            mark = f"{LOST_TO_HEAT.least:g} %"
+            least = HEAT_LOSS_FRACTION / PERCENT
+            heat = sum(lost > least for _, cause, lost in rows if cause == "thermal")
+            mark = f"{least:g} %"
             message = f"{heat} of {len(listed)} configurations lose more than {mark} of their clock to heat."
             question = f"Throttling on {gpu}: clock lost, by cause"
             name = f"throttling-{gpu.lower()}"

@@ -21,7 +21,9 @@ def _of(file: str, function: str) -> Callable[[], Finding]:
 FINDINGS: dict[str, Callable[[], Finding]] = {
     "more-hardware": _of("hardware", "more_hardware"),
     "scale-up": _of("hardware", "scale_up"),
+    "scale-out": _of("hardware", "scale_out"),
     "small-messages": _of("links", "small_messages"),
+    "microbatch-bursts": _of("microbatch", "bursts"),
     "microbatch-peaks": _of("microbatch", "peak_power"),
     "microbatch-throttling": _of("microbatch", "throttling"),
     "overlap-temperature": _of("overlap", "temperature"),
@@ -39,4 +41,4 @@ FINDINGS: dict[str, Callable[[], Finding]] = {
     "faster-network": _of("projections", "faster_network"),
     "datacenter": _of("projections", "datacenter"),
 }
-"""Name: finding; those of the paper's abstract first."""
+"""Name: finding; first those of the sentences of the paper's abstract (arXiv:2509.10371), in their order."""

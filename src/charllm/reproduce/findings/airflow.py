@@ -42,6 +42,7 @@ def inside_packages() -> Finding:
             text="The two GCDs of an MI250 package differ by 5 to 10 K.",
             unit="K between the GCDs of a package, largest difference in the run",
             least=5.0,
+            answer="none beside the claim itself",
         ),
         configurations={
             name.removesuffix(" / act").removeprefix("model "): Configuration((run,), read("package_gap_k"))
@@ -60,15 +61,23 @@ def lost_to_heat() -> Finding:
     loss = read("clock_loss_fraction.thermal", POINT)
     return Finding(
         claim=LOST_TO_HEAT,
-        configurations={name: Configuration((run,), loss) for name, run in runs.items()},
+        configurations={name: Configuration((run,), above_limit_k) for name, run in runs.items()},
         why="the power cap limits heat before the thermal threshold is reached, unless cooling is weak",
         is_thermal=True,
         note="The paper counts any loss of clock as throttling, and its artifact records no throttle reasons, so the "
         "power cap may cause all of it. Above the thermal threshold each kelvin takes 55 % of the clock (assumed; "
         "H100s at 88 C were read at 450 to 550 of 1,755 MHz).",
         readings={
-            "clock lost to any cause, as the artifact's clocks would show, %": Reading(
-                {name: Configuration((run,), read("clock_loss", POINT)) for name, run in runs.items()}, is_judged=True
+            text: Reading({name: Configuration((run,), effect) for name, run in runs.items()})
+            for text, effect in (
+                ("clock lost to thermal throttling, %", loss),
+                ("clock lost to any cause, as the artifact's clocks would show, %", read("clock_loss", POINT)),
             )
         },
     )
+
+
+def above_limit_k(row: Row) -> float | None:
+    """Return by how many kelvin the hottest GPU is above the temperature at which it is throttled."""
+    margin_k = row.get("margin_to_slowdown_k")
+    return None if margin_k is None else -float(margin_k)

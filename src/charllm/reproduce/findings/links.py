@@ -14,9 +14,11 @@ def small_messages() -> Finding:
     return Finding(
         claim=Claim(
             name="small-messages",
-            text="Tensor plus pipeline parallelism underuses links, because data is split into small messages.",
+            text="Certain parallelism combinations, such as tensor with pipeline, lead to bandwidth underutilization "
+            "due to inefficient data chunking.",
             unit="% lower bandwidth of TP and PP messages than of large messages",
             least=10.0,
+            of="some",
         ),
         configurations={name: Configuration((run,), lost_percent) for name, run in runs.items()},
         why="latency is a larger share of shorter messages",

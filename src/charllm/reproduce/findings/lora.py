@@ -1,9 +1,10 @@
 """LoRA against full training."""
 
-from charllm.report.claims import Claim
+from charllm.report.claims import Accuracy, Claim
 from charllm.reproduce.finding import Configuration, Finding, Number, Reading, more, percent_less, times
 from charllm.reproduce.looks import Row
 from charllm.reproduce.paper import H200, LORA, runs_of, with_change
+from charllm.result.differences import ANY
 
 SEQ_LENGTH = 2048
 """Of the LoRA runs: the longest that their data set has."""
@@ -18,6 +19,7 @@ def efficiency() -> Finding:
             unit="x the tokens per joule of full training with recomputation",
             least=1.0,
             size=10.0,
+            accuracy=Accuracy("energy", ANY, "times"),
         ),
         configurations=_pairs(times("tokens_per_j"), equal=True),
         why="no weight gradients and no recomputation, but the same forward pass",

@@ -1,62 +1,130 @@
-"""Large microbatches: bursts, peak power, throttling."""
+"""Large microbatches: bursts, peak power, throttling, past the point at which each begins to grow."""
 
-from charllm.report.claims import LARGE_MICROBATCH, MICROBATCH_PEAKS, MICROBATCH_THROTTLING
-from charllm.reproduce.finding import POINT, Configuration, Finding, Number, Reading, more, percent_more, times
+from collections.abc import Sequence
+
+from charllm.report.claims import (
+    MICROBATCH_BURSTS,
+    MICROBATCH_PEAKS,
+    MICROBATCH_THROTTLING,
+    Claim,
+    past_a_point,
+)
+from charllm.reproduce.finding import (
+    DURING_GEMMS,
+    POINT,
+    Configuration,
+    Finding,
+    Number,
+    Reading,
+    during_gemms,
+    more,
+    percent_more,
+    times,
+)
 from charllm.reproduce.looks import Row
-from charllm.reproduce.paper import MICROBATCH, runs_of
+from charllm.reproduce.paper import MICROBATCH, Request, runs_of
 
-SIZES = (LARGE_MICROBATCH, 8)
+SIZES = (1, 2, 4, 8)
 SHARDED = "the same with FSDP, which is bound by the network"
-NOTE = "Microbatches of 4 and 8 against 1, with full recomputation. Runs that exceed memory are simulated all the same."
+AGAINST_ONE = "microbatches of 4 and 8 against 1, everywhere"
+NOTE = (
+    "Microbatches of 1, 2, 4 and 8 with full recomputation. The effect of a strategy is the least of all larger "
+    "microbatches against the one past which it grows most. Runs that exceed memory are simulated all the same."
+)
 
 
-def _configurations(effect: Number, *, sharded: bool = False) -> dict[str, Configuration]:
-    small = runs_of(MICROBATCH, ends=" / mbs 1")
-    found = {}
-    for case, run in small.items():
-        strategy = case.removesuffix(" / mbs 1")
-        for size in SIZES if sharded == ("fsdp" in case) else ():
-            larger = runs_of(MICROBATCH, starts=f"{strategy} / mbs {size}")
-            found[f"{strategy} mbs {size}"] = Configuration((*larger.values(), run), effect)
-    return found
+def bursts() -> Finding:
+    """Larger microbatches and the ratio of peak to mean power."""
+    swings = percent_more("cluster_power_swing_w")
+    return _finding(
+        MICROBATCH_BURSTS,
+        _burstier,
+        "peaks rise and longer bubbles lower the mean",
+        "Fewer microbatches make longer bubbles, in which GPUs draw little, between bursts of larger GEMMs.",
+        {"0.1-3 Hz oscillation of cluster power, %": Reading(_past(swings))},
+    )
 
 
 def peak_power() -> Finding:
     """Larger microbatches and peak power."""
     higher, faster = percent_more("power_peak_sensor_w"), percent_more("tokens_per_s")
-    swings = percent_more("cluster_power_swing_w")
-    return Finding(
-        claim=MICROBATCH_PEAKS,
-        configurations=_configurations(higher),
-        why="larger GEMMs start from a higher clock after longer bubbles",
-        is_thermal=True,
-        note=f"{NOTE} Power peaks in a burst of GEMMs that follows an idle phase, before the power governor lowers "
-        "the clock. Larger GEMMs draw more power, and longer pipeline bubbles let the clock rise further before the "
-        "burst.",
-        readings={
-            SHARDED: Reading(_configurations(higher, sharded=True), is_judged=True),
-            "ratio of peak to mean power against microbatch 1, %": Reading(_configurations(_burstier)),
-            "0.1-3 Hz oscillation of cluster power against microbatch 1, %": Reading(_configurations(swings)),
-            "throughput against microbatch 1, %": Reading(_configurations(faster)),
+    return _finding(
+        MICROBATCH_PEAKS,
+        higher,
+        "larger GEMMs start from a higher clock after longer bubbles",
+        "Power peaks in a burst of GEMMs that follows an idle phase, before the power governor lowers the clock. "
+        "Larger GEMMs draw more power, and longer pipeline bubbles let the clock rise further before the burst.",
+        {"throughput of microbatches 4 and 8 against 1, %": Reading(_against_one(faster))},
+    )
+
+
+def throttling() -> Finding:
+    """Larger microbatches and lost clock."""
+    heat = more("margin_to_slowdown_k")
+    return _finding(
+        MICROBATCH_THROTTLING,
+        more("clock_loss", POINT),
+        "larger GEMMs lower the clock, longer bubbles raise its mean over the step",
+        "Larger GEMMs keep the GPU busier, which lowers the clock; fewer microbatches cause longer pipeline bubbles, "
+        "in which it recovers. At an inlet of 25 C the power cap takes the clock, not heat.",
+        {
+            DURING_GEMMS: Reading(_past(during_gemms), is_judged=True),
+            "more K to the temperature at which GPUs are throttled": Reading(_past(heat)),
         },
     )
+
+
+def _finding(claim: Claim, effect: Number, why: str, note: str, others: dict[str, Reading]) -> Finding:
+    return Finding(
+        claim=claim,
+        configurations=_past(effect),
+        why=why,
+        is_thermal=True,
+        note=f"{NOTE} {note}",
+        readings={
+            AGAINST_ONE: Reading(_against_one(effect), is_judged=True),
+            SHARDED: Reading(_past(effect, sharded=True), is_judged=True),
+            **others,
+        },
+    )
+
+
+def _strategies(*, sharded: bool) -> dict[str, list[Request]]:
+    """Return the runs of each strategy, in order of their microbatches."""
+    strategies = [case.removesuffix(" / mbs 1") for case in runs_of(MICROBATCH, ends=" / mbs 1")]
+    return {
+        strategy: [run for size in SIZES for run in runs_of(MICROBATCH, starts=f"{strategy} / mbs {size}").values()]
+        for strategy in strategies
+        if sharded == ("fsdp" in strategy)
+    }
+
+
+def _past(effect: Number, *, sharded: bool = False) -> dict[str, Configuration]:
+    return {
+        strategy: Configuration(tuple(runs), _past_a_point(effect))
+        for strategy, runs in _strategies(sharded=sharded).items()
+    }
+
+
+def _past_a_point(effect: Number) -> Number:
+    def number(*rows: Row) -> float | None:
+        # A batch that a microbatch does not divide has no run.
+        known: Sequence[Row] = [row for row in rows if effect(row, row) is not None]
+        return past_a_point(lambda size, point: effect(known[size], known[point]), len(known))
+
+    return number
+
+
+def _against_one(effect: Number) -> dict[str, Configuration]:
+    return {
+        f"{strategy} mbs {size}": Configuration((run, runs[0]), effect)
+        for strategy, runs in _strategies(sharded=False).items()
+        for size, run in zip(SIZES, runs, strict=True)
+        if size > 2
+    }
 
 
 def _burstier(large: Row, small: Row) -> float | None:
     """Return by how many per cent the ratio of peak to mean power is higher."""
     peaks, means = (times(name)(large, small) for name in ("power_peak_sensor_w", "power_mean_w"))
     return None if peaks is None or not means else 100 * (peaks / means - 1)
-
-
-def throttling() -> Finding:
-    """Larger microbatches and lost clock."""
-    lost = more("clock_loss", POINT)
-    return Finding(
-        claim=MICROBATCH_THROTTLING,
-        configurations=_configurations(lost),
-        why="larger GEMMs lower the clock, longer bubbles raise it",
-        is_thermal=True,
-        note=f"{NOTE} Larger GEMMs keep the GPU busier, which lowers the clock; fewer microbatches cause longer "
-        "pipeline bubbles, which raise it.",
-        readings={SHARDED: Reading(_configurations(lost, sharded=True), is_judged=True)},
-    )

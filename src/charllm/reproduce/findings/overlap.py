@@ -2,7 +2,17 @@
 
 from charllm.catalog.resolve import resolve_cluster
 from charllm.report.claims import OVERLAP_TEMPERATURE, OVERLAP_THROTTLING, overlap_acts
-from charllm.reproduce.finding import POINT, Configuration, Finding, Number, Reading, more, percent_less
+from charllm.reproduce.finding import (
+    DURING_GEMMS,
+    POINT,
+    Configuration,
+    Finding,
+    Number,
+    Reading,
+    during_gemms,
+    more,
+    percent_less,
+)
 from charllm.reproduce.paper import H100, H200, ON_H100, Request, degrees, runs_of
 
 PAIRS = (("base", "cc"), ("act", "cc+act"))
@@ -59,6 +69,7 @@ def throttling() -> Finding:
         note="Throttling is the loss of mean clock, because the artifact samples no throttle reasons. Links that "
         "transfer during GEMMs draw power, and under a power cap the clock falls in return.",
         readings={
+            DURING_GEMMS: Reading(_pairs(during_gemms, H200), is_judged=True),
             ON_H100: Reading(_pairs(lost, H100), is_judged=True),
             NO_OPS: Reading(_pairs(lost, H200, all_runs=True), is_judged=True),
         },

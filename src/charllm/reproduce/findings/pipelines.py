@@ -1,7 +1,16 @@
 """Deep pipelines throttle more than tensor parallelism."""
 
 from charllm.report.claims import DEEP_FROM, DEEP_PIPELINES
-from charllm.reproduce.finding import POINT, Configuration, Finding, Number, Reading, more
+from charllm.reproduce.finding import (
+    DURING_GEMMS,
+    POINT,
+    Configuration,
+    Finding,
+    Number,
+    Reading,
+    during_gemms,
+    more,
+)
 from charllm.reproduce.paper import DENSE, H100, H200, ON_H100, degrees, runs_of
 
 WIDEST = {
@@ -20,6 +29,7 @@ def deep_pipelines() -> Finding:
         note="Tensor parallelism interrupts compute by all-reduces in every layer, and each interruption lets the "
         "clock recover. A deep pipeline computes in longer uninterrupted phases.",
         readings={
+            DURING_GEMMS: Reading(_pairs(H200, during_gemms), is_judged=True),
             ON_H100: Reading(_pairs(H100, more("clock_loss", POINT)), is_judged=True),
             "higher peak temperature than TP8, K": Reading(_pairs(H200, more("temperature_peak_c"))),
         },

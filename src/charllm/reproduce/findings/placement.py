@@ -1,7 +1,7 @@
 """Thermal placement and uneven pipelines."""
 
 from charllm.catalog.resolve import resolve_cluster
-from charllm.report.claims import Claim
+from charllm.report.claims import Accuracy, Claim
 from charllm.reproduce.finding import Configuration, Finding, percent_more
 from charllm.reproduce.paper import Request, dense_runs, with_change
 
@@ -25,10 +25,10 @@ def thermal_placement() -> Finding:
             name="thermal-placement",
             text="Separating stages into cool and hot slots, with fewer layers in hot slots, gains 4 to 7 %.",
             unit="% higher throughput than with ranks in default order",
-            least=1.0,
             size=4.0,
             headline="largest",
-            some=True,
+            of="some",
+            accuracy=Accuracy("step time", "strategy", "%"),
         ),
         configurations={name: Configuration((one, run), percent_more("tokens_per_s")) for name, one in tried.items()},
         why="an uneven split costs more than it gains unless rear GPUs are thermally throttled",

@@ -1,8 +1,9 @@
 """Faster networks, and datacenter scale."""
 
-from charllm.report.claims import Claim
+from charllm.report.claims import Accuracy, Claim
 from charllm.reproduce.finding import Configuration, Finding, Reading, percent_less, percent_more
 from charllm.reproduce.paper import DATACENTER, NETWORK, run_of, runs_of
+from charllm.result.differences import ANY
 
 SLOW, FAST = " / Gbps 100", " / Gbps 800"
 SMALL, LARGE = " / 32 GPUs", " / 8192 GPUs"
@@ -17,7 +18,7 @@ def faster_network() -> Finding:
             name="faster-network",
             text="800 Gb/s per node instead of 100 Gb/s makes training faster.",
             unit="% higher throughput at 800 than at 100 Gb/s per node",
-            least=5.0,
+            accuracy=Accuracy("step time", ANY, "%"),
         ),
         configurations={
             name: Configuration((run_of(NETWORK, f"{name}{FAST}"), run), gain) for name, run in slow.items()
@@ -46,7 +47,7 @@ def datacenter() -> Finding:
             name="datacenter",
             text="At datacenter scale a slow network lowers the throughput per GPU.",
             unit="% lower throughput per GPU on 8,192 than on 32 GPUs, at 100 Gb/s per node",
-            least=5.0,
+            accuracy=Accuracy("step time", "GPUs", "% less"),
         ),
         configurations=fall(SLOW),
         why="more replicas make gradient all-reduces between nodes longer",

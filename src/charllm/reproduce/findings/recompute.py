@@ -1,9 +1,20 @@
 """Activation recomputation: less throttling of one model, more of another."""
 
 from charllm.report.claims import DEEP_FROM, RECOMPUTE
-from charllm.reproduce.finding import POINT, Configuration, Finding, Reading, more
+from charllm.reproduce.finding import (
+    DURING_GEMMS,
+    POINT,
+    Configuration,
+    Finding,
+    Number,
+    Reading,
+    during_gemms,
+    more,
+)
 from charllm.reproduce.looks import Row
 from charllm.reproduce.paper import H100, H200, ON_H100, degrees, run_of, runs_of
+
+over_the_step = more("clock_loss", POINT)
 
 
 def two_signs() -> Finding:
@@ -16,11 +27,14 @@ def two_signs() -> Finding:
         note="On deep pipelines recomputation adds GEMMs without idle time, which lowers the clock. With wide tensor "
         "parallelism it repeats all-reduces as well, and these let the clock recover. Runs that exceed memory without "
         "recomputation are simulated all the same.",
-        readings={ON_H100: Reading(_pairs(H100), is_judged=True)},
+        readings={
+            DURING_GEMMS: Reading(_pairs(H200, during_gemms), is_judged=True),
+            ON_H100: Reading(_pairs(H100), is_judged=True),
+        },
     )
 
 
-def _pairs(study: str) -> dict[str, Configuration]:
+def _pairs(study: str, lost: Number = over_the_step) -> dict[str, Configuration]:
     found = {}
     for case, run in runs_of(study, ends=" / base").items():
         strategy = case.removesuffix(" / base")
@@ -28,13 +42,13 @@ def _pairs(study: str) -> dict[str, Configuration]:
         llama = case.startswith("llama3-70b") and "fsdp" not in case
         if deep or llama:
             pair = (run_of(study, f"{strategy} / act"), run)
-            found[strategy] = Configuration(pair, _less_clock_lost if deep else _more_clock_lost)
+            found[strategy] = Configuration(pair, _negative(lost) if deep else lost)
     return found
 
 
-_more_clock_lost = more("clock_loss", POINT)
+def _negative(effect: Number) -> Number:
+    def number(*rows: Row) -> float | None:
+        found = effect(*rows)
+        return None if found is None else -found
 
-
-def _less_clock_lost(*rows: Row) -> float | None:
-    found = _more_clock_lost(*rows)
-    return None if found is None else -found
+    return number

@@ -50,8 +50,7 @@ MOST_PASSES = 8_000_000
 """Passes whose times are kept, on as many positions of every stage as that allows."""
 LEAST_ROUND_S = 2.0
 """Short steps are simulated several times in a round, for the governor looks back over a second."""
-SETTLED_FRACTION = 5e-4
-AVERAGED_S, STILL_FRACTION = 12.0, 1e-6
+SETTLED_FRACTION, AVERAGED_S, STILL_FRACTION = 5e-4, 12.0, 1e-6
 """How long a settled step is simulated where clocks move: one round of 2 s has a standard deviation of 0.1 %."""
 TOLD_K, STEEPEST = 0.2, 50.0
 """Least move of a GPU that tells how it answers to moves, and the strongest answer that is followed."""

@@ -17,13 +17,13 @@ from charllm.spec.hardware import Gpu
 FLOOR_S, TURN_CYCLES, BANDWIDTH_FRACTION = 9.2e-6, 6200.0, 0.975
 """Derived: seconds of an empty cache, cycles of one key head of a sequence on a multiprocessor (3.15 us at 1980 MHz),
 share of a copy's rate."""
-CLOCK_BOUND_FRACTION = 0.2
-"""Assumed: share of its time that follows the clock."""
 
 
-def time_cached(flop: Floats, size_bytes: Floats, blocks: Floats, gpu: Gpu, clock_hz: Floats) -> Floats:
-    """Return the seconds of attention over caches of some bytes by so many blocks."""
+def time_cached(flop: Floats, size_bytes: Floats, blocks: Floats, gpu: Gpu, clock_hz: Floats) -> tuple[Floats, Floats]:
+    """Return the seconds of attention over caches by so many blocks, and the share of them that follows the clock."""
     bandwidth = BANDWIDTH_FRACTION * gpu.kernels.memory_fraction * gpu.memory_bandwidth_bytes_per_s
     turns = np.maximum(1.0, blocks / gpu.multiprocessors)
     rate = gpu.kernels.attention_fraction * gpu.multiprocessors * matrix_rate(gpu) * clock_hz
-    return np.asarray(FLOOR_S + turns * TURN_CYCLES / clock_hz + np.maximum(size_bytes / bandwidth, flop / rate))
+    moved_s, computed_s, turned_s = size_bytes / bandwidth, flop / rate, turns * TURN_CYCLES / clock_hz
+    seconds = FLOOR_S + turned_s + np.maximum(moved_s, computed_s)
+    return seconds, (turned_s + np.where(computed_s > moved_s, computed_s, 0.0)) / seconds

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.arrays import Bools, Floats
-from charllm.gpu.cached_attention import CLOCK_BOUND_FRACTION, time_cached
+from charllm.gpu.cached_attention import time_cached
 from charllm.gpu.formats import (
     GROUPED_STEP,
     GROUPED_TILE,
@@ -328,11 +328,10 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
     power = np.where(grouped, kernels.grouped_roof_power, kernels.roof_power)
     together = (arithmetic**power + memory**power) ** (1 / power)
     attention = _time_attention(shapes, gpu, clock_hz, bandwidth)
-    cached = shapes.masks["cached"]
+    cached, follows = shapes.masks["cached"], np.ones_like(attention)
     if cached.any():
-        attention = np.where(
-            cached, time_cached(shapes.flop, shapes.least_bytes, shapes.blocks, gpu, clock_hz), attention
-        )
+        over_cache, shares = time_cached(shapes.flop, shapes.least_bytes, shapes.blocks, gpu, clock_hz)
+        attention, follows = np.where(cached, over_cache, attention), np.where(cached, shares, 1.0)
     # A slow stream is bound by its own instructions, wherever its data lie.
     gain = 1 + kernels.cache_fraction * np.maximum(0.0, shapes.share - BOUND_SHARE) / (1 - BOUND_SHARE)
     slow = shapes.uncached + (1 - shapes.uncached) / gain
@@ -350,8 +349,7 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
     host = np.where(shapes.masks["both"], AUTOGRAD_S, np.where(streams, STREAM_LAUNCH_S, launch))
     host = np.where(shapes.queued, 0.0, host)
     seconds = np.maximum(running, host)
-    waiting = np.where(cached, CLOCK_BOUND_FRACTION, 1.0)
-    bound = np.where(products, (arithmetic / together) ** power, np.where(streams, issued, waiting))
+    bound = np.where(products, (arithmetic / together) ** power, np.where(streams, issued, follows))
     bound = np.where(running >= host, bound * (1 - gap / running), 0.0)
     return KernelTimes(seconds, running, bound, padding, memory_bytes)
 

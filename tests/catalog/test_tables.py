@@ -15,7 +15,7 @@ def test_spellings_fold() -> None:
         ("models", "LLAMA3_70B", "llama3-70b"),
         ("gpus", "H100 96GB HBM2e 2.4TB/s 500W cap (Grand Teton)", "h100-hbm2e-500w"),
         ("fabrics", "DGX-H100", "ib-8x400g"),
-        ("frameworks", "torchtitan", "fsdp"),
+        ("frameworks", "PyTorch FSDP", "fsdp"),
         ("models", "no such thing", None),
     ],
 )

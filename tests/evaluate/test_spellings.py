@@ -250,7 +250,7 @@ def test_dropless_contains_drop(text: str, drops: bool | None) -> None:
         ("Megatron-Core 0.7", "megatron"),
         ("Megatron-Bridge 25.09", "megatron-bridge"),
         ("NeMo 25.07", "nemo"),
-        ("TorchTitan nightly", "fsdp"),
+        ("TorchTitan nightly", "torchtitan"),
         ("MaxText on GPU", "jax"),
         ("PaxML", "jax"),
         ("Primus-Megatron 25.8", "megatron"),
@@ -265,7 +265,7 @@ def test_frameworks_are_found_by_words_else_megatron(text: str, profile: str) ->
 
 
 def test_the_catalog_has_few_profiles_and_releases_are_valid_overrides() -> None:
-    assert len(entries("frameworks")) <= 11
+    assert len(entries("frameworks")) <= 13
     for name, table in spellings()["releases"].items():
         built = resolve_run({"model": "gpt2", "cluster": "h200x1", "framework": {"name": name, **table}}).framework
         assert isinstance(built, Framework)
@@ -376,3 +376,17 @@ def test_adapters_of_mlperf_drop_their_input() -> None:
     adapted = {"model": "Llama2-70B LoRA", "ep": ""}
     assert run(**adapted, framework="NeMo/Megatron (MLPerf)").training.lora_dropout_fraction == 0.1
     assert run(**adapted).training.lora_dropout_fraction == 0
+
+
+@pytest.mark.parametrize(
+    ("gpu", "interconnect", "limit_w"),
+    [("GH200 96GB (JUPITER, 680 W module)", "4x200 Gb/s IB", 560), ("GH200", "NVLink4, JEDI 4xNDR200", 560),
+     ("GH200", "Slingshot-11 (Alps Clariden)", 540), ("GH200", "Slingshot-11", None),
+     ("H100", "EOS, 8x400 Gb/s IB", None)],
+)  # fmt: skip
+def test_a_limit_that_covers_a_processor_leaves_the_gpu_the_rest(
+    gpu: str, interconnect: str, limit_w: float | None
+) -> None:
+    spec = run(gpu=gpu, interconnect=interconnect, gpus_per_node="4" if "GH" in gpu else "8")
+    assert spec.conditions.power_cap_w == limit_w
+    assert run(gpu=gpu, precision="fp8 rowwise", gpus_per_node="").framework.fp8_scaling == "row"

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from charllm.arrays import Floats
 from charllm.spec.schedules import SCHEDULES
 from charllm.timeline.engine import Events, simulate_schedule
-from charllm.timeline.host_race import kernel
+from charllm.timeline.host_race import NOTHING
 from charllm.timeline.schedules import order_arrays
 
 SHORT = st.floats(0.1, 5)
@@ -28,7 +28,10 @@ def run(
     """Play equal chunks of the given lengths (forward, backward, weight); `slower` adds to a chunk's passes."""
     vpp = vpp if schedule == "interleaved" else 1
     races: Floats = np.array(
-        [[kernel(length + (slower or {}).get(chunk, 0.0), launch_s) for chunk in range(pp * vpp)] for length in lengths]
+        [
+            [NOTHING.launch(length + (slower or {}).get(chunk, 0.0), launch_s) for chunk in range(pp * vpp)]
+            for length in lengths
+        ]
     )
     order = order_arrays(schedule, pp, vpp, microbatches)
     return simulate_schedule(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only, kernel
+from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only
 
 SECONDS = st.floats(0, 100, allow_nan=False)
 
@@ -26,7 +26,7 @@ EVENTS = st.lists(
 def as_race(event: Event) -> Race:
     if event.kind == "sync":
         return SYNC
-    return host_only(event.launch_s) if event.kind == "host" else kernel(event.seconds, event.launch_s)
+    return host_only(event.launch_s) if event.kind == "host" else NOTHING.launch(event.seconds, event.launch_s)
 
 
 def compose(events: list[Event]) -> Race:
@@ -96,11 +96,11 @@ def test_a_host_that_waits_exposes_its_next_launch() -> None:
 
 @given(SECONDS, SECONDS, st.integers(1, 200))
 def test_an_op_of_many_kernels_is_that_many_ops(seconds: float, launch_s: float, launches: int) -> None:
-    each = kernel(seconds / launches, launch_s / launches)
-    assert kernel(seconds, launch_s, launches) == pytest.approx(each.repeated(launches))
+    each = NOTHING.launch(seconds / launches, launch_s / launches)
+    assert NOTHING.launch(seconds, launch_s, launches) == pytest.approx(each.repeated(launches))
 
 
 def test_a_gpu_works_on_the_first_kernels_of_an_op_while_its_host_launches_the_rest() -> None:
     # Ten launches of 1 s: the GPU begins after the first, or has the last kernel of 0.4 s left after the tenth.
-    assert apply(kernel(40.0, 10.0, 10), 0.0, 0.0) == pytest.approx((41.0, 10.0))
-    assert apply(kernel(4.0, 10.0, 10), 0.0, 0.0) == pytest.approx((10.4, 10.0))
+    assert apply(NOTHING.launch(40.0, 10.0, 10), 0.0, 0.0) == pytest.approx((41.0, 10.0))
+    assert apply(NOTHING.launch(4.0, 10.0, 10), 0.0, 0.0) == pytest.approx((10.4, 10.0))

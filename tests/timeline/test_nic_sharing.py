@@ -11,7 +11,7 @@ from charllm.catalog.resolve import resolve_run
 from charllm.network.sharing import shared_ends
 from charllm.spec.request import merge
 from charllm.timeline.engine import Events, Flows, simulate_schedule
-from charllm.timeline.host_race import kernel
+from charllm.timeline.host_race import NOTHING
 from charllm.timeline.nic_sharing import held_up, hops_beside_gradients, nic_seconds
 from charllm.timeline.schedules import order_arrays
 from charllm.workload.step import build_step
@@ -33,7 +33,7 @@ SLOW: dict[str, Any] = {
 
 def two_stages(gradients_s: float, bucket_s: float, *, blocking: bool = False, shares_nics: float = 1.0) -> Events:
     """Play two microbatches on two stages: passes of a second, sends of half a second."""
-    races = np.array([[kernel(1.0, 0.0)] * 2] * 3)
+    races = np.array([[NOTHING.launch(1.0, 0.0)] * 2] * 3)
     flows = Flows(np.full(2, gradients_s), np.full(2, bucket_s), np.array([shares_nics, 0.0]))
     order = order_arrays("1f1b", 2, 1, 2)
     return simulate_schedule(order, races, np.full(2, 0.5), flows, blocking=blocking, chunks=2, microbatches=2)
@@ -83,7 +83,7 @@ def test_the_engine_shares_as_flows_do(gradients_s: float, bucket_s: float) -> N
 
 
 def test_gradients_of_chunks_that_are_done_leave_before_the_last_pass() -> None:
-    races = np.array([[kernel(1.0, 0.0)] * 4] * 3)
+    races = np.array([[NOTHING.launch(1.0, 0.0)] * 4] * 3)
     order = order_arrays("interleaved", 2, 2, 2)
     flows = Flows(np.full(2, 1.5), np.full(2, 0.1), np.zeros(2))
     events = simulate_schedule(order, races, np.zeros(2), flows, blocking=False, chunks=4, microbatches=2)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from charllm.errors import SpecError
+from charllm.report.replay import render_replay
 from charllm.trace.replay import Edits, replay
 from charllm.trace.run import TracedRun, read_run
 from tests.trace.made import GEMM, collective, event, launched, run_of, step
@@ -47,6 +48,17 @@ def two_ranks(folder: Path) -> TracedRun:
         events.append(event("cudaStreamSynchronize", "cuda_runtime", 30, 345, correlation=9))
         ranks.append(events)
     return run_of(folder, *ranks)
+
+
+def test_collectives_whose_peers_have_no_trace_keep_their_time_and_are_counted(tmp_path: Path) -> None:
+    run = two_ranks(tmp_path)
+    both, one = replay(run.ranks, Edits()), replay(run.ranks[:1], Edits())
+    assert (both.kept, both.kept_s) == (0, 0.0)
+    assert one.kept == 1
+    # Rank 0 waits 200 us for rank 1, then transfers for 50.
+    assert one.kept_s == pytest.approx(250e-6)
+    assert "1 collective of a step" in render_replay(one, Edits())
+    assert "traced time" not in render_replay(both, Edits())
 
 
 def test_a_faster_network_shortens_transfers_and_not_waits(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from charllm.spec.training import Training
 from charllm.workload.attention import attention, attention_pairs
 from charllm.workload.cut import PLAIN, Cut, cut_model
 from charllm.workload.feedforward import feedforward
-from charllm.workload.linear import linear
+from charllm.workload.linear import COLUMN_READS, linear
 from charllm.workload.moe import expert_tokens, moe
 from charllm.workload.norm import norm, residual
 from charllm.workload.op import Kept, Module, Op
@@ -604,3 +604,12 @@ def test_experts_in_a_latent_keep_what_they_project(precision: str, wide: list[i
     assert kept(down) == wide
     assert kept(up) == [6 * 4 * (1 if precision == "fp8" else 2)]
     assert (down.forward[-1].shape, up.forward[-1].shape) == ((1, 6, 4, 8), (1, 6, 8, 4))
+
+
+def test_scales_of_rows_cast_columns_apart() -> None:
+    def read_bytes(scaling: str, precision: str) -> float:
+        made = cut(framework={"fp8_scaling": scaling}, precision=precision)
+        return sum(op.read_bytes for op in linear(made, "fc", 8, 12).forward if op.kind == "cast")
+
+    assert read_bytes("row", "fp8") == (1 + COLUMN_READS) * read_bytes("tensor", "fp8") > 0
+    assert read_bytes("row", "mxfp8") == read_bytes("tensor", "mxfp8")

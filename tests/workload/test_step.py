@@ -5,6 +5,7 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.workload.layer import layer_kinds
 from charllm.workload.step import Step, build_step
+from charllm.workload.update import PIECE_CALLS, update_launches
 from tests.timeline.unlimited import time_at_highest_clock
 
 
@@ -95,3 +96,14 @@ def test_wide_layers_take_as_long_as_in_16_bits() -> None:
 
 def test_nothing_stays_wide_where_nothing_is_narrow() -> None:
     assert narrow_step("bf16", 8).chunks == narrow_step("bf16", 0).chunks
+
+
+def test_weights_copied_out_of_pieces_cost_the_host_a_call_for_each_tensor_and_replica() -> None:
+    def launches(gpus: int) -> float:
+        request = {"model": "llama3-8b", "cluster": f"h100x{gpus}", "framework": "nanotron",
+                   "training": {"global_batch_size": 32}}  # fmt: skip
+        return update_launches(build_step(resolve_run(request)), 0)
+
+    few, more, most = launches(8), launches(16), launches(32)
+    assert most - more == pytest.approx(2 * (more - few))
+    assert more - few > 100 * 8 * PIECE_CALLS

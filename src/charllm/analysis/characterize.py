@@ -9,6 +9,7 @@ import numpy as np
 from charllm.analysis.power_states import PowerState, find_states
 from charllm.analysis.rhythm import Curve, Dips, StepPeriod, are_between_work, even, find_dips, find_period
 from charllm.analysis.unlike import (
+    USUAL_K_PER_W,
     Outlier,
     TemperatureGroup,
     at_equal_power,
@@ -23,8 +24,6 @@ from charllm.measure.marks import Mark, find_steps, is_logged
 from charllm.measure.recording import Recording
 
 LEAST_READINGS = 10
-USUAL_K_PER_W = 0.05
-"""Of a GPU of 400 to 1000 W with its heat sink; used only to compare GPUs whose power is nearly the same."""
 WARM_S = 60.0
 """Temperatures of load are read this long after it began, where it lasts longer."""
 

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 LEAST_GPUS = 4
+USUAL_K_PER_W = 0.05
+"""Of a GPU of 400 to 1000 W with its heat sink; used only to compare GPUs whose power is nearly the same."""
 STUDENT = {2: 22.3, 3: 10.2, 4: 7.17, 5: 5.89, 6: 5.21, 7: 4.79, 10: 4.14, 15: 3.73, 30: 3.39, 1000: 3.1}
 """Freedom: Student's t that 1 of 500 exceeds in size."""
 RANGE_FRACTION = 0.5

@@ -6,7 +6,7 @@ Equation: with s^2 = own^2 + sum over parts of (share of the part in the step x 
 as in result/uncertainty.py, the error e = ln(predicted / measured) follows a Student distribution of FREEDOM degrees of
 width s. Spreads are those of greatest
 likelihood, held weakly near priors; the 5th and 95th percentile of e / s bound an interval of 90 %. Of runs as users
-have them, bounds of e itself for a source to come (`take_bounds`).
+have them, percentiles of e itself.
 Source: seconds: evaluate/data/predictions.csv, each row predicted without its source. Watts, clocks and degrees: runs
 on H200 boards that were predicted before they were read (h200/readings). Memory: published rows and H200 runs.
 Ignores: that rows of one source share errors; `score_sources` says what that costs where each source is left out.
@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from math import exp, hypot, log
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -100,13 +101,10 @@ def derive() -> dict[str, Any]:
 
 
 def usual_errors(rows: Iterable[Prediction]) -> dict[str, Any]:
-    """Return the bounds of errors of runs as users have them, for a source to come, and the mean of all sources."""
-    by_source: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        if row.host == "untuned":
-            by_source[row.source].append(_error(row))
-    middle = float(np.mean([np.mean(own) for own in by_source.values()]))
-    return {**take_bounds(list(by_source.values())), "middle": round(middle, 4), "sources": len(by_source)}
+    """Return the bounds and the median of errors of runs as users have them, and of how many sources they are."""
+    usual = [row for row in rows if row.host == "untuned"]
+    errors = [_error(row) for row in usual]
+    return {**quantiles(errors), "middle": round(median(errors), 4), "sources": len({row.source for row in usual})}
 
 
 def _tuned(rows: Iterable[Prediction]) -> list[Prediction]:
@@ -247,7 +245,7 @@ def device_errors(metric: str) -> list[list[float]]:
 
 
 def take_bounds(takes: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Return the bounds of an interval for a take, or a source of published runs, that is still to come.
+    """Return the bounds of an interval for a take that is still to come.
 
     Equation: m +- sqrt((t b)^2 (1 + 1/k) + w^2), m and b mean and standard deviation of the means of k takes, t the
     quantile of Student's distribution with k - 1 degrees of freedom, w the quantile of errors around their take's mean.

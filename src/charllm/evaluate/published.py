@@ -73,6 +73,7 @@ def read_row(row: Row) -> Table:
     framework = read_framework(row, release, gpu, recipe, sparse=bool(experts))
     training = _training(row, release, model, recipe)
     overlap = read_overlap(row, framework, recipe)
+    limit_w = find_pattern("gpu_limits_w", f"{row.get('gpu', '')} {row.get('interconnect', '')}")
     if overlap.get("ep"):
         # Megatron hides the exchange of experts in a pipeline only where stages hold several chunks.
         framework["default_interleaving"] = True
@@ -82,6 +83,7 @@ def read_row(row: Row) -> Table:
         "framework": framework,
         "parallelism": _parallelism(row, release, framework, model, training, overlap),
         "training": training,
+        **({"conditions": {"power_cap_w": limit_w}} if limit_w else {}),
     }
 
 

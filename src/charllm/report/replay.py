@@ -2,7 +2,7 @@
 
 from charllm.report.tables import render_table, wrap
 from charllm.trace.replay import Edits, Replay
-from charllm.units import format_change, format_percent
+from charllm.units import format_change, format_percent, format_seconds
 
 
 def render_replay(found: Replay, edits: Edits) -> str:
@@ -14,6 +14,13 @@ def render_replay(found: Replay, edits: Edits) -> str:
     ]
     title = f"Step time, mean of {found.steps} step{'s' if found.steps > 1 else ''}"
     told = wrap(f"Changed: {describe_edits(edits) or 'nothing'}.")
+    if found.kept:
+        plural = "s" if found.kept > 1 else ""
+        told += wrap(
+            f"{found.kept} collective{plural} of a step ({format_seconds(found.kept_s)}) have ranks without a trace "
+            "here: they keep their traced time, in which they also wait for those ranks. Give the traces of all ranks "
+            "to tell waits from transfers."
+        )
     return "\n\n".join([render_table(title, ["", "s", "difference"], rows), "\n".join(told)])
 
 

@@ -176,17 +176,17 @@ PARTS = {
 
 
 def usual_factors() -> tuple[float, float, float]:
-    """Return low end, mean and high end of measured over predicted step time of runs as users have them."""
+    """Return low end, median and high end of measured over predicted step time of runs as users have them."""
     low, middle, high = (exp(-errors()["usual"][name]) for name in ("high", "middle", "low"))
     return low, middle, high
 
 
 def tell_usual() -> str:
-    """Say how much longer than predicted runs took that were not tuned: nine in ten of a source to come."""
+    """Say how much longer than predicted nine in ten runs took that were not tuned."""
     usual, (low, middle, high) = errors()["usual"], usual_factors()
     return (
         f"{usual['rows']} runs as users have them, of {usual['sources']} sources, took {low:.2g} to {high:.2g} times "
-        f"as long as predicted, {middle:.2g} times on average"
+        f"as long as predicted, half of them more than {middle:.2g} times"
     )
 
 

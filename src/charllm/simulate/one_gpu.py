@@ -96,7 +96,7 @@ class SingleGpu:
             state, np.zeros((1, step_loop.SUMS)), np.zeros(1, dtype=np.int64), knots_hz(gpu)[None],
             step_loop.board_rows([board]), np.ascontiguousarray(net.resistance_k_per_w[:1, :poles]),
             decay(self.box_s, net.time_s[:1, :poles]),
-            np.zeros((boxes, 1, step_loop.SIGNALS)), np.zeros(boxes), np.ones(1), np.zeros((0, 0, 4)), -1, np.ones(1),
+            np.zeros((1, boxes, step_loop.SIGNALS)), np.zeros(boxes), np.ones(1), np.zeros((0, 0, 4)), -1, np.ones(1),
         )  # fmt: skip
         self.clear()
 
@@ -122,7 +122,7 @@ class SingleGpu:
     def seen(self) -> SingleGpuRun:
         """Return what was added up since it was last cleared."""
         sums, length_s = self.states.sums[0], self.time_s - self.began_s
-        boxes = self.states.series[int(self.began_s / self.box_s) : int(self.time_s / self.box_s), 0]
+        boxes = self.states.series[0, int(self.began_s / self.box_s) : int(self.time_s / self.box_s)]
         return SingleGpuRun(
             length_s,
             float(sums[step_loop.ENERGY] / length_s),

@@ -215,17 +215,20 @@ def critical_path(machine: Machine, simulated_step: SimulatedStep) -> Path:
     at = _pacer(passes, turn, int(np.argmax(passes[turn, :, END])))
     seconds: dict[tuple[int, int], float] = {}
     count, crossings, transfer_s = 0, 0, 0.0
-    nodes = machine.gpus.reshape(machine.run.parallelism.pp, -1) // machine.run.cluster.node.gpus
+    nodes = (machine.gpus.reshape(machine.run.parallelism.pp, -1) // machine.run.cluster.node.gpus).tolist()
     while turn >= 0:
-        stage, own, source, start_s = stages[turn], before[turn], sources[turn], float(passes[turn, at, START])
-        key = (stage, int(nodes[stage, at]))
-        seconds[key] = seconds.get(key, 0.0) + (float(passes[turn, at, END]) - start_s)
+        stage, own, source = stages[turn], before[turn], sources[turn]
+        start_s, end_s = passes[turn, at, :CLOCK].tolist()
+        key = (stage, nodes[stage][at])
+        seconds[key] = seconds.get(key, 0.0) + (end_s - start_s)
         count += 1
-        free_s = passes[own, at, END] + sent_s[own, at % columns] if own >= 0 else 0.0
-        ready_s = passes[source, at, END] + moved_s[turn, at % columns] if source >= 0 else 0.0
-        following = source if source >= 0 and ready_s > free_s else own
+        freed_s = passes.item(own, at, END) if own >= 0 else 0.0
+        free_s = freed_s + sent_s.item(own, at % columns) if own >= 0 else 0.0
+        sent_at_s = passes.item(source, at, END) if source >= 0 else 0.0
+        ready_s = sent_at_s + moved_s.item(turn, at % columns) if source >= 0 else 0.0
+        following, ended_s = (source, sent_at_s) if source >= 0 and ready_s > free_s else (own, freed_s)
         if following >= 0:
-            transfer_s += max(0.0, start_s - float(passes[following, at, END]))
+            transfer_s += max(0.0, start_s - ended_s)
             crossings += stages[following] != stage
             at = _pacer(passes, following, at)
         turn = following
@@ -235,11 +238,12 @@ def critical_path(machine: Machine, simulated_step: SimulatedStep) -> Path:
 
 def _pacer(passes: Floats, turn: int, at: int) -> int:
     """Return the GPU that others of its stage waited for in a pass: this one, unless it waited for another."""
-    if passes[turn, at, WAIT] <= 1e-3 * (passes[turn, at, END] - passes[turn, at, START]):
+    start_s, end_s, _clock_hz, wait_s = passes[turn, at].tolist()
+    if wait_s <= 1e-3 * (end_s - start_s):
         return at
     # Those that end together waited for each other.
     waits = passes[turn, :, WAIT]
-    together = np.abs(passes[turn, :, END] - passes[turn, at, END]) < 1e-3 * max(1e-9, passes[turn, at, END])
+    together = np.abs(passes[turn, :, END] - end_s) < 1e-3 * max(1e-9, end_s)
     return int(np.argmin(np.where(together, waits, np.inf)))
 
 

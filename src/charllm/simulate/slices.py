@@ -61,11 +61,11 @@ def cut_passes(kinds: Sequence[Sequence[StepTime]]) -> Slices:
             for number, span in enumerate(one[direction].spans):
                 spans += cutter.cut(_Place(chunk, direction, number), span.items, span.repeats)
             first.append(len(spans))
-    tables = [_tabulate(times, cutter.slices) for times in kinds]
+    tables = {id(times): _tabulate(times, cutter.slices) for times in {id(one): one for one in kinds}.values()}
     return Slices(
         np.array(first, dtype=np.int64),
         np.array(spans, dtype=np.int64).reshape(-1, 3),
-        stack_kinds(tables),
+        stack_kinds([tables[id(times)] for times in kinds]),
         np.array([one.barriers for one in cutter.slices], dtype=np.int64),
     )
 
@@ -92,9 +92,12 @@ def _settle_items(times: Sequence[StepTime], place: "_Place") -> list[tuple[Item
         more_s = [item.seconds - usual.seconds for item, usual in zip(items, first, strict=True)]
         hidden_s = sum(more for more, item in zip(more_s, items, strict=True) if item.kind == "collective")
         slower_s = sum(more for more, item in zip(more_s, items, strict=True) if item.kind == "kernel")
-        share = hidden_s / slower_s if slower_s > 0 else 0.0
+        if not hidden_s or slower_s <= 0:
+            settled.append(items)
+            continue
+        share = hidden_s / slower_s
         settled.append(tuple(
-            item._replace(seconds=usual.seconds if item.kind == "collective" and slower_s > 0 else
+            item._replace(seconds=usual.seconds if item.kind == "collective" else
                           item.seconds + share * more if item.kind == "kernel" else item.seconds)
             for item, usual, more in zip(items, first, more_s, strict=True)
         ))  # fmt: skip

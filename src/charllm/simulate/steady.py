@@ -323,10 +323,11 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
     repeats = repeats_of(machine)
     box_s = machine.board.tick_s
     lowest_hz = min(*(board.clock_min_hz for board in machine.boards), machine.brake_hz.min())
-    # At the lowest clock a step takes at most so many times as long as at the highest.
-    longest_s = machine.asked_hz.max() / lowest_hz * (machine.open_s + machine.fold.begin_s.max())
-    boxes = min(LONGEST_SERIES, int(repeats * longest_s / box_s) + 8)
-    series = np.zeros((boxes, min(MOST_SERIES, len(state)), step_loop.SIGNALS))
+    stretch, before_s = machine.asked_hz.max() / lowest_hz, state[0, step_loop.TIME] or np.inf
+    # Room for a step at the lowest clock, or for twice the round before, which hardly differs: zeroing more takes time.
+    most_s = min(2 * before_s, stretch * repeats * (machine.open_s + machine.fold.begin_s.max()))
+    boxes = min(LONGEST_SERIES, int(most_s / box_s) + 8)
+    series = np.zeros((min(MOST_SERIES, len(state)), boxes, step_loop.SIGNALS))
     cluster_w, positions = np.zeros(boxes), len(machine.fold.weights)
     passes = np.zeros((len(machine.turns), min(positions, max(1, MOST_PASSES // len(machine.turns))), 4))
     sums = np.zeros((len(state), step_loop.SUMS))
@@ -360,8 +361,8 @@ def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, mom
     )  # fmt: skip
     sums[:, list(step_loop.TOTALS)] /= repeats
     full = int(ended_s / box_s)
-    # Copied, for the whole arrays are far longer than what a step fills; no page of the rest is touched.
-    series, cluster_w = series[:full].transpose(1, 0, 2).copy(), cluster_w[:full].copy()
+    # Copied, for the whole arrays are far longer than what a step fills.
+    series, cluster_w = series[:, :full].copy(), cluster_w[:full].copy()
     return SimulatedStep(ended_s / repeats, sums, sink_k, series, cluster_w, box_s, repeats, passes, begun, begun, 1)
 
 

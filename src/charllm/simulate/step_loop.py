@@ -87,7 +87,7 @@ class GpuStates(NamedTuple):
     decay: Floats
     """[kind, pole] what a box leaves of a difference."""
     series: Floats
-    """[box, gpu, (watts, degrees, hertz, cause)] of the first GPUs; clock and cause hold from the end of the box."""
+    """[gpu, box, (watts, degrees, hertz, cause)] of the first GPUs; clock and cause hold from the end of the box."""
     cluster: Floats
     """[box] watts of all GPUs that the simulated ones stand for."""
     weights: Floats
@@ -208,10 +208,10 @@ def end_box(states: GpuStates, gpu: int, standing: float) -> None:
     box = int(state[gpu, TIME] / box_s + 0.5) - 1
     if 0 <= box < len(states.cluster):
         states.cluster[box] += states.weights[gpu % len(states.weights)] * box_w
-        series = states.series
-        if gpu < series.shape[1]:
-            series[box, gpu, 0], series[box, gpu, 1] = box_w, temperature
-            series[box, gpu, 2], series[box, gpu, 3] = clock, cause
+        if gpu < len(states.series):
+            series = states.series
+            series[gpu, box, 0], series[gpu, box, 1] = box_w, temperature
+            series[gpu, box, 2], series[gpu, box, 3] = clock, cause
 
 
 @compiled

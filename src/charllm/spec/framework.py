@@ -73,6 +73,12 @@ class Framework:
         ("each-use", "cached", "stored"),
         "cached",
     )
+    fp8_scaling: str = choice(
+        "Scales of 8-bit operands: one for each tensor (or block), or one for each row, whose columns are cast apart, "
+        "across rows (torchao's rowwise recipe).",
+        ("tensor", "row"),
+        "tensor",
+    )
     master_weights: bool = flag("Whether the optimizer keeps fp32 copies of 16-bit weights.", True)
     gradient_precision: str = choice(
         "Format of gradient accumulation; reduced: that of gradient reduction.",
@@ -99,6 +105,10 @@ class Framework:
         "How ZeRO ranks distribute updated weights: an all-gather, or a broadcast from each before the next step.",
         ("all-gather", "broadcast"),
         "all-gather",
+    )
+    copied_pieces: bool = flag(
+        "Whether ZeRO stage 1 copies each tensor out of the pieces that replicas have updated, a call for each piece.",
+        False,
     )
     buckets: str = choice(
         "Whether gradients are reduced in buckets always, or only to overlap.", ("always", "overlap"), "overlap"

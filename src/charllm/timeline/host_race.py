@@ -33,6 +33,17 @@ class Race(NamedTuple):
             max(after.hg + self.gh, after.hh + self.hh),
         )
 
+    def launch(self, seconds: float, launch_s: float, launches: float = 1.0) -> "Race":
+        """Return this sequence followed by one op, of equal kernels where it has several launches."""
+        slower_s, faster_s = (seconds, launch_s) if seconds > launch_s else (launch_s, seconds)
+        alone_s = slower_s + faster_s / launches
+        return Race(
+            max(seconds + self.gg, alone_s + self.hg),
+            max(seconds + self.gh, alone_s + self.hh),
+            launch_s + self.hg,
+            launch_s + self.hh,
+        )
+
     def repeated(self, times: int) -> "Race":
         """Return this sequence run several times over."""
         result, power = NOTHING, self
@@ -52,9 +63,3 @@ SYNC = Race(0.0, NEVER, 0.0, 0.0)
 def host_only(seconds: float) -> Race:
     """Return work of the host alone, which what follows has to wait for."""
     return Race(0.0, NEVER, NEVER, seconds)
-
-
-def kernel(seconds: float, launch_s: float, launches: float = 1.0) -> Race:
-    """Return one op, of equal kernels where it has several launches."""
-    slower_s, faster_s = max(seconds, launch_s), min(seconds, launch_s)
-    return Race(seconds, slower_s + faster_s / launches, NEVER, launch_s)

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from charllm.spec.run import RunSpec
 from charllm.spec.schedules import SCHEDULES
+from charllm.timeline.arrival import arrival_wait_s
 from charllm.timeline.costs import Costs
-from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only, kernel
+from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only
 from charllm.workload.op import MATRIX_KINDS, Op, is_communication
 from charllm.workload.step import Block, Chunk, Step
 from charllm.workload.sync import gathers_once, layer_gather, layer_reduce
@@ -143,7 +144,8 @@ class Pricer:
         return _times(one, block.repeats)
 
     def _one(self, block: Block, direction: str) -> Pass:
-        pair = self.pair([op for way in ("forward", "backward") for ops, _ in self._parts(block, way) for op in ops])
+        ways = ("forward", "backward") if "ep" in self.overlap else ()
+        pair = self.pair([op for way in ways for ops, _ in self._parts(block, way) for op in ops])
         timed = [
             item
             for ops, label in self._parts(block, direction)
@@ -165,13 +167,15 @@ class Pricer:
         return Pass(race_of(items), labels, hidden, len(timed), (Span(items, 1),))
 
     def _met_late(self, timed: list[Timed]) -> list[Timed]:
-        """Let the first exchange between expert ranks wait for the slowest of their hosts."""
+        """Let the first exchange between expert ranks wait for the slowest of their hosts as well."""
         places = [place for place, one in enumerate(timed) if one.op.group == "ep"]
         if not places:
             return timed
         launch_s = sum(self._launch_s(one.op) for one in timed)
         first = timed[places[0]]
-        late_s = self.costs.timeline.uneven_host_fraction * launch_s
+        run, constants = self.step.run, self.costs.timeline
+        usual_s, late_s = (arrival_wait_s(run, "ep", constants, launched_s) for launched_s in (0.0, launch_s))
+        late_s -= usual_s
         late = first._replace(seconds=first.seconds + late_s, late_s=late_s)
         return [*timed[: places[0]], late, *timed[places[0] + 1 :]]
 
@@ -181,13 +185,12 @@ class Pricer:
         The host reads once how many tokens each expert gets, and launches nothing until the GPU has counted them.
         """
         items: list[Item] = []
-        counted = not self._reads_counts()
+        counted, blocking = not self._reads_counts(), self.step.run.framework.blocking_launches
         for one in timed:
             if not counted and self._needs_counts(one.op):
                 items.append(Item("sync", 0.0, 0.0))
                 counted = True
             kind = "collective" if is_communication(one.op) else "kernel"
-            blocking = self.step.run.framework.blocking_launches
             launches = 1.0 if blocking else self.costs.launches(one.op)
             items.append(Item(kind, one.seconds, self._launch_s(one.op), one.op, one.late_s, launches))
             if blocking:
@@ -364,7 +367,7 @@ def race_of(items: tuple[Item, ...]) -> Race:
         elif item.kind == "sync":
             race = race.then(SYNC)
         else:
-            race = race.then(kernel(item.seconds, item.launch_s, item.launches))
+            race = race.launch(item.seconds, item.launch_s, item.launches)
     return race
 
 

@@ -58,6 +58,11 @@ class Replay(NamedTuple):
     traced_s: float
     unchanged_s: float
     changed_s: float
+    kept: int = 0
+    """Collectives of a mean step that keep their traced time, waits for peers included: not all of their ranks are
+    here."""
+    kept_s: float = 0.0
+    """Their time on the slowest rank."""
 
     @property
     def error_fraction(self) -> float:
@@ -91,7 +96,25 @@ def replay(traced_ranks: Sequence[TracedRank], edits: Edits) -> Replay:
                 for rank, end, found in zip(ranks, ends, windows, strict=True)
             )
         )
-    return Replay(steps, max(end - start for start, end in traced) / steps, *(spent / steps for spent in seconds))
+    kept = [_kept(rank, place, shared) for place, rank in enumerate(ranks)]
+    unchanged_s, changed_s = (spent / steps for spent in seconds)
+    return Replay(
+        steps,
+        max(end - start for start, end in traced) / steps,
+        unchanged_s,
+        changed_s,
+        round(max(count for count, _kept_s in kept) / steps),
+        max(kept_s for _count, kept_s in kept) / steps,
+    )
+
+
+def _kept(rank: Rank, place: int, shared: Sequence[Ints]) -> tuple[int, float]:
+    """Return how many collectives in the steps of a rank have peers without a trace, and their seconds."""
+    known = [item - rank.graph.calls for members in shared for at, item in members.tolist() if at == place]
+    alone = rank.activity.of_family(COMMUNICATION)
+    alone[known] = False
+    alone &= (rank.activity.start_s >= rank.windows[0].start_s) & (rank.activity.start_s < rank.windows[-1].end_s)
+    return int(np.count_nonzero(alone)), float((rank.activity.end_s - rank.activity.start_s)[alone].sum())
 
 
 def _prepare(rank: TracedRank, first_ns: int) -> Rank:

@@ -18,7 +18,7 @@ CLASS_OF_KERNEL = {
     "attention": "attention", "attention_backward": "attention",
     "norm": "norm", "norm_backward": "norm", "rmsnorm": "norm", "rmsnorm_backward": "norm",
     "optimizer": "optimizer", "optimizer_16bit": "optimizer", "norm_of_tensor": "optimizer", "scale": "optimizer",
-    "softmax": "softmax", "topk": "routing",
+    "softmax": "softmax", "topk": "routing", "scan": "scan", "scan_backward": "scan",
 }  # fmt: skip
 """Kind of kernel: its class; all others move memory, element by element."""
 MEMORY = "memory-bound"

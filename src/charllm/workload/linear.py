@@ -7,6 +7,9 @@ from charllm.workload.op import Kept, Module, Op, collective, elementwise, gemm
 
 NARROWEST_READS = 3
 """Counted: how often an operand is read to be quantised to four bits."""
+COLUMN_READS = 9
+"""Derived: reads of an operand that two passes down its columns cost, of at most 32, as a sector of 32 bytes holds 16
+elements of a row: Llama 3 8B on 8 H100 trains 10 % faster than in bf16 by rows, 25 % by tensors (torchao, float8)."""
 
 
 def linear(
@@ -132,11 +135,15 @@ def quantise(cut: Cut, name: str, elements: int, direction: str = "forward", *, 
     """Describe quantising an operand: read, written row-wise for one product and column-wise for the other.
 
     Four bits take three passes: largest values before and after the Hadamard transform, rows, transformed columns.
-    Source: Transformer Engine, NVFP4Quantizer (hadamard_transform_amax, quantize, hadamard_transform_cast_fusion).
+    Scales for each row take two more, down the columns of memory that is stored by rows.
+    Source: Transformer Engine, NVFP4Quantizer (hadamard_transform_amax, quantize, hadamard_transform_cast_fusion);
+    torchao, float8 rowwise recipe.
     """
     if not cut.cast:
         return ()
     reads = NARROWEST_READS if cut.precision == "nvfp4" else 1
+    if cut.precision == "fp8" and cut.framework.fp8_scaling == "row":
+        reads += COLUMN_READS
     moved = (reads * elements * cut.element_bytes, 2 * elements * cut.operand_bytes)
     return (elementwise(name, "cast", *moved, direction, expert=expert),)
 

@@ -1,7 +1,7 @@
 """What ends a step on one rank: host time to launch the update, and the update of states that lie with the host.
 
-Equation: launches = trained tensors x (update + clipping calls); offloaded states take (gradients + weights) / PCIe
-bandwidth + (gradients + 2 x states) of all GPUs of a node / host memory bandwidth.
+Equation: launches = trained tensors x (update + clipping calls + pieces x calls of each); offloaded states take
+(gradients + weights) / PCIe bandwidth + (gradients + 2 x states) of all GPUs of a node / host memory bandwidth.
 Source: beside each constant and function.
 Ignores: hooks and learning-rate schedules, which cost the host time, too.
 """
@@ -13,13 +13,19 @@ UPDATE_CALLS, CLIP_CALLS = 0.33, 0.32
 """Measured: host time of each trained tensor for fused AdamW and clearing (10 us), and for clipping (10 us), over that
 of launching a kernel (31 us), in eager PyTorch beside H200 boards (evaluate/h200/readings/host_steps.csv)."""
 
+PIECE_CALLS = 0.1
+"""Assumed: host time to copy one piece of a tensor, over that of launching a kernel of a module."""
+
 
 def update_launches(step: Step, stage: int) -> float:
     """Count what updating and clipping a rank's weights costs the host, in launches of a kernel."""
     training = step.run.training
     if training.optimizer == "none":
         return 0.0
-    return trained_tensors(step, stage) * (UPDATE_CALLS + (CLIP_CALLS if training.clip_gradients else 0.0))
+    calls = UPDATE_CALLS + (CLIP_CALLS if training.clip_gradients else 0.0)
+    if step.run.framework.copied_pieces and step.run.parallelism.zero == 1:
+        calls += PIECE_CALLS * step.run.parallelism.shard_ranks
+    return trained_tensors(step, stage) * calls
 
 
 def host_update_s(step: Step, stage: int) -> float:

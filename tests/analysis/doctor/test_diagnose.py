@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from charllm.analysis.doctor.diagnose import diagnose
+from charllm.analysis.doctor.cost import price
+from charllm.analysis.doctor.diagnose import diagnose, find_unusual
 from charllm.analysis.doctor.expectation import expect
+from charllm.analysis.doctor.observation import Observation
+from charllm.analysis.doctor.remedies import propose
 from tests.analysis.doctor.runs import ONE_NODE, PIPELINE, REPLICAS, found, seen
 
 
@@ -85,3 +88,29 @@ def test_readings_that_are_missing_now_and_then_do_not_matter() -> None:
     }
     (only,) = diagnose(replace(observed, gpus=holes), expect(observed))
     assert (only.gpus, only.cause) == ((9,), "thermal")
+
+
+def hotter(base: dict[str, Any], gpu: int, kelvins: float, **conditions: Any) -> Observation:
+    """Return a run in which one GPU is hotter than its power explains."""
+    observed = seen(base, **conditions)
+    degrees = observed.gpus["temperature_c"].copy()
+    degrees[gpu] += kelvins
+    return replace(observed, gpus={**observed.gpus, "temperature_c": degrees})
+
+
+def test_a_slow_gpu_that_is_hot_is_badly_cooled_before_its_silicon_is_to_blame() -> None:
+    weak = {"weak_gpus": [9], "weak_power_fraction": 1.4}
+    (cool,) = diagnose(hotter(PIPELINE, 9, 0.0, **weak))
+    hot = hotter(PIPELINE, 9, 18.0, **weak)
+    (only,) = diagnose(hot)
+    assert (cool.cause, only.cause, only.gpus) == ("silicon", "cooling", (9,))
+    action = propose(hot, only, price(hot, only, None))[0].action
+    assert "heat sink" in action
+    assert "it is the silicon" in action
+
+
+def test_a_gpu_that_is_hot_and_not_slow_is_named_as_show_names_it() -> None:
+    observed = hotter(ONE_NODE, 3, 18.0)
+    assert diagnose(observed) == []
+    assert [(gpu, row.quantity) for gpu, row in find_unusual(observed, [])] == [(3, "temperature_c")]
+    assert find_unusual(hotter(ONE_NODE, 3, 0.0), []) == []

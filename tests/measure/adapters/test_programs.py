@@ -70,6 +70,23 @@ def test_torchtitan_gets_a_file_that_is_read_back_to_the_same_run() -> None:
     assert lost_fields(resolve_run(request), read_torchtitan(text, "run.toml")) == {}
 
 
+@pytest.mark.parametrize(("release", "refused"), [("0.2.2", False), ("0.3.0", True), ("1.0", True), (None, False)])
+def test_a_torchtitan_without_job_configs_is_refused_with_its_own_command(
+    release: str | None, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if release:
+        (tmp_path / f"torchtitan-{release}.dist-info").mkdir()
+        (tmp_path / f"torchtitan-{release}.dist-info" / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: torchtitan\nVersion: {release}\n"
+        )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    if refused:
+        with pytest.raises(SpecError, match=f"torchtitan {release}.*--adapter command -- torchrun"):
+            build("torchtitan")
+    else:
+        assert build("torchtitan").log_kind == "torchtitan"
+
+
 def test_nemo_gets_settings_over_its_own_file_and_the_reference_trainer_a_spec() -> None:
     program = build("nemo", script="megatron_gpt_pretraining.py")
     assert {"--config-dir=/runs/mine-program", "+charllm=run"} <= set(program.command)

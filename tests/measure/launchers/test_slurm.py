@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,21 @@ def test_a_script_asks_for_what_the_plan_says(tmp_path: Path) -> None:
     assert lines[-1].startswith("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 ")
     assert " numactl " in lines[-1]
     assert "#SBATCH --exclusive" not in write_script(Plan("slurm", shared=True), tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "own"),
+    [
+        ("numactl --interleave=all", True),
+        ("apptainer exec --nv image.sif", False),
+        ("env A=1 /usr/bin/podman run image", False),
+        ("--container-image=nvcr.io#nvidia/nemo", False),
+    ],
+)
+def test_behind_a_container_runtime_the_agent_is_the_images_python(prefix: str, own: bool, tmp_path: Path) -> None:
+    script = write_script(Plan("slurm", prefix=tuple(prefix.split())), tmp_path, tmp_path)
+    python = sys.executable if own else "python3"
+    assert f"{prefix} {python} -m charllm.measure.node" in script.replace("'", "")
 
 
 @pytest.mark.parametrize(

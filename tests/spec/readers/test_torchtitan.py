@@ -103,6 +103,8 @@ def test_a_flavor_without_rotation_everywhere_attends_in_chunks() -> None:
         ('option = "op"', 'option = "2"', "training", {"recompute": "full", "recompute_layers": 16}),
         ('flavor = "8B"', 'flavor = "8B"\nconverters = ["float8"]', "training", {"precision": "fp8"}),
         ('flavor = "8B"', 'flavor = "8B"\nconverters = ["mx"]', "training", {"precision": "mxfp8"}),
+        ("[compile]", '[float8]\nrecipe_name = "rowwise"\n[compile]', "framework",
+         {"base": "torchtitan", "fp8_scaling": "row"}),
         ("[compile]", "[float8]\nenable_float8_linear = true\n[compile]", "training", {"precision": "fp8"}),
         ("seq_len = 8192", 'fp8_linear = "dynamic"', "training", {"precision": "fp8"}),
         ("[parallelism]", "[experimental]", "parallelism", {"tp": 4}),
@@ -163,7 +165,7 @@ def test_what_is_not_modelled_is_named_with_its_line(old: str, new: str, reason:
 
 
 def test_a_typo_is_listed_with_its_line() -> None:
-    (setting,) = changed("tensor_parallel_degree", "tensor_paralel_degree").not_understood
+    (setting,) = changed("tensor_parallel_degree", "tensor_paralel_degree").unmodelled
     assert (setting.name, setting.line) == ("parallelism.tensor_paralel_degree", 15)
 
 

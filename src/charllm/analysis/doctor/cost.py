@@ -116,7 +116,7 @@ def _grid(seen: Observation, run: RunSpec, finding: Finding, healthy: Expectatio
     if finding.cause == "silicon":
         factors = (1.03, 1.08, 1.15, 1.25, 1.4, 1.7, 2.2)
         return _Grid(tuple(replace(usual, weak_gpus=gpus, weak_power_fraction=one) for one in factors), slower)
-    if finding.cause == "thermal":
+    if finding.cause in ("thermal", "cooling"):
         factors = (2.0, 4.0, 6.0, 8.0, 10.0, 14.0, 20.0)
         return _Grid(tuple(replace(usual, hot_gpus=gpus, hot_sink_fraction=one) for one in factors), slower)
     if finding.cause in ("power limit", "clock limit"):

@@ -14,6 +14,7 @@ import numpy as np
 from charllm.analysis.doctor import peers
 from charllm.analysis.doctor.observation import Observation
 from charllm.analysis.doctor.peers import Deviation, deviate, peers_of
+from charllm.analysis.unlike import USUAL_K_PER_W, Outlier, at_equal_power, find_outliers
 from charllm.arrays import Floats, Ints
 from charllm.simulate.telemetry import PortUse
 
@@ -33,6 +34,10 @@ WARM_NODE_K = 4.0
 """A node whose other GPUs are that much warmer than those in the same slots elsewhere is warm as a whole."""
 
 
+HOT_K = peers.SLOT_SPREAD_K
+"""A GPU that is that much hotter than its peers leaks more, and pays for it in clock before its silicon is to blame."""
+
+
 class Evidence(NamedTuple):
     """One quantity that speaks for a finding."""
 
@@ -49,7 +54,7 @@ class Finding:
     kind: str
     """gpu, node, host or link: what is weak."""
     cause: str
-    """silicon, power limit, power brake, clock limit, thermal, host or network."""
+    """silicon, cooling, power limit, power brake, clock limit, thermal, host or network."""
     gpus: tuple[int, ...]
     """Its GPUs, as places in the observation."""
     node: int
@@ -159,8 +164,10 @@ def _cause(seen: Observation, gpu: int, same: Ints, held: Mapping[str, float], l
         return "power limit"
     if power_w is None:
         return "not known without power"
-    less = power_w[gpu] < (1 - SAME_POWER_FRACTION) * np.nanmedian(power_w[same[same != gpu]])
-    return "clock limit" if less else "silicon"
+    if power_w[gpu] < (1 - SAME_POWER_FRACTION) * np.nanmedian(power_w[same[same != gpu]]):
+        return "clock limit"
+    warmer = _warmer(seen, gpu)
+    return "cooling" if warmer.value - warmer.peers > HOT_K else "silicon"
 
 
 EVIDENCE = ("clock_hz", "power_w", "temperature_c", "power_limit_w", "power_fraction", "thermal_fraction",
@@ -201,7 +208,25 @@ def find_unusual(seen: Observation, found: Sequence[Finding]) -> list[tuple[int,
         warmer = _warmer(seen, gpu)
         if warmer.z > level:
             rows.append((gpu, Evidence("temperature_c", *warmer)))
-    return rows
+    told = {gpu for gpu, row in rows if row.quantity == "temperature_c"} | taken
+    return rows + [(one.gpu, _as_evidence(one)) for one in _hot(seen) if one.gpu not in told]
+
+
+def _hot(seen: Observation) -> list[Outlier]:
+    """List GPUs that are hotter than all others of their node at equal power, by the rule that `show` goes by."""
+    degrees, power_w = seen.mean("temperature_c"), seen.mean("power_w")
+    if degrees is None or power_w is None:
+        return []
+    found: list[Outlier] = []
+    for node in range(len(seen.node_names)):
+        gpus = [gpu for gpu in np.flatnonzero(seen.node == node).tolist() if np.isfinite(degrees[gpu] + power_w[gpu])]
+        level = at_equal_power({gpu: degrees[gpu] for gpu in gpus}, {gpu: power_w[gpu] for gpu in gpus}, USUAL_K_PER_W)
+        found += [one for one in find_outliers(level, "temperature_c", "load") if one.value > one.others]
+    return found
+
+
+def _as_evidence(one: Outlier) -> Evidence:
+    return Evidence(one.quantity, one.value, one.others, one.score)
 
 
 def _whole_nodes(seen: Observation, found: Sequence[Finding]) -> list[Finding]:

@@ -133,7 +133,7 @@ def _why(finding: Finding) -> str:
         return f"sends and receives at {left} of the usual bandwidth: network adapters"
     what = "clocks" if finding.kind == "gpu" else "has GPUs that clock"
     slower = f"{what} {effect} lower than its peers: {finding.cause}"
-    if finding.cause == "thermal" and "temperature_c" in rows:
+    if finding.cause in ("thermal", "cooling") and "temperature_c" in rows:
         row = rows["temperature_c"]
         return f"{slower}, {row.value:.0f} C beside {row.peers:.0f} C"
     if finding.cause == "power limit" and "power_limit_w" in rows:

@@ -34,6 +34,13 @@ class Remedy(NamedTuple):
 
 CHECKS = {
     ("gpu", "silicon"): "replace {it}, or use it for a job that does not wait for it",
+    (
+        "gpu",
+        "cooling",
+    ): "check the heat sink, paste and airflow of {it}, which is hot at the power of the others; if it "
+    "stays as slow in a cool slot, or at their temperature, it is the silicon",
+    ("node", "cooling"): "check the inlet temperature, fans and blanking panels of {it}; if its GPUs stay as slow when "
+    "they are as cool as others, it is the silicon",
     ("gpu", "power limit"): "raise the power limit of {it} to that of the others (nvidia-smi -i {slot} -pl WATTS)",
     ("gpu", "clock limit"): "check the clock settings and board limits of {it} (nvidia-smi -q -d CLOCK,PERFORMANCE)",
     ("gpu", "power brake"): "check the power supply and the brake signal of {it}",

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from subprocess import TimeoutExpired
+from subprocess import run as run_process
 
 from charllm.errors import SpecError, unknown_name
 from charllm.measure.adapters.adapter import Adapter, Program, Request
@@ -17,6 +19,8 @@ the contrary with FSDP."""
 LEAST_FSDP = 2
 """ZeRO stage from which on Megatron-LM's own FSDP shards."""
 NO_SWITCH_REDUCTION = {"NCCL_NVLS_ENABLE": "0"}
+TRIED_S = 30.0
+"""Longest wait for a Python to say which release it has."""
 FAR = str(int(MEGA))
 CONFIG_GROUP, CONFIG_NAME = "charllm", "run"
 """Folder and name under which Hydra finds the settings that are laid over NeMo's own file."""
@@ -95,6 +99,8 @@ def _torchtitan(request: Request) -> Program:
     from charllm.catalog.export import export_run
 
     run = _require_run(request, "torchtitan")
+    if request.script is None:
+        _refuse_newer_torchtitan(request.python)
     config = request.config.with_name(f"{request.config.name}.toml")
     start = (request.script,) if request.script else ("-m", "torchtitan.train")
     return Program(
@@ -104,6 +110,20 @@ def _torchtitan(request: Request) -> Program:
         log_kind="torchtitan",
         ranks=run.cluster.gpus,
     )
+
+
+def _refuse_newer_torchtitan(python: str) -> None:
+    """Refuse a torchtitan that takes its settings from Python alone; one that is not here may be on the nodes."""
+    asked = [python, "-c", "from importlib.metadata import version; print(version('torchtitan'))"]
+    try:
+        release = run_process(asked, capture_output=True, text=True, timeout=TRIED_S, check=False).stdout.strip()
+    except (OSError, TimeoutExpired):
+        return
+    numbers = [int(part) for part in release.split(".")[:2] if part.isdecimal()]
+    if numbers >= [0, 3]:
+        command = "-- torchrun ... -m torchtitan.train --module llama3 --config llama3_8b --training.seq_len {seq} ..."
+        raise SpecError("--adapter", f"torchtitan {release}", "torchtitan up to 0.2.2, which reads a job config in "
+                        f"TOML; its own command otherwise: --adapter command {command}")  # fmt: skip
 
 
 ADAPTERS: dict[str, Adapter] = {

@@ -36,7 +36,9 @@ class Plan:
     setup: tuple[str, ...] = lines(
         "shell command to run before the nodes start (module load ...); may be repeated", flag="--setup 'LINE'"
     )
-    prefix: tuple[str, ...] = shell_words("command prefix of each node's agent, e.g. a container runtime")
+    prefix: tuple[str, ...] = shell_words(
+        "command prefix of each node's agent; behind a container runtime the agent is the image's python3 -m charllm"
+    )
     shared: bool = flag("let other jobs use the nodes at the same time", False)
     submit_only: bool = flag(
         "with slurm: submit, print the job's number and exit; complete the run with charllm show", False

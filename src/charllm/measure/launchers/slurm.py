@@ -25,6 +25,9 @@ from charllm.measure.record import NODES, JobRecord
 from charllm.measure.rendezvous import ask_to_stop
 from charllm.result.store import PRIVATE, write_text
 
+CONTAINERS = ("apptainer", "singularity", "docker", "podman", "nerdctl", "enroot", "shifter", "charliecloud", "ch-run")
+IMAGE_FLAG = "--container-image"
+"""Of srun, where Slurm itself opens containers (pyxis)."""
 SCRIPT, LOG, SETUP_LOG, SETUP_FAILED = "job.sh", "slurm.log", "setup.log", "setup-failed"
 END_FILE, CANNOT_SEE = "end.json", "cannot see the folder"
 """How the head saw the run end; what a node says that cannot read the task."""
@@ -156,9 +159,15 @@ def write_script(plan: Plan, folder: Path, work: Path) -> str:
     words = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--overlap", "--cpu-bind=none"]
     # A node that ends does not take the others with it: they write down what they have.
     words += ["--no-kill", "--kill-on-bad-exit=0", "--wait=60", *plan.prefix]
-    words += [sys.executable, "-m", "charllm.measure.node", str(folder.absolute())]
+    words += [agent_python(plan.prefix), "-m", "charllm.measure.node", str(folder.absolute())]
     body = [f"cd {shlex.quote(str(work))} || exit 2", *setup_lines(plan.setup, folder.absolute()), shlex.join(words)]
     return "\n".join(["#!/bin/bash", *lines, "", *body, ""])
+
+
+def agent_python(prefix: Sequence[str]) -> str:
+    """Return the Python of the agents: this one, or behind a container runtime the image's own, which has charllm."""
+    inside = any(Path(word).name in CONTAINERS or word.startswith(IMAGE_FLAG) for word in prefix)
+    return "python3" if inside else sys.executable
 
 
 def setup_lines(setup: Sequence[str], folder: Path) -> list[str]:

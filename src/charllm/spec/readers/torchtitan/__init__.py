@@ -106,9 +106,12 @@ def _model(job: Ledger) -> Table:
 def _framework(job: Ledger) -> Table | str:
     where, stored = _find(job, ("training",), "dtype")
     words = {"float32": "fp32", "bfloat16": "16bit"}
+    table: Table = {}
     if stored is not None and read_choice(where, stored, words) == "16bit":
-        return {"base": "torchtitan", "weight_precision": "16bit", "master_weights": False}
-    return "torchtitan"
+        table = {"weight_precision": "16bit", "master_weights": False}
+    if str(_find(job, ("float8",), "recipe_name")[1]).startswith("rowwise"):
+        table["fp8_scaling"] = "row"
+    return {"base": "torchtitan", **table} if table else "torchtitan"
 
 
 def _compiled(job: Ledger) -> bool:

@@ -69,6 +69,14 @@ def test_a_missing_field_is_refused_unless_the_user_gives_it() -> None:
     assert complete(reading, model="gpt3-175b")["model"] == "gpt3-175b"
 
 
+def test_all_that_is_missing_is_asked_for_in_one_message() -> None:
+    reading = Reading(
+        {}, missing={"model": "--model NAME", "parallelism.tp": "--tp N", "training.seq_length": "--seq N"}
+    )
+    with pytest.raises(SpecError, match=r"model, training\.seq_length: got nothing; expected --model NAME; --seq N$"):
+        complete(reading, parallelism={"tp": 2})
+
+
 def test_warnings_of_a_reading_reach_the_run() -> None:
     reading = Reading(REQUEST, not_understood=(Setting("--turbo", "--turbo", 3),), notes=("a note",))
     assert resolve_run(complete(reading)).notes == ("not understood and not used: --turbo (line 3)", "a note")

@@ -1,10 +1,13 @@
 """From a reading of a foreign file, laid under what the user asks for, to a request that can be resolved."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from charllm.catalog.resolve import NOTES, resolve_cluster
 from charllm.catalog.sizes import usual_network
+from charllm.catalog.tables import find_name
 from charllm.errors import SpecError
 from charllm.spec.readers.reading import Reading
 from charllm.spec.request import Table, merge
@@ -17,12 +20,29 @@ def complete_request(reading: Reading, request: Table, *, allow_unmodelled: bool
         if not allow_unmodelled:
             raise _refusal(reading)
         notes += [f"not modelled, left out: {setting.shown()}" for setting in reading.unmodelled]
-    for field, remedy in reading.missing.items():
-        if not _is_given(request, field):
-            raise SpecError(field, None, remedy)
+    if reading.model_id and "model" not in request:
+        request = _with_named_model(reading.model_id, request)
+        named = {"model": f"--model NAME or --model config.json (the file names {reading.model_id})"}
+        reading = replace(reading, missing={**reading.missing, **named})
+    missing = {field: remedy for field, remedy in reading.missing.items() if not _is_given(request, field)}
+    if missing:
+        raise SpecError(", ".join(missing), None, "; ".join(dict.fromkeys(missing.values())))
     request, sized = _size_cluster(reading, request)
     request = _fill_batch(reading, request)
     return {**request, NOTES: [*request.get(NOTES, ()), *notes, *sized]}
+
+
+def _with_named_model(named: str, request: Table) -> Table:
+    """Take the catalog's model for a repository such as ``meta-llama/Llama-3.1-8B-Instruct``, where there is one."""
+    name = _VARIANT.sub("", named.rstrip("/").rpartition("/")[2])
+    found = find_name("models", name)
+    if found is None:
+        return request
+    return {**request, "model": found, NOTES: [*request.get(NOTES, ()), f"model {found} stands for {named}"]}
+
+
+_VARIANT = re.compile(r"[-_](?:instruct|chat|base|it|hf|bnb-4bit|v0\.\d|\d{4}|unsloth)\b.*$", re.IGNORECASE)
+"""What a repository's name says of tuning and packing, and not of sizes."""
 
 
 def _refusal(reading: Reading) -> SpecError:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from charllm.plan.caps import MEANINGS, CapKind, CapPoint, find_knees
-from charllm.plan.money import Tariff
+from charllm.plan.money import Tariff, tell_tariff
 from charllm.plan.stage_caps import StageCaps
 from charllm.result.answers import describe_spec
 from charllm.result.metrics import selected
@@ -49,6 +49,7 @@ def _table(
         "scale": kind.scale,
         "vendor": run.cluster.gpu.vendor,
         "currency": tariff.currency,
+        "prices": tell_tariff(tariff),
         "definitions": MEANINGS,
         "knees": knees,
         "points": rows,

@@ -80,6 +80,7 @@ def _marks(table: Mapping[str, Any], place: int) -> str:
 
 def _sentences(table: Mapping[str, Any]) -> list[str]:
     found = [_knee(table, name, place) for name, place in table["knees"].items()]
+    found += [f"Prices: {table['prices']}."] if "prices" in table else []
     if table["per"] == "stage":
         first = table["points"][0]
         free = f"{format_percent(first['saved_fraction'])} of the energy"

@@ -97,6 +97,8 @@ def parse_toml(text: str, path: str, field: str) -> Table:
     """Read TOML text, or say what is wrong with it."""
     if len(text) > MAX_TOML_BYTES:
         raise SpecError(field, path, f"a file of at most {format_bytes(MAX_TOML_BYTES)}")
+    if path.lower().endswith((".yaml", ".yml", ".sh", ".py")):
+        raise SpecError(field, path, f"a file in TOML; settings of another program are read by --from {path}")
     if LONG_KEY.search(text):
         raise SpecError(field, path, f"keys of at most {MAX_DEPTH} parts")
     try:

@@ -280,6 +280,22 @@ def test_a_loss_that_is_not_a_number_stays_one() -> None:
 
 
 MOTIFS = ("a ", "a1", "a-1-", "111,", "node1-", "step: 1 loss: ", "iter 1: loss ", "Epoch 1: |1/", "[batch=1] ", "a_")
+STARTS = (
+    "",
+    "Epoch 0:  3%|# | 90/3015 [1:42:42<55:37, ",
+    "Epoch 0/2 ━━━╸━━ 90/3015 1:42:42 • 55:37:00 ",
+    "step 1 | loss ",
+)
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("run", ["1", "1e", "1.", " ", "━", "["])
+def test_a_run_of_one_sign_where_a_number_should_be_takes_no_time(start: str, run: str) -> None:
+    line = (start + run * (8000 // len(run)) + "\n").encode()
+    start_s = time.process_time()
+    read_log(line * 20)
+    # 20 ms on an idle machine; a pattern that begins anew at every digit takes 10 s.
+    assert time.process_time() - start_s < 1
 
 
 @pytest.mark.parametrize("motif", MOTIFS)

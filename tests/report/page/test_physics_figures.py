@@ -71,6 +71,13 @@ def test_power_within_a_step_has_its_limit_and_what_the_sensor_shows() -> None:
     assert max(shown) <= max(column(figure, "power_high"))
 
 
+def test_power_is_drawn_without_a_sensor_that_was_never_read() -> None:
+    empty: dict[str, list[Any]] = {name: [] for name in VIEW.table("sensor") or ()}
+    figure = power_figure(RunView(replace(VIEW.result, tables={**VIEW.result.tables, "sensor": lambda: empty})))
+    assert "dots" not in figure.options["panels"][0]
+    assert column(figure, "power_high") == column(power_figure(VIEW), "power_high")
+
+
 def test_short_measured_steps_are_shown_together() -> None:
     times_s = [0.1 * at for at in range(40)]
     signals: dict[str, list[Any]] = {

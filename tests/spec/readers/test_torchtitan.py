@@ -165,7 +165,7 @@ def test_what_is_not_modelled_is_named_with_its_line(old: str, new: str, reason:
 
 
 def test_a_typo_is_listed_with_its_line() -> None:
-    (setting,) = changed("tensor_parallel_degree", "tensor_paralel_degree").not_understood
+    (setting,) = changed("tensor_parallel_degree", "tensor_paralel_degree").unmodelled
     assert (setting.name, setting.line) == ("parallelism.tensor_paralel_degree", 15)
 
 

@@ -17,7 +17,7 @@ RICH_BAR = re.compile(
 )
 PERCENT = re.compile(r"(?<!\d)\d{1,3}%\|")
 """Ends the title of a bar."""
-RATE = re.compile(r"(?P<rate>\d+(?:\.\d+)?(?:e[-+]?\d+)?)\s?(?P<unit>s/it|it/s)")
+RATE = re.compile(r"(?<!\d)(?P<rate>\d{1,30}(?:\.\d{1,30})?(?:e[-+]?\d{1,2})?)\s?(?P<unit>s/it|it/s)")
 
 
 class Bar(NamedTuple):

@@ -14,9 +14,9 @@ def read_foreign(path: str, inputs: Inputs = NO_INPUTS) -> Reading:
     text = read_text(path, "--from")
     suffix = path.lower().rpartition(".")[2]
     if suffix in ("yaml", "yml"):
-        from charllm.spec.readers.nemo import read_nemo
+        from charllm.spec.readers.programs import read_yaml
 
-        return read_nemo(text, path, inputs.environment)
+        return read_yaml(text, path, inputs.environment)
     if suffix == "toml":
         from charllm.spec.readers.torchtitan import read_torchtitan
 

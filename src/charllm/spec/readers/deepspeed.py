@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from charllm.spec.readers.reading import Reading, Setting
+from charllm.spec.readers.reading import NOT_UNDERSTOOD, Reading, Setting, names_size
 from charllm.spec.readers.values import read_count, read_number, read_table, shown
 
 Table = dict[str, Any]
@@ -156,7 +156,7 @@ def sort_out(table: Mapping[str, Any]) -> tuple[list[Setting], list[Setting], li
         elif key in UNMODELLED:
             unmodelled.append(Setting(key, key, None, UNMODELLED[key]))
         else:
-            strange.append(Setting(key, f"{key}: {shown(value)}"[:200]))
+            _sort_unknown(key, value, strange, unmodelled)
     _sort_zero(read_table("zero_optimization", table.get("zero_optimization")), strange, unmodelled)
     return strange, unmodelled, small
 
@@ -186,4 +186,10 @@ def _sort_zero(table: Mapping[str, Any], strange: list[Setting], unmodelled: lis
             if device not in ("none", None, False, 0, -1):
                 unmodelled.append(Setting(key, f"zero_optimization.{key}: {shown(device)}", None, ZERO_UNMODELLED[key]))
         else:
-            strange.append(Setting(key, f"zero_optimization.{key}: {shown(value)}"[:200]))
+            _sort_unknown(f"zero_optimization.{key}", value, strange, unmodelled)
+
+
+def _sort_unknown(name: str, value: Any, strange: list[Setting], unmodelled: list[Setting]) -> None:
+    named = names_size(name)
+    text = f"{name}: {shown(value)}"[:200]
+    (unmodelled if named else strange).append(Setting(name, text, None, NOT_UNDERSTOOD if named else ""))

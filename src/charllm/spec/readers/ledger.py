@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from charllm.errors import SpecError
-from charllm.spec.readers.reading import Setting
+from charllm.spec.readers.reading import NOT_UNDERSTOOD, Setting, names_size
 from charllm.spec.readers.values import MAX_TEXT, shown
 
 MAX_DEPTH = 32
@@ -114,7 +114,10 @@ def sort_unread(
     for path, written in list(ledger.unread()):
         pattern = _pattern_of(path, known)
         value = resolved(path) if resolved and pattern and isinstance(written, str) and "${" in written else written
-        if pattern is None:
+        if pattern is None and names_size(path) and not any(value is off or value == off for off in OFF):
+            # Each such setting counts: the reason does not make two of them one.
+            unmodelled[path] = replace(_setting(above + path, value, lines), reason=NOT_UNDERSTOOD)
+        elif pattern is None:
             not_understood.append(_setting(above + path, value, lines))
         if not pattern:
             continue

@@ -1,5 +1,6 @@
 """What a foreign file says: the request it makes, and every setting of it that the request does not hold."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,9 +42,36 @@ class Reading:
     gpus_per_node: int | None = None
     microbatches: int | None = None
     """Microbatches of each replica in a step, where the file states them and no global batch."""
+    model_id: str = ""
+    """Repository of the model that the file names and does not describe."""
 
     def warnings(self) -> list[str]:
         """Return what a user must know about this reading, one sentence a line."""
         found = [f"not understood and not used: {setting.shown()}" for setting in self.not_understood]
         found += [f"not modelled, small effect: {setting.shown()}" for setting in self.small]
         return [*found, *self.notes]
+
+
+_SIZES = re.compile(
+    r"(?:^|_)(?:parallel|parallelism|degree|micro_?batch|batch_size|accumulation|precision|dtype|fp8|fp4|mxfp8|nvfp4|bf16|"
+    r"fp16|lora|qlora|dora|adapter|peft|num_layers|n_layers?|num_hidden_layers|hidden_size|intermediate_size|vocab_size|heads|experts|topk|ffn|seq_len|seq_length|"
+    r"sequence_len|sequence_length|zero|zero3|shard|sharding|fsdp|fsdp2|optimizer|optim|offload|offloading|quantization|"
+    r"quantize|recompute|recompute_layer_ids|8bit|4bit|frozen|freeze)(?:_|$)"
+)
+_APART = re.compile(
+    r"(?:^|[._])(?:eval|valid|validation|val|test|log|logging|save|load|ckpt|checkpoint\w*|wandb|tensorboard|data|dataset|"
+    r"dataloader|loader|generation|inference|vocab_file|bucket\w*|init\w*|profile\w*|master|rdzv|seed|lr|cache|scheduler|"
+    r"warmup|decay|beta\d?|eps|momentum|timeout|path|dir|file|name|group|backend|worker\w*)(?:[._]|$)"
+)
+
+
+def names_size(name: str) -> bool:
+    """Tell whether a setting's name speaks of a degree, a size, a batch, a precision, an adapter or optimizer state.
+
+    Such a setting, where it is not understood, is refused; one of data, logs, checkpoints or evaluation is not.
+    """
+    path = name.lower().strip("-").replace("-", "_")
+    return bool(_SIZES.search(path.rpartition(".")[2])) and not _APART.search(path)
+
+
+NOT_UNDERSTOOD = "this setting, which is not understood and by its name may change a step"

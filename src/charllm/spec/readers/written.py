@@ -36,6 +36,6 @@ def _read(content: str, file: str, inputs: Inputs) -> Reading:
         from charllm.spec.readers.torchtitan import read_torchtitan
 
         return read_torchtitan(content, file)
-    from charllm.spec.readers.nemo import read_nemo
+    from charllm.spec.readers.programs import read_yaml
 
-    return read_nemo(content, file, inputs.environment)
+    return read_yaml(content, file, inputs.environment)

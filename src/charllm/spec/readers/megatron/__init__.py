@@ -67,7 +67,11 @@ def read_megatron(text: str, path: str, inputs: Inputs = NO_INPUTS) -> Reading:
 
 
 def _read(script: Script, text: str, path: str) -> Reading:
-    launch = find_launch(script, text)
+    return read_launch(find_launch(script, text), script, path)
+
+
+def read_launch(launch: Launch, script: Script, path: str) -> Reading:
+    """Return the request of a training command."""
     flags = launch.flags
     family = find_family(flags)
     missing = take_unknown(flags, FIELDS)

@@ -9,7 +9,7 @@ from itertools import takewhile
 from charllm.errors import SpecError
 from charllm.spec.readers.megatron.effects import effects
 from charllm.spec.readers.megatron.expression import evaluate_list
-from charllm.spec.readers.reading import Setting
+from charllm.spec.readers.reading import NOT_UNDERSTOOD, Setting, names_size
 from charllm.spec.readers.shell.script import OPEN, Script, Unknown
 from charllm.spec.readers.values import MAX_TEXT, read_count
 
@@ -147,7 +147,11 @@ def sort_out(flags: Flags) -> tuple[list[Setting], list[Setting], list[Setting]]
         elif flag in table.small:
             small.append(flags.setting(flag, table.small[flag]))
         elif not table.is_without_effect(flag):
-            strange.append(flags.setting(flag, _hint(flag)))
+            hint = _hint(flag)
+            if names_size(flag):
+                unmodelled.append(flags.setting(flag, f"{NOT_UNDERSTOOD}{f' ({hint})' if hint else ''}"))
+            else:
+                strange.append(flags.setting(flag, hint))
     return strange, unmodelled, small
 
 

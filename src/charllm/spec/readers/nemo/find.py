@@ -17,7 +17,7 @@ PRECISE = (*MODEL, "mixed_precision", "trainer.plugins", "plugins")
 
 def find_setting(document: Document, rooms: tuple[str, ...], *keys: str) -> tuple[str, Any]:
     """Return the first value found under any of the rooms, and where it was; the others count as read."""
-    places = [f"{room}.{key}" for room in rooms for key in keys]
+    places = [f"{room}.{key}" if room else key for room in rooms for key in keys]
     stated = [place for place in places if document.written(place) is not None]
     for place in stated:
         value = document.find(place)

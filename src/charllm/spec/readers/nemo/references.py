@@ -15,6 +15,9 @@ _INNERMOST = re.compile(r"\$\{([^${}]*)\}")
 _NUMBER = re.compile(r"[+-]?(\d{1,15}|\d{0,15}\.\d{1,15}|\d{1,15}\.\d{0,15})([eE][+-]?\d{1,3})?", re.ASCII)
 
 
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
+
+
 class Source(NamedTuple):
     """What references are worked out from."""
 
@@ -103,6 +106,9 @@ def _evaluate(source: Source, path: str, inner: str, depth: int) -> Any:
         return arguments[1] if found is None and len(arguments) > 1 else found
     if name in ARITHMETIC and not all(_is_number(value) for value in arguments):
         raise SpecError(path, f"${{{inner}}}"[:MAX_TEXT], "numbers to work with")
+    if _VARIABLE.fullmatch(name):
+        # Primus writes ${NAME:default}.
+        return _scalar(source.environment.get(name, rest))
     function = ARITHMETIC.get(name) or LOGIC.get(name)
     if function is None:
         raise SpecError(path, f"${{{inner}}}"[:MAX_TEXT], f"one of {', '.join([*ARITHMETIC, *LOGIC, 'oc.env'])}")

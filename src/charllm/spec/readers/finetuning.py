@@ -1,0 +1,406 @@
+"""Settings of programs that tune a published model: Axolotl, LLaMA-Factory, ms-swift, TRL, NeMo Automodel.
+
+They name the model and leave its sizes to its repository; kernels are those of PyTorch modules, wrapped by DDP, FSDP
+or DeepSpeed. Defaults are those of Hugging Face's TrainingArguments and of each program's own arguments.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
+
+from charllm.errors import SpecError, Words
+from charllm.spec.readers import deepspeed
+from charllm.spec.readers.ledger import OFF, Known, Unmodelled, list_names, sort_unread
+from charllm.spec.readers.nemo.document import Document
+from charllm.spec.readers.nemo.find import without_none
+from charllm.spec.readers.reading import Reading, Setting
+from charllm.spec.readers.values import MAX_TEXT, read_choice, read_count, read_number, shown
+from charllm.spec.request import parse_json, read_text
+
+Table = dict[str, Any]
+FULL = ("qkv", "proj", "fc1", "fc2")
+TARGETS = {
+    **dict.fromkeys(
+        ("q_proj", "k_proj", "v_proj", "query_key_value", "wqkv", "qkv_proj", "c_attn", "w_pack"), ("qkv",)
+    ),
+    **dict.fromkeys(("*_proj", "all", "all-linear", "all_linear"), FULL),
+    **dict.fromkeys(("o_proj", "out_proj", "attn.dense"), ("proj",)),
+    **dict.fromkeys(("gate_proj", "up_proj", "gate_up_proj", "dense_h_to_4h", "w1", "w3"), ("fc1",)),
+    **dict.fromkeys(("down_proj", "dense_4h_to_h", "w2"), ("fc2",)),
+}
+"""Name of a layer: the products that it is part of."""
+OPTIMIZERS = {
+    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw", "adam", "adamw_apex_fused"), "adam"),
+    **dict.fromkeys(("torch.optim.adam", "torch.optim.adamw", "adamw_torch_npu_fused"), "adam"),
+    **dict.fromkeys(("transformer_engine.pytorch.optimizers.fused_adam.fusedadam", "fused_adam"), "adam"),
+    "sgd": "sgd",
+}
+PREFERENCES = "the further passes of training by preferences or rewards"
+EAGER = {"base": "pytorch-eager", "clip_gradients": True}
+WIDE = {"weight_precision": "fp32", "gradient_precision": "fp32", "moment_precision": "fp32"}
+"""Weights in fp32 that autocast casts for each product."""
+PARENTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How a program spells its settings; each is a list of keys of which the first that is stated counts."""
+
+    model: tuple[str, ...]
+    micro: tuple[str, ...]
+    sequence: tuple[str, ...]
+    known: Known
+    micro_default: int | None = None
+    sequence_default: int | None = None
+    adapter: tuple[str, ...] = ()
+    adapters: Mapping[str, bool] = field(default_factory=dict)
+    """Word for the way of tuning: whether it is LoRA (else all weights)."""
+    adapter_default: str = "full"
+    rank: tuple[str, ...] = ("lora_rank", "lora_r")
+    rank_default: int | None = 8
+    targets: tuple[str, ...] = ("lora_target", "target_modules", "lora_target_modules")
+    target_default: str | None = "all"
+    recomputes: bool = False
+    """Whether activations are recomputed unless the file says otherwise."""
+    narrow: bool = False
+    """Whether weights are kept in 16 bits where the products are in 16 bits."""
+
+
+_TRAINER = list_names(
+    """
+    output_dir logging_* save_* eval_* evaluation_* per_device_eval_* report_to run_name learning_rate lr_*
+    num_train_epochs max_steps warmup_* weight_decay seed data_seed dataloader_* dataset* *_dataset* do_* overwrite_*
+    preprocessing_* max_samples template plot_loss ddp_* trust_remote_code resume_* push_to_hub* hub_*
+    remove_unused_columns load_best* metric_* greater_* adam_* max_grad_norm tokenizer* chat_template* torch_compile*
+    tf32 val_size train_on_* mask_* image_* video_* infer_* predict_* compute_accuracy streaming buffer_size
+    mix_strategy interleave_* wandb* swanlab* trackio* mlflow* comet* disable_tqdm log_level* local_rank
+    model_revision attn_implementation flash_attn* use_cache gradient_checkpointing_kwargs.*
+    gradient_checkpointing_kwargs lora_alpha lora_dropout lora_bias use_rslora train_from_* num_epochs split*
+    *_strategy group_by_length neftune* include_* label_* length_column_name use_fast_tokenizer resize_vocab ray_*
+    enable_liger_kernel use_unsloth* rope_scaling rope_theta model_name_or_path cache_dir hf_* ms_* system
+    default_system prompt* truncation* columns lazy_tokenize num_proc *_num_proc packing_* shuffle* *_file *_path
+    special_tokens* add_* strict debug load_from_cache_file custom_* loss_* max_length_* stop* temperature top_*
+    repetition_penalty max_new_tokens agent_* model_author model_name model_type check_model create_checkpoint_symlink
+    acc_strategy external_plugins* use_hf
+    """
+)
+_TRAINED = {
+    "pref_loss": Unmodelled(PREFERENCES),
+    "pref_beta": Unmodelled(PREFERENCES),
+    "rl": Unmodelled(PREFERENCES),
+    "rlhf_type": Unmodelled(PREFERENCES),
+    "reward_model": Unmodelled(PREFERENCES),
+    "quantization_bit": Unmodelled("weights in few bits"),
+    "quant_bits": Unmodelled("weights in few bits"),
+    "quant_method": Unmodelled("weights in few bits"),
+    "quantization_method": Unmodelled("weights in few bits", (*OFF, "bnb", "bitsandbytes")),
+    "load_in_4bit": Unmodelled("weights in 4 bits"),
+    "load_in_8bit": Unmodelled("weights in 8 bits"),
+    "quantize_moe_experts": Unmodelled("weights in 4 bits"),
+    "quantization.*": Unmodelled("weights in few bits", ()),
+    "quant_config.*": Unmodelled("weights in few bits", ()),
+    "use_dora": Unmodelled("DoRA"),
+    "lora_modules_to_save": Unmodelled("layers that are trained whole beside adapters"),
+    "modules_to_save": Unmodelled("layers that are trained whole beside adapters"),
+    "additional_target": Unmodelled("layers that are trained whole beside adapters"),
+    "lora_target_parameters": Unmodelled("adapters on experts"),
+    "unfrozen_parameters": Unmodelled("frozen weights"),
+    "freeze_*": Unmodelled("frozen weights"),
+    "lisa_*": Unmodelled("layers that take turns"),
+    "relora*": Unmodelled("restarted adapters"),
+    "use_llama_pro": Unmodelled("added layers"),
+    "mixture_of_depths": Unmodelled("tokens that skip layers"),
+    "use_galore": Unmodelled("another optimizer"),
+    "use_apollo": Unmodelled("another optimizer"),
+    "use_badam": Unmodelled("another optimizer"),
+    "use_adam_mini": Unmodelled("another optimizer"),
+    "use_muon": Unmodelled("another optimizer"),
+    "use_kt": Unmodelled("experts on the CPU"),
+    "qat.*": Unmodelled("training for fewer bits", ()),
+    "qat": Unmodelled("training for fewer bits"),
+    "fp8": Unmodelled("products in 8 bits of this program"),
+    "activation_offloading": Unmodelled("activations on the CPU"),
+    "sequence_parallel_size": Unmodelled("this split of sequences", (*OFF, 1)),
+    "sequence_parallel_degree": Unmodelled("this split of sequences", (*OFF, 1)),
+    "context_parallel_size": Unmodelled("this split of sequences", (*OFF, 1)),
+    "tensor_parallel_size": Unmodelled("tensor parallelism of this program", (*OFF, 1)),
+    "expert_parallel_size": Unmodelled("expert parallelism of this program", (*OFF, 1)),
+    "vllm.*": Unmodelled(PREFERENCES, ()),
+    "trl.*": Unmodelled(PREFERENCES, ()),
+    "ebft.*": Unmodelled(PREFERENCES, ()),
+    "diffusion.*": Unmodelled("diffusion of text", ()),
+    "peft_config.*": Unmodelled("adapters of this spelling", ()),
+}
+_SMALL = {
+    "sample_packing": Unmodelled("packed documents: give training.document_tokens"),
+    "packing": Unmodelled("packed documents: give training.document_tokens"),
+    "liger_kernel": Unmodelled("Liger's kernels"),
+    "enable_liger_kernel": Unmodelled("Liger's kernels"),
+    "use_liger_kernel": Unmodelled("Liger's kernels"),
+    "use_unsloth": Unmodelled("Unsloth's kernels"),
+    "torch_compile": Unmodelled("compiled kernels"),
+}
+
+
+def _known(more: str, used: str) -> Known:
+    return Known((*_TRAINER, *list_names(more), *list_names(used)), _TRAINED, _SMALL)
+
+
+WORDS: dict[str, Spelling] = {
+    "Axolotl": Spelling(
+        model=("base_model",), micro=("micro_batch_size",), micro_default=1, sequence=("sequence_len",),
+        adapter=("adapter",), adapters={"lora": True, "qlora": True, "none": False, "full": False}, rank_default=None,
+        target_default=None, narrow=True,
+        known=_known(
+            """
+            plugins liger_* cut_cross_entropy datasets test_datasets rl_beta base_model_config base_model_ignore*
+            val_set_size eot_tokens *_kernel pad_to_sequence_len sample_packing_* eval_sample_packing
+            torchdistx_path is_* processor_type skip_* pretraining_dataset evals_per_epoch saves_per_epoch
+            early_stopping* wandb_* xformers* gptq* model_config.* lora_model_dir lora_fan* peft_use* low_cpu*
+            s2_attention sdp_attention flex_attn* tokens* use_kernels use_scattermoe experts_implementation cosine_*
+            dataset_* gpu_* device_map tiled_mlp
+            """,
+            "lora_target_linear fsdp fsdp_config.* fsdp_version deepspeed bf16 fp16 bfloat16 float16 optimizer adapter",
+        ),
+    ),
+    "LLaMA-Factory": Spelling(
+        model=("model_name_or_path",), micro=("per_device_train_batch_size",), micro_default=8,
+        sequence=("cutoff_len",), sequence_default=2048, adapter=("finetuning_type",),
+        adapters={"lora": True, "full": False}, adapter_default="lora", recomputes=True,
+        known=_known(
+            "",
+            "stage finetuning_type deepspeed fsdp fsdp_config bf16 fp16 pure_bf16 optim disable_gradient*"
+        ),
+    ),
+    "ms-swift": Spelling(
+        model=("model", "model_id_or_path", "model_type"), micro=("per_device_train_batch_size", "batch_size"),
+        micro_default=1, sequence=("max_length",), adapter=("tuner_type", "train_type", "sft_type"),
+        adapters={"lora": True, "full": False}, adapter_default="lora", target_default="all-linear",
+        rank=("lora_rank",), recomputes=True, narrow=True,
+        known=_known("", "torch_dtype deepspeed fsdp optim tuner_type train_type sft_type bf16 fp16"),
+    ),
+    "TRL or the alignment handbook": Spelling(
+        model=("model_name_or_path",), micro=("per_device_train_batch_size",), micro_default=8,
+        sequence=("max_length", "max_seq_length", "model_max_length", "block_size", "cutoff_len"),
+        adapter=("use_peft", "use_lora"), adapters={"true": True, "false": False}, rank_default=None,
+        rank=("lora_r", "lora_rank"), target_default=None,
+        known=_known("", "torch_dtype dtype deepspeed fsdp fsdp_config bf16 fp16 optim use_peft use_lora"),
+    ),
+}  # fmt: skip
+
+
+def read_finetuning(document: Document, path: str, program: str) -> Reading:
+    """Return the request of a file; the model is that of the catalog, else asked for."""
+    words = WORDS[program]
+    missing: dict[str, str] = {}
+    if program == "LLaMA-Factory" and not _is_on(document, "do_train"):
+        raise SpecError(
+            "--from", Words(f"{PurePath(path).name}, a file of {program} without do_train"), "a file that trains"
+        )
+    micro, sequence = _count(document, words.micro), _count(document, words.sequence)
+    micro, sequence = micro or words.micro_default, sequence or words.sequence_default
+    for name, value, flag in (("micro_batch_size", micro, "--mbs N"), ("seq_length", sequence, "--seq N")):
+        if value is None:
+            missing[f"training.{name}"] = f"{flag} (the file states none)"
+    sharding, engine, extra = _sharding(document, path, missing)
+    precision = _precision(document, extra)
+    adapters, unmodelled, small = _adapters(document, words)
+    training = {
+        "micro_batch_size": micro,
+        "seq_length": sequence,
+        "precision": precision,
+        "recompute": _recompute(document, words),
+        **adapters,
+        **extra.get("training", {}),
+    }
+    optimizer, refused = _optimizer(document)
+    training["optimizer"] = optimizer
+    unmodelled += [*refused, *extra.get("unmodelled", ()), *_stage(document)]
+    framework = _framework(engine, document, words, precision)
+    named = _first(document, words.model)[1]
+    accumulation = _count(document, ("gradient_accumulation_steps",)) or 1
+    unread = sort_unread(document.settings, words.known, document.lines)
+    return Reading(
+        {"framework": framework, "parallelism": {"tp": 1, "pp": 1, **sharding}, "training": without_none(training)},
+        unread.not_understood,
+        (*unmodelled, *unread.unmodelled),
+        missing,
+        (*small, *unread.small),
+        (f"framework: a profile of PyTorch stands for {program}", "sequences are taken as full: documents fill them"),
+        microbatches=accumulation,
+        model_id=named[:MAX_TEXT] if isinstance(named, str) else "",
+    )
+
+
+def _first(document: Document, keys: tuple[str, ...]) -> tuple[str, Any]:
+    found = [(key, value) for key in keys if (value := document.find(key)) is not None]
+    return found[0] if found else (keys[0] if keys else "", None)
+
+
+def _count(document: Document, keys: tuple[str, ...]) -> int | None:
+    where, value = _first(document, keys)
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
+        value = int(value)
+    return None if value is None else read_count(where, value, 1)
+
+
+def _is_on(document: Document, key: str) -> bool:
+    value = document.find(key)
+    return value is True or (isinstance(value, str) and value.lower() == "true")
+
+
+def _stage(document: Document) -> list[Setting]:
+    """Refuse what is no training on next tokens."""
+    where, stage = _first(document, ("stage", "rlhf_type"))
+    if where == "stage" and stage not in (None, "sft", "pt"):
+        return [Setting(where, f"{where}: {shown(stage)}", document.lines.get(where), PREFERENCES)]
+    return []
+
+
+def _precision(document: Document, extra: Table) -> str:
+    """Read the format of products: a flag of the trainer, else the dtype of the model, else that of the engine."""
+    for key, precision in (("bf16", "bf16"), ("bfloat16", "bf16"), ("fp16", "fp16"), ("float16", "fp16")):
+        if _is_on(document, key) or (document.find(key) == "auto" and key == "bf16"):
+            return precision
+    if _is_on(document, "pure_bf16"):
+        return "bf16"
+    where, dtype = _first(document, ("torch_dtype", "dtype"))
+    if dtype not in (None, "auto"):
+        return read_choice(where, dtype, {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "bf16": "bf16"})
+    return str(extra.get("precision") or ("fp32" if dtype is None else "bf16"))
+
+
+def _recompute(document: Document, words: Spelling) -> str:
+    stated = document.find("gradient_checkpointing")
+    inside = [
+        document.find(f"fsdp_config.{key}") for key in ("activation_checkpointing", "fsdp_activation_checkpointing")
+    ]
+    if True in inside or "true" in inside:
+        return "full"
+    if _is_on(document, "disable_gradient_checkpointing"):
+        return "none"
+    on = words.recomputes if stated is None else stated not in OFF and str(stated).lower() != "false"
+    return "full" if on else "none"
+
+
+def _optimizer(document: Document) -> tuple[str | None, list[Setting]]:
+    where, name = _first(document, ("optim", "optimizer"))
+    if name is None:
+        return "adam", []
+    word = shown(name).lower().removeprefix("optimizernames.")
+    if word in OPTIMIZERS:
+        return OPTIMIZERS[word], []
+    return None, [
+        Setting(where, f"{where}: {shown(name)[:80]}", document.lines.get(where), "another optimizer's state")
+    ]
+
+
+def _adapters(document: Document, words: Spelling) -> tuple[Table, list[Setting], list[Setting]]:
+    where, kind = _first(document, words.adapter)
+    word = str(words.adapter_default if kind in (None, "") else kind).lower()
+    if not read_choice(where or "adapter", word, {**words.adapters, words.adapter_default: False, **words.adapters}):
+        return {}, [], []
+    rank = _count(document, words.rank) or words.rank_default
+    if rank is None:
+        raise SpecError(words.rank[0], None, "the rank of the adapters")
+    dropout = document.find("lora_dropout")
+    table: Table = {"lora_rank": rank, "lora_dropout_fraction": read_number("lora_dropout", dropout or 0.0)}
+    place, named = _first(document, words.targets)
+    if named is None and _is_on(document, "lora_target_linear"):
+        named = "all"
+    named = words.target_default if named is None else named
+    if named is None:
+        raise SpecError(place, None, "the layers that have adapters")
+    names = [
+        name.strip().rpartition(".")[2] for name in (named if isinstance(named, list) else shown(named).split(","))
+    ]
+    strange = [name for name in names if name.lower() not in TARGETS]
+    unmodelled = [
+        Setting(place, f"{place}: {name[:80]}", document.lines.get(place), "adapters there") for name in strange
+    ]
+    found = {part for name in names for part in TARGETS.get(name.lower(), ())}
+    table["lora_targets"] = [part for part in FULL if part in found] or list(FULL)
+    small = []
+    for parts, whole in ((("q_proj", "k_proj", "v_proj"), "q, k and v"), (("gate_proj", "up_proj"), "gate and up")):
+        here = [part for part in parts if part in names]
+        if here and len(here) < len(parts):
+            reason = f"adapters on {' and '.join(here)} are counted as on {whole}"
+            small.append(Setting(place, place, document.lines.get(place), reason))
+    return table, unmodelled, small
+
+
+def _sharding(document: Document, path: str, missing: dict[str, str]) -> tuple[Table, str, Table]:
+    """Return what replicas shard, the engine that does it, and what the engine's own file adds."""
+    named = document.find("deepspeed")
+    if isinstance(named, str | Mapping) and named not in ("", "none"):
+        table = named if isinstance(named, Mapping) else _deepspeed_beside(named, path)
+        if table is None:
+            file = shown(named)[:MAX_TEXT]
+            stage = NAMED_STAGES.get(file)
+            if stage is None:
+                missing["parallelism.zero"] = f"--zero N (the ZeRO stage of {file}, which does not lie beside the file)"
+            return {} if stage is None else {"zero": stage}, "deepspeed", {}
+        sharded, overlap = deepspeed.zero_of(table)
+        strange, unmodelled, _small = deepspeed.sort_out(table)
+        extra = {
+            "training": deepspeed.offload_of(table),
+            "precision": deepspeed.precision_of(table),
+            "unmodelled": [*unmodelled, *strange],
+        }
+        return {**sharded, "overlap": ["dp"] if overlap else []}, "deepspeed", extra
+    fsdp = document.find("fsdp")
+    config = document.find("fsdp_config")
+    if fsdp or config or document.find("fsdp_version"):
+        return _fsdp(document, fsdp, config), "fsdp", {}
+    return {"zero": 0, "overlap": ["dp"]}, "ddp", {}
+
+
+NAMED_STAGES = {"zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3}
+"""Words of ms-swift for files of its own."""
+
+
+def _fsdp(document: Document, fsdp: Any, config: Any) -> Table:
+    """Read PyTorch's FSDP: which of weights, gradients and optimizer states are sharded."""
+    table = config if isinstance(config, Mapping) else {}
+    words = [str(word) for word in fsdp] if isinstance(fsdp, list) else str(fsdp or "").split()
+    for key in ("fsdp_offload_params", "offload_params", "cpu_offload_pin_memory", "activation_offload"):
+        if table.get(key) in (True, "true"):
+            raise SpecError(f"fsdp_config.{key}", True, "false: weights on the CPU are not modelled")
+    if "offload" in words:
+        raise SpecError("fsdp", "offload", "no offload: weights on the CPU are not modelled")
+    kept = {"full_shard": 3, "shard_grad_op": 2, "no_shard": 0, "1": 3, "2": 2, "3": 0}
+    asked = table.get("fsdp_sharding_strategy", table.get("sharding_strategy"))
+    named = str(asked if asked is not None else next((word for word in words if word in kept), "full_shard")).lower()
+    stage = read_choice("fsdp_config.sharding_strategy", named, kept)
+    if table.get("reshard_after_forward", table.get("fsdp_reshard_after_forward")) in (False, "false"):
+        stage = min(stage, 2)
+    document.find("fsdp_version")
+    return {"zero": stage, "overlap": ["dp"]}
+
+
+def _deepspeed_beside(named: str, path: str) -> Mapping[str, Any] | None:
+    """Read an engine's file that lies beside a settings file, or in the checkout above it."""
+    relative = PurePath(named)
+    if relative.is_absolute() or ".." in relative.parts or not named.endswith(".json"):
+        return None
+    for folder in list(Path(path).resolve().parents)[:PARENTS]:
+        try:
+            if (folder / relative).is_file():
+                table = parse_json(read_text(folder / relative, "--from"), named, "deepspeed")
+                return table if isinstance(table, Mapping) else None
+        except OSError:
+            return None
+    return None
+
+
+def _framework(engine: str, document: Document, words: Spelling, precision: str) -> Table | str:
+    """Return the profile: which formats weights and optimizer states have beside the products."""
+    if engine == "deepspeed":
+        return "deepspeed"
+    if engine == "fsdp":
+        return {"base": "fsdp", "fused_activation": False}
+    narrow = (
+        words.narrow or _is_on(document, "pure_bf16") or _first(document, ("torch_dtype", "dtype"))[1] == "bfloat16"
+    )
+    return dict(EAGER) if narrow and precision != "fp32" else {**EAGER, **WIDE}

@@ -1,0 +1,334 @@
+"""Readers of training programs' YAML: own files in the words of each, down to a run that resolves."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from charllm.api.keywords import build_request
+from charllm.catalog.resolve import resolve_run
+from charllm.errors import SpecError
+from charllm.spec.run import RunSpec
+
+NEOX = """
+{ "pipe_parallel_size": 2, "model-parallel-size": 2, "num-layers": 32, "hidden-size": 2560,
+  "num-attention-heads": 32, "seq-length": 2048, "max-position-embeddings": 2048, "pos-emb": "rotary",
+  "no-weight-tying": true, "gpt-j-residual": true, "attention-config": [[["flash"], 32]],
+  "vocab-file": "/data/20B_tokenizer.json", "optimizer": {"type": "Adam", "params": {"lr": 0.0001}},
+  "zero_optimization": {"stage": 1, "overlap_comm": True}, "train_micro_batch_size_per_gpu": 4,
+  "gradient_accumulation_steps": 8, "checkpoint-activations": true, "fp16": {"enabled": true} }
+"""
+NANOTRON = """
+model:
+  dtype: bfloat16
+  model_config: {is_llama_config: true, hidden_act: silu, hidden_size: 2048, intermediate_size: 8192,
+    num_attention_heads: 32, num_hidden_layers: 16, num_key_value_heads: 8, tie_word_embeddings: true,
+    vocab_size: 128256,    max_position_embeddings: 4096}
+optimizer: {accumulate_grad_in_fp32: true, clip_grad: 1.0, zero_stage: 1, optimizer_factory: {name: adamW}}
+parallelism: {dp: 2, pp: 1, tp: 4, tp_mode: REDUCE_SCATTER, tp_linear_async_communication: true, pp_engine: 1f1b}
+tokens: {micro_batch_size: 2, sequence_length: 4096, batch_accumulation_per_replica: 8, train_steps: 10}
+"""
+FOUNDRY = """
+max_seq_len: 2048
+model: {name: mpt_causal_lm, d_model: 4096, n_heads: 32, n_layers: 32, expansion_ratio: 4, max_seq_len: 2048,
+  vocab_size: 50368, no_bias: true, attn_config: {alibi: true, attn_impl: flash}}
+train_loader: {name: text, dataset: {split: train}}
+optimizer: {name: decoupled_adamw, lr: 0.0001}
+algorithms: {gradient_clipping: {clipping_threshold: 1.0}}
+global_train_batch_size: 512
+device_train_microbatch_size: 8
+precision: amp_bf16
+fsdp_config: {sharding_strategy: FULL_SHARD, mixed_precision: PURE, activation_checkpointing: true}
+"""
+AXOLOTL = """
+base_model: meta-llama/Llama-3.1-8B-Instruct
+datasets: [{path: x, type: alpaca}]
+sequence_len: 4096
+micro_batch_size: 2
+gradient_accumulation_steps: 4
+optimizer: adamw_torch
+bf16: auto
+gradient_checkpointing: true
+adapter: lora
+lora_r: 32
+lora_target_linear: true
+"""
+FACTORY = """
+model_name_or_path: meta-llama/Meta-Llama-3-8B-Instruct
+stage: sft
+do_train: true
+finetuning_type: full
+template: llama3
+cutoff_len: 2048
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 2
+bf16: true
+deepspeed: configs/z3.json
+"""
+AUTOMODEL = """
+recipe: TrainFinetuneRecipeForNextTokenPrediction
+step_scheduler: {global_batch_size: 64, local_batch_size: 8}
+model: {_target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained,
+  pretrained_model_name_or_path: meta-llama/Llama-3.2-1B}
+distributed: {strategy: fsdp2, dp_size: none, tp_size: 2, cp_size: 1, sequence_parallel: true,
+  activation_checkpointing: true}
+packed_sequence: {packed_sequence_size: 4096}
+optimizer: {_target_: torch.optim.Adam, lr: 0.00001}
+peft: {match_all_linear: true, dim: 8}
+"""
+PRIMUS = """
+work_group: amd
+modules:
+  pre_trainer:
+    framework: megatron
+    config: pre_trainer.yaml
+    model: tiny_8B.yaml
+    overrides:
+      micro_batch_size: 2
+      global_batch_size: 32
+      seq_length: 4096
+      tensor_model_parallel_size: 2
+      pipeline_model_parallel_size: 1
+      overlap_grad_reduce: true
+      gradient_accumulation_fusion: false
+      fp8: hybrid
+      stderr_sink_level: DEBUG
+"""
+PRIMUS_MODEL = """
+extends: [tiny_base.yaml]
+tokenizer_type: HuggingFaceTokenizer
+tokenizer_model: meta-llama/Llama-3.1-8B
+num_layers: 32
+hidden_size: 4096
+ffn_hidden_size: 14336
+num_attention_heads: 32
+num_query_groups: 8
+group_query_attention: true
+"""
+PRIMUS_BASE = (
+    "swiglu: true\nadd_bias_linear: false\nnormalization: RMSNorm\nposition_embedding_type: rope\n"
+    "untie_embeddings_and_output_weights: true\nhidden_dropout: 0.0\n"
+)
+FLAGSCALE = """
+defaults: [{train: 8b}, _self_]
+experiment: {exp_name: x, task: {type: train, backend: megatron}, runner: {nnodes: 2, nproc_per_node: 8}}
+"""
+FLAGSCALE_TRAIN = """
+system: {tensor_model_parallel_size: 4, pipeline_model_parallel_size: 2, sequence_parallel: True,
+  disable_bias_linear: True,
+
+  use_distributed_optimizer: True, use_flash_attn: True, precision: {bf16: True}, checkpoint: {save_interval: 10}}
+model: {num_layers: 32, hidden_size: 4096, num_attention_heads: 32, group_query_attention: True, num_query_groups: 8,
+  multiple_of: 1024, hidden_dim_multiplier: 1.3, seq_length: 8192, swiglu: True, normalization: RMSNorm,
+  hidden_dropout: 0.0,
+  use_rotary_position_embeddings: True, no_position_embedding: True, untie_embeddings_and_output_weights: True,
+  micro_batch_size: 1, global_batch_size: 64, optimizer: {adam_beta1: 0.9, lr_scheduler: {lr: 0.0001}}}
+data: {data_path: "${data_path:??}", tokenizer: {tokenizer_type: Llama3TokenizerFS, vocab_size: 128256}}
+"""
+FILES: dict[str, tuple[str, dict[str, Any]]] = {
+    "GPT-NeoX": (
+        NEOX,
+        {
+            "tp": 2,
+            "pp": 2,
+            "dp": 2,
+            "zero": 1,
+            "overlap": ("dp",),
+            "precision": "fp16",
+            "global_batch_size": 64,
+            "micro_batch_size": 4,
+            "recompute": "full",
+            "ffn": 10240,
+            "vocab": 50277,
+            "position": "rope",
+            "norms_per_layer": 2,
+            "profile": "megatron-deepspeed",
+            "tied_embeddings": False,
+            "bias": "all",
+            "dropout_fraction": 0.0,
+        },
+    ),
+    "nanotron": (
+        NANOTRON,
+        {
+            "tp": 4,
+            "dp": 2,
+            "sp": True,
+            "zero": 1,
+            "global_batch_size": 32,
+            "micro_batch_size": 2,
+            "seq_length": 4096,
+            "layers": 16,
+            "kv_heads": 8,
+            "tied_embeddings": True,
+            "overlap": ("tp",),
+            "recompute": "none",
+            "reduce_precision": "fp32",
+            "master_weights": True,
+            "weight_precision": "16bit",
+        },
+    ),
+    "Primus": (
+        PRIMUS,
+        {
+            "layers": 32,
+            "ffn": 14336,
+            "vocab": 128256,
+            "kv_heads": 8,
+            "bias": "none",
+            "tied_embeddings": False,
+            "tp": 2,
+            "sp": True,
+            "zero": 1,
+            "overlap": ("dp",),
+            "precision": "fp8",
+            "global_batch_size": 32,
+            "fused_gradients": False,
+        },
+    ),
+    "FlagScale": (
+        FLAGSCALE,
+        {
+            "layers": 32,
+            "ffn": 14336,
+            "vocab": 128256,
+            "kv_heads": 8,
+            "tp": 4,
+            "pp": 2,
+            "dp": 2,
+            "precision": "bf16",
+            "global_batch_size": 64,
+            "position": "rope",
+            "bias": "none",
+            "zero": 1,
+        },
+    ),
+    "LLM Foundry": (
+        FOUNDRY,
+        {
+            "zero": 3,
+            "global_batch_size": 512,
+            "micro_batch_size": 8,
+            "recompute": "full",
+            "position": "alibi",
+            "ffn": 16384,
+            "bias": "none",
+            "profile": "llm-foundry",
+            "reduce_precision": "bf16",
+            "tied_embeddings": True,
+        },
+    ),
+    "Axolotl": (
+        AXOLOTL,
+        {
+            "name": "llama3-8b",
+            "lora_rank": 32,
+            "lora_targets": ("qkv", "proj", "fc1", "fc2"),
+            "zero": 0,
+            "global_batch_size": 64,
+            "micro_batch_size": 2,
+            "seq_length": 4096,
+            "recompute": "full",
+            "profile": "pytorch-eager",
+        },
+    ),
+    "LLaMA-Factory": (
+        FACTORY,
+        {
+            "name": "llama3-8b",
+            "lora_rank": 0,
+            "zero": 3,
+            "global_batch_size": 16,
+            "recompute": "full",
+            "precision": "bf16",
+            "profile": "deepspeed",
+            "optimizer_offload_fraction": 1.0,
+        },
+    ),
+    "NeMo Automodel": (
+        AUTOMODEL,
+        {
+            "name": "llama3.2-1b",
+            "tp": 2,
+            "sp": True,
+            "zero": 3,
+            "global_batch_size": 64,
+            "micro_batch_size": 8,
+            "lora_rank": 8,
+            "recompute": "full",
+            "seq_length": 4096,
+            "weight_precision": "16bit",
+            "master_weights": False,
+        },
+    ),
+}
+
+
+OTHERS = {
+    "primus/configs/models/megatron/tiny_8B.yaml": PRIMUS_MODEL,
+    "primus/configs/models/megatron/tiny_base.yaml": PRIMUS_BASE,
+    "train/8b.yaml": FLAGSCALE_TRAIN,
+}
+"""Files of a checkout that settings name."""
+
+
+def run_of(folder: Path, text: str, **words: Any) -> RunSpec:
+    path = folder / "settings.yaml"
+    path.write_text(text)
+    (folder / "configs").mkdir(exist_ok=True)
+    for name, content in OTHERS.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    zero = '{"stage": 3, "offload_optimizer": {"device": "cpu"}}'
+    engine = f'{{"bf16": {{"enabled": "auto"}}, "train_batch_size": "auto", "zero_optimization": {zero}}}'
+    (folder / "configs" / "z3.json").write_text(engine)
+    return resolve_run(build_request(None, {"from_": str(path), "cluster": "h100x8", **words}))
+
+
+def field_of(run: RunSpec, name: str) -> Any:
+    order = (run.parallelism, run.training, run.model, run.framework)
+    return next(getattr(part, name) for part in order if hasattr(part, name))
+
+
+@pytest.mark.parametrize("program", FILES)
+def test_a_file_becomes_the_run_that_it_describes(program: str, tmp_path: Path) -> None:
+    text, expected = FILES[program]
+    run = run_of(tmp_path, text)
+    assert {name: field_of(run, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "message"),
+    [
+        (AXOLOTL, "adapter: lora", "adapter: lora\nload_in_4bit: true", "load_in_4bit.*weights in 4 bits"),
+        (AXOLOTL, "adamw_torch", "adamw_bnb_8bit", "optimizer: adamw_bnb_8bit.*another optimizer"),
+        (AXOLOTL, "micro_batch_size", "tensor_parallel_size: 2\nmicro_batch_size", "tensor_parallel_size"),
+        (AXOLOTL, "sequence_len: 4096\n", "", "training.seq_length"),
+        (AXOLOTL, "meta-llama/Llama-3.1-8B-Instruct", "acme/rocket-9b", "model: got nothing.*acme/rocket-9b"),
+        (FACTORY, "stage: sft", "stage: dpo", "stage: dpo.*preferences"),
+        (FACTORY, "z3.json", "away.json", "parallelism.zero.*configs/away.json"),
+        (FACTORY, "finetuning_type: full", "finetuning_type: freeze", "finetuning_type"),
+        (FACTORY, "do_train: true", "do_predict: true", "a file that trains"),
+        (AUTOMODEL, "tp_size: 2", "tp_size: 2, pp_size: 2", "pipelines of this program"),
+        (AUTOMODEL, "packed_sequence_size: 4096", "packed_sequence_size: 0", "training.seq_length"),
+        (AUTOMODEL, "FinetuneRecipeForNext", "BiEncoderRecipeForNext", "recipe"),
+        (FOUNDRY, "device_train_microbatch_size: 8", "device_train_microbatch_size: auto", "training.micro_batch_size"),
+        (PRIMUS, "tiny_8B", "away_8B", "model: got nothing.*away_8B.yaml from Primus"),
+        (PRIMUS, "framework: megatron", "framework: maxtext", "framework"),
+        (PRIMUS, "fp8: hybrid", "lora: {enabled: true, dim: 8}", "adapters"),
+        (PRIMUS, "fp8: hybrid", "recompute_layer_ids: [1, 2]", "recompute_layer_ids.*not understood"),
+        (FLAGSCALE, "train: 8b", "train: away", "training file of this experiment"),
+        (NANOTRON, "is_llama_config", "is_mamba_config", "model: got nothing"),
+        (NANOTRON, "dp: 2", "sequence_parallel_degree: 2, dp: 2", "not understood"),
+        (NEOX, '"pos-emb"', '"moe_num_experts": 8, "pos-emb"', "moe_num_experts"),
+        (NEOX, '"vocab-file": "/data/20B_tokenizer.json",', '"activation": "swiglu",', "model.ffn, model.vocab"),
+        (NEOX, '["flash"]', '["mamba"]', "attention_config"),
+    ],
+)
+def test_what_a_file_leaves_open_or_asks_for_in_vain_is_named(
+    text: str, old: str, new: str, message: str, tmp_path: Path
+) -> None:
+    assert old in text
+    with pytest.raises(SpecError, match=message) as caught:
+        run_of(tmp_path, text.replace(old, new, 1))
+    assert caught.value.exit_code == 2

@@ -13,8 +13,9 @@ from charllm.network.collectives import collective_seconds
 from charllm.simulate.one_clock import solve_step
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
+from charllm.timeline.arrival import slowest_of
 from charllm.timeline.constants import TIMELINE
-from charllm.timeline.step_time import StepTime, slowest_of
+from charllm.timeline.step_time import StepTime
 from charllm.workload.op import Op
 from charllm.workload.step import Step, build_step
 from charllm.workload.sync import count_buckets, step_sync

@@ -10,6 +10,7 @@ from charllm.catalog.tables import entries
 from charllm.gpu.kernels import energy_of_kernels, read_shapes, time_kernels
 from charllm.network.collectives import collective_seconds
 from charllm.spec.request import merge
+from charllm.timeline.arrival import arrival_wait_s
 from charllm.timeline.costs import (
     BOARD_J,
     CORE_J,
@@ -112,7 +113,7 @@ def test_a_collective_lasts_as_long_at_any_clock_and_takes_its_bytes_energy() ->
     moved = [op for op in ops_of(step) if is_communication(op)]
     assert moved
     for op in moved:
-        expected_s = slow.timeline.exposed_factor * collective_seconds(op, step.run, slow.network)
+        expected_s = arrival_wait_s(step.run, op.group, slow.timeline) + collective_seconds(op, step.run, slow.network)
         assert slow.price(op) == fast.price(op) == pytest.approx(expected_s)
         power = step.run.cluster.gpu.power
         board_j = 2 * op.sent_bytes * power.memory_byte_j + op.sent_bytes * power.link_byte_j

@@ -9,7 +9,7 @@ from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import simulate
 from charllm.spec.request import merge
 from charllm.timeline.labels import LABELS
-from charllm.timeline.step_time import StepTime, hop_seconds, sharded_once, slowest_of
+from charllm.timeline.step_time import StepTime, hop_seconds, sharded_once
 from charllm.workload.memory import rank_memories
 from charllm.workload.step import build_step
 from charllm.workload.sync import layer_gather
@@ -180,14 +180,6 @@ def test_a_host_that_clips_gradients_launches_the_update_after_it_has_read_their
     assert host_s(5e-3, clip=True) >= host_s(5e-3, clip=False)
 
 
-def test_the_slowest_of_more_gpus_is_further_behind() -> None:
-    behind = [slowest_of(count) for count in (1, 2, 8, 64, 1024, 16384)]
-    assert behind[0] == 0
-    assert behind == sorted(behind)
-    # The mean of the largest of 1000 standard normal variables is 3.24.
-    assert slowest_of(1000) == pytest.approx(3.24, rel=0.04)
-
-
 def test_a_step_of_profiled_layers_has_no_other_host_time() -> None:
     found = timed(DENSE, {"framework": {"base": "megatron", "composed": True}})
     assert [ending.host_s for ending in found.endings] == [0.0]
@@ -242,13 +234,6 @@ def test_the_bubble_of_zero_bubble_is_a_forward_and_a_backward_less_a_weight_pas
     due = 3 * (forward + backward - weight)
     assert max(labels["bubble"] for labels in found.stages) == pytest.approx(due)
     assert all(labels["bubble"] <= due * (1 + 1e-9) for labels in found.stages)
-
-
-@pytest.mark.parametrize(("count", "behind"), [(1, 0.0), (2, 0.56), (8, 1.2393), (1024, 3.1234)])
-def test_the_slowest_of_some_gpus_is_where_the_gumbel_limit_lies(count: int, behind: float) -> None:
-    # sqrt(2 ln n) - (ln ln n + ln 4 pi) / (2 sqrt(2 ln n)): for 8, 2.0393 - (0.7321 + 2.5310) / 4.0787;
-    # for 1024, 3.7233 - (1.9361 + 2.5310) / 7.4466; for two, the mean of the larger: 1 / sqrt(pi).
-    assert slowest_of(count) == pytest.approx(behind, abs=1e-3)
 
 
 def test_a_sharded_pipeline_gathers_all_layers_of_a_stage_in_one_message() -> None:

@@ -13,6 +13,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
+from charllm.catalog.command import write_command
 from charllm.cli.flags import add_flags, given
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.progress import track
@@ -57,7 +58,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def command(arguments: argparse.Namespace, found: Plan) -> str:
-    """Return the command that simulates the winner: its flags over the job's own words."""
+    """Return the command that simulates the winner: the shortest, or its flags over the job's own words."""
+    if shortest := write_command(found.best[0].run):
+        return shortest
     words = ["charllm", "simulate"]
     for flag in ("model", "cluster", "framework", "precision", "lora", "inlet", "seed", "seq_length", "placement"):
         value = getattr(arguments, flag, None)

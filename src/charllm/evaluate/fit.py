@@ -53,8 +53,8 @@ UNDESCRIBED = {
 CONSTANTS = (
     Constant("library.h100", "rate of GEMMs in libraries of 2023 on Hopper over later ones", 0.85, "assumed", 0.1,
              "library"),
-    Constant("timeline.uneven_host_fraction", "wait for the slowest host of expert ranks over a layer's launches", 0.1,
-             "assumed: hosts of 8 to 64 ranks that differ by 5 %", 0.3, "uneven"),
+    Constant("timeline.uneven_host_fraction", "spread of hosts' time to launch a sparse layer over that time", 0.1,
+             "assumed", 0.3, "uneven"),
     Constant("undescribed.tuned", "traffic of small kernels not described over those that are, tuned software", 0.6,
              "assumed", 0.5, "undescribed"),
     Constant("undescribed.plain", "the same, software that fuses little", 1.2, "assumed", 0.5, "undescribed"),

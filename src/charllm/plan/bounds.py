@@ -24,9 +24,9 @@ from charllm.plan.rows import Links, Rows
 from charllm.plan.share import ShareBlocks, ShareCosts, least_exposed
 from charllm.simulate.one_clock import WARM_C
 from charllm.spec.run import RunSpec
+from charllm.timeline.arrival import slowest_of
 from charllm.timeline.constants import TIMELINE
 from charllm.timeline.costs import BOARD_J, CORE_J, FIXED, MATRIX, MATRIX_J, OTHER
-from charllm.timeline.step_time import slowest_of
 from charllm.workload.memory import FRAGMENTATION, WORKSPACE_BYTES
 from charllm.workload.sync import gradient_bytes, optimizer_bytes, stored_bytes
 

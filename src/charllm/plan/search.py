@@ -45,6 +45,10 @@ KNOWN_EARLY = ("memory_",)
 """Beginnings of metrics that are the same on the fast path and in the simulator."""
 
 
+class NothingFits(SpecError):
+    """No strategy of a space fits in memory."""
+
+
 def search(
     space: Space, objective: Objective, limits: tuple[Limit, ...] = (), *, top: int = TOP, economics: Economics = USUAL,
     own: RunSpec | None = None, pareto: bool = False, sensitive: bool = False, longest_s: float = LONGEST_S,
@@ -74,9 +78,8 @@ def search(
         (one for one in simulated if not broken(limits, one.metrics)), key=lambda one: objective.key(one.metrics)
     )
     if not kept:
-        raise SpecError(
-            "--limit", Words("; ".join(limit.text for limit in limits)), explain_infeasible(limits, simulated)
-        )
+        asked = Words("; ".join(limit.text for limit in limits))
+        raise SpecError("--limit", asked, f"limits that some strategy meets: {explain_infeasible(limits, simulated)}")
     mine, odds = _own(own, economics, longest_s), probability_best(kept, objective)
     warnings = _memory_warnings(risk, kept[:top]) if feasible.risk > risk else []
     return Plan(
@@ -213,7 +216,7 @@ def _idle_overlap(space: Space, best: RunSpec) -> list[str]:
 def _nothing_fits(space: Space, limits: tuple[Limit, ...]) -> SpecError:
     """Say that no strategy fits, and the change that comes nearest."""
     words = f" under {', '.join(limit.text for limit in limits)}" if limits else ""
-    return SpecError("memory", Words(f"no strategy that fits{words}"), _nearest(space))
+    return NothingFits("memory", Words(f"no strategy that fits{words}"), _nearest(space))
 
 
 def _nearest(space: Space) -> str:

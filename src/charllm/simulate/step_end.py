@@ -17,9 +17,10 @@ import numpy as np
 from charllm.arrays import Floats
 from charllm.simulate.knots import NEVER_S
 from charllm.simulate.slices import CHANNELS, DRAWN, TIMES, clocks_of, lay_rows, stack_kinds
+from charllm.timeline.arrival import straggling_fraction
 from charllm.timeline.costs import COLUMNS as COST_COLUMNS
 from charllm.timeline.schedules import BACKWARD, FORWARD, order_arrays
-from charllm.timeline.step_time import Exchange, StepTime, host_of_update, list_exchanges, straggling_fraction
+from charllm.timeline.step_time import Exchange, StepTime, host_of_update, list_exchanges
 from charllm.workload.step import Step
 from charllm.workload.sync import WEIGHT_EXCHANGES, step_sync
 
@@ -54,7 +55,8 @@ class StepEnds(NamedTuple):
 
 def lay_step_ends(step: Step, kinds: Sequence[Sequence[StepTime]]) -> StepEnds:
     """Lay out the ends of a step that was timed at the knots of each kind of GPU: [kind][knot]."""
-    each = [_lay_kind(step, times) for times in kinds]
+    known = {id(times): _lay_kind(step, times) for times in {id(one): one for one in kinds}.values()}
+    each = [known[id(times)] for times in kinds]
     most = max(times_s.shape[1] for times_s, _rows in each)
     padded = [np.pad(times_s, ((0, 0), (0, most - times_s.shape[1]), (0, 0)), mode="edge") for times_s, _rows in each]
     hosts = np.array(

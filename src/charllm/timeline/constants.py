@@ -16,11 +16,13 @@ class TimelineConstants:
     straggler_fraction: float = 0.011
     """Standard deviation of a GPU's pace. Derived: three H200 boards differ by 3 % in the energy of equal work, and
     0.37 of that reaches the step time under the power cap."""
-    exposed_factor: float = 1.2
-    """Time of a collective within a step over that of a benchmark that repeats it: members arrive unevenly. Assumed."""
-    uneven_host_fraction: float = 0.219
-    """Wait of a sparse layer's exchanges for the slowest of the expert ranks' hosts, over the host's time to launch the
-    layer: ranks meet in every layer, and hosts that wait for counts cannot run ahead. Fitted."""
+    arrival_s: float = 40e-6
+    """Standard deviation of when a rank reaches a collective inside a pass: gaps between launches, jitter of hosts,
+    unequal kernels. Assumed: between 27 us (5,700 all-gathers of 8 ranks in LUMI's logs, at the median 30 to 40 us
+    longer than the shortest) and 55 us, which published step times would give if it were fitted."""
+    uneven_host_fraction: float = 0.189
+    """Standard deviation of a host's time to launch a sparse layer, over that time: its ranks meet in every layer, and
+    hosts that wait for counts cannot run ahead. Fitted."""
 
 
 TIMELINE = TimelineConstants()

@@ -2,9 +2,9 @@
 
 A kernel's seconds are split into cycles and seconds that no clock changes, which is exact at the clock of the costs and
 within a per cent some hundred MHz away: t(f) = matrix cycles / f_matrix + other cycles / f + fixed.
-Equation: seconds and joules of an op = sum over the kernels it launches; a collective takes exposed_factor times what
-it takes alone, and the energy of its bytes.
-Source: gpu/kernels.py, network/collectives.py; timeline/constants.py for the factor.
+Equation: seconds and joules of an op = sum over the kernels it launches; a collective takes what it takes alone after
+the wait for the last of its ranks, and the energy of its bytes.
+Source: gpu/kernels.py, network/collectives.py, timeline/arrival.py.
 Ignores: that the share of a kernel's time that follows the clock itself changes with the clock.
 """
 
@@ -21,6 +21,7 @@ from charllm.network.collectives import collective_seconds
 from charllm.network.constants import NETWORK, NetworkConstants
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import RunSpec
+from charllm.timeline.arrival import arrival_wait_s
 from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.workload.launches import launched
 from charllm.workload.op import Op, is_communication
@@ -74,11 +75,12 @@ class Costs(NamedTuple):
         return self.seconds.item(self.kernels.row_of[id(op)])
 
     def collective_s(self, op: Op) -> float:
-        """Return the seconds of a collective when nothing else uses its links."""
+        """Return the seconds of a collective from a typical rank's arrival, when nothing else uses its links."""
         found = self.collectives.get(id(op))
         if found is None:
+            late_s = 0.0 if op.kind == "send" else arrival_wait_s(self.run, op.group, self.timeline)
             # The op is kept, so that its identity stays its own.
-            found = (op, self.timeline.exposed_factor * collective_seconds(op, self.run_of(op), self.network))
+            found = (op, late_s + collective_seconds(op, self.run_of(op), self.network))
             self.collectives[id(op)] = found
         return found[1]
 

@@ -114,13 +114,13 @@ def _collective(op: Op, calls: float, costs: Costs, *, once: bool) -> _Call:
         return _Call(op, calls, price_ends(op), price_ends, DIRECT, PAIR, link, 1)
     links = group_links(run, op.group)
     algorithm, alone_s = algorithm_on_links(op, run, links, costs.network)
-    factor = 1.0 if once else costs.collective_s(op) / alone_s
+    late_s = 0.0 if once else costs.collective_s(op) - alone_s
 
     def price(one: Op) -> float:
-        return factor * algorithm_on_links(one, run, links, costs.network)[1]
+        return late_s + algorithm_on_links(one, run, links, costs.network)[1]
 
     ranks = PAIR if op.kind == "send" else links.degree
-    return _Call(op, calls, factor * alone_s, price, algorithm, ranks, _slowest_link(links), links.ring_flows_per_nic)
+    return _Call(op, calls, late_s + alone_s, price, algorithm, ranks, _slowest_link(links), links.ring_flows_per_nic)
 
 
 def _slowest_link(links: GroupLinks) -> str:

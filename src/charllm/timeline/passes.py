@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from charllm.spec.run import RunSpec
 from charllm.spec.schedules import SCHEDULES
+from charllm.timeline.arrival import arrival_wait_s
 from charllm.timeline.costs import Costs
 from charllm.timeline.host_race import NOTHING, SYNC, Race, host_only
 from charllm.workload.op import MATRIX_KINDS, Op, is_communication
@@ -166,13 +167,15 @@ class Pricer:
         return Pass(race_of(items), labels, hidden, len(timed), (Span(items, 1),))
 
     def _met_late(self, timed: list[Timed]) -> list[Timed]:
-        """Let the first exchange between expert ranks wait for the slowest of their hosts."""
+        """Let the first exchange between expert ranks wait for the slowest of their hosts as well."""
         places = [place for place, one in enumerate(timed) if one.op.group == "ep"]
         if not places:
             return timed
         launch_s = sum(self._launch_s(one.op) for one in timed)
         first = timed[places[0]]
-        late_s = self.costs.timeline.uneven_host_fraction * launch_s
+        run, constants = self.step.run, self.costs.timeline
+        usual_s, late_s = (arrival_wait_s(run, "ep", constants, launched_s) for launched_s in (0.0, launch_s))
+        late_s -= usual_s
         late = first._replace(seconds=first.seconds + late_s, late_s=late_s)
         return [*timed[: places[0]], late, *timed[places[0] + 1 :]]
 

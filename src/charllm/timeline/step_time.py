@@ -3,7 +3,7 @@
 Equation: step = (latest end of passes and gradient exchange over stages + longest (update + wait for the host + weight
 exchange)) (1 + straggler fraction x slowest of n), with passes as timeline/engine.py has them. Of an exchange of g
 seconds that overlaps with compute, max(its last bucket, g - the compute beside it) stays exposed.
-Source: timeline/passes.py, timeline/engine.py, workload/sync.py; timeline/constants.py for stragglers.
+Source: timeline/passes.py, timeline/engine.py, workload/sync.py; timeline/arrival.py for stragglers.
 Ignores: checkpoints, evaluation and data loading between steps; jitter that differs from step to step.
 """
 
@@ -19,7 +19,7 @@ from charllm.network.constants import NetworkConstants
 from charllm.spec.parallelism import OVERLAPS
 from charllm.spec.run import RunSpec
 from charllm.spec.schedules import SCHEDULES
-from charllm.timeline.constants import TimelineConstants
+from charllm.timeline.arrival import straggling_fraction
 from charllm.timeline.costs import Costs
 from charllm.timeline.engine import Events, Flows, simulate_schedule
 from charllm.timeline.labels import LABELS
@@ -91,20 +91,6 @@ def time_step(step: Step, costs: Costs, exchanges: "Sequence[Exchange] | None" =
         microbatches=run.microbatches,
     )
     return _finish(step, passes, events, endings, costs)
-
-
-def slowest_of(count: int) -> float:
-    """Return how many standard deviations the slowest of some equal GPUs is expected to be behind.
-
-    Equation: where the largest of n normal variables lies, sqrt(2 ln n) - (ln ln n + ln 4 pi) / (2 sqrt(2 ln n)); at
-    least 0.56, the mean of the larger of two.
-    Source: extreme value theory, the location of the Gumbel limit.
-    Ignores: that the mean lies 0.58 / sqrt(2 ln n) above it; paces that are correlated.
-    """
-    if count < 2:
-        return 0.0
-    root = float(np.sqrt(2 * np.log(count)))
-    return max(0.56, root - (float(np.log(np.log(count))) + 2.531) / (2 * root))
 
 
 def _flows(run: RunSpec, endings: list[_Ending]) -> Flows | None:
@@ -185,11 +171,6 @@ def host_of_update(step: Step, stage: int) -> HostOfUpdate:
     launched = not (run.framework.composed or run.framework.graphs == "full")
     launch_s = update_launches(step, stage) * launch_seconds(run) if launched else 0.0
     return HostOfUpdate(launch_s, host_update_s(step, stage))
-
-
-def straggling_fraction(run: RunSpec, timeline: TimelineConstants) -> float:
-    """Return how far the slowest GPU of a run is behind, over the step."""
-    return timeline.straggler_fraction * slowest_of(run.parallelism.world)
 
 
 def sharded_once(step: Step, stage: int) -> list[Op]:

@@ -251,17 +251,12 @@ def _router(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     return (small, streams, Launched(KernelShape("topk", op.shape)))
 
 
-def _sorts_in_one(run: RunSpec) -> bool:
-    """Tell whether sorting tokens by expert is one kernel: the framework's, or that of a dispatcher between ranks."""
-    return run.framework.fused_permute or (run.framework.dispatcher != "alltoall" and run.parallelism.ep > 1)
-
-
 def _permute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     """Sort rows of tokens by expert: one kernel, or gathers whose backward clears, adds up and joins.
 
     Source: torch.profiler on an H200: index_select for each expert of a loop, or once with copies for a grouped GEMM.
     """
-    if _sorts_in_one(run):
+    if run.framework.fused_permute:
         return (_rows("permute", op),)
     rows, width = op.shape
     parts = _expert_parts(run)
@@ -278,7 +273,7 @@ def _permute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 
 def _unpermute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     """Weigh experts' rows and add them up by token: one kernel, or a product and an addition by index."""
-    if _sorts_in_one(run):
+    if run.framework.fused_permute:
         return (_rows("permute", op),)
     rows, width = op.shape
     parts = _expert_parts(run)

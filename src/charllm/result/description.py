@@ -57,12 +57,26 @@ def describe_network(fabric: Mapping[str, Any]) -> str:
     return f"{fabric['name']}: {fabric['nics_per_node']} x {rate:g} Gb/s per node"
 
 
+def _generated(run: "RunSpec", cut: str) -> str:
+    """Say what a generation is made of."""
+    asked = run.generation
+    if asked is None:
+        return ""
+    batch = run.training.global_batch_size
+    return (
+        f"{cut}; {batch} sequences of {asked.prompt_tokens} prompt + {asked.new_tokens} new tokens, "
+        f"{batch // run.parallelism.dp} on each replica; key-value cache {asked.cache_precision}"
+    )
+
+
 def _parallelism(run: "RunSpec") -> str:
     degrees, training = run.parallelism, run.training
     axes = ("tp", "cp", "pp", "dp", "ep")
     cut = " x ".join(
         f"{axis} {getattr(degrees, axis)}" for axis in axes if axis in ("tp", "pp", "dp") or getattr(degrees, axis) > 1
     )
+    if run.generation is not None:
+        return _generated(run, cut)
     details = [f"zero {degrees.zero}"] if degrees.zero else []
     details += ["sp"] if degrees.sp else []
     details += [f"vpp {degrees.vpp}"] if degrees.vpp > 1 else []

@@ -6,6 +6,7 @@
     result.metrics.step_time_s, result.metrics.power_mean_w, result.metrics.temperature_peak_c
 
 simulate            memory, step time, power and temperature of one run
+generate            prefill and decode of a static batch: time, memory, power and temperature
 plan                the best strategy of a job under limits, with the reasons
 sweep               simulate or measure every case of a study, or of axes
 caps                step time, energy and cost against power or clock caps, for all GPUs or each stage
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from charllm.api.doctor import Diagnosis, doctor
     from charllm.api.emulation import emulate, predict_emulation
     from charllm.api.export import Export, export
+    from charllm.api.generation import generate
     from charllm.api.listing import catalog
     from charllm.api.measurement import measure, measure_command
     from charllm.api.messages import messages
@@ -89,6 +91,7 @@ __all__ = [
     "doctor",
     "emulate",
     "export",
+    "generate",
     "load",
     "measure",
     "measure_command",
@@ -125,6 +128,7 @@ _HOMES = {
     "convert": "charllm.api.conversion",
     "export": "charllm.api.export",
     "Export": "charllm.api.export",
+    "generate": "charllm.api.generation",
     "messages": "charllm.api.messages",
     "plan": "charllm.api.plan",
     "place": "charllm.api.place",

@@ -84,3 +84,5 @@ def test_a_damaged_plan_is_refused() -> None:
     assert not is_plan({"best": []})
     with pytest.raises(SpecError, match="what `charllm plan --json` prints"):
         plan_page(plan_table(best=[{"strategy": "x"}]))
+    with pytest.raises(SpecError, match="counts.priced: got nothing; expected a whole number"):
+        plan_page(plan_table(counts={"visited": 9, "simulated": 3}))

@@ -4,8 +4,8 @@ Equation: experts drawn at random give each of R ranks m copies on average and t
 m + sqrt(2 m ln R) (Gaussian tail of the largest of R): over the mean 1 + sqrt(2 ln R / m), which grows with ranks and
 shrinks with tokens. A learned router adds an imbalance of its own: experts whose loads spread by s add up to ranks that
 spread by s / sqrt(experts of a rank), of which the busiest is the largest of R. Of C ranks (or nodes) that a token may
-visit, C (1 - (1 - 1/C)^k) have some of its k experts; where it chooses M of G groups first, C is the part of them that M
-groups lie on.
+visit, C (1 - (1 - 1/C)^k) have some of its k experts; where it chooses M of G groups first, C is the part of them that
+M groups lie on.
 
 Source: Megatron-Core's forced balance draws router logits at random, NeMo AutoModel's takes the next experts in turn;
 groups: DeepSeek-V2 and V3 reports (tokens go to at most 3 and 4 of 8 groups).

@@ -26,7 +26,8 @@ TABLES: dict[str, str] = {
     "reasons": "Why one of the tables of `--report` is empty.",
     "predicted": "What was predicted of an emulated rank before it ran.",
     "steps": "The steps that a measured job has marked, in seconds since the first reading.",
-    "phases": "Seconds of each marked phase of a measured job in a step, median over steps.",
+    "phases": "Seconds of each phase: marked ones of a measured job in a step (median), those of a generation or an RL "
+    "step with tokens, energy, power, temperature and clock.",
     "energy": "Energy of all GPUs in a measured job: whole recording, job, steady window, steps, phases.",
     "losses": "The losses that a measured job has marked or logged, in seconds since the first reading.",
     "timeline": "Every pass, wait and update of each stage: start and end in a step.",

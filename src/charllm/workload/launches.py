@@ -124,6 +124,19 @@ def _norm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     return (one._replace(calls=NORM_BACKWARD_CALLS, events=2), *gradients)
 
 
+def _cached_attention(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    """A kernel over a cache, whose parts a second one adds up; heads stand for the arithmetic of each key."""
+    batch, _heads, kv_heads, keys, width = (max(1, size) for size in op.shape)
+    heads = max(kv_heads, round(op.flop / (4.0 * batch * keys * width)))
+    shape = KernelShape("cached_attention", (batch, heads, kv_heads, keys, width), precision=op.precision)
+    return (Launched(shape, calls=ATTENTION_CALLS[0]),)
+
+
+def _sampling(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    """Cast, softmax and draw."""
+    return (Launched(moving((op.read_bytes + op.written_bytes) / 3).shape, 3),)
+
+
 def _softmax(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
     return (_rows("softmax", op),)
 
@@ -369,6 +382,8 @@ LAUNCHES: dict[str, Callable[[Op, RunSpec], tuple[Launched, ...]]] = {
     "gemm": _gemm,
     "grouped_gemm": _gemm,
     "attention": _attention,
+    "cached attention": _cached_attention,
+    "sampling": _sampling,
     "norm": _norm,
     "softmax": _softmax,
     "rope": _rope,

@@ -81,7 +81,7 @@ QUEUED_GAP_S = 1.4 * MICRO
 """Measured: time between two kernels whose launches are queued, median of 2,100 in eleven training steps."""
 EAGER_GAP_S = 1.1 * MICRO
 """Measured: what the mean gap lasts beyond the median where a host launches kernels one by one: 2.5 us a kernel lie
-between kernels in five runs that no host binds. The kernels themselves take what they take alone, to 1 %."""
+between kernels, the median of five runs that no host binds. Kernels themselves take what they take alone."""
 STEP_UNCACHED_FRACTION = 0.5
 """Assumed: share of the traffic of a small kernel that reaches memory within a step: what the kernel before it wrote is
 still in cache, and what it writes leaves the cache later."""

@@ -6,11 +6,13 @@
     result.metrics.step_time_s, result.metrics.power_mean_w, result.metrics.temperature_peak_c
 
 simulate            memory, step time, power and temperature of one run
+generate            prefill and decode of a static batch: time, memory, power and temperature
 plan                the best strategy of a job under limits, with the reasons
 sweep               simulate or measure every case of a study, or of axes
 caps                step time, energy and cost against power or clock caps, for all GPUs or each stage
 emulate             one rank of a large job on the GPU of this machine; predict_emulation needs no GPU
 measure             power, clocks and temperature of the code inside a ``with`` block; measure_command: of a command
+callbacks           one line that marks a training: Hugging Face, Lightning, torchtitan, any loop in torch
 convert             a recording of another tool (nvidia-smi, DCGM, Prometheus, a log) as a run
 export              write a run for Megatron-LM, NeMo, torchtitan or Slurm
 replay              step time of a profiler trace with one thing changed
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from charllm.api.doctor import Diagnosis, doctor
     from charllm.api.emulation import emulate, predict_emulation
     from charllm.api.export import Export, export
+    from charllm.api.generation import generate
     from charllm.api.listing import catalog
     from charllm.api.measurement import measure, measure_command
     from charllm.api.messages import messages
@@ -88,6 +91,7 @@ __all__ = [
     "doctor",
     "emulate",
     "export",
+    "generate",
     "load",
     "measure",
     "measure_command",
@@ -124,6 +128,7 @@ _HOMES = {
     "convert": "charllm.api.conversion",
     "export": "charllm.api.export",
     "Export": "charllm.api.export",
+    "generate": "charllm.api.generation",
     "messages": "charllm.api.messages",
     "plan": "charllm.api.plan",
     "place": "charllm.api.place",
@@ -162,6 +167,8 @@ class _FrontDoor(ModuleType):
             super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "callbacks":
+            return import_module("charllm.callbacks")
         if name not in _HOMES:
             raise AttributeError(f"module 'charllm' has no attribute {name!r}", name=name, obj=self)
         value = getattr(import_module(_HOMES[name]), name)

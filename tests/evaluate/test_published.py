@@ -153,7 +153,7 @@ SPARSE = {
         ("26.06", "GB300", "mxfp8", "CUDA graphs", ("full", True)),
         ("26.06", "GB300", "mxfp8", "TE CUDA graphs moe_router", ("partial", False)),
         ("26.06", "GB300", "mxfp8", "EP comm overlap", ("none", False)),
-        ("26.06", "B300", "mxfp8", "", ("partial", False)),
+        ("26.06", "B300", "mxfp8", "", ("full", True)),
         ("26.08", "GB200", "bf16", "", ("partial", False)),
         ("26.04.01", "GB300", "mxfp8", "", ("partial", False)),
         ("26.04.01", "H100-SXM5-80GB", "fp8", "", ("none", False)),
@@ -194,14 +194,17 @@ def test_recipes_of_sparse_models_leave_dense_ones_alone() -> None:
 
 
 def test_dispatchers_and_steps_of_a_ladder_are_read_from_words() -> None:
-    def software(overlap: str) -> tuple[str, bool, str]:
-        found = run(**{**SPARSE, "overlap": overlap, "precision": "bf16"}, framework="Primus (Megatron)").framework
+    def software(overlap: str, **columns: str) -> tuple[str, bool, str]:
+        asked = {**SPARSE, "overlap": overlap, "precision": "bf16", **columns}
+        found = run(**asked, framework="Primus (Megatron)").framework
         return found.dispatcher, found.sparse_sync, found.cross_entropy
 
     assert software("MBS12-Baseline") == ("alltoall", True, "vocab-parallel")
     assert software("Pre+LossFusion") == ("alltoall", True, "fused")
+    assert software("Pre+LossFusion", dispatcher="deepep") == ("alltoall", True, "fused")
     assert software("Pre+DeepEP") == ("deepep", True, "fused")
     assert software("Pre+LaunchOpt") == ("deepep", False, "fused")
+    assert software("Pre+VPP5") == ("deepep", True, "fused")
     assert software("alltoall dispatcher") == ("alltoall", True, "fused")
 
 

@@ -7,7 +7,9 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import DoesNotFit, SpecError
 from charllm.plan import stage_caps
+from charllm.plan.cap_table import tabulate_caps
 from charllm.plan.caps import KINDS, KNEES, CapPoint, Judge, find_knees, sweep_caps
+from charllm.plan.money import Tariff
 from charllm.plan.stage_caps import StageCaps, StageGroup, advise_stages, group_stages, stage_capped_run
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
@@ -156,3 +158,13 @@ def test_what_cannot_be_advised_is_refused() -> None:
         sweep_caps(flat, KINDS["power"], at=[900.0])
     with pytest.raises(DoesNotFit, match="ignore-memory"):
         sweep_caps(resolve_run({"model": "llama3-70b", "cluster": "h200x8"}), KINDS["power"], at=[700.0])
+
+
+def test_changes_of_points_have_intervals_and_the_first_point_none() -> None:
+    run = resolve_run(SMALL)
+    table = tabulate_caps(run, KINDS["power"], sweep_caps(run, KINDS["power"], at=[700.0, 500.0]), Tariff())
+    first, second = table["points"]
+    assert first["time_change_low_fraction"] == first["time_change_high_fraction"] == 0.0
+    low, high = (second[f"time_change_{end}_fraction"] for end in ("low", "high"))
+    assert low < second["time_change_fraction"] < high
+    assert "power limit" in table["basis"]["time"]

@@ -1,9 +1,10 @@
 import pytest
 
+from charllm.catalog.command import strategy_flags
 from charllm.catalog.resolve import resolve_run
 from charllm.cli.parser import build_parser
 from charllm.cli.spec_flags import request_from
-from charllm.plan.flag_diff import diff_flags, flag_words, run_flags
+from charllm.plan.flag_diff import diff_flags, flag_words
 from charllm.spec.programs import program_of
 from charllm.spec.request import Table, merge
 from tests.plan.candidates import request
@@ -60,4 +61,4 @@ def test_a_program_that_charllm_does_not_write_adds_nothing() -> None:
     asked = {"model": "llama3-8b", "cluster": "h200x8", "framework": "pytorch-eager"}
     run = resolve_run(asked)
     assert program_of(run) is None
-    assert run_flags(run)["--dp"] == "8"
+    assert strategy_flags(run)["--dp"] == "8"

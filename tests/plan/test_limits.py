@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from charllm.errors import SpecError
@@ -73,8 +75,13 @@ def test_the_limit_that_no_strategy_keeps_is_named_with_the_nearest_value() -> N
     limits = parse_limits(["memory_peak_gib<40", "step_time_s<1000"])
     text = explain_infeasible(limits, candidates())
     nearest = min(candidates(), key=lambda one: one.metrics["memory_peak_bytes"])
-    assert text.startswith("memory_peak_gib<40: none of the 5 strategies meets the limit")
-    assert f"{nearest.metrics['memory_peak_bytes'] / 2**30:.4g}" in text
+    found = re.match(r"memory_peak_gib<([\d.]+) \(([\d.]+) % above\), met by tp", text)
+    assert found
+    least_gib = nearest.metrics["memory_peak_bytes"] / 2**30
+    assert least_gib < float(found[1]) < 1.001 * least_gib
+    assert "which of 5 strategies comes nearest to memory_peak_gib<40" in text
+    met = parse_limits([f"memory_peak_gib<{found[1]}"])
+    assert not broken(met, nearest.metrics)
     assert f"tp {nearest.run.parallelism.tp} x" in text
     assert "step_time" not in text
 
@@ -86,5 +93,30 @@ def test_two_limits_that_contradict_each_other_are_named() -> None:
     text = explain_infeasible(
         parse_limits([f"step_time_s<={times[0]}", f"memory_peak_gib<{memory_gib}", "mfu>0"]), candidates()
     )
-    assert "contradict each other" in text
+    assert "; or with memory_peak_gib<" in text
     assert "mfu" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "value"),
+    [
+        ("cluster_power_peak_w<1MW", "cluster_power_peak_w", 1e6), ("run_time_s<30d", "run_time_s", 30 * 86_400.0),
+        ("run_money<2MUSD", "run_money", 2e6), ("run_money<=500k", "run_money", 5e5),
+        ("temperature_peak_c<80C", "temperature_peak_c", 80.0),
+        ("memory_peak_gib<130GiB", "memory_peak_bytes", 130 * 2**30),
+        ("mfu>40%", "mfu", 0.4), ("run_energy_j<2GWh", "run_energy_j", 7.2e12),
+        ("run_time_s<12 hours", "run_time_s", 43_200.0),
+    ],
+)  # fmt: skip
+def test_a_limit_may_have_a_unit(text: str, metric: str, value: float) -> None:
+    limit = parse_limit(text)
+    assert limit.metric == metric
+    assert limit.value == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    "text", ["cluster_power_peak_w<1GiB", "mfu>40W", "run_money<3days", "tokens_per_s<1MW", "run_time_s<2x"]
+)
+def test_a_unit_that_does_not_fit_is_refused_with_those_that_do(text: str) -> None:
+    with pytest.raises(SpecError, match=r"limit .*: got .*; expected (one of|money|a number)"):
+        parse_limit(text)

@@ -48,7 +48,7 @@ def test_rows_and_columns_are_each_other_turned() -> None:
 
 def test_every_table_of_a_simulated_run_is_declared() -> None:
     assert set(RESULT.tables) <= set(TABLES)
-    assert set(TABLES) - set(RESULT.tables) == {"predicted", "steps", "phases"}
+    assert set(TABLES) - set(RESULT.tables) == {"predicted", "steps", "phases", "energy", "losses"}
 
 
 def test_a_table_is_computed_once() -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from charllm.catalog.resolve import resolve_run
 from charllm.result.compare import compare_runs, spec_differences
 from charllm.result.metrics import numbers_of
@@ -37,3 +39,16 @@ def test_a_run_equals_itself() -> None:
 
 def test_nested_metrics_are_flattened() -> None:
     assert numbers_of({"a": {"b": 1, "c": None}, "fits": True, "name": "x"}) == {"a.b": 1.0, "a.c": None, "fits": 1.0}
+
+
+def test_differences_of_simulated_runs_have_intervals_and_those_of_measured_ones_none() -> None:
+    by_name = {one.metric: one for one in compare_runs(FIRST, SECOND)}
+    found = by_name["step_time_s"].difference
+    assert found is not None
+    assert found.change == "strategy"
+    assert found.low < found.effect < found.high
+    assert by_name["parameters"].difference is None
+    assert by_name["step_time_s"].as_row()["is_clear"] is found.is_clear
+    measured = replace(FIRST, origin="measured")
+    assert all(one.difference is None for one in compare_runs(measured, SECOND))
+    assert all(one.difference is None for one in compare_runs(FIRST, FIRST))

@@ -270,11 +270,3 @@ def test_the_ends_of_a_step_by_hand() -> None:
 def test_a_recurrence_is_so_many_equal_kernels(kind: str, direction: str, stream: str, count: int) -> None:
     (one,) = launched(op(kind, direction), run())
     assert (one.shape, one.times) == (moving(2 * MOVED / count, stream).shape, count)
-
-
-def test_a_dispatcher_between_ranks_sorts_rows_itself() -> None:
-    apart = run(fused_permute=False)
-    spread = replace(apart, parallelism=replace(apart.parallelism, ep=2))
-    deepep = replace(spread, framework=replace(spread.framework, dispatcher="deepep"))
-    exchanged = op("permute", "forward", (80, 16))
-    assert len(launched(exchanged, deepep)) == 1 < len(launched(exchanged, spread))

@@ -2,18 +2,22 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
 
 from charllm.api.economics import build_economics
 from charllm.api.keywords import RunKeywords, Spec, as_file, build_request
 from charllm.api.signature import public_with
 from charllm.catalog.defaults import DEFAULT_BATCH
-from charllm.catalog.resolve import read_run, resolve_run
+from charllm.catalog.resolve import DEFAULT_FRAMEWORK, read_run, resolve_run
+from charllm.errors import SpecError
 from charllm.plan.axes import FIELDS, default_axes, parse_axis, pinned_axes, read_axes
 from charllm.plan.limits import parse_limits
 from charllm.plan.objectives import parse_objective
 from charllm.plan.plan import Plan
-from charllm.plan.search import search
+from charllm.plan.rows import cell_run
+from charllm.plan.runnable import AXES, find_refusal
+from charllm.plan.search import NothingFits, search
 from charllm.plan.settings import PlanKeywords, PlanSettings
 from charllm.plan.space import Space
 from charllm.simulate.work import LONGEST_S
@@ -24,6 +28,9 @@ from charllm.tracking import Track, untracked
 
 FILE_WORDS = ("from_", "args", "env", "allow_unmodelled")
 """Keywords of a foreign file, whose settings are the user's own strategy and pin nothing."""
+OFFLOAD = "training.optimizer_offload_fraction"
+FRAMEWORKS = ("nemo", "fsdp")
+"""Software profiles that are tried where the usual one cannot run a job."""
 DROPPED = (*FIELDS.values(), "parallelism.layers_per_stage", "parallelism.regather_size", "training.recompute_layers",
            "training.recompute_modules")  # fmt: skip
 """Fields of a request that the strategies of a plan replace."""
@@ -58,10 +65,32 @@ def plan(spec: Spec | None = None, **words: Unpack[Keywords]) -> Plan:
 def run_plan(spec: Spec | None, track: Track, settings: PlanSettings, words: Mapping[str, Any]) -> Plan:
     """Search the strategies that the keywords of a run leave open; `track` shows how far it is."""
     page = None if settings.report is None else as_file(settings.report, "--report")
+    words, notes = _runnable_words(spec, settings.axis, words)
+    try:
+        found = _search(spec, track, settings, words)
+    except NothingFits as error:
+        relief = {**words, OFFLOAD: 1.0}
+        if OFFLOAD in words or words.get("lora"):
+            raise
+        try:
+            found = _search(spec, track, settings, relief)
+        except SpecError:
+            raise error from None
+        notes += [f"nothing fits with the optimizer's states on the GPU: all strategies have --set {OFFLOAD}=1"]
+    found = replace(found, warnings=[*notes, *found.warnings])
+    if page is not None:
+        # A page draws on studies and measurement, too, which take longer to load than most plans to find.
+        from charllm.api.report import page_of, write_page
+
+        write_page(page_of(found), page, "--report")
+    return found
+
+
+def _search(spec: Spec | None, track: Track, settings: PlanSettings, words: Mapping[str, Any]) -> Plan:
     job = build_space(spec, settings.axis, words)
-    found = search(
+    return search(
         job.space,
-        parse_objective(settings.objective),
+        parse_objective(settings.objective, whole_run=bool(settings.whole_run)),
         parse_limits(settings.limit),
         top=settings.top,
         economics=build_economics(settings.tariff, settings.whole_run),
@@ -72,12 +101,28 @@ def run_plan(spec: Spec | None, track: Track, settings: PlanSettings, words: Map
         risk=settings.risk,
         track=track,
     )
-    if page is not None:
-        # A page draws on studies and measurement, too, which take longer to load than most plans to find.
-        from charllm.api.report import page_of, write_page
 
-        write_page(page_of(found), page, "--report")
-    return found
+
+def _runnable_words(
+    spec: Spec | None, axis: Mapping[str, Any], words: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], list[str]]:
+    """Name a framework that runs the job where the request names none and the usual one cannot, and say so."""
+    if spec is not None or words.get("from_") is not None or words.get("framework") is not None:
+        return words, []
+    why = _job_fault(build_space(spec, axis, words).space)
+    for name in FRAMEWORKS if why else ():
+        chosen = {**words, "framework": name}
+        if _job_fault(build_space(spec, axis, chosen).space) is None:
+            return chosen, [f"framework {name}, as {DEFAULT_FRAMEWORK} cannot run it: {why}"]
+    return words, []
+
+
+def _job_fault(space: Space) -> SpecError | None:
+    """Return why the program of a space runs none of its strategies, whatever they are; None where it may."""
+    if not space.cells.size:
+        return None
+    fault = find_refusal(space.program, cell_run(space, space.cell(0)))
+    return None if fault is None or fault.field in AXES else fault
 
 
 class PlannedJob(NamedTuple):

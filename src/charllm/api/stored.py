@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from charllm.api.keywords import as_path
 from charllm.api.signature import public
 from charllm.errors import SpecError
-from charllm.result.compare import Difference, compare_runs, spec_differences
+from charllm.result.compare import Compared, compare_runs, spec_differences
 from charllm.result.result import RunResult, to_frame
 from charllm.stored import OpsResult, load_one_run, read_character
 from charllm.stored import load as load_stored
@@ -86,8 +86,9 @@ class Comparison:
 
     settings: dict[str, tuple[Any, Any]]
     """Setting: its value in the first run and in the second."""
-    metrics: list[Difference]
-    """By metric: the first run's value, the second run's, and `ratio`, second over first."""
+    metrics: list[Compared]
+    """By metric: the first run's value, the second run's, `ratio`, second over first, and of two simulated runs the
+    `difference` with its interval."""
 
     def to_frame(self) -> DataFrame:
         """Return a row per metric as a pandas DataFrame."""
@@ -104,7 +105,7 @@ class Comparison:
         return render_comparison(self.metrics, self.settings)
 
     def _rows(self) -> list[dict[str, Any]]:
-        return [{**difference._asdict(), "ratio": difference.ratio} for difference in self.metrics]
+        return [one.as_row() for one in self.metrics]
 
 
 @public

@@ -19,6 +19,7 @@ from charllm.catalog.tables import Entry, entries, find, read_entry
 from charllm.errors import SpecError, unknown_name
 from charllm.spec.fields import read, read_field, rules
 from charllm.spec.framework import Framework
+from charllm.spec.generation import Generation
 from charllm.spec.hardware import BOARD_PARTS, Cluster, Gpu, Node, read_cluster
 from charllm.spec.model import Model, fill_model
 from charllm.spec.parallelism import Parallelism
@@ -27,6 +28,7 @@ from charllm.spec.run import Conditions, RunSpec, check_run
 from charllm.spec.training import Training
 
 PARTS = ("model", "cluster", "framework", "parallelism", "training", "conditions")
+GENERATION = "generation"
 NOTES = "notes"
 """Key of a request that holds what its reader has to say, a sentence each."""
 DEFAULT_FRAMEWORK = "megatron"
@@ -49,7 +51,7 @@ def read_run(request: Mapping[str, Any]) -> RunSpec:
 
     check_plain(request, "request")
     for key in request:
-        if key not in (*PARTS, NOTES):
+        if key not in (*PARTS, GENERATION, NOTES):
             raise unknown_name(key, key, PARTS)
     for key in ("model", "cluster"):
         if request.get(key) is None:
@@ -69,6 +71,7 @@ def read_run(request: Mapping[str, Any]) -> RunSpec:
         cluster=cluster,
         framework=framework,
         conditions=read(Conditions, _table(request, "conditions"), "conditions"),
+        generation=read(Generation, _table(request, GENERATION), GENERATION) if GENERATION in request else None,
         defaults_taken=describe_defaults(taken),
         notes=tuple(request.get(NOTES, ())),
     )

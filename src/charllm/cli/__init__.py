@@ -13,6 +13,7 @@ from charllm.errors import LONGEST_SHOWN, CharllmError, unknown_name
 GROUPS = {
     "Predict, without a GPU": {
         "simulate": "memory, step time, power and temperature of one run",
+        "generate": "predict generation: prefill and decode of a static batch, by engine",
         "sweep": "simulate or measure every case of a study",
         "reproduce": "repeat a paper: runs, figures, a verdict on each finding",
         "plan": "the best strategy under limits, why it is the best, and its flags",

@@ -1,5 +1,8 @@
 """Compare two runs: the settings that differ, and every metric with its ratio.
 
+Differences of two simulated runs have their 90 % intervals, from measured pairs of runs that differ in the same kind of
+setting; one that lies within its error is no measurable difference.
+
 With --ops the kernels of a traced step are compared with those of another trace, or with those that `charllm
 simulate` predicts. The second RUN is then a trace, a spec or a simulated run (default: the spec that `charllm train`
 stores with a measured run).
@@ -57,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(compared.to_json())
     elif arguments.csv:
-        print(to_csv([{**each._asdict(), "ratio": each.ratio} for each in compared.metrics]))
+        print(to_csv([each.as_row() for each in compared.metrics]))
     else:
         if wants_plots(arguments):
             show(draw_comparison(arguments, [arguments.first, arguments.second]))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.cli.output import add_full_flag, show
 from charllm.cli.plots import add_plot_flags, draw_stored, wants_plots
+from charllm.errors import SpecError
 
 if TYPE_CHECKING:
     from charllm.analysis.characterize import Character
@@ -25,6 +26,7 @@ EXAMPLES = (
     "charllm show runs/stored",
     "charllm show runs/stored --csv",
 )
+MOST_PRICE = 1e6
 OPS_COLUMNS = ("name", "s_per_call", "tflops_or_tbps", "mean_w", "sm_mhz", "temp_end_c", "error")
 
 
@@ -34,6 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the result as JSON; of a study, one case per line")
     form.add_argument("--csv", action="store_true", help="print a row per GPU of a run, per case of a study, per op")
+    parser.add_argument("--price-per-kwh", type=float, metavar="X", help="price of a kWh, for the energy of a job")
+    parser.add_argument(
+        "--co2-kg-per-kwh", type=float, metavar="X", help="kg of carbon dioxide for a kWh, for the energy of a job"
+    )
     add_full_flag(parser)
     add_plot_flags(parser)
 
@@ -84,11 +90,19 @@ def _print_run(result: RunResult, arguments: argparse.Namespace) -> None:
 def _parts(result: RunResult, found: Character | None, arguments: argparse.Namespace) -> list[str]:
     """Return a run as text: its answers, then tables or the figures that were asked for."""
     from charllm.report.character import render_character
+    from charllm.report.energy import Prices
     from charllm.report.run import render_answer, render_run
 
     if wants_plots(arguments):
         return [render_answer(result), draw_stored(arguments, result, arguments.path)]
-    return [render_run(result, full=arguments.full), *([render_character(found.as_table())] if found else [])]
+    prices = Prices(arguments.price_per_kwh, arguments.co2_kg_per_kwh)
+    for flag, price in (("--price-per-kwh", prices.per_kwh), ("--co2-kg-per-kwh", prices.co2_kg_per_kwh)):
+        if price is not None and not 0 <= price < MOST_PRICE:
+            raise SpecError(flag, price, f"a number from 0 to {MOST_PRICE:g}")
+    return [
+        render_run(result, full=arguments.full, prices=prices),
+        *([render_character(found.as_table())] if found else []),
+    ]
 
 
 def _print_rows(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:

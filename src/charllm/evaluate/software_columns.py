@@ -78,10 +78,10 @@ def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], 
     if is_composed(row):
         return {**table, "composed": True}
     overlap = row.get("overlap", "").lower()
-    table.update(_ladder_fields(overlap))
-    if "-baseline" in overlap:
-        table["cross_entropy"] = "vocab-parallel"
-    if dispatcher := read_dispatcher(row):
+    ladder = _ladder_fields(overlap)
+    table.update(ladder)
+    # A column that holds for the last step of a ladder may not hold for the others.
+    if "dispatcher" not in ladder and (dispatcher := read_dispatcher(row)):
         table["dispatcher"] = dispatcher
     captured = read_choice(row, "graphs", GRAPHS) or _said_graphs(overlap, recipe) or _recipe_graphs(row)
     if captured is None and sparse and "graphs" in recipe:
@@ -122,8 +122,9 @@ def _recipe_graphs(row: Row) -> str | None:
 def _ladder_fields(overlap: str) -> Table:
     """Return what a step of an optimisation ladder sets, with the steps before it."""
     for ladder in spellings()["ladders"]:
-        _, found, step = overlap.partition(ladder["prefix"])
-        reached = [index for index, name in enumerate(ladder["steps"]) if found and name in step]
+        found = re.search(ladder["prefix"], overlap)
+        step = overlap[found.end() :] if found else ""
+        reached = [index for index, name in enumerate(ladder["steps"]) if name in step]
         if reached:
             steps = ladder["steps"][: reached[-1] + 1]
             return {key: value for name in steps for key, value in ladder["fields"].get(name, {}).items()}

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.arrays import Bools, Floats
+from charllm.gpu.cached_attention import time_cached
 from charllm.gpu.formats import (
     GROUPED_STEP,
     GROUPED_TILE,
@@ -173,6 +174,8 @@ def read_shapes(
             ones["length"][place], ones["blocks"][place] = queries, batch * heads * queries / 128
             if shape.kind == "attention_both":
                 zeros["gradient"][place] = 2.0 * batch * queries * head_dim * (heads + 2 * kv_heads)
+        elif shape.kind == "cached_attention":
+            ones["blocks"][place], ones["length"][place] = shape.dims[0] * shape.dims[2], shape.dims[3]
         else:
             zeros["elements"][place] = float(np.prod(shape.dims))
             width[place] = shape.dims[1] if len(shape.dims) > 1 else USUAL_WIDTH
@@ -250,6 +253,7 @@ def _masks(shapes: Sequence[KernelShape], gpu: Gpu) -> dict[str, Mask]:
     few = UNDERFILLED_FRACTION * gpu.multiprocessors * TILE_OUTPUTS / 2
 
     tests: dict[str, Callable[[KernelShape], bool]] = {
+        "cached": lambda shape: shape.kind == "cached_attention",
         "products": lambda shape: shape.kind in PRODUCTS,
         "streams": lambda shape: shape.kind in STREAMS,
         "norms": lambda shape: shape.kind in NORMS and shape.variant == WAITING,
@@ -331,6 +335,10 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
     power = np.where(grouped, kernels.grouped_roof_power, kernels.roof_power)
     together = (arithmetic**power + memory**power) ** (1 / power)
     attention = _time_attention(shapes, gpu, clock_hz, bandwidth)
+    cached, follows = shapes.masks["cached"], np.ones_like(attention)
+    if cached.any():
+        over_cache, shares = time_cached(shapes.flop, shapes.least_bytes, shapes.blocks, gpu, clock_hz)
+        attention, follows = np.where(cached, over_cache, attention), np.where(cached, shares, 1.0)
     # A slow stream is bound by its own instructions, wherever its data lie.
     gain = 1 + kernels.cache_fraction * np.maximum(0.0, shapes.share - BOUND_SHARE) / (1 - BOUND_SHARE)
     slow = shapes.uncached + (1 - shapes.uncached) / gain
@@ -351,7 +359,7 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
     host = np.where(shapes.masks["both"], AUTOGRAD_S, np.where(streams, STREAM_LAUNCH_S, launch))
     host = np.where(shapes.queued, 0.0, host)
     seconds = np.maximum(running, host)
-    bound = np.where(products, (arithmetic / together) ** power, np.where(streams, issued, 1.0))
+    bound = np.where(products, (arithmetic / together) ** power, np.where(streams, issued, follows))
     bound = np.where(running >= host, bound * (1 - gap / running), 0.0)
     return KernelTimes(seconds, running, bound, padding, memory_bytes)
 

@@ -20,6 +20,7 @@ DIMENSIONS = {
     "attention": (5,),
     "attention_backward": (5,),
     "attention_both": (5,),
+    "cached_attention": (5,),
     **dict.fromkeys(ROW_KINDS, (2,)),
     **{kind: (1, 2) for kind in STREAMS if kind not in ROW_KINDS},
 }
@@ -30,7 +31,7 @@ class KernelShape(NamedTuple):
     """A kernel of a kind (a key of DIMENSIONS) with its dimensions.
 
     gemm, grouped_gemm: batch, m, n, k. attention, attention_backward, attention_both (through autograd): batch, heads,
-    kv_heads, queries, head_dim.
+    kv_heads, queries, head_dim. cached_attention: batch, heads, kv_heads, keys, head_dim, one query for each sequence.
     norm, norm_backward: rows, width. embedding, loss: tokens, vocab or width. Streams: elements.
     """
 
@@ -95,5 +96,8 @@ def work(shape: KernelShape) -> tuple[float, float]:
         tokens = batch * seq * head_dim * size
         times = {"attention_backward": (2.5, 2.0), "attention_both": (3.5, 3.0)}.get(shape.kind, (1.0, 1.0))
         return forward * times[0], tokens * (2 * heads + 2 * kv_heads) * times[1]
+    if shape.kind == "cached_attention":
+        batch, heads, kv_heads, keys, head_dim = dims
+        return 4.0 * batch * heads * keys * head_dim, batch * keys * head_dim * 2.0 * kv_heads * size
     rows_width = float(dims[0] * (dims[1] if len(dims) > 1 else 1))
     return 0.0, rows_width * STREAMS[shape.kind].element_bytes

@@ -71,7 +71,9 @@ def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
         *_step_warnings(parts, whole.marks),
         *job.details.get("notes", []),
     ]
-    result = replace(result, warnings=[*told, *result.warnings], tables=_tables(folder, whole, result.spec))
+    result = replace(
+        result, warnings=[*told, *result.warnings], tables={**_tables(folder, whole, result.spec), **result.tables}
+    )
     result = _with_model_metrics(result) if job.origin == "measured" else result
     if not growing:
         _keep(result, whole.recording, folder, parts, ended=job.ended)

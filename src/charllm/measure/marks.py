@@ -154,6 +154,11 @@ def find_steps(marks: list[Mark]) -> list[Step]:
     return [Step(before.time_s, after.time_s, whole_number(after.value)) for before, after in pairwise(ends)]
 
 
+def leading_marks(marks: Mapping[str, list[Mark]]) -> list[Mark]:
+    """Return the marks of the process that marked most steps: rank 0 of a job whose ranks all mark."""
+    return max(marks.values(), key=lambda own: len(find_steps(own)), default=[])
+
+
 def find_phases(marks: list[Mark]) -> dict[str, list[tuple[float, float]]]:
     """Return the windows of every named phase; one that never ended is left out."""
     found: dict[str, list[tuple[float, float]]] = {}

@@ -7,7 +7,7 @@ import numpy as np
 
 from charllm.measure.host.record import HostRecording
 from charllm.measure.host.window import HostWindow, look_host
-from charllm.measure.marks import FEWEST_STEPS, Mark, Step, find_steps
+from charllm.measure.marks import FEWEST_STEPS, Mark, Step, find_steps, leading_marks
 from charllm.measure.parts import Place
 from charllm.measure.profiled import Profiled, part_profiled
 from charllm.measure.recording import Recording
@@ -62,8 +62,7 @@ def choose_window(measured: Measured) -> Chosen:
 
     Of the steps that no profiler slowed, those after the temperature of every GPU has settled.
     """
-    # Rank 0 of a job whose ranks all mark: the process that marked most steps.
-    marks = max(measured.marks.values(), key=lambda own: len(find_steps(own)), default=[])
+    marks = leading_marks(measured.marks)
     steps = find_steps(marks)
     profiled = part_profiled(steps, marks)
     steps = profiled.longest if len(profiled.longest) >= FEWEST_STEPS else steps

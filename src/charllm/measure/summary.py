@@ -1,6 +1,7 @@
 """A measured run as a result: recordings and marks in, metrics out."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from charllm import __version__
 from charllm.arrays import Floats
 from charllm.gpu.limits import CAUSES
 from charllm.gpu.sensor import HOPPER
+from charllm.measure.energy import tabulate_energy
 from charllm.measure.host.window import NO_PLATFORM_POWER, HostWindow
 from charllm.measure.marks import Mark, Step, find_phases
 from charllm.measure.measured import Measured, choose_window
@@ -27,6 +29,8 @@ REASONS = {
     "node_power_mean_w": NO_PLATFORM_POWER,
 }
 """Metrics a measurement without more knowledge cannot give, and why."""
+OF_STEPS = dict.fromkeys(("step_time_s", "energy_per_step_j", "link_bytes"), "no steps were marked or logged")
+"""Metrics of a step, where no step is known."""
 NOT_SETTLED = "temperature had not settled by the end of the run; metrics describe its second half"
 
 
@@ -39,10 +43,10 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
     times = _time_metrics(inside, _job_gpus(details, len(windows)))
     known = _gpu_metrics(measured, windows, start_s, end_s, inside)
     hosts = measured.look_hosts(start_s, end_s)
-    known |= _host_metrics(hosts, known.get("link_bytes"), max(1, len(inside)))
+    known |= _host_metrics(hosts, known.get("link_bytes"), len(inside))
     metrics = fill_metrics({**times, **known, **_tokens_per_j(times, known)})
     gaps = describe_gaps(measured, windows, start_s, end_s)
-    reasons = {**REASONS, **_reasons_of(measured.recording), **explain_gaps(gaps)}
+    reasons = {**REASONS, **({} if inside else OF_STEPS), **_reasons_of(measured.recording), **explain_gaps(gaps)}
     warnings += [f"{name}: {reasons.get(name, 'not measured in this run')}" for name in missing(metrics)]
     warnings += warn_of_gaps(gaps)
     warnings += [*_source_warnings(measured.recording), *_reading_warnings(measured), *_host_warnings(measured)]
@@ -71,6 +75,7 @@ def summarise(measured: Measured, origin: str, spec: dict[str, Any], details: Ma
             },
         },
         warnings=warnings,
+        tables={name: partial(dict, columns) for name, columns in tabulate_energy(measured, chosen).items()},
     )
 
 
@@ -101,8 +106,8 @@ def _gpu_metrics(
     seen = list(windows.values())
     recording = measured.recording
     powers = [window.power_mean_w for window in seen]
-    count = max(1, len(steps))
-    energy = None if None in powers else sum(power * (end_s - start_s) for power in powers if power is not None) / count
+    known_w = [power for power in powers if power is not None]
+    energy = sum(known_w) * (end_s - start_s) / len(steps) if steps and len(known_w) == len(powers) else None
     return {
         "power_mean_w": _mean(powers),
         "power_peak_sensor_w": _largest(window.power_peak_sensor_w for window in seen),
@@ -118,7 +123,7 @@ def _gpu_metrics(
         "clock_std_fraction": _mean([window.clock_std_fraction for window in seen]),
         "throttled_time_fraction": _mean_by_cause([window.limited_fraction for window in seen]),
         "memory_peak_bytes": _largest(highest(recording, gpu, "memory_used_bytes", start_s, end_s) for gpu in windows),
-        "link_bytes": _link_bytes(recording, windows, start_s, end_s, count),
+        "link_bytes": _link_bytes(recording, windows, start_s, end_s, len(steps)) if steps else None,
     }
 
 
@@ -129,7 +134,7 @@ def _host_metrics(hosts: Sequence[HostWindow | None], links: dict[str, Any] | No
         return {}
     sent, powers = [host.nic_sent_bytes for host in seen], [host.system_power_mean_w for host in seen]
     used = [host.nic_utilization_fraction for host in seen]
-    nic = None if None in sent else sum(value or 0.0 for value in sent) / steps
+    nic = None if None in sent or not steps else sum(value or 0.0 for value in sent) / steps
     found: dict[str, Any] = {"node_power_mean_w": None if None in powers else _mean(powers)}
     if links or nic is not None:
         found["link_bytes"] = {"nvlink": None, "pcie": None, **(links or {}), "nic": nic}

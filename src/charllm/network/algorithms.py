@@ -41,6 +41,8 @@ class GroupPath(NamedTuple):
     nic_bytes_per_s: float
     """NIC bandwidth that the group has when all groups of its kind communicate; infinite inside one domain."""
     in_switch_reduction: bool = False
+    direct: bool = False
+    """Whether short all-reduces read the buffers of all ranks at once."""
 
     @property
     def degree(self) -> int:
@@ -106,6 +108,22 @@ def switch_seconds(op: Op, path: GroupPath, constants: NetworkConstants) -> floa
     return pipelined_seconds((Stage(2 * (path.degree - 1), constants.hop_s, moved_s),), constants)
 
 
+DIRECT_S, DIRECT_FRACTION = 4.3e-6, 0.7
+"""Derived: a barrier of ranks with one pass over their buffers, and share of a link's bandwidth that loads from other
+ranks reach, from AIConfigurator's table of vLLM 0.24's all-reduce in graphs on an H200."""
+
+
+def one_shot_seconds(op: Op, path: GroupPath, _constants: NetworkConstants) -> float:
+    """Return the seconds of an all-reduce in which each rank reads the buffers of all others."""
+    read_bytes = (path.degree - 1) * op.message_bytes
+    return DIRECT_S + read_bytes / (DIRECT_FRACTION * path.link_bytes_per_s)
+
+
+def two_shot_seconds(op: Op, path: GroupPath, _constants: NetworkConstants) -> float:
+    """Return the seconds of an all-reduce in which each rank reduces its part, which all others then read."""
+    return 2 * DIRECT_S + op.sent_bytes / (DIRECT_FRACTION * path.link_bytes_per_s)
+
+
 PIECE_BYTES = 512 * KIB
 Seconds = Callable[[Op, GroupPath, NetworkConstants], float]
 ALGORITHMS: dict[str, Seconds] = {
@@ -113,6 +131,8 @@ ALGORITHMS: dict[str, Seconds] = {
     "chain": chain_seconds,
     "tree": tree_seconds,
     "switch": switch_seconds,
+    "one-shot": one_shot_seconds,
+    "two-shot": two_shot_seconds,
 }
 
 
@@ -129,4 +149,5 @@ def _possible(op: Op, path: GroupPath) -> tuple[str, ...]:
         return ("chain",) if op.kind == "broadcast" else ("ring",)
     if path.nodes > 1:
         return ("ring", "tree")
-    return ("ring", "switch") if path.in_switch_reduction else ("ring",)
+    direct = ("one-shot", "two-shot") if path.direct else ()
+    return ("ring", *(("switch",) if path.in_switch_reduction else ()), *direct)

@@ -134,6 +134,7 @@ def _group_path(run: RunSpec, links: GroupLinks) -> GroupPath:
         link_bandwidth(run.cluster, links.ring_hops),
         share if leaves else inf,
         run.cluster.node.in_switch_reduction and run.framework.in_switch_reduction,
+        run.framework.direct_all_reduce,
     )
 
 

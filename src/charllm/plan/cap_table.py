@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from charllm.plan.caps import MEANINGS, CapKind, CapPoint, find_knees
-from charllm.plan.money import Tariff
+from charllm.plan.money import Tariff, tell_tariff
 from charllm.plan.stage_caps import StageCaps
 from charllm.result.answers import describe_spec
+from charllm.result.differences import basis_of, difference, find_error
 from charllm.result.metrics import selected
 from charllm.spec.run import RunSpec
 
@@ -15,11 +16,13 @@ SHOWN = selected(
     "temperature_peak_c", "cluster_power_peak_w", "facility_power_mean_w", "money_per_trillion_tokens",
 )  # fmt: skip
 """Metrics of a point."""
+CHANGES = {"time": "step time", "energy": "energy"}
+"""Change that a point states: the quantity whose errors of differences it has."""
 
 
 def tabulate_caps(run: RunSpec, kind: CapKind, points: Sequence[CapPoint], tariff: Tariff) -> dict[str, Any]:
     """Return points of one cap for all GPUs; times and energies also over those of the first point."""
-    rows = [{_key(kind): point.caps[0], **_row(point, points[0])} for point in points]
+    rows = [{_key(kind): point.caps[0], **_row(point, points[0], kind)} for point in points]
     return _table(run, kind, "gpu", rows, find_knees(points), tariff)
 
 
@@ -28,9 +31,9 @@ def tabulate_stage_caps(run: RunSpec, kind: CapKind, found: StageCaps, tariff: T
     first = found.levels[0].uniform
     rows = []
     for uniform, staged in found.levels:
-        row: dict[str, Any] = {f"caps_{_unit(kind)}": list(staged.caps), **_row(staged, first)}
+        row: dict[str, Any] = {f"caps_{_unit(kind)}": list(staged.caps), **_row(staged, first, kind)}
         row[f"uniform_{_key(kind)}"] = uniform.caps[0]
-        row |= {f"uniform_{name}": value for name, value in _row(uniform, first).items()}
+        row |= {f"uniform_{name}": value for name, value in _row(uniform, first, kind).items()}
         row["saved_fraction"] = 1 - staged.metrics["energy_per_step_j"] / uniform.metrics["energy_per_step_j"]
         rows.append(row)
     knees = find_knees([level.staged for level in found.levels])
@@ -49,7 +52,9 @@ def _table(
         "scale": kind.scale,
         "vendor": run.cluster.gpu.vendor,
         "currency": tariff.currency,
+        "prices": tell_tariff(tariff),
         "definitions": MEANINGS,
+        "basis": {word: basis_of(find_error(name, f"{kind.name} limit")) for word, name in CHANGES.items()},
         "knees": knees,
         "points": rows,
     }
@@ -63,10 +68,13 @@ def _key(kind: CapKind) -> str:
     return f"cap_{_unit(kind)}"
 
 
-def _row(point: CapPoint, first: CapPoint) -> dict[str, Any]:
-    """Return the metrics of a point, and how far time and energy of a step are from those of the first."""
-    over = {
-        f"{word}_change_fraction": point.metrics[name] / first.metrics[name] - 1
-        for word, name in (("time", "step_time_s"), ("energy", "energy_per_step_j"))
-    }
-    return {**{name: point.metrics[name] for name in SHOWN}, **over}
+def _row(point: CapPoint, first: CapPoint, kind: CapKind) -> dict[str, Any]:
+    """Return the metrics of a point, and how far time and energy of a step are from the first's, with intervals."""
+    row = {name: point.metrics[name] for name in SHOWN}
+    for word, name in (("time", "step_time_s"), ("energy", "energy_per_step_j")):
+        before, after = float(first.metrics[name]), float(point.metrics[name])
+        found = difference(name, before, after, {f"conditions.{kind.of_all}": (first.caps, point.caps)})
+        low, high = (found.low, found.high) if found is not None and point is not first else (0.0, 0.0)
+        row |= {f"{word}_change_fraction": after / before - 1, f"{word}_change_low_fraction": low,
+                f"{word}_change_high_fraction": high}  # fmt: skip
+    return row

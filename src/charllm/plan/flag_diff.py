@@ -1,11 +1,10 @@
 """What to change in a command or file to get from one run to another, in charllm's words and in its program's."""
 
-import shlex
 import tomllib
 from collections.abc import Callable, Mapping
-from itertools import groupby
 from typing import Any, NamedTuple
 
+from charllm.catalog.command import strategy_flags, strategy_words
 from charllm.errors import SpecError
 from charllm.spec.programs import program_of
 from charllm.spec.request import dotted_fields
@@ -13,7 +12,6 @@ from charllm.spec.run import RunSpec
 from charllm.spec.writers.megatron import write_megatron
 from charllm.spec.writers.nemo import write_nemo
 from charllm.spec.writers.torchtitan import write_torchtitan
-from charllm.units import MEGA
 
 CHARLLM = "charllm"
 ANY_STEPS = 1
@@ -36,7 +34,7 @@ def diff_flags(before: RunSpec, after: RunSpec) -> list[FlagChange]:
 
     A program whose format cannot say one of the runs adds nothing (`program_settings` says why).
     """
-    changes = _differences(CHARLLM, run_flags(before), run_flags(after))
+    changes = _differences(CHARLLM, strategy_flags(before), strategy_flags(after))
     program = program_of(before)
     if program is None:
         return changes
@@ -55,39 +53,7 @@ def _differences(program: str, before: Mapping[str, str], after: Mapping[str, st
 
 def flag_words(run: RunSpec) -> str:
     """Return the flags of a strategy as one would type them."""
-    return " ".join(f"{flag} {shlex.quote(value)}" if value else flag for flag, value in run_flags(run).items())
-
-
-def run_flags(run: RunSpec) -> dict[str, str]:
-    """Return the flags of charllm that describe a strategy on its model and cluster, with their values."""
-    degrees, training, asked = run.parallelism, run.training, run.conditions
-    split = degrees.layers_per_stage
-    optional = {
-        "--etp": degrees.etp if run.model.experts else None,
-        "--shard-size": degrees.shard_size or None,
-        "--layers-per-stage": _layer_split(split) if len(set(split)) > 1 else None,
-        "--power-cap": asked.power_cap_w,
-        "--clock-cap": None if asked.clock_cap_hz is None else asked.clock_cap_hz / MEGA,
-    }
-    flags = {f"--{axis}": getattr(degrees, axis) for axis in ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "schedule")}
-    flags["--sp" if degrees.sp else "--no-sp"] = ""
-    flags["--overlap"] = ",".join(degrees.overlap) or "none"
-    flags |= {"--gbs": training.global_batch_size, "--mbs": training.micro_batch_size, "--recompute": _recompute(run)}
-    flags |= {flag: value for flag, value in optional.items() if value is not None}
-    return {flag: f"{value:g}" if isinstance(value, float) else str(value) for flag, value in flags.items()}
-
-
-def _recompute(run: RunSpec) -> str:
-    training = run.training
-    if training.recompute_layers is not None:
-        return f"{training.recompute}:{training.recompute_layers}"
-    modules = ",".join(training.recompute_modules)
-    return f"{training.recompute}:{modules}" if modules else training.recompute
-
-
-def _layer_split(layers: tuple[int, ...]) -> str:
-    runs = [(each, len(list(alike))) for each, alike in groupby(layers)]
-    return ",".join(f"{each}x{times}" if times > 1 else str(each) for each, times in runs)
+    return " ".join(word.text for word in strategy_words(run))
 
 
 def program_settings(run: RunSpec, program: str) -> dict[str, str]:

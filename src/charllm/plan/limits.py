@@ -11,9 +11,28 @@ from charllm.plan.candidate import Candidate
 from charllm.plan.strategy import name_strategy
 from charllm.result.metric import metric_value
 from charllm.result.metrics import PLAN_METRICS
-from charllm.units import format_percent, si_key
+from charllm.units import (
+    DAY_S,
+    GIGA,
+    HOUR_S,
+    KILO,
+    KWH_J,
+    MEGA,
+    PERCENT,
+    SUFFIXES,
+    format_percent,
+    si_key,
+    split_suffix,
+)
 
-WRITTEN = re.compile(r"\s*([a-z0-9_.]+)\s*(<=|>=|<|>)\s*(\S+)\s*")
+WRITTEN = re.compile(r"\s*([a-z0-9_.]+)\s*(<=|>=|<|>)\s*(?:([-+]?[\d.,]+(?:e[-+]?\d+)?)\s*([a-zA-Z%/]*)|(\S+))\s*")
+UNITS: dict[str, tuple[str, float]] = {
+    "%": ("fraction", PERCENT), "d": ("s", DAY_S), "day": ("s", DAY_S), "days": ("s", DAY_S), "h": ("s", HOUR_S),
+    "hours": ("s", HOUR_S), "min": ("s", HOUR_S / 60), "gw": ("w", GIGA), "gwh": ("j", MEGA * KWH_J), "gj": ("j", GIGA),
+}  # fmt: skip
+"""Unit of a limit's value, in small letters: SI suffix and factor; beside the suffixes of units.py."""
+MONEY = re.compile(r"([kmbg]?)([a-z]{3})?")
+PREFIXES = {"": 1.0, "k": KILO, "m": MEGA, "b": GIGA, "g": GIGA}
 
 
 class Limit(NamedTuple):
@@ -26,6 +45,10 @@ class Limit(NamedTuple):
     value: float
     text: str
     """As it was written."""
+    scale: float = 1.0
+    """One of the unit in which it was written, in SI."""
+    unit: str = ""
+    """The unit behind its value, where it has one."""
 
     @property
     def upper(self) -> bool:
@@ -38,15 +61,33 @@ def parse_limit(text: str) -> Limit:
     found = WRITTEN.fullmatch(text)
     if not found:
         raise SpecError("limit", text, "METRIC<VALUE with <, <=, > or >=, e.g. memory_peak_gib<130")
-    name, sense, number = found.groups()
+    name, sense, number, unit, word = found.groups()
     metric, factor = _si_metric(name)
+    factor = _unit_factor(metric, unit, text) if unit else factor
     try:
-        value = float(number)
+        value = float((number or word).replace(",", ""))
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise SpecError(f"limit {name}", number, "a number")
-    return Limit(metric, sense, value * factor, text.strip())
+        raise SpecError(f"limit {name}", word or number + unit, "a number, with or without a unit")
+    return Limit(metric, sense, value * factor, text.strip(), factor, unit)
+
+
+def _unit_factor(metric: str, unit: str, text: str) -> float:
+    """Return the factor of a value's unit; one that is no unit of the metric is refused."""
+    stem = metric.partition(".")[0]
+    if stem.startswith("money_") or stem.endswith("_money"):
+        found = MONEY.fullmatch(unit.lower())
+        if found:
+            return PREFIXES[found[1]]
+        raise SpecError(f"limit {text}", unit, "money, such as 2M, 500k or 2MUSD")
+    split = split_suffix(stem)
+    own = split[1] if split else "fraction" if PLAN_METRICS[stem].unit == "%" else ""
+    suffix, factor = UNITS.get(unit.lower(), SUFFIXES.get(unit.lower(), ("", 1.0)))
+    if not own or suffix != own:
+        known = [one for one, (si, _factor) in {**SUFFIXES, **UNITS}.items() if si == own]
+        raise SpecError(f"limit {text}", unit, f"one of {', '.join(known)}" if own else "a number without a unit")
+    return factor
 
 
 def _si_metric(name: str) -> tuple[str, float]:
@@ -115,7 +156,7 @@ def _killing(limit: Limit, candidates: Sequence[Candidate]) -> str:
     known = [one for one in candidates if metric_value(one.metrics, limit.metric) is not None]
     if not known:
         return f"{limit.text}: {limit.metric} is not known for any of {_count(candidates)}"
-    return f"{limit.text}: none of the {_count(candidates)} meets the limit; {_nearest(limit, known)}"
+    return f"{_nearest(limit, known)}, which of {_count(candidates)} comes nearest to {limit.text}"
 
 
 def _contradiction(one: Limit, other: Limit, candidates: Sequence[Candidate]) -> str:
@@ -125,21 +166,23 @@ def _contradiction(one: Limit, other: Limit, candidates: Sequence[Candidate]) ->
     words = []
     for kept, lost in ((one, other), (other, one)):
         among = [candidate for candidate in candidates if keeps(kept, candidate.metrics)]
-        words.append(f"of the {len(among)} that keep {kept.text}, {_nearest(lost, among)}")
-    return f"{one.text} and {other.text} contradict each other: {'; '.join(words)}"
+        words.append(f"with {kept.text} {_nearest(lost, among)}")
+    return f"{'; or '.join(words)}"
 
 
 def _nearest(limit: Limit, candidates: Sequence[Candidate]) -> str:
-    """Name the candidate that comes nearest to a limit, its value in the unit that was written, and how far it is."""
+    """Write the nearest limit that a candidate keeps, in the unit that was written, how far it is, and who keeps it."""
     known = [(value, one) for one in candidates if (value := metric_value(one.metrics, limit.metric)) is not None]
     if not known:
         return f"{limit.metric} is not known for any"
     value, best = min(known, key=lambda pair: _beyond(limit, pair[0]))
-    scale = _si_metric(re.split("[<>]", limit.text)[0].strip())[1]
-    far, asked = _beyond(limit, value) / scale, limit.value / scale
-    share = f", {format_percent(far / abs(asked))}" if asked else ""
-    beyond = f"{far:.4g}{share} {'above' if limit.upper else 'below'} the limit"
-    return f"nearest: {value / scale:.4g} ({beyond}) with {name_strategy(best.run)}"
+    far, shown = _beyond(limit, value), value / limit.scale
+    share = f" ({format_percent(far / abs(limit.value))} {'above' if limit.upper else 'below'})" if limit.value else ""
+    step = 10.0 ** (math.floor(math.log10(abs(shown))) - 3) if shown else 0.001
+    met = (math.floor(shown / step) + 1 if limit.upper else math.ceil(shown / step) - 1) * step
+    written = WRITTEN.fullmatch(limit.text)
+    name = written[1] if written else limit.metric
+    return f"{name}{limit.sense}{met:.5g}{limit.unit}{share}, met by {name_strategy(best.run)}"
 
 
 def _count(candidates: Sequence[Candidate]) -> str:

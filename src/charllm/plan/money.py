@@ -36,6 +36,14 @@ class Tariff:
         check_fields(self)
 
 
+def tell_tariff(tariff: Tariff) -> str:
+    """Write the prices behind figures of money."""
+    money, demand = tariff.currency, tariff.demand_per_kw_month
+    charge = f", {demand:g} {money} for each kW and month" if demand else ""
+    prices = f"{tariff.gpu_per_hour:g} {money} for a GPU-hour, {tariff.electricity_per_kwh:g} {money}/kWh{charge}"
+    return f"{prices}, PUE {tariff.pue:g} (--tariff NAME=VALUE changes them)"
+
+
 def money_metrics(run: RunSpec, metrics: Mapping[str, Any], tariff: Tariff) -> dict[str, Any]:
     """Return money and energy of training; None where power or time are not known."""
     power_w, tokens_per_s = metrics.get("facility_power_mean_w"), metrics.get("tokens_per_s")

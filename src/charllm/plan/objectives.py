@@ -54,8 +54,18 @@ OBJECTIVES = {
 WAYS: dict[str, str] = {"min": LOWER, "max": HIGHER}
 
 
-def parse_objective(text: str) -> Objective:
-    """Return an objective by its name, or of any metric as ``min:METRIC`` or ``max:METRIC``."""
+def parse_objective(text: str, *, whole_run: bool = True) -> Objective:
+    """Return an objective by its name, or of any metric as ``min:METRIC`` or ``max:METRIC``.
+
+    Without a whole run its metrics are not known, and none of them can be an objective.
+    """
+    found = _parse_objective(text)
+    if not whole_run and found.metric.startswith("run_"):
+        raise SpecError("--whole-run", None, f"tokens=N, e.g. tokens=1e12: objective {text} is of a whole run")
+    return found
+
+
+def _parse_objective(text: str) -> Objective:
     way, colon, metric = text.partition(":")
     if not colon:
         if text not in OBJECTIVES:

@@ -52,7 +52,8 @@ def score_of(base: RunSpec, objective: Objective, economics: Economics) -> Score
             lambda _run, metrics: float(metrics["energy_per_step_j"] * metrics["step_time_s"]),
             lambda time_s, energy_j: gpus * energy_j * time_s, True,
         )  # fmt: skip
-    if metric in BY_MONEY:
+    if metric in BY_MONEY or metric == "run_money":
+        # On one cluster a whole run costs more where its tokens do.
         return _money_score(base, economics)
     return _estimate(objective, economics)
 

@@ -28,6 +28,7 @@ from charllm.simulate.predict import predict
 from charllm.spec.fields import check_fields, number
 from charllm.spec.run import RunSpec
 from charllm.units import DAY_S, GIGA, HOUR_S
+from charllm.workload.parameters import count_parameters
 
 LLAMA3_FAILURES_PER_GPU_DAY = 419 / (54 * 16_384)
 STATE_BYTES = 14
@@ -158,7 +159,7 @@ def _stall_s(run: RunSpec, metrics: Mapping[str, Any], whole: WholeRun) -> float
     """Return how long training waits for a checkpoint."""
     written_s = whole.checkpoint_write_s
     if written_s is None:
-        size_bytes = STATE_BYTES * metrics["parameters"]
+        size_bytes = STATE_BYTES * (metrics.get("parameters") or count_parameters(run.model))
         written_s = size_bytes / (whole.checkpoint_bytes_per_s * run.cluster.nodes)
     return whole.checkpoint_stall_fraction * written_s
 

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from charllm.report.tables import metric_cells, metric_headings, render_table, wrap_all
+from charllm.result.differences import UNMEASURABLE
 from charllm.result.metrics import quantity, selected
 from charllm.units import format_change, format_percent
 
 SETTERS = {"power": "nvidia-smi -pl {cap}", "clock": "nvidia-smi -lgc 0,{cap}"}
 """Kind of cap: what sets it on GPUs of NVIDIA."""
+WORDS = ("time", "energy")
 
 
 def render_caps(table: Mapping[str, Any]) -> str:
@@ -79,7 +81,8 @@ def _marks(table: Mapping[str, Any], place: int) -> str:
 
 
 def _sentences(table: Mapping[str, Any]) -> list[str]:
-    found = [_knee(table, name, place) for name, place in table["knees"].items()]
+    found = [*(_knee(table, name, place) for name, place in table["knees"].items()), *_unmeasurable(table)]
+    found += [f"Prices: {table['prices']}."] if "prices" in table else []
     if table["per"] == "stage":
         first = table["points"][0]
         free = f"{format_percent(first['saved_fraction'])} of the energy"
@@ -91,8 +94,35 @@ def _sentences(table: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def _change(point: Mapping[str, Any], word: str) -> str:
+    """Write a change with its interval."""
+    change = format_change(point[f"{word}_change_fraction"])
+    low, high = (point[f"{word}_change_{end}_fraction"] for end in ("low", "high"))
+    return f"{change} ({format_change(low)} to {format_change(high)})" if high > low else change
+
+
+def _unmeasurable(table: Mapping[str, Any]) -> list[str]:
+    """Name the points whose time or energy is not measurably another than that of the first one."""
+    found = []
+    for word in WORDS:
+        places = [
+            place
+            for place, point in enumerate(table["points"])
+            if place and point[f"{word}_change_low_fraction"] <= 0 <= point[f"{word}_change_high_fraction"]
+        ]
+        if places:
+            listed = ", ".join(_where(table, place) for place in places)
+            found.append(f"{UNMEASURABLE.capitalize()} in {word}: {listed} ({table['basis'][word]}).")
+    return found
+
+
+def _where(table: Mapping[str, Any], place: int) -> str:
+    return (
+        f"row {place + 1}" if table["per"] == "stage" else f"{write_cap(table, table['points'][place])} {table['unit']}"
+    )
+
+
 def _knee(table: Mapping[str, Any], name: str, place: int) -> str:
     point = table["points"][place]
-    where = f"row {place + 1}" if table["per"] == "stage" else f"{write_cap(table, point)} {table['unit']}"
-    changes = [f"{word} {100 * point[f'{word}_change_fraction']:+.1f} %" for word in ("time", "energy")]
-    return f"{name.capitalize()} ({table['definitions'][name]}): {where}, {', '.join(changes)}."
+    changes = [f"{word} {_change(point, word)}" for word in WORDS]
+    return f"{name.capitalize()} ({table['definitions'][name]}): {_where(table, place)}, {', '.join(changes)}."

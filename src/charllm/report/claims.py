@@ -9,7 +9,7 @@ from math import exp, expm1, log, log1p
 from statistics import median
 from typing import NamedTuple
 
-from charllm.result.differences import ANY, find_error, half_width
+from charllm.result.differences import ANY, PEAK_TEMPERATURE, find_error, half_width
 from charllm.result.uncertainty import errors
 
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided at this accuracy"
@@ -70,7 +70,7 @@ class Accuracy(NamedTuple):
         return f"error of a difference in {self.quantity} by {kind} ({error['pairs']} measured pairs)"
 
 
-LEVELS = {"peak temperature": "temperature_peak_c"}
+LEVELS = {PEAK_TEMPERATURE: "temperature_peak_c"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +212,7 @@ LOST_TO_HEAT = Claim(
     name="throttling-by-heat",
     text="GPUs of air-cooled nodes are thermally throttled.",
     unit="K above the temperature at which it is throttled, hottest GPU",
-    accuracy=Accuracy("peak temperature", LEVEL, "K"),
+    accuracy=Accuracy(PEAK_TEMPERATURE, LEVEL, "K"),
 )
 HEAT_LOSS_FRACTION = 1e-3
 """A loss of clock to heat above this is shown as one."""
@@ -228,7 +228,7 @@ OVERLAP_TEMPERATURE = Claim(
     text="Compute-communication overlap always raises peak temperature.",
     unit="K hotter at the hottest GPU than without overlap",
     of="all",
-    accuracy=Accuracy("peak temperature", "overlap", "K"),
+    accuracy=Accuracy(PEAK_TEMPERATURE, "overlap", "K"),
     answer="three pairs of ranks emulated on an H200: +1 K each, in readings of whole degrees",
 )
 OVERLAP_THROTTLING = Claim(

@@ -2,22 +2,28 @@
 
 from typing import Any
 
-from charllm.report.tables import render_table
-from charllm.result.compare import Difference
-from charllm.units import format_figure
+from charllm.report.tables import render_table, wrap_all
+from charllm.result.compare import Compared
+from charllm.result.differences import LEVEL
+from charllm.units import format_figure, format_percent
+
+INTERVAL = f"difference ({format_percent(LEVEL, 0)} interval)"
 
 
-def render_comparison(differences: list[Difference], settings: dict[str, tuple[Any, Any]]) -> str:
+def render_comparison(compared: list[Compared], settings: dict[str, tuple[Any, Any]]) -> str:
     """Return the settings that differ, then every metric with its ratio."""
     asked = [[name, _setting(first), _setting(second)] for name, (first, second) in settings.items()]
+    known = [entry.difference for entry in compared if entry.difference]
+    has_intervals = bool(known)
     metrics = [
         [
             entry.metric,
             format_figure(entry.metric.split(".")[0], entry.first),
             format_figure(entry.metric.split(".")[0], entry.second),
             "-" if entry.ratio is None else f"{entry.ratio:.3f}",
+            *([entry.difference.words if entry.difference else ""] if has_intervals else []),
         ]
-        for entry in differences
+        for entry in compared
         if entry.first or entry.second
     ]
     parts = (
@@ -28,10 +34,14 @@ def render_comparison(differences: list[Difference], settings: dict[str, tuple[A
     parts.append(
         render_table(
             "Metrics (those that are 0 or unknown in both are left out)",
-            ["metric", "first", "second", "second/first"],
+            ["metric", "first", "second", "second/first", *([INTERVAL] if has_intervals else [])],
             metrics,
+            drop=("second/first",),
+            where="--csv",
         )
     )
+    if known:
+        parts.append("\n".join(wrap_all([f"{INTERVAL.capitalize()}: {known[0].basis}."])))
     return "\n\n".join(parts)
 
 

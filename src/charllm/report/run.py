@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from charllm.report.energy import NO_PRICES, Prices, render_energy
 from charllm.report.power import render_gpus, render_nodes, render_power
 from charllm.report.screen import render_screen
 from charllm.report.tables import render_facts, render_table, shown_ends, wrap
@@ -46,7 +47,7 @@ MEMORY_DROP = ("in flight", "context", "communication", "scratch", "reserve")
 """Columns that a narrow terminal has no room for, the least important first."""
 
 
-def render_run(result: RunResult, *, full: bool = False) -> str:
+def render_run(result: RunResult, *, full: bool = False, prices: Prices = NO_PRICES) -> str:
     """Return a run as text: of a simulated one a screen, or with `full` all its tables; one that it lacks is named."""
     if result.origin == "simulated" and "uncertainty" not in result.provenance:
         result = with_intervals(result)
@@ -66,6 +67,8 @@ def render_run(result: RunResult, *, full: bool = False) -> str:
         parts.append(render_gpus(result))
     if result.origin == "measured" and any(len(node) > 1 for node in result.nodes):
         parts.append(render_nodes(result))
+    energy = render_energy(result, prices)
+    parts += [energy] if energy else []
     parts += _section(result, "memory", "Memory per stage", render_memory)
     if full:
         parts += _section(result, "traffic", "Communication traffic per step", render_traffic)

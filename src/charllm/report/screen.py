@@ -37,7 +37,7 @@ Fact = tuple[str, str]
 def render_screen(result: RunResult) -> str:
     """Return what was run, the answers with their intervals, the best changes, what was defaulted or is doubtful."""
     ranked = [fact for fact in _facts(result) if fact[1]]
-    changes, notes = _change_facts(result), _notes(result)
+    changes, notes = [*_remedies(result), *_change_facts(result)], _notes(result)
     while True:
         text = "\n\n".join([_head(result), render_facts([*ranked, *changes, *notes], _width())])
         if len(text.splitlines()) < LINES or not (notes or len(changes) > 1):
@@ -87,6 +87,8 @@ def _time(result: RunResult) -> str:
     return f"{write_metric(result, 'step_time_s')} ({', '.join(ends)}), {rates}" if ends else rates
 
 
+NOT_KNOWN = "not predicted for this run"
+"""Beginning of the warning that lists what a run without a step time lacks."""
 GRADES = {"tuned": "tuned", "usual": "as users run it"}
 """Grade of a run: how its interval is named."""
 
@@ -144,6 +146,13 @@ def _clock(result: RunResult) -> str:
     return f"{clock_hz / MEGA:.0f}{ends} of {most_hz / MEGA:.0f} MHz, {', '.join(held) or 'not throttled'}"
 
 
+def _remedies(result: RunResult) -> list[Fact]:
+    """Say of a run that does not fit why, and what would."""
+    told = next((text for text in result.warnings if text.startswith("memory:")), "")
+    parts = told.partition(": ")[2].split("; ", 2)
+    return [(("Because", "", "Would fit")[place], text) for place, text in enumerate(parts) if text]
+
+
 def _change_facts(result: RunResult) -> list[Fact]:
     """Return the best single changes, each with its gain and the interval of that gain."""
     if result.metrics.get("step_time_s") is None:
@@ -165,5 +174,5 @@ def _notes(result: RunResult) -> list[Fact]:
         footing, why = tell_footing(result.spec)
         notes.append(("Rests on", f"{footing} figures: {why}; intervals hold {format_percent(LEVEL, 0)} of runs"))
     notes += [("Note", text) for text in explanations(result)]
-    notes += [("Doubt", text) for text in notable_warnings(result) if not text.startswith("memory:")]
-    return notes
+    known = [text for text in notable_warnings(result) if not text.startswith(("memory:", NOT_KNOWN))]
+    return [*notes, *(("Doubt", text) for text in known)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.result.columns import rows_of
 from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, describe_machine, texts_of
-from charllm.result.metrics import METRICS, selected
+from charllm.result.metrics import METRICS, PHASE_METRICS, selected
 from charllm.result.uncertainty import RISK, stored_grade, tell_usual, usual_factors
 from charllm.units import GIB, MEGA, format_change, format_percent, seconds_format
 
@@ -74,13 +74,28 @@ def answer_lines(result: "RunResult") -> list[tuple[str, str]]:
 
 def answer_time(result: "RunResult") -> str:
     """Step time, throughput, MFU."""
+    if "time_to_first_token_s" in result.metrics:
+        return ""
     return _metrics(result, "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu")
+
+
+def answer_generation(result: "RunResult") -> str:
+    """Time to first token and per token, throughput in new tokens, the whole batch."""
+    first_s, each_s = (result.metrics.get(name) for name in ("time_to_first_token_s", "time_per_token_s"))
+    if first_s is None:
+        return ""
+    write = PHASE_METRICS["time_per_token_s"].write
+    each = f", {write(each_s)} per token" if each_s is not None else ""
+    whole = METRICS["step_time_s"].write(result.metrics["step_time_s"])
+    rates = _metrics(result, "tokens_per_s", "tokens_per_s_per_gpu", "mfu")
+    return f"first token after {write(first_s)}{each}, all after {whole}; new tokens: {rates}"
 
 
 def answer_usual(result: "RunResult") -> str:
     """How long the step takes where the run is not tuned, unless it is stated to be."""
     step_s = result.metrics.get("step_time_s")
-    if result.origin != "simulated" or step_s is None or "cluster" not in result.spec:
+    generated = "time_to_first_token_s" in result.metrics
+    if result.origin != "simulated" or step_s is None or "cluster" not in result.spec or generated:
         return ""
     grade = stored_grade(result.spec)
     ends = " to ".join(METRICS["step_time_s"].write(step_s * factor) for factor in usual_factors()[::2])
@@ -182,7 +197,8 @@ def verdict(result: "RunResult") -> str:
 
 def answer_changes(result: "RunResult") -> str:
     """The single changes that gain most, of a run that was simulated and fits."""
-    if result.origin != "simulated" or result.metrics.get("step_time_s") is None:
+    phased = "time_to_first_token_s" in result.metrics
+    if result.origin != "simulated" or phased or result.metrics.get("step_time_s") is None:
         return ""
     changes = result.table("best_changes")
     if changes is None or "change" not in changes:
@@ -247,6 +263,7 @@ def tell_gaps(gaps: Mapping[str, float]) -> str:
 
 ANSWERS: dict[str, Callable[["RunResult"], str]] = {
     "Step time": answer_time,
+    "Generation": answer_generation,
     "If not tuned": answer_usual,
     "Breakdown": answer_shares,
     "Power": answer_power,

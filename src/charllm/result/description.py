@@ -16,7 +16,7 @@ JOB, PARALLELISM, CONDITION, DEFAULT = "job", "parallelism", "condition", "defau
 
 def tabulate_description(run: "RunSpec") -> Columns:
     """Return a row for each part of the description: the job, its parallelism, conditions, defaults of the profile."""
-    rows = [(JOB, _job(run)), (PARALLELISM, _parallelism(run))]
+    rows = [(JOB, describe_job(run)), (PARALLELISM, _parallelism(run))]
     rows += [(CONDITION, text) for text in conditions(run)]
     rows += [(DEFAULT, text) for text in run.defaults_taken]
     return columns_of(("part", "text"), rows)
@@ -27,7 +27,8 @@ def texts_of(columns: Columns, part: str) -> list[str]:
     return [text for found, text in zip(columns["part"], columns["text"], strict=True) if found == part]
 
 
-def _job(run: "RunSpec") -> str:
+def describe_job(run: "RunSpec") -> str:
+    """Name the model, the machine with its network, the software and the precision."""
     machine = describe_machine(run.as_table()["cluster"])
     return f"{run.model.name} on {run.cluster.name} ({machine}), {run.framework.name}, {run.training.precision}"
 
@@ -56,12 +57,26 @@ def describe_network(fabric: Mapping[str, Any]) -> str:
     return f"{fabric['name']}: {fabric['nics_per_node']} x {rate:g} Gb/s per node"
 
 
+def _generated(run: "RunSpec", cut: str) -> str:
+    """Say what a generation is made of."""
+    asked = run.generation
+    if asked is None:
+        return ""
+    batch = run.training.global_batch_size
+    return (
+        f"{cut}; {batch} sequences of {asked.prompt_tokens} prompt + {asked.new_tokens} new tokens, "
+        f"{batch // run.parallelism.dp} on each replica; key-value cache {asked.cache_precision}"
+    )
+
+
 def _parallelism(run: "RunSpec") -> str:
     degrees, training = run.parallelism, run.training
     axes = ("tp", "cp", "pp", "dp", "ep")
     cut = " x ".join(
         f"{axis} {getattr(degrees, axis)}" for axis in axes if axis in ("tp", "pp", "dp") or getattr(degrees, axis) > 1
     )
+    if run.generation is not None:
+        return _generated(run, cut)
     details = [f"zero {degrees.zero}"] if degrees.zero else []
     details += ["sp"] if degrees.sp else []
     details += [f"vpp {degrees.vpp}"] if degrees.vpp > 1 else []

@@ -2,7 +2,7 @@
 
     changed = changed_settings(first.spec, second.spec)
     found = difference("step_time_s", first_s, second_s, changed)   # None: no error is known of this metric
-    found.effect, found.low, found.high, found.is_clear, found.basis
+    found.effect, found.low, found.high, found.is_clear, found.basis, found.words
 
 Equation: an effect is e = ln(second / first), of temperatures second - first. The measured effect lies within
 e +- reach x sqrt(floor^2 + (slope x e)^2) in nine of ten pairs. floor and slope belong to a kind of change and a
@@ -19,7 +19,9 @@ from math import expm1, hypot, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from charllm.result.metrics import METRICS
 from charllm.spec.request import dotted_fields
+from charllm.units import format_change
 
 LEVEL = 0.9
 FILE = Path(str(resources.files("charllm.result") / "data" / "difference_errors.json"))
@@ -58,16 +60,17 @@ CHANGES = {
     "power limit": Change(("conditions.power_cap_w", "conditions.capped_power_w"), ("conditions.capped_gpus",)),
 }
 """Kind of change, the narrowest first; a change is of the first that holds all its settings."""
-TEMPERATURES = ("temperature", "peak temperature")
+MEAN_POWER, PEAK_TEMPERATURE = METRICS["power_mean_w"].short, METRICS["temperature_peak_c"].label
+TEMPERATURES = ("temperature", PEAK_TEMPERATURE)
 """Quantities whose effects are differences in kelvin; those of all others are logarithms of ratios."""
 QUANTITIES = {
     **dict.fromkeys(("step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu"), "step time"),
     **dict.fromkeys(("energy_per_step_j", "tokens_per_j"), "energy"),
-    **dict.fromkeys(("power_mean_w", "node_power_mean_w"), "mean power"),
+    **dict.fromkeys(("power_mean_w", "node_power_mean_w"), MEAN_POWER),
     **dict.fromkeys(("power_peak_w", "power_peak_sensor_w"), "peak power"),
     "clock_mean_hz": "clock",
     "temperature_mean_c": "temperature",
-    **dict.fromkeys(("temperature_peak_c", "margin_to_slowdown_k"), "peak temperature"),
+    **dict.fromkeys(("temperature_peak_c", "margin_to_slowdown_k"), PEAK_TEMPERATURE),
 }
 """Metric: the quantity whose errors its differences have."""
 
@@ -94,6 +97,16 @@ class Difference(NamedTuple):
         return self.low > 0 or self.high < 0
 
     @property
+    def words(self) -> str:
+        """The effect and its interval, or that there is no measurable difference."""
+        change = f"{self.write(self.effect)} ({self.write(self.low)} to {self.write(self.high)})"
+        return change if self.is_clear else f"{UNMEASURABLE}: {change}"
+
+    def write(self, effect: float) -> str:
+        """Write an effect, or an end of its interval."""
+        return f"{effect:+.1f} K" if self.is_kelvin else format_change(effect)
+
+    @property
     def is_kelvin(self) -> bool:
         """Whether the effect is in kelvin."""
         return QUANTITIES[self.metric] in TEMPERATURES
@@ -113,7 +126,7 @@ def difference(metric: str, first: float, second: float, changed: Mapping[str, t
     around = half_width(error, effect)
     ends = (effect, effect - around, effect + around, error["noise"])
     size, low, high, noise = ends if is_kelvin else map(expm1, ends)
-    return Difference(metric, error["change"], size, low, high, noise, error["pairs"], _basis(error))
+    return Difference(metric, error["change"], size, low, high, noise, error["pairs"], basis_of(error))
 
 
 @cache
@@ -135,7 +148,8 @@ def half_width(error: Mapping[str, Any], effect: float) -> float:
     return float(error["reach"] * hypot(error["floor"], error["slope"] * effect))
 
 
-def _basis(error: Mapping[str, Any]) -> str:
+def basis_of(error: Mapping[str, Any]) -> str:
+    """Say in words what the interval of a difference rests on."""
     count = f"{error['pairs']} measured pairs of {error['runs']} runs ({', '.join(error['data'])})"
     if error["change"] == ANY:
         return f"errors of all kinds of change together, as no pairs of this kind were measured: {count}"

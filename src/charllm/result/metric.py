@@ -20,8 +20,9 @@ Read = Callable[[str], float | None]
 """Returns a metric of a run by name, an entry of a table by `name.key`; None where it is not known."""
 LOWER, HIGHER = "lower", "higher"
 """Which way a metric is better."""
-RUN, PLAN, PAGE = "run", "plan", "page"
-"""Where a metric comes from: every run; a plan, which knows tariffs, racks and whole runs; a page, by its formula."""
+RUN, PLAN, PAGE, PHASES = "run", "plan", "page", "phases"
+"""Where a metric comes from: every run; a plan, which knows tariffs, racks and whole runs; a page, by its formula; a
+generation."""
 DIGITS = {"s": ".3f", "days": ".1f", "W": ".0f", "kW": ".2f", "kW/s": ".2f", "C": ".1f", "K": ".1f", "MHz": ".0f",
           "%": ".1f", "GiB": ".1f", "tokens/s": ",.0f", "tokens/s/GPU": ",.0f"}  # fmt: skip
 """Unit: how numbers are written in it where a metric does not say otherwise."""

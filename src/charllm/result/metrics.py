@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.gpu.limits import CAUSES as CAUSES
 from charllm.gpu.limits import LIMITS as LIMITS
-from charllm.result.metric import HIGHER, LOWER, PAGE, PLAN, RUN, Member, Metric, Read, complete, metric, split_unit
+from charllm.result.metric import (
+    HIGHER,
+    LOWER,
+    PAGE,
+    PHASES,
+    PLAN,
+    RUN,
+    Member,
+    Metric,
+    Read,
+    complete,
+    metric,
+    split_unit,
+)
 from charllm.spec.request import dotted_fields
 from charllm.timeline.labels import LABEL_WORDS as LABEL_WORDS
 from charllm.timeline.labels import LABELS as LABELS
@@ -287,6 +300,17 @@ class Metrics(dict[str, Any]):
         "Energy of all GPUs divided by the tokens of a step.", "GPU energy per token", "J/token", better=LOWER,
         short="GPU energy", digits=".3g", part=PAGE, formula=_joules_per_token,
     )  # fmt: skip
+    time_to_first_token_s: float | None = metric(
+        "Time until a batch that waits for nothing has its first tokens: one prefill.", "time to first token",
+        better=LOWER, digits="seconds", part=PHASES,
+    )  # fmt: skip
+    time_per_token_s: float | None = metric(
+        "Time of one decode step at the mean context.", "time per token", better=LOWER, digits="seconds", part=PHASES,
+    )  # fmt: skip
+    cache_bytes: float | None = metric(
+        "Key-value cache of the worst rank when every sequence has all of its tokens.", "key-value cache", better=LOWER,
+        digits="size", part=PHASES,
+    )  # fmt: skip
     probability_best: float | None = metric(
         "Probability that a strategy is the best of those listed.", "probability of being best", "%", better=HIGHER,
         short="probability", part=PAGE,
@@ -309,6 +333,8 @@ DECLARED: dict[str, Metric] = {
 """Every metric by name, in order."""
 METRICS = {name: one for name, one in DECLARED.items() if one.part == RUN}
 """Those of a result."""
+PHASE_METRICS = {name: one for name, one in DECLARED.items() if one.part == PHASES}
+"""Those that only a generation has."""
 PLAN_METRICS = {name: one for name, one in DECLARED.items() if one.part in (RUN, PLAN)}
 """Those that a plan may limit or optimise."""
 

@@ -107,7 +107,12 @@ def price_kinds(step: Step, kinds: Sequence[GpuKind], timeline: TimelineConstant
     """Price a step on each kind of GPU at the knots of its clock."""
     of_node = [replace(step, run=run) for run in uniform_runs(step.run)]
     kernels = [read_step(one) for one in of_node]
-    return [PricedKind(kind, _price(of_node[kind.node], kernels[kind.node], kind, timeline)) for kind in kinds]
+    # Limits change which clocks are reached and not what they cost.
+    known = {
+        one: _price(of_node[one.node], kernels[one.node], one, timeline)
+        for one in dict.fromkeys(kind._replace(cap=Cap()) for kind in kinds)
+    }
+    return [PricedKind(kind, known[kind._replace(cap=Cap())]) for kind in kinds]
 
 
 def _price(step: Step, kernels: StepKernels, kind: GpuKind, timeline: TimelineConstants) -> tuple[StepTime, ...]:

@@ -15,6 +15,7 @@ from charllm.catalog.change import (
     tensor_change,
     zero_change,
 )
+from charllm.catalog.command import write_command, write_plan_command
 from charllm.errors import SpecError
 from charllm.result.memory_verdict import MemoryVerdict, judge_memory
 from charllm.spec.run import RunSpec
@@ -27,11 +28,17 @@ class Remedy(NamedTuple):
 
     flags: str
     memory: MemoryVerdict
+    run: RunSpec
 
     def describe(self) -> str:
-        """Write the flags, the need and the probability."""
-        probability = format_probability(self.memory.fit_probability)
-        return f"with {self.flags} it fits (probability {probability}), and needs {_gib(self.memory.worst.need_bytes)}"
+        """Write the flags, the need and the probability, and the whole command where flags can say it."""
+        probability, worst = format_probability(self.memory.fit_probability), self.memory.worst
+        told = (
+            f"with {self.flags} it fits (probability {probability}), and needs {_gib(worst.need_bytes)} of "
+            f"{_gib(worst.gpu_bytes)}"
+        )
+        command = write_command(self.run)
+        return f"{told}: {command}" if command else told
 
 
 def memory_warnings(run: RunSpec, memory: MemoryVerdict) -> list[str]:
@@ -46,10 +53,16 @@ def memory_warnings(run: RunSpec, memory: MemoryVerdict) -> list[str]:
     probability = f"probability of fitting: {format_probability(memory.fit_probability)}"
     if memory.fits:
         return [f"{needs} of {_gib(gpu.memory_bytes)}: the run may not fit ({probability}); {part}"]
+    size = f"more than the {_gib(gpu.memory_bytes)} of one {gpu.name}"
+    return [f"{needs}, {size} ({probability}); {part}; {advise(run)}"]
+
+
+def advise(run: RunSpec) -> str:
+    """Say what would make a run fit, with a command that can be run, and what finds the fastest strategy that fits."""
     remedy = nearest_change(run)
     advice = remedy.describe() if remedy else "none of the changes tried makes it fit: use more GPUs or a smaller model"
-    size = f"more than the {_gib(gpu.memory_bytes)} of one {gpu.name}"
-    return [f"{needs}, {size} ({probability}); {part}; {advice}"]
+    search = write_plan_command(run)
+    return f"{advice}; {search} finds the fastest strategy that fits" if search else advice
 
 
 def _gib(size_bytes: float) -> str:
@@ -64,7 +77,7 @@ def nearest_change(run: RunSpec) -> Remedy | None:
     best: Remedy | None = None
     for change in _changes(run):
         try:
-            remedy = Remedy(change.asked, judge_memory(build_step(changed_run(run, change))))
+            remedy = _try(run, change)
         except SpecError:
             continue
         if remedy.memory.fits_within():
@@ -72,6 +85,11 @@ def nearest_change(run: RunSpec) -> Remedy | None:
         if remedy.memory.fits and (not best or remedy.memory.fit_probability > best.memory.fit_probability):
             best = remedy
     return best
+
+
+def _try(run: RunSpec, change: Change) -> Remedy:
+    changed = changed_run(run, change)
+    return Remedy(change.asked, judge_memory(build_step(changed)), changed)
 
 
 def _changes(run: RunSpec) -> Iterator[Change]:

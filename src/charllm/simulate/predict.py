@@ -94,7 +94,7 @@ def predict(
         origin="simulated",
         spec=run.as_table(),
         metrics=metrics,
-        gpus=_gpu_rows(run, memory, machine, simulated_step),
+        gpus=gpu_rows(run, memory, machine, simulated_step),
         nodes=node_rows(machine, simulated_step)
         if machine and simulated_step
         else [{"node": n} for n in range(run.cluster.nodes)],
@@ -212,7 +212,7 @@ def _link_use(run: RunSpec, traffic: Traffic, seconds: float) -> dict[str, float
     return {link: traffic.link_bytes[link] / (rate * seconds) if rate else None for link, rate in can_carry.items()}
 
 
-def _gpu_rows(
+def gpu_rows(
     run: RunSpec, memory: MemoryVerdict, machine: Machine | None, simulated_step: SimulatedStep | None
 ) -> list[dict[str, Any]]:
     """Describe every GPU: where it is, which stage it works on, what it needs, draws and shows."""

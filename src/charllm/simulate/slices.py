@@ -61,11 +61,11 @@ def cut_passes(kinds: Sequence[Sequence[StepTime]]) -> Slices:
             for number, span in enumerate(one[direction].spans):
                 spans += cutter.cut(_Place(chunk, direction, number), span.items, span.repeats)
             first.append(len(spans))
-    tables = [_tabulate(times, cutter.slices) for times in kinds]
+    tables = {id(times): _tabulate(times, cutter.slices) for times in {id(one): one for one in kinds}.values()}
     return Slices(
         np.array(first, dtype=np.int64),
         np.array(spans, dtype=np.int64).reshape(-1, 3),
-        stack_kinds(tables),
+        stack_kinds([tables[id(times)] for times in kinds]),
         np.array([one.barriers for one in cutter.slices], dtype=np.int64),
     )
 

@@ -50,8 +50,7 @@ MOST_PASSES = 8_000_000
 """Passes whose times are kept, on as many positions of every stage as that allows."""
 LEAST_ROUND_S = 2.0
 """Short steps are simulated several times in a round, for the governor looks back over a second."""
-SETTLED_FRACTION = 5e-4
-AVERAGED_S, STILL_FRACTION = 12.0, 1e-6
+SETTLED_FRACTION, AVERAGED_S, STILL_FRACTION = 5e-4, 12.0, 1e-6
 """How long a settled step is simulated where clocks move: one round of 2 s has a standard deviation of 0.1 %."""
 TOLD_K, STEEPEST = 0.2, 50.0
 """Least move of a GPU that tells how it answers to moves, and the strongest answer that is followed."""
@@ -254,9 +253,9 @@ def repeats_of(machine: Machine) -> int:
     return max(1, int(np.ceil(LEAST_ROUND_S / machine.open_s)))
 
 
-def simulate_once(machine: Machine, state: Floats, sink_k: Floats) -> SimulatedStep:
-    """Simulate a step with sinks held, several times over when it is short; `state` moves on."""
-    return _simulate(machine, state, sink_k, -1, np.ones(1))
+def simulate_once(machine: Machine, state: Floats, sink_k: Floats, repeats: int | None = None) -> SimulatedStep:
+    """Simulate a step with sinks held, several times over when it is short or as often as asked; `state` moves on."""
+    return _simulate(machine, state, sink_k, -1, np.ones(1), repeats)
 
 
 def add_steps(before: SimulatedStep | None, simulated_step: SimulatedStep, times: float) -> SimulatedStep:
@@ -319,9 +318,10 @@ def watch_gpu(machine: Machine, simulated_step: SimulatedStep, gpu: int) -> Watc
     return Watched(passes_s, dict(zip(step_loop.ENDING, ends_s.tolist(), strict=True)))
 
 
-def _simulate(machine: Machine, state: Floats, sink_k: Floats, watched: int, moments: Floats) -> SimulatedStep:
-    repeats = repeats_of(machine)
-    box_s = machine.board.tick_s
+def _simulate(
+    machine: Machine, state: Floats, sink_k: Floats, watched: int, moments: Floats, repeats: int | None = None
+) -> SimulatedStep:
+    repeats, box_s = repeats or repeats_of(machine), machine.board.tick_s
     lowest_hz = min(*(board.clock_min_hz for board in machine.boards), machine.brake_hz.min())
     stretch, before_s = machine.asked_hz.max() / lowest_hz, state[0, step_loop.TIME] or np.inf
     # Room for a step at the lowest clock, or for twice the round before, which hardly differs: zeroing more takes time.

@@ -55,7 +55,8 @@ class StepEnds(NamedTuple):
 
 def lay_step_ends(step: Step, kinds: Sequence[Sequence[StepTime]]) -> StepEnds:
     """Lay out the ends of a step that was timed at the knots of each kind of GPU: [kind][knot]."""
-    each = [_lay_kind(step, times) for times in kinds]
+    known = {id(times): _lay_kind(step, times) for times in {id(one): one for one in kinds}.values()}
+    each = [known[id(times)] for times in kinds]
     most = max(times_s.shape[1] for times_s, _rows in each)
     padded = [np.pad(times_s, ((0, 0), (0, most - times_s.shape[1]), (0, 0)), mode="edge") for times_s, _rows in each]
     hosts = np.array(

@@ -203,7 +203,14 @@ class Framework:
         "Axes overlapped by default for models with experts, if different.", OVERLAPS
     )
     vocab_multiple: int = count("The vocabulary is padded to a multiple of this times tp.", 1, 65_536, 1)
+    direct_all_reduce: bool = flag(
+        "Whether short all-reduces inside a scale-up domain read the buffers of all ranks at once (one-shot, two-shot) "
+        "and do not go through NCCL.",
+        False,
+    )
+    prefill_tokens: int = count("Tokens of prompts that an engine reads in one pass.", 1, 16_777_216, 8192)
     # Constants.
+    step_host_s: float = number("Host time of a generation step outside kernels: scheduling, output.", 0, 1, 0.0)
     live_parameters: int = count(
         "Gathered weights that ZeRO stage 3 keeps for later use (DeepSpeed's stage3_max_live_parameters).",
         0, 10**13, 0,

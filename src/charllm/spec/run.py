@@ -7,6 +7,7 @@ from charllm.errors import SpecError
 from charllm.spec.fields import check_fields, count, counts, number, number_or_list, text
 from charllm.spec.forward_only import check_forward_only
 from charllm.spec.framework import Framework
+from charllm.spec.generation import Generation
 from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism
@@ -143,6 +144,8 @@ class RunSpec:
     cluster: Cluster
     framework: Framework
     conditions: Conditions
+    generation: Generation | None = None
+    """What is generated, in a run that does; its parallelism is forward-only then."""
     defaults_taken: tuple[str, ...] = field(default=(), compare=False)
     """Settings that the request left open and the framework's profile supplied, in words."""
     notes: tuple[str, ...] = field(default=(), compare=False)
@@ -192,6 +195,8 @@ class RunSpec:
         """Return the spec as a plain table that builds the same spec again."""
         table: dict[str, Any] = _plain(asdict(self))
         del table["defaults_taken"], table["notes"]
+        if self.generation is None:
+            table.pop("generation", None)
         if not self.cluster.mixed:
             del table["cluster"]["mixed"]
         for listed, severities in SEVERITIES.items():

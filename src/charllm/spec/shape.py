@@ -45,10 +45,18 @@ def check_settings(cls: Any, table: Any, file: object, field: str) -> None:
             check_kind(known[name], value, f"{file}, {where}")
         elif is_dataclass(members.get(name)):
             check_settings(members[name], value, file, where)
+        elif is_dataclass(one := _if_given(members.get(name))):
+            check_settings(one, value, file, where)
         elif is_dataclass(several := next(iter(get_args(members.get(name))), None)):
             check_shape(value, list[Any], file, where)
             for place, item in enumerate(value):
                 check_settings(several, item, file, f"{where}[{place}]")
+
+
+def _if_given(kind: Any) -> Any:
+    """Return the kind of a member that may be None; None where it may not."""
+    parts = get_args(kind)
+    return parts[0] if type(None) in parts else None
 
 
 def _accepts(values: Sequence[Any], shape: Any) -> bool:

@@ -122,18 +122,22 @@ class Pricer:
 
     def chunk(self, chunk: Chunk) -> ChunkPasses:
         """Price the passes of one chunk."""
-        calls = self._calls()
+        calls = self._calls(first=chunk.stage == 0)
         forward = _joined([*calls, *(self.block(block, "forward") for block in chunk.blocks)])
         backward = _joined([*calls, *(self.block(block, "backward") for block in reversed(chunk.blocks))])
         weight = _joined([self.block(block, "weight") for block in reversed(chunk.blocks)]) if self.split else EMPTY
         return ChunkPasses(forward, backward, weight)
 
-    def _calls(self) -> list[Pass]:
+    def _calls(self, *, first: bool) -> list[Pass]:
         """What is put together from profiled parts has no host that runs ahead from one to the next."""
-        if not self.step.run.framework.composed:
-            return []
-        items = (Item("sync", 0.0, 0.0),)
-        return [Pass(race_of(items), {}, {}, 0, (Span(items, 1),))]
+        run = self.step.run
+        items: tuple[Item, ...] = ()
+        if run.framework.composed:
+            items = (Item("sync", 0.0, 0.0),)
+        elif run.generation and run.framework.step_host_s and first:
+            # The host schedules a step of generation before it launches it.
+            items = (Item("host", 0.0, run.framework.step_host_s / run.microbatches),)
+        return [Pass(race_of(items), {}, {}, 0, (Span(items, 1),))] if items else []
 
     def block(self, block: Block, direction: str) -> Pass:
         """Price all repeats of a block in one direction."""

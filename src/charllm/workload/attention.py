@@ -6,6 +6,7 @@ Source: Dao 2023, Korthikanti 2022, DeepSeek-V2 report; others beside the functi
 Ignores: arithmetic of the softmax; diagonal blocks that a tiled kernel computes whole.
 """
 
+from charllm.workload.cache import cached_attention, write_cache
 from charllm.workload.context import exchange_context
 from charllm.workload.cut import Cut
 from charllm.workload.linear import linear
@@ -34,7 +35,8 @@ def attention(cut: Cut, window: int) -> tuple[Module, ...]:
     indexer = _indexer(cut) if model.index_heads else ()
     gate = (_gate(cut),) if model.attention_gate else ()
     # A query that chooses its keys has as many as one that looks back over a window of that length.
-    return (*projections, *indexer, _core(cut, model.index_topk or window), *gate, _output(cut))
+    written = (write_cache(cut),) if cut.generates else ()
+    return (*projections, *written, *indexer, _core(cut, model.index_topk or window), *gate, _output(cut))
 
 
 def _grouped_projections(cut: Cut) -> tuple[Module, ...]:
@@ -191,7 +193,9 @@ def _gate(cut: Cut) -> Module:
 
 
 def _core(cut: Cut, window: int) -> Module:
-    """Softmax(QK)V: as one flash kernel, or as two products around a materialised score matrix."""
+    """Softmax(QK)V: as one flash kernel, as two products around a materialised score matrix, or over a cache."""
+    if cut.context:
+        return cached_attention(cut, window)
     return _flash(cut, window) if cut.framework.attention == "flash" else _unfused(cut)
 
 

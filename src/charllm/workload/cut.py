@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from charllm.gpu.shape import OPERAND_BYTES
 from charllm.spec.framework import Framework
+from charllm.spec.generation import CACHE_BYTES, Generation
 from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.run import RunSpec
@@ -61,11 +62,16 @@ class Cut:
     """Of an accumulated gradient."""
     trains: bool = True
     """Whether a backward pass follows."""
+    generates: bool = False
+    """Whether it is a step of generation: the head works on the last token of each sequence."""
+    context: int = 0
+    """Tokens of each sequence in the key-value cache before this step; 0: none, attention is among its own."""
+    cache_element_bytes: float = 2.0
 
 
 def cut_run(run: RunSpec) -> Cut:
     """Take one rank's share of a microbatch out of a run."""
-    return cut_model(run.model, run.training, run.framework, run.parallelism)
+    return cut_model(run.model, run.training, run.framework, run.parallelism, run.generation)
 
 
 def whole_cut(model: Model) -> Cut:
@@ -74,7 +80,9 @@ def whole_cut(model: Model) -> Cut:
     return cut_model(model, training, PLAIN, Parallelism())
 
 
-def cut_model(model: Model, training: Training, framework: Framework, degrees: Parallelism) -> Cut:
+def cut_model(
+    model: Model, training: Training, framework: Framework, degrees: Parallelism, generation: Generation | None = None
+) -> Cut:
     """Take one rank's share of a microbatch."""
     precision, tp = training.precision, degrees.tp
     seq = training.seq_length // degrees.cp
@@ -106,6 +114,9 @@ def cut_model(model: Model, training: Training, framework: Framework, degrees: P
         reduced_bytes=_reduced_bytes(training, framework),
         gradient_bytes=_gradient_bytes(training, framework),
         trains=degrees.trains,
+        generates=generation is not None,
+        context=generation.context_tokens if generation else 0,
+        cache_element_bytes=CACHE_BYTES[generation.cache_precision] if generation else 2.0,
     )
 
 

@@ -124,6 +124,19 @@ def _norm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     return (one._replace(calls=NORM_BACKWARD_CALLS, events=2), *gradients)
 
 
+def _cached_attention(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    """A kernel over a cache, whose parts a second one adds up; heads stand for the arithmetic of each key."""
+    batch, _heads, kv_heads, keys, width = (max(1, size) for size in op.shape)
+    heads = max(kv_heads, round(op.flop / (4.0 * batch * keys * width)))
+    shape = KernelShape("cached_attention", (batch, heads, kv_heads, keys, width), precision=op.precision)
+    return (Launched(shape, calls=ATTENTION_CALLS[0]),)
+
+
+def _sampling(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
+    """Cast, softmax and draw."""
+    return (Launched(moving((op.read_bytes + op.written_bytes) / 3).shape, 3),)
+
+
 def _softmax(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
     return (_rows("softmax", op),)
 
@@ -238,17 +251,12 @@ def _router(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     return (small, streams, Launched(KernelShape("topk", op.shape)))
 
 
-def _sorts_in_one(run: RunSpec) -> bool:
-    """Tell whether sorting tokens by expert is one kernel: the framework's, or that of a dispatcher between ranks."""
-    return run.framework.fused_permute or (run.framework.dispatcher != "alltoall" and run.parallelism.ep > 1)
-
-
 def _permute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     """Sort rows of tokens by expert: one kernel, or gathers whose backward clears, adds up and joins.
 
     Source: torch.profiler on an H200: index_select for each expert of a loop, or once with copies for a grouped GEMM.
     """
-    if _sorts_in_one(run):
+    if run.framework.fused_permute:
         return (_rows("permute", op),)
     rows, width = op.shape
     parts = _expert_parts(run)
@@ -265,7 +273,7 @@ def _permute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 
 def _unpermute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     """Weigh experts' rows and add them up by token: one kernel, or a product and an addition by index."""
-    if _sorts_in_one(run):
+    if run.framework.fused_permute:
         return (_rows("permute", op),)
     rows, width = op.shape
     parts = _expert_parts(run)
@@ -374,6 +382,8 @@ LAUNCHES: dict[str, Callable[[Op, RunSpec], tuple[Launched, ...]]] = {
     "gemm": _gemm,
     "grouped_gemm": _gemm,
     "attention": _attention,
+    "cached attention": _cached_attention,
+    "sampling": _sampling,
     "norm": _norm,
     "softmax": _softmax,
     "rope": _rope,

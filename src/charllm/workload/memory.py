@@ -19,6 +19,7 @@ from charllm.layout.placement import place_ranks
 from charllm.spec.hardware import Gpu
 from charllm.spec.run import RunSpec
 from charllm.units import MIB
+from charllm.workload.cache_memory import stage_cache_bytes
 from charllm.workload.liveness import Passage, in_flight, live_bytes, pass_through, rank_chunks
 from charllm.workload.memory_kinds import KINDS
 from charllm.workload.op import Module
@@ -59,7 +60,7 @@ class StageMemory(NamedTuple):
     gradients: float
     optimizer: float
     activations: float
-    """Kept on the GPU from forward to backward by all microbatches in flight."""
+    """Kept on the GPU from forward to backward by all microbatches in flight; of a generation, its key-value cache."""
     scratch: float
     """On top, while a block runs: recomputed activations, gradients of activations, gathered weights."""
     reserve: float
@@ -189,7 +190,7 @@ def _rank_memory(run: RunSpec, place: tuple[int, int, int], states: _States, com
     stage, _rank, kind = place
     gpu, passages = run.cluster.kinds[kind].gpu, states.passages
     context = context_bytes(run, gpu)
-    activations = live_bytes(passages, in_flight(run, stage))
+    activations = live_bytes(passages, in_flight(run, stage)) + stage_cache_bytes(run, stage)
     on_top = max(passage.peak - passage.kept for passage in passages) + states.standing_scratch
     # The update runs when activations are gone; it then needs an fp32 copy of 16-bit gradients.
     scratch = max(0.0, on_top, states.update_scratch - activations)

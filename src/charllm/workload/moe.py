@@ -38,6 +38,8 @@ def expert_tokens(cut: Cut) -> int:
     padded capacity.
     """
     copies = cut.shard_tokens * cut.model.topk * cut.etp
+    if cut.generates:
+        copies = max(1, copies // cut.tp)
     factor = cut.training.capacity_factor
     if factor is not None:
         return round(copies * factor)
@@ -125,9 +127,18 @@ def _sorted_bytes(cut: Cut, sent: float, received: float) -> tuple[float, float]
 
 
 def _copies(cut: Cut) -> float:
-    """Token copies this rank sends out to experts."""
+    """Token copies this rank sends out to experts; of tokens that tp ranks all hold, each sends its part."""
     factor = cut.training.capacity_factor
-    return cut.shard_tokens * cut.model.topk * (factor if factor is not None else 1.0)
+    copies = cut.shard_tokens * cut.model.topk * (factor if factor is not None else 1.0)
+    return copies / cut.tp if cut.generates else copies
+
+
+def _among_holders(cut: Cut) -> bool:
+    """Tell whether tp ranks hold all tokens and all experts of each other, so that none of them is sent.
+
+    Source: vLLM's FusedMoE: each rank works on its experts, or its part of all, and results are added up.
+    """
+    return cut.generates and cut.ep * cut.etp <= cut.tp
 
 
 def _dispatch(cut: Cut) -> Module:
@@ -135,14 +146,14 @@ def _dispatch(cut: Cut) -> Module:
     width = _expert_width(cut) * cut.element_bytes
     sent, received = _copies(cut) * width, expert_tokens(cut) * width
     way_out = _sorted_bytes(cut, sent, received)
-    exchange = collective("all_to_all", "ep", sent, cut.ep)
+    exchange = () if _among_holders(cut) else collective("all_to_all", "ep", sent, cut.ep)
     probabilities = _probabilities(cut)
     forward = (
         _moved("permute", cut, way_out),
         *_counts(cut),
         *exchange,
         *probabilities,
-        *collective("all_gather", "etp", received, cut.etp),
+        *(() if cut.generates else collective("all_gather", "etp", received, cut.etp)),
     )
     backward = (
         *collective("reduce_scatter", "etp", received, cut.etp),
@@ -194,11 +205,13 @@ def _combine(cut: Cut) -> Module:
     width = _expert_width(cut) * cut.element_bytes
     sent, received = _copies(cut) * width, expert_tokens(cut) * width
     way_out = _sorted_bytes(cut, sent, received)
-    exchange = collective("all_to_all", "ep", sent, cut.ep)
+    exchange = () if _among_holders(cut) else collective("all_to_all", "ep", sent, cut.ep)
+    added = collective("all_reduce", "tp", cut.tokens * _expert_width(cut) * cut.element_bytes, cut.tp)
     forward = (
-        *collective("reduce_scatter", "etp", received, cut.etp),
+        *(() if cut.generates else collective("reduce_scatter", "etp", received, cut.etp)),
         *exchange,
         _moved("unpermute", cut, way_out[::-1]),
+        *(added if cut.generates else ()),
     )
     backward = (
         _moved("unpermute", cut, way_out, "backward"),
@@ -257,12 +270,18 @@ def _fused(fc1: Module, act: Module, fc2: Module) -> tuple[Module, ...]:
     )
 
 
+def _busy_experts(experts: int, tokens: int) -> int:
+    """Return how many experts get any of a few tokens: only their weights are read."""
+    return max(1, round(experts * (1 - (1 - 1 / experts) ** tokens)))
+
+
 def _expert_linear(
     cut: Cut, name: str, inputs: int, outputs: int, dropped_by: tuple[str, ...], parts: int = 1
 ) -> Module:
     model, size = cut.model, cut.element_bytes
     local = model.experts_on_rank(cut.ep)
     tokens = expert_tokens(cut)
+    local = _busy_experts(local, tokens) if cut.generates else local
     rows = tokens / local
     grouped = groups_experts(cut.framework, cut.training)
 
@@ -275,7 +294,9 @@ def _expert_linear(
                   expert=True)  # fmt: skip
 
     trained = cut.training.lora_rank == 0
-    weights = float(local * (inputs * outputs + (outputs if model.bias in ("mlp", "all") else 0)))
+    weights = float(
+        model.experts_on_rank(cut.ep) * (inputs * outputs + (outputs if model.bias in ("mlp", "all") else 0))
+    )
     # Gate and up are products of their own where the framework does not pack them.
     widths = [outputs] if cut.framework.packed_projections or parts == 1 else [outputs // parts] * parts
     wgrad = [product(f"{name} wgrad", wide, inputs, rows, cut.gradient_bytes, "wgrad") for wide in widths]

@@ -1,5 +1,7 @@
 """The two ends of the model: embedding before the first layer; last norm, LM head and loss after the last."""
 
+from dataclasses import replace
+
 from charllm.workload.cut import Cut, in_16_bits
 from charllm.workload.linear import linear
 from charllm.workload.norm import norm
@@ -70,6 +72,8 @@ def head(cut: Cut, *, owns_weight: bool) -> tuple[Module, ...]:
         return (*modules, *((_square_loss(cut, elements),) if cut.framework.square_loss else ()))
     # Heads stay in 16 bits when the layers run in fp8.
     head_cut = cut if not cut.cast else in_16_bits(cut)
+    if cut.generates:
+        head_cut = _last_tokens(head_cut)
     input_kept = (Kept("head input", elements * size),)
     lm_head = linear(head_cut, "lm head", model.hidden, cut.vocab * cut.tp, split="column", input_kept=input_kept)
     returned_bytes = 4.0 if cut.framework.returns_outputs else 0.0
@@ -78,7 +82,23 @@ def head(cut: Cut, *, owns_weight: bool) -> tuple[Module, ...]:
     lm_head = lm_head._replace(kept=(*lm_head.kept, logits))
     if not owns_weight:
         lm_head = lm_head._replace(weights=0.0, frozen_weights=0.0, tensors=())
-    return (*modules, lm_head, _loss(cut))
+    return (*modules, lm_head, sample(head_cut) if cut.generates else _loss(cut))
+
+
+def _last_tokens(cut: Cut) -> Cut:
+    """Return the share of the last token of each sequence."""
+    return replace(cut, seq=1, tokens=cut.batch, shard_tokens=cut.batch, sp=False)
+
+
+def sample(cut: Cut) -> Module:
+    """Gather the logits that tp ranks share and draw a token of each sequence: cast, softmax and draw, or the largest.
+
+    Assumed: three passes over the logits in fp32.
+    """
+    logits = float(cut.tokens * cut.vocab * cut.tp)
+    gather = collective("all_gather", "tp", logits * cut.element_bytes, cut.tp)
+    drawn = elementwise("sampling", "sampling", logits * 10.0, logits * 8.0, shape=(cut.tokens, cut.vocab * cut.tp))
+    return Module("sampling", (*gather, drawn), forward_scratch_bytes=logits * 8.0)
 
 
 def _square_loss(cut: Cut, elements: int) -> Module:

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,12 @@ def test_the_job_is_the_time_above_idle(tmp_path: Path) -> None:
     assert windows["command"] == pytest.approx([start_s + texts.FROM_S, start_s + texts.TO_S - 1])
     assert windows["idle"] == pytest.approx([start_s, start_s + texts.FROM_S])
     assert result.provenance["measurement"]["idle"]
+
+
+def test_power_of_nothing_throughout_is_taken_as_one_job(tmp_path: Path) -> None:
+    silent = re.sub(r"\d+\.\d+ W,", "0.00 W,", texts.nvidia_smi())
+    result, _ = converted(tmp_path, "nvidia-smi", silent)
+    assert list(result.provenance["measurement"]["windows_s"]) == ["command"]
 
 
 def test_blanks_of_dcgm_are_missing_with_their_reason(tmp_path: Path) -> None:

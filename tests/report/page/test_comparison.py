@@ -25,7 +25,8 @@ def test_it_opens_with_who_is_faster_why_and_what_it_draws() -> None:
     assert page.title == "m: tp4 against tp8"
     assert page.answer == [
         "tp8 is 38 % slower than tp4 (62.5 tokens/s/GPU against 100 tokens/s/GPU), because exposed tp communication "
-        "takes 11 s instead of 5 s, 69 % of its step (1 TB in all, 2.60 GB/s a GPU); it draws 20 W less per GPU; "
+        "takes 11 s instead of 5 s, 69 % of its step (1 TB in all, 2.60 GB/s a GPU); it draws the same power within "
+        "the error (580 W per GPU); "
         "it peaks 3.0 K cooler.",
         "Settings that differ: tp (4 against 8).",
     ]

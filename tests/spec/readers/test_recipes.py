@@ -1,6 +1,7 @@
 """What a Python recipe becomes, as far as it is data."""
 
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -108,15 +109,18 @@ def test_a_recipe_of_bridge_builds_on_a_repository() -> None:
     assert request["framework"] == "megatron-bridge"
     assert request["model"]["hidden"] == 4096
     assert request["training"]["precision"] == "fp8"
-    assert request["parallelism"]["overlap"] == ["tp"]
-    listed = {setting.line: setting.text for setting in reading.not_understood}
+    # A CommOverlapConfig overlaps replicas unless it says otherwise.
+    assert request["parallelism"]["overlap"] == ["tp", "dp"]
+    listed = {setting.line: setting.text for setting in (*reading.not_understood, *reading.unmodelled)}
     assert "_pretrain_common()" in listed[3]
+    # What that function would set is asked for, all at once.
+    assert set(reading.missing) == {"parallelism.pp", "parallelism.cp"}
     assert "layers_of(cfg)" in listed[12]
 
 
 def test_a_model_that_is_not_known_is_asked_for() -> None:
     changed = BRIDGE.replace("meta-llama/Meta-Llama-3-8B", "acme/Nova-9B").replace("llama3_8b_pretrain", "nova")
-    assert "acme/Nova-9B" in reading_of(changed, "nova_config").missing["model"]
+    assert reading_of(changed, "nova_config").model_id == "acme/Nova-9B"
 
 
 def test_one_of_several_functions_has_to_be_named() -> None:
@@ -205,5 +209,103 @@ def test_arithmetic_and_conditions_of_what_is_known_are_worked_out(value: str, f
 def test_what_cannot_be_worked_out_is_named(value: str) -> None:
     text = "GPUS = 8\n" + BRIDGE.replace("_parallel_size = 2", f"_parallel_size = {value}")
     reading = read_recipe(text, "recipe.py", "llama3_8b_pretrain_config")
-    assert any("tensor_model_parallel_size" in str(each) for each in reading.not_understood)
+    assert any("tensor_model_parallel_size" in str(each) for each in reading.unmodelled)
     assert reading.request["parallelism"]["tp"] == 1
+
+
+COMMON = """
+BATCH = 32
+
+def _pretrain_common():
+    optimizer, scheduler = distributed_fused_adam_with_cosine_annealing(max_lr=3e-4)
+    cfg = ConfigContainer(
+        model=None,
+        train=TrainingConfig(train_iters=300000, global_batch_size=BATCH, micro_batch_size=2),
+        optimizer=optimizer,
+        ddp=DistributedDataParallelConfig(
+            overlap_grad_reduce=True, overlap_param_gather=True, use_distributed_optimizer=True
+        ),
+        comm_overlap=None,
+        mixed_precision="bf16_mixed",
+    )
+    return cfg
+"""
+USER = """
+from acme.recipes.common import BATCH, _pretrain_common
+
+def llama3_8b_pretrain_config():
+    cfg = _pretrain_common()
+    cfg.model = AutoBridge.from_hf_pretrained(REPOSITORY).to_megatron_provider(load_weights=False)
+    cfg.model.pipeline_model_parallel_size = 2
+    cfg.model.seq_length = 8192
+    return cfg
+
+REPOSITORY = "meta-llama/Meta-Llama-3-8B"
+"""
+
+
+def checkout(folder: Path, text: str = USER) -> Reading:
+    (folder / "acme" / "recipes" / "llama").mkdir(parents=True)
+    (folder / "acme" / "recipes" / "common.py").write_text(COMMON)
+    path = folder / "acme" / "recipes" / "llama" / "llama3.py"
+    path.write_text(text)
+    return read_recipe(text, str(path), "llama3_8b_pretrain_config")
+
+
+def test_functions_and_constants_of_other_files_of_a_checkout_are_followed(tmp_path: Path) -> None:
+    reading = checkout(tmp_path)
+    assert (reading.missing, reading.unmodelled) == ({}, ())
+    training = reading.request["training"]
+    assert (training["global_batch_size"], training["micro_batch_size"], training["precision"]) == (32, 2, "bf16")
+    assert reading.request["model"]["layers"] == 32
+    assert reading.request["parallelism"]["overlap"] == ["dp"]
+
+
+def test_a_recipe_that_another_file_defines_is_found_by_its_import(tmp_path: Path) -> None:
+    (tmp_path / "acme").mkdir()
+    (tmp_path / "acme" / "real.py").write_text(BRIDGE)
+    alias = "from acme.real import llama3_8b_pretrain_config as pretrain\n"
+    assert read_recipe(alias, str(tmp_path / "alias.py"), "pretrain").request["training"]["global_batch_size"] == 128
+
+
+def test_without_the_file_of_its_base_a_recipe_asks_for_what_that_sets() -> None:
+    assert set(reading_of(USER, "llama3_8b_pretrain_config").missing) == {
+        "parallelism.tp", "parallelism.cp", "training.global_batch_size", "training.micro_batch_size",
+        "training.precision",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lines", "overlap"),
+    [
+        ("cfg.ddp.overlap_grad_reduce = False", ["dp"]),
+        ("cfg.ddp.overlap_grad_reduce = False\n    cfg.ddp.overlap_param_gather = False", []),
+        ("cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=False)", ["dp"]),
+        ("cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=False)\n    "
+         "cfg.model.virtual_pipeline_model_parallel_size = 2", ["dp", "pp"]),
+        ("cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=False, overlap_p2p_comm=False)\n    "
+         "cfg.model.virtual_pipeline_model_parallel_size = 2", ["dp"]),
+        ("cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=False, overlap_grad_reduce=False)\n    "
+         "cfg.ddp.overlap_grad_reduce = cfg.ddp.overlap_param_gather = False", []),
+    ],
+)  # fmt: skip
+def test_overlap_that_a_recipe_switches_off_is_off(lines: str, overlap: list[str], tmp_path: Path) -> None:
+    reading = checkout(tmp_path, USER.replace("    return cfg", f"    {lines}\n    return cfg"))
+    assert reading.request["parallelism"]["overlap"] == overlap
+
+
+@pytest.mark.parametrize(
+    ("line", "rank"),
+    [('default_peft_config("lora")', 32), ('default_peft_config("lora", dim=8)', 8), ("LoRA(dim=16)", 16),
+     ("LoRA()", 32), ("default_peft_config(None)", None), ("None", None)],
+)  # fmt: skip
+def test_adapters_of_a_recipe_are_trained(line: str, rank: int | None, tmp_path: Path) -> None:
+    reading = checkout(tmp_path, USER.replace("    return cfg", f"    cfg.peft = {line}\n    return cfg"))
+    assert reading.request["training"].get("lora_rank") == rank
+    assert not reading.unmodelled
+
+
+def test_other_adapters_are_refused(tmp_path: Path) -> None:
+    line = 'cfg.peft = default_peft_config("dora")'
+    reading = checkout(tmp_path, USER.replace("    return cfg", f"    {line}\n    return cfg"))
+    assert [setting.reason for setting in reading.unmodelled] == ["these adapters"]

@@ -23,7 +23,7 @@ def find_windows(nodes: Sequence[NodeReadings], first_s: float, last_s: float) -
     grid = np.unique(np.concatenate([times for times, _ in read]))
     total = np.sum([np.interp(grid, times, watts) for times, watts in read], axis=0)
     low, high = np.percentile(total, [2, 95])
-    if high < LEAST_RATIO * low:
+    if high <= low or high < LEAST_RATIO * low:
         return whole
     busy = np.flatnonzero(total > low + RISE_FRACTION * (high - low))
     start_s, end_s = float(grid[busy[0]]), float(grid[busy[-1]])

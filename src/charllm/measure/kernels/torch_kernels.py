@@ -5,7 +5,6 @@ Ignores: formats of blocks (mxfp8 and nvfp4 run as fp8 with one scale a tensor);
 which PyTorch has no kernels (strided copies of as many bytes).
 """
 
-import contextlib
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -14,13 +13,12 @@ from typing import Any
 
 import torch
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from charllm.gpu.shape import KernelShape
 from charllm.measure.device import fp8_type
+from charllm.measure.kernels.attention import Launch, attend, attend_backward, attend_cache, backward_of
 from charllm.measure.kernels.operands import DTYPES, Operands
 
-Launch = Callable[[], Any]
 Maker = Callable[[KernelShape, Operands], Launch]
 
 NARROW = ("fp8", "mxfp8", "nvfp4")
@@ -141,41 +139,6 @@ def _first_working(*launches: Launch) -> Launch:
     return launches[-1]
 
 
-# ----------------------------------------------------------------------------------------------------------- attention
-
-
-def _attention_operands(shape: KernelShape, operands: Operands) -> list[torch.Tensor]:
-    batch, heads, kv_heads, seq, head_dim = shape.dims
-    return [operands.read(shape, batch, count, seq, head_dim) for count in (heads, kv_heads, kv_heads)]
-
-
-def _attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, flash2: bool) -> torch.Tensor:
-    grouped = query.shape[1] != key.shape[1]
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION) if flash2 else contextlib.nullcontext():
-        return functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
-
-
-def _is_flash2(shape: KernelShape, operands: Operands) -> bool:
-    """Torch has FlashAttention-2; its first form runs as that."""
-    return shape.variant in ("flash2", "flash1") and operands.device != "cpu"
-
-
-def _attention(shape: KernelShape, operands: Operands) -> Launch:
-    query, key, value = _attention_operands(shape, operands)
-    return partial(_attend, query, key, value, flash2=_is_flash2(shape, operands))
-
-
-def _attention_backward(shape: KernelShape, operands: Operands) -> Launch:
-    inputs = [operand.detach().requires_grad_() for operand in _attention_operands(shape, operands)]
-    return _backward(_attend(*inputs, flash2=_is_flash2(shape, operands)), inputs)
-
-
-def _backward(out: torch.Tensor, inputs: list[torch.Tensor]) -> Launch:
-    """Return a function that runs the backward of an output again and again."""
-    gradient = torch.randn_like(out)
-    return lambda: torch.autograd.grad(out, inputs, gradient, retain_graph=True)
-
-
 # ------------------------------------------------------------------------------------------------------------- streams
 
 
@@ -238,7 +201,7 @@ def _norm_backward(shape: KernelShape, operands: Operands, rows: int, width: int
 def _rmsnorm_backward(shape: KernelShape, operands: Operands, rows: int, width: int) -> Launch:
     x = operands.read(shape, rows, width).detach().requires_grad_()
     scale = _ones(shape, operands, width).requires_grad_()
-    return _backward(functional.rms_norm(x, (width,), scale), [x, scale])
+    return backward_of(functional.rms_norm(x, (width,), scale), [x, scale])
 
 
 def _copy(shape: KernelShape, operands: Operands, rows: int, width: int) -> Launch:
@@ -350,7 +313,7 @@ def _loss(shape: KernelShape, operands: Operands, rows: int, width: int) -> Laun
 def _loss_backward(shape: KernelShape, operands: Operands, rows: int, width: int) -> Launch:
     logits = operands.read(shape, rows, width).detach().requires_grad_()
     targets = torch.randint(0, width, (rows,), device=operands.device)
-    return _backward(functional.cross_entropy(logits.float(), targets), [logits])
+    return backward_of(functional.cross_entropy(logits.float(), targets), [logits])
 
 
 def _optimizer(dtype: torch.dtype) -> Maker:
@@ -375,8 +338,9 @@ KERNELS: dict[str, Maker] = {
     "gemm": _gemm,
     "grouped_gemm": _grouped_gemm,
     "grouped_wgrad": _grouped_wgrad,
-    "attention": _attention,
-    "attention_backward": _attention_backward,
+    "attention": attend,
+    "attention_backward": attend_backward,
+    "cached_attention": attend_cache,
     "copy": _in_pieces(_copy),
     "add": _in_pieces(_add),
     "gelu": _unary(partial(functional.gelu, approximate="tanh")),

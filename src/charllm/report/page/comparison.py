@@ -15,16 +15,16 @@ from charllm.report.page.case_seconds import case_seconds
 from charllm.report.page.cases import StudiedCase, conditions_of
 from charllm.report.page.quantity import write_list, write_number, write_ratio, write_slower, write_value
 from charllm.report.page.sides import READ, compare_metric, every_metric, settings_table, sides, write_change
-from charllm.report.page.study_answer import doubt, why_slower
+from charllm.report.page.study_answer import is_unmeasurable, why_slower
 from charllm.result.metrics import quantity, selected
 from charllm.units import PERCENT
 
 LEVEL_FRACTION = 0.005
-"""Runs nearer than this are called equally fast."""
+"""Measured runs nearer than this are called equally fast."""
 OF_RUNS = {"case": "run", "cases": "runs", "Case": "Run", "Cases": "Runs"}
 """Word of a study: that of a comparison."""
-LEAST_W, LEAST_K, LEAST_POINTS = 1.0, 0.2, 0.1
-"""Differences in power, temperature and clock that are worth a word."""
+LEAST_W, LEAST_K, LEAST_HZ = 1.0, 0.2, 2e6
+"""Differences of measured runs in power, temperature and clock that are worth a word."""
 LONGEST_SETTING = 16
 CHECKED = selected("step_time_s", "power_mean_w", "temperature_peak_c", "clock_mean_hz", "memory_allocated_bytes")
 """Metrics of a prediction that the answer checks against the measured ones."""
@@ -181,12 +181,11 @@ def _speed(run: StudiedCase, first: StudiedCase) -> str:
     ratio = rows[1].value / rows[0].value
     speedup = ratio if quantity(rows[0].metric).better == "higher" else 1 / ratio
     values = " against ".join(write_value(row.metric, row.value) for row in reversed(rows))
-    if abs(speedup - 1) < LEVEL_FRACTION:
-        return f"is as fast as {first.label} ({values})"
+    if is_unmeasurable(run, first, rows[0].metric, LEVEL_FRACTION * rows[0].value):
+        return f"is as fast as {first.label} within the error ({values})"
     slower, faster = (run, first) if speedup < 1 else (first, run)
     much = write_slower(1 / speedup) if speedup < 1 else f"{write_ratio(speedup)} faster"
-    unsure = doubt(slower, faster, max(speedup, 1 / speedup))
-    return f"is {much} than {first.label} ({values}){unsure}{_reason(slower, faster, run)}"
+    return f"is {much} than {first.label} ({values}){_reason(slower, faster, run)}"
 
 
 def _reason(slower: StudiedCase, faster: StudiedCase, run: StudiedCase) -> str:
@@ -201,21 +200,21 @@ def _power(run: StudiedCase, first: StudiedCase) -> str:
     change = _difference(run, first, "power_mean_w")
     if change is None:
         return ""
-    if abs(change) < LEAST_W:
-        return f"draws the same power ({run.values['power_mean_w']:.0f} W per GPU)"
+    if is_unmeasurable(run, first, "power_mean_w", LEAST_W):
+        return f"draws the same power within the error ({run.values['power_mean_w']:.0f} W per GPU)"
     return f"draws {abs(change):.0f} W {'more' if change > 0 else 'less'} per GPU"
 
 
 def _temperature(run: StudiedCase, first: StudiedCase) -> str:
     change = _difference(run, first, "temperature_peak_c")
-    if change is None or abs(change) < LEAST_K:
+    if change is None or is_unmeasurable(run, first, "temperature_peak_c", LEAST_K):
         return ""
     return f"peaks {abs(change):.1f} K {'hotter' if change > 0 else 'cooler'}"
 
 
 def _clock(run: StudiedCase, first: StudiedCase) -> str:
     change = _difference(run, first, "clock_loss")
-    if change is None or abs(change / PERCENT) < LEAST_POINTS:
+    if change is None or is_unmeasurable(run, first, "clock_mean_hz", LEAST_HZ):
         return ""
     return f"loses {abs(change / PERCENT):.1f} points {'more' if change > 0 else 'less'} of its clock to throttling"
 

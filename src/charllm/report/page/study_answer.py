@@ -11,8 +11,8 @@ from charllm.report.page.claims import claims
 from charllm.report.page.predictions import told_errors
 from charllm.report.page.quantity import write_list, write_number, write_percent, write_ratio, write_slower, write_value
 from charllm.report.page.strategies import shorten
+from charllm.result.differences import UNMEASURABLE, difference
 from charllm.result.metrics import LABEL_WORDS, LABELS, quantity
-from charllm.result.uncertainty import effect_interval
 from charllm.units import PERCENT, format_percent, format_si
 
 MOST_GROUPS = 6
@@ -137,13 +137,21 @@ def _behind(case: StudiedCase, best: StudiedCase, metric: str) -> str:
     if ratio < LEVEL_RATIO:
         return f"{case.label}, equally fast"
     reason = why_slower(case, best)
-    return f"{case.label}, {write_slower(ratio)}{doubt(case, best, ratio)}{f': {reason}' if reason else ''}"
+    unsure = f" ({UNMEASURABLE})" if is_unmeasurable(case, best, metric) else ""
+    return f"{case.label}, {write_slower(ratio)}{unsure}{f': {reason}' if reason else ''}"
 
 
-def doubt(case: StudiedCase, best: StudiedCase, ratio: float) -> str:
-    """Say where a predicted difference is so small that predictions may have the order wrong."""
-    predicted = case.origin == best.origin == "simulated"
-    return " (closer than the accuracy of the prediction)" if predicted and effect_interval(ratio - 1)[0] <= 0 else ""
+def is_unmeasurable(case: StudiedCase, other: StudiedCase, metric: str, least: float = 0.0) -> bool:
+    """Tell whether a metric of predicted cases differs by no more than its error; of others, by less than `least`."""
+    value, before = case.values[metric], other.values[metric]
+    if case.origin == other.origin == "simulated":
+        names = {**other.settings, **case.settings}
+        changed = {name: (other.settings.get(name), case.settings.get(name)) for name in names}
+        apart = {name: values for name, values in changed.items() if values[0] != values[1]}
+        found = difference(metric, before, value, apart)
+        if found is not None:
+            return not found.is_clear
+    return bool(abs(value - before) < least)
 
 
 def _limit(case: StudiedCase) -> str:

@@ -127,6 +127,7 @@ def offload_of(table: Mapping[str, Any]) -> Table:
         found["optimizer_offload_fraction"] = 1.0
     if isinstance(optimizer, Mapping) and optimizer.get("device") == "cpu":
         found["optimizer_offload_fraction"] = read_number("offload_optimizer.ratio", optimizer.get("ratio", 1.0))
+        found["pinned_offload"] = optimizer.get("pin_memory") is True
     if read_table("activation_checkpointing", table.get("activation_checkpointing")).get("cpu_checkpointing") is True:
         found["activation_offload_fraction"] = 1.0
     return found

@@ -34,9 +34,7 @@ def read_parallelism(document: Document, framework: str) -> Table:
     table.update(_sharding(document, table["tp"], framework))
     where, kind = find_setting(document, PARALLEL, "cp_comm_type")
     table["cp_kind"] = read_choice(where, kind or "p2p", CP_KINDS) if table["cp"] > 1 else None
-    overlap = _overlap(document, table)
-    # Bridge overlaps by default what its file does not mention.
-    table["overlap"] = overlap if overlap or framework == "nemo" else None
+    table["overlap"] = _overlap(document, table) if framework == "nemo" else _bridge_overlap(document, table)
     return without_none(table)
 
 
@@ -84,6 +82,29 @@ def read_optimizer(document: Document) -> tuple[str | None, int]:
     """Return the update rule and the ZeRO stage that its name implies; no rule where the file names none."""
     where, name = find_setting(document, OPTIMIZER, "name", "optimizer")
     return (None, 0) if name is None else read_choice(where, name, OPTIMIZERS)
+
+
+OVERLAPS = ("overlap_grad_reduce", "overlap_param_gather")
+
+
+def _bridge_overlap(document: Document, table: Table) -> list[str] | None:
+    """Return what overlaps in Megatron-Bridge; None where its file does not say.
+
+    A CommOverlapConfig overlaps replicas and interleaved stages unless it says otherwise (training/comm_overlap.py).
+    """
+    configured = document.written("comm_overlap") is not None
+    found = _overlap(document, table)
+    asked = [find_setting(document, ("comm_overlap", *DDP, *OPTIMIZER), key) for key in OVERLAPS]
+    stated = [read_flag(where, value) for where, value in asked if value is not None]
+    if not configured and not stated:
+        return found or None
+    if configured:
+        sends = find_setting(document, ("comm_overlap",), "overlap_p2p_comm")
+        if table["vpp"] > 1 and (sends[1] is None or read_flag(*sends)) and "pp" not in found:
+            found.append("pp")
+        if not stated and "dp" not in found:
+            found.append("dp")
+    return [axis for axis in ("tp", "dp", "pp", "ep") if axis in found]
 
 
 def _overlap(document: Document, table: Table) -> list[str]:

@@ -11,7 +11,10 @@ from charllm.spec.readers import SEPARATOR
 from charllm.spec.readers.ledger import Ledger
 from charllm.spec.readers.nemo import read_settings
 from charllm.spec.readers.nemo.document import Document
-from charllm.spec.readers.reading import Reading, Setting
+from charllm.spec.readers.nemo.find import PARALLEL, find_setting
+from charllm.spec.readers.nemo.parallelism import DEGREES
+from charllm.spec.readers.nemo.training import DEFAULT_LORA
+from charllm.spec.readers.reading import NOT_UNDERSTOOD, Reading, Setting, names_size
 from charllm.spec.readers.recipes.classes import find_class, find_version
 from charllm.spec.readers.recipes.data import Module, Opaque, Traced
 from charllm.spec.readers.torchtitan import read_job
@@ -64,6 +67,7 @@ def read_recipe(text: str, path: str, function: str = "") -> Reading:
     if "model_spec" in recipe:
         return _read_titan(recipe, module, path, name)
     origin = _origin(recipe)
+    adapters = _adapters(recipe)
     bridge = any(key in recipe for key in ("train", "ddp", "comm_overlap", "mixed_precision"))
     _fill_helpers(recipe)
     lines: dict[str, int] = {}
@@ -71,26 +75,79 @@ def read_recipe(text: str, path: str, function: str = "") -> Reading:
     skipped = [*opaque, *(Setting("statement", item.text, item.line) for item in module.skipped)]
     called = path if name in PREFERRED else f"{name}.py"
     reading = read_settings(Document(values, lines), called, "megatron-bridge" if bridge else "nemo")
-    missing = dict(reading.missing)
-    if "model" in missing and origin:
-        missing["model"] = f"--model NAME (the recipe builds on {origin})"
-    return Reading(
-        reading.request,
-        (*skipped, *reading.not_understood),
-        reading.unmodelled,
-        missing,
-        reading.small,
-        reading.notes,
-        reading.nodes,
-        reading.gpus_per_node,
+    refused = [replace(setting, reason=NOT_UNDERSTOOD) for setting in skipped if _is_size(setting)]
+    skipped = [setting for setting in skipped if not _is_size(setting)]
+    missing, model_id = dict(reading.missing), ""
+    request = dict(reading.request)
+    if origin and any(field.partition(".")[0] == "model" for field in missing):
+        # Sizes beside a model of another file change it; the rest of that model is not here.
+        changed = [f"{key} {value}" for key, value in request.pop("model", {}).items() if key in ("layers", "hidden")]
+        missing = {field: text for field, text in missing.items() if not field.startswith("model")}
+        told = f", with {', '.join(changed)}" if changed else ""
+        model_id = origin if "/" in origin and not changed else ""
+        missing |= {} if model_id else {"model": f"--model NAME (the recipe builds on {origin}{told})"}
+    if isinstance(recipe.get("_base_"), Opaque):
+        missing |= _left_open(reading, Document(values, lines), recipe["_base_"].text)
+    return replace(
+        reading,
+        request=request,
+        not_understood=(*skipped, *reading.not_understood),
+        unmodelled=(*adapters, *refused, *reading.unmodelled),
+        missing=missing,
+        model_id=model_id,
     )
+
+
+def _is_size(setting: Setting) -> bool:
+    """Tell whether code that is not followed gives a size; a table that it makes is named by its settings."""
+    return setting.name == "mixed_precision" or names_size(setting.name)
+
+
+ASKED = {"global_batch_size": "--gbs N", "micro_batch_size": "--mbs N", "seq_length": "--seq N",
+         "precision": "--precision WORD"}  # fmt: skip
+"""Field of the training: the flag that gives it."""
+
+
+def _left_open(reading: Reading, document: Document, base: str) -> dict[str, str]:
+    """Ask for what a recipe leaves to a function of another file that is not there."""
+    training, why = reading.request["training"], f"(left to {base[:80]}, which is not in the checkout)"
+    asked = {f"training.{field}": f"{flag} {why}" for field, flag in ASKED.items() if field not in training}
+    for axis in ("tp", "pp", "cp"):
+        if find_setting(document, PARALLEL, DEGREES[axis])[1] is None and not document.names(f"model.{DEGREES[axis]}"):
+            asked[f"parallelism.{axis}"] = f"--{axis} N {why}"
+    return asked
+
+
+def _adapters(recipe: Traced) -> list[Setting]:
+    """Put the adapters that a recipe trains in place of the helper or class that makes them; refuse others."""
+    made = recipe.get("peft")
+    if made is None:
+        return []
+    table = made if isinstance(made, Traced) else Traced(_base_=made)
+    base, scheme = table.pop("_base_", None), table.pop("scheme", "")
+    text = base.text if isinstance(base, Opaque) else str(table.get("_target_", ""))
+    kind = (
+        scheme.lower()
+        if isinstance(scheme, str) and scheme
+        else ""
+        if scheme is None
+        else text.rpartition(".")[2].lower()
+    )
+    if kind in ("none", ""):
+        recipe.pop("peft")
+        return []
+    recipe["peft"] = table
+    table.setdefault("dim", DEFAULT_LORA)
+    if kind == "lora":
+        return []
+    return [Setting("peft", f"peft = {text}"[:MAX_TEXT], recipe.lines.get("peft"), "these adapters")]
 
 
 def _choose(module: Module, path: str, asked: str) -> str:
     """Return the function that is meant: the one named, the usual one, or the only one."""
     public = [name for name in module.functions if not name.startswith("_")]
     if asked:
-        if asked not in module.functions:
+        if module.find(asked) is None:
             raise SpecError("--from", f"{path}{SEPARATOR}{asked}", f"one of {', '.join(public)[:1000]}")
         return asked
     usual = next((name for name in PREFERRED if name in public), None)
@@ -133,6 +190,9 @@ def _fill_helpers(recipe: Traced) -> None:
             word = _precision_word(table[key])
             if word:
                 table[key] = word if table is recipe else Traced(precision=word)
+    made = recipe.get("optimizer")
+    if isinstance(made, Traced) and isinstance(made.get("_base_"), Opaque) and "fused_adam" in made["_base_"].text:
+        recipe["optimizer"] = Traced(optimizer="adam", use_distributed_optimizer=True)
     optim = recipe.get("optim")
     if isinstance(optim, Traced) and isinstance(optim.get("_base_"), Opaque) and "adam" in optim["_base_"].text:
         del optim["_base_"]

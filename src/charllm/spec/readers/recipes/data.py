@@ -6,11 +6,14 @@ else is assigned to a setting is kept as its text, with its line.
 """
 
 import ast
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from charllm.errors import SpecError
+from charllm.spec.request import read_text
 
 MAX_SOURCE = 2**19
 MAX_CALLS = 200
@@ -18,6 +21,8 @@ MAX_DEPTH = 12
 MAX_STEPS = 20_000
 MAX_NUMBER = 10**15
 MAX_ITEMS = 4096
+MAX_PARENTS, MAX_FILES = 12, 24
+"""Folders above a recipe in which an import is looked for, and files that are read for one recipe."""
 
 
 class Traced(dict[str, Any]):
@@ -45,10 +50,16 @@ class Scope:
     done: bool = False
 
 
+def is_followed(name: str) -> bool:
+    """Tell whether a function of another file says what a recipe sets; others have names that are known."""
+    known = name.startswith(("get_", "default_peft"))
+    return not known and (name.endswith(("_config", "_recipe", "_annealing")) or "_common" in name)
+
+
 class Module:
     """A parsed recipe file: its functions, its constants, and statements that could not be followed."""
 
-    def __init__(self, text: str, path: str) -> None:
+    def __init__(self, text: str, path: str, siblings: "dict[Path, Module | None] | None" = None) -> None:
         if len(text) > MAX_SOURCE:
             raise SpecError("--from", path, f"a recipe of at most {MAX_SOURCE:,} characters")
         try:
@@ -56,6 +67,14 @@ class Module:
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise SpecError("--from", path, f"valid Python ({error})") from None
         self.functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+        self.imports = {
+            item.asname or item.name: (node.module, item.name)
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level
+            for item in node.names
+        }
+        self._path = Path(path)
+        self._siblings: dict[Path, Module | None] = {} if siblings is None else siblings
         self.skipped: list[Opaque] = []
         self._calls = self._steps = 0
         self.globals = Scope()
@@ -64,7 +83,33 @@ class Module:
 
     def call(self, name: str) -> Any:
         """Follow one function with the defaults of its parameters."""
-        return self._follow(self.functions[name], {}, MAX_DEPTH)
+        found = self.find(name)
+        return None if found is None else found[0]._follow(found[1], {}, MAX_DEPTH)
+
+    def find(self, name: str) -> "tuple[Module, ast.FunctionDef] | None":
+        """Return a function of this file, or of the file of its checkout that this one imports it from."""
+        if name in self.functions:
+            return self, self.functions[name]
+        other = self._imported(name)
+        return other.find(self.imports[name][1]) if other is not None and other is not self else None
+
+    def _imported(self, name: str) -> "Module | None":
+        """Return the file that a name is imported from, where it lies in the checkout around this one."""
+        if name not in self.imports:
+            return None
+        parts = self.imports[name][0].split(".")
+        for folder in list(self._path.resolve().parents)[:MAX_PARENTS]:
+            file = folder.joinpath(*parts).with_suffix(".py")
+            if file in self._siblings:
+                return self._siblings[file]
+            if file.is_file() and len(self._siblings) < MAX_FILES:
+                self._siblings[file] = None
+                try:
+                    self._siblings[file] = Module(read_text(file, "--from"), str(file), self._siblings)
+                except SpecError:
+                    return None
+                return self._siblings[file]
+        return None
 
     def _follow(self, function: ast.FunctionDef, given: dict[str, Any], depth: int) -> Any:
         self._calls += 1
@@ -132,6 +177,10 @@ class Module:
                 scope.names[name] = value
             case ast.Attribute(value=owner, attr=name):
                 self._put(self._table(owner, scope, depth), name, value, target.lineno)
+            case ast.Tuple(elts=targets):
+                known = isinstance(value, list) and len(value) == len(targets)
+                for place, item in enumerate(targets):
+                    self._assign(item, value[place] if known else value, scope, depth)
             case ast.Subscript(value=owner, slice=ast.Constant(value=str(name))):
                 self._put(self._table(owner, scope, depth), name, value, target.lineno)
             case _:
@@ -185,6 +234,8 @@ class Module:
         for names in (scope.names, self.globals.names):
             if name in names:
                 return names[name]
+        if name.isupper() and (other := self._imported(name)) is not None:
+            return other.globals.names.get(self.imports[name][1], Opaque(name, node.lineno))
         return Opaque(name, node.lineno)
 
     def _attribute(self, node: ast.expr, owner: ast.expr, name: str, scope: Scope, depth: int) -> Any:
@@ -244,6 +295,12 @@ class Module:
             given = {f"#{place}": self._value(item, scope, depth - 1) for place, item in enumerate(node.args)}
             given |= {key: self._value(item.value, scope, depth - 1) for key, item in keywords.items()}
             return self._follow(self.functions[name], given, depth - 1)
+        found = self.find(name) if is_followed(name) else None
+        if found is not None and self._calls < MAX_CALLS:
+            self._calls += 1
+            given = {f"#{place}": self._value(item, scope, depth - 1) for place, item in enumerate(node.args)}
+            given |= {key: self._value(item.value, scope, depth - 1) for key, item in keywords.items()}
+            return found[0]._follow(found[1], given, depth - 1)
         table = Traced()
         for key, item in keywords.items():
             self._put(table, key, self._value(item.value, scope, depth - 1), item.value.lineno)
@@ -255,8 +312,21 @@ class Module:
             return table
         if last in ("extend", "append", "update"):
             return None
-        table["_base_"] = self._opaque(node)
+        if last == "default_peft_config":
+            table["scheme"] = (
+                self._value(node.args[0], scope, depth - 1) if node.args else table.pop("peft_scheme", None)
+            )
+        table["_base_"] = Opaque(self._filled(node, scope), node.lineno)
         return table
+
+    def _filled(self, node: ast.expr, scope: Scope) -> str:
+        """Return the text of a call with the words that its names stand for."""
+        text = _text(node)
+        for name in {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}:
+            value = self._name(node, name, scope)
+            if isinstance(value, str):
+                text = re.sub(rf"(?<=[(, ]){re.escape(name)}(?=[,)])", lambda _match, word=value: repr(word), text)  # type: ignore[misc]
+        return text[:400]
 
 
 ARITHMETIC: dict[type, Any] = {

@@ -1,0 +1,64 @@
+"""Static-batch generation: prompts are read once (prefill), then a step adds a token to every sequence (decode)."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from charllm.spec.fields import check_fields, choice, count
+
+if TYPE_CHECKING:
+    from charllm.spec.run import RunSpec
+
+CACHE_BYTES = {"bf16": 2.0, "fp8": 1.0}
+"""Format of the key-value cache: bytes of an element. Ignores: scales of 8-bit caches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """What is generated; a batch of equal sequences from begin to end."""
+
+    prompt_tokens: int = count("Tokens of each prompt.", 1, 16_777_216)
+    new_tokens: int = count("Tokens that are generated for each sequence.", 1, 16_777_216)
+    cache_precision: str = choice("Number format of the key-value cache.", tuple(CACHE_BYTES), "bf16")
+    context_tokens: int = count(
+        "Tokens of each sequence in the cache when a decode step begins; 0: the prompt is read (prefill).",
+        0, 33_554_432, 0,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether a step adds one token to each sequence, and does not read the prompt."""
+        return self.context_tokens > 0
+
+    @property
+    def mean_context_tokens(self) -> int:
+        """Tokens in the cache in the middle of decoding: a step's time is nearly a line over them."""
+        return self.prompt_tokens + max(1, self.new_tokens // 2)
+
+
+def prefill_run(run: "RunSpec") -> "RunSpec":
+    """Return the step that reads the prompts, in microbatches of as many tokens as the engine takes at once."""
+    generation = _generation(run)
+    batch = run.training.global_batch_size // run.parallelism.dp
+    at_once = max(1, run.framework.prefill_tokens // generation.prompt_tokens)
+    micro = max(size for size in range(1, batch + 1) if batch % size == 0 and size <= at_once)
+    training = replace(run.training, seq_length=generation.prompt_tokens, micro_batch_size=micro)
+    return replace(run, training=training, generation=replace(generation, context_tokens=0))
+
+
+def decode_run(run: "RunSpec", context_tokens: int | None = None) -> "RunSpec":
+    """Return the step that adds a token to every sequence; with a pipeline in as many parts as keep its stages busy."""
+    generation = _generation(run)
+    batch = run.training.global_batch_size // run.parallelism.dp
+    parts = max(count for count in range(1, run.parallelism.pp + 1) if batch % count == 0)
+    training = replace(run.training, seq_length=1, micro_batch_size=batch // parts)
+    context = context_tokens or generation.mean_context_tokens
+    return replace(run, training=training, generation=replace(generation, context_tokens=context))
+
+
+def _generation(run: "RunSpec") -> Generation:
+    if run.generation is None:
+        raise ValueError("a run that generates nothing has no phases")
+    return run.generation

@@ -92,7 +92,7 @@ def test_kernels_of_other_profilers_have_their_time_and_class(write: object, tmp
 def test_ranges_of_nvtx_are_steps(tmp_path: Path) -> None:
     (rank,) = read_run([nsight(tmp_path / "a.sqlite")]).ranks
     assert [window.number for window in rank.windows] == [0, 1]
-    assert [window.seconds for window in rank.windows] == pytest.approx([0.01, 0.008], rel=1e-6)
+    assert [window.seconds for window in rank.windows] == pytest.approx([0.010, 0.009], rel=1e-6)
 
 
 def test_of_a_report_of_several_gpus_the_busiest_is_shown_and_said(tmp_path: Path) -> None:

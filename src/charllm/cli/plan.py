@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.catalog.command import write_command
 from charllm.cli.flags import add_flags, given
-from charllm.cli.output import add_format_flags, print_as
+from charllm.cli.output import add_format_flags, add_full_flag, print_as
 from charllm.cli.progress import track
 from charllm.cli.spec_flags import add_spec_flags, keywords_from
 from charllm.spec.flags import read_keywords
@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec_flags(parser)
     add_flags(parser.add_argument_group("the search"), PlanSettings)
     add_format_flags(parser, table="a row for each of the best strategies")
+    add_full_flag(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,7 +51,12 @@ def run(arguments: argparse.Namespace) -> int:
     settings = read_keywords(PlanSettings, given(arguments, PlanSettings))
     found = run_plan(arguments.spec, track, settings, keywords_from(arguments))
     table = found.as_table()
-    print_as(arguments, table, lambda: render_plan(table, command(arguments, found)), lambda: rows(table))
+    print_as(
+        arguments,
+        table,
+        lambda: render_plan(table, command(arguments, found), full=arguments.full),
+        lambda: rows(table),
+    )
     sys.stdout.flush()
     for warning in found.warnings:
         print(f"charllm: {warning}", file=sys.stderr)

@@ -286,6 +286,7 @@ def _render_heat(table: dict[str, Any]) -> str:
     parts = [render_table(title, columns, cells)]
     if table["gap_error_k"] is not None:
         parts.append(f"temperature of rear less front slots: off by {table['gap_error_k']:+.2f} K")
+    parts.append(f"not scored: the first {table['start_window_s']:.0f} s, which tell the state at the beginning")
     offsets = ", ".join(f"{row['offset_k']:+.2f}" for row in table["gpus"])
     parts.append(f"offset of each GPU that would remove its mean error, K: {offsets}")
     return "\n".join([parts[0], *wrap_all(parts[1:])])

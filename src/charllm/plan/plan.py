@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from charllm.catalog.command import write_command
+from charllm.plan.alternatives import TWIN_FRACTION, Alternative
 from charllm.plan.candidate import Candidate
 from charllm.plan.flag_diff import diff_flags, flag_words
 from charllm.plan.limits import Limit
 from charllm.plan.objectives import Objective
 from charllm.plan.sensitivity import Sensitivity
 from charllm.plan.strategy import name_strategy
+from charllm.result.description import describe_job
 
 
 class Counts(NamedTuple):
@@ -42,6 +45,8 @@ class Plan:
     elapsed_s: float
     best: Sequence[Candidate]
     """Simulated candidates that keep every limit, best first, as many as were asked for."""
+    alternatives: Sequence[Alternative] = ()
+    """The best strategy with its like, and others that really differ from it."""
     pareto: Sequence[Candidate] = ()
     """Pareto front in throughput, energy, temperature and peak power, of all candidates that keep the limits."""
     others: Sequence[Candidate] = ()
@@ -57,6 +62,8 @@ class Plan:
     rejected: Mapping[str, int] = field(default_factory=dict)
     """Number of simulated candidates that break each limit."""
     sensitivity: Sequence[Sensitivity] = ()
+    prices: str = ""
+    """What figures of money rest on, in words."""
     warnings: Sequence[str] = ()
 
     @property
@@ -80,7 +87,10 @@ class Plan:
         for place, one in enumerate(best):
             one["why"] = list(self.why) if place == 0 else []
         return {
+            "run": describe_job(self.best[0].run) if self.best else "",
             "objective": self.objective.name,
+            "prices": self.prices,
+            "twin_fraction": TWIN_FRACTION,
             "goal": self.objective._asdict(),
             "limits": [limit.text for limit in self.limits],
             "bounds": [limit._asdict() for limit in self.limits],
@@ -89,6 +99,7 @@ class Plan:
             "elapsed_s": self.elapsed_s,
             "counts": counts._asdict(),
             "best": best,
+            "alternatives": [self._alternative(row) for row in self.alternatives],
             "pareto": [self._described(one, None) for one in self.pareto],
             "others": [self._described(one, None) for one in self.others],
             "own": {**self._described(self.own, None), "rank": self.own_rank} if self.own else None,
@@ -96,6 +107,11 @@ class Plan:
             "sensitivity": [{**one._asdict(), "stays": one.stays} for one in self.sensitivity],
             "warnings": list(self.warnings),
         }
+
+    def _alternative(self, row: Alternative) -> dict[str, Any]:
+        kept = {name: value for name, value in row._asdict().items() if name != "one"}
+        command = write_command(row.one.run)
+        return {**self._described(row.one, row.probability), **kept, "command": command, "traits": dict(row.traits)}
 
     def _described(self, one: Candidate, odds: float | None) -> dict[str, Any]:
         changes = diff_flags(self.own.run, one.run) if self.own and one is not self.own else []

@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from charllm.errors import SpecError, Words
+from charllm.plan.alternatives import list_alternatives, try_simulating
 from charllm.plan.candidate import Candidate
 from charllm.plan.feasible import Feasible, divide_space
 from charllm.plan.limits import Limit, broken, explain_infeasible
 from charllm.plan.metrics import USUAL, Economics, derive_metrics
+from charllm.plan.money import tell_tariff
 from charllm.plan.objectives import Objective
 from charllm.plan.pareto import front
 from charllm.plan.plan import Counts, Plan
@@ -82,17 +84,22 @@ def search(
         raise SpecError("--limit", asked, f"limits that some strategy meets: {explain_infeasible(limits, simulated)}")
     mine, odds = _own(own, economics, longest_s), probability_best(kept, objective)
     warnings = _memory_warnings(risk, kept[:top]) if feasible.risk > risk else []
+    score, caps = score_of(space.base, objective, economics), [_loosest(space.caps)]
+    attempt = try_simulating(lambda run: simulate_candidate(run, economics, longest_s))
+    rows = list_alternatives(kept[:top], odds and odds[:top], objective, feasible, score, caps, limits, attempt)
     return Plan(
         objective=objective,
         limits=limits,
         counts=_counts(feasible, rankings, len(simulated))._replace(refused=refused),
         elapsed_s=time.perf_counter() - begun_s,
         best=kept[:top],
+        alternatives=rows,
         pareto=[kept[place] for place in front([one.metrics for one in kept], PARETO_AXES)] if pareto else [],
         others=[one for one in simulated if broken(limits, one.metrics)],
         own=mine,
         own_rank=_place(mine, kept, objective, limits, feasible.risk),
-        why=explain_winner(kept[0], kept[1:], objective, mine),
+        why=explain_winner(kept[0], [row.one for row in rows[1:]], objective, mine),
+        prices=tell_tariff(economics.tariff),
         probability_best=odds and odds[:top],
         rejected={limit.text: sum(limit in broken(limits, one.metrics) for one in simulated) for limit in limits},
         sensitivity=sensitivity(kept, objective, economics, longest_s=longest_s) if sensitive else (),

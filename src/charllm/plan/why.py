@@ -15,7 +15,7 @@ LEAST_SHARE = 0.005
 LEAST_CHANGE = 0.01
 """Clocks, powers and bytes that differ by less are left out."""
 MOST_PARTS = 3
-RUNNER_UP, OWN = "the runner-up", "your own strategy"
+NEXT, OWN = "the next row", "your own strategy"
 
 
 def explain_winner(
@@ -25,11 +25,13 @@ def explain_winner(
     own: Candidate | None = None,
 ) -> list[str]:
     """Say why a strategy is the best: against the first of the others, and against the user's own."""
-    rivals = [(RUNNER_UP, others[0])] if others else []
+    rivals = [(NEXT, others[0])] if others else []
     rivals += [(OWN, own)] if own is not None and own.run != winner.run else []
     sentences = [sentence for word, rival in rivals for sentence in explain_better(winner, rival, objective, word)]
     return (
-        [*sentences, _memory(winner)] if rivals else [f"{name_strategy(winner.run)} is the only one.", _memory(winner)]
+        [*sentences, _memory(winner)]
+        if rivals
+        else [f"No strategy was found that really differs from {name_strategy(winner.run)}.", _memory(winner)]
     )
 
 

@@ -16,7 +16,7 @@ JOB, PARALLELISM, CONDITION, DEFAULT = "job", "parallelism", "condition", "defau
 
 def tabulate_description(run: "RunSpec") -> Columns:
     """Return a row for each part of the description: the job, its parallelism, conditions, defaults of the profile."""
-    rows = [(JOB, _job(run)), (PARALLELISM, _parallelism(run))]
+    rows = [(JOB, describe_job(run)), (PARALLELISM, _parallelism(run))]
     rows += [(CONDITION, text) for text in conditions(run)]
     rows += [(DEFAULT, text) for text in run.defaults_taken]
     return columns_of(("part", "text"), rows)
@@ -27,7 +27,8 @@ def texts_of(columns: Columns, part: str) -> list[str]:
     return [text for found, text in zip(columns["part"], columns["text"], strict=True) if found == part]
 
 
-def _job(run: "RunSpec") -> str:
+def describe_job(run: "RunSpec") -> str:
+    """Name the model, the machine with its network, the software and the precision."""
     machine = describe_machine(run.as_table()["cluster"])
     return f"{run.model.name} on {run.cluster.name} ({machine}), {run.framework.name}, {run.training.precision}"
 

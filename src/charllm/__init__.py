@@ -13,6 +13,7 @@ sweep               simulate or measure every case of a study, or of axes
 caps                step time, energy and cost against power or clock caps, for all GPUs or each stage
 emulate             one rank of a large job on the GPU of this machine; predict_emulation needs no GPU
 measure             power, clocks and temperature of the code inside a ``with`` block; measure_command: of a command
+callbacks           one line that marks a training: Hugging Face, Lightning, torchtitan, any loop in torch
 convert             a recording of another tool (nvidia-smi, DCGM, Prometheus, a log) as a run
 export              write a run for Megatron-LM, NeMo, torchtitan or Slurm
 replay              step time of a profiler trace with one thing changed
@@ -169,6 +170,8 @@ class _FrontDoor(ModuleType):
             super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "callbacks":
+            return import_module("charllm.callbacks")
         if name not in _HOMES:
             raise AttributeError(f"module 'charllm' has no attribute {name!r}", name=name, obj=self)
         value = getattr(import_module(_HOMES[name]), name)

@@ -54,9 +54,6 @@ TILES = (
 )  # fmt: skip
 SPLITS, LEAST_DEPTH = (1, 2, 3, 4, 6, 8), 256
 """Assumed: tiles a library has (rows, columns, rate over the largest one's), and parts of one in depth."""
-NARROWEST, NARROW_BELOW = 8, 64
-"""Published: columns of the narrowest matrix instruction (PTX wgmma, mma), to which products with fewer rows or columns
-than a tile are padded: libraries swap operands so that the short side is that of the instruction's columns."""
 TILE_CHOICES = np.array(
     [(rows, columns, rate, cuts) for rows, columns, rate in TILES for cuts in SPLITS], dtype=np.float64
 ).T
@@ -273,16 +270,10 @@ def _lay_tiles(processors: int, sizes: Floats, grouped: Mask, uneven: Mask) -> T
         tiles * cuts / processors,
         np.where(possible, 2.0 * rows * columns / rates, np.inf),
         np.where(grouped[:, None], np.ceil(k / GROUPED_STEP) * GROUPED_STEP, k / cuts),
-        np.where(grouped[:, None], tiles * rows * columns / (batch * m * n), _padded(m, rows) * _padded(n, columns)),
+        tiles * rows * columns / (batch * m * n),
         np.broadcast_to(cuts, tiles.shape),
         grouped[:, None],
     )
-
-
-def _padded(size: Floats, tile: Floats) -> Floats:
-    """Return a side of products as matrix instructions execute it, over the side itself."""
-    step = np.where(size < NARROW_BELOW, NARROWEST, tile)
-    return np.asarray(np.ceil(size / step) * step / size)
 
 
 def _uneven_tiles(groups: float, rows: float, tile: float) -> float:

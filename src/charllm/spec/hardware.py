@@ -234,6 +234,7 @@ class Node:
     host_memory_bytes_per_s: float = number(
         "Host memory bandwidth of a node that an optimizer on the CPUs reaches.", 1e9, 1e14, 1.1e11
     )
+    host_cores: int = count("Cores of a node that update what lies in host memory; 0: enough of them.", 0, 100_000, 0)
     overhead_w: float = number("Power of CPUs, adapters, drives and boards beside the GPUs.", 0, 1e5, 0.0)
     fan_w: float = number("Power of the fans at normal speed, with air cooling.", 0, 1e5, 0.0)
     supply_fraction: float = number("Efficiency of the power supplies.", 0.5, 1, 0.94)

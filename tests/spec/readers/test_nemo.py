@@ -608,3 +608,10 @@ def test_a_file_that_skips_training_is_a_run_of_forward_passes() -> None:
     assert (training["micro_batch_size"], training["global_batch_size"], training["seq_length"]) == (4, 64, 1024)
     assert not {"optimizer", "recompute", "recompute_layers", "clip_gradients"} & set(training)
     assert any("nothing is generated" in note for note in reading.warnings())
+
+
+def test_a_residual_stream_in_fp32_is_refused_and_the_attention_backend_is_used() -> None:
+    wide = read_nemo(GPT3.replace("  hidden_size:", "  fp32_residual_connection: true\n  hidden_size:"), "run.yaml")
+    assert [setting.reason for setting in wide.unmodelled] == ["a residual stream in fp32"]
+    plain = read_nemo(GPT3.replace("  hidden_size:", "  attention_backend: unfused\n  hidden_size:"), "run.yaml")
+    assert plain.request["framework"]["attention"] == "unfused"

@@ -102,8 +102,8 @@ def budget(spec: Spec | None = None, **words: Unpack[Keywords]) -> Budget:
     """Compare what a job takes on several machines: GPUs, days, money, MW, MWh and CO2, each with its best strategy.
 
     The keywords are those of `charllm.plan`; `cluster` may be a list of clusters, `nodes` a range (``"4..256"``: 4, 8,
-    16 and so on). The whole run is given by its tokens or its days (``whole_run={"tokens": 15e12}`` or ``{"days": 30}``); without it,
-    figures are of a trillion tokens. A `limit` marks the machines that break it.
+    16 and so on). The whole run is given by its tokens or its days (``whole_run={"tokens": 15e12}`` or
+    ``{"days": 30}``); without it, figures are of a trillion tokens. A `limit` marks the machines that break it.
 
     >>> import charllm
     >>> found = charllm.budget(model="llama3-8b", cluster=["h200x8", "h100x8"], gbs=32, pp=1, cp=1, mbs=1, top=1)

@@ -90,16 +90,7 @@ def add_spec_flags(
         action="store_true",
         help="With --from: ignore settings that are not modelled instead of refusing the file.",
     )
-    for name, text in NAMED.items():
-        if name == "nodes" and own_nodes:
-            continue
-        group.add_argument(
-            f"--{name}",
-            dest=KEPT_AS.get(name, name),
-            metavar=text.split(":")[0],
-            help=text.split(": ", 1)[1] + (" May be repeated." if name in several else ""),
-            action="append" if name in several else "store",
-        )
+    _add_named_flags(group, own_nodes, several)
     group.add_argument(
         "--set",
         action="append",
@@ -115,6 +106,21 @@ def add_spec_flags(
             group = groups[GROUPS[path.split(".")[0]]]
             group.add_argument(*spellings(word), dest=word, metavar=metavar, help=rule.doc)
     _add_other_flags(groups[GROUPS["training"]], groups[GROUPS["parallelism"]])
+
+
+def _add_named_flags(group: argparse._ArgumentGroup, own_nodes: bool, several: Collection[str]) -> None:
+    """Add the flags of model, machine and software."""
+    for name, text in NAMED.items():
+        if name == "nodes" and own_nodes:
+            continue
+        metavar, _colon, told = text.partition(": ")
+        group.add_argument(
+            f"--{name}",
+            dest=KEPT_AS.get(name, name),
+            metavar=metavar,
+            help=told + (" May be repeated." if name in several else ""),
+            action="append" if name in several else "store",
+        )
 
 
 def _add_other_flags(training: argparse._ArgumentGroup, parallelism: argparse._ArgumentGroup) -> None:

@@ -11,8 +11,8 @@ import pytest
 from charllm.catalog.resolve import single_node
 from charllm.errors import SpecError
 from charllm.evaluate.h200.tables import READINGS
-from charllm.evaluate.heat import predict, score_heat
-from charllm.evaluate.heat_trace import read_trace
+from charllm.evaluate.heat import find_start, predict, score_heat, window_s
+from charllm.evaluate.heat_trace import Trace, read_trace
 from charllm.gpu.heat import advance, network, steady_state_k, temperature_c
 from tests.program import charllm
 
@@ -32,27 +32,37 @@ def write(path: Path, rows: list[str], header: str = "t_s,power_w,temperature_c,
 # Most of an error at 10 Hz is power between two readings of 25 ms; means over a second show the network's own.
 @pytest.mark.parametrize(
     ("name", "rmse_k", "rmse_1s_k", "steady_k"),
-    [("training-A", 1.7, 0.8, 0.5), ("ranks-B", 2.0, 1.3, 1.2), ("ranks-A", 2.6, 2.1, 1.9), ("opsB", 2.7, 2.0, 0.5)],
+    [
+        ("training-A", 1.6, 0.8, None),
+        ("ranks-B", 1.9, 1.0, 1.1),
+        ("ranks-A", 2.0, 0.9, 0.8),
+        ("opsB", 2.7, 1.8, 0.5),
+        ("training-D", 1.5, 1.0, None),
+    ],
 )
-def test_takes_it_was_not_fitted_on_are_predicted(name: str, rmse_k: float, rmse_1s_k: float, steady_k: float) -> None:
+def test_takes_it_was_not_fitted_on_are_predicted(
+    name: str, rmse_k: float, rmse_1s_k: float, steady_k: float | None
+) -> None:
     score = take(name)
     assert score["rmse_k"] < rmse_k < score["baseline"]["rmse_k"] / 2
     assert score["rmse_1s_k"] < rmse_1s_k
-    assert score["steady_error_k"] < steady_k
+    assert steady_k is None or score["steady_error_k"] < steady_k
 
 
 def test_the_take_it_was_fitted_on_is_met() -> None:
     score = take("opsA")
-    assert score["rmse_k"] < 1.5
-    assert abs(score["mean_error_k"]) < 0.2
+    assert score["rmse_k"] < 1.7
+    assert abs(score["mean_error_k"]) < 0.5
 
 
-def test_only_the_first_second_of_temperature_is_read() -> None:
+def test_only_temperatures_of_the_window_are_read_and_they_are_not_scored() -> None:
     trace = read_trace(str(READINGS / "trace_ranks-B.csv.gz"))
     cluster = single_node("h200", 1)
     net = network(cluster.node, cluster.cooling)
     later = trace.temperature_c.copy()
-    later[trace.times_s > trace.times_s[0] + 1.0] = 99.0
+    later[trace.times_s > trace.times_s[0] + window_s(trace)] = 99.0
+    assert 20.0 < window_s(trace) < 40.0
+    assert score_heat(trace, "h200")["readings"] == (trace.times_s > trace.times_s[0] + window_s(trace)).sum()
     told, _ = predict(trace, net, cluster.gpu)
     blind, _ = predict(replace(trace, temperature_c=later), net, cluster.gpu)
     assert np.array_equal(told, blind)
@@ -71,15 +81,32 @@ def test_two_layouts_of_one_recording_agree(tmp_path: Path) -> None:
     assert score_heat(read_trace(path), "h200")["rmse_k"] == pytest.approx(take("ranks-A")["rmse_k"], abs=1e-6)
 
 
+@pytest.mark.parametrize("past_w", [80.0, 300.0, 690.0])
+def test_a_recording_that_begins_in_any_state_is_predicted(past_w: float) -> None:
+    cluster = single_node("h200", 1)
+    net = network(cluster.node, cluster.cooling)
+    times_s = np.arange(0.0, 400.0, 0.5)
+    power = np.where(times_s < 30, 420.0, np.where(times_s % 60 < 30, 690.0, 250.0))[:, None]
+    state, shown = steady_state_k(np.array([past_w]), net), []
+    for watts in power:
+        state = advance(state, watts, 0.5, net)
+        shown.append(temperature_c(state, 22.0))
+    trace = Trace(times_s, power, np.array(shown), None, (0,), None, 0.0)
+    told, start = predict(trace, net, cluster.gpu, np.zeros_like(power))
+    late = times_s > window_s(trace)
+    assert np.abs(told - trace.temperature_c)[late].max() < 0.5
+    assert start.ambient_c[0] == pytest.approx(22.0, abs=0.6)
+
+
 def test_the_past_a_file_tells_sets_the_start(tmp_path: Path) -> None:
     rows = [f"{index / 100:.2f},700000,80000,40" for index in range(1000)]
     path = write(tmp_path / "past.csv", rows, "t,p_instant_mw,p_average_mw,temp_c")
     trace = read_trace(path)
     cluster = single_node("h200", 1)
-    shown, start = predict(trace, network(cluster.node, cluster.cooling), cluster.gpu)
+    net = network(cluster.node, cluster.cooling)
+    start = find_start(trace, trace.power_w, np.zeros_like(trace.power_w), net, cluster.gpu.power.idle_w)
     assert start.ambient_c[0] == pytest.approx(40 - 80 * 0.0406, abs=0.1)
-    assert shown[0, 0] == pytest.approx(40.0)
-    assert shown[-1, 0] > 60
+    assert start.state_k.sum() + start.ambient_c[0] == pytest.approx(40.0)
 
 
 def node_rows(started_s: float, odd_k: float) -> list[str]:

@@ -7,7 +7,9 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.simulate import long_step
 from charllm.simulate.predict import predict
+from charllm.simulate.recorded import Path, PathPart
 from charllm.spec.request import merge
+from charllm.workload.step import build_step
 
 GPT3: dict[str, Any] = {
     "model": "gpt3-175b", "cluster": "charllm-ppt-h200", "parallelism": {"tp": 8, "pp": 4},
@@ -58,3 +60,52 @@ def test_a_step_of_millions_of_microbatches_takes_no_longer_than_one_of_thousand
     assert few.simulated.step.run.microbatches == many.simulated.step.run.microbatches < 4000
     assert many.result.metrics["step_time_s"] == pytest.approx(100 * few.result.metrics["step_time_s"], rel=1e-3)
     assert many.result.metrics["mfu"] == pytest.approx(few.result.metrics["mfu"], rel=1e-3)
+
+
+def test_a_part_of_a_step_has_whole_rounds_of_the_pipeline_and_eight_at_least() -> None:
+    run = resolve_run(GPT3)
+    # 300 microbatches on four stages: what is left out is a multiple of four.
+    assert long_step._fewer(run, 0.5) == 148
+    assert long_step._fewer(run, 0.333) == 96
+    assert long_step._fewer(run, 0.01) == 32
+    assert long_step._fewer(run, 1.5) == 300
+    assert long_step._fewer(run, 0.995) == 296
+    few = resolve_run(merge(GPT3, {"training": {"global_batch_size": 20}}))
+    assert long_step._fewer(few, 0.1) == 20
+
+
+def test_half_of_a_step_leaves_out_whole_rounds_too() -> None:
+    step = build_step(resolve_run(GPT3))
+    assert long_step.halve(step).run.microbatches == 300 - 4 * 37
+    odd = build_step(resolve_run(merge(GPT3, {"training": {"global_batch_size": 37}})))
+    assert long_step.halve(odd).run.microbatches == 37 - 4 * 4
+    # 2,048 passes are 256 microbatches on four stages in two directions.
+    assert long_step.first_part(step, 2048).run.microbatches == 256
+    assert long_step.first_part(step, 2400) is step
+
+
+def test_a_critical_path_grows_on_the_stages_on_which_it_grew() -> None:
+    far = Path([PathPart(0, 0, 10.0), PathPart(1, 0, 4.0), PathPart(2, 1, 1.0)], 100, 7, 2.0)
+    near = Path([PathPart(0, 0, 6.0), PathPart(1, 0, 4.5)], 60, 5, 1.5)
+    found = long_step._extended_path(far, near, 1.5)
+    assert found.parts == [PathPart(0, 0, 16.0), PathPart(1, 0, 4.0), PathPart(2, 1, 2.5)]
+    assert (found.passes, found.crossings, found.transfer_s) == (160, 10, 2.75)
+
+
+def test_times_lie_on_the_line_through_two_lengths_and_labels_add_up() -> None:
+    step = build_step(resolve_run(merge(GPT3, {"training": {"global_batch_size": 64}})))
+    far = long_step.execute(step, 100.0).timed
+    near = far._replace(
+        step_time_s=far.step_time_s - 2.0, op_events=far.op_events - 1000,
+        stages=[{name: 0.9 * seconds for name, seconds in stage.items()} for stage in far.stages],
+        hidden_s={name: 0.5 * seconds for name, seconds in far.hidden_s.items()},
+    )  # fmt: skip
+    found = long_step.extend_times(far, near, 3.0)
+    assert found.step_time_s == pytest.approx(far.step_time_s + 6.0)
+    assert found.op_events == far.op_events + 3000
+    for before, after in zip(far.stages, found.stages, strict=True):
+        assert sum(after.values()) == pytest.approx(found.step_time_s)
+        scale = found.step_time_s / sum(before.values())
+        assert after == pytest.approx({name: scale * seconds for name, seconds in before.items()})
+    assert found.hidden_s == pytest.approx({name: 2.5 * seconds for name, seconds in far.hidden_s.items()})
+    assert sum(found.breakdown_s.values()) == pytest.approx(found.step_time_s)

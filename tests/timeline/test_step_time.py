@@ -196,8 +196,20 @@ def test_offloaded_states_wait_for_the_hosts_update() -> None:
         offloaded(optimizer_offload_fraction=fraction).endings[0].host_s for fraction in (0.0, 0.5, 1.0)
     )
     assert none < half < everything
-    # 8.03 billion weights at 4 bytes of gradient and twice 12 of states, over 110 GB/s, and a copy of the eighth.
-    assert everything == pytest.approx(8.03e9 * 28 / 1.1e11 + 8.03e9 / 8 * 6 / 55e9, rel=0.1)
+    # 8.03 billion weights at 4 bytes of gradient and twice 12 of states, and 6 bytes of copies, over 110 GB/s.
+    assert everything == pytest.approx(8.03e9 * (28 + 6) / 1.1e11, rel=0.1)
+
+
+def test_few_cores_and_memory_that_is_not_page_locked_slow_the_hosts_update() -> None:
+    def host_s(cores: int, *, pinned: bool = True) -> float:
+        node = {"base": "hgx-h200", "host_cores": cores, "host_memory_bytes_per_s": 1e12}
+        training = {"global_batch_size": 16, "optimizer_offload_fraction": 1.0, "pinned_offload": pinned}
+        request = {"model": "llama3-8b", "cluster": {"base": "h200x8", "node": node}, "training": training}
+        return time_at_highest_clock(build_step(resolve_run(request))).endings[0].host_s
+
+    assert host_s(16) - host_s(32) == pytest.approx(8.03e9 / 81e6 / 32, rel=0.05)
+    assert host_s(32) > host_s(0)
+    assert host_s(0, pinned=False) > host_s(0)
 
 
 def test_offloaded_activations_pace_a_step_that_computes_faster_than_they_are_copied() -> None:

@@ -10,7 +10,7 @@ from charllm.catalog.resolve import resolve_run
 from charllm.spec.request import merge
 from charllm.workload.cut import Cut, cut_run
 from charllm.workload.moe import expert_tokens
-from charllm.workload.routing import NATURAL_SKEW, busiest_of_many, skew, visited
+from charllm.workload.routing import busiest_of_many, natural_skew, skew, visited
 from charllm.workload.step import build_step
 from tests.timeline.unlimited import time_at_highest_clock
 
@@ -61,7 +61,7 @@ def test_what_is_asked_for_counts_and_a_router_leaves_more_than_chance() -> None
     forced, natural, asked = (
         skew(cut({"training": training})) for training in ({}, {"routing": "natural"}, {"routing_skew": 3.0})
     )
-    assert 1.0 < forced < natural == pytest.approx(NATURAL_SKEW * forced)
+    assert 1.0 < forced < natural == pytest.approx(natural_skew(cut().model, 64) * forced)
     assert asked == 3.0
     assert skew(cut(merge(IN_TURN, {"training": {"routing": "natural"}}))) == pytest.approx(natural)
 
@@ -80,7 +80,7 @@ def test_a_step_waits_for_the_busiest_rank() -> None:
         return time_at_highest_clock(build_step(resolve_run(merge(REQUEST, {"training": training})))).step_time_s
 
     even, forced, natural = seconds(routing_skew=1.0), seconds(), seconds(routing="natural")
-    assert even < forced < natural < NATURAL_SKEW * forced
+    assert even < forced < natural < natural_skew(cut().model, 64) * forced
 
 
 def test_random_experts_lie_on_few_of_few_and_on_others_of_many() -> None:
@@ -103,3 +103,13 @@ def test_groups_keep_a_token_on_few_nodes() -> None:
 @pytest.mark.parametrize(("parts", "expected"), [(1, 1.0), (8, 1.0), (16, 1.0), (32, 2.0), (64, 4.0)])
 def test_experts_in_turn_are_neighbours(parts: int, expected: float) -> None:
     assert visits("qwen3-30b-a3b", parts, forced_routing="in-turn") == expected
+
+
+def test_a_learned_router_is_less_even_with_fewer_experts_a_rank_and_more_even_with_biases() -> None:
+    qwen = cut().model
+    # Megatron-MoE-ModelZoo: 128 experts on eight ranks.
+    assert natural_skew(qwen, 8) == pytest.approx(1.6, rel=0.01)
+    assert 1.0 < natural_skew(qwen, 4) < natural_skew(qwen, 8) < natural_skew(qwen, 64) < 64
+    biased = replace(qwen, balancing="bias")
+    assert natural_skew(biased, 8) - 1 == pytest.approx((natural_skew(qwen, 8) - 1) / 2)
+    assert resolve_run({"model": "deepseek-v3", "cluster": "h200x32"}).model.balancing == "bias"

@@ -28,7 +28,7 @@ def complete_request(reading: Reading, request: Table, *, allow_unmodelled: bool
     if missing:
         raise SpecError(", ".join(missing), None, "; ".join(dict.fromkeys(missing.values())))
     request, sized = _size_cluster(reading, request)
-    request = _fill_batch(reading, request)
+    request = _fill_copies(reading, _fill_batch(reading, request))
     return {**request, NOTES: [*request.get(NOTES, ()), *notes, *sized]}
 
 
@@ -96,6 +96,20 @@ def _product(degrees: Mapping[str, Any]) -> int:
         degree = degrees.get(axis, 1)
         product *= degree if isinstance(degree, int) and degree > 0 else 1
     return product
+
+
+def _fill_copies(reading: Reading, request: Table) -> Table:
+    """Work out over how many ranks a copy of the weights is sharded, where only their number is stated."""
+    degrees, asked = request.get("parallelism", {}), request.get("cluster")
+    if reading.copies == 1 or "shard_size" in degrees or asked is None:
+        return request
+    gpus = resolve_cluster(asked).gpus
+    ranks, rest = divmod(gpus, _product({**degrees, "cp": 1}) * reading.copies)
+    if rest or not ranks:
+        raise SpecError(
+            "parallelism.shard_size", f"{reading.copies} copies on {gpus} GPUs", "copies that divide the replicas"
+        )
+    return merge(request, {"parallelism": {"shard_size": ranks}})  # type: ignore[no-any-return]
 
 
 def _fill_batch(reading: Reading, request: Table) -> Table:

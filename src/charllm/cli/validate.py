@@ -10,6 +10,9 @@ sources are corrected for a stated reason; --doubtful scores doubtful rows separ
 
 `nccl FILE --cluster NAME|FILE.toml` reads a folder or table of `charllm bench nccl`, and predicts every collective.
 
+`generation` predicts published prefill, decode and power of engines, with nothing
+fitted on them; it reads no file.
+
 `known` predicts well-known training runs that are described from their papers; it reads no file.
 
 `all` scores all data in the package, published rows held out, and lists differences from the committed scoreboard. It
@@ -34,6 +37,7 @@ from charllm.cli.plots import pen
 from charllm.cli.progress import track
 from charllm.cli.validate_all import render_everything, score_everything
 from charllm.cli.validate_differences import render_differences, score_all_differences
+from charllm.cli.validate_generation import render_generation_rows, score_generation_rows
 from charllm.cli.validate_known import render_known, score_known
 from charllm.errors import SpecError
 from charllm.report.tables import render_table, wrap_all
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "charllm validate all --quick",
     "charllm validate differences",
+    "charllm validate generation",
     "charllm validate known --plots",
     "charllm validate results --open",
     "charllm validate results --open --csv",
@@ -102,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     scoring = SCORINGS[arguments.what]
     if scoring.needs_gpu and not arguments.gpu:
         raise SpecError("--gpu", arguments.gpu, "a name from `charllm catalog gpus`, such as h200")
-    if arguments.file is None and arguments.what not in ("results", "known", "all", "differences"):
+    if arguments.file is None and arguments.what not in ("results", "known", "all", "differences", "generation"):
         raise SpecError("FILE", None, "a CSV file of measurements")
     table = scoring.score(arguments)
     print_as(arguments, table, lambda: _render(scoring, table, arguments.plots), lambda: table[scoring.rows])
@@ -281,6 +286,7 @@ def _render_heat(table: dict[str, Any]) -> str:
     parts = [render_table(title, columns, cells)]
     if table["gap_error_k"] is not None:
         parts.append(f"temperature of rear less front slots: off by {table['gap_error_k']:+.2f} K")
+    parts.append(f"not scored: the first {table['start_window_s']:.0f} s, which tell the state at the beginning")
     offsets = ", ".join(f"{row['offset_k']:+.2f}" for row in table["gpus"])
     parts.append(f"offset of each GPU that would remove its mean error, K: {offsets}")
     return "\n".join([parts[0], *wrap_all(parts[1:])])
@@ -321,6 +327,7 @@ SCORINGS = {
     "nccl": Scoring(score_network, render_network, needs_gpu=False),
     "all": Scoring(score_everything, render_everything, needs_gpu=False, rows="scores"),
     "differences": Scoring(score_all_differences, render_differences, needs_gpu=False, rows="pairs"),
+    "generation": Scoring(score_generation_rows, render_generation_rows, needs_gpu=False),
     "known": Scoring(score_known, render_known, needs_gpu=False, drawn=("name", "predicted_s", "measured_s")),
 }
 """What a file may hold."""

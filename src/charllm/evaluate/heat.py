@@ -1,12 +1,16 @@
 """Predict temperature from recorded power alone, and score it against the recorded temperature.
 
-Measured temperature is read only in the first second, and there only while power stays what it first was: it gives
-each GPU's ambient and how long it has been at that power. Equation, over GPUs i that rested and then started alike:
+Measured temperature is read only in a window at the beginning, which is not scored: it gives each GPU's ambient and the
+state of its poles, for a GPU may begin warm, or cool down from an earlier job. Their first guess is that of the first
+second while power stays what it was. Equation, over GPUs i that rested and then started alike:
 
     T_i = ambient_i + sum over poles of steady_k(P_i) - (steady_k(P_i) - steady_k(idle)) (1 - w)^(time_sink / time_k)
 
 One warmth `w` is shared (1: steady; prior 1 +- 0.5) and chosen so that ambients agree best: slots whose sinks differ
 tell it. With one GPU, or GPUs alike, the start counts as steady.
+
+What the guess misses in the window is a sum of a constant and of decaying poles, a exp(-t / time_k): linear in what it
+has wrong, so it is corrected by least squares, held near the guess.
 
 Traffic is not recorded, so memory heat is assumed: in proportion to power, as in training; and that of a full-speed
 copy while the clock is the highest, power is steady and near the cap, because matrix work there would meet the cap.
@@ -26,6 +30,12 @@ from charllm.spec.hardware import Gpu
 
 START_S = 1.0
 WARMTH_SPREAD = 0.5
+WINDOW_S, WINDOW_FRACTION = 100.0, 0.2
+"""Temperature is read for so long, or for this share of a shorter recording, to find the state it begins in."""
+START_SPREAD_K = (2.0, 1.0, 3.0, 10.0)
+"""How far ambient and the rises of die, base and sink may be from the first guess: of the sink most. Assumed."""
+READING_SPREAD_K, WINDOW_READINGS = 0.7, 6.0
+"""Errors of single readings, and how many of a window are independent, for they share the model's. Assumed."""
 AMBIENT_SPREAD_K = 0.7
 """Spread of ambients in one node, and beyond which one counts as odd."""
 TRAFFIC_BYTES_PER_J = 1.6e9
@@ -41,7 +51,7 @@ STEADY_FRACTION = 0.05
 
 
 class Start(NamedTuple):
-    """What the first second tells: ambient of each GPU, rises of each pole, warmth of base and sink."""
+    """What the window tells: ambient of each GPU, rises of each pole, warmth of base and sink."""
 
     ambient_c: Floats
     state_k: Floats
@@ -53,24 +63,28 @@ def score_heat(trace: Trace, gpu: str) -> dict[str, Any]:
     cluster = single_node(gpu, len(trace.gpus))
     net = network(cluster.node, cluster.cooling)
     predicted, start = predict(trace, net, cluster.gpu)
-    error = predicted - trace.temperature_c
+    scored = ~in_window(trace)
+    times_s = trace.times_s[scored]
+    error = (predicted - trace.temperature_c)[scored]
     rear = [slot for slot in range(net.slots) if cluster.node.upstream_slots(slot)]
-    steady = steady_readings(trace)
+    steady = steady_readings(trace)[scored]
+    simpler = (baseline(trace, net) - trace.temperature_c)[scored]
     return {
         "gpu": cluster.gpu.name,
         "node": cluster.node.name,
-        "readings": len(trace.times_s),
+        "readings": len(times_s),
+        "start_window_s": window_s(trace),
         "seconds": float(trace.times_s[-1] - trace.times_s[0]),
-        **describe(error, trace.times_s, steady),
+        **describe(error, times_s, steady),
         "gap_error_k": _gap(error, rear),
         "start_warmth_fraction": start.warmth_fraction,
-        "baseline": describe(baseline(trace, net) - trace.temperature_c, trace.times_s, steady),
+        "baseline": describe(simpler, times_s, steady),
         "gpus": [
             {
                 "gpu": name,
                 "ambient_c": float(start.ambient_c[slot]),
                 "offset_k": float(-error[:, slot].mean()),
-                **describe(error[:, [slot]], trace.times_s, steady[:, [slot]]),
+                **describe(error[:, [slot]], times_s, steady[:, [slot]]),
             }
             for slot, name in enumerate(trace.gpus)
         ],
@@ -93,19 +107,54 @@ def describe(error: Floats, times_s: Floats, steady: Bools) -> dict[str, float |
 
 
 def predict(trace: Trace, net: Network, gpu: Gpu, traffic_bytes_per_s: Floats | None = None) -> tuple[Floats, Start]:
-    """Return the temperature of each GPU at each reading, from power and the first second; traffic if it is known."""
+    """Return the temperature of each GPU at each reading, from power and the window; traffic if it is known."""
     power = centred_power_w(trace)
     traffic = traffic_bytes_per_s
     if traffic is None:
         traffic = assumed_traffic_bytes_per_s(trace, power, gpu)
-    start = find_start(trace, power, traffic, net, gpu.power.idle_w)
-    state, shown = start.state_k, np.empty_like(power)
+    guess = find_start(trace, power, traffic, net, gpu.power.idle_w)
+    since_s, window = trace.times_s - trace.times_s[0], in_window(trace)
+    before = _follow(guess, trace.times_s[window], power, traffic, net)
+    start = fit_start(guess, trace.temperature_c[window] - before, since_s[window], net)
+    return _follow(start, trace.times_s, power, traffic, net), start
+
+
+def window_s(trace: Trace) -> float:
+    """Return how long temperature is read to find the state in which a recording begins."""
+    return min(WINDOW_S, WINDOW_FRACTION * float(trace.times_s[-1] - trace.times_s[0]))
+
+
+def in_window(trace: Trace) -> Bools:
+    """Mark the readings by which the state at the beginning is found; they are not scored."""
+    return np.asarray(trace.times_s - trace.times_s[0] <= window_s(trace))
+
+
+def _follow(start: Start, times_s: Floats, power: Floats, traffic: Floats, net: Network) -> Floats:
+    state, shown = start.state_k, np.empty((len(times_s), net.slots))
     shown[0] = temperature_c(state, start.ambient_c)
-    steps = np.diff(trace.times_s)
-    for index, step in enumerate(steps, start=1):
+    for index, step in enumerate(np.diff(times_s), start=1):
         state = advance(state, power[index], float(step), net, traffic[index])
         shown[index] = temperature_c(state, start.ambient_c)
-    return shown, start
+    return shown
+
+
+def fit_start(guess: Start, missed_k: Floats, times_s: Floats, net: Network) -> Start:
+    """Return ambient and rises at the first reading that fit the readings of a window.
+
+    `missed_k` [reading, GPU] is by how much a guess is too low at those times.
+    """
+    spreads = np.array(START_SPREAD_K)
+    ambient, state = guess.ambient_c.copy(), guess.state_k.copy()
+    for slot in range(net.slots):
+        left = np.exp(-times_s[:, None] / net.time_s[slot])
+        effects = np.hstack([np.ones((len(times_s), 1)), left]) * spreads
+        moved = np.linalg.solve(
+            effects.T @ effects + READING_SPREAD_K**2 * len(times_s) / WINDOW_READINGS * np.eye(len(spreads)),
+            effects.T @ missed_k[:, slot],
+        )
+        ambient[slot] += moved[0] * spreads[0]
+        state[slot] += moved[1:] * spreads[1:]
+    return Start(ambient, state, guess.warmth_fraction)
 
 
 def find_start(trace: Trace, power: Floats, traffic: Floats, net: Network, idle_w: float) -> Start:

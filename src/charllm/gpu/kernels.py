@@ -54,9 +54,6 @@ TILES = (
 )  # fmt: skip
 SPLITS, LEAST_DEPTH = (1, 2, 3, 4, 6, 8), 256
 """Assumed: tiles a library has (rows, columns, rate over the largest one's), and parts of one in depth."""
-NARROWEST, NARROW_BELOW = 8, 64
-"""Published: columns of the narrowest matrix instruction (PTX wgmma, mma), to which products with fewer rows or columns
-than a tile are padded: libraries swap operands so that the short side is that of the instruction's columns."""
 TILE_CHOICES = np.array(
     [(rows, columns, rate, cuts) for rows, columns, rate in TILES for cuts in SPLITS], dtype=np.float64
 ).T
@@ -80,6 +77,9 @@ GROUPED_LAUNCH_S = 30.9 * MICRO
 """Measured: host time of a grouped product in eager PyTorch."""
 QUEUED_GAP_S = 1.4 * MICRO
 """Measured: time between two kernels whose launches are queued, median of 2,100 in eleven training steps."""
+EAGER_GAP_S = 1.1 * MICRO
+"""Measured: what the mean gap lasts beyond the median where a host launches kernels one by one: 2.5 us a kernel lie
+between kernels, the median of five runs that no host binds. Kernels themselves take what they take alone."""
 STEP_UNCACHED_FRACTION = 0.5
 """Assumed: share of the traffic of a small kernel that reaches memory within a step: what the kernel before it wrote is
 still in cache, and what it writes leaves the cache later."""
@@ -123,6 +123,8 @@ class Shapes(NamedTuple):
     """Energy of a matrix operation."""
     queued: Mask
     """Launches are queued, as in a step or a graph: shorter gaps, and no wait for the host."""
+    launch_gap_s: float
+    """Between kernels beyond the gap of queued ones, where the queue is at times empty."""
     masks: Mapping[str, Mask]
 
     def where(self, *kinds: str) -> Mask:
@@ -143,11 +145,13 @@ class Tiles(NamedTuple):
     """[product, 1]"""
 
 
-def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool | Mask = False, in_step: bool = False) -> Shapes:
+def read_shapes(
+    shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool | Mask = False, in_step: bool = False, eager: bool = False
+) -> Shapes:
     """Describe kernels for one GPU.
 
     `cold`: operands come from memory, not from the call before, and launches are queued. `in_step`: launches are
-    queued, and small operands are in part still in cache.
+    queued, and small operands are in part still in cache. `eager`: a host launches them one by one.
     """
     count = len(shapes)
     queued = np.broadcast_to(np.asarray(cold, dtype=np.bool_) | in_step, (count,))
@@ -199,7 +203,7 @@ def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool | Mask = 
         instructions,
         np.array([_values_fraction(shape) for shape in shapes]),
         np.array([ZERO_FLOP_FRACTION if shape.values == "zeros" else 1.0 for shape in shapes]),
-        np.ones(count), np.ones(count), queued, _masks(shapes, gpu),
+        np.ones(count), np.ones(count), queued, EAGER_GAP_S if eager else 0.0, _masks(shapes, gpu),
     ), gpu)  # fmt: skip
 
 
@@ -273,16 +277,10 @@ def _lay_tiles(processors: int, sizes: Floats, grouped: Mask, uneven: Mask) -> T
         tiles * cuts / processors,
         np.where(possible, 2.0 * rows * columns / rates, np.inf),
         np.where(grouped[:, None], np.ceil(k / GROUPED_STEP) * GROUPED_STEP, k / cuts),
-        np.where(grouped[:, None], tiles * rows * columns / (batch * m * n), _padded(m, rows) * _padded(n, columns)),
+        tiles * rows * columns / (batch * m * n),
         np.broadcast_to(cuts, tiles.shape),
         grouped[:, None],
     )
-
-
-def _padded(size: Floats, tile: Floats) -> Floats:
-    """Return a side of products as matrix instructions execute it, over the side itself."""
-    step = np.where(size < NARROW_BELOW, NARROWEST, tile)
-    return np.asarray(np.ceil(size / step) * step / size)
 
 
 def _uneven_tiles(groups: float, rows: float, tile: float) -> float:
@@ -338,11 +336,9 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
     latent = LATENT_NORM * shapes.masks["norms"] + LATENT_UPDATE * shapes.masks["updates"]
     rate, issued = stream_rate(gpu, shapes.share, clock_hz, latent)
     stream = shapes.least_bytes / rate * slow
-    gap = np.where(
-        streams,
-        np.where(shapes.queued, QUEUED_GAP_S, kernels.stream_gap_s),
-        np.where(shapes.queued, kernels.queued_gap_s, kernels.gap_s) + np.where(grouped, kernels.grouped_s, 0.0),
-    )
+    product_gap_s = np.where(shapes.queued, kernels.queued_gap_s, kernels.gap_s) + grouped * kernels.grouped_s
+    stream_gap_s = np.where(shapes.queued, QUEUED_GAP_S, kernels.stream_gap_s)
+    gap = np.where(streams, stream_gap_s, product_gap_s) + shapes.launch_gap_s
     running = np.where(products, together, np.where(streams, stream, attention)) + gap
     launch = kernels.launch_s + np.where(shapes.masks["underfilled"], kernels.split_s, 0.0)
     launch = np.where(grouped, GROUPED_LAUNCH_S, launch)

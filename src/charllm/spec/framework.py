@@ -208,6 +208,9 @@ class Framework:
         "and do not go through NCCL.",
         False,
     )
+    shared_cache_reads: bool = flag(
+        "Whether query heads that share keys and values read the cache once, not each on its own.", True
+    )
     prefill_tokens: int = count("Tokens of prompts that an engine reads in one pass.", 1, 16_777_216, 8192)
     # Constants.
     step_host_s: float = number("Host time of a generation step outside kernels: scheduling, output.", 0, 1, 0.0)

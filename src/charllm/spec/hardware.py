@@ -146,6 +146,10 @@ class Fabric:
     send_fraction: float | None = number(
         "Share of NIC bandwidth that a send between two ranks reaches; none: that of a collective.", 1e-6, 4, None
     )
+    exchange_s: float | None = number(
+        "Time of a dispatch or combine by DeepEP or HybridEP beyond its bytes, longer where hosts forward messages; "
+        "none: the default.", 0, 1, None,
+    )  # fmt: skip
     nic_hop_s: float | None = number("Latency of a hop between nodes; none: the default.", 0, 1, None)
     tree_fraction: float | None = number(
         "Bandwidth of a tree divided by that of a ring; none: the default.", 1e-3, 4, None
@@ -234,6 +238,7 @@ class Node:
     host_memory_bytes_per_s: float = number(
         "Host memory bandwidth of a node that an optimizer on the CPUs reaches.", 1e9, 1e14, 1.1e11
     )
+    host_cores: int = count("Cores of a node that update what lies in host memory; 0: enough of them.", 0, 100_000, 0)
     overhead_w: float = number("Power of CPUs, adapters, drives and boards beside the GPUs.", 0, 1e5, 0.0)
     fan_w: float = number("Power of the fans at normal speed, with air cooling.", 0, 1e5, 0.0)
     supply_fraction: float = number("Efficiency of the power supplies.", 0.5, 1, 0.94)

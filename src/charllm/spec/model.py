@@ -10,6 +10,9 @@ ACTIVATIONS = (*GATED_ACTIVATIONS, "gelu", "relu", "squared-relu", "silu")
 NORMS = ("rmsnorm", "layernorm")
 POSITIONS = ("rope", "learned", "alibi", "none")
 BIASES = ("none", "qkv", "attention", "mlp", "all")
+BALANCINGS = {"aux-loss": 1.0, "bias": 0.5}
+"""Method: how uneven it leaves experts over what a loss leaves. Assumed for biases: over a whole set they leave 0.04
+where a loss leaves 0.5 to 0.7 (arXiv:2408.15664, table 2), but texts of one microbatch are alike, whatever balances."""
 ATTENTIONS = ("gqa", "mla")
 WINDOWS = ("sliding", "chunked")
 PARTS = {"M": "Mamba-2", "*": "attention", "-": "feed-forward", "E": "experts"}
@@ -70,6 +73,9 @@ class Model:
     topk: int = count("Experts per token.", 0, 4096, 0)
     expert_ffn: int = count("Width of one routed expert.", 0, 1_048_576, 0)
     expert_groups: int = count("Groups of neighbouring experts; a token chooses groups first.", 1, 65_536, 1)
+    balancing: str = choice(
+        "How a router's load is balanced: by a loss, or by biases of its scores.", tuple(BALANCINGS), "aux-loss"
+    )
     groups_per_token: int = count("Groups that a token may choose experts from.", 1, 65_536, 1)
     shared_ffn: int = count("Width of all shared experts together; 0: none.", 0, 1_048_576, 0)
     expert_latent: int = count("Width that tokens are projected to for routed experts; 0: none.", 0, 262_144, 0)

@@ -82,6 +82,7 @@ class Training:
     optimizer_offload_fraction: float = number(
         "Share of the optimizer states that are kept and updated in host memory.", 0, 1, 0.0
     )
+    pinned_offload: bool = flag("Whether memory for copies to the host and back is page-locked.", True)
     activation_offload_fraction: float = number(
         "Share of the layers' activations that are kept in host memory between forward and backward.",
         0,

@@ -30,8 +30,16 @@ def slowest_of(count: int) -> float:
     return max(0.56, root - (float(np.log(np.log(count))) + 2.531) / (2 * root))
 
 
+CAPTURED_TOKENS = 512
+"""Published: tokens of the largest step that vLLM captures in a CUDA graph (max_cudagraph_capture_size)."""
+
+
 def arrival_wait_s(run: RunSpec, group: str, constants: TimelineConstants, launched_s: float = 0.0) -> float:
     """Return the wait for the last rank of a group, after hosts that cannot run ahead launched for some seconds."""
+    tokens = run.training.micro_batch_size * run.training.seq_length
+    if run.generation and run.framework.graphs == "full" and tokens <= CAPTURED_TOKENS:
+        # Ranks of a captured step meet every few tens of microseconds, and no host comes between.
+        return 0.0
     spread_s = float(np.hypot(constants.arrival_s, constants.uneven_host_fraction * launched_s))
     return spread_s * slowest_of(Grid(run.parallelism).degree(group))
 

@@ -29,6 +29,7 @@ def cached_attention(cut: Cut, window: int) -> Module:
     else:
         kv_heads, width = cut.kv_heads, (model.query_head_dim + model.value_head_dim) / 2
         flop_width = model.query_head_dim + model.value_head_dim
+        kv_heads = kv_heads if cut.framework.shared_cache_reads else cut.heads
     flop = 2.0 * cut.batch * cut.heads * keys * flop_width
     read = cut.batch * keys * 2 * kv_heads * width * cut.cache_element_bytes
     queries = cut.batch * cut.heads * model.query_head_dim * cut.element_bytes

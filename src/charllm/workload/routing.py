@@ -2,26 +2,28 @@
 
 Equation: experts drawn at random give each of R ranks m copies on average and the busiest one about
 m + sqrt(2 m ln R) (Gaussian tail of the largest of R): over the mean 1 + sqrt(2 ln R / m), which grows with ranks and
-shrinks with tokens. A learned router adds an imbalance of its own. Of C ranks (or nodes) that a token may visit,
-C (1 - (1 - 1/C)^k) have some of its k experts; where it chooses M of G groups first, C is the part of them that M
-groups lie on.
+shrinks with tokens. A learned router adds an imbalance of its own: experts whose loads spread by s add up to ranks that
+spread by s / sqrt(experts of a rank), of which the busiest is the largest of R. Of C ranks (or nodes) that a token may
+visit, C (1 - (1 - 1/C)^k) have some of its k experts; where it chooses M of G groups first, C is the part of them that
+M groups lie on.
 
 Source: Megatron-Core's forced balance draws router logits at random, NeMo AutoModel's takes the next experts in turn;
 groups: DeepSeek-V2 and V3 reports (tokens go to at most 3 and 4 of 8 groups).
-Ignores: that copies of one token go to different experts (a little less spread), correlations between layers.
+Ignores: experts whose loads go together, that copies of one token go to different experts (a little less spread),
+correlations between layers.
 """
 
 from math import comb, gcd, log, sqrt
 
 from charllm.spec.framework import Framework
-from charllm.spec.model import Model
+from charllm.spec.model import BALANCINGS, Model
 from charllm.spec.training import Training
 from charllm.workload.cut import Cut
 
-NATURAL_SKEW = 1.6
-"""Load of the busiest rank over the mean that a learned router leaves in one layer and microbatch. Derived: Qwen3-235B
-on H100, eight expert ranks, takes 25, 21, 15 and 9 % longer than with forced balance at 16k to 128k tokens
-(Megatron-MoE-ModelZoo); the four lengths ask for 1.6 alike."""
+EXPERT_SPREAD = 1.18
+"""Standard deviation of the load of one expert over its mean that a learned router leaves in one layer and microbatch.
+Derived: Qwen3-235B on H100, 128 experts on eight ranks, takes 25, 21, 15 and 9 % longer than with forced balance at 16k
+to 128k tokens (Megatron-MoE-ModelZoo); the four lengths ask alike for 1.6 on the busiest rank."""
 
 
 def skew(cut: Cut) -> float:
@@ -35,7 +37,13 @@ def skew(cut: Cut) -> float:
     if not natural and cut.framework.forced_routing == "in-turn":
         return 1.0
     chance = busiest_of_many(cut.shard_tokens * cut.model.topk, cut.ep)
-    return chance * (NATURAL_SKEW if natural else 1.0)
+    return min(float(cut.ep), chance * (natural_skew(cut.model, cut.ep) if natural else 1.0))
+
+
+def natural_skew(model: Model, ranks: int) -> float:
+    """Return the load of the busiest of `ranks` ranks over the mean that a learned router leaves beyond chance."""
+    spread = EXPERT_SPREAD * BALANCINGS[model.balancing]
+    return busiest_of_many(model.experts / ranks / spread**2, ranks)
 
 
 def busiest_of_many(mean: float, ranks: int) -> float:

@@ -88,3 +88,18 @@ def test_the_file_is_told_from_a_model_by_its_keys(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(CONFIG), encoding="utf-8")
     assert read_foreign(str(path)).request["framework"] == "deepspeed"
+
+
+@pytest.mark.parametrize(
+    ("table", "asked"),
+    [
+        ({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"}},
+         {"training.micro_batch_size", "training.global_batch_size", "training.precision"}),
+        ({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": "auto"}, {"training.global_batch_size"}),
+        ({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4, "train_batch_size": "auto"}, set()),
+        ({"train_batch_size": 8, "zero_optimization": {"stage": "auto"}}, {"parallelism.zero"}),
+    ],
+)  # fmt: skip
+def test_auto_is_asked_for(table: dict[str, Any], asked: set[str]) -> None:
+    reading = read_deepspeed(table, "ds.json")
+    assert set(reading.missing) == {"model", *asked}

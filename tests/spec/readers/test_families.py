@@ -251,8 +251,8 @@ def test_an_unknown_tokenizer_says_which_setting_gives_the_vocabulary() -> None:
     assert found.missing["model.vocab"] == "--set model.vocab=N (the vocabulary of tokenizer acme/rocket is not known)"
 
 
-def test_a_nameless_tokenizer_is_named_after_the_file() -> None:
+def test_a_vocabulary_is_not_guessed_from_a_file_name() -> None:
     text = f"python train.py {SIZES} --micro-batch-size 1 --tokenizer-model /data/tokenizer.model"
     found = reading_of(text, "jobs/pretrain_llama2.sh")
-    assert field_of(found, "model.vocab") == 32000
-    assert "after the file name pretrain_llama2.sh" in found.notes[1]
+    assert field_of(found, "model.vocab") is None
+    assert "/data/tokenizer.model is not known" in found.missing["model.vocab"]

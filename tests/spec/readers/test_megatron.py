@@ -487,3 +487,40 @@ def test_any_text_gives_a_request_or_a_spec_error(text: str, path: str) -> None:
         except SpecError:
             continue
         assert "framework" in request
+
+
+SWIFT = """
+PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True' NPROC_PER_NODE=8 \\
+megatron sft --model meta-llama/Llama-3.1-8B-Instruct --tensor_model_parallel_size 2 --sequence_parallel true \\
+    --micro_batch_size 2 --global_batch_size 32 --max_length 4096 --recompute_granularity full --lr 1e-5 \\
+    --recompute_method uniform --recompute_num_layers 1 --packing true --finetune true
+"""
+
+
+def test_megatron_under_swift_has_the_formats_of_its_model_and_shards_its_optimizer() -> None:
+    found = read_megatron(SWIFT, "run.sh")
+    assert (found.model_id, found.missing, found.unmodelled) == ("meta-llama/Llama-3.1-8B-Instruct", {}, ())
+    training, parallelism = found.request["training"], found.request["parallelism"]
+    assert (training["precision"], parallelism["zero"], training["seq_length"]) == ("bf16", 1, 4096)
+    assert (training["global_batch_size"], training.get("lora_rank")) == (32, None)
+
+
+def test_adapters_of_swift_and_of_mindspeed_are_trained() -> None:
+    swift = read_megatron(
+        SWIFT.replace("--finetune true", "--tuner_type lora --lora_rank 16 --target_modules all-linear"), "run.sh"
+    )
+    assert swift.request["training"]["lora_rank"] == 16
+    mind = read_megatron(
+        "torchrun --nproc_per_node 8 posttrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 "
+        "--seq-length 4096 --micro-batch-size 1 --global-batch-size 16 --bf16 --vocab-size 32000 --lora-r 8 "
+        "--lora-alpha 16 --lora-target-modules linear_qkv linear_proj",
+        "run.sh",
+    )
+    assert mind.request["training"]["lora_rank"] == 8
+    assert mind.request["training"]["lora_targets"] == ["qkv", "proj"]
+    assert not mind.unmodelled
+
+
+def test_preferences_under_swift_are_refused() -> None:
+    (setting,) = read_megatron(SWIFT.replace("megatron sft", "megatron rlhf"), "run.sh").unmodelled
+    assert "preferences" in setting.reason

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from charllm.catalog.resolve import resolve_model
+from charllm.catalog.foreign import complete_request
+from charllm.catalog.resolve import resolve_model, resolve_run
 from charllm.errors import SpecError
 from charllm.spec.readers.reading import Reading
 from charllm.spec.readers.torchtitan import read_torchtitan
@@ -146,9 +147,37 @@ def test_split_points_begin_stages() -> None:
     assert changed("[parallelism]", points).request["parallelism"]["layers_per_stage"] == [10, 22]
 
 
-def test_copies_of_unknown_size_ask_for_it() -> None:
+def test_copies_share_the_ranks_of_the_cluster() -> None:
     reading = changed("[parallelism]", "[parallelism]\ndata_parallel_replicate_degree = 2")
-    assert "parallelism.shard_size" in reading.missing
+    assert (reading.missing, reading.copies) == ({}, 2)
+    # 16 GPUs, cut four ways: two copies on four replicas.
+    run = resolve_run(complete_request(reading, {**reading.request, "cluster": "h100x16"}))
+    assert (run.parallelism.dp, run.parallelism.shard_size) == (4, 2)
+    with pytest.raises(SpecError, match=r"shard_size.*2 copies on 4 GPUs"):
+        complete_request(reading, {**reading.request, "cluster": "h100x4"})
+
+
+def test_a_flavor_that_is_not_known_leaves_the_model_to_be_named() -> None:
+    reading = changed('flavor = "8B"', 'flavor = "9B"')
+    assert "flavor 9B of llama3" in reading.missing["model"]
+    run = resolve_run(complete_request(reading, {**reading.request, "model": "llama3-8b", "cluster": "h100x8"}))
+    assert (run.model.name, run.parallelism.tp) == ("llama3-8b", 4)
+
+
+def test_weights_in_16_bits_have_gradients_and_moments_in_16_bits() -> None:
+    reading = changed("[training]", '[training]\ndtype = "bfloat16"\nmixed_precision_reduce = "bfloat16"')
+    framework = reading.request["framework"]
+    assert {framework[f"{part}_precision"] for part in ("weight", "gradient", "moment")} == {"16bit"}
+    assert reading.request["training"]["reduce_precision"] == "bf16"
+
+
+def test_float8_gathers_and_filters_are_read() -> None:
+    text = JOB.replace("[model]", '[model]\nconverters = ["float8"]')
+    assert 'converters = ["float8"]' in text
+    tables = '\n[float8]\nenable_fsdp_float8_all_gather = true\nfilter_fqns = ["output", "attention.wk"]\n'
+    reading = reading_of(text + tables)
+    assert (reading.request["training"]["precision"], reading.request["training"]["narrow_weights"]) == ("fp8", True)
+    assert any("attention.wk" in setting.text for setting in reading.small)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +206,6 @@ def test_a_model_that_is_not_compiled_is_a_small_difference() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "match"),
     [
-        ('flavor = "8B"', 'flavor = "9B"', "model.flavor"),
         ('name = "llama3"', 'name = "flux"', "model.name"),
         ('mode = "selective"', 'mode = "memory_budget"', "activation_checkpoint.mode"),
         ('name = "AdamW"', 'name = "Muon"', "optimizer.name"),
@@ -212,7 +240,8 @@ def test_any_toml_gives_a_request_or_a_spec_error_at_once(pairs: list[tuple[str,
         lines = [f"{key} = {value}" if line.startswith(f"{key} = ") else line for line in lines]
     for content in ("\n".join(lines), text, JOB + text):
         try:
-            assert reading_of(content).request["model"]["layers"] > 0
+            reading = reading_of(content)
+            assert "model" in reading.missing or reading.request["model"]["layers"] > 0
         except SpecError:
             continue
     assert time.process_time() - start < 1

@@ -12,7 +12,7 @@ from charllm.evaluate.h200.rank_cases import LATER_RANKS, RANKS, SPARSE_RANKS, S
 from charllm.evaluate.h200.tables import READINGS, TIMELINES, read_table
 from charllm.evaluate.h200.traced_cases import CASES
 from charllm.evaluate.h200.training_cases import LATER, TRAINING
-from charllm.evaluate.heat import baseline, predict
+from charllm.evaluate.heat import baseline, predict, window_s
 from charllm.evaluate.heat_trace import Trace, read_trace
 from charllm.evaluate.ops import bench_machine, predict_ops
 from charllm.evaluate.ops_table import read_ops
@@ -189,6 +189,7 @@ def _trace_points(take: str, trace: Trace) -> Iterable[Point]:
     seconds = np.floor(trace.times_s - trace.times_s[0]).astype(int)
     counts = np.bincount(seconds)
     series = (predict(trace, net, cluster.gpu)[0], trace.temperature_c, baseline(trace, net))
+    counts[: int(window_s(trace)) + 1] = 0
     means = [(np.bincount(seconds, weights=one[:, 0]) / np.maximum(counts, 1))[counts > 0] for one in series]
     split = HEAT_SPLITS.get(take, NOT_FITTED)
     return [Point("thermal traces", split, "temperature", take, float(said), float(read), {"take": take},

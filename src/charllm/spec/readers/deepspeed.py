@@ -62,14 +62,35 @@ def read_deepspeed(table: Mapping[str, Any], path: str) -> Reading:
     if overlap is not None:
         parallelism["overlap"] = ["dp"] if overlap else []
     accumulation = _count(table, "gradient_accumulation_steps")
+    missing = {"model": f"--model NAME: {path} is a DeepSpeed configuration, which has no model", **_left_open(table)}
+    for field in missing:
+        parallelism.pop(field.removeprefix("parallelism."), None)
     return Reading(
         {"framework": "deepspeed", "parallelism": parallelism, "training": training},
         tuple(strange),
         tuple(unmodelled),
-        {"model": f"--model NAME: {path} is a DeepSpeed configuration, which has no model"},
+        missing,
         tuple(small),
         microbatches=None if "global_batch_size" in training else accumulation or 1,
     )
+
+
+def _left_open(table: Mapping[str, Any]) -> dict[str, str]:
+    """Ask for what `auto` leaves to the arguments of the program that loads the configuration."""
+    why = "(auto: the trainer's arguments say)"
+    asked = {}
+    known = {key for key in SIGNS[1:] if table.get(key) not in (None, "auto")}
+    if "auto" in (table.get(key) for key in SIGNS[1:]) and len(known) < 2:
+        if "train_micro_batch_size_per_gpu" not in known:
+            asked["training.micro_batch_size"] = f"--mbs N {why}"
+        if "train_batch_size" not in known:
+            asked["training.global_batch_size"] = f"--gbs N {why}"
+    formats = [read_table(key, table.get(key)).get("enabled", False) for key in ("bf16", "bfloat16", "fp16")]
+    if "auto" in formats and True not in formats:
+        asked["training.precision"] = f"--precision WORD {why}"
+    if read_table("zero_optimization", table.get("zero_optimization")).get("stage") == "auto":
+        asked["parallelism.zero"] = f"--zero N {why}"
+    return asked
 
 
 def batch_of(table: Mapping[str, Any]) -> Table:
@@ -127,6 +148,7 @@ def offload_of(table: Mapping[str, Any]) -> Table:
         found["optimizer_offload_fraction"] = 1.0
     if isinstance(optimizer, Mapping) and optimizer.get("device") == "cpu":
         found["optimizer_offload_fraction"] = read_number("offload_optimizer.ratio", optimizer.get("ratio", 1.0))
+        found["pinned_offload"] = optimizer.get("pin_memory") is True
     if read_table("activation_checkpointing", table.get("activation_checkpointing")).get("cpu_checkpointing") is True:
         found["activation_offload_fraction"] = 1.0
     return found

@@ -1,6 +1,6 @@
 """A nanotron settings file as a request.
 
-Defaults: huggingface/nanotron, src/nanotron/config. Profile `fsdp` stands for its plain PyTorch kernels.
+Defaults: huggingface/nanotron, src/nanotron/config.
 """
 
 from typing import Any
@@ -73,7 +73,7 @@ def read_nanotron(document: Document, path: str) -> Reading:
         elif field == "micro_batch_size":
             training["global_batch_size"] = (micro or 1) * accumulation * degrees["dp"]
     framework = {
-        "base": "fsdp",
+        "base": "nanotron",
         # Weights in 16 bits beside master weights of its optimizer, reduced by one all-reduce or scattered.
         "weight_precision": "16bit" if training["precision"] != "fp32" else "fp32",
         "master_weights": in_fp32,
@@ -91,7 +91,6 @@ def read_nanotron(document: Document, path: str) -> Reading:
         {"framework": framework, **({"model": model} if model else {}), "parallelism": parallelism,
          "training": without_none(training)},
         unread.not_understood, (*unmodelled, *unread.unmodelled), missing, (*small, *unread.small),
-        ("framework: `fsdp` stands for nanotron's kernels; nanotron has no profile of its own",),
     )  # fmt: skip
 
 

@@ -42,6 +42,8 @@ class Reading:
     gpus_per_node: int | None = None
     microbatches: int | None = None
     """Microbatches of each replica in a step, where the file states them and no global batch."""
+    copies: int = 1
+    """Copies of the weights that share the ranks of all replicas, where only their number is stated."""
     model_id: str = ""
     """Repository of the model that the file names and does not describe."""
 
@@ -74,4 +76,5 @@ def names_size(name: str) -> bool:
     return bool(_SIZES.search(path.rpartition(".")[2])) and not _APART.search(path)
 
 
+PREFERENCES = "the further passes of training by preferences or rewards"
 NOT_UNDERSTOOD = "this setting, which is not understood and by its name may change a step"

@@ -10,10 +10,11 @@ from charllm.spec.readers.megatron.deepspeed_config import apply_config, find_co
 from charllm.spec.readers.megatron.family import find_family
 from charllm.spec.readers.megatron.flags import Flags, count_of, sort_out, take_unknown
 from charllm.spec.readers.megatron.launch import Launch, count_nodes, find_launch
-from charllm.spec.readers.megatron.model import guess_vocabulary, missing_vocabulary, read_model
+from charllm.spec.readers.megatron.model import missing_vocabulary, read_model
 from charllm.spec.readers.megatron.parallelism import read_parallelism, split_shards
 from charllm.spec.readers.megatron.software import read_software
 from charllm.spec.readers.megatron.training import read_training
+from charllm.spec.readers.megatron.tuning import OWN, SWIFT, named_model, read_adapters
 from charllm.spec.readers.reading import Reading, Setting
 from charllm.spec.readers.shell import NO_INPUTS, Inputs, Script, read_script
 from charllm.spec.readers.surroundings import with_surroundings
@@ -75,11 +76,15 @@ def read_launch(launch: Launch, script: Script, path: str) -> Reading:
     flags = launch.flags
     family = find_family(flags)
     missing = take_unknown(flags, FIELDS)
-    strange, unmodelled, small = sort_out(flags)
+    task = launch.program.removeprefix(f"{SWIFT} ") if launch.program.startswith(f"{SWIFT} ") else ""
+    adapters, tuning = read_adapters(flags, task)
+    strange, unmodelled, small = sort_out(flags, OWN if task or adapters else ())
+    unmodelled += tuning
     model = read_model(flags, family, launch.program)
     sparse = "experts" in model
     parallelism = read_parallelism(flags, family, sparse)
     training, others = read_training(flags, family, sparse)
+    training.update(adapters)
     if family.deepspeed:
         config, not_found = find_config(flags, script)
         apply_config(flags, config, not_found, parallelism, training, missing)
@@ -105,7 +110,10 @@ def read_launch(launch: Launch, script: Script, path: str) -> Reading:
     for field in missing:
         part, _, key = field.partition(".")
         {**request, "model": model}.get(part, {}).pop(key, None)
-    request |= _named_model(flags, path, model, missing, notes)
+    request |= _named_model(flags, path, model, missing)
+    model_id = named_model(flags) if task and "model" in missing else ""
+    if model_id:
+        del missing["model"]
     return Reading(
         request,
         tuple(strange),
@@ -116,6 +124,7 @@ def read_launch(launch: Launch, script: Script, path: str) -> Reading:
         nodes,
         gpus,
         _microbatches(flags, training, missing),
+        model_id=model_id,
     )
 
 
@@ -132,7 +141,7 @@ def _by_replicas(
     return found
 
 
-def _named_model(flags: Flags, path: str, model: Table, missing: dict[str, str], notes: list[str]) -> Table:
+def _named_model(flags: Flags, path: str, model: Table, missing: dict[str, str]) -> Table:
     """Return the model under the name of its file; a script without sizes leaves the model to be named."""
     if not ("layers" in model or "hidden" in model or any(field.startswith("model.") for field in missing)):
         missing["model"] = "--model NAME (the script states no --num-layers and no --hidden-size)"
@@ -140,15 +149,8 @@ def _named_model(flags: Flags, path: str, model: Table, missing: dict[str, str],
     named = {"name": name_from(path, "megatron"), **model}
     if "vocab" in model or "model.vocab" in missing:
         return {"model": named}
-    guessed = guess_vocabulary(flags, path)
-    if guessed is None:
-        missing["model.vocab"] = missing_vocabulary(flags)
-        return {"model": named}
-    notes.append(
-        f"model.vocab is {guessed[0]}, after the file name {guessed[1]}, as the tokenizer has no name; "
-        "--set model.vocab=N sets another"
-    )
-    return {"model": {**named, "vocab": guessed[0]}}
+    missing["model.vocab"] = missing_vocabulary(flags)
+    return {"model": named}
 
 
 def _microbatches(flags: Flags, training: Table, missing: dict[str, str]) -> int | None:

@@ -132,14 +132,14 @@ def _separate(words: Iterable[str]) -> Iterable[str]:
             yield word
 
 
-def sort_out(flags: Flags) -> tuple[list[Setting], list[Setting], list[Setting]]:
+def sort_out(flags: Flags, read: tuple[str, ...] = ()) -> tuple[list[Setting], list[Setting], list[Setting]]:
     """Return the flags that are not understood, those that are not modelled, and those of small effect."""
     strange: list[Setting] = []
     unmodelled: list[Setting] = []
     small: list[Setting] = []
     table = effects()
     for flag in flags.values:
-        if flag in table.used:
+        if flag in table.used or flag in read:
             continue
         reason = table.why_unmodelled(flag)
         if reason:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from charllm.errors import SpecError
 from charllm.spec.readers.megatron.flags import Flags, canonical, collect_flags
+from charllm.spec.readers.megatron.tuning import SWIFT, fill_swift, is_swift
 from charllm.spec.readers.shell import Command, Script
 from charllm.spec.readers.shell.script import items_of
 from charllm.spec.readers.shell.slurm import slurm_counts
@@ -65,6 +66,8 @@ def find_launch(script: Script, source: str) -> Launch:
 
 
 def _is_training(command: Command) -> bool:
+    if is_swift(command.words):
+        return True
     names = {canonical(word.partition("=")[0]) for word in " ".join(command.words).split() if word.startswith("--")}
     return sum(mark in names for mark in MARKS) >= ENOUGH
 
@@ -72,6 +75,11 @@ def _is_training(command: Command) -> bool:
 def _split(script: Script, command: Command, source: str) -> Launch:
     """Cut a command where the program begins: flags before it belong to the launcher."""
     words = command.words
+    if is_swift(words):
+        flags = collect_flags(words[2:], script, source)
+        fill_swift(flags)
+        outer = collect_flags(command.outer, script)
+        return Launch(flags, outer, f"{SWIFT} {words[1]}", command.line)
     place = next((index for index, word in enumerate(words) if re.search(r"\.py$", word)), None)
     if place is None:
         place = _module_place(words)

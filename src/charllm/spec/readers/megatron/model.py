@@ -55,8 +55,6 @@ LLAMA_TOKENS = 32_000
 _LLAMA = re.compile(r"llama(?![-_. ]?[34])", re.IGNORECASE)
 """Llama and Llama 2, which share a tokenizer."""
 _MARK = re.compile(f"{OPEN}\\d+{CLOSE}")
-_NAMELESS = re.compile(r"(^|/)(tokenizer\.(model|json)|vocab\.json)?/?$|PLACEHOLDER|\bPATH\b")
-"""Where a tokenizer lies, without its name."""
 
 
 def read_model(flags: Flags, family: Family, program: str = "") -> Table:
@@ -257,16 +255,6 @@ def _sparse_layers(flags: Flags, family: Family, layers: int | None) -> Table:
     if letters:
         return {"sparse_layers": letters}
     return {"dense_layers": dense_layers(flag, pattern, total)}
-
-
-def guess_vocabulary(flags: Flags, path: str) -> tuple[int, str] | None:
-    """Return the vocabulary of the model that the script's file name names, where its tokenizer has no name."""
-    name = path.rpartition("/")[2]
-    places = [(flags.values.get(flag) or [""])[0] for flag in TOKENIZER_FLAGS[:4]]
-    if any(place and OPEN not in place and not _NAMELESS.search(place) for place in places):
-        return None
-    known = known_vocabulary([name]) or (LLAMA_TOKENS if _LLAMA.search(name) else None)
-    return None if known is None else (known, name)
 
 
 def missing_vocabulary(flags: Flags) -> str:

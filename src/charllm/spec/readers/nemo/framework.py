@@ -5,6 +5,7 @@ from charllm.spec.readers.nemo.document import Document
 from charllm.spec.readers.nemo.find import MODEL, OPTIMIZER, Table, count_setting, find_setting, flag_setting
 from charllm.spec.readers.values import MAX_TEXT, read_choice, read_flag, shown
 
+BACKENDS = {"auto": "flash", "flash": "flash", "fused": "flash", "unfused": "unfused", "local": "unfused"}
 FUSIONS = {
     "gradient_accumulation_fusion": "fused_gradients",
     "bias_activation_fusion": "fused_activation",
@@ -28,6 +29,10 @@ def read_framework(document: Document, name: str) -> Table | str:
     fused = [flag_setting(document, MODEL, key) for key in ("mcore_gpt", "transformer_engine", "use_flash_attention")]
     if document.names("model.use_flash_attention") and not any(fused):
         changes["attention"] = "unfused"
+    where, backend = find_setting(document, MODEL, "attention_backend")
+    if backend is not None:
+        word = shown(backend).lower().rpartition(".")[2]
+        changes["attention"] = read_choice(where, word, BACKENDS)
     where, second_level = find_setting(document, ("model",), "megatron_amp_O2")
     if second_level is not None and not read_flag(where, second_level):
         # Without it weights stay in fp32 and are cast for each product (NeMo's build_transformer_config).

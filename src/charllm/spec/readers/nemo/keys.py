@@ -1,6 +1,7 @@
 """Settings of NeMo and Megatron Bridge that their reader does not use: without effect on a step, or not modelled."""
 
 from charllm.spec.readers.ledger import Known, Unmodelled, list_names
+from charllm.spec.readers.reading import PREFERENCES
 
 TWO_STACKS = "an encoder and a decoder in one model are not modelled"
 REFUSED = {
@@ -83,7 +84,7 @@ INSIDE = list_names(
     model.attention_dropout model.embedding_dropout model.ffn_dropout model.apply_query_key_layer_scaling
     model.normalize_attention_scores model.attention_softmax_in_fp32 model.softmax_scale
     model.disable_bf16_reduced_precision_matmul model.qk_clip* model.openai_gelu model.onnx_safe
-    model.fp16_lm_cross_entropy model.fp32_residual_connection model.apply_embedding_scaling
+    model.fp16_lm_cross_entropy model.apply_embedding_scaling
     model.mcore_customization_config.* model.megatron_legacy model.megatron_lm_compatible model.mcore_gpt
     model.mcore_t5 model.mcore_bert model.name model.pre_process model.post_process model.add_pooler
     model.add_lm_head model.tokens_head_bias model.bert_* model.share_token_embeddings
@@ -106,7 +107,7 @@ INSIDE = list_names(
     model.moe_shared_expert_gate model.moe_deepep* model.moe_hybridep* model.moe_flex* model.moe_enable_deepep
     model.moe_permute_fusion model.moe_router_fusion model.mtp_loss_scaling_factor model.moe_apply_probs_on_input
     model.defer_embedding_wgrad_compute model.wgrad_deferral_limit model.deallocate_pipeline_outputs
-    model.async_tensor_model_parallel_allreduce model.use_ring_exchange_p2p model.attention_backend
+    model.async_tensor_model_parallel_allreduce model.use_ring_exchange_p2p
     model.apply_rope_fusion model.gradient_accumulation_fusion model.bias_activation_fusion model.parallel_output
     model.should_pad_vocab model.cross_entropy_fusion_impl model.barrier_with_L1_time model.timers
     model.finalize_model_grads_func model.grad_s* model.no_sync_func model.param_sync_func model.hf_model_id
@@ -143,7 +144,6 @@ INSIDE = list_names(
 """Constants of formulas, fusions of small kernels, buckets and settings that another setting switches on."""
 
 OFFLOADED = "offloading to the CPU"
-PREFERENCES = "the further passes of training by preferences or rewards"
 UNMODELLED = {
     **{
         f"model.{kind}.*": Unmodelled(PREFERENCES, ())
@@ -154,6 +154,8 @@ UNMODELLED = {
     "remote_critic_rm.*": Unmodelled(PREFERENCES, ()),
     "model.knowledge_distillation.*": Unmodelled("the passes of a teacher", ()),
     "model.cpu_offloading": Unmodelled(OFFLOADED),
+    "model.fp32_residual_connection": Unmodelled("a residual stream in fp32"),
+    "model.config.fp32_residual_connection": Unmodelled("a residual stream in fp32"),
     "model.fine_grained_activation_offloading": Unmodelled(OFFLOADED),
     "model.headscale": Unmodelled("learned scales of heads"),
     "model.transformer_block_type": Unmodelled("this order of norms", (None, "pre_ln")),

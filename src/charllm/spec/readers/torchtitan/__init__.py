@@ -29,6 +29,8 @@ LOOPED = {"interleavedzerobubble", "zbvzerobubble", "dualpipev"}
 """Schedules whose ranks hold two stages, which is modelled for the interleaved one alone."""
 PARTS = ("model", "training", "parallelism", "experimental", "activation_checkpoint", "optimizer")
 NAMED_STAGES = "module_fqns_per_model_part"
+NO_LANGUAGE = ("flux", "vlm")
+"""Models that are trained on images."""
 DEFAULT_BATCH, DEFAULT_SEQUENCE = 8, 2048
 
 _HEADER = re.compile(r"^\s*\[+\s*([^\[\]]+?)\s*\]+")
@@ -68,14 +70,21 @@ def read_job(job: Ledger, lines: dict[str, int]) -> Reading:
         if name in job and not isinstance(job[name], Ledger):
             raise SpecError(name, shown(job[name])[:MAX_TEXT], "a table")
     model = _model(job)
-    parallelism, missing = _parallelism(job, model)
+    parallelism, copies = _parallelism(job, model)
     training, microbatches = _training(job, parallelism)
     training.update(_recompute(job, max(parallelism.get("layers_per_stage", [model["layers"]]))))
-    request = {"framework": _framework(job), "model": model, "parallelism": parallelism, "training": training}
-    small = [*([] if _compiled(job) else [_eager(lines)]), *_looped(job, lines)]
+    request = {"framework": _framework(job), "parallelism": parallelism, "training": training}
+    missing = {}
+    if "name" in model:
+        request["model"] = model
+    else:
+        flavors = [shown(_find(job, ("model",), key)[1])[:MAX_TEXT] for key in ("name", "flavor")]
+        missing["model"] = f"--model NAME (flavor {flavors[1]} of {flavors[0]} is not known)"
+    small = [*([] if _compiled(job) else [_eager(lines)]), *_looped(job, lines), *_unconverted(job, lines)]
     unread = sort_unread(job, KNOWN, lines)
     return Reading(
-        request, unread.not_understood, unread.unmodelled, missing, (*small, *unread.small), microbatches=microbatches
+        request, unread.not_understood, unread.unmodelled, missing, (*small, *unread.small), microbatches=microbatches,
+        copies=copies,
     )  # fmt: skip
 
 
@@ -95,12 +104,11 @@ def _model(job: Ledger) -> Table:
     (where, name), (_, flavor) = (_find(job, ("model",), key) for key in ("name", "flavor"))
     # Experiments put a word before or after the model they build on: simple_fsdp.llama3, llama3_ft.
     name = "llama3" if name is None else name.rpartition(".")[2].removesuffix("_ft") if isinstance(name, str) else name
-    if not isinstance(name, str) or name not in FLAVORS:
+    if not isinstance(name, str) or name in NO_LANGUAGE:
         raise unknown_name(where, shown(name)[:MAX_TEXT], FLAVORS)
     table = find_flavor(name, shown(flavor))
-    if table is None:
-        raise unknown_name("model.flavor", shown(flavor)[:MAX_TEXT], [*FLAVORS[name], "debugmodel"])
-    return table
+    # Another model is asked for: its layers, and how stages share them, are not in this file.
+    return table or {"layers": 0}
 
 
 def _framework(job: Ledger) -> Table | str:
@@ -108,7 +116,9 @@ def _framework(job: Ledger) -> Table | str:
     words = {"float32": "fp32", "bfloat16": "16bit"}
     table: Table = {}
     if stored is not None and read_choice(where, stored, words) == "16bit":
-        table = {"weight_precision": "16bit", "master_weights": False}
+        # Gradients and Adam's moments have the type of the weights that they belong to.
+        states = dict.fromkeys(("weight_precision", "gradient_precision", "moment_precision"), "16bit")
+        table = {**states, "master_weights": False}
     if str(_find(job, ("float8",), "recipe_name")[1]).startswith("rowwise"):
         table["fp8_scaling"] = "row"
     return {"base": "torchtitan", **table} if table else "torchtitan"
@@ -132,7 +142,7 @@ def _looped(job: Ledger, lines: dict[str, int]) -> list[Setting]:
     return [Setting(where, f"{where}: {name}", lines.get(where), "one stage for each rank is modelled, not two")]
 
 
-def _parallelism(job: Ledger, model: Table) -> tuple[Table, dict[str, str]]:
+def _parallelism(job: Ledger, model: Table) -> tuple[Table, int]:
     tp, pp, cp, ep = (
         _count(job, DEGREES, f"{axis}_parallel_degree") for axis in ("tensor", "pipeline", "context", "expert")
     )
@@ -155,8 +165,11 @@ def _parallelism(job: Ledger, model: Table) -> tuple[Table, dict[str, str]]:
     return table, _sharding(job, table)
 
 
-def _sharding(job: Ledger, table: Table) -> dict[str, str]:
-    """Read how replicas shard weights: fully, in groups, or not at all; -1 takes the ranks that are left."""
+def _sharding(job: Ledger, table: Table) -> int:
+    """Read how replicas shard weights: fully, in groups, or not at all; -1 takes the ranks that are left.
+
+    Returns how many copies of the weights share the ranks that are left.
+    """
     where, replicas = _find(job, DEGREES, "data_parallel_replicate_degree")
     copies = 1 if replicas is None else read_count(where, replicas, 1)
     where, sharded = _find(job, DEGREES, "data_parallel_shard_degree", "data_parallel_degree")
@@ -167,11 +180,11 @@ def _sharding(job: Ledger, table: Table) -> dict[str, str]:
     if ranks is not None:
         table["dp"] = copies * ranks
     if copies == 1 or not table["zero"]:
-        return {}
+        return 1
     if ranks is None:
-        return {"parallelism.shard_size": f"--set parallelism.shard_size=N, the GPUs of one of the {copies} copies"}
+        return copies
     table["shard_size"] = ranks * table["cp"]
-    return {}
+    return 1
 
 
 def _schedule(job: Ledger, model: Table, pp: int) -> Table:
@@ -185,6 +198,8 @@ def _schedule(job: Ledger, model: Table, pp: int) -> Table:
         split = count_layers(parts, layers)
     elif isinstance(points, list) and points:
         split = split_at(points, layers)
+    elif not layers:
+        return {"schedule": schedule if looped == 1 else "interleaved", "vpp": looped}
     else:
         ends = [_count(job, DEGREES, f"pipeline_parallel_{end}_stage_less_layers", low=0) for end in ("first", "last")]
         each = _find(job, DEGREES, "pipeline_parallel_layers_per_stage")
@@ -221,7 +236,11 @@ def _training(job: Ledger, degrees: Table) -> tuple[Table, int | None]:
         "micro_batch_size": micro,
         "precision": _precision(job),
         "clip_gradients": True if norm is None else read_number(where, norm) > 0,
+        **_float8(job),
     }
+    where, reduced = _find(job, ("training",), "mixed_precision_reduce")
+    if reduced is not None:
+        table["reduce_precision"] = read_choice(where, reduced, {"float32": "fp32", "bfloat16": "bf16"})
     where, name = _find(job, ("optimizer",), "name")
     table["optimizer"] = read_choice(where, "adamw" if name is None else name, {"adam": "adam", "adamw": "adam"})
     if stated_whole is not None:
@@ -229,6 +248,30 @@ def _training(job: Ledger, degrees: Table) -> tuple[Table, int | None]:
     if "dp" in degrees:
         return {**table, "global_batch_size": local * degrees["dp"]}, None
     return table, local // micro
+
+
+def _float8(job: Ledger) -> Table:
+    """Read whether FSDP gathers weights in 8 bits."""
+    rooms = [job.get("float8"), _inside(job, "quantize", "linear", "float8")]
+    key = "enable_fsdp_float8_all_gather"
+    on = any(read_flag(f"float8.{key}", room[key]) for room in rooms if isinstance(room, Ledger) and key in room)
+    return {"narrow_weights": True} if on and _precision(job) == "fp8" else {}
+
+
+def _inside(table: Any, *keys: str) -> Any:
+    for key in keys:
+        table = table[key] if isinstance(table, Ledger) and key in table else None
+    return table
+
+
+def _unconverted(job: Ledger, lines: dict[str, int]) -> list[Setting]:
+    """Name the products that a filter keeps in 16 bits, beside the output layer, which all keep there."""
+    where, listed = _find(job, ("float8", "mx"), "filter_fqns")
+    names = [str(name) for name in listed if name != "output"] if isinstance(listed, list) else []
+    if not names or _precision(job) not in ("fp8", "mxfp8"):
+        return []
+    text = f"{where}: {', '.join(names)}"[:MAX_TEXT]
+    return [Setting(where, text, lines.get(where), "products that stay in 16 bits are timed in 8")]
 
 
 def _precision(job: Ledger) -> str:
@@ -257,4 +300,4 @@ def _recompute(job: Ledger, layers: int) -> Table:
         return {"recompute": kind}
     digits = isinstance(option, str) and option.isdigit() and len(option) < 6
     every = read_count(where, int(option) if digits else 2 if option is None else option, 1)
-    return {"recompute": "full", **({"recompute_layers": layers // every} if every > 1 else {})}
+    return {"recompute": "full", **({"recompute_layers": layers // every} if every > 1 and layers else {})}

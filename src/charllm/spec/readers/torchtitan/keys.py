@@ -10,7 +10,7 @@ NO_EFFECT = list_names(
     optimizer.beta1 optimizer.beta2 optimizer.implementation optimizer.fused optimizer.foreach optimizer.lr_min
     optimizer.moe_router_bias_update_speed training.dataset* training.steps training.warmup_steps training.seed
     training.deterministic training.gc_freq training.gc_debug training.data_parallel_type training.dataloader.*
-    training.enable_loss_parallel training.mixed_precision_reduce training.classifer_free_guidance_prob
+    training.enable_loss_parallel training.classifer_free_guidance_prob
     parallelism.disable_loss_parallel experimental.disable_loss_parallel parallelism.context_parallel_load_balancer
     training.disable_loss_parallel *.context_parallel_rotate_method
     parallelism.pipeline_parallel_expert_parallel_overlap parallelism.enable_compiled_autograd

@@ -1,0 +1,36 @@
+"""`charllm validate generation`: predicted prefill, decode and power of published generation."""
+
+import argparse
+from typing import Any
+
+from charllm.report.tables import render_table, wrap_all
+from charllm.units import format_change, format_percent
+
+COLUMNS = ["rows of", "scored", "median", "90th percentile", "mean"]
+
+
+def score_generation_rows(_arguments: argparse.Namespace) -> dict[str, Any]:
+    """Predict every row and return its scores."""
+    from charllm.evaluate.generation import score_generation
+
+    return score_generation()
+
+
+def render_generation_rows(table: dict[str, Any]) -> str:
+    """Lay the scores out: by question and by source, and by source."""
+    parts = [
+        render_table("Errors of published generation; nothing was fitted on it", COLUMNS, _cells(table["scores"])),
+        render_table("Errors by source", COLUMNS, _cells(table["sources"])),
+    ]
+    lines = ["power under load: of serving that also reads prompts, against decode alone"]
+    lines += [f"not described: {count} rows ({reason})" for reason, count in sorted(table["left_out"].items())]
+    lines.append("time to first token under load is queueing: not predicted")
+    return "\n\n".join([*parts, "\n".join(wrap_all(lines))])
+
+
+def _cells(scores: dict[str, Any]) -> list[list[str]]:
+    return [
+        [name, str(one["scored"]), *(format_percent(one[key]) for key in ("median_abs_error_fraction",
+         "p90_abs_error_fraction")), format_change(one["mean_error_fraction"])]
+        for name, one in scores.items() if one["scored"]
+    ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from charllm.analysis.comment import ask_what_if
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.report.page.run import run_page
@@ -16,9 +17,10 @@ from charllm.report.page.view import RunView
 from charllm.report.run import render_run
 from charllm.result.columns import BESIDE, SHAPES
 from charllm.result.store import MOST_CELLS, load_run, read_parquet, read_table, save_run, write_tables
-from charllm.simulate.predict import simulate
+from charllm.simulate.predict import predict, simulate
 
 RUN = resolve_run({"model": "llama3-8b", "cluster": "h200x8", "parallelism": {"tp": 2, "pp": 2}})
+ANSWERED = ask_what_if(predict(RUN))
 
 
 def test_a_run_is_a_folder_that_gives_itself_back(tmp_path: Path) -> None:
@@ -106,9 +108,9 @@ def test_a_table_of_another_version_is_told_to_lack_a_column(tmp_path: Path) -> 
     assert "table memory: stored by another version, without 'total_bytes'" in text
 
 
-@pytest.mark.parametrize("name", ["description", "memory", "links", "changes", "best_changes", "warm_up"])
+@pytest.mark.parametrize("name", ["description", "memory", "links", "changes", "best_changes"])
 def test_a_run_without_one_of_its_columns_is_told_and_drawn(tmp_path: Path, name: str) -> None:
-    folder = save_run(simulate(RUN), tmp_path / "run")
+    folder = save_run(ANSWERED, tmp_path / "run")
     whole = json.loads((folder / "result.json").read_text())
     for column in SHAPES[name]:
         stored = copy.deepcopy(whole)
@@ -127,8 +129,8 @@ def test_best_changes_of_another_version_are_said_not_to_be_stored() -> None:
     result = simulate(RUN)
     other = replace(result, tables={**result.tables, "best_changes": lambda: {"other": ["--vpp 2"]}})
     text = render_run(other)
-    assert re.search(r"Best changes +not stored in this run", text)
-    assert "Best single changes: stored by another version" in text
+    assert re.search(r"Would help +not stored in this run", text)
+    assert "Best single changes: stored by another version" in render_run(other, full=True)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "preheating": _columns(known="factor", numbers="temperature_peak_c temperature_spread_node_k step_time_s"),
     "reasons": _columns(texts="table reason"),
     "predicted": _columns(texts="metric", known="value"),
-    "steps": _columns(known="start_s end_s", numbers="energy_j"),
+    "steps": _columns(known="start_s end_s"),
     "phases": _columns(texts="phase", known="seconds"),
     "energy": _columns(texts="part", known="seconds unread_fraction", numbers="energy_j"),
     "losses": _columns(known="t_s", texts="name", numbers="loss"),

@@ -8,6 +8,7 @@
 simulate            memory, step time, power and temperature of one run
 generate            prefill and decode of a static batch: time, memory, power and temperature
 rl                  one step of reinforcement learning: rollouts, updates, weight transfer
+budget              what a job takes on several machines: GPUs, days, money, MW, MWh, CO2
 plan                the best strategy of a job under limits, with the reasons
 sweep               simulate or measure every case of a study, or of axes
 caps                step time, energy and cost against power or clock caps, for all GPUs or each stage
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from charllm.api.messages import messages
     from charllm.api.ops_comparison import OpsComparison, compare_ops
     from charllm.api.place import Placement, place
-    from charllm.api.plan import plan
+    from charllm.api.plan import budget, plan
     from charllm.api.preflight import preflight
     from charllm.api.replay import Replayed, replay
     from charllm.api.report import report
@@ -84,6 +85,7 @@ __all__ = [
     "SpecError",
     "Sweep",
     "Traced",
+    "budget",
     "caps",
     "catalog",
     "characterize",
@@ -134,6 +136,7 @@ _HOMES = {
     "generate": "charllm.api.generation",
     "messages": "charllm.api.messages",
     "rl": "charllm.api.rl",
+    "budget": "charllm.api.plan",
     "plan": "charllm.api.plan",
     "place": "charllm.api.place",
     "Placement": "charllm.api.place",

@@ -69,7 +69,8 @@ def predict_emulated(
     """
     gpu, net = cluster.gpu, network(cluster.node, cluster.cooling)
     shapes = sorted(timeline.shapes(), key=str)
-    rows = rows_of([read_shape(shape, "--timeline") for shape in shapes], gpu, in_step=True)
+    eager = launch_s > 0 or timeline.spec.get("framework", {}).get("graphs", "none") == "none"
+    rows = rows_of([read_shape(shape, "--timeline") for shape in shapes], gpu, in_step=True, eager=eager)
     known = dict(zip(shapes, rows, strict=True))
     _check_length(timeline, known, gpu)
     sliced = [part for segment in timeline.segments for part in _slices(segment, known, gpu, launch_s)]

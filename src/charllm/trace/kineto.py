@@ -81,6 +81,11 @@ def _warnings(path: Path, reading: Reading, columns: Columns, start_s: Any) -> I
         yield f"{name}: {reading.unreadable:,} malformed events were left out"
     if columns.without_time:
         yield f"{name}: {columns.without_time:,} events without a valid start and duration were left out"
+    if columns.seen and not len(start_s):
+        yield (
+            f"{name}: none of its {columns.seen:,} events is a profiler's (cat kernel, cpu_op ...); a picture for "
+            "Perfetto, such as `--perfetto` writes, is none"
+        )
     if columns.until_us < float("inf"):
         kept_s = float(start_s[-1]) if len(start_s) else 0.0
         yield f"{name}: only the first {kept_s:.3g} s were kept, {len(start_s):,} events; more do not fit into memory"

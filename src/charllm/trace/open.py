@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from charllm.errors import SpecError
 from charllm.trace.chakra import read_chakra
 from charllm.trace.events import DTYPES, Events, RankTrace
 from charllm.trace.json_events import GZIP_MAGIC, GZIP_WINDOW
 from charllm.trace.kineto import rank_of_file, read_kineto
+from charllm.trace.other_tools import is_nsight, is_rocprof, name_unread, read_nsight, read_rocprof
 
 HEAD_BYTES = 1 << 16
 EXECUTION_TRACE = "execution trace"
@@ -25,9 +27,18 @@ def _reader_of(path: Path) -> Callable[[Path], RankTrace]:
     head = _head(path)
     if b'"traceEvents"' in head:
         return read_kineto
+    if is_nsight(head):
+        return read_nsight
+    if is_rocprof(path, head):
+        return read_rocprof
     if b'"workload_graph"' in head or path.suffix == ".et":
         return read_chakra
-    return _without_times if b'"schema"' in head and b'"nodes"' in head else read_kineto
+    if b'"schema"' in head and b'"nodes"' in head:
+        return _without_times
+    unread = name_unread(path, head)
+    if unread is not None:
+        raise SpecError("TRACE", f"{path}, {unread.name}", f"a trace that is read here: {unread.command}")
+    return read_kineto
 
 
 def _without_times(path: Path) -> RankTrace:

@@ -4,8 +4,8 @@ Kernels, transfers and waits take and draw what they do in a simulated run: the 
 and governor. A transfer on a stream of its own adds its energy to the compute beside it and slows it, and what joins it
 waits for what is left of it.
 Equation: as in simulate/slices.py, with launches of the emulating host in place of the framework's, and a hidden
-transfer of d seconds on b blocks as contention x d x b / blocks of a collective seconds of the compute stream; a join
-after c seconds of compute waits max(0, d - those - c).
+transfer of d seconds on b blocks as start + contention x d x b / blocks of a collective seconds of the compute stream;
+a join after c seconds of compute waits max(0, d - those - c).
 Source: timeline/constants.py for contention.
 Ignores: that compute at a lower clock leaves less of a transfer; a host that falls behind within a slice only.
 """
@@ -42,6 +42,9 @@ from charllm.units import MICRO
 
 LAUNCH_S = 8 * MICRO
 """Measured: host time to launch a kernel in eager PyTorch, read as the pace of kernels shorter than it."""
+HIDDEN_START_S = 63 * MICRO
+"""Measured: what compute loses to each transfer beside it, beyond contention, on 42 emulated ranks (+- 13 us). Whether
+NCCL's transfers take it as well is not known: a simulated rank has none."""
 LONGEST_S, LONGEST_KERNELS_S = 600.0, 300.0
 """Of a prediction, and of the kernels of a step."""
 
@@ -199,6 +202,7 @@ def _item_row(item: Item, known: dict[tuple[Any, ...], Floats], gpu: Gpu, launch
     elif item.kind == "communication":
         hidden = item.stream != "compute"
         row[:, FIXED] = item.duration_s * (TIMELINE.contention_fraction * item.blocks / CHANNELS if hidden else 1.0)
+        row[:, FIXED] += min(HIDDEN_START_S, item.duration_s) * (hidden and launch_s > 0)
         row[:, LEAST] = launch_s
         row[:, [MATRIX_J, CORE_J, BOARD_J]] = transfer_j(item.sent_bytes, gpu)
         row[:, POLL] = row[:, FIXED] * item.blocks / gpu.multiprocessors

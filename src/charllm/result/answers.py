@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.result.columns import rows_of
 from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, describe_machine, texts_of
+from charllm.result.differences import UNMEASURABLE
 from charllm.result.metrics import METRICS, PHASE_METRICS, selected
 from charllm.result.uncertainty import RISK, stored_grade, tell_usual, usual_factors
 from charllm.units import GIB, MEGA, format_change, format_percent, seconds_format
@@ -213,7 +214,7 @@ def write_gain(row: Mapping[str, Any]) -> str:
     if low is None or high is None:
         return f"{format_change(row['gain_fraction'])} tokens/s"
     ends = f"{format_change(row['gain_fraction'])} tokens/s ({100 * low:+.1f} to {format_change(high)})"
-    return f"{ends}: no measurable difference" if low <= 0 <= high else ends
+    return f"{ends}: {UNMEASURABLE}" if low <= 0 <= high else ends
 
 
 def explanations(result: "RunResult") -> list[str]:

@@ -89,6 +89,20 @@ def test_a_transfer_beside_compute_slows_it_and_warms_it() -> None:
     assert both.busy_s < alone.busy_s + 0.05
 
 
+def test_what_joins_a_transfer_waits_for_what_is_left_of_it() -> None:
+    beside = Item("communication", "reduce_scatter", stream="tp", duration_s=0.2, blocks=24)
+    joining = Item("communication", "all_gather", duration_s=0.1, blocks=24, joins=("tp",))
+    free, joined = (emulated(beside, *product(10), one) for one in (joining._replace(joins=()), joining))
+    assert emulated(*product(10)).busy_s < 0.05
+    # The transfer is over before what joins it begins.
+    assert joined.busy_s == pytest.approx(0.3, rel=0.01)
+    assert free.busy_s < 0.25
+    # Of one that compute covers nothing is left.
+    covered = beside._replace(duration_s=0.005)
+    waits_s = [emulated(covered, *product(40), one).busy_s for one in (joining._replace(joins=()), joining)]
+    assert waits_s[0] == pytest.approx(waits_s[1], rel=1e-9)
+
+
 def test_a_burst_is_a_square_wave() -> None:
     shape = KernelShape(*PRODUCT)
     net = network(ONE.node, ONE.cooling)
